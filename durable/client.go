@@ -1,0 +1,47 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Client is the door of the code that enqueues.
+type Client struct {
+	store Enqueuer
+}
+
+// NewClient returns a client of a store.
+func NewClient(store Enqueuer) *Client { return &Client{store: store} }
+
+// enqueueTries bounds how often an enqueue whose answer was lost is repeated.
+const enqueueTries = 4
+
+// Enqueue stores all the runs or none, in one statement for up to thousands,
+// and answers a receipt for each, in order. An attempt whose answer was lost
+// is repeated, a few times within about two seconds; the runs' own ids keep a
+// repeat from storing them twice. When Enqueue returns an error other than
+// ErrInvalid the outcome may be unknown; the caller may call it again with the
+// same runs. A nil error means that the runs are stored durably.
+func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	for try := 1; ; try++ {
+		receipts, err := c.store.Enqueue(ctx, runs...)
+		if err == nil {
+			return receipts, nil
+		}
+		if errors.Is(err, ErrInvalid) || ctx.Err() != nil || try == enqueueTries {
+			return nil, fmt.Errorf("enqueue: %w", err)
+		}
+		pause := time.Duration(float64(50*time.Millisecond<<(2*try-2)) * (0.5 + rand.Float64())) //nolint:gosec // spreads load
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("enqueue: %w", err)
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// WorkerConfig tells a worker how much to take and how long to wait. The zero
+// value of each field means its default.
+type WorkerConfig struct {
+	// Name labels the worker for people: 1 to 128 bytes of text. It may repeat
+	// and decides nothing. Default <hostname>-<pid>.
+	Name string
+	// Queues are the queues served. Default: "default", without a cap.
+	Queues []Queue
+	// MaxConcurrentRuns bounds the handlers that execute at once. Default 100.
+	MaxConcurrentRuns int
+	// ClaimBatchSize bounds the runs taken by one claim. Default
+	// MaxConcurrentRuns; a larger value has no effect.
+	ClaimBatchSize int
+	// PollInterval is how long the worker sleeps after it found nothing, when
+	// no wake-up comes. Default 5 s.
+	PollInterval time.Duration
+	// PollJitter spreads each sleep over PollInterval·(1 ± PollJitter), at
+	// most 1. Default 0.2; a negative value switches it off.
+	PollJitter float64
+	// NoListen makes the worker poll only: it asks the store for no wake-ups.
+	NoListen bool
+	// Terms are the lease's duration and heartbeat. Default 30 s and a third.
+	Terms lease.Terms
+	// Retry is the policy of jobs that have none of their own. Default:
+	// exponential from 5 s to 1 h, ±20 %.
+	Retry RetryPolicy
+	// DrainTimeout is how long handlers may go on after the worker was told to
+	// stop, before their contexts are cancelled. Default 10 s; a negative
+	// value means not at all.
+	DrainTimeout time.Duration
+	// CancelGrace is how long a handler may take to return after its context
+	// was cancelled. Default 5 s; a negative value means not at all.
+	CancelGrace time.Duration
+	// MaxCrashes is how many workers a run may crash, the last of them while
+	// it was executed alone, before it is dead. At least 2; default 4.
+	MaxCrashes int
+	// Logger gets the life of runs (debug), and what a person should see
+	// (info and up). Default: nothing is logged.
+	Logger *slog.Logger
+
+	// Elapsed is the worker's own clock. Default lease.Elapsed. Whoever
+	// replaces it must let it advance with the timers of package time.
+	Elapsed func() time.Duration
+	// NewClaimID makes claim ids. Default lease.NewClaimID.
+	NewClaimID func() lease.ClaimID
+	// Random answers numbers in [0, 1), for jitter. Default math/rand/v2.
+	Random func() float64
+}
+
+// Queue is a queue served by a worker.
+type Queue struct {
+	Name string
+	Max  int // most runs of this queue executed at once by this worker; zero: no cap of its own
+}
+
+func (c WorkerConfig) withDefaults() WorkerConfig {
+	if c.Name == "" {
+		host, _ := os.Hostname()
+		c.Name = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	if len(c.Queues) == 0 {
+		c.Queues = []Queue{{Name: DefaultQueue}}
+	}
+	orDefault(&c.MaxConcurrentRuns, 100)
+	orDefault(&c.ClaimBatchSize, c.MaxConcurrentRuns)
+	orDefault(&c.PollInterval, 5*time.Second)
+	orDefault(&c.PollJitter, 0.2)
+	c.Terms = c.Terms.WithDefaults()
+	if c.Retry == nil {
+		c.Retry = Exponential(5*time.Second, time.Hour).WithJitter(0.2)
+	}
+	orDefault(&c.DrainTimeout, 10*time.Second)
+	orDefault(&c.CancelGrace, 5*time.Second)
+	orDefault(&c.MaxCrashes, 4)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 100}))
+	}
+	return c
+}
+
+// orDefault replaces a zero by the default and a negative by zero ("off").
+func orDefault[T int | float64 | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	} else if *field < 0 {
+		*field = min(*field, -1) // negative stays recognisable for validate
+	}
+}
+
+// validate reports every violation together.
+func (c WorkerConfig) validate() error {
+	var faults []error
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(len(c.Name) > MaxNameLength || !utf8.ValidString(c.Name) || hasControl(c.Name),
+		"worker name %q: want 1 to %d bytes of text without control characters", clip(c.Name, 150), MaxNameLength)
+	seen := map[string]bool{}
+	for _, q := range c.Queues {
+		if err := checkName("queue", q.Name); err != nil {
+			faults = append(faults, err)
+		}
+		refuse(q.Max < 0, "queue %s: cap %d is negative", q.Name, q.Max)
+		refuse(seen[q.Name], "queue %s is named twice", q.Name)
+		seen[q.Name] = true
+	}
+	refuse(c.MaxConcurrentRuns < 1 || c.MaxConcurrentRuns > 100_000, "max concurrent runs %d: want 1 to 100000", c.MaxConcurrentRuns)
+	refuse(c.ClaimBatchSize < 1, "claim batch size %d: want 1 or more", c.ClaimBatchSize)
+	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
+	refuse(c.PollJitter > 1, "poll jitter ratio %v: want at most 1", c.PollJitter)
+	refuse(c.MaxCrashes < 2, "max crashes %d: want at least 2", c.MaxCrashes)
+	if err := c.Terms.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,20 @@
+package durable
+
+import "errors"
+
+// Sentinels of the package, matched with errors.Is.
+var (
+	// ErrNotFound: there is no such run.
+	ErrNotFound = errors.New("durable: not found")
+	// ErrUnknownJob: no worker has declared a job of this name.
+	ErrUnknownJob = errors.New("durable: unknown job")
+	// ErrInvalid: the input was refused before anything was stored. The text
+	// names every offender.
+	ErrInvalid = errors.New("durable: invalid")
+	// ErrDraining is the cause of a handler's context when its worker stops
+	// and the drain time is over.
+	ErrDraining = errors.New("durable: worker is draining")
+	// ErrTimeout is the cause of a handler's context when the attempt has
+	// taken longer than the run's timeout.
+	ErrTimeout = errors.New("durable: attempt timed out")
+)

@@ -1,0 +1,74 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Job is a named kind of work with an argument type and a policy. One value is
+// shared by the code that enqueues and the code that works:
+//
+//	var Welcome = durable.NewJob[WelcomeArgs]("welcome", durable.MaxAttempts(5))
+//
+// The zero value is not usable; NewJob makes one. A Job never changes, and its
+// methods may be called from many goroutines.
+type Job[A any] struct {
+	name   string
+	policy policy
+	fault  error
+}
+
+// NewJob names a kind of work. Nothing needs checking here: what is wrong with
+// the name or the options is reported by the first Enqueue and by Worker.Run.
+func NewJob[A any](name string, options ...Option) Job[A] {
+	p, faults := defaultPolicy().with(onlyJob, options)
+	faults = append(faults, checkName("job", name))
+	faults = append(faults, checkPolicy(p)...)
+	j := Job[A]{name: name, policy: p}
+	if err := errors.Join(faults...); err != nil {
+		j.fault = fmt.Errorf("job %q: %w", name, err)
+	}
+	return j
+}
+
+// Name returns the job's name.
+func (j Job[A]) Name() string { return j.name }
+
+// New makes a run of the job without enqueueing it, for one Enqueue of many.
+// The run's ID is made here, so enqueueing the same value again is recognised
+// as a repeat. What is wrong with it is reported by Enqueue.
+func (j Job[A]) New(args A, options ...Option) NewRun {
+	p, faults := j.policy.with(onlyRun, options)
+	body, err := json.Marshal(args)
+	if err != nil {
+		faults = append(faults, fmt.Errorf("args: %w", err))
+	}
+	if j.fault != nil {
+		faults = append(faults, j.fault)
+	} else if j.name == "" {
+		faults = append(faults, errors.New("the job was not made by NewJob"))
+	}
+	run := newRun(j.name, p, body)
+	run.fault = errors.Join(faults...)
+	return run
+}
+
+// Enqueue stores one run of the job through a Client, a store, or a store
+// bound to a transaction.
+func (j Job[A]) Enqueue(ctx context.Context, to Enqueuer, args A, options ...Option) (Receipt, error) {
+	receipts, err := to.Enqueue(ctx, j.New(args, options...))
+	if err != nil {
+		return Receipt{}, err
+	}
+	return receipts[0], nil
+}
+
+// Info describes the job as a worker declares it.
+func (j Job[A]) Info() JobInfo {
+	return JobInfo{
+		Name: j.name, Queue: j.policy.queue, Priority: j.policy.priority,
+		MaxAttempts: j.policy.maxAttempts, Timeout: Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
+	}
+}

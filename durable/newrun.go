@@ -1,0 +1,146 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of what may be enqueued and stored.
+const (
+	MaxArgsSize   = 256 << 10 // bytes of a run's args, and of its result
+	MaxJSONDepth  = 128       // nesting of args and results
+	MaxNameLength = 128       // bytes of a job's, queue's, schedule's or worker's name
+	MaxTags       = 32
+	MaxErrorSize  = 8 << 10 // bytes of an error or a stack that are kept
+	MinPriority   = -4
+	MaxPriority   = 4
+)
+
+// NewRun is a request to perform a job once, ready to be stored. Make it with
+// Job.New, or by hand where the job's code is not at hand; Enqueue checks it.
+type NewRun struct {
+	ID          RunID
+	Job         string
+	Queue       string
+	Priority    int
+	Args        []byte // JSON
+	MaxAttempts int
+	Timeout     time.Duration
+	OnCrash     CrashPolicy
+	Tags        []string
+	At          time.Time     // due at; the zero time: when stored
+	After       time.Duration // due so long after it is stored; not with At
+	ExpiresAt   time.Time     // the zero time: never
+
+	fault error // found while it was made; reported by Enqueue
+}
+
+func newRun(job string, p policy, args []byte) NewRun {
+	return NewRun{
+		ID: NewRunID(), Job: job, Queue: p.queue, Priority: p.priority, Args: args,
+		MaxAttempts: p.maxAttempts, Timeout: p.timeout, OnCrash: p.onCrash, Tags: p.tags,
+		At: p.at, After: p.after, ExpiresAt: p.expiresAt,
+	}
+}
+
+// NewRun makes a run of a declared job from JSON args, for those who enqueue
+// without the job's code.
+func (j JobInfo) NewRun(args []byte, options ...Option) NewRun {
+	p := defaultPolicy()
+	p.queue, p.priority, p.maxAttempts = j.Queue, j.Priority, j.MaxAttempts
+	p.timeout, p.onCrash = time.Duration(j.Timeout), j.OnCrash
+	p, faults := p.with(onlyRun, options)
+	run := newRun(j.Name, p, args)
+	run.fault = errors.Join(faults...)
+	return run
+}
+
+// CheckRuns reports what is wrong with the runs, each fault with the index of
+// its run, wrapped in ErrInvalid. Stores call it before they store anything.
+func CheckRuns(runs []NewRun) error {
+	seen := make(map[RunID]int, len(runs))
+	var faults []error
+	for i := range runs {
+		err := runs[i].check()
+		if first, twice := seen[runs[i].ID]; twice {
+			err = errors.Join(err, fmt.Errorf("has the id of run %d", first))
+		}
+		seen[runs[i].ID] = i
+		if err != nil && len(runs) > 1 {
+			err = fmt.Errorf("run %d: %w", i, err)
+		}
+		if err != nil && len(faults) < 20 {
+			faults = append(faults, err)
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrInvalid, errors.Join(faults...))
+}
+
+func (r *NewRun) check() error {
+	if r.fault != nil {
+		return r.fault
+	}
+	if r.ID.Version() != 7 {
+		return errors.New("id is not a version 7 UUID")
+	}
+	if err := checkName("job", r.Job); err != nil {
+		return err
+	}
+	p := policy{queue: r.Queue, priority: r.Priority, maxAttempts: r.MaxAttempts, timeout: r.Timeout,
+		onCrash: r.OnCrash, tags: r.Tags, at: r.At, after: r.After, expiresAt: r.ExpiresAt}
+	if faults := checkPolicy(p); len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	if err := checkJSON(r.Args); err != nil {
+		return fmt.Errorf("args%w", err)
+	}
+	return nil
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.:/@-]{1,128}$`)
+
+// checkName tells what is wrong with a name that becomes part of the store's
+// keys, of metrics and of pages.
+func checkName(kind, name string) error {
+	if namePattern.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("%s name %q: want 1 to %d of letters, digits and _ . : / @ -", kind, clip(name, 150), MaxNameLength)
+}
+
+func checkPolicy(p policy) []error {
+	var faults []error
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	if err := checkName("queue", p.queue); err != nil {
+		faults = append(faults, err)
+	}
+	refuse(p.priority < MinPriority || p.priority > MaxPriority, "priority %d: want %d to %d", p.priority, MinPriority, MaxPriority)
+	refuse(p.maxAttempts < 1 || p.maxAttempts > 10_000, "max attempts %d: want 1 to 10000", p.maxAttempts)
+	refuse(p.timeout < 0 || p.timeout > 0 && p.timeout < time.Millisecond, "timeout %v: want 0 for none, or at least 1ms", p.timeout)
+	refuse(p.onCrash != CrashRetry && p.onCrash != CrashDead, "crash policy %d is unknown", p.onCrash)
+	refuse(p.after < 0, "after %v: want 0 or more", p.after)
+	refuse(p.after != 0 && !p.at.IsZero(), "both at and after are given")
+	refuse(p.after > maxDelay, "after %v: want at most %v", p.after, maxDelay)
+	refuse(!inYears(p.at), "at %v: want a year from 1970 to 9999", p.at)
+	refuse(!inYears(p.expiresAt), "expires at %v: want a year from 1970 to 9999", p.expiresAt)
+	refuse(len(p.tags) > MaxTags, "%d tags: want at most %d", len(p.tags), MaxTags)
+	for _, tag := range p.tags {
+		refuse(tag == "" || len(tag) > MaxNameLength || !utf8.ValidString(tag) || hasControl(tag),
+			"tag %q: want 1 to %d bytes of text without control characters", clip(tag, 150), MaxNameLength)
+	}
+	return faults
+}
+
+const maxDelay = 100 * 365 * 24 * time.Hour
+
+func inYears(t time.Time) bool { return t.IsZero() || t.Year() >= 1970 && t.Year() <= 9999 }

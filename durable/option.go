@@ -1,0 +1,148 @@
+package durable
+
+import (
+	"fmt"
+	"time"
+)
+
+// Option sets one part of a job's policy. Given to NewJob it is the job's
+// default; given to New or Enqueue it holds for that run alone. At, After and
+// ExpiresAt are for a run only, Retry is for a job only.
+type Option struct {
+	name  string
+	scope scope
+	apply func(*policy)
+}
+
+type scope int8
+
+const (
+	anywhere scope = iota
+	onlyJob
+	onlyRun
+)
+
+// policy is what options add up to.
+type policy struct {
+	queue       string
+	priority    int
+	maxAttempts int
+	timeout     time.Duration
+	onCrash     CrashPolicy
+	tags        []string
+	retry       RetryPolicy
+	at          time.Time
+	after       time.Duration
+	expiresAt   time.Time
+}
+
+// DefaultQueue is the queue of a job that names none.
+const DefaultQueue = "default"
+
+// DefaultMaxAttempts is how often a run is tried when its job does not say.
+const DefaultMaxAttempts = 3
+
+func defaultPolicy() policy {
+	return policy{queue: DefaultQueue, maxAttempts: DefaultMaxAttempts}
+}
+
+// with returns the policy changed by the options, and what was wrong with them.
+func (p policy) with(place scope, options []Option) (policy, []error) {
+	var faults []error
+	for _, o := range options {
+		switch {
+		case o.apply == nil:
+			faults = append(faults, fmt.Errorf("an option is empty"))
+		case o.scope == onlyRun && place == onlyJob:
+			faults = append(faults, fmt.Errorf("%s is for one run, not for a job", o.name))
+		case o.scope == onlyJob && place == onlyRun:
+			faults = append(faults, fmt.Errorf("%s is for a job, not for one run", o.name))
+		default:
+			o.apply(&p)
+		}
+	}
+	return p, faults
+}
+
+// OnQueue names the queue. Default "default".
+func OnQueue(name string) Option {
+	return Option{"OnQueue", anywhere, func(p *policy) { p.queue = name }}
+}
+
+// Priority orders runs: MinPriority to MaxPriority, larger first, default 0.
+// No order is promised between two jobs of one priority, and of every 16 runs
+// a worker claims one is the oldest due of any priority.
+func Priority(n int) Option {
+	return Option{"Priority", anywhere, func(p *policy) { p.priority = n }}
+}
+
+// MaxAttempts is how many attempts may fail before the run is dead. At least
+// 1, default 3. Crashes, drains and snoozes are not charged.
+func MaxAttempts(n int) Option {
+	return Option{"MaxAttempts", anywhere, func(p *policy) { p.maxAttempts = n }}
+}
+
+// Timeout bounds one attempt: its context ends with ErrTimeout and the attempt
+// has failed. Zero, the default, is none; a handler that hangs then holds its
+// slot for ever. At least one millisecond otherwise.
+func Timeout(d time.Duration) Option {
+	return Option{"Timeout", anywhere, func(p *policy) { p.timeout = d }}
+}
+
+// OnCrash says what becomes of a run whose worker dies while executing it.
+// Default CrashRetry.
+func OnCrash(onCrash CrashPolicy) Option {
+	return Option{"OnCrash", anywhere, func(p *policy) { p.onCrash = onCrash }}
+}
+
+// Tags marks runs for people. Given more than once, the last one stands.
+func Tags(tags ...string) Option {
+	tags = append([]string(nil), tags...)
+	return Option{"Tags", anywhere, func(p *policy) { p.tags = tags }}
+}
+
+// Retry sets when a failed attempt is tried again. The policy is that of the
+// worker that executes, so it is an option of the job. Default: the worker's
+// (exponential from 5 s to 1 h, ±20 %).
+func Retry(r RetryPolicy) Option {
+	return Option{"Retry", onlyJob, func(p *policy) { p.retry = r }}
+}
+
+// At makes the run due at an instant. It is compared with the store's clock.
+func At(t time.Time) Option {
+	return Option{"At", onlyRun, func(p *policy) { p.at, p.after = t, 0 }}
+}
+
+// After makes the run due some time after it is enqueued, on the store's clock.
+func After(d time.Duration) Option {
+	return Option{"After", onlyRun, func(p *policy) { p.at, p.after = time.Time{}, d }}
+}
+
+// ExpiresAt cancels the run, with the reason "expired", if no attempt has
+// begun by then. It is looked at when a worker comes to the run.
+func ExpiresAt(t time.Time) Option {
+	return Option{"ExpiresAt", onlyRun, func(p *policy) { p.expiresAt = t }}
+}
+
+// CrashPolicy says what becomes of a run whose worker dies while executing it.
+type CrashPolicy int16
+
+const (
+	// CrashRetry executes the run again, alone on a worker from the second
+	// crash on, until it has crashed MaxCrashes workers.
+	CrashRetry CrashPolicy = 0
+	// CrashDead ends the run in dead at once, for work that must not be begun
+	// twice without a person looking at it.
+	CrashDead CrashPolicy = 1
+)
+
+// String returns the policy's word.
+func (c CrashPolicy) String() string {
+	if c == CrashDead {
+		return "dead"
+	}
+	return "retry"
+}
+
+// MarshalText writes the policy's word.
+func (c CrashPolicy) MarshalText() ([]byte, error) { return []byte(c.String()), nil }

@@ -1,0 +1,125 @@
+package durable
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// RunID identifies a run: a version 7 UUID made by the client before it
+// enqueues, so that a repeated enqueue is recognised. The time in it decides
+// nothing.
+type RunID = uuid.UUID
+
+// NewRunID returns a fresh identity for a run.
+func NewRunID() RunID { return uuid.Must(uuid.NewV7()) }
+
+// ParseRunID reads the textual form of a RunID.
+func ParseRunID(text string) (RunID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != 36 {
+		return RunID{}, fmt.Errorf("%q is not a run id (a UUID such as 0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e)", text)
+	}
+	return id, nil
+}
+
+// State is where a run is in its life. "Scheduled" and "retrying" are pending
+// with a later due time.
+type State int16
+
+// The states. The numbers are stored.
+const (
+	Pending   State = 0
+	Running   State = 1
+	Succeeded State = 2
+	Dead      State = 4
+	Cancelled State = 5
+)
+
+// States lists every state in the order of a run's life.
+func States() []State { return []State{Pending, Running, Succeeded, Dead, Cancelled} }
+
+var stateNames = map[State]string{ //nolint:gochecknoglobals // a constant table
+	Pending: "pending", Running: "running", Succeeded: "succeeded", Dead: "dead", Cancelled: "cancelled",
+}
+
+// String returns the state's word.
+func (s State) String() string {
+	if name, ok := stateNames[s]; ok {
+		return name
+	}
+	return fmt.Sprintf("state(%d)", int16(s))
+}
+
+// Terminal tells whether a run in this state is finished for good.
+func (s State) Terminal() bool { return s >= Succeeded }
+
+// MarshalText writes the state's word.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// ParseState reads a state's word.
+func ParseState(text string) (State, error) {
+	for _, s := range States() {
+		if s.String() == text {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not a state (pending, running, succeeded, dead, cancelled)", text)
+}
+
+// Record is a run as it stands in the store. Times are UTC with microseconds.
+type Record struct {
+	ID          RunID           `json:"id"`
+	Job         string          `json:"job"`
+	Queue       string          `json:"queue"`
+	State       State           `json:"state"`
+	Attempt     int             `json:"attempt"` // attempts charged, the one under way included
+	MaxAttempts int             `json:"max_attempts"`
+	CrashCount  int             `json:"crash_count"` // workers that died while they held it
+	Isolated    bool            `json:"isolated"`    // executed alone from now on, see the crash rule in the guide
+	Priority    int             `json:"priority"`
+	DueAt       time.Time       `json:"due_at"`
+	CreatedAt   time.Time       `json:"created_at"`
+	StartedAt   *time.Time      `json:"started_at"`  // of the last execution
+	FinishedAt  *time.Time      `json:"finished_at"` // set when the state is terminal
+	ExpiresAt   *time.Time      `json:"expires_at"`
+	Timeout     Duration        `json:"timeout"` // of one attempt; zero means none
+	Worker      *string         `json:"worker"`  // name of the worker that has it, or had it last
+	Fence       lease.Fence     `json:"fence"`
+	Schedule    *string         `json:"schedule"` // the schedule it is an occurrence of
+	Tags        []string        `json:"tags"`
+	Args        json.RawMessage `json:"args"`
+	Result      json.RawMessage `json:"result"`
+	Error       *string         `json:"error"` // why it is dead or cancelled, else of the last failed attempt; nil when it succeeded
+	Attempts    []Attempt       `json:"attempts"`
+}
+
+// Attempt is one ended execution of a run. A crash is listed with the number
+// of the attempt it interrupted, which is refunded.
+type Attempt struct {
+	Number    int         `json:"number"`
+	Outcome   OutcomeKind `json:"outcome"`
+	Worker    string      `json:"worker"`
+	Fence     lease.Fence `json:"fence"`
+	StartedAt time.Time   `json:"started_at"`
+	EndedAt   time.Time   `json:"ended_at"`
+	Error     *string     `json:"error"`
+	Stack     *string     `json:"stack"`
+}
+
+// Duration is a time.Duration written in JSON as Go writes it ("1m30s").
+type Duration time.Duration
+
+// MarshalText writes the duration as Go does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads a duration as Go writes it.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}

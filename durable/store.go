@@ -1,0 +1,261 @@
+package durable
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/heartbeat"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Store is everything a client and a worker ask of an engine. It adds nothing
+// to its roles. The stores are packages postgres, sqlite and memory;
+// durabletest.TestStore is the contract in executable form.
+//
+// All methods may be called at the same time from many goroutines. Times are
+// the store's: it stamps and compares with its own clock (the database's on
+// PostgreSQL). An error that is not one of this package's sentinels means that
+// the outcome is unknown, and every method may then be called again with the
+// same arguments.
+type Store interface {
+	Enqueuer
+	Claimer
+	heartbeat.Renewer
+	Waker
+	Catalog
+	Schedules
+	Inspector
+}
+
+// Enqueuer takes runs. A Client, a Store, and a store bound to a transaction
+// are Enqueuers.
+type Enqueuer interface {
+	// Enqueue stores all the runs or none, and answers one receipt for each,
+	// in order. A run whose ID is already stored is left as it stands and its
+	// receipt says Existing; that is what makes a repeat safe. Runs are
+	// checked first (see CheckRuns); the first fault refuses them all.
+	Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
+}
+
+// Receipt is the answer to one enqueued run.
+type Receipt struct {
+	ID       RunID
+	Existing bool // the run was already there; nothing was stored
+}
+
+// LaneID names one lane: the runs of one (queue, job, priority), in due order.
+// The negative of a lane's number is the line of its isolated runs, which have
+// been in more than one crash and are claimed alone.
+type LaneID = int32
+
+// Serves names what a worker executes: any of the jobs on any of the queues.
+type Serves struct {
+	Queues []string
+	Jobs   []string
+}
+
+// Head is the first waiting run of a lane.
+type Head struct {
+	Lane     LaneID // negative: the line of isolated runs
+	Queue    string
+	Job      string
+	Priority int
+	Waiting  bool          // false: nothing waits in this lane, and the fields below mean nothing
+	DueAt    time.Time     // of the first waiting run
+	In       time.Duration // until it is due on the store's clock; zero or less: due
+}
+
+// Step is one part of a claim: look at the lane from an instant on, pass over
+// Skip due runs, take up to Take.
+type Step struct {
+	Lane LaneID
+	From time.Time // lower bound of due_at; the zero time is none
+	Skip int
+	Take int
+}
+
+// WorkerID tells one worker process from another.
+type WorkerID struct {
+	Name     string    // a label for people; may repeat
+	Instance uuid.UUID // random per process start
+}
+
+// ClaimRequest asks for runs.
+type ClaimRequest struct {
+	Claim    lease.ClaimID
+	Worker   WorkerID
+	Duration time.Duration // of the lease
+	Steps    []Step        // in the order wanted
+	Limit    int           // most runs in all; at least 1
+	Alone    bool          // the worker holds nothing else; recorded for the crash rule
+}
+
+// Claimed is a run as its claim returns it: what a handler needs.
+type Claimed struct {
+	ID          RunID
+	Lane        LaneID
+	Attempt     int // the one that begins, from 1
+	MaxAttempts int
+	CrashCount  int
+	Fence       lease.Fence
+	DueAt       time.Time
+	CreatedAt   time.Time
+	Timeout     time.Duration // of this attempt; zero: none
+	Expired     bool          // its ExpiresAt has passed: to be cancelled, not executed
+	Args        []byte
+}
+
+// Settlement ends executions of runs of one claim.
+type Settlement struct {
+	Claim  lease.ClaimID
+	Worker WorkerID
+	Runs   []Settled
+	Last   bool // no other run of the claim remains: its lease ends in the same transaction
+}
+
+// Settled is one run with its outcome.
+type Settled struct {
+	ID      RunID
+	Outcome Outcome
+}
+
+// Verdict is the store's answer to one Settled.
+type Verdict int8
+
+// The verdicts. A write that was Refused has changed nothing.
+const (
+	Accepted Verdict = iota + 1 // this write landed
+	Landed                      // an earlier write of the same claim had already landed
+	Refused                     // the run is no longer the claim's: lease.ErrLost
+)
+
+// ReclaimRequest asks to take back what dead workers left.
+type ReclaimRequest struct {
+	MaxCrashes int       // a crash in isolation that brings the count here ends the run in dead
+	Limit      int       // most leases looked at
+	Horizon    time.Time // when not zero, leases that expire after it are left alone even if they have expired
+}
+
+// Reclaim is what a Reclaim call did.
+type Reclaim struct {
+	Now    time.Time // of the store's clock
+	Leases int       // expired leases looked at; equal to the limit when there may be more
+	Runs   []Reclaimed
+}
+
+// Reclaimed is one run taken back from a dead worker.
+type Reclaimed struct {
+	ID         RunID
+	Lane       LaneID
+	Job        string
+	Queue      string
+	Worker     string // the name of the worker that lost it
+	State      State  // Pending, or Dead
+	CrashCount int
+}
+
+// Claimer is the worker's part of a store.
+type Claimer interface {
+	// Heads returns every lane that a worker serves, paused queues left out,
+	// each with its first waiting run; also the lines of isolated runs that
+	// are not empty. It takes no locks.
+	Heads(ctx context.Context, serves Serves) ([]Head, error)
+	// Claim takes due runs by the request's steps and leases them together:
+	// one lease, at most Limit runs, each charged one attempt and given a
+	// higher fence. Runs that another claim is taking at the same moment are
+	// passed over. The runs come in the order of the steps. No runs: no lease.
+	// The same claim asked twice returns the runs it was given the first time.
+	Claim(ctx context.Context, request ClaimRequest) ([]Claimed, error)
+	// Settle ends executions. Only a run that is still running under the
+	// settlement's claim changes; whether its lease has expired does not
+	// matter as long as nobody has taken it over. The verdicts come in the
+	// order of the runs, settlement after settlement. All in one transaction.
+	Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error)
+	// Reclaim takes back the runs of expired leases: pending, due now, the
+	// attempt refunded, one crash counted. From the second crash on a run is
+	// isolated. A run whose crash policy is CrashDead, and a run claimed Alone
+	// whose count has come to MaxCrashes, is dead with a reason.
+	Reclaim(ctx context.Context, request ReclaimRequest) (Reclaim, error)
+}
+
+// Waker tells sleeping workers that runs may be due.
+type Waker interface {
+	// Listen calls wake, from its own goroutine, after an enqueue, a settle
+	// or a reclaim has made runs due, in this process or in another. It is a
+	// hint: it may come late, twice, for nothing, or not at all. Listen blocks
+	// until ctx ends (and returns nil) or the connection breaks.
+	Listen(ctx context.Context, wake func()) error
+}
+
+// JobInfo describes a job in the store, for those who enqueue without its code.
+type JobInfo struct {
+	Name        string      `json:"name"`
+	Queue       string      `json:"queue"`
+	Priority    int         `json:"priority"`
+	MaxAttempts int         `json:"max_attempts"`
+	Timeout     Duration    `json:"timeout"`
+	OnCrash     CrashPolicy `json:"on_crash"`
+}
+
+// Declaration is what a worker tells the store when it starts, and hourly.
+type Declaration struct {
+	Worker    WorkerID
+	Jobs      []JobInfo
+	Schedules []Schedule
+}
+
+// Catalog holds what workers declare.
+type Catalog interface {
+	// Declare stores the worker, its jobs and its schedules. A job that is
+	// known is brought up to date. A schedule whose Hash is the stored one is
+	// left as it stands; another hash replaces its rule, begins a new
+	// generation and plans it afresh.
+	Declare(ctx context.Context, declaration Declaration) error
+	// Jobs lists the jobs that workers have declared, by name.
+	Jobs(ctx context.Context) ([]JobInfo, error)
+}
+
+// Schedules materializes due occurrences.
+type Schedules interface {
+	// Materialize looks at up to limit schedules that are due (or not planned
+	// yet), asks decide for each and stores what it decided, all in one
+	// transaction. One caller at a time evaluates; another gets Busy at once.
+	// An occurrence that is already stored is passed over. decide must be
+	// quick and pure; now is the store's time.
+	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (Materialized, error)
+}
+
+// Materialized is what a Materialize call did.
+type Materialized struct {
+	Busy bool // somebody else evaluates; nothing was done
+	Due  int  // schedules looked at; equal to the limit when there may be more
+	Runs []RunID
+	Next time.Duration // until the next schedule is due; negative: none
+}
+
+// Filter narrows a list of runs. The zero value lists everything.
+type Filter struct {
+	States []State
+	Jobs   []string
+	Queues []string
+	Before RunID // cursor: only runs with a smaller id; the zero id is none
+	Limit  int   // 1 to 200; zero means 50
+}
+
+// Page is one page of a list, newest first.
+type Page struct {
+	Runs []Record
+	Next RunID // cursor of the next page; the zero id: this is the last
+}
+
+// Inspector reads runs.
+type Inspector interface {
+	// Run returns one run with its attempts, or ErrNotFound.
+	Run(ctx context.Context, id RunID) (Record, error)
+	// Runs lists runs by descending id, without their attempts and stacks.
+	Runs(ctx context.Context, filter Filter) (Page, error)
+	// Counts returns the number of runs in each state, zeros included.
+	Counts(ctx context.Context) (map[State]int64, error)
+}

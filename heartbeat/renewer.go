@@ -1,0 +1,19 @@
+package heartbeat
+
+import (
+	"context"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Renewer is a store that can extend leases.
+type Renewer interface {
+	// Renew extends every named lease that still stands to d from now on the
+	// store's clock, in one statement, and returns the claims it extended. A
+	// claim that is not among them is lost for good. An expired lease whose
+	// row still stands is extended: nobody has taken it over yet. The ids may
+	// come back in any order. Renewing twice is harmless. An error means that
+	// nothing is known about any of them.
+	Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error)
+}
