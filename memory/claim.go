@@ -1,0 +1,98 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Claim takes due runs by the request's steps and leases them together.
+func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	if l, again := s.leases[request.Claim]; again {
+		return l.claimed(request.Claim, now), nil
+	}
+	runs := s.pick(request.Steps, request.Limit, now)
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	for _, r := range runs {
+		r.claim = request.Claim
+		r.attempt++
+		r.fence = max(r.fence+1, lease.Fence(now.UnixMicro()))
+		r.worker = request.Worker.Name
+		r.startedAt = now
+	}
+	l := &held{worker: request.Worker, runs: runs, alone: request.Alone, expiresAt: now.Add(request.Duration)}
+	s.leases[request.Claim] = l
+	return l.claimed(request.Claim, now), nil
+}
+
+// pick takes runs out of their lines and makes them Running. Steps count the
+// runs of a line as it stood before the first step.
+func (s *Store) pick(steps []durable.Step, limit int, now time.Time) []*run {
+	type span struct {
+		line *line
+		i, j int
+	}
+	var runs []*run
+	var spans []span
+	for _, step := range steps {
+		l := s.line(step.Lane)
+		if l == nil {
+			continue
+		}
+		i := l.from(step.From) + max(step.Skip, 0)
+		j := i
+		for end := l.due(now); j < end && j-i < step.Take && len(runs) < limit; j++ {
+			if r := l.runs[j]; r.state == durable.Pending { // not taken by an earlier step
+				r.state = durable.Running
+				runs = append(runs, r)
+			}
+		}
+		if j > i {
+			spans = append(spans, span{l, i, j})
+		}
+	}
+	// From the back of each line, so that the places before stay true.
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(b.i, a.i) })
+	for _, span := range spans {
+		span.line.sweep(span.i, span.j)
+	}
+	return runs
+}
+
+// claimed tells what the claim still holds of what it was given.
+func (l *held) claimed(claim lease.ClaimID, now time.Time) []durable.Claimed {
+	claimed := make([]durable.Claimed, 0, len(l.runs))
+	for _, r := range l.runs {
+		if r.claim != claim || r.state != durable.Running {
+			continue
+		}
+		claimed = append(claimed, durable.Claimed{
+			ID:          r.id,
+			Lane:        r.laneID(),
+			Attempt:     r.attempt,
+			MaxAttempts: r.maxAttempts,
+			CrashCount:  r.crashCount,
+			Fence:       r.fence,
+			DueAt:       r.dueAt,
+			CreatedAt:   r.createdAt,
+			Timeout:     r.timeout,
+			Expired:     !r.expiresAt.IsZero() && !r.expiresAt.After(now),
+			Args:        bytes.Clone(r.args),
+		})
+	}
+	return claimed
+}

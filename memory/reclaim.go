@@ -1,0 +1,85 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Reclaim takes back the runs of expired leases, the longest expired first.
+func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
+	if err := ctx.Err(); err != nil {
+		return durable.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	expired := s.expired(now, request)
+	done := durable.Reclaim{Now: now, Leases: len(expired)}
+	waiting := false
+	for _, claim := range expired {
+		l := s.leases[claim]
+		for _, r := range l.runs {
+			if r.claim != claim || r.state != durable.Running {
+				continue
+			}
+			s.crash(r, l, request.MaxCrashes, now)
+			waiting = waiting || r.state == durable.Pending
+			done.Runs = append(done.Runs, durable.Reclaimed{
+				ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
+				Worker: l.worker.Name, State: r.state, CrashCount: r.crashCount,
+			})
+		}
+		delete(s.leases, claim)
+	}
+	if waiting {
+		s.hint()
+	}
+	return done, nil
+}
+
+// expired lists the claims to look at.
+func (s *Store) expired(now time.Time, request durable.ReclaimRequest) []lease.ClaimID {
+	latest := now
+	if !request.Horizon.IsZero() && request.Horizon.Before(now) {
+		latest = request.Horizon
+	}
+	var claims []lease.ClaimID
+	for claim, l := range s.leases {
+		if !l.expiresAt.After(latest) {
+			claims = append(claims, claim)
+		}
+	}
+	slices.SortFunc(claims, func(a, b lease.ClaimID) int {
+		if c := s.leases[a].expiresAt.Compare(s.leases[b].expiresAt); c != 0 {
+			return c
+		}
+		return bytes.Compare(a[:], b[:])
+	})
+	return claims[:min(len(claims), max(request.Limit, 0))]
+}
+
+// crash ends an execution whose worker is gone. The claim leaves the run, so
+// that whatever the worker may still write is refused.
+func (s *Store) crash(r *run, l *held, maxCrashes int, now time.Time) {
+	r.crashCount++
+	why := fmt.Sprintf("the lease of worker %s ran out (crash %d)", l.worker.Name, r.crashCount)
+	r.record(durable.Crash, l.worker.Name, why, "", now)
+	r.attempt--
+	r.claim = lease.ClaimID{}
+	switch {
+	case r.onCrash == durable.CrashDead:
+		r.state, r.dueAt, r.finishedAt = durable.Dead, now, now
+		r.reason = "its worker crashed, and its crash policy is dead"
+	case l.alone && r.crashCount >= maxCrashes:
+		r.state, r.dueAt, r.finishedAt = durable.Dead, now, now
+		r.reason = fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", r.crashCount)
+	default:
+		s.wait(r, now)
+	}
+}

@@ -1,0 +1,27 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Renew extends the leases that still stand, expired ones included.
+func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("renew: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	expiresAt := s.now().Add(d)
+	var renewed []lease.ClaimID
+	for _, claim := range claims {
+		if l, stands := s.leases[claim]; stands {
+			l.expiresAt = expiresAt
+			renewed = append(renewed, claim)
+		}
+	}
+	return renewed, nil
+}

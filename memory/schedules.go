@@ -1,0 +1,144 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// schedule is a stored rule.
+type schedule struct {
+	durable.Schedule
+	over  bool      // its rule never fires again
+	retry time.Time // after a fault: not to be looked at before
+	fault string    // why the rule could not be evaluated the last time
+}
+
+// occurrence identifies a due instant of a schedule.
+type occurrence struct {
+	schedule   string
+	generation int64
+	key        string
+}
+
+// faultPause is how long a schedule rests whose rule cannot be evaluated.
+const faultPause = time.Minute
+
+// lookAt is when the schedule is to be looked at; the zero time is at once.
+func (s *schedule) lookAt() time.Time {
+	if s.fault != "" {
+		return s.retry
+	}
+	return s.NextAt
+}
+
+// Materialize evaluates due schedules. decide is called without the store's
+// mutex; a schedule that is declared anew meanwhile is left to the next call.
+func (s *Store) Materialize(
+	ctx context.Context, limit int, decide func(now time.Time, s durable.Schedule) durable.Decision,
+) (durable.Materialized, error) {
+	if err := ctx.Err(); err != nil {
+		return durable.Materialized{}, fmt.Errorf("materialize: %w", err)
+	}
+	if !s.evaluating.TryLock() {
+		return durable.Materialized{Busy: true}, nil
+	}
+	defer s.evaluating.Unlock()
+	due, now := s.dueSchedules(limit)
+	decisions := make([]durable.Decision, len(due))
+	for i := range due {
+		decisions[i] = decide(now, copySchedule(due[i]))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done := durable.Materialized{Due: len(due)}
+	for i := range due {
+		stored := s.schedules[due[i].Name]
+		if stored.Generation == due[i].Generation {
+			done.Runs = append(done.Runs, s.advance(stored, &decisions[i], now)...)
+		}
+	}
+	if len(done.Runs) > 0 {
+		s.hint()
+	}
+	done.Next = s.untilNext(s.now())
+	return done, nil
+}
+
+// dueSchedules copies the schedules to be looked at, the longest due first.
+func (s *Store) dueSchedules(limit int) ([]durable.Schedule, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	var due []*schedule
+	for _, one := range s.schedules {
+		if !one.over && !one.lookAt().After(now) {
+			due = append(due, one)
+		}
+	}
+	slices.SortFunc(due, func(a, b *schedule) int {
+		if c := a.lookAt().Compare(b.lookAt()); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	due = due[:min(len(due), max(limit, 0))]
+	copies := make([]durable.Schedule, len(due))
+	for i, one := range due {
+		copies[i] = copySchedule(one.Schedule)
+	}
+	return copies, now
+}
+
+// advance stores what was decided for one schedule and returns the new runs.
+// Runs that may not be stored are a fault of this schedule and of no other.
+func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time) []durable.RunID {
+	one.fault = decision.Fault
+	if one.fault == "" {
+		runs := make([]durable.NewRun, len(decision.Occurrences))
+		for i, o := range decision.Occurrences {
+			runs[i] = o.Run
+		}
+		if err := durable.CheckRuns(runs); err != nil {
+			one.fault = err.Error()
+		}
+	}
+	if one.fault != "" {
+		one.retry = now.Add(faultPause)
+		return nil
+	}
+	var ids []durable.RunID
+	for i := range decision.Occurrences {
+		o := &decision.Occurrences[i]
+		identity := occurrence{one.Name, one.Generation, o.Key}
+		if _, stored := s.occurrences[identity]; stored {
+			continue
+		}
+		s.occurrences[identity] = o.Run.ID
+		if s.insert(&o.Run, one.Name, now) {
+			ids = append(ids, o.Run.ID)
+		}
+	}
+	one.NextAt = micro(decision.NextAt)
+	one.over = decision.NextAt.IsZero()
+	return ids
+}
+
+// untilNext is the time until a schedule is to be looked at.
+func (s *Store) untilNext(now time.Time) time.Duration {
+	next := time.Duration(-1)
+	for _, one := range s.schedules {
+		if one.over {
+			continue
+		}
+		in := max(one.lookAt().Sub(now), 0)
+		if next < 0 || in < next {
+			next = in
+		}
+	}
+	return next
+}

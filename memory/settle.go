@@ -1,0 +1,117 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Settle ends executions that are still their claim's.
+func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("settle: %w", err)
+	}
+	if err := checkSettlements(settlements); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	var verdicts []durable.Verdict
+	waiting := false
+	for i := range settlements {
+		settlement := &settlements[i]
+		for j := range settlement.Runs {
+			settled := &settlement.Runs[j]
+			verdict := s.verdict(settled.ID, settlement.Claim)
+			if verdict == durable.Accepted {
+				r := s.runs[settled.ID]
+				s.end(r, settlement.Worker.Name, &settled.Outcome, now)
+				waiting = waiting || r.state == durable.Pending
+			}
+			verdicts = append(verdicts, verdict)
+		}
+		if settlement.Last {
+			delete(s.leases, settlement.Claim)
+		}
+	}
+	if waiting {
+		s.hint()
+	}
+	return verdicts, nil
+}
+
+// checkSettlements refuses outcomes that no execution has.
+func checkSettlements(settlements []durable.Settlement) error {
+	for _, settlement := range settlements {
+		for _, settled := range settlement.Runs {
+			if kind := settled.Outcome.Kind; kind < durable.Success || kind > durable.HandedBack {
+				return fmt.Errorf("%w: run %s: %v cannot be settled", durable.ErrInvalid, settled.ID, kind)
+			}
+		}
+	}
+	return nil
+}
+
+// verdict is the guard of every settle: nothing but the claim's id and the
+// run's state decides.
+func (s *Store) verdict(id durable.RunID, claim lease.ClaimID) durable.Verdict {
+	r, found := s.runs[id]
+	switch {
+	case !found || r.claim != claim:
+		return durable.Refused
+	case r.state != durable.Running:
+		return durable.Landed
+	default:
+		return durable.Accepted
+	}
+}
+
+// end gives a running run its outcome. The claim stays on the run.
+func (s *Store) end(r *run, worker string, outcome *durable.Outcome, now time.Time) {
+	if outcome.Kind.Recorded() {
+		r.record(outcome.Kind, worker, outcome.Error, outcome.Stack, now)
+	}
+	if outcome.Kind.Refunded() {
+		r.attempt--
+	}
+	switch state := outcome.Kind.State(); state {
+	case durable.Pending:
+		var after time.Duration
+		if outcome.Kind != durable.HandedBack {
+			after = outcome.After
+		}
+		s.wait(r, micro(now.Add(after)))
+	case durable.Succeeded:
+		r.state, r.finishedAt = state, now
+		r.result = bytes.Clone(outcome.Result)
+	default:
+		r.state, r.finishedAt = state, now
+		r.reason = outcome.Error
+	}
+}
+
+// record notes how an execution ended.
+func (r *run) record(kind durable.OutcomeKind, worker, why, stack string, now time.Time) {
+	r.attempts = append(r.attempts, durable.Attempt{
+		Number:    r.attempt,
+		Outcome:   kind,
+		Worker:    worker,
+		Fence:     r.fence,
+		StartedAt: r.startedAt,
+		EndedAt:   now,
+		Error:     textOrNil(why),
+		Stack:     textOrNil(stack),
+	})
+}
+
+func textOrNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

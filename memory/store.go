@@ -1,0 +1,145 @@
+package memory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Config tells a store where its time comes from. The zero value is usable.
+type Config struct {
+	// Clock answers the time. Default time.Now. It may stand still or jump
+	// ahead; when it steps back the store's time stands still until it has
+	// caught up. It is called with the store's mutex held.
+	Clock func() time.Time
+}
+
+// Store keeps runs in memory. Make it with New.
+type Store struct {
+	clock func() time.Time
+
+	// evaluating is held by the one Materialize call that evaluates. It is
+	// taken before mu, and only by TryLock.
+	evaluating sync.Mutex
+
+	mu     sync.Mutex // guards everything below
+	latest time.Time  // the store's time never goes back behind it
+
+	runs   map[durable.RunID]*run
+	byID   []*run  // every run, ascending
+	lanes  []*lane // lane n is lanes[n-1]
+	byName map[laneName]*lane
+	leases map[lease.ClaimID]*held
+
+	jobs        map[string]durable.JobInfo
+	workers     map[uuid.UUID]workerInfo
+	schedules   map[string]*schedule
+	occurrences map[occurrence]durable.RunID
+
+	listeners map[chan struct{}]struct{}
+}
+
+var _ durable.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New(config Config) *Store {
+	if config.Clock == nil {
+		config.Clock = time.Now
+	}
+	return &Store{
+		clock:       config.Clock,
+		runs:        make(map[durable.RunID]*run),
+		byName:      make(map[laneName]*lane),
+		leases:      make(map[lease.ClaimID]*held),
+		jobs:        make(map[string]durable.JobInfo),
+		workers:     make(map[uuid.UUID]workerInfo),
+		schedules:   make(map[string]*schedule),
+		occurrences: make(map[occurrence]durable.RunID),
+		listeners:   make(map[chan struct{}]struct{}),
+	}
+}
+
+// Migrate does nothing: there is no schema. It is here so that all stores are
+// opened alike.
+func (s *Store) Migrate(context.Context) (int, error) { return 0, nil }
+
+// Schema says that the store has the version it wants, which is always so.
+func (s *Store) Schema(context.Context) (have, want, minCompatible int, err error) {
+	return 0, 0, 0, nil
+}
+
+// Close does nothing; whoever has the store may go on using it.
+func (s *Store) Close() {}
+
+// run is one row. Its lane never changes, and neither does what was enqueued.
+type run struct {
+	id          durable.RunID
+	lane        *lane
+	args        []byte
+	maxAttempts int
+	timeout     time.Duration
+	onCrash     durable.CrashPolicy
+	tags        []string
+	schedule    string // the empty name: none
+	createdAt   time.Time
+	expiresAt   time.Time // the zero time: never
+
+	// Invariant: the run is in a line of its lane exactly while it is Pending.
+	state durable.State
+	// dueAt orders the line, so it changes only while the run is in none.
+	dueAt time.Time
+	// claim is the last claim that took the run. It stays when the run is
+	// settled, which tells whose settle it was; Reclaim takes it away.
+	// Invariant: while the run is Running, this is its claim's id.
+	claim lease.ClaimID
+	// fence only ever rises, by each claim.
+	fence      lease.Fence
+	attempt    int // attempts charged, the one under way included
+	crashCount int
+	worker     string // the last to claim it
+	startedAt  time.Time
+	finishedAt time.Time // set exactly when the state is terminal
+	result     []byte
+	reason     string            // why it is dead or cancelled
+	attempts   []durable.Attempt // recorded outcomes, oldest first
+}
+
+// isolated tells whether the run waits in its lane's line of isolated runs.
+func (r *run) isolated() bool { return r.crashCount >= 2 }
+
+// laneID is the lane's number, negative for an isolated run.
+func (r *run) laneID() durable.LaneID {
+	if r.isolated() {
+		return -r.lane.id
+	}
+	return r.lane.id
+}
+
+// held is the lease of one claim.
+type held struct {
+	worker    durable.WorkerID
+	runs      []*run // as claimed; never changes
+	alone     bool
+	expiresAt time.Time
+}
+
+// now is the store's time. The caller holds mu.
+func (s *Store) now() time.Time {
+	if t := micro(s.clock()); t.After(s.latest) {
+		s.latest = t
+	}
+	return s.latest
+}
+
+// micro brings an instant to the form in which all are kept.
+func micro(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
