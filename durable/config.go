@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -129,4 +130,9 @@ func (c WorkerConfig) validate() error {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+// debug tells whether the life of single runs is logged.
+func (w *Worker) debug() bool {
+	return w.config.Logger.Enabled(context.Background(), slog.LevelDebug)
 }

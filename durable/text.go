@@ -182,3 +182,14 @@ func hex4(text []byte) int {
 	}
 	return code
 }
+
+// findStack returns the part of a dump of all goroutines that holds a frame,
+// without a half line at its end.
+func findStack(dump, frame string) string {
+	for _, goroutine := range strings.Split(dump, "\n\n") {
+		if strings.Contains(goroutine, frame) {
+			return goroutine
+		}
+	}
+	return ""
+}

@@ -1,0 +1,264 @@
+package durable
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/durable-worker/durable-worker/heartbeat"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/poller"
+)
+
+// claim is one period of ownership of runs by this worker.
+type claim struct {
+	id    lease.ClaimID
+	alone bool
+	ctx   context.Context // ends with lease.ErrLost, or at the end of a drain with ErrDraining
+	hold  *heartbeat.Hold
+	watch func() bool // stops watching for the loss
+	runs  []execution
+
+	unsettled int // runs whose settle has no verdict yet; the settler's own
+}
+
+// claimer asks the store for runs by the plan. Its methods are called by the
+// poller alone, save those on atomics.
+type claimer struct {
+	w        *Worker
+	handlers context.Context // parent of every handler's context
+	serves   Serves
+	plan     plan
+	headsAt  time.Duration // when the heads were last read
+	woken    atomic.Bool   // a wake-up came
+	pending  *ClaimRequest // its outcome is unknown; it is asked again
+	asked    time.Duration // when pending was first sent
+	empty    int           // claims in a row that got nothing although heads were due
+	queues   map[string]*queueRoom
+
+	isolation
+}
+
+// queueRoom counts the runs of a capped queue.
+type queueRoom struct {
+	max       int
+	executing atomic.Int64
+}
+
+const headsEvery = time.Second
+
+func (c *claimer) init(w *Worker, handlers context.Context) {
+	c.w, c.handlers, c.plan, c.queues = w, handlers, plan{stale: true, next: -1}, map[string]*queueRoom{}
+	for _, q := range w.config.Queues {
+		c.serves.Queues = append(c.serves.Queues, q.Name)
+		if q.Max > 0 {
+			c.queues[q.Name] = &queueRoom{max: q.Max}
+		}
+	}
+	for name := range w.jobs {
+		c.serves.Jobs = append(c.serves.Jobs, name)
+	}
+}
+
+// room tells how many more runs of a queue may execute; negative: no cap.
+func (c *claimer) room(queue string) int {
+	q := c.queues[queue]
+	if q == nil {
+		return -1
+	}
+	return max(q.max-int(q.executing.Load()), 0)
+}
+
+type answer = poller.Answer[*execution]
+
+// ask claims up to n runs. The caller's ctx says when to stop asking; a claim
+// that was sent is waited for all the same, so that its runs are not leased to
+// nobody.
+func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
+	now := c.w.config.Elapsed()
+	if c.aloneActive.Load() {
+		return answer{Next: -1}, nil // woken when the isolated run is settled
+	}
+	if c.pending != nil && now-c.asked < c.w.config.Terms.Duration/2 {
+		return c.send(ctx, now)
+	}
+	c.pending = nil // if it was granted after all, its lease runs out
+	blind := c.woken.Swap(false) && c.plan.blind()
+	if !blind && (c.plan.stale || now-c.headsAt >= headsEvery) {
+		if err := c.readHeads(ctx, now); err != nil {
+			return answer{}, err
+		}
+	}
+	steps, alone, wait := c.isolate(now)
+	if wait {
+		return answer{Next: 20 * time.Millisecond}, nil
+	}
+	if !alone {
+		steps = c.plan.steps(n, c.room)
+	}
+	if len(steps) == 0 {
+		return answer{Next: c.plan.next}, nil
+	}
+	c.pending = &ClaimRequest{Claim: c.w.config.NewClaimID(), Worker: c.w.id, Duration: c.w.config.Terms.Duration,
+		Steps: steps, Limit: n, Alone: alone}
+	if alone {
+		c.pending.Limit = 1
+	}
+	c.asked = c.w.config.Elapsed()
+	got, err := c.send(ctx, c.asked)
+	if err == nil && len(got.Items) == 0 && !blind {
+		c.empty++ // what is due is being claimed by others at this moment
+		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
+	}
+	c.empty = 0
+	return got, err
+}
+
+func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, c.w.callTimeout())
+	defer cancel()
+	heads, err := c.w.store.Heads(ctx, c.serves)
+	c.w.contact(err)
+	if err != nil {
+		c.w.warn(ctx, "looking for runs failed, will be tried again", err)
+		return err
+	}
+	c.plan.learn(heads)
+	c.headsAt = now
+	return nil
+}
+
+// send asks for the pending claim, for the first time or again.
+func (c *claimer) send(ctx context.Context, now time.Duration) (answer, error) {
+	request := *c.pending
+	bounded, cancel := c.w.bounded(ctx)
+	defer cancel()
+	runs, err := c.w.store.Claim(bounded, request)
+	c.w.contact(err)
+	if err != nil {
+		c.w.warn(bounded, "claim failed, will be tried again", err)
+		return answer{}, err
+	}
+	c.pending = nil
+	if !request.Alone {
+		c.plan.took(request.Steps, runs, request.Limit)
+	} else {
+		c.plan.stale = true
+	}
+	if len(runs) == 0 {
+		return answer{Left: true}, nil
+	}
+	return answer{Items: c.begin(request, runs), Left: true}, nil
+}
+
+// begin turns what was claimed into executions under one hold.
+func (c *claimer) begin(request ClaimRequest, runs []Claimed) []*execution {
+	held := &claim{id: request.Claim, alone: request.Alone, unsettled: len(runs), runs: make([]execution, len(runs))}
+	items := make([]*execution, len(runs))
+	for i := range runs {
+		lane := c.plan.byID[max(runs[i].Lane, -runs[i].Lane)]
+		x := &held.runs[i]
+		x.w, x.claim, x.run = c.w, held, runs[i]
+		if lane != nil {
+			x.queue, x.room = lane.Queue, c.queues[lane.Queue]
+			x.registration = c.w.jobs[lane.Job]
+		}
+		if x.room != nil {
+			x.room.executing.Add(1)
+		}
+		items[i] = x
+	}
+	c.w.active.add(held)
+	if held.alone {
+		c.aloneActive.Store(true)
+	}
+	held.ctx, held.hold = c.w.keeper.Hold(c.handlers, lease.Lease{Claim: request.Claim, Asked: c.asked})
+	held.watch = context.AfterFunc(held.ctx, func() { c.w.watchLost(held) })
+	if c.w.debug() {
+		c.w.config.Logger.Debug("claimed", "claim", request.Claim.Short(), "runs", len(runs), "alone", held.alone)
+	}
+	return items
+}
+
+// roster knows the claims in hand and how many handlers have not returned.
+type roster struct {
+	mu        sync.Mutex
+	claims    map[*claim]struct{}
+	executing int
+	abandoned bool
+	idle      *sync.Cond
+}
+
+func (r *roster) add(c *claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.claims == nil {
+		r.claims = map[*claim]struct{}{}
+	}
+	r.claims[c] = struct{}{}
+	r.executing += len(c.runs)
+}
+
+// returned counts handlers that have returned.
+func (r *roster) returned(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.executing -= n
+	if r.executing == 0 {
+		r.condition().Broadcast()
+	}
+}
+
+// remove forgets a claim that is settled.
+func (r *roster) remove(c *claim) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.claims, c)
+}
+
+// empty tells whether no claim is in hand.
+func (r *roster) empty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.claims) == 0
+}
+
+// len returns how many handlers have not returned.
+func (r *roster) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.executing
+}
+
+// wait blocks until every handler has returned, or abandon.
+func (r *roster) wait() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.executing > 0 && !r.abandoned {
+		r.condition().Wait()
+	}
+}
+
+// abandon ends wait and returns the runs whose handlers have not returned.
+func (r *roster) abandon() (stuck []RunID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.abandoned = true
+	r.condition().Broadcast()
+	for c := range r.claims {
+		for i := range c.runs {
+			if !c.runs[i].returned.Load() {
+				stuck = append(stuck, c.runs[i].run.ID)
+			}
+		}
+	}
+	return stuck
+}
+
+func (r *roster) condition() *sync.Cond {
+	if r.idle == nil {
+		r.idle = sync.NewCond(&r.mu)
+	}
+	return r.idle
+}

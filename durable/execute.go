@@ -1,0 +1,272 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// execution is one run in the hands of this worker.
+type execution struct {
+	registration
+
+	w     *Worker
+	claim *claim
+	run   Claimed
+	queue string
+	room  *queueRoom // of a capped queue, else nil
+
+	returned atomic.Bool  // the handler has returned
+	fate     atomic.Int32 // see the constants
+	slotGone bool         // the slot was given back before the handler returned; written before fate
+
+	mu     sync.Mutex
+	result []byte
+	log    *slog.Logger
+}
+
+// The fates of an execution. The first to leave fateOpen decides who settles.
+const (
+	fateOpen   int32 = iota
+	fateEnded        // the handler has returned in time
+	fateLost         // the lease was lost and the handler did not return: stuck
+	fateTooOld       // timed out and did not return: stuck, and settled as failed
+)
+
+var errExited = errors.New("handler exited: runtime.Goexit")
+
+// start begins one run in its own goroutine, which roster.wait waits for. A
+// run that arrives when the worker has begun to drain is handed back.
+func (w *Worker) start(x *execution) {
+	switch {
+	case w.phase.Load() >= phaseDraining || x.call == nil:
+		x.end(Outcome{Kind: HandedBack})
+	case x.run.Expired:
+		x.end(Outcome{Kind: Cancellation, Error: "expired"})
+	default:
+		go x.perform()
+	}
+}
+
+// perform executes the handler and ends the run, whatever the handler does.
+func (x *execution) perform() {
+	ctx, cancel := x.context()
+	defer cancel()
+	if timeout := x.run.Timeout; timeout > 0 {
+		overdue := time.AfterFunc(timeout+max(x.w.config.CancelGrace, 0), x.giveUp)
+		defer overdue.Stop()
+	}
+	failure := failure{err: errExited}
+	defer func() { x.end(x.outcome(ctx, failure)) }() // also runs on Goexit
+	if x.w.debug() {
+		x.logger().Debug("run started", "fence", x.run.Fence)
+	}
+	failure = x.protect(ctx)
+}
+
+// context is the handler's: it ends with lease.ErrLost, ErrDraining or
+// ErrTimeout as its cause, and when the handler has returned.
+func (x *execution) context() (context.Context, context.CancelFunc) {
+	if x.run.Timeout > 0 {
+		return context.WithTimeoutCause(x.claim.ctx, x.run.Timeout, ErrTimeout)
+	}
+	return context.WithCancel(x.claim.ctx)
+}
+
+// failure is how a call of a handler went wrong; the zero value: it did not.
+type failure struct {
+	err   error
+	stack string // of a panic
+}
+
+// protect calls the handler and turns a panic into a failure.
+func (x *execution) protect(ctx context.Context) (f failure) {
+	defer func() {
+		if value := recover(); value != nil {
+			f = failure{err: fmt.Errorf("panic: %v", value), stack: string(debug.Stack())}
+		}
+	}()
+	return failure{err: x.call(ctx, x)}
+}
+
+// outcome decides what a returned handler means.
+func (x *execution) outcome(ctx context.Context, f failure) Outcome {
+	if f.err == nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return Outcome{Kind: Success, Result: x.result}
+	}
+	o := decideOutcome(f.err, context.Cause(ctx), x.run, x.retry)
+	if o.Kind.Recorded() {
+		o.Error, o.Stack = storable(errorText(f.err)), storable(f.stack)
+	}
+	return o
+}
+
+// decideOutcome is the policy of outcomes: what the handler asked for counts
+// first, then an interruption that was not its fault, then retries.
+func decideOutcome(err, cause error, run Claimed, retry RetryPolicy) Outcome {
+	var ending *endingError
+	asked := errors.As(err, &ending)
+	switch {
+	case asked && ending.kind != Failure:
+		return Outcome{Kind: ending.kind, After: ending.after}
+	case errors.Is(cause, lease.ErrLost) || errors.Is(cause, ErrDraining):
+		return Outcome{Kind: HandedBack}
+	case run.Attempt >= run.MaxAttempts:
+		return Outcome{Kind: Death}
+	case asked:
+		return Outcome{Kind: Failure, After: ending.after}
+	default:
+		return Outcome{Kind: Failure, After: min(max(retryDelay(retry, run.Attempt, err), 0), maxDelay)}
+	}
+}
+
+// retryDelay asks a policy that may be the user's own; one that panics must
+// not take the worker down.
+func retryDelay(retry RetryPolicy, attempt int, err error) (delay time.Duration) {
+	defer func() {
+		if recover() != nil {
+			delay = time.Minute
+		}
+	}()
+	return retry.Delay(attempt, err)
+}
+
+// errorText is err.Error(), which a user's type may make panic.
+func errorText(err error) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("an error of type %T whose Error method panics", err)
+		}
+	}()
+	return err.Error()
+}
+
+// end settles the run and gives its slot back, unless that has been done.
+func (x *execution) end(o Outcome) {
+	x.returned.Store(true)
+	inTime := x.fate.CompareAndSwap(fateOpen, fateEnded)
+	if !inTime && x.fate.Load() == fateTooOld {
+		x.logger().Warn("a handler that was given up has returned; its outcome is dropped", "outcome", o.Kind.String())
+	} else {
+		x.logEnd(o)
+		x.w.settler.add(x, o)
+	}
+	if x.room != nil {
+		x.room.executing.Add(-1)
+	}
+	if inTime || !x.slotGone {
+		x.w.poller.Free(1)
+	} else {
+		x.w.stuck.Add(-1)
+	}
+	if x.room != nil {
+		x.w.poller.Wake()
+	}
+	x.w.active.returned(1)
+}
+
+// giveUp settles a run whose handler has not returned although its timeout and
+// the grace after it have passed.
+func (x *execution) giveUp() {
+	o := decideOutcome(ErrTimeout, nil, x.run, x.retry)
+	o.Error = fmt.Sprintf("timed out after %v and ignored its context", x.run.Timeout)
+	if !x.replace(fateTooOld) {
+		return
+	}
+	o.Stack = storable(x.w.stackOf(x))
+	x.logger().Error("handler is stuck: it ignored its timeout; the run is settled as failed", "timeout", x.run.Timeout, "stack", o.Stack)
+	x.w.settler.add(x, o)
+}
+
+// watchLost waits half a margin after a claim was lost, then marks the
+// handlers that have not returned as stuck. Their runs are not settled: the
+// lease decides when another worker may begin.
+func (w *Worker) watchLost(c *claim) {
+	if !errors.Is(context.Cause(c.ctx), lease.ErrLost) {
+		return
+	}
+	time.AfterFunc(w.config.Terms.Margin()/2, func() {
+		for i := range c.runs {
+			if x := &c.runs[i]; x.replace(fateLost) {
+				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storable(w.stackOf(x)))
+			}
+		}
+	})
+}
+
+// replace marks an execution as stuck and gives its slot to another run, as
+// long as no more than MaxConcurrentRuns handlers are stuck. It reports whether
+// this call decided the fate.
+func (x *execution) replace(fate int32) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.fate.Load() != fateOpen {
+		return false
+	}
+	if x.w.stuck.Add(1) <= int64(x.w.config.MaxConcurrentRuns) {
+		x.slotGone = true
+	} else {
+		x.w.stuck.Add(-1)
+	}
+	gone := x.slotGone
+	if !x.fate.CompareAndSwap(fateOpen, fate) {
+		if gone {
+			x.slotGone = false
+			x.w.stuck.Add(-1)
+		}
+		return false
+	}
+	if gone {
+		x.w.poller.Free(1)
+	}
+	x.w.aloneEnded(x.claim)
+	return true
+}
+
+// stackOf finds the stack of a stuck handler by the address of its execution;
+// empty when it cannot be told.
+func (w *Worker) stackOf(x *execution) string {
+	buffer := make([]byte, 1<<20)
+	return findStack(string(buffer[:runtime.Stack(buffer, true)]), fmt.Sprintf("(*execution).perform(%p", x))
+}
+
+func (x *execution) setResult(text []byte) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.result = text
+}
+
+// logger is the worker's with what tells this run.
+func (x *execution) logger() *slog.Logger {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.log == nil {
+		x.log = x.w.config.Logger.With("run", x.run.ID.String(), "job", x.info.Name, "attempt", x.run.Attempt)
+	}
+	return x.log
+}
+
+func (x *execution) logEnd(o Outcome) {
+	switch o.Kind {
+	case Failure:
+		x.logger().Warn("attempt failed, will be retried", "after", o.After.String(), "error", clip(o.Error, 1000))
+	case Death:
+		x.logger().Error("run is dead", "error", clip(o.Error, 1000))
+	case HandedBack:
+		x.logger().Info("run handed back")
+	default:
+		if x.w.debug() {
+			x.logger().Debug("run ended", "outcome", o.Kind.String())
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package durable
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// isolation decides when a worker takes an isolated run: one that has been in
+// more than one crash and is therefore executed by a worker that holds nothing
+// else, so that its next crash is certainly its own.
+//
+// A worker with nothing in hand takes one. A busy worker now and then stops
+// claiming for a while so as to become empty; it begins at a random instant, so
+// that not all workers do so at once, and gives up after clearWindow, so that
+// long runs do not keep its other slots idle.
+type isolation struct {
+	aloneActive atomic.Bool   // an isolated run is in hand
+	lastAlone   bool          // the last claim was of an isolated run: others come first now
+	clearAfter  time.Duration // not before this instant; zero: not decided
+	clearUntil  time.Duration // claiming is stopped until then
+}
+
+const (
+	clearWindow = 5 * time.Second
+	clearPause  = 30 * time.Second
+)
+
+// isolate returns the steps of a claim of one isolated run, or whether to wait
+// for the worker to become empty.
+func (c *claimer) isolate(now time.Duration) (steps []Step, alone, wait bool) {
+	if len(c.plan.isolated) == 0 {
+		c.clearAfter, c.clearUntil = 0, 0
+		return nil, false, false
+	}
+	if c.w.active.empty() {
+		if c.lastAlone && c.plan.anyDue() {
+			c.lastAlone = false
+			return nil, false, false
+		}
+		c.lastAlone, c.clearUntil = true, 0
+		return []Step{{Lane: c.plan.isolated[0].Lane, Take: 1}}, true, false
+	}
+	if c.clearAfter == 0 {
+		c.clearAfter = now + time.Duration(float64(min(2*c.w.config.PollInterval, clearWindow))*c.w.config.Random())
+	}
+	if now >= c.clearAfter && now >= c.clearUntil {
+		c.clearUntil = now + clearWindow
+		c.clearAfter = c.clearUntil + time.Duration(float64(clearPause)*(0.5+c.w.config.Random()))
+	}
+	return nil, false, now < c.clearUntil
+}
+
+// anyDue tells whether an ordinary lane is due.
+func (p *plan) anyDue() bool {
+	for _, l := range p.lanes {
+		if l.due {
+			return true
+		}
+	}
+	return false
+}

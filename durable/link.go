@@ -1,0 +1,101 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// link is what the worker knows of its connection to the store.
+type link struct {
+	mu        sync.Mutex
+	answered  time.Duration // own clock when the store last answered
+	silent    bool          // the last call failed
+	recovered func()        // called when it answers again after an outage that counts
+	warned    map[string]time.Duration
+}
+
+// contact takes in how a call of the store ended.
+func (w *Worker) contact(err error) {
+	now := w.config.Elapsed()
+	l := &w.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.silent = !errors.Is(err, context.Canceled)
+		return
+	}
+	outage := l.silent && now-l.answered > w.config.Terms.Duration/3
+	l.answered, l.silent = now, false
+	if outage && l.recovered != nil {
+		l.recovered()
+	}
+}
+
+// warn logs a failure that is tried again, each message at most once a second.
+func (w *Worker) warn(ctx context.Context, message string, err error) {
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return
+	}
+	now := w.config.Elapsed()
+	l := &w.link
+	l.mu.Lock()
+	last, before := l.warned[message]
+	quiet := before && now-last < time.Second
+	if !quiet {
+		if l.warned == nil {
+			l.warned = map[string]time.Duration{}
+		}
+		l.warned[message] = now
+	}
+	l.mu.Unlock()
+	if !quiet {
+		w.config.Logger.Warn(message, "error", err)
+	}
+}
+
+// callTimeout bounds one call of the store, so that a half-open connection
+// does not hold the worker for the kernel's patience.
+func (w *Worker) callTimeout() time.Duration {
+	return min(max(w.config.Terms.Duration/2, 2*time.Second), 15*time.Second)
+}
+
+// bounded is the context of a call that is to be finished even though the
+// worker is told to stop meanwhile.
+func (w *Worker) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), w.callTimeout())
+}
+
+// contactRenewer is the store's Renewer, watched.
+type contactRenewer struct{ w *Worker }
+
+// Renew passes the call on.
+func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	renewed, err := r.w.store.Renew(ctx, claims, d)
+	r.w.contact(err)
+	return renewed, err
+}
+
+// Status is what a health check wants to know.
+type Status struct {
+	Ready        bool          // declared, working, and the store has answered within the lease's duration
+	Draining     bool          // told to stop
+	Executing    int           // handlers that have not returned
+	Stuck        int           // of them, given up
+	SinceContact time.Duration // since the store last answered
+}
+
+// Status returns the worker's state at this moment.
+func (w *Worker) Status() Status {
+	w.link.mu.Lock()
+	since, silent := w.config.Elapsed()-w.link.answered, w.link.silent
+	w.link.mu.Unlock()
+	phase := w.phase.Load()
+	return Status{
+		Ready:    phase == phaseWorking && (!silent || since < w.config.Terms.Duration),
+		Draining: phase >= phaseDraining, Executing: w.active.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
+	}
+}

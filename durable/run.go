@@ -1,0 +1,60 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Run is one run inside its handler. It is valid until the handler returns.
+type Run[A any] struct {
+	ID          RunID
+	Job         string
+	Queue       string
+	Args        A
+	Attempt     int // the one under way, from 1
+	MaxAttempts int
+	CrashCount  int // workers that died while they held this run
+	DueAt       time.Time
+	CreatedAt   time.Time
+	// Fence rises with every claim of this run. Hand it to resources outside
+	// the database and let them refuse a number smaller than the largest seen.
+	Fence lease.Fence
+
+	execution *execution
+}
+
+// Valid tells whether the run may still be written to: its lease is held by
+// the worker's own clock, and ctx has not ended. Ask before an effect that
+// cannot be taken back. The answer can be overtaken by a pause of the process
+// right after it; only the store, or a resource that checks the Fence, refuses
+// for certain.
+func (r *Run[A]) Valid(ctx context.Context) bool {
+	return ctx.Err() == nil && r.execution.claim.hold.Valid()
+}
+
+// IdempotencyKey is the same for every attempt of the run and for no other
+// run. Hand it to services that recognise a repeated request.
+func (r *Run[A]) IdempotencyKey() string { return r.ID.String() }
+
+// Log returns the worker's logger with the run's id, job and attempt.
+func (r *Run[A]) Log() *slog.Logger { return r.execution.logger() }
+
+// SetResult stores a JSON value with the run when the handler returns nil. The
+// last call counts. It refuses a value that cannot be stored: larger than
+// MaxArgsSize, or with text that is not valid.
+func (r *Run[A]) SetResult(value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("%w: result: %w", ErrInvalid, err)
+	}
+	if err := checkJSON(text); err != nil {
+		return fmt.Errorf("%w: result%w", ErrInvalid, err)
+	}
+	r.execution.setResult(text)
+	return nil
+}

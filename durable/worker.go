@@ -1,0 +1,263 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/heartbeat"
+	"github.com/durable-worker/durable-worker/internal/protocol"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/poller"
+)
+
+// Worker claims runs and executes them. Make it with NewWorker, give it
+// handlers with Register, then Run it, once.
+type Worker struct {
+	store  Store
+	config WorkerConfig
+	id     WorkerID
+
+	mu        sync.Mutex
+	jobs      map[string]registration // not changed once Run has begun
+	schedules []Schedule
+	faults    []error
+
+	keeper  *heartbeat.Keeper
+	poller  *poller.Poller[*execution]
+	claimer claimer
+	settler settler
+	hurry   chan struct{}
+
+	active roster       // claims in hand
+	stuck  atomic.Int64 // handlers that were given up and whose slots were given to others
+	phase  atomic.Int32 // see the constants
+	link   link
+}
+
+const (
+	phaseNew int32 = iota
+	phaseStarting
+	phaseWorking
+	phaseDraining
+	phaseStopped
+)
+
+// NewWorker returns a worker of a store. Nothing is started and nothing needs
+// checking here: what is wrong with the configuration is reported by Run.
+func NewWorker(store Store, config WorkerConfig) *Worker {
+	config = config.withDefaults()
+	if config.Elapsed == nil {
+		config.Elapsed = lease.Elapsed
+	}
+	if config.NewClaimID == nil {
+		config.NewClaimID = lease.NewClaimID
+	}
+	if config.Random == nil {
+		config.Random = rand.Float64
+	}
+	return &Worker{store: store, config: config, jobs: map[string]registration{}, hurry: make(chan struct{}, 1),
+		id: WorkerID{Name: config.Name, Instance: uuid.New()}}
+}
+
+// Faults returns what Run would refuse, all together, or nil.
+func (w *Worker) Faults() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	faults := append([]error{w.config.validate()}, w.faults...)
+	if len(w.jobs) == 0 {
+		faults = append(faults, errors.New("no job is registered"))
+	}
+	return errors.Join(faults...)
+}
+
+// StuckError says that handlers did not return although their contexts were
+// cancelled. Their runs keep their lease and are executed elsewhere when it has
+// run out.
+type StuckError struct {
+	Runs []RunID
+}
+
+// Error names the runs.
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("%d handlers ignored cancellation and were abandoned: %v", len(e.Runs), e.Runs)
+}
+
+// Run works until ctx ends, then drains: it stops claiming, lets handlers
+// finish for DrainTimeout, cancels the contexts of the rest, and hands back
+// the runs of those that return within CancelGrace. It returns when everything
+// it started has returned: nil, an error that names every fault of the
+// registrations and the configuration before anything was started, or a
+// *StuckError when handlers had to be abandoned. While the store cannot be
+// reached Run waits and tries again.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.Faults(); err != nil {
+		return fmt.Errorf("%w worker: %w", ErrInvalid, err)
+	}
+	if !w.phase.CompareAndSwap(phaseNew, phaseStarting) {
+		return errors.New("durable: a worker runs only once")
+	}
+	defer w.phase.Store(phaseStopped)
+	if !w.untilDeclared(ctx) {
+		return nil
+	}
+	return w.work(ctx)
+}
+
+// work is one tenure: what is started here has ended when it returns.
+func (w *Worker) work(ctx context.Context) error {
+	c := w.config
+	handlers, cancelHandlers := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancelHandlers(nil)
+	w.keeper = heartbeat.New(contactRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger})
+	w.claimer.init(w, handlers)
+	w.settler.init(w)
+	w.poller = poller.New(poller.Config{
+		Capacity: c.MaxConcurrentRuns, Batch: min(c.ClaimBatchSize, c.MaxConcurrentRuns), Interval: c.PollInterval,
+		Jitter: max(c.PollJitter, 0), Linger: 5 * time.Millisecond, Elapsed: c.Elapsed, Random: c.Random,
+	}, w.claimer.ask, w.start)
+
+	outer, stopOuter := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopOuter()
+	var keeping, settling, asking sync.WaitGroup
+	defer keeping.Wait()
+	keeping.Go(func() { w.keeper.Run(outer) })
+	settling.Go(func() { w.settler.run(outer) })
+	asking.Go(func() { w.poller.Run(ctx) })
+	asking.Go(func() { w.reclaimLoop(ctx) })
+	asking.Go(func() { w.materializeLoop(ctx) })
+	asking.Go(func() { w.declareLoop(ctx) })
+	if !c.NoListen {
+		asking.Go(func() { w.listenLoop(ctx) })
+	}
+	w.phase.Store(phaseWorking)
+	c.Logger.Info("worker started", "worker", c.Name, "jobs", len(w.jobs), "max_concurrent_runs", c.MaxConcurrentRuns)
+
+	<-ctx.Done()
+	w.phase.Store(phaseDraining)
+	err := w.drain(cancelHandlers, asking.Wait)
+	overdue := time.AfterFunc(max(c.CancelGrace, time.Second), stopOuter)
+	defer overdue.Stop()
+	w.settler.close()
+	settling.Wait()
+	c.Logger.Info("worker stopped", "worker", c.Name)
+	return err
+}
+
+// drain gives up the runs in hand. asked returns when no more can be added.
+func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) error {
+	c := w.config
+	machine := protocol.Drain{Timeout: max(c.DrainTimeout, 0), Grace: max(c.CancelGrace, 0)}
+	c.Logger.Info("worker draining", "worker", c.Name, "executing", w.active.len(), "timeout", machine.Timeout)
+	idle := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() { asked(); w.active.wait(); close(idle) })
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	event := protocol.DrainEvent{Kind: protocol.DrainStop, Executing: 1}
+	for {
+		event.At = c.Elapsed()
+		effects := machine.Step(event)
+		if effects.CancelHandlers {
+			c.Logger.Info("drain time is over, cancelling handlers", "executing", w.active.len())
+			cancelHandlers(ErrDraining)
+		}
+		if effects.Done {
+			break
+		}
+		timer.Reset(max(effects.Wake-c.Elapsed(), 0))
+		event = protocol.DrainEvent{Kind: protocol.DrainTick, Executing: 1}
+		select {
+		case <-idle:
+			event.Executing = 0
+		case <-w.hurry:
+			event.Kind = protocol.DrainHurry
+		case <-timer.C:
+		}
+	}
+	stuck := w.active.abandon()
+	waiting.Wait()
+	if len(stuck) > 0 {
+		return &StuckError{Runs: stuck}
+	}
+	return nil
+}
+
+// Hurry ends the time handlers have to finish in a drain: their contexts are
+// cancelled at once and their runs handed back. Called before the drain has
+// begun, it holds for the drain to come.
+func (w *Worker) Hurry() {
+	select {
+	case w.hurry <- struct{}{}:
+	default:
+	}
+}
+
+// untilDeclared makes the first declaration, again and again until the store
+// takes it. It reports false when ctx ended first.
+func (w *Worker) untilDeclared(ctx context.Context) bool {
+	pause := 100 * time.Millisecond
+	for {
+		err := w.declare(ctx)
+		if err == nil {
+			return true
+		}
+		w.warn(ctx, "the store does not take the worker's declaration, will be tried again", err)
+		if !w.sleep(ctx, w.jittered(pause)) {
+			return false
+		}
+		pause = min(2*pause, w.config.PollInterval+time.Second)
+	}
+}
+
+// listenLoop keeps a listener up: wake-ups shorten sleeps, polling goes on
+// without them.
+func (w *Worker) listenLoop(ctx context.Context) {
+	pause := time.Duration(0)
+	for w.sleep(ctx, pause) {
+		began := w.config.Elapsed()
+		err := w.store.Listen(ctx, w.wake)
+		if err != nil {
+			w.warn(ctx, "listening for wake-ups failed, polling goes on", err)
+		}
+		if pause = min(max(2*pause, 100*time.Millisecond), 5*time.Second); w.config.Elapsed()-began > 10*time.Second {
+			pause = 100 * time.Millisecond
+		}
+		w.wake() // something may have come while nobody listened
+	}
+}
+
+// wake makes the poller ask at once, without reading the heads first.
+func (w *Worker) wake() {
+	w.claimer.woken.Store(true)
+	w.poller.Wake()
+}
+
+// sleep waits for d and reports false when ctx ended.
+func (w *Worker) sleep(ctx context.Context, d time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// jittered spreads a pause by the poll's jitter ratio.
+func (w *Worker) jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 + max(w.config.PollJitter, 0)*(2*w.config.Random()-1)))
+}

@@ -1,0 +1,11 @@
+// Package heartbeat keeps leases alive.
+//
+// A Keeper renews all leases of one holder with one statement per beat, on its
+// own schedule, and cancels the context of a lease that is lost: refused by the
+// store, or not renewed in time. The local deadline always comes before the
+// store lets anybody else in (lease.Terms.Deadline), so code that obeys its
+// context has stopped by then, provided the process itself was running.
+//
+// Not promised: a process that is paused notices only when it goes on. What it
+// writes then is refused by the store, which compares claim ids, not times.
+package heartbeat

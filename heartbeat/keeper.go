@@ -1,0 +1,176 @@
+package heartbeat
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/protocol"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Config tells a Keeper how to beat. Every field must be set.
+type Config struct {
+	Terms   lease.Terms
+	Elapsed func() time.Duration // own clock, see lease.Elapsed
+	Random  func() float64       // in [0, 1)
+	Logger  *slog.Logger
+}
+
+// Keeper renews the leases it holds until they are released or lost.
+type Keeper struct {
+	renewer Renewer
+	config  Config
+	changed chan struct{} // something was held or released
+
+	mu    sync.Mutex
+	beat  protocol.Beat
+	holds map[lease.ClaimID]*Hold
+}
+
+// Hold is one lease in the care of a Keeper.
+type Hold struct {
+	keeper   *Keeper
+	claim    lease.ClaimID
+	cancel   context.CancelCauseFunc
+	deadline atomic.Int64 // local deadline; zero once lost or released
+}
+
+// New returns a Keeper of a renewer's leases. It beats while Run runs.
+func New(renewer Renewer, config Config) *Keeper {
+	return &Keeper{
+		renewer: renewer, config: config, changed: make(chan struct{}, 1),
+		beat:  protocol.Beat{Terms: config.Terms},
+		holds: map[lease.ClaimID]*Hold{},
+	}
+}
+
+// Hold takes a granted lease into care. The returned context is a child of ctx
+// that ends with the cause lease.ErrLost when the lease is lost, at once if it
+// already is. The caller must Release the hold when its work has ended.
+func (k *Keeper) Hold(ctx context.Context, granted lease.Lease) (context.Context, *Hold) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	h := &Hold{keeper: k, claim: granted.Claim, cancel: cancel}
+	h.deadline.Store(int64(k.config.Terms.Deadline(granted.Asked)))
+	k.mu.Lock()
+	k.holds[granted.Claim] = h
+	k.mu.Unlock()
+	lost := k.step(protocol.BeatEvent{Kind: protocol.BeatHeld, Claim: granted.Claim, Asked: granted.Asked}).Lost
+	k.lose(lost, "its grant came too late")
+	k.poke()
+	return ctx, h
+}
+
+// Valid tells whether the lease is still known to be held, by the local clock.
+func (h *Hold) Valid() bool {
+	return h.keeper.config.Elapsed() < time.Duration(h.deadline.Load())
+}
+
+// Release ends the care for the lease: it is not renewed again. It does not
+// write to the store. Releasing twice is harmless.
+func (h *Hold) Release() {
+	k := h.keeper
+	k.mu.Lock()
+	delete(k.holds, h.claim)
+	k.mu.Unlock()
+	h.deadline.Store(0)
+	k.step(protocol.BeatEvent{Kind: protocol.BeatDropped, Claim: h.claim})
+	h.cancel(context.Canceled)
+}
+
+// Run beats until ctx ends. It returns when the renewal in flight has ended.
+func (k *Keeper) Run(ctx context.Context) {
+	var inFlight sync.WaitGroup
+	defer inFlight.Wait()
+	answers := make(chan protocol.BeatEvent, 1)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	event := protocol.BeatEvent{Kind: protocol.BeatTick}
+	for {
+		effects := k.step(event)
+		why := "not renewed in time"
+		if event.Kind == protocol.BeatAnswered {
+			why = "the store no longer has it"
+		}
+		k.lose(effects.Lost, why)
+		if len(effects.Renew) > 0 {
+			inFlight.Go(func() { answers <- k.renew(ctx, effects.Renew) })
+		}
+		wait := time.Hour
+		if effects.Wake >= 0 {
+			wait = max(effects.Wake-k.config.Elapsed(), 0)
+		}
+		timer.Reset(wait)
+		event = protocol.BeatEvent{Kind: protocol.BeatTick}
+		select {
+		case <-ctx.Done():
+			return
+		case event = <-answers:
+		case <-timer.C:
+		case <-k.changed:
+		}
+	}
+}
+
+// renew makes one call, bounded by a sixth of the lease's duration.
+func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.BeatEvent {
+	ctx, cancel := context.WithTimeout(ctx, k.config.Terms.Duration/6)
+	defer cancel()
+	renewed, err := k.renewer.Renew(ctx, claims, k.config.Terms.Duration)
+	if err != nil {
+		if ctx.Err() != context.Canceled {
+			k.config.Logger.Warn("heartbeat failed, will be tried again", "leases", len(claims), "error", err)
+		}
+		return protocol.BeatEvent{Kind: protocol.BeatFailed}
+	}
+	return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed}
+}
+
+// step stamps an event and lets the machine decide; deadlines that moved are
+// copied to where Valid reads them.
+func (k *Keeper) step(event protocol.BeatEvent) protocol.BeatEffects {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	event.At, event.Random = k.config.Elapsed(), k.config.Random()
+	effects := k.beat.Step(event)
+	if event.Kind == protocol.BeatAnswered {
+		for _, claim := range event.Claims {
+			deadline, held := k.beat.Deadline(claim)
+			if h := k.holds[claim]; held && h != nil {
+				h.deadline.Store(int64(deadline))
+			}
+		}
+	}
+	return effects
+}
+
+func (k *Keeper) lose(claims []lease.ClaimID, why string) {
+	for _, claim := range claims {
+		k.mu.Lock()
+		h := k.holds[claim]
+		delete(k.holds, claim)
+		k.mu.Unlock()
+		if h == nil {
+			continue
+		}
+		h.deadline.Store(0)
+		k.config.Logger.Warn("lease lost", "claim", claim.Short(), "why", why)
+		h.cancel(lease.ErrLost)
+	}
+}
+
+// Held returns the number of leases in care.
+func (k *Keeper) Held() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.holds)
+}
+
+func (k *Keeper) poke() {
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}

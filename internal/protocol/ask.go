@@ -1,0 +1,117 @@
+package protocol
+
+import "time"
+
+// Ask decides when a poller asks for more, and for how many.
+//
+// It asks at once when it is idle, and otherwise when a quarter of the slots is
+// free or Linger has passed since the first of them was freed, so that one
+// claim carries many runs. It sleeps only after an answer that says that
+// nothing is left.
+type Ask struct {
+	Capacity int           // slots in all
+	Batch    int           // most asked for at once
+	Interval time.Duration // sleep after an answer with nothing left
+	Jitter   float64       // of the sleep: Interval·(1 ± Jitter)
+	Linger   time.Duration // most that a free slot waits for company
+
+	taken    int           // slots in use
+	freedAt  time.Duration // when the first of the slots free now was freed
+	sleeping time.Duration // no asking before this instant
+	asking   bool
+	woken    bool // a wake-up came while asking: the answer may be older than it
+	failures int
+}
+
+// AskKind names an event of Ask.
+type AskKind int8
+
+// The events of Ask.
+const (
+	AskTick     AskKind = iota // time has passed
+	AskFreed                   // Count slots came back
+	AskWoken                   // something may be due
+	AskAnswered                // Count slots were filled; see Left and Next
+	AskFailed                  // the question failed
+)
+
+// AskEvent is one event.
+type AskEvent struct {
+	Kind   AskKind
+	At     time.Duration
+	Count  int
+	Left   bool          // of AskAnswered: there may be more; do not sleep
+	Next   time.Duration // of AskAnswered without Left: more is known to come after so long; negative: unknown
+	Random float64       // in [0, 1)
+}
+
+// AskEffects is what the poller has to do.
+type AskEffects struct {
+	Ask  int           // ask for so many now; zero: do not ask
+	Wake time.Duration // next AskTick; negative: only an event can change anything
+}
+
+// Free returns the number of free slots.
+func (a *Ask) Free() int { return a.Capacity - a.taken }
+
+// Step handles one event.
+func (a *Ask) Step(e AskEvent) AskEffects {
+	switch e.Kind {
+	case AskTick:
+	case AskFreed:
+		if a.taken == a.Capacity {
+			a.freedAt = e.At
+		}
+		a.taken -= e.Count
+	case AskWoken:
+		a.sleeping, a.woken = 0, a.asking
+	case AskAnswered:
+		a.answered(e)
+	case AskFailed:
+		a.asking, a.woken = false, false
+		a.sleeping = e.At + a.backoff(e.Random)
+		a.failures++
+	}
+	return a.decide(e.At)
+}
+
+func (a *Ask) answered(e AskEvent) {
+	a.asking, a.failures = false, 0
+	a.taken += e.Count
+	a.freedAt = e.At
+	if !e.Left && !a.woken {
+		a.sleeping = e.At + a.sleep(e.Next, e.Random)
+	}
+	a.woken = false
+}
+
+// sleep is the jittered interval, cut short when something is known to come
+// due; then a small random part keeps a fleet from asking as one.
+func (a *Ask) sleep(next time.Duration, random float64) time.Duration {
+	pause := time.Duration(float64(a.Interval) * (1 + a.Jitter*(2*random-1)))
+	if next >= 0 {
+		spread := min(a.Interval/20, 20*time.Millisecond)
+		pause = min(pause, next+time.Duration(float64(spread)*random))
+	}
+	return max(pause, 0)
+}
+
+// backoff doubles from 50 ms to the interval (at least a second), ±50 %.
+func (a *Ask) backoff(random float64) time.Duration {
+	pause := 50 * time.Millisecond << min(a.failures, 10)
+	return time.Duration(float64(min(pause, max(a.Interval, time.Second))) * (0.5 + random))
+}
+
+func (a *Ask) decide(now time.Duration) AskEffects {
+	free := a.Free()
+	switch {
+	case a.asking || free <= 0:
+		return AskEffects{Wake: -1}
+	case now < a.sleeping:
+		return AskEffects{Wake: a.sleeping}
+	case a.taken > 0 && free < (a.Capacity+3)/4 && now < a.freedAt+a.Linger:
+		return AskEffects{Wake: a.freedAt + a.Linger}
+	}
+	a.asking = true
+	return AskEffects{Ask: min(free, a.Batch), Wake: -1}
+}
