@@ -1,0 +1,223 @@
+package durabletest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Backend is how the suite gets stores of one engine.
+type Backend struct {
+	// New returns an empty, migrated store that shares nothing with any other.
+	// It closes the store by t.Cleanup. It is called from parallel tests.
+	New func(t *testing.T) durable.Store
+	// Advance makes d pass on the clock of a store that New returned: by
+	// moving an injected clock ahead, or by moving every stored time back. No
+	// other call of that store is under way. In between, the store's clock
+	// may run by itself or stand still.
+	Advance func(t *testing.T, s durable.Store, d time.Duration)
+}
+
+// TestStore runs the whole contract suite against a backend.
+func TestStore(t *testing.T, backend Backend) {
+	t.Run("transcripts", func(t *testing.T) { testTranscripts(t, backend) })
+	groups := map[string]map[string]func(*testing.T, *fixture){
+		"enqueue":   enqueueTests(),
+		"bounds":    boundTests(),
+		"claim":     claimTests(),
+		"settle":    settleTests(),
+		"races":     raceTests(),
+		"inspect":   inspectTests(),
+		"schedules": scheduleTests(),
+		"listen":    listenTests(),
+	}
+	for group, tests := range groups {
+		t.Run(group, func(t *testing.T) {
+			t.Parallel()
+			for sentence, test := range tests {
+				t.Run(sentence, func(t *testing.T) {
+					t.Parallel()
+					test(t, newFixture(t, backend))
+				})
+			}
+		})
+	}
+}
+
+// patience bounds how long a test waits for something that should happen at
+// once. It is only ever waited out by a store that fails.
+const patience = 30 * time.Second
+
+// fixture is one store under test, with the calls most tests make.
+type fixture struct {
+	t       *testing.T
+	ctx     context.Context
+	backend Backend
+	store   durable.Store
+}
+
+func newFixture(t *testing.T, backend Backend) *fixture {
+	t.Helper()
+	return &fixture{t: t, ctx: t.Context(), backend: backend, store: backend.New(t)}
+}
+
+func (f *fixture) advance(d time.Duration) {
+	f.t.Helper()
+	f.backend.Advance(f.t, f.store, d)
+}
+
+// now reads the store's clock: a Reclaim whose horizon is long past looks at
+// no lease.
+func (f *fixture) now() time.Time {
+	f.t.Helper()
+	done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 1, Horizon: time.Unix(1, 0)})
+	if err != nil {
+		f.t.Fatalf("Reclaim: %v", err)
+	}
+	return done.Now
+}
+
+// newRun makes a run of job "mail" that the changes make special.
+func newRun(changes ...func(*durable.NewRun)) durable.NewRun {
+	run := durable.NewRun{
+		ID: durable.NewRunID(), Job: "mail", Queue: durable.DefaultQueue,
+		Args: []byte(`{}`), MaxAttempts: durable.DefaultMaxAttempts,
+	}
+	for _, change := range changes {
+		change(&run)
+	}
+	return run
+}
+
+func newRuns(n int, changes ...func(*durable.NewRun)) []durable.NewRun {
+	runs := make([]durable.NewRun, n)
+	for i := range runs {
+		runs[i] = newRun(changes...)
+	}
+	return runs
+}
+
+func (f *fixture) enqueue(runs ...durable.NewRun) {
+	f.t.Helper()
+	receipts, err := f.store.Enqueue(f.ctx, runs...)
+	if err != nil {
+		f.t.Fatalf("Enqueue: %v", err)
+	}
+	if len(receipts) != len(runs) {
+		f.t.Fatalf("Enqueue of %d runs answered %d receipts", len(runs), len(receipts))
+	}
+	for i, receipt := range receipts {
+		if receipt.ID != runs[i].ID || receipt.Existing {
+			f.t.Fatalf("receipt %d is %+v, want a new run %s", i, receipt, runs[i].ID)
+		}
+	}
+}
+
+func newWorker(name string) durable.WorkerID {
+	return durable.WorkerID{Name: name, Instance: uuid.New()}
+}
+
+// request asks for up to n runs of every lane of job "mail" on the default
+// queue, isolated ones left out.
+func (f *fixture) request(worker durable.WorkerID, n int) durable.ClaimRequest {
+	f.t.Helper()
+	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	if err != nil {
+		f.t.Fatalf("Heads: %v", err)
+	}
+	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: 30 * time.Second, Limit: n}
+	for _, head := range heads {
+		if head.Lane > 0 {
+			request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: n})
+		}
+	}
+	return request
+}
+
+// claim claims up to n runs under a new claim.
+func (f *fixture) claim(worker durable.WorkerID, n int) (lease.ClaimID, []durable.Claimed) {
+	f.t.Helper()
+	request := f.request(worker, n)
+	claimed, err := f.store.Claim(f.ctx, request)
+	if err != nil {
+		f.t.Fatalf("Claim: %v", err)
+	}
+	return request.Claim, claimed
+}
+
+// claimOne claims the run that waits first.
+func (f *fixture) claimOne(worker durable.WorkerID) (lease.ClaimID, durable.Claimed) {
+	f.t.Helper()
+	claim, claimed := f.claim(worker, 1)
+	if len(claimed) != 1 {
+		f.t.Fatalf("claimed %d runs, want 1", len(claimed))
+	}
+	return claim, claimed[0]
+}
+
+func (f *fixture) settle(settlements ...durable.Settlement) []durable.Verdict {
+	f.t.Helper()
+	verdicts, err := f.store.Settle(f.ctx, settlements)
+	if err != nil {
+		f.t.Fatalf("Settle: %v", err)
+	}
+	var want int
+	for _, settlement := range settlements {
+		want += len(settlement.Runs)
+	}
+	if len(verdicts) != want {
+		f.t.Fatalf("Settle of %d runs answered %d verdicts", want, len(verdicts))
+	}
+	return verdicts
+}
+
+func (f *fixture) reclaim() durable.Reclaim {
+	f.t.Helper()
+	done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 100})
+	if err != nil {
+		f.t.Fatalf("Reclaim: %v", err)
+	}
+	return done
+}
+
+func (f *fixture) record(id durable.RunID) durable.Record {
+	f.t.Helper()
+	record, err := f.store.Run(f.ctx, id)
+	if err != nil {
+		f.t.Fatalf("Run: %v", err)
+	}
+	return record
+}
+
+func (f *fixture) counts() map[durable.State]int64 {
+	f.t.Helper()
+	counts, err := f.store.Counts(f.ctx)
+	if err != nil {
+		f.t.Fatalf("Counts: %v", err)
+	}
+	return counts
+}
+
+// one settles one run of a claim, the claim's last.
+func one(claim lease.ClaimID, worker durable.WorkerID, id durable.RunID, outcome durable.Outcome) durable.Settlement {
+	return durable.Settlement{
+		Claim: claim, Worker: worker, Last: true,
+		Runs: []durable.Settled{{ID: id, Outcome: outcome}},
+	}
+}
+
+// all settles everything that a claim was given alike.
+func all(claim lease.ClaimID, worker durable.WorkerID, claimed []durable.Claimed, outcome durable.Outcome) durable.Settlement {
+	settlement := durable.Settlement{Claim: claim, Worker: worker, Last: true}
+	for _, c := range claimed {
+		settlement.Runs = append(settlement.Runs, durable.Settled{ID: c.ID, Outcome: outcome})
+	}
+	return settlement
+}
+
+func success() durable.Outcome { return durable.Outcome{Kind: durable.Success} }
