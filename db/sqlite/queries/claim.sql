@@ -1,0 +1,19 @@
+-- name: FindLease :one
+-- Served by the primary key.
+SELECT run_ids FROM leases WHERE claim_id = @claim_id;
+
+-- name: InsertLease :exec
+INSERT INTO leases (claim_id, acquired_at, expires_at, alone, worker_instance, worker_name, run_ids)
+VALUES (@claim_id, @acquired_at, @expires_at, @alone, @worker_instance, @worker_name, @run_ids);
+
+-- name: FindClaimed :one
+-- A run that its claim still holds, for a claim that is asked again.
+SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, args
+FROM runs WHERE id = @id AND claim_id = @claim_id AND state = 1;
+
+-- name: RenewLease :execrows
+-- Expired or not: as long as the row stands, nobody has taken the runs.
+UPDATE leases SET expires_at = @expires_at WHERE claim_id = @claim_id;
+
+-- name: DeleteLease :exec
+DELETE FROM leases WHERE claim_id = @claim_id;

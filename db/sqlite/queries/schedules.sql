@@ -1,0 +1,16 @@
+-- name: DueSchedules :many
+-- Served by schedules_look.
+SELECT name, hash, generation, cron, zone, every, job, queue, priority, args, max_attempts, timeout, on_crash, tags, next_at
+FROM schedules WHERE look_at IS NOT NULL AND look_at <= @now
+ORDER BY look_at, name LIMIT @most;
+
+-- name: AdvanceSchedule :exec
+UPDATE schedules SET next_at = @next_at, look_at = @next_at, fault = NULL WHERE name = @name;
+
+-- name: PostponeSchedule :exec
+-- Its rule could not be evaluated; what was planned stands.
+UPDATE schedules SET look_at = @look_at, fault = @fault WHERE name = @name;
+
+-- name: NextLook :one
+-- Served by schedules_look. An instant of -1: nothing will be due.
+SELECT CAST(coalesce(min(look_at), -1) AS INTEGER) AS look_at FROM schedules WHERE look_at IS NOT NULL;

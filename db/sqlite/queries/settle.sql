@@ -1,0 +1,29 @@
+-- name: SettleSuccess :execrows
+-- Fenced by the claim. Twice: the state differs, no row is counted.
+UPDATE runs SET state = 2, finished_at = @finished_at, result = @result
+WHERE id = @id AND claim_id = @claim_id AND state = 1;
+
+-- name: SettleEnded :one
+-- Dead or cancelled. Fenced by the claim. Twice: no row comes back.
+UPDATE runs SET state = @state, finished_at = @finished_at
+WHERE id = @id AND claim_id = @claim_id AND state = 1
+RETURNING attempt, fence, started_at;
+
+-- name: SettlePending :one
+-- To be executed again. Fenced by the claim. Twice: no row comes back. The
+-- caller puts the run into ready.
+UPDATE runs SET state = 0, due_at = @due_at, attempt = attempt - @refund
+WHERE id = @id AND claim_id = @claim_id AND state = 1
+RETURNING lane, attempt, fence, started_at;
+
+-- name: InsertAttempt :exec
+-- A fence belongs to one claim of the run, so an attempt is recorded once.
+INSERT INTO attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack)
+VALUES (@run_id, @fence, @number, @outcome, @worker, @started_at, @ended_at, @error, @stack);
+
+-- name: InsertProblem :exec
+INSERT INTO problems (run_id, ended_at, reason) VALUES (@run_id, @ended_at, @reason);
+
+-- name: FindClaimOfRun :one
+-- Whose run it is, after a write was not accepted.
+SELECT claim_id, state FROM runs WHERE id = @id;

@@ -1,0 +1,142 @@
+-- The schema of the SQLite store as a whole, for reading. The migrations are
+-- its history; a test compares what they make with this file.
+--
+-- Times are microseconds since 1970 in UTC, on the store's clock; durations are
+-- microseconds. Ids are the 16 bytes of a UUID. Flags are 0 or 1.
+--
+-- Invariant: a run is pending (state 0) exactly when it has its row in ready,
+-- with the same lane and due_at. One transaction changes both.
+
+-- What the file's schema is, and the oldest program that may still use it.
+CREATE TABLE meta (
+    only_row       INTEGER PRIMARY KEY CHECK (only_row = 1),
+    version        INTEGER NOT NULL,
+    min_compatible INTEGER NOT NULL
+);
+
+-- One row for each (queue, job, priority) ever used. Never deleted.
+CREATE TABLE lanes (
+    id       INTEGER PRIMARY KEY,
+    queue    TEXT    NOT NULL,
+    job      TEXT    NOT NULL,
+    priority INTEGER NOT NULL,
+    UNIQUE (queue, job, priority)
+);
+
+-- Queues that an operator has said something about.
+CREATE TABLE queues (
+    name   TEXT    PRIMARY KEY NOT NULL,
+    paused INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+-- One row for each run. Clustered by an integer, not by the id: the rows are
+-- long, and claims and settles were measured 20 % faster this way.
+CREATE TABLE runs (
+    seq          INTEGER PRIMARY KEY,          -- the order in which runs were stored
+    id           BLOB    NOT NULL UNIQUE,
+    claim_id     BLOB,                         -- of the last claim, kept after the end; cleared when it is taken from a dead worker
+    fence        INTEGER NOT NULL DEFAULT 0,
+    created_at   INTEGER NOT NULL,
+    due_at       INTEGER NOT NULL,
+    started_at   INTEGER,                      -- of the last execution
+    finished_at  INTEGER,                      -- set exactly when the state is terminal
+    expires_at   INTEGER,
+    timeout      INTEGER NOT NULL DEFAULT 0,   -- of one attempt; 0: none
+    lane         INTEGER NOT NULL,             -- negative: isolated
+    attempt      INTEGER NOT NULL DEFAULT 0,
+    max_attempts INTEGER NOT NULL,
+    state        INTEGER NOT NULL DEFAULT 0,   -- 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled
+    crash_count  INTEGER NOT NULL DEFAULT 0,
+    on_crash     INTEGER NOT NULL DEFAULT 0,   -- 0 retry, 1 dead
+    worker       TEXT,                         -- name of the worker that has it, or had it last
+    schedule     TEXT,
+    generation   INTEGER,
+    occurrence   TEXT,
+    tags         TEXT,                         -- JSON array; null: none
+    args         BLOB    NOT NULL,             -- JSON, as it was sent
+    result       BLOB                          -- JSON
+);
+CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence) WHERE schedule IS NOT NULL;
+
+-- The runs that wait, in the order in which they are claimed.
+CREATE TABLE ready (
+    lane   INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    run_id BLOB    NOT NULL,
+    PRIMARY KEY (lane, due_at, run_id)
+) WITHOUT ROWID;
+
+-- One row for each claim that stands. No index on the expiry: there are few
+-- leases, and a heartbeat writes only this row.
+CREATE TABLE leases (
+    claim_id        BLOB    PRIMARY KEY NOT NULL,
+    acquired_at     INTEGER NOT NULL,
+    expires_at      INTEGER NOT NULL,
+    alone           INTEGER NOT NULL,
+    worker_instance BLOB    NOT NULL,
+    worker_name     TEXT    NOT NULL,
+    run_ids         BLOB    NOT NULL           -- 16 bytes each, in the order of the claim; written once
+) WITHOUT ROWID;
+
+-- One row for each ended attempt that is worth keeping, and for each crash.
+CREATE TABLE attempts (
+    run_id     BLOB    NOT NULL,
+    fence      INTEGER NOT NULL,
+    number     INTEGER NOT NULL,
+    outcome    INTEGER NOT NULL,
+    worker     TEXT    NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended_at   INTEGER NOT NULL,
+    error      TEXT,
+    stack      TEXT,
+    PRIMARY KEY (run_id, fence)
+) WITHOUT ROWID;
+
+-- One row for each run that is dead or cancelled.
+CREATE TABLE problems (
+    run_id   BLOB    PRIMARY KEY NOT NULL,
+    ended_at INTEGER NOT NULL,
+    reason   TEXT    NOT NULL
+) WITHOUT ROWID;
+
+-- The jobs that workers have declared.
+CREATE TABLE jobs (
+    name         TEXT    PRIMARY KEY NOT NULL,
+    queue        TEXT    NOT NULL,
+    priority     INTEGER NOT NULL,
+    max_attempts INTEGER NOT NULL,
+    timeout      INTEGER NOT NULL,
+    on_crash     INTEGER NOT NULL,
+    declared_at  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- The schedules that workers have declared.
+CREATE TABLE schedules (
+    name         TEXT    PRIMARY KEY NOT NULL,
+    hash         TEXT    NOT NULL,
+    generation   INTEGER NOT NULL,
+    cron         TEXT    NOT NULL,
+    zone         TEXT    NOT NULL,
+    every        INTEGER NOT NULL,
+    job          TEXT    NOT NULL,
+    queue        TEXT    NOT NULL,
+    priority     INTEGER NOT NULL,
+    args         BLOB    NOT NULL,
+    max_attempts INTEGER NOT NULL,
+    timeout      INTEGER NOT NULL,
+    on_crash     INTEGER NOT NULL,
+    tags         TEXT,
+    next_at      INTEGER,                      -- the next occurrence; null: not planned yet, or never again
+    look_at      INTEGER,                      -- when to look at it next; null: never again
+    fault        TEXT,                         -- why the rule could not be evaluated when it was last looked at
+    declared_at  INTEGER NOT NULL
+);
+CREATE INDEX schedules_look ON schedules (look_at) WHERE look_at IS NOT NULL;
+
+-- The worker processes that have declared themselves; for people, never for decisions.
+CREATE TABLE workers (
+    instance    BLOB    PRIMARY KEY NOT NULL,
+    name        TEXT    NOT NULL,
+    started_at  INTEGER NOT NULL,
+    declared_at INTEGER NOT NULL
+) WITHOUT ROWID;

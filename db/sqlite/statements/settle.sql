@@ -1,0 +1,8 @@
+-- name: SettleSuccesses
+-- ?1 finished_at, ?2 the ids, 16 bytes each, ?3 claim.
+-- Served by the key of runs. Fenced by the claim: whose id does not come back
+-- was not this claim's, or not any more. Twice: nothing comes back.
+WITH RECURSIVE place (n) AS (SELECT 1 UNION ALL SELECT n + 16 FROM place WHERE n + 16 < length(?2))
+UPDATE runs SET state = 2, finished_at = ?1
+WHERE id IN (SELECT substr(?2, n, 16) FROM place) AND claim_id = ?3 AND state = 1
+RETURNING id;

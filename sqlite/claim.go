@@ -1,0 +1,172 @@
+package sqlite
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+)
+
+// idSize is the length of an id in a list of ids.
+const idSize = 16
+
+// Claim takes due runs by the request's steps and leases them together.
+func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+	var runs []durable.Claimed
+	err := s.write(ctx, claims, func(ctx context.Context, c *change) error {
+		ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: request.Claim[:]})
+		switch {
+		case err == nil:
+			runs, err = c.claimedBefore(ctx, request.Claim, ids)
+		case errors.Is(err, sql.ErrNoRows):
+			runs, err = c.claim(ctx, &request)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim runs: %w", err)
+	}
+	return runs, nil
+}
+
+// span is a stretch of neighbours in one line.
+type span struct {
+	lane        durable.LaneID
+	first, last place
+}
+
+// place is where a run stands in its line.
+type place struct {
+	due int64
+	id  []byte
+}
+
+// claim takes the runs of all steps before it takes any out of its line:
+// steps count the line as it stood before the first one.
+func (c *change) claim(ctx context.Context, request *durable.ClaimRequest) ([]durable.Claimed, error) {
+	var runs []durable.Claimed
+	var spans []span
+	for _, step := range request.Steps {
+		take := min(step.Take, request.Limit-len(runs))
+		if take <= 0 {
+			continue
+		}
+		taken, err := c.step(ctx, request, step, take)
+		if err != nil {
+			return nil, err
+		}
+		if len(taken) == 0 {
+			continue
+		}
+		first, last := &taken[0], &taken[len(taken)-1]
+		spans = append(spans, span{step.Lane, place{first.DueAt.UnixMicro(), first.ID[:]}, place{last.DueAt.UnixMicro(), last.ID[:]}})
+		runs = append(runs, taken...)
+	}
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	for _, sp := range spans {
+		if _, err := c.unready.ExecContext(ctx, sp.lane, sp.first.due, sp.first.id, sp.last.due, sp.last.id); err != nil {
+			return nil, err
+		}
+	}
+	return runs, c.lease(ctx, request, runs)
+}
+
+// step takes up to take runs of one line, in its order.
+func (c *change) step(ctx context.Context, request *durable.ClaimRequest, step durable.Step, take int) ([]durable.Claimed, error) {
+	var since int64
+	if !step.From.IsZero() {
+		since = step.From.UnixMicro()
+	}
+	rows, err := c.claimStep.QueryContext(ctx, request.Claim[:], c.now, request.Worker.Name, step.Lane, since, take, max(step.Skip, 0))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var taken []durable.Claimed
+	for rows.Next() {
+		run, err := scanClaimed(rows, c.now)
+		if err != nil {
+			return nil, err
+		}
+		taken = append(taken, run)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(taken, func(a, b durable.Claimed) int {
+		return cmp.Or(a.DueAt.Compare(b.DueAt), bytes.Compare(a.ID[:], b.ID[:]))
+	})
+	return taken, nil
+}
+
+func scanClaimed(rows *sql.Rows, now int64) (durable.Claimed, error) {
+	var row queries.FindClaimedRow
+	var id sql.RawBytes
+	err := rows.Scan(&id, &row.Lane, &row.Attempt, &row.MaxAttempts, &row.CrashCount, &row.Fence,
+		&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Args)
+	row.ID = id
+	return claimed(&row, now), err
+}
+
+func claimed(row *queries.FindClaimedRow, now int64) durable.Claimed {
+	return durable.Claimed{
+		ID:          durable.RunID(row.ID),
+		Lane:        durable.LaneID(row.Lane), //nolint:gosec // lanes are few
+		Attempt:     int(row.Attempt),
+		MaxAttempts: int(row.MaxAttempts),
+		CrashCount:  int(row.CrashCount),
+		Fence:       lease.Fence(row.Fence),
+		DueAt:       instant(row.DueAt),
+		CreatedAt:   instant(row.CreatedAt),
+		Timeout:     duration(row.Timeout),
+		Expired:     row.ExpiresAt != nil && *row.ExpiresAt <= now,
+		Args:        row.Args,
+	}
+}
+
+// lease stores the one lease of all the runs.
+func (c *change) lease(ctx context.Context, request *durable.ClaimRequest, runs []durable.Claimed) error {
+	ids := make([]byte, 0, idSize*len(runs))
+	for i := range runs {
+		ids = append(ids, runs[i].ID[:]...)
+	}
+	var alone int64
+	if request.Alone {
+		alone = 1
+	}
+	return c.InsertLease(ctx, queries.InsertLeaseParams{
+		ClaimID:        request.Claim[:],
+		AcquiredAt:     c.now,
+		ExpiresAt:      c.now + request.Duration.Microseconds(),
+		Alone:          alone,
+		WorkerInstance: request.Worker.Instance[:],
+		WorkerName:     request.Worker.Name,
+		RunIds:         ids,
+	})
+}
+
+// claimedBefore returns what a claim that is asked again still holds of what
+// it was given.
+func (c *change) claimedBefore(ctx context.Context, claim lease.ClaimID, ids []byte) ([]durable.Claimed, error) {
+	var runs []durable.Claimed
+	for id := range slices.Chunk(ids, idSize) {
+		row, err := c.FindClaimed(ctx, queries.FindClaimedParams{ID: id, ClaimID: claim[:]})
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, claimed(&row, c.now))
+	}
+	return runs, nil
+}

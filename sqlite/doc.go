@@ -1,0 +1,20 @@
+// Package sqlite keeps runs in one SQLite file, for programs that want durable
+// background work without a database server. It needs no C compiler.
+//
+// Several processes of one machine may share the file. They take turns at
+// writing, each for the length of one short transaction; reading never waits
+// for them. A network file system is refused, because its locks do not hold.
+//
+// What is promised. With the default [SyncFull] a write whose call returned
+// survives the loss of power. With [SyncNormal] the last writes may be lost
+// with the power, but the file stays whole. A process that is stopped (not
+// ended) while it writes stops every other writer of the file until it goes on
+// or ends: nothing is lost, but no promise about time holds meanwhile.
+//
+// Time. The store's clock is the machine's, made so that it never goes back
+// within one process. Processes that share a file share the machine, so they
+// agree on it as long as nobody sets the clock.
+//
+// The SQL is in db/sqlite. Statements that sqlc reads become the package
+// internal/queries; the others are loaded by name.
+package sqlite

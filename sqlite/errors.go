@@ -1,0 +1,37 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// primary is the SQLite code of an error without its extension, or 0.
+func primary(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+func busy(err error) bool { return primary(err) == sqlite3.SQLITE_BUSY }
+
+// explain says in a person's words what keeps the file from being used.
+func (s *Store) explain(err error) error {
+	switch primary(err) {
+	case sqlite3.SQLITE_FULL:
+		return fmt.Errorf("no space left for %s: %w", s.file.path, err)
+	case sqlite3.SQLITE_NOTADB:
+		return fmt.Errorf("%s is not a SQLite database: %w", s.file.path, err)
+	case sqlite3.SQLITE_READONLY:
+		return fmt.Errorf("%s cannot be written: %w", s.file.path, err)
+	case sqlite3.SQLITE_CORRUPT:
+		return fmt.Errorf("%s is damaged: %w", s.file.path, err)
+	case sqlite3.SQLITE_IOERR:
+		return fmt.Errorf("reading or writing %s: %w", s.file.path, err)
+	default:
+		return err
+	}
+}

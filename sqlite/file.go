@@ -1,0 +1,95 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+)
+
+// file is the database's file and the log beside it, as they were opened.
+type file struct {
+	path string
+	main os.FileInfo
+	log  os.FileInfo // of the write-ahead log; it stays the same while anybody has the database open
+}
+
+// prepare makes the file if it is not there, readable for its owner only, and
+// says what would keep SQLite from using it. It never opens a file that is
+// there: closing it would take away the locks this process has on it.
+func prepare(path string) (*file, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the directory %s does not exist", dir)
+	} else if err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", dir)
+	}
+	if err := refuseNetwork(dir); err != nil {
+		return nil, err
+	}
+	if err := refuseReadOnly(dir); err != nil {
+		return nil, fmt.Errorf("the directory %s cannot be written: %w", dir, err)
+	}
+	made, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case err == nil:
+		err = made.Close()
+	case errors.Is(err, fs.ErrExist):
+		err = refuseReadOnly(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the file %s cannot be written: %w", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", path)
+	}
+	return &file{path: path, main: info}, nil
+}
+
+// dsn names the file to the driver; the file must be there.
+func (f *file) dsn(pragmas ...string) string {
+	query := url.Values{"mode": {"rw"}, "_pragma": pragmas}
+	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(f.path), RawQuery: query.Encode()}).String()
+}
+
+// opened notes the log, which is there once a connection has read.
+func (f *file) opened() error {
+	var err error
+	f.log, err = os.Stat(f.path + "-wal")
+	return err
+}
+
+// check notices that the path no longer leads to what was opened: writes would
+// go to a file that nobody can find again.
+func (f *file) check() error {
+	if err := same(f.path, f.main); err != nil {
+		return err
+	}
+	return same(f.path+"-wal", f.log)
+}
+
+func same(path string, opened os.FileInfo) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s was deleted while it was in use; restart to begin with what is left", path)
+	case err != nil:
+		return err
+	case !os.SameFile(info, opened):
+		return fmt.Errorf("%s was replaced while it was in use; restart to use the new one", path)
+	default:
+		return nil
+	}
+}

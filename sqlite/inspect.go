@@ -1,0 +1,216 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+)
+
+// The number of runs on a page.
+const (
+	defaultPage = 50
+	largestPage = 200
+)
+
+// Run returns one run with its attempts.
+func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+	record, err := s.run(ctx, id)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = durable.ErrNotFound
+	}
+	if err != nil {
+		return durable.Record{}, fmt.Errorf("run %s: %w", id, s.explain(err))
+	}
+	return record, nil
+}
+
+// run reads the run and its attempts in one snapshot.
+func (s *Store) run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return durable.Record{}, err
+	}
+	tx, err := s.reads.BeginTx(ctx, nil)
+	if err != nil {
+		return durable.Record{}, err
+	}
+	defer func() { _ = tx.Rollback() }() // it has only read
+	snapshot := look.WithTx(tx)
+	row, err := snapshot.FindRun(ctx, queries.FindRunParams{ID: id[:]})
+	if err != nil {
+		return durable.Record{}, err
+	}
+	attempts, err := snapshot.ListAttempts(ctx, queries.ListAttemptsParams{RunID: id[:]})
+	if err != nil {
+		return durable.Record{}, err
+	}
+	record, err := recordOf((*listed)(&row))
+	record.Attempts = history(&row.Run, attempts)
+	return record, err
+}
+
+// Runs lists runs, newest first.
+func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+	if filter.Limit == 0 {
+		filter.Limit = defaultPage
+	}
+	if filter.Limit < 1 || filter.Limit > largestPage {
+		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	}
+	page, err := s.page(ctx, filter)
+	if err != nil {
+		return durable.Page{}, fmt.Errorf("runs: %w", s.explain(err))
+	}
+	return page, nil
+}
+
+// listed is a row of either list, and of one run.
+type listed queries.ListRunsRow
+
+func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return durable.Page{}, err
+	}
+	before := bytes.Repeat([]byte{0xff}, idSize+1) // above every id
+	if filter.Before != (durable.RunID{}) {
+		before = filter.Before[:]
+	}
+	ask := queries.ListRunsParams{
+		Before: before, States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues), Most: int64(filter.Limit) + 1,
+	}
+	var rows []listed
+	if onlyProblems(filter.States) {
+		found, err := look.ListProblems(ctx, queries.ListProblemsParams(ask))
+		if err != nil {
+			return durable.Page{}, err
+		}
+		for i := range found {
+			rows = append(rows, listedProblem(&found[i]))
+		}
+	} else {
+		found, err := look.ListRuns(ctx, ask)
+		if err != nil {
+			return durable.Page{}, err
+		}
+		for i := range found {
+			rows = append(rows, listed(found[i]))
+		}
+	}
+	var page durable.Page
+	for i := range rows {
+		if i == filter.Limit {
+			page.Next = page.Runs[i-1].ID
+			break
+		}
+		record, err := recordOf(&rows[i])
+		if err != nil {
+			return durable.Page{}, err
+		}
+		page.Runs = append(page.Runs, record)
+	}
+	return page, nil
+}
+
+// numbers are the states as they are stored.
+func numbers(states []durable.State) []int16 {
+	stored := make([]int16, len(states))
+	for i, state := range states {
+		stored[i] = int16(state)
+	}
+	return stored
+}
+
+// onlyProblems tells whether problems holds all that is asked for.
+func onlyProblems(states []durable.State) bool {
+	for _, state := range states {
+		if state != durable.Dead && state != durable.Cancelled {
+			return false
+		}
+	}
+	return len(states) > 0
+}
+
+func listedProblem(row *queries.ListProblemsRow) listed {
+	return listed{Run: row.Run, Queue: row.Queue, Job: row.Job, Priority: row.Priority, Reason: &row.Reason, LastError: row.LastError}
+}
+
+// Counts returns the number of runs in each state.
+func (s *Store) Counts(ctx context.Context) (map[durable.State]int64, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("counts: %w", s.explain(err))
+	}
+	var all, pending, running, dead, cancelled int64
+	if err := look.count.QueryRowContext(ctx).Scan(&all, &pending, &running, &dead, &cancelled); err != nil {
+		return nil, fmt.Errorf("counts: %w", s.explain(err))
+	}
+	return map[durable.State]int64{
+		durable.Pending: pending, durable.Running: running, durable.Dead: dead, durable.Cancelled: cancelled,
+		durable.Succeeded: all - pending - running - dead - cancelled,
+	}, nil
+}
+
+// recordOf makes the record of a run, without its attempts.
+func recordOf(row *listed) (durable.Record, error) {
+	r := &row.Run
+	tags, err := tagsOf(r.Tags)
+	record := durable.Record{
+		ID:          durable.RunID(r.ID),
+		Job:         row.Job,
+		Queue:       row.Queue,
+		State:       durable.State(r.State), //nolint:gosec // 0 to 5
+		Attempt:     int(r.Attempt),
+		MaxAttempts: int(r.MaxAttempts),
+		CrashCount:  int(r.CrashCount),
+		Isolated:    r.Lane < 0,
+		Priority:    int(row.Priority),
+		DueAt:       instant(r.DueAt),
+		CreatedAt:   instant(r.CreatedAt),
+		StartedAt:   instantOrNil(r.StartedAt),
+		FinishedAt:  instantOrNil(r.FinishedAt),
+		ExpiresAt:   instantOrNil(r.ExpiresAt),
+		Timeout:     durable.Duration(duration(r.Timeout)),
+		Worker:      r.Worker,
+		Fence:       lease.Fence(r.Fence),
+		Schedule:    r.Schedule,
+		Tags:        tags,
+		Args:        r.Args,
+		Result:      r.Result,
+	}
+	switch {
+	case row.Reason != nil && *row.Reason != "":
+		record.Error = row.Reason
+	case record.State != durable.Succeeded:
+		record.Error = textOrNil(row.LastError)
+	}
+	return record, err
+}
+
+// history lists the recorded attempts; a success is told by the run itself.
+func history(run *queries.Run, rows []queries.ListAttemptsRow) []durable.Attempt {
+	attempts := make([]durable.Attempt, 0, len(rows)+1)
+	for _, row := range rows {
+		attempts = append(attempts, durable.Attempt{
+			Number: int(row.Number), Outcome: durable.OutcomeKind(row.Outcome), Worker: row.Worker, Fence: lease.Fence(row.Fence), //nolint:gosec // 1 to 7
+			StartedAt: instant(row.StartedAt), EndedAt: instant(row.EndedAt), Error: row.Error, Stack: row.Stack,
+		})
+	}
+	if durable.State(run.State) != durable.Succeeded { //nolint:gosec // 0 to 5
+		return attempts
+	}
+	success := durable.Attempt{Number: int(run.Attempt), Outcome: durable.Success, Fence: lease.Fence(run.Fence)}
+	if run.Worker != nil {
+		success.Worker = *run.Worker
+	}
+	if run.StartedAt != nil && run.FinishedAt != nil {
+		success.StartedAt, success.EndedAt = instant(*run.StartedAt), instant(*run.FinishedAt)
+	}
+	return append(attempts, success)
+}

@@ -1,0 +1,140 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	sqlitedb "github.com/durable-worker/durable-worker/db/sqlite"
+)
+
+// A migration is one file of db/sqlite/migrations. It ends by writing its own
+// number, and the oldest one that may still use the file, into meta.
+type migration struct {
+	name string
+	text string
+}
+
+// migrations lists all of them; the n-th brings the schema to version n.
+func migrations() []migration {
+	names, _ := fs.Glob(sqlitedb.Files, "migrations/*.sql") // sorted
+	list := make([]migration, len(names))
+	for i, name := range names {
+		text, _ := sqlitedb.Files.ReadFile(name)
+		list[i] = migration{strings.TrimPrefix(name, "migrations/"), string(text)}
+	}
+	return list
+}
+
+// MigrationsSQL returns all migrations as one text that the sqlite3 shell can
+// run on an empty file, each in its own transaction.
+func MigrationsSQL() string {
+	var b strings.Builder
+	for _, m := range migrations() {
+		fmt.Fprintf(&b, "-- %s\n%s\n%s\n%s\n\n", m.name, texts()["Begin"], strings.TrimSpace(m.text), texts()["Commit"])
+	}
+	return b.String()
+}
+
+// Migrate brings the schema up to date and returns how many migrations it
+// applied. Each is one transaction; any number of processes may call it at
+// once. A schema that is newer is left alone, and refused when it says that
+// this program is too old for it.
+func (s *Store) Migrate(ctx context.Context) (applied int, err error) {
+	for _, m := range migrations() {
+		done, err := s.migrateTo(ctx, applied, m)
+		if err != nil {
+			return applied, fmt.Errorf("migrate %s: %w", m.name, s.explain(err))
+		}
+		if done {
+			applied++
+		}
+	}
+	_, want, minCompatible, err := s.Schema(ctx)
+	if err == nil && minCompatible > want {
+		err = tooOld(want, minCompatible)
+	}
+	if err != nil {
+		return applied, fmt.Errorf("migrate: %w", err)
+	}
+	return applied, nil
+}
+
+// migrateTo applies one migration unless it has been.
+func (s *Store) migrateTo(ctx context.Context, applied int, m migration) (done bool, err error) {
+	var number int
+	if _, err := fmt.Sscanf(m.name, "%d_", &number); err != nil {
+		return false, fmt.Errorf("the name does not begin with a number: %w", err)
+	}
+	if err := s.gate.enter(ctx, reclaims); err != nil {
+		return false, err
+	}
+	defer s.gate.leave()
+	if s.closed {
+		return false, errClosed
+	}
+	if have, _, err := findSchema(ctx, s.conn); err == nil && have >= number && applied == 0 {
+		return false, nil // nothing to wait for
+	}
+	err = s.transact(ctx, func(ctx context.Context) error {
+		have, _, err := findSchema(ctx, s.conn)
+		if err != nil || have >= number {
+			return err
+		}
+		done = true
+		if _, err := s.conn.ExecContext(ctx, m.text); err != nil {
+			return err
+		}
+		if have, _, err = findSchema(ctx, s.conn); err == nil && have != number {
+			err = fmt.Errorf("it says that it is number %d", have)
+		}
+		return err
+	})
+	return done && err == nil, err
+}
+
+// Schema tells the version of the file's schema (0: none), the one this
+// program was written for, and the oldest program the file still allows.
+func (s *Store) Schema(ctx context.Context) (have, want, minCompatible int, err error) {
+	have, minCompatible, err = findSchema(ctx, s.reads)
+	if err != nil {
+		return 0, 0, 0, fmt.Errorf("schema: %w", s.explain(err))
+	}
+	return have, len(migrations()), minCompatible, nil
+}
+
+// asker is a connection or a pool.
+type asker interface {
+	QueryRowContext(ctx context.Context, text string, args ...any) *sql.Row
+}
+
+func findSchema(ctx context.Context, on asker) (have, minCompatible int, err error) {
+	var tables int
+	if err := on.QueryRowContext(ctx, texts()["HasMeta"]).Scan(&tables); err != nil || tables == 0 {
+		return 0, 0, err
+	}
+	err = on.QueryRowContext(ctx, texts()["FindSchema"]).Scan(&have, &minCompatible)
+	return have, minCompatible, err
+}
+
+// requireSchema refuses a file that this program cannot work with.
+func (s *Store) requireSchema(ctx context.Context, on asker) error {
+	have, minCompatible, err := findSchema(ctx, on)
+	if err != nil {
+		return err
+	}
+	want := len(migrations())
+	if have < want {
+		return fmt.Errorf("the schema of %s has version %d, this program needs %d: migrate first", s.file.path, have, want)
+	}
+	if minCompatible > want {
+		return tooOld(want, minCompatible)
+	}
+	return nil
+}
+
+func tooOld(want, minCompatible int) error {
+	return fmt.Errorf("the schema is for programs that know version %d or later, and this one knows %d: use a newer program", minCompatible, want)
+}

@@ -1,0 +1,209 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+)
+
+// Settle ends executions that are still their claim's, in one transaction.
+func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+	if err := checkSettlements(settlements); err != nil {
+		return nil, err
+	}
+	var verdicts []durable.Verdict
+	waiting := false
+	err := s.write(ctx, settles, func(ctx context.Context, c *change) error {
+		verdicts, waiting = nil, false
+		for i := range settlements {
+			given, again, err := c.settle(ctx, &settlements[i])
+			if err != nil {
+				return err
+			}
+			verdicts = append(verdicts, given...)
+			waiting = waiting || again
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("settle: %w", err)
+	}
+	if waiting {
+		s.hints.give()
+	}
+	return verdicts, nil
+}
+
+// checkSettlements refuses outcomes that no execution has.
+func checkSettlements(settlements []durable.Settlement) error {
+	for _, settlement := range settlements {
+		for _, settled := range settlement.Runs {
+			if kind := settled.Outcome.Kind; kind < durable.Success || kind > durable.HandedBack {
+				return fmt.Errorf("%w: run %s: %v cannot be settled", durable.ErrInvalid, settled.ID, kind)
+			}
+		}
+	}
+	return nil
+}
+
+// settle writes the plain successes of one claim in one statement and the
+// other outcomes one by one. waiting tells whether a run is pending again.
+func (c *change) settle(ctx context.Context, settlement *durable.Settlement) (verdicts []durable.Verdict, waiting bool, err error) {
+	landed, err := c.settleSuccesses(ctx, settlement)
+	if err != nil {
+		return nil, false, err
+	}
+	verdicts = make([]durable.Verdict, len(settlement.Runs))
+	for i := range settlement.Runs {
+		settled := &settlement.Runs[i]
+		accepted := landed[settled.ID]
+		if plain(settled) {
+			delete(landed, settled.ID) // named twice: the second one finds the first
+		} else if accepted, err = c.settleOne(ctx, settlement, settled); err != nil {
+			return nil, false, err
+		}
+		if accepted {
+			verdicts[i] = durable.Accepted
+			waiting = waiting || !settled.Outcome.Kind.State().Terminal()
+		} else if verdicts[i], err = c.verdict(ctx, settled.ID, settlement.Claim); err != nil {
+			return nil, false, err
+		}
+	}
+	if settlement.Last {
+		err = c.DeleteLease(ctx, queries.DeleteLeaseParams{ClaimID: settlement.Claim[:]})
+	}
+	return verdicts, waiting, err
+}
+
+// plain tells whether nothing but the success itself is to be stored.
+func plain(settled *durable.Settled) bool {
+	return settled.Outcome.Kind == durable.Success && settled.Outcome.Result == nil
+}
+
+// settleSuccesses writes the plain successes and returns those that were
+// accepted.
+func (c *change) settleSuccesses(ctx context.Context, settlement *durable.Settlement) (map[durable.RunID]bool, error) {
+	var ids []byte
+	for i := range settlement.Runs {
+		if plain(&settlement.Runs[i]) {
+			ids = append(ids, settlement.Runs[i].ID[:]...)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	rows, err := c.successes.QueryContext(ctx, c.now, ids, settlement.Claim[:])
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	accepted := make(map[durable.RunID]bool, len(ids)/idSize)
+	for rows.Next() {
+		var id sql.RawBytes
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		accepted[durable.RunID(id)] = true
+	}
+	return accepted, rows.Err()
+}
+
+// settleOne writes one outcome with all that belongs to it.
+func (c *change) settleOne(ctx context.Context, settlement *durable.Settlement, settled *durable.Settled) (accepted bool, err error) {
+	switch state := settled.Outcome.Kind.State(); state {
+	case durable.Succeeded:
+		rows, err := c.SettleSuccess(ctx, queries.SettleSuccessParams{
+			FinishedAt: &c.now, Result: settled.Outcome.Result, ID: settled.ID[:], ClaimID: settlement.Claim[:],
+		})
+		return rows > 0, err
+	case durable.Pending:
+		accepted, err = c.settlePending(ctx, settlement, settled)
+	default:
+		accepted, err = c.settleEnded(ctx, settlement, settled, state)
+	}
+	return accepted, err
+}
+
+// settlePending makes a run wait again.
+func (c *change) settlePending(ctx context.Context, settlement *durable.Settlement, settled *durable.Settled) (bool, error) {
+	outcome := &settled.Outcome
+	due := c.now
+	if outcome.Kind != durable.HandedBack {
+		due += max(outcome.After, 0).Microseconds()
+	}
+	var refund int64
+	if outcome.Kind.Refunded() {
+		refund = 1
+	}
+	row, err := c.SettlePending(ctx, queries.SettlePendingParams{
+		DueAt: due, Refund: refund, ID: settled.ID[:], ClaimID: settlement.Claim[:],
+	})
+	if err != nil {
+		return false, unlessNone(err)
+	}
+	if outcome.Kind.Recorded() {
+		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
+	}
+	if err == nil {
+		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: row.Lane, DueAt: due, RunID: settled.ID[:]})
+	}
+	return true, err
+}
+
+// settleEnded ends a run that has not succeeded.
+func (c *change) settleEnded(ctx context.Context, settlement *durable.Settlement, settled *durable.Settled, state durable.State) (bool, error) {
+	row, err := c.SettleEnded(ctx, queries.SettleEndedParams{
+		State: int64(state), FinishedAt: &c.now, ID: settled.ID[:], ClaimID: settlement.Claim[:],
+	})
+	if err != nil {
+		return false, unlessNone(err)
+	}
+	if err := c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt); err != nil {
+		return false, err
+	}
+	err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: settled.ID[:], EndedAt: c.now, Reason: settled.Outcome.Error})
+	return true, err
+}
+
+// record notes an attempt that did not succeed.
+func (c *change) record(ctx context.Context, worker string, settled *durable.Settled, number, fence int64, startedAt *int64) error {
+	return c.InsertAttempt(ctx, queries.InsertAttemptParams{
+		RunID: settled.ID[:], Fence: fence, Number: number, Outcome: int64(settled.Outcome.Kind), Worker: worker,
+		StartedAt: *startedAt, EndedAt: c.now, Error: textOrNil(settled.Outcome.Error), Stack: textOrNil(settled.Outcome.Stack),
+	})
+}
+
+// verdict judges a write that found no running run of its claim.
+func (c *change) verdict(ctx context.Context, id durable.RunID, claim lease.ClaimID) (durable.Verdict, error) {
+	row, err := c.FindClaimOfRun(ctx, queries.FindClaimOfRunParams{ID: id[:]})
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return durable.Refused, nil
+	case err != nil:
+		return 0, err
+	case row.ClaimID != nil && lease.ClaimID(row.ClaimID) == claim:
+		return durable.Landed, nil
+	default:
+		return durable.Refused, nil
+	}
+}
+
+// unlessNone drops the error that says that there was no row.
+func unlessNone(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+func textOrNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

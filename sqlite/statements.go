@@ -1,0 +1,66 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+
+	sqlitedb "github.com/durable-worker/durable-worker/db/sqlite"
+)
+
+// texts are the statements of db/sqlite/statements by name.
+var texts = sync.OnceValue(func() map[string]string { //nolint:gochecknoglobals // read once from the program itself
+	byName := make(map[string]string)
+	names, _ := fs.Glob(sqlitedb.Files, "statements/*.sql")
+	for _, name := range names {
+		content, _ := sqlitedb.Files.ReadFile(name)
+		parts := strings.Split(string(content), "-- name: ")
+		for _, part := range parts[1:] {
+			title, text, _ := strings.Cut(part, "\n")
+			byName[strings.TrimSpace(title)] = withoutComments(text)
+		}
+	}
+	return byName
+})
+
+func withoutComments(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "--") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.TrimSpace(strings.Join(lines, ""))
+}
+
+// preparer is a connection or a pool.
+type preparer interface {
+	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
+}
+
+// prepareNamed prepares a statement of db/sqlite/statements.
+func prepareNamed(ctx context.Context, on preparer, name string) (*sql.Stmt, error) {
+	text, ok := texts()[name]
+	if !ok {
+		panic("sqlite: there is no statement " + name)
+	}
+	statement, err := on.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, fmt.Errorf("prepare %s: %w", name, err)
+	}
+	return statement, nil
+}
+
+// prepareAll prepares several statements of db/sqlite/statements.
+func prepareAll(ctx context.Context, on preparer, into map[string]**sql.Stmt) error {
+	for name, statement := range into {
+		var err error
+		if *statement, err = prepareNamed(ctx, on, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

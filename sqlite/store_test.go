@@ -1,0 +1,95 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/durable/durabletest"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/sqlite"
+)
+
+// TestContract runs what every store must do.
+func TestContract(t *testing.T) {
+	var ahead sync.Map // how far the clock of each store was moved
+	durabletest.TestStore(t, durabletest.Backend{
+		New: func(t *testing.T) durable.Store {
+			offset := new(atomic.Int64)
+			clock := func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+			s := open(t, newPath(t), sqlite.Config{Clock: clock})
+			migrate(t, s)
+			ahead.Store(s, offset)
+			return s
+		},
+		Advance: func(_ *testing.T, s durable.Store, d time.Duration) {
+			offset, _ := ahead.Load(s)
+			offset.(*atomic.Int64).Add(int64(d))
+		},
+	})
+}
+
+func newPath(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "runs.db")
+}
+
+func open(t *testing.T, path string, config sqlite.Config) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), path, config)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func migrate(t *testing.T, s *sqlite.Store) {
+	t.Helper()
+	_, err := s.Migrate(t.Context())
+	require.NoError(t, err)
+}
+
+// openMigrated opens a fresh store.
+func openMigrated(t *testing.T) (s *sqlite.Store, path string) {
+	t.Helper()
+	path = newPath(t)
+	s = open(t, path, sqlite.Config{})
+	migrate(t, s)
+	return s, path
+}
+
+func newRuns(n int) []durable.NewRun {
+	runs := make([]durable.NewRun, n)
+	for i := range runs {
+		runs[i] = durable.NewRun{ID: durable.NewRunID(), Job: "mail", Queue: "default", Args: []byte(`{"to":"a@example.com"}`), MaxAttempts: 3}
+	}
+	return runs
+}
+
+// claim takes up to n runs of the lane of newRuns.
+func claim(t *testing.T, s *sqlite.Store, n int) (lease.ClaimID, []durable.Claimed) {
+	t.Helper()
+	request := durable.ClaimRequest{
+		Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: n,
+		Steps: []durable.Step{{Lane: 1, Take: n}},
+	}
+	runs, err := s.Claim(t.Context(), request)
+	require.NoError(t, err)
+	return request.Claim, runs
+}
+
+func worker() durable.WorkerID { return durable.WorkerID{Name: "w", Instance: uuid.New()} }
+
+// succeed makes the last settlement of a claim.
+func succeed(id lease.ClaimID, runs []durable.Claimed) []durable.Settlement {
+	settled := make([]durable.Settled, len(runs))
+	for i := range runs {
+		settled[i] = durable.Settled{ID: runs[i].ID, Outcome: durable.Outcome{Kind: durable.Success}}
+	}
+	return []durable.Settlement{{Claim: id, Worker: worker(), Runs: settled, Last: true}}
+}
