@@ -84,8 +84,9 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 		return c.send(ctx, now)
 	}
 	c.pending = nil // if it was granted after all, its lease runs out
-	blind := c.woken.Swap(false) && c.plan.blind()
-	if !blind && (c.plan.stale || now-c.headsAt >= headsEvery) {
+	woken := c.woken.Swap(false)
+	blind := woken && c.plan.blind()
+	if !blind && (woken || c.plan.stale || now-c.headsAt >= headsEvery) {
 		if err := c.readHeads(ctx, now); err != nil {
 			return answer{}, err
 		}

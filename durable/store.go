@@ -180,12 +180,17 @@ type Claimer interface {
 	Reclaim(ctx context.Context, request ReclaimRequest) (Reclaim, error)
 }
 
+// WakeAhead is how far ahead of its due instant a run is worth a wake-up, so
+// that a worker whose sleep is longer learns of it.
+const WakeAhead = time.Minute
+
 // Waker tells sleeping workers that runs may be due.
 type Waker interface {
-	// Listen calls wake, from its own goroutine, after an enqueue, a settle
-	// or a reclaim has made runs due, in this process or in another. It is a
-	// hint: it may come late, twice, for nothing, or not at all. Listen blocks
-	// until ctx ends (and returns nil) or the connection breaks.
+	// Listen calls wake, from its own goroutine, after an enqueue, a settle,
+	// a materialization or a reclaim has made runs due now or within WakeAhead,
+	// in this process or in another. It is a hint: it may come late, twice, for
+	// nothing, or not at all. Listen blocks until ctx ends (and returns nil) or
+	// the connection breaks.
 	Listen(ctx context.Context, wake func()) error
 }
 

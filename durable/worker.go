@@ -126,7 +126,6 @@ func (w *Worker) work(ctx context.Context) error {
 	outer, stopOuter := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOuter()
 	var keeping, settling, asking sync.WaitGroup
-	defer keeping.Wait()
 	keeping.Go(func() { w.keeper.Run(outer) })
 	settling.Go(func() { w.settler.run(outer) })
 	asking.Go(func() { w.poller.Run(ctx) })
@@ -146,6 +145,8 @@ func (w *Worker) work(ctx context.Context) error {
 	defer overdue.Stop()
 	w.settler.close()
 	settling.Wait()
+	stopOuter()
+	keeping.Wait()
 	c.Logger.Info("worker stopped", "worker", c.Name)
 	return err
 }

@@ -1,0 +1,205 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/memory"
+)
+
+// errCut is what a caller sees of a call whose answer was lost.
+var errCut = errors.New("connection cut")
+
+// faultyStore is a store whose calls can be made to fail, before or after they
+// have been carried out.
+type faultyStore struct {
+	durable.Store
+
+	mu     sync.Mutex
+	before map[string]int // method → calls that fail without being carried out; negative: all
+	after  map[string]int // method → calls that are carried out and reported failed
+	calls  map[string]int
+}
+
+func newFaultyStore() *faultyStore {
+	return &faultyStore{Store: memory.New(memory.Config{}), before: map[string]int{}, after: map[string]int{}, calls: map[string]int{}}
+}
+
+func (s *faultyStore) cutBefore(method string, n int) { s.set(s.before, method, n) }
+func (s *faultyStore) cutAfter(method string, n int)  { s.set(s.after, method, n) }
+
+func (s *faultyStore) set(faults map[string]int, method string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	faults[method] = n
+}
+
+// down makes every call fail until up.
+func (s *faultyStore) down() {
+	for _, method := range []string{"Heads", "Claim", "Settle", "Reclaim", "Renew", "Declare", "Materialize"} {
+		s.cutBefore(method, -1)
+	}
+}
+
+func (s *faultyStore) up() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.before)
+}
+
+func (s *faultyStore) count(method string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[method]
+}
+
+func (s *faultyStore) spend(faults map[string]int, method string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if faults[method] == 0 {
+		return false
+	}
+	if faults[method] > 0 {
+		faults[method]--
+	}
+	return true
+}
+
+// faulty carries out one call under the faults of its method.
+func faulty[T any](s *faultyStore, method string, call func() (T, error)) (T, error) {
+	var zero T
+	s.mu.Lock()
+	s.calls[method]++
+	s.mu.Unlock()
+	if s.spend(s.before, method) {
+		return zero, errCut
+	}
+	answer, err := call()
+	if s.spend(s.after, method) {
+		return zero, errCut
+	}
+	return answer, err
+}
+
+func (s *faultyStore) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
+	return faulty(s, "Enqueue", func() ([]durable.Receipt, error) { return s.Store.Enqueue(ctx, runs...) })
+}
+
+func (s *faultyStore) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
+	return faulty(s, "Heads", func() ([]durable.Head, error) { return s.Store.Heads(ctx, serves) })
+}
+
+func (s *faultyStore) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+	return faulty(s, "Claim", func() ([]durable.Claimed, error) { return s.Store.Claim(ctx, request) })
+}
+
+func (s *faultyStore) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+	return faulty(s, "Settle", func() ([]durable.Verdict, error) { return s.Store.Settle(ctx, settlements) })
+}
+
+func (s *faultyStore) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
+	return faulty(s, "Reclaim", func() (durable.Reclaim, error) { return s.Store.Reclaim(ctx, request) })
+}
+
+func (s *faultyStore) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	return faulty(s, "Renew", func() ([]lease.ClaimID, error) { return s.Store.Renew(ctx, claims, d) })
+}
+
+func (s *faultyStore) Declare(ctx context.Context, declaration durable.Declaration) error {
+	_, err := faulty(s, "Declare", func() (struct{}, error) { return struct{}{}, s.Store.Declare(ctx, declaration) })
+	return err
+}
+
+func (s *faultyStore) Materialize(ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision) (durable.Materialized, error) {
+	return faulty(s, "Materialize", func() (durable.Materialized, error) { return s.Store.Materialize(ctx, limit, decide) })
+}
+
+// logBook keeps the messages a worker logs.
+type logBook struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBook) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(line)
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// scene is one store with workers, in virtual time.
+type scene struct {
+	t      *testing.T
+	store  *faultyStore
+	client *durable.Client
+	log    *logBook
+}
+
+// play runs a test in a bubble of virtual time. Every goroutine that a worker
+// started must have ended when it returns; the bubble sees to that.
+func play(t *testing.T, script func(t *testing.T, s *scene)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		script(t, &scene{t: t, store: store, client: durable.NewClient(store), log: &logBook{}})
+	})
+}
+
+// worker makes a worker on the bubble's clock.
+func (s *scene) worker(config durable.WorkerConfig) *durable.Worker {
+	began := time.Now()
+	config.Elapsed = func() time.Duration { return time.Since(began) }
+	config.Logger = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return durable.NewWorker(s.store, config)
+}
+
+// begin runs a worker; stop makes it drain and returns what Run returned.
+func (s *scene) begin(w *durable.Worker) (stop func() error) {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	synctest.Wait()
+	return func() error { cancel(); return <-ended }
+}
+
+// pass lets virtual time go on, and everything that it makes happen settle.
+func (s *scene) pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // virtual time of the bubble
+	synctest.Wait()
+}
+
+func (s *scene) record(id durable.RunID) durable.Record {
+	s.t.Helper()
+	record, err := s.store.Run(s.t.Context(), id)
+	require.NoError(s.t, err)
+	return record
+}
+
+func (s *scene) enqueue(run durable.NewRun) durable.RunID {
+	s.t.Helper()
+	receipts, err := s.client.Enqueue(s.t.Context(), run)
+	require.NoError(s.t, err)
+	return receipts[0].ID
+}
+
+type letter struct {
+	To string `json:"to"`
+}
+
+var errBoom = errors.New("boom")
