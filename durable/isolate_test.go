@@ -1,0 +1,132 @@
+package durable_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// crash claims what is due in a lane as a worker that then dies, and lets the
+// lease run out.
+func (s *scene) crash(lane durable.LaneID, limit int, alone bool) {
+	s.t.Helper()
+	_, err := s.store.Store.Claim(s.t.Context(), durable.ClaimRequest{
+		Claim: lease.NewClaimID(), Worker: durable.WorkerID{Name: "doomed", Instance: uuid.New()}, Duration: time.Second,
+		Steps: []durable.Step{{Lane: lane, Take: limit}}, Limit: limit, Alone: alone,
+	})
+	require.NoError(s.t, err)
+	s.pass(2 * time.Second)
+	_, err = s.store.Store.Reclaim(s.t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+	require.NoError(s.t, err)
+}
+
+// lane returns the number of the one lane in use.
+func (s *scene) lane(job string) durable.LaneID {
+	s.t.Helper()
+	heads, err := s.store.Store.Heads(s.t.Context(), durable.Serves{Queues: []string{"default"}, Jobs: []string{job}})
+	require.NoError(s.t, err)
+	require.NotEmpty(s.t, heads)
+	return max(heads[0].Lane, -heads[0].Lane)
+}
+
+func TestIsolation_SuspectsExecuteAlone(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		var suspects []durable.RunID
+		for range 5 {
+			suspects = append(suspects, s.enqueue(job.New(letter{To: "suspect"})))
+		}
+		for range 2 {
+			s.crash(s.lane("mail"), 5, false)
+		}
+		for range 30 {
+			s.enqueue(job.New(letter{To: "plain"}))
+		}
+		w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 10})
+		var executing, most atomic.Int32
+		durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
+			n := executing.Add(1)
+			defer executing.Add(-1)
+			most.Store(max(most.Load(), n))
+			if run.Args.To == "suspect" {
+				require.Equal(t, int32(1), n, "something else executes beside a suspect")
+				require.Equal(t, 2, run.CrashCount)
+			}
+			err := sleeper(ctx, 500*time.Millisecond)
+			if run.Args.To == "suspect" {
+				require.Equal(t, int32(1), executing.Load(), "something else began beside a suspect")
+			}
+			return err
+		})
+		stop := s.begin(w)
+		s.pass(2 * time.Minute)
+		counts, err := s.store.Counts(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, int64(35), counts[durable.Succeeded])
+		require.Equal(t, int32(10), most.Load(), "the others share the slots")
+		for _, id := range suspects {
+			require.True(t, s.record(id).Isolated)
+		}
+		require.NoError(t, stop())
+	})
+}
+
+func TestIsolation_BusyWorkerMakesRoom(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		suspect := s.enqueue(job.New(letter{To: "suspect"}))
+		for range 2 {
+			s.crash(s.lane("mail"), 1, false)
+		}
+		w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 4})
+		durable.Register(w, job, func(ctx context.Context, _ *durable.Run[letter]) error { return sleeper(ctx, time.Second) })
+		for range 2000 {
+			s.enqueue(job.New(letter{To: "plain"}))
+		}
+		stop := s.begin(w)
+		s.pass(20 * time.Second)
+		require.Equal(t, durable.Succeeded, s.record(suspect).State, "a stream of other work does not starve a suspect")
+		counts, err := s.store.Counts(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, counts[durable.Succeeded], int64(40), "and the stream goes on")
+		require.NoError(t, stop())
+	})
+}
+
+func TestIsolation_HungSuspectDoesNotBlockItsWorker(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		s.enqueue(job.New(letter{To: "suspect"}))
+		for range 2 {
+			s.crash(s.lane("mail"), 1, false)
+		}
+		w := s.worker(durable.WorkerConfig{})
+		release := make(chan struct{})
+		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
+			if run.Args.To == "suspect" {
+				<-release
+			}
+			return nil
+		})
+		stop := s.begin(w)
+		s.pass(time.Second)
+		plain := s.enqueue(job.New(letter{To: "plain"}))
+		s.pass(10 * time.Second)
+		require.Equal(t, durable.Pending, s.record(plain).State, "nothing starts beside a suspect")
+		s.store.cutBefore("Renew", -1)
+		s.pass(40 * time.Second)
+		s.store.cutBefore("Renew", 0)
+		s.pass(10 * time.Second)
+		require.Equal(t, durable.Succeeded, s.record(plain).State, "a lost suspect no longer holds its worker")
+		close(release)
+		s.pass(time.Second)
+		require.NoError(t, stop())
+	})
+}
