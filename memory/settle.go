@@ -62,7 +62,7 @@ func checkSettlements(settlements []durable.Settlement) error {
 func (s *Store) verdict(id durable.RunID, claim lease.ClaimID) durable.Verdict {
 	r, found := s.runs[id]
 	switch {
-	case !found || r.claim != claim:
+	case !found || r.claim != claim || claim == (lease.ClaimID{}):
 		return durable.Refused
 	case r.state != durable.Running:
 		return durable.Landed

@@ -93,8 +93,8 @@ type run struct {
 	state durable.State
 	// dueAt orders the line, so it changes only while the run is in none.
 	dueAt time.Time
-	// claim is the last claim that took the run. It stays when the run is
-	// settled, which tells whose settle it was; Reclaim takes it away.
+	// claim is the last claim that took the run, or zero. It stays when the run
+	// is settled, which tells whose settle it was; Reclaim takes it away.
 	// Invariant: while the run is Running, this is its claim's id.
 	claim lease.ClaimID
 	// fence only ever rises, by each claim.

@@ -1,0 +1,90 @@
+package durabletest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+func listenTests() map[string]func(*testing.T, *fixture) {
+	return map[string]func(*testing.T, *fixture){
+		"a listener is woken after an enqueue":    listenEnqueue,
+		"a listener is woken after a hand-back":   listenHandBack,
+		"every listener is woken":                 listenAll,
+		"listening ends when its context is over": listenEnds,
+	}
+}
+
+// woken listens n times, does something again and again until every listener
+// has been woken, and waits until all have ended. A hint may be missed while
+// Listen begins, which is why once is not enough.
+func (f *fixture) woken(n int, do func()) {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(f.ctx)
+	ended := make(chan error, n)
+	wakes := make(chan int, 10_000)
+	for i := range n {
+		go func() {
+			ended <- f.store.Listen(ctx, func() {
+				select {
+				case wakes <- i:
+				default:
+				}
+			})
+		}()
+	}
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	deadline := time.After(patience)
+	for woken := map[int]bool{}; len(woken) < n; {
+		select {
+		case i := <-wakes:
+			woken[i] = true
+		case <-again.C:
+			do()
+		case err := <-ended:
+			f.t.Fatalf("Listen ended by itself: %v", err)
+		case <-deadline:
+			f.t.Fatalf("%d of %d listeners were woken", len(woken), n)
+		}
+	}
+	cancel()
+	for range n {
+		select {
+		case err := <-ended:
+			if err != nil {
+				f.t.Errorf("Listen: %v, want nil after its context ended", err)
+			}
+		case <-deadline:
+			f.t.Fatal("Listen did not end with its context")
+		}
+	}
+}
+
+func listenEnqueue(_ *testing.T, f *fixture) {
+	f.woken(1, func() { f.enqueue(newRun()) })
+}
+
+func listenHandBack(_ *testing.T, f *fixture) {
+	f.enqueue(newRun())
+	worker := newWorker("w1")
+	claim, claimed := f.claimOne(worker)
+	f.woken(1, func() {
+		f.settle(one(claim, worker, claimed.ID, durable.Outcome{Kind: durable.HandedBack}))
+		claim, claimed = f.claimOne(worker)
+	})
+}
+
+func listenAll(_ *testing.T, f *fixture) {
+	f.woken(5, func() { f.enqueue(newRun()) })
+}
+
+func listenEnds(_ *testing.T, f *fixture) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	cancel()
+	f.together(func(context.Context) error {
+		return f.store.Listen(ctx, func() {})
+	})
+}

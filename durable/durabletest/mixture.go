@@ -1,0 +1,162 @@
+package durabletest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// mixture is a store that many goroutines use in every way at once, and what
+// they know of it. Leases of a microsecond let everything be stolen.
+type mixture struct {
+	*fixture
+	mu       sync.Mutex
+	enqueued int64
+	accepted int64 // successes
+	claims   []durable.Settlement
+}
+
+func verbsRace(t *testing.T, f *fixture) {
+	const rounds = 25
+	m := &mixture{fixture: f}
+	f.enqueue(newRuns(300)...)
+	m.enqueued = 300
+	verbs := []func(context.Context) error{
+		m.enqueueSome, m.claimSome, m.claimSome, m.settleSome, m.settleSome, m.renewAll, m.reclaimSome,
+		m.look, m.declare, m.materialize,
+	}
+	var functions []func(context.Context) error
+	for _, verb := range append(verbs, verbs...) {
+		functions = append(functions, func(ctx context.Context) error {
+			for range rounds {
+				if err := verb(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	f.together(functions...)
+	if t.Failed() {
+		return
+	}
+	m.drain()
+	counts := f.counts()
+	if counts[durable.Succeeded] != m.enqueued || m.accepted != m.enqueued {
+		t.Errorf("%d runs were enqueued, %d settles accepted, and %v", m.enqueued, m.accepted, counts)
+	}
+}
+
+func (m *mixture) enqueueSome(ctx context.Context) error {
+	_, err := m.store.Enqueue(ctx, newRuns(5)...)
+	m.mu.Lock()
+	m.enqueued += 5
+	m.mu.Unlock()
+	return err
+}
+
+// claimSome claims from plain and from isolated lines.
+func (m *mixture) claimSome(ctx context.Context) error {
+	heads, err := m.store.Heads(ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	if err != nil {
+		return err
+	}
+	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w1"), Duration: time.Microsecond, Limit: 7}
+	for _, head := range heads {
+		request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: 7})
+	}
+	claimed, err := m.store.Claim(ctx, request)
+	m.mu.Lock()
+	m.claims = append(m.claims, all(request.Claim, request.Worker, claimed, success()))
+	m.mu.Unlock()
+	return err
+}
+
+// settleSome settles the two claims made last, and one a second time.
+func (m *mixture) settleSome(ctx context.Context) error {
+	m.mu.Lock()
+	recent := append([]durable.Settlement{}, m.claims[max(len(m.claims)-2, 0):]...)
+	m.mu.Unlock()
+	verdicts, err := m.store.Settle(ctx, recent)
+	m.mu.Lock()
+	for _, verdict := range verdicts {
+		if verdict == durable.Accepted {
+			m.accepted++
+		}
+	}
+	m.mu.Unlock()
+	return err
+}
+
+func (m *mixture) renewAll(ctx context.Context) error {
+	m.mu.Lock()
+	var claims []lease.ClaimID
+	for _, settlement := range m.claims {
+		claims = append(claims, settlement.Claim)
+	}
+	m.mu.Unlock()
+	_, err := m.store.Renew(ctx, claims, time.Microsecond)
+	return err
+}
+
+func (m *mixture) reclaimSome(ctx context.Context) error {
+	_, err := m.store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 1000, Limit: 5})
+	return err
+}
+
+// look reads in every way.
+func (m *mixture) look(ctx context.Context) error {
+	if _, err := m.store.Counts(ctx); err != nil {
+		return err
+	}
+	page, err := m.store.Runs(ctx, durable.Filter{States: []durable.State{durable.Running, durable.Pending}, Limit: 10})
+	for _, run := range page.Runs {
+		if _, err := m.store.Run(ctx, run.ID); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (m *mixture) declare(ctx context.Context) error {
+	return m.store.Declare(ctx, durable.Declaration{
+		Worker:    newWorker("w1"),
+		Jobs:      []durable.JobInfo{{Name: "mail", Queue: durable.DefaultQueue, MaxAttempts: 3}},
+		Schedules: []durable.Schedule{newSchedule("one"), newSchedule("two"), newSchedule("three")},
+	})
+}
+
+func (m *mixture) materialize(ctx context.Context) error {
+	made, err := m.store.Materialize(ctx, 10, func(now time.Time, s durable.Schedule) durable.Decision {
+		run := newRun()
+		return durable.Decision{NextAt: now, Occurrences: []durable.Occurrence{{Key: s.Name + run.ID.String(), Run: run}}}
+	})
+	m.mu.Lock()
+	m.enqueued += int64(len(made.Runs))
+	m.mu.Unlock()
+	return err
+}
+
+// drain brings every run to its end.
+func (m *mixture) drain() {
+	m.t.Helper()
+	for range 1000 {
+		m.advance(time.Hour)
+		if err := m.reclaimSome(m.ctx); err != nil {
+			m.t.Fatalf("Reclaim: %v", err)
+		}
+		if err := m.claimSome(m.ctx); err != nil {
+			m.t.Fatalf("Claim: %v", err)
+		}
+		if err := m.settleSome(m.ctx); err != nil {
+			m.t.Fatalf("Settle: %v", err)
+		}
+		if m.counts()[durable.Succeeded] == m.enqueued {
+			return
+		}
+	}
+}
