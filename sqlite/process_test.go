@@ -1,0 +1,209 @@
+package sqlite_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/sqlite"
+)
+
+// roleVariable makes the test binary play another process; its value is the
+// role and pathVariable names the file.
+const (
+	roleVariable = "SQLITE_TEST_ROLE"
+	pathVariable = "SQLITE_TEST_PATH"
+	forVariable  = "SQLITE_TEST_FOR"
+)
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	path, length := os.Getenv(pathVariable), os.Getenv(forVariable)
+	d, err := time.ParseDuration(length)
+	if err == nil && role == "hold" {
+		err = hold(path, d)
+	} else if err == nil {
+		err = churn(path, d)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// hold keeps the file's write lock and says when it has it.
+func hold(path string, d time.Duration) error {
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("BEGIN EXCLUSIVE"); err != nil {
+		return err
+	}
+	fmt.Println("held")
+	time.Sleep(d) // what is being simulated
+	_, err = db.Exec("ROLLBACK")
+	return err
+}
+
+// churn enqueues without a pause and prints how often.
+func churn(path string, d time.Duration) error {
+	ctx := context.Background()
+	s, err := sqlite.Open(ctx, path, sqlite.Config{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	fmt.Println("begun")
+	writes := 0
+	for end := time.Now().Add(d); time.Now().Before(end); writes++ {
+		if _, err := s.Enqueue(ctx, newRuns(100)...); err != nil {
+			return err
+		}
+	}
+	fmt.Println(writes)
+	return nil
+}
+
+// process starts the test binary in a role and waits for its first line.
+func process(t *testing.T, role, path string, d time.Duration) *bufio.Scanner {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // ourselves
+	c.Env = append(os.Environ(), roleVariable+"="+role, pathVariable+"="+path, forVariable+"="+d.String())
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	t.Cleanup(func() { _ = c.Wait() })
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan())
+	return lines
+}
+
+func TestAnotherProcess(t *testing.T) {
+	t.Run("a write waits for the process that holds the file", func(t *testing.T) {
+		s, path := openMigrated(t)
+		process(t, "hold", path, 2*time.Second)
+		begun := time.Now()
+		_, err := s.Enqueue(t.Context(), newRuns(1)...)
+		require.NoError(t, err)
+		require.Greater(t, time.Since(begun), time.Second)
+	})
+	t.Run("reading does not wait for it", func(t *testing.T) {
+		s, path := openMigrated(t)
+		process(t, "hold", path, 2*time.Second)
+		begun := time.Now()
+		_, err := s.Counts(t.Context())
+		require.NoError(t, err)
+		require.Less(t, time.Since(begun), time.Second)
+	})
+	t.Run("a write says in the end why it failed, and the next one works", func(t *testing.T) {
+		path := newPath(t)
+		s := open(t, path, sqlite.Config{LockTimeout: 300 * time.Millisecond})
+		migrate(t, s)
+		lines := process(t, "hold", path, time.Second)
+		_, err := s.Enqueue(t.Context(), newRuns(1)...)
+		require.ErrorContains(t, err, "has been locked by another process for 3")
+		require.False(t, lines.Scan()) // it has ended
+		_, err = s.Enqueue(t.Context(), newRuns(1)...)
+		require.NoError(t, err)
+	})
+	t.Run("a wait ends with its context", func(t *testing.T) {
+		s, path := openMigrated(t)
+		process(t, "hold", path, 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := s.Enqueue(ctx, newRuns(1)...)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+	t.Run("two that write without a pause take turns", func(t *testing.T) {
+		s, path := openMigrated(t)
+		lines := process(t, "churn", path, 2*time.Second)
+		writes, worst := 0, time.Duration(0)
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); writes++ {
+			begun := time.Now()
+			_, err := s.Enqueue(t.Context(), newRuns(100)...)
+			require.NoError(t, err)
+			worst = max(worst, time.Since(begun))
+		}
+		require.True(t, lines.Scan())
+		others, err := strconv.Atoi(lines.Text())
+		require.NoError(t, err)
+		t.Logf("%d writes here, %d in the other process, the longest wait here %v", writes, others, worst)
+		require.Greater(t, writes, others/10)
+		require.Greater(t, others, writes/10)
+	})
+}
+
+func TestListen(t *testing.T) {
+	t.Run("a write of another process wakes", func(t *testing.T) {
+		s, path := openMigrated(t)
+		wakes := listen(t, s)
+		lines := process(t, "churn", path, 10*time.Millisecond)
+		<-wakes
+		require.True(t, lines.Scan())
+	})
+	t.Run("an enqueue of this process wakes at once", func(t *testing.T) {
+		s, _ := openMigrated(t)
+		wakes := listen(t, s)
+		_, err := s.Enqueue(t.Context(), newRuns(1)...)
+		require.NoError(t, err)
+		<-wakes
+	})
+	t.Run("a claim and a settle of this process do not wake", func(t *testing.T) {
+		s, _ := openMigrated(t)
+		_, err := s.Enqueue(t.Context(), newRuns(1)...)
+		require.NoError(t, err)
+		wakes := listen(t, s)
+		id, runs := claim(t, s, 1)
+		require.Len(t, runs, 1)
+		_, err = s.Settle(t.Context(), succeed(id, runs))
+		require.NoError(t, err)
+		select {
+		case <-wakes:
+			t.Fatal("woken for nothing")
+		case <-time.After(200 * time.Millisecond): // five looks
+		}
+	})
+	t.Run("it ends with an error when the store is closed", func(t *testing.T) {
+		s, _ := openMigrated(t)
+		ended := make(chan error, 1)
+		go func() { ended <- s.Listen(context.Background(), func() {}) }()
+		s.Close()
+		require.ErrorContains(t, <-ended, "the store is closed")
+		_, err := s.Enqueue(t.Context(), newRuns(1)...)
+		require.ErrorContains(t, err, "the store is closed")
+		_, err = s.Counts(t.Context())
+		require.Error(t, err)
+	})
+}
+
+// listen begins to listen and waits until it does.
+func listen(t *testing.T, s durable.Waker) <-chan struct{} {
+	t.Helper()
+	wakes := make(chan struct{}, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Listen(ctx, func() { wakes <- struct{}{} }) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	time.Sleep(60 * time.Millisecond) // the first look is behind it
+	return wakes
+}
