@@ -1,0 +1,56 @@
+# What people type. `make` alone lists it.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+
+GO    ?= go
+# Tools are pinned in their own module and built without a C compiler, which is
+# also quicker: sqlc then brings its parser as WebAssembly.
+TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
+
+.DEFAULT_GOAL := help
+.PHONY: help test quick verify format vet lint tidy generated generate build demo need clean
+
+help: ## list what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
+	@scripts/test.sh -race -shuffle=on -count=1 -timeout 15m ./...
+	@$(MAKE) --no-print-directory verify
+
+quick: need ## every test once, without the race detector and without verify
+	@scripts/test.sh -shuffle=on -timeout 15m ./...
+
+verify: format vet tidy generated lint ## gofmt, vet, mod tidy, sqlc diff, lint
+
+format: ## fail when a file is not formatted
+	@files=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l); \
+	if [ -n "$$files" ]; then echo "not formatted (gofmt -w):"; echo "$$files"; exit 1; fi; \
+	echo "ok  format"
+
+vet: ## go vet
+	@$(GO) vet ./... && echo "ok  vet"
+
+lint: ## golangci-lint
+	@$(TOOL) golangci-lint run ./... && echo "ok  lint"
+
+tidy: ## fail when go.mod is not tidy
+	@$(GO) mod tidy -diff && echo "ok  tidy"
+
+generated: ## fail when the generated queries are not those of db/
+	@$(TOOL) sqlc diff && echo "ok  generated"
+
+generate: ## write the generated queries from db/
+	@$(TOOL) sqlc generate
+
+build: ## build bin/durable-worker, statically
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/durable-worker ./cmd/durable-worker
+
+demo: ## see a worker work, on a database file of its own
+	@$(GO) run ./cmd/durable-worker demo
+
+need: ## find what the tests need, or install it when root
+	@scripts/need.sh
+
+clean: ## remove what was built
+	@rm -rf bin

@@ -1,0 +1,154 @@
+package archtest_test
+
+import (
+	"go/ast"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// goroutines begin in these files only, each beside what waits for it.
+var goroutines = excuses{
+	"durable/worker.go":   "work starts the loops of one tenure and drain one that waits; both wait for them",
+	"durable/execute.go":  "one goroutine for each handler; roster.wait waits for them in drain",
+	"heartbeat/keeper.go": "the renewal in flight; Run waits for it",
+}
+
+// clocks are read in these files only. Everything else compares times of the
+// store, or elapsed time that was handed in.
+var clocks = excuses{
+	"lease/elapsed.go": "the worker's own clock, elapsed time only",
+	"memory/store.go":  "the default clock of the store",
+	"sqlite/clock.go":  "the default clock of the store",
+	"sqlite/store.go":  "how long one call has waited for another process to let go of the file",
+}
+
+// environment is read in these files only.
+var environment = excuses{}
+
+// starts finds where goroutines begin: go statements, and methods called Go
+// (of sync.WaitGroup and its kind).
+func starts(f *source) []string {
+	var findings []string
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			findings = append(findings, f.finding(n, "a goroutine begins here"))
+		case *ast.CallExpr:
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Go" {
+				findings = append(findings, f.finding(n, "a goroutine begins here"))
+			}
+		}
+		return true
+	})
+	return findings
+}
+
+// uses finds uses of some names of a package of the standard library.
+func uses(f *source, pkg string, names ...string) []string {
+	local := localName(f, pkg)
+	if local == "" {
+		return nil
+	}
+	var findings []string
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		if !ok || !slices.Contains(names, s.Sel.Name) {
+			return true
+		}
+		if x, ok := s.X.(*ast.Ident); ok && x.Name == local {
+			findings = append(findings, f.finding(s, "%s.%s is used here", pkg, s.Sel.Name))
+		}
+		return true
+	})
+	return findings
+}
+
+// localName is the name a file gives to an import; empty when it has none.
+func localName(f *source, pkg string) string {
+	for _, spec := range f.syntax.Imports {
+		if name, _ := strconv.Unquote(spec.Path.Value); name == pkg {
+			if spec.Name != nil {
+				return spec.Name.Name
+			}
+			return pkg
+		}
+	}
+	return ""
+}
+
+func goroutineRule(e excuses) rule {
+	return func(t tree) []string { return judge(t.written(), e, starts) }
+}
+
+func clockRule(e excuses) rule {
+	return func(t tree) []string {
+		return judge(t.written(), e, func(f *source) []string { return uses(f, "time", "Now", "Since", "Until") })
+	}
+}
+
+func environmentRule(e excuses) rule {
+	return func(t tree) []string {
+		return judge(t.written(), e, func(f *source) []string { return uses(f, "os", "Getenv", "LookupEnv", "Environ", "ExpandEnv") })
+	}
+}
+
+// noSkips finds tests that may not run: a skipped test proves nothing.
+func noSkips(t tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			s, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, s.Sel.Name) {
+				return true
+			}
+			if x, ok := s.X.(*ast.Ident); ok && slices.Contains([]string{"t", "tb", "b"}, x.Name) {
+				findings = append(findings, f.finding(call, "a test that is skipped proves nothing"))
+			}
+			return true
+		})
+	}
+	return findings
+}
+
+func TestGoroutinesBeginWhereTheyAreWaitedFor(t *testing.T) {
+	holds(t, goroutineRule(goroutines))
+	finds(t, goroutineRule(excuses{"b/": "known", "c.go": "stale"}), map[string]string{
+		"a.go":      "package a\nfunc f() {\n\tgo f()\n}\n",
+		"a_test.go": "package a\nfunc g() {\n\tgo f()\n}\n",
+		"b/b.go":    "package b\nimport \"sync\"\nfunc f() {\n\tvar g sync.WaitGroup\n\tg.Go(f)\n}\n",
+		"c.go":      "package a\n",
+		"d.go":      "package a\nimport \"sync\"\nfunc h() {\n\tvar g sync.WaitGroup\n\tg.Go(f)\n}\n",
+	}, "a.go:3: a goroutine begins here", "c.go: this exception excuses nothing", "d.go:5: a goroutine begins here")
+}
+
+func TestClocksAreReadInFewPlaces(t *testing.T) {
+	holds(t, clockRule(clocks))
+	finds(t, clockRule(excuses{"b.go": "known"}), map[string]string{
+		"a.go":      "package a\nimport \"time\"\nvar clock = time.Now\n",
+		"b.go":      "package a\nimport \"time\"\nvar t = time.Now()\n",
+		"c.go":      "package a\nimport clock \"time\"\nvar u = clock.Since(t)\n",
+		"d.go":      "package a\ntype now struct{ Now int }\nvar time now\nvar v = time.Now\n",
+		"a_test.go": "package a\nimport \"time\"\nvar w = time.Now()\n",
+	}, "a.go:3: time.Now", "c.go:3: time.Since")
+}
+
+func TestEnvironmentIsReadByTheProgram(t *testing.T) {
+	holds(t, environmentRule(environment))
+	finds(t, environmentRule(nil), map[string]string{
+		"durable/a.go": "package durable\nimport \"os\"\nvar home = os.Getenv(\"HOME\")\n",
+		"durable/b.go": "package durable\nimport \"os\"\nvar pid = os.Getpid()\n",
+	}, "durable/a.go:3: os.Getenv")
+}
+
+func TestNothingIsSkipped(t *testing.T) {
+	holds(t, noSkips)
+	finds(t, noSkips, map[string]string{
+		"a_test.go": "package a\nimport \"testing\"\nfunc TestA(t *testing.T) {\n\tt.Skip(\"not today\")\n}\n",
+		"b.go":      "package a\ntype step struct{ Skip int }\nvar s = step{Skip: 1}\n",
+	}, "a_test.go:4: a test that is skipped")
+}

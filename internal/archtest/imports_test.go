@@ -1,0 +1,214 @@
+package archtest_test
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// law says what each package may import of this module. Imports point down
+// only; adapters never import each other; what is not listed may not exist.
+//
+//	cmd/durable-worker, examples/*             wiring
+//	  durablecmd                               a worker program in one call
+//	    backend                                knows every engine
+//	  postgres  sqlite  memory                 adapters
+//	                 durable                   vocabulary, contract, doors
+//	     heartbeat    poller    internal/cron  mechanisms
+//	             internal/protocol             decisions, pure
+//	                  lease                    the law: who may write, until when
+var law = map[string][]string{
+	"lease":                 {},
+	"internal/protocol":     {"lease"},
+	"internal/cron":         {},
+	"heartbeat":             {"internal/protocol", "lease"},
+	"poller":                {"internal/protocol", "lease"},
+	"durable":               {"heartbeat", "poller", "internal/cron", "internal/protocol", "lease"},
+	"durable/durabletest":   {"durable", "lease"},
+	"db":                    {},
+	"db/sqlite":             {},
+	"memory":                {"durable", "lease"},
+	"postgres":              {"durable", "lease", "db", "postgres/internal/*"},
+	"postgres/internal/*":   {},
+	"sqlite":                {"durable", "lease", "db/sqlite", "sqlite/internal/*"},
+	"sqlite/internal/*":     {},
+	"backend":               {"durable", "postgres", "sqlite", "memory"},
+	"durablecmd":            {"backend", "durable", "lease"},
+	"cmd/durable-worker":    {"durablecmd", "durable"},
+	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease"},
+	"internal/pgtest":       {"db"},
+	"internal/archtest":     {},
+	"internal/chaos":        {"*"},
+	"internal/chaos/*":      {"*"},
+	"dashboard":             {"durable", "lease"},
+	"metrics":               {"durable", "lease"},
+	"lease/leasetest":       {"lease"},
+	"lease/redislease":      {"lease"},
+	"examples/*/internal/*": {"*"},
+	"cmd/durable-worker/*":  {"durable"},
+	"durablecmd/internal/*": {"durable", "lease"},
+	"internal/archtest/*":   {},
+	"internal/pgtest/*":     {},
+	"durable/durabletest/*": {"durable", "lease"},
+}
+
+// libraries says where each library may be imported; "*" is anywhere. A
+// library that is not listed has no decision page yet.
+var libraries = map[string][]string{
+	"github.com/jackc/pgx/v5":        {"postgres", "postgres/internal/*", "internal/pgtest"},
+	"modernc.org/sqlite":             {"sqlite", "sqlite/internal/*"},
+	"github.com/oklog/run":           {"durablecmd"},
+	"github.com/caarlos0/env/v11":    {"durablecmd"},
+	"github.com/alecthomas/kong":     {"durablecmd"},
+	"github.com/netresearch/go-cron": {"internal/cron"},
+	"golang.org/x/term":              {"durablecmd"},
+	"golang.org/x/sys":               {"sqlite", "durablecmd"},
+	"github.com/mattn/go-isatty":     {"durablecmd"},
+	"github.com/google/uuid":         {"*"},
+	"github.com/stretchr/testify":    {},
+	"go.uber.org/goleak":             {},
+}
+
+// forTests are the packages that may import what belongs to tests.
+var forTests = []string{"durable/durabletest", "lease/leasetest", "internal/pgtest", "internal/archtest", "internal/chaos"}
+
+// forTestsOnly are imported by tests and by nothing else. A contract suite
+// uses plain testing, so that the author of a store elsewhere needs no library.
+var forTestsOnly = []string{"github.com/stretchr/testify", "go.uber.org/goleak"}
+
+func matches(pattern, dir string) bool {
+	ok, _ := path.Match(pattern, dir)
+	return ok || pattern == "*"
+}
+
+func anyMatches(patterns []string, dir string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, dir) })
+}
+
+// allowed finds the package's entry of the law.
+func allowed(dir string) (imports []string, listed bool) {
+	if imports, listed = law[dir]; listed {
+		return imports, true
+	}
+	for pattern, imports := range law {
+		if matches(pattern, dir) {
+			return imports, true
+		}
+	}
+	return nil, false
+}
+
+// importLaw finds imports inside the module that do not point down.
+func importLaw(t tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		imports, listed := allowed(f.dir)
+		if !listed {
+			findings = append(findings, fmt.Sprintf("%s:1: package %s is not in the law of imports", f.path, f.dir))
+			continue
+		}
+		if f.test {
+			continue
+		}
+		for _, spec := range f.syntax.Imports {
+			name, _ := strconv.Unquote(spec.Path.Value)
+			inside, ours := strings.CutPrefix(name, module+"/")
+			if ours && !anyMatches(imports, inside) {
+				findings = append(findings, f.finding(spec, "%s must not import %s", f.dir, inside))
+			}
+		}
+	}
+	return findings
+}
+
+// libraryLaw finds libraries outside the places that may know them.
+func libraryLaw(t tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		for _, spec := range f.syntax.Imports {
+			name, _ := strconv.Unquote(spec.Path.Value)
+			if first, _, _ := strings.Cut(name, "/"); !strings.Contains(first, ".") || name == module || strings.HasPrefix(name, module+"/") {
+				continue
+			}
+			places, listed := libraryPlaces(name)
+			onlyTests := slices.ContainsFunc(forTestsOnly, func(lib string) bool { return within(name, lib) })
+			switch {
+			case !listed:
+				findings = append(findings, f.finding(spec, "%s has no decision page and no entry in the table of libraries", name))
+			case onlyTests && !f.test:
+				findings = append(findings, f.finding(spec, "%s is for tests", name))
+			case !onlyTests && !anyMatches(places, f.dir):
+				findings = append(findings, f.finding(spec, "%s must not import %s; only %s may", f.dir, name, strings.Join(places, ", ")))
+			}
+		}
+	}
+	return findings
+}
+
+func libraryPlaces(name string) ([]string, bool) {
+	for lib, places := range libraries {
+		if within(name, lib) {
+			return places, true
+		}
+	}
+	return nil, false
+}
+
+// within tells whether an import path is the library or a package of it.
+func within(name, lib string) bool { return name == lib || strings.HasPrefix(name, lib+"/") }
+
+// noTestingInProduction finds programs and libraries that carry test hooks.
+func noTestingInProduction(t tree) []string {
+	var findings []string
+	for _, f := range t.files {
+		if f.test || slices.Contains(forTests, f.dir) {
+			continue
+		}
+		for _, spec := range f.syntax.Imports {
+			name, _ := strconv.Unquote(spec.Path.Value)
+			inside, _ := strings.CutPrefix(name, module+"/")
+			if within(name, "testing") || slices.Contains(forTests, inside) {
+				findings = append(findings, f.finding(spec, "production code must not import %s", name))
+			}
+		}
+	}
+	return findings
+}
+
+func TestImportsPointDown(t *testing.T) {
+	holds(t, importLaw)
+	finds(t, importLaw, map[string]string{
+		"lease/lease.go":        "package lease\nimport _ \"" + module + "/durable\"\n",
+		"memory/store.go":       "package memory\nimport _ \"" + module + "/postgres\"\n",
+		"memory/store_test.go":  "package memory_test\nimport _ \"" + module + "/durable/durabletest\"\n",
+		"durable/run.go":        "package durable\nimport _ \"" + module + "/lease\"\n",
+		"postgres/claim.go":     "package postgres\nimport _ \"" + module + "/postgres/internal/queries\"\n",
+		"surprise/surprise.go":  "package surprise\n",
+		"examples/some/main.go": "package main\nimport _ \"" + module + "/durablecmd\"\n",
+	}, "lease/lease.go:2: lease must not import durable", "memory/store.go:2: memory must not import postgres", "surprise/surprise.go:1: package surprise")
+}
+
+func TestLibrariesStayInTheirPlaces(t *testing.T) {
+	holds(t, libraryLaw)
+	finds(t, libraryLaw, map[string]string{
+		"durable/a.go":           "package durable\nimport _ \"github.com/jackc/pgx/v5\"\n",
+		"durable/b.go":           "package durable\nimport _ \"github.com/stretchr/testify/require\"\n",
+		"durable/b_test.go":      "package durable_test\nimport _ \"github.com/stretchr/testify/require\"\n",
+		"postgres/a.go":          "package postgres\nimport _ \"github.com/jackc/pgx/v5/pgxpool\"\n",
+		"durable/c.go":           "package durable\nimport _ \"example.com/new/thing\"\n",
+		"durable/durabletest.go": "package durable\nimport _ \"github.com/google/uuid\"\n",
+	}, "durable/a.go:2: durable must not import", "durable/b.go:2: github.com/stretchr", "durable/c.go:2: example.com/new/thing has no decision page")
+}
+
+func TestNoTestingInProduction(t *testing.T) {
+	holds(t, noTestingInProduction)
+	finds(t, noTestingInProduction, map[string]string{
+		"durable/a.go":             "package durable\nimport _ \"testing\"\n",
+		"durable/b.go":             "package durable\nimport _ \"" + module + "/internal/pgtest\"\n",
+		"durable/a_test.go":        "package durable_test\nimport _ \"testing\"\n",
+		"durable/durabletest/a.go": "package durabletest\nimport _ \"testing\"\n",
+	}, "durable/a.go:2: production", "durable/b.go:2: production")
+}

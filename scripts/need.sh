@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Finds what the tests need beside Go: a C compiler, for the race detector, and
+# the PostgreSQL server's programs, from which the tests start clusters of
+# their own. What is missing is installed when this runs as root where apt-get
+# exists; otherwise it is named, with the line to type.
+set -euo pipefail
+
+compiles() {
+	local out
+	out=$(mktemp) || return 1
+	printf '#include <stdlib.h>\nint main(void) { return EXIT_SUCCESS; }\n' |
+		"$(go env CC)" -x c -o "$out" - >/dev/null 2>&1
+	local status=$?
+	rm -f "$out"
+	return $status
+}
+
+has_postgres() {
+	local dir
+	for dir in ${PATH//:/ } /usr/lib/postgresql/*/bin; do
+		[ -x "$dir/initdb" ] && [ -x "$dir/postgres" ] && return 0
+	done
+	return 1
+}
+
+packages=()
+compiles || packages+=(gcc libc6-dev)
+has_postgres || packages+=(postgresql)
+[ ${#packages[@]} -eq 0 ] && exit 0
+
+if ! command -v apt-get >/dev/null; then
+	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH." >&2
+	exit 1
+fi
+if [ "$(id -u)" -ne 0 ]; then
+	echo "The tests need packages that are not installed. Type:" >&2
+	echo "  sudo apt-get update && sudo apt-get install -y ${packages[*]}" >&2
+	exit 1
+fi
+
+echo "installing what the tests need: ${packages[*]}"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+quietly() {
+	"$@" </dev/null >"$log" 2>&1 || {
+		cat "$log" >&2
+		exit 1
+	}
+}
+quietly apt-get -o DPkg::Lock::Timeout=120 update
+quietly apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "${packages[@]}"
+compiles && has_postgres || {
+	echo "installed ${packages[*]}, and the tests still lack a C compiler or a PostgreSQL server" >&2
+	exit 1
+}
