@@ -35,6 +35,14 @@ func (w *Worker) contact(err error) {
 	}
 }
 
+// cutOff tells whether the store has been silent for so long that the leases
+// of living workers may have run out.
+func (w *Worker) cutOff() bool {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	return w.link.silent && w.config.Elapsed()-w.link.answered > w.config.Terms.Duration/3
+}
+
 // warn logs a failure that is tried again, each message at most once a second.
 func (w *Worker) warn(ctx context.Context, message string, err error) {
 	if errors.Is(context.Cause(ctx), context.Canceled) {

@@ -33,7 +33,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 		mu.Lock()
 		horizon, may := machine.Horizon(c.Elapsed())
 		mu.Unlock()
-		if !may {
+		if !may || w.cutOff() { // another call finds out that the store is back, and begins a hold
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())

@@ -1,0 +1,142 @@
+package heartbeat_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/heartbeat"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// scripted is a Renewer that answers as told.
+type scripted struct {
+	mu    sync.Mutex
+	gone  map[lease.ClaimID]bool
+	fail  error
+	hang  bool
+	calls [][]lease.ClaimID
+}
+
+func (s *scripted) Renew(ctx context.Context, claims []lease.ClaimID, _ time.Duration) ([]lease.ClaimID, error) {
+	s.mu.Lock()
+	s.calls = append(s.calls, claims)
+	fail, hang := s.fail, s.hang
+	var renewed []lease.ClaimID
+	for _, c := range claims {
+		if !s.gone[c] {
+			renewed = append(renewed, c)
+		}
+	}
+	s.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return renewed, fail
+}
+
+func (s *scripted) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// keep runs a keeper in virtual time.
+func keep(t *testing.T, script func(t *testing.T, k *heartbeat.Keeper, r *scripted)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		r := &scripted{gone: map[lease.ClaimID]bool{}}
+		k := heartbeat.New(r, heartbeat.Config{
+			Terms: lease.Terms{}.WithDefaults(), Elapsed: func() time.Duration { return time.Since(began) },
+			Random: func() float64 { return 0.5 }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.Run(ctx) })
+		script(t, k, r)
+		cancel()
+		running.Wait()
+	})
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // virtual time of the bubble
+	synctest.Wait()
+}
+
+func TestKeeper_RenewsAllLeasesInOneCall(t *testing.T) {
+	keep(t, func(t *testing.T, k *heartbeat.Keeper, r *scripted) {
+		var holds []*heartbeat.Hold
+		for range 50 {
+			_, h := k.Hold(t.Context(), lease.Lease{Claim: lease.NewClaimID()})
+			holds = append(holds, h)
+		}
+		pass(100 * time.Second)
+		require.Len(t, r.calls, 10, "one call each third of the duration")
+		for _, call := range r.calls {
+			require.Len(t, call, 50)
+		}
+		for _, h := range holds {
+			require.True(t, h.Valid())
+			h.Release()
+		}
+		pass(time.Minute)
+		require.Len(t, r.calls, 10, "nothing held, nothing renewed")
+		require.Zero(t, k.Held())
+	})
+}
+
+func TestKeeper_LostLeaseEndsItsContextAlone(t *testing.T) {
+	keep(t, func(t *testing.T, k *heartbeat.Keeper, r *scripted) {
+		lost, stays := lease.NewClaimID(), lease.NewClaimID()
+		lostCtx, lostHold := k.Hold(t.Context(), lease.Lease{Claim: lost})
+		stayCtx, stayHold := k.Hold(t.Context(), lease.Lease{Claim: stays})
+		r.change(func() { r.gone[lost] = true })
+		pass(11 * time.Second)
+		require.ErrorIs(t, context.Cause(lostCtx), lease.ErrLost)
+		require.False(t, lostHold.Valid())
+		require.NoError(t, stayCtx.Err())
+		require.True(t, stayHold.Valid())
+		lostHold.Release()
+		stayHold.Release()
+		require.NotErrorIs(t, context.Cause(stayCtx), lease.ErrLost)
+	})
+}
+
+func TestKeeper_ErrorsAreRetriedAndThenTheLeaseIsLost(t *testing.T) {
+	keep(t, func(t *testing.T, k *heartbeat.Keeper, r *scripted) {
+		ctx, hold := k.Hold(t.Context(), lease.Lease{Claim: lease.NewClaimID()})
+		defer hold.Release()
+		r.change(func() { r.fail = errors.New("down") })
+		pass(15 * time.Second)
+		r.change(func() { r.fail = nil })
+		pass(30 * time.Second)
+		require.NoError(t, ctx.Err(), "an outage shorter than the lease is lived through")
+		r.change(func() { r.fail = errors.New("down") })
+		pass(30 * time.Second)
+		require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
+	})
+}
+
+func TestKeeper_HangingCallDoesNotHideTheDeadline(t *testing.T) {
+	keep(t, func(t *testing.T, k *heartbeat.Keeper, r *scripted) {
+		began := time.Now()
+		ctx, hold := k.Hold(t.Context(), lease.Lease{Claim: lease.NewClaimID()})
+		defer hold.Release()
+		r.change(func() { r.hang = true })
+		<-ctx.Done()
+		require.Equal(t, 26700*time.Millisecond, time.Since(began))
+		synctest.Wait()
+		require.GreaterOrEqual(t, len(r.calls), 2, "each call is bounded, so that there is a second try")
+	})
+}
