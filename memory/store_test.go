@@ -74,9 +74,10 @@ func TestInsideBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(memory.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
-		wakes := 0
+		wakes, others := 0, 0
 		ended := make(chan error)
 		go func() { ended <- s.Listen(ctx, func() { wakes++ }) }()
+		go func() { ended <- s.Listen(ctx, func() { others++ }) }()
 		synctest.Wait()
 		if _, err := mail.Enqueue(ctx, s, "now"); err != nil {
 			t.Fatal(err)
@@ -92,12 +93,14 @@ func TestInsideBubble(t *testing.T) {
 			t.Errorf("reclaimed %+v, %v, want one run", done, err)
 		}
 		synctest.Wait()
-		if wakes != 2 {
-			t.Errorf("woken %d times, want twice", wakes)
+		if wakes != 2 || others != 2 {
+			t.Errorf("woken %d and %d times, want twice", wakes, others)
 		}
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -217,7 +217,7 @@ func lanesDiffer(t *testing.T, f *fixture) {
 	lanes := map[durable.LaneID]bool{}
 	for _, head := range heads {
 		lanes[head.Lane] = true
-		if head.Lane <= 0 || !head.Waiting || head.In > 0 {
+		if head.Lane <= 0 || !head.Waiting || head.In > 0 || head.DueAt.Location() != time.UTC || head.DueAt.After(f.now()) {
 			t.Errorf("head %+v, want one that is due", head)
 		}
 	}

@@ -53,8 +53,11 @@ func (f *fixture) zombie() zombie {
 	var first, second durable.Claimed
 	z.stale, first = f.claimOne(z.worker)
 	f.advance(31 * time.Second)
-	if done := f.reclaim(); len(done.Runs) != 1 || done.Runs[0].Worker != "w1" || done.Runs[0].State != durable.Pending {
-		f.t.Fatalf("reclaimed %+v, want one pending run of w1", done)
+	want := durable.Reclaimed{
+		ID: first.ID, Lane: first.Lane, Job: "mail", Queue: durable.DefaultQueue, Worker: "w1", State: durable.Pending, CrashCount: 1,
+	}
+	if done := f.reclaim(); len(done.Runs) != 1 || done.Runs[0] != want {
+		f.t.Fatalf("reclaimed %+v, want %+v", done, want)
 	}
 	z.held, second = f.claimOne(z.worker)
 	if first.ID != second.ID || second.Fence <= first.Fence || second.Attempt != 1 || second.CrashCount != 1 {
