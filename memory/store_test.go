@@ -87,7 +87,7 @@ func TestInsideBubble(t *testing.T) {
 			t.Errorf("woken %d times, want once", wakes)
 		}
 		claimAll(t, s, 30*time.Second, 10)
-		time.Sleep(30 * time.Second) // of the bubble: takes no time
+		<-time.After(30 * time.Second) // of the bubble: takes no time
 		done, err := s.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		if err != nil || len(done.Runs) != 1 {
 			t.Errorf("reclaimed %+v, %v, want one run", done, err)

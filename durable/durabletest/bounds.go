@@ -96,7 +96,7 @@ func boundsWithin(t *testing.T, f *fixture) {
 	}
 }
 
-func boundsBeyond(t *testing.T, f *fixture) {
+func boundsBeyond(_ *testing.T, f *fixture) {
 	for _, bound := range bounds() {
 		f.refused(bound.name, "", newRun(bound.beyond))
 	}

@@ -14,6 +14,7 @@ import (
 // they know of it. Leases of a microsecond let everything be stolen.
 type mixture struct {
 	*fixture
+	batch    int // most runs of a claim, most leases of a reclaim
 	mu       sync.Mutex
 	enqueued int64
 	accepted int64 // successes
@@ -22,7 +23,7 @@ type mixture struct {
 
 func verbsRace(t *testing.T, f *fixture) {
 	const rounds = 25
-	m := &mixture{fixture: f}
+	m := &mixture{fixture: f, batch: 7}
 	f.enqueue(newRuns(300)...)
 	m.enqueued = 300
 	verbs := []func(context.Context) error{
@@ -65,9 +66,9 @@ func (m *mixture) claimSome(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w1"), Duration: time.Microsecond, Limit: 7}
+	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w1"), Duration: time.Microsecond, Limit: m.batch}
 	for _, head := range heads {
-		request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: 7})
+		request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: m.batch})
 	}
 	claimed, err := m.store.Claim(ctx, request)
 	m.mu.Lock()
@@ -104,7 +105,7 @@ func (m *mixture) renewAll(ctx context.Context) error {
 }
 
 func (m *mixture) reclaimSome(ctx context.Context) error {
-	_, err := m.store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 1000, Limit: 5})
+	_, err := m.store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 1000, Limit: m.batch})
 	return err
 }
 
@@ -144,7 +145,8 @@ func (m *mixture) materialize(ctx context.Context) error {
 // drain brings every run to its end.
 func (m *mixture) drain() {
 	m.t.Helper()
-	for range 1000 {
+	m.batch = 1000
+	for range 100 {
 		m.advance(time.Hour)
 		if err := m.reclaimSome(m.ctx); err != nil {
 			m.t.Fatalf("Reclaim: %v", err)

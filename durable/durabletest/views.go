@@ -60,7 +60,10 @@ func due(in time.Duration) string {
 	if in <= 0 {
 		return "due now"
 	}
-	return fmt.Sprintf("due in %v", (in+step-1)/step*step)
+	if over := in % step; over > 0 {
+		in += step - over
+	}
+	return fmt.Sprintf("due in %v", in)
 }
 
 func (p *player) doRun(c command) error {
