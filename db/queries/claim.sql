@@ -1,0 +1,54 @@
+-- name: Heads :many
+-- Unique index lanes (queue, job, priority), then one probe of ready_order per
+-- lane. No locks.
+SELECT l.id::int AS lane, l.queue, l.job, l.priority, h.due_at, now()::timestamptz AS now
+FROM durable.lanes l
+LEFT JOIN LATERAL (SELECT r.due_at FROM durable.ready r WHERE r.lane = l.id ORDER BY r.due_at, r.run_id LIMIT 1) h ON true
+WHERE l.queue = ANY (@queues::text[]) AND l.job = ANY (@jobs::text[]) AND NOT l.paused
+UNION ALL
+SELECT (-l.id)::int, l.queue, l.job, l.priority, h.due_at, now()
+FROM durable.lanes l
+CROSS JOIN LATERAL (SELECT r.due_at FROM durable.ready r WHERE r.lane = -l.id ORDER BY r.due_at, r.run_id LIMIT 1) h
+WHERE l.queue = ANY (@queues::text[]) AND l.job = ANY (@jobs::text[]) AND NOT l.paused;
+
+-- name: ClaimRuns :many
+-- ready_order per step, then runs_pkey. Locks and deletes rows of ready with
+-- SKIP LOCKED, inserts one lease, then updates the runs, which nobody else has
+-- reason to lock while they are pending. array() is evaluated once and cannot
+-- take more than the limit; LIMIT may refer to a column outside a LATERAL, and
+-- the join is lazy: no more rows are locked than are taken or passed over.
+-- Twice with one claim_id: leases_pkey refuses it (23505) and nothing changes.
+-- $1 claim_id, $2 worker, $3 duration in microseconds, $4 alone; the steps: $5
+-- lanes, $6 due from, $7 skip, $8 take; $9 the most runs. (sqlc stumbles over
+-- names here.)
+WITH d AS MATERIALIZED (
+    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM (SELECT unnest($5::int[]) lane, unnest($6::timestamptz[]) mark, unnest($7::int[]) skip, unnest($8::int[]) take) s,
+             LATERAL (SELECT r.ctid FROM durable.ready r
+                      WHERE r.lane = s.lane AND r.due_at >= s.mark AND r.due_at <= now()
+                      ORDER BY r.due_at, r.run_id OFFSET s.skip LIMIT s.take FOR UPDATE SKIP LOCKED) x
+        WHERE NOT EXISTS (SELECT FROM durable.lanes l WHERE l.id = abs(s.lane) AND l.paused)
+        LIMIT $9))
+    RETURNING run_id
+), n AS (
+    INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
+    SELECT $1::uuid, $2::int, now(), now() + $3::bigint * interval '1 microsecond', $3::bigint, $4::boolean, array_agg(d.run_id)
+    FROM d HAVING count(*) > 0
+)
+UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
+    fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
+WHERE id = ANY (ARRAY(SELECT d.run_id FROM d))
+RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, args::text AS args;
+
+-- name: ClaimedRuns :many
+-- leases_pkey, runs_pkey. No locks. The answer to a claim that has been given
+-- its runs before.
+SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, args::text AS args
+FROM durable.runs
+WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = @claim_id::uuid)) AND claim_id = @claim_id::uuid AND state = 1;
+
+-- name: RegisterWorker :one
+-- workers_instance_key. Locks its own row. Twice: the same row.
+INSERT INTO durable.workers (instance, name) VALUES (@instance, @name)
+ON CONFLICT (instance) DO UPDATE SET seen_at = now() RETURNING id;

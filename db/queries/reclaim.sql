@@ -1,0 +1,52 @@
+-- name: ReclaimRuns :many
+-- leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
+-- with SKIP LOCKED: a run that a user's transaction holds is left, and its
+-- lease row then stays and is tried again. Twice: nothing has expired.
+WITH x AS MATERIALIZED (
+    SELECT claim_id, alone, run_ids FROM durable.leases
+    WHERE expires_at <= least(now(), sqlc.narg(horizon)::timestamptz)
+    ORDER BY expires_at LIMIT @most FOR UPDATE SKIP LOCKED
+), r AS MATERIALIZED (
+    SELECT id FROM durable.runs
+    WHERE id = ANY (ARRAY(SELECT unnest(x.run_ids) FROM x)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
+    FOR UPDATE SKIP LOCKED
+), u AS (
+    UPDATE durable.runs SET
+        crash_count = crash_count + 1, attempt = attempt - 1, claim_id = NULL, due_at = now(),
+        state = CASE WHEN on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4 ELSE 0 END,
+        finished_at = CASE WHEN on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
+        lane = CASE WHEN crash_count + 1 >= 2 THEN -abs(lane) ELSE lane END
+    WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
+    RETURNING id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash
+), w AS MATERIALIZED (
+    SELECT u.id, u.lane, u.due_at, u.state, u.crash_count, u.attempt, u.fence, u.started_at, u.on_crash, l.queue, l.job,
+           coalesce((SELECT o.name FROM durable.workers o WHERE o.id = u.worker), '?')::text AS worker
+    FROM u JOIN durable.lanes l ON l.id = abs(u.lane)
+), q AS (
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
+), a AS (
+    INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error)
+    SELECT w.id, w.fence, w.attempt + 1, 7, w.worker, coalesce(w.started_at, now()), now(),
+           format('the lease of worker %s ran out (crash %s)', w.worker, w.crash_count)
+    FROM w ON CONFLICT DO NOTHING
+), p AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason)
+    SELECT w.id, now(), 4, CASE WHEN w.on_crash = 1 THEN 'its worker crashed, and its crash policy is dead'
+                                ELSE format('crashed its worker %s times, the last time while it was executed alone', w.crash_count) END
+    FROM w WHERE w.state = 4 ON CONFLICT DO NOTHING
+), g AS (
+    DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND NOT EXISTS (
+        SELECT FROM durable.runs b
+        WHERE b.id = ANY (leases.run_ids) AND b.claim_id = leases.claim_id AND b.state = 1 AND b.id NOT IN (SELECT r.id FROM r))
+)
+SELECT c.now, c.leases, w.id, w.lane, w.queue, w.job, w.worker, w.state, w.crash_count
+FROM (SELECT now()::timestamptz AS now, count(*)::int AS leases FROM x) c LEFT JOIN w ON true;
+
+-- name: ClampLeases :execrows
+-- leases_expiry from end to end; there are few leases, and it runs once a
+-- minute. Locks with SKIP LOCKED. A lease that expires later than twice its
+-- duration was granted before the database's clock was set back; it gets one
+-- duration from now. Twice: no rows.
+UPDATE durable.leases SET expires_at = now() + duration * interval '1 microsecond'
+WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l
+    WHERE l.expires_at > now() + 2 * l.duration * interval '1 microsecond' FOR UPDATE SKIP LOCKED));

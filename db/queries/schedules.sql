@@ -1,0 +1,47 @@
+-- name: TryEvaluate :one
+-- One materializer at a time and nobody waits; ends with the transaction.
+SELECT pg_try_advisory_xact_lock(@key::bigint)::boolean AS mine, now()::timestamptz AS now;
+
+-- name: DueSchedules :many
+-- Reads the whole table, a small one. Locks the rows it returns with SKIP
+-- LOCKED: one that is being declared anew is left to the next call.
+SELECT id, name, generation, next_at, every, cron, zone, hash, job, queue, timeout, max_attempts, priority, on_crash, args::text AS args, tags
+FROM durable.schedules WHERE look_at <= now() ORDER BY look_at, name LIMIT @most FOR UPDATE SKIP LOCKED;
+
+-- name: MaterializeRuns :many
+-- EnqueueRuns for occurrences; also runs_occurrence. Twice: an occurrence that
+-- is stored is passed over.
+WITH k AS MATERIALIZED (
+    SELECT l.id
+    FROM (SELECT unnest(@known::int[]) id, unnest(@queues::text[]) queue, unnest(@jobs::text[]) job, unnest(@priorities::smallint[]) priority) w
+    JOIN durable.lanes l ON l.id = w.id AND l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
+), i AS (
+    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, schedule, generation, occurrence)
+    SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
+           coalesce(u.at, now() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
+           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.schedule, u.generation, u.occurrence
+    FROM (SELECT unnest(@ids::uuid[]) id, unnest(@lanes::int[]) lane, unnest(@ats::timestamptz[]) at, unnest(@afters::bigint[]) after,
+                 unnest(@expiries::timestamptz[]) expires_at, unnest(@timeouts::bigint[]) timeout,
+                 unnest(@max_attempts::int[]) max_attempts, unnest(@on_crashes::smallint[]) on_crash,
+                 unnest(@args::text[]) args, unnest(@tags::text[]) tags,
+                 unnest(@schedules::int[]) schedule, unnest(@generations::bigint[]) generation, unnest(@occurrences::text[]) occurrence) u
+    ON CONFLICT DO NOTHING
+    RETURNING id, lane, due_at
+), q AS (
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+)
+SELECT i.id FROM i;
+
+-- name: AdvanceSchedules :exec
+-- schedules_pkey; rows that DueSchedules has locked. A fault keeps next_at and
+-- rests the schedule for a minute.
+UPDATE durable.schedules s SET
+    next_at = CASE WHEN u.fault <> '' THEN s.next_at ELSE u.next_at END,
+    look_at = CASE WHEN u.fault <> '' THEN now() + interval '1 minute' ELSE coalesce(u.next_at, 'infinity') END,
+    fault = nullif(u.fault, '')
+FROM (SELECT unnest(@ids::int[]) id, unnest(@nexts::timestamptz[]) next_at, unnest(@faults::text[]) fault) u
+WHERE s.id = u.id;
+
+-- name: NextLook :one
+-- Reads the whole table, a small one. No locks. Negative: none.
+SELECT coalesce((SELECT extract(epoch FROM greatest(min(look_at), now()) - now()) * 1000000 FROM durable.schedules WHERE look_at < 'infinity'), -1)::bigint AS microseconds;

@@ -1,0 +1,46 @@
+-- name: SettleSuccesses :many
+-- runs_pkey. Locks the runs that are still the claim's, in id order; whoever
+-- else holds one (a reclaim) is waited for, and the guard is then looked at
+-- again. The ids returned are the verdict. Twice or late: no rows.
+UPDATE durable.runs SET state = 2, finished_at = now()
+WHERE id = ANY (@ids::uuid[]) AND claim_id = @claim_id::uuid AND state = 1
+RETURNING id;
+
+-- name: SettleRuns :many
+-- The same for every other outcome. outcomes maps an id to [state, microseconds
+-- until due again, attempts refunded, kind or null when not recorded, error,
+-- stack, result as text]. One map, because unnest beside "= any" is a lottery
+-- of plans. runs_pkey; locks as above, then inserts.
+WITH u AS (
+    UPDATE durable.runs SET
+        state = (@outcomes::jsonb -> (id::text) ->> 0)::smallint,
+        due_at = CASE WHEN @outcomes::jsonb -> (id::text) ->> 0 = '0' THEN now() + (@outcomes::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond' ELSE due_at END,
+        attempt = attempt - (@outcomes::jsonb -> (id::text) ->> 2)::int,
+        result = (@outcomes::jsonb -> (id::text) ->> 6)::json,
+        finished_at = CASE WHEN @outcomes::jsonb -> (id::text) ->> 0 <> '0' THEN now() END
+    WHERE id = ANY (@ids::uuid[]) AND claim_id = @claim_id::uuid AND state = 1
+    RETURNING id, lane, state, due_at, attempt, fence, started_at
+), q AS (
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
+), a AS (
+    INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack)
+    SELECT u.id, u.fence, u.attempt, (@outcomes::jsonb -> (u.id::text) ->> 3)::smallint, @worker::text, u.started_at, now(),
+           @outcomes::jsonb -> (u.id::text) ->> 4, @outcomes::jsonb -> (u.id::text) ->> 5
+    FROM u WHERE @outcomes::jsonb -> (u.id::text) ->> 3 IS NOT NULL
+    ON CONFLICT DO NOTHING
+), p AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason)
+    SELECT u.id, now(), u.state, @outcomes::jsonb -> (u.id::text) ->> 4 FROM u WHERE u.state >= 4
+    ON CONFLICT DO NOTHING
+)
+SELECT u.id FROM u;
+
+-- name: Unlease :exec
+-- leases_pkey. Locks the lease with SKIP LOCKED: a reclaim that holds it ends it
+-- itself. Goes with the last settle of a claim. Twice: no row.
+DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = @claim_id::uuid FOR UPDATE SKIP LOCKED));
+
+-- name: Verdicts :many
+-- runs_pkey, no locks. What became of runs that a settle did not touch.
+SELECT id, (claim_id IS NOT DISTINCT FROM @claim_id::uuid AND state <> 1)::boolean AS landed
+FROM durable.runs WHERE id = ANY (@ids::uuid[]);

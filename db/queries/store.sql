@@ -1,0 +1,34 @@
+-- name: Guard :exec
+-- Heads every pipelined batch of statements that must keep to their indexes: a
+-- plan made while a table was empty is kept when it grows. Local to the
+-- transaction, so it works behind a transaction pooler. No rows, no locks.
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+       set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
+
+-- name: Limits :exec
+-- Bounds the statements after it in the same transaction. No rows, no locks.
+SELECT set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
+
+-- name: Server :one
+-- What a start-up check needs. No rows, no locks.
+SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
+       current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
+       now()::timestamptz AS now;
+
+-- name: HasMeta :one
+-- Whether any migration has been applied. Catalog only, no locks.
+SELECT (to_regclass('durable.meta') IS NOT NULL)::boolean AS found;
+
+-- name: Meta :one
+-- One row by primary key, no locks.
+SELECT version, min_compatible FROM durable.meta WHERE only_row;
+
+-- name: SetMeta :exec
+-- One row by primary key; runs under the migration's advisory lock. Twice: the
+-- same row.
+INSERT INTO durable.meta (version, min_compatible) VALUES (@version, @min_compatible)
+ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, min_compatible = excluded.min_compatible, migrated_at = now();
+
+-- name: Notify :exec
+-- A hint; nothing waits for its flush. Twice: a second wake-up for nothing.
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(@channel::text, @payload::text);

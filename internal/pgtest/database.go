@@ -1,0 +1,72 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// shared is the server of this test process. It ends with the process.
+var shared = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // one server for all tests of a process
+	if given := os.Getenv("DURABLE_TEST_DATABASE_URL"); given != "" {
+		return given, nil
+	}
+	c, err := newCluster(Options{})
+	if err != nil {
+		return "", err
+	}
+	return c.URL(), nil
+})
+
+// Server returns the URL of the maintenance database of the server that the
+// tests of a process share.
+func Server(tb testing.TB) string {
+	tb.Helper()
+	server, err := shared()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return server
+}
+
+// Database makes an empty database on the shared server, which is dropped when
+// the test ends, and returns its URL.
+func Database(tb testing.TB) string {
+	tb.Helper()
+	return DatabaseOn(tb, Server(tb))
+}
+
+// DatabaseOn is Database on another server.
+func DatabaseOn(tb testing.TB, server string) string {
+	tb.Helper()
+	name := "test_" + strings.ToLower(rand.Text()[:16])
+	execute(tb, server, "CREATE DATABASE "+name+" TEMPLATE template0")
+	tb.Cleanup(func() { execute(tb, server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") })
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme == "" {
+		tb.Fatal("DURABLE_TEST_DATABASE_URL: want postgres://user@host:port/database")
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+func execute(tb testing.TB, server, sql string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		tb.Fatalf("connect to the test server: %v", err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+}

@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// Heads returns the lanes a worker serves with their first waiting runs.
+func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("heads", err)
+	}
+	var heads []durable.Head
+	b := s.guarded(ctx)
+	b.add(queries.Heads, orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
+		heads = heads[:0]
+		for rows.Next() {
+			var h durable.Head
+			var due *time.Time
+			var now time.Time
+			if err := rows.Scan(&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now); err != nil {
+				return err
+			}
+			if due != nil {
+				h.Waiting, h.DueAt, h.In = true, *due, due.Sub(now)
+			}
+			heads = append(heads, h)
+		}
+		return rows.Err()
+	})
+	if err := s.send(ctx, s.engine, b); err != nil {
+		return nil, s.fail("heads", err)
+	}
+	return heads, nil
+}
+
+// Claim takes due runs. A claim that has been given runs before, so that its
+// lease is refused, is answered with those.
+func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("claim runs", err)
+	}
+	worker, err := s.workerID(ctx, request.Worker)
+	if err != nil {
+		return nil, s.fail("claim runs", err)
+	}
+	var runs []durable.Claimed
+	err = s.repeat(ctx, func() error {
+		b := s.guarded(ctx)
+		b.add(queries.ClaimRuns, claimArgs(&request, worker)...).Query(scanClaimed(&runs))
+		return s.send(ctx, s.engine, b)
+	})
+	if err == nil && len(runs) == 0 || code(err) == uniqueViolation {
+		err = s.repeat(ctx, func() error {
+			b := s.guarded(ctx)
+			b.add(queries.ClaimedRuns, uuid.UUID(request.Claim)).Query(scanClaimed(&runs))
+			return s.send(ctx, s.engine, b)
+		})
+	}
+	if err != nil {
+		return nil, s.fail("claim runs", err)
+	}
+	return inSteps(runs, request.Steps), nil
+}
+
+func claimArgs(request *durable.ClaimRequest, worker int32) []any {
+	n := len(request.Steps)
+	lanes, froms := make([]int32, n), make([]time.Time, n)
+	skips, takes := make([]int32, n), make([]int32, n)
+	for i, step := range request.Steps {
+		lanes[i], froms[i] = step.Lane, step.From                               // the zero time lies before every run
+		skips[i], takes[i] = int32(max(step.Skip, 0)), int32(max(step.Take, 0)) //nolint:gosec // small
+	}
+	return []any{uuid.UUID(request.Claim), worker, micro(request.Duration), request.Alone,
+		lanes, froms, skips, takes, int32(request.Limit)} //nolint:gosec // small
+}
+
+func scanClaimed(runs *[]durable.Claimed) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		*runs = (*runs)[:0]
+		for rows.Next() {
+			var run durable.Claimed
+			var timeout *int64
+			err := rows.Scan(&run.ID, &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
+				&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &run.Args)
+			if err != nil {
+				return err
+			}
+			if timeout != nil {
+				run.Timeout = fromMicro(*timeout)
+			}
+			*runs = append(*runs, run)
+		}
+		return rows.Err()
+	}
+}
+
+// inSteps orders the runs as the steps that took them: each lane's runs by due
+// time, dealt out to its steps.
+func inSteps(runs []durable.Claimed, steps []durable.Step) []durable.Claimed {
+	slices.SortFunc(runs, func(a, b durable.Claimed) int {
+		if c := cmp.Compare(a.Lane, b.Lane); c != 0 {
+			return c
+		}
+		if c := a.DueAt.Compare(b.DueAt); c != 0 {
+			return c
+		}
+		return bytes.Compare(a.ID[:], b.ID[:])
+	})
+	if len(runs) == 0 || runs[0].Lane == runs[len(runs)-1].Lane {
+		return runs
+	}
+	byLane := map[durable.LaneID][]durable.Claimed{}
+	for i, j := 0, 0; i < len(runs); i = j {
+		for j = i; j < len(runs) && runs[j].Lane == runs[i].Lane; j++ {
+		}
+		byLane[runs[i].Lane] = runs[i:j]
+	}
+	ordered := make([]durable.Claimed, 0, len(runs))
+	for _, step := range steps {
+		mine := byLane[step.Lane]
+		n := min(len(mine), max(step.Take, 0))
+		ordered = append(ordered, mine[:n]...)
+		byLane[step.Lane] = mine[n:]
+	}
+	for _, run := range runs { // what no step explains comes last; there is none
+		if rest := byLane[run.Lane]; len(rest) > 0 {
+			ordered = append(ordered, rest...)
+			byLane[run.Lane] = nil
+		}
+	}
+	return ordered
+}
+
+// workerCache remembers the numbers of worker processes.
+type workerCache struct {
+	mu  sync.Mutex
+	ids map[uuid.UUID]int32
+}
+
+// workerID returns the number that leases and runs refer to a worker by.
+func (s *Store) workerID(ctx context.Context, worker durable.WorkerID) (int32, error) {
+	s.workers.mu.Lock()
+	id, known := s.workers.ids[worker.Instance]
+	s.workers.mu.Unlock()
+	if known {
+		return id, nil
+	}
+	return s.registerWorker(ctx, worker)
+}
+
+// registerWorker writes the worker down, on a connection of its own.
+func (s *Store) registerWorker(ctx context.Context, worker durable.WorkerID) (int32, error) {
+	id, err := s.queries(s.general).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
+	if err != nil {
+		return 0, err
+	}
+	s.workers.mu.Lock()
+	defer s.workers.mu.Unlock()
+	s.workers.ids[worker.Instance] = id
+	return id, nil
+}
+
+// uuids converts claims to parameters.
+func uuids(claims []lease.ClaimID) uuidArray {
+	ids := make(uuidArray, len(claims))
+	for i, claim := range claims {
+		ids[i] = uuid.UUID(claim)
+	}
+	return ids
+}

@@ -1,0 +1,16 @@
+// Package postgres is the store on PostgreSQL 14 and later.
+//
+// Runs wait in lanes, one for each (queue, job, priority); a claim deletes rows
+// of a narrow queue table and writes one lease for all the runs it takes; a
+// heartbeat touches leases only; claim, settle and reclaim update runs without
+// touching an index. db/schema.sql describes the tables and db/queries every
+// statement: its indexes, its locks, and why it may be repeated.
+//
+// The database's clock decides. The store keeps no session state except on the
+// connection that listens for wake-ups, so it works behind a transaction pooler
+// when the URL says default_query_exec_mode=exec; only the wake-ups are then
+// lost, and workers find new runs by polling.
+//
+// What the store does not promise: an enqueue or a settle whose acknowledgement
+// depends on commits that a failover loses is lost with them.
+package postgres

@@ -1,0 +1,160 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// Bounds of one statement of an enqueue; more runs are several statements of
+// one transaction.
+const (
+	chunkRuns  = 5000
+	chunkBytes = 16 << 20
+)
+
+// soon is how near a due time must be for others to be woken: no sleep of a
+// worker is much longer.
+const soon = 10 * time.Second
+
+// Enqueue stores runs. Lanes that are new are made first, on their own.
+func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	if err := durable.CheckRuns(runs); err != nil {
+		return nil, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("enqueue runs", err)
+	}
+	stored, err := s.insert(ctx, s.general, runs)
+	if code(err) == notNullViolation { // a lane's number was not what it stood for
+		s.forgetLanes()
+		stored, err = s.insert(ctx, s.general, runs)
+	}
+	if err != nil {
+		return nil, s.fail("enqueue runs", err)
+	}
+	if anySoon(runs) {
+		s.hint()
+	}
+	return receipts(runs, stored), nil
+}
+
+// insert stores the runs in one transaction, or in the caller's when to is
+// one, and returns the ids that were not stored before.
+func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) (map[durable.RunID]struct{}, error) {
+	set := laneSet{}
+	for i := range runs {
+		set[laneOf(&runs[i])] = 0
+	}
+	if err := s.laneIDs(ctx, set); err != nil {
+		return nil, err
+	}
+	b := &batch{names: s.names}
+	stored := make(map[durable.RunID]struct{}, len(runs))
+	for _, part := range parts(runs) {
+		b.add(queries.EnqueueRuns, columnsOf(part, set).args()...).Query(func(rows pgx.Rows) error {
+			return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })
+		})
+	}
+	return stored, s.send(ctx, to, b)
+}
+
+func receipts(runs []durable.NewRun, stored map[durable.RunID]struct{}) []durable.Receipt {
+	answers := make([]durable.Receipt, len(runs))
+	for i := range runs {
+		_, isNew := stored[runs[i].ID]
+		answers[i] = durable.Receipt{ID: runs[i].ID, Existing: !isNew}
+	}
+	return answers
+}
+
+// anySoon tells whether a run may be due before workers look by themselves.
+// Only a hint hangs on it, so this machine's clock is good enough, with a
+// wide margin.
+func anySoon(runs []durable.NewRun) bool {
+	for i := range runs {
+		if runs[i].After <= soon && (runs[i].At.IsZero() || time.Until(runs[i].At) < time.Hour) {
+			return true
+		}
+	}
+	return false
+}
+
+// parts cuts the runs into what fits one statement.
+func parts(runs []durable.NewRun) [][]durable.NewRun {
+	var cut [][]durable.NewRun
+	start, size := 0, 0
+	for i := range runs {
+		if i > start && (i-start == chunkRuns || size+len(runs[i].Args) > chunkBytes) {
+			cut = append(cut, runs[start:i])
+			start, size = i, 0
+		}
+		size += len(runs[i].Args)
+	}
+	return append(cut, runs[start:])
+}
+
+// columns are runs as the parameters of EnqueueRuns.
+type columns struct {
+	known      []int32 // the lanes, and what they stand for
+	queues     []string
+	jobs       []string
+	priorities []int16
+
+	ids         uuidArray
+	lanes       []int32
+	ats         []*time.Time
+	afters      []int64
+	expiries    []*time.Time
+	timeouts    []int64
+	maxAttempts []int32
+	onCrashes   []int16
+	bodies      []string
+	tags        []*string
+}
+
+func columnsOf(runs []durable.NewRun, set laneSet) *columns {
+	n := len(runs)
+	c := &columns{
+		ids: make(uuidArray, n), lanes: make([]int32, n), ats: make([]*time.Time, n), afters: make([]int64, n),
+		expiries: make([]*time.Time, n), timeouts: make([]int64, n), maxAttempts: make([]int32, n),
+		onCrashes: make([]int16, n), bodies: make([]string, n), tags: make([]*string, n),
+	}
+	for l, id := range set {
+		c.known, c.queues = append(c.known, id), append(c.queues, l.queue)
+		c.jobs, c.priorities = append(c.jobs, l.job), append(c.priorities, l.priority)
+	}
+	for i := range runs {
+		run := &runs[i]
+		c.ids[i], c.lanes[i] = run.ID, set[laneOf(run)]
+		c.ats[i], c.afters[i], c.expiries[i] = timeOrNull(run.At), micro(run.After), timeOrNull(run.ExpiresAt)
+		c.timeouts[i], c.maxAttempts[i] = micro(run.Timeout), int32(run.MaxAttempts) //nolint:gosec // checked
+		c.onCrashes[i], c.bodies[i], c.tags[i] = int16(run.OnCrash), string(run.Args), textArray(run.Tags)
+	}
+	return c
+}
+
+// args are in the order of EnqueueRunsParams.
+func (c *columns) args() []any {
+	return []any{c.known, c.queues, c.jobs, c.priorities, c.ids, c.lanes, c.ats, c.afters, c.expiries,
+		c.timeouts, c.maxAttempts, c.onCrashes, c.bodies, c.tags}
+}
+
+func scanIDs(rows pgx.Rows, each func(uuid.UUID)) error {
+	var id uuid.UUID
+	for rows.Next() {
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		each(id)
+	}
+	return rows.Err()
+}

@@ -1,0 +1,80 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// SQLSTATEs that mean something here.
+const (
+	uniqueViolation      = "23505"
+	notNullViolation     = "23502"
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	undefinedTable       = "42P01"
+	undefinedSchema      = "3F000"
+	readOnlyTransaction  = "25006"
+	featureNotSupported  = "0A000" // also: a cached plan whose result type has changed
+)
+
+// code returns the SQLSTATE of an error of the server, or "".
+func code(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// refusesData tells whether the server refused what was to be stored: data
+// exceptions, integrity and program limits.
+func refusesData(err error) bool {
+	c := code(err)
+	return strings.HasPrefix(c, "22") || strings.HasPrefix(c, "23") || strings.HasPrefix(c, "54")
+}
+
+// fail gives an error the call it belongs to, says what an operator can do
+// about it, and drops connections that have become useless.
+func (s *Store) fail(what string, err error) error {
+	switch code(err) {
+	case undefinedTable, undefinedSchema:
+		s.served.Store(false)
+		return fmt.Errorf("%s: %w: a table of schema %q is missing: run durable-worker migrate up: %w", what, ErrSchema, s.config.Schema, err)
+	case readOnlyTransaction:
+		s.dropConnections()
+		return fmt.Errorf("%s: the server at %s has become read-only: %w", what, s.dial.Host, err)
+	case featureNotSupported:
+		s.dropConnections()
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// dropConnections makes the pools dial anew, at most once a second.
+func (s *Store) dropConnections() {
+	now := time.Now().UnixNano()
+	last := s.reset.Load()
+	if now-last < int64(time.Second) || !s.reset.CompareAndSwap(last, now) {
+		return
+	}
+	for _, pool := range s.pools() {
+		pool.Reset()
+	}
+}
+
+// repeat does again what the server has rolled back because of what others did
+// at the same moment.
+func (s *Store) repeat(ctx context.Context, do func() error) error {
+	for try := 1; ; try++ {
+		err := do()
+		c := code(err)
+		if try == 4 || c != serializationFailure && c != deadlockDetected || ctx.Err() != nil {
+			return err
+		}
+		s.config.Logger.Debug("the database rolled a transaction back, repeating it", "sqlstate", c, "try", try)
+	}
+}

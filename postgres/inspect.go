@@ -1,0 +1,162 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// The number of runs on a page.
+const (
+	defaultPage = 50
+	largestPage = 200
+)
+
+// inspectLimit bounds what a person's question may cost the workers.
+const inspectLimit = 10 * time.Second
+
+// Run returns one run with its attempts.
+func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+	if err := s.usable(ctx); err != nil {
+		return durable.Record{}, s.fail("run", err)
+	}
+	var records []durable.Record
+	attempts := []durable.Attempt{}
+	b := s.guarded(ctx)
+	b.add(queries.Run, id).Query(scanRecords(&records))
+	b.add(queries.Attempts, id).Query(func(rows pgx.Rows) error { return scanAttempts(rows, &attempts) })
+	if err := s.send(ctx, s.general, b); err != nil {
+		return durable.Record{}, s.fail("run", err)
+	}
+	if len(records) == 0 {
+		return durable.Record{}, fmt.Errorf("run %s: %w", id, durable.ErrNotFound)
+	}
+	record := records[0]
+	record.Attempts = attempts
+	if record.State == durable.Succeeded {
+		record.Attempts = append(record.Attempts, success(&record))
+	}
+	return record, nil
+}
+
+// success is the attempt that the run itself tells of.
+func success(r *durable.Record) durable.Attempt {
+	a := durable.Attempt{Number: r.Attempt, Outcome: durable.Success, Fence: r.Fence}
+	if r.Worker != nil {
+		a.Worker = *r.Worker
+	}
+	if r.StartedAt != nil && r.FinishedAt != nil {
+		a.StartedAt, a.EndedAt = *r.StartedAt, *r.FinishedAt
+	}
+	return a
+}
+
+// Runs lists runs, newest first.
+func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+	if filter.Limit == 0 {
+		filter.Limit = defaultPage
+	}
+	if filter.Limit < 1 || filter.Limit > largestPage {
+		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	}
+	if err := s.usable(ctx); err != nil {
+		return durable.Page{}, s.fail("runs", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	before := filter.Before
+	if before == (durable.RunID{}) {
+		before = uuid.Max
+	}
+	states := make([]int16, len(filter.States))
+	for i, state := range filter.States {
+		states[i] = int16(state)
+	}
+	list := queries.ListRuns
+	if len(states) > 0 && !slices.ContainsFunc(filter.States, func(state durable.State) bool { return state < durable.Dead }) {
+		list = queries.ListProblems
+	}
+	var page durable.Page
+	b := s.guarded(ctx)
+	b.add(list, before, len(states) == 0, states, len(filter.Jobs)+len(filter.Queues) == 0,
+		orEmpty(filter.Jobs), orEmpty(filter.Queues), int32(filter.Limit+1)).Query(scanRecords(&page.Runs)) //nolint:gosec // small
+	if err := s.send(ctx, s.general, b); err != nil {
+		return durable.Page{}, s.fail("runs", err)
+	}
+	if len(page.Runs) > filter.Limit {
+		page.Runs = page.Runs[:filter.Limit]
+		page.Next = page.Runs[filter.Limit-1].ID
+	}
+	return page, nil
+}
+
+// Counts returns the number of runs in each state.
+func (s *Store) Counts(ctx context.Context) (map[durable.State]int64, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("counts", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	rows, err := s.queries(s.general).CountRuns(ctx)
+	if err != nil {
+		return nil, s.fail("counts", err)
+	}
+	counts := make(map[durable.State]int64)
+	for _, state := range durable.States() {
+		counts[state] = 0
+	}
+	for _, row := range rows {
+		counts[durable.State(row.State)] = row.Number
+	}
+	return counts, nil
+}
+
+// scanRecords reads the columns that Run, ListRuns and ListProblems share.
+func scanRecords(records *[]durable.Record) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.RunRow])
+		for i := range found {
+			*records = append(*records, toRecord(&found[i]))
+		}
+		return err
+	}
+}
+
+func toRecord(row *queries.RunRow) durable.Record {
+	r := durable.Record{
+		ID: row.ID, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), State: durable.State(row.State),
+		Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts), CrashCount: int(row.CrashCount), Isolated: row.Isolated,
+		DueAt: row.DueAt.UTC(), CreatedAt: row.CreatedAt.UTC(), StartedAt: timesUTC(row.StartedAt),
+		FinishedAt: timesUTC(row.FinishedAt), ExpiresAt: timesUTC(row.ExpiresAt),
+		Timeout: durable.Duration(fromMicro(row.Timeout)), Worker: textOrNil(row.Worker), Fence: lease.Fence(row.Fence),
+		Schedule: textOrNil(row.Schedule), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: textOrNil(row.Error),
+	}
+	if row.Result != "" {
+		r.Result = bytes.Clone([]byte(row.Result))
+	}
+	return r
+}
+
+func scanAttempts(rows pgx.Rows, attempts *[]durable.Attempt) error {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.AttemptsRow])
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	for _, row := range found {
+		*attempts = append(*attempts, durable.Attempt{
+			Number: int(row.Number), Outcome: durable.OutcomeKind(row.Outcome), Worker: row.Worker, Fence: lease.Fence(row.Fence),
+			StartedAt: row.StartedAt.UTC(), EndedAt: row.EndedAt.UTC(), Error: row.Error, Stack: row.Stack,
+		})
+	}
+	return nil
+}

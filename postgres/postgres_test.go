@@ -1,0 +1,84 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/durable/durabletest"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/postgres"
+)
+
+// opened is a migrated store with the URL of its database.
+type opened struct {
+	*postgres.Store
+	url string
+}
+
+func openStore(t *testing.T, config postgres.Config) opened {
+	t.Helper()
+	return openURL(t, pgtest.Database(t), config)
+}
+
+func openURL(t *testing.T, url string, config postgres.Config) opened {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), url, config)
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
+	return opened{store, url}
+}
+
+// connect opens a connection of the test's own.
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	return conn
+}
+
+// shift moves every stored time back, so that time seems to have passed.
+func shift(t *testing.T, url string, d time.Duration) {
+	t.Helper()
+	conn := connect(t, url)
+	tables := map[string][]string{
+		"runs":      {"created_at", "due_at", "started_at", "finished_at", "expires_at"},
+		"ready":     {"due_at"},
+		"leases":    {"acquired_at", "expires_at"},
+		"attempts":  {"started_at", "ended_at"},
+		"problems":  {"ended_at"},
+		"schedules": {"look_at", "next_at"},
+	}
+	batch := &pgx.Batch{}
+	for table, columns := range tables {
+		for _, column := range columns {
+			batch.Queue(fmt.Sprintf("UPDATE durable.%s SET %s = %s - $1::bigint * interval '1 microsecond' WHERE isfinite(%s)", table, column, column, column),
+				d.Microseconds())
+		}
+	}
+	require.NoError(t, conn.SendBatch(t.Context(), batch).Close())
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	testContract(t, "")
+}
+
+func testContract(t *testing.T, options string) {
+	durabletest.TestStore(t, durabletest.Backend{
+		New: func(t *testing.T) durable.Store {
+			return openURL(t, pgtest.Database(t)+options, postgres.Config{MaxConns: 4})
+		},
+		Advance: func(t *testing.T, s durable.Store, d time.Duration) {
+			shift(t, s.(opened).url, d)
+		},
+	})
+}

@@ -1,0 +1,123 @@
+package postgres
+
+import (
+	"context"
+	"hash/fnv"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+const defaultSchema = "durable"
+
+var schemaPattern = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+// namespace rewrites statements for a schema of another name, each once.
+type namespace struct {
+	schema string
+	texts  sync.Map // statement as generated -> statement as sent
+}
+
+// sql returns the statement as it is sent.
+func (n *namespace) sql(text string) string {
+	if n.schema == defaultSchema {
+		return text
+	}
+	if known, ok := n.texts.Load(text); ok {
+		return known.(string) //nolint:forcetypeassert // only strings are stored
+	}
+	renamed := n.rename(text)
+	n.texts.Store(text, renamed)
+	return renamed
+}
+
+func (n *namespace) rename(text string) string {
+	return strings.ReplaceAll(text, defaultSchema+".", `"`+n.schema+`".`)
+}
+
+// channel is what workers listen on.
+func (n *namespace) channel() string { return n.schema + "_wake" }
+
+// key makes the number of an advisory lock.
+func (n *namespace) key(purpose string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("durable/" + n.schema + "/" + purpose))
+	return int64(h.Sum64()) //nolint:gosec // any 64 bits will do
+}
+
+// named is a connection, a pool or a transaction that speaks our schema.
+type named struct {
+	db    queries.DBTX
+	names *namespace
+}
+
+func (n named) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return n.db.Exec(ctx, n.names.sql(sql), args...)
+}
+
+func (n named) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return n.db.Query(ctx, n.names.sql(sql), args...)
+}
+
+func (n named) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return n.db.QueryRow(ctx, n.names.sql(sql), args...)
+}
+
+// batch is statements sent together. Outside a transaction they are one.
+type batch struct {
+	pgx.Batch
+	names *namespace
+}
+
+func (b *batch) add(sql string, args ...any) *pgx.QueuedQuery {
+	return b.Queue(b.names.sql(sql), args...)
+}
+
+// How long a statement may wait for a lock, and take, when its context does
+// not say less.
+const (
+	lockLimit      = 5 * time.Second
+	statementLimit = 30 * time.Second
+)
+
+// guarded begins a batch whose statements keep to their indexes.
+func (s *Store) guarded(ctx context.Context) *batch {
+	b := &batch{names: s.names}
+	lock, statement := limits(ctx)
+	b.add(queries.Guard, lock, statement)
+	return b
+}
+
+// limits derives the server's timeouts from the caller's patience, so that a
+// statement nobody waits for does not go on.
+func limits(ctx context.Context) (lock, statement string) {
+	l, t := lockLimit, statementLimit
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		l, t = min(l, left/2), min(t, left+time.Second)
+	}
+	return milliseconds(l), milliseconds(t)
+}
+
+// sender is a pool or a transaction.
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+var (
+	_ sender = (*pgxpool.Pool)(nil)
+	_ sender = (pgx.Tx)(nil)
+)
+
+// send sends the batch and calls back for each statement. Outside a
+// transaction a nil error means that all of it has been committed.
+func (s *Store) send(ctx context.Context, to sender, b *batch) error {
+	return to.SendBatch(ctx, &b.Batch).Close()
+}
