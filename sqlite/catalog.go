@@ -98,7 +98,7 @@ func (s *Store) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
 	for i, row := range rows {
 		jobs[i] = durable.JobInfo{
 			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-			Timeout: durable.Duration(duration(row.Timeout)), OnCrash: durable.CrashPolicy(row.OnCrash), //nolint:gosec // 0 or 1
+			Timeout: durable.Duration(duration(row.Timeout)), OnCrash: durable.CrashPolicy(row.OnCrash),
 		}
 	}
 	return jobs, nil

@@ -90,7 +90,7 @@ func (c *change) step(ctx context.Context, request *durable.ClaimRequest, step d
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }() // rows.Err tells
 	var taken []durable.Claimed
 	for rows.Next() {
 		run, err := scanClaimed(rows, c.now)
@@ -120,7 +120,7 @@ func scanClaimed(rows *sql.Rows, now int64) (durable.Claimed, error) {
 func claimed(row *queries.FindClaimedRow, now int64) durable.Claimed {
 	return durable.Claimed{
 		ID:          durable.RunID(row.ID),
-		Lane:        durable.LaneID(row.Lane), //nolint:gosec // lanes are few
+		Lane:        durable.LaneID(row.Lane),
 		Attempt:     int(row.Attempt),
 		MaxAttempts: int(row.MaxAttempts),
 		CrashCount:  int(row.CrashCount),

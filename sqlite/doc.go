@@ -2,8 +2,8 @@
 // background work without a database server. It needs no C compiler.
 //
 // Several processes of one machine may share the file. They take turns at
-// writing, each for the length of one short transaction; reading never waits
-// for them. A network file system is refused, because its locks do not hold.
+// writing, of a few milliseconds each while several want to; reading never
+// waits for them. A network file system is refused, because its locks do not hold.
 //
 // What is promised. With the default [SyncFull] a write whose call returned
 // survives the loss of power. With [SyncNormal] the last writes may be lost

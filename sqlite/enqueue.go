@@ -65,7 +65,7 @@ func (s *Store) row(ctx context.Context, c *change, fresh *lanes, r *durable.New
 	}
 	due := c.now + r.After.Microseconds()
 	if !r.At.IsZero() {
-		due = r.At.UnixMicro()
+		due = max(r.At.UnixMicro(), 0)
 	}
 	tags, err := tagsText(r.Tags)
 	return queries.InsertRunParams{

@@ -23,7 +23,7 @@ func refuseNetwork(dir string) error {
 	if err := syscall.Statfs(dir, &stat); err != nil {
 		return fmt.Errorf("the file system of %s: %w", dir, err)
 	}
-	if name, network := networks[uint32(stat.Type)]; network { //nolint:gosec // the number has 32 bits
+	if name, network := networks[uint32(stat.Type)]; network {
 		return fmt.Errorf("%s is on a network file system (%s), where SQLite's locks do not hold; use a local disk, or PostgreSQL", dir, name)
 	}
 	return nil

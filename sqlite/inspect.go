@@ -165,7 +165,7 @@ func recordOf(row *listed) (durable.Record, error) {
 		ID:          durable.RunID(r.ID),
 		Job:         row.Job,
 		Queue:       row.Queue,
-		State:       durable.State(r.State), //nolint:gosec // 0 to 5
+		State:       durable.State(r.State),
 		Attempt:     int(r.Attempt),
 		MaxAttempts: int(r.MaxAttempts),
 		CrashCount:  int(r.CrashCount),
@@ -198,11 +198,11 @@ func history(run *queries.Run, rows []queries.ListAttemptsRow) []durable.Attempt
 	attempts := make([]durable.Attempt, 0, len(rows)+1)
 	for _, row := range rows {
 		attempts = append(attempts, durable.Attempt{
-			Number: int(row.Number), Outcome: durable.OutcomeKind(row.Outcome), Worker: row.Worker, Fence: lease.Fence(row.Fence), //nolint:gosec // 1 to 7
+			Number: int(row.Number), Outcome: durable.OutcomeKind(row.Outcome), Worker: row.Worker, Fence: lease.Fence(row.Fence),
 			StartedAt: instant(row.StartedAt), EndedAt: instant(row.EndedAt), Error: row.Error, Stack: row.Stack,
 		})
 	}
-	if durable.State(run.State) != durable.Succeeded { //nolint:gosec // 0 to 5
+	if durable.State(run.State) != durable.Succeeded {
 		return attempts
 	}
 	success := durable.Attempt{Number: int(run.Attempt), Outcome: durable.Success, Fence: lease.Fence(run.Fence)}

@@ -89,9 +89,9 @@ func (s *Store) heads(ctx context.Context, serves durable.Serves) ([]durable.Hea
 	now := s.clock.now()
 	var heads []durable.Head
 	for _, row := range rows {
-		heads = append(heads, head(row, durable.LaneID(row.ID), row.DueAt, now)) //nolint:gosec // lanes are few
+		heads = append(heads, head(row, durable.LaneID(row.ID), row.DueAt, now))
 		if row.IsolatedDueAt >= 0 {
-			heads = append(heads, head(row, -durable.LaneID(row.ID), row.IsolatedDueAt, now)) //nolint:gosec // lanes are few
+			heads = append(heads, head(row, -durable.LaneID(row.ID), row.IsolatedDueAt, now))
 		}
 	}
 	return heads, nil

@@ -96,7 +96,7 @@ func execute(t *testing.T, path, text string) string {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
 	require.NoError(t, err)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
 	_, err = db.Exec(text)
 	require.NoError(t, err)
@@ -113,10 +113,10 @@ func objects(t *testing.T, path string) []string {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
 	require.NoError(t, err)
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	rows, err := db.Query("SELECT type || ' ' || name || ': ' || coalesce(sql, '') FROM sqlite_master ORDER BY type, name")
 	require.NoError(t, err)
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	var list []string
 	for rows.Next() {
 		var text string

@@ -100,7 +100,7 @@ func (c *change) crash(
 		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id[:]})
 	}
 	return durable.Reclaimed{
-		ID: id, Lane: durable.LaneID(lane), Job: row.Job, Queue: row.Queue, //nolint:gosec // lanes are few
+		ID: id, Lane: durable.LaneID(lane), Job: row.Job, Queue: row.Queue,
 		Worker: lost.WorkerName, State: state, CrashCount: crashes,
 	}, err
 }
@@ -108,7 +108,7 @@ func (c *change) crash(
 // sentence is what the crash rule makes of a run, and why when it is dead.
 func sentence(lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, crashes, maxCrashes int) (durable.State, string) {
 	switch {
-	case durable.CrashPolicy(row.OnCrash) == durable.CrashDead: //nolint:gosec // 0 or 1
+	case durable.CrashPolicy(row.OnCrash) == durable.CrashDead:
 		return durable.Dead, "its worker crashed, and its crash policy is dead"
 	case lost.Alone != 0 && crashes >= maxCrashes:
 		return durable.Dead, fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", crashes)

@@ -76,7 +76,7 @@ func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 		Args:        row.Args,
 		MaxAttempts: int(row.MaxAttempts),
 		Timeout:     duration(row.Timeout),
-		OnCrash:     durable.CrashPolicy(row.OnCrash), //nolint:gosec // 0 or 1
+		OnCrash:     durable.CrashPolicy(row.OnCrash),
 		Tags:        tags,
 	}
 	if row.NextAt != nil {

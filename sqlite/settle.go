@@ -101,7 +101,7 @@ func (c *change) settleSuccesses(ctx context.Context, settlement *durable.Settle
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }() // rows.Err tells
 	accepted := make(map[durable.RunID]bool, len(ids)/idSize)
 	for rows.Next() {
 		var id sql.RawBytes

@@ -41,25 +41,17 @@ type preparer interface {
 	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
 }
 
-// prepareNamed prepares a statement of db/sqlite/statements.
-func prepareNamed(ctx context.Context, on preparer, name string) (*sql.Stmt, error) {
-	text, ok := texts()[name]
-	if !ok {
-		panic("sqlite: there is no statement " + name)
-	}
-	statement, err := on.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, fmt.Errorf("prepare %s: %w", name, err)
-	}
-	return statement, nil
-}
-
-// prepareAll prepares several statements of db/sqlite/statements.
+// prepareAll prepares statements of db/sqlite/statements. They live as long as
+// what they are prepared on.
 func prepareAll(ctx context.Context, on preparer, into map[string]**sql.Stmt) error {
 	for name, statement := range into {
+		text, ok := texts()[name]
+		if !ok {
+			panic("sqlite: there is no statement " + name)
+		}
 		var err error
-		if *statement, err = prepareNamed(ctx, on, name); err != nil {
-			return err
+		if *statement, err = on.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with its connection
+			return fmt.Errorf("prepare %s: %w", name, err)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -92,4 +93,15 @@ func succeed(id lease.ClaimID, runs []durable.Claimed) []durable.Settlement {
 		settled[i] = durable.Settled{ID: runs[i].ID, Outcome: durable.Outcome{Kind: durable.Success}}
 	}
 	return []durable.Settlement{{Claim: id, Worker: worker(), Runs: settled, Last: true}}
+}
+
+// integrity asks SQLite whether the file is sound.
+func integrity(t *testing.T, path string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer func() { _ = db.Close() }()
+	var answer string
+	require.NoError(t, db.QueryRow("PRAGMA integrity_check").Scan(&answer))
+	require.Equal(t, "ok", answer)
 }
