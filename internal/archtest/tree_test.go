@@ -99,6 +99,11 @@ func (t tree) written() []*source {
 	return slices.DeleteFunc(slices.Clone(t.files), func(f *source) bool { return f.test || f.generated })
 }
 
+// production returns the files that people write and programs contain.
+func (t tree) production() []*source {
+	return slices.DeleteFunc(t.written(), func(f *source) bool { return anyMatches(forTests, f.dir) })
+}
+
 func (f *source) finding(at ast.Node, format string, args ...any) string {
 	return fmt.Sprintf("%s:%d: %s", f.path, f.fset.Position(at.Pos()).Line, fmt.Sprintf(format, args...))
 }
