@@ -1,10 +1,8 @@
 package postgres
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"slices"
+	"math"
 	"sync"
 	"time"
 
@@ -79,12 +77,15 @@ func claimArgs(request *durable.ClaimRequest, worker int32) []any {
 	lanes, froms := make([]int32, n), make([]time.Time, n)
 	skips, takes := make([]int32, n), make([]int32, n)
 	for i, step := range request.Steps {
-		lanes[i], froms[i] = step.Lane, step.From                               // the zero time lies before every run
-		skips[i], takes[i] = int32(max(step.Skip, 0)), int32(max(step.Take, 0)) //nolint:gosec // small
+		lanes[i], froms[i] = step.Lane, step.From // the zero time lies before every run
+		skips[i], takes[i] = small(step.Skip), small(step.Take)
 	}
 	return []any{uuid.UUID(request.Claim), worker, micro(request.Duration), request.Alone,
-		lanes, froms, skips, takes, int32(request.Limit)} //nolint:gosec // small
+		lanes, froms, skips, takes, small(request.Limit)}
 }
+
+// small is a count as the database takes it.
+func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
 func scanClaimed(runs *[]durable.Claimed) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
@@ -104,43 +105,6 @@ func scanClaimed(runs *[]durable.Claimed) func(pgx.Rows) error {
 		}
 		return rows.Err()
 	}
-}
-
-// inSteps orders the runs as the steps that took them: each lane's runs by due
-// time, dealt out to its steps.
-func inSteps(runs []durable.Claimed, steps []durable.Step) []durable.Claimed {
-	slices.SortFunc(runs, func(a, b durable.Claimed) int {
-		if c := cmp.Compare(a.Lane, b.Lane); c != 0 {
-			return c
-		}
-		if c := a.DueAt.Compare(b.DueAt); c != 0 {
-			return c
-		}
-		return bytes.Compare(a.ID[:], b.ID[:])
-	})
-	if len(runs) == 0 || runs[0].Lane == runs[len(runs)-1].Lane {
-		return runs
-	}
-	byLane := map[durable.LaneID][]durable.Claimed{}
-	for i, j := 0, 0; i < len(runs); i = j {
-		for j = i; j < len(runs) && runs[j].Lane == runs[i].Lane; j++ {
-		}
-		byLane[runs[i].Lane] = runs[i:j]
-	}
-	ordered := make([]durable.Claimed, 0, len(runs))
-	for _, step := range steps {
-		mine := byLane[step.Lane]
-		n := min(len(mine), max(step.Take, 0))
-		ordered = append(ordered, mine[:n]...)
-		byLane[step.Lane] = mine[n:]
-	}
-	for _, run := range runs { // what no step explains comes last; there is none
-		if rest := byLane[run.Lane]; len(rest) > 0 {
-			ordered = append(ordered, rest...)
-			byLane[run.Lane] = nil
-		}
-	}
-	return ordered
 }
 
 // workerCache remembers the numbers of worker processes.

@@ -26,8 +26,8 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 		if s.clampDue() {
 			b.add(queries.ClampLeases)
 		}
-		b.add(queries.ReclaimRuns, timeOrNull(request.Horizon), int32(max(request.Limit, 0)), int32(request.MaxCrashes)). //nolint:gosec // small
-																	Query(scanReclaimed(&done))
+		b.add(queries.ReclaimRuns, timeOrNull(request.Horizon), small(request.Limit), small(request.MaxCrashes)).
+			Query(scanReclaimed(&done))
 		return s.send(ctx, s.engine, b)
 	})
 	if err != nil {

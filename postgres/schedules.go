@@ -50,7 +50,7 @@ func (s *Store) materialize(
 		done.Busy = err == nil
 		return err
 	}
-	rows, err := q.DueSchedules(ctx, queries.DueSchedulesParams{Most: int32(max(limit, 0))}) //nolint:gosec // small
+	rows, err := q.DueSchedules(ctx, queries.DueSchedulesParams{Most: small(limit)})
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,9 @@ func (s *Store) materialize(
 		return err
 	}
 	next, err := q.NextLook(ctx)
-	done.Next = max(fromMicro(next), -1)
+	if done.Next = fromMicro(next); next < 0 {
+		done.Next = -1
+	}
 	return err
 }
 
