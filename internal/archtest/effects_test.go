@@ -15,6 +15,7 @@ var goroutines = excuses{
 	"postgres/store.go":   "the sender of wake-ups; Close waits for it",
 	"postgres/listen.go":  "calls the caller's wake; Listen waits for it",
 	"durablecmd/main.go":  "watches for signals; the function that ends the verb's context waits for it",
+	"durablecmd/serve.go": "the HTTP server; serve waits for it",
 }
 
 // clocks are read in these files only. Everything else compares times of the
@@ -26,6 +27,7 @@ var clocks = excuses{
 	"sqlite/store.go":     "how long one call has waited for another process to let go of the file",
 	"postgres/enqueue.go": "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"postgres/sql.go":     "what is left of a context's deadline",
+	"durablecmd/":         "ages that people read, and how long a demo has lasted",
 	"postgres/store.go":   "the difference to the server's clock, told to the operator and used for nothing",
 }
 

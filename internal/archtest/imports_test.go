@@ -36,7 +36,7 @@ var law = map[string][]string{
 	"sqlite":                {"durable", "lease", "db/sqlite", "sqlite/internal/*"},
 	"sqlite/internal/*":     {},
 	"backend":               {"durable", "postgres", "sqlite", "memory"},
-	"durablecmd":            {"backend", "durable", "lease"},
+	"durablecmd":            {"backend", "durable", "lease", "memory"},
 	"cmd/durable-worker":    {"durablecmd", "durable"},
 	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease"},
 	"internal/pgtest":       {"db"},
