@@ -30,6 +30,20 @@ func BenchmarkEnqueue(b *testing.B) {
 	}
 }
 
+// BenchmarkEnqueueParallel stores single runs from 32 goroutines.
+func BenchmarkEnqueueParallel(b *testing.B) {
+	s := openBench(b)
+	b.SetParallelism(16) // times GOMAXPROCS
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := s.Enqueue(b.Context(), newRuns(1)...); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
+}
+
 // BenchmarkDrain claims and settles runs in batches, synchronous=FULL.
 func BenchmarkDrain(b *testing.B) {
 	for _, batch := range []int{1, 10, 100, 1000} {

@@ -9,7 +9,8 @@ import (
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
 
-// Enqueue stores all the runs or none, in one transaction.
+// Enqueue stores all the runs or none. Calls that come at the same time share
+// a transaction.
 func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
 	if err := durable.CheckRuns(runs); err != nil {
 		return nil, err
@@ -17,47 +18,46 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 	if len(runs) == 0 {
 		return nil, nil
 	}
-	var receipts []durable.Receipt
-	fresh := newLanes()
-	err := s.write(ctx, enqueues, func(ctx context.Context, c *change) error {
-		receipts = make([]durable.Receipt, len(runs))
-		var first int64 // number of the first run stored
-		for i := range runs {
-			r := &runs[i]
-			row, err := s.row(ctx, c, fresh, r)
-			if err != nil {
-				return err
-			}
-			result, err := c.InsertRun(ctx, row)
-			if err != nil {
-				return err
-			}
-			stored, err := result.RowsAffected()
-			if err != nil {
-				return err
-			}
-			receipts[i] = durable.Receipt{ID: r.ID, Existing: stored == 0}
-			if stored > 0 && first == 0 {
-				if first, err = result.LastInsertId(); err != nil {
-					return err
-				}
-			}
-		}
-		if first == 0 {
-			return nil
-		}
-		return c.InsertReadySince(ctx, queries.InsertReadySinceParams{First: first})
-	})
-	if err != nil {
+	c := &call{runs: runs}
+	if err := s.enqueue(ctx, c); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	s.lanes.add(fresh)
-	s.hints.give()
-	return receipts, nil
+	return c.receipts, nil
 }
 
-// row makes the row of a new run. Lanes that are made for it are noted in
+// store stores the runs of one call. Lanes that are made for it are noted in
 // fresh; they count once the transaction is committed.
+func (s *Store) store(ctx context.Context, c *change, fresh *lanes, call *call) error {
+	call.receipts = make([]durable.Receipt, len(call.runs))
+	var first int64 // number of the first run stored
+	for i := range call.runs {
+		r := &call.runs[i]
+		row, err := s.row(ctx, c, fresh, r)
+		if err != nil {
+			return err
+		}
+		result, err := c.InsertRun(ctx, row)
+		if err != nil {
+			return err
+		}
+		stored, err := result.RowsAffected()
+		if err != nil {
+			return err
+		}
+		call.receipts[i] = durable.Receipt{ID: r.ID, Existing: stored == 0}
+		if stored > 0 && first == 0 {
+			if first, err = result.LastInsertId(); err != nil {
+				return err
+			}
+		}
+	}
+	if first == 0 {
+		return nil
+	}
+	return c.InsertReadySince(ctx, queries.InsertReadySinceParams{First: first})
+}
+
+// row makes the row of a new run.
 func (s *Store) row(ctx context.Context, c *change, fresh *lanes, r *durable.NewRun) (queries.InsertRunParams, error) {
 	lane, err := s.lane(ctx, c, fresh, laneName{r.Queue, r.Job, r.Priority})
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 // the most urgent one, so that nobody waits for ever.
 const fairness = 8
 
-// gate lets one writer in at a time, the most urgent first.
+// gate lets one writer in at a time, the most urgent first. Proved by TestGate.
 type gate struct {
 	mu      sync.Mutex // guards the fields below
 	inside  bool

@@ -2,7 +2,9 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 func TestTwoStoresOnOneFile(t *testing.T) {
 	first, path := openMigrated(t)
 	second := open(t, path, sqlite.Config{})
-	const n = 2000
+	const n = 1000
 	_, err := first.Enqueue(t.Context(), newRuns(n)...)
 	require.NoError(t, err)
 	var mu sync.Mutex
@@ -65,4 +67,39 @@ func TestTwoStoresOnOneFile(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, n, counts[durable.Succeeded])
 	require.Zero(t, counts[durable.Pending]+counts[durable.Running])
+}
+
+func TestEnqueuesShareATransaction(t *testing.T) {
+	s, _ := openMigrated(t)
+	var wg sync.WaitGroup
+	var stored, gaveUp atomic.Int64
+	for i := range 64 {
+		wg.Go(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			for k := range 20 {
+				if (i+k)%5 == 0 { // leaders and followers give up at any moment
+					time.AfterFunc(time.Duration(i*k)*time.Microsecond, cancel)
+				}
+				runs := newRuns(2)
+				receipts, err := s.Enqueue(ctx, runs...)
+				if errors.Is(err, context.Canceled) {
+					gaveUp.Add(1)
+					return
+				}
+				if err != nil || len(receipts) != 2 || receipts[1].ID != runs[1].ID || receipts[0].Existing {
+					t.Errorf("%v, %v", receipts, err)
+					return
+				}
+				stored.Add(2)
+			}
+		})
+	}
+	wg.Wait()
+	counts, err := s.Counts(t.Context())
+	require.NoError(t, err)
+	t.Logf("%d stored, %d gave up", stored.Load(), gaveUp.Load())
+	require.GreaterOrEqual(t, counts[durable.Pending], stored.Load())
+	require.LessOrEqual(t, counts[durable.Pending], stored.Load()+2*gaveUp.Load(), "one who gave up may have stored its two runs")
+	require.Zero(t, counts[durable.Pending]%2, "all or none")
 }

@@ -68,8 +68,9 @@ type Store struct {
 	readyMu sync.Mutex // guards looking
 	looking *lookups   // nil until the schema was found in order
 
-	lanes lanes
-	hints hints
+	gathering gathering
+	lanes     lanes
+	hints     hints
 }
 
 var _ durable.Store = (*Store)(nil)

@@ -15,7 +15,8 @@ import (
 //
 // It is a lock of flock(2) on the write-ahead log, a file on which SQLite has
 // no locks of its own, so that closing it takes none away. SQLite's locks
-// alone keep the data whole; this one only makes for fairness.
+// alone keep the data whole; this one only makes for fairness, which
+// TestAnotherProcess measures.
 type turn struct {
 	log *os.File
 }
