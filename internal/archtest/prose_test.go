@@ -83,7 +83,7 @@ func missingTests(t tree) []string {
 			}
 		}
 	}
-	named := regexp.MustCompile("\\bTest[A-Z]\\w*")
+	named := regexp.MustCompile(`\bTest[A-Z]\w*`)
 	var findings []string
 	for name, text := range prose(t) {
 		for _, m := range named.FindAllStringIndex(text, -1) {
