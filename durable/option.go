@@ -118,8 +118,9 @@ func After(d time.Duration) Option {
 	return Option{"After", onlyRun, func(p *policy) { p.at, p.after = time.Time{}, d }}
 }
 
-// ExpiresAt cancels the run, with the reason "expired", if no attempt has
-// begun by then. It is looked at when a worker comes to the run.
+// ExpiresAt is the instant after which no attempt may begin: a worker that
+// comes to the run later cancels it with the reason "expired", also when an
+// earlier attempt has failed. An attempt that is under way may finish.
 func ExpiresAt(t time.Time) Option {
 	return Option{"ExpiresAt", onlyRun, func(p *policy) { p.expiresAt = t }}
 }

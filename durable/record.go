@@ -94,7 +94,7 @@ type Record struct {
 	Tags        []string        `json:"tags"`
 	Args        json.RawMessage `json:"args"`
 	Result      json.RawMessage `json:"result"`
-	Error       *string         `json:"error"` // why it is dead or cancelled, else of the last failed attempt; nil when it succeeded
+	Error       *string         `json:"error"` // why it is dead or cancelled, else of the last failed or crashed attempt; nil when it succeeded
 	Attempts    []Attempt       `json:"attempts"`
 }
 

@@ -89,7 +89,7 @@ type ClaimRequest struct {
 	Duration time.Duration // of the lease
 	Steps    []Step        // in the order wanted
 	Limit    int           // most runs in all; at least 1
-	Alone    bool          // the worker holds nothing else; recorded for the crash rule
+	Alone    bool          // the worker holds nothing else; recorded for the crash rule. Only with Limit 1
 }
 
 // Claimed is a run as its claim returns it: what a handler needs.
@@ -166,7 +166,8 @@ type Claimer interface {
 	// one lease, at most Limit runs, each charged one attempt and given a
 	// higher fence. Runs that another claim is taking at the same moment are
 	// passed over. The runs come in the order of the steps. No runs: no lease.
-	// The same claim asked twice returns the runs it was given the first time.
+	// The same claim asked twice, while its lease stands, returns those of the
+	// runs it was given the first time that are still running under it.
 	Claim(ctx context.Context, request ClaimRequest) ([]Claimed, error)
 	// Settle ends executions. Only a run that is still running under the
 	// settlement's claim changes; whether its lease has expired does not
@@ -176,7 +177,8 @@ type Claimer interface {
 	// Reclaim takes back the runs of expired leases: pending, due now, the
 	// attempt refunded, one crash counted. From the second crash on a run is
 	// isolated. A run whose crash policy is CrashDead, and a run claimed Alone
-	// whose count has come to MaxCrashes, is dead with a reason.
+	// whose count has come to MaxCrashes, is dead with a reason. The claim
+	// leaves the run, so that a late settle is Refused and not taken as Landed.
 	Reclaim(ctx context.Context, request ReclaimRequest) (Reclaim, error)
 }
 
@@ -227,8 +229,9 @@ type Schedules interface {
 	// Materialize looks at up to limit schedules that are due (or not planned
 	// yet), asks decide for each and stores what it decided, all in one
 	// transaction. One caller at a time evaluates; another gets Busy at once.
-	// An occurrence that is already stored is passed over. decide must be
-	// quick and pure; now is the store's time.
+	// An occurrence that is already stored is passed over. A schedule with a
+	// fault, or with an occurrence that CheckRuns refuses, keeps its plan and
+	// stops no other. decide must be quick and pure; now is the store's time.
 	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (Materialized, error)
 }
 

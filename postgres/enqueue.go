@@ -18,10 +18,6 @@ const (
 	chunkBytes = 16 << 20
 )
 
-// soon is how near a due time must be for others to be woken: no sleep of a
-// worker is much longer.
-const soon = 10 * time.Second
-
 // Enqueue stores runs. Lanes that are new are made first, on their own.
 func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
 	if len(runs) == 0 {
@@ -81,7 +77,7 @@ func receipts(runs []durable.NewRun, stored map[durable.RunID]struct{}) []durabl
 // wide margin.
 func anySoon(runs []durable.NewRun) bool {
 	for i := range runs {
-		if runs[i].After <= soon && (runs[i].At.IsZero() || time.Until(runs[i].At) < time.Hour) {
+		if runs[i].After <= durable.WakeAhead && (runs[i].At.IsZero() || time.Until(runs[i].At) < time.Hour) {
 			return true
 		}
 	}

@@ -158,7 +158,7 @@ func (w *settling) mark(ids []uuid.UUID, verdict durable.Verdict) {
 // themselves.
 func (w *settling) putBack() bool {
 	for i, run := range w.Runs {
-		if w.verdicts[i] == durable.Accepted && run.Outcome.Kind.State() == durable.Pending && run.Outcome.After <= soon {
+		if w.verdicts[i] == durable.Accepted && run.Outcome.Kind.State() == durable.Pending && run.Outcome.After <= durable.WakeAhead {
 			return true
 		}
 	}
