@@ -93,7 +93,7 @@ func scanClaimed(runs *[]durable.Claimed) func(pgx.Rows) error {
 		for rows.Next() {
 			var run durable.Claimed
 			var timeout *int64
-			err := rows.Scan(&run.ID, &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
+			err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
 				&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &run.Args)
 			if err != nil {
 				return err

@@ -5,13 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/durable-worker/durable-worker/durable"
 )
-
-// uuidArray is a parameter of type uuid[].
-type uuidArray []uuid.UUID
 
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(max(d.Milliseconds(), 1), 10)

@@ -147,7 +147,7 @@ func (c *columns) args() []any {
 func scanIDs(rows pgx.Rows, each func(uuid.UUID)) error {
 	var id uuid.UUID
 	for rows.Next() {
-		if err := rows.Scan(&id); err != nil {
+		if err := rows.Scan((*binaryUUID)(&id)); err != nil {
 			return err
 		}
 		each(id)
