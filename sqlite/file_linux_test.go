@@ -1,13 +1,20 @@
 package sqlite_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
 )
 
@@ -60,13 +67,19 @@ func TestRefusals(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, text, after)
 	})
-	t.Run("the directory is read-only", func(t *testing.T) {
+	t.Run("the directory cannot be written, not even by root", func(t *testing.T) {
+		_, err := sqlite.Open(t.Context(), "/proc/self/runs.db", sqlite.Config{})
+		require.ErrorContains(t, err, "cannot be written")
+	})
+	t.Run("the file may not be written", func(t *testing.T) {
 		dir := t.TempDir()
-		if os.Geteuid() == 0 {
-			mount(t, dir, syscall.MS_RDONLY, "")
-		} else {
+		if !mount(dir, syscall.MS_RDONLY, "") {
+			if os.Geteuid() == 0 {
+				return // root writes where it likes; the test above has to do
+			}
 			require.NoError(t, os.Chmod(dir, 0o500))
 		}
+		defer unmount(dir)
 		_, err := sqlite.Open(t.Context(), filepath.Join(dir, "runs.db"), sqlite.Config{})
 		require.ErrorContains(t, err, "cannot be written")
 	})
@@ -105,41 +118,94 @@ func replace(t *testing.T, path string) {
 	require.NoError(t, os.Rename(path+"-new", path))
 }
 
+// TestDiskFull fills a small disk where one may be mounted, and otherwise, and
+// in any case, a process's allowance of bytes in one file.
 func TestDiskFull(t *testing.T) {
-	dir := t.TempDir()
-	mount(t, dir, 0, "size=4m")
-	path := filepath.Join(dir, "runs.db")
-	s := open(t, path, sqlite.Config{})
-	migrate(t, s)
-	stored := int64(0)
-	var err error
-	for stored < 1_000_000 {
-		if _, err = s.Enqueue(t.Context(), newRuns(100)...); err != nil {
-			break
+	t.Run("a quota", func(t *testing.T) {
+		s, path := openMigrated(t)
+		s.Close()
+		_, lines := start(t, "quota", path, 0)
+		require.Positive(t, last(t, lines))
+		integrity(t, path)
+	})
+	t.Run("a small disk", func(t *testing.T) {
+		dir := t.TempDir()
+		if !mount(dir, 0, "size=4m") {
+			return
 		}
-		stored += 100
-	}
-	require.ErrorContains(t, err, "no space left for")
-	integrity(t, path)
-	counts, err := s.Counts(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, stored, counts[0], "what was acknowledged is there, and nothing else")
-
-	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=16m"))
-	_, err = s.Enqueue(t.Context(), newRuns(100)...)
-	require.NoError(t, err)
-	id, runs := claim(t, s, 1000)
-	require.Len(t, runs, 1000)
-	_, err = s.Settle(t.Context(), succeed(id, runs))
-	require.NoError(t, err)
-	integrity(t, path)
+		defer unmount(dir)
+		path := filepath.Join(dir, "runs.db")
+		s, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+		require.NoError(t, err)
+		defer s.Close()
+		migrate(t, s)
+		more := func() error { return syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=16m") }
+		_, fault, err := fill(t.Context(), s, more)
+		require.NoError(t, err)
+		require.ErrorContains(t, fault, "no space left for")
+		integrity(t, path)
+	})
 }
 
-// mount puts a file system in memory on dir, where that is permitted.
-func mount(t *testing.T, dir string, flags uintptr, options string) {
-	t.Helper()
-	if err := syscall.Mount("none", dir, "tmpfs", flags, options); err != nil {
-		t.Skipf("mounting is not permitted: %v", err)
+// fill enqueues until there is no room, makes room, and works on. fault is
+// what the store said when it was full; err is what it should not have done.
+func fill(ctx context.Context, s *sqlite.Store, more func() error) (stored int64, fault, err error) {
+	for ; fault == nil && stored < 1_000_000; stored += 100 {
+		_, fault = s.Enqueue(ctx, newRuns(100)...)
 	}
-	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	stored -= 100 // the last ones were not
+	counts, err := s.Counts(ctx)
+	if err != nil {
+		return stored, fault, err
+	}
+	if counts[durable.Pending] != stored {
+		return stored, fault, fmt.Errorf("%d runs were acknowledged and %d are there", stored, counts[durable.Pending])
+	}
+	if err := more(); err != nil {
+		return stored, fault, err
+	}
+	if _, err := s.Enqueue(ctx, newRuns(100)...); err != nil {
+		return stored, fault, err
+	}
+	request := durable.ClaimRequest{
+		Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: 1000, Steps: []durable.Step{{Lane: 1, Take: 1000}},
+	}
+	runs, err := s.Claim(ctx, request)
+	if err == nil {
+		_, err = s.Settle(ctx, succeed(request.Claim, runs))
+	}
+	return stored, fault, err
 }
+
+// quota plays a process that may write only so many bytes into one file.
+func quota(path string) error {
+	signal.Ignore(syscall.SIGXFSZ)
+	ctx := context.Background()
+	s, err := sqlite.Open(ctx, path, sqlite.Config{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	low := syscall.Rlimit{Cur: 2 << 20, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &low); err != nil {
+		return err
+	}
+	stored, fault, err := fill(ctx, s, func() error { return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit) })
+	if err == nil && fault == nil {
+		err = errors.New("the quota did not hold")
+	}
+	fmt.Fprintln(os.Stderr, fault)
+	fmt.Fprintln(os.Stdout, stored)
+	return err
+}
+
+// mount puts a file system in memory on dir and tells whether that is permitted.
+func mount(dir string, flags uintptr, options string) bool {
+	return syscall.Mount("none", dir, "tmpfs", flags, options) == nil
+}
+
+func unmount(dir string) { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }

@@ -32,10 +32,12 @@ func TestMain(m *testing.M) {
 	}
 	path, length := os.Getenv(pathVariable), os.Getenv(forVariable)
 	d, err := time.ParseDuration(length)
-	if err == nil && role == "hold" {
-		err = hold(path, d)
-	} else if err == nil {
-		err = churn(path, d)
+	if err == nil {
+		err = map[string]func() error{
+			"hold":  func() error { return hold(path, d) },
+			"churn": func() error { return churn(path, d) },
+			"quota": func() error { return quota(path) },
+		}[role]()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
