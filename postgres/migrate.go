@@ -83,10 +83,10 @@ func (s *Store) Migrate(ctx context.Context) ([]Migration, error) {
 }
 
 func (s *Store) migrateOne(ctx context.Context, m Migration) (done bool, err error) {
+	if have, _, err := s.version(ctx, s.general); err != nil || have >= m.Version {
+		return false, err
+	}
 	err = pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
-		if have, _, err := s.version(ctx, tx); err != nil || have >= m.Version {
-			return err
-		}
 		waiting := time.AfterFunc(time.Second, func() {
 			s.config.Logger.Info("waiting for another process to migrate", "schema", s.config.Schema)
 		})
@@ -110,7 +110,7 @@ func (s *Store) migrateOne(ctx context.Context, m Migration) (done bool, err err
 // version reads what has been applied.
 func (s *Store) version(ctx context.Context, in queries.DBTX) (have, minCompatible int, err error) {
 	q := s.queries(in)
-	found, err := q.HasMeta(ctx)
+	found, err := q.HasMeta(ctx, queries.HasMetaParams{SchemaName: s.config.Schema})
 	if err != nil || !found {
 		return 0, 0, err
 	}

@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,25 +17,36 @@ import (
 	"github.com/durable-worker/durable-worker/postgres"
 )
 
-// opened is a migrated store with the URL of its database.
+// opened is a migrated store with the URL of its database and its schema.
 type opened struct {
 	*postgres.Store
-	url string
+	url, schema string
 }
 
-func openStore(t *testing.T, config postgres.Config) opened {
+// openStore opens a store in a fresh schema of the shared server; options are
+// added to the URL.
+func openStore(t *testing.T, options string) opened {
 	t.Helper()
-	return openURL(t, pgtest.Database(t), config)
+	url := pgtest.Server(t)
+	schema := "t_" + strings.ToLower(rand.Text()[:16])
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.Background(), url)
+		require.NoError(t, err)
+		_, err = conn.Exec(context.Background(), "DROP SCHEMA IF EXISTS "+schema+" CASCADE")
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(context.Background()))
+	})
+	return openURL(t, url+options, schema)
 }
 
-func openURL(t *testing.T, url string, config postgres.Config) opened {
+func openURL(t *testing.T, url, schema string) opened {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), url, config)
+	store, err := postgres.Open(t.Context(), url, postgres.Config{Schema: schema, MaxConns: 4})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
-	return opened{store, url}
+	return opened{store, url, schema}
 }
 
 // connect opens a connection of the test's own.
@@ -46,9 +59,9 @@ func connect(t *testing.T, url string) *pgx.Conn {
 }
 
 // shift moves every stored time back, so that time seems to have passed.
-func shift(t *testing.T, url string, d time.Duration) {
+func (o opened) shift(t *testing.T, d time.Duration) {
 	t.Helper()
-	conn := connect(t, url)
+	conn := connect(t, o.url)
 	tables := map[string][]string{
 		"runs":      {"created_at", "due_at", "started_at", "finished_at", "expires_at"},
 		"ready":     {"due_at"},
@@ -60,7 +73,7 @@ func shift(t *testing.T, url string, d time.Duration) {
 	batch := &pgx.Batch{}
 	for table, columns := range tables {
 		for _, column := range columns {
-			batch.Queue(fmt.Sprintf("UPDATE durable.%s SET %s = %s - $1::bigint * interval '1 microsecond' WHERE isfinite(%s)", table, column, column, column),
+			batch.Queue(fmt.Sprintf("UPDATE %s.%s SET %s = %s - $1::bigint * interval '1 microsecond' WHERE isfinite(%s)", o.schema, table, column, column, column),
 				d.Microseconds())
 		}
 	}
@@ -75,10 +88,10 @@ func TestStore(t *testing.T) {
 func testContract(t *testing.T, options string) {
 	durabletest.TestStore(t, durabletest.Backend{
 		New: func(t *testing.T) durable.Store {
-			return openURL(t, pgtest.Database(t)+options, postgres.Config{MaxConns: 4})
+			return openStore(t, options)
 		},
 		Advance: func(t *testing.T, s durable.Store, d time.Duration) {
-			shift(t, s.(opened).url, d)
+			s.(opened).shift(t, d)
 		},
 	})
 }

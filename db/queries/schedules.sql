@@ -44,4 +44,4 @@ WHERE s.id = u.id;
 
 -- name: NextLook :one
 -- Reads the whole table, a small one. No locks. Negative: none.
-SELECT coalesce((SELECT greatest(extract(epoch FROM min(look_at) - now()), 0) * 1000000 FROM durable.schedules WHERE look_at < 'infinity' HAVING count(*) > 0), -1)::bigint AS microseconds;
+SELECT coalesce((SELECT extract(epoch FROM greatest(min(look_at), now()) - now()) * 1000000 FROM durable.schedules WHERE look_at < 'infinity' HAVING count(*) > 0), -1)::bigint AS microseconds;

@@ -16,8 +16,11 @@ SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') 
        now()::timestamptz AS now;
 
 -- name: HasMeta :one
--- Whether any migration has been applied. Catalog only, no locks.
-SELECT (to_regclass('durable.meta') IS NOT NULL)::boolean AS found;
+-- Whether any migration has been applied. Asked of the catalog as of now:
+-- to_regclass may answer from a cache that is older than a lock just waited
+-- for. No locks.
+SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname = @schema_name::text AND c.relname = 'meta')::boolean AS found;
 
 -- name: Meta :one
 -- One row by primary key, no locks.

@@ -29,12 +29,19 @@ func (q *Queries) Guard(ctx context.Context, arg GuardParams) error {
 }
 
 const HasMeta = `-- name: HasMeta :one
-SELECT (to_regclass('durable.meta') IS NOT NULL)::boolean AS found
+SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname = $1::text AND c.relname = 'meta')::boolean AS found
 `
 
-// Whether any migration has been applied. Catalog only, no locks.
-func (q *Queries) HasMeta(ctx context.Context) (bool, error) {
-	row := q.db.QueryRow(ctx, HasMeta)
+type HasMetaParams struct {
+	SchemaName string
+}
+
+// Whether any migration has been applied. Asked of the catalog as of now:
+// to_regclass may answer from a cache that is older than a lock just waited
+// for. No locks.
+func (q *Queries) HasMeta(ctx context.Context, arg HasMetaParams) (bool, error) {
+	row := q.db.QueryRow(ctx, HasMeta, arg.SchemaName)
 	var found bool
 	err := row.Scan(&found)
 	return found, err
