@@ -1,0 +1,144 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/sqlite"
+)
+
+// Store is an opened store with what only its owner does: bring its schema up
+// to date, and close it.
+type Store interface {
+	durable.Store
+	// Migrate brings the schema up to date and returns how many migrations it
+	// applied. Called by several at once it is done once.
+	Migrate(ctx context.Context) (applied int, err error)
+	// Schema returns the version the database has (0: none yet), the version
+	// this program wants, and the oldest version of the program that the
+	// database's schema still serves.
+	Schema(ctx context.Context) (have, want, minCompatible int, err error)
+	// Close gives the connections up. The store is not used afterwards.
+	Close()
+}
+
+// Config tells Open what the connection string does not say.
+type Config struct {
+	Schema   string       // PostgreSQL: the schema that holds the tables. Default "durable".
+	MaxConns int          // PostgreSQL: most connections. Default: by need.
+	Logger   *slog.Logger // Default: nothing is logged.
+
+	// MustExist makes Open fail with fs.ErrNotExist instead of making a file
+	// that is not there.
+	MustExist bool
+}
+
+// Open connects to the store that dsn names. It does not migrate.
+func Open(ctx context.Context, dsn string, config Config) (Store, error) {
+	target, err := parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	store, err := target.open(ctx, config)
+	if err != nil {
+		return nil, scrubbed(fmt.Errorf("open %s: %w", Redact(dsn), err), target.secrets)
+	}
+	return store, nil
+}
+
+func (t target) open(ctx context.Context, config Config) (Store, error) {
+	switch t.engine {
+	case enginePostgres:
+		store, err := postgres.Open(ctx, t.location, postgres.Config{
+			Schema: config.Schema, MaxConns: int32(min(config.MaxConns, math.MaxInt32)), Logger: config.Logger, //nolint:gosec // bounded here
+		})
+		return opened(postgresStore{store}, err)
+	case engineSQLite:
+		if config.MustExist {
+			if _, err := os.Stat(t.location); err != nil {
+				return nil, err
+			}
+		}
+		return opened(sqlite.Open(ctx, t.location, sqlite.Config{Logger: config.Logger}))
+	default:
+		return memory.New(memory.Config{}), nil
+	}
+}
+
+// postgresStore counts what the engine lists.
+type postgresStore struct{ *postgres.Store }
+
+// Migrate brings the schema up to date.
+func (s postgresStore) Migrate(ctx context.Context) (int, error) {
+	applied, err := s.Store.Migrate(ctx)
+	return len(applied), err
+}
+
+// opened keeps a nil pointer from becoming a Store that is not nil.
+func opened[S Store](store S, err error) (Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return store, nil
+}
+
+// MigrationsSQL returns the migrations of the engine that dsn names as plain
+// SQL, for those who apply them with a tool of their own.
+func MigrationsSQL(dsn, schema string) (string, error) {
+	target, err := parse(dsn)
+	if err != nil {
+		return "", err
+	}
+	switch target.engine {
+	case enginePostgres:
+		return postgres.MigrationsSQL(schema), nil
+	case engineSQLite:
+		return sqlite.MigrationsSQL(), nil
+	default:
+		return "", fmt.Errorf("%s has no schema", dsn)
+	}
+}
+
+// Embedded tells whether the store that dsn names needs no server: a file, or
+// this process's memory.
+func Embedded(dsn string) bool {
+	target, err := parse(dsn)
+	return err == nil && target.engine != enginePostgres
+}
+
+// Ephemeral tells whether the store that dsn names ends with this process.
+func Ephemeral(dsn string) bool {
+	target, err := parse(dsn)
+	return err == nil && target.engine == engineMemory
+}
+
+// scrubbed keeps secrets out of an error's text, whatever a driver put there.
+// The error still matches what it wraps.
+func scrubbed(err error, secrets []string) error {
+	text := err.Error()
+	for _, secret := range secrets {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "…")
+		}
+	}
+	if text == err.Error() {
+		return err
+	}
+	return &scrubbedError{text: text, err: err}
+}
+
+type scrubbedError struct {
+	text string
+	err  error
+}
+
+func (e *scrubbedError) Error() string { return e.text }
+
+func (e *scrubbedError) Unwrap() error { return e.err }

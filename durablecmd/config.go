@@ -1,0 +1,177 @@
+package durablecmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Config is what the environment says. It is complete and obeys every law once
+// loadConfig has returned it; the laws and units are in variables().
+type Config struct {
+	DatabaseURL      string        `env:"DURABLE_DATABASE_URL" envDefault:"sqlite:durable.db"`
+	Schema           string        `env:"DURABLE_SCHEMA" envDefault:"durable"`
+	DatabaseMaxConns int           `env:"DURABLE_DATABASE_MAX_CONNS"` // 0: by need
+	WorkerName       string        `env:"DURABLE_WORKER_NAME"`
+	Queues           queueList     `env:"DURABLE_QUEUES" envDefault:"default"`
+	MaxConcurrent    int           `env:"DURABLE_MAX_CONCURRENT_RUNS" envDefault:"100"`
+	ClaimBatchSize   int           `env:"DURABLE_CLAIM_BATCH_SIZE"`
+	PollInterval     time.Duration `env:"DURABLE_POLL_INTERVAL" envDefault:"5s"`
+	PollJitter       float64       `env:"DURABLE_POLL_JITTER_RATIO" envDefault:"0.2"`
+	Notify           bool          `env:"DURABLE_NOTIFY" envDefault:"true"`
+	LeaseDuration    time.Duration `env:"DURABLE_LEASE_DURATION" envDefault:"30s"`
+	Heartbeat        time.Duration `env:"DURABLE_HEARTBEAT_INTERVAL"`
+	RetryDelay       time.Duration `env:"DURABLE_RETRY_DELAY" envDefault:"5s"`
+	RetryDelayMax    time.Duration `env:"DURABLE_RETRY_DELAY_MAX" envDefault:"1h"`
+	RetryJitter      float64       `env:"DURABLE_RETRY_JITTER_RATIO" envDefault:"0.2"`
+	MaxCrashes       int           `env:"DURABLE_MAX_CRASHES" envDefault:"4"`
+	DrainTimeout     time.Duration `env:"DURABLE_DRAIN_TIMEOUT" envDefault:"10s"`
+	CancelGrace      time.Duration `env:"DURABLE_CANCEL_GRACE" envDefault:"5s"`
+	HTTPAddr         string        `env:"DURABLE_HTTP_ADDR" envDefault:"127.0.0.1:8080"` // "off": none
+	Migrate          bool          `env:"DURABLE_MIGRATE" envDefault:"true"`
+	LogLevel         string        `env:"DURABLE_LOG_LEVEL" envDefault:"info"`
+	LogFormat        string        `env:"DURABLE_LOG_FORMAT"`
+
+	given map[string]bool // variables that the environment sets
+}
+
+// worker is the configuration of the worker. The library reads a zero as "the
+// default", so what is switched off here becomes negative there.
+func (c Config) worker() durable.WorkerConfig {
+	return durable.WorkerConfig{
+		Name: c.WorkerName, Queues: c.Queues.queues, MaxConcurrentRuns: c.MaxConcurrent,
+		ClaimBatchSize: c.ClaimBatchSize, PollInterval: c.PollInterval, PollJitter: offIfZero(c.PollJitter),
+		NoListen: !c.Notify, Terms: lease.Terms{Duration: c.LeaseDuration, Heartbeat: c.Heartbeat},
+		Retry:        durable.Exponential(c.RetryDelay, c.RetryDelayMax).WithJitter(c.RetryJitter),
+		DrainTimeout: offIfZero(c.DrainTimeout), CancelGrace: offIfZero(c.CancelGrace), MaxCrashes: c.MaxCrashes,
+	}
+}
+
+func offIfZero[T float64 | time.Duration](value T) T {
+	if value == 0 {
+		return -1
+	}
+	return value
+}
+
+// offender is one variable that is wrong.
+type offender struct {
+	variable string
+	value    string // as given; empty for secrets
+	want     string
+}
+
+// configError names every variable that is wrong, each with what was wanted.
+type configError struct {
+	offenders []offender
+}
+
+func (e *configError) Error() string {
+	lines := make([]string, 0, len(e.offenders)+1)
+	if n := len(e.offenders); n > 1 {
+		lines = append(lines, fmt.Sprintf("%d variables are wrong:", n))
+	}
+	for _, o := range e.offenders {
+		line := o.variable
+		if o.value != "" {
+			line += fmt.Sprintf("=%q", o.value)
+		}
+		lines = append(lines, line+": "+o.want)
+	}
+	return strings.Join(lines, "\n  ")
+}
+
+// loadConfig reads the environment. terminal tells whether logs go to a
+// person. The error is a *configError that names every offender. The warnings
+// are for variables that mean nothing.
+func loadConfig(environ []string, terminal bool) (c Config, warnings []string, err error) {
+	set := env.ToMap(environ)
+	wants := map[string]string{} // of the variables that are wrong
+	unread := unreadable(env.ParseWithOptions(&c, env.Options{Environment: set}))
+	c.given = map[string]bool{}
+	for _, v := range variables() {
+		value, isSet := set[v.name]
+		c.given[v.name] = isSet
+		switch {
+		case isSet && value == "" && v.name != varHTTPAddr:
+			wants[v.name] = "is set but empty; unset it, or want " + v.law
+		case unread[v.name]:
+			wants[v.name] = "want " + v.law
+		}
+	}
+	c.complete(set, terminal)
+	bad := &configError{}
+	for _, v := range variables() {
+		if wants[v.name] == "" && wants[v.than] == "" && v.obeys != nil && !v.obeys(c) {
+			wants[v.name] = v.complaint(c)
+		}
+		if want := wants[v.name]; want != "" {
+			bad.offenders = append(bad.offenders, offender{variable: v.name, value: shownValue(v.name, set[v.name]), want: want})
+		}
+	}
+	warnings = unknown(environ)
+	if len(bad.offenders) > 0 {
+		return Config{}, warnings, bad
+	}
+	return c, warnings, nil
+}
+
+// complete fills in the defaults that depend on something else.
+func (c *Config) complete(set map[string]string, terminal bool) {
+	if !c.given[varWorkerName] {
+		host, _ := os.Hostname()
+		c.WorkerName = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	if !c.given[varClaimBatch] {
+		c.ClaimBatchSize = c.MaxConcurrent
+	}
+	if !c.given[varHeartbeat] {
+		c.Heartbeat = c.LeaseDuration / 3
+	}
+	if !c.given[varLogFormat] {
+		c.LogFormat = "json"
+		if terminal {
+			c.LogFormat = "text"
+		}
+	}
+	// The library reads a variable that is set but empty as not set.
+	if value, isSet := set[varHTTPAddr]; isSet && value == "" {
+		c.HTTPAddr = "off"
+	}
+}
+
+// unreadable names the variables whose values are not of their type.
+func unreadable(err error) map[string]bool {
+	names := map[string]bool{}
+	var all env.AggregateError
+	if !errors.As(err, &all) {
+		return names
+	}
+	fields := reflect.TypeFor[Config]()
+	for _, one := range all.Errors {
+		if parse, ok := errors.AsType[env.ParseError](one); ok {
+			field, _ := fields.FieldByName(parse.Name)
+			names[field.Tag.Get("env")] = true
+		}
+	}
+	return names
+}
+
+// shownValue is a value as an error may repeat it.
+func shownValue(name, value string) string {
+	if name == varDatabaseURL {
+		return ""
+	}
+	if len(value) > 100 {
+		return value[:100] + "…"
+	}
+	return value
+}

@@ -1,0 +1,130 @@
+package durablecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/durable-worker/durable-worker/backend"
+)
+
+// connectTimeout bounds one try to reach the database.
+const connectTimeout = 10 * time.Second
+
+// schemaUse is what a verb needs of the database's schema.
+type schemaUse int
+
+const (
+	asItIs   schemaUse = iota // look at whatever is there
+	served                    // it must serve this program
+	migrated                  // likewise; it is brought up to date if DURABLE_MIGRATE says so
+	created                   // the verb brings it up to date itself
+)
+
+// connector reaches the database of a configuration.
+type connector struct {
+	name   string // of the program, for advice
+	config Config
+	logger *slog.Logger
+}
+
+// open reaches the database and makes sure that its schema is of use.
+func (c connector) open(ctx context.Context, use schemaUse) (backend.Store, error) {
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	store, err := backend.Open(bounded, c.config.DatabaseURL, backend.Config{
+		Schema: c.config.Schema, MaxConns: c.config.DatabaseMaxConns, Logger: c.logger, MustExist: use == asItIs || use == served,
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w; run `%s migrate up`, or start the worker", errNotMigrated, err, c.name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if use == served || use == migrated {
+		err = c.ready(ctx, store, use)
+	}
+	if err != nil {
+		store.Close()
+		return nil, err
+	}
+	return store, nil
+}
+
+// ready makes sure that the store's schema serves this program.
+func (c connector) ready(ctx context.Context, store backend.Store, use schemaUse) error {
+	have, want, minCompatible, err := store.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	if have < want && use == migrated && c.config.Migrate {
+		applied, err := store.Migrate(ctx)
+		if err != nil {
+			return err
+		}
+		c.logger.Info("database migrated", "applied", applied, "from", have, "to", want)
+		return nil
+	}
+	return serves(c.name, have, want, minCompatible)
+}
+
+// serves tells why a program that wants one version of the schema cannot work
+// with another.
+func serves(name string, have, want, minCompatible int) error {
+	switch {
+	case have == 0:
+		return fmt.Errorf("%w: it has no schema yet; run `%s migrate up`, or start the worker with DURABLE_MIGRATE=true", errNotMigrated, name)
+	case have < want:
+		return fmt.Errorf("%w: its schema is at version %d and %d is wanted; run `%s migrate up`", errNotMigrated, have, want, name)
+	case minCompatible > want:
+		return fmt.Errorf("%w: its schema is at version %d and serves programs of version %d and later, this one is of version %d; run a newer one",
+			errNotMigrated, have, minCompatible, want)
+	default:
+		return nil
+	}
+}
+
+// openPatiently is open for a worker, whose database may come up after it:
+// while the database cannot be reached it tries again, until ctx ends.
+func (c connector) openPatiently(ctx context.Context) (backend.Store, error) {
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		store, err := c.open(ctx, migrated)
+		if err == nil || ctx.Err() != nil || !backend.Transient(err) || backend.Embedded(c.config.DatabaseURL) {
+			return store, err
+		}
+		wait := time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // spreads load
+		c.logger.Warn("the database cannot be reached, will be tried again", "error", err, "in", wait.Round(time.Millisecond).String())
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// withStore does a verb's work with the store of the configuration. Only what a
+// person should act on is logged, unless the environment asks for more.
+func (p *program) withStore(ctx context.Context, use schemaUse, work func(context.Context, backend.Store, Config) error) error {
+	config, logger, err := p.config("warn")
+	if err != nil {
+		return err
+	}
+	if backend.Ephemeral(config.DatabaseURL) {
+		return &configError{[]offender{{varDatabaseURL, "memory:", "ends with its process, so only a worker can use it; want postgres://… or sqlite:<path>"}}}
+	}
+	ctx, cancel := p.untilSignal(ctx)
+	defer cancel()
+	store, err := connector{p.name, config, logger}.open(ctx, use)
+	if err == nil {
+		defer store.Close()
+		err = work(ctx, store, config)
+	}
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

@@ -1,0 +1,200 @@
+package durablecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/oklog/run"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// demoVerb shows a worker at work. It reads no configuration and touches
+// nothing but its own folder.
+type demoVerb struct {
+	For  time.Duration `default:"12s" help:"Time it may take, 3s to 19s."`
+	Keep bool          `help:"Keep the database file, to look at it afterwards."`
+}
+
+// The demo stops its worker so long before its time is over: what the worker
+// may take to stop, and what is then left to print.
+const (
+	demoDrain = 600 * time.Millisecond
+	demoGrace = 200 * time.Millisecond
+	demoSpare = 400 * time.Millisecond
+)
+
+// Run shows the demo and prints its sum as the last line.
+func (v demoVerb) Run(ctx context.Context, p *program) (err error) {
+	began := p.now()
+	if v.For < 3*time.Second || v.For > 19*time.Second {
+		return usage("--for %v: want 3s to 19s", v.For)
+	}
+	dir, err := os.MkdirTemp("", "durable-demo-")
+	if err != nil {
+		return err
+	}
+	if !v.Keep {
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	ctx, cancel := p.untilSignal(ctx)
+	defer cancel()
+	dsn := "sqlite:" + filepath.ToSlash(filepath.Join(dir, "durable.db"))
+	store, err := backend.Open(ctx, dsn, backend.Config{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if _, err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	sum, err := v.play(ctx, p, store, began)
+	if v.Keep {
+		fmt.Fprintf(p.stdout, "demo: the database is kept; look at it with\n  DURABLE_DATABASE_URL=%s %s runs list\n", dsn, p.name)
+	}
+	if left := sum.pending + sum.running; left > 0 {
+		fmt.Fprintf(p.stdout, "demo: %d left unfinished when the time was over\n", left)
+	}
+	fmt.Fprintln(p.stdout, sum)
+	if ctx.Err() != nil {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	return err
+}
+
+// play runs the worker beside the director until there is nothing left to
+// show, and counts what the store then holds.
+func (v demoVerb) play(ctx context.Context, p *program, store backend.Store, began time.Time) (tally, error) {
+	worker := durable.NewWorker(store, durable.WorkerConfig{
+		Name: "demo", MaxConcurrentRuns: 8, PollInterval: 200 * time.Millisecond,
+		DrainTimeout: demoDrain, CancelGrace: demoGrace,
+	})
+	registerDemo(worker, v.For)
+	d := director{
+		store: store, plan: demoPlan(v.For), show: p.demoView(v.For),
+		now: p.now, began: began, deadline: v.For - demoDrain - demoGrace - demoSpare,
+		every: demoEvery(v.For), fires: int(v.For / (2 * demoEvery(v.For))),
+	}
+	var group run.Group
+	var worked, directed error
+	working, stopWork := context.WithCancel(ctx)
+	defer stopWork()
+	directing, stopDirecting := context.WithCancel(ctx)
+	defer stopDirecting()
+	group.Add(func() error { worked = worker.Run(working); return worked }, func(error) { stopWork() })
+	group.Add(func() error { directed = d.direct(directing); return directed }, func(error) { stopDirecting() })
+	_ = group.Run() // it is worked or directed
+
+	last := context.WithoutCancel(ctx)
+	runs, err := demoRuns(last, store)
+	sum := count(runs)
+	d.show(frame{elapsed: p.now().Sub(began), tally: sum, events: d.events, last: true})
+	return sum, errors.Join(worked, directed, err)
+}
+
+// director enqueues the demo's work as its time comes, watches the store and
+// says when all has been shown.
+type director struct {
+	store    backend.Store
+	plan     []demoStep
+	show     func(frame)
+	now      func() time.Time
+	began    time.Time
+	deadline time.Duration
+	every    time.Duration // between two occurrences of the schedule
+	fires    int           // occurrences to wait for
+
+	known  map[durable.RunID]durable.Record
+	events []string
+}
+
+func (d *director) direct(ctx context.Context) error {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		elapsed := d.now().Sub(d.began)
+		if err := d.feed(ctx, elapsed); err != nil {
+			return ignoreEnd(ctx, err)
+		}
+		runs, err := demoRuns(ctx, d.store)
+		if err != nil {
+			return ignoreEnd(ctx, err)
+		}
+		d.notice(runs)
+		sum := count(runs)
+		d.show(frame{elapsed: elapsed, tally: sum, events: d.events})
+		if elapsed >= d.deadline || len(d.plan) == 0 && d.complete(elapsed, sum) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// ignoreEnd drops the error of a call that ctx has interrupted.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// feed enqueues the steps whose time has come, in one call.
+func (d *director) feed(ctx context.Context, elapsed time.Duration) error {
+	var due []durable.NewRun
+	for len(d.plan) > 0 && d.plan[0].at <= elapsed {
+		due = append(due, d.plan[0].runs...)
+		d.plan = d.plan[1:]
+	}
+	_, err := durable.NewClient(d.store).Enqueue(ctx, due...)
+	return err
+}
+
+// complete tells whether everything has ended and the schedule is not about to
+// fire, so that nothing begins that would be left unfinished.
+func (d *director) complete(elapsed time.Duration, sum tally) bool {
+	now := d.now()
+	last := now.Truncate(d.every)
+	caughtUp := !sum.lastFire.Before(last) || last.Before(d.began)
+	quiet := last.Add(d.every).Sub(now) > 200*time.Millisecond
+	enough := sum.fired >= d.fires || elapsed > d.deadline-d.every
+	return sum.pending+sum.running == 0 && enough && caughtUp && quiet
+}
+
+// notice turns what has changed since the last look into lines for people.
+func (d *director) notice(runs []durable.Record) {
+	if d.known == nil {
+		d.known = map[durable.RunID]durable.Record{}
+	}
+	for i := len(runs) - 1; i >= 0; i-- {
+		if line := demoEvent(d.known[runs[i].ID], runs[i]); line != "" {
+			d.events = append(d.events, line)
+		}
+		d.known[runs[i].ID] = runs[i]
+	}
+	d.events = d.events[max(len(d.events)-6, 0):]
+}
+
+// demoRuns reads every run, newest first.
+func demoRuns(ctx context.Context, store durable.Inspector) ([]durable.Record, error) {
+	var runs []durable.Record
+	filter := durable.Filter{Limit: 200}
+	for {
+		page, err := store.Runs(ctx, filter)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, page.Runs...)
+		if filter.Before = page.Next; page.Next == (durable.RunID{}) {
+			return runs, nil
+		}
+	}
+}

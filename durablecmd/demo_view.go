@@ -1,0 +1,103 @@
+package durablecmd
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// frame is what the demo shows at one moment.
+type frame struct {
+	elapsed time.Duration
+	tally   tally
+	events  []string // the latest last
+	last    bool
+}
+
+// demoView chooses how the demo is shown: redrawn in place on a terminal, else
+// as about one line a second.
+func (p *program) demoView(given time.Duration) func(frame) {
+	size, terminal := p.terminal(p.stdout)
+	if !terminal {
+		return plainView(p.stdout)
+	}
+	return screenView(p.stdout, size, given)
+}
+
+func plainView(w io.Writer) func(frame) {
+	fmt.Fprintln(w, "demo: a worker on a SQLite file of its own, with sample work")
+	next := time.Second
+	return func(f frame) {
+		if f.elapsed < next && !f.last {
+			return
+		}
+		next = f.elapsed.Truncate(time.Second) + time.Second
+		fmt.Fprintf(w, "%4.1fs  %s\n", f.elapsed.Seconds(), f.tally.line())
+	}
+}
+
+// screenView draws each frame over the one before.
+func screenView(w io.Writer, size screen, given time.Duration) func(frame) {
+	drawn := 0
+	return func(f frame) {
+		lines := demoScreen(f, size, given)
+		var b strings.Builder
+		if drawn > 0 {
+			fmt.Fprintf(&b, "\x1b[%dA", drawn) // up to the first line of the frame before
+		}
+		for _, line := range lines {
+			b.WriteString("\r" + line + "\x1b[K\n") // and nothing behind it
+		}
+		b.WriteString("\x1b[J") // and nothing below
+		drawn = len(lines)
+		_, _ = io.WriteString(w, b.String()) // a terminal that is gone ends the program by signal
+	}
+}
+
+// demoScreen lays a frame out, no line longer and no frame higher than fits.
+func demoScreen(f frame, size screen, given time.Duration) []string {
+	lines := []string{
+		fmt.Sprintf("durable demo   %4.1fs of at most %v   one worker, 8 runs at once, on a SQLite file", f.elapsed.Seconds(), given),
+		"",
+	}
+	for _, kind := range demoKinds(given) {
+		k := f.tally.kinds[kind.job.Name()]
+		line := fmt.Sprintf("  %-7s %s %3d/%-3d %-26s", kind.job.Name(), bar(k.finished, k.total, 24), k.finished, k.total, kind.shows)
+		if k.running > 0 {
+			line += fmt.Sprintf(" %d running", k.running)
+		}
+		if k.dead > 0 {
+			line += fmt.Sprintf(" %d dead", k.dead)
+		}
+		lines = append(lines, strings.TrimRight(line, " "))
+	}
+	lines = append(lines, "", "  "+f.tally.line(), "")
+	for i := range 6 {
+		line := ""
+		if i < len(f.events) {
+			line = "  " + printable(f.events[i])
+		}
+		lines = append(lines, line)
+	}
+	lines = lines[:min(len(lines), max(size.height-1, 1))]
+	for i := range lines {
+		lines[i] = clipped(lines[i], max(size.width-1, 10))
+	}
+	return lines
+}
+
+// line is the tally as people read it while it changes.
+func (t tally) line() string {
+	return fmt.Sprintf("pending %d   running %d   succeeded %d   dead %d   retried %d   schedules fired %d",
+		t.pending, t.running, t.succeeded, t.dead, t.retried, t.fired)
+}
+
+// bar draws n of total as a bar of the given width.
+func bar(n, total, width int) string {
+	full := 0
+	if total > 0 {
+		full = n * width / total
+	}
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}

@@ -1,0 +1,33 @@
+// Package durablecmd is a whole worker program in one call: configuration from
+// the environment, command-line verbs, migrations, signals, logs and health.
+//
+//	func main() {
+//		durablecmd.Main(func(ctx context.Context, app *durablecmd.App) error {
+//			durable.Register(app.Worker, Welcome, sendWelcome)
+//			return nil
+//		})
+//	}
+//
+// The program's verbs are work (also when none is given), demo, migrate,
+// enqueue, runs and config; --help tells each one's flags. config lists every
+// environment variable with its unit, its law and the value in force. Exit
+// codes: 0 done, 1 failed, 2 wrong usage or configuration.
+//
+// # Stopping
+//
+// The first SIGTERM or SIGINT drains: nothing more is claimed, handlers may
+// finish for DURABLE_DRAIN_TIMEOUT, then their contexts are cancelled and
+// their runs handed back. The second one ends that time at once. The third one
+// ends the process where it stands; what was executing is taken over by another
+// worker when its lease has run out.
+//
+// A handler that ignores its context cannot be stopped: the program then exits
+// with 1 and names the run, whose lease runs out.
+//
+// # What setup must not do
+//
+// The function given to Main registers handlers and opens what they need. It is
+// called by work, after the database was reached and migrated, and by config,
+// with a store in memory, so that every fault of the registrations can be shown
+// without a database. It should not enqueue.
+package durablecmd

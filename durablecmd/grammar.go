@@ -1,0 +1,63 @@
+package durablecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+)
+
+// grammar is the command line.
+type grammar struct {
+	Version kong.VersionFlag `help:"Print the version and exit."`
+
+	Work    workVerb    `cmd:"" default:"1" help:"Run the worker until SIGTERM or SIGINT. This is what no verb means."`
+	Demo    demoVerb    `cmd:"" help:"Show sample work on an embedded database in a temporary folder. Ends by itself."`
+	Migrate migrateVerb `cmd:"" help:"Bring the database's schema up to date, or look at it."`
+	Enqueue enqueueVerb `cmd:"" help:"Enqueue a run of a job and print its id."`
+	Runs    runsVerb    `cmd:"" help:"Look at runs."`
+	Config  configVerb  `cmd:"" help:"List the environment variables with the values in force, and check the registrations."`
+}
+
+// parse reads the arguments. Without an error and without a verb nothing is
+// left to do: help or the version was printed.
+func (p *program) parse() (verb func(ctx context.Context) error, err error) {
+	var g grammar
+	ended := false
+	parser, err := kong.New(&g, kong.Name(p.name), kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { ended = true }),
+		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
+			"Configuration comes from environment variables; see the verb config."),
+		kong.Vars{"version": version()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		return nil, fmt.Errorf("command line: %w", err)
+	}
+	parsed, err := parser.Parse(p.args)
+	if ended {
+		return nil, nil
+	}
+	if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
+		parsed = wrong.Context
+	}
+	p.path = p.name
+	if parsed != nil && parsed.Selected() != nil {
+		p.path = parsed.Selected().FullPath()
+	}
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return func(ctx context.Context) error {
+		parsed.BindTo(ctx, (*context.Context)(nil))
+		return parsed.Run(p)
+	}, nil
+}
+
+// version is the module's version as it was built.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(unknown)"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,150 @@
+package durablecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// App is what the function given to Main works with.
+type App struct {
+	Worker *durable.Worker // takes handlers and schedules
+	Client *durable.Client // for handlers that enqueue
+	Store  durable.Store
+	Logger *slog.Logger
+
+	onStop []func(context.Context) error
+}
+
+// OnStop has a function called when the worker has stopped and before the
+// store is closed, the last one given first. Its error is logged and makes the
+// program exit with 1. Its context ends after ten seconds.
+func (a *App) OnStop(stop func(ctx context.Context) error) { a.onStop = append(a.onStop, stop) }
+
+// Main runs the program and exits. The function registers handlers and
+// schedules; its error ends the program. See the package for when it is called.
+// The jobs are those that the verb enqueue is to know before a worker has
+// declared them; what a worker declares counts for more.
+func Main(setup func(ctx context.Context, app *App) error, jobs ...durable.JobInfo) {
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	p := program{
+		name: filepath.Base(os.Args[0]), setup: setup, jobs: jobs, args: os.Args[1:], environ: os.Environ(),
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		signals: signals, exit: os.Exit, terminal: terminalOf, now: time.Now,
+	}
+	os.Exit(p.run(context.Background()))
+}
+
+// screen is the size of a terminal in characters.
+type screen struct {
+	width, height int
+}
+
+// program is one start of the program; everything it touches outside is here.
+type program struct {
+	name           string
+	setup          func(ctx context.Context, app *App) error
+	args           []string
+	environ        []string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	signals        <-chan os.Signal
+	exit           func(code int)
+	terminal       func(w io.Writer) (size screen, ok bool)
+	jobs           []durable.JobInfo
+	path           string           // of the verb, once the arguments are read
+	now            func() time.Time // only to tell people how long ago something was
+}
+
+// The exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// run does what the arguments say and returns the exit code.
+func (p *program) run(ctx context.Context) int {
+	verb, err := p.parse()
+	if err == nil && verb != nil {
+		err = verb(ctx)
+	}
+	if err == nil {
+		return exitDone
+	}
+	p.complain(err)
+	if code := codeOf(err); code == codeUsage || code == codeConfig || code == codeInvalid {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// untilSignal is the context of a verb that any signal ends.
+func (p *program) untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case s := <-p.signals:
+			cancel(fmt.Errorf("%w: %s", errInterrupted, s))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil); <-stopped }
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// config reads the environment and makes the program's logger, of the given
+// level where the environment names none.
+func (p *program) config(level string) (Config, *slog.Logger, error) {
+	_, terminal := p.terminal(p.stderr)
+	config, warnings, err := loadConfig(p.environ, terminal)
+	if err != nil {
+		return config, nil, err
+	}
+	if config.given[varLogLevel] {
+		level = config.LogLevel
+	}
+	logger := newLogger(p.stderr, level, config.LogFormat)
+	for _, warning := range warnings {
+		logger.Warn(warning)
+	}
+	return config, logger, nil
+}
+
+// newLogger makes the logger of the configuration. Both formats escape control
+// characters in what they are given.
+func newLogger(w io.Writer, level, format string) *slog.Logger {
+	options := &slog.HandlerOptions{}
+	var threshold slog.Level
+	_ = threshold.UnmarshalText([]byte(level)) // loadConfig has checked it
+	options.Level = threshold
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// terminalOf tells whether w is a terminal that can be redrawn.
+func terminalOf(w io.Writer) (screen, bool) {
+	file, ok := w.(*os.File)
+	if !ok || os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(file.Fd())) {
+		return screen{}, false
+	}
+	width, height, err := term.GetSize(int(file.Fd()))
+	return screen{width, height}, err == nil
+}

@@ -1,0 +1,104 @@
+package durablecmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/backend"
+)
+
+// migrateVerb is the verb migrate.
+type migrateVerb struct {
+	Up     migrateUpVerb     `cmd:"" help:"Bring the schema up to date."`
+	Status migrateStatusVerb `cmd:"" help:"Show the schema's version."`
+	SQL    migrateSQLVerb    `cmd:"" name:"sql" help:"Print the migrations as SQL, for a tool of your own. Needs no connection."`
+	Check  migrateCheckVerb  `cmd:"" help:"Exit with 1 unless the schema serves this program."`
+}
+
+type (
+	migrateUpVerb struct {
+		JSON bool `name:"json" help:"Print JSON."`
+	}
+	migrateStatusVerb struct {
+		JSON bool `name:"json" help:"Print JSON."`
+	}
+	migrateCheckVerb struct {
+		JSON bool `name:"json" help:"Print JSON."`
+	}
+	migrateSQLVerb struct{}
+)
+
+// schemaStatus is what status and check print.
+type schemaStatus struct {
+	Version       int    `json:"version"` // 0: none yet
+	Wanted        int    `json:"wanted"`
+	MinCompatible int    `json:"min_compatible"`
+	Serves        bool   `json:"serves"`
+	Database      string `json:"database"`
+}
+
+// Run brings the schema up to date.
+func (v migrateUpVerb) Run(ctx context.Context, p *program) error {
+	return p.withStore(ctx, created, func(ctx context.Context, store backend.Store, _ Config) error {
+		applied, err := store.Migrate(ctx)
+		if err != nil {
+			return err
+		}
+		have, _, _, err := store.Schema(ctx)
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printJSON(map[string]int{"applied": applied, "version": have})
+		}
+		_, err = fmt.Fprintf(p.stdout, "applied %d, the schema is at version %d\n", applied, have)
+		return err
+	})
+}
+
+// Run prints the schema's version.
+func (v migrateStatusVerb) Run(ctx context.Context, p *program) error {
+	_, err := p.schemaStatus(ctx, v.JSON)
+	return err
+}
+
+// Run fails unless the schema serves this program.
+func (v migrateCheckVerb) Run(ctx context.Context, p *program) error {
+	status, err := p.schemaStatus(ctx, v.JSON)
+	if err != nil {
+		return err
+	}
+	return serves(p.name, status.Version, status.Wanted, status.MinCompatible)
+}
+
+func (p *program) schemaStatus(ctx context.Context, asJSON bool) (schemaStatus, error) {
+	var status schemaStatus
+	err := p.withStore(ctx, asItIs, func(ctx context.Context, store backend.Store, config Config) error {
+		have, want, minCompatible, err := store.Schema(ctx)
+		if err != nil {
+			return err
+		}
+		status = schemaStatus{Version: have, Wanted: want, MinCompatible: minCompatible,
+			Serves: serves(p.name, have, want, minCompatible) == nil, Database: backend.Redact(config.DatabaseURL)}
+		if asJSON {
+			return p.printJSON(status)
+		}
+		_, err = fmt.Fprintf(p.stdout, "%s is at version %d, this program wants %d\n", status.Database, have, want)
+		return err
+	})
+	return status, err
+}
+
+// Run prints the migrations.
+func (migrateSQLVerb) Run(p *program) error {
+	config, _, err := p.config("warn")
+	if err != nil {
+		return err
+	}
+	text, err := backend.MigrationsSQL(config.DatabaseURL, config.Schema)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(p.stdout, text)
+	return err
+}

@@ -1,0 +1,195 @@
+package durablecmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// printJSON prints one value as JSON, indented, its strings as they are.
+func (p *program) printJSON(value any) error {
+	encoder := json.NewEncoder(p.stdout)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// printRuns prints a page of runs as a table.
+func (p *program) printRuns(page durable.Page, now time.Time) error {
+	if len(page.Runs) == 0 {
+		_, err := fmt.Fprintln(p.stdout, "no runs")
+		return err
+	}
+	table := newTable(p.stdout)
+	table.row("ID", "JOB", "QUEUE", "STATE", "ATTEMPT", "DUE", "CREATED", "WORKER", "ERROR")
+	for _, r := range page.Runs {
+		table.row(r.ID.String(), r.Job, r.Queue, r.State.String(), fmt.Sprintf("%d/%d", r.Attempt, r.MaxAttempts),
+			ago(r.DueAt, now), ago(r.CreatedAt, now), orDash(r.Worker), clipped(orDash(r.Error), 60))
+	}
+	if err := table.flush(); err != nil {
+		return err
+	}
+	if page.Next != (durable.RunID{}) {
+		_, err := fmt.Fprintf(p.stdout, "\nmore: --cursor %s\n", page.Next)
+		return err
+	}
+	return nil
+}
+
+// printRun prints one run for a person.
+func (p *program) printRun(r durable.Record, now time.Time) error {
+	instant := func(t *time.Time) string {
+		if t == nil {
+			return "-"
+		}
+		return t.Format(time.RFC3339) + " (" + ago(*t, now) + ")"
+	}
+	table := newTable(p.stdout)
+	table.row("id", r.ID.String())
+	table.row("job", r.Job)
+	table.row("queue", r.Queue)
+	table.row("state", r.State.String())
+	table.row("attempt", fmt.Sprintf("%d of %d", r.Attempt, r.MaxAttempts))
+	table.row("crashes", strconv.Itoa(r.CrashCount))
+	table.row("priority", strconv.Itoa(r.Priority))
+	table.row("due", instant(&r.DueAt))
+	table.row("created", instant(&r.CreatedAt))
+	table.row("started", instant(r.StartedAt))
+	table.row("finished", instant(r.FinishedAt))
+	if r.ExpiresAt != nil {
+		table.row("expires", instant(r.ExpiresAt))
+	}
+	if r.Timeout > 0 {
+		table.row("timeout", time.Duration(r.Timeout).String())
+	}
+	table.row("worker", orDash(r.Worker))
+	table.row("fence", strconv.FormatInt(int64(r.Fence), 10))
+	if r.Schedule != nil {
+		table.row("schedule", *r.Schedule)
+	}
+	if len(r.Tags) > 0 {
+		table.row("tags", strings.Join(r.Tags, ", "))
+	}
+	table.row("args", oneLine(r.Args))
+	table.row("result", oneLine(r.Result))
+	table.row("error", orDash(r.Error))
+	if err := table.flush(); err != nil || len(r.Attempts) == 0 {
+		return err
+	}
+	if _, err := fmt.Fprintln(p.stdout); err != nil {
+		return err
+	}
+	table.row("ATTEMPT", "OUTCOME", "WORKER", "STARTED", "TOOK", "ERROR")
+	for _, a := range r.Attempts {
+		table.row(strconv.Itoa(a.Number), a.Outcome.String(), a.Worker, ago(a.StartedAt, now),
+			a.EndedAt.Sub(a.StartedAt).Round(time.Millisecond).String(), clipped(orDash(a.Error), 100))
+	}
+	return table.flush()
+}
+
+// table aligns rows of text. Cells may hold anything: what could move a
+// terminal's cursor is shown escaped.
+type table struct {
+	w *tabwriter.Writer
+}
+
+func newTable(w io.Writer) table { return table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
+
+func (t table) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = printable(cell)
+	}
+	fmt.Fprintln(t.w, strings.Join(cells, "\t")) // its error comes with flush
+}
+
+func (t table) flush() error { return t.w.Flush() }
+
+// printable shows text on one line: characters that are not graphic, line ends
+// and direction marks among them, are written as in a Go string.
+func printable(text string) string {
+	if !strings.ContainsFunc(text, unprintable) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if !unprintable(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
+// printableLines is printable with line ends kept.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = printable(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) && r != '\u00a0' }
+
+func oneLine(text json.RawMessage) string {
+	if len(text) == 0 {
+		return "-"
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, text) != nil {
+		return string(text)
+	}
+	return b.String()
+}
+
+func orDash(text *string) string {
+	if text == nil || *text == "" {
+		return "-"
+	}
+	return *text
+}
+
+// clipped shortens text to n characters.
+func clipped(text string, n int) string {
+	if runes := []rune(text); len(runes) > n {
+		return string(runes[:n-1]) + "…"
+	}
+	return text
+}
+
+// ago tells an instant as people do: "3m ago", "in 2h".
+func ago(t, now time.Time) string {
+	d := now.Sub(t)
+	switch {
+	case d < 0:
+		return "in " + brief(-d)
+	default:
+		return brief(d) + " ago"
+	}
+}
+
+// brief is a duration in its largest unit.
+func brief(d time.Duration) string {
+	switch day := 24 * time.Hour; {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 2*day:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d/day))
+	}
+}

@@ -1,0 +1,113 @@
+package durablecmd
+
+import (
+	"context"
+	"strings"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// runsVerb is the verb runs.
+type runsVerb struct {
+	List runsListVerb `cmd:"" help:"List runs, newest first."`
+	Show runsShowVerb `cmd:"" help:"Show one run with its attempts."`
+}
+
+type (
+	runsListVerb struct {
+		State  []string `help:"Only runs in this state: pending, running, succeeded, dead or cancelled; may be repeated."`
+		Job    []string `help:"Only runs of this job; may be repeated."`
+		Queue  []string `help:"Only runs of this queue; may be repeated."`
+		Limit  int      `default:"50" help:"Most runs listed, 1 to 200."`
+		Cursor string   `help:"Go on where another list ended: its \"next\"."`
+		JSON   bool     `name:"json" help:"Print JSON."`
+	}
+	runsShowVerb struct {
+		ID   string `arg:"" help:"Id of the run."`
+		JSON bool   `name:"json" help:"Print JSON."`
+	}
+)
+
+// runsPage is a list as JSON. A list does not read attempts: they are null.
+type runsPage struct {
+	Runs []durable.Record `json:"runs"`
+	Next *durable.RunID   `json:"next"`
+}
+
+// Run prints a list of runs.
+func (v runsListVerb) Run(ctx context.Context, p *program) error {
+	filter, err := v.filter()
+	if err != nil {
+		return err
+	}
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		page, err := store.Runs(ctx, filter)
+		if err != nil {
+			return err
+		}
+		if !v.JSON {
+			return p.printRuns(page, p.now())
+		}
+		list := runsPage{Runs: page.Runs}
+		if list.Runs == nil {
+			list.Runs = []durable.Record{}
+		}
+		for i := range list.Runs {
+			list.Runs[i].Tags = notNil(list.Runs[i].Tags)
+		}
+		if page.Next != (durable.RunID{}) {
+			list.Next = &page.Next
+		}
+		return p.printJSON(list)
+	})
+}
+
+func (v runsListVerb) filter() (durable.Filter, error) {
+	f := durable.Filter{Jobs: v.Job, Queues: v.Queue, Limit: v.Limit}
+	if v.Limit < 1 || v.Limit > 200 {
+		return f, usage("--limit %d: want 1 to 200", v.Limit)
+	}
+	for _, word := range v.State {
+		state, err := durable.ParseState(strings.TrimSpace(word))
+		if err != nil {
+			return f, usage("--state: %w", err)
+		}
+		f.States = append(f.States, state)
+	}
+	if v.Cursor != "" {
+		before, err := durable.ParseRunID(v.Cursor)
+		if err != nil {
+			return f, usage("--cursor: %w", err)
+		}
+		f.Before = before
+	}
+	return f, nil
+}
+
+// Run prints one run.
+func (v runsShowVerb) Run(ctx context.Context, p *program) error {
+	id, err := durable.ParseRunID(v.ID)
+	if err != nil {
+		return &usageError{err: err}
+	}
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		record, err := store.Run(ctx, id)
+		if err != nil {
+			return err
+		}
+		record.Tags, record.Attempts = notNil(record.Tags), notNil(record.Attempts)
+		if v.JSON {
+			return p.printJSON(record)
+		}
+		return p.printRun(record, p.now())
+	})
+}
+
+// notNil keeps an empty list from being written as null.
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

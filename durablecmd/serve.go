@@ -1,0 +1,148 @@
+package durablecmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+const defaultHTTPAddr = "127.0.0.1:8080"
+
+// listen opens the health listener, or returns nil where none is wanted. Only
+// an address that nobody asked for gives way to a free port.
+func listen(ctx context.Context, config Config) (net.Listener, error) {
+	if config.HTTPAddr == "off" {
+		return nil, nil
+	}
+	var binder net.ListenConfig
+	listener, err := binder.Listen(ctx, "tcp", config.HTTPAddr)
+	if errors.Is(err, syscall.EADDRINUSE) && !config.given[varHTTPAddr] {
+		listener, err = binder.Listen(ctx, "tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", varHTTPAddr, err)
+	}
+	return listener, nil
+}
+
+// serve answers health checks until ctx ends.
+func serve(ctx context.Context, listener net.Listener, health *health, logger *slog.Logger) error {
+	server := &http.Server{
+		Handler:           health.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       15 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	stopped := make(chan struct{})
+	stopping := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if err := server.Shutdown(last); err != nil {
+			_ = server.Close() // answers are short; whoever is still reading loses
+		}
+	})
+	err := server.Serve(listener)
+	if stopping() {
+		return fmt.Errorf("health listener: %w", err)
+	}
+	<-stopped
+	return nil
+}
+
+// health knows how the process is doing. The zero value is a worker that has
+// not reached its database.
+type health struct {
+	mu     sync.Mutex
+	worker *durable.Worker
+}
+
+// watch makes the worker's state the answer.
+func (h *health) watch(worker *durable.Worker) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.worker = worker
+}
+
+func (h *health) watched() *durable.Worker {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.worker
+}
+
+// hurry ends the worker's drain, if there is a worker.
+func (h *health) hurry() {
+	if w := h.watched(); w != nil {
+		w.Hurry()
+	}
+}
+
+// readiness is the answer of /readyz.
+type readiness struct {
+	Ready        bool              `json:"ready"`
+	Reason       *string           `json:"reason"` // why not
+	Executing    int               `json:"executing"`
+	Stuck        int               `json:"stuck"`
+	SinceContact *durable.Duration `json:"since_contact"` // with the database
+}
+
+func (h *health) readiness() readiness {
+	notReady := func(r readiness, reason string) readiness {
+		r.Reason = &reason
+		return r
+	}
+	w := h.watched()
+	if w == nil {
+		return notReady(readiness{}, "the database has not been reached yet")
+	}
+	s := w.Status()
+	since := durable.Duration(s.SinceContact.Round(time.Millisecond))
+	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since}
+	switch {
+	case s.Draining:
+		return notReady(r, "draining")
+	case !s.Ready:
+		return notReady(r, "the worker is not in touch with its database")
+	default:
+		r.Ready = true
+		return r
+	}
+}
+
+// handler serves /healthz, which says that the process answers, and /readyz,
+// which says that the worker takes work.
+func (h *health) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		r := h.readiness()
+		status := http.StatusOK
+		if !r.Ready {
+			status = http.StatusServiceUnavailable
+		}
+		answer(w, status, r)
+	})
+	return mux
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the asker may have gone
+}

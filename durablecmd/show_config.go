@@ -1,0 +1,81 @@
+package durablecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// configVerb shows the configuration.
+type configVerb struct {
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// shownVariable is one variable as config prints it.
+type shownVariable struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"` // in force
+	Default string `json:"default"`
+	Unit    string `json:"unit"`
+	Law     string `json:"law"`
+	Set     bool   `json:"set"` // by the environment
+}
+
+// shownConfig is what config --json prints.
+type shownConfig struct {
+	Variables []shownVariable `json:"variables"`
+	Faults    []string        `json:"faults"` // of the registrations
+}
+
+// Run prints every variable, and fails when the registrations have faults.
+func (v configVerb) Run(ctx context.Context, p *program) error {
+	config, logger, err := p.config("warn")
+	if err != nil {
+		return err
+	}
+	store, err := backend.Open(ctx, "memory:", backend.Config{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	app := newApp(store, config.worker(), logger)
+	if p.setup != nil {
+		err = p.setup(ctx, app)
+	}
+	if err = errors.Join(err, app.stop(ctx)); err != nil {
+		return fmt.Errorf("setup: %w", err)
+	}
+	faults := app.Worker.Faults()
+	if err := v.show(p, config, faults); err != nil {
+		return err
+	}
+	if faults != nil {
+		return fmt.Errorf("%w registrations: %w", durable.ErrInvalid, faults)
+	}
+	return nil
+}
+
+func (v configVerb) show(p *program, config Config, faults error) error {
+	shown := shownConfig{Faults: []string{}}
+	for _, v := range variables() {
+		shown.Variables = append(shown.Variables, shownVariable{
+			Name: v.name, Value: v.show(config), Default: v.standard, Unit: v.unit, Law: v.law, Set: config.given[v.name],
+		})
+	}
+	if faults != nil {
+		shown.Faults = strings.Split(faults.Error(), "\n")
+	}
+	if v.JSON {
+		return p.printJSON(shown)
+	}
+	table := newTable(p.stdout)
+	table.row("VARIABLE", "VALUE", "DEFAULT", "UNIT", "WANT")
+	for _, s := range shown.Variables {
+		table.row(s.Name, s.Value, s.Default, s.Unit, s.Law)
+	}
+	return table.flush()
+}

@@ -1,0 +1,172 @@
+package durablecmd
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Names that more than one place knows.
+const (
+	varDatabaseURL = "DURABLE_DATABASE_URL"
+	varMaxConns    = "DURABLE_DATABASE_MAX_CONNS"
+	varWorkerName  = "DURABLE_WORKER_NAME"
+	varClaimBatch  = "DURABLE_CLAIM_BATCH_SIZE"
+	varLease       = "DURABLE_LEASE_DURATION"
+	varHeartbeat   = "DURABLE_HEARTBEAT_INTERVAL"
+	varRetryDelay  = "DURABLE_RETRY_DELAY"
+	varHTTPAddr    = "DURABLE_HTTP_ADDR"
+	varLogLevel    = "DURABLE_LOG_LEVEL"
+	varLogFormat   = "DURABLE_LOG_FORMAT"
+)
+
+// variable describes one environment variable.
+type variable struct {
+	name     string
+	standard string // the default, as people read it
+	unit     string
+	law      string                // what a value must be; read after "want"
+	than     string                // another variable the law speaks of
+	show     func(c Config) string // the value in force
+	obeys    func(c Config) bool   // whether the value keeps the law; nil where its type says it all
+	why      func(c Config) string // what to say when the law is broken; nil: the law
+}
+
+// complaint says what is wanted of a value that breaks the law.
+func (v variable) complaint(c Config) string {
+	if v.why != nil {
+		return v.why(c)
+	}
+	return "want " + v.law
+}
+
+// variables lists every variable in the order in which people are shown them.
+func variables() []variable {
+	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), programVariables())
+}
+
+func databaseVariables() []variable {
+	return []variable{
+		{name: varDatabaseURL, standard: "sqlite:durable.db", unit: "address", law: "postgres://…, sqlite:<path> or memory:",
+			show:  func(c Config) string { return backend.Redact(c.DatabaseURL) },
+			obeys: func(c Config) bool { return backend.Check(c.DatabaseURL) == nil },
+			why:   func(c Config) string { return backend.Check(c.DatabaseURL).Error() }},
+		{name: "DURABLE_SCHEMA", standard: "durable", unit: "name", law: "1 to 48 of a-z, 0-9 and _, not beginning with a digit (PostgreSQL)",
+			show:  func(c Config) string { return c.Schema },
+			obeys: func(c Config) bool { return schemaName.MatchString(c.Schema) }},
+		{name: varMaxConns, standard: "by need", unit: "connections", law: "a number from 2 to 1000 (PostgreSQL)",
+			show: func(c Config) string {
+				if c.DatabaseMaxConns == 0 {
+					return "by need"
+				}
+				return strconv.Itoa(c.DatabaseMaxConns)
+			},
+			obeys: func(c Config) bool { return !c.given[varMaxConns] || within(c.DatabaseMaxConns, 2, 1000) }},
+	}
+}
+
+func workerVariables() []variable {
+	return []variable{
+		{name: varWorkerName, standard: "<hostname>-<pid>", unit: "name", law: "1 to 128 bytes of text without control characters",
+			show: func(c Config) string { return c.WorkerName },
+			obeys: func(c Config) bool {
+				return within(len(c.WorkerName), 1, durable.MaxNameLength) && utf8.ValidString(c.WorkerName) &&
+					!strings.ContainsFunc(c.WorkerName, unicode.IsControl)
+			}},
+		{name: "DURABLE_QUEUES", standard: durable.DefaultQueue, unit: "names",
+			law:  "queue names separated by commas, each once and with =N where this worker executes at most N of it: default,mail=5",
+			show: func(c Config) string { return c.Queues.String() }},
+		{name: "DURABLE_MAX_CONCURRENT_RUNS", standard: "100", unit: "runs", law: "a number from 1 to 100000",
+			show:  func(c Config) string { return strconv.Itoa(c.MaxConcurrent) },
+			obeys: func(c Config) bool { return within(c.MaxConcurrent, 1, 100_000) }},
+		{name: varClaimBatch, standard: "= DURABLE_MAX_CONCURRENT_RUNS", unit: "runs", law: "a number from 1 to 100000; more than DURABLE_MAX_CONCURRENT_RUNS has no effect",
+			than:  "DURABLE_MAX_CONCURRENT_RUNS",
+			show:  func(c Config) string { return strconv.Itoa(c.ClaimBatchSize) },
+			obeys: func(c Config) bool { return within(c.ClaimBatchSize, 1, 100_000) }},
+		{name: "DURABLE_POLL_INTERVAL", standard: "5s", unit: "duration", law: "a duration such as 500ms, 5s or 1m, at least 1ms",
+			show:  func(c Config) string { return c.PollInterval.String() },
+			obeys: func(c Config) bool { return c.PollInterval >= time.Millisecond }},
+		{name: "DURABLE_POLL_JITTER_RATIO", standard: "0.2", unit: "ratio", law: "a number from 0 (off) to 1",
+			show:  func(c Config) string { return ratio(c.PollJitter) },
+			obeys: func(c Config) bool { return c.PollJitter >= 0 && c.PollJitter <= 1 }},
+		{name: "DURABLE_NOTIFY", standard: "true", unit: "switch", law: "true or false; false: poll only",
+			show: func(c Config) string { return strconv.FormatBool(c.Notify) }},
+	}
+}
+
+func leaseVariables() []variable {
+	return []variable{
+		{name: varLease, standard: "30s", unit: "duration", law: "a duration of at least 1s",
+			show:  func(c Config) string { return c.LeaseDuration.String() },
+			obeys: func(c Config) bool { return c.LeaseDuration >= lease.MinDuration }},
+		{name: varHeartbeat, standard: "a third of " + varLease, unit: "duration", than: varLease,
+			law:   "a duration above 0 and at most half of " + varLease,
+			show:  func(c Config) string { return c.Heartbeat.String() },
+			obeys: func(c Config) bool { return c.Heartbeat > 0 && c.Heartbeat <= c.LeaseDuration/2 },
+			why: func(c Config) string {
+				return fmt.Sprintf("want a duration above 0 and at most half of %s, which is %v", varLease, c.LeaseDuration)
+			}},
+		{name: varRetryDelay, standard: "5s", unit: "duration", law: "a duration of 0 or more",
+			show:  func(c Config) string { return c.RetryDelay.String() },
+			obeys: func(c Config) bool { return c.RetryDelay >= 0 }},
+		{name: "DURABLE_RETRY_DELAY_MAX", standard: "1h", unit: "duration", law: "a duration, at least 1ms and at least " + varRetryDelay, than: varRetryDelay,
+			show:  func(c Config) string { return c.RetryDelayMax.String() },
+			obeys: func(c Config) bool { return c.RetryDelayMax >= max(c.RetryDelay, time.Millisecond) },
+			why: func(c Config) string {
+				return fmt.Sprintf("want a duration, at least 1ms and at least %s, which is %v", varRetryDelay, c.RetryDelay)
+			}},
+		{name: "DURABLE_RETRY_JITTER_RATIO", standard: "0.2", unit: "ratio", law: "a number from 0 (off) to 1",
+			show:  func(c Config) string { return ratio(c.RetryJitter) },
+			obeys: func(c Config) bool { return c.RetryJitter >= 0 && c.RetryJitter <= 1 }},
+		{name: "DURABLE_MAX_CRASHES", standard: "4", unit: "crashes", law: "a number from 2 to 1000",
+			show:  func(c Config) string { return strconv.Itoa(c.MaxCrashes) },
+			obeys: func(c Config) bool { return within(c.MaxCrashes, 2, 1000) }},
+	}
+}
+
+func programVariables() []variable {
+	return []variable{
+		{name: "DURABLE_DRAIN_TIMEOUT", standard: "10s", unit: "duration", law: "a duration of 0 (none) or more",
+			show:  func(c Config) string { return c.DrainTimeout.String() },
+			obeys: func(c Config) bool { return c.DrainTimeout >= 0 }},
+		{name: "DURABLE_CANCEL_GRACE", standard: "5s", unit: "duration", law: "a duration of 0 (none) or more",
+			show:  func(c Config) string { return c.CancelGrace.String() },
+			obeys: func(c Config) bool { return c.CancelGrace >= 0 }},
+		{name: varHTTPAddr, standard: defaultHTTPAddr + ", or a free port if taken", unit: "host:port", law: "host:port; off or empty: none",
+			show:  func(c Config) string { return c.HTTPAddr },
+			obeys: func(c Config) bool { return c.HTTPAddr == "off" || isAddr(c.HTTPAddr) }},
+		{name: "DURABLE_MIGRATE", standard: "true", unit: "switch", law: "true or false; true: bring the schema up to date before work",
+			show: func(c Config) string { return strconv.FormatBool(c.Migrate) }},
+		{name: varLogLevel, standard: "info", unit: "word", law: "debug, info, warn or error",
+			show:  func(c Config) string { return c.LogLevel },
+			obeys: func(c Config) bool { return slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) }},
+		{name: varLogFormat, standard: "text on a terminal, else json", unit: "word", law: "text or json",
+			show:  func(c Config) string { return c.LogFormat },
+			obeys: func(c Config) bool { return c.LogFormat == "text" || c.LogFormat == "json" }},
+	}
+}
+
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+func within(n, least, most int) bool { return n >= least && n <= most }
+
+func ratio(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+func isAddr(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && within(n, 0, 65535)
+}

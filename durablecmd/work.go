@@ -1,0 +1,151 @@
+package durablecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/oklog/run"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// workVerb runs the worker.
+type workVerb struct{}
+
+// stopTimeout bounds what OnStop functions may take together.
+const stopTimeout = 10 * time.Second
+
+// Run serves until it is signalled. Actors do not stop in an order, so what
+// has one is nested: a signal only tells the worker, which drains inside its
+// own actor, and the health listener answers until it has.
+func (workVerb) Run(ctx context.Context, p *program) error {
+	config, logger, err := p.config("info")
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, config)
+	if err != nil {
+		return logged(logger, err)
+	}
+	var group run.Group
+	var worked, served error // the group keeps the first error only
+	health := &health{}
+
+	stop, stopWork := context.WithCancelCause(ctx)
+	defer stopWork(nil)
+	t := tenure{name: p.name, setup: p.setup, config: config, logger: logger, health: health}
+	group.Add(func() error { worked = t.run(stop); return worked }, func(err error) { stopWork(err) })
+
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	group.Add(func() error { p.watch(watching, logger, health, stopWork); return nil }, func(error) { stopWatching() })
+
+	if listener != nil {
+		logger.Info("health listener ready", "addr", listener.Addr().String())
+		serving, stopServing := context.WithCancel(ctx)
+		defer stopServing()
+		group.Add(func() error { served = serve(serving, listener, health, logger); return served }, func(error) { stopServing() })
+	}
+	_ = group.Run() // it is worked or served
+	return logged(logger, errors.Join(worked, served))
+}
+
+// watch turns signals into what they ask for, until ctx ends: the first stops,
+// the second hurries, the third exits.
+func (p *program) watch(ctx context.Context, logger *slog.Logger, health *health, stop context.CancelCauseFunc) {
+	for count := 1; ; count++ {
+		var s os.Signal
+		select {
+		case <-ctx.Done():
+			return
+		case s = <-p.signals:
+		}
+		switch count {
+		case 1:
+			logger.Info("signal received, draining; a second one ends the drain at once", "signal", s.String())
+			stop(fmt.Errorf("%w: %s", errInterrupted, s))
+		case 2:
+			logger.Warn("second signal received, cancelling handlers; a third one exits at once", "signal", s.String())
+			health.hurry()
+		default:
+			logger.Error("third signal received, exiting; the leases of what was executing run out", "signal", s.String())
+			p.exit(exitFailed)
+			return
+		}
+	}
+}
+
+// tenure is the worker's part of a process: what it opens it also closes.
+type tenure struct {
+	name   string // of the program
+	setup  func(ctx context.Context, app *App) error
+	config Config
+	logger *slog.Logger
+	health *health
+}
+
+func (t *tenure) run(ctx context.Context) error {
+	t.logger.Info("worker starting", "version", version(), "database", backend.Redact(t.config.DatabaseURL),
+		"queues", t.config.Queues.String(), "worker", t.config.WorkerName)
+	store, err := connector{t.name, t.config, t.logger}.openPatiently(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			t.logger.Info("told to stop before the database was reached")
+			return nil
+		}
+		return err
+	}
+	defer store.Close()
+	if backend.Ephemeral(t.config.DatabaseURL) {
+		t.logger.Warn("runs are kept in memory and end with this process")
+	}
+	app := newApp(store, t.config.worker(), t.logger)
+	if t.setup != nil {
+		err = t.setup(ctx, app)
+	}
+	if err == nil {
+		t.health.watch(app.Worker)
+		err = app.Worker.Run(ctx)
+	}
+	return errors.Join(err, app.stop(ctx))
+}
+
+func newApp(store durable.Store, config durable.WorkerConfig, logger *slog.Logger) *App {
+	config.Logger = logger
+	return &App{Worker: durable.NewWorker(store, config), Client: durable.NewClient(store), Store: store, Logger: logger}
+}
+
+// stop calls the OnStop functions, the last one given first.
+func (a *App) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	var faults []error
+	for i := len(a.onStop) - 1; i >= 0; i-- {
+		if err := a.onStop[i](ctx); err != nil {
+			faults = append(faults, fmt.Errorf("stop: %w", err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// loggedError has been told already, in the form of the logs.
+type loggedError struct{ err error }
+
+func (e *loggedError) Error() string { return e.err.Error() }
+
+func (e *loggedError) Unwrap() error { return e.err }
+
+// logged logs what ended the worker, so that the log of a service is of one
+// form to its last line.
+func logged(logger *slog.Logger, err error) error {
+	if err == nil {
+		return nil
+	}
+	logger.Error("stopped by an error", "error", err)
+	return &loggedError{err}
+}
