@@ -39,8 +39,9 @@ create table durable.queues (
 
 -- One row per run until retention takes it. Claim, settle and reclaim update
 -- nothing that stands in an index or in an index's predicate, and the fill
--- factor leaves room for the next version, so that these updates are HOT. The
--- widest-aligned columns come first.
+-- factor leaves room for the next version, so that these updates are HOT: of a
+-- page, (n + 4) / (2n + 80) for rows of n bytes, so that all rows of a page can
+-- be settled in one transaction. The widest-aligned columns come first.
 create table durable.runs (
     id           uuid primary key,               -- version 7, made by the client
     claim_id     uuid,                           -- the last claim, kept when it settles (it tells whose settle it was), null after a crash
@@ -64,7 +65,7 @@ create table durable.runs (
     result       json,
     tags         text[],
     occurrence   text                            -- (schedule, generation, occurrence) never change
-) with (fillfactor = 40);
+) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence) where schedule is not null;
 
 -- One row per pending run. A claim deletes here.

@@ -45,7 +45,7 @@ create table durable.runs (
     result       json,
     tags         text[],
     occurrence   text
-) with (fillfactor = 40);
+) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence) where schedule is not null;
 
 create table durable.ready (
