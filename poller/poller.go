@@ -71,7 +71,6 @@ func (p *Poller[T]) poke() {
 func (p *Poller[T]) Run(ctx context.Context) {
 	c := p.config
 	machine := protocol.Ask{Capacity: c.Capacity, Batch: c.Batch, Interval: c.Interval, Jitter: c.Jitter, Linger: c.Linger}
-	p.wanted.Store(int64(c.Capacity+3) / 4)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	step := func(e protocol.AskEvent) protocol.AskEffects {
@@ -98,6 +97,10 @@ func (p *Poller[T]) Run(ctx context.Context) {
 		wait := time.Hour
 		if effects.Wake >= 0 {
 			wait = max(effects.Wake-c.Elapsed(), 0)
+		}
+		p.wanted.Store(int64(machine.Wanted()))
+		if p.freed.Load() >= p.wanted.Load() && machine.Wanted() > 0 {
+			continue // they came before they were wanted, and nobody was told
 		}
 		timer.Reset(wait)
 		select {

@@ -4,9 +4,10 @@ import "time"
 
 // Ask decides when a poller asks for more, and for how many.
 //
-// It asks at once when it is idle, and otherwise when a quarter of the slots is
-// free or Linger has passed since the first of them was freed, so that one
-// claim carries many runs. It sleeps only after an answer that says that
+// It asks at once when it is idle. Otherwise free slots wait for company, so
+// that one claim carries many runs: Linger for the first of them, and once a
+// quarter of all is free a tenth of Linger for the rest, which handlers that
+// take no time need to come in. It sleeps only after an answer that says that
 // nothing is left.
 type Ask struct {
 	Capacity int           // slots in all
@@ -17,6 +18,7 @@ type Ask struct {
 
 	taken    int           // slots in use
 	freedAt  time.Duration // when the first of the slots free now was freed
+	manyAt   time.Duration // when a quarter of the slots was free
 	sleeping time.Duration // no asking before this instant
 	asking   bool
 	woken    bool // a wake-up came while asking: the answer may be older than it
@@ -54,6 +56,17 @@ type AskEffects struct {
 // Free returns the number of free slots.
 func (a *Ask) Free() int { return a.Capacity - a.taken }
 
+func (a *Ask) quarter() int { return (a.Capacity + 3) / 4 }
+
+// Wanted is how many more free slots would change what is decided before the
+// next tick.
+func (a *Ask) Wanted() int {
+	if free := a.Free(); free < a.quarter() {
+		return a.quarter() - free
+	}
+	return a.taken
+}
+
 // Step handles one event.
 func (a *Ask) Step(e AskEvent) AskEffects {
 	switch e.Kind {
@@ -62,7 +75,11 @@ func (a *Ask) Step(e AskEvent) AskEffects {
 		if a.taken == a.Capacity {
 			a.freedAt = e.At
 		}
+		few := a.Free() < a.quarter()
 		a.taken -= e.Count
+		if few && a.Free() >= a.quarter() {
+			a.manyAt = e.At
+		}
 	case AskWoken:
 		a.sleeping, a.woken = 0, a.asking
 	case AskAnswered:
@@ -78,7 +95,7 @@ func (a *Ask) Step(e AskEvent) AskEffects {
 func (a *Ask) answered(e AskEvent) {
 	a.asking, a.failures = false, 0
 	a.taken += e.Count
-	a.freedAt = e.At
+	a.freedAt, a.manyAt = e.At, e.At
 	if !e.Left && !a.woken {
 		a.sleeping = e.At + a.sleep(e.Next, e.Random)
 	}
@@ -109,8 +126,15 @@ func (a *Ask) decide(now time.Duration) AskEffects {
 		return AskEffects{Wake: -1}
 	case now < a.sleeping:
 		return AskEffects{Wake: a.sleeping}
-	case a.taken > 0 && free < (a.Capacity+3)/4 && now < a.freedAt+a.Linger:
-		return AskEffects{Wake: a.freedAt + a.Linger}
+	}
+	if a.taken > 0 {
+		ripe := a.freedAt + a.Linger
+		if free >= a.quarter() {
+			ripe = min(ripe, a.manyAt+a.Linger/10)
+		}
+		if now < ripe {
+			return AskEffects{Wake: ripe}
+		}
 	}
 	a.asking = true
 	return AskEffects{Ask: min(free, a.Batch), Wake: -1}

@@ -17,7 +17,9 @@ func TestAsk_NeverMoreThanBatchOrFreeSlots(t *testing.T) {
 	a := newAsk()
 	require.Equal(t, 60, a.Step(protocol.AskEvent{}).Ask)
 	e := a.Step(protocol.AskEvent{Kind: protocol.AskAnswered, Count: 60, Left: true})
-	require.Equal(t, 40, e.Ask, "forty of a hundred are free, more than a quarter")
+	require.Equal(t, 500*time.Microsecond, e.Wake, "forty of a hundred are free, more than a quarter: the rest gets a moment")
+	e = a.Step(protocol.AskEvent{At: e.Wake})
+	require.Equal(t, 40, e.Ask)
 	e = a.Step(protocol.AskEvent{Kind: protocol.AskAnswered, Count: 40, Left: true})
 	require.Zero(t, e.Ask, "no slot is free")
 	require.Negative(t, e.Wake)
@@ -31,7 +33,11 @@ func TestAsk_RefillsAtAQuarterOrAfterLingering(t *testing.T) {
 	e := a.Step(protocol.AskEvent{Kind: protocol.AskFreed, Count: 1, At: time.Second})
 	require.Zero(t, e.Ask)
 	require.Equal(t, time.Second+5*time.Millisecond, e.Wake)
-	require.Equal(t, 25, a.Step(protocol.AskEvent{Kind: protocol.AskFreed, Count: 24, At: time.Second}).Ask)
+	require.Equal(t, 24, a.Wanted())
+	e = a.Step(protocol.AskEvent{Kind: protocol.AskFreed, Count: 24, At: time.Second + time.Millisecond})
+	require.Equal(t, time.Second+1500*time.Microsecond, e.Wake)
+	require.Equal(t, 75, a.Wanted())
+	require.Equal(t, 100, a.Step(protocol.AskEvent{Kind: protocol.AskFreed, Count: 75, At: time.Second + time.Millisecond}).Ask, "idle: at once")
 }
 
 func TestAsk_SleepsOnlyAfterAnEmptyAnswer(t *testing.T) {
