@@ -112,11 +112,10 @@ func demoPlan(given time.Duration) []demoStep {
 	for t := 250 * time.Millisecond; t < feeding; t += 250 * time.Millisecond {
 		at(t, mail.New(quick()))
 	}
-	at(feeding/3, slow.New(args(slowly)), broken.New(short()), flaky.New(short()))
+	at(feeding/3, slow.New(args(slowly)), broken.New(short()), flaky.New(short()), flaky.New(short()))
 	for range 6 {
 		at(feeding*2/3, mail.New(quick(), durable.Priority(2), durable.Tags("urgent")))
 	}
-	at(feeding*2/3, flaky.New(short()))
 	slices.SortStableFunc(steps, func(a, b demoStep) int { return int(a.at - b.at) })
 	return steps
 }

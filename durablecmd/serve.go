@@ -45,20 +45,19 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
-	stopped := make(chan struct{})
-	stopping := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if err := server.Shutdown(last); err != nil {
-			_ = server.Close() // answers are short; whoever is still reading loses
-		}
-	})
-	err := server.Serve(listener)
-	if stopping() {
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
 		return fmt.Errorf("health listener: %w", err)
+	case <-ctx.Done():
 	}
-	<-stopped
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := server.Shutdown(last); err != nil {
+		_ = server.Close() // answers are short; whoever is still reading loses
+	}
+	<-ended
 	return nil
 }
 
