@@ -68,7 +68,8 @@ type Head struct {
 }
 
 // Step is one part of a claim: look at the lane from an instant on, pass over
-// Skip due runs, take up to Take.
+// Skip due runs, take up to Take. Every step counts the line as it stood before
+// the claim: a later step of the same lane has to skip what earlier ones take.
 type Step struct {
 	Lane LaneID
 	From time.Time // lower bound of due_at; the zero time is none
@@ -231,7 +232,8 @@ type Schedules interface {
 	// transaction. One caller at a time evaluates; another gets Busy at once.
 	// An occurrence that is already stored is passed over. A schedule with a
 	// fault, or with an occurrence that CheckRuns refuses, keeps its plan and
-	// stops no other. decide must be quick and pure; now is the store's time.
+	// stops no other. decide must be quick and pure, and not call the store; now
+	// is the store's time.
 	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (Materialized, error)
 }
 
