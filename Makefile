@@ -24,7 +24,7 @@ quick: need ## every test once, without the race detector and without verify
 verify: format vet tidy generated lint ## gofmt, vet, mod tidy, sqlc diff, lint
 
 format: ## fail when a file is not formatted
-	@files=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l); \
+	@files=$$(find . -name '*.go' -not -path '*/.*' -print0 | xargs -0 "$$($(GO) env GOROOT)/bin/gofmt" -l); \
 	if [ -n "$$files" ]; then echo "not formatted (gofmt -w):"; echo "$$files"; exit 1; fi; \
 	echo "ok  format"
 
