@@ -23,6 +23,7 @@ func TestThreeWorkers_KilledStoppedTerminated_PostgreSQL(t *testing.T) {
 }
 
 func TestThreeWorkers_KilledStoppedTerminated_SQLite(t *testing.T) {
+	t.Parallel()
 	killStopTerminate(t, sqliteDSN(t), false)
 }
 
@@ -89,9 +90,15 @@ func rerun(t *testing.T, store durable.Store, from string, held map[durable.RunI
 	require.Positive(t, elsewhere, "nothing of %s was executed elsewhere", from)
 }
 
-func TestPoisonAmongInnocents_PostgreSQL(t *testing.T) { poison(t, pgtest.Database(t)) }
+func TestPoisonAmongInnocents_PostgreSQL(t *testing.T) {
+	t.Parallel()
+	poison(t, pgtest.Database(t))
+}
 
-func TestPoisonAmongInnocents_SQLite(t *testing.T) { poison(t, sqliteDSN(t)) }
+func TestPoisonAmongInnocents_SQLite(t *testing.T) {
+	t.Parallel()
+	poison(t, sqliteDSN(t))
+}
 
 // poison lets one run kill its worker again and again, among fifty others.
 func poison(t *testing.T, dsn string) {

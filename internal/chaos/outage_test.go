@@ -1,0 +1,119 @@
+package chaos_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+)
+
+// TestOutage_ServerStoppedForThreeLeases takes the database away for longer
+// than any lease lasts. Handlers are told before their leases run out, workers
+// go on without a restart, nothing is lost and nobody is charged.
+func TestOutage_ServerStoppedForThreeLeases(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartPrivate(t, pgtest.Options{})
+	dsn := pgtest.DatabaseOn(t, server.URL())
+	store := openStore(t, dsn)
+	workers := []*worker{startWorker(t, dsn, "w1"), startWorker(t, dsn, "w2")}
+	ids := enqueueNaps(t, store, 120, 4*time.Second)
+	until(t, store, 20*time.Second, "all run", func(c map[durable.State]int64) bool { return c[durable.Running] == 120 })
+
+	stoppedAt := time.Now()
+	server.Stop(t, pgtest.Immediate)
+	<-time.After(3 * leaseDuration)
+	for _, w := range workers {
+		lost := toldAt(t, w.log())
+		require.Less(t, lost.Sub(stoppedAt), leaseDuration, "%s was not told before its lease ran out", w.name)
+	}
+	server.Start(t)
+	until(t, store, 60*time.Second, "every run succeeds", succeeded(120))
+	for _, id := range ids {
+		r := record(t, store, id)
+		require.Equal(t, 1, r.Attempt, "%v", failures(r))
+		require.Empty(t, failures(r))
+		require.Zero(t, r.CrashCount, "an outage that a worker lives through is not a crash")
+	}
+	for _, w := range workers {
+		select {
+		case <-w.done:
+			t.Errorf("%s has ended", w.name)
+		default:
+		}
+	}
+}
+
+var lostLine = regexp.MustCompile(`time=(\S+) level=WARN msg="lease lost"`)
+
+// toldAt returns when a worker first logged that a lease was lost.
+func toldAt(t *testing.T, log string) time.Time {
+	t.Helper()
+	found := lostLine.FindStringSubmatch(log)
+	require.NotNil(t, found, "no lease was lost:\n%s", log)
+	at, err := time.Parse(time.RFC3339Nano, found[1])
+	require.NoError(t, err)
+	return at
+}
+
+// TestOutage_BackendsTerminatedAtRandom ends connections under load, any of
+// them, every few milliseconds.
+func TestOutage_BackendsTerminatedAtRandom(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartPrivate(t, pgtest.Options{})
+	dsn := pgtest.DatabaseOn(t, server.URL())
+	store := openStore(t, dsn)
+	for _, name := range []string{"w1", "w2", "w3"} {
+		startWorker(t, dsn, name, "DURABLE_MAX_CONCURRENT_RUNS=20")
+	}
+	const total = 6000
+	terminated, ended := make(chan int), make(chan struct{})
+	go func() { terminated <- terminateBackends(t.Context(), server.URL(), ended) }()
+	for range total / 100 {
+		enqueueNaps(t, store, 100, 50*time.Millisecond)
+	}
+	until(t, store, 90*time.Second, "every run succeeds", succeeded(total))
+	close(ended)
+	n := <-terminated
+	require.Greater(t, n, 20, "connections ended")
+	t.Logf("%d connections ended", n)
+	filter := durable.Filter{Limit: 200}
+	for {
+		page, err := store.Runs(t.Context(), filter)
+		require.NoError(t, err)
+		for _, r := range page.Runs {
+			require.Equal(t, 1, r.Attempt)
+		}
+		if filter.Before = page.Next; page.Next == (durable.RunID{}) {
+			return
+		}
+	}
+}
+
+// terminateBackends ends a random client connection again and again, and
+// returns how many.
+func terminateBackends(ctx context.Context, url string, ended <-chan struct{}) (n int) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close(ctx)
+	for {
+		select {
+		case <-ended:
+			return n
+		case <-time.After(time.Duration(20+rand.IntN(100)) * time.Millisecond):
+		}
+		tag, err := conn.Exec(ctx, `select pg_terminate_backend(pid) from pg_stat_activity
+			where application_name = 'durable' and pid <> pg_backend_pid() order by random() limit 1`)
+		if err == nil {
+			n += int(tag.RowsAffected())
+		}
+	}
+}
