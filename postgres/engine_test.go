@@ -55,9 +55,22 @@ func settlement(r durable.ClaimRequest, runs []durable.Claimed, outcome durable.
 
 func worker(name string) durable.WorkerID { return durable.WorkerID{Name: name, Instance: uuid.New()} }
 
+// withoutAutovacuum keeps the server from touching the hot tables by itself.
+func withoutAutovacuum(t *testing.T, store opened) {
+	t.Helper()
+	conn := connect(t, store.url)
+	for _, table := range []string{"runs", "ready", "leases"} {
+		_, err := conn.Exec(t.Context(), fmt.Sprintf("alter table %s.%s set (autovacuum_enabled = off)", store.schema, table))
+		require.NoError(t, err)
+	}
+}
+
 func TestUpdatesOfRunsAreHOT(t *testing.T) {
 	t.Parallel()
-	store := openURL(t, pgtest.Database(t), "durable")
+	// A server of its own: pages keep old versions while others' snapshots are
+	// held, an ANALYZE's among them.
+	store := openURL(t, pgtest.StartPrivate(t, pgtest.Options{}).URL(), "durable")
+	withoutAutovacuum(t, store)
 	const total = 20_000
 	for range total / 1000 {
 		_, err := store.Enqueue(t.Context(), newRuns(1000)...)
@@ -88,8 +101,7 @@ func TestPlansOfAColdDatabaseUseIndexes(t *testing.T) {
 	t.Parallel()
 	store := openURL(t, pgtest.Database(t)+"&plan_cache_mode=force_generic_plan", "durable")
 	conn := connect(t, store.url)
-	_, err := conn.Exec(t.Context(), "alter table durable.runs set (autovacuum_enabled = off); alter table durable.ready set (autovacuum_enabled = off); alter table durable.leases set (autovacuum_enabled = off)")
-	require.NoError(t, err)
+	withoutAutovacuum(t, store)
 	cycle := func(limit int) {
 		r, err := request(t.Context(), store, worker("w"), limit, time.Minute)
 		require.NoError(t, err)
@@ -102,7 +114,7 @@ func TestPlansOfAColdDatabaseUseIndexes(t *testing.T) {
 	}
 	cycle(1) // plans are made on empty tables, and kept
 	for range 10 {
-		_, err = store.Enqueue(t.Context(), newRuns(5000)...)
+		_, err := store.Enqueue(t.Context(), newRuns(5000)...)
 		require.NoError(t, err)
 	}
 	for range 10 {
@@ -255,7 +267,7 @@ func work(t *testing.T, store opened, w durable.WorkerID, mu *sync.Mutex, won ma
 	if rand.IntN(4) == 0 {
 		return // crash
 	}
-	time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
+	<-time.After(time.Duration(rand.IntN(40)) * time.Millisecond) // leases last 30 ms
 	s := settlement(r, runs, durable.Outcome{Kind: durable.Success})
 	for i := range s.Runs {
 		if rand.IntN(10) == 0 {

@@ -82,13 +82,9 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	for i, state := range filter.States {
 		states[i] = int16(state)
 	}
-	list := queries.ListRuns
-	if len(states) > 0 && !slices.ContainsFunc(filter.States, func(state durable.State) bool { return state < durable.Dead }) {
-		list = queries.ListProblems
-	}
 	var page durable.Page
 	b := s.guarded(ctx)
-	b.add(list, before, len(states) == 0, states, len(filter.Jobs)+len(filter.Queues) == 0,
+	b.add(listOf(filter.States), before, len(states) == 0, states, len(filter.Jobs)+len(filter.Queues) == 0,
 		orEmpty(filter.Jobs), orEmpty(filter.Queues), int32(filter.Limit+1)).Query(scanRecords(&page.Runs)) //nolint:gosec // small
 	if err := s.send(ctx, s.general, b); err != nil {
 		return durable.Page{}, s.fail("runs", err)
@@ -98,6 +94,19 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 		page.Next = page.Runs[filter.Limit-1].ID
 	}
 	return page, nil
+}
+
+// listOf picks the statement that finds runs of the states most quickly.
+func listOf(states []durable.State) string {
+	problem := func(state durable.State) bool { return state == durable.Dead || state == durable.Cancelled }
+	switch {
+	case len(states) == 1 && states[0] == durable.Running:
+		return queries.ListRunning
+	case len(states) > 0 && !slices.ContainsFunc(states, func(state durable.State) bool { return !problem(state) }):
+		return queries.ListProblems
+	default:
+		return queries.ListRuns
+	}
 }
 
 // Counts returns the number of runs in each state.

@@ -20,10 +20,13 @@ func inSteps(runs []durable.Claimed, steps []durable.Step) []durable.Claimed {
 		return runs
 	}
 	lanes := map[durable.LaneID]*dealt{}
-	for i, j := 0, 0; i < len(runs); i = j {
-		for j = i + 1; j < len(runs) && runs[j].Lane == runs[i].Lane; j++ {
+	for i := 0; i < len(runs); {
+		j := i + 1
+		for j < len(runs) && runs[j].Lane == runs[i].Lane {
+			j++
 		}
 		lanes[runs[i].Lane] = &dealt{runs: runs[i:j], done: make([]bool, j-i)}
+		i = j
 	}
 	for _, step := range steps {
 		if lane, ok := lanes[step.Lane]; ok {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -69,7 +68,7 @@ func Open(ctx context.Context, url string, config Config) (*Store, error) {
 		config.Schema = defaultSchema
 	}
 	if config.Logger == nil {
-		config.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 100}))
+		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	if !schemaPattern.MatchString(config.Schema) || config.MaxConns < 0 {
 		return nil, fmt.Errorf("open postgres: %w: schema %q: want %s; max conns %d: want 0 or more",
@@ -192,8 +191,8 @@ func (s *Store) checkServer(ctx context.Context) error {
 // queries returns the generated statements, in our schema.
 func (s *Store) queries(db queries.DBTX) *queries.Queries { return queries.New(named{db, s.names}) }
 
-// ErrSchema: the database's schema is missing, older than this program needs,
-// or too new for it.
+// ErrSchema means that the database's schema is missing, older than this
+// program needs, or too new for it.
 var ErrSchema = errors.New("postgres: schema cannot be served")
 
 // usable checks the schema's version, once.

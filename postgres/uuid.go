@@ -31,7 +31,9 @@ func (a uuidArray) IndexType() any { return (*binaryUUID)(nil) }
 type binaryUUID uuid.UUID
 
 // UUIDValue hands the value to pgx.
-func (u *binaryUUID) UUIDValue() (pgtype.UUID, error) { return pgtype.UUID{Bytes: *u, Valid: true}, nil }
+func (u *binaryUUID) UUIDValue() (pgtype.UUID, error) {
+	return pgtype.UUID{Bytes: *u, Valid: true}, nil
+}
 
 // ScanUUID takes the value from pgx.
 func (u *binaryUUID) ScanUUID(v pgtype.UUID) error {

@@ -1,8 +1,9 @@
 -- name: Guard :exec
 -- Heads every pipelined batch of statements that must keep to their indexes: a
--- plan made while a table was empty is kept when it grows. Local to the
+-- plan made while a table was empty is kept when it grows. What has no index
+-- looks dear then, and must not be compiled for it. Local to the
 -- transaction, so it works behind a transaction pooler. No rows, no locks.
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
        set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
 
 -- name: Limits :exec

@@ -149,6 +149,9 @@ func firstError(errs ...error) error {
 // and starts.
 func (c *Cluster) URL() string { return c.url }
 
+// Dir is the directory that holds everything of the server.
+func (c *Cluster) Dir() string { return c.dir }
+
 // Stop stops the server and waits until it has stopped.
 func (c *Cluster) Stop(tb testing.TB, mode Mode) {
 	tb.Helper()
@@ -213,16 +216,17 @@ func (c *Cluster) answers() error {
 		}
 		select {
 		case <-c.running.done:
-			return fmt.Errorf("the server has ended: %s", c.log())
+			return fmt.Errorf("the server has ended: %s", c.Log())
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the server does not answer: %w: %s", err, c.log())
+			return fmt.Errorf("the server does not answer: %w: %s", err, c.Log())
 		}
 	}
 }
 
-func (c *Cluster) log() []byte {
+// Log returns what the server has logged: warnings and worse.
+func (c *Cluster) Log() []byte {
 	text, _ := os.ReadFile(filepath.Join(c.dir, "log"))
 	return bytes.TrimSpace(text)
 }
@@ -238,4 +242,3 @@ func (c *Cluster) remove() {
 	}
 	_ = os.RemoveAll(c.dir)
 }
-

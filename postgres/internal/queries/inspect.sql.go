@@ -194,6 +194,108 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 	return items, nil
 }
 
+const ListRunning = `-- name: ListRunning :many
+SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
+       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
+       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
+       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
+       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
+           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
+FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
+WHERE r.id = ANY (ARRAY(SELECT unnest(b.run_ids) FROM durable.leases b)) AND r.id < $1 AND ($2::boolean OR r.state = ANY ($3::smallint[]))
+  AND ($4::boolean OR abs(r.lane) = ANY (ARRAY(SELECT f.id FROM durable.lanes f
+       WHERE (cardinality($5::text[]) = 0 OR f.job = ANY ($5::text[])) AND (cardinality($6::text[]) = 0 OR f.queue = ANY ($6::text[])))))
+ORDER BY r.id DESC LIMIT $7
+`
+
+type ListRunningParams struct {
+	Before    uuid.UUID
+	AllStates bool
+	States    []int16
+	AllLanes  bool
+	Jobs      []string
+	Queues    []string
+	Most      int32
+}
+
+type ListRunningRow struct {
+	ID          uuid.UUID
+	Job         string
+	Queue       string
+	Priority    int16
+	State       int16
+	Attempt     int32
+	MaxAttempts int32
+	CrashCount  int16
+	Isolated    bool
+	DueAt       time.Time
+	CreatedAt   time.Time
+	StartedAt   *time.Time
+	FinishedAt  *time.Time
+	ExpiresAt   *time.Time
+	Timeout     int64
+	Fence       int64
+	Tags        []string
+	Args        string
+	Result      string
+	Worker      string
+	Schedule    string
+	Error       string
+}
+
+// ListRuns for what is running: reads the leases, then runs_pkey. No locks.
+func (q *Queries) ListRunning(ctx context.Context, arg ListRunningParams) ([]ListRunningRow, error) {
+	rows, err := q.db.Query(ctx, ListRunning,
+		arg.Before,
+		arg.AllStates,
+		arg.States,
+		arg.AllLanes,
+		arg.Jobs,
+		arg.Queues,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListRunningRow
+	for rows.Next() {
+		var i ListRunningRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Job,
+			&i.Queue,
+			&i.Priority,
+			&i.State,
+			&i.Attempt,
+			&i.MaxAttempts,
+			&i.CrashCount,
+			&i.Isolated,
+			&i.DueAt,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.ExpiresAt,
+			&i.Timeout,
+			&i.Fence,
+			&i.Tags,
+			&i.Args,
+			&i.Result,
+			&i.Worker,
+			&i.Schedule,
+			&i.Error,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListRuns = `-- name: ListRuns :many
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,

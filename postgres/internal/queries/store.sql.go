@@ -11,7 +11,7 @@ import (
 )
 
 const Guard = `-- name: Guard :exec
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
        set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true)
 `
 
@@ -21,7 +21,8 @@ type GuardParams struct {
 }
 
 // Heads every pipelined batch of statements that must keep to their indexes: a
-// plan made while a table was empty is kept when it grows. Local to the
+// plan made while a table was empty is kept when it grows. What has no index
+// looks dear then, and must not be compiled for it. Local to the
 // transaction, so it works behind a transaction pooler. No rows, no locks.
 func (q *Queries) Guard(ctx context.Context, arg GuardParams) error {
 	_, err := q.db.Exec(ctx, Guard, arg.LockTimeout, arg.StatementTimeout)
