@@ -58,7 +58,7 @@ var law = map[string][]string{
 // libraries says where each library may be imported; "*" is anywhere. A
 // library that is not listed has no decision page yet.
 var libraries = map[string][]string{
-	"github.com/jackc/pgx/v5":        {"postgres", "postgres/internal/*", "internal/pgtest"},
+	"github.com/jackc/pgx/v5":        {"postgres", "postgres/internal/*", "internal/pgtest", "internal/chaos"},
 	"modernc.org/sqlite":             {"sqlite", "sqlite/internal/*"},
 	"github.com/oklog/run":           {"durablecmd"},
 	"github.com/caarlos0/env/v11":    {"durablecmd"},
