@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -35,10 +36,13 @@ type Config struct {
 	MaxConns int          // PostgreSQL: most connections. Default: by need.
 	Logger   *slog.Logger // Default: nothing is logged.
 
-	// MustExist makes Open fail with fs.ErrNotExist instead of making a file
-	// that is not there.
+	// MustExist makes Open fail with ErrNoFile instead of making a file that
+	// is not there.
 	MustExist bool
 }
+
+// ErrNoFile is what Open with MustExist says of a file that is not there.
+var ErrNoFile = errors.New("no database file")
 
 // Open connects to the store that dsn names. It does not migrate.
 func Open(ctx context.Context, dsn string, config Config) (Store, error) {
@@ -63,7 +67,7 @@ func (t target) open(ctx context.Context, config Config) (Store, error) {
 	case engineSQLite:
 		if config.MustExist {
 			if _, err := os.Stat(t.location); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%w: %w", ErrNoFile, err)
 			}
 		}
 		return opened(sqlite.Open(ctx, t.location, sqlite.Config{Logger: config.Logger}))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -39,7 +38,7 @@ func (c connector) open(ctx context.Context, use schemaUse) (backend.Store, erro
 	store, err := backend.Open(bounded, c.config.DatabaseURL, backend.Config{
 		Schema: c.config.Schema, MaxConns: c.config.DatabaseMaxConns, Logger: c.logger, MustExist: use == asItIs || use == served,
 	})
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, backend.ErrNoFile) {
 		return nil, fmt.Errorf("%w: %w; run `%s migrate up`, or start the worker", errNotMigrated, err, c.name)
 	}
 	if err != nil {

@@ -1,0 +1,33 @@
+package durablecmd
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+)
+
+// Start is a start of the program with everything outside it replaced.
+type Start struct {
+	Setup          func(ctx context.Context, app *App) error
+	Args           []string
+	Env            []string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Signals        <-chan os.Signal
+	Exit           func(code int)
+	Width, Height  int // of the terminal at Stdout; zero: it is none
+}
+
+// Run runs the program and returns its exit code.
+func (s Start) Run(ctx context.Context) int {
+	p := program{
+		name: "durable-worker", setup: s.Setup, args: s.Args, environ: s.Env,
+		stdin: s.Stdin, stdout: s.Stdout, stderr: s.Stderr, signals: s.Signals, exit: s.Exit, now: time.Now,
+		terminal: func(w io.Writer) (screen, bool) {
+			return screen{s.Width, s.Height}, w == s.Stdout && s.Width > 0
+		},
+	}
+	p.jobs = append(p.jobs, Sleep().Info(), Log().Info())
+	return p.run(ctx)
+}
