@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// contender is one framework under measurement, used through its public API.
+type contender interface {
+	// prepare makes the schema in an empty target.
+	prepare(ctx context.Context, target string) error
+	// enqueuer connects what enqueues.
+	enqueuer(ctx context.Context, s spec) (*enqueuer, error)
+	// worker connects what works; handled is called by every execution.
+	worker(ctx context.Context, s spec, handled func(n int64)) (*worker, error)
+	// unsettled tells, once every handler has returned, whether something is
+	// still to be written; cheaply, for it is asked while the clock runs.
+	unsettled(ctx context.Context, w *watch) (bool, error)
+	// finished counts what has ended well, exactly.
+	finished(ctx context.Context, w *watch) (int, error)
+}
+
+// enqueuer takes a number for each run and returns when all are stored.
+type enqueuer struct {
+	enqueue func(ctx context.Context, numbers []int64) error
+	close   func()
+}
+
+// worker is connected and waits for its start. stop drains.
+type worker struct {
+	start func() error
+	stop  func()
+}
+
+// Names of the contenders.
+const (
+	ours  = "durable"
+	river = "river"
+	redis = "asynq"
+)
+
+func contenderOf(name string) (contender, error) {
+	switch name {
+	case ours:
+		return durableContender{}, nil
+	case river:
+		return riverContender{}, nil
+	case redis:
+		return asynqContender{}, nil
+	default:
+		return nil, fmt.Errorf("no contender is called %q", name)
+	}
+}
+
+// spec tells a child process, or the enqueuing side of this one, what to do.
+// The zero value of the settings means the contender's own default.
+type spec struct {
+	Contender string `json:"contender"`
+	Role      role   `json:"role"`
+	Target    string `json:"target"`
+	Counters  string `json:"counters"` // file of shared counters
+	Slot      int    `json:"slot"`     // ours in it
+	Profile   string `json:"profile"`  // file for a CPU profile; empty: none
+
+	// Of a worker.
+	Concurrency int           `json:"concurrency"` // handlers at once
+	Cooldown    time.Duration `json:"cooldown"`    // between fetches, where the contender has one
+	PollOnly    bool          `json:"poll_only"`
+	Poll        time.Duration `json:"poll"`    // between looks
+	Latency     bool          `json:"latency"` // the run's number is when it was enqueued
+
+	// Of an enqueuer.
+	Total   int    `json:"total"` // runs; zero: until told to stop
+	Batch   int    `json:"batch"` // runs in one call
+	Backlog int    `json:"backlog"`
+	Fast    bool   `json:"fast"`   // the call that answers no ids, where the contender has one
+	Job     string `json:"job"`    // empty: the one that is worked
+	Future  bool   `json:"future"` // due in an hour, at the highest priority
+}
+
+type role string
+
+const (
+	working   role = "work"
+	enqueuing role = "enqueue"
+)
+
+// args are the run's: 14 bytes of JSON when the number has eight digits.
+type args struct {
+	N int64 `json:"n"`
+}
+
+// Kind is River's name of the job.
+func (args) Kind() string { return jobName }
+
+const jobName = "bench"
+
+// firstNumber has eight digits.
+const firstNumber = 10_000_000
+
+func (a args) json() []byte {
+	text, err := json.Marshal(a)
+	if err != nil {
+		panic(err) // an integer is always JSON
+	}
+	return text
+}
+
+// numbers are n numbers from the first-th on.
+func numbers(first, n int) []int64 {
+	list := make([]int64, n)
+	for i := range list {
+		list[i] = int64(firstNumber + first + i)
+	}
+	return list
+}

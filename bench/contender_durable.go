@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+type durableContender struct{}
+
+func (durableContender) prepare(ctx context.Context, target string) error {
+	store, err := backend.Open(ctx, target, backend.Config{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	_, err = store.Migrate(ctx)
+	return err
+}
+
+func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error) {
+	store, err := backend.Open(ctx, s.Target, backend.Config{})
+	if err != nil {
+		return nil, err
+	}
+	name := jobName
+	if s.Job != "" {
+		name = s.Job
+	}
+	var options []durable.Option
+	if s.Future {
+		options = append(options, durable.After(time.Hour), durable.Priority(durable.MaxPriority))
+	}
+	job, client := durable.NewJob[args](name), durable.NewClient(store)
+	enqueue := func(ctx context.Context, numbers []int64) error {
+		runs := make([]durable.NewRun, len(numbers))
+		for i, n := range numbers {
+			runs[i] = job.New(args{N: n}, options...)
+		}
+		_, err := client.Enqueue(ctx, runs...)
+		return err
+	}
+	return &enqueuer{enqueue: enqueue, close: store.Close}, nil
+}
+
+func (durableContender) worker(ctx context.Context, s spec, handled func(int64)) (*worker, error) {
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	store, err := backend.Open(ctx, s.Target, backend.Config{Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	w := durable.NewWorker(store, durable.WorkerConfig{
+		MaxConcurrentRuns: s.Concurrency, NoListen: s.PollOnly, PollInterval: s.Poll, Logger: logger,
+	})
+	durable.Register(w, durable.NewJob[args](jobName), func(_ context.Context, run *durable.Run[args]) error {
+		handled(run.Args.N)
+		return nil
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	start := func() error {
+		running.Go(func() {
+			if err := w.Run(ctx); err != nil {
+				logger.Error("worker", "error", err)
+			}
+		})
+		return nil
+	}
+	stop := func() { cancel(); running.Wait(); store.Close() }
+	return &worker{start: start, stop: stop}, nil
+}
+
+// unsettled looks for leases: the last settle of a claim ends its lease.
+func (c durableContender) unsettled(ctx context.Context, w *watch) (bool, error) {
+	if strings.HasPrefix(w.target, "sqlite:") {
+		counts, err := c.counts(ctx, w)
+		return counts[durable.Running]+counts[durable.Pending] > 0, err
+	}
+	return w.exists(ctx, "SELECT EXISTS (SELECT FROM durable.leases)")
+}
+
+func (c durableContender) finished(ctx context.Context, w *watch) (int, error) {
+	counts, err := c.counts(ctx, w)
+	return int(counts[durable.Succeeded]), err
+}
+
+func (durableContender) counts(ctx context.Context, w *watch) (map[durable.State]int64, error) {
+	store, err := backend.Open(ctx, w.target, backend.Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	return store.Counts(ctx)
+}

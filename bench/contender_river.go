@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	riverqueue "github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+type riverContender struct{}
+
+func (riverContender) prepare(ctx context.Context, target string) error {
+	pool, err := pgxpool.New(ctx, target)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: riverLogger()})
+	if err != nil {
+		return err
+	}
+	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	return err
+}
+
+func riverLogger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+}
+
+func (riverContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error) {
+	pool, err := pgxpool.New(ctx, s.Target)
+	if err != nil {
+		return nil, err
+	}
+	client, err := riverqueue.NewClient(riverpgxv5.New(pool), &riverqueue.Config{Logger: riverLogger()})
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	enqueue := func(ctx context.Context, numbers []int64) error {
+		if len(numbers) == 1 {
+			_, err := client.Insert(ctx, args{N: numbers[0]}, nil)
+			return err
+		}
+		params := make([]riverqueue.InsertManyParams, len(numbers))
+		for i, n := range numbers {
+			params[i].Args = args{N: n}
+		}
+		if s.Fast {
+			_, err := client.InsertManyFast(ctx, params)
+			return err
+		}
+		_, err := client.InsertMany(ctx, params)
+		return err
+	}
+	return &enqueuer{enqueue: enqueue, close: pool.Close}, nil
+}
+
+// riverWorker is the handler.
+type riverWorker struct {
+	riverqueue.WorkerDefaults[args]
+	handled func(n int64)
+}
+
+// Work counts and returns.
+func (w *riverWorker) Work(_ context.Context, job *riverqueue.Job[args]) error {
+	w.handled(job.Args.N)
+	return nil
+}
+
+func (riverContender) worker(ctx context.Context, s spec, handled func(int64)) (*worker, error) {
+	pool, err := pgxpool.New(ctx, s.Target)
+	if err != nil {
+		return nil, err
+	}
+	workers := riverqueue.NewWorkers()
+	riverqueue.AddWorker(workers, &riverWorker{handled: handled})
+	concurrency := s.Concurrency
+	if concurrency == 0 {
+		concurrency = 100 // River has no default; its manual's examples say 100
+	}
+	client, err := riverqueue.NewClient(riverpgxv5.New(pool), &riverqueue.Config{
+		Queues:        map[string]riverqueue.QueueConfig{riverqueue.QueueDefault: {MaxWorkers: concurrency}},
+		FetchCooldown: s.Cooldown, FetchPollInterval: s.Poll, PollOnly: s.PollOnly,
+		Workers: workers, Logger: riverLogger(),
+	})
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	stop := func() { _ = client.Stop(context.WithoutCancel(ctx)); pool.Close() }
+	return &worker{start: func() error { return client.Start(ctx) }, stop: stop}, nil
+}
+
+func (riverContender) unsettled(ctx context.Context, w *watch) (bool, error) {
+	return w.exists(ctx, "SELECT EXISTS (SELECT FROM river_job WHERE state = 'running') OR EXISTS (SELECT FROM river_job WHERE state = 'available')")
+}
+
+func (riverContender) finished(ctx context.Context, w *watch) (int, error) {
+	return w.count(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed'")
+}

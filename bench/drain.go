@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// sample is what one measurement found, by the keys of its row's figures.
+type sample map[string]float64
+
+// drain is a measurement of how fast workers empty a store.
+type drain struct {
+	worker    spec
+	on        engine
+	n         int
+	processes int                                              // zero: one
+	ballast   func(context.Context, *watch) error              // puts in what must not disturb
+	held      bool                                             // a snapshot is open meanwhile
+	noted     func(ctx context.Context, w *watch, what string) // sees the end, before the place is gone
+	label     string
+}
+
+// stall is how long nothing may happen before a measurement is given up.
+const stall = 60 * time.Second
+
+// drain puts n runs into an empty place, lets workers execute them, and takes
+// the time from their start until all are durably finished.
+func (b *bench) drain(ctx context.Context, d drain) (sample, error) {
+	w, err := b.place(ctx, d.worker.Contender, d.on)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	if err := b.load(ctx, w, spec{Contender: d.worker.Contender}, d.n); err != nil {
+		return nil, err
+	}
+	if d.ballast != nil {
+		if err := d.ballast(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(w.vacuum(ctx), w.forget(ctx)); err != nil {
+		return nil, err
+	}
+	if d.held {
+		release, err := w.hold(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	return b.work(ctx, w, d)
+}
+
+// load enqueues n runs from this process, as fast as the contender can.
+func (b *bench) load(ctx context.Context, w *watch, s spec, n int) error {
+	c, err := contenderOf(s.Contender)
+	if err != nil {
+		return err
+	}
+	s.Target, s.Fast = w.target, true
+	e, err := c.enqueuer(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	const batch = 5000
+	for done := 0; done < n; done += batch {
+		if err := e.enqueue(ctx, numbers(done, min(batch, n-done))); err != nil {
+			return fmt.Errorf("load: %w", err)
+		}
+	}
+	return nil
+}
+
+// work runs the workers of a drain whose place is full.
+func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
+	shared, err := newCounters(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer shared.close()
+	children, err := b.spawn(w, d, shared)
+	defer func() {
+		for _, c := range children {
+			c.end()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	before, err := w.fast(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.slow(ctx, &before); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	for _, c := range children {
+		if err := c.begin(); err != nil {
+			return nil, err
+		}
+	}
+	if err := untilSettled(ctx, w, d, shared); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	after, err := w.fast(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var cpu int64
+	for _, c := range children {
+		u, err := c.report()
+		if err != nil {
+			return nil, err
+		}
+		cpu += u.CPU
+	}
+	for _, c := range children {
+		c.end()
+	}
+	children = nil
+	if err := w.slow(ctx, &after); err != nil {
+		return nil, err
+	}
+	if d.noted != nil {
+		d.noted(ctx, w, d.label)
+	}
+	return drained(d.n, took, time.Duration(cpu), before, after), verify(ctx, w, d)
+}
+
+func (b *bench) spawn(w *watch, d drain, shared *counters) (children []*child, err error) {
+	for slot := range max(d.processes, 1) {
+		s := d.worker
+		s.Role, s.Target, s.Counters, s.Slot = working, w.target, shared.path, slot
+		if b.profiles != "" && slot == 0 {
+			s.Profile = filepath.Join(b.profiles, d.label+".pprof")
+		}
+		c, err := spawn(s)
+		if err != nil {
+			return children, err
+		}
+		children = append(children, c)
+	}
+	return children, nil
+}
+
+// untilSettled waits until every run was executed, and then until nothing is
+// left to be written.
+func untilSettled(ctx context.Context, w *watch, d drain, shared *counters) error {
+	c, err := contenderOf(d.worker.Contender)
+	if err != nil {
+		return err
+	}
+	ticks := time.NewTicker(time.Millisecond)
+	defer ticks.Stop()
+	last, since := int64(-1), time.Now()
+	for {
+		handled := shared.handled()
+		if handled >= int64(d.n) {
+			busy, err := c.unsettled(ctx, w)
+			if err != nil || !busy {
+				return err
+			}
+		}
+		if handled != last {
+			last, since = handled, time.Now()
+		}
+		if time.Since(since) > stall {
+			return fmt.Errorf("%s stands still after %d of %d runs", d.worker.Contender, handled, d.n)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticks.C:
+		}
+	}
+}
+
+// verify compares what the database says with what should be.
+func verify(ctx context.Context, w *watch, d drain) error {
+	c, err := contenderOf(d.worker.Contender)
+	if err != nil {
+		return err
+	}
+	found, err := c.finished(ctx, w)
+	if err == nil && found != d.n {
+		err = fmt.Errorf("%s: %d of %d runs are finished in the store", d.worker.Contender, found, d.n)
+	}
+	return err
+}
+
+// drained makes the figures of a drain.
+func drained(n int, took, cpu time.Duration, before, after spent) sample {
+	runs := float64(n)
+	s := sample{"rate": runs / took.Seconds(), "go": micro(cpu) / runs, "seconds": took.Seconds()}
+	if spent := after.cpu - before.cpu; spent > 0 {
+		s["server"] = micro(spent) / runs
+	}
+	if after.wal > 0 {
+		s["wal"] = (after.wal - before.wal) / runs
+		s["dead"] = (after.updated + after.deleted - before.updated - before.deleted) / runs
+		s["hot"] = (after.hot - before.hot) / runs
+	}
+	if after.statements > 0 {
+		s["statements"] = (after.statements - before.statements) / runs
+	}
+	return s
+}
+
+func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// latency enqueues one run each 20 ms for an idle worker in another process and
+// measures from before the call until its handler begins.
+func (b *bench) latency(ctx context.Context, s spec, on engine, n int) (sample, error) {
+	w, err := b.place(ctx, s.Contender, on)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	shared, err := newCounters(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer shared.close()
+	c, err := contenderOf(s.Contender)
+	if err != nil {
+		return nil, err
+	}
+	s.Role, s.Target, s.Counters, s.Latency = working, w.target, shared.path, true
+	worker, err := spawn(s)
+	if err != nil {
+		return nil, err
+	}
+	defer worker.end()
+	if err := worker.begin(); err != nil {
+		return nil, err
+	}
+	e, err := c.enqueuer(ctx, spec{Contender: s.Contender, Target: w.target})
+	if err != nil {
+		return nil, err
+	}
+	defer e.close()
+	const warm = 50
+	ticks := time.NewTicker(20 * time.Millisecond)
+	defer ticks.Stop()
+	for range warm + n {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-ticks.C:
+		}
+		if err := e.enqueue(ctx, []int64{time.Now().UnixNano()}); err != nil {
+			return nil, err
+		}
+	}
+	if err := until(ctx, func() bool { return shared.handled() >= warm+int64(n) }, 30*time.Second); err != nil {
+		return nil, fmt.Errorf("%s: %d of %d runs began: %w", s.Contender, shared.handled(), warm+n, err)
+	}
+	u, err := worker.report()
+	if err != nil {
+		return nil, err
+	}
+	waits := u.Samples[warm:]
+	slices.Sort(waits)
+	return sample{"p50": percentile(waits, 0.50), "p99": percentile(waits, 0.99), "max": waits[len(waits)-1]}, nil
+}
+
+func percentile(sorted []float64, p float64) float64 {
+	return sorted[min(len(sorted)-1, int(math.Ceil(p*float64(len(sorted))))-1)]
+}
+
+// idle measures what a worker costs that has nothing to do.
+func (b *bench) idle(ctx context.Context, s spec, on engine, window time.Duration) (sample, error) {
+	w, err := b.place(ctx, s.Contender, on)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	shared, err := newCounters(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer shared.close()
+	s.Role, s.Target, s.Counters = working, w.target, shared.path
+	worker, err := spawn(s)
+	if err != nil {
+		return nil, err
+	}
+	defer worker.end()
+	if err := worker.begin(); err != nil {
+		return nil, err
+	}
+	look := func(wait time.Duration) (seen spent, err error) {
+		select {
+		case <-ctx.Done():
+			return seen, ctx.Err()
+		case <-time.After(wait):
+		}
+		return seen, w.slow(ctx, &seen)
+	}
+	before, err := look(5 * time.Second) // the start is over
+	if err != nil {
+		return nil, err
+	}
+	after, err := look(window)
+	if err != nil {
+		return nil, err
+	}
+	u, err := worker.report()
+	if err != nil {
+		return nil, err
+	}
+	found := sample{"memory": float64(u.Memory) / (1 << 20)}
+	if w.server != nil && w.server.statements {
+		found["asked"] = (after.statements - before.statements) / window.Seconds()
+	}
+	return found, nil
+}
