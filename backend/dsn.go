@@ -58,7 +58,7 @@ func parse(dsn string) (target, error) {
 	case found && regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`).MatchString(scheme):
 		return target{}, fmt.Errorf("the database scheme %q is not known: %s", scheme, want)
 	default:
-		return target{}, errors.New("no database scheme is recognised: " + want)
+		return target{}, fmt.Errorf("no database scheme is recognised: %s", want)
 	}
 }
 
@@ -92,7 +92,7 @@ func parseSQLite(rest string) (target, error) {
 	case rest == "":
 		return target{}, errors.New("sqlite: names no file: want sqlite:<path>")
 	case rest == ":memory:":
-		return target{}, errors.New("sqlite::memory: is not a file; for work that may be lost use memory:")
+		return target{}, errors.New(":memory: is not a file; write memory: for work that may be lost")
 	case strings.ContainsAny(rest, "?#\x00"):
 		return target{}, errors.New("sqlite: takes a path and nothing else (no ? and no #)")
 	}

@@ -141,10 +141,12 @@ func (d *director) direct(ctx context.Context) error {
 
 // ignoreEnd drops the error of a call that ctx has interrupted.
 func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // feed enqueues the steps whose time has come, in one call.

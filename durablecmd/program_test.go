@@ -20,7 +20,9 @@ import (
 	"github.com/durable-worker/durable-worker/durablecmd"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/durable-worker/durable-worker/internal/pgtest.(*Cluster).start.func1"))
+}
 
 // buffer is a bytes.Buffer that may be read while it is written.
 type buffer struct {

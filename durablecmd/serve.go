@@ -57,7 +57,9 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 	if err := server.Shutdown(last); err != nil {
 		_ = server.Close() // answers are short; whoever is still reading loses
 	}
-	<-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("health listener: %w", err)
+	}
 	return nil
 }
 

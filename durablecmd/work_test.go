@@ -27,7 +27,7 @@ func status(t *testing.T, address, path string) (int, map[string]any) {
 	if err != nil {
 		return 0, nil
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	var body map[string]any
 	_ = json.NewDecoder(response.Body).Decode(&body) // a 404 has none
 	return response.StatusCode, body
@@ -191,7 +191,7 @@ func TestOnlyAnAddressNobodyAskedForGivesWay(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
 	require.NoError(t, err)
-	defer taken.Close()
+	defer func() { _ = taken.Close() }()
 	s := serve(t, file(t, "DURABLE_HTTP_ADDR="+taken.Addr().String()), stock)
 	require.Equal(t, 1, s.ends())
 	require.Contains(t, s.stderr.String(), "DURABLE_HTTP_ADDR")
