@@ -5,8 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
@@ -102,9 +100,4 @@ func (s *Store) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
 		}
 	}
 	return jobs, nil
-}
-
-// inTransaction runs do in a transaction of the engine's connections.
-func (s *Store) inTransaction(ctx context.Context, do func(tx pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, s.engine, do)
 }

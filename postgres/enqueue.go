@@ -29,10 +29,15 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("enqueue runs", err)
 	}
-	stored, err := s.insert(ctx, s.general, runs)
+	var stored map[durable.RunID]struct{}
+	insert := func() (err error) {
+		stored, err = s.insert(ctx, s.general, runs)
+		return err
+	}
+	err := s.repeat(ctx, insert)
 	if code(err) == notNullViolation { // a lane's number was not what it stood for
 		s.forgetLanes()
-		stored, err = s.insert(ctx, s.general, runs)
+		err = s.repeat(ctx, insert)
 	}
 	if err != nil {
 		return nil, s.fail("enqueue runs", err)
@@ -53,8 +58,8 @@ func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) (m
 	if err := s.laneIDs(ctx, set); err != nil {
 		return nil, err
 	}
-	b := &batch{names: s.names}
 	stored := make(map[durable.RunID]struct{}, len(runs))
+	b := &batch{names: s.names}
 	for _, part := range parts(runs) {
 		b.add(queries.EnqueueRuns, columnsOf(part, set).args()...).Query(func(rows pgx.Rows) error {
 			return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -19,6 +21,8 @@ const (
 	undefinedTable       = "42P01"
 	undefinedSchema      = "3F000"
 	readOnlyTransaction  = "25006"
+	adminShutdown        = "57P01"
+	crashShutdown        = "57P02"
 	featureNotSupported  = "0A000" // also: a cached plan whose result type has changed
 )
 
@@ -48,10 +52,21 @@ func (s *Store) fail(what string, err error) error {
 	case readOnlyTransaction:
 		s.dropConnections()
 		return fmt.Errorf("%s: the server at %s has become read-only: %w", what, s.dial.Host, err)
-	case featureNotSupported:
+	case featureNotSupported, adminShutdown, crashShutdown:
 		s.dropConnections()
+	case "":
+		if broken(err) {
+			s.dropConnections()
+		}
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// broken tells whether a connection has ended under us. Its siblings have
+// probably ended too, and each would fail one more call.
+func broken(err error) bool {
+	var network *net.OpError
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) && network.Op != "dial" && !network.Timeout()
 }
 
 // dropConnections makes the pools dial anew, at most once a second.

@@ -20,9 +20,11 @@ func (s *Store) Materialize(
 		return durable.Materialized{}, s.fail("materialize", err)
 	}
 	var done durable.Materialized
-	err := s.inTransaction(ctx, func(tx pgx.Tx) error {
-		done = durable.Materialized{}
-		return s.materialize(ctx, tx, limit, decide, &done)
+	err := s.repeat(ctx, func() error {
+		return pgx.BeginFunc(ctx, s.engine, func(tx pgx.Tx) error {
+			done = durable.Materialized{}
+			return s.materialize(ctx, tx, limit, decide, &done)
+		})
 	})
 	if code(err) == notNullViolation {
 		s.forgetLanes()

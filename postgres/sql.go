@@ -106,6 +106,16 @@ func limits(ctx context.Context) (lock, statement string) {
 	return milliseconds(l), milliseconds(t)
 }
 
+// again copies the batch: one that was sent remembers what its connection had
+// prepared.
+func (b *batch) again() *pgx.Batch {
+	again := &pgx.Batch{}
+	for _, query := range b.QueuedQueries {
+		again.Queue(query.SQL, query.Arguments...).Fn = query.Fn
+	}
+	return again
+}
+
 // sender is a pool or a transaction.
 type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
@@ -117,7 +127,12 @@ var (
 )
 
 // send sends the batch and calls back for each statement. Outside a
-// transaction a nil error means that all of it has been committed.
+// transaction a nil error means that all of it has been committed. What never
+// left this machine is sent once more, on another connection.
 func (s *Store) send(ctx context.Context, to sender, b *batch) error {
-	return to.SendBatch(ctx, &b.Batch).Close()
+	err := to.SendBatch(ctx, &b.Batch).Close()
+	if pool, ok := to.(*pgxpool.Pool); ok && err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil {
+		err = pool.SendBatch(ctx, b.again()).Close()
+	}
+	return err
 }

@@ -1,0 +1,112 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+)
+
+func TestListenerHearsAnotherProcess(t *testing.T) {
+	t.Parallel()
+	here := openStore(t, "")
+	there := openURL(t, here.url, here.schema)
+	ctx, stop := context.WithCancel(t.Context())
+	woken, ended := make(chan struct{}, 100), make(chan error)
+	go func() { ended <- here.Listen(ctx, func() { woken <- struct{}{} }) }()
+	<-woken // it listens
+	_, err := there.Enqueue(t.Context(), newRun())
+	require.NoError(t, err)
+	select {
+	case <-woken:
+	case <-time.After(20 * time.Second):
+		t.Fatal("not woken")
+	}
+	stop()
+	require.NoError(t, <-ended)
+}
+
+func TestStoreOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	c := pgtest.StartPrivate(t, pgtest.Options{})
+	store := openURL(t, c.URL(), "durable")
+	ended := make(chan error)
+	go func() { ended <- store.Listen(t.Context(), func() {}) }()
+	_, err := store.Enqueue(t.Context(), newRuns(3)...)
+	require.NoError(t, err)
+	r, err := request(t.Context(), store, worker("w"), 1, time.Minute)
+	require.NoError(t, err)
+	runs, err := store.Claim(t.Context(), r)
+	require.NoError(t, err)
+
+	c.Stop(t, pgtest.Immediate)
+	require.Error(t, <-ended, "the listener says that its connection broke")
+	s := []durable.Settlement{settlement(r, runs, durable.Outcome{Kind: durable.Success})}
+	_, err = store.Settle(t.Context(), s)
+	require.Error(t, err)
+	c.Start(t)
+	require.Eventually(t, func() bool {
+		verdicts, err := store.Settle(t.Context(), s)
+		return err == nil && verdicts[0] != durable.Refused
+	}, 20*time.Second, 20*time.Millisecond)
+	var counts map[durable.State]int64
+	require.Eventually(t, func() bool {
+		counts, err = store.Counts(t.Context())
+		return err == nil
+	}, 20*time.Second, 20*time.Millisecond)
+	require.EqualValues(t, 1, counts[durable.Succeeded])
+	require.EqualValues(t, 2, counts[durable.Pending])
+}
+
+func TestConnectionsAreDroppedWhenTheServerBecomesReadOnly(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	store := openURL(t, url, "durable")
+	conn := connect(t, url)
+	allow := func(writes string) {
+		_, err := conn.Exec(t.Context(), "do $$ begin execute format('alter database %I set default_transaction_read_only = "+writes+"', current_database()); end $$")
+		require.NoError(t, err)
+	}
+	allow("on")
+	_, err := conn.Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'durable'")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := store.Enqueue(t.Context(), newRun())
+		return err != nil && strings.Contains(err.Error(), "has become read-only")
+	}, 20*time.Second, 20*time.Millisecond)
+	_, err = conn.Exec(t.Context(), "set default_transaction_read_only = off")
+	require.NoError(t, err)
+	allow("off")
+	require.Eventually(t, func() bool {
+		_, err := store.Enqueue(t.Context(), newRun())
+		return err == nil
+	}, 20*time.Second, 20*time.Millisecond)
+}
+
+func TestCallsGoOnOverConnectionsThatWereClosedMeanwhile(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	store := openURL(t, url, "durable")
+	conn := connect(t, url)
+	for range 5 {
+		_, err := store.Enqueue(t.Context(), newRun())
+		require.NoError(t, err)
+		_, err = store.Heads(t.Context(), serves)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = current_database() and application_name = 'durable'")
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			_, err := store.Heads(t.Context(), serves)
+			return err == nil
+		}, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool {
+			_, err := store.Enqueue(t.Context(), newRun())
+			return err == nil
+		}, 20*time.Second, 10*time.Millisecond)
+	}
+}
