@@ -117,7 +117,9 @@ func (s *settler) take() (batch []ended, closed bool) {
 }
 
 // settle writes one batch and repeats it until it has verdicts. It reports
-// false when ctx ended first.
+// false when ctx ended first. The pauses are short against the time for which
+// workers hold back from reclaiming after an outage, so that what a living
+// worker hands back is there first.
 func (s *settler) settle(ctx context.Context, batch []ended) bool {
 	claims, settlements := s.group(batch)
 	pause := 20 * time.Millisecond
@@ -135,7 +137,7 @@ func (s *settler) settle(ctx context.Context, batch []ended) bool {
 			s.w.config.Logger.Warn("outcomes left unsettled, their leases run out", "runs", len(batch))
 			return false
 		}
-		pause = min(2*pause, time.Second)
+		pause = min(2*pause, time.Second, s.w.config.Terms.Duration/10)
 	}
 }
 

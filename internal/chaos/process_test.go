@@ -74,7 +74,7 @@ func startWorker(t *testing.T, dsn, name string, env ...string) *worker {
 	t.Helper()
 	w := &worker{t: t, name: name, done: make(chan struct{})}
 	w.cmd = exec.Command(os.Args[0], "work") //nolint:gosec // the test binary itself
-	w.cmd.Env = append(os.Environ(), "CHAOS_WORKER=1", "DURABLE_DATABASE_URL="+dsn, "DURABLE_WORKER_NAME="+name,
+	w.cmd.Env = append(os.Environ(), "CHAOS_WORKER=1", "GORACE=atexit_sleep_ms=0", "DURABLE_DATABASE_URL="+dsn, "DURABLE_WORKER_NAME="+name,
 		"DURABLE_LEASE_DURATION="+leaseDuration.String(), "DURABLE_POLL_INTERVAL="+pollInterval.String(),
 		"DURABLE_DRAIN_TIMEOUT="+drainTimeout.String(), "DURABLE_CANCEL_GRACE=5s", "DURABLE_HTTP_ADDR=off", "DURABLE_LOG_FORMAT=text")
 	w.cmd.Env = append(w.cmd.Env, env...)
