@@ -86,7 +86,8 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	c.pending = nil // if it was granted after all, its lease runs out
 	woken := c.woken.Swap(false)
 	blind := woken && c.plan.blind()
-	if !blind && (woken || c.plan.stale || now-c.headsAt >= headsEvery) {
+	idle := !c.plan.anyDue() // something may have come due since
+	if !blind && (woken || idle || c.plan.stale || now-c.headsAt >= headsEvery) {
 		if err := c.readHeads(ctx, now); err != nil {
 			return answer{}, err
 		}

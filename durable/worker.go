@@ -155,7 +155,7 @@ func (w *Worker) work(ctx context.Context) error {
 func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) error {
 	c := w.config
 	machine := protocol.Drain{Timeout: max(c.DrainTimeout, 0), Grace: max(c.CancelGrace, 0)}
-	c.Logger.Info("worker draining", "worker", c.Name, "executing", w.active.len(), "timeout", machine.Timeout)
+	c.Logger.Info("worker draining", "worker", c.Name, "executing", w.active.len(), "timeout", machine.Timeout.String())
 	idle := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() { asked(); w.active.wait(); close(idle) })

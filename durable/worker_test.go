@@ -388,11 +388,13 @@ func TestWorker_FutureRunStartsWhenDueWithoutAWake(t *testing.T) {
 		w := s.worker(durable.WorkerConfig{PollInterval: 5 * time.Second})
 		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
 		stop := s.begin(w)
-		id := s.enqueue(job.New(letter{}, durable.After(2*time.Second)))
-		s.pass(1900 * time.Millisecond)
-		require.Equal(t, durable.Pending, s.record(id).State)
-		s.pass(150 * time.Millisecond)
-		require.Equal(t, durable.Succeeded, s.record(id).State)
+		for _, after := range []time.Duration{2 * time.Second, 300 * time.Millisecond, 950 * time.Millisecond} {
+			id := s.enqueue(job.New(letter{}, durable.After(after)))
+			s.pass(after - 50*time.Millisecond)
+			require.Equal(t, durable.Pending, s.record(id).State)
+			s.pass(100 * time.Millisecond)
+			require.Equal(t, durable.Succeeded, s.record(id).State, "due after %v", after)
+		}
 		require.NoError(t, stop())
 	})
 }

@@ -68,7 +68,7 @@ func TestAWorkerExecutesWhatTheCommandLineEnqueues(t *testing.T) {
 	t.Parallel()
 	for name, env := range map[string][]string{
 		"sqlite":   file(t, "DURABLE_POLL_INTERVAL=1h"), // woken, not by chance
-		"postgres": {"DURABLE_DATABASE_URL=" + pgtest.Database(t), "DURABLE_SCHEMA=mine", "DURABLE_HTTP_ADDR=off", "DURABLE_LOG_LEVEL=debug"},
+		"postgres": {"DURABLE_DATABASE_URL=" + pgtest.Database(t), "DURABLE_SCHEMA=mine", "DURABLE_HTTP_ADDR=off", "DURABLE_LOG_LEVEL=debug", "DURABLE_POLL_INTERVAL=1h"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

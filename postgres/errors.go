@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // SQLSTATEs that mean something here.
@@ -71,7 +73,7 @@ func broken(err error) bool {
 
 // dropConnections makes the pools dial anew, at most once a second.
 func (s *Store) dropConnections() {
-	now := time.Now().UnixNano()
+	now := int64(lease.Elapsed())
 	last := s.reset.Load()
 	if now-last < int64(time.Second) || !s.reset.CompareAndSwap(last, now) {
 		return

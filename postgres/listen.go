@@ -46,7 +46,7 @@ func (s *Store) sendHints(ctx context.Context) {
 	for {
 		select {
 		case <-s.hints.due:
-			s.sendHint(ctx)
+			s.sendHint(context.WithoutCancel(ctx)) // Close waits for it
 		case <-ctx.Done():
 			select {
 			case <-s.hints.due:

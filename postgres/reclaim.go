@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
@@ -43,7 +44,7 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 }
 
 func (s *Store) clampDue() bool {
-	now := time.Now().UnixNano()
+	now := int64(lease.Elapsed())
 	last := s.clamped.Load()
 	return now-last > int64(clampEvery) && s.clamped.CompareAndSwap(last, now)
 }

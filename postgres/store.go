@@ -45,7 +45,7 @@ type Store struct {
 	beats   *pgxpool.Pool   // renewals, and nothing else
 	dial    *pgx.ConnConfig // for the listener
 	served  atomic.Bool     // the schema's version is one we can serve
-	reset   atomic.Int64    // when the pools were last emptied, Unix nanoseconds
+	reset   atomic.Int64    // own clock when the pools were last emptied, nanoseconds
 	clamped atomic.Int64    // when leases were last clamped, likewise
 
 	lanes   laneCache

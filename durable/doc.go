@@ -1,0 +1,49 @@
+// Package durable runs background work that survives the death of the process
+// that does it, on the database a team already has.
+//
+// A Job is a named kind of work. Enqueue stores a Run of it. Workers, any
+// number of identical processes, claim due runs under a lease, execute their
+// handlers and settle the outcome. A worker that dies loses its lease and others
+// take its runs over.
+//
+//	type WelcomeArgs struct{ UserID int64 }
+//
+//	var Welcome = durable.NewJob[WelcomeArgs]("welcome", durable.MaxAttempts(5), durable.Timeout(time.Minute))
+//
+//	// where work comes from
+//	receipt, err := Welcome.Enqueue(ctx, durable.NewClient(store), WelcomeArgs{UserID: 42})
+//
+//	// where it is done
+//	w := durable.NewWorker(store, durable.WorkerConfig{})
+//	durable.Register(w, Welcome, func(ctx context.Context, run *durable.Run[WelcomeArgs]) error { … })
+//	err = w.Run(ctx)
+//
+// # What a handler must know
+//
+//  1. It may be called more than once for one run: execution is at least once.
+//     Use Run.IdempotencyKey for services that recognise a repeat, and Run.Fence
+//     for resources that can refuse the past.
+//  2. It must return when its context ends. The context ends when the lease is
+//     lost (lease.ErrLost), when the attempt has taken too long (ErrTimeout), and
+//     when the worker stops (ErrDraining). A handler that ignores it is given up;
+//     it cannot be killed, and its run may begin elsewhere.
+//  3. What it returns decides the run's outcome: nil is success, an error is
+//     retried by policy, and Permanent, RetryAfter, Snooze and Cancel say more.
+//     A panic and runtime.Goexit are failed attempts.
+//
+// # What is promised
+//
+// A run that Enqueue has acknowledged ends as succeeded, dead or cancelled, once;
+// a claim that is no longer current changes nothing. What is not promised:
+// exactly-once effects outside the store, and any order between runs beyond
+// priority. The guarantees page of the documentation states each promise with
+// its assumption.
+//
+// # Reading the code
+//
+// store.go is the contract with the engines (packages postgres, sqlite,
+// memory), and durabletest.TestStore tells it in executable form. A run's path is:
+// Job.Enqueue, Worker.Run, claimer.ask, execution.perform, settler.settle. The
+// decisions of the protocol are pure machines in internal/protocol; plan.go is
+// the policy of what to claim.
+package durable
