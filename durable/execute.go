@@ -24,7 +24,8 @@ type execution struct {
 	queue string
 	room  *queueRoom // of a capped queue, else nil
 
-	returned atomic.Bool  // the handler has returned
+	begun    atomic.Bool  // the handler has been called
+	returned atomic.Bool  // the handler has returned, or will not be called
 	fate     atomic.Int32 // see the constants
 	slotGone bool         // the slot was given back before the handler returned; written before fate
 
@@ -43,8 +44,8 @@ const (
 
 var errExited = errors.New("handler exited: runtime.Goexit")
 
-// start begins one run in its own goroutine, which roster.wait waits for. A
-// run that arrives when the worker has begun to drain is handed back.
+// start begins one run in a goroutine. A run that arrives when the worker has
+// begun to drain is handed back.
 func (w *Worker) start(x *execution) {
 	switch {
 	case w.phase.Load() >= phaseDraining || x.call == nil:
@@ -52,12 +53,17 @@ func (w *Worker) start(x *execution) {
 	case x.run.Expired:
 		x.end(Outcome{Kind: Cancellation, Error: "expired"})
 	default:
-		go x.perform()
+		w.executors.perform(x)
 	}
 }
 
 // perform executes the handler and ends the run, whatever the handler does.
 func (x *execution) perform() {
+	if x.claim.ctx.Err() != nil { // lost or draining before it began
+		x.end(Outcome{Kind: HandedBack})
+		return
+	}
+	x.begun.Store(true)
 	ctx, cancel := x.context()
 	defer cancel()
 	if timeout := x.run.Timeout; timeout > 0 {
@@ -210,7 +216,7 @@ func (w *Worker) watchLost(c *claim) {
 func (x *execution) replace(fate int32) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.fate.Load() != fateOpen {
+	if x.fate.Load() != fateOpen || !x.begun.Load() {
 		return false
 	}
 	if x.w.stuck.Add(1) <= int64(x.w.config.MaxConcurrentRuns) {

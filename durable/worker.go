@@ -35,10 +35,11 @@ type Worker struct {
 	settler settler
 	hurry   chan struct{}
 
-	active roster       // claims in hand
-	stuck  atomic.Int64 // handlers that were given up and whose slots were given to others
-	phase  atomic.Int32 // see the constants
-	link   link
+	executors executors
+	active    roster       // claims in hand
+	stuck     atomic.Int64 // handlers that were given up and whose slots were given to others
+	phase     atomic.Int32 // see the constants
+	link      link
 }
 
 const (
@@ -118,6 +119,7 @@ func (w *Worker) work(ctx context.Context) error {
 	w.keeper = heartbeat.New(contactRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger})
 	w.claimer.init(w, handlers)
 	w.settler.init(w)
+	w.executors.init()
 	w.poller = poller.New(poller.Config{
 		Capacity: c.MaxConcurrentRuns, Batch: min(c.ClaimBatchSize, c.MaxConcurrentRuns), Interval: c.PollInterval,
 		Jitter: max(c.PollJitter, 0), Linger: 5 * time.Millisecond, Elapsed: c.Elapsed, Random: c.Random,
@@ -141,6 +143,10 @@ func (w *Worker) work(ctx context.Context) error {
 	<-ctx.Done()
 	w.phase.Store(phaseDraining)
 	err := w.drain(cancelHandlers, asking.Wait)
+	w.executors.close()
+	if err == nil {
+		w.executors.all.Wait()
+	}
 	overdue := time.AfterFunc(max(c.CancelGrace, time.Second), stopOuter)
 	defer overdue.Stop()
 	w.settler.close()

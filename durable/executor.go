@@ -1,0 +1,98 @@
+package durable
+
+import "sync"
+
+// executors are the goroutines that execute handlers, as many as there are
+// handlers that block and a few more.
+//
+// A goroutine that takes a run while others wait first calls up another
+// goroutine, and only one at a time is being called up. Handlers that block
+// therefore hold nobody up: the goroutine called up takes the next run. Handlers
+// that return at once are executed by few goroutines, whose stacks have grown to
+// what handlers need; growing a fresh stack costs more than a short handler.
+type executors struct {
+	mu      sync.Mutex
+	queue   []*execution // claimed and not begun; first in, first out
+	first   int          // index of the first in queue
+	spare   int          // goroutines that wait for a run
+	calling bool         // one is called up and has not come yet
+	closed  bool
+	wake    sync.Cond
+	all     sync.WaitGroup
+}
+
+// spareMost bounds the goroutines that wait for a run.
+const spareMost = 256
+
+func (e *executors) init() { e.wake.L = &e.mu }
+
+// perform has a run executed.
+func (e *executors) perform(x *execution) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.queue = append(e.queue, x)
+	e.call()
+}
+
+// call calls up a goroutine, unless one is on its way. e.mu is held.
+func (e *executors) call() {
+	if e.calling {
+		return
+	}
+	e.calling = true
+	if e.spare > 0 {
+		e.spare--
+		e.wake.Signal()
+		return
+	}
+	e.all.Go(e.run)
+}
+
+// run performs runs until there are none and enough others wait for more. A
+// handler that calls runtime.Goexit ends it.
+func (e *executors) run() {
+	for x := e.take(true); x != nil; x = e.take(false) {
+		x.perform()
+	}
+}
+
+// take returns the next run, waiting for one; nil ends the goroutine. called
+// says that the caller has been called up and has come now.
+func (e *executors) take(called bool) *execution {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for {
+		if called {
+			e.calling = false
+		}
+		if e.first < len(e.queue) {
+			return e.pop()
+		}
+		if e.closed || e.spare == spareMost {
+			return nil
+		}
+		e.spare++
+		e.wake.Wait()
+		called = true // call has counted it out of spare
+	}
+}
+
+// pop takes the first run and sees to the others.
+func (e *executors) pop() *execution {
+	x := e.queue[e.first]
+	e.queue[e.first] = nil
+	if e.first++; e.first == len(e.queue) {
+		e.queue, e.first = e.queue[:0], 0
+	} else {
+		e.call()
+	}
+	return x
+}
+
+// close ends the goroutines that wait, now and later.
+func (e *executors) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	e.wake.Broadcast()
+}
