@@ -48,7 +48,7 @@ type queueRoom struct {
 
 const headsEvery = time.Second
 
-func (c *claimer) init(w *Worker, handlers context.Context) {
+func (c *claimer) init(handlers context.Context, w *Worker) {
 	c.w, c.handlers, c.plan, c.queues = w, handlers, plan{stale: true, next: -1}, map[string]*queueRoom{}
 	for _, q := range w.config.Queues {
 		c.serves.Queues = append(c.serves.Queues, q.Name)
@@ -81,7 +81,7 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 		return answer{Next: -1}, nil // woken when the isolated run is settled
 	}
 	if c.pending != nil && now-c.asked < c.w.config.Terms.Duration/2 {
-		return c.send(ctx, now)
+		return c.send(ctx)
 	}
 	c.pending = nil // if it was granted after all, its lease runs out
 	woken := c.woken.Swap(false)
@@ -108,7 +108,7 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 		c.pending.Limit = 1
 	}
 	c.asked = c.w.config.Elapsed()
-	got, err := c.send(ctx, c.asked)
+	got, err := c.send(ctx)
 	if err == nil && len(got.Items) == 0 && !blind {
 		c.empty++ // what is due is being claimed by others at this moment
 		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
@@ -132,7 +132,7 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 }
 
 // send asks for the pending claim, for the first time or again.
-func (c *claimer) send(ctx context.Context, now time.Duration) (answer, error) {
+func (c *claimer) send(ctx context.Context) (answer, error) {
 	request := *c.pending
 	bounded, cancel := c.w.bounded(ctx)
 	defer cancel()

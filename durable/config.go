@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -88,7 +87,7 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	orDefault(&c.CancelGrace, 5*time.Second)
 	orDefault(&c.MaxCrashes, 4)
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 100}))
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
 }

@@ -28,11 +28,10 @@ type faultyStore struct {
 	mu     sync.Mutex
 	before map[string]int // method → calls that fail without being carried out; negative: all
 	after  map[string]int // method → calls that are carried out and reported failed
-	calls  map[string]int
 }
 
 func newFaultyStore() *faultyStore {
-	return &faultyStore{Store: memory.New(memory.Config{}), before: map[string]int{}, after: map[string]int{}, calls: map[string]int{}}
+	return &faultyStore{Store: memory.New(memory.Config{}), before: map[string]int{}, after: map[string]int{}}
 }
 
 func (s *faultyStore) cutBefore(method string, n int) { s.set(s.before, method, n) }
@@ -57,12 +56,6 @@ func (s *faultyStore) up() {
 	clear(s.before)
 }
 
-func (s *faultyStore) count(method string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls[method]
-}
-
 func (s *faultyStore) spend(faults map[string]int, method string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,9 +71,6 @@ func (s *faultyStore) spend(faults map[string]int, method string) bool {
 // faulty carries out one call under the faults of its method.
 func faulty[T any](s *faultyStore, method string, call func() (T, error)) (T, error) {
 	var zero T
-	s.mu.Lock()
-	s.calls[method]++
-	s.mu.Unlock()
 	if s.spend(s.before, method) {
 		return zero, errCut
 	}

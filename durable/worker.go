@@ -117,7 +117,7 @@ func (w *Worker) work(ctx context.Context) error {
 	handlers, cancelHandlers := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelHandlers(nil)
 	w.keeper = heartbeat.New(contactRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger})
-	w.claimer.init(w, handlers)
+	w.claimer.init(handlers, w)
 	w.settler.init(w)
 	w.executors.init()
 	w.poller = poller.New(poller.Config{

@@ -3,7 +3,6 @@ package heartbeat_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -58,7 +57,7 @@ func keep(t *testing.T, script func(t *testing.T, k *heartbeat.Keeper, r *script
 		r := &scripted{gone: map[lease.ClaimID]bool{}}
 		k := heartbeat.New(r, heartbeat.Config{
 			Terms: lease.Terms{}.WithDefaults(), Elapsed: func() time.Duration { return time.Since(began) },
-			Random: func() float64 { return 0.5 }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Random: func() float64 { return 0.5 }, Logger: slog.New(slog.DiscardHandler),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
