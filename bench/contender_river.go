@@ -36,7 +36,8 @@ func (riverContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := riverqueue.NewClient(riverpgxv5.New(pool), &riverqueue.Config{Logger: riverLogger()})
+	// The inserting client sends at most one notification in each cooldown.
+	client, err := riverqueue.NewClient(riverpgxv5.New(pool), &riverqueue.Config{FetchCooldown: s.Cooldown, Logger: riverLogger()})
 	if err != nil {
 		pool.Close()
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"time"
 )
 
@@ -16,10 +17,9 @@ type drain struct {
 	worker    spec
 	on        engine
 	n         int
-	processes int                                              // zero: one
-	ballast   func(context.Context, *watch) error              // puts in what must not disturb
-	held      bool                                             // a snapshot is open meanwhile
-	noted     func(ctx context.Context, w *watch, what string) // sees the end, before the place is gone
+	processes int                                 // zero: one
+	ballast   func(context.Context, *watch) error // puts in what must not disturb
+	held      bool                                // a snapshot is open meanwhile
 	label     string
 }
 
@@ -125,12 +125,13 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 		c.end()
 	}
 	children = nil
+	if err := w.alone(ctx); err != nil {
+		return nil, err
+	}
 	if err := w.slow(ctx, &after); err != nil {
 		return nil, err
 	}
-	if d.noted != nil {
-		d.noted(ctx, w, d.label)
-	}
+	b.noted(ctx, w, d.label)
 	return drained(d.n, took, time.Duration(cpu), before, after), verify(ctx, w, d)
 }
 
@@ -138,8 +139,8 @@ func (b *bench) spawn(w *watch, d drain, shared *counters) (children []*child, e
 	for slot := range max(d.processes, 1) {
 		s := d.worker
 		s.Role, s.Target, s.Counters, s.Slot = working, w.target, shared.path, slot
-		if b.profiles != "" && slot == 0 {
-			s.Profile = filepath.Join(b.profiles, d.label+".pprof")
+		if slot == 0 {
+			s.Profile = b.profile(d.label)
 		}
 		c, err := spawn(s)
 		if err != nil {
@@ -148,6 +149,14 @@ func (b *bench) spawn(w *watch, d drain, shared *counters) (children []*child, e
 		children = append(children, c)
 	}
 	return children, nil
+}
+
+// profile is the file for a child's CPU profile; empty: none.
+func (b *bench) profile(label string) string {
+	if b.profiles == "" {
+		return ""
+	}
+	return filepath.Join(b.profiles, label+".pprof")
 }
 
 // untilSettled waits until every run was executed, and then until nothing is
@@ -199,8 +208,14 @@ func verify(ctx context.Context, w *watch, d drain) error {
 func drained(n int, took, cpu time.Duration, before, after spent) sample {
 	runs := float64(n)
 	s := sample{"rate": runs / took.Seconds(), "go": micro(cpu) / runs, "seconds": took.Seconds()}
-	if spent := after.cpu - before.cpu; spent > 0 {
-		s["server"] = micro(spent) / runs
+	server := after.cpu - before.cpu
+	if server > 0 {
+		s["server"] = micro(server) / runs
+	}
+	if cpu > 0 {
+		s["cpu"] = micro(server+cpu) / runs
+		rest := max(after.machine-before.machine-server-cpu, 0)
+		s["others"] = 100 * rest.Seconds() / (took.Seconds() * float64(runtime.NumCPU()))
 	}
 	if after.wal > 0 {
 		s["wal"] = (after.wal - before.wal) / runs

@@ -8,7 +8,7 @@ import (
 
 // enqueue measures one enqueuer that stores runs, batch by batch, while nobody
 // works.
-func (b *bench) enqueue(ctx context.Context, s spec, on engine, warm bool) (sample, error) {
+func (b *bench) enqueue(ctx context.Context, s spec, on engine, warm bool, label string) (sample, error) {
 	w, err := b.place(ctx, s.Contender, on)
 	if err != nil {
 		return nil, err
@@ -22,12 +22,15 @@ func (b *bench) enqueue(ctx context.Context, s spec, on engine, warm bool) (samp
 			return nil, err
 		}
 	}
+	if err := w.forget(ctx); err != nil {
+		return nil, err
+	}
 	shared, err := newCounters(b.dir)
 	if err != nil {
 		return nil, err
 	}
 	defer shared.close()
-	s.Role, s.Target, s.Counters = enqueuing, w.target, shared.path
+	s.Role, s.Target, s.Counters, s.Profile = enqueuing, w.target, shared.path, b.profile(label)
 	c, err := spawn(s)
 	if err != nil {
 		return nil, err
@@ -53,6 +56,7 @@ func (b *bench) enqueue(ctx context.Context, s spec, on engine, warm bool) (samp
 	if err != nil {
 		return nil, err
 	}
+	b.noted(ctx, w, label)
 	return drained(s.Total, took, time.Duration(u.CPU), before, after).without("dead", "hot", "statements"), nil
 }
 

@@ -34,7 +34,7 @@ func (b *bench) latency(ctx context.Context, s spec, on engine, n int) (sample, 
 	if err := worker.begin(); err != nil {
 		return nil, err
 	}
-	e, err := c.enqueuer(ctx, spec{Contender: s.Contender, Target: w.target})
+	e, err := c.enqueuer(ctx, spec{Contender: s.Contender, Target: w.target, Cooldown: s.Cooldown})
 	if err != nil {
 		return nil, err
 	}

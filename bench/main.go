@@ -158,7 +158,7 @@ func (b *bench) open(ctx context.Context, o options, found *result) error {
 		b.redis = nil
 		found.Faults = append(found.Faults, "asynq: "+err.Error())
 	}
-	if b.server, err = startServer(ctx, o.dir); err != nil {
+	if b.server, err = startServer(ctx, o.dir, o.statements); err != nil {
 		b.close()
 		return err
 	}
@@ -221,8 +221,8 @@ func (b *bench) noted(ctx context.Context, w *watch, label string) {
 	if err != nil {
 		fmt.Fprintln(b.progress, "statements:", err)
 	}
-	fmt.Fprintf(b.progress, "%s: calls, ms in all, rows, WAL bytes\n", label)
+	fmt.Fprintf(b.progress, "%s:\n   calls   exec ms    plans  plan ms      rows   WAL bytes\n", label)
 	for _, s := range list {
-		fmt.Fprintf(b.progress, "%8d %9.1f %9d %11.0f  %s\n", s.Calls, s.Milli, s.Rows, s.WAL, s.Text)
+		fmt.Fprintf(b.progress, "%8d %9.1f %8d %8.1f %9d %11.0f  %s\n", s.Calls, s.Milli, s.Plans, s.Plan, s.Rows, s.WAL, s.Text)
 	}
 }

@@ -105,7 +105,7 @@ func (r *rowResult) line(out io.Writer, f figure) {
 		fmt.Fprintf(out, " %s |", s.spread(f.key))
 	}
 	ours, compared := r.Sides[0].spread(f.key), spread{}
-	if len(r.Sides) > 1 {
+	if len(r.Sides) > 1 && !f.plain {
 		compared = ratios(f, r.Sides[0], r.Sides[1])
 	}
 	times, goal, verdict := "", "", ""

@@ -29,6 +29,7 @@ type figure struct {
 	less  bool    // less is better
 	ratio float64 // goal: so many times better than the second side
 	bound float64 // goal: ours no worse than this
+	plain bool    // not to be compared
 }
 
 // rate is the figure of throughput.
@@ -41,10 +42,12 @@ func costs() []figure {
 	return []figure{
 		{key: "server", title: "server CPU", unit: "µs/run", less: true, bound: 9},
 		{key: "go", title: "Go CPU", unit: "µs/run", less: true, bound: 6},
+		{key: "cpu", title: "both", unit: "µs/run", less: true},
 		{key: "wal", title: "WAL", unit: "B/run", less: true, bound: 700},
-		{key: "statements", title: "statements", unit: "/run", less: true},
-		{key: "dead", title: "row versions left dead", unit: "/run", less: true},
-		{key: "hot", title: "of them HOT", unit: "/run"},
+		{key: "statements", title: "statements", unit: "/run", less: true, plain: true},
+		{key: "dead", title: "row versions left dead", unit: "/run", less: true, plain: true},
+		{key: "hot", title: "of them HOT", unit: "/run", plain: true},
+		{key: "others", title: "machine used by others", unit: "%", less: true, plain: true},
 	}
 }
 
@@ -61,7 +64,7 @@ func draining(s spec, n int) side { return drainingOn(onPostgres, s, n, 1) }
 
 func drainingOn(on engine, s spec, n, processes int) side {
 	return side{name: s.Contender, measure: func(ctx context.Context, b *bench, label string) (sample, error) {
-		return b.drain(ctx, drain{worker: s, on: on, n: n, processes: processes, noted: b.noted, label: label})
+		return b.drain(ctx, drain{worker: s, on: on, n: n, processes: processes, label: label})
 	}}
 }
 
@@ -152,7 +155,9 @@ func disturbedRows(n int) []row {
 
 func enqueueRows(n int, window time.Duration) []row {
 	storing := func(s spec, on engine) side {
-		return side{name: s.Contender, measure: func(ctx context.Context, b *bench, _ string) (sample, error) { return b.enqueue(ctx, s, on, true) }}
+		return side{name: s.Contender, measure: func(ctx context.Context, b *bench, label string) (sample, error) {
+			return b.enqueue(ctx, s, on, true, label)
+		}}
 	}
 	fast := storing(spec{Contender: river, Batch: 1000, Total: n, Fast: true}, onPostgres)
 	fast.name = "river (COPY, no ids)"
@@ -161,7 +166,7 @@ func enqueueRows(n int, window time.Duration) []row {
 			return b.both(ctx, tuned(name), spec{Contender: name, Batch: 1000, Backlog: 20_000, Fast: true}, onPostgres, window)
 		}}
 	}
-	three := []figure{rate(2.5), costs()[0], costs()[1], costs()[2]}
+	three := append([]figure{rate(2.5)}, costs()[:4]...)
 	for i := range three {
 		three[i].bound = 0
 	}
@@ -173,7 +178,7 @@ func enqueueRows(n int, window time.Duration) []row {
 			sides: []side{storing(spec{Contender: ours, Batch: 1, Total: n / 20}, onPostgres), storing(spec{Contender: river, Batch: 1, Total: n / 20}, onPostgres),
 				storing(spec{Contender: redis, Batch: 1, Total: n / 20}, onRedis)}},
 		{name: "insert-and-work", title: fmt.Sprintf("enqueue and work at once for %v, from an empty database that was never analyzed", window),
-			figures: append([]figure{rate(4)}, costs()[0], costs()[2]), sides: []side{bothOf(ours), bothOf(river)}},
+			figures: append([]figure{rate(4)}, costs()[0], costs()[3]), sides: []side{bothOf(ours), bothOf(river)}},
 	}
 }
 

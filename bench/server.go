@@ -26,6 +26,7 @@ type server struct {
 	credential *syscall.Credential // nil: our own user
 	process    *exec.Cmd
 	statements bool // pg_stat_statements is there
+	planning   bool // it counts plans, which costs a little
 	sequence   int
 }
 
@@ -37,8 +38,8 @@ const (
 )
 
 // startServer makes a cluster that writes to disk for real and starts it.
-func startServer(ctx context.Context, parent string) (*server, error) {
-	s := &server{}
+func startServer(ctx context.Context, parent string, planning bool) (*server, error) {
+	s := &server{planning: planning}
 	if err := s.find(); err != nil {
 		return nil, err
 	}
@@ -129,6 +130,9 @@ func (s *server) settings() []string {
 	}
 	if s.statements {
 		list = append(list, "shared_preload_libraries=pg_stat_statements")
+		if s.planning {
+			list = append(list, "pg_stat_statements.track_planning=on")
+		}
 	}
 	return list
 }

@@ -50,6 +50,18 @@ func readStat(pid int) (stat, error) {
 	return stat{parent: int(number(1)), used: number(11) + number(12), usedByDead: number(13) + number(14)}, nil
 }
 
+// machineCPU is what all processes of this machine have used.
+func machineCPU() time.Duration {
+	fields := strings.Fields(firstLine("/proc/stat")) // cpu user nice system idle iowait irq softirq steal …
+	var total int64
+	for i, text := range fields {
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && i <= 8 && i != 4 && i != 5 {
+			total += n
+		}
+	}
+	return time.Duration(total) * tick
+}
+
 // ownCPU is what this process has used.
 func ownCPU() time.Duration {
 	var usage syscall.Rusage

@@ -126,7 +126,7 @@ func (w *watch) hold(ctx context.Context) (release func(), err error) {
 
 // spent is what the server has spent so far.
 type spent struct {
-	cpu                   time.Duration
+	cpu, machine          time.Duration
 	wal, statements       float64
 	updated, hot, deleted float64 // row versions
 }
@@ -134,6 +134,7 @@ type spent struct {
 // fast reads what changes with time: it is asked at the instants between which
 // the clock runs.
 func (w *watch) fast(ctx context.Context) (s spent, err error) {
+	s.machine = machineCPU()
 	if w.pid == 0 {
 		return s, nil
 	}
@@ -142,6 +143,21 @@ func (w *watch) fast(ctx context.Context) (s spent, err error) {
 	}
 	err = w.conn.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8").Scan(&s.wal)
 	return s, err
+}
+
+// alone waits until the contender's connections have ended, for they tell what
+// they did when they do.
+func (w *watch) alone(ctx context.Context) error {
+	if w.conn == nil {
+		return nil
+	}
+	var fault error
+	err := until(ctx, func() bool {
+		connected, err := w.exists(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = '"+loadName+"')")
+		fault = err
+		return err != nil || !connected
+	}, 10*time.Second)
+	return errors.Join(fault, err)
 }
 
 // slow reads what the server gathers when its connections end.
@@ -165,6 +181,8 @@ const fromStatements = `FROM pg_stat_statements WHERE userid = '` + loadName + `
 type statement struct {
 	Calls int64
 	Milli float64 // of execution, in all
+	Plans int64
+	Plan  float64 // milliseconds of planning, in all
 	Rows  int64
 	WAL   float64
 	Text  string
@@ -173,8 +191,8 @@ type statement struct {
 // statements lists what the contender asked of the server since forget.
 func (w *watch) statements(ctx context.Context) (list []statement, err error) {
 	err = w.maintenance(ctx, func(conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, `SELECT calls, total_exec_time, rows, wal_bytes::float8, left(regexp_replace(regexp_replace(query, '--[^\n]*', '', 'g'), '\s+', ' ', 'g'), 110) `+
-			fromStatements+" ORDER BY total_exec_time DESC LIMIT 8", w.conn.Config().Database)
+		rows, err := conn.Query(ctx, `SELECT calls, total_exec_time, plans, total_plan_time, rows, wal_bytes::float8, left(regexp_replace(regexp_replace(query, '--[^\n]*', '', 'g'), '\s+', ' ', 'g'), 110) `+
+			fromStatements+" ORDER BY total_exec_time + total_plan_time DESC LIMIT 8", w.conn.Config().Database)
 		if err != nil {
 			return err
 		}
