@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 )
@@ -41,8 +42,7 @@ type tree struct {
 type rule func(tree) []string
 
 // load reads a tree, without hidden directories, testdata and other modules.
-func load(t *testing.T, root fs.FS) tree {
-	t.Helper()
+func load(root fs.FS) (tree, error) {
 	loaded := tree{root: root}
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -73,10 +73,7 @@ func load(t *testing.T, root fs.FS) tree {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return loaded
+	return loaded, err
 }
 
 func exists(root fs.FS, name string) bool {
@@ -84,10 +81,16 @@ func exists(root fs.FS, name string) bool {
 	return err == nil
 }
 
+// read is the repository itself, read once.
+var read = sync.OnceValues(func() (tree, error) { return load(os.DirFS("../..")) })
+
 // house is the repository itself.
 func house(t *testing.T) tree {
 	t.Helper()
-	loaded := load(t, os.DirFS("../.."))
+	loaded, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(loaded.files) < 30 {
 		t.Fatalf("only %d files were read: is this the root of the module?", len(loaded.files))
 	}
@@ -123,7 +126,11 @@ func fixture(t *testing.T, files map[string]string) tree {
 	for name, text := range files {
 		root[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	return load(t, root)
+	loaded, err := load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded
 }
 
 // finds checks that a rule reports exactly what is wanted of a fixture, each
