@@ -69,7 +69,7 @@ func percentile(sorted []float64, p float64) float64 {
 }
 
 // idle measures what a worker costs that has nothing to do.
-func (b *bench) idle(ctx context.Context, s spec, on engine, window time.Duration) (sample, error) {
+func (b *bench) idle(ctx context.Context, s spec, on engine, window time.Duration, label string) (sample, error) {
 	w, err := b.place(ctx, s.Contender, on)
 	if err != nil {
 		return nil, err
@@ -97,21 +97,24 @@ func (b *bench) idle(ctx context.Context, s spec, on engine, window time.Duratio
 		}
 		return seen, w.slow(ctx, &seen)
 	}
-	before, err := look(5 * time.Second) // the start is over
-	if err != nil {
+	if _, err := look(5 * time.Second); err != nil { // the start is over
+		return nil, err
+	}
+	if err := w.forget(ctx); err != nil {
 		return nil, err
 	}
 	after, err := look(window)
 	if err != nil {
 		return nil, err
 	}
+	b.noted(ctx, w, label)
 	u, err := worker.report()
 	if err != nil {
 		return nil, err
 	}
 	found := sample{"memory": float64(u.Memory) / (1 << 20)}
 	if w.server != nil && w.server.statements {
-		found["asked"] = (after.statements - before.statements) / window.Seconds()
+		found["asked"] = after.statements / window.Seconds()
 	}
 	return found, nil
 }
