@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,6 +139,7 @@ func (w *Worker) work(ctx context.Context) error {
 		asking.Go(func() { w.listenLoop(ctx) })
 	}
 	w.phase.Store(phaseWorking)
+	w.warnUnbounded()
 	c.Logger.Info("worker started", "worker", c.Name, "jobs", len(w.jobs), "max_concurrent_runs", c.MaxConcurrentRuns)
 
 	<-ctx.Done()
@@ -155,6 +157,20 @@ func (w *Worker) work(ctx context.Context) error {
 	keeping.Wait()
 	c.Logger.Info("worker stopped", "worker", c.Name)
 	return err
+}
+
+// warnUnbounded names the jobs that nothing bounds.
+func (w *Worker) warnUnbounded() {
+	var names []string
+	for name, r := range w.jobs {
+		if r.info.Timeout == 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		w.config.Logger.Warn("jobs without a timeout: a handler that hangs keeps its slot for ever", "jobs", names)
+	}
 }
 
 // drain gives up the runs in hand. asked returns when no more can be added.

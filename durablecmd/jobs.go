@@ -22,7 +22,7 @@ type LogArgs struct {
 func Sleep() durable.Job[SleepArgs] { return durable.NewJob[SleepArgs]("sleep") }
 
 // Log returns the job "log".
-func Log() durable.Job[LogArgs] { return durable.NewJob[LogArgs]("log") }
+func Log() durable.Job[LogArgs] { return durable.NewJob[LogArgs]("log", durable.Timeout(time.Minute)) }
 
 // RegisterJobs gives a worker the jobs of the stock program: sleep, which
 // waits, and log, which logs a message.
