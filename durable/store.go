@@ -142,7 +142,7 @@ type ReclaimRequest struct {
 // Reclaim is what a Reclaim call did.
 type Reclaim struct {
 	Now    time.Time // of the store's clock
-	Leases int       // expired leases looked at; equal to the limit when there may be more
+	Leases int       // expired leases ended; equal to the limit when there may be more
 	Runs   []Reclaimed
 }
 
@@ -173,7 +173,8 @@ type Claimer interface {
 	// Settle ends executions. Only a run that is still running under the
 	// settlement's claim changes; whether its lease has expired does not
 	// matter as long as nobody has taken it over. The verdicts come in the
-	// order of the runs, settlement after settlement. All in one transaction.
+	// order of the runs, settlement after settlement. All in one transaction,
+	// save the runs that are Deferred, whose claim keeps its lease.
 	Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error)
 	// Reclaim takes back the runs of expired leases: pending, due now, the
 	// attempt refunded, one crash counted. From the second crash on a run is
