@@ -103,14 +103,5 @@ func (s Schedule) hash() string {
 
 // compile turns the rule into something that can be asked for instants.
 func (r Rule) compile() (cron.Rule, error) {
-	switch {
-	case r.Every != 0 && r.Cron != "":
-		return cron.Rule{}, errors.New("both a cron expression and an interval are given")
-	case r.Every != 0:
-		return cron.Every(time.Duration(r.Every))
-	case r.Cron == "":
-		return cron.Rule{}, errors.New("no rule: want Cron or Every")
-	default:
-		return cron.Parse(r.Cron, r.Zone)
-	}
+	return cron.Compile(cron.Spec{Expression: r.Cron, Zone: r.Zone, Every: time.Duration(r.Every)})
 }
