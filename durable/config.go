@@ -48,6 +48,9 @@ type WorkerConfig struct {
 	// MaxCrashes is how many workers a run may crash, the last of them while
 	// it was executed alone, before it is dead. At least 2; default 4.
 	MaxCrashes int
+	// Orphans says what becomes of schedules that no worker declares any more:
+	// DisableOrphans(after), after at least 2 h. Default: they are flagged.
+	Orphans OrphanPolicy
 	// Logger gets the life of runs (debug), and what a person should see
 	// (info and up). Default: nothing is logged.
 	Logger *slog.Logger
@@ -125,6 +128,8 @@ func (c WorkerConfig) validate() error {
 	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
 	refuse(c.PollJitter > 1, "poll jitter ratio %v: want at most 1", c.PollJitter)
 	refuse(c.MaxCrashes < 2, "max crashes %d: want at least 2", c.MaxCrashes)
+	orphans := time.Duration(c.Orphans)
+	refuse(orphans < 0 || orphans > 0 && orphans < 2*DeclareEvery, "orphans disabled after %v: want at least %v, or 0 for never", orphans, 2*DeclareEvery)
 	if err := c.Terms.Validate(); err != nil {
 		faults = append(faults, err)
 	}

@@ -40,7 +40,13 @@ func (j Job[A]) Name() string { return j.name }
 // The run's ID is made here, so enqueueing the same value again is recognised
 // as a repeat. What is wrong with it is reported by Enqueue.
 func (j Job[A]) New(args A, options ...Option) NewRun {
-	p, faults := j.policy.with(onlyRun, options)
+	run, _ := j.make(onlyRun, args, options)
+	return run
+}
+
+// make makes a run for a place, and returns the policy that it came from.
+func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
+	p, faults := j.policy.with(place, options)
 	body, err := json.Marshal(args)
 	if err != nil {
 		faults = append(faults, fmt.Errorf("args: %w", err))
@@ -52,7 +58,7 @@ func (j Job[A]) New(args A, options ...Option) NewRun {
 	}
 	run := newRun(j.name, p, body)
 	run.fault = errors.Join(faults...)
-	return run
+	return run, p
 }
 
 // Enqueue stores one run of the job through a Client, a store, or a store

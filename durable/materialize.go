@@ -3,45 +3,22 @@ package durable
 import (
 	"context"
 	"time"
+
+	"github.com/durable-worker/durable-worker/internal/cron"
 )
 
-const (
-	// materializeChunk bounds the schedules of one transaction, and so how
-	// long their rows are locked.
-	materializeChunk = 1000
-	// lateness is how late an occurrence may be materialized before it counts
-	// as missed and is skipped.
-	lateness = time.Minute
-)
-
-// decide says what becomes of a schedule that is due at now, or not planned
-// yet. It is pure.
-func decide(now time.Time, s Schedule) Decision {
-	rule, err := s.Rule.compile()
-	if err != nil {
-		return Decision{NextAt: s.NextAt, Fault: err.Error()}
-	}
-	decision := Decision{NextAt: rule.Next(now)}
-	if s.NextAt.IsZero() || now.Sub(s.NextAt) > lateness {
-		return decision
-	}
-	// At most one occurrence is due: what lies between it and now was missed.
-	decision.Occurrences = []Occurrence{{Key: s.NextAt.UTC().Format(time.RFC3339Nano), Run: s.run(s.NextAt)}}
-	return decision
-}
-
-// run makes the run of an occurrence.
-func (s Schedule) run(due time.Time) NewRun {
-	return NewRun{ID: NewRunID(), Job: s.Job, Queue: s.Queue, Priority: s.Priority, Args: s.Args, MaxAttempts: s.MaxAttempts,
-		Timeout: s.Timeout, OnCrash: s.OnCrash, Tags: s.Tags, At: due}
-}
+// materializeChunk bounds the schedules of one transaction, and so how long
+// their rows are locked.
+const materializeChunk = 1000
 
 // materializeLoop enqueues due occurrences until ctx ends. All workers run it;
 // the store lets one evaluate at a time and the others look again later.
 func (w *Worker) materializeLoop(ctx context.Context) {
+	plan := planner{rules: map[string]cron.Rule{}}
 	pause := time.Duration(0)
 	for w.sleep(ctx, pause) {
-		made, err := w.store.Materialize(ctx, materializeChunk, decide)
+		plan.room = materializeRoom
+		made, err := w.store.Materialize(ctx, materializeChunk, plan.decide)
 		w.contact(err)
 		pause = w.jittered(w.config.PollInterval)
 		switch {
@@ -60,24 +37,4 @@ func (w *Worker) materializeLoop(ctx context.Context) {
 			w.wake()
 		}
 	}
-}
-
-// declareLoop tells the store hourly what this worker declares. The first
-// declaration has been made by Run.
-func (w *Worker) declareLoop(ctx context.Context) {
-	for w.sleep(ctx, time.Hour) {
-		if err := w.declare(ctx); err != nil {
-			w.warn(ctx, "declaration failed, will be tried again", err)
-		}
-	}
-}
-
-func (w *Worker) declare(ctx context.Context) error {
-	declaration := Declaration{Worker: w.id, Schedules: w.schedules}
-	for _, r := range w.jobs {
-		declaration.Jobs = append(declaration.Jobs, r.info)
-	}
-	err := w.store.Declare(ctx, declaration)
-	w.contact(err)
-	return err
 }

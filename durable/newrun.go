@@ -49,13 +49,18 @@ func newRun(job string, p policy, args []byte) NewRun {
 // NewRun makes a run of a declared job from JSON args, for those who enqueue
 // without the job's code.
 func (j JobInfo) NewRun(args []byte, options ...Option) NewRun {
-	p := defaultPolicy()
-	p.queue, p.priority, p.maxAttempts = j.Queue, j.Priority, j.MaxAttempts
-	p.timeout, p.onCrash = time.Duration(j.Timeout), j.OnCrash
-	p, faults := p.with(onlyRun, options)
+	p, faults := j.policy().with(onlyRun, options)
 	run := newRun(j.Name, p, args)
 	run.fault = errors.Join(faults...)
 	return run
+}
+
+// policy is the job's policy as it was declared.
+func (j JobInfo) policy() policy {
+	p := defaultPolicy()
+	p.queue, p.priority, p.maxAttempts = j.Queue, j.Priority, j.MaxAttempts
+	p.timeout, p.onCrash = time.Duration(j.Timeout), j.OnCrash
+	return p
 }
 
 // CheckRuns reports what is wrong with the runs, each fault with the index of

@@ -6,8 +6,9 @@ import (
 )
 
 // Option sets one part of a job's policy. Given to NewJob it is the job's
-// default; given to New or Enqueue it holds for that run alone. At, After and
-// ExpiresAt are for a run only, Retry is for a job only.
+// default; given to New or Enqueue it holds for that run alone, given to
+// AddSchedule for the schedule's runs. At, After and ExpiresAt are for a run
+// only, Retry is for a job only, and some are for a schedule only.
 type Option struct {
 	name  string
 	scope scope
@@ -20,7 +21,13 @@ const (
 	anywhere scope = iota
 	onlyJob
 	onlyRun
+	onlySchedule
 )
+
+// String names the place where an option of this scope belongs.
+func (s scope) String() string {
+	return [...]string{"anything", "a job", "one run", "a schedule"}[s]
+}
 
 // policy is what options add up to.
 type policy struct {
@@ -34,6 +41,8 @@ type policy struct {
 	at          time.Time
 	after       time.Duration
 	expiresAt   time.Time
+	plan        Plan // of a schedule
+	paused      bool // of a schedule
 }
 
 // DefaultQueue is the queue of a job that names none.
@@ -53,10 +62,8 @@ func (p policy) with(place scope, options []Option) (policy, []error) {
 		switch {
 		case o.apply == nil:
 			faults = append(faults, fmt.Errorf("an option is empty"))
-		case o.scope == onlyRun && place == onlyJob:
-			faults = append(faults, fmt.Errorf("%s is for one run, not for a job", o.name))
-		case o.scope == onlyJob && place == onlyRun:
-			faults = append(faults, fmt.Errorf("%s is for a job, not for one run", o.name))
+		case o.scope != anywhere && o.scope != place:
+			faults = append(faults, fmt.Errorf("%s is for %v, not for %v", o.name, o.scope, place))
 		default:
 			o.apply(&p)
 		}

@@ -2,14 +2,8 @@ package durable
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"time"
-
-	"github.com/durable-worker/durable-worker/internal/cron"
 )
 
 // registration is a job with its handler, the argument type closed over.
@@ -54,54 +48,4 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 		w.faults = append(w.faults, fmt.Errorf("job %q: registered twice", name))
 	}
 	w.jobs[name] = r
-}
-
-// AddSchedule makes a worker declare a schedule: a rule that enqueues a run of
-// the job at each occurrence. It becomes a row of the store; any worker, not
-// only those that declare it, materializes its occurrences, each exactly once.
-// An occurrence that no worker could materialize within a minute of its
-// instant is skipped. The options are those of a run, without At, After and
-// ExpiresAt. What is wrong is reported by Worker.Run.
-func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, options ...Option) {
-	s, err := newSchedule(name, job, args, rule, options)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, other := range w.schedules {
-		if other.Name == name {
-			err = errors.Join(err, errors.New("declared twice"))
-		}
-	}
-	if err != nil {
-		w.faults = append(w.faults, fmt.Errorf("schedule %q: %w", name, err))
-		return
-	}
-	w.schedules = append(w.schedules, s)
-}
-
-func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Option) (Schedule, error) {
-	faults := []error{checkName("schedule", name), job.fault}
-	if _, err := rule.compile(); err != nil {
-		faults = append(faults, err)
-	}
-	run := job.New(args, options...)
-	if !run.At.IsZero() || run.After != 0 || !run.ExpiresAt.IsZero() {
-		faults = append(faults, errors.New("At, After and ExpiresAt are for one run, not for a schedule"))
-	}
-	faults = append(faults, CheckRuns([]NewRun{run}))
-	s := Schedule{Name: name, Rule: rule, Job: run.Job, Queue: run.Queue, Priority: run.Priority, Args: run.Args,
-		MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags}
-	s.Hash = s.hash()
-	return s, errors.Join(faults...)
-}
-
-// hash tells one declaration from another.
-func (s Schedule) hash() string {
-	text, _ := json.Marshal([]any{s.Rule, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:16])
-}
-
-// compile turns the rule into something that can be asked for instants.
-func (r Rule) compile() (cron.Rule, error) {
-	return cron.Compile(cron.Spec{Expression: r.Cron, Zone: r.Zone, Every: time.Duration(r.Every)})
 }

@@ -26,6 +26,7 @@ type Store interface {
 	Waker
 	Catalog
 	Schedules
+	Timetable
 	Inspector
 }
 
@@ -213,14 +214,21 @@ type Declaration struct {
 	Worker    WorkerID
 	Jobs      []JobInfo
 	Schedules []Schedule
+	// DisableOrphans pauses schedules that no worker has declared for so long;
+	// zero: none.
+	DisableOrphans time.Duration
 }
 
 // Catalog holds what workers declare.
 type Catalog interface {
 	// Declare stores the worker, its jobs and its schedules. A job that is
 	// known is brought up to date. A schedule whose Hash is the stored one is
-	// left as it stands; another hash replaces its rule, begins a new
-	// generation and plans it afresh.
+	// left as it stands, also when an operator has edited it since; another
+	// hash replaces it, begins a new generation and plans it afresh. That other
+	// hash counts only when the worker has started after the one that brought
+	// the stored hash, or when no worker has declared the stored one within
+	// DeclaredWithin: an older program does not undo a newer one's schedule. A
+	// schedule that was paused as an orphan is resumed.
 	Declare(ctx context.Context, declaration Declaration) error
 	// Jobs lists the jobs that workers have declared, by name.
 	Jobs(ctx context.Context) ([]JobInfo, error)
@@ -231,10 +239,12 @@ type Schedules interface {
 	// Materialize looks at up to limit schedules that are due (or not planned
 	// yet), asks decide for each and stores what it decided, all in one
 	// transaction. One caller at a time evaluates; another gets Busy at once.
-	// An occurrence that is already stored is passed over. A schedule with a
-	// fault, or with an occurrence that CheckRuns refuses, keeps its plan and
-	// stops no other. decide must be quick and pure, and not call the store; now
-	// is the store's time.
+	// The schedules are locked first, and what decide is told of unfinished
+	// runs is read after that. An occurrence that is already stored is passed
+	// over. A schedule with a fault, or with an occurrence that CheckRuns
+	// refuses, keeps its plan and stops no other. decide must be quick and not
+	// call the store; now is the store's time. Of the skips, the latest thousand
+	// of a schedule are kept.
 	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (Materialized, error)
 }
 

@@ -14,8 +14,9 @@ import (
 
 // workerInfo is what is known of a worker process, for the operator's eyes.
 type workerInfo struct {
-	name   string
-	seenAt time.Time
+	name      string
+	startedAt time.Time
+	seenAt    time.Time
 }
 
 // Declare stores a worker, its jobs and its schedules.
@@ -25,35 +26,74 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	worker := declaration.Worker
-	s.workers[worker.Instance] = workerInfo{name: worker.Name, seenAt: s.now()}
+	worker, now := declaration.Worker, s.now()
+	known, again := s.workers[worker.Instance]
+	if !again {
+		known.startedAt = now
+	}
+	known.name, known.seenAt = worker.Name, now
+	s.workers[worker.Instance] = known
 	for _, job := range declaration.Jobs {
 		s.jobs[job.Name] = job
 	}
 	for _, declared := range declaration.Schedules {
-		s.declareSchedule(declared)
+		s.declareSchedule(declared, known.startedAt, now)
+	}
+	if declaration.DisableOrphans > 0 {
+		s.disableOrphans(now.Add(-declaration.DisableOrphans), now)
+	}
+	if len(declaration.Schedules) > 0 {
+		s.hint()
 	}
 	return nil
 }
 
-// declareSchedule stores a schedule that is new or has another hash, unplanned.
-func (s *Store) declareSchedule(declared durable.Schedule) {
-	var generation int64
-	if known, ok := s.schedules[declared.Name]; ok {
-		if known.Hash == declared.Hash {
-			return
-		}
-		generation = known.Generation
+// declareSchedule stores what a worker that started at an instant declares.
+func (s *Store) declareSchedule(declared durable.Schedule, started, now time.Time) {
+	known, found := s.schedules[declared.Name]
+	if !found {
+		known = &schedule{}
+		known.Paused = declared.Paused
+		s.schedules[declared.Name] = known
 	}
-	declared = copySchedule(declared)
-	declared.Generation = generation + 1
-	declared.NextAt = time.Time{}
-	s.schedules[declared.Name] = &schedule{Schedule: declared}
+	known.declaredAt = now
+	if known.pausedBy == orphanPolicy {
+		s.resume(known)
+		s.note(now, declared.Name, "resumed, it is declared again", orphanPolicy)
+	}
+	switch {
+	case found && known.Hash == declared.Hash:
+		known.hashAt = now
+	case !found || !started.Before(known.broughtAt) || now.Sub(known.hashAt) > durable.DeclaredWithin:
+		declared.Paused = known.Paused
+		known.replace(declared)
+		known.hashAt, known.broughtAt, known.edited = now, started, false
+	}
+}
+
+// replace begins a new generation, not planned yet.
+func (one *schedule) replace(by durable.Schedule) {
+	by = copySchedule(by)
+	by.Generation, by.NextAt, by.LookAt, by.Waiting = one.Generation+1, time.Time{}, time.Time{}, 0
+	one.Schedule, one.over, one.fault = by, false, ""
+}
+
+// orphanPolicy is who pauses schedules that nobody declares.
+const orphanPolicy = "orphan"
+
+func (s *Store) disableOrphans(since, now time.Time) {
+	for name, one := range s.schedules {
+		if !one.Paused && !one.declaredAt.IsZero() && one.declaredAt.Before(since) {
+			one.Paused, one.pausedBy = true, orphanPolicy
+			s.note(now, name, "paused, no worker declares it", orphanPolicy)
+		}
+	}
 }
 
 func copySchedule(s durable.Schedule) durable.Schedule {
 	s.Args = bytes.Clone(s.Args)
 	s.Tags = slices.Clone(s.Tags)
+	s.Plan.Blackouts = slices.Clone(s.Plan.Blackouts)
 	return s
 }
 

@@ -16,7 +16,20 @@ type schedule struct {
 	over  bool      // its rule never fires again
 	retry time.Time // after a fault: not to be looked at before
 	fault string    // why the rule could not be evaluated the last time
+
+	runs  []*run         // of the schedule, oldest first; the unfinished and the latest finished ones
+	skips []durable.Skip // the latest, oldest first
+
+	pausedBy   string
+	edited     bool      // an operator's version stands
+	declaredAt time.Time // by a worker, whatever its hash
+	hashAt     time.Time // the stored hash was last declared
+	broughtAt  time.Time // the worker that brought the hash had started
 }
+
+// pastKept bounds the finished runs and the skips that are remembered of each
+// schedule.
+const pastKept = 1000
 
 // occurrence identifies a due instant of a schedule.
 type occurrence struct {
@@ -30,10 +43,37 @@ const faultPause = time.Minute
 
 // lookAt is when the schedule is to be looked at; the zero time is at once.
 func (s *schedule) lookAt() time.Time {
-	if s.fault != "" {
+	switch {
+	case s.fault != "":
 		return s.retry
+	case s.LookAt.IsZero():
+		return s.NextAt
+	default:
+		return s.LookAt
 	}
-	return s.NextAt
+}
+
+// asleep tells whether the schedule is not to be looked at at all.
+func (s *schedule) asleep() bool { return s.over || s.Paused }
+
+// unfinished counts the runs that have not ended.
+func (s *schedule) unfinished() int {
+	n := 0
+	for _, r := range s.runs {
+		if !r.state.Terminal() {
+			n++
+		}
+	}
+	return n
+}
+
+// remember adds a run and forgets finished ones that are too many.
+func (s *schedule) remember(r *run) {
+	s.runs = append(s.runs, r)
+	if many := len(s.runs) - 2*pastKept; many > 0 {
+		i := 0
+		s.runs = slices.DeleteFunc(s.runs, func(r *run) bool { i++; return i <= pastKept && r.state.Terminal() })
+	}
 }
 
 // Materialize evaluates due schedules. decide is called without the store's
@@ -57,8 +97,8 @@ func (s *Store) Materialize(
 	defer s.mu.Unlock()
 	done := durable.Materialized{Due: len(due)}
 	for i := range due {
-		stored := s.schedules[due[i].Name]
-		if stored.Generation == due[i].Generation {
+		stored, found := s.schedules[due[i].Name]
+		if found && stored.Generation == due[i].Generation && !stored.Paused && stored.unfinished() <= due[i].Unfinished {
 			done.Runs = append(done.Runs, s.advance(stored, &decisions[i], now)...)
 		}
 	}
@@ -76,7 +116,7 @@ func (s *Store) dueSchedules(limit int) ([]durable.Schedule, time.Time) {
 	now := s.now()
 	var due []*schedule
 	for _, one := range s.schedules {
-		if !one.over && !one.lookAt().After(now) {
+		if !one.asleep() && !one.lookAt().After(now) {
 			due = append(due, one)
 		}
 	}
@@ -90,6 +130,7 @@ func (s *Store) dueSchedules(limit int) ([]durable.Schedule, time.Time) {
 	copies := make([]durable.Schedule, len(due))
 	for i, one := range due {
 		copies[i] = copySchedule(one.Schedule)
+		copies[i].Unfinished = one.unfinished()
 	}
 	return copies, now
 }
@@ -120,10 +161,18 @@ func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time
 		}
 		s.occurrences[identity] = o.Run.ID
 		if s.insert(&o.Run, one.Name, now) {
+			r := s.runs[o.Run.ID]
+			r.occurrence = o.Key
+			one.remember(r)
 			ids = append(ids, o.Run.ID)
 		}
 	}
-	one.NextAt = micro(decision.NextAt)
+	one.skips = append(one.skips, decision.Skips...)
+	one.skips = one.skips[max(len(one.skips)-pastKept, 0):]
+	one.NextAt, one.LookAt, one.Waiting = micro(decision.NextAt), time.Time{}, decision.Waiting
+	if one.Waiting > 0 {
+		one.LookAt = now.Add(one.Waiting)
+	}
 	one.over = decision.NextAt.IsZero()
 	return ids
 }
@@ -132,7 +181,7 @@ func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time
 func (s *Store) untilNext(now time.Time) time.Duration {
 	next := time.Duration(-1)
 	for _, one := range s.schedules {
-		if one.over {
+		if one.asleep() {
 			continue
 		}
 		in := max(one.lookAt().Sub(now), 0)

@@ -40,6 +40,7 @@ type Store struct {
 	workers     map[uuid.UUID]workerInfo
 	schedules   map[string]*schedule
 	occurrences map[occurrence]durable.RunID
+	audit       []change // oldest first
 
 	listeners map[chan struct{}]struct{}
 }
@@ -86,6 +87,7 @@ type run struct {
 	onCrash     durable.CrashPolicy
 	tags        []string
 	schedule    string // the empty name: none
+	occurrence  string // of the schedule; empty: asked for by an operator
 	createdAt   time.Time
 	expiresAt   time.Time // the zero time: never
 

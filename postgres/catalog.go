@@ -28,7 +28,13 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 	err := s.repeat(ctx, func() error {
 		b := &batch{names: s.names}
 		addJobs(b, declaration.Jobs)
-		addSchedules(b, declaration.Schedules)
+		addSchedules(b, declaration.Worker, declaration.Schedules)
+		if declaration.DisableOrphans > 0 {
+			b.add(queries.DisableOrphans, micro(declaration.DisableOrphans))
+		}
+		if len(declaration.Schedules) > 0 {
+			b.add(queries.PruneSkips, int64(skipsKept))
+		}
 		if b.Len() == 0 {
 			return nil
 		}
@@ -60,27 +66,31 @@ func addJobs(b *batch, jobs []durable.JobInfo) {
 	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes)
 }
 
-func addSchedules(b *batch, schedules []durable.Schedule) {
+// skipsKept bounds the skips that are kept of each schedule, hourly.
+const skipsKept = 1000
+
+func addSchedules(b *batch, worker durable.WorkerID, schedules []durable.Schedule) {
 	if len(schedules) == 0 {
 		return
 	}
 	schedules = slices.Clone(schedules)
 	slices.SortFunc(schedules, func(a, b durable.Schedule) int { return cmp.Compare(a.Name, b.Name) })
-	var p queries.DeclareSchedulesParams
+	var p queries.InsertSchedulesParams
 	var tags []*string
 	for i := range schedules {
 		one := &schedules[i]
-		p.Names, p.Hashes = append(p.Names, one.Name), append(p.Hashes, one.Hash)
-		p.Everies = append(p.Everies, int64(one.Rule.Every)/1000)
-		p.Crons, p.Zones = append(p.Crons, one.Rule.Cron), append(p.Zones, one.Rule.Zone)
+		p.Names, p.Hashes, p.Specs = append(p.Names, one.Name), append(p.Hashes, one.Hash), append(p.Specs, string(one.Spec()))
 		p.Jobs, p.Queues = append(p.Jobs, one.Job), append(p.Queues, one.Queue)
 		p.Priorities = append(p.Priorities, int16(one.Priority))      //nolint:gosec // checked
 		p.MaxAttempts = append(p.MaxAttempts, int32(one.MaxAttempts)) //nolint:gosec // checked
 		p.Timeouts, p.OnCrashes = append(p.Timeouts, micro(one.Timeout)), append(p.OnCrashes, int16(one.OnCrash))
-		p.Args, tags = append(p.Args, string(one.Args)), append(tags, textArray(one.Tags))
+		p.Args, tags, p.Paused = append(p.Args, string(one.Args)), append(tags, textArray(one.Tags)), append(p.Paused, one.Paused)
 	}
-	b.add(queries.DeclareSchedules, p.Names, p.Everies, p.Crons, p.Zones, p.Hashes, p.Jobs, p.Queues, p.Priorities,
-		p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags)
+	columns := []any{p.Names, p.Specs, p.Hashes, p.Jobs, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags, p.Paused}
+	b.add(queries.LockSchedules, p.Names)
+	b.add(queries.InsertSchedules, append([]any{worker.Instance}, columns...)...)
+	b.add(queries.ReplaceSchedules, append(append([]any{micro(durable.DeclaredWithin)}, columns...), worker.Instance)...)
+	b.add(queries.TouchSchedules, p.Names, p.Hashes)
 }
 
 // Jobs lists the declared jobs.

@@ -68,7 +68,10 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 		"leases":    {"acquired_at", "expires_at"},
 		"attempts":  {"started_at", "ended_at"},
 		"problems":  {"ended_at"},
-		"schedules": {"look_at", "next_at"},
+		"schedules": {"look_at", "next_at", "declared_at", "hash_at", "brought_at"},
+		"skips":     {"first_at", "last_at"},
+		"audit":     {"at"},
+		"workers":   {"started_at"},
 	}
 	batch := &pgx.Batch{}
 	for table, columns := range tables {

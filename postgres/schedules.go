@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,9 +58,13 @@ func (s *Store) materialize(
 		return err
 	}
 	done.Due = len(rows)
+	unfinished, err := s.unfinishedRuns(ctx, tx, rows)
+	if err != nil {
+		return err
+	}
 	decided := make([]decided, len(rows))
 	for i := range rows {
-		decided[i] = decideOne(&rows[i], evaluate.Now.UTC(), decide)
+		decided[i] = decideOne(&rows[i], unfinished, evaluate.Now.UTC(), decide)
 	}
 	if err := s.storeDecided(ctx, tx, decided, done); err != nil {
 		return err
@@ -71,16 +76,45 @@ func (s *Store) materialize(
 	return err
 }
 
+// unfinishedRuns tells which of the runs that schedules remember have not
+// ended. The schedules' rows are locked, so none can be added.
+func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow) (map[uuid.UUID]bool, error) {
+	var ids uuidArray
+	for i := range rows {
+		ids = append(ids, rows[i].Unfinished...)
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	unfinished := map[uuid.UUID]bool{}
+	b := &batch{names: s.names}
+	b.add(queries.UnfinishedRuns, ids).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { unfinished[id] = true })
+	})
+	return unfinished, s.send(ctx, tx, b)
+}
+
 // decided is a due schedule and what becomes of it.
 type decided struct {
 	id         int32
 	generation int64
 	decision   durable.Decision
 	runs       []durable.NewRun
+	unfinished []uuid.UUID // before these
 }
 
-func decideOne(row *queries.DueSchedulesRow, now time.Time, decide func(time.Time, durable.Schedule) durable.Decision) decided {
-	d := decided{id: row.ID, generation: row.Generation, decision: decide(now, toSchedule(row))}
+func decideOne(
+	row *queries.DueSchedulesRow, unfinished map[uuid.UUID]bool, now time.Time, decide func(time.Time, durable.Schedule) durable.Decision,
+) decided {
+	one := toSchedule(row)
+	d := decided{id: row.ID, generation: row.Generation}
+	for _, id := range row.Unfinished {
+		if unfinished[id] {
+			d.unfinished = append(d.unfinished, id)
+		}
+	}
+	one.Unfinished = len(d.unfinished)
+	d.decision = decide(now, one)
 	if d.decision.Fault != "" {
 		return d
 	}
@@ -139,6 +173,7 @@ func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set la
 	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		b := &batch{names: s.names}
 		addOccurrences(b, some, set, &ids)
+		addSkips(b, some)
 		addAdvances(b, some)
 		return s.send(ctx, tx, b)
 	})
@@ -166,24 +201,58 @@ func addOccurrences(b *batch, some []decided, set laneSet, ids *[]durable.RunID)
 	})
 }
 
-func addAdvances(b *batch, some []decided) {
-	var ids []int32
-	var nexts []*time.Time
-	var faults []string
+func addSkips(b *batch, some []decided) {
+	var p queries.InsertSkipsParams
 	for i := range some {
-		ids = append(ids, some[i].id)
-		nexts = append(nexts, timeOrNull(some[i].decision.NextAt))
-		faults = append(faults, storableFault(some[i].decision.Fault))
+		for _, skip := range some[i].decision.Skips {
+			p.Schedules, p.Reasons = append(p.Schedules, some[i].id), append(p.Reasons, string(skip.Reason))
+			p.Firsts, p.Lasts = append(p.Firsts, skip.First), append(p.Lasts, skip.Last)
+		}
 	}
-	b.add(queries.AdvanceSchedules, ids, nexts, faults)
+	if len(p.Schedules) > 0 {
+		b.add(queries.InsertSkips, p.Schedules, p.Firsts, p.Lasts, p.Reasons)
+	}
+}
+
+// unfinishedKept bounds the unfinished runs that a schedule remembers, where
+// they may overlap: the latest.
+const unfinishedKept = 1000
+
+func addAdvances(b *batch, some []decided) {
+	var p queries.AdvanceSchedulesParams
+	var nexts []*time.Time
+	for i := range some {
+		one := &some[i]
+		ids := one.unfinished
+		for j := range one.runs {
+			ids = append(ids, one.runs[j].ID)
+		}
+		p.Ids, nexts = append(p.Ids, one.id), append(nexts, timeOrNull(one.decision.NextAt))
+		p.Waitings = append(p.Waitings, micro(one.decision.Waiting))
+		p.Unfinished = append(p.Unfinished, idArray(ids[max(len(ids)-unfinishedKept, 0):]))
+		p.Faults = append(p.Faults, storableFault(one.decision.Fault))
+	}
+	b.add(queries.AdvanceSchedules, p.Ids, nexts, p.Waitings, p.Unfinished, p.Faults)
+}
+
+// idArray writes an array of ids as PostgreSQL reads it from text.
+func idArray(ids []uuid.UUID) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = id.String()
+	}
+	return "{" + strings.Join(words, ",") + "}"
 }
 
 func toSchedule(row *queries.DueSchedulesRow) durable.Schedule {
 	one := durable.Schedule{
-		Name: row.Name, Rule: durable.Rule{Cron: row.Cron, Zone: row.Zone, Every: durable.Duration(fromMicro(row.Every))},
-		Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
+		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
 		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
-		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags,
+		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Waiting: fromMicro(row.Waiting),
+	}
+	_ = one.SetSpec([]byte(row.Spec)) // a spec that cannot be read is a schedule without a rule, and decide says so
+	if one.Waiting > 0 {
+		one.LookAt = row.LookAt.UTC()
 	}
 	if row.NextAt != nil {
 		one.NextAt = row.NextAt.UTC()

@@ -28,53 +28,133 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 				return err
 			}
 		}
+		started, err := c.FindWorkerStart(ctx, queries.FindWorkerStartParams{Instance: worker.Instance[:]})
+		if err != nil {
+			return err
+		}
 		for i := range declaration.Schedules {
-			if err := c.declareSchedule(ctx, &declaration.Schedules[i]); err != nil {
+			if err := c.declareSchedule(ctx, &declaration.Schedules[i], started); err != nil {
 				return err
 			}
 		}
-		return nil
+		return c.tidySchedules(ctx, declaration.DisableOrphans)
 	})
 	if err != nil {
 		return fmt.Errorf("declare: %w", err)
 	}
+	if len(declaration.Schedules) > 0 {
+		s.hints.give()
+	}
 	return nil
 }
 
-// declareSchedule stores a schedule that is new or has another hash, unplanned.
-func (c *change) declareSchedule(ctx context.Context, declared *durable.Schedule) error {
-	hash, err := c.FindScheduleHash(ctx, queries.FindScheduleHashParams{Name: declared.Name})
-	switch {
-	case err == nil && hash == declared.Hash:
-		return c.TouchSchedule(ctx, queries.TouchScheduleParams{DeclaredAt: c.now, Name: declared.Name})
-	case err != nil && !errors.Is(err, sql.ErrNoRows):
-		return err
-	}
-	known := err == nil
-	tags, err := tagsText(declared.Tags)
+// orphanPolicy is who pauses schedules that nobody declares.
+const orphanPolicy = "orphan"
+
+// declareSchedule stores what a worker that started at an instant declares.
+func (c *change) declareSchedule(ctx context.Context, declared *durable.Schedule, started int64) error {
+	row, err := scheduleRow(declared)
 	if err != nil {
 		return err
 	}
-	row := queries.InsertScheduleParams{
-		Name:        declared.Name,
-		Hash:        declared.Hash,
-		Cron:        declared.Rule.Cron,
-		Zone:        declared.Rule.Zone,
-		Every:       time.Duration(declared.Rule.Every).Microseconds(),
-		Job:         declared.Job,
-		Queue:       declared.Queue,
-		Priority:    int64(declared.Priority),
-		Args:        notNil(declared.Args),
-		MaxAttempts: int64(declared.MaxAttempts),
-		Timeout:     declared.Timeout.Microseconds(),
-		OnCrash:     int64(declared.OnCrash),
-		Tags:        tags,
-		DeclaredAt:  c.now,
+	row.DeclaredAt, row.HashAt, row.BroughtAt, row.Hash = &c.now, c.now, started, declared.Hash
+	known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: declared.Name})
+	if errors.Is(err, sql.ErrNoRows) {
+		return c.createSchedule(ctx, row, declared.Paused)
 	}
-	if known {
-		return c.ReplaceSchedule(ctx, queries.ReplaceScheduleParams(row))
+	if err != nil {
+		return err
+	}
+	newer := started >= known.BroughtAt || c.now-known.HashAt > durable.DeclaredWithin.Microseconds()
+	if known.Hash != declared.Hash && newer {
+		if err := c.replaceSchedule(ctx, row); err != nil {
+			return err
+		}
+	}
+	if known.Paused != 0 && known.PausedBy == orphanPolicy {
+		if err := c.ResumeSchedule(ctx, queries.ResumeScheduleParams{Now: &c.now, Name: declared.Name}); err != nil {
+			return err
+		}
+		if err := c.note(ctx, declared.Name, "resumed, it is declared again", orphanPolicy); err != nil {
+			return err
+		}
+	}
+	return c.TouchSchedule(ctx, queries.TouchScheduleParams{Now: &c.now, Hash: declared.Hash, Name: declared.Name})
+}
+
+// scheduleRow is the part of a row that the schedule itself tells, its hash
+// left out.
+func scheduleRow(one *durable.Schedule) (queries.InsertScheduleParams, error) {
+	tags, err := tagsText(one.Tags)
+	return queries.InsertScheduleParams{
+		Name: one.Name, Spec: string(one.Spec()), Job: one.Job, Queue: one.Queue, Priority: int64(one.Priority), Args: notNil(one.Args),
+		MaxAttempts: int64(one.MaxAttempts), Timeout: one.Timeout.Microseconds(), OnCrash: int64(one.OnCrash), Tags: tags,
+	}, err
+}
+
+// createSchedule stores a new schedule. Where one of its name has been, its
+// generations go on, since they are part of what runs remember.
+func (c *change) createSchedule(ctx context.Context, row queries.InsertScheduleParams, paused bool) error {
+	last, err := c.LastGeneration(ctx, queries.LastGenerationParams{Schedule: &row.Name})
+	if err != nil {
+		return err
+	}
+	row.Generation, row.LookAt = last+1, &c.now
+	if paused {
+		row.Paused, row.LookAt = 1, nil
 	}
 	return c.InsertSchedule(ctx, row)
+}
+
+// replaceSchedule begins a new generation.
+func (c *change) replaceSchedule(ctx context.Context, row queries.InsertScheduleParams) error {
+	return c.ReplaceSchedule(ctx, queries.ReplaceScheduleParams{
+		Now: &c.now, HashAt: row.HashAt, BroughtAt: row.BroughtAt, Edited: row.Edited, Hash: row.Hash, Spec: row.Spec, Job: row.Job,
+		Queue: row.Queue, Priority: row.Priority, Args: row.Args, MaxAttempts: row.MaxAttempts, Timeout: row.Timeout,
+		OnCrash: row.OnCrash, Tags: row.Tags, Name: row.Name,
+	})
+}
+
+// skipsKept bounds the skips that are kept of each schedule, hourly.
+const skipsKept = 1000
+
+// tidySchedules pauses orphans, where the worker says so, and forgets old skips.
+func (c *change) tidySchedules(ctx context.Context, orphans time.Duration) error {
+	if orphans > 0 {
+		since := c.now - orphans.Microseconds()
+		names, err := c.ListOrphans(ctx, queries.ListOrphansParams{Since: &since})
+		if err != nil {
+			return err
+		}
+		by := orphanPolicy
+		for _, name := range names {
+			if err := c.PauseSchedule(ctx, queries.PauseScheduleParams{PausedBy: &by, Name: name}); err != nil {
+				return err
+			}
+			if err := c.note(ctx, name, "paused, no worker declares it", orphanPolicy); err != nil {
+				return err
+			}
+		}
+	}
+	names, err := c.SkippedSchedules(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		seq, err := c.OldestSkip(ctx, queries.OldestSkipParams{Schedule: name, Keep: skipsKept})
+		if err == nil {
+			err = c.PruneSkips(ctx, queries.PruneSkipsParams{Schedule: name, Seq: seq})
+		}
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	return nil
+}
+
+// note records what an operator or a policy did with a schedule.
+func (c *change) note(ctx context.Context, schedule, action, by string) error {
+	return c.Audit(ctx, queries.AuditParams{At: c.now, Actor: by, Subject: schedule, Action: action})
 }
 
 func notNil(b []byte) []byte {

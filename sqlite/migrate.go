@@ -17,7 +17,7 @@ type migration struct {
 	text string
 }
 
-// migrations lists all of them; the n-th brings the schema to version n.
+// migrations lists all of them, in order.
 func migrations() []migration {
 	names, _ := fs.Glob(sqlitedb.Files, "migrations/*.sql") // sorted
 	list := make([]migration, len(names))
@@ -26,6 +26,18 @@ func migrations() []migration {
 		list[i] = migration{strings.TrimPrefix(name, "migrations/"), string(text)}
 	}
 	return list
+}
+
+// number is the version that the migration brings the schema to.
+func (m migration) number() (n int) {
+	_, _ = fmt.Sscanf(m.name, "%d_", &n) // zero is refused when it is applied
+	return n
+}
+
+// latest is the version that this program was written for.
+func latest() int {
+	all := migrations()
+	return all[len(all)-1].number()
 }
 
 // MigrationsSQL returns all migrations as one text that the sqlite3 shell can
@@ -64,10 +76,7 @@ func (s *Store) Migrate(ctx context.Context) (applied int, err error) {
 
 // migrateTo applies one migration unless it has been.
 func (s *Store) migrateTo(ctx context.Context, applied int, m migration) (done bool, err error) {
-	var number int
-	if _, err := fmt.Sscanf(m.name, "%d_", &number); err != nil {
-		return false, fmt.Errorf("the name does not begin with a number: %w", err)
-	}
+	number := m.number()
 	if err := s.gate.enter(ctx, reclaims); err != nil {
 		return false, err
 	}
@@ -102,7 +111,7 @@ func (s *Store) Schema(ctx context.Context) (have, want, minCompatible int, err 
 	if err != nil {
 		return 0, 0, 0, fmt.Errorf("schema: %w", s.explain(err))
 	}
-	return have, len(migrations()), minCompatible, nil
+	return have, latest(), minCompatible, nil
 }
 
 // asker is a connection or a pool.
@@ -125,7 +134,7 @@ func (s *Store) requireSchema(ctx context.Context, on asker) error {
 	if err != nil {
 		return err
 	}
-	want := len(migrations())
+	want := latest()
 	if have < want {
 		return fmt.Errorf("the schema of %s has version %d, this program needs %d: migrate first", s.file.path, have, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"regexp"
 	"strings"
 	"sync"
@@ -33,14 +34,14 @@ func TestMigrations(t *testing.T) {
 		require.Zero(t, have)
 		applied, err := s.Migrate(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, want, applied)
+		require.Positive(t, applied)
 		applied, err = s.Migrate(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, applied)
 		have, want, minCompatible, err := s.Schema(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, want, have)
-		require.Equal(t, 1, minCompatible)
+		require.Equal(t, want, minCompatible)
 	})
 	t.Run("twenty at once", func(t *testing.T) {
 		path := newPath(t)
@@ -56,7 +57,9 @@ func TestMigrations(t *testing.T) {
 		for _, n := range applied {
 			sum += n
 		}
-		require.Equal(t, 1, sum)
+		files, err := fs.Glob(sqlitedb.Files, "migrations/*.sql")
+		require.NoError(t, err)
+		require.Equal(t, len(files), sum)
 	})
 	t.Run("a newer schema is served while it allows it", func(t *testing.T) {
 		s, path := openMigrated(t)

@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,8 +39,13 @@ func (s *Store) Materialize(
 			if err != nil {
 				return err
 			}
+			unfinished, err := c.unfinishedRuns(ctx, due[i].Unfinished)
+			if err != nil {
+				return err
+			}
+			rule.Unfinished = len(unfinished)
 			decision := decide(instant(c.now), rule)
-			ids, err := s.advance(ctx, c, fresh, &rule, &decision)
+			ids, err := s.advance(ctx, c, fresh, &rule, unfinished, &decision)
 			if err != nil {
 				return err
 			}
@@ -67,7 +74,6 @@ func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 	}
 	schedule := durable.Schedule{
 		Name:        row.Name,
-		Rule:        durable.Rule{Cron: row.Cron, Zone: row.Zone, Every: durable.Duration(duration(row.Every))},
 		Hash:        row.Hash,
 		Generation:  row.Generation,
 		Job:         row.Job,
@@ -78,6 +84,11 @@ func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 		Timeout:     duration(row.Timeout),
 		OnCrash:     durable.CrashPolicy(row.OnCrash),
 		Tags:        tags,
+		Waiting:     duration(row.Waiting),
+	}
+	_ = schedule.SetSpec([]byte(row.Spec)) // a spec that cannot be read is a schedule without a rule, and decide says so
+	if schedule.Waiting > 0 && row.LookAt != nil {
+		schedule.LookAt = instant(*row.LookAt)
 	}
 	if row.NextAt != nil {
 		schedule.NextAt = instant(*row.NextAt)
@@ -88,7 +99,7 @@ func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 // advance stores what was decided for one schedule and returns the new runs.
 // Runs that may not be stored are a fault of this schedule and of no other.
 func (s *Store) advance(
-	ctx context.Context, c *change, fresh *lanes, rule *durable.Schedule, decision *durable.Decision,
+	ctx context.Context, c *change, fresh *lanes, rule *durable.Schedule, unfinished []durable.RunID, decision *durable.Decision,
 ) ([]durable.RunID, error) {
 	fault := decision.Fault
 	if fault == "" {
@@ -115,21 +126,71 @@ func (s *Store) advance(
 			ids = append(ids, o.Run.ID)
 		}
 	}
-	return ids, c.AdvanceSchedule(ctx, queries.AdvanceScheduleParams{NextAt: micros(decision.NextAt), Name: rule.Name})
+	for _, skip := range decision.Skips {
+		err := c.InsertSkip(ctx, queries.InsertSkipParams{Schedule: rule.Name, FirstAt: skip.First.UnixMicro(), LastAt: skip.Last.UnixMicro(),
+			Reason: string(skip.Reason)})
+		if err != nil {
+			return nil, err
+		}
+	}
+	next := micros(decision.NextAt)
+	look := next
+	if decision.Waiting > 0 {
+		again := c.now + decision.Waiting.Microseconds()
+		look = &again
+	}
+	return ids, c.AdvanceSchedule(ctx, queries.AdvanceScheduleParams{NextAt: next, LookAt: look, Waiting: decision.Waiting.Microseconds(),
+		Unfinished: idBytes(append(unfinished, ids...)), Name: rule.Name})
+}
+
+// unfinishedRuns are those of some runs, 16 bytes each, that have not ended.
+func (c *change) unfinishedRuns(ctx context.Context, ids []byte) ([]durable.RunID, error) {
+	var unfinished []durable.RunID
+	for ; len(ids) >= 16; ids = ids[16:] {
+		state, err := c.FindState(ctx, queries.FindStateParams{ID: ids[:16]})
+		if errors.Is(err, sql.ErrNoRows) || err == nil && durable.State(state).Terminal() {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		unfinished = append(unfinished, durable.RunID(ids[:16]))
+	}
+	return unfinished, nil
+}
+
+// unfinishedKept bounds the unfinished runs that a schedule remembers, where
+// they may overlap: the latest.
+const unfinishedKept = 1000
+
+func idBytes(ids []durable.RunID) []byte {
+	all := []byte{}
+	for _, id := range ids[max(len(ids)-unfinishedKept, 0):] {
+		all = append(all, id[:]...)
+	}
+	return all
 }
 
 // insertOccurrence stores one occurrence unless it is there.
 func (s *Store) insertOccurrence(
 	ctx context.Context, c *change, fresh *lanes, rule *durable.Schedule, o *durable.Occurrence,
 ) (stored bool, err error) {
-	row, err := s.row(ctx, c, fresh, &o.Run)
+	return s.insertScheduled(ctx, c, fresh, rule.Name, rule.Generation, &o.Key, &o.Run)
+}
+
+// insertScheduled stores a run of a schedule; without a key it is one that an
+// operator asked for.
+func (s *Store) insertScheduled(
+	ctx context.Context, c *change, fresh *lanes, schedule string, generation int64, key *string, run *durable.NewRun,
+) (stored bool, err error) {
+	row, err := s.row(ctx, c, fresh, run)
 	if err != nil {
 		return false, err
 	}
 	rows, err := c.InsertOccurrence(ctx, queries.InsertOccurrenceParams{
 		ID: row.ID, CreatedAt: row.CreatedAt, DueAt: row.DueAt, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout,
 		Lane: row.Lane, MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Args: row.Args,
-		Schedule: &rule.Name, Generation: &rule.Generation, Occurrence: &o.Key,
+		Schedule: &schedule, Generation: &generation, Occurrence: key,
 	})
 	if err != nil || rows == 0 {
 		return false, err

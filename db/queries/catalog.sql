@@ -7,33 +7,69 @@ FROM (SELECT unnest(@names::text[]) AS name, unnest(@queues::text[]) queue, unne
 ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
     timeout = excluded.timeout, on_crash = excluded.on_crash, declared_at = now();
 
--- name: DeclareSchedules :exec
--- schedules_name_key. Locks the rows in the order given (by name), so it waits
--- for a materializer that evaluates one. Twice: the hash is the stored one and
--- only declared_at changes.
-INSERT INTO durable.schedules AS s (name, every, cron, zone, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags)
-SELECT u.name, u.every, u.cron, u.zone, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args::json, u.tags::text[]
-FROM (SELECT unnest(@names::text[]) AS name, unnest(@everies::bigint[]) every, unnest(@crons::text[]) cron, unnest(@zones::text[]) AS zone,
-             unnest(@hashes::text[]) hash, unnest(@jobs::text[]) job, unnest(@queues::text[]) queue, unnest(@priorities::smallint[]) priority,
-             unnest(@max_attempts::int[]) max_attempts, unnest(@timeouts::bigint[]) timeout, unnest(@on_crashes::smallint[]) on_crash,
-             unnest(@args::text[]) args, unnest(@tags::text[]) tags) u
-ON CONFLICT (name) DO UPDATE SET declared_at = now(),
-    generation = s.generation + (s.hash <> excluded.hash)::int,
-    look_at = CASE WHEN s.hash <> excluded.hash THEN '-infinity' ELSE s.look_at END,
-    next_at = CASE WHEN s.hash <> excluded.hash THEN NULL ELSE s.next_at END,
-    fault = CASE WHEN s.hash <> excluded.hash THEN NULL ELSE s.fault END,
-    every = CASE WHEN s.hash <> excluded.hash THEN excluded.every ELSE s.every END,
-    cron = CASE WHEN s.hash <> excluded.hash THEN excluded.cron ELSE s.cron END,
-    zone = CASE WHEN s.hash <> excluded.hash THEN excluded.zone ELSE s.zone END,
-    job = CASE WHEN s.hash <> excluded.hash THEN excluded.job ELSE s.job END,
-    queue = CASE WHEN s.hash <> excluded.hash THEN excluded.queue ELSE s.queue END,
-    priority = CASE WHEN s.hash <> excluded.hash THEN excluded.priority ELSE s.priority END,
-    max_attempts = CASE WHEN s.hash <> excluded.hash THEN excluded.max_attempts ELSE s.max_attempts END,
-    timeout = CASE WHEN s.hash <> excluded.hash THEN excluded.timeout ELSE s.timeout END,
-    on_crash = CASE WHEN s.hash <> excluded.hash THEN excluded.on_crash ELSE s.on_crash END,
-    args = CASE WHEN s.hash <> excluded.hash THEN excluded.args ELSE s.args END,
-    tags = CASE WHEN s.hash <> excluded.hash THEN excluded.tags ELSE s.tags END,
-    hash = excluded.hash;
+-- name: LockSchedules :many
+-- schedules_name_key. Locks the rows by name, so it waits for a materializer
+-- that evaluates one.
+SELECT id FROM durable.schedules WHERE name = ANY (@names::text[]) ORDER BY name FOR UPDATE;
+
+-- name: InsertSchedules :exec
+-- schedules_name_key. Twice: the names are there.
+INSERT INTO durable.schedules (name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused, look_at,
+    declared_at, hash_at, brought_at)
+SELECT u.name, u.spec::json, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args::json, u.tags::text[], u.paused,
+       CASE WHEN u.paused THEN 'infinity' ELSE '-infinity' END::timestamptz, now(), now(),
+       coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = @instance), now())
+FROM (SELECT unnest(@names::text[]) AS name, unnest(@specs::text[]) spec, unnest(@hashes::text[]) hash, unnest(@jobs::text[]) job, unnest(@queues::text[]) queue,
+             unnest(@priorities::smallint[]) priority, unnest(@max_attempts::int[]) max_attempts, unnest(@timeouts::bigint[]) timeout,
+             unnest(@on_crashes::smallint[]) on_crash, unnest(@args::text[]) args, unnest(@tags::text[]) tags, unnest(@paused::boolean[]) paused) u
+ON CONFLICT (name) DO NOTHING;
+
+-- name: ReplaceSchedules :exec
+-- schedules_name_key; rows that LockSchedules has locked. Another hash than the
+-- stored one counts when its worker has started after the one that brought the
+-- stored one, or when nobody has declared that within so many microseconds.
+-- Twice: the hash is the stored one.
+UPDATE durable.schedules s SET generation = s.generation + 1, next_at = NULL, waiting = 0, fault = NULL, edited = false,
+    look_at = CASE WHEN s.paused THEN 'infinity' ELSE '-infinity' END::timestamptz, spec = u.spec::json, hash = u.hash, job = u.job, queue = u.queue,
+    priority = u.priority, max_attempts = u.max_attempts, timeout = u.timeout, on_crash = u.on_crash, args = u.args::json, tags = u.tags::text[],
+    hash_at = now(), brought_at = b.started_at
+FROM (SELECT unnest(@names::text[]) AS name, unnest(@specs::text[]) spec, unnest(@hashes::text[]) hash, unnest(@jobs::text[]) job, unnest(@queues::text[]) queue,
+             unnest(@priorities::smallint[]) priority, unnest(@max_attempts::int[]) max_attempts, unnest(@timeouts::bigint[]) timeout,
+             unnest(@on_crashes::smallint[]) on_crash, unnest(@args::text[]) args, unnest(@tags::text[]) tags, unnest(@paused::boolean[]) paused) u,
+     (SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = @instance), now()) AS started_at) b
+WHERE s.name = u.name AND s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - (@within::bigint) * interval '1 microsecond');
+
+-- name: TouchSchedules :exec
+-- schedules_name_key; rows that LockSchedules has locked. Those that were paused
+-- as orphans go on. Twice: the same.
+WITH t AS (
+    UPDATE durable.schedules s SET declared_at = now(), hash_at = CASE WHEN s.hash = u.hash THEN now() ELSE s.hash_at END,
+        paused = s.paused AND NOT p.orphan, paused_by = CASE WHEN p.orphan THEN NULL ELSE s.paused_by END,
+        look_at = CASE WHEN p.orphan THEN '-infinity' ELSE s.look_at END, next_at = CASE WHEN p.orphan THEN NULL ELSE s.next_at END,
+        waiting = CASE WHEN p.orphan THEN 0 ELSE s.waiting END
+    FROM (SELECT unnest(@names::text[]) AS name, unnest(@hashes::text[]) hash) u,
+         (SELECT o.id, o.paused AND o.paused_by = 'orphan' AND o.paused_by IS NOT NULL AS orphan FROM durable.schedules o) p
+    WHERE s.name = u.name AND p.id = s.id
+    RETURNING s.name, p.orphan
+)
+INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'resumed, it is declared again' FROM t WHERE t.orphan;
+
+-- name: DisableOrphans :exec
+-- Reads the whole table, a small one; rows that others have locked are left to
+-- the next time. Twice: they are paused.
+WITH o AS (
+    SELECT s.id FROM durable.schedules s WHERE NOT s.paused AND s.declared_at < now() - (@after::bigint) * interval '1 microsecond'
+    ORDER BY s.name FOR UPDATE SKIP LOCKED
+), t AS (
+    UPDATE durable.schedules s SET paused = true, paused_by = 'orphan', look_at = 'infinity' FROM o WHERE s.id = o.id RETURNING s.name
+)
+INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'paused, no worker declares it' FROM t;
+
+-- name: PruneSkips :exec
+-- skips_schedule, all of it. Keeps the latest so many of each schedule.
+DELETE FROM durable.skips k USING (
+    SELECT n.id FROM (SELECT s.id, row_number() OVER (PARTITION BY s.schedule ORDER BY s.id DESC) AS place FROM durable.skips s) n WHERE n.place > (@keep::bigint)
+) old WHERE k.id = old.id;
 
 -- name: Jobs :many
 -- jobs_pkey in order, a small table. No locks.

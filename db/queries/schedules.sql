@@ -5,8 +5,14 @@ SELECT pg_try_advisory_xact_lock(@key::bigint)::boolean AS mine, now()::timestam
 -- name: DueSchedules :many
 -- Reads the whole table, a small one. Locks the rows it returns with SKIP
 -- LOCKED: one that is being declared anew is left to the next call.
-SELECT id, name, generation, next_at, every, cron, zone, hash, job, queue, timeout, max_attempts, priority, on_crash, args::text AS args, tags
+SELECT id, name, generation, next_at, coalesce(CASE WHEN waiting > 0 THEN look_at END, 'epoch')::timestamptz AS look_at, waiting, unfinished, spec::text AS spec, hash, job, queue, timeout, max_attempts, priority, on_crash,
+       args::text AS args, tags
 FROM durable.schedules WHERE look_at <= now() ORDER BY look_at, name LIMIT @most FOR UPDATE SKIP LOCKED;
+
+-- name: UnfinishedRuns :many
+-- runs_pkey. No locks: whoever ends a run meanwhile does not matter, and whoever
+-- makes one of a schedule has its row locked first.
+SELECT id FROM durable.runs WHERE id = ANY (@ids::uuid[]) AND state < 2;
 
 -- name: MaterializeRuns :many
 -- EnqueueRuns for occurrences; also runs_occurrence. Twice: an occurrence that
@@ -37,10 +43,17 @@ SELECT i.id FROM i;
 -- rests the schedule for a minute.
 UPDATE durable.schedules s SET
     next_at = CASE WHEN u.fault <> '' THEN s.next_at ELSE u.next_at END,
-    look_at = CASE WHEN u.fault <> '' THEN now() + interval '1 minute' ELSE coalesce(u.next_at, 'infinity') END,
-    fault = nullif(u.fault, '')
-FROM (SELECT unnest(@ids::int[]) id, unnest(@nexts::timestamptz[]) next_at, unnest(@faults::text[]) fault) u
+    look_at = CASE WHEN u.fault <> '' THEN now() + interval '1 minute' WHEN u.waiting > 0 THEN now() + u.waiting * interval '1 microsecond'
+              ELSE coalesce(u.next_at, 'infinity') END,
+    waiting = u.waiting, unfinished = u.unfinished::uuid[], fault = nullif(u.fault, '')
+FROM (SELECT unnest(@ids::int[]) id, unnest(@nexts::timestamptz[]) next_at, unnest(@waitings::bigint[]) waiting,
+             unnest(@unfinished::text[]) unfinished, unnest(@faults::text[]) fault) u
 WHERE s.id = u.id;
+
+-- name: InsertSkips :exec
+-- In the transaction that passes the occurrences by.
+INSERT INTO durable.skips (schedule, first_at, last_at, reason)
+SELECT unnest(@schedules::int[]), unnest(@firsts::timestamptz[]), unnest(@lasts::timestamptz[]), unnest(@reasons::text[]);
 
 -- name: NextLook :one
 -- Reads the whole table, a small one. No locks. Negative: none.

@@ -110,14 +110,12 @@ CREATE TABLE jobs (
     declared_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- The schedules that workers have declared.
+-- The schedules that workers have declared, and operators' own.
 CREATE TABLE schedules (
     name         TEXT    PRIMARY KEY NOT NULL,
-    hash         TEXT    NOT NULL,
+    hash         TEXT    NOT NULL,             -- of the rule, the plan and the run as the code declares them
     generation   INTEGER NOT NULL,
-    cron         TEXT    NOT NULL,
-    zone         TEXT    NOT NULL,
-    every        INTEGER NOT NULL,
+    spec         TEXT    NOT NULL,             -- the rule and the plan, as JSON
     job          TEXT    NOT NULL,
     queue        TEXT    NOT NULL,
     priority     INTEGER NOT NULL,
@@ -127,11 +125,39 @@ CREATE TABLE schedules (
     on_crash     INTEGER NOT NULL,
     tags         TEXT,
     next_at      INTEGER,                      -- the next occurrence; null: not planned yet, or never again
-    look_at      INTEGER,                      -- when to look at it next; null: never again
+    look_at      INTEGER,                      -- when to look at it next; null: never again, or paused
+    waiting      INTEGER NOT NULL DEFAULT 0,   -- not 0: next_at waits for an earlier run; the last pause between two looks
+    unfinished   BLOB    NOT NULL DEFAULT x'', -- ids of its runs, 16 bytes each, that had not ended when it was last looked at
     fault        TEXT,                         -- why the rule could not be evaluated when it was last looked at
-    declared_at  INTEGER NOT NULL
+    paused       INTEGER NOT NULL DEFAULT 0,
+    paused_by    TEXT,
+    edited       INTEGER NOT NULL DEFAULT 0,   -- an operator's version stands
+    declared_at  INTEGER,                      -- by a worker, whatever its hash; null: an operator's own
+    hash_at      INTEGER NOT NULL,             -- when a worker last declared this hash
+    brought_at   INTEGER NOT NULL              -- when the worker that brought this hash had started
 );
 CREATE INDEX schedules_look ON schedules (look_at) WHERE look_at IS NOT NULL;
+
+-- Occurrences that did not become runs; the latest of each schedule.
+CREATE TABLE skips (
+    seq      INTEGER PRIMARY KEY,
+    schedule TEXT    NOT NULL,
+    first_at INTEGER NOT NULL,
+    last_at  INTEGER NOT NULL,
+    reason   TEXT    NOT NULL
+);
+CREATE INDEX skips_schedule ON skips (schedule, seq);
+
+-- What operators, and policies in their place, have changed.
+CREATE TABLE audit (
+    seq     INTEGER PRIMARY KEY,
+    at      INTEGER NOT NULL,
+    actor   TEXT    NOT NULL,
+    kind    TEXT    NOT NULL,                  -- of the subject: schedule
+    subject TEXT    NOT NULL,
+    action  TEXT    NOT NULL
+);
+CREATE INDEX audit_subject ON audit (kind, subject, seq);
 
 -- The worker processes that have declared themselves; for people, never for decisions.
 CREATE TABLE workers (

@@ -11,20 +11,45 @@ ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, priority = excluded.pri
 -- name: ListJobs :many
 SELECT name, queue, priority, max_attempts, timeout, on_crash FROM jobs ORDER BY name;
 
--- name: FindScheduleHash :one
-SELECT hash FROM schedules WHERE name = @name;
+-- name: FindWorkerStart :one
+SELECT started_at FROM workers WHERE instance = @instance;
+
+-- name: FindSchedule :one
+-- Served by the primary key.
+SELECT generation, hash, paused, coalesce(paused_by, '') AS paused_by, hash_at, brought_at, unfinished, spec, job, queue, priority, args,
+    max_attempts, timeout, on_crash, tags
+FROM schedules WHERE name = @name;
 
 -- name: TouchSchedule :exec
-UPDATE schedules SET declared_at = @declared_at WHERE name = @name;
+-- A worker has declared it, with the stored hash or with another.
+UPDATE schedules SET declared_at = @now, hash_at = CASE WHEN hash = @hash THEN @now ELSE hash_at END WHERE name = @name;
 
 -- name: InsertSchedule :exec
--- Not planned yet, and to be looked at now.
-INSERT INTO schedules (declared_at, look_at, generation, hash, cron, zone, every, job, queue, priority, args, max_attempts, timeout, on_crash, tags, name)
-VALUES (@declared_at, @declared_at, 1, @hash, @cron, @zone, @every, @job, @queue, @priority, @args, @max_attempts, @timeout, @on_crash, @tags, @name);
+-- Not planned yet, and to be looked at unless it is paused.
+INSERT INTO schedules (declared_at, look_at, hash_at, brought_at, generation, paused, edited, hash, spec, job, queue, priority, args, max_attempts, timeout,
+    on_crash, tags, name)
+VALUES (@declared_at, @look_at, @hash_at, @brought_at, @generation, @paused, @edited, @hash, @spec, @job, @queue, @priority, @args, @max_attempts, @timeout,
+    @on_crash, @tags, @name);
 
 -- name: ReplaceSchedule :exec
 -- Another rule: a new generation, planned afresh.
-UPDATE schedules SET declared_at = @declared_at, look_at = @declared_at, next_at = NULL, fault = NULL, generation = generation + 1,
-    hash = @hash, cron = @cron, zone = @zone, every = @every, job = @job, queue = @queue, priority = @priority, args = @args,
-    max_attempts = @max_attempts, timeout = @timeout, on_crash = @on_crash, tags = @tags
+UPDATE schedules SET look_at = CASE WHEN paused THEN NULL ELSE @now END, next_at = NULL, waiting = 0, fault = NULL, generation = generation + 1,
+    hash_at = @hash_at, brought_at = @brought_at, edited = @edited, hash = @hash, spec = @spec, job = @job, queue = @queue, priority = @priority,
+    args = @args, max_attempts = @max_attempts, timeout = @timeout, on_crash = @on_crash, tags = @tags
 WHERE name = @name;
+
+-- name: ListOrphans :many
+-- Reads the whole table, a small one.
+SELECT name FROM schedules WHERE NOT paused AND declared_at < @since ORDER BY name;
+
+-- name: SkippedSchedules :many
+-- Served by skips_schedule, all of it.
+SELECT schedule FROM skips GROUP BY schedule;
+
+-- name: OldestSkip :one
+-- Served by skips_schedule: the latest that is not kept.
+SELECT seq FROM skips WHERE schedule = @schedule ORDER BY seq DESC LIMIT 1 OFFSET @keep;
+
+-- name: PruneSkips :exec
+-- Served by skips_schedule.
+DELETE FROM skips WHERE schedule = @schedule AND seq <= @seq;

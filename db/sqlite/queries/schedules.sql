@@ -1,11 +1,18 @@
 -- name: DueSchedules :many
 -- Served by schedules_look.
-SELECT name, hash, generation, cron, zone, every, job, queue, priority, args, max_attempts, timeout, on_crash, tags, next_at
+SELECT name, hash, generation, spec, job, queue, priority, args, max_attempts, timeout, on_crash, tags, next_at, look_at, waiting, unfinished
 FROM schedules WHERE look_at IS NOT NULL AND look_at <= @now
 ORDER BY look_at, name LIMIT @most;
 
+-- name: FindState :one
+-- Served by the key of runs.
+SELECT state FROM runs WHERE id = @id;
+
 -- name: AdvanceSchedule :exec
-UPDATE schedules SET next_at = @next_at, look_at = @next_at, fault = NULL WHERE name = @name;
+UPDATE schedules SET next_at = @next_at, look_at = @look_at, waiting = @waiting, unfinished = @unfinished, fault = NULL WHERE name = @name;
+
+-- name: InsertSkip :exec
+INSERT INTO skips (schedule, first_at, last_at, reason) VALUES (@schedule, @first_at, @last_at, @reason);
 
 -- name: PostponeSchedule :exec
 -- Its rule could not be evaluated; what was planned stands.

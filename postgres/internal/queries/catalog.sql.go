@@ -7,6 +7,8 @@ package queries
 
 import (
 	"context"
+
+	"github.com/google/uuid"
 )
 
 const DeclareJobs = `-- name: DeclareJobs :exec
@@ -40,37 +42,43 @@ func (q *Queries) DeclareJobs(ctx context.Context, arg DeclareJobsParams) error 
 	return err
 }
 
-const DeclareSchedules = `-- name: DeclareSchedules :exec
-INSERT INTO durable.schedules AS s (name, every, cron, zone, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags)
-SELECT u.name, u.every, u.cron, u.zone, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args::json, u.tags::text[]
-FROM (SELECT unnest($1::text[]) AS name, unnest($2::bigint[]) every, unnest($3::text[]) cron, unnest($4::text[]) AS zone,
-             unnest($5::text[]) hash, unnest($6::text[]) job, unnest($7::text[]) queue, unnest($8::smallint[]) priority,
-             unnest($9::int[]) max_attempts, unnest($10::bigint[]) timeout, unnest($11::smallint[]) on_crash,
-             unnest($12::text[]) args, unnest($13::text[]) tags) u
-ON CONFLICT (name) DO UPDATE SET declared_at = now(),
-    generation = s.generation + (s.hash <> excluded.hash)::int,
-    look_at = CASE WHEN s.hash <> excluded.hash THEN '-infinity' ELSE s.look_at END,
-    next_at = CASE WHEN s.hash <> excluded.hash THEN NULL ELSE s.next_at END,
-    fault = CASE WHEN s.hash <> excluded.hash THEN NULL ELSE s.fault END,
-    every = CASE WHEN s.hash <> excluded.hash THEN excluded.every ELSE s.every END,
-    cron = CASE WHEN s.hash <> excluded.hash THEN excluded.cron ELSE s.cron END,
-    zone = CASE WHEN s.hash <> excluded.hash THEN excluded.zone ELSE s.zone END,
-    job = CASE WHEN s.hash <> excluded.hash THEN excluded.job ELSE s.job END,
-    queue = CASE WHEN s.hash <> excluded.hash THEN excluded.queue ELSE s.queue END,
-    priority = CASE WHEN s.hash <> excluded.hash THEN excluded.priority ELSE s.priority END,
-    max_attempts = CASE WHEN s.hash <> excluded.hash THEN excluded.max_attempts ELSE s.max_attempts END,
-    timeout = CASE WHEN s.hash <> excluded.hash THEN excluded.timeout ELSE s.timeout END,
-    on_crash = CASE WHEN s.hash <> excluded.hash THEN excluded.on_crash ELSE s.on_crash END,
-    args = CASE WHEN s.hash <> excluded.hash THEN excluded.args ELSE s.args END,
-    tags = CASE WHEN s.hash <> excluded.hash THEN excluded.tags ELSE s.tags END,
-    hash = excluded.hash
+const DisableOrphans = `-- name: DisableOrphans :exec
+WITH o AS (
+    SELECT s.id FROM durable.schedules s WHERE NOT s.paused AND s.declared_at < now() - ($1::bigint) * interval '1 microsecond'
+    ORDER BY s.name FOR UPDATE SKIP LOCKED
+), t AS (
+    UPDATE durable.schedules s SET paused = true, paused_by = 'orphan', look_at = 'infinity' FROM o WHERE s.id = o.id RETURNING s.name
+)
+INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'paused, no worker declares it' FROM t
 `
 
-type DeclareSchedulesParams struct {
+type DisableOrphansParams struct {
+	After int64
+}
+
+// Reads the whole table, a small one; rows that others have locked are left to
+// the next time. Twice: they are paused.
+func (q *Queries) DisableOrphans(ctx context.Context, arg DisableOrphansParams) error {
+	_, err := q.db.Exec(ctx, DisableOrphans, arg.After)
+	return err
+}
+
+const InsertSchedules = `-- name: InsertSchedules :exec
+INSERT INTO durable.schedules (name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused, look_at,
+    declared_at, hash_at, brought_at)
+SELECT u.name, u.spec::json, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args::json, u.tags::text[], u.paused,
+       CASE WHEN u.paused THEN 'infinity' ELSE '-infinity' END::timestamptz, now(), now(),
+       coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = $1), now())
+FROM (SELECT unnest($2::text[]) AS name, unnest($3::text[]) spec, unnest($4::text[]) hash, unnest($5::text[]) job, unnest($6::text[]) queue,
+             unnest($7::smallint[]) priority, unnest($8::int[]) max_attempts, unnest($9::bigint[]) timeout,
+             unnest($10::smallint[]) on_crash, unnest($11::text[]) args, unnest($12::text[]) tags, unnest($13::boolean[]) paused) u
+ON CONFLICT (name) DO NOTHING
+`
+
+type InsertSchedulesParams struct {
+	Instance    uuid.UUID
 	Names       []string
-	Everies     []int64
-	Crons       []string
-	Zones       []string
+	Specs       []string
 	Hashes      []string
 	Jobs        []string
 	Queues      []string
@@ -80,17 +88,15 @@ type DeclareSchedulesParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
+	Paused      []bool
 }
 
-// schedules_name_key. Locks the rows in the order given (by name), so it waits
-// for a materializer that evaluates one. Twice: the hash is the stored one and
-// only declared_at changes.
-func (q *Queries) DeclareSchedules(ctx context.Context, arg DeclareSchedulesParams) error {
-	_, err := q.db.Exec(ctx, DeclareSchedules,
+// schedules_name_key. Twice: the names are there.
+func (q *Queries) InsertSchedules(ctx context.Context, arg InsertSchedulesParams) error {
+	_, err := q.db.Exec(ctx, InsertSchedules,
+		arg.Instance,
 		arg.Names,
-		arg.Everies,
-		arg.Crons,
-		arg.Zones,
+		arg.Specs,
 		arg.Hashes,
 		arg.Jobs,
 		arg.Queues,
@@ -100,6 +106,7 @@ func (q *Queries) DeclareSchedules(ctx context.Context, arg DeclareSchedulesPara
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
+		arg.Paused,
 	)
 	return err
 }
@@ -143,4 +150,129 @@ func (q *Queries) Jobs(ctx context.Context) ([]JobsRow, error) {
 		return nil, err
 	}
 	return items, nil
+}
+
+const LockSchedules = `-- name: LockSchedules :many
+SELECT id FROM durable.schedules WHERE name = ANY ($1::text[]) ORDER BY name FOR UPDATE
+`
+
+type LockSchedulesParams struct {
+	Names []string
+}
+
+// schedules_name_key. Locks the rows by name, so it waits for a materializer
+// that evaluates one.
+func (q *Queries) LockSchedules(ctx context.Context, arg LockSchedulesParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, LockSchedules, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var id int32
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const PruneSkips = `-- name: PruneSkips :exec
+DELETE FROM durable.skips k USING (
+    SELECT n.id FROM (SELECT s.id, row_number() OVER (PARTITION BY s.schedule ORDER BY s.id DESC) AS place FROM durable.skips s) n WHERE n.place > ($1::bigint)
+) old WHERE k.id = old.id
+`
+
+type PruneSkipsParams struct {
+	Keep int64
+}
+
+// skips_schedule, all of it. Keeps the latest so many of each schedule.
+func (q *Queries) PruneSkips(ctx context.Context, arg PruneSkipsParams) error {
+	_, err := q.db.Exec(ctx, PruneSkips, arg.Keep)
+	return err
+}
+
+const ReplaceSchedules = `-- name: ReplaceSchedules :exec
+UPDATE durable.schedules s SET generation = s.generation + 1, next_at = NULL, waiting = 0, fault = NULL, edited = false,
+    look_at = CASE WHEN s.paused THEN 'infinity' ELSE '-infinity' END::timestamptz, spec = u.spec::json, hash = u.hash, job = u.job, queue = u.queue,
+    priority = u.priority, max_attempts = u.max_attempts, timeout = u.timeout, on_crash = u.on_crash, args = u.args::json, tags = u.tags::text[],
+    hash_at = now(), brought_at = b.started_at
+FROM (SELECT unnest($2::text[]) AS name, unnest($3::text[]) spec, unnest($4::text[]) hash, unnest($5::text[]) job, unnest($6::text[]) queue,
+             unnest($7::smallint[]) priority, unnest($8::int[]) max_attempts, unnest($9::bigint[]) timeout,
+             unnest($10::smallint[]) on_crash, unnest($11::text[]) args, unnest($12::text[]) tags, unnest($13::boolean[]) paused) u,
+     (SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = $14), now()) AS started_at) b
+WHERE s.name = u.name AND s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - ($1::bigint) * interval '1 microsecond')
+`
+
+type ReplaceSchedulesParams struct {
+	Within      int64
+	Names       []string
+	Specs       []string
+	Hashes      []string
+	Jobs        []string
+	Queues      []string
+	Priorities  []int16
+	MaxAttempts []int32
+	Timeouts    []int64
+	OnCrashes   []int16
+	Args        []string
+	Tags        []string
+	Paused      []bool
+	Instance    uuid.UUID
+}
+
+// schedules_name_key; rows that LockSchedules has locked. Another hash than the
+// stored one counts when its worker has started after the one that brought the
+// stored one, or when nobody has declared that within so many microseconds.
+// Twice: the hash is the stored one.
+func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesParams) error {
+	_, err := q.db.Exec(ctx, ReplaceSchedules,
+		arg.Within,
+		arg.Names,
+		arg.Specs,
+		arg.Hashes,
+		arg.Jobs,
+		arg.Queues,
+		arg.Priorities,
+		arg.MaxAttempts,
+		arg.Timeouts,
+		arg.OnCrashes,
+		arg.Args,
+		arg.Tags,
+		arg.Paused,
+		arg.Instance,
+	)
+	return err
+}
+
+const TouchSchedules = `-- name: TouchSchedules :exec
+WITH t AS (
+    UPDATE durable.schedules s SET declared_at = now(), hash_at = CASE WHEN s.hash = u.hash THEN now() ELSE s.hash_at END,
+        paused = s.paused AND NOT p.orphan, paused_by = CASE WHEN p.orphan THEN NULL ELSE s.paused_by END,
+        look_at = CASE WHEN p.orphan THEN '-infinity' ELSE s.look_at END, next_at = CASE WHEN p.orphan THEN NULL ELSE s.next_at END,
+        waiting = CASE WHEN p.orphan THEN 0 ELSE s.waiting END
+    FROM (SELECT unnest($1::text[]) AS name, unnest($2::text[]) hash) u,
+         (SELECT o.id, o.paused AND o.paused_by = 'orphan' AND o.paused_by IS NOT NULL AS orphan FROM durable.schedules o) p
+    WHERE s.name = u.name AND p.id = s.id
+    RETURNING s.name, p.orphan
+)
+INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'resumed, it is declared again' FROM t WHERE t.orphan
+`
+
+type TouchSchedulesParams struct {
+	Names  []string
+	Hashes []string
+}
+
+// schedules_name_key; rows that LockSchedules has locked. Those that were paused
+// as orphans go on. Twice: the same.
+func (q *Queries) TouchSchedules(ctx context.Context, arg TouchSchedulesParams) error {
+	_, err := q.db.Exec(ctx, TouchSchedules, arg.Names, arg.Hashes)
+	return err
 }

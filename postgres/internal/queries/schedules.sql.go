@@ -15,27 +15,38 @@ import (
 const AdvanceSchedules = `-- name: AdvanceSchedules :exec
 UPDATE durable.schedules s SET
     next_at = CASE WHEN u.fault <> '' THEN s.next_at ELSE u.next_at END,
-    look_at = CASE WHEN u.fault <> '' THEN now() + interval '1 minute' ELSE coalesce(u.next_at, 'infinity') END,
-    fault = nullif(u.fault, '')
-FROM (SELECT unnest($1::int[]) id, unnest($2::timestamptz[]) next_at, unnest($3::text[]) fault) u
+    look_at = CASE WHEN u.fault <> '' THEN now() + interval '1 minute' WHEN u.waiting > 0 THEN now() + u.waiting * interval '1 microsecond'
+              ELSE coalesce(u.next_at, 'infinity') END,
+    waiting = u.waiting, unfinished = u.unfinished::uuid[], fault = nullif(u.fault, '')
+FROM (SELECT unnest($1::int[]) id, unnest($2::timestamptz[]) next_at, unnest($3::bigint[]) waiting,
+             unnest($4::text[]) unfinished, unnest($5::text[]) fault) u
 WHERE s.id = u.id
 `
 
 type AdvanceSchedulesParams struct {
-	Ids    []int32
-	Nexts  []time.Time
-	Faults []string
+	Ids        []int32
+	Nexts      []time.Time
+	Waitings   []int64
+	Unfinished []string
+	Faults     []string
 }
 
 // schedules_pkey; rows that DueSchedules has locked. A fault keeps next_at and
 // rests the schedule for a minute.
 func (q *Queries) AdvanceSchedules(ctx context.Context, arg AdvanceSchedulesParams) error {
-	_, err := q.db.Exec(ctx, AdvanceSchedules, arg.Ids, arg.Nexts, arg.Faults)
+	_, err := q.db.Exec(ctx, AdvanceSchedules,
+		arg.Ids,
+		arg.Nexts,
+		arg.Waitings,
+		arg.Unfinished,
+		arg.Faults,
+	)
 	return err
 }
 
 const DueSchedules = `-- name: DueSchedules :many
-SELECT id, name, generation, next_at, every, cron, zone, hash, job, queue, timeout, max_attempts, priority, on_crash, args::text AS args, tags
+SELECT id, name, generation, next_at, coalesce(CASE WHEN waiting > 0 THEN look_at END, 'epoch')::timestamptz AS look_at, waiting, unfinished, spec::text AS spec, hash, job, queue, timeout, max_attempts, priority, on_crash,
+       args::text AS args, tags
 FROM durable.schedules WHERE look_at <= now() ORDER BY look_at, name LIMIT $1 FOR UPDATE SKIP LOCKED
 `
 
@@ -48,9 +59,10 @@ type DueSchedulesRow struct {
 	Name        string
 	Generation  int64
 	NextAt      *time.Time
-	Every       int64
-	Cron        string
-	Zone        string
+	LookAt      time.Time
+	Waiting     int64
+	Unfinished  []uuid.UUID
+	Spec        string
 	Hash        string
 	Job         string
 	Queue       string
@@ -78,9 +90,10 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 			&i.Name,
 			&i.Generation,
 			&i.NextAt,
-			&i.Every,
-			&i.Cron,
-			&i.Zone,
+			&i.LookAt,
+			&i.Waiting,
+			&i.Unfinished,
+			&i.Spec,
 			&i.Hash,
 			&i.Job,
 			&i.Queue,
@@ -99,6 +112,29 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 		return nil, err
 	}
 	return items, nil
+}
+
+const InsertSkips = `-- name: InsertSkips :exec
+INSERT INTO durable.skips (schedule, first_at, last_at, reason)
+SELECT unnest($1::int[]), unnest($2::timestamptz[]), unnest($3::timestamptz[]), unnest($4::text[])
+`
+
+type InsertSkipsParams struct {
+	Schedules []int32
+	Firsts    []time.Time
+	Lasts     []time.Time
+	Reasons   []string
+}
+
+// In the transaction that passes the occurrences by.
+func (q *Queries) InsertSkips(ctx context.Context, arg InsertSkipsParams) error {
+	_, err := q.db.Exec(ctx, InsertSkips,
+		arg.Schedules,
+		arg.Firsts,
+		arg.Lasts,
+		arg.Reasons,
+	)
+	return err
 }
 
 const MaterializeRuns = `-- name: MaterializeRuns :many
@@ -215,4 +251,34 @@ func (q *Queries) TryEvaluate(ctx context.Context, arg TryEvaluateParams) (TryEv
 	var i TryEvaluateRow
 	err := row.Scan(&i.Mine, &i.Now)
 	return i, err
+}
+
+const UnfinishedRuns = `-- name: UnfinishedRuns :many
+SELECT id FROM durable.runs WHERE id = ANY ($1::uuid[]) AND state < 2
+`
+
+type UnfinishedRunsParams struct {
+	Ids []uuid.UUID
+}
+
+// runs_pkey. No locks: whoever ends a run meanwhile does not matter, and whoever
+// makes one of a schedule has its row locked first.
+func (q *Queries) UnfinishedRuns(ctx context.Context, arg UnfinishedRunsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, UnfinishedRuns, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -55,32 +55,92 @@ func (q *Queries) DeclareWorker(ctx context.Context, arg DeclareWorkerParams) er
 	return err
 }
 
-const findScheduleHash = `-- name: FindScheduleHash :one
-SELECT hash FROM schedules WHERE name = ?1
+const findSchedule = `-- name: FindSchedule :one
+SELECT generation, hash, paused, coalesce(paused_by, '') AS paused_by, hash_at, brought_at, unfinished, spec, job, queue, priority, args,
+    max_attempts, timeout, on_crash, tags
+FROM schedules WHERE name = ?1
 `
 
-type FindScheduleHashParams struct {
+type FindScheduleParams struct {
 	Name string
 }
 
-func (q *Queries) FindScheduleHash(ctx context.Context, arg FindScheduleHashParams) (string, error) {
-	row := q.queryRow(ctx, q.findScheduleHashStmt, findScheduleHash, arg.Name)
-	var hash string
-	err := row.Scan(&hash)
-	return hash, err
+type FindScheduleRow struct {
+	Generation  int64
+	Hash        string
+	Paused      int64
+	PausedBy    string
+	HashAt      int64
+	BroughtAt   int64
+	Unfinished  []byte
+	Spec        string
+	Job         string
+	Queue       string
+	Priority    int64
+	Args        []byte
+	MaxAttempts int64
+	Timeout     int64
+	OnCrash     int64
+	Tags        *string
+}
+
+// Served by the primary key.
+func (q *Queries) FindSchedule(ctx context.Context, arg FindScheduleParams) (FindScheduleRow, error) {
+	row := q.queryRow(ctx, q.findScheduleStmt, findSchedule, arg.Name)
+	var i FindScheduleRow
+	err := row.Scan(
+		&i.Generation,
+		&i.Hash,
+		&i.Paused,
+		&i.PausedBy,
+		&i.HashAt,
+		&i.BroughtAt,
+		&i.Unfinished,
+		&i.Spec,
+		&i.Job,
+		&i.Queue,
+		&i.Priority,
+		&i.Args,
+		&i.MaxAttempts,
+		&i.Timeout,
+		&i.OnCrash,
+		&i.Tags,
+	)
+	return i, err
+}
+
+const findWorkerStart = `-- name: FindWorkerStart :one
+SELECT started_at FROM workers WHERE instance = ?1
+`
+
+type FindWorkerStartParams struct {
+	Instance []byte
+}
+
+func (q *Queries) FindWorkerStart(ctx context.Context, arg FindWorkerStartParams) (int64, error) {
+	row := q.queryRow(ctx, q.findWorkerStartStmt, findWorkerStart, arg.Instance)
+	var started_at int64
+	err := row.Scan(&started_at)
+	return started_at, err
 }
 
 const insertSchedule = `-- name: InsertSchedule :exec
-INSERT INTO schedules (declared_at, look_at, generation, hash, cron, zone, every, job, queue, priority, args, max_attempts, timeout, on_crash, tags, name)
-VALUES (?1, ?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+INSERT INTO schedules (declared_at, look_at, hash_at, brought_at, generation, paused, edited, hash, spec, job, queue, priority, args, max_attempts, timeout,
+    on_crash, tags, name)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+    ?16, ?17, ?18)
 `
 
 type InsertScheduleParams struct {
-	DeclaredAt  int64
+	DeclaredAt  *int64
+	LookAt      *int64
+	HashAt      int64
+	BroughtAt   int64
+	Generation  int64
+	Paused      int64
+	Edited      int64
 	Hash        string
-	Cron        string
-	Zone        string
-	Every       int64
+	Spec        string
 	Job         string
 	Queue       string
 	Priority    int64
@@ -92,14 +152,18 @@ type InsertScheduleParams struct {
 	Name        string
 }
 
-// Not planned yet, and to be looked at now.
+// Not planned yet, and to be looked at unless it is paused.
 func (q *Queries) InsertSchedule(ctx context.Context, arg InsertScheduleParams) error {
 	_, err := q.exec(ctx, q.insertScheduleStmt, insertSchedule,
 		arg.DeclaredAt,
+		arg.LookAt,
+		arg.HashAt,
+		arg.BroughtAt,
+		arg.Generation,
+		arg.Paused,
+		arg.Edited,
 		arg.Hash,
-		arg.Cron,
-		arg.Zone,
-		arg.Every,
+		arg.Spec,
 		arg.Job,
 		arg.Queue,
 		arg.Priority,
@@ -156,19 +220,84 @@ func (q *Queries) ListJobs(ctx context.Context) ([]ListJobsRow, error) {
 	return items, nil
 }
 
+const listOrphans = `-- name: ListOrphans :many
+SELECT name FROM schedules WHERE NOT paused AND declared_at < ?1 ORDER BY name
+`
+
+type ListOrphansParams struct {
+	Since *int64
+}
+
+// Reads the whole table, a small one.
+func (q *Queries) ListOrphans(ctx context.Context, arg ListOrphansParams) ([]string, error) {
+	rows, err := q.query(ctx, q.listOrphansStmt, listOrphans, arg.Since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const oldestSkip = `-- name: OldestSkip :one
+SELECT seq FROM skips WHERE schedule = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2
+`
+
+type OldestSkipParams struct {
+	Schedule string
+	Keep     int64
+}
+
+// Served by skips_schedule: the latest that is not kept.
+func (q *Queries) OldestSkip(ctx context.Context, arg OldestSkipParams) (int64, error) {
+	row := q.queryRow(ctx, q.oldestSkipStmt, oldestSkip, arg.Schedule, arg.Keep)
+	var seq int64
+	err := row.Scan(&seq)
+	return seq, err
+}
+
+const pruneSkips = `-- name: PruneSkips :exec
+DELETE FROM skips WHERE schedule = ?1 AND seq <= ?2
+`
+
+type PruneSkipsParams struct {
+	Schedule string
+	Seq      int64
+}
+
+// Served by skips_schedule.
+func (q *Queries) PruneSkips(ctx context.Context, arg PruneSkipsParams) error {
+	_, err := q.exec(ctx, q.pruneSkipsStmt, pruneSkips, arg.Schedule, arg.Seq)
+	return err
+}
+
 const replaceSchedule = `-- name: ReplaceSchedule :exec
-UPDATE schedules SET declared_at = ?1, look_at = ?1, next_at = NULL, fault = NULL, generation = generation + 1,
-    hash = ?2, cron = ?3, zone = ?4, every = ?5, job = ?6, queue = ?7, priority = ?8, args = ?9,
-    max_attempts = ?10, timeout = ?11, on_crash = ?12, tags = ?13
-WHERE name = ?14
+UPDATE schedules SET look_at = CASE WHEN paused THEN NULL ELSE ?1 END, next_at = NULL, waiting = 0, fault = NULL, generation = generation + 1,
+    hash_at = ?2, brought_at = ?3, edited = ?4, hash = ?5, spec = ?6, job = ?7, queue = ?8, priority = ?9,
+    args = ?10, max_attempts = ?11, timeout = ?12, on_crash = ?13, tags = ?14
+WHERE name = ?15
 `
 
 type ReplaceScheduleParams struct {
-	DeclaredAt  int64
+	Now         *int64
+	HashAt      int64
+	BroughtAt   int64
+	Edited      int64
 	Hash        string
-	Cron        string
-	Zone        string
-	Every       int64
+	Spec        string
 	Job         string
 	Queue       string
 	Priority    int64
@@ -183,11 +312,12 @@ type ReplaceScheduleParams struct {
 // Another rule: a new generation, planned afresh.
 func (q *Queries) ReplaceSchedule(ctx context.Context, arg ReplaceScheduleParams) error {
 	_, err := q.exec(ctx, q.replaceScheduleStmt, replaceSchedule,
-		arg.DeclaredAt,
+		arg.Now,
+		arg.HashAt,
+		arg.BroughtAt,
+		arg.Edited,
 		arg.Hash,
-		arg.Cron,
-		arg.Zone,
-		arg.Every,
+		arg.Spec,
 		arg.Job,
 		arg.Queue,
 		arg.Priority,
@@ -201,16 +331,46 @@ func (q *Queries) ReplaceSchedule(ctx context.Context, arg ReplaceScheduleParams
 	return err
 }
 
+const skippedSchedules = `-- name: SkippedSchedules :many
+SELECT schedule FROM skips GROUP BY schedule
+`
+
+// Served by skips_schedule, all of it.
+func (q *Queries) SkippedSchedules(ctx context.Context) ([]string, error) {
+	rows, err := q.query(ctx, q.skippedSchedulesStmt, skippedSchedules)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var schedule string
+		if err := rows.Scan(&schedule); err != nil {
+			return nil, err
+		}
+		items = append(items, schedule)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const touchSchedule = `-- name: TouchSchedule :exec
-UPDATE schedules SET declared_at = ?1 WHERE name = ?2
+UPDATE schedules SET declared_at = ?1, hash_at = CASE WHEN hash = ?2 THEN ?1 ELSE hash_at END WHERE name = ?3
 `
 
 type TouchScheduleParams struct {
-	DeclaredAt int64
-	Name       string
+	Now  *int64
+	Hash string
+	Name string
 }
 
+// A worker has declared it, with the stored hash or with another.
 func (q *Queries) TouchSchedule(ctx context.Context, arg TouchScheduleParams) error {
-	_, err := q.exec(ctx, q.touchScheduleStmt, touchSchedule, arg.DeclaredAt, arg.Name)
+	_, err := q.exec(ctx, q.touchScheduleStmt, touchSchedule, arg.Now, arg.Hash, arg.Name)
 	return err
 }

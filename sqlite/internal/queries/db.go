@@ -27,6 +27,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.advanceScheduleStmt, err = db.PrepareContext(ctx, advanceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query AdvanceSchedule: %w", err)
 	}
+	if q.auditStmt, err = db.PrepareContext(ctx, audit); err != nil {
+		return nil, fmt.Errorf("error preparing query Audit: %w", err)
+	}
 	if q.declareJobStmt, err = db.PrepareContext(ctx, declareJob); err != nil {
 		return nil, fmt.Errorf("error preparing query DeclareJob: %w", err)
 	}
@@ -35,6 +38,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteLeaseStmt, err = db.PrepareContext(ctx, deleteLease); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteLease: %w", err)
+	}
+	if q.deleteScheduleStmt, err = db.PrepareContext(ctx, deleteSchedule); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteSchedule: %w", err)
+	}
+	if q.deleteSkipsStmt, err = db.PrepareContext(ctx, deleteSkips); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteSkips: %w", err)
 	}
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
@@ -60,8 +69,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findRunStmt, err = db.PrepareContext(ctx, findRun); err != nil {
 		return nil, fmt.Errorf("error preparing query FindRun: %w", err)
 	}
-	if q.findScheduleHashStmt, err = db.PrepareContext(ctx, findScheduleHash); err != nil {
-		return nil, fmt.Errorf("error preparing query FindScheduleHash: %w", err)
+	if q.findScheduleStmt, err = db.PrepareContext(ctx, findSchedule); err != nil {
+		return nil, fmt.Errorf("error preparing query FindSchedule: %w", err)
+	}
+	if q.findStateStmt, err = db.PrepareContext(ctx, findState); err != nil {
+		return nil, fmt.Errorf("error preparing query FindState: %w", err)
+	}
+	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
+		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
 	}
 	if q.insertAttemptStmt, err = db.PrepareContext(ctx, insertAttempt); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAttempt: %w", err)
@@ -90,6 +105,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertScheduleStmt, err = db.PrepareContext(ctx, insertSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertSchedule: %w", err)
 	}
+	if q.insertSkipStmt, err = db.PrepareContext(ctx, insertSkip); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertSkip: %w", err)
+	}
+	if q.lastGenerationStmt, err = db.PrepareContext(ctx, lastGeneration); err != nil {
+		return nil, fmt.Errorf("error preparing query LastGeneration: %w", err)
+	}
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
 	}
@@ -99,17 +120,44 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listJobsStmt, err = db.PrepareContext(ctx, listJobs); err != nil {
 		return nil, fmt.Errorf("error preparing query ListJobs: %w", err)
 	}
+	if q.listOrphansStmt, err = db.PrepareContext(ctx, listOrphans); err != nil {
+		return nil, fmt.Errorf("error preparing query ListOrphans: %w", err)
+	}
 	if q.listProblemsStmt, err = db.PrepareContext(ctx, listProblems); err != nil {
 		return nil, fmt.Errorf("error preparing query ListProblems: %w", err)
 	}
 	if q.listRunsStmt, err = db.PrepareContext(ctx, listRuns); err != nil {
 		return nil, fmt.Errorf("error preparing query ListRuns: %w", err)
 	}
+	if q.listSchedulesStmt, err = db.PrepareContext(ctx, listSchedules); err != nil {
+		return nil, fmt.Errorf("error preparing query ListSchedules: %w", err)
+	}
 	if q.nextLookStmt, err = db.PrepareContext(ctx, nextLook); err != nil {
 		return nil, fmt.Errorf("error preparing query NextLook: %w", err)
 	}
+	if q.oldestSkipStmt, err = db.PrepareContext(ctx, oldestSkip); err != nil {
+		return nil, fmt.Errorf("error preparing query OldestSkip: %w", err)
+	}
+	if q.pastChangesStmt, err = db.PrepareContext(ctx, pastChanges); err != nil {
+		return nil, fmt.Errorf("error preparing query PastChanges: %w", err)
+	}
+	if q.pastOccurrencesStmt, err = db.PrepareContext(ctx, pastOccurrences); err != nil {
+		return nil, fmt.Errorf("error preparing query PastOccurrences: %w", err)
+	}
+	if q.pastRequestsStmt, err = db.PrepareContext(ctx, pastRequests); err != nil {
+		return nil, fmt.Errorf("error preparing query PastRequests: %w", err)
+	}
+	if q.pastSkipsStmt, err = db.PrepareContext(ctx, pastSkips); err != nil {
+		return nil, fmt.Errorf("error preparing query PastSkips: %w", err)
+	}
+	if q.pauseScheduleStmt, err = db.PrepareContext(ctx, pauseSchedule); err != nil {
+		return nil, fmt.Errorf("error preparing query PauseSchedule: %w", err)
+	}
 	if q.postponeScheduleStmt, err = db.PrepareContext(ctx, postponeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query PostponeSchedule: %w", err)
+	}
+	if q.pruneSkipsStmt, err = db.PrepareContext(ctx, pruneSkips); err != nil {
+		return nil, fmt.Errorf("error preparing query PruneSkips: %w", err)
 	}
 	if q.reclaimRunStmt, err = db.PrepareContext(ctx, reclaimRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReclaimRun: %w", err)
@@ -120,6 +168,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.replaceScheduleStmt, err = db.PrepareContext(ctx, replaceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ReplaceSchedule: %w", err)
 	}
+	if q.resumeScheduleStmt, err = db.PrepareContext(ctx, resumeSchedule); err != nil {
+		return nil, fmt.Errorf("error preparing query ResumeSchedule: %w", err)
+	}
+	if q.setUnfinishedStmt, err = db.PrepareContext(ctx, setUnfinished); err != nil {
+		return nil, fmt.Errorf("error preparing query SetUnfinished: %w", err)
+	}
 	if q.settleEndedStmt, err = db.PrepareContext(ctx, settleEnded); err != nil {
 		return nil, fmt.Errorf("error preparing query SettleEnded: %w", err)
 	}
@@ -128,6 +182,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.settleSuccessStmt, err = db.PrepareContext(ctx, settleSuccess); err != nil {
 		return nil, fmt.Errorf("error preparing query SettleSuccess: %w", err)
+	}
+	if q.skippedSchedulesStmt, err = db.PrepareContext(ctx, skippedSchedules); err != nil {
+		return nil, fmt.Errorf("error preparing query SkippedSchedules: %w", err)
 	}
 	if q.touchScheduleStmt, err = db.PrepareContext(ctx, touchSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query TouchSchedule: %w", err)
@@ -140,6 +197,11 @@ func (q *Queries) Close() error {
 	if q.advanceScheduleStmt != nil {
 		if cerr := q.advanceScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing advanceScheduleStmt: %w", cerr)
+		}
+	}
+	if q.auditStmt != nil {
+		if cerr := q.auditStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing auditStmt: %w", cerr)
 		}
 	}
 	if q.declareJobStmt != nil {
@@ -155,6 +217,16 @@ func (q *Queries) Close() error {
 	if q.deleteLeaseStmt != nil {
 		if cerr := q.deleteLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteLeaseStmt: %w", cerr)
+		}
+	}
+	if q.deleteScheduleStmt != nil {
+		if cerr := q.deleteScheduleStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteScheduleStmt: %w", cerr)
+		}
+	}
+	if q.deleteSkipsStmt != nil {
+		if cerr := q.deleteSkipsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteSkipsStmt: %w", cerr)
 		}
 	}
 	if q.dueSchedulesStmt != nil {
@@ -197,9 +269,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findRunStmt: %w", cerr)
 		}
 	}
-	if q.findScheduleHashStmt != nil {
-		if cerr := q.findScheduleHashStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing findScheduleHashStmt: %w", cerr)
+	if q.findScheduleStmt != nil {
+		if cerr := q.findScheduleStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findScheduleStmt: %w", cerr)
+		}
+	}
+	if q.findStateStmt != nil {
+		if cerr := q.findStateStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findStateStmt: %w", cerr)
+		}
+	}
+	if q.findWorkerStartStmt != nil {
+		if cerr := q.findWorkerStartStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
 		}
 	}
 	if q.insertAttemptStmt != nil {
@@ -247,6 +329,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertScheduleStmt: %w", cerr)
 		}
 	}
+	if q.insertSkipStmt != nil {
+		if cerr := q.insertSkipStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertSkipStmt: %w", cerr)
+		}
+	}
+	if q.lastGenerationStmt != nil {
+		if cerr := q.lastGenerationStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing lastGenerationStmt: %w", cerr)
+		}
+	}
 	if q.listAttemptsStmt != nil {
 		if cerr := q.listAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listAttemptsStmt: %w", cerr)
@@ -262,6 +354,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listJobsStmt: %w", cerr)
 		}
 	}
+	if q.listOrphansStmt != nil {
+		if cerr := q.listOrphansStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listOrphansStmt: %w", cerr)
+		}
+	}
 	if q.listProblemsStmt != nil {
 		if cerr := q.listProblemsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listProblemsStmt: %w", cerr)
@@ -272,14 +369,54 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listRunsStmt: %w", cerr)
 		}
 	}
+	if q.listSchedulesStmt != nil {
+		if cerr := q.listSchedulesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listSchedulesStmt: %w", cerr)
+		}
+	}
 	if q.nextLookStmt != nil {
 		if cerr := q.nextLookStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing nextLookStmt: %w", cerr)
 		}
 	}
+	if q.oldestSkipStmt != nil {
+		if cerr := q.oldestSkipStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing oldestSkipStmt: %w", cerr)
+		}
+	}
+	if q.pastChangesStmt != nil {
+		if cerr := q.pastChangesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pastChangesStmt: %w", cerr)
+		}
+	}
+	if q.pastOccurrencesStmt != nil {
+		if cerr := q.pastOccurrencesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pastOccurrencesStmt: %w", cerr)
+		}
+	}
+	if q.pastRequestsStmt != nil {
+		if cerr := q.pastRequestsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pastRequestsStmt: %w", cerr)
+		}
+	}
+	if q.pastSkipsStmt != nil {
+		if cerr := q.pastSkipsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pastSkipsStmt: %w", cerr)
+		}
+	}
+	if q.pauseScheduleStmt != nil {
+		if cerr := q.pauseScheduleStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pauseScheduleStmt: %w", cerr)
+		}
+	}
 	if q.postponeScheduleStmt != nil {
 		if cerr := q.postponeScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing postponeScheduleStmt: %w", cerr)
+		}
+	}
+	if q.pruneSkipsStmt != nil {
+		if cerr := q.pruneSkipsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pruneSkipsStmt: %w", cerr)
 		}
 	}
 	if q.reclaimRunStmt != nil {
@@ -297,6 +434,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing replaceScheduleStmt: %w", cerr)
 		}
 	}
+	if q.resumeScheduleStmt != nil {
+		if cerr := q.resumeScheduleStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing resumeScheduleStmt: %w", cerr)
+		}
+	}
+	if q.setUnfinishedStmt != nil {
+		if cerr := q.setUnfinishedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing setUnfinishedStmt: %w", cerr)
+		}
+	}
 	if q.settleEndedStmt != nil {
 		if cerr := q.settleEndedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing settleEndedStmt: %w", cerr)
@@ -310,6 +457,11 @@ func (q *Queries) Close() error {
 	if q.settleSuccessStmt != nil {
 		if cerr := q.settleSuccessStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing settleSuccessStmt: %w", cerr)
+		}
+	}
+	if q.skippedSchedulesStmt != nil {
+		if cerr := q.skippedSchedulesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing skippedSchedulesStmt: %w", cerr)
 		}
 	}
 	if q.touchScheduleStmt != nil {
@@ -357,9 +509,12 @@ type Queries struct {
 	db                   DBTX
 	tx                   *sql.Tx
 	advanceScheduleStmt  *sql.Stmt
+	auditStmt            *sql.Stmt
 	declareJobStmt       *sql.Stmt
 	declareWorkerStmt    *sql.Stmt
 	deleteLeaseStmt      *sql.Stmt
+	deleteScheduleStmt   *sql.Stmt
+	deleteSkipsStmt      *sql.Stmt
 	dueSchedulesStmt     *sql.Stmt
 	expiredLeasesStmt    *sql.Stmt
 	findClaimOfRunStmt   *sql.Stmt
@@ -368,7 +523,9 @@ type Queries struct {
 	findLeaseStmt        *sql.Stmt
 	findReclaimableStmt  *sql.Stmt
 	findRunStmt          *sql.Stmt
-	findScheduleHashStmt *sql.Stmt
+	findScheduleStmt     *sql.Stmt
+	findStateStmt        *sql.Stmt
+	findWorkerStartStmt  *sql.Stmt
 	insertAttemptStmt    *sql.Stmt
 	insertLaneStmt       *sql.Stmt
 	insertLeaseStmt      *sql.Stmt
@@ -378,19 +535,33 @@ type Queries struct {
 	insertReadySinceStmt *sql.Stmt
 	insertRunStmt        *sql.Stmt
 	insertScheduleStmt   *sql.Stmt
+	insertSkipStmt       *sql.Stmt
+	lastGenerationStmt   *sql.Stmt
 	listAttemptsStmt     *sql.Stmt
 	listHeadsStmt        *sql.Stmt
 	listJobsStmt         *sql.Stmt
+	listOrphansStmt      *sql.Stmt
 	listProblemsStmt     *sql.Stmt
 	listRunsStmt         *sql.Stmt
+	listSchedulesStmt    *sql.Stmt
 	nextLookStmt         *sql.Stmt
+	oldestSkipStmt       *sql.Stmt
+	pastChangesStmt      *sql.Stmt
+	pastOccurrencesStmt  *sql.Stmt
+	pastRequestsStmt     *sql.Stmt
+	pastSkipsStmt        *sql.Stmt
+	pauseScheduleStmt    *sql.Stmt
 	postponeScheduleStmt *sql.Stmt
+	pruneSkipsStmt       *sql.Stmt
 	reclaimRunStmt       *sql.Stmt
 	renewLeaseStmt       *sql.Stmt
 	replaceScheduleStmt  *sql.Stmt
+	resumeScheduleStmt   *sql.Stmt
+	setUnfinishedStmt    *sql.Stmt
 	settleEndedStmt      *sql.Stmt
 	settlePendingStmt    *sql.Stmt
 	settleSuccessStmt    *sql.Stmt
+	skippedSchedulesStmt *sql.Stmt
 	touchScheduleStmt    *sql.Stmt
 }
 
@@ -399,9 +570,12 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		db:                   tx,
 		tx:                   tx,
 		advanceScheduleStmt:  q.advanceScheduleStmt,
+		auditStmt:            q.auditStmt,
 		declareJobStmt:       q.declareJobStmt,
 		declareWorkerStmt:    q.declareWorkerStmt,
 		deleteLeaseStmt:      q.deleteLeaseStmt,
+		deleteScheduleStmt:   q.deleteScheduleStmt,
+		deleteSkipsStmt:      q.deleteSkipsStmt,
 		dueSchedulesStmt:     q.dueSchedulesStmt,
 		expiredLeasesStmt:    q.expiredLeasesStmt,
 		findClaimOfRunStmt:   q.findClaimOfRunStmt,
@@ -410,7 +584,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findLeaseStmt:        q.findLeaseStmt,
 		findReclaimableStmt:  q.findReclaimableStmt,
 		findRunStmt:          q.findRunStmt,
-		findScheduleHashStmt: q.findScheduleHashStmt,
+		findScheduleStmt:     q.findScheduleStmt,
+		findStateStmt:        q.findStateStmt,
+		findWorkerStartStmt:  q.findWorkerStartStmt,
 		insertAttemptStmt:    q.insertAttemptStmt,
 		insertLaneStmt:       q.insertLaneStmt,
 		insertLeaseStmt:      q.insertLeaseStmt,
@@ -420,19 +596,33 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertReadySinceStmt: q.insertReadySinceStmt,
 		insertRunStmt:        q.insertRunStmt,
 		insertScheduleStmt:   q.insertScheduleStmt,
+		insertSkipStmt:       q.insertSkipStmt,
+		lastGenerationStmt:   q.lastGenerationStmt,
 		listAttemptsStmt:     q.listAttemptsStmt,
 		listHeadsStmt:        q.listHeadsStmt,
 		listJobsStmt:         q.listJobsStmt,
+		listOrphansStmt:      q.listOrphansStmt,
 		listProblemsStmt:     q.listProblemsStmt,
 		listRunsStmt:         q.listRunsStmt,
+		listSchedulesStmt:    q.listSchedulesStmt,
 		nextLookStmt:         q.nextLookStmt,
+		oldestSkipStmt:       q.oldestSkipStmt,
+		pastChangesStmt:      q.pastChangesStmt,
+		pastOccurrencesStmt:  q.pastOccurrencesStmt,
+		pastRequestsStmt:     q.pastRequestsStmt,
+		pastSkipsStmt:        q.pastSkipsStmt,
+		pauseScheduleStmt:    q.pauseScheduleStmt,
 		postponeScheduleStmt: q.postponeScheduleStmt,
+		pruneSkipsStmt:       q.pruneSkipsStmt,
 		reclaimRunStmt:       q.reclaimRunStmt,
 		renewLeaseStmt:       q.renewLeaseStmt,
 		replaceScheduleStmt:  q.replaceScheduleStmt,
+		resumeScheduleStmt:   q.resumeScheduleStmt,
+		setUnfinishedStmt:    q.setUnfinishedStmt,
 		settleEndedStmt:      q.settleEndedStmt,
 		settlePendingStmt:    q.settlePendingStmt,
 		settleSuccessStmt:    q.settleSuccessStmt,
+		skippedSchedulesStmt: q.skippedSchedulesStmt,
 		touchScheduleStmt:    q.touchScheduleStmt,
 	}
 }

@@ -10,21 +10,30 @@ import (
 )
 
 const advanceSchedule = `-- name: AdvanceSchedule :exec
-UPDATE schedules SET next_at = ?1, look_at = ?1, fault = NULL WHERE name = ?2
+UPDATE schedules SET next_at = ?1, look_at = ?2, waiting = ?3, unfinished = ?4, fault = NULL WHERE name = ?5
 `
 
 type AdvanceScheduleParams struct {
-	NextAt *int64
-	Name   string
+	NextAt     *int64
+	LookAt     *int64
+	Waiting    int64
+	Unfinished []byte
+	Name       string
 }
 
 func (q *Queries) AdvanceSchedule(ctx context.Context, arg AdvanceScheduleParams) error {
-	_, err := q.exec(ctx, q.advanceScheduleStmt, advanceSchedule, arg.NextAt, arg.Name)
+	_, err := q.exec(ctx, q.advanceScheduleStmt, advanceSchedule,
+		arg.NextAt,
+		arg.LookAt,
+		arg.Waiting,
+		arg.Unfinished,
+		arg.Name,
+	)
 	return err
 }
 
 const dueSchedules = `-- name: DueSchedules :many
-SELECT name, hash, generation, cron, zone, every, job, queue, priority, args, max_attempts, timeout, on_crash, tags, next_at
+SELECT name, hash, generation, spec, job, queue, priority, args, max_attempts, timeout, on_crash, tags, next_at, look_at, waiting, unfinished
 FROM schedules WHERE look_at IS NOT NULL AND look_at <= ?1
 ORDER BY look_at, name LIMIT ?2
 `
@@ -38,9 +47,7 @@ type DueSchedulesRow struct {
 	Name        string
 	Hash        string
 	Generation  int64
-	Cron        string
-	Zone        string
-	Every       int64
+	Spec        string
 	Job         string
 	Queue       string
 	Priority    int64
@@ -50,6 +57,9 @@ type DueSchedulesRow struct {
 	OnCrash     int64
 	Tags        *string
 	NextAt      *int64
+	LookAt      *int64
+	Waiting     int64
+	Unfinished  []byte
 }
 
 // Served by schedules_look.
@@ -66,9 +76,7 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 			&i.Name,
 			&i.Hash,
 			&i.Generation,
-			&i.Cron,
-			&i.Zone,
-			&i.Every,
+			&i.Spec,
 			&i.Job,
 			&i.Queue,
 			&i.Priority,
@@ -78,6 +86,9 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 			&i.OnCrash,
 			&i.Tags,
 			&i.NextAt,
+			&i.LookAt,
+			&i.Waiting,
+			&i.Unfinished,
 		); err != nil {
 			return nil, err
 		}
@@ -90,6 +101,43 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 		return nil, err
 	}
 	return items, nil
+}
+
+const findState = `-- name: FindState :one
+SELECT state FROM runs WHERE id = ?1
+`
+
+type FindStateParams struct {
+	ID []byte
+}
+
+// Served by the key of runs.
+func (q *Queries) FindState(ctx context.Context, arg FindStateParams) (int64, error) {
+	row := q.queryRow(ctx, q.findStateStmt, findState, arg.ID)
+	var state int64
+	err := row.Scan(&state)
+	return state, err
+}
+
+const insertSkip = `-- name: InsertSkip :exec
+INSERT INTO skips (schedule, first_at, last_at, reason) VALUES (?1, ?2, ?3, ?4)
+`
+
+type InsertSkipParams struct {
+	Schedule string
+	FirstAt  int64
+	LastAt   int64
+	Reason   string
+}
+
+func (q *Queries) InsertSkip(ctx context.Context, arg InsertSkipParams) error {
+	_, err := q.exec(ctx, q.insertSkipStmt, insertSkip,
+		arg.Schedule,
+		arg.FirstAt,
+		arg.LastAt,
+		arg.Reason,
+	)
+	return err
 }
 
 const nextLook = `-- name: NextLook :one

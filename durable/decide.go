@@ -1,0 +1,182 @@
+package durable
+
+import (
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/cron"
+)
+
+// lateness is how late an occurrence may be materialized before it counts as
+// missed.
+const lateness = time.Minute
+
+// decide says what becomes of a schedule that is due at now, or not planned
+// yet. It is pure but for the ids of the runs.
+func decide(rule cron.Rule, now time.Time, s *Schedule) Decision {
+	if s.NextAt.IsZero() {
+		return Decision{NextAt: rule.Next(now)}
+	}
+	var d Decision
+	first := s.NextAt
+	if s.missed(now) {
+		first = s.firstToCatchUp(rule, now)
+		d.skipMissed(rule, s.NextAt, first, now)
+		if first.IsZero() {
+			d.NextAt = rule.Next(now)
+			return d
+		}
+	}
+	overlap, busy := s.overlap(), s.Unfinished > 0
+	for at := first; ; at = rule.Next(at) {
+		switch {
+		case at.IsZero() || at.After(now) || len(d.Occurrences) == MaxCatchUp:
+			d.NextAt = at
+			return d
+		case busy && overlap == OverlapWait:
+			d.NextAt, d.Waiting = at, s.waitOn(len(d.Occurrences) > 0)
+			return d
+		case busy && overlap == OverlapSkip:
+			d.skip(SkipOverlap, at)
+		default:
+			key := rule.Key(at)
+			due := at.Add(share(time.Duration(s.Plan.Jitter), s.Name+" "+key))
+			d.Occurrences = append(d.Occurrences, Occurrence{Key: key, Run: s.run(due)})
+			busy = overlap != OverlapAllow
+		}
+	}
+}
+
+// missed tells whether nobody was there when the schedule was due. One that
+// waits was looked at again and again, and is not late because of it.
+func (s *Schedule) missed(now time.Time) bool {
+	since := s.NextAt
+	if s.Waiting > 0 {
+		since = s.LookAt
+	}
+	return now.Sub(since) > lateness
+}
+
+// firstToCatchUp is the first occurrence that becomes a run although all up to
+// now were missed; the zero time: none does.
+func (s *Schedule) firstToCatchUp(rule cron.Rule, now time.Time) time.Time {
+	since := s.NextAt
+	if within := time.Duration(s.Plan.CatchUpWithin); within > 0 && now.Add(-within).After(since) {
+		since = now.Add(-within)
+	}
+	// Where another machine's zone data have planned it, the calendar may not
+	// hold what the schedule stands at.
+	var otherwise time.Time
+	if since.Equal(s.NextAt) {
+		otherwise = s.NextAt
+	}
+	switch s.catchUp() {
+	case CatchUpLatest:
+		if last := rule.Last(since, now); !last.IsZero() {
+			return last
+		}
+		return otherwise
+	case CatchUpAll:
+		most := s.Plan.CatchUpMost
+		if most == 0 {
+			most = MaxCatchUp
+		}
+		if recent := rule.Recent(since, now, most); len(recent) > 0 {
+			return recent[0]
+		}
+		return otherwise
+	}
+	return time.Time{}
+}
+
+// skipMissed records what lies from an occurrence on and before the first one
+// that is caught up.
+func (d *Decision) skipMissed(rule cron.Rule, from, first, now time.Time) {
+	until := now
+	if !first.IsZero() {
+		until = first.Add(-time.Microsecond)
+	}
+	if until.Before(from) {
+		return
+	}
+	last := rule.Last(from, until)
+	if last.IsZero() {
+		last = from
+	}
+	d.Skips = append(d.Skips, Skip{Reason: SkipMissed, First: from, Last: last})
+}
+
+// skip records one occurrence, together with those of the same reason that came
+// right before it.
+func (d *Decision) skip(reason SkipReason, at time.Time) {
+	if n := len(d.Skips); n > 0 && d.Skips[n-1].Reason == reason {
+		d.Skips[n-1].Last = at
+		return
+	}
+	d.Skips = append(d.Skips, Skip{Reason: reason, First: at, Last: at})
+}
+
+// The first pause between two looks at a schedule that waits, and the longest.
+const (
+	shortestWait = 25 * time.Millisecond
+	longestWait  = time.Second
+)
+
+// waitOn is how long to pause before looking again whether the earlier run has
+// ended: soon when it has just been made, then twice as long each time, so that
+// the wait is longer by no more than the run itself took.
+func (s *Schedule) waitOn(begun bool) time.Duration {
+	if begun || s.Waiting == 0 {
+		return shortestWait
+	}
+	return min(2*s.Waiting, longestWait)
+}
+
+// planner decides about schedules one after another. It remembers rules that
+// it has compiled, and bounds what one transaction stores.
+type planner struct {
+	rules map[string]cron.Rule
+	room  int // occurrences that this transaction may still take
+}
+
+const (
+	// plannerRules bounds the rules that are remembered.
+	plannerRules = 10_000
+	// materializeRoom bounds the occurrences of one transaction: a schedule
+	// that comes when it is used up is left due.
+	materializeRoom = 5000
+)
+
+func (p *planner) decide(now time.Time, s Schedule) Decision {
+	if p.room <= 0 {
+		return Decision{NextAt: s.NextAt, Waiting: s.Waiting}
+	}
+	key := s.Name + "\x00" + string(s.Spec())
+	rule, known := p.rules[key]
+	if !known {
+		var err error
+		if rule, err = s.compile(); err != nil {
+			return Decision{NextAt: s.NextAt, Fault: err.Error()}
+		}
+		if len(p.rules) >= plannerRules {
+			clear(p.rules)
+		}
+		p.rules[key] = rule
+	}
+	d := decide(rule, now, &s)
+	p.room -= len(d.Occurrences)
+	return d
+}
+
+// Preview lists the first n occurrences after an instant. It does not know
+// what overlap and catch-up will make of them.
+func (s *Schedule) Preview(after time.Time, n int) ([]time.Time, error) {
+	rule, err := s.compile()
+	if err != nil {
+		return nil, err
+	}
+	var all []time.Time
+	for at := rule.Next(after); !at.IsZero() && len(all) < n; at = rule.Next(at) {
+		all = append(all, at)
+	}
+	return all, nil
+}

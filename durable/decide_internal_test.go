@@ -1,0 +1,196 @@
+package durable
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/cron"
+)
+
+// noon is a Thursday.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func everyTen(options ...Option) Schedule { return planned(Every(10*time.Second), options...) }
+
+func planned(rule Rule, options ...Option) Schedule {
+	job := NewJob[struct{}]("tick")
+	s, err := newSchedule("tick", job, struct{}{}, rule, options)
+	if err != nil {
+		panic(err)
+	}
+	s.NextAt = noon
+	return s
+}
+
+// decided writes a decision in short, times as seconds from noon.
+func decided(t *testing.T, s Schedule, now time.Time) string {
+	t.Helper()
+	plan := planner{rules: map[string]cron.Rule{}, room: materializeRoom}
+	d := plan.decide(now, s)
+	require.Empty(t, d.Fault)
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return "never"
+		}
+		return fmt.Sprint(int(t.Sub(noon).Seconds()))
+	}
+	var words []string
+	for i, o := range d.Occurrences {
+		if i < 3 || i == len(d.Occurrences)-1 {
+			words = append(words, "run "+at(o.Run.At))
+		}
+	}
+	if n := len(d.Occurrences); n > 4 {
+		words = append(words, fmt.Sprintf("(%d)", n))
+	}
+	for _, skip := range d.Skips {
+		words = append(words, fmt.Sprintf("%s %s to %s", skip.Reason, at(skip.First), at(skip.Last)))
+	}
+	words = append(words, "next "+at(d.NextAt))
+	if d.Waiting > 0 {
+		words = append(words, fmt.Sprintf("waiting, look in %v", d.Waiting))
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	const weeks = 14 * 24 * time.Hour
+	busy := func(s Schedule) Schedule { s.Unfinished = 1; return s }
+	waiting := func(s Schedule, look time.Duration) Schedule {
+		s.Waiting, s.LookAt = 400*time.Millisecond, noon.Add(look)
+		return s
+	}
+	for _, one := range []struct {
+		says string
+		s    Schedule
+		now  time.Duration
+		want string
+	}{
+		{"on time", everyTen(), 0, "run 0, next 10"},
+		{"late by less than a minute: what is due is not missed, the first is at work", everyTen(), 25 * time.Second,
+			"run 0, overlap 10 to 20, next 30"},
+		{"with overlap allowed each due one becomes a run", everyTen(Overlap(OverlapAllow)), time.Minute,
+			"run 0, run 10, run 20, run 60, (7), next 70"},
+		{"an outage is skipped", everyTen(), weeks, "missed 0 to 1209600, next 1209610"},
+		{"the last one is caught up", everyTen(CatchUp(CatchUpLatest, 0, 0)), weeks + time.Second,
+			"run 1209600, missed 0 to 1209590, next 1209610"},
+		{"the last one is too old", planned(Cron("0 12 1 1 *", ""), CatchUp(CatchUpLatest, time.Hour, 0)), weeks, "missed 0 to 0, next 31536000"},
+		{"all are caught up, one after the other", everyTen(CatchUp(CatchUpAll, 0, 0)), 90 * time.Second,
+			"run 0, next 10, waiting, look in 25ms"},
+		{"all are caught up, the latest hundred", everyTen(CatchUp(CatchUpAll, 0, 100), Overlap(OverlapAllow)), weeks,
+			"run 1208610, run 1208620, run 1208630, run 1209600, (100), missed 0 to 1208600, next 1209610"},
+		{"all are caught up, those of the last hour", everyTen(CatchUp(CatchUpAll, time.Hour, 0), Overlap(OverlapAllow)), weeks,
+			"run 1206000, run 1206010, run 1206020, run 1209600, (361), missed 0 to 1205990, next 1209610"},
+		{"it stands at an instant that this machine's calendar does not hold", planned(Every(24*time.Hour), CatchUp(CatchUpAll, 0, 10)), 2 * time.Minute,
+			"run 0, next 43200"},
+		{"an earlier run has not ended", busy(everyTen()), 0, "overlap 0 to 0, next 10"},
+		{"nobody was there, and an earlier run has not ended", busy(everyTen(CatchUp(CatchUpLatest, 0, 0))), time.Hour,
+			"missed 0 to 3590, overlap 3600 to 3600, next 3610"},
+		{"an earlier run may overlap", busy(everyTen(Overlap(OverlapAllow))), 0, "run 0, next 10"},
+		{"wait for the earlier run", busy(everyTen(Overlap(OverlapWait))), 0, "next 0, waiting, look in 25ms"},
+		{"wait on", waiting(busy(everyTen(Overlap(OverlapWait))), 4*time.Second), 4 * time.Second, "next 0, waiting, look in 800ms"},
+		{"the earlier run has ended", waiting(everyTen(Overlap(OverlapWait)), 5*time.Second), 5 * time.Second, "run 0, next 10"},
+		{"it has waited long and is not missed", waiting(everyTen(Overlap(OverlapWait)), time.Hour), time.Hour + time.Second,
+			"run 0, next 10, waiting, look in 25ms"},
+		{"while it waited nobody was there any more", waiting(everyTen(Overlap(OverlapWait)), time.Hour), 3 * time.Hour,
+			"missed 0 to 10800, next 10810"},
+		{"once, on time", planned(Once(noon)), 0, "run 0, next never"},
+		{"once, after an outage", planned(Once(noon)), weeks, "run 0, next never"},
+		{"once, skipped by choice", planned(Once(noon), CatchUp(CatchUpSkip, 0, 0)), weeks, "missed 0 to 0, next never"},
+		{"the end", everyTen(EndAt(noon.Add(5 * time.Second))), 0, "run 0, next never"},
+	} {
+		require.Equal(t, one.want, decided(t, one.s, noon.Add(one.now)), one.says)
+	}
+}
+
+func TestDecide_PlansWhatIsNew(t *testing.T) {
+	t.Parallel()
+	s := everyTen(StartAt(noon.Add(time.Hour)))
+	s.NextAt = time.Time{}
+	require.Equal(t, "next 3600", decided(t, s, noon))
+	s = planned(Once(noon))
+	s.NextAt = time.Time{}
+	require.Equal(t, "next 0", decided(t, s, noon.Add(-time.Second)))
+	require.Equal(t, "next never", decided(t, s, noon), "its instant is over when it is declared")
+}
+
+func TestDecide_BoundsOneTransaction(t *testing.T) {
+	t.Parallel()
+	plan := planner{rules: map[string]cron.Rule{}, room: 3}
+	s := everyTen(Overlap(OverlapAllow))
+	require.Len(t, plan.decide(noon.Add(35*time.Second), s).Occurrences, 4)
+	d := plan.decide(noon.Add(35*time.Second), s)
+	require.Empty(t, d.Occurrences)
+	require.Equal(t, noon, d.NextAt, "left due")
+}
+
+func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
+	t.Parallel()
+	var starts, delays []time.Duration
+	for i := range 200 {
+		s := planned(Every(time.Hour), SpreadStart(time.Hour), Jitter(time.Minute))
+		s.Name = fmt.Sprintf("spread-%d", i)
+		next, err := s.Preview(noon.Add(-time.Microsecond), 2)
+		require.NoError(t, err)
+		require.Equal(t, time.Hour, next[1].Sub(next[0]))
+		starts = append(starts, next[0].Sub(noon))
+		s.NextAt = next[0]
+		plan := planner{rules: map[string]cron.Rule{}, room: 1}
+		first, again := plan.decide(next[0], s), Decision{}
+		plan.room = 1
+		again = plan.decide(next[0], s)
+		require.Equal(t, first.Occurrences[0].Run.At, again.Occurrences[0].Run.At, "the same on every worker")
+		delays = append(delays, first.Occurrences[0].Run.At.Sub(next[0]))
+	}
+	requireSpread(t, starts, time.Hour)
+	requireSpread(t, delays, time.Minute)
+}
+
+// requireSpread wants delays in each quarter of a range and none outside.
+func requireSpread(t *testing.T, delays []time.Duration, within time.Duration) {
+	t.Helper()
+	var quarters [4]int
+	for _, d := range delays {
+		require.GreaterOrEqual(t, d, time.Duration(0))
+		require.Less(t, d, within)
+		quarters[4*d/within]++
+	}
+	for _, n := range quarters {
+		require.InDelta(t, len(delays)/4, n, float64(len(delays))/8)
+	}
+}
+
+func TestSchedule_SpecIsReadBack(t *testing.T) {
+	t.Parallel()
+	s := planned(Every(time.Minute).From(noon).In("Europe/Berlin"), CatchUp(CatchUpAll, time.Hour, 7), Overlap(OverlapWait),
+		StartAt(noon), EndAt(noon.Add(time.Hour)), Blackout(Window{Days: "sat"}), Jitter(time.Second), SpreadStart(time.Second))
+	var read Schedule
+	require.NoError(t, read.SetSpec(s.Spec()))
+	require.Equal(t, s.Rule, read.Rule)
+	require.Equal(t, s.Plan, read.Plan)
+	require.JSONEq(t, `{"rule": {"every": "10s"}, "plan": {}}`, string((&Schedule{Rule: Every(10 * time.Second)}).Spec()))
+}
+
+func TestSchedule_RefusesTogether(t *testing.T) {
+	t.Parallel()
+	_, err := newSchedule("two words", NewJob[struct{}]("tick"), struct{}{}, Every(time.Minute), []Option{
+		CatchUp("some", -1, 1001), Overlap("never"), Jitter(time.Hour), SpreadStart(2 * time.Minute), Blackout(Window{Days: "caturday"}),
+		StartAt(noon), EndAt(noon.Add(-1)),
+	})
+	require.ErrorIs(t, err, ErrInvalid)
+	for _, part := range []string{"two words", `catch-up "some"`, "within -1ns", "latest 1001", `overlap "never"`, "jitter 1h", "spread start 2m",
+		"caturday", "not after its start"} {
+		require.ErrorContains(t, err, part)
+	}
+	_, err = newSchedule("a", NewJob[struct{}]("tick"), struct{}{}, Every(time.Minute), []Option{After(time.Hour), Retry(Fixed(1))})
+	require.ErrorContains(t, err, "After is for one run, not for a schedule")
+	require.ErrorContains(t, err, "Retry is for a job, not for a schedule")
+	require.ErrorContains(t, NewJob[struct{}]("j", Paused()).fault, "Paused is for a schedule, not for a job")
+	_, err = newSchedule("a", NewJob[struct{}]("tick"), struct{}{}, Every(time.Minute), []Option{CatchUp(CatchUpAll, 0, 0), Overlap(OverlapSkip)})
+	require.ErrorContains(t, err, "want overlap wait or allow")
+}

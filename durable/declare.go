@@ -1,0 +1,125 @@
+package durable
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/cron"
+)
+
+// AddSchedule makes a worker declare a schedule: a rule that enqueues a run of
+// the job at each occurrence. It becomes a row of the store; any worker, not
+// only those that declare it, materializes its occurrences, each exactly once
+// or recorded as skipped. The options are those of a run, without At, After and
+// ExpiresAt, and those of a schedule: CatchUp, Overlap, StartAt, EndAt,
+// Blackout, Jitter, SpreadStart and Paused. What is wrong is reported by
+// Worker.Run.
+func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, options ...Option) {
+	s, err := newSchedule(name, job, args, rule, options)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, other := range w.schedules {
+		if other.Name == name {
+			err = errors.Join(err, errors.New("declared twice"))
+		}
+	}
+	if err != nil {
+		w.faults = append(w.faults, fmt.Errorf("schedule %q: %w", name, err))
+		return
+	}
+	w.schedules = append(w.schedules, s)
+}
+
+func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Option) (Schedule, error) {
+	run, p := job.make(onlySchedule, args, options)
+	s, err := scheduleOf(name, rule, run, p)
+	s.Hash = s.hash()
+	return s, err
+}
+
+// NewSchedule makes a schedule of a declared job from JSON args, for those who
+// do not have the job's code. It has no hash: no code declares it.
+func (j JobInfo) NewSchedule(name string, args []byte, rule Rule, options ...Option) (Schedule, error) {
+	p, faults := j.policy().with(onlySchedule, options)
+	run := newRun(j.Name, p, args)
+	run.fault = errors.Join(faults...)
+	return scheduleOf(name, rule, run, p)
+}
+
+func scheduleOf(name string, rule Rule, run NewRun, p policy) (Schedule, error) {
+	s := Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
+		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags}
+	if run.fault != nil {
+		return s, fmt.Errorf("%w: %w", ErrInvalid, run.fault)
+	}
+	return s, CheckSchedule(s)
+}
+
+// hash tells one declaration from another. Whether it is paused at first is no
+// part of it.
+func (s *Schedule) hash() string {
+	text, _ := json.Marshal([]any{s.Rule, s.Plan, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// compile turns the rule and the plan into something that can be asked for
+// instants.
+func (s *Schedule) compile() (cron.Rule, error) {
+	c := cron.Spec{Expression: s.Rule.Cron, Zone: s.Rule.Zone, Every: time.Duration(s.Rule.Every), Anchor: s.Rule.Anchor, Once: s.Rule.Once,
+		Start: s.Plan.Start, End: s.Plan.End, Shift: share(time.Duration(s.Plan.Spread), s.Name)}
+	for _, w := range s.Plan.Blackouts {
+		c.Blackouts = append(c.Blackouts, cron.Window(w))
+	}
+	return cron.Compile(c)
+}
+
+// share is a part of d, in whole microseconds and below d, that follows from a
+// text alone.
+func share(d time.Duration, text string) time.Duration {
+	if d < time.Microsecond {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(text))
+	mixed := h.Sum64() // FNV leaves the upper bits of short texts alike
+	mixed ^= mixed >> 33
+	mixed *= 0xff51afd7ed558ccd
+	mixed ^= mixed >> 33
+	return time.Duration(mixed%uint64(d.Microseconds())) * time.Microsecond //nolint:gosec // positive, and below d
+}
+
+// run makes the run of an occurrence.
+func (s *Schedule) run(due time.Time) NewRun {
+	return NewRun{ID: NewRunID(), Job: s.Job, Queue: s.Queue, Priority: s.Priority, Args: s.Args, MaxAttempts: s.MaxAttempts,
+		Timeout: s.Timeout, OnCrash: s.OnCrash, Tags: s.Tags, At: due}
+}
+
+// RunNow makes a run of the schedule outside its rule, due at once.
+func (s *Schedule) RunNow() NewRun { return s.run(time.Time{}) }
+
+// declareLoop tells the store hourly what this worker declares. The first
+// declaration has been made by Run.
+func (w *Worker) declareLoop(ctx context.Context) {
+	for w.sleep(ctx, DeclareEvery) {
+		if err := w.declare(ctx); err != nil {
+			w.warn(ctx, "declaration failed, will be tried again", err)
+		}
+	}
+}
+
+func (w *Worker) declare(ctx context.Context) error {
+	declaration := Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}
+	for _, r := range w.jobs {
+		declaration.Jobs = append(declaration.Jobs, r.info)
+	}
+	err := w.store.Declare(ctx, declaration)
+	w.contact(err)
+	return err
+}

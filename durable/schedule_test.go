@@ -1,0 +1,199 @@
+package durable_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// tick is a job whose runs take some time.
+func tick(w *durable.Worker, takes time.Duration, fired *atomic.Int32, most *atomic.Int32) durable.Job[letter] {
+	job := durable.NewJob[letter]("tick")
+	var executing atomic.Int32
+	durable.Register(w, job, func(ctx context.Context, _ *durable.Run[letter]) error {
+		fired.Add(1)
+		if n := executing.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer executing.Add(-1)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(takes):
+			return nil
+		}
+	})
+	return job
+}
+
+func TestSchedule_OverlapPolicies(t *testing.T) {
+	for _, one := range []struct {
+		overlap     durable.OverlapPolicy
+		fires, most int32
+	}{
+		{durable.OverlapSkip, 6, 1},
+		{durable.OverlapWait, 10, 1},
+		{durable.OverlapAllow, 12, 3},
+	} {
+		t.Run(string(one.overlap), func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				w := s.worker(durable.WorkerConfig{})
+				var fired, most atomic.Int32
+				takes := 15 * time.Second
+				if one.overlap == durable.OverlapWait {
+					takes = 11 * time.Second
+				}
+				if one.overlap == durable.OverlapAllow {
+					takes = 25 * time.Second
+				}
+				job := tick(w, takes, &fired, &most)
+				durable.AddSchedule(w, "tick", job, letter{}, durable.Every(10*time.Second), durable.Overlap(one.overlap))
+				stop := s.begin(w)
+				s.pass(2*time.Minute + time.Second)
+				require.InDelta(t, one.fires, fired.Load(), 1)
+				require.Equal(t, one.most, most.Load())
+				past, err := s.store.SchedulePast(t.Context(), "tick", 100)
+				require.NoError(t, err)
+				skipped := 0
+				for _, line := range past {
+					if line.Kind == durable.PastSkip {
+						require.Equal(t, string(durable.SkipOverlap), *line.Reason)
+						skipped++
+					}
+				}
+				if one.overlap == durable.OverlapSkip {
+					require.InDelta(t, 6, skipped, 1)
+				} else {
+					require.Zero(t, skipped)
+				}
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+func TestSchedule_TwoWeeksOfOutage(t *testing.T) {
+	for _, one := range []struct {
+		says    string
+		options []durable.Option
+		want    int32
+	}{
+		{"skip", nil, 0},
+		{"latest", []durable.Option{durable.CatchUp(durable.CatchUpLatest, 0, 0)}, 1},
+		{"all within an hour", []durable.Option{durable.CatchUp(durable.CatchUpAll, time.Hour, 0)}, 60},
+		{"the latest 100", []durable.Option{durable.CatchUp(durable.CatchUpAll, 0, 100), durable.Overlap(durable.OverlapAllow)}, 100},
+	} {
+		t.Run(one.says, func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				var before, after, most atomic.Int32
+				work := func(fired *atomic.Int32) func() error {
+					w := s.worker(durable.WorkerConfig{})
+					job := tick(w, 0, fired, &most)
+					durable.AddSchedule(w, "tick", job, letter{}, durable.Every(time.Minute), one.options...)
+					return s.begin(w)
+				}
+				stop := work(&before)
+				s.pass(5 * time.Minute)
+				require.NoError(t, stop())
+				require.InDelta(t, 5, before.Load(), 1)
+				s.pass(14*24*time.Hour - time.Duration(time.Now().Second()-20)*time.Second)
+				stop = work(&after)
+				s.pass(30 * time.Second)
+				require.Equal(t, one.want, after.Load())
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+func TestSchedule_DueOccurrenceDoesNotWaitForThePoll(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{PollInterval: time.Hour})
+		job := durable.NewJob[letter]("tick")
+		var fired atomic.Int32
+		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
+			require.Less(t, time.Since(run.DueAt), 100*time.Millisecond)
+			fired.Add(1)
+			return nil
+		})
+		durable.AddSchedule(w, "tick", job, letter{}, durable.Cron("*/7 * * * * *", "Asia/Kathmandu"))
+		stop := s.begin(w)
+		s.pass(10 * time.Minute)
+		require.InDelta(t, 90, fired.Load(), 1)
+		require.NoError(t, stop())
+	})
+}
+
+func TestSchedule_RollingDeployBackAndForth(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		program := func(every time.Duration, extra bool) *durable.Worker {
+			w := s.worker(durable.WorkerConfig{Orphans: durable.DisableOrphans(24 * time.Hour)})
+			job := durable.NewJob[letter]("tick")
+			durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+			durable.AddSchedule(w, "changed", job, letter{}, durable.Every(every))
+			durable.AddSchedule(w, "edited", job, letter{}, durable.Every(time.Hour))
+			if extra {
+				durable.AddSchedule(w, "removed", job, letter{}, durable.Every(time.Hour))
+			}
+			return w
+		}
+		record := func(name string) durable.ScheduleRecord {
+			records, err := s.store.ListSchedules(t.Context(), name)
+			require.NoError(t, err)
+			require.Len(t, records, 1)
+			return records[0]
+		}
+		stopOld := s.begin(program(10*time.Minute, true))
+		s.pass(time.Minute)
+		edited := record("edited")
+		one := edited.Schedule()
+		one.Rule = durable.Every(7 * time.Hour)
+		require.NoError(t, s.store.SaveSchedule(t.Context(), one, "ann"))
+		stopNew := s.begin(program(20*time.Minute, false))
+		s.pass(3 * time.Hour) // both programs declare hourly
+		require.Equal(t, durable.Every(20*time.Minute), record("changed").Rule, "the old program does not undo the new one's schedule")
+		require.False(t, record("removed").Orphaned)
+		require.NoError(t, stopOld())
+		s.pass(3 * time.Hour)
+		require.True(t, record("removed").Orphaned, "flagged")
+		require.False(t, record("removed").Paused)
+		s.pass(24 * time.Hour)
+		require.True(t, record("removed").Paused, "disabled by the stated policy")
+		require.Equal(t, "orphan", *record("removed").PausedBy)
+		stopOld = s.begin(program(10*time.Minute, true)) // rolled back
+		require.NoError(t, stopNew())
+		s.pass(3 * time.Hour)
+		require.Equal(t, durable.Every(10*time.Minute), record("changed").Rule, "the program that was started last counts")
+		require.False(t, record("removed").Paused, "it is declared again")
+		require.Equal(t, durable.Every(7*time.Hour), record("edited").Rule, "what an operator edited stands")
+		require.True(t, record("edited").Edited)
+		require.NoError(t, stopOld())
+	})
+}
+
+func TestSchedule_OldProgramThatRestartsIsOverruledLater(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		program := func(every time.Duration) *durable.Worker {
+			w := s.worker(durable.WorkerConfig{})
+			job := durable.NewJob[letter]("tick")
+			durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+			durable.AddSchedule(w, "changed", job, letter{}, durable.Every(every))
+			return w
+		}
+		stopNew := s.begin(program(20 * time.Minute))
+		s.pass(time.Minute)
+		stopOld := s.begin(program(10 * time.Minute)) // an old one that crashed and came back
+		s.pass(time.Minute)
+		require.NoError(t, stopOld())
+		s.pass(3 * time.Hour)
+		records, err := s.store.ListSchedules(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, durable.Every(20*time.Minute), records[0].Rule)
+		require.NoError(t, stopNew())
+	})
+}

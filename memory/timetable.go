@@ -1,0 +1,180 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// change is what an operator or a policy did, and to what.
+type change struct {
+	at            time.Time
+	subject, what string
+	by            string
+}
+
+// changesKept bounds the changes that are remembered.
+const changesKept = 10_000
+
+// note records a change. The caller holds mu.
+func (s *Store) note(at time.Time, schedule, what, by string) {
+	s.audit = append(s.audit, change{at: at, subject: schedule, what: what, by: by})
+	s.audit = s.audit[max(len(s.audit)-changesKept, 0):]
+}
+
+// ListSchedules lists schedules by name.
+func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, records := s.now(), []durable.ScheduleRecord{}
+	for name, one := range s.schedules {
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
+		copied := copySchedule(one.Schedule)
+		record := copied.Record()
+		record.PausedBy, record.Fault = textOrNil(one.pausedBy), textOrNil(one.fault)
+		record.Edited, record.DeclaredAt = one.edited, timeOrNil(one.declaredAt)
+		record.Orphaned = record.DeclaredAt != nil && now.Sub(one.declaredAt) > durable.DeclaredWithin
+		records = append(records, record)
+	}
+	slices.SortFunc(records, func(a, b durable.ScheduleRecord) int { return cmp.Compare(a.Name, b.Name) })
+	return records, nil
+}
+
+// SchedulePast tells what became of a schedule's occurrences, newest first.
+func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]durable.Past, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("past of schedule: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one, found := s.schedules[name]
+	if !found {
+		return nil, fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+	}
+	past := []durable.Past{}
+	for _, r := range one.runs[max(len(one.runs)-limit, 0):] {
+		id, state := r.id, r.state
+		past = append(past, durable.Past{Kind: durable.PastRun, At: r.dueAt, Occurrence: textOrNil(r.occurrence), Run: &id, State: &state})
+	}
+	for _, skip := range one.skips[max(len(one.skips)-limit, 0):] {
+		reason := string(skip.Reason)
+		past = append(past, durable.Past{Kind: durable.PastSkip, At: skip.Last, First: timeOrNil(skip.First), Reason: &reason})
+	}
+	changes := 0
+	for _, c := range slices.Backward(s.audit) {
+		if c.subject == name && changes < limit {
+			past = append(past, durable.Past{Kind: durable.PastChange, At: c.at, Reason: textOrNil(c.what), By: textOrNil(c.by)})
+			changes++
+		}
+	}
+	durable.SortPast(past)
+	return past, nil
+}
+
+// SaveSchedule stores an operator's schedule.
+func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("save schedule: %w", err)
+	}
+	if err := durable.CheckSchedule(edited); err != nil {
+		return fmt.Errorf("save schedule: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, found := s.schedules[edited.Name]
+	if found != (edited.Generation > 0) || found && known.Generation != edited.Generation {
+		return fmt.Errorf("save schedule %s: %w", edited.Name, durable.ErrConflict)
+	}
+	what := "edited"
+	if !found {
+		what, known = "created", &schedule{}
+		known.Paused = edited.Paused
+		s.schedules[edited.Name] = known
+	}
+	edited.Hash, edited.Paused = known.Hash, known.Paused
+	known.replace(edited)
+	known.edited = true
+	s.note(s.now(), edited.Name, what, by)
+	s.hint()
+	return nil
+}
+
+// ChangeSchedule pauses, resumes or deletes a schedule.
+func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.ScheduleAction, by string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("change schedule: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one, found := s.schedules[name]
+	if !found {
+		return fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+	}
+	switch action {
+	case durable.PauseSchedule:
+		if one.Paused {
+			return nil
+		}
+		one.Paused, one.pausedBy = true, by
+	case durable.ResumeSchedule:
+		if !one.Paused {
+			return nil
+		}
+		s.resume(one)
+	case durable.DeleteSchedule:
+		delete(s.schedules, name)
+		s.forgetOccurrences(name)
+	default:
+		return fmt.Errorf("%w: schedules cannot be asked to %q", durable.ErrInvalid, action)
+	}
+	s.note(s.now(), name, string(action), by)
+	return nil
+}
+
+// resume plans a schedule from now on.
+func (s *Store) resume(one *schedule) {
+	one.Paused, one.pausedBy = false, ""
+	one.NextAt, one.LookAt, one.Waiting, one.over, one.fault = time.Time{}, time.Time{}, 0, false, ""
+	s.hint()
+}
+
+// forgetOccurrences lets a schedule of the same name begin anew.
+func (s *Store) forgetOccurrences(name string) {
+	for identity := range s.occurrences {
+		if identity.schedule == name {
+			delete(s.occurrences, identity)
+		}
+	}
+}
+
+// RunSchedule stores a run of the schedule that is due now.
+func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
+	if err := ctx.Err(); err != nil {
+		return durable.RunID{}, fmt.Errorf("run schedule: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one, found := s.schedules[name]
+	if !found {
+		return durable.RunID{}, fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+	}
+	if overlap != durable.OverlapAllow && one.unfinished() > 0 {
+		return durable.RunID{}, fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
+	}
+	run := one.RunNow()
+	now := s.now()
+	s.insert(&run, name, now)
+	one.remember(s.runs[run.ID])
+	s.note(now, name, "run "+run.ID.String(), by)
+	s.hint()
+	return run.ID, nil
+}

@@ -1,0 +1,225 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// ListSchedules lists schedules by name.
+func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("list schedules", err)
+	}
+	rows, err := s.queries(s.general).ListSchedules(ctx, queries.ListSchedulesParams{Within: micro(durable.DeclaredWithin), Names: orEmpty(names)})
+	if err != nil {
+		return nil, s.fail("list schedules", err)
+	}
+	records := make([]durable.ScheduleRecord, len(rows))
+	for i := range rows {
+		row := &rows[i]
+		one := durable.Schedule{
+			Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: []byte(row.Args),
+			MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout), OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags,
+			Paused: row.Paused, Waiting: fromMicro(row.Waiting),
+		}
+		if err := one.SetSpec([]byte(row.Spec)); err != nil {
+			return nil, s.fail("list schedules", err)
+		}
+		if row.NextAt != nil {
+			one.NextAt = row.NextAt.UTC()
+		}
+		records[i] = one.Record()
+		records[i].PausedBy, records[i].Fault = textOrNil(row.PausedBy), textOrNil(row.Fault)
+		records[i].Edited, records[i].DeclaredAt, records[i].Orphaned = row.Edited, timesUTC(row.DeclaredAt), row.Orphaned
+	}
+	return records, nil
+}
+
+// SchedulePast tells what became of a schedule's occurrences, newest first.
+func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]durable.Past, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("past of schedule", err)
+	}
+	q := s.queries(s.general)
+	id, err := q.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
+	if err != nil {
+		return nil, scheduleFault(name, s.fail("past of schedule", err))
+	}
+	past := []durable.Past{}
+	b := s.guarded(ctx)
+	for _, list := range []string{queries.PastOccurrences, queries.PastRequests} {
+		b.add(list, id, small(limit)).Query(func(rows pgx.Rows) error { return scanPastRuns(rows, &past) })
+	}
+	b.add(queries.PastSkips, id, small(limit)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastSkipsRow])
+		for _, row := range found {
+			past = append(past, durable.Past{Kind: durable.PastSkip, At: row.LastAt.UTC(), First: timesUTC(&row.FirstAt), Reason: &row.Reason})
+		}
+		return err
+	})
+	b.add(queries.PastChanges, "schedule", name, small(limit)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastChangesRow])
+		for _, row := range found {
+			past = append(past, durable.Past{Kind: durable.PastChange, At: row.At.UTC(), Reason: &row.Action, By: &row.Actor})
+		}
+		return err
+	})
+	if err := s.send(ctx, s.general, b); err != nil {
+		return nil, s.fail("past of schedule", err)
+	}
+	durable.SortPast(past)
+	return past, nil
+}
+
+func scanPastRuns(rows pgx.Rows, past *[]durable.Past) error {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastOccurrencesRow])
+	for _, row := range found {
+		state := durable.State(row.State)
+		*past = append(*past, durable.Past{Kind: durable.PastRun, At: row.DueAt.UTC(), Occurrence: textOrNil(row.Occurrence), Run: &row.ID, State: &state})
+	}
+	return err
+}
+
+// scheduleFault says that there is no such schedule when that is what is wrong.
+func scheduleFault(name string, err error) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+	}
+	return err
+}
+
+// change does an operator's work on one schedule, in a transaction that notes
+// it. An action of "" is nothing to note.
+func (s *Store) change(
+	ctx context.Context, name, by string, do func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (action string, err error),
+) error {
+	if err := s.usable(ctx); err != nil {
+		return s.fail("change schedule", err)
+	}
+	err := s.repeat(ctx, func() error {
+		return pgx.BeginFunc(ctx, s.engine, func(tx pgx.Tx) error {
+			q := s.queries(tx)
+			lock, statement := limits(ctx)
+			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
+				return err
+			}
+			row, err := q.LockSchedule(ctx, queries.LockScheduleParams{Name: name})
+			found := &row
+			if errors.Is(err, pgx.ErrNoRows) {
+				found, err = nil, nil
+			}
+			if err != nil {
+				return err
+			}
+			action, err := do(tx, q, found)
+			if err != nil || action == "" {
+				return err
+			}
+			return q.Audit(ctx, queries.AuditParams{Actor: by, Kind: "schedule", Subject: name, Action: action})
+		})
+	})
+	if err != nil {
+		return s.fail("change schedule", err)
+	}
+	s.hint()
+	return nil
+}
+
+// SaveSchedule stores an operator's schedule.
+func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by string) error {
+	if err := durable.CheckSchedule(edited); err != nil {
+		return fmt.Errorf("save schedule: %w", err)
+	}
+	p := queries.CreateScheduleParams{
+		Name: edited.Name, Spec: string(edited.Spec()), Job: edited.Job, Queue: edited.Queue, Priority: int16(edited.Priority), //nolint:gosec // checked
+		MaxAttempts: int32(edited.MaxAttempts), Timeout: micro(edited.Timeout), OnCrash: int16(edited.OnCrash), //nolint:gosec // checked
+		Args: string(edited.Args), Tags: edited.Tags, Paused: edited.Paused,
+	}
+	set := laneSet{lane{p.Queue, p.Job, p.Priority}: 0}
+	return s.change(ctx, edited.Name, by, func(_ pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
+		var generation int64
+		if one != nil {
+			generation = one.Generation
+		}
+		if generation != edited.Generation {
+			return "", fmt.Errorf("schedule %s: %w", edited.Name, durable.ErrConflict)
+		}
+		if err := s.laneIDs(ctx, set); err != nil {
+			return "", err
+		}
+		if one == nil {
+			made, err := q.CreateSchedule(ctx, p)
+			if err == nil && made == 0 {
+				err = fmt.Errorf("schedule %s: %w", edited.Name, durable.ErrConflict)
+			}
+			return "created", err
+		}
+		return "edited", q.EditSchedule(ctx, queries.EditScheduleParams{Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
+			MaxAttempts: p.MaxAttempts, Timeout: p.Timeout, OnCrash: p.OnCrash, Args: p.Args, Tags: p.Tags, ID: one.ID})
+	})
+}
+
+// ChangeSchedule pauses, resumes or deletes a schedule.
+func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.ScheduleAction, by string) error {
+	return s.change(ctx, name, by, func(_ pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
+		if one == nil {
+			return "", fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+		}
+		switch action {
+		case durable.PauseSchedule:
+			if one.Paused {
+				return "", nil
+			}
+			return string(action), q.PauseSchedule(ctx, queries.PauseScheduleParams{PausedBy: by, ID: one.ID})
+		case durable.ResumeSchedule:
+			if !one.Paused {
+				return "", nil
+			}
+			return string(action), q.ResumeSchedule(ctx, queries.ResumeScheduleParams{ID: one.ID})
+		case durable.DeleteSchedule:
+			if err := q.DeleteSkips(ctx, queries.DeleteSkipsParams{Schedule: one.ID}); err != nil {
+				return "", err
+			}
+			return string(action), q.DeleteSchedule(ctx, queries.DeleteScheduleParams{ID: one.ID})
+		default:
+			return "", fmt.Errorf("%w: schedules cannot be asked to %q", durable.ErrInvalid, action)
+		}
+	})
+}
+
+// RunSchedule stores a run of the schedule that is due now.
+func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
+	var id durable.RunID
+	err := s.change(ctx, name, by, func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
+		if one == nil {
+			return "", fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+		}
+		unfinished, err := s.unfinishedRuns(ctx, tx, []queries.DueSchedulesRow{{Unfinished: one.Unfinished}})
+		if err == nil && overlap != durable.OverlapAllow && len(unfinished) > 0 {
+			err = fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
+		}
+		if err != nil {
+			return "", err
+		}
+		asked := durable.Schedule{Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
+			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags}
+		run := asked.RunNow()
+		set := laneSet{laneOf(&run): 0}
+		if err := s.laneIDs(ctx, set); err != nil {
+			return "", err
+		}
+		b := &batch{names: s.names}
+		args := append(columnsOf([]durable.NewRun{run}, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})
+		b.add(queries.MaterializeRuns, args...)
+		id = run.ID
+			b.add(queries.AddUnfinished, id, one.ID)
+		return "run " + id.String(), s.send(ctx, tx, b)
+	})
+	return id, err
+}

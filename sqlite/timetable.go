@@ -1,0 +1,241 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+)
+
+// ListSchedules lists schedules by name.
+func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list schedules: %w", s.explain(err))
+	}
+	filter, err := json.Marshal(append([]string{}, names...))
+	if err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
+	rows, err := look.ListSchedules(ctx, queries.ListSchedulesParams{Names: string(filter)})
+	if err != nil {
+		return nil, fmt.Errorf("list schedules: %w", s.explain(err))
+	}
+	now := s.clock.now()
+	records := make([]durable.ScheduleRecord, len(rows))
+	for i := range rows {
+		if records[i], err = scheduleRecord(&rows[i], now); err != nil {
+			return nil, fmt.Errorf("list schedules: %w", err)
+		}
+	}
+	return records, nil
+}
+
+func scheduleRecord(row *queries.ListSchedulesRow, now int64) (durable.ScheduleRecord, error) {
+	tags, err := tagsOf(row.Tags)
+	if err != nil {
+		return durable.ScheduleRecord{}, err
+	}
+	one := durable.Schedule{
+		Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: row.Args,
+		MaxAttempts: int(row.MaxAttempts), Timeout: duration(row.Timeout), OnCrash: durable.CrashPolicy(row.OnCrash), Tags: tags,
+		Paused: row.Paused != 0, Waiting: duration(row.Waiting),
+	}
+	if err := one.SetSpec([]byte(row.Spec)); err != nil {
+		return durable.ScheduleRecord{}, err
+	}
+	if row.NextAt != nil {
+		one.NextAt = instant(*row.NextAt)
+	}
+	record := one.Record()
+	record.PausedBy, record.Fault, record.Edited = orNil(row.PausedBy), orNil(row.Fault), row.Edited != 0
+	record.DeclaredAt = instantOrNil(row.DeclaredAt)
+	record.Orphaned = row.DeclaredAt != nil && now-*row.DeclaredAt > durable.DeclaredWithin.Microseconds()
+	return record, nil
+}
+
+func orNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// SchedulePast tells what became of a schedule's occurrences, newest first.
+func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]durable.Past, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("past of schedule: %w", s.explain(err))
+	}
+	if _, err := look.FindSchedule(ctx, queries.FindScheduleParams{Name: name}); err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", name, s.missing(err))
+	}
+	past, err := look.past(ctx, name, int64(max(limit, 0)))
+	if err != nil {
+		return nil, fmt.Errorf("past of schedule: %w", s.explain(err))
+	}
+	durable.SortPast(past)
+	return past, nil
+}
+
+// missing says that there is no such schedule when that is what is wrong.
+func (s *Store) missing(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return durable.ErrNotFound
+	}
+	return s.explain(err)
+}
+
+func (l *lookups) past(ctx context.Context, name string, most int64) ([]durable.Past, error) {
+	past := []durable.Past{}
+	addRun := func(id []byte, stored, due int64, occurrence string) {
+		run, state := durable.RunID(id), durable.State(stored)
+		past = append(past, durable.Past{Kind: durable.PastRun, At: instant(due), Occurrence: orNil(occurrence), Run: &run, State: &state})
+	}
+	runs, err := l.PastOccurrences(ctx, queries.PastOccurrencesParams{Schedule: &name, Most: most})
+	for _, row := range runs {
+		addRun(row.ID, row.State, row.DueAt, row.Occurrence)
+	}
+	if err != nil {
+		return nil, err
+	}
+	asked, err := l.PastRequests(ctx, queries.PastRequestsParams{Schedule: &name, Most: most})
+	for _, row := range asked {
+		addRun(row.ID, row.State, row.DueAt, "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	skips, err := l.PastSkips(ctx, queries.PastSkipsParams{Schedule: name, Most: most})
+	for _, row := range skips {
+		first := instant(row.FirstAt)
+		past = append(past, durable.Past{Kind: durable.PastSkip, At: instant(row.LastAt), First: &first, Reason: orNil(row.Reason)})
+	}
+	if err != nil {
+		return nil, err
+	}
+	changes, err := l.PastChanges(ctx, queries.PastChangesParams{Subject: name, Most: most})
+	for _, row := range changes {
+		past = append(past, durable.Past{Kind: durable.PastChange, At: instant(row.At), Reason: orNil(row.Action), By: orNil(row.Actor)})
+	}
+	return past, err
+}
+
+// SaveSchedule stores an operator's schedule.
+func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by string) error {
+	if err := durable.CheckSchedule(edited); err != nil {
+		return fmt.Errorf("save schedule: %w", err)
+	}
+	row, err := scheduleRow(&edited)
+	if err != nil {
+		return fmt.Errorf("save schedule: %w", err)
+	}
+	row.Edited = 1
+	err = s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+		known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: edited.Name})
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		found := err == nil
+		if known.Generation != edited.Generation {
+			return durable.ErrConflict
+		}
+		if !found {
+			if err := c.createSchedule(ctx, row, edited.Paused); err != nil {
+				return err
+			}
+			return c.note(ctx, edited.Name, "created", by)
+		}
+		row.Hash, row.HashAt, row.BroughtAt = known.Hash, known.HashAt, known.BroughtAt
+		if err := c.replaceSchedule(ctx, row); err != nil {
+			return err
+		}
+		return c.note(ctx, edited.Name, "edited", by)
+	})
+	if err != nil {
+		return fmt.Errorf("save schedule %s: %w", edited.Name, err)
+	}
+	s.hints.give()
+	return nil
+}
+
+// ChangeSchedule pauses, resumes or deletes a schedule.
+func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.ScheduleAction, by string) error {
+	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+		known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
+		if err != nil {
+			return s.missing(err)
+		}
+		switch action {
+		case durable.PauseSchedule:
+			if known.Paused != 0 {
+				return nil
+			}
+			err = c.PauseSchedule(ctx, queries.PauseScheduleParams{PausedBy: &by, Name: name})
+		case durable.ResumeSchedule:
+			if known.Paused == 0 {
+				return nil
+			}
+			err = c.ResumeSchedule(ctx, queries.ResumeScheduleParams{Now: &c.now, Name: name})
+		case durable.DeleteSchedule:
+			if err = c.DeleteSkips(ctx, queries.DeleteSkipsParams{Schedule: name}); err == nil {
+				err = c.DeleteSchedule(ctx, queries.DeleteScheduleParams{Name: name})
+			}
+		default:
+			err = fmt.Errorf("%w: schedules cannot be asked to %q", durable.ErrInvalid, action)
+		}
+		if err != nil {
+			return err
+		}
+		return c.note(ctx, name, string(action), by)
+	})
+	if err != nil {
+		return fmt.Errorf("schedule %s: %w", name, err)
+	}
+	s.hints.give()
+	return nil
+}
+
+// RunSchedule stores a run of the schedule that is due now.
+func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
+	var id durable.RunID
+	fresh := newLanes()
+	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+		known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
+		if err != nil {
+			return s.missing(err)
+		}
+		unfinished, err := c.unfinishedRuns(ctx, known.Unfinished)
+		if err != nil {
+			return err
+		}
+		if overlap != durable.OverlapAllow && len(unfinished) > 0 {
+			return fmt.Errorf("a run of it has not ended: %w", durable.ErrConflict)
+		}
+		tags, err := tagsOf(known.Tags)
+		if err != nil {
+			return err
+		}
+		asked := durable.Schedule{Job: known.Job, Queue: known.Queue, Priority: int(known.Priority), Args: known.Args, Tags: tags,
+			MaxAttempts: int(known.MaxAttempts), Timeout: duration(known.Timeout), OnCrash: durable.CrashPolicy(known.OnCrash)}
+		run := asked.RunNow()
+		id = run.ID
+		if _, err := s.insertScheduled(ctx, c, fresh, name, known.Generation, nil, &run); err != nil {
+			return err
+		}
+		if err := c.SetUnfinished(ctx, queries.SetUnfinishedParams{Unfinished: idBytes(append(unfinished, id)), Name: name}); err != nil {
+			return err
+		}
+		return c.note(ctx, name, "run "+id.String(), by)
+	})
+	if err != nil {
+		return durable.RunID{}, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	s.lanes.add(fresh)
+	s.hints.give()
+	return id, nil
+}
