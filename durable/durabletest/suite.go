@@ -34,6 +34,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"races":     raceTests(),
 		"inspect":   inspectTests(),
 		"schedules": scheduleTests(),
+		"timetable": timetableTests(),
 		"listen":    listenTests(),
 	}
 	for group, tests := range groups {
