@@ -150,6 +150,12 @@ func (p *player) doMaterialize(c command) error {
 		if !s.NextAt.IsZero() {
 			state = due(s.NextAt.Sub(now))
 		}
+		if s.Waiting > 0 {
+			state += ", has waited"
+		}
+		if s.Unfinished > 0 {
+			state += fmt.Sprintf(", %d unfinished", s.Unfinished)
+		}
 		asked = append(asked, fmt.Sprintf("asked about %s generation %d, %s", s.Name, s.Generation, state))
 		decision := durable.Decision{NextAt: now.Add(time.Hour)}
 		for _, line := range c.more {
@@ -177,6 +183,12 @@ func (p *player) decision(c command, now time.Time, s durable.Schedule) durable.
 		decision.NextAt = time.Time{}
 	} else if decision.Fault == "" {
 		decision.NextAt = now.Add(c.duration("next", time.Hour))
+	}
+	if decision.Waiting = c.duration("waiting", 0); decision.Waiting > 0 {
+		decision.NextAt = s.NextAt
+	}
+	if reason := c.text("skip", ""); reason != "" {
+		decision.Skips = []durable.Skip{{Reason: durable.SkipReason(reason), First: s.NextAt, Last: now}}
 	}
 	for _, text := range c.list("occurrences") {
 		key, name, _ := strings.Cut(text, ":")
