@@ -141,9 +141,9 @@ func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
 		starts = append(starts, next[0].Sub(noon))
 		s.NextAt = next[0]
 		plan := planner{rules: map[string]cron.Rule{}, room: 1}
-		first, again := plan.decide(next[0], s), Decision{}
+		first := plan.decide(next[0], s)
 		plan.room = 1
-		again = plan.decide(next[0], s)
+		again := plan.decide(next[0], s)
 		require.Equal(t, first.Occurrences[0].Run.At, again.Occurrences[0].Run.At, "the same on every worker")
 		delays = append(delays, first.Occurrences[0].Run.At.Sub(next[0]))
 	}

@@ -2,6 +2,9 @@ package durable_test
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -195,5 +198,71 @@ func TestSchedule_OldProgramThatRestartsIsOverruledLater(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, durable.Every(20*time.Minute), records[0].Rule)
 		require.NoError(t, stopNew())
+	})
+}
+
+// TestSchedule_WorkersComeAndGo: what each of many schedules became, runs and
+// recorded skips together, is its calendar, and nothing is there twice.
+func TestSchedule_WorkersComeAndGo(t *testing.T) {
+	const schedules, length = 50, 2 * time.Minute
+	play(t, func(t *testing.T, s *scene) {
+		random := rand.New(rand.NewPCG(1, 2))
+		name := func(i int) string { return fmt.Sprintf("schedule-%d", i) }
+		begin := func() func() error {
+			w := s.worker(durable.WorkerConfig{DrainTimeout: -1})
+			job := durable.NewJob[letter]("tick")
+			durable.Register(w, job, func(context.Context, *durable.Run[letter]) error {
+				<-time.After(5 * time.Millisecond)
+				return nil
+			})
+			for i := range schedules {
+				overlap := []durable.OverlapPolicy{durable.OverlapSkip, durable.OverlapWait, durable.OverlapAllow}[i%3]
+				durable.AddSchedule(w, name(i), job, letter{}, durable.Every(time.Second), durable.Overlap(overlap))
+			}
+			return s.begin(w)
+		}
+		var stops []func() error
+		for range 8 {
+			stops = append(stops, begin())
+		}
+		for began := time.Now(); time.Since(began) < length; {
+			s.pass(time.Duration(random.IntN(3000)) * time.Millisecond)
+			victim := random.IntN(len(stops))
+			require.NoError(t, stops[victim]())
+			stops[victim] = begin()
+			edited, err := s.store.ListSchedules(t.Context(), name(0))
+			require.NoError(t, err)
+			edit := edited[0].Schedule()
+			edit.Rule = durable.Every(time.Duration(1+random.IntN(3)) * time.Second)
+			require.NoError(t, s.store.SaveSchedule(t.Context(), edit, "ann"))
+			require.NoError(t, s.store.ChangeSchedule(t.Context(), name(1), durable.DeleteSchedule, "ann"))
+		}
+		for _, stop := range stops {
+			require.NoError(t, stop())
+		}
+		for i := 2; i < schedules; i++ {
+			past, err := s.store.SchedulePast(t.Context(), name(i), 1000)
+			require.NoError(t, err)
+			seen := map[int64]int{}
+			for _, line := range past {
+				switch line.Kind {
+				case durable.PastRun:
+					at, err := time.Parse(time.RFC3339, *line.Occurrence)
+					require.NoError(t, err)
+					seen[at.Unix()]++
+				case durable.PastSkip:
+					for at := line.First.Unix(); at <= line.At.Unix(); at++ {
+						seen[at]++
+					}
+				}
+			}
+			first, last := int64(math.MaxInt64), int64(0)
+			for at, n := range seen {
+				require.Equal(t, 1, n, "%s at %d", name(i), at)
+				first, last = min(first, at), max(last, at)
+			}
+			require.Len(t, seen, int(last-first)+1, "an occurrence of %s is missing", name(i))
+			require.InDelta(t, length.Seconds(), len(seen), 5)
+		}
 	})
 }

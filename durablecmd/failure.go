@@ -17,6 +17,7 @@ const (
 	codeConfig      = "config"
 	codeInvalid     = "invalid"
 	codeNotFound    = "not_found"
+	codeConflict    = "conflict"
 	codeUnknownJob  = "unknown_job"
 	codeNotMigrated = "not_migrated"
 	codeUnreachable = "unreachable"
@@ -52,6 +53,8 @@ func codeOf(err error) string {
 		return codeInvalid
 	case errors.Is(err, durable.ErrNotFound):
 		return codeNotFound
+	case errors.Is(err, durable.ErrConflict):
+		return codeConflict
 	case errors.Is(err, durable.ErrUnknownJob):
 		return codeUnknownJob
 	case errors.Is(err, errNotMigrated):

@@ -42,24 +42,24 @@ type occurrence struct {
 const faultPause = time.Minute
 
 // lookAt is when the schedule is to be looked at; the zero time is at once.
-func (s *schedule) lookAt() time.Time {
+func (one *schedule) lookAt() time.Time {
 	switch {
-	case s.fault != "":
-		return s.retry
-	case s.LookAt.IsZero():
-		return s.NextAt
+	case one.fault != "":
+		return one.retry
+	case one.LookAt.IsZero():
+		return one.NextAt
 	default:
-		return s.LookAt
+		return one.LookAt
 	}
 }
 
 // asleep tells whether the schedule is not to be looked at at all.
-func (s *schedule) asleep() bool { return s.over || s.Paused }
+func (one *schedule) asleep() bool { return one.over || one.Paused }
 
 // unfinished counts the runs that have not ended.
-func (s *schedule) unfinished() int {
+func (one *schedule) unfinished() int {
 	n := 0
-	for _, r := range s.runs {
+	for _, r := range one.runs {
 		if !r.state.Terminal() {
 			n++
 		}
@@ -68,11 +68,11 @@ func (s *schedule) unfinished() int {
 }
 
 // remember adds a run and forgets finished ones that are too many.
-func (s *schedule) remember(r *run) {
-	s.runs = append(s.runs, r)
-	if many := len(s.runs) - 2*pastKept; many > 0 {
+func (one *schedule) remember(r *run) {
+	one.runs = append(one.runs, r)
+	if many := len(one.runs) - 2*pastKept; many > 0 {
 		i := 0
-		s.runs = slices.DeleteFunc(s.runs, func(r *run) bool { i++; return i <= pastKept && r.state.Terminal() })
+		one.runs = slices.DeleteFunc(one.runs, func(r *run) bool { i++; return i <= pastKept && r.state.Terminal() })
 	}
 }
 

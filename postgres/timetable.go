@@ -196,7 +196,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 // RunSchedule stores a run of the schedule that is due now.
 func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
 	var id durable.RunID
-	err := s.change(ctx, name, by, func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
+	err := s.change(ctx, name, by, func(tx pgx.Tx, _ *queries.Queries, one *queries.LockScheduleRow) (string, error) {
 		if one == nil {
 			return "", fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
 		}
@@ -218,7 +218,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		args := append(columnsOf([]durable.NewRun{run}, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})
 		b.add(queries.MaterializeRuns, args...)
 		id = run.ID
-			b.add(queries.AddUnfinished, id, one.ID)
+		b.add(queries.AddUnfinished, id, one.ID)
 		return "run " + id.String(), s.send(ctx, tx, b)
 	})
 	return id, err

@@ -29,7 +29,7 @@ func TestMigrations(t *testing.T) {
 	})
 	t.Run("twice is once", func(t *testing.T) {
 		s := open(t, newPath(t), sqlite.Config{})
-		have, want, _, err := s.Schema(t.Context())
+		have, _, _, err := s.Schema(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, have)
 		applied, err := s.Migrate(t.Context())

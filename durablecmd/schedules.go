@@ -1,0 +1,177 @@
+package durablecmd
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+	"time"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// schedulesVerb is the verb schedules.
+type schedulesVerb struct {
+	List    schedulesListVerb    `cmd:"" help:"List schedules by name, paused ones too."`
+	Show    schedulesShowVerb    `cmd:"" help:"Show one schedule."`
+	Preview schedulesPreviewVerb `cmd:"" help:"Show what became of the last occurrences, and the next ones."`
+	Create  schedulesCreateVerb  `cmd:"" help:"Make a schedule of a job."`
+	Set     schedulesSetVerb     `cmd:"" help:"Change a schedule; flags that are not given leave their part as it is. It stands until the code's own schedule changes."`
+	Pause   schedulesPauseVerb   `cmd:"" help:"Pause a schedule."`
+	Resume  schedulesResumeVerb  `cmd:"" help:"Resume a schedule; it is planned from now on."`
+	RunNow  schedulesRunNowVerb  `cmd:"" help:"Make a run of a schedule now, and print its id. The schedule does not move."`
+	Delete  schedulesDeleteVerb  `cmd:"" help:"Delete a schedule. Its runs stay; a worker that declares it makes it anew."`
+}
+
+type (
+	schedulesListVerb struct {
+		JSON bool `name:"json" help:"Print JSON."`
+	}
+	schedulesShowVerb struct {
+		Name string `arg:"" help:"Name of the schedule."`
+		JSON bool   `name:"json" help:"Print JSON."`
+	}
+	schedulesPreviewVerb struct {
+		Name string `arg:"" help:"Name of the schedule."`
+		Next int    `default:"5" help:"Next occurrences, 0 to 1000."`
+		Past int    `default:"5" help:"Past runs, skips and changes, each 0 to 1000."`
+		JSON bool   `name:"json" help:"Print JSON."`
+	}
+	schedulesPauseVerb struct {
+		Name string `arg:"" help:"Name of the schedule."`
+	}
+	schedulesResumeVerb struct {
+		Name string `arg:"" help:"Name of the schedule."`
+	}
+	schedulesDeleteVerb struct {
+		Name string `arg:"" help:"Name of the schedule."`
+	}
+	schedulesRunNowVerb struct {
+		Name  string `arg:"" help:"Name of the schedule."`
+		Force bool   `help:"Also while a run of the schedule has not ended."`
+	}
+)
+
+// operator is who makes a change, for the record.
+func operator() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return "unknown"
+}
+
+// scheduleNamed reads one schedule.
+func scheduleNamed(ctx context.Context, store backend.Store, name string) (durable.ScheduleRecord, error) {
+	records, err := store.ListSchedules(ctx, name)
+	if err == nil && len(records) == 0 {
+		err = fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+	}
+	if err != nil {
+		return durable.ScheduleRecord{}, err
+	}
+	return records[0], nil
+}
+
+// Run prints all schedules.
+func (v schedulesListVerb) Run(ctx context.Context, p *program) error {
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		records, err := store.ListSchedules(ctx)
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printJSON(map[string]any{"schedules": notNil(records), "next": nil})
+		}
+		return p.printSchedules(records, p.now())
+	})
+}
+
+// Run prints one schedule.
+func (v schedulesShowVerb) Run(ctx context.Context, p *program) error {
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		record, err := scheduleNamed(ctx, store, v.Name)
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printJSON(record)
+		}
+		return p.printSchedule(record, p.now())
+	})
+}
+
+// preview is the answer of schedules preview as JSON.
+type preview struct {
+	Next []time.Time    `json:"next"`
+	Past []durable.Past `json:"past"`
+}
+
+// Run prints the past and the next occurrences.
+func (v schedulesPreviewVerb) Run(ctx context.Context, p *program) error {
+	if v.Next < 0 || v.Next > 1000 || v.Past < 0 || v.Past > 1000 {
+		return usage("--next %d --past %d: want 0 to 1000", v.Next, v.Past)
+	}
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		record, err := scheduleNamed(ctx, store, v.Name)
+		if err != nil {
+			return err
+		}
+		var seen preview
+		if seen.Past, err = store.SchedulePast(ctx, v.Name, v.Past); err != nil {
+			return err
+		}
+		schedule := record.Schedule()
+		if !record.Paused {
+			if seen.Next, err = schedule.Preview(p.now(), v.Next); err != nil {
+				return err
+			}
+		}
+		if v.JSON {
+			seen.Next, seen.Past = notNil(seen.Next), notNil(seen.Past)
+			return p.printJSON(seen)
+		}
+		return p.printPreview(record, seen, p.now())
+	})
+}
+
+// act does one thing with a schedule and says so.
+func (p *program) act(ctx context.Context, name string, action durable.ScheduleAction, done string) error {
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		if err := store.ChangeSchedule(ctx, name, action, operator()); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(p.stdout, "%s %s\n", name, done)
+		return err
+	})
+}
+
+// Run pauses.
+func (v schedulesPauseVerb) Run(ctx context.Context, p *program) error {
+	return p.act(ctx, v.Name, durable.PauseSchedule, "paused")
+}
+
+// Run resumes.
+func (v schedulesResumeVerb) Run(ctx context.Context, p *program) error {
+	return p.act(ctx, v.Name, durable.ResumeSchedule, "resumed")
+}
+
+// Run deletes.
+func (v schedulesDeleteVerb) Run(ctx context.Context, p *program) error {
+	return p.act(ctx, v.Name, durable.DeleteSchedule, "deleted")
+}
+
+// Run makes a run and prints its id.
+func (v schedulesRunNowVerb) Run(ctx context.Context, p *program) error {
+	overlap := durable.OverlapSkip
+	if v.Force {
+		overlap = durable.OverlapAllow
+	}
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		id, err := store.RunSchedule(ctx, v.Name, overlap, operator())
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(p.stdout, id)
+		return err
+	})
+}

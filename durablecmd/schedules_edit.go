@@ -1,0 +1,161 @@
+package durablecmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// scheduleFlags are the parts of a schedule. What is not given stays as it is.
+type scheduleFlags struct {
+	Cron          *string        `xor:"rule" help:"Cron expression of 5 or 6 fields, or a word such as @daily."`
+	Every         *time.Duration `xor:"rule" help:"Interval, at least 1s."`
+	Once          *time.Time     `xor:"rule" help:"A single instant, such as 2030-01-31T08:00:00Z."`
+	Zone          *string        `help:"IANA time zone, such as Europe/Berlin. Default UTC."`
+	Args          *string        `help:"Arguments of each run as JSON."`
+	CatchUp       *string        `help:"What becomes of missed occurrences: skip (default), latest or all."`
+	CatchUpWithin *time.Duration `help:"Older missed occurrences are skipped; 0 is no bound."`
+	CatchUpMost   *int           `help:"Only so many of the latest missed occurrences become runs; 0 is 1000."`
+	Overlap       *string        `help:"What becomes of an occurrence while an earlier run has not ended: skip (default), wait or allow."`
+	Start         *time.Time     `help:"Nothing before this instant."`
+	End           *time.Time     `help:"Nothing at or after this instant."`
+	Blackout      []string       `sep:"none" help:"Not within: sat,sun or mon-fri/22:00/06:00 or 2026-12-24/2026-12-26; may be repeated. Replaces all; none removes them."`
+	Jitter        *time.Duration `help:"Each run is due up to so much later."`
+	Spread        *time.Duration `help:"All occurrences are moved by one delay below this, by the schedule's name."`
+	Queue         *string        `help:"Queue of the runs."`
+	Priority      *int           `help:"Priority of the runs, -4 to 4, larger first."`
+	MaxAttempts   *int           `help:"Attempts until a run is dead."`
+	Timeout       *time.Duration `help:"Time limit of one attempt; 0 is none."`
+}
+
+type (
+	schedulesCreateVerb struct {
+		Name   string `arg:"" help:"Name of the schedule."`
+		Job    string `arg:"" help:"Name of the job, as a worker has declared it."`
+		Paused bool   `help:"Make it paused."`
+		Force  bool   `help:"Also when no worker has declared the job."`
+		scheduleFlags
+	}
+	schedulesSetVerb struct {
+		Name string `arg:"" help:"Name of the schedule."`
+		scheduleFlags
+	}
+)
+
+// set changes what a flag has given.
+func set[T any](field *T, flag *T) {
+	if flag != nil {
+		*field = *flag
+	}
+}
+
+// apply changes a schedule by the flags.
+func (f scheduleFlags) apply(s *durable.Schedule) error {
+	zone := s.Rule.Zone
+	switch {
+	case f.Cron != nil:
+		s.Rule = durable.Cron(*f.Cron, zone)
+	case f.Every != nil:
+		s.Rule = durable.Every(*f.Every).In(zone)
+	case f.Once != nil:
+		s.Rule = durable.Once(*f.Once).In(zone)
+	}
+	set(&s.Rule.Zone, f.Zone)
+	if f.Args != nil {
+		s.Args = json.RawMessage(*f.Args)
+	}
+	plan := &s.Plan
+	set((*string)(&plan.CatchUp), f.CatchUp)
+	set((*time.Duration)(&plan.CatchUpWithin), f.CatchUpWithin)
+	set(&plan.CatchUpMost, f.CatchUpMost)
+	set((*string)(&plan.Overlap), f.Overlap)
+	set(&plan.Start, f.Start)
+	set(&plan.End, f.End)
+	set((*time.Duration)(&plan.Jitter), f.Jitter)
+	set((*time.Duration)(&plan.Spread), f.Spread)
+	set(&s.Queue, f.Queue)
+	set(&s.Priority, f.Priority)
+	set(&s.MaxAttempts, f.MaxAttempts)
+	set(&s.Timeout, f.Timeout)
+	if f.Blackout == nil {
+		return nil
+	}
+	plan.Blackouts = nil
+	for _, text := range f.Blackout {
+		if text == "none" {
+			continue
+		}
+		window, err := parseWindow(text)
+		if err != nil {
+			return err
+		}
+		plan.Blackouts = append(plan.Blackouts, window)
+	}
+	return nil
+}
+
+// parseWindow reads days, days/from/until or from/until. Whether these are
+// days, times and dates is checked with the schedule.
+func parseWindow(text string) (durable.Window, error) {
+	parts := strings.Split(text, "/")
+	switch len(parts) {
+	case 1:
+		return durable.Window{Days: parts[0]}, nil
+	case 2:
+		return durable.Window{From: parts[0], Until: parts[1]}, nil
+	case 3:
+		return durable.Window{Days: parts[0], From: parts[1], Until: parts[2]}, nil
+	default:
+		return durable.Window{}, usage("--blackout %q: want such as sat,sun or mon-fri/22:00/06:00 or 2026-12-24/2026-12-26", text)
+	}
+}
+
+// Run makes a schedule.
+func (v schedulesCreateVerb) Run(ctx context.Context, p *program) error {
+	return p.withStore(ctx, migrated, func(ctx context.Context, store backend.Store, _ Config) error {
+		job, err := enqueueVerb{Job: v.Job, Force: v.Force}.declared(ctx, store, p.jobs)
+		if err != nil {
+			return err
+		}
+		s := durable.Schedule{Name: v.Name, Job: job.Name, Queue: job.Queue, Priority: job.Priority, Args: json.RawMessage("{}"),
+			MaxAttempts: job.MaxAttempts, Timeout: time.Duration(job.Timeout), OnCrash: job.OnCrash, Paused: v.Paused}
+		return p.saveSchedule(ctx, store, s, v.scheduleFlags, "created")
+	})
+}
+
+// Run changes a schedule.
+func (v schedulesSetVerb) Run(ctx context.Context, p *program) error {
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		record, err := scheduleNamed(ctx, store, v.Name)
+		if err != nil {
+			return err
+		}
+		return p.saveSchedule(ctx, store, record.Schedule(), v.scheduleFlags, "changed")
+	})
+}
+
+// saveSchedule stores a schedule as the flags make it and says what comes of
+// it.
+func (p *program) saveSchedule(ctx context.Context, store backend.Store, s durable.Schedule, flags scheduleFlags, done string) error {
+	if err := flags.apply(&s); err != nil {
+		return err
+	}
+	if err := store.SaveSchedule(ctx, s, operator()); err != nil {
+		return err
+	}
+	next, err := s.Preview(p.now(), 1)
+	if err != nil {
+		return err
+	}
+	when := "never"
+	if len(next) > 0 {
+		when = next[0].Format(time.RFC3339)
+	}
+	_, err = fmt.Fprintf(p.stdout, "%s %s, next %s\n", s.Name, done, when)
+	return err
+}
