@@ -154,3 +154,16 @@ func (c CrashPolicy) String() string {
 
 // MarshalText writes the policy's word.
 func (c CrashPolicy) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads the policy's word.
+func (c *CrashPolicy) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "retry":
+		*c = CrashRetry
+	case "dead":
+		*c = CrashDead
+	default:
+		return fmt.Errorf("%q is not a crash policy (retry, dead)", text)
+	}
+	return nil
+}

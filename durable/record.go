@@ -61,6 +61,12 @@ func (s State) Terminal() bool { return s >= Succeeded }
 // MarshalText writes the state's word.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText reads the state's word.
+func (s *State) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseState(string(text))
+	return err
+}
+
 // ParseState reads a state's word.
 func ParseState(text string) (State, error) {
 	for _, s := range States() {

@@ -1,0 +1,100 @@
+package durablecmd_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// command splits a line into words; _ stands for a space inside one.
+func command(line string) []string {
+	words := strings.Fields(line)
+	for i := range words {
+		words[i] = strings.ReplaceAll(words[i], "_", " ")
+	}
+	return words
+}
+
+func TestSchedulesAreOperated(t *testing.T) {
+	t.Parallel()
+	env := file(t)
+	do := func(line string) string {
+		t.Helper()
+		e := execute(t, env, command(line)...)
+		require.Equal(t, 0, e.code, "%s: %s", line, e.stderr)
+		return e.stdout
+	}
+	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
+	require.Equal(t, "no schedules\n", do("schedules list"))
+	require.Contains(t, do("schedules create nightly log --force --cron 0_3_*_*_1-5 --zone Europe/Berlin --blackout sat,sun --overlap wait"),
+		"nightly created, next 2")
+	shown := decode[durable.ScheduleRecord](t, do("schedules show nightly --json"))
+	require.Equal(t, durable.Cron("0 3 * * 1-5", "Europe/Berlin"), shown.Rule)
+	require.Equal(t, durable.OverlapWait, shown.Plan.Overlap)
+	require.Equal(t, []durable.Window{{Days: "sat,sun"}}, shown.Plan.Blackouts)
+
+	do("schedules set nightly --every 10m --blackout none --args {\"a\":1} --catch-up all --catch-up-within 1h")
+	shown = decode[durable.ScheduleRecord](t, do("schedules show nightly --json"))
+	require.Equal(t, durable.Every(10*time.Minute).In("Europe/Berlin"), shown.Rule)
+	require.Empty(t, shown.Plan.Blackouts)
+	require.Equal(t, durable.OverlapWait, shown.Plan.Overlap, "what is not given stays")
+	require.JSONEq(t, `{"a":1}`, string(shown.Args))
+
+	id := strings.TrimSpace(do("schedules run-now nightly"))
+	require.Contains(t, do("runs show "+id), "nightly")
+	e := execute(t, env, "schedules", "run-now", "nightly")
+	require.Equal(t, 1, e.code)
+	require.Contains(t, e.stderr, "has not ended")
+	do("schedules run-now nightly --force")
+
+	do("schedules pause nightly")
+	require.Contains(t, do("schedules list"), "paused by")
+	require.Contains(t, do("schedules preview nightly"), "nothing comes")
+	do("schedules resume nightly")
+	seen := decode[struct {
+		Next []time.Time
+		Past []durable.Past
+	}](t, do("schedules preview nightly --json --next 3 --past 100"))
+	require.Len(t, seen.Next, 3)
+	require.Len(t, seen.Past, 2+6, "two runs; created, edited, twice run, paused, resumed")
+	list := decode[struct{ Schedules []durable.ScheduleRecord }](t, do("schedules list --json"))
+	require.Len(t, list.Schedules, 1)
+	do("schedules delete nightly")
+	require.Equal(t, "no schedules\n", do("schedules list"))
+}
+
+func TestSchedulesRefuse(t *testing.T) {
+	t.Parallel()
+	env := file(t)
+	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
+	require.Equal(t, 0, execute(t, env, command("schedules create taken log --force --every 1m")...).code)
+	for line, want := range map[string]string{
+		"schedules show none":                                          "not found",
+		"schedules preview none":                                       "not found",
+		"schedules set none --every 1m":                                "not found",
+		"schedules pause none":                                         "not found",
+		"schedules run-now none":                                       "not found",
+		"schedules create taken log --force --every 1m":                "conflict",
+		"schedules create a none --every 1m":                           "unknown job",
+		"schedules create a log --force":                               "no rule",
+		"schedules create a log --force --cron 61_*_*_*_*":             "want five fields",
+		"schedules create a log --force --cron 0_0_30_2_*":             "never fires",
+		"schedules create a log --force --every 1m --cron @daily":      "--cron",
+		"schedules create a log --force --cron @daily --zone X/Y":      "Europe/Berlin",
+		"schedules set taken --catch-up some":                          "skip, latest or all",
+		"schedules set taken --catch-up all --overlap skip":            "want overlap wait or allow",
+		"schedules set taken --blackout a/b/c/d":                       "2026-12-24",
+		"schedules set taken --jitter 2m":                              "jitter 2m",
+		"schedules preview taken --next 1001":                          "want 0 to 1000",
+		"schedules set taken --start 2030-01-01T00:00:00Z --every 10x": "--every",
+	} {
+		e := execute(t, env, command(line)...)
+		require.NotEqual(t, 0, e.code, line)
+		require.Empty(t, e.stdout, line)
+		require.Contains(t, e.stderr, want, line)
+	}
+}

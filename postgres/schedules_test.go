@@ -1,0 +1,90 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// TestSchedules_EightWorkersComeAndGo: eight workers with connections of their
+// own, some stopped and started at random, on schedules of one second. Runs and
+// recorded skips together are the calendar, and nothing is there twice.
+func TestSchedules_EightWorkersComeAndGo(t *testing.T) {
+	t.Parallel()
+	const schedules, workers, length = 40, 8, 5 * time.Second
+	first := openStore(t, "")
+	name := func(i int) string { return fmt.Sprintf("schedule-%d", i) }
+	job := durable.NewJob[struct{}]("tick")
+	worker := func(store durable.Store) *durable.Worker {
+		w := durable.NewWorker(store, durable.WorkerConfig{DrainTimeout: -1, PollInterval: 500 * time.Millisecond})
+		durable.Register(w, job, func(context.Context, *durable.Run[struct{}]) error {
+			<-time.After(5 * time.Millisecond)
+			return nil
+		})
+		for i := range schedules {
+			overlap := []durable.OverlapPolicy{durable.OverlapSkip, durable.OverlapWait, durable.OverlapAllow}[i%3]
+			durable.AddSchedule(w, name(i), job, struct{}{}, durable.Every(time.Second), durable.Overlap(overlap))
+		}
+		return w
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range workers {
+		store := openURL(t, first.url, first.schema)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				life := length
+				if i > 0 {
+					life = time.Duration(200+rand.IntN(1500)) * time.Millisecond
+				}
+				short, stop := context.WithTimeout(ctx, life)
+				if err := worker(store).Run(short); err != nil {
+					t.Error(err)
+				}
+				stop()
+			}
+		})
+	}
+	all.Wait()
+	for i := range schedules {
+		past, err := first.SchedulePast(t.Context(), name(i), 1000)
+		require.NoError(t, err)
+		requireCalendar(t, name(i), past, int(length.Seconds())-2)
+	}
+}
+
+// requireCalendar wants every second from the first to the last, once.
+func requireCalendar(t *testing.T, name string, past []durable.Past, least int) {
+	t.Helper()
+	seen := map[int64]int{}
+	for _, line := range past {
+		switch line.Kind {
+		case durable.PastRun:
+			at, err := time.Parse(time.RFC3339, *line.Occurrence)
+			require.NoError(t, err)
+			seen[at.Unix()]++
+		case durable.PastSkip:
+			for at := line.First.Unix(); at <= line.At.Unix(); at++ {
+				seen[at]++
+			}
+		}
+	}
+	var first, last int64
+	for at, n := range seen {
+		require.Equal(t, 1, n, "%s at %d", name, at)
+		if first == 0 || at < first {
+			first = at
+		}
+		last = max(last, at)
+	}
+	require.Len(t, seen, int(last-first)+1, "an occurrence of %s is missing", name)
+	require.GreaterOrEqual(t, len(seen), least)
+}
