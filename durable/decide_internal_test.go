@@ -182,7 +182,6 @@ func TestSchedule_RefusesTogether(t *testing.T) {
 		CatchUp("some", -1, 1001), Overlap("never"), Jitter(time.Hour), SpreadStart(2 * time.Minute), Blackout(Window{Days: "caturday"}),
 		StartAt(noon), EndAt(noon.Add(-1)),
 	})
-	require.ErrorIs(t, err, ErrInvalid)
 	for _, part := range []string{"two words", `catch-up "some"`, "within -1ns", "latest 1001", `overlap "never"`, "jitter 1h", "spread start 2m",
 		"caturday", "not after its start"} {
 		require.ErrorContains(t, err, part)

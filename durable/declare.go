@@ -49,16 +49,20 @@ func (j JobInfo) NewSchedule(name string, args []byte, rule Rule, options ...Opt
 	p, faults := j.policy().with(onlySchedule, options)
 	run := newRun(j.Name, p, args)
 	run.fault = errors.Join(faults...)
-	return scheduleOf(name, rule, run, p)
+	s, err := scheduleOf(name, rule, run, p)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return s, err
 }
 
 func scheduleOf(name string, rule Rule, run NewRun, p policy) (Schedule, error) {
 	s := Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
 		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags}
 	if run.fault != nil {
-		return s, fmt.Errorf("%w: %w", ErrInvalid, run.fault)
+		return s, run.fault
 	}
-	return s, CheckSchedule(s)
+	return s, s.check()
 }
 
 // hash tells one declaration from another. Whether it is paused at first is no

@@ -80,7 +80,7 @@ func ExampleAddSchedule() {
 	durable.AddSchedule(w, "good-morning", greet, greeting{Name: "team"}, durable.Cron("0 9 * * 1-5", "Europe/Berlin"))
 	durable.AddSchedule(w, "too-often", greet, greeting{Name: "team"}, durable.Every(10*time.Millisecond))
 	fmt.Println(w.Faults())
-	// Output: schedule "too-often": interval 10ms: want at least 1s, in whole microseconds
+	// Output: schedule "too-often": interval 10ms: want 1s to 100 years in whole microseconds, such as 30s
 }
 
 func ExampleBackoff() {

@@ -177,6 +177,13 @@ func (s *Schedule) SetSpec(text []byte) error {
 // CheckSchedule reports everything that is wrong with a schedule, wrapped in
 // ErrInvalid: its name, its rule and plan, and the run that it makes.
 func CheckSchedule(s Schedule) error {
+	if err := s.check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+func (s *Schedule) check() error {
 	faults := append([]error{checkName("schedule", s.Name)}, s.Plan.check(s.Rule)...)
 	if _, err := s.compile(); err != nil {
 		faults = append(faults, err)
@@ -185,10 +192,7 @@ func CheckSchedule(s Schedule) error {
 	if err := run.check(); err != nil {
 		faults = append(faults, err)
 	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	return nil
+	return errors.Join(faults...)
 }
 
 func (p *Plan) check(rule Rule) []error {

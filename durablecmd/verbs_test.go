@@ -81,7 +81,7 @@ func TestMigrate(t *testing.T) {
 	require.Equal(t, 0, up.code, up.stderr)
 	first := decode[version](t, up.stdout)
 	require.Positive(t, first.Version)
-	require.Equal(t, first.Version, first.Applied)
+	require.Positive(t, first.Applied)
 	require.Zero(t, decode[version](t, execute(t, env, "migrate", "up", "--json").stdout).Applied)
 	status := decode[version](t, execute(t, env, "migrate", "status", "--json").stdout)
 	require.Equal(t, first.Version, status.Version)

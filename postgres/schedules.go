@@ -216,7 +216,7 @@ func addSkips(b *batch, some []decided) {
 
 // unfinishedKept bounds the unfinished runs that a schedule remembers, where
 // they may overlap: the latest.
-const unfinishedKept = 1000
+const unfinishedKept = 100
 
 func addAdvances(b *batch, some []decided) {
 	var p queries.AdvanceSchedulesParams

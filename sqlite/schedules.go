@@ -161,7 +161,7 @@ func (c *change) unfinishedRuns(ctx context.Context, ids []byte) ([]durable.RunI
 
 // unfinishedKept bounds the unfinished runs that a schedule remembers, where
 // they may overlap: the latest.
-const unfinishedKept = 1000
+const unfinishedKept = 100
 
 func idBytes(ids []durable.RunID) []byte {
 	all := []byte{}
