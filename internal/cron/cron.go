@@ -6,7 +6,7 @@
 // It is the one place that knows the cron library, which only reads
 // expressions: their fields are evaluated on wall time as if it were UTC, and
 // the way from wall time to instants, with its gaps and overlaps, is this
-// package's own (see docs/decisions/0009-wall-time.md).
+// package's own (see docs/decisions/0016-wall-time.md).
 package cron
 
 import (
