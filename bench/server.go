@@ -216,10 +216,6 @@ func (s *server) drop(ctx context.Context, name string) {
 	_ = s.execute(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 }
 
-// cpu is what all processes of the server have used, those that have ended
-// included.
-func (s *server) cpu() (time.Duration, error) { return familyCPU(s.process.Process.Pid) }
-
 func (s *server) version(ctx context.Context) string {
 	var version string
 	conn, err := pgx.Connect(ctx, s.url(observerName, "postgres"))
