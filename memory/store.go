@@ -42,6 +42,9 @@ type Store struct {
 	occurrences map[occurrence]durable.RunID
 
 	listeners map[chan struct{}]struct{}
+
+	places map[string][]*place // of each lock ever asked for
+	forced []lease.ForceRecord
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -61,6 +64,7 @@ func New(config Config) *Store {
 		schedules:   make(map[string]*schedule),
 		occurrences: make(map[occurrence]durable.RunID),
 		listeners:   make(map[chan struct{}]struct{}),
+		places:      make(map[string][]*place),
 	}
 }
 
