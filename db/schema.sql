@@ -156,3 +156,29 @@ create table durable.workers (
     started_at timestamptz not null default now(),
     seen_at    timestamptz not null default now()
 );
+
+-- One row per slot of a named lock, free or held. The row keeps the fence; a
+-- row that has been free, or expired, for a week is deleted when a new name
+-- comes: a fence that begins anew begins at the database's time.
+create table durable.locks (
+    name        text collate "C" not null,
+    slot        int not null,
+    fence       bigint not null default 0,  -- of the last grant; rises with each, over all slots of the name
+    claim_id    uuid,                       -- null: free
+    acquired_at timestamptz,                -- of the last grant
+    expires_at  timestamptz not null default now(), -- of the last grant or renewal; when it was released
+    owner       text not null default '',   -- of the last grant; for people's eyes, never for decisions
+    primary key (name, slot)
+) with (fillfactor = 70);
+create unique index locks_claim on durable.locks (claim_id) where claim_id is not null;
+create index locks_expiry on durable.locks (expires_at);
+
+-- What operators did, and why. Written in the statement that does it.
+create table durable.audit (
+    id     bigint generated always as identity primary key,
+    at     timestamptz not null default now(),
+    actor  text not null,
+    action text not null,
+    object text not null,
+    detail json not null
+);

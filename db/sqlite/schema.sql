@@ -140,3 +140,29 @@ CREATE TABLE workers (
     started_at  INTEGER NOT NULL,
     declared_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- One row for each slot of a named lock that was ever granted. The row keeps the
+-- fence; one that has been free, or expired, for a week is deleted when a new
+-- name comes: a fence that begins anew begins at the store's time.
+CREATE TABLE locks (
+    name        TEXT    NOT NULL,
+    slot        INTEGER NOT NULL,
+    fence       INTEGER NOT NULL,  -- of the last grant; rises with each, over all slots of the name
+    claim_id    BLOB,              -- null: free
+    acquired_at INTEGER NOT NULL,
+    expires_at  INTEGER NOT NULL,  -- of the last grant or renewal; when it was released
+    owner       TEXT    NOT NULL,  -- for people, never for decisions
+    PRIMARY KEY (name, slot)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX locks_claim ON locks (claim_id) WHERE claim_id IS NOT NULL;
+CREATE INDEX locks_expiry ON locks (expires_at);
+
+-- What operators did, and why. Written in the transaction that does it.
+CREATE TABLE audit (
+    id     INTEGER PRIMARY KEY,
+    at     INTEGER NOT NULL,
+    actor  TEXT    NOT NULL,
+    action TEXT    NOT NULL,
+    object TEXT    NOT NULL,
+    detail TEXT    NOT NULL            -- JSON
+);

@@ -36,6 +36,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteLeaseStmt, err = db.PrepareContext(ctx, deleteLease); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteLease: %w", err)
 	}
+	if q.deleteOldLocksStmt, err = db.PrepareContext(ctx, deleteOldLocks); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteOldLocks: %w", err)
+	}
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
 	}
@@ -63,8 +66,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findScheduleHashStmt, err = db.PrepareContext(ctx, findScheduleHash); err != nil {
 		return nil, fmt.Errorf("error preparing query FindScheduleHash: %w", err)
 	}
+	if q.forceReleaseLockStmt, err = db.PrepareContext(ctx, forceReleaseLock); err != nil {
+		return nil, fmt.Errorf("error preparing query ForceReleaseLock: %w", err)
+	}
+	if q.grantLockStmt, err = db.PrepareContext(ctx, grantLock); err != nil {
+		return nil, fmt.Errorf("error preparing query GrantLock: %w", err)
+	}
 	if q.insertAttemptStmt, err = db.PrepareContext(ctx, insertAttempt); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAttempt: %w", err)
+	}
+	if q.insertAuditStmt, err = db.PrepareContext(ctx, insertAudit); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertAudit: %w", err)
 	}
 	if q.insertLaneStmt, err = db.PrepareContext(ctx, insertLane); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLane: %w", err)
@@ -93,17 +105,26 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
 	}
+	if q.listForcedStmt, err = db.PrepareContext(ctx, listForced); err != nil {
+		return nil, fmt.Errorf("error preparing query ListForced: %w", err)
+	}
 	if q.listHeadsStmt, err = db.PrepareContext(ctx, listHeads); err != nil {
 		return nil, fmt.Errorf("error preparing query ListHeads: %w", err)
 	}
 	if q.listJobsStmt, err = db.PrepareContext(ctx, listJobs); err != nil {
 		return nil, fmt.Errorf("error preparing query ListJobs: %w", err)
 	}
+	if q.listLocksStmt, err = db.PrepareContext(ctx, listLocks); err != nil {
+		return nil, fmt.Errorf("error preparing query ListLocks: %w", err)
+	}
 	if q.listProblemsStmt, err = db.PrepareContext(ctx, listProblems); err != nil {
 		return nil, fmt.Errorf("error preparing query ListProblems: %w", err)
 	}
 	if q.listRunsStmt, err = db.PrepareContext(ctx, listRuns); err != nil {
 		return nil, fmt.Errorf("error preparing query ListRuns: %w", err)
+	}
+	if q.listSlotsStmt, err = db.PrepareContext(ctx, listSlots); err != nil {
+		return nil, fmt.Errorf("error preparing query ListSlots: %w", err)
 	}
 	if q.nextLookStmt, err = db.PrepareContext(ctx, nextLook); err != nil {
 		return nil, fmt.Errorf("error preparing query NextLook: %w", err)
@@ -114,8 +135,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.reclaimRunStmt, err = db.PrepareContext(ctx, reclaimRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReclaimRun: %w", err)
 	}
+	if q.releaseLockStmt, err = db.PrepareContext(ctx, releaseLock); err != nil {
+		return nil, fmt.Errorf("error preparing query ReleaseLock: %w", err)
+	}
 	if q.renewLeaseStmt, err = db.PrepareContext(ctx, renewLease); err != nil {
 		return nil, fmt.Errorf("error preparing query RenewLease: %w", err)
+	}
+	if q.renewLockStmt, err = db.PrepareContext(ctx, renewLock); err != nil {
+		return nil, fmt.Errorf("error preparing query RenewLock: %w", err)
 	}
 	if q.replaceScheduleStmt, err = db.PrepareContext(ctx, replaceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ReplaceSchedule: %w", err)
@@ -155,6 +182,11 @@ func (q *Queries) Close() error {
 	if q.deleteLeaseStmt != nil {
 		if cerr := q.deleteLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteLeaseStmt: %w", cerr)
+		}
+	}
+	if q.deleteOldLocksStmt != nil {
+		if cerr := q.deleteOldLocksStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteOldLocksStmt: %w", cerr)
 		}
 	}
 	if q.dueSchedulesStmt != nil {
@@ -202,9 +234,24 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findScheduleHashStmt: %w", cerr)
 		}
 	}
+	if q.forceReleaseLockStmt != nil {
+		if cerr := q.forceReleaseLockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing forceReleaseLockStmt: %w", cerr)
+		}
+	}
+	if q.grantLockStmt != nil {
+		if cerr := q.grantLockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing grantLockStmt: %w", cerr)
+		}
+	}
 	if q.insertAttemptStmt != nil {
 		if cerr := q.insertAttemptStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertAttemptStmt: %w", cerr)
+		}
+	}
+	if q.insertAuditStmt != nil {
+		if cerr := q.insertAuditStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertAuditStmt: %w", cerr)
 		}
 	}
 	if q.insertLaneStmt != nil {
@@ -252,6 +299,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listAttemptsStmt: %w", cerr)
 		}
 	}
+	if q.listForcedStmt != nil {
+		if cerr := q.listForcedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listForcedStmt: %w", cerr)
+		}
+	}
 	if q.listHeadsStmt != nil {
 		if cerr := q.listHeadsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listHeadsStmt: %w", cerr)
@@ -262,6 +314,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listJobsStmt: %w", cerr)
 		}
 	}
+	if q.listLocksStmt != nil {
+		if cerr := q.listLocksStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listLocksStmt: %w", cerr)
+		}
+	}
 	if q.listProblemsStmt != nil {
 		if cerr := q.listProblemsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listProblemsStmt: %w", cerr)
@@ -270,6 +327,11 @@ func (q *Queries) Close() error {
 	if q.listRunsStmt != nil {
 		if cerr := q.listRunsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listRunsStmt: %w", cerr)
+		}
+	}
+	if q.listSlotsStmt != nil {
+		if cerr := q.listSlotsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listSlotsStmt: %w", cerr)
 		}
 	}
 	if q.nextLookStmt != nil {
@@ -287,9 +349,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing reclaimRunStmt: %w", cerr)
 		}
 	}
+	if q.releaseLockStmt != nil {
+		if cerr := q.releaseLockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing releaseLockStmt: %w", cerr)
+		}
+	}
 	if q.renewLeaseStmt != nil {
 		if cerr := q.renewLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing renewLeaseStmt: %w", cerr)
+		}
+	}
+	if q.renewLockStmt != nil {
+		if cerr := q.renewLockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing renewLockStmt: %w", cerr)
 		}
 	}
 	if q.replaceScheduleStmt != nil {
@@ -360,6 +432,7 @@ type Queries struct {
 	declareJobStmt       *sql.Stmt
 	declareWorkerStmt    *sql.Stmt
 	deleteLeaseStmt      *sql.Stmt
+	deleteOldLocksStmt   *sql.Stmt
 	dueSchedulesStmt     *sql.Stmt
 	expiredLeasesStmt    *sql.Stmt
 	findClaimOfRunStmt   *sql.Stmt
@@ -369,7 +442,10 @@ type Queries struct {
 	findReclaimableStmt  *sql.Stmt
 	findRunStmt          *sql.Stmt
 	findScheduleHashStmt *sql.Stmt
+	forceReleaseLockStmt *sql.Stmt
+	grantLockStmt        *sql.Stmt
 	insertAttemptStmt    *sql.Stmt
+	insertAuditStmt      *sql.Stmt
 	insertLaneStmt       *sql.Stmt
 	insertLeaseStmt      *sql.Stmt
 	insertOccurrenceStmt *sql.Stmt
@@ -379,14 +455,19 @@ type Queries struct {
 	insertRunStmt        *sql.Stmt
 	insertScheduleStmt   *sql.Stmt
 	listAttemptsStmt     *sql.Stmt
+	listForcedStmt       *sql.Stmt
 	listHeadsStmt        *sql.Stmt
 	listJobsStmt         *sql.Stmt
+	listLocksStmt        *sql.Stmt
 	listProblemsStmt     *sql.Stmt
 	listRunsStmt         *sql.Stmt
+	listSlotsStmt        *sql.Stmt
 	nextLookStmt         *sql.Stmt
 	postponeScheduleStmt *sql.Stmt
 	reclaimRunStmt       *sql.Stmt
+	releaseLockStmt      *sql.Stmt
 	renewLeaseStmt       *sql.Stmt
+	renewLockStmt        *sql.Stmt
 	replaceScheduleStmt  *sql.Stmt
 	settleEndedStmt      *sql.Stmt
 	settlePendingStmt    *sql.Stmt
@@ -402,6 +483,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		declareJobStmt:       q.declareJobStmt,
 		declareWorkerStmt:    q.declareWorkerStmt,
 		deleteLeaseStmt:      q.deleteLeaseStmt,
+		deleteOldLocksStmt:   q.deleteOldLocksStmt,
 		dueSchedulesStmt:     q.dueSchedulesStmt,
 		expiredLeasesStmt:    q.expiredLeasesStmt,
 		findClaimOfRunStmt:   q.findClaimOfRunStmt,
@@ -411,7 +493,10 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findReclaimableStmt:  q.findReclaimableStmt,
 		findRunStmt:          q.findRunStmt,
 		findScheduleHashStmt: q.findScheduleHashStmt,
+		forceReleaseLockStmt: q.forceReleaseLockStmt,
+		grantLockStmt:        q.grantLockStmt,
 		insertAttemptStmt:    q.insertAttemptStmt,
+		insertAuditStmt:      q.insertAuditStmt,
 		insertLaneStmt:       q.insertLaneStmt,
 		insertLeaseStmt:      q.insertLeaseStmt,
 		insertOccurrenceStmt: q.insertOccurrenceStmt,
@@ -421,14 +506,19 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertRunStmt:        q.insertRunStmt,
 		insertScheduleStmt:   q.insertScheduleStmt,
 		listAttemptsStmt:     q.listAttemptsStmt,
+		listForcedStmt:       q.listForcedStmt,
 		listHeadsStmt:        q.listHeadsStmt,
 		listJobsStmt:         q.listJobsStmt,
+		listLocksStmt:        q.listLocksStmt,
 		listProblemsStmt:     q.listProblemsStmt,
 		listRunsStmt:         q.listRunsStmt,
+		listSlotsStmt:        q.listSlotsStmt,
 		nextLookStmt:         q.nextLookStmt,
 		postponeScheduleStmt: q.postponeScheduleStmt,
 		reclaimRunStmt:       q.reclaimRunStmt,
+		releaseLockStmt:      q.releaseLockStmt,
 		renewLeaseStmt:       q.renewLeaseStmt,
+		renewLockStmt:        q.renewLockStmt,
 		replaceScheduleStmt:  q.replaceScheduleStmt,
 		settleEndedStmt:      q.settleEndedStmt,
 		settlePendingStmt:    q.settlePendingStmt,

@@ -1,0 +1,46 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lease/leasetest"
+	"github.com/durable-worker/durable-worker/postgres"
+)
+
+// openedLocks are the locks of a store with the URL of its database.
+type openedLocks struct {
+	lease.Locks
+	url string
+}
+
+func TestLocks(t *testing.T) {
+	t.Parallel()
+	testLocks(t, "")
+}
+
+// TestLocks_SimpleProtocol is how a transaction pooler without prepared
+// statements is served.
+func TestLocks_SimpleProtocol(t *testing.T) {
+	t.Parallel()
+	testLocks(t, "&default_query_exec_mode=exec")
+}
+
+func testLocks(t *testing.T, options string) {
+	leasetest.TestLocks(t, leasetest.Backend{
+		New: func(t *testing.T) lease.Locks {
+			s := openURL(t, pgtest.Database(t)+options, postgres.Config{MaxConns: 4})
+			return openedLocks{s.Locks(), s.url}
+		},
+		Advance: func(t *testing.T, locks lease.Locks, d time.Duration) {
+			conn := connect(t, locks.(openedLocks).url)
+			_, err := conn.Exec(t.Context(), `UPDATE durable.locks SET acquired_at = acquired_at - $1::bigint * interval '1 microsecond',
+				expires_at = expires_at - $1::bigint * interval '1 microsecond'`, d.Microseconds())
+			require.NoError(t, err)
+		},
+	})
+}
