@@ -155,9 +155,9 @@ func TestGuard_LossCancelsBeforeTheStoreGrantsToAnother(t *testing.T) {
 			stopped = time.Since(began)
 			require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
 			other := lease.LockRequest{Name: "nightly", Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute}
-			answer, err := store.Locks.Acquire(ctx, other)
+			_, err := store.Locks.Acquire(ctx, other)
 			require.Error(t, err)
-			answer, err = store.Locks.Acquire(t.Context(), other)
+			answer, err := store.Locks.Acquire(t.Context(), other)
 			require.NoError(t, err)
 			require.False(t, answer.Granted, "the store still protects a holder that has just stopped")
 			pass(time.Until(began.Add(30 * time.Second)))

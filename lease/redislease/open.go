@@ -28,7 +28,7 @@ type Config struct {
 	TLS *tls.Config
 }
 
-// ErrEviction: the server may drop keys, and with them locks.
+// ErrEviction says that the server may drop keys, and with them locks.
 var ErrEviction = errors.New("redislease: the server may evict locks")
 
 // Locks are the named locks of one server, or of one cluster. Make them with
