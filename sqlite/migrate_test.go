@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"regexp"
 	"strings"
 	"sync"
@@ -56,9 +57,9 @@ func TestMigrations(t *testing.T) {
 		for _, n := range applied {
 			sum += n
 		}
-		_, want, _, err := open(t, path, sqlite.Config{}).Schema(t.Context())
+		files, err := fs.Glob(sqlitedb.Files, "migrations/*.sql")
 		require.NoError(t, err)
-		require.Equal(t, want, sum)
+		require.Equal(t, len(files), sum)
 	})
 	t.Run("a newer schema is served while it allows it", func(t *testing.T) {
 		s, path := openMigrated(t)

@@ -9,13 +9,14 @@ import (
 
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
-	"durable/worker.go":   "work starts the loops of one tenure and drain one that waits; both wait for them",
-	"durable/executor.go": "the goroutines that execute handlers; executor waits for them",
-	"heartbeat/keeper.go": "the renewal in flight; Run waits for it",
-	"postgres/store.go":   "the sender of wake-ups; Close waits for it",
-	"postgres/listen.go":  "calls the caller's wake; Listen waits for it",
-	"durablecmd/main.go":  "watches for signals; the function that ends the verb's context waits for it",
-	"durablecmd/serve.go": "the HTTP server; serve waits for it",
+	"examples/lock/main.go": "hosts and their keepers; the function waits for them",
+	"durable/worker.go":     "work starts the loops of one tenure and drain one that waits; both wait for them",
+	"durable/executor.go":   "the goroutines that execute handlers; executor waits for them",
+	"heartbeat/keeper.go":   "the renewal in flight; Run waits for it",
+	"postgres/store.go":     "the sender of wake-ups; Close waits for it",
+	"postgres/listen.go":    "calls the caller's wake; Listen waits for it",
+	"durablecmd/main.go":    "watches for signals; the function that ends the verb's context waits for it",
+	"durablecmd/serve.go":   "the HTTP server; serve waits for it",
 }
 
 // clocks are read in these files only. Everything else compares times of the

@@ -97,16 +97,26 @@ func (l *Locks) Close() error {
 	return l.client.Close()
 }
 
+// Quiet keeps the client library from writing to standard error by itself, for
+// the whole process; what goes wrong comes back as an error anyway. It is for a
+// program's start.
+func Quiet() { redis.SetLogger(quiet{}) }
+
+type quiet struct{}
+
+// Printf writes nothing.
+func (quiet) Printf(context.Context, string, ...any) {}
+
 func dial(url string, config Config) (redis.UniversalClient, error) {
-	quiet := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	silent := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if strings.Contains(url, "addr=") {
 		options, err := redis.ParseClusterURL(url)
 		if err != nil {
 			return nil, err
 		}
 		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = config.Timeout, config.Timeout, config.Timeout
-		options.MaxRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, true, true
-		options.MaintNotificationsConfig = quiet
+		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, 1, true, true
+		options.MaintNotificationsConfig = silent
 		options.TLSConfig = secure(options.TLSConfig, config.TLS)
 		return redis.NewClusterClient(options), nil
 	}
@@ -115,8 +125,8 @@ func dial(url string, config Config) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = config.Timeout, config.Timeout, config.Timeout
-	options.MaxRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, true, true
-	options.MaintNotificationsConfig = quiet
+	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, 1, true, true
+	options.MaintNotificationsConfig = silent
 	options.TLSConfig = secure(options.TLSConfig, config.TLS)
 	return redis.NewClient(options), nil
 }
