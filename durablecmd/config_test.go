@@ -147,10 +147,10 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 
 func TestAVariableThatDoesNotExistIsWarnedAbout(t *testing.T) {
 	t.Parallel()
-	e := execute(t, []string{"DURABLE_POOL_INTERVAL=canary", "DURABLE_REDIS_URL=canary", "DURABLELY=1"}, "config")
+	e := execute(t, []string{"DURABLE_POOL_INTERVAL=canary", "DURABLE_MONGO_URL=canary", "DURABLELY=1"}, "config")
 	require.Equal(t, 0, e.code)
 	require.Contains(t, e.stderr, "DURABLE_POOL_INTERVAL is not a variable of this program and has no effect; did you mean DURABLE_POLL_INTERVAL?")
-	require.Contains(t, e.stderr, "DURABLE_REDIS_URL is not a variable of this program")
+	require.Contains(t, e.stderr, "DURABLE_MONGO_URL is not a variable of this program")
 	require.NotContains(t, e.stderr, "canary")
 	require.NotContains(t, e.stderr, "DURABLELY")
 }

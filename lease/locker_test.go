@@ -113,6 +113,24 @@ func TestLocker_WaitersAreServedInOrderAndWokenByRelease(t *testing.T) {
 	})
 }
 
+func TestLocker_TryDoesNotOvertakeThoseWhoWait(t *testing.T) {
+	locker(t, func(t *testing.T, b bench) {
+		other := b.again()
+		held, err := other.TryAcquire(t.Context(), "nightly", lease.LockTerms{})
+		require.NoError(t, err)
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			_, err := b.Acquire(t.Context(), "nightly", lease.LockTerms{Wait: -1})
+			require.NoError(t, err)
+		})
+		pass(10 * time.Second)
+		require.NoError(t, other.Release(t.Context(), held)) // of which this process is not told
+		_, err = b.TryAcquire(t.Context(), "nightly", lease.LockTerms{})
+		require.ErrorIs(t, err, lease.ErrHeld)
+		waiting.Wait()
+	})
+}
+
 func TestLocker_WaitingAsksLessAndLess(t *testing.T) {
 	locker(t, func(t *testing.T, b bench) {
 		_, err := b.TryAcquire(t.Context(), "nightly", lease.LockTerms{Terms: lease.Terms{Duration: time.Hour}})
@@ -184,6 +202,13 @@ func TestLocker_RefusalIsRememberedForASecondAndAGrantNever(t *testing.T) {
 			require.NoError(t, b.Release(t.Context(), grant))
 		}
 		require.EqualValues(t, 5, b.store.asked.Load(), "every grant was asked for")
+		held, err = b.TryAcquire(t.Context(), "tick", terms)
+		require.NoError(t, err)
+		_, err = b.TryAcquire(t.Context(), "tick", terms)
+		require.ErrorIs(t, err, lease.ErrHeld)
+		require.NoError(t, b.Release(t.Context(), held))
+		_, err = b.TryAcquire(t.Context(), "tick", terms)
+		require.NoError(t, err, "a release here ends the memory of the refusal")
 	})
 }
 

@@ -173,6 +173,9 @@ func stalledHolder(t *testing.T, f *fixture) {
 	if !b.TookOver {
 		t.Error("the answer does not say that the last holder let the lock expire")
 	}
+	if renewed := f.renew(a, b); renewed[0] || !renewed[1] {
+		t.Errorf("renewed %v, want the second holder's alone", renewed)
+	}
 	f.release(a, false)
 	f.refused("nightly", 1)
 	if renewed := f.renew(a, b); renewed[0] || !renewed[1] {
