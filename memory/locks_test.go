@@ -26,3 +26,7 @@ func TestLocks(t *testing.T) {
 		Advance: func(_ *testing.T, locks lease.Locks, d time.Duration) { locks.(shiftedLocks).ahead.Add(int64(d)) },
 	})
 }
+
+func BenchmarkLocks(b *testing.B) {
+	leasetest.BenchmarkLocks(b, memory.New(memory.Config{}).Locks())
+}

@@ -6,8 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lease/leasetest"
+	"github.com/durable-worker/durable-worker/postgres"
 )
 
 // openedLocks are the locks of a store with the store.
@@ -42,4 +44,13 @@ func testLocks(t *testing.T, options string) {
 			require.NoError(t, err)
 		},
 	})
+}
+
+func BenchmarkLocks(b *testing.B) {
+	s, err := postgres.Open(b.Context(), pgtest.Database(b), postgres.Config{})
+	require.NoError(b, err)
+	defer s.Close()
+	_, err = s.Migrate(b.Context())
+	require.NoError(b, err)
+	leasetest.BenchmarkLocks(b, s.Locks())
 }

@@ -1,9 +1,12 @@
 package sqlite_test
 
 import (
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lease/leasetest"
@@ -28,4 +31,13 @@ func TestLocks(t *testing.T) {
 		},
 		Advance: func(_ *testing.T, locks lease.Locks, d time.Duration) { locks.(shiftedLocks).ahead.Add(int64(d)) },
 	})
+}
+
+func BenchmarkLocks(b *testing.B) {
+	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "locks.db"), sqlite.Config{})
+	require.NoError(b, err)
+	defer s.Close()
+	_, err = s.Migrate(b.Context())
+	require.NoError(b, err)
+	leasetest.BenchmarkLocks(b, s.Locks())
 }

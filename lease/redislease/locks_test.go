@@ -68,3 +68,11 @@ func backend(url string) leasetest.Backend {
 }
 
 func TestLocks(t *testing.T) { leasetest.TestLocks(t, backend(redistest.URL(t))) }
+
+func BenchmarkLocks(b *testing.B) {
+	config := redislease.Config{Prefix: "bench-" + lease.NewClaimID().Short() + ":"}
+	locks, err := redislease.Open(b.Context(), redistest.URL(b), config)
+	require.NoError(b, err)
+	defer func() { require.NoError(b, locks.Close()) }()
+	leasetest.BenchmarkLocks(b, locks)
+}
