@@ -34,14 +34,16 @@ type Server struct {
 	pid  int
 }
 
-// watchdog runs the server until our end of its pipe closes, for whatever
-// reason; then it stops the server.
+// watchdog runs the server and waits for a word: a signal's name, to stop it,
+// or the end of the pipe, for whatever reason, to remove its directory too.
 const watchdog = `"$@" >>log 2>&1 &
 pid=$!
 echo "$pid"
-read -r word
+word=
+read -r word || word=
 kill -s "${word:-KILL}" "$pid" 2>/dev/null
-wait "$pid"`
+wait "$pid"
+[ -n "$word" ] || rm -rf "$PWD"`
 
 // Socket starts a server on a socket. The settings are those of redis.conf,
 // one string each, such as "maxmemory 1mb".
