@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/memory"
 	"github.com/durable-worker/durable-worker/postgres"
 	"github.com/durable-worker/durable-worker/sqlite"
@@ -26,6 +27,8 @@ type Store interface {
 	// this program wants, and the oldest version of the program that the
 	// database's schema still serves.
 	Schema(ctx context.Context) (have, want, minCompatible int, err error)
+	// Locks returns the named locks that are kept in the store.
+	Locks() lease.Locks
 	// Close gives the connections up. The store is not used afterwards.
 	Close()
 }

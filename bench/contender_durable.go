@@ -50,7 +50,7 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 }
 
 func (durableContender) worker(ctx context.Context, s spec, handled func(int64)) (*worker, error) {
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	store, err := backend.Open(ctx, s.Target, backend.Config{Logger: logger})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -20,6 +21,7 @@ import (
 // options are what the command line says.
 type options struct {
 	rows, sides, output, redis, dir, profiles string
+	settings                                  settings
 	n, repetitions                            int
 	quick, statements, list                   bool
 }
@@ -52,10 +54,23 @@ func parse() options {
 	flag.StringVar(&o.dir, "dir", "", "directory on the disk to measure (default: that of temporary files)")
 	flag.StringVar(&o.redis, "redis", "", "redis-server to start (default: from PATH)")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for CPU profiles of the workers of drains (costs a few percent)")
+	flag.Var(&o.settings, "set", "name=value of postgresql.conf, to try one out; may be repeated")
 	flag.BoolVar(&o.statements, "statements", false, "print the dearest SQL statements of each drain")
 	flag.BoolVar(&o.list, "list", false, "list the rows and end")
 	flag.Parse()
 	return o
+}
+
+// settings are given one by one on the command line.
+type settings []string
+
+// String is for package flag.
+func (s *settings) String() string { return strings.Join(*s, " ") }
+
+// Set is for package flag.
+func (s *settings) Set(text string) error {
+	*s = append(*s, text)
+	return nil
 }
 
 // bench is one run of the benchmark.
@@ -158,7 +173,7 @@ func (b *bench) open(ctx context.Context, o options, found *result) error {
 		b.redis = nil
 		found.Faults = append(found.Faults, "asynq: "+err.Error())
 	}
-	if b.server, err = startServer(ctx, o.dir, o.statements); err != nil {
+	if b.server, err = startServer(ctx, o.dir, o.statements, o.settings); err != nil {
 		b.close()
 		return err
 	}

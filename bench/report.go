@@ -133,10 +133,10 @@ func (r *rowResult) line(out io.Writer, f figure) {
 
 // String is "median [least-most]".
 func (s spread) String() string {
-	switch {
-	case s.n == 0:
+	switch s.n {
+	case 0:
 		return "–"
-	case s.n == 1:
+	case 1:
 		return digits(s.median)
 	default:
 		return fmt.Sprintf("%s [%s-%s]", digits(s.median), digits(s.least), digits(s.most))

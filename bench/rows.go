@@ -37,6 +37,11 @@ func rate(goal float64) figure {
 	return figure{key: "rate", title: "throughput", unit: "/s", ratio: goal}
 }
 
+// thrift is the share told by CPU, which others on the machine disturb less.
+func thrift() figure {
+	return figure{key: "thrift", title: "the same by CPU per run", unit: "%", plain: true}
+}
+
 // costs are the figures of what a run costs.
 func costs() []figure {
 	return []figure{
@@ -90,6 +95,7 @@ func compared(disturbed, clean drain) side {
 			return nil, err
 		}
 		found["share"] = 100 * found["rate"] / reference["rate"]
+		found["thrift"] = 100 * reference["cpu"] / found["cpu"]
 		return found, nil
 	}}
 }
@@ -117,6 +123,7 @@ func rows(n int, quick bool) []row {
 }
 
 func drainRows(n, few int) []row {
+	thrift := thrift()
 	wide := func(name string) spec { s := tuned(name); s.Concurrency = 1000; return s }
 	return []row{
 		{name: "drain-default", title: fmt.Sprintf("drain %d runs (River %d), every setting its default", n, few),
@@ -129,7 +136,7 @@ func drainRows(n, few int) []row {
 			figures: append([]figure{rate(3)}, costs()...),
 			sides:   []side{draining(tuned(ours), 10*n), draining(tuned(river), 10*n)}},
 		{name: "processes", title: fmt.Sprintf("drain %d runs with 4 processes of 1000 handlers (share: of one such process)", n),
-			figures: []figure{rate(4), {key: "share", title: "of one process", unit: "%", bound: 85}},
+			figures: []figure{rate(4), {key: "share", title: "of one process", unit: "%", bound: 85}, thrift},
 			sides: []side{
 				compared(drain{worker: wide(ours), n: n, processes: 4}, drain{worker: wide(ours), n: n}),
 				compared(drain{worker: wide(river), n: n, processes: 4}, drain{worker: wide(river), n: n}),
@@ -138,6 +145,7 @@ func drainRows(n, few int) []row {
 }
 
 func disturbedRows(n int) []row {
+	thrift := thrift()
 	ballast := func(ctx context.Context, w *watch, b *bench) error {
 		if err := b.load(ctx, w, spec{Contender: ours, Job: "unserved"}, 10*n); err != nil {
 			return err
@@ -150,10 +158,10 @@ func disturbedRows(n int) []row {
 	}}
 	return []row{
 		{name: "drain-unserved", title: fmt.Sprintf("drain %d runs beside %d of a job nobody serves and %d due in an hour at a higher priority", n, 10*n, 10*n), long: true,
-			figures: append([]figure{{key: "rate", title: "throughput", unit: "/s"}, {key: "share", title: "of the clean drain", unit: "%", bound: 90}}, costs()...),
+			figures: append([]figure{{key: "rate", title: "throughput", unit: "/s"}, {key: "share", title: "of the clean drain", unit: "%", bound: 90}, thrift}, costs()...),
 			sides:   []side{unserved}},
 		{name: "held", title: fmt.Sprintf("drain %d runs while a snapshot is held open (share: of the clean drain)", n*8/5),
-			figures: append([]figure{rate(0), {key: "share", title: "of the clean drain", unit: "%", bound: 90}}, costs()...),
+			figures: append([]figure{rate(0), {key: "share", title: "of the clean drain", unit: "%", bound: 90}, thrift}, costs()...),
 			sides: []side{
 				compared(drain{worker: tuned(ours), n: n * 8 / 5, held: true}, drain{worker: tuned(ours), n: n * 8 / 5}),
 				compared(drain{worker: tuned(river), n: n * 8 / 5, held: true}, drain{worker: tuned(river), n: n * 8 / 5}),

@@ -25,8 +25,9 @@ type server struct {
 	bin        string
 	credential *syscall.Credential // nil: our own user
 	process    *exec.Cmd
-	statements bool // pg_stat_statements is there
-	planning   bool // it counts plans, which costs a little
+	statements bool     // pg_stat_statements is there
+	more       []string // settings
+	planning   bool     // it counts plans, which costs a little
 	sequence   int
 }
 
@@ -38,8 +39,8 @@ const (
 )
 
 // startServer makes a cluster that writes to disk for real and starts it.
-func startServer(ctx context.Context, parent string, planning bool) (*server, error) {
-	s := &server{planning: planning}
+func startServer(ctx context.Context, parent string, planning bool, more []string) (*server, error) {
+	s := &server{planning: planning, more: more}
 	if err := s.find(); err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (s *server) settings() []string {
 			list = append(list, "pg_stat_statements.track_planning=on")
 		}
 	}
-	return list
+	return append(list, s.more...)
 }
 
 func (s *server) start(ctx context.Context) error {
@@ -214,10 +215,6 @@ func (s *server) database(ctx context.Context) (name string, err error) {
 func (s *server) drop(ctx context.Context, name string) {
 	_ = s.execute(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 }
-
-// cpu is what all processes of the server have used, those that have ended
-// included.
-func (s *server) cpu() (time.Duration, error) { return familyCPU(s.process.Process.Pid) }
 
 func (s *server) version(ctx context.Context) string {
 	var version string

@@ -34,6 +34,7 @@ type claimer struct {
 	woken    atomic.Bool   // a wake-up came
 	pending  *ClaimRequest // its outcome is unknown; it is asked again
 	asked    time.Duration // when pending was first sent
+	resting  bool          // nothing was due when last looked
 	empty    int           // claims in a row that got nothing although heads were due
 	queues   map[string]*queueRoom
 
@@ -80,34 +81,27 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	if c.aloneActive.Load() {
 		return answer{Next: -1}, nil // woken when the isolated run is settled
 	}
-	if c.pending != nil && now-c.asked < c.w.config.Terms.Duration/2 {
-		return c.send(ctx)
-	}
-	c.pending = nil // if it was granted after all, its lease runs out
-	woken := c.woken.Swap(false)
-	blind := woken && c.plan.blind()
-	idle := !c.plan.anyDue() // something may have come due since
-	if !blind && (woken || idle || c.plan.stale || now-c.headsAt >= headsEvery) {
+	blind := c.woken.Swap(false) && c.resting && c.plan.blind()
+	if !blind && (c.resting || c.plan.stale || now-c.headsAt >= headsEvery) {
 		if err := c.readHeads(ctx, now); err != nil {
 			return answer{}, err
 		}
 	}
 	steps, alone, wait := c.isolate(now)
-	if wait {
-		return answer{Next: 20 * time.Millisecond}, nil
-	}
-	if !alone {
+	if !alone && !wait {
 		steps = c.plan.steps(n, c.room)
 	}
-	if len(steps) == 0 {
+	c.resting = !c.plan.anyDue() && len(c.plan.isolated) == 0
+	switch {
+	case c.pending != nil:
+		c.again(steps, alone, n)
+	case wait:
+		return answer{Next: 20 * time.Millisecond}, nil
+	case len(steps) == 0:
 		return answer{Next: c.plan.next}, nil
+	default:
+		c.request(steps, alone, n)
 	}
-	c.pending = &ClaimRequest{Claim: c.w.config.NewClaimID(), Worker: c.w.id, Duration: c.w.config.Terms.Duration,
-		Steps: steps, Limit: n, Alone: alone}
-	if alone {
-		c.pending.Limit = 1
-	}
-	c.asked = c.w.config.Elapsed()
 	got, err := c.send(ctx)
 	if err == nil && len(got.Items) == 0 && !blind {
 		c.empty++ // what is due is being claimed by others at this moment
@@ -115,6 +109,26 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	}
 	c.empty = 0
 	return got, err
+}
+
+// request makes the claim to ask for.
+func (c *claimer) request(steps []Step, alone bool, n int) {
+	c.pending = &ClaimRequest{Claim: c.w.config.NewClaimID(), Worker: c.w.id, Duration: c.w.config.Terms.Duration,
+		Steps: steps, Limit: n, Alone: alone}
+	if alone {
+		c.pending.Limit = 1
+	}
+	c.asked = c.w.config.Elapsed()
+}
+
+// again renews the steps of a claim whose outcome is unknown. Its identity and
+// the instant from which its deadline counts stay: if it was granted the first
+// time, its runs are the answer, and when that comes after the deadline they are
+// handed back at once, not begun and not crashed.
+func (c *claimer) again(steps []Step, alone bool, n int) {
+	if !c.pending.Alone && !alone && len(steps) > 0 {
+		c.pending.Steps, c.pending.Limit = steps, n
+	}
 }
 
 func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
@@ -219,11 +233,31 @@ func (r *roster) remove(c *claim) {
 	delete(r.claims, c)
 }
 
-// empty tells whether no claim is in hand.
+// empty tells whether no claim is in hand, save those whose lease is lost and
+// whose handlers are given up.
 func (r *roster) empty() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.claims) == 0
+	for c := range r.claims {
+		if !c.givenUp() {
+			return false
+		}
+	}
+	return true
+}
+
+// givenUp tells whether all that is left of a claim is handlers that ignore
+// that it was lost.
+func (c *claim) givenUp() bool {
+	if c.ctx == nil || c.ctx.Err() == nil {
+		return false
+	}
+	for i := range c.runs {
+		if !c.runs[i].returned.Load() && c.runs[i].fate.Load() != fateLost {
+			return false
+		}
+	}
+	return true
 }
 
 // len returns how many handlers have not returned.

@@ -16,8 +16,13 @@ type Client struct {
 // NewClient returns a client of a store.
 func NewClient(store Enqueuer) *Client { return &Client{store: store} }
 
-// enqueueTries bounds how often an enqueue whose answer was lost is repeated.
-const enqueueTries = 4
+const (
+	// enqueueTries bounds how often an enqueue whose answer was lost is repeated.
+	enqueueTries = 4
+	// enqueueLimit bounds one try, so that a connection that has gone silent
+	// does not hold a caller whose context has no deadline.
+	enqueueLimit = time.Minute
+)
 
 // Enqueue stores all the runs or none, in one statement for up to thousands,
 // and answers a receipt for each, in order. An attempt whose answer was lost
@@ -30,7 +35,7 @@ func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 		return nil, nil
 	}
 	for try := 1; ; try++ {
-		receipts, err := c.store.Enqueue(ctx, runs...)
+		receipts, err := c.enqueue(ctx, runs)
 		if err == nil {
 			return receipts, nil
 		}
@@ -44,4 +49,10 @@ func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 		case <-time.After(pause):
 		}
 	}
+}
+
+func (c *Client) enqueue(ctx context.Context, runs []NewRun) ([]Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, enqueueLimit)
+	defer cancel()
+	return c.store.Enqueue(ctx, runs...)
 }

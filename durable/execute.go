@@ -67,7 +67,7 @@ func (x *execution) perform() {
 	ctx, cancel := x.context()
 	defer cancel()
 	if timeout := x.run.Timeout; timeout > 0 {
-		overdue := time.AfterFunc(timeout+max(x.w.config.CancelGrace, 0), x.giveUp)
+		overdue := time.AfterFunc(timeout+min(max(x.w.config.CancelGrace, 0), maxDelay), x.giveUp)
 		defer overdue.Stop()
 	}
 	failure := failure{err: errExited}
@@ -110,7 +110,7 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 		defer x.mu.Unlock()
 		return Outcome{Kind: Success, Result: x.result}
 	}
-	o := decideOutcome(f.err, context.Cause(ctx), x.run, x.retry)
+	o := decideOutcome(askedFor(f.err), f.err, context.Cause(ctx), x.run, x.retry)
 	if o.Kind.Recorded() {
 		o.Error, o.Stack = storable(errorText(f.err)), storable(f.stack)
 	}
@@ -119,21 +119,31 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 
 // decideOutcome is the policy of outcomes: what the handler asked for counts
 // first, then an interruption that was not its fault, then retries.
-func decideOutcome(err, cause error, run Claimed, retry RetryPolicy) Outcome {
-	var ending *endingError
-	asked := errors.As(err, &ending)
+func decideOutcome(asked *endingError, err, cause error, run Claimed, retry RetryPolicy) Outcome {
 	switch {
-	case asked && ending.kind != Failure:
-		return Outcome{Kind: ending.kind, After: ending.after}
+	case asked != nil && asked.kind != Failure:
+		return Outcome{Kind: asked.kind, After: asked.after}
 	case errors.Is(cause, lease.ErrLost) || errors.Is(cause, ErrDraining):
 		return Outcome{Kind: HandedBack}
 	case run.Attempt >= run.MaxAttempts:
 		return Outcome{Kind: Death}
-	case asked:
-		return Outcome{Kind: Failure, After: ending.after}
+	case asked != nil:
+		return Outcome{Kind: Failure, After: min(asked.after, maxDelay)}
 	default:
 		return Outcome{Kind: Failure, After: min(max(retryDelay(retry, run.Attempt, err), 0), maxDelay)}
 	}
+}
+
+// askedFor finds what a handler asked for in its error. Errors are of the
+// user's own types, whose methods must not take the worker down.
+func askedFor(err error) (asked *endingError) {
+	defer func() {
+		if recover() != nil {
+			asked = nil
+		}
+	}()
+	errors.As(err, &asked)
+	return asked
 }
 
 // retryDelay asks a policy that may be the user's own; one that panics must
@@ -167,24 +177,27 @@ func (x *execution) end(o Outcome) {
 		x.logEnd(o)
 		x.w.settler.add(x, o)
 	}
-	if x.room != nil {
-		x.room.executing.Add(-1)
-	}
 	if inTime || !x.slotGone {
-		x.w.poller.Free(1)
+		x.freeSlot()
 	} else {
 		x.w.stuck.Add(-1)
 	}
-	if x.room != nil {
-		x.w.poller.Wake()
-	}
 	x.w.active.returned(1)
+}
+
+// freeSlot gives the slot, and the place in a capped queue, to another run.
+func (x *execution) freeSlot() {
+	if x.room != nil {
+		x.room.executing.Add(-1)
+		x.w.poller.Wake() // it may be asleep for want of room
+	}
+	x.w.poller.Free(1)
 }
 
 // giveUp settles a run whose handler has not returned although its timeout and
 // the grace after it have passed.
 func (x *execution) giveUp() {
-	o := decideOutcome(ErrTimeout, nil, x.run, x.retry)
+	o := decideOutcome(nil, ErrTimeout, nil, x.run, x.retry)
 	o.Error = fmt.Sprintf("timed out after %v and ignored its context", x.run.Timeout)
 	if !x.replace(fateTooOld) {
 		return
@@ -233,7 +246,7 @@ func (x *execution) replace(fate int32) bool {
 		return false
 	}
 	if gone {
-		x.w.poller.Free(1)
+		x.freeSlot()
 	}
 	x.w.aloneEnded(x.claim)
 	return true

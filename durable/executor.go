@@ -1,6 +1,9 @@
 package durable
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // executors are the goroutines that execute handlers, as many as there are
 // handlers that block and a few more.
@@ -81,10 +84,12 @@ func (e *executors) take(called bool) *execution {
 func (e *executors) pop() *execution {
 	x := e.queue[e.first]
 	e.queue[e.first] = nil
-	if e.first++; e.first == len(e.queue) {
-		e.queue, e.first = e.queue[:0], 0
-	} else {
+	e.first++
+	if e.first < len(e.queue) {
 		e.call()
+	}
+	if e.first > len(e.queue)/2 { // the front half is gone: close up
+		e.queue, e.first = slices.Delete(e.queue, 0, e.first), 0
 	}
 	return x
 }

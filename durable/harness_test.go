@@ -28,6 +28,9 @@ type faultyStore struct {
 	mu     sync.Mutex
 	before map[string]int // method → calls that fail without being carried out; negative: all
 	after  map[string]int // method → calls that are carried out and reported failed
+
+	settleMost int // runs; a Settle of more fails. Zero: no bound
+	defers     int // Settles that are answered with Deferred
 }
 
 func newFaultyStore() *faultyStore {
@@ -68,6 +71,13 @@ func (s *faultyStore) spend(faults map[string]int, method string) bool {
 	return true
 }
 
+func (s *faultyStore) spendDefer() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.defers--
+	return s.defers >= 0
+}
+
 // faulty carries out one call under the faults of its method.
 func faulty[T any](s *faultyStore, method string, call func() (T, error)) (T, error) {
 	var zero T
@@ -94,6 +104,20 @@ func (s *faultyStore) Claim(ctx context.Context, request durable.ClaimRequest) (
 }
 
 func (s *faultyStore) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+	var runs int
+	for _, settlement := range settlements {
+		runs += len(settlement.Runs)
+	}
+	if s.spendDefer() {
+		verdicts := make([]durable.Verdict, runs)
+		for i := range verdicts {
+			verdicts[i] = durable.Deferred
+		}
+		return verdicts, nil
+	}
+	if s.settleMost > 0 && runs > s.settleMost {
+		return nil, errCut
+	}
 	return faulty(s, "Settle", func() ([]durable.Verdict, error) { return s.Store.Settle(ctx, settlements) })
 }
 

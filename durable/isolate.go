@@ -11,25 +11,29 @@ import (
 //
 // A worker with nothing in hand takes one. A busy worker now and then stops
 // claiming for a while so as to become empty; it begins at a random instant, so
-// that not all workers do so at once, and gives up after clearWindow, so that
-// long runs do not keep its other slots idle.
+// that not all workers do so at once, and gives up when the while is over, so
+// that long runs do not keep its other slots idle. Each while in vain is followed
+// by one of twice the length, up to clearMost, after three to nine times as long
+// of ordinary work. A handler that hangs for ever and has no timeout keeps its
+// worker from ever taking an isolated run.
 type isolation struct {
 	aloneActive atomic.Bool   // an isolated run is in hand
 	lastAlone   bool          // the last claim was of an isolated run: others come first now
 	clearAfter  time.Duration // not before this instant; zero: not decided
 	clearUntil  time.Duration // claiming is stopped until then
+	clearFor    time.Duration // length of the last stop; zero: there was none
 }
 
 const (
-	clearWindow = 5 * time.Second
-	clearPause  = 30 * time.Second
+	clearLeast = 5 * time.Second
+	clearMost  = 10 * time.Minute
 )
 
 // isolate returns the steps of a claim of one isolated run, or whether to wait
 // for the worker to become empty.
 func (c *claimer) isolate(now time.Duration) (steps []Step, alone, wait bool) {
 	if len(c.plan.isolated) == 0 {
-		c.clearAfter, c.clearUntil = 0, 0
+		c.clearAfter, c.clearUntil, c.clearFor = 0, 0, 0
 		return nil, false, false
 	}
 	if c.w.active.empty() {
@@ -37,15 +41,16 @@ func (c *claimer) isolate(now time.Duration) (steps []Step, alone, wait bool) {
 			c.lastAlone = false
 			return nil, false, false
 		}
-		c.lastAlone, c.clearUntil = true, 0
+		c.lastAlone, c.clearUntil, c.clearFor = true, 0, 0
 		return []Step{{Lane: c.plan.isolated[0].Lane, Take: 1}}, true, false
 	}
 	if c.clearAfter == 0 {
-		c.clearAfter = now + time.Duration(float64(min(2*c.w.config.PollInterval, clearWindow))*c.w.config.Random())
+		c.clearAfter = now + time.Duration(float64(min(2*c.w.config.PollInterval, clearLeast))*c.w.config.Random())
 	}
 	if now >= c.clearAfter && now >= c.clearUntil {
-		c.clearUntil = now + clearWindow
-		c.clearAfter = c.clearUntil + time.Duration(float64(clearPause)*(0.5+c.w.config.Random()))
+		c.clearFor = min(max(2*c.clearFor, clearLeast), clearMost)
+		c.clearUntil = now + c.clearFor
+		c.clearAfter = c.clearUntil + time.Duration(float64(c.clearFor)*(3+6*c.w.config.Random()))
 	}
 	return nil, false, now < c.clearUntil
 }

@@ -11,6 +11,10 @@ import (
 // their rows are locked.
 const materializeChunk = 1000
 
+// materializeLeast keeps a schedule that is due and cannot be had, for its row
+// is locked, from being asked for without a pause.
+const materializeLeast = 10 * time.Millisecond
+
 // materializeLoop enqueues due occurrences until ctx ends. All workers run it;
 // the store lets one evaluate at a time and the others look again later.
 func (w *Worker) materializeLoop(ctx context.Context) {
@@ -18,7 +22,9 @@ func (w *Worker) materializeLoop(ctx context.Context) {
 	pause := time.Duration(0)
 	for w.sleep(ctx, pause) {
 		plan.room = materializeRoom
-		made, err := w.store.Materialize(ctx, materializeChunk, plan.decide)
+		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
+		made, err := w.store.Materialize(bounded, materializeChunk, plan.decide)
+		cancel()
 		w.contact(err)
 		pause = w.jittered(w.config.PollInterval)
 		switch {
@@ -30,7 +36,7 @@ func (w *Worker) materializeLoop(ctx context.Context) {
 		case made.Due == materializeChunk:
 			pause = 0
 		case made.Next >= 0:
-			pause = min(pause, made.Next)
+			pause = min(pause, max(made.Next, materializeLeast))
 		}
 		if len(made.Runs) > 0 {
 			w.config.Logger.Debug("occurrences materialized", "runs", len(made.Runs))

@@ -131,7 +131,8 @@ func checkPolicy(p policy) []error {
 	}
 	refuse(p.priority < MinPriority || p.priority > MaxPriority, "priority %d: want %d to %d", p.priority, MinPriority, MaxPriority)
 	refuse(p.maxAttempts < 1 || p.maxAttempts > 10_000, "max attempts %d: want 1 to 10000", p.maxAttempts)
-	refuse(p.timeout < 0 || p.timeout > 0 && p.timeout < time.Millisecond, "timeout %v: want 0 for none, or at least 1ms", p.timeout)
+	refuse(p.timeout < 0 || p.timeout > maxDelay || p.timeout > 0 && p.timeout < time.Millisecond,
+		"timeout %v: want 0 for none, or 1ms to %v", p.timeout, maxDelay)
 	refuse(p.onCrash != CrashRetry && p.onCrash != CrashDead, "crash policy %d is unknown", p.onCrash)
 	refuse(p.after < 0, "after %v: want 0 or more", p.after)
 	refuse(p.after != 0 && !p.at.IsZero(), "both at and after are given")

@@ -50,7 +50,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 		if jump > 0 {
 			c.Logger.Warn("the store's clock jumped forward; expired leases are left alone for a while", "by", jump.String())
 		}
-		if w.reclaimed(done); done.Leases == reclaimLimit {
+		if w.reclaimed(done); done.Leases == reclaimLimit && len(done.Runs) > 0 {
 			pause = 0
 		}
 	}

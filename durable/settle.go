@@ -16,9 +16,12 @@ type settler struct {
 
 	mu      sync.Mutex
 	waiting []ended
+	bytes   int // of the waiting outcomes
 	room    sync.Cond
 	closed  bool
 	signal  chan struct{}
+
+	deferred []ended // their rows were held by somebody else; the run method's own
 }
 
 // ended is an execution with its outcome.
@@ -27,12 +30,23 @@ type ended struct {
 	outcome Outcome
 }
 
+// size is what an outcome adds to a statement, roughly.
+func (e *ended) size() int {
+	return 64 + len(e.outcome.Error) + len(e.outcome.Stack) + len(e.outcome.Result)
+}
+
 const (
 	// settleLinger is the most that an outcome waits for company while other
 	// handlers are still executing.
 	settleLinger = 2 * time.Millisecond
-	// settleBatch bounds the outcomes of one transaction.
+	// settleBatch and settleBytes bound the outcomes of one transaction.
 	settleBatch = 1000
+	settleBytes = 2 << 20
+	// waitingBytes bounds the outcomes that wait.
+	waitingBytes = 64 << 20
+	// deferredPause is the time after which a run is settled again whose row was
+	// held by somebody else.
+	deferredPause = 250 * time.Millisecond
 )
 
 func (s *settler) init(w *Worker) {
@@ -44,11 +58,12 @@ func (s *settler) init(w *Worker) {
 // up the run.
 func (s *settler) add(x *execution, outcome Outcome) {
 	s.mu.Lock()
-	for len(s.waiting) >= s.limit && !s.closed {
+	for (len(s.waiting) >= s.limit || s.bytes >= waitingBytes) && !s.closed {
 		s.room.Wait()
 	}
-	if !s.closed {
-		s.waiting = append(s.waiting, ended{x, outcome})
+	if e := (ended{x, outcome}); !s.closed {
+		s.waiting = append(s.waiting, e)
+		s.bytes += e.size()
 	}
 	first := len(s.waiting) == 1 || len(s.waiting) == settleBatch
 	s.mu.Unlock()
@@ -76,6 +91,8 @@ func (s *settler) poke() {
 // run settles until close, or until ctx ends; what is not settled then is left
 // to the lease.
 func (s *settler) run(ctx context.Context) {
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
 	for {
 		batch, closed := s.take()
 		if len(batch) > 0 {
@@ -84,15 +101,24 @@ func (s *settler) run(ctx context.Context) {
 			}
 			continue
 		}
-		if closed {
+		if closed && len(s.deferred) == 0 {
 			return
+		}
+		if len(s.deferred) > 0 {
+			retry.Reset(deferredPause)
 		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-retry.C:
+			again := s.deferred
+			s.deferred = nil
+			if !s.settle(ctx, again) {
+				return
+			}
 		case <-s.signal:
+			s.linger(ctx)
 		}
-		s.linger(ctx)
 	}
 }
 
@@ -106,30 +132,32 @@ func (s *settler) linger(ctx context.Context) {
 	}
 }
 
+// take returns the next batch, bounded in number and in bytes.
 func (s *settler) take() (batch []ended, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(len(s.waiting), settleBatch)
+	n, bytes := 0, 0
+	for n < min(len(s.waiting), settleBatch) && (n == 0 || bytes+s.waiting[n].size() <= settleBytes) {
+		bytes += s.waiting[n].size()
+		n++
+	}
 	batch = s.waiting[:n:n]
 	s.waiting = append([]ended(nil), s.waiting[n:]...)
+	s.bytes -= bytes
 	s.room.Broadcast()
 	return batch, s.closed
 }
 
-// settle writes one batch and repeats it until it has verdicts. It reports
-// false when ctx ended first. The pauses are short against the time for which
-// workers hold back from reclaiming after an outage, so that what a living
-// worker hands back is there first.
+// settle writes one batch and repeats it until it has verdicts, in halves when
+// it fails again: what cannot be written in time, or not at all, is then written
+// alone. It reports false when ctx ended first. The pauses are short against the
+// time for which workers hold back from reclaiming after an outage, so that what
+// a living worker hands back is there first.
 func (s *settler) settle(ctx context.Context, batch []ended) bool {
-	claims, settlements := s.group(batch)
 	pause := 20 * time.Millisecond
-	for {
-		bounded, cancel := context.WithTimeout(ctx, s.w.callTimeout())
-		verdicts, err := s.w.store.Settle(bounded, settlements)
-		cancel()
-		s.w.contact(err)
+	for try := 1; ; try++ {
+		err := s.write(ctx, batch)
 		if err == nil {
-			s.conclude(claims, settlements, verdicts, batch)
 			return true
 		}
 		s.w.warn(ctx, "settle failed, will be tried again", err)
@@ -137,8 +165,24 @@ func (s *settler) settle(ctx context.Context, batch []ended) bool {
 			s.w.config.Logger.Warn("outcomes left unsettled, their leases run out", "runs", len(batch))
 			return false
 		}
+		if half := len(batch) / 2; try%2 == 0 && half > 0 && !s.w.cutOff() {
+			return s.settle(ctx, batch[:half:half]) && s.settle(ctx, batch[half:])
+		}
 		pause = min(2*pause, time.Second, s.w.config.Terms.Duration/10)
 	}
+}
+
+// write makes one call of the store.
+func (s *settler) write(ctx context.Context, batch []ended) error {
+	claims, settlements := s.group(batch)
+	bounded, cancel := context.WithTimeout(ctx, s.w.callTimeout())
+	defer cancel()
+	verdicts, err := s.w.store.Settle(bounded, settlements)
+	s.w.contact(err)
+	if err == nil {
+		s.conclude(claims, settlements, verdicts, batch)
+	}
+	return err
 }
 
 // group orders a batch by claim and turns it into settlements.
@@ -169,17 +213,24 @@ func (s *settler) group(batch []ended) ([]*claim, []Settlement) {
 	return claims, settlements
 }
 
-// conclude counts what is settled and reports what was refused. batch is in
-// the order of the settlements.
+// conclude counts what is settled, reports what was refused and keeps what was
+// deferred. batch is in the order of the settlements.
 func (s *settler) conclude(claims []*claim, settlements []Settlement, verdicts []Verdict, batch []ended) {
-	for i, verdict := range verdicts {
-		if verdict == Refused {
-			batch[i].x.logger().Warn("a late write was refused: the run is no longer this claim's",
-				"claim", batch[i].x.claim.id.Short(), "outcome", batch[i].outcome.Kind.String())
+	i := 0
+	for n, c := range claims {
+		for range settlements[n].Runs {
+			e := batch[i]
+			switch verdicts[i] {
+			case Deferred:
+				s.deferred = append(s.deferred, e)
+				c.unsettled++ // it is counted out below
+			case Refused:
+				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
+					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
+			}
+			i++
 		}
-	}
-	for i, c := range claims {
-		if c.unsettled -= len(settlements[i].Runs); c.unsettled > 0 {
+		if c.unsettled -= len(settlements[n].Runs); c.unsettled > 0 {
 			continue
 		}
 		c.watch()

@@ -131,6 +131,7 @@ const (
 	Accepted Verdict = iota + 1 // this write landed
 	Landed                      // an earlier write of the same claim had already landed
 	Refused                     // the run is no longer the claim's: lease.ErrLost
+	Deferred                    // somebody else holds the run's row at this moment: settle it again later
 )
 
 // ReclaimRequest asks to take back what dead workers left.

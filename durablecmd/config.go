@@ -20,6 +20,7 @@ type Config struct {
 	DatabaseURL      string        `env:"DURABLE_DATABASE_URL" envDefault:"sqlite:durable.db"`
 	Schema           string        `env:"DURABLE_SCHEMA" envDefault:"durable"`
 	DatabaseMaxConns int           `env:"DURABLE_DATABASE_MAX_CONNS"` // 0: by need
+	RedisURL         string        `env:"DURABLE_REDIS_URL"`          // empty: locks are kept in the database
 	WorkerName       string        `env:"DURABLE_WORKER_NAME"`
 	Queues           queueList     `env:"DURABLE_QUEUES" envDefault:"default"`
 	MaxConcurrent    int           `env:"DURABLE_MAX_CONCURRENT_RUNS" envDefault:"100"`
@@ -167,7 +168,7 @@ func unreadable(err error) map[string]bool {
 
 // shownValue is a value as an error may repeat it.
 func shownValue(name, value string) string {
-	if name == varDatabaseURL {
+	if name == varDatabaseURL || name == varRedisURL {
 		return ""
 	}
 	if len(value) > 100 {

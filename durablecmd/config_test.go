@@ -117,7 +117,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	defaults := decode[shown](t, execute(t, nil, "config", "--json").stdout)
 	require.Empty(t, defaults.Faults)
-	require.Len(t, defaults.Variables, 22)
+	require.Len(t, defaults.Variables, 23)
 	for _, v := range defaults.Variables {
 		require.False(t, v.Set)
 		require.NotEmpty(t, v.Unit, v.Name)
@@ -142,15 +142,15 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 
 	text := execute(t, nil, "config")
 	require.Equal(t, 0, text.code)
-	require.Equal(t, 23, strings.Count(text.stdout, "\n"))
+	require.Equal(t, 24, strings.Count(text.stdout, "\n"))
 }
 
 func TestAVariableThatDoesNotExistIsWarnedAbout(t *testing.T) {
 	t.Parallel()
-	e := execute(t, []string{"DURABLE_POOL_INTERVAL=canary", "DURABLE_REDIS_URL=canary", "DURABLELY=1"}, "config")
+	e := execute(t, []string{"DURABLE_POOL_INTERVAL=canary", "DURABLE_MONGO_URL=canary", "DURABLELY=1"}, "config")
 	require.Equal(t, 0, e.code)
 	require.Contains(t, e.stderr, "DURABLE_POOL_INTERVAL is not a variable of this program and has no effect; did you mean DURABLE_POLL_INTERVAL?")
-	require.Contains(t, e.stderr, "DURABLE_REDIS_URL is not a variable of this program")
+	require.Contains(t, e.stderr, "DURABLE_MONGO_URL is not a variable of this program")
 	require.NotContains(t, e.stderr, "canary")
 	require.NotContains(t, e.stderr, "DURABLELY")
 }

@@ -19,6 +19,7 @@ type grammar struct {
 	Enqueue   enqueueVerb   `cmd:"" help:"Enqueue a run of a job and print its id."`
 	Runs      runsVerb      `cmd:"" help:"Look at runs."`
 	Schedules schedulesVerb `cmd:"" help:"Look at schedules, and change them."`
+	Locks     locksVerb     `cmd:"" help:"Look at named locks, or free one by force."`
 	Config    configVerb    `cmd:"" help:"List the environment variables with the values in force, and check the registrations."`
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // App is what the function given to Main works with.
@@ -22,6 +23,7 @@ type App struct {
 	Worker *durable.Worker // takes handlers and schedules
 	Client *durable.Client // for handlers that enqueue
 	Store  durable.Store
+	Locks  lease.Locks // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
 	Logger *slog.Logger
 
 	onStop []func(context.Context) error

@@ -20,6 +20,7 @@ import (
 const (
 	varDatabaseURL = "DURABLE_DATABASE_URL"
 	varMaxConns    = "DURABLE_DATABASE_MAX_CONNS"
+	varRedisURL    = "DURABLE_REDIS_URL"
 	varWorkerName  = "DURABLE_WORKER_NAME"
 	varClaimBatch  = "DURABLE_CLAIM_BATCH_SIZE"
 	varLease       = "DURABLE_LEASE_DURATION"
@@ -72,6 +73,9 @@ func databaseVariables() []variable {
 				return strconv.Itoa(c.DatabaseMaxConns)
 			},
 			obeys: func(c Config) bool { return !c.given[varMaxConns] || within(c.DatabaseMaxConns, 2, 1000) }},
+		{name: varRedisURL, standard: "none: locks are kept in the database", unit: "address", law: "redis://…, rediss://… or unix://…",
+			show:  func(c Config) string { return backend.RedactRedis(c.RedisURL) },
+			obeys: func(c Config) bool { return c.RedisURL == "" || backend.IsRedis(c.RedisURL) }},
 	}
 }
 

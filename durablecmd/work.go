@@ -104,7 +104,13 @@ func (t *tenure) run(ctx context.Context) error {
 	if backend.Ephemeral(t.config.DatabaseURL) {
 		t.logger.Warn("runs are kept in memory and end with this process")
 	}
+	locks, closeLocks, err := openLocks(ctx, store, t.config)
+	if err != nil {
+		return err
+	}
+	defer closeLocks(t.logger)
 	app := newApp(store, t.config.worker(), t.logger)
+	app.Locks = locks
 	if t.setup != nil {
 		err = t.setup(ctx, app)
 	}

@@ -6,6 +6,8 @@
 // store lets anybody else in (lease.Terms.Deadline), so code that obeys its
 // context has stopped by then, provided the process itself was running.
 //
+// Guard runs a function under a named lock.
+//
 // Not promised: a process that is paused notices only when it goes on. What it
 // writes then is refused by the store, which compares claim ids, not times.
 package heartbeat

@@ -58,7 +58,7 @@ func (k *Keeper) Hold(ctx context.Context, granted lease.Lease) (context.Context
 	k.holds[granted.Claim] = h
 	k.mu.Unlock()
 	lost := k.step(protocol.BeatEvent{Kind: protocol.BeatHeld, Claim: granted.Claim, Asked: granted.Asked}).Lost
-	k.lose(lost, "its grant came too late")
+	k.lose(lost, "not renewed in time")
 	k.poke()
 	return ctx, h
 }
@@ -76,7 +76,8 @@ func (h *Hold) Release() {
 	delete(k.holds, h.claim)
 	k.mu.Unlock()
 	h.deadline.Store(0)
-	k.step(protocol.BeatEvent{Kind: protocol.BeatDropped, Claim: h.claim})
+	lost := k.step(protocol.BeatEvent{Kind: protocol.BeatDropped, Claim: h.claim}).Lost
+	k.lose(lost, "not renewed in time")
 	h.cancel(context.Canceled)
 }
 

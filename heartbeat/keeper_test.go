@@ -139,3 +139,19 @@ func TestKeeper_HangingCallDoesNotHideTheDeadline(t *testing.T) {
 		require.GreaterOrEqual(t, len(r.calls), 2, "each call is bounded, so that there is a second try")
 	})
 }
+
+func TestKeeper_HoldsThatComeAndGoNeverStopTheBeat(t *testing.T) {
+	keep(t, func(t *testing.T, k *heartbeat.Keeper, r *scripted) {
+		ctx, long := k.Hold(t.Context(), lease.Lease{Claim: lease.NewClaimID()})
+		defer long.Release()
+		began := time.Now()
+		for time.Since(began) < 2*time.Minute { // one of them falls on the very instant of a beat
+			_, short := k.Hold(t.Context(), lease.Lease{Claim: lease.NewClaimID(), Asked: time.Since(began)})
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // virtual time; no Wait, so that either may come first
+			short.Release()
+		}
+		synctest.Wait()
+		require.NoError(t, ctx.Err())
+		require.GreaterOrEqual(t, len(r.calls), 11)
+	})
+}

@@ -43,6 +43,9 @@ type Store struct {
 	audit       []change // oldest first
 
 	listeners map[chan struct{}]struct{}
+
+	places map[string][]*place // of each lock ever asked for
+	forced []lease.ForceRecord
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -62,6 +65,7 @@ func New(config Config) *Store {
 		schedules:   make(map[string]*schedule),
 		occurrences: make(map[occurrence]durable.RunID),
 		listeners:   make(map[chan struct{}]struct{}),
+		places:      make(map[string][]*place),
 	}
 }
 

@@ -55,9 +55,7 @@ func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]dura
 	}
 	var runs []durable.Claimed
 	err = s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		b.add(queries.ClaimRuns, claimArgs(&request, worker)...).Query(scanClaimed(&runs))
-		return s.send(ctx, s.engine, b)
+		return s.take(ctx, claimArgs(&request, worker), &runs)
 	})
 	if err == nil && len(runs) == 0 || code(err) == uniqueViolation {
 		err = s.repeat(ctx, func() error {
@@ -70,6 +68,27 @@ func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]dura
 		return nil, s.fail("claim runs", err)
 	}
 	return inSteps(runs, request.Steps), nil
+}
+
+// heldFor is how long claims look out for runs whose rows others hold, once
+// they have met one.
+const heldFor = 10 * time.Second
+
+// take claims by the cheap statement, which waits where somebody holds the row
+// of a run, and after such a wait by the one that passes over such rows.
+func (s *Store) take(ctx context.Context, args []any, runs *[]durable.Claimed) error {
+	if !s.held.within(heldFor) {
+		b := s.guardedFor(ctx, heldLimit)
+		b.add(queries.ClaimRuns, args...).Query(scanClaimed(runs))
+		if err := s.send(ctx, s.engine, b); code(err) != lockNotAvailable {
+			return err
+		}
+		s.held.mark()
+		s.config.Logger.Warn("somebody holds the row of a waiting run: claiming around it", "for", heldFor)
+	}
+	b := s.guarded(ctx)
+	b.add(queries.ClaimFreeRuns, args...).Query(scanClaimed(runs))
+	return s.send(ctx, s.engine, b)
 }
 
 func claimArgs(request *durable.ClaimRequest, worker int32) []any {

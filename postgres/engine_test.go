@@ -99,6 +99,18 @@ func TestUpdatesOfRunsAreHOT(t *testing.T) {
 
 func TestPlansOfAColdDatabaseUseIndexes(t *testing.T) {
 	t.Parallel()
+	for _, held := range []bool{false, true} {
+		t.Run(fmt.Sprintf("held=%t", held), func(t *testing.T) {
+			t.Parallel()
+			testColdPlans(t, held)
+		})
+	}
+}
+
+// testColdPlans makes its claims go around the row of a run that is held, or
+// not.
+func testColdPlans(t *testing.T, held bool) {
+	t.Helper()
 	store := openURL(t, pgtest.Database(t)+"&plan_cache_mode=force_generic_plan", "durable")
 	conn := connect(t, store.url)
 	withoutAutovacuum(t, store)
@@ -111,6 +123,11 @@ func TestPlansOfAColdDatabaseUseIndexes(t *testing.T) {
 		require.NoError(t, err)
 		_, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		require.NoError(t, err)
+	}
+	if held {
+		receipts, err := store.Enqueue(t.Context(), newRun())
+		require.NoError(t, err)
+		hold(t, store, "runs", "id = $1", receipts[0].ID)
 	}
 	cycle(1) // plans are made on empty tables, and kept
 	for range 10 {

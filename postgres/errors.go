@@ -20,6 +20,8 @@ const (
 	notNullViolation     = "23502"
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
+	lockNotAvailable     = "55P03"
+	queryCanceled        = "57014" // by statement_timeout, or by an operator
 	undefinedTable       = "42P01"
 	undefinedSchema      = "3F000"
 	readOnlyTransaction  = "25006"

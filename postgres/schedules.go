@@ -44,7 +44,7 @@ func (s *Store) materialize(
 	decide func(now time.Time, s durable.Schedule) durable.Decision, done *durable.Materialized,
 ) error {
 	q := s.queries(tx)
-	lock, statement := limits(ctx)
+	lock, statement := limits(ctx, lockLimit)
 	if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
 		return err
 	}

@@ -1,10 +1,8 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -64,28 +62,6 @@ func checkSettlements(settlements []durable.Settlement) error {
 type settling struct {
 	*durable.Settlement
 	verdicts []durable.Verdict // zero: the write did not touch the run
-}
-
-// settleAll writes the settlements in one transaction, in the order of their
-// claims, so that a repeat that overtakes its original waits instead of
-// deadlocking.
-func (s *Store) settleAll(ctx context.Context, work []settling) error {
-	ordered := make([]*settling, len(work))
-	for i := range work {
-		ordered[i] = &work[i]
-	}
-	slices.SortStableFunc(ordered, func(a, b *settling) int { return bytes.Compare(a.Claim[:], b.Claim[:]) })
-	return s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		for _, w := range ordered {
-			clear(w.verdicts)
-			w.addTo(b)
-			if w.Last {
-				b.add(queries.Unlease, uuid.UUID(w.Claim))
-			}
-		}
-		return s.send(ctx, s.engine, b)
-	})
 }
 
 // Bounds of the map of outcomes of one statement.

@@ -27,7 +27,7 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 				return err
 			}
 		}
-		if w.Last {
+		if w.Last && !w.deferred() {
 			last := []settling{{Settlement: &durable.Settlement{Claim: w.Claim, Worker: w.Worker, Last: true}}}
 			if err := s.settleAll(ctx, last); err != nil {
 				return err

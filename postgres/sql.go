@@ -6,12 +6,14 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
@@ -85,20 +87,24 @@ func (b *batch) add(sql string, args ...any) *pgx.QueuedQuery {
 const (
 	lockLimit      = 5 * time.Second
 	statementLimit = 30 * time.Second
+	heldLimit      = 200 * time.Millisecond // for rows that hardly anybody else locks, where there is another way
 )
 
 // guarded begins a batch whose statements keep to their indexes.
-func (s *Store) guarded(ctx context.Context) *batch {
+func (s *Store) guarded(ctx context.Context) *batch { return s.guardedFor(ctx, lockLimit) }
+
+// guardedFor is guarded with a bound of its own on waits for locks.
+func (s *Store) guardedFor(ctx context.Context, most time.Duration) *batch {
 	b := &batch{names: s.names}
-	lock, statement := limits(ctx)
+	lock, statement := limits(ctx, most)
 	b.add(queries.Guard, lock, statement)
 	return b
 }
 
 // limits derives the server's timeouts from the caller's patience, so that a
 // statement nobody waits for does not go on.
-func limits(ctx context.Context) (lock, statement string) {
-	l, t := lockLimit, statementLimit
+func limits(ctx context.Context, most time.Duration) (lock, statement string) {
+	l, t := most, statementLimit
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		l, t = min(l, left/2), min(t, left+time.Second)
@@ -135,4 +141,14 @@ func (s *Store) send(ctx context.Context, to sender, b *batch) error {
 		err = pool.SendBatch(ctx, b.again()).Close()
 	}
 	return err
+}
+
+// lately is an instant on this process's own clock, or none.
+type lately struct{ at atomic.Int64 }
+
+func (l *lately) mark() { l.at.Store(int64(lease.Elapsed())) }
+
+func (l *lately) within(d time.Duration) bool {
+	at := l.at.Load()
+	return at != 0 && int64(lease.Elapsed())-at < int64(d)
 }

@@ -47,6 +47,8 @@ type Store struct {
 	served  atomic.Bool     // the schema's version is one we can serve
 	reset   atomic.Int64    // own clock when the pools were last emptied, nanoseconds
 	clamped atomic.Int64    // when leases were last clamped, likewise
+	held    lately          // when a claim last waited in vain for the row of a run
+	stuck   lately          // when a settle did
 
 	lanes   laneCache
 	workers workerCache

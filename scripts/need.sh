@@ -28,10 +28,11 @@ has_postgres() {
 packages=()
 compiles || packages+=(gcc libc6-dev)
 has_postgres || packages+=(postgresql)
+command -v redis-server >/dev/null || packages+=(redis-server)
 [ ${#packages[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
-	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH." >&2
+	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH, and redis-server." >&2
 	exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
@@ -52,7 +53,7 @@ quietly() {
 }
 quietly apt-get -o DPkg::Lock::Timeout=120 update
 quietly apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "${packages[@]}"
-compiles && has_postgres || {
-	echo "installed ${packages[*]}, and the tests still lack a C compiler or a PostgreSQL server" >&2
+compiles && has_postgres && command -v redis-server >/dev/null || {
+	echo "installed ${packages[*]}, and the tests still lack a C compiler, a PostgreSQL server or redis-server" >&2
 	exit 1
 }

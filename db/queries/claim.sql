@@ -13,8 +13,8 @@ WHERE l.queue = ANY (@queues::text[]) AND l.job = ANY (@jobs::text[]) AND NOT l.
 
 -- name: ClaimRuns :many
 -- ready_order per step, then runs_pkey. Locks and deletes rows of ready with
--- SKIP LOCKED, inserts one lease, then updates the runs, which nobody else has
--- reason to lock while they are pending. array() is evaluated once and cannot
+-- SKIP LOCKED, inserts one lease, then updates the runs, which nothing of ours
+-- locks while they are pending (see ClaimFreeRuns). array() is evaluated once and cannot
 -- take more than the limit; LIMIT may refer to a column outside a LATERAL, and
 -- the join is lazy: no more rows are locked than are taken or passed over.
 -- Twice with one claim_id: leases_pkey refuses it (23505) and nothing changes.
@@ -28,6 +28,30 @@ WITH d AS MATERIALIZED (
              LATERAL (SELECT r.ctid FROM durable.ready r
                       WHERE r.lane = s.lane AND r.due_at >= s.mark AND r.due_at <= now()
                       ORDER BY r.due_at, r.run_id OFFSET s.skip LIMIT s.take FOR UPDATE SKIP LOCKED) x
+        WHERE NOT EXISTS (SELECT FROM durable.lanes l WHERE l.id = abs(s.lane) AND l.paused)
+        LIMIT $9))
+    RETURNING run_id
+), n AS (
+    INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
+    SELECT $1::uuid, $2::int, now(), now() + $3::bigint * interval '1 microsecond', $3::bigint, $4::boolean, array_agg(d.run_id)
+    FROM d HAVING count(*) > 0
+)
+UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
+    fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
+WHERE id = ANY (ARRAY(SELECT d.run_id FROM d))
+RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, args::text AS args;
+
+-- name: ClaimFreeRuns :many
+-- ClaimRuns for when somebody (a user's transaction, an operator) holds the row
+-- of a pending run: locks the runs together with their rows of ready, and
+-- passes over the pairs of which either is held. Dearer by the second lock.
+WITH d AS MATERIALIZED (
+    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
+        SELECT x.ctid
+        FROM (SELECT unnest($5::int[]) lane, unnest($6::timestamptz[]) mark, unnest($7::int[]) skip, unnest($8::int[]) take) s,
+             LATERAL (SELECT r.ctid FROM durable.ready r JOIN durable.runs b ON b.id = r.run_id
+                      WHERE r.lane = s.lane AND r.due_at >= s.mark AND r.due_at <= now()
+                      ORDER BY r.due_at, r.run_id OFFSET s.skip LIMIT s.take FOR NO KEY UPDATE OF r, b SKIP LOCKED) x
         WHERE NOT EXISTS (SELECT FROM durable.lanes l WHERE l.id = abs(s.lane) AND l.paused)
         LIMIT $9))
     RETURNING run_id

@@ -44,3 +44,12 @@ DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM du
 -- runs_pkey, no locks. What became of runs that a settle did not touch.
 SELECT id, (claim_id IS NOT DISTINCT FROM @claim_id::uuid AND state <> 1)::boolean AS landed
 FROM durable.runs WHERE id = ANY (@ids::uuid[]);
+
+-- name: FreeRuns :many
+-- runs_pkey. Locks the runs that are still the claim's and that nobody else
+-- holds; free tells them from those that are held.
+WITH f AS MATERIALIZED (
+    SELECT id FROM durable.runs WHERE id = ANY (@ids::uuid[]) AND claim_id = @claim_id::uuid AND state = 1 FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT id, (id = ANY (ARRAY(SELECT f.id FROM f)))::boolean AS free
+FROM durable.runs WHERE id = ANY (@ids::uuid[]) AND claim_id = @claim_id::uuid AND state = 1;

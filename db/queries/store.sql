@@ -10,6 +10,11 @@ SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan'
 -- Bounds the statements after it in the same transaction. No rows, no locks.
 SELECT set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
 
+-- name: Idle :exec
+-- Ends the transaction of a process that stops in the middle of it. For
+-- transactions of several round trips. No rows, no locks.
+SELECT set_config('idle_in_transaction_session_timeout', '10s', true);
+
 -- name: Server :one
 -- What a start-up check needs. No rows, no locks.
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,

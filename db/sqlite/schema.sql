@@ -150,14 +150,15 @@ CREATE INDEX skips_schedule ON skips (schedule, seq);
 
 -- What operators, and policies in their place, have changed.
 CREATE TABLE audit (
-    seq     INTEGER PRIMARY KEY,
+    id      INTEGER PRIMARY KEY,
     at      INTEGER NOT NULL,
     actor   TEXT    NOT NULL,
-    kind    TEXT    NOT NULL,                  -- of the subject: schedule
-    subject TEXT    NOT NULL,
-    action  TEXT    NOT NULL
+    kind    TEXT    NOT NULL, -- of the thing changed: schedule, lock
+    subject TEXT    NOT NULL, -- its name
+    action  TEXT    NOT NULL,
+    detail  TEXT    -- JSON: what the action's word does not say
 );
-CREATE INDEX audit_subject ON audit (kind, subject, seq);
+CREATE INDEX audit_subject ON audit (kind, subject, id);
 
 -- The worker processes that have declared themselves; for people, never for decisions.
 CREATE TABLE workers (
@@ -166,3 +167,19 @@ CREATE TABLE workers (
     started_at  INTEGER NOT NULL,
     declared_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- One row for each slot of a named lock that was ever granted. The row keeps the
+-- fence; one that has been free, or expired, for a week is deleted when a new
+-- name comes: a fence that begins anew begins at the store's time.
+CREATE TABLE locks (
+    name        TEXT    NOT NULL,
+    slot        INTEGER NOT NULL,
+    fence       INTEGER NOT NULL,  -- of the last grant; rises with each, over all slots of the name
+    claim_id    BLOB,              -- null: free
+    acquired_at INTEGER NOT NULL,
+    expires_at  INTEGER NOT NULL,  -- of the last grant or renewal; when it was released
+    owner       TEXT    NOT NULL,  -- for people, never for decisions
+    PRIMARY KEY (name, slot)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX locks_claim ON locks (claim_id) WHERE claim_id IS NOT NULL;
+CREATE INDEX locks_expiry ON locks (expires_at);

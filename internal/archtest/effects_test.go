@@ -17,6 +17,7 @@ var goroutines = excuses{
 	"durablecmd/main.go":     "watches for signals; the function that ends the verb's context waits for it",
 	"durablecmd/serve.go":    "the HTTP server; serve waits for it",
 	"examples/timer/main.go": "the hosts; timer waits for them",
+	"examples/lock/main.go":  "hosts and their keepers; the function waits for them",
 }
 
 // clocks are read in these files only. Everything else compares times of the

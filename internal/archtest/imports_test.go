@@ -35,11 +35,12 @@ var law = map[string][]string{
 	"postgres/internal/*":   {},
 	"sqlite":                {"durable", "lease", "db/sqlite", "sqlite/internal/*"},
 	"sqlite/internal/*":     {},
-	"backend":               {"durable", "postgres", "sqlite", "memory"},
+	"backend":               {"durable", "lease", "lease/redislease", "postgres", "sqlite", "memory"},
 	"durablecmd":            {"backend", "durable", "lease", "memory"},
 	"cmd/durable-worker":    {"durablecmd", "durable"},
-	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease"},
+	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease", "lease/redislease", "heartbeat"},
 	"internal/pgtest":       {"db"},
+	"internal/redistest":    {},
 	"internal/archtest":     {},
 	"internal/chaos":        {"*"},
 	"internal/chaos/*":      {"*"},
@@ -64,6 +65,7 @@ var libraries = map[string][]string{
 	"github.com/caarlos0/env/v11":    {"durablecmd"},
 	"github.com/alecthomas/kong":     {"durablecmd"},
 	"github.com/netresearch/go-cron": {"internal/cron"},
+	"github.com/redis/go-redis/v9":   {"lease/redislease"},
 	"golang.org/x/term":              {"durablecmd"},
 	"golang.org/x/sys":               {"sqlite", "durablecmd"},
 	"github.com/mattn/go-isatty":     {"durablecmd"},
@@ -73,7 +75,7 @@ var libraries = map[string][]string{
 }
 
 // forTests are the packages that may import what belongs to tests.
-var forTests = []string{"durable/durabletest", "lease/leasetest", "internal/pgtest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
+var forTests = []string{"durable/durabletest", "lease/leasetest", "internal/pgtest", "internal/redistest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
 
 // forTestsOnly are imported by tests and by nothing else. A contract suite
 // uses plain testing, so that the author of a store elsewhere needs no library.

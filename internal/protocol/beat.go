@@ -30,8 +30,8 @@ type BeatKind int8
 // The events of Beat.
 const (
 	BeatTick     BeatKind = iota // time has passed
-	BeatHeld                     // Claim was granted by a request sent at Asked
-	BeatDropped                  // Claim is held no longer, by the holder's own will
+	BeatHeld                     // Claim was granted by a request sent at Asked; never answered with Renew
+	BeatDropped                  // Claim is held no longer, by the holder's own will; likewise
 	BeatAnswered                 // the renewal in flight was answered: Claims were renewed
 	BeatFailed                   // the renewal in flight failed; nothing is known
 )
@@ -76,7 +76,8 @@ func (b *Beat) Step(e BeatEvent) BeatEffects {
 		b.asked = nil
 	}
 	effects.Lost = append(effects.Lost, b.expire(e.At)...)
-	if len(b.held) > 0 && b.asked == nil && e.At >= b.next {
+	sends := e.Kind != BeatHeld && e.Kind != BeatDropped
+	if sends && len(b.held) > 0 && b.asked == nil && e.At >= b.next {
 		b.asked, b.askedAt = b.claims(), e.At
 		effects.Renew = b.asked
 	}

@@ -141,3 +141,13 @@ func simulateBeat(t *testing.T, seed uint64, random *rand.Rand) {
 		}
 	}
 }
+
+func TestBeat_OnlyTicksAndAnswersSend(t *testing.T) {
+	// Whoever holds or releases does not send: what it was told to send would be
+	// taken for in flight for ever.
+	b := protocol.Beat{Terms: terms30}
+	b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, Claim: claimID(1)})
+	require.Empty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, At: 11 * time.Second, Asked: 11 * time.Second, Claim: claimID(2)}).Renew)
+	require.Empty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatDropped, At: 12 * time.Second, Claim: claimID(2)}).Renew)
+	require.NotEmpty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 12 * time.Second}).Renew)
+}

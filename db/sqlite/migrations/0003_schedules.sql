@@ -44,13 +44,4 @@ CREATE TABLE skips (
 );
 CREATE INDEX skips_schedule ON skips (schedule, seq);
 
-CREATE TABLE audit (
-    seq     INTEGER PRIMARY KEY,
-    at      INTEGER NOT NULL,
-    actor   TEXT    NOT NULL,
-    kind    TEXT    NOT NULL,
-    subject TEXT    NOT NULL,
-    action  TEXT    NOT NULL
-);
-CREATE INDEX audit_subject ON audit (kind, subject, seq);
 UPDATE meta SET version = 3, min_compatible = 3;

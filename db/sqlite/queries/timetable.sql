@@ -43,4 +43,4 @@ SELECT first_at, last_at, reason FROM skips WHERE schedule = @schedule ORDER BY 
 
 -- name: PastChanges :many
 -- Served by audit_subject, backwards.
-SELECT at, actor, action FROM audit WHERE kind = 'schedule' AND subject = @subject ORDER BY seq DESC LIMIT @most;
+SELECT at, actor, action FROM audit WHERE kind = 'schedule' AND subject = @subject ORDER BY id DESC LIMIT @most;

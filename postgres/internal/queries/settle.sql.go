@@ -11,6 +11,46 @@ import (
 	"github.com/google/uuid"
 )
 
+const FreeRuns = `-- name: FreeRuns :many
+WITH f AS MATERIALIZED (
+    SELECT id FROM durable.runs WHERE id = ANY ($1::uuid[]) AND claim_id = $2::uuid AND state = 1 FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT id, (id = ANY (ARRAY(SELECT f.id FROM f)))::boolean AS free
+FROM durable.runs WHERE id = ANY ($1::uuid[]) AND claim_id = $2::uuid AND state = 1
+`
+
+type FreeRunsParams struct {
+	Ids     []uuid.UUID
+	ClaimID uuid.UUID
+}
+
+type FreeRunsRow struct {
+	ID   uuid.UUID
+	Free bool
+}
+
+// runs_pkey. Locks the runs that are still the claim's and that nobody else
+// holds; free tells them from those that are held.
+func (q *Queries) FreeRuns(ctx context.Context, arg FreeRunsParams) ([]FreeRunsRow, error) {
+	rows, err := q.db.Query(ctx, FreeRuns, arg.Ids, arg.ClaimID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FreeRunsRow
+	for rows.Next() {
+		var i FreeRunsRow
+		if err := rows.Scan(&i.ID, &i.Free); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const SettleRuns = `-- name: SettleRuns :many
 WITH u AS (
     UPDATE durable.runs SET

@@ -48,6 +48,17 @@ func (q *Queries) HasMeta(ctx context.Context, arg HasMetaParams) (bool, error) 
 	return found, err
 }
 
+const Idle = `-- name: Idle :exec
+SELECT set_config('idle_in_transaction_session_timeout', '10s', true)
+`
+
+// Ends the transaction of a process that stops in the middle of it. For
+// transactions of several round trips. No rows, no locks.
+func (q *Queries) Idle(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Idle)
+	return err
+}
+
 const Limits = `-- name: Limits :exec
 SELECT set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true)
 `

@@ -39,6 +39,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteLeaseStmt, err = db.PrepareContext(ctx, deleteLease); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteLease: %w", err)
 	}
+	if q.deleteOldLocksStmt, err = db.PrepareContext(ctx, deleteOldLocks); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteOldLocks: %w", err)
+	}
 	if q.deleteScheduleStmt, err = db.PrepareContext(ctx, deleteSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteSchedule: %w", err)
 	}
@@ -78,8 +81,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
 		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
 	}
+	if q.forceReleaseLockStmt, err = db.PrepareContext(ctx, forceReleaseLock); err != nil {
+		return nil, fmt.Errorf("error preparing query ForceReleaseLock: %w", err)
+	}
+	if q.grantLockStmt, err = db.PrepareContext(ctx, grantLock); err != nil {
+		return nil, fmt.Errorf("error preparing query GrantLock: %w", err)
+	}
 	if q.insertAttemptStmt, err = db.PrepareContext(ctx, insertAttempt); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAttempt: %w", err)
+	}
+	if q.insertAuditStmt, err = db.PrepareContext(ctx, insertAudit); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertAudit: %w", err)
 	}
 	if q.insertLaneStmt, err = db.PrepareContext(ctx, insertLane); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLane: %w", err)
@@ -114,11 +126,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
 	}
+	if q.listForcedStmt, err = db.PrepareContext(ctx, listForced); err != nil {
+		return nil, fmt.Errorf("error preparing query ListForced: %w", err)
+	}
 	if q.listHeadsStmt, err = db.PrepareContext(ctx, listHeads); err != nil {
 		return nil, fmt.Errorf("error preparing query ListHeads: %w", err)
 	}
 	if q.listJobsStmt, err = db.PrepareContext(ctx, listJobs); err != nil {
 		return nil, fmt.Errorf("error preparing query ListJobs: %w", err)
+	}
+	if q.listLocksStmt, err = db.PrepareContext(ctx, listLocks); err != nil {
+		return nil, fmt.Errorf("error preparing query ListLocks: %w", err)
 	}
 	if q.listOrphansStmt, err = db.PrepareContext(ctx, listOrphans); err != nil {
 		return nil, fmt.Errorf("error preparing query ListOrphans: %w", err)
@@ -131,6 +149,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listSchedulesStmt, err = db.PrepareContext(ctx, listSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query ListSchedules: %w", err)
+	}
+	if q.listSlotsStmt, err = db.PrepareContext(ctx, listSlots); err != nil {
+		return nil, fmt.Errorf("error preparing query ListSlots: %w", err)
 	}
 	if q.nextLookStmt, err = db.PrepareContext(ctx, nextLook); err != nil {
 		return nil, fmt.Errorf("error preparing query NextLook: %w", err)
@@ -162,8 +183,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.reclaimRunStmt, err = db.PrepareContext(ctx, reclaimRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReclaimRun: %w", err)
 	}
+	if q.releaseLockStmt, err = db.PrepareContext(ctx, releaseLock); err != nil {
+		return nil, fmt.Errorf("error preparing query ReleaseLock: %w", err)
+	}
 	if q.renewLeaseStmt, err = db.PrepareContext(ctx, renewLease); err != nil {
 		return nil, fmt.Errorf("error preparing query RenewLease: %w", err)
+	}
+	if q.renewLockStmt, err = db.PrepareContext(ctx, renewLock); err != nil {
+		return nil, fmt.Errorf("error preparing query RenewLock: %w", err)
 	}
 	if q.replaceScheduleStmt, err = db.PrepareContext(ctx, replaceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ReplaceSchedule: %w", err)
@@ -217,6 +244,11 @@ func (q *Queries) Close() error {
 	if q.deleteLeaseStmt != nil {
 		if cerr := q.deleteLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteLeaseStmt: %w", cerr)
+		}
+	}
+	if q.deleteOldLocksStmt != nil {
+		if cerr := q.deleteOldLocksStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteOldLocksStmt: %w", cerr)
 		}
 	}
 	if q.deleteScheduleStmt != nil {
@@ -284,9 +316,24 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
 		}
 	}
+	if q.forceReleaseLockStmt != nil {
+		if cerr := q.forceReleaseLockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing forceReleaseLockStmt: %w", cerr)
+		}
+	}
+	if q.grantLockStmt != nil {
+		if cerr := q.grantLockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing grantLockStmt: %w", cerr)
+		}
+	}
 	if q.insertAttemptStmt != nil {
 		if cerr := q.insertAttemptStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertAttemptStmt: %w", cerr)
+		}
+	}
+	if q.insertAuditStmt != nil {
+		if cerr := q.insertAuditStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertAuditStmt: %w", cerr)
 		}
 	}
 	if q.insertLaneStmt != nil {
@@ -344,6 +391,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listAttemptsStmt: %w", cerr)
 		}
 	}
+	if q.listForcedStmt != nil {
+		if cerr := q.listForcedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listForcedStmt: %w", cerr)
+		}
+	}
 	if q.listHeadsStmt != nil {
 		if cerr := q.listHeadsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listHeadsStmt: %w", cerr)
@@ -352,6 +404,11 @@ func (q *Queries) Close() error {
 	if q.listJobsStmt != nil {
 		if cerr := q.listJobsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listJobsStmt: %w", cerr)
+		}
+	}
+	if q.listLocksStmt != nil {
+		if cerr := q.listLocksStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listLocksStmt: %w", cerr)
 		}
 	}
 	if q.listOrphansStmt != nil {
@@ -372,6 +429,11 @@ func (q *Queries) Close() error {
 	if q.listSchedulesStmt != nil {
 		if cerr := q.listSchedulesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listSchedulesStmt: %w", cerr)
+		}
+	}
+	if q.listSlotsStmt != nil {
+		if cerr := q.listSlotsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listSlotsStmt: %w", cerr)
 		}
 	}
 	if q.nextLookStmt != nil {
@@ -424,9 +486,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing reclaimRunStmt: %w", cerr)
 		}
 	}
+	if q.releaseLockStmt != nil {
+		if cerr := q.releaseLockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing releaseLockStmt: %w", cerr)
+		}
+	}
 	if q.renewLeaseStmt != nil {
 		if cerr := q.renewLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing renewLeaseStmt: %w", cerr)
+		}
+	}
+	if q.renewLockStmt != nil {
+		if cerr := q.renewLockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing renewLockStmt: %w", cerr)
 		}
 	}
 	if q.replaceScheduleStmt != nil {
@@ -513,6 +585,7 @@ type Queries struct {
 	declareJobStmt       *sql.Stmt
 	declareWorkerStmt    *sql.Stmt
 	deleteLeaseStmt      *sql.Stmt
+	deleteOldLocksStmt   *sql.Stmt
 	deleteScheduleStmt   *sql.Stmt
 	deleteSkipsStmt      *sql.Stmt
 	dueSchedulesStmt     *sql.Stmt
@@ -526,7 +599,10 @@ type Queries struct {
 	findScheduleStmt     *sql.Stmt
 	findStateStmt        *sql.Stmt
 	findWorkerStartStmt  *sql.Stmt
+	forceReleaseLockStmt *sql.Stmt
+	grantLockStmt        *sql.Stmt
 	insertAttemptStmt    *sql.Stmt
+	insertAuditStmt      *sql.Stmt
 	insertLaneStmt       *sql.Stmt
 	insertLeaseStmt      *sql.Stmt
 	insertOccurrenceStmt *sql.Stmt
@@ -538,12 +614,15 @@ type Queries struct {
 	insertSkipStmt       *sql.Stmt
 	lastGenerationStmt   *sql.Stmt
 	listAttemptsStmt     *sql.Stmt
+	listForcedStmt       *sql.Stmt
 	listHeadsStmt        *sql.Stmt
 	listJobsStmt         *sql.Stmt
+	listLocksStmt        *sql.Stmt
 	listOrphansStmt      *sql.Stmt
 	listProblemsStmt     *sql.Stmt
 	listRunsStmt         *sql.Stmt
 	listSchedulesStmt    *sql.Stmt
+	listSlotsStmt        *sql.Stmt
 	nextLookStmt         *sql.Stmt
 	oldestSkipStmt       *sql.Stmt
 	pastChangesStmt      *sql.Stmt
@@ -554,7 +633,9 @@ type Queries struct {
 	postponeScheduleStmt *sql.Stmt
 	pruneSkipsStmt       *sql.Stmt
 	reclaimRunStmt       *sql.Stmt
+	releaseLockStmt      *sql.Stmt
 	renewLeaseStmt       *sql.Stmt
+	renewLockStmt        *sql.Stmt
 	replaceScheduleStmt  *sql.Stmt
 	resumeScheduleStmt   *sql.Stmt
 	setUnfinishedStmt    *sql.Stmt
@@ -574,6 +655,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		declareJobStmt:       q.declareJobStmt,
 		declareWorkerStmt:    q.declareWorkerStmt,
 		deleteLeaseStmt:      q.deleteLeaseStmt,
+		deleteOldLocksStmt:   q.deleteOldLocksStmt,
 		deleteScheduleStmt:   q.deleteScheduleStmt,
 		deleteSkipsStmt:      q.deleteSkipsStmt,
 		dueSchedulesStmt:     q.dueSchedulesStmt,
@@ -587,7 +669,10 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findScheduleStmt:     q.findScheduleStmt,
 		findStateStmt:        q.findStateStmt,
 		findWorkerStartStmt:  q.findWorkerStartStmt,
+		forceReleaseLockStmt: q.forceReleaseLockStmt,
+		grantLockStmt:        q.grantLockStmt,
 		insertAttemptStmt:    q.insertAttemptStmt,
+		insertAuditStmt:      q.insertAuditStmt,
 		insertLaneStmt:       q.insertLaneStmt,
 		insertLeaseStmt:      q.insertLeaseStmt,
 		insertOccurrenceStmt: q.insertOccurrenceStmt,
@@ -599,12 +684,15 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertSkipStmt:       q.insertSkipStmt,
 		lastGenerationStmt:   q.lastGenerationStmt,
 		listAttemptsStmt:     q.listAttemptsStmt,
+		listForcedStmt:       q.listForcedStmt,
 		listHeadsStmt:        q.listHeadsStmt,
 		listJobsStmt:         q.listJobsStmt,
+		listLocksStmt:        q.listLocksStmt,
 		listOrphansStmt:      q.listOrphansStmt,
 		listProblemsStmt:     q.listProblemsStmt,
 		listRunsStmt:         q.listRunsStmt,
 		listSchedulesStmt:    q.listSchedulesStmt,
+		listSlotsStmt:        q.listSlotsStmt,
 		nextLookStmt:         q.nextLookStmt,
 		oldestSkipStmt:       q.oldestSkipStmt,
 		pastChangesStmt:      q.pastChangesStmt,
@@ -615,7 +703,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		postponeScheduleStmt: q.postponeScheduleStmt,
 		pruneSkipsStmt:       q.pruneSkipsStmt,
 		reclaimRunStmt:       q.reclaimRunStmt,
+		releaseLockStmt:      q.releaseLockStmt,
 		renewLeaseStmt:       q.renewLeaseStmt,
+		renewLockStmt:        q.renewLockStmt,
 		replaceScheduleStmt:  q.replaceScheduleStmt,
 		resumeScheduleStmt:   q.resumeScheduleStmt,
 		setUnfinishedStmt:    q.setUnfinishedStmt,

@@ -148,7 +148,7 @@ func (q *Queries) ListSchedules(ctx context.Context, arg ListSchedulesParams) ([
 }
 
 const pastChanges = `-- name: PastChanges :many
-SELECT at, actor, action FROM audit WHERE kind = 'schedule' AND subject = ?1 ORDER BY seq DESC LIMIT ?2
+SELECT at, actor, action FROM audit WHERE kind = 'schedule' AND subject = ?1 ORDER BY id DESC LIMIT ?2
 `
 
 type PastChangesParams struct {

@@ -1,0 +1,78 @@
+-- name: AcquireLock :many
+-- locks_pkey, the rows of one name. Takes one free row with SKIP LOCKED, the
+-- claim's own first, so nobody waits and nobody asks slot by slot. A slot may be
+-- granted when the slots below it and the held ones above it are fewer than the
+-- cap: with the lowest free slot that is the same as counting the holders, and
+-- it stays true whatever others are granted at the same moment, also while slots
+-- above a lowered cap drain. Twice: the same slot, extended.
+-- $1 name, $2 cap, $3 claim, $4 owner, $5 duration in microseconds.
+WITH s AS MATERIALIZED (
+    SELECT slot, fence, expires_at, claim_id IS NOT NULL AND expires_at > now() AS held FROM durable.locks WHERE name = $1::text
+), f AS MATERIALIZED (
+    SELECT l.slot, coalesce(l.claim_id <> $3::uuid, false) AS expired FROM durable.locks l
+    WHERE l.name = $1::text AND (l.claim_id = $3::uuid
+        OR l.slot < $2::int AND (l.claim_id IS NULL OR l.expires_at <= now())
+           AND l.slot + (SELECT count(*) FROM s WHERE s.slot > l.slot AND s.held) < $2::int)
+    ORDER BY l.claim_id = $3::uuid DESC NULLS LAST, l.slot LIMIT 1 FOR UPDATE SKIP LOCKED
+), u AS (
+    UPDATE durable.locks l SET
+        fence = CASE WHEN l.claim_id = $3::uuid THEN l.fence
+                     ELSE greatest(l.fence + 1, (SELECT max(s.fence) FROM s) + 1, (extract(epoch FROM now()) * 1000000)::bigint) END,
+        acquired_at = CASE WHEN l.claim_id = $3::uuid THEN l.acquired_at ELSE now() END,
+        expires_at = now() + $5::bigint * interval '1 microsecond', claim_id = $3::uuid, owner = $4::text
+    FROM f WHERE l.name = $1::text AND l.slot = f.slot
+    RETURNING l.slot, l.fence, f.expired
+)
+SELECT u.slot, u.fence, u.expired, c.present, c.free_in
+FROM (SELECT count(*) FILTER (WHERE s.slot < $2::int)::int AS present,
+             coalesce((extract(epoch FROM min(s.expires_at) FILTER (WHERE s.held) - now()) * 1000000)::bigint, 0)::bigint AS free_in FROM s) c
+LEFT JOIN u ON true;
+
+-- name: InsertLocks :exec
+-- locks_pkey. The rows of a name that lacks some. Waits for another who inserts
+-- the same. Twice: nothing. $1 name, $2 cap.
+INSERT INTO durable.locks (name, slot) SELECT $1::text, generate_series(0, $2::int - 1)
+ON CONFLICT DO NOTHING;
+
+-- name: DeleteOldLocks :exec
+-- locks_expiry. Rows that nobody has wanted for a week, some at a time, with
+-- SKIP LOCKED. Twice: fewer rows.
+DELETE FROM durable.locks WHERE (name, slot) IN (
+    SELECT l.name, l.slot FROM durable.locks l WHERE l.expires_at < now() - interval '7 days'
+    ORDER BY l.expires_at LIMIT 100 FOR UPDATE SKIP LOCKED);
+
+-- name: RenewLocks :many
+-- locks_claim. Locks the rows in the claims' order. Twice: harmless.
+-- $1 duration in microseconds, $2 claims.
+UPDATE durable.locks SET expires_at = now() + $1::bigint * interval '1 microsecond'
+WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.locks l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE))
+RETURNING claim_id;
+
+-- name: ReleaseLock :execrows
+-- locks_claim. Fenced by the claim. Twice: no rows.
+UPDATE durable.locks SET claim_id = NULL, expires_at = now()
+WHERE claim_id = @claim::uuid AND name = @name::text;
+
+-- name: ListLocks :many
+-- locks_pkey, from the prefix on. No locks.
+SELECT name, slot, owner, claim_id, fence, acquired_at, expires_at, (expires_at <= now())::boolean AS expired
+FROM durable.locks WHERE claim_id IS NOT NULL AND starts_with(name, @prefix::text)
+ORDER BY name, slot LIMIT @most;
+
+-- name: ForceReleaseLock :execrows
+-- locks_pkey; waits for whoever renews it at this moment. The deed and its
+-- record are one statement. Twice: no rows.
+WITH x AS (
+    SELECT l.name, l.slot, l.owner, l.fence FROM durable.locks l
+    WHERE l.name = @name::text AND l.slot = @slot::int AND l.claim_id IS NOT NULL FOR UPDATE
+), u AS (
+    UPDATE durable.locks l SET claim_id = NULL, expires_at = now() FROM x WHERE l.name = x.name AND l.slot = x.slot
+    RETURNING x.name, x.slot, x.owner, x.fence
+)
+INSERT INTO durable.audit (actor, kind, subject, action, detail)
+SELECT @actor::text, 'lock', u.name, 'release',
+       json_build_object('slot', u.slot, 'owner', u.owner, 'fence', u.fence, 'reason', @reason::text) FROM u;
+
+-- name: ListForced :many
+-- audit_pkey, backwards. No locks.
+SELECT at, actor, subject, detail FROM durable.audit WHERE kind = 'lock' AND action = 'release' ORDER BY id DESC LIMIT @most;

@@ -1,0 +1,153 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// nilError is an error whose methods panic on the typed nil that people return
+// by mistake.
+type nilError struct{ inner error }
+
+func (e *nilError) Error() string { return e.inner.Error() }
+func (e *nilError) Unwrap() error { return e.inner }
+
+func TestHostile_TypedNilErrorFailsTheAttempt(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail", durable.MaxAttempts(1))
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error {
+			var e *nilError
+			return e
+		})
+		stop := s.begin(w)
+		id := s.enqueue(job.New(letter{}))
+		s.pass(time.Second)
+		require.Equal(t, durable.Dead, s.record(id).State)
+		require.NoError(t, stop())
+	})
+}
+
+func TestHostile_HungHandlerDoesNotBlockItsCappedQueue(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail", durable.Timeout(time.Second), durable.MaxAttempts(1))
+		w := s.worker(durable.WorkerConfig{Queues: []durable.Queue{{Name: "default", Max: 1}}})
+		release := make(chan struct{})
+		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
+			if run.Args.To == "hang" {
+				<-release
+			}
+			return nil
+		})
+		stop := s.begin(w)
+		s.enqueue(job.New(letter{To: "hang"}))
+		next := s.enqueue(job.New(letter{}))
+		s.pass(10 * time.Second)
+		require.Equal(t, durable.Succeeded, s.record(next).State)
+		close(release)
+		s.pass(time.Second)
+		require.NoError(t, stop())
+	})
+}
+
+func TestHostile_BatchThatCannotBeWrittenIsSplit(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		s.store.settleMost = 3
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+		for range 100 {
+			s.enqueue(job.New(letter{}))
+		}
+		stop := s.begin(w)
+		s.pass(time.Minute)
+		counts, err := s.store.Counts(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, int64(100), counts[durable.Succeeded])
+		require.NoError(t, stop())
+	})
+}
+
+func TestHostile_DeferredSettleKeepsItsLeaseAndComesAgain(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		s.store.defers = 300 // more than a minute of them
+		w := s.worker(durable.WorkerConfig{})
+		var calls atomic.Int32
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { calls.Add(1); return nil })
+		id := s.enqueue(job.New(letter{}))
+		stop := s.begin(w)
+		s.pass(time.Minute)
+		require.Equal(t, durable.Running, s.record(id).State)
+		s.pass(time.Minute)
+		require.Equal(t, durable.Succeeded, s.record(id).State)
+		require.Zero(t, s.record(id).CrashCount)
+		require.Equal(t, int32(1), calls.Load())
+		require.NoError(t, stop())
+	})
+}
+
+func TestHostile_LongLostClaimAnswerIsNoCrash(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail", durable.OnCrash(durable.CrashDead))
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+		id := s.enqueue(job.New(letter{}))
+		s.store.cutAfter("Claim", -1)
+		stop := s.begin(w)
+		s.pass(18 * time.Second)
+		require.Equal(t, durable.Running, s.record(id).State, "granted, and the answer lost")
+		s.store.cutAfter("Claim", 0)
+		s.pass(20 * time.Second)
+		r := s.record(id)
+		require.Equal(t, durable.Succeeded, r.State)
+		require.Zero(t, r.CrashCount)
+		require.NoError(t, stop())
+	})
+}
+
+func TestHostile_WakeUpsDoNotStarveALowPriority(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		low, high := durable.NewJob[letter]("low", durable.Priority(-4)), durable.NewJob[letter]("high", durable.Priority(4))
+		w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 4})
+		var lows, highs atomic.Int32
+		work := func(count *atomic.Int32) func(context.Context, *durable.Run[letter]) error {
+			return func(ctx context.Context, _ *durable.Run[letter]) error {
+				count.Add(1)
+				return sleeper(ctx, 10*time.Millisecond)
+			}
+		}
+		durable.Register(w, low, work(&lows))
+		durable.Register(w, high, work(&highs))
+		for range 2000 {
+			s.enqueue(low.New(letter{}))
+		}
+		s.pass(time.Millisecond)
+		for range 2000 {
+			s.enqueue(high.New(letter{}))
+		}
+		stop := s.begin(w)
+		for range 4000 {
+			s.enqueue(high.New(letter{}))
+			s.pass(time.Millisecond)
+		}
+		require.InDelta(t, 16, float64(lows.Load()+highs.Load())/float64(lows.Load()), 3, "one of sixteen is the oldest of any priority")
+		require.NoError(t, stop())
+	})
+}
+
+func TestHostile_TimeoutThatOverflowsIsRefused(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		_, err := job.Enqueue(t.Context(), s.client, letter{}, durable.Timeout(math.MaxInt64))
+		require.True(t, errors.Is(err, durable.ErrInvalid))
+	})
+}

@@ -1,0 +1,168 @@
+package redislease
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Config tells Locks how to use a server. The zero value is usable.
+type Config struct {
+	// Prefix begins every key, so that applications and environments share a
+	// server without meeting. Default "durable:lock:".
+	Prefix string
+	// Timeout bounds dialling, and each reading and writing. Default 1 s.
+	// OpenClient does not use it.
+	Timeout time.Duration
+	// TLS adds to what a rediss URL says, such as a certificate authority of
+	// one's own. OpenClient does not use it.
+	TLS *tls.Config
+}
+
+// ErrEviction says that the server may drop keys, and with them locks.
+var ErrEviction = errors.New("redislease: the server may evict locks")
+
+// Locks are the named locks of one server, or of one cluster. Make them with
+// Open; all methods may be called from many goroutines.
+//
+// Renew knows the claims that this value granted, and no others.
+type Locks struct {
+	client redis.UniversalClient
+	prefix string
+	owned  bool
+
+	mu      sync.Mutex // guards the fields below
+	granted map[lease.ClaimID]spot
+	sweepAt int // size of granted at which those long expired are dropped
+}
+
+var _ lease.Locks = (*Locks)(nil)
+
+// spot is where a claim stands.
+type spot struct {
+	name  string
+	slot  int
+	until time.Duration // own clock; the claim has expired by then
+}
+
+// Open connects to the server that a URL names and checks that it can hold
+// locks: redis://user:password@host:port/db, rediss:// with TLS, unix:///path;
+// with ?addr=host:port&addr=… it is a cluster. Close the locks.
+func Open(ctx context.Context, url string, config Config) (*Locks, error) {
+	if config.Timeout <= 0 {
+		config.Timeout = time.Second
+	}
+	client, err := dial(url, config)
+	if err != nil {
+		// The parser's own error may quote the URL, and with it a password.
+		return nil, fmt.Errorf("open redis: %w: the URL cannot be read: want redis://user:password@host:port/db, rediss:// or unix://", lease.ErrInvalid)
+	}
+	l, err := OpenClient(ctx, client, config)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	l.owned = true
+	return l, nil
+}
+
+// OpenClient is Open with a client of the caller's, who also closes it. The
+// client should not retry by itself and should obey contexts.
+func OpenClient(ctx context.Context, client redis.UniversalClient, config Config) (*Locks, error) {
+	if config.Prefix == "" {
+		config.Prefix = "durable:lock:"
+	}
+	if strings.ContainsAny(config.Prefix, "{}") {
+		return nil, fmt.Errorf("open redis: %w: prefix %q: braces belong to the names", lease.ErrInvalid, config.Prefix)
+	}
+	if err := eachMaster(ctx, client, checkEviction); err != nil {
+		return nil, fmt.Errorf("open redis: %w", err)
+	}
+	return &Locks{client: client, prefix: config.Prefix, granted: map[lease.ClaimID]spot{}, sweepAt: 64}, nil
+}
+
+// Close closes the connections that Open made. Locks that are held expire.
+func (l *Locks) Close() error {
+	if !l.owned {
+		return nil
+	}
+	return l.client.Close()
+}
+
+// Quiet keeps the client library from writing to standard error by itself, for
+// the whole process; what goes wrong comes back as an error anyway. It is for a
+// program's start.
+func Quiet() { redis.SetLogger(quiet{}) }
+
+type quiet struct{}
+
+// Printf writes nothing.
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func dial(url string, config Config) (redis.UniversalClient, error) {
+	silent := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if strings.Contains(url, "addr=") {
+		options, err := redis.ParseClusterURL(url)
+		if err != nil {
+			return nil, err
+		}
+		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = config.Timeout, config.Timeout, config.Timeout
+		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, 1, true, true
+		options.MaintNotificationsConfig = silent
+		options.TLSConfig = secure(options.TLSConfig, config.TLS)
+		return redis.NewClusterClient(options), nil
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = config.Timeout, config.Timeout, config.Timeout
+	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, 1, true, true
+	options.MaintNotificationsConfig = silent
+	options.TLSConfig = secure(options.TLSConfig, config.TLS)
+	return redis.NewClient(options), nil
+}
+
+// secure puts the server's name of the URL into the caller's settings. A URL
+// without TLS stays without.
+func secure(named, given *tls.Config) *tls.Config {
+	if named == nil || given == nil {
+		return named
+	}
+	merged := given.Clone()
+	if merged.ServerName == "" {
+		merged.ServerName = named.ServerName
+	}
+	return merged
+}
+
+// eachMaster calls a function with every node that holds locks.
+func eachMaster(ctx context.Context, client redis.UniversalClient, do func(context.Context, redis.Cmdable) error) error {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return do(ctx, node) })
+	}
+	return do(ctx, client)
+}
+
+// checkEviction refuses a node that drops keys when its memory is full. It asks
+// INFO, which servers allow that forbid CONFIG.
+func checkEviction(ctx context.Context, node redis.Cmdable) error {
+	info, err := node.Info(ctx, "memory").Result()
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(info) {
+		if policy, found := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:"); found && policy != "noeviction" {
+			return fmt.Errorf("%w: its maxmemory-policy is %s: set it to noeviction", ErrEviction, policy)
+		}
+	}
+	return nil
+}

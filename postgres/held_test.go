@@ -1,0 +1,94 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// hold locks rows of a table of the store, as an operator or a user's
+// transaction may, until the transaction ends.
+func hold(t *testing.T, store opened, table, where string, args ...any) pgx.Tx {
+	t.Helper()
+	tx, err := connect(t, store.url).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), fmt.Sprintf("select from %s.%s where %s for update", store.schema, table, where), args...)
+	require.NoError(t, err)
+	return tx
+}
+
+// claim claims what is due.
+func claim(t *testing.T, store opened, w durable.WorkerID, limit int, d time.Duration) (durable.ClaimRequest, []durable.Claimed) {
+	t.Helper()
+	r, err := request(t.Context(), store, w, limit, d)
+	require.NoError(t, err)
+	runs, err := store.Claim(t.Context(), r)
+	require.NoError(t, err)
+	return r, runs
+}
+
+func TestClaimPassesOverARunThatSomebodyHolds(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	receipts, err := store.Enqueue(t.Context(), newRuns(5)...)
+	require.NoError(t, err)
+	tx := hold(t, store, "runs", "id = $1", receipts[0].ID)
+	start := time.Now()
+	_, first := claim(t, store, worker("a"), 3, time.Minute)
+	_, second := claim(t, store, worker("b"), 3, time.Minute)
+	require.Less(t, time.Since(start), 4*time.Second)
+	require.Len(t, first, 3)
+	require.Len(t, second, 1)
+	for _, run := range append(first, second...) {
+		require.NotEqual(t, receipts[0].ID, run.ID)
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+	_, third := claim(t, store, worker("b"), 3, time.Minute)
+	require.Len(t, third, 1)
+	require.Equal(t, receipts[0].ID, third[0].ID)
+	requireConsistent(t, store)
+}
+
+func TestSettleDefersARunThatSomebodyHolds(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	_, err := store.Enqueue(t.Context(), newRuns(6)...)
+	require.NoError(t, err)
+	r, runs := claim(t, store, worker("a"), 5, time.Minute)
+	other, others := claim(t, store, worker("b"), 1, time.Minute)
+	s := settlement(r, append(runs, others...), durable.Outcome{Kind: durable.Success})
+	s.Runs[1].Outcome = durable.Outcome{Kind: durable.Failure, Error: "again", After: time.Hour}
+	s.Runs[2].Outcome.Result = []byte(`"bad \u0000"`)
+	s.Runs[3].Outcome = durable.Outcome{Kind: durable.Death, Error: "bad \x00 text"}
+	tx := hold(t, store, "runs", "id = $1", runs[0].ID)
+
+	for _, want := range []durable.Verdict{durable.Accepted, durable.Landed} {
+		start := time.Now()
+		verdicts, err := store.Settle(t.Context(), []durable.Settlement{s})
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), 4*time.Second)
+		require.Equal(t, []durable.Verdict{durable.Deferred, want, want, want, want, durable.Refused}, verdicts)
+		renewed, err := store.Renew(t.Context(), []lease.ClaimID{r.Claim}, time.Minute)
+		require.NoError(t, err)
+		require.Len(t, renewed, 1, "the lease stands for the run that is deferred")
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+	for _, last := range []durable.Settlement{
+		settlement(r, runs[:1], durable.Outcome{Kind: durable.Success}),
+		settlement(other, others, durable.Outcome{Kind: durable.Success}),
+	} {
+		verdicts, err := store.Settle(t.Context(), []durable.Settlement{last})
+		require.NoError(t, err)
+		require.Equal(t, []durable.Verdict{durable.Accepted}, verdicts)
+	}
+	renewed, err := store.Renew(t.Context(), []lease.ClaimID{r.Claim, other.Claim}, time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, renewed)
+	requireConsistent(t, store)
+}

@@ -1,0 +1,56 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lease/leasetest"
+	"github.com/durable-worker/durable-worker/postgres"
+)
+
+// openedLocks are the locks of a store with the store.
+type openedLocks struct {
+	lease.Locks
+	store opened
+}
+
+func TestLocks(t *testing.T) {
+	t.Parallel()
+	testLocks(t, "")
+}
+
+// TestLocks_SimpleProtocol is how a transaction pooler without prepared
+// statements is served.
+func TestLocks_SimpleProtocol(t *testing.T) {
+	t.Parallel()
+	testLocks(t, "&default_query_exec_mode=exec")
+}
+
+func testLocks(t *testing.T, options string) {
+	leasetest.TestLocks(t, leasetest.Backend{
+		New: func(t *testing.T) lease.Locks {
+			s := openStore(t, options)
+			return openedLocks{s.Locks(), s}
+		},
+		Advance: func(t *testing.T, locks lease.Locks, d time.Duration) {
+			s := locks.(openedLocks).store
+			_, err := connect(t, s.url).Exec(t.Context(), `UPDATE `+s.schema+`.locks SET
+				acquired_at = acquired_at - $1::bigint * interval '1 microsecond',
+				expires_at = expires_at - $1::bigint * interval '1 microsecond'`, d.Microseconds())
+			require.NoError(t, err)
+		},
+	})
+}
+
+func BenchmarkLocks(b *testing.B) {
+	s, err := postgres.Open(b.Context(), pgtest.Database(b), postgres.Config{})
+	require.NoError(b, err)
+	defer s.Close()
+	_, err = s.Migrate(b.Context())
+	require.NoError(b, err)
+	leasetest.BenchmarkLocks(b, s.Locks())
+}
