@@ -123,6 +123,8 @@ func (w *Worker) declare(ctx context.Context) error {
 	for _, r := range w.jobs {
 		declaration.Jobs = append(declaration.Jobs, r.info)
 	}
+	ctx, cancel := context.WithTimeout(ctx, w.callTimeout())
+	defer cancel()
 	err := w.store.Declare(ctx, declaration)
 	w.contact(err)
 	return err
