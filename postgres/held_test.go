@@ -92,3 +92,53 @@ func TestSettleDefersARunThatSomebodyHolds(t *testing.T) {
 	require.Empty(t, renewed)
 	requireConsistent(t, store)
 }
+
+// declared is a schedule in the store, due now.
+func declared(t *testing.T, store opened) durable.Schedule {
+	t.Helper()
+	schedule := durable.Schedule{
+		Name: "often", Rule: durable.Rule{Every: durable.Duration(time.Minute)}, Hash: "1",
+		Job: "mail", Queue: durable.DefaultQueue, Args: []byte("{}"), MaxAttempts: 1,
+	}
+	require.NoError(t, store.Declare(t.Context(), durable.Declaration{Worker: worker("w"), Schedules: []durable.Schedule{schedule}}))
+	return schedule
+}
+
+func TestMaterializeRestsWhileADueScheduleIsHeld(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	declared(t, store)
+	tx := hold(t, store, "schedules", "true")
+	decide := func(now time.Time, _ durable.Schedule) durable.Decision {
+		return durable.Decision{NextAt: now.Add(time.Hour)}
+	}
+	done, err := store.Materialize(t.Context(), 10, decide)
+	require.NoError(t, err)
+	require.Zero(t, done.Due)
+	require.GreaterOrEqual(t, done.Next, 100*time.Millisecond)
+	require.NoError(t, tx.Rollback(t.Context()))
+	done, err = store.Materialize(t.Context(), 10, decide)
+	require.NoError(t, err)
+	require.Equal(t, 1, done.Due)
+	require.Greater(t, done.Next, time.Minute)
+}
+
+func TestMaterializerThatStopsKeepsNobodyBusyForLong(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	declared(t, store)
+	decide := func(now time.Time, _ durable.Schedule) durable.Decision {
+		return durable.Decision{NextAt: now.Add(time.Hour)}
+	}
+	_, err := store.Materialize(t.Context(), 10, func(now time.Time, s durable.Schedule) durable.Decision {
+		busy, err := store.Materialize(t.Context(), 10, decide)
+		require.NoError(t, err)
+		require.True(t, busy.Busy)
+		require.Eventually(t, func() bool {
+			done, err := store.Materialize(t.Context(), 10, decide)
+			return err == nil && !done.Busy && done.Due == 1
+		}, 30*time.Second, 100*time.Millisecond)
+		return decide(now, s)
+	})
+	require.Error(t, err)
+}

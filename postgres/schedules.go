@@ -45,7 +45,10 @@ func (s *Store) materialize(
 ) error {
 	q := s.queries(tx)
 	lock, statement := limits(ctx, lockLimit)
-	if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
+	b := &batch{names: s.names}
+	b.add(queries.Limits, lock, statement)
+	b.add(queries.Idle) // or a process that stops here would make everybody Busy
+	if err := s.send(ctx, tx, b); err != nil {
 		return err
 	}
 	evaluate, err := q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize")})
@@ -70,8 +73,11 @@ func (s *Store) materialize(
 		return err
 	}
 	next, err := q.NextLook(ctx)
-	if done.Next = fromMicro(next); next < 0 {
+	switch done.Next = fromMicro(next); {
+	case next < 0:
 		done.Next = -1
+	case next == 0 && done.Due == 0:
+		done.Next = heldPause
 	}
 	return err
 }
@@ -93,6 +99,9 @@ func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, rows []queries.Du
 	})
 	return unfinished, s.send(ctx, tx, b)
 }
+
+// heldPause is when to look again for due schedules whose rows others hold.
+const heldPause = 100 * time.Millisecond
 
 // decided is a due schedule and what becomes of it.
 type decided struct {
