@@ -9,10 +9,10 @@ GO    ?= go
 TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick verify format vet lint tidy generated generate build demo need clean
+.PHONY: help test quick verify format vet lint tidy generated generate build demo need clean bench bench-quick
 
 help: ## list what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
 	@scripts/test.sh -race -shuffle=on -count=1 -timeout 15m ./...
@@ -48,6 +48,12 @@ build: ## build bin/durable-worker, statically
 
 demo: ## see a worker work, on a database file of its own
 	@$(GO) run ./cmd/durable-worker demo
+
+bench: ## compare with River and asynq, every row three times (writes bench/bench.json)
+	@cd bench && $(GO) run .
+
+bench-quick: ## the headline ratios, in about a minute
+	@cd bench && $(GO) run . -quick
 
 need: ## find what the tests need, or install it when root
 	@scripts/need.sh

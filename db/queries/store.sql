@@ -1,9 +1,11 @@
 -- name: Guard :exec
 -- Heads every pipelined batch of statements that must keep to their indexes: a
 -- plan made while a table was empty is kept when it grows. What has no index
--- looks dear then, and must not be compiled for it. Local to the
+-- looks dear then, and must not be compiled for it; and the plans are the same
+-- for any values, so none is made anew for each call. Local to the
 -- transaction, so it works behind a transaction pooler. No rows, no locks.
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
+       set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
 
 -- name: Limits :exec
