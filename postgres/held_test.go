@@ -142,3 +142,39 @@ func TestMaterializerThatStopsKeepsNobodyBusyForLong(t *testing.T) {
 	})
 	require.Error(t, err)
 }
+
+func TestLeasesThatAreStuckHideNoOthers(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	_, err := store.Enqueue(t.Context(), newRuns(8)...)
+	require.NoError(t, err)
+	w := worker("w")
+	var stuck []durable.RunID
+	for range 5 {
+		_, runs := claim(t, store, w, 1, time.Minute)
+		stuck = append(stuck, runs[0].ID)
+	}
+	for range 3 {
+		claim(t, store, w, 1, 2*time.Minute) // expire later
+	}
+	store.shift(t, time.Hour)
+	tx := hold(t, store, "runs", "id = any ($1)", stuck)
+	done, err := store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 2})
+	require.NoError(t, err)
+	require.Len(t, done.Runs, 2)
+	require.Equal(t, 2, done.Leases, "there may be more")
+	done, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 2})
+	require.NoError(t, err)
+	require.Len(t, done.Runs, 1)
+	require.Equal(t, 1, done.Leases)
+	done, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 2})
+	require.NoError(t, err)
+	require.Zero(t, done.Leases)
+	require.False(t, done.Now.IsZero())
+	require.NoError(t, tx.Rollback(t.Context()))
+	done, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, done.Runs, 5)
+	require.Equal(t, 5, done.Leases)
+	requireConsistent(t, store)
+}

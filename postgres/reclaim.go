@@ -16,23 +16,34 @@ import (
 // database's clock was set back.
 const clampEvery = time.Minute
 
-// Reclaim takes back the runs of expired leases.
+// reclaimRounds bounds how often one call looks past leases that are stuck.
+const reclaimRounds = 20
+
+// Reclaim takes back the runs of expired leases. Leases of which nothing could
+// be taken, because somebody holds the rows of all their runs, do not hide those
+// behind them.
 func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
 	if err := s.usable(ctx); err != nil {
 		return durable.Reclaim{}, s.fail("reclaim runs", err)
 	}
 	var done durable.Reclaim
-	err := s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		if s.clampDue() {
-			b.add(queries.ClampLeases)
+	stuck := uuidArray{}
+	for range reclaimRounds {
+		most := request.Limit - done.Leases
+		round, passed, err := s.reclaimRound(ctx, &request, most, stuck)
+		if err != nil && len(done.Runs) == 0 {
+			return durable.Reclaim{}, s.fail("reclaim runs", err)
 		}
-		b.add(queries.ReclaimRuns, timeOrNull(request.Horizon), small(request.Limit), small(request.MaxCrashes)).
-			Query(scanReclaimed(&done))
-		return s.send(ctx, s.engine, b)
-	})
-	if err != nil {
-		return durable.Reclaim{}, s.fail("reclaim runs", err)
+		if err != nil { // what was taken before stays taken, and the caller should know
+			s.config.Logger.Warn("reclaimed in part", "error", err)
+			break
+		}
+		done.Now, done.Runs = round.Now, append(done.Runs, round.Runs...)
+		done.Leases += round.Leases - len(passed)
+		if len(passed) == 0 || round.Leases < most {
+			break
+		}
+		stuck = append(stuck, passed...)
 	}
 	for i := range done.Runs {
 		if done.Runs[i].State == durable.Pending {
@@ -43,6 +54,23 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	return done, nil
 }
 
+// reclaimRound looks at leases other than those that are stuck, and returns
+// which of them are stuck as well.
+func (s *Store) reclaimRound(
+	ctx context.Context, request *durable.ReclaimRequest, most int, stuck uuidArray,
+) (done durable.Reclaim, passed uuidArray, err error) {
+	err = s.repeat(ctx, func() error {
+		b := s.guarded(ctx)
+		if s.clampDue() {
+			b.add(queries.ClampLeases)
+		}
+		b.add(queries.ReclaimRuns, timeOrNull(request.Horizon), stuck, small(most), small(request.MaxCrashes)).
+			Query(scanReclaimed(&done, &passed))
+		return s.send(ctx, s.engine, b)
+	})
+	return done, passed, err
+}
+
 func (s *Store) clampDue() bool {
 	now := int64(lease.Elapsed())
 	last := s.clamped.Load()
@@ -50,15 +78,16 @@ func (s *Store) clampDue() bool {
 }
 
 // scanReclaimed reads one row for each run taken back, and at least one.
-func scanReclaimed(done *durable.Reclaim) func(pgx.Rows) error {
+func scanReclaimed(done *durable.Reclaim, stuck *uuidArray) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		*done = durable.Reclaim{}
+		*done, *stuck = durable.Reclaim{}, nil
+		var passed []uuid.UUID
 		for rows.Next() {
 			var id *uuid.UUID
 			var laneID *int32
 			var queue, job, worker *string
 			var state, crashes *int16
-			if err := rows.Scan(&done.Now, &done.Leases, &id, &laneID, &queue, &job, &worker, &state, &crashes); err != nil {
+			if err := rows.Scan(&done.Now, &done.Leases, &passed, &id, &laneID, &queue, &job, &worker, &state, &crashes); err != nil {
 				return err
 			}
 			if id == nil {
@@ -69,6 +98,7 @@ func scanReclaimed(done *durable.Reclaim) func(pgx.Rows) error {
 				State: durable.State(*state), CrashCount: int(*crashes),
 			})
 		}
+		*stuck = passed
 		return rows.Err()
 	}
 }

@@ -1,15 +1,17 @@
 -- name: ReclaimRuns :many
 -- leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
 -- with SKIP LOCKED: a run that a user's transaction holds is left, and its
--- lease row then stays and is tried again. Twice: nothing has expired.
+-- lease row then stays and is tried again; a lease of which nothing could be
+-- taken is returned as stuck, for the next look to pass over. Twice: nothing
+-- has expired.
 WITH x AS MATERIALIZED (
     SELECT claim_id, alone, run_ids FROM durable.leases
-    WHERE expires_at <= least(now(), sqlc.narg(horizon)::timestamptz)
+    WHERE expires_at <= least(now(), sqlc.narg(horizon)::timestamptz) AND claim_id <> ALL (@stuck::uuid[])
     ORDER BY expires_at LIMIT @most FOR UPDATE SKIP LOCKED
 ), r AS MATERIALIZED (
-    SELECT id FROM durable.runs
+    SELECT id, claim_id FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT unnest(x.run_ids) FROM x)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ), u AS (
     UPDATE durable.runs SET
         crash_count = crash_count + 1, attempt = attempt - 1, claim_id = NULL, due_at = now(),
@@ -38,9 +40,13 @@ WITH x AS MATERIALIZED (
     DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND NOT EXISTS (
         SELECT FROM durable.runs b
         WHERE b.id = ANY (leases.run_ids) AND b.claim_id = leases.claim_id AND b.state = 1 AND b.id NOT IN (SELECT r.id FROM r))
+    RETURNING claim_id
+), y AS (
+    SELECT r.claim_id FROM r UNION SELECT g.claim_id FROM g
 )
-SELECT c.now, c.leases, w.id, w.lane, w.queue, w.job, w.worker, w.state, w.crash_count
-FROM (SELECT now()::timestamptz AS now, count(*)::int AS leases FROM x) c LEFT JOIN w ON true;
+SELECT c.now, c.leases, c.stuck, w.id, w.lane, w.queue, w.job, w.worker, w.state, w.crash_count
+FROM (SELECT now()::timestamptz AS now, count(*)::int AS leases,
+             coalesce(array_agg(x.claim_id) FILTER (WHERE x.claim_id NOT IN (SELECT y.claim_id FROM y)), '{}')::uuid[] AS stuck FROM x) c LEFT JOIN w ON true;
 
 -- name: ClampLeases :execrows
 -- leases_expiry from end to end; there are few leases, and it runs once a

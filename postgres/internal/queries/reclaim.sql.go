@@ -33,17 +33,17 @@ func (q *Queries) ClampLeases(ctx context.Context) (int64, error) {
 const ReclaimRuns = `-- name: ReclaimRuns :many
 WITH x AS MATERIALIZED (
     SELECT claim_id, alone, run_ids FROM durable.leases
-    WHERE expires_at <= least(now(), $1::timestamptz)
-    ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    WHERE expires_at <= least(now(), $1::timestamptz) AND claim_id <> ALL ($2::uuid[])
+    ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED
 ), r AS MATERIALIZED (
-    SELECT id FROM durable.runs
+    SELECT id, claim_id FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT unnest(x.run_ids) FROM x)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ), u AS (
     UPDATE durable.runs SET
         crash_count = crash_count + 1, attempt = attempt - 1, claim_id = NULL, due_at = now(),
-        state = CASE WHEN on_crash = 1 OR crash_count + 1 >= $3::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4 ELSE 0 END,
-        finished_at = CASE WHEN on_crash = 1 OR crash_count + 1 >= $3::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
+        state = CASE WHEN on_crash = 1 OR crash_count + 1 >= $4::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4 ELSE 0 END,
+        finished_at = CASE WHEN on_crash = 1 OR crash_count + 1 >= $4::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
         lane = CASE WHEN crash_count + 1 >= 2 THEN -abs(lane) ELSE lane END
     WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
     RETURNING id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash
@@ -67,13 +67,18 @@ WITH x AS MATERIALIZED (
     DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND NOT EXISTS (
         SELECT FROM durable.runs b
         WHERE b.id = ANY (leases.run_ids) AND b.claim_id = leases.claim_id AND b.state = 1 AND b.id NOT IN (SELECT r.id FROM r))
+    RETURNING claim_id
+), y AS (
+    SELECT r.claim_id FROM r UNION SELECT g.claim_id FROM g
 )
-SELECT c.now, c.leases, w.id, w.lane, w.queue, w.job, w.worker, w.state, w.crash_count
-FROM (SELECT now()::timestamptz AS now, count(*)::int AS leases FROM x) c LEFT JOIN w ON true
+SELECT c.now, c.leases, c.stuck, w.id, w.lane, w.queue, w.job, w.worker, w.state, w.crash_count
+FROM (SELECT now()::timestamptz AS now, count(*)::int AS leases,
+             coalesce(array_agg(x.claim_id) FILTER (WHERE x.claim_id NOT IN (SELECT y.claim_id FROM y)), '{}')::uuid[] AS stuck FROM x) c LEFT JOIN w ON true
 `
 
 type ReclaimRunsParams struct {
 	Horizon    *time.Time
+	Stuck      []uuid.UUID
 	Most       int32
 	MaxCrashes int32
 }
@@ -81,6 +86,7 @@ type ReclaimRunsParams struct {
 type ReclaimRunsRow struct {
 	Now        time.Time
 	Leases     int32
+	Stuck      []uuid.UUID
 	ID         *uuid.UUID
 	Lane       *int32
 	Queue      *string
@@ -92,9 +98,16 @@ type ReclaimRunsRow struct {
 
 // leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
 // with SKIP LOCKED: a run that a user's transaction holds is left, and its
-// lease row then stays and is tried again. Twice: nothing has expired.
+// lease row then stays and is tried again; a lease of which nothing could be
+// taken is returned as stuck, for the next look to pass over. Twice: nothing
+// has expired.
 func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]ReclaimRunsRow, error) {
-	rows, err := q.db.Query(ctx, ReclaimRuns, arg.Horizon, arg.Most, arg.MaxCrashes)
+	rows, err := q.db.Query(ctx, ReclaimRuns,
+		arg.Horizon,
+		arg.Stuck,
+		arg.Most,
+		arg.MaxCrashes,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +118,7 @@ func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]Rec
 		if err := rows.Scan(
 			&i.Now,
 			&i.Leases,
+			&i.Stuck,
 			&i.ID,
 			&i.Lane,
 			&i.Queue,
