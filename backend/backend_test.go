@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -78,6 +79,13 @@ func TestAFileMayHaveToExist(t *testing.T) {
 	require.NoFileExists(t, path)
 }
 
+// refusal is an error of a server, by its SQLSTATE.
+type refusal string
+
+func (r refusal) Error() string { return "refused: " + string(r) }
+
+func (r refusal) SQLState() string { return string(r) }
+
 func TestAServerThatIsAwayIsTransientAndOneThatRefusesIsNot(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{"postgres://ann:canary@127.0.0.1:1/db", "host=127.0.0.1 port=1 user=ann password=canary dbname=db", "postgres://ann:canary@nowhere.invalid/db"} {
@@ -93,4 +101,7 @@ func TestAServerThatIsAwayIsTransientAndOneThatRefusesIsNot(t *testing.T) {
 	require.Error(t, err)
 	require.False(t, backend.Transient(err))
 	require.False(t, backend.Transient(nil))
+	for code, want := range map[string]bool{"57014": true, "55P03": true, "40001": true, "40P01": true, "57P03": true, "08006": true, "28P01": false, "42P01": false} {
+		require.Equal(t, want, backend.Transient(fmt.Errorf("migrate: %w", refusal(code))), code)
+	}
 }

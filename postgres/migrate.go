@@ -87,6 +87,9 @@ func (s *Store) migrateOne(ctx context.Context, m Migration) (done bool, err err
 		return false, err
 	}
 	err = pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
+		if err := s.queries(tx).Unlimited(ctx); err != nil {
+			return err
+		}
 		waiting := time.AfterFunc(time.Second, func() {
 			s.config.Logger.Info("waiting for another process to migrate", "schema", s.config.Schema)
 		})

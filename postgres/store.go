@@ -184,6 +184,10 @@ func (s *Store) checkServer(ctx context.Context) error {
 		s.config.Logger.Warn("the default transaction isolation is not read committed: transactions will be repeated often",
 			"isolation", server.Isolation)
 	}
+	if limit := time.Duration(server.StatementTimeout) * time.Millisecond; limit > 0 && limit < 5*time.Second {
+		s.config.Logger.Warn("statement_timeout is short for this role or database: calls that set no limit of their own may fail",
+			"statement_timeout", limit.String(), "want", "5s or more")
+	}
 	if off := server.Now.Sub(sent); off > time.Since(sent.Add(-time.Second)) || off < -time.Second {
 		s.config.Logger.Info("the database's clock differs from this machine's; the database's decides", "by", off.Round(time.Millisecond))
 	}

@@ -17,10 +17,16 @@ SELECT set_config('lock_timeout', @lock_timeout::text, true), set_config('statem
 -- transactions of several round trips. No rows, no locks.
 SELECT set_config('idle_in_transaction_session_timeout', '10s', true);
 
+-- name: Unlimited :exec
+-- Lifts the limits that a role or a database may have for the statements after
+-- it in the same transaction. No rows, no locks.
+SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true);
+
 -- name: Server :one
 -- What a start-up check needs. No rows, no locks.
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
+       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint AS statement_timeout,
        now()::timestamptz AS now;
 
 -- name: HasMeta :one

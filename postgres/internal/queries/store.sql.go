@@ -111,15 +111,17 @@ func (q *Queries) Notify(ctx context.Context, arg NotifyParams) error {
 const Server = `-- name: Server :one
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
+       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint AS statement_timeout,
        now()::timestamptz AS now
 `
 
 type ServerRow struct {
-	Replica   bool
-	ReadOnly  bool
-	Version   int32
-	Isolation string
-	Now       time.Time
+	Replica          bool
+	ReadOnly         bool
+	Version          int32
+	Isolation        string
+	StatementTimeout int64
+	Now              time.Time
 }
 
 // What a start-up check needs. No rows, no locks.
@@ -131,6 +133,7 @@ func (q *Queries) Server(ctx context.Context) (ServerRow, error) {
 		&i.ReadOnly,
 		&i.Version,
 		&i.Isolation,
+		&i.StatementTimeout,
 		&i.Now,
 	)
 	return i, err
@@ -150,5 +153,16 @@ type SetMetaParams struct {
 // same row.
 func (q *Queries) SetMeta(ctx context.Context, arg SetMetaParams) error {
 	_, err := q.db.Exec(ctx, SetMeta, arg.Version, arg.MinCompatible)
+	return err
+}
+
+const Unlimited = `-- name: Unlimited :exec
+SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true)
+`
+
+// Lifts the limits that a role or a database may have for the statements after
+// it in the same transaction. No rows, no locks.
+func (q *Queries) Unlimited(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Unlimited)
 	return err
 }
