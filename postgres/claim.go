@@ -155,6 +155,14 @@ func (s *Store) registerWorker(ctx context.Context, worker durable.WorkerID) (in
 	return id, nil
 }
 
+// forgetWorkers empties the cache: the tables that the numbers are from have
+// gone.
+func (s *Store) forgetWorkers() {
+	s.workers.mu.Lock()
+	defer s.workers.mu.Unlock()
+	clear(s.workers.ids)
+}
+
 // uuids converts claims to parameters.
 func uuids(claims []lease.ClaimID) uuidArray {
 	ids := make(uuidArray, len(claims))

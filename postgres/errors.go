@@ -52,6 +52,8 @@ func (s *Store) fail(what string, err error) error {
 	switch code(err) {
 	case undefinedTable, undefinedSchema:
 		s.served.Store(false)
+		s.forgetLanes()
+		s.forgetWorkers()
 		return fmt.Errorf("%s: %w: a table of schema %q is missing: run durable-worker migrate up: %w", what, ErrSchema, s.config.Schema, err)
 	case readOnlyTransaction:
 		s.dropConnections()

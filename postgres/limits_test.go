@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/postgres"
 )
@@ -40,4 +41,29 @@ func TestMigrateWaitsLongerThanTheRoleMay(t *testing.T) {
 	_, err = conn.Exec(t.Context(), "select pg_advisory_unlock_all()")
 	require.NoError(t, err)
 	require.NoError(t, <-migrated)
+}
+
+func TestSchemaDroppedAndMadeAnew(t *testing.T) {
+	t.Parallel()
+	store := openURL(t, pgtest.Database(t), "durable")
+	_, err := store.Enqueue(t.Context(), newRun(durable.Priority(1)), newRun())
+	require.NoError(t, err)
+	a, b := worker("a"), worker("b")
+	claim(t, store, a, 1, time.Minute)
+	claim(t, store, b, 1, time.Minute) // its number is 2
+	conn := connect(t, store.url)
+	_, err = conn.Exec(t.Context(), "drop schema durable cascade")
+	require.NoError(t, err)
+	_, err = store.Enqueue(t.Context(), newRun())
+	require.ErrorIs(t, err, postgres.ErrSchema)
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
+	receipts, err := store.Enqueue(t.Context(), newRun())
+	require.NoError(t, err)
+	_, runs := claim(t, store, b, 1, time.Minute)
+	require.Len(t, runs, 1)
+	record, err := store.Run(t.Context(), receipts[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, "mail", record.Job)
+	require.Equal(t, "b", *record.Worker)
 }
