@@ -162,13 +162,6 @@ func (k *Keeper) lose(claims []lease.ClaimID, why string) {
 	}
 }
 
-// Held returns the number of leases in care.
-func (k *Keeper) Held() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.holds)
-}
-
 func (k *Keeper) poke() {
 	select {
 	case k.changed <- struct{}{}:

@@ -17,11 +17,10 @@ import (
 type Beat struct {
 	Terms lease.Terms
 
-	held     map[lease.ClaimID]time.Duration // local deadline of each held lease
-	asked    []lease.ClaimID                 // of the renewal in flight; nil: none is
-	askedAt  time.Duration                   // when it was sent
-	next     time.Duration                   // when the next renewal is due; meaningless while nothing is held
-	failures int                             // renewals failed in a row
+	held    map[lease.ClaimID]time.Duration // local deadline of each held lease
+	asked   []lease.ClaimID                 // of the renewal in flight; nil: none is
+	askedAt time.Duration                   // when it was sent
+	next    time.Duration                   // when the next renewal is due; meaningless while nothing is held
 }
 
 // BeatKind names an event of Beat.
@@ -71,7 +70,6 @@ func (b *Beat) Step(e BeatEvent) BeatEffects {
 	case BeatAnswered:
 		effects.Lost = b.answered(e)
 	case BeatFailed:
-		b.failures++
 		b.next = e.At + time.Duration(float64(b.Terms.Duration)/10*(0.75+0.5*e.Random))
 		b.asked = nil
 	}
@@ -113,7 +111,6 @@ func (b *Beat) answered(e BeatEvent) (lost []lease.ClaimID) {
 			lost = append(lost, claim)
 		}
 	}
-	b.failures = 0
 	b.next = b.askedAt + b.Terms.Heartbeat
 	b.asked = nil
 	return lost
