@@ -5,7 +5,7 @@
 -- The schema's name is the namespace: every statement writes "durable.", which
 -- the store replaces when it is opened with another name.
 --
--- Lock order for every writer: ready -> leases -> runs. Whoever does not own a
+-- Lock order for every writer: unique_keys -> ready -> leases -> runs. Whoever does not own a
 -- row takes it with SKIP LOCKED. Times are the database's.
 
 create schema durable;
@@ -64,9 +64,23 @@ create table durable.runs (
     args         json not null,                  -- json, not jsonb: the bytes come back as sent
     result       json,
     tags         text[],
-    occurrence   text                            -- (schedule, generation, occurrence) never change
+    occurrence   text,                           -- (schedule, generation, occurrence) never change
+    key          text collate "C",               -- it was enqueued with; unique_keys says whose the key is now
+    cancel       text,                           -- why it is to be cancelled, while it is running: it will not be pending again
+    trace        text                            -- of the caller, for a Tracer to go on with
 ) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence) where schedule is not null;
+
+-- One row per unique key: the run that holds it. The row is locked by whoever
+-- enqueues with the key or retries the run, so that there is one winner. A run
+-- that has ended, and whose time is over, loses the key when somebody wants it.
+create table durable.unique_keys (
+    job      text collate "C" not null,
+    key      text collate "C" not null,
+    run_id   uuid not null,
+    held_to  timestamptz,   -- held until then even when the run has ended; null: only while it has not
+    primary key (job, key)
+);
 
 -- One row per pending run. A claim deletes here.
 create table durable.ready (
@@ -91,18 +105,37 @@ create table durable.leases (
 alter table durable.leases alter column run_ids set storage external;
 create index leases_expiry on durable.leases (expires_at);
 
--- One row per ended attempt, except successes (the run tells those itself) and
--- hand-backs.
+-- Cancel requests for running runs, for the claim that has them; runs.cancel
+-- decides, these rows only tell. Rows of claims that are gone are swept.
+create table durable.cancels (
+    claim_id uuid not null,
+    run_id   uuid not null,
+    primary key (claim_id, run_id)
+);
+
+-- What running handlers say of themselves; survives the attempt. Apart from the
+-- runs, whose rows are hot.
+create table durable.progress (
+    run_id     uuid primary key,
+    updated_at timestamptz not null,
+    fraction   real,        -- 0 to 1
+    note       text,
+    checkpoint json
+) with (fillfactor = 70);
+
+-- One row per ended attempt, except hand-backs and successes without log lines
+-- (the run tells those itself).
 create table durable.attempts (
     run_id     uuid not null,
     fence      bigint not null,   -- of the claim; rises with each
     started_at timestamptz not null,
     ended_at   timestamptz not null,
     number     int not null,      -- a crash carries the number of the attempt it interrupted
-    outcome    smallint not null, -- 2 failure, 3 dead, 4 cancelled, 7 crash
+    outcome    smallint not null, -- 1 success, 2 failure, 3 dead, 4 cancelled, 7 crash
     worker     text not null,
     error      text,
     stack      text,
+    log        text,              -- lines that the handler logged
     primary key (run_id, fence)
 );
 
@@ -111,7 +144,16 @@ create table durable.problems (
     run_id   uuid primary key,
     ended_at timestamptz not null,
     state    smallint not null,
-    reason   text
+    reason   text,
+    lane     int not null       -- positive, also when the run was isolated
+);
+create index problems_lane on durable.problems (state, lane, run_id);
+
+-- Where the walk of retention over the runs stands.
+create table durable.sweep (
+    only_row boolean primary key default true check (only_row),
+    position uuid not null default '00000000-0000-0000-0000-000000000000', -- the runs up to here have been looked at
+    began_at timestamptz not null default now()                          -- this walk
 );
 
 -- What workers declare, for those who enqueue without the job's code.
@@ -122,7 +164,8 @@ create table durable.jobs (
     timeout      bigint not null, -- microseconds; 0: none
     max_attempts int not null,
     priority     smallint not null,
-    on_crash     smallint not null
+    on_crash     smallint not null,
+    retention    bigint not null default 0 -- of its ended runs, microseconds; 0: the worker's
 );
 
 -- Rules that enqueue runs.

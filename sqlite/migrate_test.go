@@ -41,7 +41,7 @@ func TestMigrations(t *testing.T) {
 		have, want, minCompatible, err := s.Schema(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, want, have)
-		require.Equal(t, want, minCompatible)
+		require.LessOrEqual(t, minCompatible, want)
 	})
 	t.Run("twenty at once", func(t *testing.T) {
 		path := newPath(t)
@@ -109,6 +109,7 @@ func execute(t *testing.T, path, text string) string {
 var (
 	comment = regexp.MustCompile(`--[^\n]*`)
 	space   = regexp.MustCompile(`\s+`)
+	seam    = regexp.MustCompile(` ?([,)])`) // ALTER TABLE writes these elsewhere than people do
 )
 
 // objects lists what a file's schema consists of, without its comments.
@@ -125,7 +126,8 @@ func objects(t *testing.T, path string) []string {
 		var text string
 		require.NoError(t, rows.Scan(&text))
 		text = comment.ReplaceAllString(text, "")
-		list = append(list, strings.TrimSpace(space.ReplaceAllString(text, " ")))
+		text = seam.ReplaceAllString(strings.TrimSpace(space.ReplaceAllString(text, " ")), "$1")
+		list = append(list, text)
 	}
 	require.NoError(t, rows.Err())
 	require.NotEmpty(t, list)

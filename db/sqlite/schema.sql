@@ -54,9 +54,46 @@ CREATE TABLE runs (
     occurrence   TEXT,
     tags         TEXT,                         -- JSON array; null: none
     args         BLOB    NOT NULL,             -- JSON, as it was sent
-    result       BLOB                          -- JSON
+    result       BLOB,                         -- JSON
+    key          TEXT,                         -- it was enqueued with; unique_keys says whose the key is now
+    cancel       TEXT,                         -- why it is to be cancelled, while it is running: it will not be pending again
+    trace        TEXT                          -- of the caller, for a Tracer to go on with
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence) WHERE schedule IS NOT NULL;
+
+-- One row for each unique key: the run that holds it. A run that has ended, and
+-- whose time is over, loses the key when somebody wants it.
+CREATE TABLE unique_keys (
+    job     TEXT    NOT NULL,
+    key     TEXT    NOT NULL,
+    run_id  BLOB    NOT NULL,
+    held_to INTEGER,          -- held until then even when the run has ended; null: only while it has not
+    PRIMARY KEY (job, key)
+) WITHOUT ROWID;
+
+-- Cancel requests for running runs, for the claim that has them; runs.cancel
+-- decides, these rows only tell. Rows of claims that are gone are swept.
+CREATE TABLE cancels (
+    claim_id BLOB NOT NULL,
+    run_id   BLOB NOT NULL,
+    PRIMARY KEY (claim_id, run_id)
+) WITHOUT ROWID;
+
+-- What running handlers say of themselves; survives the attempt.
+CREATE TABLE progress (
+    run_id     BLOB    PRIMARY KEY NOT NULL,
+    updated_at INTEGER NOT NULL,
+    fraction   REAL,              -- 0 to 1
+    note       TEXT,
+    checkpoint BLOB               -- JSON
+) WITHOUT ROWID;
+
+-- Where the walk of retention over the runs stands.
+CREATE TABLE sweep (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    position INTEGER NOT NULL, -- runs.seq: the runs up to here have been looked at
+    began_at INTEGER NOT NULL  -- this walk
+);
 
 -- The runs that wait, in the order in which they are claimed.
 CREATE TABLE ready (
@@ -89,6 +126,7 @@ CREATE TABLE attempts (
     ended_at   INTEGER NOT NULL,
     error      TEXT,
     stack      TEXT,
+    log        TEXT,           -- lines that the handler logged
     PRIMARY KEY (run_id, fence)
 ) WITHOUT ROWID;
 
@@ -107,7 +145,8 @@ CREATE TABLE jobs (
     max_attempts INTEGER NOT NULL,
     timeout      INTEGER NOT NULL,
     on_crash     INTEGER NOT NULL,
-    declared_at  INTEGER NOT NULL
+    declared_at  INTEGER NOT NULL,
+    retention    INTEGER NOT NULL DEFAULT 0 -- of its ended runs; 0: the worker's
 ) WITHOUT ROWID;
 
 -- The schedules that workers have declared, and operators' own.

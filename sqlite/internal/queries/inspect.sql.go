@@ -10,7 +10,7 @@ import (
 )
 
 const findRun = `-- name: FindRun :one
-SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, l.queue, l.job, l.priority, p.reason,
+SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, r."key", r.cancel, r.trace, l.queue, l.job, l.priority, p.reason,
     CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
 FROM runs r JOIN lanes l ON l.id = abs(r.lane) LEFT JOIN problems p ON p.run_id = r.id
 WHERE r.id = ?1
@@ -57,6 +57,9 @@ func (q *Queries) FindRun(ctx context.Context, arg FindRunParams) (FindRunRow, e
 		&i.Run.Tags,
 		&i.Run.Args,
 		&i.Run.Result,
+		&i.Run.Key,
+		&i.Run.Cancel,
+		&i.Run.Trace,
 		&i.Queue,
 		&i.Job,
 		&i.Priority,
@@ -120,7 +123,7 @@ func (q *Queries) ListAttempts(ctx context.Context, arg ListAttemptsParams) ([]L
 }
 
 const listProblems = `-- name: ListProblems :many
-SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, l.queue, l.job, l.priority, p.reason,
+SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, r."key", r.cancel, r.trace, l.queue, l.job, l.priority, p.reason,
     CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
 FROM problems p CROSS JOIN runs r ON r.id = p.run_id CROSS JOIN lanes l ON l.id = abs(r.lane)
 WHERE p.run_id < ?1
@@ -188,6 +191,9 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 			&i.Run.Tags,
 			&i.Run.Args,
 			&i.Run.Result,
+			&i.Run.Key,
+			&i.Run.Cancel,
+			&i.Run.Trace,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,
@@ -208,7 +214,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 }
 
 const listRuns = `-- name: ListRuns :many
-SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, l.queue, l.job, l.priority, p.reason,
+SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, r."key", r.cancel, r.trace, l.queue, l.job, l.priority, p.reason,
     CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
 FROM runs r CROSS JOIN lanes l ON l.id = abs(r.lane) LEFT JOIN problems p ON p.run_id = r.id
 WHERE r.id < ?1
@@ -276,6 +282,9 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Run.Tags,
 			&i.Run.Args,
 			&i.Run.Result,
+			&i.Run.Key,
+			&i.Run.Cancel,
+			&i.Run.Trace,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,

@@ -28,4 +28,7 @@ type Run struct {
 	Tags        *string
 	Args        []byte
 	Result      []byte
+	Key         *string
+	Cancel      *string
+	Trace       *string
 }
