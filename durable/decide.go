@@ -26,22 +26,22 @@ func decide(rule cron.Rule, now time.Time, s *Schedule) Decision {
 			return d
 		}
 	}
-	overlap, busy := s.overlap(), s.Unfinished > 0
+	overlap, unfinished := s.overlap(), s.Unfinished
 	for at := first; ; at = rule.Next(at) {
 		switch {
 		case at.IsZero() || at.After(now) || len(d.Occurrences) == MaxCatchUp:
 			d.NextAt = at
 			return d
-		case busy && overlap == OverlapWait:
+		case overlap == OverlapWait && s.Plan.Full(unfinished):
 			d.NextAt, d.Waiting = at, s.waitOn(len(d.Occurrences) > 0)
 			return d
-		case busy && overlap == OverlapSkip:
+		case overlap == OverlapSkip && s.Plan.Full(unfinished):
 			d.skip(SkipOverlap, at)
 		default:
 			key := rule.Key(at)
 			due := at.Add(share(time.Duration(s.Plan.Jitter), s.Name+" "+key))
 			d.Occurrences = append(d.Occurrences, Occurrence{Key: key, Run: s.run(due)})
-			busy = overlap != OverlapAllow
+			unfinished++
 		}
 	}
 }

@@ -48,6 +48,7 @@ type Plan struct {
 	CatchUpWithin Duration      `json:"catch_up_within,omitempty"` // older missed occurrences are skipped; zero: no bound
 	CatchUpMost   int           `json:"catch_up_most,omitempty"`   // the latest so many; zero: MaxCatchUp
 	Overlap       OverlapPolicy `json:"overlap,omitempty"`
+	AtOnce        int           `json:"at_once,omitempty"` // runs that may be unfinished before Overlap counts; zero: 1
 	Start         time.Time     `json:"start,omitzero"`
 	End           time.Time     `json:"end,omitzero"`
 	Blackouts     []Window      `json:"blackouts,omitempty"`
@@ -67,7 +68,7 @@ const (
 )
 
 // OverlapPolicy says what becomes of an occurrence while an earlier run of the
-// schedule has not ended.
+// schedule has not ended, or as many as AtOnce allows.
 type OverlapPolicy string
 
 // The policies. The empty one is OverlapSkip, and OverlapWait with CatchUpAll.
@@ -76,6 +77,9 @@ const (
 	OverlapSkip  OverlapPolicy = "skip"  // it is skipped, and recorded as overlapping
 	OverlapWait  OverlapPolicy = "wait"  // it becomes a run when the earlier one has ended
 )
+
+// MaxAtOnce bounds how many unfinished runs of one schedule are counted.
+const MaxAtOnce = 1000
 
 // MaxCatchUp bounds how many missed occurrences of a schedule become runs.
 const MaxCatchUp = 1000
@@ -215,6 +219,8 @@ func (p *Plan) check(rule Rule) []error {
 	}
 	refuse(p.CatchUp == CatchUpAll && p.Overlap == OverlapSkip,
 		"catch-up all with overlap skip would drop all missed occurrences but one: want overlap wait or allow")
+	refuse(p.AtOnce < 0 || p.AtOnce > MaxAtOnce, "%d at once: want 1 to %d", p.AtOnce, MaxAtOnce)
+	refuse(p.AtOnce > 0 && p.Overlap == OverlapAllow, "%d at once with overlap allow, which knows no bound: want overlap skip or wait", p.AtOnce)
 	refuse(p.CatchUpWithin < 0, "catch-up within %v: want 0 for no bound, or more", time.Duration(p.CatchUpWithin))
 	refuse(p.CatchUpMost < 0 || p.CatchUpMost > MaxCatchUp, "catch-up of the latest %d: want 1 to %d, or 0 for %d", p.CatchUpMost, MaxCatchUp, MaxCatchUp)
 	most := day
@@ -250,3 +256,6 @@ func (s *Schedule) overlap() OverlapPolicy {
 		return OverlapSkip
 	}
 }
+
+// Full tells whether so many unfinished runs leave no room for another.
+func (p *Plan) Full(unfinished int) bool { return unfinished >= max(p.AtOnce, 1) }

@@ -18,6 +18,18 @@ func Overlap(overlap OverlapPolicy) Option {
 	return Option{"Overlap", onlySchedule, func(p *policy) { p.plan.Overlap = overlap }}
 }
 
+// AtOnce lets up to n runs of the schedule be unfinished at once over all hosts,
+// 1 to MaxAtOnce, before Overlap says what becomes of an occurrence. Default 1.
+// A run that waits to be tried again counts, so never more than n are executed
+// at once. Not with OverlapAllow.
+func AtOnce(n int) Option {
+	return Option{"AtOnce", onlySchedule, func(p *policy) {
+		if p.plan.AtOnce = n; n == 0 {
+			p.plan.AtOnce = -1 // refused: zero at once would never fire
+		}
+	}}
+}
+
 // StartAt is the first instant at which a schedule may fire.
 func StartAt(t time.Time) Option {
 	return Option{"StartAt", onlySchedule, func(p *policy) { p.plan.Start = t.UTC() }}

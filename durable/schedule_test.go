@@ -266,3 +266,31 @@ func TestSchedule_WorkersComeAndGo(t *testing.T) {
 		}
 	})
 }
+
+func TestSchedule_AtOnceCapsOverAllHosts(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("timer")
+		var executing, most, fired atomic.Int32
+		var stops []func() error
+		for range 8 {
+			w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 3})
+			durable.Register(w, job, func(context.Context, *durable.Run[letter]) error {
+				defer executing.Add(-1)
+				if n := executing.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				fired.Add(1)
+				<-time.After(9 * time.Second)
+				return nil
+			})
+			durable.AddSchedule(w, "timer", job, letter{}, durable.Every(2*time.Second), durable.AtOnce(3))
+			stops = append(stops, s.begin(w))
+		}
+		s.pass(10 * time.Minute)
+		require.EqualValues(t, 3, most.Load(), "the cap is reached and never passed")
+		require.Greater(t, fired.Load(), int32(150), "and used: 3 of every 5 ticks")
+		for _, stop := range stops {
+			require.NoError(t, stop())
+		}
+	})
+}

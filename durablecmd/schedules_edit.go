@@ -21,6 +21,7 @@ type scheduleFlags struct {
 	CatchUp       *string        `help:"What becomes of missed occurrences: skip (default), latest or all."`
 	CatchUpWithin *time.Duration `help:"Older missed occurrences are skipped; 0 is no bound."`
 	CatchUpMost   *int           `help:"Only so many of the latest missed occurrences become runs; 0 is 1000."`
+	AtOnce        *int           `help:"Unfinished runs of it that may exist at once, over all hosts, before --overlap counts. Default 1."`
 	Overlap       *string        `help:"What becomes of an occurrence while an earlier run has not ended: skip (default), wait or allow."`
 	Start         *time.Time     `help:"Nothing before this instant."`
 	End           *time.Time     `help:"Nothing at or after this instant."`
@@ -73,6 +74,7 @@ func (f scheduleFlags) apply(s *durable.Schedule) error {
 	set((*string)(&plan.CatchUp), f.CatchUp)
 	set((*time.Duration)(&plan.CatchUpWithin), f.CatchUpWithin)
 	set(&plan.CatchUpMost, f.CatchUpMost)
+	set(&plan.AtOnce, f.AtOnce)
 	set((*string)(&plan.Overlap), f.Overlap)
 	set(&plan.Start, f.Start)
 	set(&plan.End, f.End)

@@ -167,7 +167,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 	if !found {
 		return durable.RunID{}, fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
 	}
-	if overlap != durable.OverlapAllow && one.unfinished() > 0 {
+	if overlap != durable.OverlapAllow && one.Plan.Full(one.unfinished()) {
 		return durable.RunID{}, fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
 	}
 	run := one.RunNow()

@@ -201,14 +201,17 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 			return "", fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
 		}
 		unfinished, err := s.unfinishedRuns(ctx, tx, []queries.DueSchedulesRow{{Unfinished: one.Unfinished}})
-		if err == nil && overlap != durable.OverlapAllow && len(unfinished) > 0 {
-			err = fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
-		}
 		if err != nil {
 			return "", err
 		}
 		asked := durable.Schedule{Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
 			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags}
+		if err := asked.SetSpec([]byte(one.Spec)); err != nil {
+			return "", err
+		}
+		if overlap != durable.OverlapAllow && asked.Plan.Full(len(unfinished)) {
+			return "", fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
+		}
 		run := asked.RunNow()
 		set := laneSet{laneOf(&run): 0}
 		if err := s.laneIDs(ctx, set); err != nil {

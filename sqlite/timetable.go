@@ -213,15 +213,18 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		if err != nil {
 			return err
 		}
-		if overlap != durable.OverlapAllow && len(unfinished) > 0 {
-			return fmt.Errorf("a run of it has not ended: %w", durable.ErrConflict)
-		}
 		tags, err := tagsOf(known.Tags)
 		if err != nil {
 			return err
 		}
 		asked := durable.Schedule{Job: known.Job, Queue: known.Queue, Priority: int(known.Priority), Args: known.Args, Tags: tags,
 			MaxAttempts: int(known.MaxAttempts), Timeout: duration(known.Timeout), OnCrash: durable.CrashPolicy(known.OnCrash)}
+		if err := asked.SetSpec([]byte(known.Spec)); err != nil {
+			return err
+		}
+		if overlap != durable.OverlapAllow && asked.Plan.Full(len(unfinished)) {
+			return fmt.Errorf("a run of it has not ended: %w", durable.ErrConflict)
+		}
 		run := asked.RunNow()
 		id = run.ID
 		if _, err := s.insertScheduled(ctx, c, fresh, name, known.Generation, nil, &run); err != nil {

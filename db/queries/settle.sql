@@ -29,8 +29,8 @@ WITH u AS (
     FROM u WHERE @outcomes::jsonb -> (u.id::text) ->> 3 IS NOT NULL
     ON CONFLICT DO NOTHING
 ), p AS (
-    INSERT INTO durable.problems (run_id, ended_at, state, reason)
-    SELECT u.id, now(), u.state, @outcomes::jsonb -> (u.id::text) ->> 4 FROM u WHERE u.state >= 4
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+    SELECT u.id, now(), u.state, @outcomes::jsonb -> (u.id::text) ->> 4, abs(u.lane) FROM u WHERE u.state >= 4
     ON CONFLICT DO NOTHING
 )
 SELECT u.id FROM u;

@@ -16,6 +16,7 @@ func timetableTests() map[string]func(*testing.T, *fixture) {
 		"a paused schedule rests and is planned afresh when it is resumed":     schedulePaused,
 		"a deleted schedule can be made again":                                 scheduleDeleted,
 		"a run is asked for, unless one has not ended":                         scheduleAsked,
+		"as many are asked for as may be at once":                              scheduleAskedWithRoom,
 		"decide is told how many runs have not ended":                          unfinishedCounted,
 		"what waits is looked at again, and knows since when":                  waitingKept,
 		"a hundred schedules that wait do not keep others from their turn":     waitingStarvesNobody,
@@ -151,6 +152,20 @@ func scheduleDeleted(t *testing.T, f *fixture) {
 	f.advance(10 * time.Second)
 	if made := f.materialize(10, fireAs("monday")); len(made.Runs) != 1 {
 		t.Errorf("materialized %+v, want a run of the new one", made)
+	}
+}
+
+func scheduleAskedWithRoom(t *testing.T, f *fixture) {
+	three := newSchedule("nightly")
+	three.Plan.AtOnce = 3
+	f.declare(three)
+	for range 3 {
+		if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+		t.Errorf("asked for a fourth one: %v, want a conflict", err)
 	}
 }
 

@@ -59,9 +59,9 @@ WITH x AS MATERIALIZED (
            format('the lease of worker %s ran out (crash %s)', w.worker, w.crash_count)
     FROM w ON CONFLICT DO NOTHING
 ), p AS (
-    INSERT INTO durable.problems (run_id, ended_at, state, reason)
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT w.id, now(), 4, CASE WHEN w.on_crash = 1 THEN 'its worker crashed, and its crash policy is dead'
-                                ELSE format('crashed its worker %s times, the last time while it was executed alone', w.crash_count) END
+                                ELSE format('crashed its worker %s times, the last time while it was executed alone', w.crash_count) END, abs(w.lane)
     FROM w WHERE w.state = 4 ON CONFLICT DO NOTHING
 ), g AS (
     DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND NOT EXISTS (
