@@ -20,20 +20,13 @@ type openedLocks struct {
 
 func TestLocks(t *testing.T) {
 	t.Parallel()
-	testLocks(t, "")
+	testLocks(t, pgtest.Server(t))
 }
 
-// TestLocks_SimpleProtocol is how a transaction pooler without prepared
-// statements is served.
-func TestLocks_SimpleProtocol(t *testing.T) {
-	t.Parallel()
-	testLocks(t, "&default_query_exec_mode=exec")
-}
-
-func testLocks(t *testing.T, options string) {
+func testLocks(t *testing.T, url string) {
 	leasetest.TestLocks(t, leasetest.Backend{
 		New: func(t *testing.T) lease.Locks {
-			s := openStore(t, options)
+			s := openFresh(t, url)
 			return openedLocks{s.Locks(), s}
 		},
 		Advance: func(t *testing.T, locks lease.Locks, d time.Duration) {

@@ -27,7 +27,11 @@ type opened struct {
 // added to the URL.
 func openStore(t *testing.T, options string) opened {
 	t.Helper()
-	url := pgtest.Server(t)
+	return openFresh(t, pgtest.Server(t)+options)
+}
+
+func openFresh(t *testing.T, url string) opened {
+	t.Helper()
 	schema := "t_" + strings.ToLower(rand.Text()[:16])
 	t.Cleanup(func() {
 		conn, err := pgx.Connect(context.Background(), url)
@@ -36,7 +40,7 @@ func openStore(t *testing.T, options string) opened {
 		require.NoError(t, err)
 		require.NoError(t, conn.Close(context.Background()))
 	})
-	return openURL(t, url+options, schema)
+	return openURL(t, url, schema)
 }
 
 func openURL(t *testing.T, url, schema string) opened {
@@ -85,13 +89,14 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	testContract(t, "")
+	testContract(t, pgtest.Server(t), false)
 }
 
-func testContract(t *testing.T, options string) {
+func testContract(t *testing.T, url string, deaf bool) {
 	durabletest.TestStore(t, durabletest.Backend{
+		Deaf: deaf,
 		New: func(t *testing.T) durable.Store {
-			return openStore(t, options)
+			return openFresh(t, url)
 		},
 		Advance: func(t *testing.T, s durable.Store, d time.Duration) {
 			s.(opened).shift(t, d)

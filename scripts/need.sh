@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Finds what the tests need beside Go: a C compiler, for the race detector, and
-# the PostgreSQL server's programs, from which the tests start clusters of
-# their own (or, in DURABLE_TEST_DATABASE_URL, a server that is there). What is
-# missing is installed when this runs as root where apt-get exists; otherwise it
+# Finds what the tests need beside Go: a C compiler, for the race detector, the
+# PostgreSQL server's programs, from which the tests start clusters of their own
+# (or, in DURABLE_TEST_DATABASE_URL, a server that is there), Redis's server and
+# PgBouncer. What is missing is installed when this runs as root where apt-get exists; otherwise it
 # is named, with the line to type.
 set -euo pipefail
 
@@ -25,14 +25,19 @@ has_postgres() {
 	return 1
 }
 
+has_pooler() {
+	command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ]
+}
+
 packages=()
 compiles || packages+=(gcc libc6-dev)
 has_postgres || packages+=(postgresql)
 command -v redis-server >/dev/null || packages+=(redis-server)
+has_pooler || packages+=(pgbouncer)
 [ ${#packages[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
-	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH, and redis-server." >&2
+	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH, redis-server and pgbouncer." >&2
 	exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
@@ -53,7 +58,7 @@ quietly() {
 }
 quietly apt-get -o DPkg::Lock::Timeout=120 update
 quietly apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "${packages[@]}"
-compiles && has_postgres && command -v redis-server >/dev/null || {
-	echo "installed ${packages[*]}, and the tests still lack a C compiler, a PostgreSQL server or redis-server" >&2
+compiles && has_postgres && has_pooler && command -v redis-server >/dev/null || {
+	echo "installed ${packages[*]}, and the tests still lack a C compiler, a PostgreSQL server, redis-server or pgbouncer" >&2
 	exit 1
 }

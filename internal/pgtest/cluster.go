@@ -51,12 +51,12 @@ type process struct {
 
 // watchdog runs the server and waits for a word: a signal's name, to stop it,
 // or the end of the pipe, to remove everything too.
-const watchdog = `dir=$1; shift
+const watchdog = `dir=$1 last=$2; shift 2
 "$@" >>"$dir/log" 2>&1 &
 pid=$!
 word=
 read -r word || word=
-kill -s "${word:-QUIT}" "$pid" 2>/dev/null
+kill -s "${word:-$last}" "$pid" 2>/dev/null
 wait "$pid"
 [ -n "$word" ] || rm -rf "$dir"`
 
@@ -182,31 +182,40 @@ func (c *Cluster) start() error {
 	if c.running != nil {
 		return nil
 	}
-	shell := c.programs.asOwner("/bin/sh", "-c", watchdog, "sh", c.dir,
-		c.programs.path("postgres"), "-D", filepath.Join(c.dir, "data"))
-	shell.Dir = c.dir
-	pipe, err := shell.StdinPipe()
+	p, err := c.programs.start(c.dir, Immediate, c.programs.path("postgres"), "-D", filepath.Join(c.dir, "data"))
 	if err != nil {
 		return err
 	}
-	if err := shell.Start(); err != nil {
-		return err
-	}
-	p := &process{pipe: pipe, done: make(chan struct{})}
-	go func() { // ends with the server; remove and Stop wait for it
-		_ = shell.Wait()
-		close(p.done)
-	}()
 	c.running = p
-	return c.answers()
+	return p.answers(c.url, c.dir)
 }
 
-// answers waits until the server takes connections.
-func (c *Cluster) answers() error {
+// start starts a program under a watchdog, in a directory that goes with it.
+// last is the signal that ends it for good.
+func (p programs) start(dir string, last Mode, program string, args ...string) (*process, error) {
+	shell := p.asOwner("/bin/sh", append([]string{"-c", watchdog, "sh", dir, string(last), program}, args...)...)
+	shell.Dir = dir
+	pipe, err := shell.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := shell.Start(); err != nil {
+		return nil, err
+	}
+	running := &process{pipe: pipe, done: make(chan struct{})}
+	go func() { // ends with the program; whoever stops it waits for it
+		_ = shell.Wait()
+		close(running.done)
+	}()
+	return running, nil
+}
+
+// answers waits until a server takes connections.
+func (p *process) answers(url, dir string) error {
 	deadline := time.Now().Add(60 * time.Second)
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		conn, err := pgx.Connect(ctx, c.url)
+		conn, err := pgx.Connect(ctx, url)
 		if err == nil {
 			err = conn.Close(ctx)
 		}
@@ -215,19 +224,21 @@ func (c *Cluster) answers() error {
 			return nil
 		}
 		select {
-		case <-c.running.done:
-			return fmt.Errorf("the server has ended: %s", c.Log())
+		case <-p.done:
+			return fmt.Errorf("the server has ended: %s", logOf(dir))
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the server does not answer: %w: %s", err, c.Log())
+			return fmt.Errorf("the server does not answer: %w: %s", err, logOf(dir))
 		}
 	}
 }
 
 // Log returns what the server has logged: warnings and worse.
-func (c *Cluster) Log() []byte {
-	text, _ := os.ReadFile(filepath.Join(c.dir, "log"))
+func (c *Cluster) Log() []byte { return logOf(c.dir) }
+
+func logOf(dir string) []byte {
+	text, _ := os.ReadFile(filepath.Join(dir, "log"))
 	return bytes.TrimSpace(text)
 }
 
