@@ -119,6 +119,7 @@ func rows(n int, quick bool) []row {
 	list := drainRows(n, few)
 	list = append(list, disturbedRows(n)...)
 	list = append(list, enqueueRows(n, window)...)
+	list = append(list, lockRows(quick)...)
 	return append(list, quietRows(waits, few, window)...)
 }
 
