@@ -3,7 +3,6 @@ package durable
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 	"unicode/utf8"
 )
@@ -108,41 +107,74 @@ func (r *NewRun) check() error {
 	return nil
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.:/@-]{1,128}$`)
-
 // checkName tells what is wrong with a name that becomes part of the store's
 // keys, of metrics and of pages.
 func checkName(kind, name string) error {
-	if namePattern.MatchString(name) {
+	good := 0
+	for good < len(name) && inName(name[good]) {
+		good++
+	}
+	if good == len(name) && good > 0 && good <= MaxNameLength {
 		return nil
 	}
 	return fmt.Errorf("%s name %q: want 1 to %d of letters, digits and _ . : / @ -", kind, clip(name, 150), MaxNameLength)
 }
 
+func inName(c byte) bool {
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		return true
+	default:
+		return c == '_' || c == '.' || c == ':' || c == '/' || c == '@' || c == '-'
+	}
+}
+
+// checkPolicy asks each question by itself: it is asked of every run, and the
+// words of a fault cost more than the question.
 func checkPolicy(p policy) []error {
 	var faults []error
-	refuse := func(wrong bool, format string, args ...any) {
-		if wrong {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
-	}
+	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if err := checkName("queue", p.queue); err != nil {
 		faults = append(faults, err)
 	}
-	refuse(p.priority < MinPriority || p.priority > MaxPriority, "priority %d: want %d to %d", p.priority, MinPriority, MaxPriority)
-	refuse(p.maxAttempts < 1 || p.maxAttempts > 10_000, "max attempts %d: want 1 to 10000", p.maxAttempts)
-	refuse(p.timeout < 0 || p.timeout > maxDelay || p.timeout > 0 && p.timeout < time.Millisecond,
-		"timeout %v: want 0 for none, or 1ms to %v", p.timeout, maxDelay)
-	refuse(p.onCrash != CrashRetry && p.onCrash != CrashDead, "crash policy %d is unknown", p.onCrash)
-	refuse(p.after < 0, "after %v: want 0 or more", p.after)
-	refuse(p.after != 0 && !p.at.IsZero(), "both at and after are given")
-	refuse(p.after > maxDelay, "after %v: want at most %v", p.after, maxDelay)
-	refuse(!inYears(p.at), "at %v: want a year from 1970 to 9999", p.at)
-	refuse(!inYears(p.expiresAt), "expires at %v: want a year from 1970 to 9999", p.expiresAt)
-	refuse(len(p.tags) > MaxTags, "%d tags: want at most %d", len(p.tags), MaxTags)
-	for _, tag := range p.tags {
-		refuse(tag == "" || len(tag) > MaxNameLength || !utf8.ValidString(tag) || hasControl(tag),
-			"tag %q: want 1 to %d bytes of text without control characters", clip(tag, 150), MaxNameLength)
+	if p.priority < MinPriority || p.priority > MaxPriority {
+		refuse("priority %d: want %d to %d", p.priority, MinPriority, MaxPriority)
+	}
+	if p.maxAttempts < 1 || p.maxAttempts > 10_000 {
+		refuse("max attempts %d: want 1 to 10000", p.maxAttempts)
+	}
+	if p.timeout < 0 || p.timeout > maxDelay || p.timeout > 0 && p.timeout < time.Millisecond {
+		refuse("timeout %v: want 0 for none, or 1ms to %v", p.timeout, maxDelay)
+	}
+	if p.onCrash != CrashRetry && p.onCrash != CrashDead {
+		refuse("crash policy %d is unknown", p.onCrash)
+	}
+	if p.after < 0 {
+		refuse("after %v: want 0 or more", p.after)
+	}
+	if p.after != 0 && !p.at.IsZero() {
+		refuse("both at and after are given")
+	}
+	if p.after > maxDelay {
+		refuse("after %v: want at most %v", p.after, maxDelay)
+	}
+	if !inYears(p.at) {
+		refuse("at %v: want a year from 1970 to 9999", p.at)
+	}
+	if !inYears(p.expiresAt) {
+		refuse("expires at %v: want a year from 1970 to 9999", p.expiresAt)
+	}
+	return append(faults, checkTags(p.tags)...)
+}
+
+func checkTags(tags []string) (faults []error) {
+	if len(tags) > MaxTags {
+		faults = append(faults, fmt.Errorf("%d tags: want at most %d", len(tags), MaxTags))
+	}
+	for _, tag := range tags {
+		if tag == "" || len(tag) > MaxNameLength || !utf8.ValidString(tag) || hasControl(tag) {
+			faults = append(faults, fmt.Errorf("tag %q: want 1 to %d bytes of text without control characters", clip(tag, 150), MaxNameLength))
+		}
 	}
 	return faults
 }

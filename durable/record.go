@@ -1,8 +1,10 @@
 package durable
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,8 +17,22 @@ import (
 // nothing.
 type RunID = uuid.UUID
 
-// NewRunID returns a fresh identity for a run.
-func NewRunID() RunID { return uuid.Must(uuid.NewV7()) }
+// NewRunID returns a fresh identity for a run. Those of one process rise.
+func NewRunID() RunID { return uuid.Must(uuid.NewV7FromReader(quickRandom{})) }
+
+// quickRandom reads the runtime's generator, which asks the system for nothing
+// but its seed. An id has to be unique, not secret.
+type quickRandom struct{}
+
+// Read fills p.
+func (quickRandom) Read(p []byte) (int, error) {
+	var word [8]byte
+	for i := 0; i < len(p); i += len(word) {
+		binary.LittleEndian.PutUint64(word[:], rand.Uint64()) //nolint:gosec // see above
+		copy(p[i:], word[:])
+	}
+	return len(p), nil
+}
 
 // ParseRunID reads the textual form of a RunID.
 func ParseRunID(text string) (RunID, error) {

@@ -53,8 +53,8 @@ func checkJSON(text []byte) error {
 		return errors.New(": not valid JSON")
 	}
 	// encoding/json writes \ufffd, escaped, only where a string was not UTF-8.
-	suspicious := !utf8.Valid(text) || bytes.Contains(text, []byte(`\u0000`)) ||
-		bytes.Contains(text, []byte(`\ufffd`)) || bytes.Contains(text, []byte(`\ud`)) || bytes.Contains(text, []byte(`\uD`))
+	suspicious := !utf8.Valid(text) || bytes.IndexByte(text, '\\') >= 0 && (bytes.Contains(text, []byte(`\u0000`)) ||
+		bytes.Contains(text, []byte(`\ufffd`)) || bytes.Contains(text, []byte(`\ud`)) || bytes.Contains(text, []byte(`\uD`)))
 	if !suspicious {
 		return nil
 	}
