@@ -9,6 +9,12 @@ import "time"
 // quarter of all is free a tenth of Linger for the rest, which handlers that
 // take no time need to come in. It sleeps only after an answer that says that
 // nothing is left.
+//
+// A wake-up reaches every worker of a fleet at once, and most come in vain. Who
+// has come in vain often waits a random while first, the longer the oftener:
+// with n workers the first of them still asks within about two milliseconds,
+// and all together ask some five hundred times a second, however many they are,
+// until the while is as long as it may be. A few workers never wait.
 type Ask struct {
 	Capacity int           // slots in all
 	Batch    int           // most asked for at once
@@ -22,8 +28,17 @@ type Ask struct {
 	sleeping time.Duration // no asking before this instant
 	asking   bool
 	woken    bool // a wake-up came while asking: the answer may be older than it
+	called   bool // a wake-up ended the sleep
+	vain     int  // questions after a wake-up that brought nothing; halved by one that did
 	failures int
 }
+
+// Waiting after wake-ups in vain.
+const (
+	vainFree    = 16                     // so many are for nothing
+	vainStep    = time.Millisecond       // each one more adds so much to the while
+	vainLongest = 250 * time.Millisecond // a wake-up may also have been for other workers' jobs
+)
 
 // AskKind names an event of Ask.
 type AskKind int8
@@ -81,11 +96,13 @@ func (a *Ask) Step(e AskEvent) AskEffects {
 			a.manyAt = e.At
 		}
 	case AskWoken:
-		a.sleeping, a.woken = 0, a.asking
+		if a.woken = a.asking; !a.asking {
+			a.call(e)
+		}
 	case AskAnswered:
 		a.answered(e)
 	case AskFailed:
-		a.asking, a.woken = false, false
+		a.asking, a.woken, a.called = false, false, false
 		a.sleeping = e.At + a.backoff(e.Random)
 		a.failures++
 	}
@@ -96,10 +113,32 @@ func (a *Ask) answered(e AskEvent) {
 	a.asking, a.failures = false, 0
 	a.taken += e.Count
 	a.freedAt, a.manyAt = e.At, e.At
-	if !e.Left && !a.woken {
+	switch {
+	case e.Count > 0:
+		a.vain /= 2
+	case a.called:
+		a.vain = min(a.vain+1, vainFree+int(vainLongest/vainStep))
+	}
+	a.called = false
+	if !e.Left {
 		a.sleeping = e.At + a.sleep(e.Next, e.Random)
 	}
-	a.woken = false
+	if a.woken {
+		a.woken = false
+		a.call(e)
+	}
+}
+
+// call ends the sleep, after a random while when wake-ups have been in vain.
+func (a *Ask) call(e AskEvent) {
+	while := time.Duration(max(a.vain-vainFree, 0)) * vainStep
+	switch {
+	case while == 0:
+		a.sleeping = 0
+	case !a.called:
+		a.sleeping = min(a.sleeping, e.At+time.Duration(float64(while)*e.Random))
+	}
+	a.called = true
 }
 
 // sleep is the jittered interval, cut short when something is known to come

@@ -74,6 +74,38 @@ func TestAsk_WokenWhileAskingAsksOnceMore(t *testing.T) {
 	require.Zero(t, a.Step(protocol.AskEvent{Kind: protocol.AskAnswered, Next: -1}).Ask)
 }
 
+func TestAsk_WakeUpsInVainAreSpread(t *testing.T) {
+	a := newAsk()
+	woken := func(now time.Duration, found int) time.Duration {
+		e := a.Step(protocol.AskEvent{Kind: protocol.AskWoken, At: now, Random: 0.5})
+		if e.Ask == 0 {
+			again := a.Step(protocol.AskEvent{Kind: protocol.AskWoken, At: now, Random: 0.1})
+			require.Equal(t, e.Wake, again.Wake, "a second wake-up draws no second lot")
+			require.Positive(t, a.Step(protocol.AskEvent{At: e.Wake}).Ask)
+		}
+		asked := max(e.Wake, now)
+		a.Step(protocol.AskEvent{Kind: protocol.AskAnswered, At: asked, Count: found, Next: -1})
+		if found > 0 {
+			a.Step(protocol.AskEvent{Kind: protocol.AskFreed, At: asked, Count: found})
+		}
+		return asked - now
+	}
+	a.Step(protocol.AskEvent{})
+	a.Step(protocol.AskEvent{Kind: protocol.AskAnswered, Next: -1})
+	now := time.Second
+	for range 16 {
+		require.Zero(t, woken(now, 0), "a few are for nothing")
+		now += 300 * time.Millisecond
+	}
+	require.Zero(t, woken(now, 0))
+	require.Equal(t, 500*time.Microsecond, woken(now+time.Second, 0))
+	require.Equal(t, time.Millisecond, woken(now+2*time.Second, 1), "this one found something")
+	require.Zero(t, woken(now+3*time.Second, 0), "which counts for many")
+	for i := range 1000 {
+		require.LessOrEqual(t, woken(now+time.Duration(4+i)*time.Second, 0), 125*time.Millisecond, "it is bounded")
+	}
+}
+
 func TestAsk_FailuresBackOff(t *testing.T) {
 	a := newAsk()
 	var now, last time.Duration
