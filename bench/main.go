@@ -20,10 +20,10 @@ import (
 
 // options are what the command line says.
 type options struct {
-	rows, sides, output, redis, dir, profiles string
-	settings                                  settings
-	n, repetitions                            int
-	quick, statements, list                   bool
+	rows, sides, output, redis, dir, profiles, plots string
+	settings                                         settings
+	n, repetitions                                   int
+	quick, statements, list                          bool
 }
 
 func main() {
@@ -54,6 +54,7 @@ func parse() options {
 	flag.StringVar(&o.dir, "dir", "", "directory on the disk to measure (default: that of temporary files)")
 	flag.StringVar(&o.redis, "redis", "", "redis-server to start (default: from PATH)")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for CPU profiles of the workers of drains (costs a few percent)")
+	flag.StringVar(&o.plots, "plots", "", "directory for plots as SVG, of the rows that have some")
 	flag.Var(&o.settings, "set", "name=value of postgresql.conf, to try one out; may be repeated")
 	flag.BoolVar(&o.statements, "statements", false, "print the dearest SQL statements of each drain")
 	flag.BoolVar(&o.list, "list", false, "list the rows and end")
@@ -82,6 +83,28 @@ type bench struct {
 	statements bool
 	sequence   int
 	progress   io.Writer
+	drawn      map[string]*plot
+}
+
+// keep adds a line to a plot; the line of a later repetition replaces it.
+func (b *bench) keep(p plot, l line) {
+	if b.drawn == nil {
+		b.drawn = map[string]*plot{}
+	}
+	if b.drawn[p.name] == nil {
+		b.drawn[p.name] = &p
+	}
+	kept := b.drawn[p.name]
+	kept.lines = append(slices.DeleteFunc(kept.lines, func(old line) bool { return old.name == l.name }), l)
+}
+
+// draw writes the plots.
+func (b *bench) draw(dir string) error {
+	var faults []error
+	for _, p := range b.drawn {
+		faults = append(faults, p.write(dir))
+	}
+	return errors.Join(faults...)
 }
 
 // headlines are the rows of -quick.
@@ -123,6 +146,9 @@ func run(ctx context.Context, o options, out, progress io.Writer) error {
 		}
 	}
 	found.table(out)
+	if err := b.draw(o.plots); err != nil {
+		return err
+	}
 	if o.output != "" {
 		if err := found.write(o.output); err != nil {
 			return err

@@ -120,6 +120,7 @@ func rows(n int, quick bool) []row {
 	list = append(list, disturbedRows(n)...)
 	list = append(list, enqueueRows(n, window)...)
 	list = append(list, lockRows(quick)...)
+	list = append(list, herdRows(quick)...)
 	return append(list, quietRows(waits, few, window)...)
 }
 
