@@ -190,16 +190,6 @@ type Claimer interface {
 // that a worker whose sleep is longer learns of it.
 const WakeAhead = time.Minute
 
-// Waker tells sleeping workers that runs may be due.
-type Waker interface {
-	// Listen calls wake, from its own goroutine, after an enqueue, a settle,
-	// a materialization or a reclaim has made runs due now or within WakeAhead,
-	// in this process or in another. It is a hint: it may come late, twice, for
-	// nothing, or not at all. Listen blocks until ctx ends (and returns nil) or
-	// the connection breaks.
-	Listen(ctx context.Context, wake func()) error
-}
-
 // JobInfo describes a job in the store, for those who enqueue without its code.
 type JobInfo struct {
 	Name        string      `json:"name"`

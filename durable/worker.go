@@ -245,7 +245,7 @@ func (w *Worker) listenLoop(ctx context.Context) {
 	pause := time.Duration(0)
 	for w.sleep(ctx, pause) {
 		began := w.config.Elapsed()
-		err := w.store.Listen(ctx, w.wake)
+		err := w.store.Listen(ctx, w.hear)
 		if err != nil {
 			w.warn(ctx, "listening for wake-ups failed, polling goes on", err)
 		}
@@ -253,6 +253,13 @@ func (w *Worker) listenLoop(ctx context.Context) {
 			pause = 100 * time.Millisecond
 		}
 		w.wake() // something may have come while nobody listened
+	}
+}
+
+// hear takes in a signal. Kinds that mean nothing to a worker are passed over.
+func (w *Worker) hear(signal Signal) {
+	if signal.Kind == RunsDue {
+		w.wake()
 	}
 }
 

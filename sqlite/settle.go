@@ -34,7 +34,7 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 		return nil, fmt.Errorf("settle: %w", err)
 	}
 	if waiting {
-		s.hints.give()
+		s.hint()
 	}
 	return verdicts, nil
 }
