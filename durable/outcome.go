@@ -53,7 +53,7 @@ func (k OutcomeKind) State() State {
 func (k OutcomeKind) Refunded() bool { return k == Snoozed || k == HandedBack || k == Crash }
 
 // Recorded tells whether the outcome becomes a row of the run's attempts. A
-// success is told by the run itself, and what a handler or a drain put back
+// success is told by the run itself, unless it has log lines, and what a handler or a drain put back
 // left no trace worth keeping.
 func (k OutcomeKind) Recorded() bool {
 	return k == Failure || k == Death || k == Cancellation || k == Crash
@@ -66,6 +66,7 @@ type Outcome struct {
 	Error  string        // for Failure, Death and Cancellation; valid UTF-8 without NUL, bounded
 	Stack  string        // of a panic; likewise
 	Result []byte        // JSON, for Success; nil for none
+	Log    string        // lines of the handler, for Success and what is Recorded; as Error
 }
 
 // The errors below are how a handler ends its run other than by success or an

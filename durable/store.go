@@ -28,6 +28,7 @@ type Store interface {
 	Schedules
 	Timetable
 	Inspector
+	Reporter
 }
 
 // Enqueuer takes runs. A Client, a Store, and a store bound to a transaction
@@ -252,8 +253,9 @@ type Filter struct {
 	States []State
 	Jobs   []string
 	Queues []string
-	Before RunID // cursor: only runs with a smaller id; the zero id is none
-	Limit  int   // 1 to 200; zero means 50
+	IDs    []RunID // at most 200; nil: any
+	Before RunID   // cursor: only runs with a smaller id; the zero id is none
+	Limit  int     // 1 to 200; zero means 50
 }
 
 // Page is one page of a list, newest first.

@@ -41,6 +41,7 @@ type Worker struct {
 	stuck     atomic.Int64 // handlers that were given up and whose slots were given to others
 	phase     atomic.Int32 // see the constants
 	link      link
+	awaited   awaited
 }
 
 const (
@@ -258,8 +259,12 @@ func (w *Worker) listenLoop(ctx context.Context) {
 
 // hear takes in a signal. Kinds that mean nothing to a worker are passed over.
 func (w *Worker) hear(signal Signal) {
-	if signal.Kind == RunsDue {
+	switch signal.Kind {
+	case RunsDue:
 		w.wake()
+	case RunAwaited:
+		w.awaited.add(signal.Run, w.config.Elapsed())
+	default:
 	}
 }
 

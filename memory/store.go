@@ -113,6 +113,8 @@ type run struct {
 	result     []byte
 	reason     string            // why it is dead or cancelled
 	attempts   []durable.Attempt // recorded outcomes, oldest first
+	progress   *durable.Progress // never changed once it is there
+	checkpoint []byte            // JSON; nil: none
 }
 
 // isolated tells whether the run waits in its lane's line of isolated runs.
