@@ -31,7 +31,7 @@ func (s *Store) Report(ctx context.Context, holder durable.Holder, report durabl
 	}
 	var stored int64
 	b := s.guarded(ctx)
-	b.add(queries.Report, holder.Run, uuid.UUID(holder.Claim), fraction, report.Note, checkpoint).Exec(func(tag pgconn.CommandTag) error {
+	b.add(queries.Report, fraction, report.Note, checkpoint, holder.Run, uuid.UUID(holder.Claim)).Exec(func(tag pgconn.CommandTag) error {
 		stored = tag.RowsAffected()
 		return nil
 	})
