@@ -9,6 +9,7 @@ import (
 
 const (
 	waitTick     = 50 * time.Millisecond // the shortest pause between two looks at one run
+	waitLinger   = 2 * time.Millisecond
 	waitHearing  = 500 * time.Millisecond
 	waitMost     = 2 * time.Second
 	awaitEvery   = 5 * time.Second // a run is announced as awaited
@@ -146,6 +147,11 @@ func (w *watch) lookLoop(ctx context.Context) {
 			w.pass(waitTick)
 			w.lookAt(ctx, w.others(), []State{Succeeded, Dead, Cancelled})
 		case <-w.wake:
+			select { // what comes with it is looked at in the same call
+			case <-ctx.Done():
+				return
+			case <-time.After(waitLinger):
+			}
 		}
 		fresh, chosen := w.choose()
 		w.announce(ctx, fresh)
