@@ -35,6 +35,17 @@ func (k OutcomeKind) String() string {
 // MarshalText writes the kind's word.
 func (k OutcomeKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
+// UnmarshalText reads the kind's word.
+func (k *OutcomeKind) UnmarshalText(text []byte) error {
+	for kind, name := range outcomeNames {
+		if name == string(text) {
+			*k = kind
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not an outcome", text)
+}
+
 // State is the state a run has after an outcome of this kind.
 func (k OutcomeKind) State() State {
 	switch k {

@@ -76,6 +76,6 @@ func (c *Client) Wait(ctx context.Context, ids ...RunID) ([]Record, error) {
 	case <-w.done:
 		return w.result()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for %d runs: %w", len(ids), context.Cause(ctx))
+		return nil, fmt.Errorf("wait: %w", context.Cause(ctx))
 	}
 }
