@@ -8,13 +8,20 @@ import (
 	"time"
 )
 
-// Client is the door of the code that enqueues.
+// Client is the door of the code that enqueues, and that waits for results.
+// Its methods may be called from many goroutines.
 type Client struct {
-	store Enqueuer
+	store Store
+	hub   hub
 }
 
-// NewClient returns a client of a store.
-func NewClient(store Enqueuer) *Client { return &Client{store: store} }
+// NewClient returns a client of a store. Nothing is started: a client that
+// waits for runs listens to the store while it does.
+func NewClient(store Store) *Client {
+	c := &Client{store: store}
+	c.hub.store = store
+	return c
+}
 
 const (
 	// enqueueTries bounds how often an enqueue whose answer was lost is repeated.

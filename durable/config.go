@@ -51,6 +51,8 @@ type WorkerConfig struct {
 	// Orphans says what becomes of schedules that no worker declares any more:
 	// DisableOrphans(after), after at least 2 h. Default: they are flagged.
 	Orphans OrphanPolicy
+	// NoRunLog keeps no log lines of handlers with their attempts.
+	NoRunLog bool
 	// Logger gets the life of runs (debug), and what a person should see
 	// (info and up). Default: nothing is logged.
 	Logger *slog.Logger

@@ -29,9 +29,11 @@ type execution struct {
 	fate     atomic.Int32 // see the constants
 	slotGone bool         // the slot was given back before the handler returned; written before fate
 
-	mu     sync.Mutex
-	result []byte
-	log    *slog.Logger
+	mu      sync.Mutex
+	result  []byte
+	log     *slog.Logger
+	lines   *logLines // nil until the handler asks for its logger
+	reports *reports  // nil until the handler reports
 }
 
 // The fates of an execution. The first to leave fateOpen decides who settles.
@@ -107,12 +109,14 @@ func (x *execution) protect(ctx context.Context) (f failure) {
 func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 	if f.err == nil {
 		x.mu.Lock()
-		defer x.mu.Unlock()
-		return Outcome{Kind: Success, Result: x.result}
+		result := x.result
+		x.mu.Unlock()
+		return Outcome{Kind: Success, Result: result, Log: x.logText(Success)}
 	}
 	o := decideOutcome(askedFor(f.err), f.err, context.Cause(ctx), x.run, x.retry)
 	if o.Kind.Recorded() {
 		o.Error, o.Stack = storable(errorText(f.err)), storable(f.stack)
+		o.Log = x.logText(o.Kind)
 	}
 	return o
 }
@@ -170,6 +174,7 @@ func errorText(err error) (text string) {
 // end settles the run and gives its slot back, unless that has been done.
 func (x *execution) end(o Outcome) {
 	x.returned.Store(true)
+	x.endReports()
 	inTime := x.fate.CompareAndSwap(fateOpen, fateEnded)
 	if !inTime && x.fate.Load() == fateTooOld {
 		x.logger().Warn("a handler that was given up has returned; its outcome is dropped", "outcome", o.Kind.String())
@@ -202,7 +207,7 @@ func (x *execution) giveUp() {
 	if !x.replace(fateTooOld) {
 		return
 	}
-	o.Stack = storable(x.w.stackOf(x))
+	o.Stack, o.Log = storable(x.w.stackOf(x)), x.logText(o.Kind)
 	x.logger().Error("handler is stuck: it ignored its timeout; the run is settled as failed", "timeout", x.run.Timeout, "stack", o.Stack)
 	x.w.settler.add(x, o)
 }

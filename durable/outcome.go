@@ -35,6 +35,17 @@ func (k OutcomeKind) String() string {
 // MarshalText writes the kind's word.
 func (k OutcomeKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
+// UnmarshalText reads the kind's word.
+func (k *OutcomeKind) UnmarshalText(text []byte) error {
+	for kind, name := range outcomeNames {
+		if name == string(text) {
+			*k = kind
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not an outcome", text)
+}
+
 // State is the state a run has after an outcome of this kind.
 func (k OutcomeKind) State() State {
 	switch k {
@@ -53,7 +64,7 @@ func (k OutcomeKind) State() State {
 func (k OutcomeKind) Refunded() bool { return k == Snoozed || k == HandedBack || k == Crash }
 
 // Recorded tells whether the outcome becomes a row of the run's attempts. A
-// success is told by the run itself, and what a handler or a drain put back
+// success is told by the run itself, unless it has log lines, and what a handler or a drain put back
 // left no trace worth keeping.
 func (k OutcomeKind) Recorded() bool {
 	return k == Failure || k == Death || k == Cancellation || k == Crash
@@ -66,6 +77,7 @@ type Outcome struct {
 	Error  string        // for Failure, Death and Cancellation; valid UTF-8 without NUL, bounded
 	Stack  string        // of a panic; likewise
 	Result []byte        // JSON, for Success; nil for none
+	Log    string        // lines of the handler, for Success and what is Recorded; as Error
 }
 
 // The errors below are how a handler ends its run other than by success or an

@@ -50,18 +50,19 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 		if jump > 0 {
 			c.Logger.Warn("the store's clock jumped forward; expired leases are left alone for a while", "by", jump.String())
 		}
-		if w.reclaimed(done); done.Leases == reclaimLimit && len(done.Runs) > 0 {
+		if w.reclaimed(ctx, done); done.Leases == reclaimLimit && len(done.Runs) > 0 {
 			pause = 0
 		}
 	}
 }
 
 // reclaimed tells people, and the poller, what was taken back.
-func (w *Worker) reclaimed(done Reclaim) {
+func (w *Worker) reclaimed(ctx context.Context, done Reclaim) {
 	for _, run := range done.Runs {
 		log := w.config.Logger.With("run", run.ID.String(), "job", run.Job, "from", run.Worker, "crash_count", run.CrashCount)
 		if run.State == Dead {
 			log.Error("run is dead: its worker crashed")
+			w.announceEnd(ctx, run.ID)
 		} else {
 			log.Warn("run reclaimed: the lease of its worker ran out", "isolated", run.Lane < 0)
 		}

@@ -116,7 +116,9 @@ type Record struct {
 	Tags        []string        `json:"tags"`
 	Args        json.RawMessage `json:"args"`
 	Result      json.RawMessage `json:"result"`
-	Error       *string         `json:"error"` // why it is dead or cancelled, else of the last failed or crashed attempt; nil when it succeeded
+	Error       *string         `json:"error"`      // why it is dead or cancelled, else of the last failed or crashed attempt; nil when it succeeded
+	Progress    *Progress       `json:"progress"`   // what its handler last reported; nil: nothing
+	Checkpoint  json.RawMessage `json:"checkpoint"` // the last one; a list does not read it
 	Attempts    []Attempt       `json:"attempts"`
 }
 
@@ -131,6 +133,7 @@ type Attempt struct {
 	EndedAt   time.Time   `json:"ended_at"`
 	Error     *string     `json:"error"`
 	Stack     *string     `json:"stack"`
+	Log       *string     `json:"log"` // lines that the handler logged
 }
 
 // Duration is a time.Duration written in JSON as Go writes it ("1m30s").

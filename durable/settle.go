@@ -32,7 +32,7 @@ type ended struct {
 
 // size is what an outcome adds to a statement, roughly.
 func (e *ended) size() int {
-	return 64 + len(e.outcome.Error) + len(e.outcome.Stack) + len(e.outcome.Result)
+	return 64 + len(e.outcome.Error) + len(e.outcome.Stack) + len(e.outcome.Result) + len(e.outcome.Log)
 }
 
 const (
@@ -180,7 +180,7 @@ func (s *settler) write(ctx context.Context, batch []ended) error {
 	verdicts, err := s.w.store.Settle(bounded, settlements)
 	s.w.contact(err)
 	if err == nil {
-		s.conclude(claims, settlements, verdicts, batch)
+		s.conclude(ctx, claims, settlements, verdicts, batch)
 	}
 	return err
 }
@@ -215,7 +215,7 @@ func (s *settler) group(batch []ended) ([]*claim, []Settlement) {
 
 // conclude counts what is settled, reports what was refused and keeps what was
 // deferred. batch is in the order of the settlements.
-func (s *settler) conclude(claims []*claim, settlements []Settlement, verdicts []Verdict, batch []ended) {
+func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []Settlement, verdicts []Verdict, batch []ended) {
 	i := 0
 	for n, c := range claims {
 		for range settlements[n].Runs {
@@ -227,6 +227,8 @@ func (s *settler) conclude(claims []*claim, settlements []Settlement, verdicts [
 			case Refused:
 				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
 					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
+			default:
+				s.w.announceEnd(ctx, e.x.run.ID)
 			}
 			i++
 		}

@@ -28,6 +28,7 @@ type Store interface {
 	Schedules
 	Timetable
 	Inspector
+	Reporter
 }
 
 // Enqueuer takes runs. A Client, a Store, and a store bound to a transaction
@@ -190,16 +191,6 @@ type Claimer interface {
 // that a worker whose sleep is longer learns of it.
 const WakeAhead = time.Minute
 
-// Waker tells sleeping workers that runs may be due.
-type Waker interface {
-	// Listen calls wake, from its own goroutine, after an enqueue, a settle,
-	// a materialization or a reclaim has made runs due now or within WakeAhead,
-	// in this process or in another. It is a hint: it may come late, twice, for
-	// nothing, or not at all. Listen blocks until ctx ends (and returns nil) or
-	// the connection breaks.
-	Listen(ctx context.Context, wake func()) error
-}
-
 // JobInfo describes a job in the store, for those who enqueue without its code.
 type JobInfo struct {
 	Name        string      `json:"name"`
@@ -262,8 +253,9 @@ type Filter struct {
 	States []State
 	Jobs   []string
 	Queues []string
-	Before RunID // cursor: only runs with a smaller id; the zero id is none
-	Limit  int   // 1 to 200; zero means 50
+	IDs    []RunID // at most 200; nil: any
+	Before RunID   // cursor: only runs with a smaller id; the zero id is none
+	Limit  int     // 1 to 200; zero means 50
 }
 
 // Page is one page of a list, newest first.

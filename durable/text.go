@@ -20,12 +20,15 @@ func clip(text string, n int) string {
 	return text[:n]
 }
 
-// storable makes any text fit for every store: valid UTF-8, no NUL, at most
-// MaxErrorSize bytes with a mark where it was cut.
-func storable(text string) string {
+// storable makes an error or a stack fit for every store.
+func storable(text string) string { return storableIn(text, MaxErrorSize) }
+
+// storableIn makes any text fit for every store: valid UTF-8, no NUL, at most
+// size bytes with a mark where it was cut.
+func storableIn(text string, size int) string {
 	const mark = " … (cut)"
-	if len(text) > MaxErrorSize {
-		text = clip(text, MaxErrorSize-len(mark)) + mark
+	if len(text) > size {
+		text = clip(text, size-len(mark)) + mark
 	}
 	if strings.IndexByte(text, 0) >= 0 {
 		text = strings.ReplaceAll(text, "\x00", "\uFFFD")
@@ -33,7 +36,7 @@ func storable(text string) string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
-	return clip(text, MaxErrorSize)
+	return clip(text, size)
 }
 
 func hasControl(text string) bool {

@@ -41,6 +41,7 @@ type Worker struct {
 	stuck     atomic.Int64 // handlers that were given up and whose slots were given to others
 	phase     atomic.Int32 // see the constants
 	link      link
+	awaited   awaited
 }
 
 const (
@@ -245,7 +246,7 @@ func (w *Worker) listenLoop(ctx context.Context) {
 	pause := time.Duration(0)
 	for w.sleep(ctx, pause) {
 		began := w.config.Elapsed()
-		err := w.store.Listen(ctx, w.wake)
+		err := w.store.Listen(ctx, w.hear)
 		if err != nil {
 			w.warn(ctx, "listening for wake-ups failed, polling goes on", err)
 		}
@@ -253,6 +254,17 @@ func (w *Worker) listenLoop(ctx context.Context) {
 			pause = 100 * time.Millisecond
 		}
 		w.wake() // something may have come while nobody listened
+	}
+}
+
+// hear takes in a signal. Kinds that mean nothing to a worker are passed over.
+func (w *Worker) hear(signal Signal) {
+	switch signal.Kind {
+	case RunsDue:
+		w.wake()
+	case RunAwaited:
+		w.awaited.add(signal.Run, w.config.Elapsed())
+	default:
 	}
 }
 

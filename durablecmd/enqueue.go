@@ -2,6 +2,7 @@ package durablecmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -25,6 +26,7 @@ type enqueueVerb struct {
 	ExpiresAt   *time.Time     `help:"Cancel the run if it has not begun by then."`
 	Tag         []string       `sep:"none" help:"Mark the run; may be repeated."`
 	ID          string         `name:"id" help:"The run's id, a UUID of version 7: enqueueing it again changes nothing."`
+	Wait        bool           `help:"Wait until the run has ended; the exit status is 0 if it has succeeded."`
 	Force       bool           `help:"Enqueue even though no worker has declared the job."`
 	JSON        bool           `name:"json" help:"Print JSON."`
 }
@@ -57,10 +59,15 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"id": receipts[0].ID, "existing": receipts[0].Existing})
+			err = p.printJSON(map[string]any{"id": receipts[0].ID, "existing": receipts[0].Existing})
+		} else {
+			_, err = fmt.Fprintln(p.stdout, receipts[0].ID)
 		}
-		_, err = fmt.Fprintln(p.stdout, receipts[0].ID)
-		return err
+		if err != nil || !v.Wait {
+			return err
+		}
+		record, err := waitFor(ctx, store, receipts[0].ID, 0)
+		return errors.Join(err, record.Ended())
 	})
 }
 

@@ -78,6 +78,12 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	if len(r.Tags) > 0 {
 		table.row("tags", strings.Join(r.Tags, ", "))
 	}
+	if r.Progress != nil {
+		table.row("progress", strings.TrimSpace(fmt.Sprintf("%.4g %% %s", 100*r.Progress.Fraction, r.Progress.Note))+" ("+ago(r.Progress.At, now)+")")
+	}
+	if len(r.Checkpoint) > 0 {
+		table.row("checkpoint", oneLine(r.Checkpoint))
+	}
 	table.row("args", oneLine(r.Args))
 	table.row("result", oneLine(r.Result))
 	table.row("error", orDash(r.Error))
@@ -92,7 +98,23 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 		table.row(strconv.Itoa(a.Number), a.Outcome.String(), a.Worker, ago(a.StartedAt, now),
 			a.EndedAt.Sub(a.StartedAt).Round(time.Millisecond).String(), clipped(orDash(a.Error), 100))
 	}
-	return table.flush()
+	if err := table.flush(); err != nil {
+		return err
+	}
+	return p.printLogs(r.Attempts)
+}
+
+// printLogs prints what handlers have logged, attempt by attempt.
+func (p *program) printLogs(attempts []durable.Attempt) error {
+	for _, a := range attempts {
+		if a.Log == nil {
+			continue
+		}
+		if _, err := fmt.Fprintf(p.stdout, "\nlog of attempt %d:\n%s\n", a.Number, printableLines(*a.Log)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // table aligns rows of text. Cells may hold anything: what could move a

@@ -12,6 +12,7 @@ import (
 type runsVerb struct {
 	List runsListVerb `cmd:"" help:"List runs, newest first."`
 	Show runsShowVerb `cmd:"" help:"Show one run with its attempts."`
+	Wait runsWaitVerb `cmd:"" help:"Wait until a run has ended; the exit status is 0 if it has succeeded."`
 }
 
 type (

@@ -29,6 +29,7 @@ func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, erro
 	}
 	record := r.toRecord()
 	record.Attempts = r.history()
+	record.Checkpoint = bytes.Clone(r.checkpoint)
 	return record, nil
 }
 
@@ -42,6 +43,9 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	}
 	if filter.Limit < 1 || filter.Limit > largestPage {
 		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	}
+	if len(filter.IDs) > largestPage {
+		return durable.Page{}, fmt.Errorf("%w: %d ids: want at most %d", durable.ErrInvalid, len(filter.IDs), largestPage)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +68,7 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 }
 
 func matches(filter *durable.Filter, r *run) bool {
-	return (len(filter.States) == 0 || slices.Contains(filter.States, r.state)) &&
+	return (len(filter.IDs) == 0 || slices.Contains(filter.IDs, r.id)) && (len(filter.States) == 0 || slices.Contains(filter.States, r.state)) &&
 		(len(filter.Jobs) == 0 || slices.Contains(filter.Jobs, r.lane.name.job)) &&
 		(len(filter.Queues) == 0 || slices.Contains(filter.Queues, r.lane.name.queue))
 }
@@ -111,6 +115,7 @@ func (r *run) toRecord() durable.Record {
 		Args:        bytes.Clone(r.args),
 		Result:      bytes.Clone(r.result),
 		Error:       r.lastError(),
+		Progress:    copiedProgress(r.progress),
 	}
 	return record
 }
@@ -133,8 +138,10 @@ func (r *run) history() []durable.Attempt {
 	for i := range attempts {
 		attempts[i].Error = copied(attempts[i].Error)
 		attempts[i].Stack = copied(attempts[i].Stack)
+		attempts[i].Log = copied(attempts[i].Log)
 	}
-	if r.state == durable.Succeeded {
+	last := len(attempts) - 1
+	if r.state == durable.Succeeded && (last < 0 || attempts[last].Fence != r.fence) {
 		attempts = append(attempts, durable.Attempt{
 			Number: r.attempt, Outcome: durable.Success, Worker: r.worker, Fence: r.fence,
 			StartedAt: r.startedAt, EndedAt: r.finishedAt,

@@ -1,35 +1,37 @@
 package memory
 
-import "context"
+import (
+	"context"
+	"fmt"
 
-// Listen calls wake from the calling goroutine until ctx ends.
-func (s *Store) Listen(ctx context.Context, wake func()) error {
-	hints := make(chan struct{}, 1)
-	s.mu.Lock()
-	s.listeners[hints] = struct{}{}
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		delete(s.listeners, hints)
-		s.mu.Unlock()
-	}()
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// Listen calls hear from the calling goroutine until ctx ends.
+func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
+	box := s.signals.Join()
+	defer s.signals.Part(box)
+	hear(durable.Signal{Kind: durable.RunEnded}) // before we listened
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-hints:
-			wake()
+		case <-box.Given():
+			for _, signal := range box.Take() {
+				hear(signal)
+			}
 		}
 	}
 }
 
-// hint tells every listener, without waiting for any: one hint that has not
-// been taken yet stands for all that come after it.
-func (s *Store) hint() {
-	for hints := range s.listeners {
-		select {
-		case hints <- struct{}{}:
-		default:
-		}
+// Announce passes a signal on to all that listen.
+func (s *Store) Announce(ctx context.Context, signal durable.Signal) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("announce: %w", err)
 	}
+	s.signals.Give(signal)
+	return nil
 }
+
+// hint tells every listener that runs may be due, without waiting for any.
+func (s *Store) hint() { s.signals.Give(durable.Signal{Kind: durable.RunsDue}) }

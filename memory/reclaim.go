@@ -69,7 +69,7 @@ func (s *Store) expired(now time.Time, request durable.ReclaimRequest) []lease.C
 func (s *Store) crash(r *run, l *held, maxCrashes int, now time.Time) {
 	r.crashCount++
 	why := fmt.Sprintf("the lease of worker %s ran out (crash %d)", l.worker.Name, r.crashCount)
-	r.record(durable.Crash, l.worker.Name, why, "", now)
+	r.record(l.worker.Name, &durable.Outcome{Kind: durable.Crash, Error: why}, now)
 	r.attempt--
 	r.claim = lease.ClaimID{}
 	switch {

@@ -73,8 +73,8 @@ func (s *Store) verdict(id durable.RunID, claim lease.ClaimID) durable.Verdict {
 
 // end gives a running run its outcome. The claim stays on the run.
 func (s *Store) end(r *run, worker string, outcome *durable.Outcome, now time.Time) {
-	if outcome.Kind.Recorded() {
-		r.record(outcome.Kind, worker, outcome.Error, outcome.Stack, now)
+	if outcome.Kind.Recorded() || outcome.Kind == durable.Success && outcome.Log != "" {
+		r.record(worker, outcome, now)
 	}
 	if outcome.Kind.Refunded() {
 		r.attempt--
@@ -96,16 +96,17 @@ func (s *Store) end(r *run, worker string, outcome *durable.Outcome, now time.Ti
 }
 
 // record notes how an execution ended.
-func (r *run) record(kind durable.OutcomeKind, worker, why, stack string, now time.Time) {
+func (r *run) record(worker string, outcome *durable.Outcome, now time.Time) {
 	r.attempts = append(r.attempts, durable.Attempt{
 		Number:    r.attempt,
-		Outcome:   kind,
+		Outcome:   outcome.Kind,
 		Worker:    worker,
 		Fence:     r.fence,
 		StartedAt: r.startedAt,
 		EndedAt:   now,
-		Error:     textOrNil(why),
-		Stack:     textOrNil(stack),
+		Error:     textOrNil(outcome.Error),
+		Stack:     textOrNil(outcome.Stack),
+		Log:       textOrNil(outcome.Log),
 	})
 }
 

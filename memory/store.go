@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/lease"
 )
 
@@ -42,10 +43,10 @@ type Store struct {
 	occurrences map[occurrence]durable.RunID
 	audit       []change // oldest first
 
-	listeners map[chan struct{}]struct{}
-
 	places map[string][]*place // of each lock ever asked for
 	forced []lease.ForceRecord
+
+	signals board.Board // guards itself
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -64,7 +65,6 @@ func New(config Config) *Store {
 		workers:     make(map[uuid.UUID]workerInfo),
 		schedules:   make(map[string]*schedule),
 		occurrences: make(map[occurrence]durable.RunID),
-		listeners:   make(map[chan struct{}]struct{}),
 		places:      make(map[string][]*place),
 	}
 }
@@ -113,6 +113,8 @@ type run struct {
 	result     []byte
 	reason     string            // why it is dead or cancelled
 	attempts   []durable.Attempt // recorded outcomes, oldest first
+	progress   *durable.Progress // never changed once it is there
+	checkpoint []byte            // JSON; nil: none
 }
 
 // isolated tells whether the run waits in its lane's line of isolated runs.

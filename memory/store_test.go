@@ -76,8 +76,15 @@ func TestInsideBubble(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		wakes, others := 0, 0
 		ended := make(chan error)
-		go func() { ended <- s.Listen(ctx, func() { wakes++ }) }()
-		go func() { ended <- s.Listen(ctx, func() { others++ }) }()
+		count := func(to *int) func(durable.Signal) {
+			return func(signal durable.Signal) {
+				if signal.Kind == durable.RunsDue {
+					*to++
+				}
+			}
+		}
+		go func() { ended <- s.Listen(ctx, count(&wakes)) }()
+		go func() { ended <- s.Listen(ctx, count(&others)) }()
 		synctest.Wait()
 		if _, err := mail.Enqueue(ctx, s, "now"); err != nil {
 			t.Fatal(err)

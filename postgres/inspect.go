@@ -32,18 +32,29 @@ func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, erro
 	}
 	var records []durable.Record
 	attempts := []durable.Attempt{}
+	var checkpoints []string
 	b := s.guarded(ctx)
 	b.add(queries.Run, id).Query(scanRecords(&records))
 	b.add(queries.Attempts, id).Query(func(rows pgx.Rows) error { return scanAttempts(rows, &attempts) })
+	b.add(queries.Checkpoint, id).Query(func(rows pgx.Rows) (err error) {
+		checkpoints, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
 	if err := s.send(ctx, s.general, b); err != nil {
 		return durable.Record{}, s.fail("run", err)
 	}
 	if len(records) == 0 {
 		return durable.Record{}, fmt.Errorf("run %s: %w", id, durable.ErrNotFound)
 	}
+	if err := s.addProgress(ctx, records); err != nil {
+		return durable.Record{}, s.fail("run", err)
+	}
 	record := records[0]
 	record.Attempts = attempts
-	if record.State == durable.Succeeded {
+	for _, text := range checkpoints {
+		record.Checkpoint = []byte(text)
+	}
+	if last := len(attempts) - 1; record.State == durable.Succeeded && (last < 0 || attempts[last].Fence != record.Fence) {
 		record.Attempts = append(record.Attempts, success(&record))
 	}
 	return record, nil
@@ -69,6 +80,9 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	if filter.Limit < 1 || filter.Limit > largestPage {
 		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
 	}
+	if len(filter.IDs) > largestPage {
+		return durable.Page{}, fmt.Errorf("%w: %d ids: want at most %d", durable.ErrInvalid, len(filter.IDs), largestPage)
+	}
 	if err := s.usable(ctx); err != nil {
 		return durable.Page{}, s.fail("runs", err)
 	}
@@ -84,14 +98,22 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	}
 	var page durable.Page
 	b := s.guarded(ctx)
-	b.add(listOf(filter.States), before, len(states) == 0, states, len(filter.Jobs)+len(filter.Queues) == 0,
-		orEmpty(filter.Jobs), orEmpty(filter.Queues), int32(filter.Limit+1)).Query(scanRecords(&page.Runs)) //nolint:gosec // small
+	args := []any{before, len(states) == 0, states, len(filter.Jobs)+len(filter.Queues) == 0,
+		orEmpty(filter.Jobs), orEmpty(filter.Queues), int32(filter.Limit + 1)} //nolint:gosec // small
+	if len(filter.IDs) > 0 {
+		b.add(queries.ListChosen, append([]any{uuidArray(filter.IDs)}, args...)...).Query(scanRecords(&page.Runs))
+	} else {
+		b.add(listOf(filter.States), args...).Query(scanRecords(&page.Runs))
+	}
 	if err := s.send(ctx, s.general, b); err != nil {
 		return durable.Page{}, s.fail("runs", err)
 	}
 	if len(page.Runs) > filter.Limit {
 		page.Runs = page.Runs[:filter.Limit]
 		page.Next = page.Runs[filter.Limit-1].ID
+	}
+	if err := s.addProgress(ctx, page.Runs); err != nil {
+		return durable.Page{}, s.fail("runs", err)
 	}
 	return page, nil
 }
@@ -164,7 +186,7 @@ func scanAttempts(rows pgx.Rows, attempts *[]durable.Attempt) error {
 	for _, row := range found {
 		*attempts = append(*attempts, durable.Attempt{
 			Number: int(row.Number), Outcome: durable.OutcomeKind(row.Outcome), Worker: row.Worker, Fence: lease.Fence(row.Fence),
-			StartedAt: row.StartedAt.UTC(), EndedAt: row.EndedAt.UTC(), Error: row.Error, Stack: row.Stack,
+			StartedAt: row.StartedAt.UTC(), EndedAt: row.EndedAt.UTC(), Error: row.Error, Stack: row.Stack, Log: row.Log,
 		})
 	}
 	return nil

@@ -10,49 +10,47 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
 const (
-	hintPause = 5 * time.Millisecond // at most one NOTIFY of this process in it
+	hintPause = 5 * time.Millisecond // this process notifies at most once in it
 	pingEvery = 30 * time.Second     // of the listening connection
 )
 
-// hints gathers wake-ups: commits that notify are serialised by the server, so
+// hints gathers signals: commits that notify are serialised by the server, so
 // a process sends few.
 type hints struct {
-	self      string        // tells our own notifications from others'
-	due       chan struct{} // something is to be told
-	mu        sync.Mutex
-	listeners map[chan struct{}]struct{}
+	self string     // tells our own notifications from others'
+	out  *board.Box // to be sent
+	here board.Board
 }
 
-func (h *hints) init() {
-	h.self, h.due, h.listeners = rand.Text(), make(chan struct{}, 1), map[chan struct{}]struct{}{}
-}
+func (h *hints) init() { h.self, h.out = rand.Text(), board.NewBox() }
 
 // hint tells workers, here and elsewhere, that runs may be due. It never waits.
-func (s *Store) hint() { raise(s.hints.due) }
+func (s *Store) hint() { s.hints.out.Put(durable.Signal{Kind: durable.RunsDue}) }
 
-func raise(flag chan struct{}) {
-	select {
-	case flag <- struct{}{}:
-	default:
+// Announce passes a signal on to all that listen, together with what else is
+// announced within a few milliseconds.
+func (s *Store) Announce(ctx context.Context, signal durable.Signal) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("announce: %w", err)
 	}
+	s.hints.out.Put(signal)
+	return nil
 }
 
-// sendHints passes hints on until ctx ends, the last one included.
+// sendHints passes signals on until ctx ends, the last ones included.
 func (s *Store) sendHints(ctx context.Context) {
 	for {
 		select {
-		case <-s.hints.due:
+		case <-s.hints.out.Given():
 			s.sendHint(context.WithoutCancel(ctx)) // Close waits for it
 		case <-ctx.Done():
-			select {
-			case <-s.hints.due:
-				s.sendHint(context.WithoutCancel(ctx))
-			default:
-			}
+			s.sendHint(context.WithoutCancel(ctx))
 			return
 		}
 		select {
@@ -63,55 +61,50 @@ func (s *Store) sendHints(ctx context.Context) {
 }
 
 func (s *Store) sendHint(ctx context.Context) {
-	s.hints.mu.Lock()
-	for listener := range s.hints.listeners {
-		raise(listener)
+	waiting := s.hints.out.Take()
+	if len(waiting) == 0 {
+		return
 	}
-	s.hints.mu.Unlock()
+	s.hints.here.Give(waiting...)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	err := s.queries(s.general).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payload: s.hints.self})
+	err := s.queries(s.general).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payloads: payloads(s.hints.self, waiting)})
 	if err != nil && ctx.Err() == nil {
-		s.config.Logger.Debug("notifying workers failed, they find the runs by polling", "error", err)
+		s.config.Logger.Debug("notifying others failed, they find out by polling", "error", err)
 	}
 }
 
-// Listen calls wake after hints of this process and notifications of others,
+// Listen calls hear for signals of this process and notifications of others,
 // never twice at the same time.
-func (s *Store) Listen(ctx context.Context, wake func()) error {
+func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	here := make(chan struct{}, 1)
-	s.hints.mu.Lock()
-	s.hints.listeners[here] = struct{}{}
-	s.hints.mu.Unlock()
-	defer func() {
-		s.hints.mu.Lock()
-		defer s.hints.mu.Unlock()
-		delete(s.hints.listeners, here)
-	}()
+	here := s.hints.here.Join()
+	defer s.hints.here.Part(here)
 
-	var waking sync.WaitGroup
-	defer waking.Wait()
+	var hearing sync.WaitGroup
+	defer hearing.Wait()
 	defer cancel()
-	waking.Go(func() {
+	hearing.Go(func() {
 		for {
 			select {
-			case <-here:
-				wake()
+			case <-here.Given():
+				for _, signal := range here.Take() {
+					hear(signal)
+				}
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
-	if err := s.receive(ctx, func() { raise(here) }); err != nil && ctx.Err() == nil {
+	if err := s.receive(ctx, here.Put); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	return nil
 }
 
 // receive waits for notifications on a connection of its own.
-func (s *Store) receive(ctx context.Context, heard func()) error {
+func (s *Store) receive(ctx context.Context, heard func(...durable.Signal)) error {
 	conn, err := pgx.ConnectConfig(ctx, s.dial)
 	if err != nil {
 		return err
@@ -124,15 +117,14 @@ func (s *Store) receive(ctx context.Context, heard func()) error {
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.names.channel()}.Sanitize()); err != nil {
 		return err
 	}
-	heard() // what came before we listened
+	heard(durable.Signal{Kind: durable.RunsDue}, durable.Signal{Kind: durable.CancelAsked}, durable.Signal{Kind: durable.RunEnded}) // before we listened
 	for {
 		quiet, cancel := context.WithTimeout(ctx, pingEvery)
 		notification, err := conn.WaitForNotification(quiet)
 		cancel()
 		switch {
-		case err == nil && notification.Payload == s.hints.self:
 		case err == nil:
-			heard()
+			heard(signals(s.hints.self, notification.Payload)...)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, context.DeadlineExceeded):

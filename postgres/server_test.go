@@ -18,7 +18,13 @@ func TestListenerHearsAnotherProcess(t *testing.T) {
 	there := openURL(t, here.url, here.schema)
 	ctx, stop := context.WithCancel(t.Context())
 	woken, ended := make(chan struct{}, 100), make(chan error)
-	go func() { ended <- here.Listen(ctx, func() { woken <- struct{}{} }) }()
+	go func() {
+		ended <- here.Listen(ctx, func(signal durable.Signal) {
+			if signal.Kind == durable.RunsDue {
+				woken <- struct{}{}
+			}
+		})
+	}()
 	<-woken // it listens
 	_, err := there.Enqueue(t.Context(), newRun())
 	require.NoError(t, err)
@@ -36,7 +42,7 @@ func TestStoreOutlivesItsServer(t *testing.T) {
 	c := pgtest.StartPrivate(t, pgtest.Options{})
 	store := openURL(t, c.URL(), "durable")
 	ended := make(chan error)
-	go func() { ended <- store.Listen(t.Context(), func() {}) }()
+	go func() { ended <- store.Listen(t.Context(), func(durable.Signal) {}) }()
 	_, err := store.Enqueue(t.Context(), newRuns(3)...)
 	require.NoError(t, err)
 	r, err := request(t.Context(), store, worker("w"), 1, time.Minute)

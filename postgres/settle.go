@@ -84,7 +84,7 @@ func (w *settling) addTo(b *batch) {
 	}
 	for i := range w.Runs {
 		run := &w.Runs[i]
-		if run.Outcome.Kind == durable.Success && run.Outcome.Result == nil {
+		if run.Outcome.Kind == durable.Success && run.Outcome.Result == nil && run.Outcome.Log == "" {
 			plain = append(plain, run.ID)
 			continue
 		}

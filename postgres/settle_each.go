@@ -52,6 +52,9 @@ func withoutData(o durable.Outcome) durable.Outcome {
 	if o.Result != nil {
 		o.Result = []byte(strconv.Quote(unstorable))
 	}
+	if o.Log != "" {
+		o.Log = unstorable
+	}
 	o.Stack = ""
 	return o
 }
@@ -76,7 +79,7 @@ func appendOutcome(to []byte, run *durable.Settled) []byte {
 	to = append(to, ',')
 	to = strconv.AppendInt(to, int64(refund), 10)
 	to = append(to, ',')
-	if o.Kind.Recorded() {
+	if o.Kind.Recorded() || o.Kind == durable.Success && o.Log != "" {
 		to = strconv.AppendInt(to, int64(o.Kind), 10)
 	} else {
 		to = append(to, "null"...)
@@ -88,6 +91,7 @@ func appendOutcome(to []byte, run *durable.Settled) []byte {
 		result = string(o.Result)
 	}
 	to = appendText(append(to, ','), result)
+	to = appendText(append(to, ','), o.Log)
 	return append(to, ']')
 }
 

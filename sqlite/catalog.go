@@ -43,7 +43,7 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 		return fmt.Errorf("declare: %w", err)
 	}
 	if len(declaration.Schedules) > 0 {
-		s.hints.give()
+		s.hint()
 	}
 	return nil
 }

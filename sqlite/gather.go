@@ -119,7 +119,7 @@ func (s *Store) lead(ctx context.Context, b *batch) error {
 	}
 	if err == nil {
 		s.lanes.add(fresh)
-		s.hints.give()
+		s.hint()
 	}
 	return err
 }

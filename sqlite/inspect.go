@@ -52,6 +52,13 @@ func (s *Store) run(ctx context.Context, id durable.RunID) (durable.Record, erro
 	}
 	record, err := recordOf((*listed)(&row))
 	record.Attempts = history(&row.Run, attempts)
+	if err == nil {
+		record.Progress, err = progressOf(ctx, snapshot, id)
+	}
+	if err == nil {
+		record.Checkpoint, err = snapshot.FindCheckpoint(ctx, queries.FindCheckpointParams{RunID: id[:]})
+		err = unlessNone(err)
+	}
 	return record, err
 }
 
@@ -62,6 +69,9 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	}
 	if filter.Limit < 1 || filter.Limit > largestPage {
 		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	}
+	if len(filter.IDs) > largestPage {
+		return durable.Page{}, fmt.Errorf("%w: %d ids: want at most %d", durable.ErrInvalid, len(filter.IDs), largestPage)
 	}
 	page, err := s.page(ctx, filter)
 	if err != nil {
@@ -86,7 +96,11 @@ func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, 
 		Before: before, States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues), Most: int64(filter.Limit) + 1,
 	}
 	var rows []listed
-	if onlyProblems(filter.States) {
+	if len(filter.IDs) > 0 {
+		if rows, err = chosen(ctx, look.Queries, filter.IDs, ask); err != nil {
+			return durable.Page{}, err
+		}
+	} else if onlyProblems(filter.States) {
 		found, err := look.ListProblems(ctx, queries.ListProblemsParams(ask))
 		if err != nil {
 			return durable.Page{}, err
@@ -115,7 +129,7 @@ func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, 
 		}
 		page.Runs = append(page.Runs, record)
 	}
-	return page, nil
+	return page, addProgress(ctx, look.Queries, page.Runs)
 }
 
 // numbers are the states as they are stored.
@@ -199,10 +213,11 @@ func history(run *queries.Run, rows []queries.ListAttemptsRow) []durable.Attempt
 	for _, row := range rows {
 		attempts = append(attempts, durable.Attempt{
 			Number: int(row.Number), Outcome: durable.OutcomeKind(row.Outcome), Worker: row.Worker, Fence: lease.Fence(row.Fence),
-			StartedAt: instant(row.StartedAt), EndedAt: instant(row.EndedAt), Error: row.Error, Stack: row.Stack,
+			StartedAt: instant(row.StartedAt), EndedAt: instant(row.EndedAt), Error: row.Error, Stack: row.Stack, Log: row.Log,
 		})
 	}
-	if durable.State(run.State) != durable.Succeeded {
+	last := len(rows) - 1
+	if durable.State(run.State) != durable.Succeeded || last >= 0 && rows[last].Fence == run.Fence {
 		return attempts
 	}
 	success := durable.Attempt{Number: int(run.Attempt), Outcome: durable.Success, Fence: lease.Fence(run.Fence)}

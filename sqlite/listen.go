@@ -3,87 +3,56 @@ package sqlite
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
 )
 
 // listenEvery is how often Listen looks whether another process has written.
 const listenEvery = 40 * time.Millisecond
 
-// hints tells the listeners of this process that runs may be due.
-type hints struct {
-	mu        sync.Mutex // guards the fields below
-	listeners map[chan struct{}]struct{}
-	ended     bool
-}
+// hint tells the listeners of this process that runs may be due.
+func (s *Store) hint() { s.signals.Give(durable.Signal{Kind: durable.RunsDue}) }
 
-// join returns a channel that gets hints and is closed when the store is.
-func (h *hints) join() chan struct{} {
-	hint := make(chan struct{}, 1)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
-		close(hint)
-		return hint
+// Announce passes a signal on to the listeners of this process. Those of other
+// processes see that the file has changed, not why.
+func (s *Store) Announce(ctx context.Context, signal durable.Signal) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("announce: %w", err)
 	}
-	if h.listeners == nil {
-		h.listeners = make(map[chan struct{}]struct{})
-	}
-	h.listeners[hint] = struct{}{}
-	return hint
+	s.signals.Give(signal)
+	return nil
 }
 
-func (h *hints) part(hint chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.listeners, hint)
-}
-
-// give tells every listener without waiting for any: one hint that has not
-// been taken yet stands for all that come after it.
-func (h *hints) give() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for hint := range h.listeners {
-		select {
-		case hint <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (h *hints) end() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ended = true
-	for hint := range h.listeners {
-		close(hint)
-	}
-	h.listeners = nil
-}
-
-// Listen calls wake at once when this process has made runs due, and within
-// a moment when another process has written anything.
-func (s *Store) Listen(ctx context.Context, wake func()) error {
-	hint := s.hints.join()
-	defer s.hints.part(hint)
+// Listen calls hear at once for what is announced in this process, and within
+// a moment when another process has written anything: then runs may be due, and
+// some may have ended.
+func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
+	box := s.signals.Join()
+	defer s.signals.Part(box)
 	tick := time.NewTicker(listenEvery)
 	defer tick.Stop()
 	seen, err := s.written(ctx)
+	if err == nil {
+		hear(durable.Signal{Kind: durable.RunEnded}) // before we listened
+	}
 	for err == nil {
 		select {
 		case <-ctx.Done():
 			return nil
-		case _, open := <-hint:
+		case _, open := <-box.Given():
 			if !open {
 				return fmt.Errorf("listen: %w", errClosed)
 			}
-			wake()
+			for _, signal := range box.Take() {
+				hear(signal)
+			}
 		case <-tick.C:
 			var now int64
 			if now, err = s.written(ctx); err == nil && now != seen {
 				seen = now
-				wake()
+				hear(durable.Signal{Kind: durable.RunsDue})
+				hear(durable.Signal{Kind: durable.RunEnded})
 			}
 		}
 	}

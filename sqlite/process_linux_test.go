@@ -220,7 +220,7 @@ func TestListen(t *testing.T) {
 	t.Run("it ends with an error when the store is closed", func(t *testing.T) {
 		s, _ := openMigrated(t)
 		ended := make(chan error, 1)
-		go func() { ended <- s.Listen(context.Background(), func() {}) }()
+		go func() { ended <- s.Listen(context.Background(), func(durable.Signal) {}) }()
 		s.Close()
 		require.ErrorContains(t, <-ended, "the store is closed")
 		_, err := s.Enqueue(t.Context(), newRuns(1)...)
@@ -236,7 +236,13 @@ func listen(t *testing.T, s durable.Waker) <-chan struct{} {
 	wakes := make(chan struct{}, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Listen(ctx, func() { wakes <- struct{}{} }) }()
+	go func() {
+		done <- s.Listen(ctx, func(signal durable.Signal) {
+			if signal.Kind == durable.RunsDue {
+				wakes <- struct{}{}
+			}
+		})
+	}()
 	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-done)

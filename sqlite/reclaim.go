@@ -40,7 +40,7 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 		return durable.Reclaim{}, fmt.Errorf("reclaim: %w", err)
 	}
 	if waiting {
-		s.hints.give()
+		s.hint()
 	}
 	return done, nil
 }

@@ -62,7 +62,7 @@ func (s *Store) Materialize(
 	}
 	s.lanes.add(fresh)
 	if len(done.Runs) > 0 {
-		s.hints.give()
+		s.hint()
 	}
 	return done, nil
 }

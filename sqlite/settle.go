@@ -34,7 +34,7 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 		return nil, fmt.Errorf("settle: %w", err)
 	}
 	if waiting {
-		s.hints.give()
+		s.hint()
 	}
 	return verdicts, nil
 }
@@ -82,7 +82,7 @@ func (c *change) settle(ctx context.Context, settlement *durable.Settlement) (ve
 
 // plain tells whether nothing but the success itself is to be stored.
 func plain(settled *durable.Settled) bool {
-	return settled.Outcome.Kind == durable.Success && settled.Outcome.Result == nil
+	return settled.Outcome.Kind == durable.Success && settled.Outcome.Result == nil && settled.Outcome.Log == ""
 }
 
 // settleSuccesses writes the plain successes and returns those that were
@@ -117,16 +117,27 @@ func (c *change) settleSuccesses(ctx context.Context, settlement *durable.Settle
 func (c *change) settleOne(ctx context.Context, settlement *durable.Settlement, settled *durable.Settled) (accepted bool, err error) {
 	switch state := settled.Outcome.Kind.State(); state {
 	case durable.Succeeded:
-		rows, err := c.SettleSuccess(ctx, queries.SettleSuccessParams{
-			FinishedAt: &c.now, Result: settled.Outcome.Result, ID: settled.ID[:], ClaimID: settlement.Claim[:],
-		})
-		return rows > 0, err
+		accepted, err = c.settleSuccess(ctx, settlement, settled)
 	case durable.Pending:
 		accepted, err = c.settlePending(ctx, settlement, settled)
 	default:
 		accepted, err = c.settleEnded(ctx, settlement, settled, state)
 	}
 	return accepted, err
+}
+
+// settleSuccess ends a run that has a result or log lines.
+func (c *change) settleSuccess(ctx context.Context, settlement *durable.Settlement, settled *durable.Settled) (bool, error) {
+	row, err := c.SettleSuccess(ctx, queries.SettleSuccessParams{
+		FinishedAt: &c.now, Result: settled.Outcome.Result, ID: settled.ID[:], ClaimID: settlement.Claim[:],
+	})
+	if err != nil {
+		return false, unlessNone(err)
+	}
+	if settled.Outcome.Log != "" {
+		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
+	}
+	return true, err
 }
 
 // settlePending makes a run wait again.
@@ -170,11 +181,12 @@ func (c *change) settleEnded(ctx context.Context, settlement *durable.Settlement
 	return true, err
 }
 
-// record notes an attempt that did not succeed.
+// record notes an attempt.
 func (c *change) record(ctx context.Context, worker string, settled *durable.Settled, number, fence int64, startedAt *int64) error {
 	return c.InsertAttempt(ctx, queries.InsertAttemptParams{
 		RunID: settled.ID[:], Fence: fence, Number: number, Outcome: int64(settled.Outcome.Kind), Worker: worker,
 		StartedAt: *startedAt, EndedAt: c.now, Error: textOrNil(settled.Outcome.Error), Stack: textOrNil(settled.Outcome.Stack),
+		Log: textOrNil(settled.Outcome.Log),
 	})
 }
 

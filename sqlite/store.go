@@ -13,6 +13,7 @@ import (
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
 
@@ -70,7 +71,7 @@ type Store struct {
 
 	gathering gathering
 	lanes     lanes
-	hints     hints
+	signals   board.Board
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -178,7 +179,7 @@ func (s *Store) Close() {
 	defer s.gate.leave()
 	if !s.closed {
 		s.closed = true
-		s.hints.end()
+		s.signals.End()
 		s.disconnect()
 	}
 }

@@ -159,7 +159,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 	if err != nil {
 		return fmt.Errorf("save schedule %s: %w", edited.Name, err)
 	}
-	s.hints.give()
+	s.hint()
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 	if err != nil {
 		return fmt.Errorf("schedule %s: %w", name, err)
 	}
-	s.hints.give()
+	s.hint()
 	return nil
 }
 
@@ -239,6 +239,6 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		return durable.RunID{}, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	s.lanes.add(fresh)
-	s.hints.give()
+	s.hint()
 	return id, nil
 }

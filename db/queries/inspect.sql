@@ -12,7 +12,7 @@ WHERE r.id = @id;
 
 -- name: Attempts :many
 -- attempts_pkey. No locks.
-SELECT number, outcome, worker, fence, started_at, ended_at, error, stack FROM durable.attempts WHERE run_id = @run_id ORDER BY fence;
+SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log FROM durable.attempts WHERE run_id = @run_id ORDER BY fence;
 
 -- name: ListRuns :many
 -- runs_pkey backwards from the cursor; a filter that few runs pass reads many,

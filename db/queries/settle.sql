@@ -9,7 +9,7 @@ RETURNING id;
 -- name: SettleRuns :many
 -- The same for every other outcome. outcomes maps an id to [state, microseconds
 -- until due again, attempts refunded, kind or null when not recorded, error,
--- stack, result as text]. One map, because unnest beside "= any" is a lottery
+-- stack, result as text, log lines]. One map, because unnest beside "= any" is a lottery
 -- of plans. runs_pkey; locks as above, then inserts.
 WITH u AS (
     UPDATE durable.runs SET
@@ -23,9 +23,9 @@ WITH u AS (
 ), q AS (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
 ), a AS (
-    INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack)
+    INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log)
     SELECT u.id, u.fence, u.attempt, (@outcomes::jsonb -> (u.id::text) ->> 3)::smallint, @worker::text, u.started_at, now(),
-           @outcomes::jsonb -> (u.id::text) ->> 4, @outcomes::jsonb -> (u.id::text) ->> 5
+           @outcomes::jsonb -> (u.id::text) ->> 4, @outcomes::jsonb -> (u.id::text) ->> 5, @outcomes::jsonb -> (u.id::text) ->> 7
     FROM u WHERE @outcomes::jsonb -> (u.id::text) ->> 3 IS NOT NULL
     ON CONFLICT DO NOTHING
 ), p AS (

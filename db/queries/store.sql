@@ -47,5 +47,7 @@ INSERT INTO durable.meta (version, min_compatible) VALUES (@version, @min_compat
 ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, min_compatible = excluded.min_compatible, migrated_at = now();
 
 -- name: Notify :exec
--- A hint; nothing waits for its flush. Twice: a second wake-up for nothing.
-SELECT set_config('synchronous_commit', 'off', true), pg_notify(@channel::text, @payload::text);
+-- Hints, one notification for each payload; nothing waits for their flush. Twice:
+-- second hints for nothing.
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(@channel::text, p.payload)
+FROM (SELECT unnest(@payloads::text[]) payload) p;

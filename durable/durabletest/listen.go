@@ -10,24 +10,35 @@ import (
 
 func listenTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a listener is woken after an enqueue":    listenEnqueue,
-		"a listener is woken after a hand-back":   listenHandBack,
-		"every listener is woken":                 listenAll,
-		"listening ends when its context is over": listenEnds,
+		"a listener is woken after an enqueue":            listenEnqueue,
+		"a listener is woken after a hand-back":           listenHandBack,
+		"every listener is woken":                         listenAll,
+		"every listener hears what is announced":          listenAnnounced,
+		"a listener begins with runs that may have ended": listenBegins,
+		"listening ends when its context is over":         listenEnds,
 	}
 }
 
-// woken listens n times, does something again and again until every listener
-// has been woken, and waits until all have ended. A hint may be missed while
-// Listen begins, which is why once is not enough.
+// woken waits until n listeners have heard that runs are due.
 func (f *fixture) woken(n int, do func()) {
+	f.t.Helper()
+	f.heard(n, durable.Signal{Kind: durable.RunsDue}, do)
+}
+
+// heard listens n times, does something again and again until every listener
+// has heard a signal, and waits until all have ended. A hint may be missed while
+// Listen begins, which is why once is not enough.
+func (f *fixture) heard(n int, want durable.Signal, do func()) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(f.ctx)
 	ended := make(chan error, n)
 	wakes := make(chan int, 10_000)
 	for i := range n {
 		go func() {
-			ended <- f.store.Listen(ctx, func() {
+			ended <- f.store.Listen(ctx, func(signal durable.Signal) {
+				if signal != want {
+					return
+				}
 				select {
 				case wakes <- i:
 				default:
@@ -47,7 +58,7 @@ func (f *fixture) woken(n int, do func()) {
 		case err := <-ended:
 			f.t.Fatalf("Listen ended by itself: %v", err)
 		case <-deadline:
-			f.t.Fatalf("%d of %d listeners were woken", len(woken), n)
+			f.t.Fatalf("%d of %d listeners heard %+v", len(woken), n, want)
 		}
 	}
 	cancel()
@@ -85,6 +96,24 @@ func listenEnds(_ *testing.T, f *fixture) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	cancel()
 	f.together(func(context.Context) error {
-		return f.store.Listen(ctx, func() {})
+		return f.store.Listen(ctx, func(durable.Signal) {})
 	})
+}
+
+func listenAnnounced(t *testing.T, f *fixture) {
+	for _, kind := range []durable.SignalKind{durable.RunsDue, durable.CancelAsked, durable.RunAwaited, durable.RunEnded} {
+		signal := durable.Signal{Kind: kind}
+		if kind != durable.RunsDue {
+			signal.Run = durable.NewRunID()
+		}
+		f.heard(2, signal, func() {
+			if err := f.store.Announce(f.ctx, signal); err != nil {
+				t.Errorf("Announce: %v", err)
+			}
+		})
+	}
+}
+
+func listenBegins(_ *testing.T, f *fixture) {
+	f.heard(2, durable.Signal{Kind: durable.RunEnded}, func() {})
 }

@@ -40,6 +40,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"schedules": scheduleTests(),
 		"timetable": timetableTests(),
 		"listen":    listenTests(),
+		"progress":  progressTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

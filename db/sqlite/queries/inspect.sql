@@ -7,7 +7,7 @@ WHERE r.id = @id;
 
 -- name: ListAttempts :many
 -- Served by the primary key; in the order in which they were executed.
-SELECT number, outcome, worker, fence, started_at, ended_at, error, stack
+SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log
 FROM attempts WHERE run_id = @run_id ORDER BY fence;
 
 -- name: ListRuns :many

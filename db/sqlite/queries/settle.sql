@@ -1,7 +1,8 @@
--- name: SettleSuccess :execrows
--- Fenced by the claim. Twice: the state differs, no row is counted.
+-- name: SettleSuccess :one
+-- Fenced by the claim. Twice: the state differs, no row comes back.
 UPDATE runs SET state = 2, finished_at = @finished_at, result = @result
-WHERE id = @id AND claim_id = @claim_id AND state = 1;
+WHERE id = @id AND claim_id = @claim_id AND state = 1
+RETURNING attempt, fence, started_at;
 
 -- name: SettleEnded :one
 -- Dead or cancelled. Fenced by the claim. Twice: no row comes back.
@@ -18,8 +19,8 @@ RETURNING lane, attempt, fence, started_at;
 
 -- name: InsertAttempt :exec
 -- A fence belongs to one claim of the run, so an attempt is recorded once.
-INSERT INTO attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack)
-VALUES (@run_id, @fence, @number, @outcome, @worker, @started_at, @ended_at, @error, @stack);
+INSERT INTO attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log)
+VALUES (@run_id, @fence, @number, @outcome, @worker, @started_at, @ended_at, @error, @stack, @log);
 
 -- name: InsertProblem :exec
 INSERT INTO problems (run_id, ended_at, reason) VALUES (@run_id, @ended_at, @reason);

@@ -13,7 +13,7 @@ import (
 )
 
 const Attempts = `-- name: Attempts :many
-SELECT number, outcome, worker, fence, started_at, ended_at, error, stack FROM durable.attempts WHERE run_id = $1 ORDER BY fence
+SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log FROM durable.attempts WHERE run_id = $1 ORDER BY fence
 `
 
 type AttemptsParams struct {
@@ -29,6 +29,7 @@ type AttemptsRow struct {
 	EndedAt   time.Time
 	Error     *string
 	Stack     *string
+	Log       *string
 }
 
 // attempts_pkey. No locks.
@@ -50,6 +51,7 @@ func (q *Queries) Attempts(ctx context.Context, arg AttemptsParams) ([]AttemptsR
 			&i.EndedAt,
 			&i.Error,
 			&i.Stack,
+			&i.Log,
 		); err != nil {
 			return nil, err
 		}

@@ -94,17 +94,19 @@ func (q *Queries) Meta(ctx context.Context) (MetaRow, error) {
 }
 
 const Notify = `-- name: Notify :exec
-SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)
+SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, p.payload)
+FROM (SELECT unnest($2::text[]) payload) p
 `
 
 type NotifyParams struct {
-	Channel string
-	Payload string
+	Channel  string
+	Payloads []string
 }
 
-// A hint; nothing waits for its flush. Twice: a second wake-up for nothing.
+// Hints, one notification for each payload; nothing waits for their flush. Twice:
+// second hints for nothing.
 func (q *Queries) Notify(ctx context.Context, arg NotifyParams) error {
-	_, err := q.db.Exec(ctx, Notify, arg.Channel, arg.Payload)
+	_, err := q.db.Exec(ctx, Notify, arg.Channel, arg.Payloads)
 	return err
 }
 

@@ -54,6 +54,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.expiredLeasesStmt, err = db.PrepareContext(ctx, expiredLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpiredLeases: %w", err)
 	}
+	if q.findCheckpointStmt, err = db.PrepareContext(ctx, findCheckpoint); err != nil {
+		return nil, fmt.Errorf("error preparing query FindCheckpoint: %w", err)
+	}
 	if q.findClaimOfRunStmt, err = db.PrepareContext(ctx, findClaimOfRun); err != nil {
 		return nil, fmt.Errorf("error preparing query FindClaimOfRun: %w", err)
 	}
@@ -65,6 +68,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.findLeaseStmt, err = db.PrepareContext(ctx, findLease); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLease: %w", err)
+	}
+	if q.findProgressStmt, err = db.PrepareContext(ctx, findProgress); err != nil {
+		return nil, fmt.Errorf("error preparing query FindProgress: %w", err)
 	}
 	if q.findReclaimableStmt, err = db.PrepareContext(ctx, findReclaimable); err != nil {
 		return nil, fmt.Errorf("error preparing query FindReclaimable: %w", err)
@@ -125,6 +131,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
+	}
+	if q.listChosenStmt, err = db.PrepareContext(ctx, listChosen); err != nil {
+		return nil, fmt.Errorf("error preparing query ListChosen: %w", err)
 	}
 	if q.listForcedStmt, err = db.PrepareContext(ctx, listForced); err != nil {
 		return nil, fmt.Errorf("error preparing query ListForced: %w", err)
@@ -194,6 +203,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.replaceScheduleStmt, err = db.PrepareContext(ctx, replaceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ReplaceSchedule: %w", err)
+	}
+	if q.reportStmt, err = db.PrepareContext(ctx, report); err != nil {
+		return nil, fmt.Errorf("error preparing query Report: %w", err)
 	}
 	if q.resumeScheduleStmt, err = db.PrepareContext(ctx, resumeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ResumeSchedule: %w", err)
@@ -271,6 +283,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing expiredLeasesStmt: %w", cerr)
 		}
 	}
+	if q.findCheckpointStmt != nil {
+		if cerr := q.findCheckpointStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findCheckpointStmt: %w", cerr)
+		}
+	}
 	if q.findClaimOfRunStmt != nil {
 		if cerr := q.findClaimOfRunStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findClaimOfRunStmt: %w", cerr)
@@ -289,6 +306,11 @@ func (q *Queries) Close() error {
 	if q.findLeaseStmt != nil {
 		if cerr := q.findLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findLeaseStmt: %w", cerr)
+		}
+	}
+	if q.findProgressStmt != nil {
+		if cerr := q.findProgressStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findProgressStmt: %w", cerr)
 		}
 	}
 	if q.findReclaimableStmt != nil {
@@ -389,6 +411,11 @@ func (q *Queries) Close() error {
 	if q.listAttemptsStmt != nil {
 		if cerr := q.listAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.listChosenStmt != nil {
+		if cerr := q.listChosenStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listChosenStmt: %w", cerr)
 		}
 	}
 	if q.listForcedStmt != nil {
@@ -506,6 +533,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing replaceScheduleStmt: %w", cerr)
 		}
 	}
+	if q.reportStmt != nil {
+		if cerr := q.reportStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing reportStmt: %w", cerr)
+		}
+	}
 	if q.resumeScheduleStmt != nil {
 		if cerr := q.resumeScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing resumeScheduleStmt: %w", cerr)
@@ -590,10 +622,12 @@ type Queries struct {
 	deleteSkipsStmt      *sql.Stmt
 	dueSchedulesStmt     *sql.Stmt
 	expiredLeasesStmt    *sql.Stmt
+	findCheckpointStmt   *sql.Stmt
 	findClaimOfRunStmt   *sql.Stmt
 	findClaimedStmt      *sql.Stmt
 	findLaneStmt         *sql.Stmt
 	findLeaseStmt        *sql.Stmt
+	findProgressStmt     *sql.Stmt
 	findReclaimableStmt  *sql.Stmt
 	findRunStmt          *sql.Stmt
 	findScheduleStmt     *sql.Stmt
@@ -614,6 +648,7 @@ type Queries struct {
 	insertSkipStmt       *sql.Stmt
 	lastGenerationStmt   *sql.Stmt
 	listAttemptsStmt     *sql.Stmt
+	listChosenStmt       *sql.Stmt
 	listForcedStmt       *sql.Stmt
 	listHeadsStmt        *sql.Stmt
 	listJobsStmt         *sql.Stmt
@@ -637,6 +672,7 @@ type Queries struct {
 	renewLeaseStmt       *sql.Stmt
 	renewLockStmt        *sql.Stmt
 	replaceScheduleStmt  *sql.Stmt
+	reportStmt           *sql.Stmt
 	resumeScheduleStmt   *sql.Stmt
 	setUnfinishedStmt    *sql.Stmt
 	settleEndedStmt      *sql.Stmt
@@ -660,10 +696,12 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteSkipsStmt:      q.deleteSkipsStmt,
 		dueSchedulesStmt:     q.dueSchedulesStmt,
 		expiredLeasesStmt:    q.expiredLeasesStmt,
+		findCheckpointStmt:   q.findCheckpointStmt,
 		findClaimOfRunStmt:   q.findClaimOfRunStmt,
 		findClaimedStmt:      q.findClaimedStmt,
 		findLaneStmt:         q.findLaneStmt,
 		findLeaseStmt:        q.findLeaseStmt,
+		findProgressStmt:     q.findProgressStmt,
 		findReclaimableStmt:  q.findReclaimableStmt,
 		findRunStmt:          q.findRunStmt,
 		findScheduleStmt:     q.findScheduleStmt,
@@ -684,6 +722,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertSkipStmt:       q.insertSkipStmt,
 		lastGenerationStmt:   q.lastGenerationStmt,
 		listAttemptsStmt:     q.listAttemptsStmt,
+		listChosenStmt:       q.listChosenStmt,
 		listForcedStmt:       q.listForcedStmt,
 		listHeadsStmt:        q.listHeadsStmt,
 		listJobsStmt:         q.listJobsStmt,
@@ -707,6 +746,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		renewLeaseStmt:       q.renewLeaseStmt,
 		renewLockStmt:        q.renewLockStmt,
 		replaceScheduleStmt:  q.replaceScheduleStmt,
+		reportStmt:           q.reportStmt,
 		resumeScheduleStmt:   q.resumeScheduleStmt,
 		setUnfinishedStmt:    q.setUnfinishedStmt,
 		settleEndedStmt:      q.settleEndedStmt,

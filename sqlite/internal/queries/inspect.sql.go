@@ -70,7 +70,7 @@ func (q *Queries) FindRun(ctx context.Context, arg FindRunParams) (FindRunRow, e
 }
 
 const listAttempts = `-- name: ListAttempts :many
-SELECT number, outcome, worker, fence, started_at, ended_at, error, stack
+SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log
 FROM attempts WHERE run_id = ?1 ORDER BY fence
 `
 
@@ -87,6 +87,7 @@ type ListAttemptsRow struct {
 	EndedAt   int64
 	Error     *string
 	Stack     *string
+	Log       *string
 }
 
 // Served by the primary key; in the order in which they were executed.
@@ -108,6 +109,7 @@ func (q *Queries) ListAttempts(ctx context.Context, arg ListAttemptsParams) ([]L
 			&i.EndedAt,
 			&i.Error,
 			&i.Stack,
+			&i.Log,
 		); err != nil {
 			return nil, err
 		}

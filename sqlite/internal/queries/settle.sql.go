@@ -31,8 +31,8 @@ func (q *Queries) FindClaimOfRun(ctx context.Context, arg FindClaimOfRunParams) 
 }
 
 const insertAttempt = `-- name: InsertAttempt :exec
-INSERT INTO attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+INSERT INTO attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 `
 
 type InsertAttemptParams struct {
@@ -45,6 +45,7 @@ type InsertAttemptParams struct {
 	EndedAt   int64
 	Error     *string
 	Stack     *string
+	Log       *string
 }
 
 // A fence belongs to one claim of the run, so an attempt is recorded once.
@@ -59,6 +60,7 @@ func (q *Queries) InsertAttempt(ctx context.Context, arg InsertAttemptParams) er
 		arg.EndedAt,
 		arg.Error,
 		arg.Stack,
+		arg.Log,
 	)
 	return err
 }
@@ -149,9 +151,10 @@ func (q *Queries) SettlePending(ctx context.Context, arg SettlePendingParams) (S
 	return i, err
 }
 
-const settleSuccess = `-- name: SettleSuccess :execrows
+const settleSuccess = `-- name: SettleSuccess :one
 UPDATE runs SET state = 2, finished_at = ?1, result = ?2
 WHERE id = ?3 AND claim_id = ?4 AND state = 1
+RETURNING attempt, fence, started_at
 `
 
 type SettleSuccessParams struct {
@@ -161,16 +164,21 @@ type SettleSuccessParams struct {
 	ClaimID    []byte
 }
 
-// Fenced by the claim. Twice: the state differs, no row is counted.
-func (q *Queries) SettleSuccess(ctx context.Context, arg SettleSuccessParams) (int64, error) {
-	result, err := q.exec(ctx, q.settleSuccessStmt, settleSuccess,
+type SettleSuccessRow struct {
+	Attempt   int64
+	Fence     int64
+	StartedAt *int64
+}
+
+// Fenced by the claim. Twice: the state differs, no row comes back.
+func (q *Queries) SettleSuccess(ctx context.Context, arg SettleSuccessParams) (SettleSuccessRow, error) {
+	row := q.queryRow(ctx, q.settleSuccessStmt, settleSuccess,
 		arg.FinishedAt,
 		arg.Result,
 		arg.ID,
 		arg.ClaimID,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+	var i SettleSuccessRow
+	err := row.Scan(&i.Attempt, &i.Fence, &i.StartedAt)
+	return i, err
 }

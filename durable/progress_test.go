@@ -1,0 +1,239 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+var copying = durable.NewJob[struct{}]("copying", durable.Retry(durable.Fixed(time.Second)))
+
+// reporting counts the reports that reach a store, and can be made slow.
+type reporting struct {
+	durable.Store
+	mu      sync.Mutex
+	reports []durable.Report
+	at      []time.Time
+	slow    time.Duration
+}
+
+func (s *reporting) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
+	s.mu.Lock()
+	s.reports, s.at = append(s.reports, report), append(s.at, time.Now())
+	slow := s.slow
+	s.mu.Unlock()
+	select {
+	case <-time.After(slow):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.Store.Report(ctx, holder, report)
+}
+
+// perform runs one handler, to the end of its run, on a store that counts.
+func (s *scene) perform(handler func(ctx context.Context, run *durable.Run[struct{}]) error, options ...durable.Option) (*reporting, durable.Record) {
+	s.t.Helper()
+	store := &reporting{Store: s.store}
+	began := time.Now()
+	w := durable.NewWorker(store, durable.WorkerConfig{Elapsed: func() time.Duration { return time.Since(began) }, CancelGrace: time.Second})
+	durable.Register(w, copying, handler)
+	stop := s.begin(w)
+	id := s.enqueue(copying.New(struct{}{}, options...))
+	_, err := s.client.Wait(s.t.Context(), id)
+	require.NoError(s.t, err)
+	require.NoError(s.t, stop())
+	return store, s.record(id)
+}
+
+func TestProgress(t *testing.T) {
+	t.Run("at most one report a second reaches the store, the latest by itself", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			store, record := s.perform(func(ctx context.Context, run *durable.Run[struct{}]) error {
+				for i := range 1000 { // ten seconds
+					if err := run.Progress(ctx, float64(i)/1000, "copying"); err != nil {
+						return err
+					}
+					<-time.After(10 * time.Millisecond)
+				}
+				<-time.After(time.Minute)
+				require.Equal(t, 0.999, s.record(run.ID).Progress.Fraction, "nobody called any more")
+				return run.Progress(ctx, 1, strings.Repeat("é", 2000)+"\x00\xff")
+			})
+			require.InDelta(t, 12, len(store.reports), 1)
+			for i := range store.at[1:] {
+				require.GreaterOrEqual(t, store.at[i+1].Sub(store.at[i]), time.Second)
+			}
+			require.Equal(t, 1.0, record.Progress.Fraction)
+			require.LessOrEqual(t, len(record.Progress.Note), durable.MaxNoteSize)
+			require.True(t, strings.HasSuffix(record.Progress.Note, "(cut)"), record.Progress.Note)
+		})
+	})
+	t.Run("what cannot be a fraction, or a checkpoint, is refused", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			store, _ := s.perform(func(ctx context.Context, run *durable.Run[struct{}]) error {
+				for _, fraction := range []float64{-0.1, 1.1, math.NaN(), math.Inf(1)} {
+					require.ErrorIs(t, run.Progress(ctx, fraction, ""), durable.ErrInvalid)
+				}
+				for _, value := range []any{make(chan int), "\x00", strings.Repeat("x", durable.MaxArgsSize), "\xff"} {
+					require.ErrorIs(t, run.Checkpoint(ctx, value), durable.ErrInvalid)
+				}
+				found, err := run.LastCheckpoint(ctx, new(int))
+				require.False(t, found)
+				return err
+			})
+			require.Empty(t, store.reports)
+		})
+	})
+	t.Run("a checkpoint takes the progress that waits along", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			store, record := s.perform(func(ctx context.Context, run *durable.Run[struct{}]) error {
+				return errors.Join(run.Progress(ctx, 0.1, "one"), run.Progress(ctx, 0.2, "two"), run.Checkpoint(ctx, 2), run.Checkpoint(ctx, 3))
+			})
+			require.Len(t, store.reports, 3)
+			require.Equal(t, "two", record.Progress.Note)
+			require.JSONEq(t, `3`, string(record.Checkpoint))
+		})
+	})
+	t.Run("nothing is reported after the handler has returned, and nothing holds it up", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			var kept *durable.Run[struct{}]
+			began := time.Now()
+			store, _ := s.perform(func(ctx context.Context, run *durable.Run[struct{}]) error {
+				kept = run
+				return errors.Join(run.Progress(ctx, 0.1, ""), run.Progress(ctx, 0.2, ""))
+			})
+			require.Less(t, time.Since(began), time.Second)
+			s.pass(time.Minute)
+			require.Len(t, store.reports, 1)
+			require.ErrorIs(t, kept.Progress(t.Context(), 1, ""), lease.ErrLost)
+			require.ErrorIs(t, kept.Checkpoint(t.Context(), 1), lease.ErrLost)
+		})
+	})
+	t.Run("a report under way ends with the handler", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			store := &reporting{Store: s.store, slow: time.Hour}
+			began := time.Now()
+			w := durable.NewWorker(store, durable.WorkerConfig{Elapsed: func() time.Duration { return time.Since(began) }})
+			durable.Register(w, copying, func(ctx context.Context, run *durable.Run[struct{}]) error {
+				go func() { _ = run.Checkpoint(ctx, 1) }()
+				<-time.After(time.Second)
+				return nil
+			})
+			stop := s.begin(w)
+			id := s.enqueue(copying.New(struct{}{}))
+			_, err := s.client.Wait(t.Context(), id)
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), 2*time.Second)
+			require.NoError(t, stop())
+		})
+	})
+	t.Run("a handler that drains can still leave a checkpoint, and the next attempt finds it", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			handler := func(ctx context.Context, run *durable.Run[struct{}]) error {
+				var page int
+				if found, err := run.LastCheckpoint(ctx, &page); found || err != nil {
+					require.Equal(t, 7, page)
+					return err
+				}
+				<-ctx.Done()
+				require.NoError(t, run.Checkpoint(ctx, 7))
+				return ctx.Err()
+			}
+			one := s.worker(durable.WorkerConfig{DrainTimeout: time.Second, CancelGrace: time.Second})
+			durable.Register(one, copying, handler)
+			stop := s.begin(one)
+			id := s.enqueue(copying.New(struct{}{}))
+			s.pass(time.Second)
+			require.NoError(t, stop())
+			require.Equal(t, durable.Pending, s.record(id).State)
+			two := s.worker(durable.WorkerConfig{})
+			durable.Register(two, copying, handler)
+			stop = s.begin(two)
+			records, err := s.client.Wait(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, durable.Succeeded, records[0].State)
+			require.NoError(t, stop())
+		})
+	})
+}
+
+func TestLogLines(t *testing.T) {
+	t.Run("what a handler logs is kept with the attempt and goes to the worker's logger", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			w := s.worker(durable.WorkerConfig{})
+			durable.Register(w, copying, func(_ context.Context, run *durable.Run[struct{}]) error {
+				run.Log().With("table", "users").WithGroup("g").Info("copied\x00 \xff \xed\xa0\x80", "rows", 7)
+				run.Log().Debug("a detail")
+				if run.Attempt == 1 {
+					return errBoom
+				}
+				return nil
+			})
+			defer s.begin(w)()
+			id := s.enqueue(copying.New(struct{}{}))
+			_, err := s.client.Wait(t.Context(), id)
+			require.NoError(t, err)
+			attempts := s.record(id).Attempts
+			require.Len(t, attempts, 2)
+			for _, a := range attempts {
+				require.Regexp(t, `^time=\S+Z level=INFO msg="copied\\x00 \\xff \\xed\\xa0\\x80" table=users g.rows=7$`, *a.Log)
+			}
+			require.Contains(t, s.log.String(), "table=users g.rows=7")
+			require.Contains(t, s.log.String(), "a detail")
+			require.Contains(t, s.log.String(), "attempt=2")
+		})
+	})
+	t.Run("the latest lines are kept, bounded, with a mark", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			_, record := s.perform(func(_ context.Context, run *durable.Run[struct{}]) error {
+				for i := range 5000 {
+					run.Log().Info("line", "n", i)
+				}
+				return nil
+			})
+			text := *record.Attempts[0].Log
+			require.True(t, strings.HasPrefix(text, "… (earlier lines cut)\n"))
+			require.True(t, strings.HasSuffix(text, "n=4999"))
+			require.Equal(t, durable.MaxLogLines, strings.Count(text, "\n"))
+			_, record = s.perform(func(_ context.Context, run *durable.Run[struct{}]) error {
+				for range 9 {
+					run.Log().Info(strings.Repeat("x", 10<<20))
+				}
+				return nil
+			})
+			text = *record.Attempts[0].Log
+			require.LessOrEqual(t, len(text), durable.MaxLogSize)
+			require.Equal(t, 3, strings.Count(text, " … (cut)"))
+		})
+	})
+	t.Run("without them a handler's logger is the worker's", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			w := s.worker(durable.WorkerConfig{NoRunLog: true})
+			durable.Register(w, copying, func(_ context.Context, run *durable.Run[struct{}]) error {
+				run.Log().Info("hello")
+				return nil
+			})
+			defer s.begin(w)()
+			id := s.enqueue(copying.New(struct{}{}))
+			_, err := s.client.Wait(t.Context(), id)
+			require.NoError(t, err)
+			require.Nil(t, s.record(id).Attempts[0].Log)
+			require.Contains(t, s.log.String(), "msg=hello")
+		})
+	})
+	t.Run("what the framework logs is not kept", func(t *testing.T) {
+		play(t, func(t *testing.T, s *scene) {
+			_, record := s.perform(func(context.Context, *durable.Run[struct{}]) error { panic("no") }, durable.MaxAttempts(1))
+			require.Nil(t, record.Attempts[0].Log)
+		})
+	})
+}

@@ -1,0 +1,81 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// EndedError says that a run has ended without success.
+type EndedError struct {
+	ID     RunID
+	State  State  // Dead or Cancelled
+	Reason string // as the run's record tells it
+}
+
+// Error names the run, its state and the reason.
+func (e *EndedError) Error() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("run %s is %v", e.ID, e.State)
+	}
+	return fmt.Sprintf("run %s is %v: %s", e.ID, e.State, e.Reason)
+}
+
+// Result waits until a run has ended, in whatever process, and decodes what its
+// handler gave to SetResult. A run that has succeeded without a result gives the
+// zero R. A run that is dead or cancelled gives an *EndedError. The other errors
+// are those of Client.Wait, and a result that is no R.
+func Result[R any](ctx context.Context, client *Client, id RunID) (R, error) {
+	var result R
+	records, err := client.Wait(ctx, id)
+	if err != nil {
+		return result, err
+	}
+	record := &records[0]
+	if err := record.Ended(); err != nil {
+		return result, err
+	}
+	if len(record.Result) == 0 {
+		return result, nil
+	}
+	if err := json.Unmarshal(record.Result, &result); err != nil {
+		return result, fmt.Errorf("decode result of run %s: %w", id, err)
+	}
+	return result, nil
+}
+
+// Ended returns an *EndedError when the run is dead or cancelled.
+func (r *Record) Ended() error {
+	if r.State != Dead && r.State != Cancelled {
+		return nil
+	}
+	e := &EndedError{ID: r.ID, State: r.State}
+	if r.Error != nil {
+		e.Reason = *r.Error
+	}
+	return e
+}
+
+// Wait blocks until every one of the runs has ended for good, in whatever
+// process, and returns their records in the order of the ids, without attempts
+// and checkpoints. It is woken by the worker that ends a run; where no wake-up
+// comes, it finds out by looking, at the latest every two seconds. All that wait
+// on one Client share one listener, which ends with the last of them.
+//
+// The error is ErrNotFound when there is no such run, or none any more, and
+// ctx's own when ctx ends first. A store that cannot be reached is asked again
+// for about a minute.
+func (c *Client) Wait(ctx context.Context, ids ...RunID) ([]Record, error) {
+	w := newWaiter(ids)
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	leave := c.hub.join(ctx, w)
+	defer leave()
+	select {
+	case <-w.done:
+		return w.result()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait: %w", context.Cause(ctx))
+	}
+}

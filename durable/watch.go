@@ -1,0 +1,296 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	waitTick     = 50 * time.Millisecond // the shortest pause between two looks at one run
+	waitLinger   = 2 * time.Millisecond
+	waitHearing  = 500 * time.Millisecond
+	waitMost     = 2 * time.Second
+	awaitEvery   = 5 * time.Second // a run is announced as awaited
+	waitFailures = 36              // looks in a row that may fail: about a minute
+)
+
+// watch looks at the runs that somebody waits for: when they are new, when a
+// signal says that they may have ended, and now and then.
+type watch struct {
+	store   Store
+	waiters int // the hub's own
+	cancel  context.CancelFunc
+	loops   sync.WaitGroup
+	wake    chan struct{}
+
+	mu      sync.Mutex
+	runs    map[RunID]*watched
+	hearing bool // the listener is up
+	all     bool // some run may have ended
+}
+
+// watched is a run that somebody waits for.
+type watched struct {
+	waiters   map[*waiter]struct{}
+	look      bool          // at the next opportunity
+	left      time.Duration // until it is looked at without a signal
+	pause     time.Duration // between two such looks
+	failures  int           // looks in a row that failed
+	announced bool          // as awaited
+}
+
+// newWatch starts a watch. It goes on when ctx ends: others may have joined.
+func newWatch(ctx context.Context, store Store) *watch {
+	w := &watch{store: store, wake: make(chan struct{}, 1), runs: map[RunID]*watched{}}
+	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	w.loops.Go(func() { w.listenLoop(ctx) })
+	w.loops.Go(func() { w.lookLoop(ctx) })
+	return w
+}
+
+func (w *watch) stop() {
+	w.cancel()
+	w.loops.Wait()
+}
+
+func (w *watch) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watch) add(one *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range one.missing {
+		run := w.runs[id]
+		if run == nil {
+			run = &watched{waiters: map[*waiter]struct{}{}, pause: waitTick, left: waitTick, look: true}
+			w.runs[id] = run
+		}
+		run.waiters[one] = struct{}{}
+	}
+	w.poke()
+}
+
+func (w *watch) remove(one *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range one.ids {
+		if run := w.runs[id]; run != nil {
+			if delete(run.waiters, one); len(run.waiters) == 0 {
+				delete(w.runs, id)
+			}
+		}
+	}
+}
+
+// hear takes in a signal.
+func (w *watch) hear(signal Signal) {
+	if signal.Kind != RunEnded {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if signal.Run == (RunID{}) {
+		w.all, w.hearing = true, true // looked at with the next tick: such signals may come one after the other
+	} else if run := w.runs[signal.Run]; run != nil {
+		run.look = true
+		w.poke()
+	}
+}
+
+// deaf makes every run be looked at often again: nothing will be heard.
+func (w *watch) deaf() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hearing = false
+	for _, run := range w.runs {
+		run.pause, run.left = waitTick, waitTick
+	}
+}
+
+// listenLoop keeps a listener up.
+func (w *watch) listenLoop(ctx context.Context) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		heard := false
+		_ = w.store.Listen(ctx, func(s Signal) { heard = true; w.hear(s) }) // without it, looks find out
+		w.deaf()
+		if heard {
+			pause = 100 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// lookLoop looks at runs until ctx ends.
+func (w *watch) lookLoop(ctx context.Context) {
+	tick := time.NewTicker(waitTick)
+	defer tick.Stop()
+	announce := time.NewTicker(awaitEvery)
+	defer announce.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-announce.C:
+			w.announce(ctx, w.awaited())
+			continue
+		case <-tick.C:
+			w.pass(waitTick)
+			w.lookAt(ctx, w.others(), []State{Succeeded, Dead, Cancelled})
+		case <-w.wake:
+			select { // what comes with it is looked at in the same call
+			case <-ctx.Done():
+				return
+			case <-time.After(waitLinger):
+			}
+		}
+		fresh, chosen := w.choose()
+		w.announce(ctx, fresh)
+		w.lookAt(ctx, chosen, nil)
+	}
+}
+
+// announce tells workers that somebody waits.
+func (w *watch) announce(ctx context.Context, ids []RunID) {
+	for _, id := range ids {
+		_ = w.store.Announce(ctx, Signal{Kind: RunAwaited, Run: id}) // likewise
+	}
+}
+
+func (w *watch) awaited() []RunID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make([]RunID, 0, len(w.runs))
+	for id := range w.runs {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// pass lets time go on. What has been looked at twice is looked at less often
+// while the listener is up.
+func (w *watch) pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, run := range w.runs {
+		if run.left -= d; run.left > 0 {
+			continue
+		}
+		run.look = true
+		run.pause = min(2*run.pause, waitMost)
+		if w.hearing {
+			run.pause = max(run.pause, waitHearing)
+		}
+		run.left = run.pause
+	}
+}
+
+// choose takes the runs that were not announced before, and those that are to
+// be looked at.
+func (w *watch) choose() (fresh, chosen []RunID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, run := range w.runs {
+		if run.look {
+			chosen = append(chosen, id)
+			run.look = false
+		}
+		if !run.announced {
+			fresh = append(fresh, id)
+			run.announced = true
+		}
+	}
+	return fresh, chosen
+}
+
+// others are, when some run may have ended, those that are not to be looked at
+// anyway.
+func (w *watch) others() (ids []RunID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, run := range w.runs {
+		if w.all && !run.look {
+			ids = append(ids, id)
+		}
+	}
+	w.all = false
+	return ids
+}
+
+// lookBatch is how many runs are looked at in one call.
+const lookBatch = 200
+
+// lookAt reads runs and tells who waits. Only with no states in the filter does
+// a run that is not found mean that there is none.
+func (w *watch) lookAt(ctx context.Context, ids []RunID, states []State) {
+	for len(ids) > 0 && ctx.Err() == nil {
+		some := ids[:min(len(ids), lookBatch)]
+		ids = ids[len(some):]
+		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+		page, err := w.store.Runs(bounded, Filter{IDs: some, States: states, Limit: len(some)})
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			w.failed(some, err)
+		default:
+			w.found(some, page.Runs, states == nil)
+		}
+	}
+}
+
+func (w *watch) found(ids []RunID, records []Record, everything bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	there := make(map[RunID]struct{}, len(records))
+	for i := range records {
+		record := records[i]
+		there[record.ID] = struct{}{}
+		if record.State.Terminal() {
+			w.tell(record.ID, record, nil)
+		}
+	}
+	for _, id := range ids {
+		if run := w.runs[id]; run != nil {
+			run.failures = 0
+		}
+		if _, found := there[id]; !found && everything {
+			w.tell(id, Record{}, fmt.Errorf("run %s: %w", id, ErrNotFound))
+		}
+	}
+}
+
+// failed makes the runs be looked at again soon, or gives up.
+func (w *watch) failed(ids []RunID, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		if run := w.runs[id]; run != nil {
+			if run.failures++; run.failures > waitFailures {
+				w.tell(id, Record{}, fmt.Errorf("wait for run %s: %w", id, err))
+			}
+		}
+	}
+}
+
+// tell passes on what became of a run, which nobody waits for any more. The
+// caller holds the mutex.
+func (w *watch) tell(id RunID, record Record, err error) {
+	run := w.runs[id]
+	if run == nil {
+		return
+	}
+	delete(w.runs, id)
+	for one := range run.waiters {
+		one.tell(id, record, err)
+	}
+}

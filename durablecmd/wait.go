@@ -1,0 +1,57 @@
+package durablecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// runsWaitVerb is the verb runs wait.
+type runsWaitVerb struct {
+	ID      string        `arg:"" help:"Id of the run."`
+	Timeout time.Duration `help:"Give up after so long, such as 5m; 0 never does." default:"0"`
+	JSON    bool          `name:"json" help:"Print JSON."`
+}
+
+// Run waits for the end of one run and prints it. The exit status is 0 only
+// when it has succeeded.
+func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
+	id, err := durable.ParseRunID(v.ID)
+	if err != nil {
+		return &usageError{err: err}
+	}
+	if v.Timeout < 0 {
+		return usage("--timeout %v: want 0 or more", v.Timeout)
+	}
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		record, err := waitFor(ctx, store, id, v.Timeout)
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			err = p.printJSON(record)
+		} else {
+			err = p.printRun(record, p.now())
+		}
+		return errors.Join(err, record.Ended())
+	})
+}
+
+// waitFor waits until a run has ended, for so long; zero is for ever.
+func waitFor(ctx context.Context, store backend.Store, id durable.RunID, timeout time.Duration) (durable.Record, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("run %s has not ended within %v", id, timeout))
+		defer cancel()
+	}
+	if _, err := durable.NewClient(store).Wait(ctx, id); err != nil {
+		return durable.Record{}, err
+	}
+	record, err := store.Run(context.WithoutCancel(ctx), id)
+	record.Tags, record.Attempts = notNil(record.Tags), notNil(record.Attempts)
+	return record, err
+}

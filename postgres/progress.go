@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// Report stores what a running handler says of itself. Whoever holds the row
+// of the run is waited for, for some seconds.
+func (s *Store) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
+	if err := s.usable(ctx); err != nil {
+		return s.fail("report", err)
+	}
+	var fraction *float32
+	if report.Fraction != nil {
+		f := float32(*report.Fraction)
+		fraction = &f
+	}
+	var checkpoint *string
+	if report.Checkpoint != nil {
+		text := string(report.Checkpoint)
+		checkpoint = &text
+	}
+	var stored int64
+	b := s.guarded(ctx)
+	b.add(queries.Report, fraction, report.Note, checkpoint, holder.Run, uuid.UUID(holder.Claim)).Exec(func(tag pgconn.CommandTag) error {
+		stored = tag.RowsAffected()
+		return nil
+	})
+	if err := s.send(ctx, s.general, b); err != nil {
+		return s.fail("report", err)
+	}
+	if stored == 0 {
+		return fmt.Errorf("report: run %s: %w", holder.Run, lease.ErrLost)
+	}
+	return nil
+}
+
+// Checkpoint returns the run's last checkpoint, or nil.
+func (s *Store) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("checkpoint", err)
+	}
+	texts, err := s.queries(s.general).Checkpoint(ctx, queries.CheckpointParams{RunID: id})
+	if err != nil {
+		return nil, s.fail("checkpoint", err)
+	}
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	return []byte(texts[0]), nil
+}
+
+// addProgress completes records of which some may have reported.
+func (s *Store) addProgress(ctx context.Context, records []durable.Record) error {
+	var ids []uuid.UUID
+	for i := range records {
+		if records[i].StartedAt != nil {
+			ids = append(ids, records[i].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := s.queries(s.general).ProgressOf(ctx, queries.ProgressOfParams{Ids: ids})
+	if err != nil {
+		return err
+	}
+	found := make(map[durable.RunID]*durable.Progress, len(rows))
+	for _, row := range rows {
+		fraction := math.Round(float64(row.Fraction)*1e4) / 1e4
+		found[row.RunID] = &durable.Progress{Fraction: fraction, Note: row.Note, At: row.UpdatedAt.UTC()}
+	}
+	for i := range records {
+		records[i].Progress = found[records[i].ID]
+	}
+	return nil
+}

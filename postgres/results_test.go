@@ -1,0 +1,228 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+var echo = durable.NewJob[string]("echo")
+
+// counted counts the reads of one who waits.
+type counted struct {
+	durable.Store
+	reads atomic.Int64
+}
+
+func (c *counted) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+	c.reads.Add(1)
+	return c.Store.Runs(ctx, filter)
+}
+
+// works runs a worker of the store until the test ends.
+func works(t *testing.T, store durable.Store, handler func(context.Context, *durable.Run[string]) error) {
+	t.Helper()
+	w := durable.NewWorker(store, durable.WorkerConfig{PollInterval: 100 * time.Millisecond, MaxConcurrentRuns: 500})
+	durable.Register(w, echo, handler)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+func TestResultAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	there := openStore(t, "")
+	here := &counted{Store: openURL(t, there.url, there.schema)}
+	client := durable.NewClient(here)
+	works(t, there, func(_ context.Context, run *durable.Run[string]) error {
+		<-time.After(300 * time.Millisecond)
+		return run.SetResult(run.Args)
+	})
+	const rounds = 10
+	var late []time.Duration
+	for range rounds {
+		receipt, err := echo.Enqueue(t.Context(), client, "hello")
+		require.NoError(t, err)
+		records, err := client.Wait(t.Context(), receipt.ID)
+		require.NoError(t, err)
+		late = append(late, time.Since(*records[0].FinishedAt))
+		require.JSONEq(t, `"hello"`, string(records[0].Result))
+	}
+	slices.Sort(late)
+	require.Less(t, late[rounds/2], 100*time.Millisecond, "late by %v", late)
+	require.LessOrEqual(t, here.reads.Load(), int64(rounds*5), "at first, a moment later, and when it has ended; sometimes once more")
+}
+
+func TestWaitOutlivesItsListener(t *testing.T) {
+	t.Parallel()
+	there := openStore(t, "")
+	here := openURL(t, there.url+"&application_name=waits", there.schema)
+	client := durable.NewClient(here)
+	release := make(chan struct{}, 1)
+	works(t, there, func(ctx context.Context, run *durable.Run[string]) error {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return run.SetResult(run.Args)
+	})
+	conn := connect(t, there.url)
+	cut := func() bool {
+		var n int
+		err := conn.QueryRow(t.Context(), `select count(*) from (select pg_terminate_backend(pid, 5000) from pg_stat_activity
+			where application_name = 'waits' and query like 'LISTEN "' || $1 || '%') x`, there.schema).Scan(&n)
+		require.NoError(t, err)
+		return n == 1
+	}
+	for _, at := range []string{"just before the run ends", "long before"} {
+		receipt, err := echo.Enqueue(t.Context(), client, at)
+		require.NoError(t, err)
+		got := make(chan error, 1)
+		go func() {
+			text, err := durable.Result[string](t.Context(), client, receipt.ID)
+			if err == nil && text != at {
+				err = errors.New(text)
+			}
+			got <- err
+		}()
+		require.Eventually(t, cut, 10*time.Second, 10*time.Millisecond, "there is one listener")
+		if at == "long before" {
+			require.Eventually(t, cut, 10*time.Second, 10*time.Millisecond, "it has come back")
+			<-time.After(300 * time.Millisecond)
+		}
+		began := time.Now()
+		release <- struct{}{}
+		require.NoError(t, <-got)
+		require.Less(t, time.Since(began), 3*time.Second)
+	}
+	require.Eventually(t, func() bool { return !cut() }, 10*time.Second, 10*time.Millisecond, "nobody waits, nobody listens")
+}
+
+func TestSignalsReachAnotherProcess(t *testing.T) {
+	t.Parallel()
+	here := openStore(t, "")
+	there := openURL(t, here.url, here.schema)
+	ctx, stop := context.WithCancel(t.Context())
+	heard, ended := make(chan durable.Signal, 1000), make(chan error)
+	go func() { ended <- here.Listen(ctx, func(s durable.Signal) { heard <- s }) }()
+	require.Equal(t, durable.RunsDue, (<-heard).Kind) // it listens
+	conn := connect(t, here.url)
+	_, err := conn.Exec(t.Context(), "select pg_notify($1, 'a payload of another version')", here.schema+"_wake")
+	require.NoError(t, err)
+	await := func(want durable.Signal) {
+		t.Helper()
+		after := time.After(20 * time.Second)
+		for {
+			select {
+			case got := <-heard:
+				if got == want {
+					return
+				}
+			case <-after:
+				t.Fatalf("%+v was not heard", want)
+			}
+		}
+	}
+	await(durable.Signal{Kind: durable.RunsDue})
+	for _, kind := range []durable.SignalKind{durable.CancelAsked, durable.RunAwaited, durable.RunEnded} {
+		signal := durable.Signal{Kind: kind, Run: durable.NewRunID()}
+		require.NoError(t, there.Announce(t.Context(), signal))
+		await(signal)
+	}
+	stop()
+	require.NoError(t, <-ended)
+}
+
+// TestHostileOutcomesHoldUpNobody settles five hundred runs together, of which
+// some end with what no database would store.
+func TestHostileOutcomesHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	client := durable.NewClient(store)
+	hostile := map[string]string{
+		"nul": "a \x00 b", "utf8": "a \xff b", "surrogate": "a \xed\xa0\x80 b", "huge": strings.Repeat("é", 5<<20), "escaped": `\u0000 \ud800`,
+	}
+	var begun atomic.Int64
+	all := make(chan struct{})
+	works(t, store, func(ctx context.Context, run *durable.Run[string]) error {
+		if begun.Add(1) == 500 {
+			close(all)
+		}
+		select { // all end at once
+		case <-all:
+		case <-ctx.Done():
+		}
+		text, bad := hostile[run.Args]
+		if !bad {
+			return nil
+		}
+		run.Log().Info(text, text, text)
+		return durable.Permanent(errors.New(text))
+	})
+	var runs []durable.NewRun
+	names := map[durable.RunID]string{}
+	for name := range hostile {
+		runs = append(runs, echo.New(name))
+		names[runs[len(runs)-1].ID] = name
+	}
+	for len(runs) < 500 {
+		runs = append(runs, echo.New("plain"))
+	}
+	receipts, err := client.Enqueue(t.Context(), runs...)
+	require.NoError(t, err)
+	var ids []durable.RunID
+	for _, receipt := range receipts {
+		ids = append(ids, receipt.ID)
+	}
+	records, err := client.Wait(t.Context(), ids...)
+	require.NoError(t, err)
+	for _, record := range records {
+		name := names[record.ID]
+		if name == "" {
+			require.Equal(t, durable.Succeeded, record.State)
+			continue
+		}
+		require.Equal(t, durable.Dead, record.State, name)
+		require.NotContains(t, *record.Error, "could not be stored")
+		full, err := store.Run(t.Context(), record.ID)
+		require.NoError(t, err)
+		require.Len(t, full.Attempts, 1)
+		require.Contains(t, *full.Attempts[0].Log, "level=INFO", name)
+		require.LessOrEqual(t, len(*full.Attempts[0].Log), durable.MaxLogSize)
+	}
+}
+
+// TestLogLinesThatTheDatabaseRefuses: the worker sends only what can be stored;
+// a store that is called otherwise keeps the others from harm.
+func TestLogLinesThatTheDatabaseRefuses(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	_, err := store.Enqueue(t.Context(), newRuns(500)...)
+	require.NoError(t, err)
+	r, err := request(t.Context(), store, worker("w"), 500, time.Minute)
+	require.NoError(t, err)
+	runs, err := store.Claim(t.Context(), r)
+	require.NoError(t, err)
+	require.Len(t, runs, 500)
+	s := settlement(r, runs, durable.Outcome{Kind: durable.Success})
+	s.Runs[7].Outcome.Log = "bad \x00 line"
+	verdicts, err := store.Settle(t.Context(), []durable.Settlement{s})
+	require.NoError(t, err)
+	require.Equal(t, slices.Repeat([]durable.Verdict{durable.Accepted}, 500), verdicts)
+	odd, err := store.Run(t.Context(), runs[7].ID)
+	require.NoError(t, err)
+	require.Equal(t, durable.Succeeded, odd.State)
+	require.Equal(t, "(could not be stored)", *odd.Attempts[0].Log)
+}
