@@ -3,7 +3,6 @@ package durabletest
 import (
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -66,9 +65,9 @@ type Kit struct {
 	at      time.Time // where the test's own clock stands, see Advance
 	left    time.Time // when the last call returned
 
-	mu     sync.Mutex // guards what the workers write
-	seed  *uint64 // nil: everything at its very instant
-	spent int     // executions since the last call began
+	mu    sync.Mutex // guards what the workers write
+	seed  *uint64    // nil: everything at its very instant
+	spent int        // executions since the last call began
 	tally Tally
 }
 
@@ -108,17 +107,6 @@ func (k *Kit) Seed(seed uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.seed = &seed
-}
-
-// random is a worker's source of jitter. It depends on the time alone and not
-// on which goroutine asks first.
-func (w *Worker) random() float64 {
-	w.kit.mu.Lock()
-	defer w.kit.mu.Unlock()
-	if w.kit.seed == nil {
-		return 0
-	}
-	return rand.New(rand.NewPCG(*w.kit.seed^w.number<<32, uint64(time.Since(w.began)))).Float64() //nolint:gosec // the point is that it repeats
 }
 
 // poke tells a call that waits to look again.

@@ -3,6 +3,7 @@ package durabletest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
 	"runtime"
 	"strings"
@@ -174,6 +175,17 @@ func (w *Worker) elapsed() time.Duration {
 		return w.stood
 	}
 	return time.Since(w.began) + time.Second
+}
+
+// random is a worker's source of jitter. It depends on the time alone and not
+// on which goroutine asks first.
+func (w *Worker) random() float64 {
+	w.kit.mu.Lock()
+	defer w.kit.mu.Unlock()
+	if w.kit.seed == nil {
+		return 0
+	}
+	return rand.New(rand.NewPCG(*w.kit.seed^w.number<<32, uint64(time.Since(w.began)))).Float64() //nolint:gosec // the point is that it repeats
 }
 
 // live tells whether the worker executes runs.
