@@ -65,7 +65,7 @@ func TestAssertions(t *testing.T) {
 			return store
 		},
 		"PostgreSQL": func(t *testing.T) durable.Store {
-			store, err := postgres.Open(t.Context(), pgtest.Server(t), postgres.Config{Schema: "kit", MaxConns: 4})
+			store, err := postgres.Open(t.Context(), pgtest.Database(t), postgres.Config{MaxConns: 4})
 			require.NoError(t, err)
 			t.Cleanup(store.Close)
 			_, err = store.Migrate(t.Context())

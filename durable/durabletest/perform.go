@@ -102,9 +102,12 @@ func (p *performance) Settle(ctx context.Context, settlements []durable.Settleme
 	if err != nil {
 		return nil, err
 	}
-	if verdicts[0] != durable.Deferred {
+	for _, settlement := range settlements { // of one run at most
+		if verdicts[0] == durable.Deferred {
+			break
+		}
 		select {
-		case p.settled <- settlements[0].Runs[0].Outcome:
+		case p.settled <- settlement.Runs[0].Outcome:
 		default:
 		}
 	}
