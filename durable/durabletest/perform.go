@@ -107,7 +107,7 @@ func (p *performance) Settle(ctx context.Context, settlements []durable.Settleme
 			break
 		}
 		select {
-		case p.settled <- settlement.Runs[0].Outcome:
+		case p.settled <- landed(p.Store, settlement.Runs[0], verdicts[0]):
 		default:
 		}
 	}

@@ -93,32 +93,43 @@ func (x wire) Settle(ctx context.Context, settlements []durable.Settlement) ([]d
 	return through(ctx, x.w, func() ([]durable.Verdict, error) {
 		verdicts, err := x.Store.Settle(ctx, settlements)
 		if err == nil {
-			x.w.settled(settlements, verdicts)
+			x.settled(settlements, verdicts)
 		}
 		x.w.kit.poke()
 		return verdicts, err
 	})
 }
 
-func (w *Worker) settled(settlements []durable.Settlement, verdicts []durable.Verdict) {
+func (x wire) settled(settlements []durable.Settlement, verdicts []durable.Verdict) {
 	i := 0
 	for _, settlement := range settlements {
 		for _, run := range settlement.Runs {
 			verdict := verdicts[i]
 			i++
-			if verdict == durable.Accepted {
-				w.kit.count(run.Outcome.Kind)
+			if verdict == durable.Accepted || verdict == durable.Landed {
+				x.w.kit.count(landed(x.Store, run, verdict).Kind)
 			}
-			w.mu.Lock()
+			x.w.mu.Lock()
 			if verdict != durable.Deferred {
-				delete(w.held, run.ID)
+				delete(x.w.held, run.ID)
 			}
 			if verdict == durable.Refused {
-				w.refused = append(w.refused, run.ID)
+				x.w.refused = append(x.w.refused, run.ID)
 			}
-			w.mu.Unlock()
+			x.w.mu.Unlock()
 		}
 	}
+}
+
+// landed is the outcome that the store has: the one written now, or what an
+// earlier write under the same claim has made of the run.
+func landed(store durable.Inspector, run durable.Settled, verdict durable.Verdict) durable.Outcome {
+	if verdict == durable.Landed {
+		if record, err := store.Run(context.Background(), run.ID); err == nil && record.State == durable.Succeeded {
+			return durable.Outcome{Kind: durable.Success, Result: record.Result}
+		}
+	}
+	return run.Outcome
 }
 
 func (x wire) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
