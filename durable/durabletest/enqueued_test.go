@@ -26,8 +26,6 @@ type recorder struct {
 	failed bool
 }
 
-func (r *recorder) Helper() {}
-
 func (r *recorder) Errorf(format string, args ...any) {
 	r.said, r.failed = append(r.said, fmt.Sprintf(format, args...)), true
 }

@@ -228,7 +228,7 @@ func TestAdvance(t *testing.T) {
 func TestSeedRepeats(t *testing.T) {
 	t.Parallel()
 	begins := func(seed uint64) (at []time.Duration) {
-		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+		durabletest.Run(t, func(_ *testing.T, kit *durabletest.Kit) {
 			start := time.Now()
 			kit.Seed(seed)
 			kit.Worker(func(w *durable.Worker) {

@@ -207,10 +207,7 @@ func (w *Worker) unsettled() int {
 	return len(w.held)
 }
 
-var (
-	bubble  = regexp.MustCompile(`synctest bubble \d+`)
-	handler = "durable.(*execution).perform("
-)
+var bubble = regexp.MustCompile(`synctest bubble \d+`)
 
 // handlerStacks shows where the handlers of this test stand.
 func handlerStacks() string {
@@ -219,7 +216,7 @@ func handlerStacks() string {
 	var stacks []string
 	for stack := range strings.SplitSeq(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
 		head, _, _ := strings.Cut(stack, "\n")
-		if bubble.FindString(head) == own && strings.Contains(stack, handler) {
+		if bubble.FindString(head) == own && strings.Contains(stack, "durable.(*execution).perform(") {
 			stacks = append(stacks, stack)
 		}
 	}

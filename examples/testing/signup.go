@@ -38,8 +38,9 @@ func Signup(ctx context.Context, to durable.Enqueuer, email string) error {
 	return err
 }
 
-// Mailer sends mail. A repeated key is not sent again.
+// Mailer sends mail.
 type Mailer interface {
+	// Send sends a text once for each key.
 	Send(ctx context.Context, key, to, text string) error
 }
 
@@ -55,6 +56,7 @@ func Register(w *durable.Worker, mailer Mailer) {
 	durable.AddSchedule(w, "digest", Digest(), MailArgs{Email: "team@example.com"}, durable.Cron("0 8 * * *", "Europe/Berlin"))
 }
 
+// Send is the handler of all three jobs.
 func Send(mailer Mailer, text string) func(ctx context.Context, run *durable.Run[MailArgs]) error {
 	return func(ctx context.Context, run *durable.Run[MailArgs]) error {
 		run.Log().Info("sending", "to", run.Args.Email)

@@ -75,7 +75,7 @@ func TestSignupEnqueues(t *testing.T) {
 		durabletest.RequireEnqueued(t, kit.Store, signup.Welcome())
 		reminder := durabletest.RequireEnqueued(t, kit.Store, signup.Reminder(),
 			func(args signup.MailArgs, _ durable.Record) bool { return args.Email == "ada@example.com" })
-		require.Equal(t, 72*time.Hour, reminder.Record.DueAt.Sub(time.Now()))
+		require.Equal(t, 72*time.Hour, time.Until(reminder.Record.DueAt))
 		durabletest.RequireNotEnqueued(t, kit.Store, signup.Digest())
 	})
 }
