@@ -33,17 +33,15 @@ func (k *Kit) RunAll() Tally {
 	until := time.Now().Add(k.Limits.Time)
 	for {
 		k.finish(until, "waiting")
-		next, orphans := k.look().next, k.orphans()
-		switch {
-		case orphans && (next < 0 || next > time.Second):
-			next = time.Second
-		case next < 0:
+		due := until
+		if next := k.look().next; next >= 0 {
+			due = time.Now().Add(next)
+		} else if !k.orphans() {
 			return k.end(time.Now())
 		}
-		if time.Now().Add(next).After(until) {
+		if due.After(until) || !k.wait(due) && due.Equal(until) {
 			k.tooMuch("waiting")
 		}
-		time.Sleep(next) //nolint:forbidigo // virtual time
 	}
 }
 

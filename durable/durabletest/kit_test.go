@@ -108,7 +108,7 @@ func TestRunAll(t *testing.T) {
 			first := kit.Worker(handles(func(ctx context.Context, _ *durable.Run[mailArgs]) error {
 				<-ctx.Done()
 				return nil // as if it were done: it is not
-			}))
+			}), func(c *durable.WorkerConfig) { c.Name = "first" })
 			id := enqueue(t, kit)
 			kit.Advance(0)
 			first.Kill()

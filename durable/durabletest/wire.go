@@ -132,8 +132,15 @@ func landed(store durable.Inspector, run durable.Settled, verdict durable.Verdic
 	return run.Outcome
 }
 
+// Reclaim tells RunAll that a run is back.
 func (x wire) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
-	return through(ctx, x.w, func() (durable.Reclaim, error) { return x.Store.Reclaim(ctx, request) })
+	return through(ctx, x.w, func() (durable.Reclaim, error) {
+		done, err := x.Store.Reclaim(ctx, request)
+		if len(done.Runs) > 0 {
+			x.w.kit.poke()
+		}
+		return done, err
+	})
 }
 
 func (x wire) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
