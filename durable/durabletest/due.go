@@ -19,7 +19,7 @@ import (
 func (k *Kit) RunDue() Tally {
 	k.t.Helper()
 	k.begin("RunDue")
-	k.finish(time.Now().Add(k.Limits.Time), "due")
+	k.finish("due")
 	return k.end(time.Now())
 }
 
@@ -30,16 +30,15 @@ func (k *Kit) RunDue() Tally {
 func (k *Kit) RunAll() Tally {
 	k.t.Helper()
 	k.begin("RunAll")
-	until := time.Now().Add(k.Limits.Time)
 	for {
-		k.finish(until, "waiting")
-		due := until
-		if next := k.look().next; next >= 0 {
-			due = time.Now().Add(next)
-		} else if !k.orphans() {
+		k.finish("waiting")
+		next := k.look().next
+		switch {
+		case next >= 0:
+			k.wait(next)
+		case !k.orphans():
 			return k.end(time.Now())
-		}
-		if due.After(until) || !k.wait(due) && due.Equal(until) {
+		case !k.wait(k.Limits.Time):
 			k.tooMuch("waiting")
 		}
 	}
@@ -61,7 +60,7 @@ func (k *Kit) Advance(d time.Duration) Tally {
 		if k.exhausted() {
 			k.tooMuch("due")
 		}
-		if now := k.look(); now.due == 0 && now.unsettled <= now.executing || !k.wait(grace) {
+		if now := k.look(); now.due == 0 && now.unsettled <= now.executing || !k.wait(time.Until(grace)) {
 			return k.end(k.at)
 		}
 	}
@@ -104,7 +103,7 @@ func (k *Kit) end(at time.Time) Tally {
 }
 
 // finish returns when nothing is due and no live worker has anything in hand.
-func (k *Kit) finish(until time.Time, what string) {
+func (k *Kit) finish(what string) {
 	k.t.Helper()
 	for {
 		synctest.Wait()
@@ -112,15 +111,16 @@ func (k *Kit) finish(until time.Time, what string) {
 		if now.due == 0 && now.unsettled == 0 {
 			return
 		}
-		if k.exhausted() || !k.wait(until) {
+		if k.exhausted() || !k.wait(k.Limits.Time) {
 			k.tooMuch(what)
 		}
 	}
 }
 
-// wait returns when something was claimed or settled, false when it is too late.
-func (k *Kit) wait(until time.Time) bool {
-	timer := time.NewTimer(time.Until(until))
+// wait returns when something was claimed, settled or taken back; false: for so
+// long nothing was.
+func (k *Kit) wait(most time.Duration) bool {
+	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case <-k.changed:
@@ -213,6 +213,6 @@ func (k *Kit) tooMuch(what string) {
 	for i := range page.Runs {
 		fmt.Fprintf(&lines, "\n  %s", describe(&page.Runs[i]))
 	}
-	k.t.Fatalf("runs are still %s or running after %v and %d executions (%+v); Kit.Limits allows %v and %d:%s",
-		what, time.Since(k.left).Round(time.Millisecond), spent, tally, k.Limits.Time, k.Limits.Executions, lines.String())
+	k.t.Fatalf("runs are still %s or running after %v and %d executions (%+v); Kit.Limits allows %d, and %v without any:%s",
+		what, time.Since(k.left).Round(time.Millisecond), spent, tally, k.Limits.Executions, k.Limits.Time, lines.String())
 }

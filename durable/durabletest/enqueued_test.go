@@ -155,11 +155,13 @@ func TestKitFails(t *testing.T) {
 	t.Run("a run that is retried for ever", func(t *testing.T) {
 		t.Parallel()
 		said := play(t, func(tb testing.TB, kit *durabletest.Kit) {
+			kit.Limits.Executions = 1000
 			kit.Worker(handles(func(context.Context, *durable.Run[mailArgs]) error { return errBusy }))
 			add(tb, kit, durable.MaxAttempts(10_000))
 			kit.RunAll()
 		})
 		require.Contains(t, said, "runs are still waiting or running after")
+		require.Contains(t, said, "1000 executions ({Succeeded:0 Failed:1000 ")
 		require.Contains(t, said, "job=mail")
 		require.Contains(t, said, `error="busy"`)
 	})

@@ -73,8 +73,11 @@ type Kit struct {
 
 // Limits bound one call of RunDue, RunAll or Advance.
 type Limits struct {
-	Executions int           // most runs claimed in it. Default 100,000
-	Time       time.Duration // most virtual time that RunDue and RunAll let pass. Default 366 days
+	// Executions is the most that may begin. Default 100,000.
+	Executions int
+	// Time is how long RunDue and RunAll wait, in virtual time, for something to
+	// be claimed or settled while runs are due or running. Default 7 days.
+	Time time.Duration
 }
 
 // Tally counts executions by how they ended. A write that was refused is not
@@ -92,7 +95,7 @@ func newKit(t testing.TB) *Kit {
 	store := memory.New(memory.Config{})
 	return &Kit{
 		Store: store, Client: durable.NewClient(store),
-		Limits: Limits{Executions: 100_000, Time: 366 * 24 * time.Hour},
+		Limits: Limits{Executions: 100_000, Time: 7 * 24 * time.Hour},
 		t:      t, log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		changed: make(chan struct{}, 1), at: time.Now(), left: time.Now(),
 	}
