@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,8 +161,9 @@ func TestFreeze(t *testing.T) {
 		t.Parallel()
 		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
 			var causes []error
-			w := kit.Worker(handles(func(ctx context.Context, run *durable.Run[mailArgs]) error {
-				if run.CrashCount > 0 {
+			var held atomic.Bool
+			w := kit.Worker(handles(func(ctx context.Context, _ *durable.Run[mailArgs]) error {
+				if held.Swap(true) {
 					return nil
 				}
 				<-ctx.Done()
