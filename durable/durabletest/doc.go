@@ -1,4 +1,26 @@
-// Package durabletest is the contract of durable.Store in executable form.
+// Package durabletest has two parts: a kit for the tests of those who use
+// durable, and the contract of durable.Store in executable form, for the authors
+// of stores.
+//
+// # The kit
+//
+// Run runs a test in virtual time, on the real engine:
+//
+//	func TestWelcome(t *testing.T) {
+//		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+//			kit.Worker(func(w *durable.Worker) { durable.Register(w, Welcome, sendWelcome) })
+//			receipt, _ := Welcome.Enqueue(t.Context(), kit.Client, WelcomeArgs{UserID: 42})
+//			kit.RunDue()
+//			durabletest.RequireState(t, kit.Store, receipt.ID, durable.Succeeded)
+//		})
+//	}
+//
+// Kit lets time pass and runs come to their end; a Worker can be cut off from its
+// store, frozen, killed and stopped; RequireEnqueued and its like look at any
+// store; Perform executes one handler. The testing page of the documentation has
+// an example of each.
+//
+// # The contract
 //
 // A store's own test is its construction and one call:
 //

@@ -1,9 +1,25 @@
 package durabletest
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
 
 // Play lets the tests of this package rewrite transcripts.
 func Play(t *testing.T, backend Backend, text string) string {
 	t.Helper()
 	return play(newFixture(t, backend), text)
+}
+
+// NewKit makes a kit whose failures are reported to t, and its end.
+func NewKit(t testing.TB) (kit *Kit, end func()) {
+	kit = newKit(t)
+	return kit, kit.close
+}
+
+// Wire is the connection of a worker that is cut off, to no store at all.
+func Wire() durable.Store {
+	w := &Worker{link: dead, changed: make(chan struct{})}
+	return wire{nil, w}
 }

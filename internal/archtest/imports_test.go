@@ -27,7 +27,7 @@ var law = map[string][]string{
 	"heartbeat":             {"internal/protocol", "lease"},
 	"poller":                {"internal/protocol", "lease"},
 	"durable":               {"heartbeat", "poller", "internal/cron", "internal/protocol", "lease"},
-	"durable/durabletest":   {"durable", "lease"},
+	"durable/durabletest":   {"durable", "lease", "memory"}, // memory: what the kit for users runs on
 	"db":                    {},
 	"db/sqlite":             {},
 	"internal/board":        {"durable"},

@@ -1,0 +1,65 @@
+package durabletest_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/durable/durabletest"
+)
+
+// child names the part that a process plays that TestRunFails starts.
+const child = "DURABLETEST_CHILD"
+
+// TestChild is executed by itself in that process, and does nothing elsewhere.
+func TestChild(t *testing.T) {
+	part := os.Getenv(child)
+	if part == "" {
+		return
+	}
+	durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+		t.Cleanup(func() { t.Log("cleanup of the test") })
+		kit.Worker(handles(func(context.Context, *durable.Run[mailArgs]) error {
+			if part == "stuck" {
+				waitFor(make(chan struct{}))
+			}
+			return nil
+		}))
+		enqueue(t, kit)
+		kit.Advance(0)
+		if part == "fatal" {
+			t.Fatal("given up")
+		}
+	})
+}
+
+func TestRunFails(t *testing.T) {
+	play := func(t *testing.T, part string) string {
+		t.Helper()
+		command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v") //nolint:gosec // this very program
+		command.Env = append(os.Environ(), child+"="+part)
+		said, err := command.CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, string(said))
+		require.NotContains(t, string(said), "panic:")
+		return string(said)
+	}
+	t.Run("a handler that never returns fails the test with its stack", func(t *testing.T) {
+		t.Parallel()
+		said := play(t, "stuck")
+		require.Contains(t, said, "worker-1 could not be stopped")
+		require.Contains(t, said, "durabletest_test.waitFor")
+		require.Contains(t, said, "goroutines that began in the test have not ended with it")
+		require.Contains(t, said, "--- FAIL: TestChild")
+	})
+	t.Run("the workers of a test that gives up are stopped, before its cleanup", func(t *testing.T) {
+		t.Parallel()
+		said := play(t, "fatal")
+		require.Regexp(t, `(?s)given up.*worker stopped.*cleanup of the test`, said)
+		require.NotContains(t, said, "have not ended")
+	})
+}

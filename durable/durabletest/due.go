@@ -1,0 +1,218 @@
+package durabletest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// RunDue lets the workers execute what is due now, and what becomes due
+// meanwhile, until none of it is waiting or running, and tells how the
+// executions ended. Time passes only as handlers take it. A retry that is due
+// later is left alone, and so are runs that no worker of the kit serves, and
+// those of a worker that is paused, frozen or killed.
+func (k *Kit) RunDue() Tally {
+	k.t.Helper()
+	k.begin("RunDue")
+	k.finish("due")
+	return k.end(time.Now())
+}
+
+// RunAll lets time pass until every run that a worker of the kit can execute
+// has ended, however late it is due, retries and the runs of killed workers
+// included. Schedules fire while it lasts; it does not wait for the next
+// occurrence.
+func (k *Kit) RunAll() Tally {
+	k.t.Helper()
+	k.begin("RunAll")
+	for {
+		k.finish("waiting")
+		next := k.look().next
+		switch {
+		case next >= 0:
+			k.wait(next)
+		case !k.orphans():
+			return k.end(time.Now())
+		case !k.wait(k.Limits.Time):
+			k.tooMuch("waiting")
+		}
+	}
+}
+
+// Advance lets d pass. What becomes due in it is executed at its time. What is
+// due at its end has been begun, and settled if its handler takes no time, when
+// Advance returns; handlers that take longer are still running then. The few
+// milliseconds that this may need are taken off the next Advance, so that a
+// thousand times one second are a thousand seconds. Advance(0) lets happen what
+// happens now.
+func (k *Kit) Advance(d time.Duration) Tally {
+	k.t.Helper()
+	k.begin("")
+	k.at = k.at.Add(max(d, 0))
+	time.Sleep(time.Until(k.at)) //nolint:forbidigo // virtual time
+	for grace := time.Now().Add(100 * time.Millisecond); ; {
+		synctest.Wait()
+		if k.exhausted() {
+			k.tooMuch("due")
+		}
+		if now := k.look(); now.due == 0 && now.unsettled <= now.executing || !k.wait(time.Until(grace)) {
+			return k.end(k.at)
+		}
+	}
+}
+
+// AdvanceTo lets time pass until an instant, as Advance does. An instant that
+// has passed fails the test.
+func (k *Kit) AdvanceTo(instant time.Time) Tally {
+	k.t.Helper()
+	d := instant.Sub(k.now())
+	if d < 0 {
+		k.t.Fatalf("it is %v, time does not go back to %v", time.Now().UTC(), instant.UTC())
+	}
+	return k.Advance(d)
+}
+
+// now is the test's own clock: what Advance has let pass, without the
+// milliseconds that were needed to come to rest, and what has passed since.
+func (k *Kit) now() time.Time { return k.at.Add(time.Since(k.left)) }
+
+// begin begins a call. needs names a call that is in vain without a worker.
+func (k *Kit) begin(needs string) {
+	k.t.Helper()
+	k.at = k.now()
+	k.mu.Lock()
+	k.spent, k.tally = 0, Tally{}
+	k.mu.Unlock()
+	synctest.Wait()
+	if needs != "" && !slices.ContainsFunc(k.workers, (*Worker).live) {
+		k.t.Fatalf("%s without a worker that executes anything: start one with Kit.Worker", needs)
+	}
+}
+
+// end ends a call, and sets the test's clock.
+func (k *Kit) end(at time.Time) Tally {
+	k.at, k.left = at, time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tally
+}
+
+// finish returns when nothing is due and no live worker has anything in hand.
+func (k *Kit) finish(what string) {
+	k.t.Helper()
+	for {
+		synctest.Wait()
+		now := k.look()
+		if now.due == 0 && now.unsettled == 0 {
+			return
+		}
+		if k.exhausted() || !k.wait(k.Limits.Time) {
+			k.tooMuch(what)
+		}
+	}
+}
+
+// wait returns when something was claimed, settled or taken back; false: for so
+// long nothing was.
+func (k *Kit) wait(most time.Duration) bool {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-k.changed:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (k *Kit) exhausted() bool { return !k.spend(0) }
+
+// moment is what the live workers have before them.
+type moment struct {
+	due       int           // lanes with a run, and schedules with an occurrence, that is due
+	next      time.Duration // until the next run is due; negative: none waits
+	unsettled int           // runs claimed and not settled
+	executing int           // of them, those whose handler has not returned
+}
+
+func (k *Kit) look() moment {
+	k.t.Helper()
+	now := moment{next: -1}
+	working := false
+	for _, w := range k.workers {
+		if !w.live() {
+			continue
+		}
+		working = true
+		w.mu.Lock()
+		serves := w.serves
+		w.mu.Unlock()
+		heads, err := k.Store.Heads(context.Background(), serves)
+		if err != nil {
+			k.t.Fatalf("heads: %v", err)
+		}
+		for _, head := range heads {
+			switch {
+			case head.Waiting && head.In <= 0:
+				now.due++
+			case head.Waiting && (now.next < 0 || head.In < now.next):
+				now.next = head.In
+			}
+		}
+		now.unsettled += w.unsettled()
+		now.executing += w.worker.Status().Executing
+	}
+	if working {
+		now.due += k.dueSchedules()
+	}
+	return now
+}
+
+// dueSchedules counts the schedules that a worker is about to look at.
+func (k *Kit) dueSchedules() int {
+	k.t.Helper()
+	schedules, err := k.Store.ListSchedules(context.Background())
+	if err != nil {
+		k.t.Fatalf("list schedules: %v", err)
+	}
+	n := 0
+	for i := range schedules {
+		if s := &schedules[i]; s.NextAt != nil && !s.NextAt.After(time.Now()) && !s.Waiting && s.Fault == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// orphans tells whether a run is in the hands of a worker that is not live.
+func (k *Kit) orphans() bool {
+	k.t.Helper()
+	page, err := k.Store.Runs(context.Background(), durable.Filter{States: []durable.State{durable.Running}, Limit: 1})
+	if err != nil {
+		k.t.Fatalf("runs: %v", err)
+	}
+	return len(page.Runs) > 0
+}
+
+// tooMuch fails the test with what is left to do.
+func (k *Kit) tooMuch(what string) {
+	k.t.Helper()
+	k.mu.Lock()
+	spent, tally := k.spent, k.tally
+	k.mu.Unlock()
+	page, err := k.Store.Runs(context.Background(), durable.Filter{States: []durable.State{durable.Pending, durable.Running}, Limit: listed})
+	if err != nil {
+		k.t.Fatalf("runs: %v", err)
+	}
+	var lines strings.Builder
+	for i := range page.Runs {
+		fmt.Fprintf(&lines, "\n  %s", describe(&page.Runs[i]))
+	}
+	k.t.Fatalf("runs are still %s or running after %v and %d executions (%+v); Kit.Limits allows %d, and %v without any:%s",
+		what, time.Since(k.left).Round(time.Millisecond), spent, tally, k.Limits.Executions, k.Limits.Time, lines.String())
+}

@@ -1,0 +1,228 @@
+package durabletest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/memory"
+)
+
+// Performed is what one attempt has come to.
+type Performed struct {
+	Outcome  durable.Outcome  // what the worker has settled: the kind, the delay, the error, the result
+	Err      error            // what the handler returned; after a panic or an exit, the text of the outcome's error
+	Record   durable.Record   // the run as it stands after it, with its attempts
+	Enqueued []durable.Record // the runs enqueued in the store meanwhile, in order
+	Log      []string         // what the handler logged with Run.Log, as level=INFO msg=… key=value
+}
+
+// Perform executes a handler once, as a worker does, and returns what it has
+// come to: args go through JSON and back, the job's timeout holds, a panic is a
+// failed attempt, and what the handler returned decides the outcome by the job's
+// policy. Options change the run's policy: with durable.MaxAttempts(1) it is the
+// last attempt. At and After have no place here.
+//
+// It works in a test of Run, where time is virtual, and in any other, where a
+// handler may talk to a network.
+func Perform[A any](
+	t testing.TB, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error, args A, options ...durable.Option,
+) Performed {
+	t.Helper()
+	return PerformOn(t, memory.New(memory.Config{}), job, handler, args, options...)
+}
+
+// PerformOn is Perform on a store of the test's own, where the handler's client
+// enqueues or where the handler's tables are. The run is put on a queue that is
+// named after it, so that no other worker takes it and no other run is executed;
+// it stays in the store.
+func PerformOn[A any](
+	t testing.TB, store durable.Store, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error, args A,
+	options ...durable.Option,
+) Performed {
+	t.Helper()
+	run := job.New(args, options...)
+	run.Queue = "perform-" + run.ID.String()
+	if _, err := durable.NewClient(store).Enqueue(t.Context(), run); err != nil {
+		t.Fatalf("perform: %v", err)
+	}
+	p := &performance{Store: store, id: run.ID, settled: make(chan durable.Outcome, 1)}
+	w := durable.NewWorker(p, p.config(run.Queue))
+	durable.Register(w, job, func(ctx context.Context, run *durable.Run[A]) error {
+		err := handler(ctx, run)
+		p.returns(err)
+		return err
+	})
+	outcome := p.run(t, w)
+	record, err := store.Run(t.Context(), run.ID)
+	if err != nil {
+		t.Fatalf("perform: %v", err)
+	}
+	return Performed{Outcome: outcome, Err: p.error(outcome), Record: record, Enqueued: since(t, store, run.ID), Log: p.logged()}
+}
+
+// performance is the store of a worker that executes one run and does nothing
+// else to the store.
+type performance struct {
+	durable.Store
+	id      durable.RunID
+	settled chan durable.Outcome
+
+	mu       sync.Mutex
+	returned bool
+	err      error
+	log      bytes.Buffer
+}
+
+// Declare leaves no trace of the worker.
+func (p *performance) Declare(context.Context, durable.Declaration) error { return nil }
+
+// Materialize leaves the schedules to others.
+func (p *performance) Materialize(context.Context, int, func(time.Time, durable.Schedule) durable.Decision) (durable.Materialized, error) {
+	return durable.Materialized{Busy: true}, nil
+}
+
+// Reclaim leaves expired leases to others.
+func (p *performance) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
+	request.Horizon = time.Unix(1, 0) // earlier than any lease
+	return p.Store.Reclaim(ctx, request)
+}
+
+// Settle tells what has become of the run.
+func (p *performance) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+	verdicts, err := p.Store.Settle(ctx, settlements)
+	if err != nil {
+		return nil, err
+	}
+	for _, settlement := range settlements { // of one run at most
+		if verdicts[0] == durable.Deferred {
+			break
+		}
+		select {
+		case p.settled <- landed(p.Store, settlement.Runs[0], verdicts[0]):
+		default:
+		}
+	}
+	return verdicts, nil
+}
+
+func (p *performance) config(queue string) durable.WorkerConfig {
+	began := time.Now()
+	return durable.WorkerConfig{
+		Name: "perform", Queues: []durable.Queue{{Name: queue}}, MaxConcurrentRuns: 1, PollInterval: time.Second, DrainTimeout: -1,
+		Elapsed: func() time.Duration { return time.Since(began) },
+		Logger:  slog.New(handlersOwn{slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutRun})}),
+		Retry:   durable.Exponential(5*time.Second, time.Hour),
+	}
+}
+
+// run runs the worker until the run is settled.
+func (p *performance) run(t testing.TB, w *durable.Worker) durable.Outcome {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	var outcome durable.Outcome
+	select {
+	case outcome = <-p.settled:
+		cancel()
+	case err := <-ended:
+		t.Fatalf("perform: %v", err)
+	case <-time.After(366 * 24 * time.Hour): // of virtual time
+		cancel()
+		t.Errorf("perform: the run has not ended in a year")
+	}
+	if err := <-ended; err != nil {
+		t.Fatalf("perform: %v:\n%s", err, handlerStacks())
+	}
+	return outcome
+}
+
+func (p *performance) returns(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.returned, p.err = true, err
+}
+
+func (p *performance) error(outcome durable.Outcome) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.returned && outcome.Error != "" {
+		return errors.New(outcome.Error)
+	}
+	return p.err
+}
+
+// Write takes in a line of the log.
+func (p *performance) Write(line []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(line)
+}
+
+func (p *performance) logged() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.FieldsFunc(p.log.String(), func(r rune) bool { return r == '\n' })
+}
+
+// handlersOwn lets through what was not logged by the worker itself.
+type handlersOwn struct{ slog.Handler }
+
+// Handle drops the worker's records, which are made in package durable.
+func (h handlersOwn) Handle(ctx context.Context, record slog.Record) error {
+	frame, _ := runtime.CallersFrames([]uintptr{record.PC}).Next()
+	if strings.HasPrefix(frame.Function, "github.com/durable-worker/durable-worker/durable.") ||
+		strings.HasPrefix(frame.Function, "github.com/durable-worker/durable-worker/heartbeat.") {
+		return nil
+	}
+	return h.Handler.Handle(ctx, record)
+}
+
+// WithAttrs keeps the filter.
+func (h handlersOwn) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return handlersOwn{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup keeps the filter.
+func (h handlersOwn) WithGroup(name string) slog.Handler {
+	return handlersOwn{h.Handler.WithGroup(name)}
+}
+
+// withoutRun leaves out what is the same in every line, or different in every
+// test.
+func withoutRun(groups []string, attr slog.Attr) slog.Attr {
+	if len(groups) == 0 && slices.Contains([]string{slog.TimeKey, "run", "job", "attempt"}, attr.Key) {
+		return slog.Attr{}
+	}
+	return attr
+}
+
+// since lists the runs with larger ids, in order.
+func since(t testing.TB, from Source, id durable.RunID) []durable.Record {
+	t.Helper()
+	var records []durable.Record
+	for filter := (durable.Filter{Limit: 200}); ; {
+		page, err := from.Runs(t.Context(), filter)
+		if err != nil {
+			t.Fatalf("runs: %v", err)
+		}
+		for _, record := range page.Runs {
+			if bytes.Compare(record.ID[:], id[:]) <= 0 {
+				slices.Reverse(records)
+				return records
+			}
+			records = append(records, record)
+		}
+		filter.Before = page.Next
+	}
+}

@@ -1,0 +1,171 @@
+package durabletest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// wire is the connection of one worker to the kit's store. Every method by
+// which a worker writes or asks goes through it; TestNothingPassesACutWire
+// finds one that does not.
+type wire struct {
+	durable.Store
+	w *Worker
+}
+
+var (
+	errKilled  = errors.New("the worker is killed")
+	errTooMany = errors.New("more executions than Kit.Limits allows")
+)
+
+// pass waits until a call may be sent.
+func (w *Worker) pass(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		link, changed := w.link, w.changed
+		w.mu.Unlock()
+		var given <-chan struct{}
+		switch link {
+		case connected:
+			return nil
+		case dead:
+			return errKilled
+		case cut:
+			given = ctx.Done()
+		case frozen:
+		}
+		select {
+		case <-changed:
+		case <-given:
+			return fmt.Errorf("no answer from the store: %w", ctx.Err())
+		}
+	}
+}
+
+// through makes a call when it may be sent.
+func through[T any](ctx context.Context, w *Worker, call func() (T, error)) (T, error) {
+	if err := w.pass(ctx); err != nil {
+		var zero T
+		return zero, err
+	}
+	return call()
+}
+
+// errOnly is a call that answers nothing.
+func errOnly(call func() error) func() (struct{}, error) {
+	return func() (struct{}, error) { return struct{}{}, call() }
+}
+
+func (x wire) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
+	return through(ctx, x.w, func() ([]durable.Receipt, error) { return x.Store.Enqueue(ctx, runs...) })
+}
+
+func (x wire) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
+	return through(ctx, x.w, func() ([]durable.Head, error) { return x.Store.Heads(ctx, serves) })
+}
+
+// Claim notes what the worker is given.
+func (x wire) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+	return through(ctx, x.w, func() ([]durable.Claimed, error) {
+		if !x.w.kit.spend(0) {
+			x.w.kit.poke()
+			return nil, errTooMany
+		}
+		claimed, err := x.Store.Claim(ctx, request)
+		x.w.mu.Lock()
+		for i := range claimed {
+			x.w.held[claimed[i].ID] = struct{}{}
+		}
+		x.w.mu.Unlock()
+		x.w.kit.spend(len(claimed))
+		x.w.kit.poke()
+		return claimed, err
+	})
+}
+
+// Settle notes what became of what the worker was given.
+func (x wire) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+	return through(ctx, x.w, func() ([]durable.Verdict, error) {
+		verdicts, err := x.Store.Settle(ctx, settlements)
+		if err == nil {
+			x.settled(settlements, verdicts)
+		}
+		x.w.kit.poke()
+		return verdicts, err
+	})
+}
+
+func (x wire) settled(settlements []durable.Settlement, verdicts []durable.Verdict) {
+	i := 0
+	for _, settlement := range settlements {
+		for _, run := range settlement.Runs {
+			verdict := verdicts[i]
+			i++
+			if verdict == durable.Accepted || verdict == durable.Landed {
+				x.w.kit.count(landed(x.Store, run, verdict).Kind)
+			}
+			x.w.mu.Lock()
+			if verdict != durable.Deferred {
+				delete(x.w.held, run.ID)
+			}
+			if verdict == durable.Refused {
+				x.w.refused = append(x.w.refused, run.ID)
+			}
+			x.w.mu.Unlock()
+		}
+	}
+}
+
+// landed is the outcome that the store has: the one written now, or what an
+// earlier write under the same claim has made of the run.
+func landed(store durable.Inspector, run durable.Settled, verdict durable.Verdict) durable.Outcome {
+	if verdict == durable.Landed {
+		if record, err := store.Run(context.Background(), run.ID); err == nil && record.State == durable.Succeeded {
+			return durable.Outcome{Kind: durable.Success, Result: record.Result}
+		}
+	}
+	return run.Outcome
+}
+
+// Reclaim tells RunAll that a run is back.
+func (x wire) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
+	return through(ctx, x.w, func() (durable.Reclaim, error) {
+		done, err := x.Store.Reclaim(ctx, request)
+		if len(done.Runs) > 0 {
+			x.w.kit.poke()
+		}
+		return done, err
+	})
+}
+
+func (x wire) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	return through(ctx, x.w, func() ([]lease.ClaimID, error) { return x.Store.Renew(ctx, claims, d) })
+}
+
+// Declare notes what the worker serves.
+func (x wire) Declare(ctx context.Context, declaration durable.Declaration) error {
+	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Declare(ctx, declaration) }))
+	serves := durable.Serves{}
+	for _, job := range declaration.Jobs {
+		serves.Jobs = append(serves.Jobs, job.Name)
+	}
+	for _, queue := range x.w.config.Queues {
+		serves.Queues = append(serves.Queues, queue.Name)
+	}
+	if len(serves.Queues) == 0 {
+		serves.Queues = []string{durable.DefaultQueue}
+	}
+	x.w.mu.Lock()
+	defer x.w.mu.Unlock()
+	x.w.serves = serves
+	return err
+}
+
+func (x wire) Materialize(ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision) (durable.Materialized, error) {
+	return through(ctx, x.w, func() (durable.Materialized, error) { return x.Store.Materialize(ctx, limit, decide) })
+}
