@@ -10,7 +10,8 @@ import (
 
 // Client is the door of the code that enqueues.
 type Client struct {
-	store Enqueuer
+	store  Enqueuer
+	tracer Tracer // nil: none
 }
 
 // NewClient returns a client of a store.
@@ -34,6 +35,14 @@ func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 	if len(runs) == 0 {
 		return nil, nil
 	}
+	ctx, runs, ended := traceEnqueue(ctx, c.tracer, runs)
+	receipts, err := c.enqueueAgain(ctx, runs)
+	ended(err)
+	return receipts, err
+}
+
+// enqueueAgain repeats an enqueue whose outcome is unknown.
+func (c *Client) enqueueAgain(ctx context.Context, runs []NewRun) ([]Receipt, error) {
 	for try := 1; ; try++ {
 		receipts, err := c.enqueue(ctx, runs)
 		if err == nil {

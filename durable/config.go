@@ -51,6 +51,12 @@ type WorkerConfig struct {
 	// Orphans says what becomes of schedules that no worker declares any more:
 	// DisableOrphans(after), after at least 2 h. Default: they are flagged.
 	Orphans OrphanPolicy
+	// Middleware is called around every handler, the first outermost. Default:
+	// none.
+	Middleware []Middleware
+	// Tracer is told what the worker does. Default: none. Enqueues of a Client
+	// are told by Client.WithTracer.
+	Tracer Tracer
 	// Logger gets the life of runs (debug), and what a person should see
 	// (info and up). Default: nothing is logged.
 	Logger *slog.Logger
@@ -128,6 +134,9 @@ func (c WorkerConfig) validate() error {
 	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
 	refuse(c.PollJitter > 1, "poll jitter ratio %v: want at most 1", c.PollJitter)
 	refuse(c.MaxCrashes < 2, "max crashes %d: want at least 2", c.MaxCrashes)
+	for i, m := range c.Middleware {
+		refuse(m == nil, "middleware %d is nil", i)
+	}
 	orphans := time.Duration(c.Orphans)
 	refuse(orphans < 0 || orphans > 0 && orphans < 2*DeclareEvery, "orphans disabled after %v: want at least %v, or 0 for never", orphans, 2*DeclareEvery)
 	if err := c.Terms.Validate(); err != nil {
