@@ -127,8 +127,8 @@ func TestCodec_RepeatedDeclarationLeavesAScheduleAlone(t *testing.T) {
 			return schedules[0]
 		}
 		plain := declare()
-		first := declare(durable.WithCodec(newSealing()))
-		again := declare(durable.WithCodec(newSealing()))
+		codec := durable.WithCodec(newSealing()) // no two of its encodings are alike
+		first, again := declare(codec), declare(codec)
 		require.Contains(t, string(plain.Args), "ann")
 		require.NotContains(t, string(first.Args), "ann", "a job that is given a codec has its schedules stored anew")
 		require.Equal(t, first.Generation, again.Generation)

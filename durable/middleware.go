@@ -37,8 +37,8 @@ type RunInfo struct {
 	Trace       string        // of whoever enqueued it, see Tracer; empty: none
 }
 
-// info is the run as others may see it.
-func (x *execution) info() RunInfo {
+// runInfo is the run as others may see it.
+func (x *execution) runInfo() RunInfo {
 	return RunInfo{
 		ID: x.run.ID, Job: x.job, Queue: x.queue, Attempt: x.run.Attempt, MaxAttempts: x.run.MaxAttempts,
 		CrashCount: x.run.CrashCount, Fence: x.run.Fence, DueAt: x.run.DueAt, CreatedAt: x.run.CreatedAt,
@@ -52,5 +52,5 @@ func (x *execution) through(ctx context.Context, n int) error {
 	if n == len(middleware) {
 		return x.call(ctx, x)
 	}
-	return middleware[n](ctx, x.info(), func(ctx context.Context) error { return x.through(ctx, n+1) })
+	return middleware[n](ctx, x.runInfo(), func(ctx context.Context) error { return x.through(ctx, n+1) })
 }

@@ -188,6 +188,7 @@ type brokenTracer struct{ within bool }
 func (b brokenTracer) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Context, func(error)) {
 	runs[0].Queue, runs[0].Args, runs[0].Trace = "elsewhere", nil, strings.Repeat("x", 600)
 	if b.within {
+		runs[0].Trace = "fine"
 		return nil, nil
 	}
 	panic("enqueue")

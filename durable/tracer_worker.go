@@ -24,7 +24,7 @@ func (x *execution) traceExecute(ctx context.Context) (within context.Context, e
 	end := func(Outcome) {}
 	within = ctx
 	x.w.told(func(t Tracer) {
-		if c, f := t.Execute(ctx, x.info()); c != nil {
+		if c, f := t.Execute(ctx, x.runInfo()); c != nil {
 			within, end = c, orNothing(f)
 		}
 	})
@@ -39,7 +39,7 @@ func (e *ended) traceSettled(v Verdict) {
 	if e.x.w.config.Tracer == nil || v == Deferred {
 		return
 	}
-	e.x.w.told(func(t Tracer) { t.RunSettled(RunVerdict{Run: e.x.info(), Outcome: e.outcome.Kind, Verdict: v}) })
+	e.x.w.told(func(t Tracer) { t.RunSettled(RunVerdict{Run: e.x.runInfo(), Outcome: e.outcome.Kind, Verdict: v}) })
 }
 
 // traceLost tells the tracer that a run is lost to this worker.
