@@ -60,11 +60,14 @@ func WithCodec(c Codec) Option {
 	return Option{"WithCodec", onlyJob, func(p *policy) { p.codec = c }}
 }
 
-// shared marks what is encoded for no run in particular. Decoding must know
+// sharedName marks what is encoded for no run in particular. Decoding must know
 // that, and the mark lets it: a ciphertext that is bound to a run does not
 // become valid by it.
-type shared struct {
-	Data json.RawMessage `json:"durable:shared"`
+const sharedName = "durable:shared"
+
+// wrap puts the mark around JSON, which stays as it is.
+func wrap(text []byte) []byte {
+	return slices.Concat([]byte(`{"`+sharedName+`":`), text, []byte("}"))
 }
 
 // seal encodes data for the store. Its error begins with the part.
@@ -80,7 +83,7 @@ func seal(c Codec, info CodecInfo, data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("encode %s: %w", info.Part, err)
 	}
 	if _, is := unwrap(text); is {
-		return nil, fmt.Errorf("%s: the codec's form is taken: an object with the name durable:shared", info.Part)
+		return nil, fmt.Errorf("%s: the codec's form is taken: an object with nothing but the name %s", info.Part, sharedName)
 	}
 	if err := checkJSON(text); err != nil {
 		return nil, fmt.Errorf("encoded %s%w", info.Part, err)
@@ -88,7 +91,7 @@ func seal(c Codec, info CodecInfo, data []byte) ([]byte, error) {
 	if info.Run != (RunID{}) {
 		return slices.Clone(text), nil
 	}
-	return json.Marshal(shared{text})
+	return wrap(text), nil
 }
 
 // unseal decodes what seal has encoded.
@@ -108,14 +111,14 @@ func unseal(c Codec, info CodecInfo, text []byte) ([]byte, error) {
 
 // unwrap returns what is inside a mark, if there is one.
 func unwrap(text []byte) ([]byte, bool) {
-	if !bytes.Contains(text, []byte("durable:shared")) {
+	if !bytes.Contains(text, []byte(sharedName)) {
 		return nil, false
 	}
 	var outer map[string]json.RawMessage
 	if err := json.Unmarshal(text, &outer); err != nil || len(outer) != 1 {
 		return nil, false
 	}
-	inner, is := outer["durable:shared"]
+	inner, is := outer[sharedName]
 	return inner, is
 }
 
@@ -126,7 +129,7 @@ func plainArgs(args any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(shared{data})
+	return wrap(data), nil
 }
 
 // fill decodes JSON into args. What decoding says may quote the JSON, which is

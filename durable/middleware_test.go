@@ -24,7 +24,7 @@ func TestMiddleware_FirstIsOutermost(t *testing.T) {
 			order = append(order, text)
 		}
 		layer := func(name string) durable.Middleware {
-			return func(ctx context.Context, run durable.RunInfo, next func(context.Context) error) error {
+			return func(ctx context.Context, _ durable.RunInfo, next func(context.Context) error) error {
 				note(name + " in")
 				defer note(name + " out")
 				return next(ctx)

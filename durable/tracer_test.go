@@ -19,7 +19,6 @@ type diary struct {
 	mu      sync.Mutex
 	lines   []string
 	calls   []durable.StoreCall
-	spans   int
 	settled []durable.RunVerdict
 	lost    []durable.RunLoss
 }
@@ -185,7 +184,7 @@ func TestTracer_IsToldWhatGoesWrong(t *testing.T) {
 // brokenTracer panics wherever it can, and tampers.
 type brokenTracer struct{ within bool }
 
-func (b brokenTracer) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Context, func(error)) {
+func (b brokenTracer) Enqueue(_ context.Context, runs []durable.NewRun) (context.Context, func(error)) {
 	runs[0].Queue, runs[0].Args, runs[0].Trace = "elsewhere", nil, strings.Repeat("x", 600)
 	if b.within {
 		runs[0].Trace = "fine"

@@ -53,7 +53,8 @@ func binding(key string, info durable.CodecInfo) []byte {
 
 // Encode encrypts with the current key.
 func (k *keyring) Encode(info durable.CodecInfo, data []byte) ([]byte, error) {
-	return json.Marshal(sealed{k.current, k.keys[k.current].Seal(nil, nil, data, binding(k.current, info))})
+	data = k.keys[k.current].Seal(nil, nil, data, binding(k.current, info)) //nolint:gosec // it makes a nonce by itself
+	return json.Marshal(sealed{k.current, data})
 }
 
 // Decode decrypts with the key that is named.
@@ -79,14 +80,13 @@ func run(ctx context.Context, out io.Writer) error {
 	store, lost, ring := memory.New(memory.Config{}), &keyring{}, &keyring{}
 	once := durable.MaxAttempts(1)
 	job, gone := durable.NewJob[string]("letter", once, durable.WithCodec(ring)), durable.NewJob[string]("letter", once, durable.WithCodec(lost))
-	err := errors.Join(lost.add("k0", random(32)), ring.add("k1", random(32))) // of a secret store, really
+	err := errors.Join(lost.add("k0", newKey()), ring.add("k1", newKey())) // of a secret store, really
 	runs := []durable.NewRun{job.New("Ann"), job.New("Eve"), gone.New("Zoe")}
-	runs[1].Args = runs[0].Args                        // somebody who can write to the database swaps args
-	err = errors.Join(err, ring.add("k2", random(32))) // from now on; k1 still decrypts
+	runs[1].Args = runs[0].Args                      // somebody who can write to the database swaps args
+	err = errors.Join(err, ring.add("k2", newKey())) // from now on; k1 still decrypts
 	runs = append(runs, job.New("Bob"))
-	_, enqueued := durable.NewClient(store).Enqueue(ctx, runs...)
-	if err := errors.Join(err, enqueued); err != nil {
-		return err
+	if _, fault := durable.NewClient(store).Enqueue(ctx, runs...); fault != nil || err != nil {
+		return errors.Join(err, fault)
 	}
 	var ended atomic.Int32
 	working, stop := context.WithCancel(ctx)
@@ -113,8 +113,8 @@ func run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-func random(n int) []byte {
-	b := make([]byte, n)
+func newKey() []byte {
+	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
 	return b
 }

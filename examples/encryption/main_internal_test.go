@@ -22,8 +22,8 @@ $`, out.String())
 
 func TestEveryBitAndEveryPartOfTheBindingCounts(t *testing.T) {
 	ring := &keyring{}
-	require.NoError(t, ring.add("k1", random(32)))
-	require.NoError(t, ring.add("k2", random(32)))
+	require.NoError(t, ring.add("k1", newKey()))
+	require.NoError(t, ring.add("k2", newKey()))
 	info := durable.CodecInfo{Job: "letter", Part: durable.ArgsPart, Run: durable.NewRunID()}
 	text, err := ring.Encode(info, []byte(`{"a":1}`))
 	require.NoError(t, err)
