@@ -60,6 +60,9 @@ func (c *claimer) init(handlers context.Context, w *Worker) {
 	for name := range w.jobs {
 		c.serves.Jobs = append(c.serves.Jobs, name)
 	}
+	for alias := range w.aliases {
+		c.serves.Jobs = append(c.serves.Jobs, alias)
+	}
 }
 
 // room tells how many more runs of a queue may execute; negative: no cap.
@@ -177,8 +180,8 @@ func (c *claimer) begin(request ClaimRequest, runs []Claimed) []*execution {
 		x := &held.runs[i]
 		x.w, x.claim, x.run = c.w, held, runs[i]
 		if lane != nil {
-			x.queue, x.room = lane.Queue, c.queues[lane.Queue]
-			x.registration = c.w.jobs[lane.Job]
+			x.job, x.queue, x.room = lane.Job, lane.Queue, c.queues[lane.Queue]
+			x.registration = c.w.registered(lane.Job)
 		}
 		if x.room != nil {
 			x.room.executing.Add(1)

@@ -11,16 +11,15 @@ import (
 // Client is the door of the code that enqueues, and that waits for results.
 // Its methods may be called from many goroutines.
 type Client struct {
-	store Store
-	hub   hub
+	store  Store
+	tracer Tracer // nil: none
+	hub    *hub
 }
 
 // NewClient returns a client of a store. Nothing is started: a client that
 // waits for runs listens to the store while it does.
 func NewClient(store Store) *Client {
-	c := &Client{store: store}
-	c.hub.store = store
-	return c
+	return &Client{store: store, hub: &hub{store: store}}
 }
 
 const (
@@ -41,6 +40,14 @@ func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 	if len(runs) == 0 {
 		return nil, nil
 	}
+	ctx, runs, ended := traceEnqueue(ctx, c.tracer, runs)
+	receipts, err := c.enqueueAgain(ctx, runs)
+	ended(err)
+	return receipts, err
+}
+
+// enqueueAgain repeats an enqueue whose outcome is unknown.
+func (c *Client) enqueueAgain(ctx context.Context, runs []NewRun) ([]Receipt, error) {
 	for try := 1; ; try++ {
 		receipts, err := c.enqueue(ctx, runs)
 		if err == nil {

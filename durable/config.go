@@ -53,6 +53,12 @@ type WorkerConfig struct {
 	Orphans OrphanPolicy
 	// NoRunLog keeps no log lines of handlers with their attempts.
 	NoRunLog bool
+	// Middleware is called around every handler, the first outermost. Default:
+	// none.
+	Middleware []Middleware
+	// Tracer is told what the worker does. Default: none. Enqueues of a Client
+	// are told by Client.WithTracer.
+	Tracer Tracer
 	// Logger gets the life of runs (debug), and what a person should see
 	// (info and up). Default: nothing is logged.
 	Logger *slog.Logger
@@ -130,6 +136,9 @@ func (c WorkerConfig) validate() error {
 	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
 	refuse(c.PollJitter > 1, "poll jitter ratio %v: want at most 1", c.PollJitter)
 	refuse(c.MaxCrashes < 2, "max crashes %d: want at least 2", c.MaxCrashes)
+	for i, m := range c.Middleware {
+		refuse(m == nil, "middleware %d is nil", i)
+	}
 	orphans := time.Duration(c.Orphans)
 	refuse(orphans < 0 || orphans > 0 && orphans < 2*DeclareEvery, "orphans disabled after %v: want at least %v, or 0 for never", orphans, 2*DeclareEvery)
 	if err := c.Terms.Validate(); err != nil {

@@ -40,6 +40,11 @@ func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Op
 	run, p := job.make(onlySchedule, args, options)
 	s, err := scheduleOf(name, rule, run, p)
 	s.Hash = s.hash()
+	if p.codec != nil && err == nil { // encoded twice, args may differ
+		plain := s
+		plain.Args, err = plainArgs(args)
+		s.Hash = plain.hash()
+	}
 	return s, err
 }
 

@@ -21,6 +21,7 @@ type execution struct {
 	w     *Worker
 	claim *claim
 	run   Claimed
+	job   string // the name under which the run is stored
 	queue string
 	room  *queueRoom // of a capped queue, else nil
 
@@ -73,11 +74,19 @@ func (x *execution) perform() {
 		defer overdue.Stop()
 	}
 	failure := failure{err: errExited}
-	defer func() { x.end(x.outcome(ctx, failure)) }() // also runs on Goexit
+	call, traced := ctx, func(Outcome) {}
+	defer func() { // also runs on Goexit
+		o := x.outcome(ctx, failure)
+		traced(o)
+		x.end(o)
+	}()
+	if x.w.config.Tracer != nil {
+		call, traced = x.traceExecute(ctx)
+	}
 	if x.w.debug() {
 		x.logger().Debug("run started", "fence", x.run.Fence)
 	}
-	failure = x.protect(ctx)
+	failure = x.protect(call)
 }
 
 // context is the handler's: it ends with lease.ErrLost, ErrDraining or
@@ -102,7 +111,7 @@ func (x *execution) protect(ctx context.Context) (f failure) {
 			f = failure{err: fmt.Errorf("panic: %v", value), stack: string(debug.Stack())}
 		}
 	}()
-	return failure{err: x.call(ctx, x)}
+	return failure{err: x.through(ctx, 0)}
 }
 
 // outcome decides what a returned handler means.
@@ -219,6 +228,7 @@ func (w *Worker) watchLost(c *claim) {
 	if !errors.Is(context.Cause(c.ctx), lease.ErrLost) {
 		return
 	}
+	c.traceLost()
 	time.AfterFunc(w.config.Terms.Margin()/2, func() {
 		for i := range c.runs {
 			if x := &c.runs[i]; x.replace(fateLost) {
@@ -254,6 +264,7 @@ func (x *execution) replace(fate int32) bool {
 		x.freeSlot()
 	}
 	x.w.aloneEnded(x.claim)
+	x.traceLost(HandlerStuck)
 	return true
 }
 
@@ -275,7 +286,7 @@ func (x *execution) logger() *slog.Logger {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.log == nil {
-		x.log = x.w.config.Logger.With("run", x.run.ID.String(), "job", x.info.Name, "attempt", x.run.Attempt)
+		x.log = x.w.config.Logger.With("run", x.run.ID.String(), "job", x.job, "attempt", x.run.Attempt)
 	}
 	return x.log
 }

@@ -26,6 +26,7 @@ func NewJob[A any](name string, options ...Option) Job[A] {
 	p, faults := defaultPolicy().with(onlyJob, options)
 	faults = append(faults, checkName("job", name))
 	faults = append(faults, checkPolicy(p)...)
+	faults = append(faults, checkAliases(name, p.aliases)...)
 	j := Job[A]{name: name, policy: p}
 	if err := errors.Join(faults...); err != nil {
 		j.fault = fmt.Errorf("job %q: %w", name, err)
@@ -47,16 +48,25 @@ func (j Job[A]) New(args A, options ...Option) NewRun {
 // make makes a run for a place, and returns the policy that it came from.
 func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	p, faults := j.policy.with(place, options)
+	run := newRun(j.name, p, nil)
+	info := CodecInfo{Job: j.name, Part: ArgsPart, Run: run.ID}
+	if place == onlySchedule {
+		info.Run = RunID{}
+	}
 	body, err := json.Marshal(args)
 	if err != nil {
-		faults = append(faults, fmt.Errorf("args: %w", err))
+		err = fmt.Errorf("args: %w", err)
+	} else if j.fault == nil {
+		run.Args, err = seal(p.codec, info, body)
+	}
+	if err != nil {
+		faults = append(faults, err)
 	}
 	if j.fault != nil {
 		faults = append(faults, j.fault)
 	} else if j.name == "" {
 		faults = append(faults, errors.New("the job was not made by NewJob"))
 	}
-	run := newRun(j.name, p, body)
 	run.fault = errors.Join(faults...)
 	return run, p
 }

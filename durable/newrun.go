@@ -33,6 +33,7 @@ type NewRun struct {
 	At          time.Time     // due at; the zero time: when stored
 	After       time.Duration // due so long after it is stored; not with At
 	ExpiresAt   time.Time     // the zero time: never
+	Trace       string        // of whoever enqueues, such as a W3C traceparent; up to MaxTraceSize bytes of printable ASCII
 
 	fault error // found while it was made; reported by Enqueue
 }
@@ -104,7 +105,7 @@ func (r *NewRun) check() error {
 	if err := checkJSON(r.Args); err != nil {
 		return fmt.Errorf("args%w", err)
 	}
-	return nil
+	return checkTrace(r.Trace)
 }
 
 // checkName tells what is wrong with a name that becomes part of the store's
@@ -182,3 +183,24 @@ func checkTags(tags []string) (faults []error) {
 const maxDelay = 100 * 365 * 24 * time.Hour
 
 func inYears(t time.Time) bool { return t.IsZero() || t.Year() >= 1970 && t.Year() <= 9999 }
+
+// checkTrace tells why a trace cannot be stored.
+func checkTrace(trace string) error {
+	switch {
+	case len(trace) > MaxTraceSize:
+		return fmt.Errorf("trace: %d bytes, want at most %d", len(trace), MaxTraceSize)
+	case !printable(trace):
+		return errors.New("trace: want printable ASCII")
+	default:
+		return nil
+	}
+}
+
+func printable(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}

@@ -41,8 +41,10 @@ type policy struct {
 	at          time.Time
 	after       time.Duration
 	expiresAt   time.Time
-	plan        Plan // of a schedule
-	paused      bool // of a schedule
+	aliases     []string // of a job
+	codec       Codec    // of a job; nil: none
+	plan        Plan     // of a schedule
+	paused      bool     // of a schedule
 }
 
 // DefaultQueue is the queue of a job that names none.

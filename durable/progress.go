@@ -70,6 +70,9 @@ func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	if err != nil {
 		return fmt.Errorf("%w: checkpoint: %w", ErrInvalid, err)
 	}
+	if text, err = r.execution.seal(CheckpointPart, text); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	if err := checkJSON(text); err != nil {
 		return fmt.Errorf("%w: checkpoint%w", ErrInvalid, err)
 	}
@@ -88,6 +91,9 @@ func (r *Run[A]) LastCheckpoint(ctx context.Context, value any) (bool, error) {
 	}
 	if text == nil {
 		return false, nil
+	}
+	if text, err = r.execution.unseal(CheckpointPart, text); err != nil {
+		return false, fmt.Errorf("last checkpoint: %w", err)
 	}
 	if err := json.Unmarshal(text, value); err != nil {
 		return false, fmt.Errorf("decode checkpoint: %w", err)

@@ -59,6 +59,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 // reclaimed tells people, and the poller, what was taken back.
 func (w *Worker) reclaimed(ctx context.Context, done Reclaim) {
 	for _, run := range done.Runs {
+		w.traceReclaimed(run)
 		log := w.config.Logger.With("run", run.ID.String(), "job", run.Job, "from", run.Worker, "crash_count", run.CrashCount)
 		if run.State == Dead {
 			log.Error("run is dead: its worker crashed")

@@ -2,15 +2,16 @@ package durable
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 )
 
 // registration is a job with its handler, the argument type closed over.
 type registration struct {
-	info  JobInfo
-	retry RetryPolicy
-	call  func(ctx context.Context, x *execution) error
+	info    JobInfo
+	aliases []string
+	retry   RetryPolicy
+	codec   Codec
+	call    func(ctx context.Context, x *execution) error
 }
 
 // Register gives a worker the handler of a job. Nothing needs checking here:
@@ -22,14 +23,18 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	if retry == nil {
 		retry = w.config.Retry
 	}
-	w.register(job.fault, handler == nil, registration{info: job.Info(), retry: retry,
+	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
 			run := Run[A]{
-				ID: x.run.ID, Job: x.info.Name, Queue: x.queue, Attempt: x.run.Attempt, MaxAttempts: x.run.MaxAttempts,
+				ID: x.run.ID, Job: x.job, Queue: x.queue, Attempt: x.run.Attempt, MaxAttempts: x.run.MaxAttempts,
 				CrashCount: x.run.CrashCount, DueAt: x.run.DueAt, CreatedAt: x.run.CreatedAt, Fence: x.run.Fence, execution: x,
 			}
-			if err := json.Unmarshal(x.run.Args, &run.Args); err != nil {
-				return fmt.Errorf("decode args: %w", err)
+			data, err := x.unseal(ArgsPart, x.run.Args)
+			if err != nil {
+				return err
+			}
+			if err := fill(x.codec, data, &run.Args); err != nil {
+				return err
 			}
 			return handler(ctx, &run)
 		}})
@@ -48,4 +53,5 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 		w.faults = append(w.faults, fmt.Errorf("job %q: registered twice", name))
 	}
 	w.jobs[name] = r
+	w.registerAliases(name, r.aliases)
 }

@@ -13,7 +13,7 @@ import (
 // Run is one run inside its handler. It is valid until the handler returns.
 type Run[A any] struct {
 	ID          RunID
-	Job         string
+	Job         string // the name under which the run is stored; see Alias
 	Queue       string
 	Args        A
 	Attempt     int // the one under way, from 1
@@ -55,6 +55,9 @@ func (r *Run[A]) SetResult(value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("%w: result: %w", ErrInvalid, err)
+	}
+	if text, err = r.execution.seal(ResultPart, text); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if err := checkJSON(text); err != nil {
 		return fmt.Errorf("%w: result%w", ErrInvalid, err)

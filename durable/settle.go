@@ -220,6 +220,7 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []S
 	for n, c := range claims {
 		for range settlements[n].Runs {
 			e := batch[i]
+			e.traceSettled(verdicts[i])
 			switch verdicts[i] {
 			case Deferred:
 				s.deferred = append(s.deferred, e)

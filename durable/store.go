@@ -107,6 +107,7 @@ type Claimed struct {
 	CreatedAt   time.Time
 	Timeout     time.Duration // of this attempt; zero: none
 	Expired     bool          // its ExpiresAt has passed: to be cancelled, not executed
+	Trace       string        // as it was enqueued
 	Args        []byte
 }
 

@@ -27,6 +27,7 @@ type Worker struct {
 
 	mu        sync.Mutex
 	jobs      map[string]registration // not changed once Run has begun
+	aliases   map[string]string       // old name → name; likewise
 	schedules []Schedule
 	faults    []error
 
@@ -65,8 +66,13 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 	if config.Random == nil {
 		config.Random = rand.Float64
 	}
-	return &Worker{store: store, config: config, jobs: map[string]registration{}, hurry: make(chan struct{}, 1),
-		id: WorkerID{Name: config.Name, Instance: uuid.New()}}
+	config.Middleware = slices.Clone(config.Middleware)
+	w := &Worker{store: store, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
+		hurry: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
+	if config.Tracer != nil {
+		w.store = tracedStore{Store: store, w: w}
+	}
+	return w
 }
 
 // Faults returns what Run would refuse, all together, or nil.
@@ -74,6 +80,7 @@ func (w *Worker) Faults() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	faults := append([]error{w.config.validate()}, w.faults...)
+	faults = append(faults, w.aliasFaults()...)
 	if len(w.jobs) == 0 {
 		faults = append(faults, errors.New("no job is registered"))
 	}

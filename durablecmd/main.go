@@ -39,10 +39,14 @@ func (a *App) OnStop(stop func(ctx context.Context) error) { a.onStop = append(a
 // The jobs are those that the verb enqueue is to know before a worker has
 // declared them; what a worker declares counts for more.
 func Main(setup func(ctx context.Context, app *App) error, jobs ...durable.JobInfo) {
+	start(Program{Setup: setup, Jobs: jobs})
+}
+
+func start(own Program) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	p := program{
-		name: filepath.Base(os.Args[0]), setup: setup, jobs: jobs, args: os.Args[1:], environ: os.Environ(),
+		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: seams{own.Middleware, own.Tracer}, args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		signals: signals, exit: os.Exit, terminal: terminalOf, now: time.Now,
 	}
@@ -58,6 +62,7 @@ type screen struct {
 type program struct {
 	name           string
 	setup          func(ctx context.Context, app *App) error
+	seams          seams
 	args           []string
 	environ        []string
 	stdin          io.Reader

@@ -38,7 +38,7 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 
 	stop, stopWork := context.WithCancelCause(ctx)
 	defer stopWork(nil)
-	t := tenure{name: p.name, setup: p.setup, config: config, logger: logger, health: health}
+	t := tenure{name: p.name, setup: p.setup, seams: p.seams, config: config, logger: logger, health: health}
 	group.Add(func() error { worked = t.run(stop); return worked }, func(err error) { stopWork(err) })
 
 	watching, stopWatching := context.WithCancel(ctx)
@@ -84,6 +84,7 @@ func (p *program) watch(ctx context.Context, logger *slog.Logger, health *health
 type tenure struct {
 	name   string // of the program
 	setup  func(ctx context.Context, app *App) error
+	seams  seams
 	config Config
 	logger *slog.Logger
 	health *health
@@ -109,7 +110,7 @@ func (t *tenure) run(ctx context.Context) error {
 		return err
 	}
 	defer closeLocks(t.logger)
-	app := newApp(store, t.config.worker(), t.logger)
+	app := newApp(store, t.seams.into(t.config.worker()), t.logger)
 	app.Locks = locks
 	if t.setup != nil {
 		err = t.setup(ctx, app)
@@ -123,7 +124,7 @@ func (t *tenure) run(ctx context.Context) error {
 
 func newApp(store durable.Store, config durable.WorkerConfig, logger *slog.Logger) *App {
 	config.Logger = logger
-	return &App{Worker: durable.NewWorker(store, config), Client: durable.NewClient(store), Store: store, Logger: logger}
+	return &App{Worker: durable.NewWorker(store, config), Client: durable.NewClient(store).WithTracer(config.Tracer), Store: store, Logger: logger}
 }
 
 // stop calls the OnStop functions, the last one given first.

@@ -91,6 +91,7 @@ func (l *held) claimed(claim lease.ClaimID, now time.Time) []durable.Claimed {
 			CreatedAt:   r.createdAt,
 			Timeout:     r.timeout,
 			Expired:     !r.expiresAt.IsZero() && !r.expiresAt.After(now),
+			Trace:       r.trace,
 			Args:        bytes.Clone(r.args),
 		})
 	}

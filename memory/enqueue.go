@@ -46,6 +46,7 @@ func (s *Store) insert(n *durable.NewRun, schedule string, now time.Time) bool {
 		timeout:     n.Timeout,
 		onCrash:     n.OnCrash,
 		tags:        slices.Clone(n.Tags),
+		trace:       n.Trace,
 		schedule:    schedule,
 		createdAt:   now,
 		expiresAt:   micro(n.ExpiresAt),

@@ -90,6 +90,7 @@ type run struct {
 	timeout     time.Duration
 	onCrash     durable.CrashPolicy
 	tags        []string
+	trace       string
 	schedule    string // the empty name: none
 	occurrence  string // of the schedule; empty: asked for by an operator
 	createdAt   time.Time

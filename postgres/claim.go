@@ -109,16 +109,20 @@ func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 func scanClaimed(runs *[]durable.Claimed) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		*runs = (*runs)[:0]
+		var trace *string // null for most
 		for rows.Next() {
 			var run durable.Claimed
 			var timeout *int64
 			err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
-				&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &run.Args)
+				&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &run.Args)
 			if err != nil {
 				return err
 			}
 			if timeout != nil {
 				run.Timeout = fromMicro(*timeout)
+			}
+			if trace != nil {
+				run.Trace = *trace
 			}
 			*runs = append(*runs, run)
 		}

@@ -61,7 +61,7 @@ func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) (m
 	stored := make(map[durable.RunID]struct{}, len(runs))
 	b := &batch{names: s.names}
 	for _, part := range parts(runs) {
-		b.add(queries.EnqueueRuns, columnsOf(part, set).args()...).Query(func(rows pgx.Rows) error {
+		b.add(queries.EnqueueRuns, append(columnsOf(part, set).args(), traces(part))...).Query(func(rows pgx.Rows) error {
 			return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })
 		})
 	}
@@ -143,10 +143,26 @@ func columnsOf(runs []durable.NewRun, set laneSet) *columns {
 	return c
 }
 
-// args are in the order of EnqueueRunsParams.
+// args are in the order of EnqueueRunsParams, without the traces, and of
+// MaterializeRunsParams.
 func (c *columns) args() []any {
 	return []any{c.known, c.queues, c.jobs, c.priorities, c.ids, c.lanes, c.ats, c.afters, c.expiries,
 		c.timeouts, c.maxAttempts, c.onCrashes, c.bodies, c.tags}
+}
+
+// traces are null when no run has one, which is the common case.
+func traces(runs []durable.NewRun) []*string {
+	var all []*string
+	for i := range runs {
+		if runs[i].Trace == "" {
+			continue
+		}
+		if all == nil {
+			all = make([]*string, len(runs))
+		}
+		all[i] = &runs[i].Trace
+	}
+	return all
 }
 
 func scanIDs(rows pgx.Rows, each func(uuid.UUID)) error {

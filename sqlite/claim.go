@@ -112,13 +112,13 @@ func scanClaimed(rows *sql.Rows, now int64) (durable.Claimed, error) {
 	var row queries.FindClaimedRow
 	var id sql.RawBytes
 	err := rows.Scan(&id, &row.Lane, &row.Attempt, &row.MaxAttempts, &row.CrashCount, &row.Fence,
-		&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Args)
+		&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Trace, &row.Args)
 	row.ID = id
 	return claimed(&row, now), err
 }
 
 func claimed(row *queries.FindClaimedRow, now int64) durable.Claimed {
-	return durable.Claimed{
+	run := durable.Claimed{
 		ID:          durable.RunID(row.ID),
 		Lane:        durable.LaneID(row.Lane),
 		Attempt:     int(row.Attempt),
@@ -131,6 +131,10 @@ func claimed(row *queries.FindClaimedRow, now int64) durable.Claimed {
 		Expired:     row.ExpiresAt != nil && *row.ExpiresAt <= now,
 		Args:        row.Args,
 	}
+	if row.Trace != nil {
+		run.Trace = *row.Trace
+	}
+	return run
 }
 
 // lease stores the one lease of all the runs.

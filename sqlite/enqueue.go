@@ -78,6 +78,7 @@ func (s *Store) row(ctx context.Context, c *change, fresh *lanes, r *durable.New
 		MaxAttempts: int64(r.MaxAttempts),
 		OnCrash:     int64(r.OnCrash),
 		Tags:        tags,
+		Trace:       textOrNil(r.Trace),
 		Args:        r.Args,
 	}, err
 }

@@ -41,6 +41,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"timetable": timetableTests(),
 		"listen":    listenTests(),
 		"progress":  progressTests(),
+		"trace":     traceTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

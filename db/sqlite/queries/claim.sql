@@ -8,7 +8,7 @@ VALUES (@claim_id, @acquired_at, @expires_at, @alone, @worker_instance, @worker_
 
 -- name: FindClaimed :one
 -- A run that its claim still holds, for a claim that is asked again.
-SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, args
+SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, trace, args
 FROM runs WHERE id = @id AND claim_id = @claim_id AND state = 1;
 
 -- name: RenewLease :execrows

@@ -8,8 +8,8 @@ INSERT INTO lanes (queue, job, priority) VALUES (@queue, @job, @priority) RETURN
 
 -- name: InsertRun :execresult
 -- Twice: the id is there, nothing is stored, and no row is counted.
-INSERT INTO runs (id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, args)
-VALUES (@id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags, @args)
+INSERT INTO runs (id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args)
+VALUES (@id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags, @trace, @args)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: InsertOccurrence :execrows

@@ -12,7 +12,7 @@ FROM (SELECT run_id FROM ready
         AND NOT EXISTS (SELECT 1 FROM lanes JOIN queues ON queues.name = lanes.queue WHERE lanes.id = abs(?4) AND queues.paused)
       ORDER BY due_at, run_id LIMIT ?6 OFFSET ?7) AS due
 WHERE runs.id = due.run_id AND runs.state = 0
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, args;
+RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, trace, args;
 
 -- name: UnreadyRange
 -- ?1 lane, ?2 ?3 due_at and id of the first run taken, ?4 ?5 of the last.

@@ -31,7 +31,7 @@ WITH d AS MATERIALIZED (
 UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (ARRAY(SELECT d.run_id FROM d))
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, args::text AS args
+RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args
 `
 
 type ClaimFreeRunsParams struct {
@@ -57,6 +57,7 @@ type ClaimFreeRunsRow struct {
 	CreatedAt   time.Time
 	Timeout     *int64
 	Expired     bool
+	Trace       *string
 	Args        string
 }
 
@@ -93,6 +94,7 @@ func (q *Queries) ClaimFreeRuns(ctx context.Context, arg ClaimFreeRunsParams) ([
 			&i.CreatedAt,
 			&i.Timeout,
 			&i.Expired,
+			&i.Trace,
 			&i.Args,
 		); err != nil {
 			return nil, err
@@ -124,7 +126,7 @@ WITH d AS MATERIALIZED (
 UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (ARRAY(SELECT d.run_id FROM d))
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, args::text AS args
+RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args
 `
 
 type ClaimRunsParams struct {
@@ -150,6 +152,7 @@ type ClaimRunsRow struct {
 	CreatedAt   time.Time
 	Timeout     *int64
 	Expired     bool
+	Trace       *string
 	Args        string
 }
 
@@ -192,6 +195,7 @@ func (q *Queries) ClaimRuns(ctx context.Context, arg ClaimRunsParams) ([]ClaimRu
 			&i.CreatedAt,
 			&i.Timeout,
 			&i.Expired,
+			&i.Trace,
 			&i.Args,
 		); err != nil {
 			return nil, err
@@ -205,7 +209,7 @@ func (q *Queries) ClaimRuns(ctx context.Context, arg ClaimRunsParams) ([]ClaimRu
 }
 
 const ClaimedRuns = `-- name: ClaimedRuns :many
-SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, args::text AS args
+SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args
 FROM durable.runs
 WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = $1::uuid)) AND claim_id = $1::uuid AND state = 1
 `
@@ -225,6 +229,7 @@ type ClaimedRunsRow struct {
 	CreatedAt   time.Time
 	Timeout     *int64
 	Expired     bool
+	Trace       *string
 	Args        string
 }
 
@@ -250,6 +255,7 @@ func (q *Queries) ClaimedRuns(ctx context.Context, arg ClaimedRunsParams) ([]Cla
 			&i.CreatedAt,
 			&i.Timeout,
 			&i.Expired,
+			&i.Trace,
 			&i.Args,
 		); err != nil {
 			return nil, err

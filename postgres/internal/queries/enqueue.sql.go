@@ -18,14 +18,14 @@ WITH k AS MATERIALIZED (
     FROM (SELECT unnest($1::int[]) id, unnest($2::text[]) queue, unnest($3::text[]) job, unnest($4::smallint[]) priority) w
     JOIN durable.lanes l ON l.id = w.id AND l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
 ), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags)
+    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
     SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
            coalesce(u.at, now() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
-           u.max_attempts, u.on_crash, u.args::json, u.tags::text[]
+           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.trace
     FROM (SELECT unnest($5::uuid[]) id, unnest($6::int[]) lane, unnest($7::timestamptz[]) at, unnest($8::bigint[]) after,
                  unnest($9::timestamptz[]) expires_at, unnest($10::bigint[]) timeout,
                  unnest($11::int[]) max_attempts, unnest($12::smallint[]) on_crash,
-                 unnest($13::text[]) args, unnest($14::text[]) tags) u
+                 unnest($13::text[]) args, unnest($14::text[]) tags, unnest($15::text[]) trace) u
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
@@ -49,12 +49,14 @@ type EnqueueRunsParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
+	Traces      []string
 }
 
 // runs_pkey and lanes_pkey. Locks only what it inserts. Twice: a run whose id is
 // stored is passed over, gets no second row in ready, and its id is not
 // returned. A lane number that does not stand for the lane it was learnt as
-// becomes NULL and fails the whole statement (23502).
+// becomes NULL and fails the whole statement (23502). traces is NULL when no run has
+// one: unnest then yields no rows, and NULL stands beside those of the others.
 func (q *Queries) EnqueueRuns(ctx context.Context, arg EnqueueRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueRuns,
 		arg.Known,
@@ -71,6 +73,7 @@ func (q *Queries) EnqueueRuns(ctx context.Context, arg EnqueueRunsParams) ([]uui
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
+		arg.Traces,
 	)
 	if err != nil {
 		return nil, err

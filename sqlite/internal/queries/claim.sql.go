@@ -23,7 +23,7 @@ func (q *Queries) DeleteLease(ctx context.Context, arg DeleteLeaseParams) error 
 }
 
 const findClaimed = `-- name: FindClaimed :one
-SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, args
+SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, trace, args
 FROM runs WHERE id = ?1 AND claim_id = ?2 AND state = 1
 `
 
@@ -43,6 +43,7 @@ type FindClaimedRow struct {
 	CreatedAt   int64
 	Timeout     int64
 	ExpiresAt   *int64
+	Trace       *string
 	Args        []byte
 }
 
@@ -61,6 +62,7 @@ func (q *Queries) FindClaimed(ctx context.Context, arg FindClaimedParams) (FindC
 		&i.CreatedAt,
 		&i.Timeout,
 		&i.ExpiresAt,
+		&i.Trace,
 		&i.Args,
 	)
 	return i, err

@@ -124,8 +124,8 @@ func (q *Queries) InsertReadySince(ctx context.Context, arg InsertReadySincePara
 }
 
 const insertRun = `-- name: InsertRun :execresult
-INSERT INTO runs (id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, args)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+INSERT INTO runs (id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 ON CONFLICT (id) DO NOTHING
 `
 
@@ -139,6 +139,7 @@ type InsertRunParams struct {
 	MaxAttempts int64
 	OnCrash     int64
 	Tags        *string
+	Trace       *string
 	Args        []byte
 }
 
@@ -154,6 +155,7 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (sql.Resul
 		arg.MaxAttempts,
 		arg.OnCrash,
 		arg.Tags,
+		arg.Trace,
 		arg.Args,
 	)
 }

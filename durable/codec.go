@@ -1,0 +1,189 @@
+package durable
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Codec turns what a job stores into another form and back, for encryption or
+// compression. It belongs to the job (WithCodec), so that it is applied whichever
+// door a run comes through. Both methods are called from many goroutines, must be
+// quick, and must neither change nor keep data.
+//
+// Not encoded are a run's tags, key, trace, progress note and log lines, and what
+// errors say.
+type Codec interface {
+	// Encode returns what is stored instead of data, which is JSON. What it
+	// returns must be JSON too, such as an object with the key's name and the
+	// ciphertext in base64, within the bounds of what may be stored.
+	Encode(info CodecInfo, data []byte) ([]byte, error)
+	// Decode is the reverse. When it fails in a worker, the attempt has failed
+	// and is retried by policy, since the worker may be given the missing key;
+	// the run is dead when no attempt is left. It must refuse what was not
+	// encoded with the same info, and its error must not tell the data.
+	Decode(info CodecInfo, data []byte) ([]byte, error)
+}
+
+// CodecInfo says what is encoded. A codec that encrypts binds all of it to the
+// ciphertext (as additional data), so that nothing can be put in another's place.
+type CodecInfo struct {
+	Job  string // the name under which the run is stored; see Alias
+	Part CodecPart
+	// Run is the run's ID. It is the zero RunID for the args of a schedule,
+	// which are stored once for all its runs: these can be put in place of the
+	// args of another run of the job, and nothing else can.
+	Run RunID
+}
+
+// CodecPart names a part of a run that is encoded.
+type CodecPart string
+
+// The parts of a run that are encoded.
+const (
+	ArgsPart       CodecPart = "args"
+	ResultPart     CodecPart = "result"
+	CheckpointPart CodecPart = "checkpoint"
+)
+
+// WithCodec has the args, results and checkpoints of the job's runs encoded
+// before they are stored, and decoded for the handler. Args that were made
+// without the Job's value (by JobInfo.NewRun, on the command line, in SQL) are
+// stored as they are, and it is for Decode to refuse them. Who reads runs uses
+// Job.ArgsOf and Job.ResultOf.
+func WithCodec(c Codec) Option {
+	if c == nil {
+		return Option{} // refused as empty: nobody who asked for a codec wants to go without
+	}
+	return Option{"WithCodec", onlyJob, func(p *policy) { p.codec = c }}
+}
+
+// sharedName marks what is encoded for no run in particular. Decoding must know
+// that, and the mark lets it: a ciphertext that is bound to a run does not
+// become valid by it.
+const sharedName = "durable:shared"
+
+// wrap puts the mark around JSON, which stays as it is.
+func wrap(text []byte) []byte {
+	return slices.Concat([]byte(`{"`+sharedName+`":`), text, []byte("}"))
+}
+
+// seal encodes data for the store. Its error begins with the part.
+func seal(c Codec, info CodecInfo, data []byte) ([]byte, error) {
+	if c == nil {
+		return data, nil
+	}
+	if err := checkJSON(data); err != nil {
+		return nil, fmt.Errorf("%s%w", info.Part, err)
+	}
+	text, err := c.Encode(info, data)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", info.Part, err)
+	}
+	if _, is := unwrap(text); is {
+		return nil, fmt.Errorf("%s: the codec's form is taken: an object with nothing but the name %s", info.Part, sharedName)
+	}
+	if err := checkJSON(text); err != nil {
+		return nil, fmt.Errorf("encoded %s%w", info.Part, err)
+	}
+	if info.Run != (RunID{}) {
+		return slices.Clone(text), nil
+	}
+	return wrap(text), nil
+}
+
+// unseal decodes what seal has encoded.
+func unseal(c Codec, info CodecInfo, text []byte) ([]byte, error) {
+	if c == nil {
+		return text, nil
+	}
+	if inner, is := unwrap(text); is {
+		text, info.Run = inner, RunID{}
+	}
+	data, err := c.Decode(info, text)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", info.Part, err)
+	}
+	return data, nil
+}
+
+// unwrap returns what is inside a mark, if there is one.
+func unwrap(text []byte) ([]byte, bool) {
+	if !bytes.Contains(text, []byte(sharedName)) {
+		return nil, false
+	}
+	var outer map[string]json.RawMessage
+	if err := json.Unmarshal(text, &outer); err != nil || len(outer) != 1 {
+		return nil, false
+	}
+	inner, is := outer[sharedName]
+	return inner, is
+}
+
+// plainArgs stand for the args of a schedule in its hash, marked, so that a job
+// that is given a codec has its schedules stored anew.
+func plainArgs(args any) ([]byte, error) {
+	data, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	return wrap(data), nil
+}
+
+// fill decodes JSON into args. What decoding says may quote the JSON, which is
+// not to be stored in the clear when a codec keeps it from that.
+func fill[A any](c Codec, data []byte, args *A) error {
+	err := json.Unmarshal(data, args)
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case c == nil:
+		return fmt.Errorf("decode args: %w", err)
+	case errors.As(err, &mismatch):
+		return fmt.Errorf("decode args: what field %q holds is no %v", mismatch.Field, mismatch.Type)
+	default:
+		return fmt.Errorf("decode args: they do not fit %T", *args)
+	}
+}
+
+// ArgsOf returns the args of a run of this job, decoded by the job's codec. It
+// refuses a run of another job with ErrInvalid.
+func (j Job[A]) ArgsOf(record Record) (A, error) {
+	var args A
+	data, err := j.open(record, ArgsPart, record.Args)
+	if err != nil {
+		return args, err
+	}
+	return args, fill(j.policy.codec, data, &args)
+}
+
+// ResultOf returns the result of a run of this job as JSON, decoded by the
+// job's codec; nil when the run has none. It refuses a run of another job with
+// ErrInvalid.
+func (j Job[A]) ResultOf(record Record) (json.RawMessage, error) {
+	if len(record.Result) == 0 {
+		return nil, nil
+	}
+	return j.open(record, ResultPart, record.Result)
+}
+
+// open decodes a part of a stored run.
+func (j Job[A]) open(record Record, part CodecPart, text []byte) ([]byte, error) {
+	if record.Job != j.name && !slices.Contains(j.policy.aliases, record.Job) {
+		return nil, fmt.Errorf("%w: run %s is of job %q, not %q", ErrInvalid, record.ID, record.Job, j.name)
+	}
+	return unseal(j.policy.codec, CodecInfo{Job: record.Job, Part: part, Run: record.ID}, text)
+}
+
+// seal encodes a part of the run for the store.
+func (x *execution) seal(part CodecPart, data []byte) ([]byte, error) {
+	return seal(x.codec, CodecInfo{Job: x.job, Part: part, Run: x.run.ID}, data)
+}
+
+// unseal decodes a part of the run.
+func (x *execution) unseal(part CodecPart, text []byte) ([]byte, error) {
+	return unseal(x.codec, CodecInfo{Job: x.job, Part: part, Run: x.run.ID}, text)
+}

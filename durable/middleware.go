@@ -1,0 +1,56 @@
+package durable
+
+import (
+	"context"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Middleware is called around the handlers of a worker: for one attempt of a
+// run, with what is left to call. What it returns is what the handler is taken
+// to have returned, and decides the attempt's outcome: a middleware that does not
+// call next ends the attempt without the handler. A panic in it, and
+// runtime.Goexit, are failed attempts like a handler's.
+//
+// Args are not decoded yet: next does that too, and returns why they could not
+// be. The context given to next must come from ctx, which ends when the lease is
+// lost, when the attempt has taken too long and when the worker stops. Calling
+// next twice performs the handler twice within one attempt; next must not be
+// called any more when the middleware has returned. It is called from many
+// goroutines.
+type Middleware func(ctx context.Context, run RunInfo, next func(ctx context.Context) error) error
+
+// RunInfo is a run under execution as middleware and tracers see it: what a
+// handler's Run tells, without the args.
+type RunInfo struct {
+	ID          RunID
+	Job         string // the name under which the run is stored; see Alias
+	Queue       string
+	Attempt     int // the one under way, from 1
+	MaxAttempts int
+	CrashCount  int // workers that died while they held this run
+	Fence       lease.Fence
+	DueAt       time.Time
+	CreatedAt   time.Time
+	Timeout     time.Duration // of this attempt; zero: none
+	Trace       string        // of whoever enqueued it, see Tracer; empty: none
+}
+
+// runInfo is the run as others may see it.
+func (x *execution) runInfo() RunInfo {
+	return RunInfo{
+		ID: x.run.ID, Job: x.job, Queue: x.queue, Attempt: x.run.Attempt, MaxAttempts: x.run.MaxAttempts,
+		CrashCount: x.run.CrashCount, Fence: x.run.Fence, DueAt: x.run.DueAt, CreatedAt: x.run.CreatedAt,
+		Timeout: x.run.Timeout, Trace: x.run.Trace,
+	}
+}
+
+// through calls the middleware from the n-th inwards, and then the handler.
+func (x *execution) through(ctx context.Context, n int) error {
+	middleware := x.w.config.Middleware
+	if n == len(middleware) {
+		return x.call(ctx, x)
+	}
+	return middleware[n](ctx, x.runInfo(), func(ctx context.Context) error { return x.through(ctx, n+1) })
+}

@@ -1,0 +1,32 @@
+package durable
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Allocations are counted over the whole process, so this test has it for itself.
+func TestSeams_CostNothingWhereTheyAreNotUsed(t *testing.T) {
+	ctx := context.Background()
+	x := &execution{w: &Worker{}}
+	x.call = func(context.Context, *execution) error { return nil }
+	e, run := ended{x: x}, []NewRun{{}}
+	allocations := func(pass Middleware) float64 {
+		x.w.config.Middleware = nil
+		if pass != nil {
+			x.w.config.Middleware = []Middleware{pass, pass}
+		}
+		return testing.AllocsPerRun(1000, func() {
+			if f := x.protect(ctx); f.err != nil {
+				t.Error(f.err)
+			}
+			e.traceSettled(Accepted)
+			_, _, traced := traceEnqueue(ctx, nil, run)
+			traced(nil)
+		})
+	}
+	require.Zero(t, allocations(nil))
+	require.LessOrEqual(t, allocations(func(ctx context.Context, _ RunInfo, next func(context.Context) error) error { return next(ctx) }), 2.0)
+}

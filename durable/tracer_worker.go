@@ -1,0 +1,142 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// told calls the tracer, if there is one, and survives it.
+func (w *Worker) told(call func(Tracer)) {
+	if w.config.Tracer == nil {
+		return
+	}
+	if value := quietly(func() { call(w.config.Tracer) }); value != nil {
+		w.warn(context.Background(), "the tracer has panicked", fmt.Errorf("panic: %v", value))
+	}
+}
+
+// traceExecute tells the tracer of an attempt that begins. ended must be called
+// with what was decided.
+func (x *execution) traceExecute(ctx context.Context) (within context.Context, ended func(Outcome)) {
+	end := func(Outcome) {}
+	within = ctx
+	x.w.told(func(t Tracer) {
+		if c, f := t.Execute(ctx, x.runInfo()); c != nil {
+			within, end = c, orNothing(f)
+		}
+	})
+	return within, func(o Outcome) {
+		o.Result = nil
+		x.w.told(func(Tracer) { end(o) })
+	}
+}
+
+// traceSettled tells the tracer what the store made of an outcome.
+func (e *ended) traceSettled(v Verdict) {
+	if e.x.w.config.Tracer == nil || v == Deferred {
+		return
+	}
+	e.x.w.told(func(t Tracer) { t.RunSettled(RunVerdict{Run: e.x.runInfo(), Outcome: e.outcome.Kind, Verdict: v}) })
+}
+
+// traceLost tells the tracer that a run is lost to this worker.
+func (x *execution) traceLost(kind LossKind) {
+	x.w.told(func(t Tracer) {
+		t.RunLost(RunLoss{Kind: kind, ID: x.run.ID, Job: x.job, Queue: x.queue, Worker: x.w.id.Name, CrashCount: x.run.CrashCount})
+	})
+}
+
+// traceLost tells the tracer of the runs that a claim has lost while their
+// handlers are executing.
+func (c *claim) traceLost() {
+	for i := range c.runs {
+		if x := &c.runs[i]; x.begun.Load() && !x.returned.Load() {
+			x.traceLost(LeaseLost)
+		}
+	}
+}
+
+// traceReclaimed tells the tracer of a run taken back from another worker.
+func (w *Worker) traceReclaimed(r Reclaimed) {
+	w.told(func(t Tracer) {
+		t.RunLost(RunLoss{Kind: WorkerCrashed, ID: r.ID, Job: r.Job, Queue: r.Queue, Worker: r.Worker,
+			CrashCount: r.CrashCount, Dead: r.State == Dead})
+	})
+}
+
+// tracedStore is the store of a worker that has a tracer: it times the calls.
+type tracedStore struct {
+	Store
+
+	w *Worker
+}
+
+// called tells of a call that began at an instant of the worker's clock.
+func (s tracedStore) called(verb string, began time.Duration, runs int, err error) {
+	took := s.w.config.Elapsed() - began
+	s.w.told(func(t Tracer) { t.StoreCalled(StoreCall{Verb: verb, Runs: runs, Took: took, Err: err}) })
+}
+
+func (s tracedStore) now() time.Duration { return s.w.config.Elapsed() }
+
+// Heads passes the call on.
+func (s tracedStore) Heads(ctx context.Context, serves Serves) ([]Head, error) {
+	began := s.now()
+	heads, err := s.Store.Heads(ctx, serves)
+	s.called("heads", began, 0, err)
+	return heads, err
+}
+
+// Claim passes the call on.
+func (s tracedStore) Claim(ctx context.Context, request ClaimRequest) ([]Claimed, error) {
+	began := s.now()
+	runs, err := s.Store.Claim(ctx, request)
+	s.called("claim", began, len(runs), err)
+	return runs, err
+}
+
+// Settle passes the call on.
+func (s tracedStore) Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error) {
+	began, runs := s.now(), 0
+	for i := range settlements {
+		runs += len(settlements[i].Runs)
+	}
+	verdicts, err := s.Store.Settle(ctx, settlements)
+	s.called("settle", began, runs, err)
+	return verdicts, err
+}
+
+// Reclaim passes the call on.
+func (s tracedStore) Reclaim(ctx context.Context, request ReclaimRequest) (Reclaim, error) {
+	began := s.now()
+	done, err := s.Store.Reclaim(ctx, request)
+	s.called("reclaim", began, len(done.Runs), err)
+	return done, err
+}
+
+// Renew passes the call on.
+func (s tracedStore) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	began := s.now()
+	renewed, err := s.Store.Renew(ctx, claims, d)
+	s.called("renew", began, 0, err)
+	return renewed, err
+}
+
+// Materialize passes the call on.
+func (s tracedStore) Materialize(ctx context.Context, limit int, decide func(time.Time, Schedule) Decision) (Materialized, error) {
+	began := s.now()
+	made, err := s.Store.Materialize(ctx, limit, decide)
+	s.called("materialize", began, len(made.Runs), err)
+	return made, err
+}
+
+// Declare passes the call on.
+func (s tracedStore) Declare(ctx context.Context, declaration Declaration) error {
+	began := s.now()
+	err := s.Store.Declare(ctx, declaration)
+	s.called("declare", began, 0, err)
+	return err
+}
