@@ -7,8 +7,8 @@ import (
 
 // Option sets one part of a job's policy. Given to NewJob it is the job's
 // default; given to New or Enqueue it holds for that run alone, given to
-// AddSchedule for the schedule's runs. At, After and ExpiresAt are for a run
-// only, Retry is for a job only, and some are for a schedule only.
+// AddSchedule for the schedule's runs. At, After, ExpiresAt and the keys are for
+// a run only, Retry is for a job only, and some are for a schedule only.
 type Option struct {
 	name  string
 	scope scope
@@ -41,8 +41,10 @@ type policy struct {
 	at          time.Time
 	after       time.Duration
 	expiresAt   time.Time
-	plan        Plan // of a schedule
-	paused      bool // of a schedule
+	key         Key
+	keyedBy     []string // the options that gave the key
+	plan        Plan     // of a schedule
+	paused      bool     // of a schedule
 }
 
 // DefaultQueue is the queue of a job that names none.
@@ -67,6 +69,9 @@ func (p policy) with(place scope, options []Option) (policy, []error) {
 		default:
 			o.apply(&p)
 		}
+	}
+	if err := p.checkKeyed(); err != nil {
+		faults = append(faults, err)
 	}
 	return p, faults
 }

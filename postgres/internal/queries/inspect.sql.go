@@ -94,7 +94,7 @@ func (q *Queries) CountRuns(ctx context.Context) ([]CountRunsRow, error) {
 const ListProblems = `-- name: ListProblems :many
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -134,6 +134,7 @@ type ListProblemsRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Key         string
 	Args        string
 	Result      string
 	Worker      string
@@ -178,6 +179,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Key,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -197,7 +199,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 const ListRunning = `-- name: ListRunning :many
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -237,6 +239,7 @@ type ListRunningRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Key         string
 	Args        string
 	Result      string
 	Worker      string
@@ -280,6 +283,7 @@ func (q *Queries) ListRunning(ctx context.Context, arg ListRunningParams) ([]Lis
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Key,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -299,7 +303,7 @@ func (q *Queries) ListRunning(ctx context.Context, arg ListRunningParams) ([]Lis
 const ListRuns = `-- name: ListRuns :many
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -339,6 +343,7 @@ type ListRunsRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Key         string
 	Args        string
 	Result      string
 	Worker      string
@@ -383,6 +388,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Key,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -402,7 +408,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 const Run = `-- name: Run :one
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -433,6 +439,7 @@ type RunRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Key         string
 	Args        string
 	Result      string
 	Worker      string
@@ -462,6 +469,7 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 		&i.Timeout,
 		&i.Fence,
 		&i.Tags,
+		&i.Key,
 		&i.Args,
 		&i.Result,
 		&i.Worker,
