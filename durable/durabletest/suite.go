@@ -31,6 +31,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"bounds":    boundTests(),
 		"claim":     claimTests(),
 		"settle":    settleTests(),
+		"keys":      keyTests(),
 		"races":     raceTests(),
 		"inspect":   inspectTests(),
 		"schedules": scheduleTests(),
