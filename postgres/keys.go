@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -74,13 +75,22 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRu
 	if !own {
 		return s.storeKeyed(ctx, to, runs, set, &batch{names: s.names})
 	}
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		b := s.guarded(ctx)
-		b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
-		receipts, err = s.storeKeyed(ctx, tx, runs, set, b)
-		return err
-	})
-	return receipts, err
+	try := func() error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			b := s.guarded(ctx)
+			b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
+			receipts, err = s.storeKeyed(ctx, tx, runs, set, b)
+			return err
+		})
+	}
+	err = try()
+	if err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil { // as send does
+		err = try()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return receipts, nil
 }
 
 // lookTries bounds how often the holders are read anew because one was claimed,

@@ -31,7 +31,7 @@ func TestKeyRaces(t *testing.T, stores ...durable.Store) {
 	for i, r := range races {
 		t.Run(r.sentence, func(t *testing.T) {
 			f := &fixture{t: t, ctx: t.Context(), store: stores[0]}
-			r.race(&keyRace{fixture: f, stores: stores, job: fmt.Sprintf("race %d", i)[:4] + strconv.Itoa(i), executed: map[string]int{}})
+			r.race(&keyRace{fixture: f, stores: stores, job: "race" + strconv.Itoa(i), executed: map[string]int{}})
 		})
 	}
 }
