@@ -24,6 +24,7 @@ type enqueueVerb struct {
 	Timeout     *time.Duration `help:"Time limit of one attempt; 0 is none. Default: the job's."`
 	ExpiresAt   *time.Time     `help:"Cancel the run if it has not begun by then."`
 	Tag         []string       `sep:"none" help:"Mark the run; may be repeated."`
+	Keys        keyFlags       `embed:""`
 	ID          string         `name:"id" help:"The run's id, a UUID of version 7: enqueueing it again changes nothing."`
 	Force       bool           `help:"Enqueue even though no worker has declared the job."`
 	JSON        bool           `name:"json" help:"Print JSON."`
@@ -45,12 +46,16 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 			return usage("--id: %w", err)
 		}
 	}
+	keys, err := v.Keys.options()
+	if err != nil {
+		return err
+	}
 	return p.withStore(ctx, migrated, func(ctx context.Context, store backend.Store, _ Config) error {
 		job, err := v.declared(ctx, store, p.jobs)
 		if err != nil {
 			return err
 		}
-		run := job.NewRun(args, v.options()...)
+		run := job.NewRun(args, append(v.options(), keys...)...)
 		run.ID = id
 		receipts, err := durable.NewClient(store).Enqueue(ctx, run)
 		if err != nil {
@@ -58,6 +63,9 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 		}
 		if v.JSON {
 			return p.printJSON(map[string]any{"id": receipts[0].ID, "existing": receipts[0].Existing})
+		}
+		if receipts[0].Existing {
+			fmt.Fprintf(p.stderr, "%s: run %s was there already%s\n", p.name, receipts[0].ID, v.Keys.done(receipts[0].ID == id))
 		}
 		_, err = fmt.Fprintln(p.stdout, receipts[0].ID)
 		return err
