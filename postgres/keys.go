@@ -69,14 +69,15 @@ type keyring struct {
 }
 
 // insertKeyed is insert for runs of which some have keys. In a caller's
-// transaction the keys stay locked until it ends, and its own limits hold.
+// transaction the keys stay locked until it ends, and its own limits and
+// isolation hold.
 func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet) (receipts []durable.Receipt, err error) {
 	pool, own := to.(*pgxpool.Pool)
 	if !own {
 		return s.storeKeyed(ctx, to, runs, set, &batch{names: s.names})
 	}
 	try := func() error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 			b := s.guarded(ctx)
 			b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
 			receipts, err = s.storeKeyed(ctx, tx, runs, set, b)

@@ -1,6 +1,7 @@
 package durabletest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -265,7 +266,7 @@ func keysRepeated(t *testing.T, f *fixture) {
 	}
 }
 
-func keysOfProblems(t *testing.T, f *fixture) {
+func keysOfProblems(_ *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	for _, kind := range []durable.OutcomeKind{durable.Death, durable.Cancellation} {
 		run := newRun(with(unique("k")))
@@ -275,4 +276,20 @@ func keysOfProblems(t *testing.T, f *fixture) {
 		f.settle(one(claim, worker, claimed.ID, durable.Outcome{Kind: kind, Error: "enough"}))
 	}
 	f.enqueue(newRun(with(unique("k"))))
+}
+
+// enqueueKeyed enqueues under keys that all who use the mixture share.
+func (m *mixture) enqueueKeyed(ctx context.Context) error {
+	runs := newRuns(5)
+	runs[0].Key, runs[1].Key, runs[2].Key, runs[3].Key = unique("u"), replacing("r"), debounced("d", time.Millisecond, 0), replacing("u")
+	runs[1].Priority = 1
+	receipts, err := m.store.Enqueue(ctx, runs...)
+	m.mu.Lock()
+	for _, receipt := range receipts {
+		if !receipt.Existing {
+			m.enqueued++
+		}
+	}
+	m.mu.Unlock()
+	return err
 }
