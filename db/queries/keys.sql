@@ -1,9 +1,10 @@
 -- name: InsertKeys :exec
 -- unique_keys_pkey. In the order given, which is the same for everybody; waits
 -- for whoever has just inserted the same key. Twice: conflicts are passed over,
--- without a dead row.
+-- without a dead row. As below, clock_timestamp() is the enqueue's time where
+-- now() may be the begin of a caller's long transaction.
 INSERT INTO durable.unique_keys (job, key, run_id, latest, held_to)
-SELECT w.job, w.name, w.id, w.id, CASE WHEN w.micros > 0 THEN now() + w.micros * interval '1 microsecond' END
+SELECT w.job, w.name, w.id, w.id, CASE WHEN w.micros > 0 THEN clock_timestamp() + w.micros * interval '1 microsecond' END
 FROM (SELECT unnest(@jobs::text[]) job, unnest(@keys::text[]) name, unnest(@run_ids::uuid[]) id, unnest(@held_fors::bigint[]) micros) w
 ON CONFLICT DO NOTHING;
 
@@ -22,7 +23,7 @@ FROM (SELECT unnest(@jobs::text[]) job, unnest(@keys::text[]) name) w,
 SELECT k.job, k.key, k.run_id, k.latest, k.held, (r.id IS NOT NULL)::boolean AS stored,
        coalesce(r.state, 0)::smallint AS state, coalesce(r.lane, 0)::int AS lane, coalesce(r.due_at, 'epoch')::timestamptz AS due_at
 FROM (SELECT unnest(@jobs::text[]) job, unnest(@keys::text[]) name) w
-CROSS JOIN LATERAL (SELECT u.job, u.key, u.run_id, u.latest, coalesce(u.held_to > now(), false)::boolean AS held
+CROSS JOIN LATERAL (SELECT u.job, u.key, u.run_id, u.latest, coalesce(u.held_to > clock_timestamp(), false)::boolean AS held
                     FROM durable.unique_keys u WHERE u.job = w.job AND u.key = w.name OFFSET 0) k
 LEFT JOIN LATERAL (SELECT b.id, b.state, b.lane, b.due_at FROM durable.runs b WHERE b.id = k.run_id OFFSET 0) r ON true;
 
@@ -47,7 +48,7 @@ WITH u AS (
     UPDATE durable.runs SET
         lane = (SELECT CASE WHEN runs.lane < 0 THEN -l.id ELSE l.id END FROM durable.lanes l
                 WHERE l.id = $2::int AND l.queue = $3::text AND l.job = $4::text AND l.priority = $5::smallint),
-        due_at = least(coalesce($6::timestamptz, now() + $7::bigint * interval '1 microsecond'),
+        due_at = least(coalesce($6::timestamptz, clock_timestamp() + $7::bigint * interval '1 microsecond'),
                        CASE WHEN $8::bigint > 0 THEN created_at + $8::bigint * interval '1 microsecond' END),
         timeout = nullif($9::bigint, 0), expires_at = $10::timestamptz, max_attempts = $11::int, on_crash = $12::smallint,
         args = $13::text::json, tags = $14::text::text[], attempt = 0
@@ -85,6 +86,6 @@ SELECT i.id FROM i;
 -- only replaced keeps its time. $1 job, $2 key, $3 holder, $4 latest, $5
 -- microseconds held or 0.
 UPDATE durable.unique_keys SET
-    held_to = CASE WHEN run_id = $3::uuid THEN held_to WHEN $5::bigint > 0 THEN now() + $5::bigint * interval '1 microsecond' END,
+    held_to = CASE WHEN run_id = $3::uuid THEN held_to WHEN $5::bigint > 0 THEN clock_timestamp() + $5::bigint * interval '1 microsecond' END,
     run_id = $3::uuid, latest = $4::uuid
 WHERE job = $1::text AND key = $2::text;

@@ -138,10 +138,11 @@ func (r *keyRace) contend(enqueue func(ctx context.Context, i int) error, beside
 }
 
 func (r *keyRace) unique() {
+	const calls = 10
 	var mu sync.Mutex
 	stored, named := map[durable.RunID]bool{}, map[durable.RunID]bool{}
 	r.contend(func(ctx context.Context, i int) error {
-		for range 20 {
+		for range calls {
 			run := r.run(unique("k"))
 			receipts, err := r.through(i).Enqueue(ctx, run)
 			if err != nil {
@@ -172,7 +173,7 @@ func (r *keyRace) unique() {
 	if executed != len(stored) || executed < 2 {
 		r.t.Errorf("%d runs were executed, %d stored", executed, len(stored))
 	}
-	r.t.Logf("%d runs of one key, %d calls", executed, contenders*20)
+	r.t.Logf("%d runs of one key, %d calls", executed, contenders*calls)
 }
 
 func (r *keyRace) debounce() {
@@ -216,7 +217,7 @@ func (r *keyRace) debounce() {
 }
 
 func (r *keyRace) replace() {
-	const rounds = 15
+	const rounds = 8
 	var left sync.WaitGroup
 	left.Add(rounds)
 	r.working.Store(true)
@@ -273,10 +274,10 @@ func (r *keyRace) drained(ctx context.Context) error {
 func (r *keyRace) orders() {
 	const keys = 10
 	r.contend(func(ctx context.Context, i int) error {
-		for k := range 5 {
+		for k := range 3 {
 			runs := make([]durable.NewRun, keys)
 			for n := range runs {
-				place := (n*(1+2*(i%2)*(keys-1)/2) + i + k) % keys // up or down, from anywhere
+				place := (n*(1+i%2*(keys-2)) + i + k) % keys // up or down, from anywhere
 				runs[n] = r.run(replacing(strconv.Itoa(place)))
 			}
 			if _, err := r.through(i).Enqueue(ctx, runs...); err != nil {
