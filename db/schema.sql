@@ -78,6 +78,7 @@ create table durable.unique_keys (
     job      text collate "C" not null,
     key      text collate "C" not null,
     run_id   uuid not null,
+    latest   uuid not null, -- the enqueue that stored the run, or replaced it last: a repeat of it changes nothing
     held_to  timestamptz,   -- held until then even when the run has ended; null: only while it has not
     primary key (job, key)
 );

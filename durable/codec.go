@@ -33,8 +33,9 @@ type CodecInfo struct {
 	Job  string // the name under which the run is stored; see Alias
 	Part CodecPart
 	// Run is the run's ID. It is the zero RunID for the args of a schedule,
-	// which are stored once for all its runs: these can be put in place of the
-	// args of another run of the job, and nothing else can.
+	// which are stored once for all its runs, and for those of a run that may
+	// replace another one's (Replace, Debounce): these can be put in place of
+	// the args of another run of the job, and nothing else can.
 	Run RunID
 }
 

@@ -50,8 +50,8 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	p, faults := j.policy.with(place, options)
 	run := newRun(j.name, p, nil)
 	info := CodecInfo{Job: j.name, Part: ArgsPart, Run: run.ID}
-	if place == onlySchedule {
-		info.Run = RunID{}
+	if place == onlySchedule || p.key.Policy != KeyUnique {
+		info.Run = RunID{} // they may become those of another run
 	}
 	body, err := json.Marshal(args)
 	if err != nil {

@@ -34,6 +34,7 @@ type NewRun struct {
 	After       time.Duration // due so long after it is stored; not with At
 	ExpiresAt   time.Time     // the zero time: never
 	Trace       string        // of whoever enqueues, such as a W3C traceparent; up to MaxTraceSize bytes of printable ASCII
+	Key         Key           // the zero value: none
 
 	fault error // found while it was made; reported by Enqueue
 }
@@ -42,7 +43,7 @@ func newRun(job string, p policy, args []byte) NewRun {
 	return NewRun{
 		ID: NewRunID(), Job: job, Queue: p.queue, Priority: p.priority, Args: args,
 		MaxAttempts: p.maxAttempts, Timeout: p.timeout, OnCrash: p.onCrash, Tags: p.tags,
-		At: p.at, After: p.after, ExpiresAt: p.expiresAt,
+		At: p.at, After: p.after, ExpiresAt: p.expiresAt, Key: p.key,
 	}
 }
 
@@ -101,6 +102,9 @@ func (r *NewRun) check() error {
 		onCrash: r.OnCrash, tags: r.Tags, at: r.At, after: r.After, expiresAt: r.ExpiresAt}
 	if faults := checkPolicy(p); len(faults) > 0 {
 		return errors.Join(faults...)
+	}
+	if err := r.Key.check(r.At, r.After); err != nil {
+		return err
 	}
 	if err := checkJSON(r.Args); err != nil {
 		return fmt.Errorf("args%w", err)

@@ -7,8 +7,8 @@ import (
 
 // Option sets one part of a job's policy. Given to NewJob it is the job's
 // default; given to New or Enqueue it holds for that run alone, given to
-// AddSchedule for the schedule's runs. At, After and ExpiresAt are for a run
-// only, Retry is for a job only, and some are for a schedule only.
+// AddSchedule for the schedule's runs. At, After, ExpiresAt and the keys are for
+// a run only, Retry is for a job only, and some are for a schedule only.
 type Option struct {
 	name  string
 	scope scope
@@ -43,6 +43,8 @@ type policy struct {
 	expiresAt   time.Time
 	aliases     []string // of a job
 	codec       Codec    // of a job; nil: none
+	key         Key
+	keyedBy     []string // the options that gave the key
 	plan        Plan     // of a schedule
 	paused      bool     // of a schedule
 }
@@ -69,6 +71,9 @@ func (p policy) with(place scope, options []Option) (policy, []error) {
 		default:
 			o.apply(&p)
 		}
+	}
+	if err := p.checkKeyed(); err != nil {
+		faults = append(faults, err)
 	}
 	return p, faults
 }

@@ -113,6 +113,7 @@ type Record struct {
 	Worker      *string         `json:"worker"`  // name of the worker that has it, or had it last
 	Fence       lease.Fence     `json:"fence"`
 	Schedule    *string         `json:"schedule"` // the schedule it is an occurrence of
+	Key         *string         `json:"key"`      // it was enqueued with; another run may hold it by now
 	Tags        []string        `json:"tags"`
 	Args        json.RawMessage `json:"args"`
 	Result      json.RawMessage `json:"result"`

@@ -36,15 +36,19 @@ type Store interface {
 type Enqueuer interface {
 	// Enqueue stores all the runs or none, and answers one receipt for each,
 	// in order. A run whose ID is already stored is left as it stands and its
-	// receipt says Existing; that is what makes a repeat safe. Runs are
-	// checked first (see CheckRuns); the first fault refuses them all.
+	// receipt says Existing; that is what makes a repeat safe. A run whose Key
+	// another run of its job holds may not be stored, or change that other run
+	// (see KeyPolicy); its receipt then has the other's ID and says Existing. Of
+	// several that come at once with one key, and within one call, each sees
+	// what the one before it has left. Runs are checked first (see CheckRuns);
+	// the first fault refuses them all.
 	Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 }
 
 // Receipt is the answer to one enqueued run.
 type Receipt struct {
-	ID       RunID
-	Existing bool // the run was already there; nothing was stored
+	ID       RunID // of the run that is there now
+	Existing bool  // it was already there: no run was stored
 }
 
 // LaneID names one lane: the runs of one (queue, job, priority), in due order.

@@ -25,6 +25,7 @@ type enqueueVerb struct {
 	Timeout     *time.Duration `help:"Time limit of one attempt; 0 is none. Default: the job's."`
 	ExpiresAt   *time.Time     `help:"Cancel the run if it has not begun by then."`
 	Tag         []string       `sep:"none" help:"Mark the run; may be repeated."`
+	Keys        keyFlags       `embed:""`
 	ID          string         `name:"id" help:"The run's id, a UUID of version 7: enqueueing it again changes nothing."`
 	Wait        bool           `help:"Wait until the run has ended; the exit status is 0 if it has succeeded."`
 	Force       bool           `help:"Enqueue even though no worker has declared the job."`
@@ -47,12 +48,16 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 			return usage("--id: %w", err)
 		}
 	}
+	keys, err := v.Keys.options()
+	if err != nil {
+		return err
+	}
 	return p.withStore(ctx, migrated, func(ctx context.Context, store backend.Store, _ Config) error {
 		job, err := v.declared(ctx, store, p.jobs)
 		if err != nil {
 			return err
 		}
-		run := job.NewRun(args, v.options()...)
+		run := job.NewRun(args, append(v.options(), keys...)...)
 		run.ID = id
 		receipts, err := durable.NewClient(store).Enqueue(ctx, run)
 		if err != nil {
@@ -62,6 +67,9 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 			err = p.printJSON(map[string]any{"id": receipts[0].ID, "existing": receipts[0].Existing})
 		} else {
 			_, err = fmt.Fprintln(p.stdout, receipts[0].ID)
+		}
+		if err == nil && receipts[0].Existing && !v.JSON {
+			fmt.Fprintf(p.stderr, "%s: run %s was there already%s\n", p.name, receipts[0].ID, v.Keys.done(receipts[0].ID == id))
 		}
 		if err != nil || !v.Wait {
 			return err

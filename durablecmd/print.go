@@ -75,6 +75,9 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	if r.Schedule != nil {
 		table.row("schedule", *r.Schedule)
 	}
+	if r.Key != nil {
+		table.row("key", *r.Key)
+	}
 	if len(r.Tags) > 0 {
 		table.row("tags", strings.Join(r.Tags, ", "))
 	}

@@ -23,8 +23,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 	now := s.now()
 	receipts := make([]durable.Receipt, len(runs))
 	for i := range runs {
-		existing := !s.insert(&runs[i], "", now)
-		receipts[i] = durable.Receipt{ID: runs[i].ID, Existing: existing}
+		receipts[i] = s.enqueue(&runs[i], now)
 	}
 	if len(runs) > 0 {
 		s.hint()
@@ -47,13 +46,14 @@ func (s *Store) insert(n *durable.NewRun, schedule string, now time.Time) bool {
 		onCrash:     n.OnCrash,
 		tags:        slices.Clone(n.Tags),
 		trace:       n.Trace,
+		key:         n.Key.Text,
 		schedule:    schedule,
 		createdAt:   now,
 		expiresAt:   micro(n.ExpiresAt),
 	}
 	s.runs[r.id] = r
 	s.index(r)
-	dueAt := micro(now.Add(n.After))
+	dueAt := micro(now.Add(n.Delay()))
 	if !n.At.IsZero() {
 		dueAt = micro(n.At)
 	}

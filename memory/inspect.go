@@ -111,6 +111,7 @@ func (r *run) toRecord() durable.Record {
 		Worker:      textOrNil(r.worker),
 		Fence:       r.fence,
 		Schedule:    textOrNil(r.schedule),
+		Key:         textOrNil(r.key),
 		Tags:        append([]string{}, r.tags...),
 		Args:        bytes.Clone(r.args),
 		Result:      bytes.Clone(r.result),

@@ -37,6 +37,7 @@ type Store struct {
 	byName map[laneName]*lane
 	leases map[lease.ClaimID]*held
 
+	keys        map[keyName]*keyHolder
 	jobs        map[string]durable.JobInfo
 	workers     map[uuid.UUID]workerInfo
 	schedules   map[string]*schedule
@@ -61,6 +62,7 @@ func New(config Config) *Store {
 		runs:        make(map[durable.RunID]*run),
 		byName:      make(map[laneName]*lane),
 		leases:      make(map[lease.ClaimID]*held),
+		keys:        make(map[keyName]*keyHolder),
 		jobs:        make(map[string]durable.JobInfo),
 		workers:     make(map[uuid.UUID]workerInfo),
 		schedules:   make(map[string]*schedule),
@@ -81,7 +83,8 @@ func (s *Store) Schema(context.Context) (have, want, minCompatible int, err erro
 // Close does nothing; whoever has the store may go on using it.
 func (s *Store) Close() {}
 
-// run is one row. Its lane never changes, and neither does what was enqueued.
+// run is one row. Its lane, and what was enqueued, change only while it is
+// pending, by an enqueue that replaces it.
 type run struct {
 	id          durable.RunID
 	lane        *lane
@@ -91,6 +94,7 @@ type run struct {
 	onCrash     durable.CrashPolicy
 	tags        []string
 	trace       string
+	key         string // it was enqueued with; empty: none
 	schedule    string // the empty name: none
 	occurrence  string // of the schedule; empty: asked for by an operator
 	createdAt   time.Time

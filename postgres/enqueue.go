@@ -29,9 +29,9 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("enqueue runs", err)
 	}
-	var stored map[durable.RunID]struct{}
+	var receipts []durable.Receipt
 	insert := func() (err error) {
-		stored, err = s.insert(ctx, s.general, runs)
+		receipts, err = s.insert(ctx, s.general, runs)
 		return err
 	}
 	err := s.repeat(ctx, insert)
@@ -45,18 +45,21 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 	if anySoon(runs) {
 		s.hint()
 	}
-	return receipts(runs, stored), nil
+	return receipts, nil
 }
 
 // insert stores the runs in one transaction, or in the caller's when to is
-// one, and returns the ids that were not stored before.
-func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) (map[durable.RunID]struct{}, error) {
+// one. Runs without keys are one statement, or few.
+func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) ([]durable.Receipt, error) {
 	set := laneSet{}
 	for i := range runs {
 		set[laneOf(&runs[i])] = 0
 	}
 	if err := s.laneIDs(ctx, set); err != nil {
 		return nil, err
+	}
+	if anyKeyed(runs) {
+		return s.insertKeyed(ctx, to, runs, set)
 	}
 	stored := make(map[durable.RunID]struct{}, len(runs))
 	b := &batch{names: s.names}
@@ -65,7 +68,10 @@ func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) (m
 			return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })
 		})
 	}
-	return stored, s.send(ctx, to, b)
+	if err := s.send(ctx, to, b); err != nil {
+		return nil, err
+	}
+	return receipts(runs, stored), nil
 }
 
 func receipts(runs []durable.NewRun, stored map[durable.RunID]struct{}) []durable.Receipt {
@@ -82,7 +88,7 @@ func receipts(runs []durable.NewRun, stored map[durable.RunID]struct{}) []durabl
 // wide margin.
 func anySoon(runs []durable.NewRun) bool {
 	for i := range runs {
-		if runs[i].After <= durable.WakeAhead && (runs[i].At.IsZero() || time.Until(runs[i].At) < time.Hour) {
+		if runs[i].Delay() <= durable.WakeAhead && (runs[i].At.IsZero() || time.Until(runs[i].At) < time.Hour) {
 			return true
 		}
 	}
@@ -136,7 +142,7 @@ func columnsOf(runs []durable.NewRun, set laneSet) *columns {
 	for i := range runs {
 		run := &runs[i]
 		c.ids[i], c.lanes[i] = run.ID, set[laneOf(run)]
-		c.ats[i], c.afters[i], c.expiries[i] = timeOrNull(run.At), micro(run.After), timeOrNull(run.ExpiresAt)
+		c.ats[i], c.afters[i], c.expiries[i] = timeOrNull(run.At), micro(run.Delay()), timeOrNull(run.ExpiresAt)
 		c.timeouts[i], c.maxAttempts[i] = micro(run.Timeout), int32(run.MaxAttempts) //nolint:gosec // checked
 		c.onCrashes[i], c.bodies[i], c.tags[i] = int16(run.OnCrash), string(run.Args), textArray(run.Tags)
 	}

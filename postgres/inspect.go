@@ -170,7 +170,7 @@ func toRecord(row *queries.RunRow) durable.Record {
 		DueAt: row.DueAt.UTC(), CreatedAt: row.CreatedAt.UTC(), StartedAt: timesUTC(row.StartedAt),
 		FinishedAt: timesUTC(row.FinishedAt), ExpiresAt: timesUTC(row.ExpiresAt),
 		Timeout: durable.Duration(fromMicro(row.Timeout)), Worker: textOrNil(row.Worker), Fence: lease.Fence(row.Fence),
-		Schedule: textOrNil(row.Schedule), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: textOrNil(row.Error),
+		Schedule: textOrNil(row.Schedule), Key: textOrNil(row.Key), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: textOrNil(row.Error),
 	}
 	if row.Result != "" {
 		r.Result = bytes.Clone([]byte(row.Result))

@@ -28,6 +28,9 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 // store stores the runs of one call. Lanes that are made for it are noted in
 // fresh; they count once the transaction is committed.
 func (s *Store) store(ctx context.Context, c *change, fresh *lanes, call *call) error {
+	if anyKeyed(call.runs) {
+		return s.storeKeyed(ctx, c, fresh, call)
+	}
 	call.receipts = make([]durable.Receipt, len(call.runs))
 	var first int64 // number of the first run stored
 	for i := range call.runs {
@@ -63,7 +66,7 @@ func (s *Store) row(ctx context.Context, c *change, fresh *lanes, r *durable.New
 	if err != nil {
 		return queries.InsertRunParams{}, err
 	}
-	due := c.now + r.After.Microseconds()
+	due := c.now + r.Delay().Microseconds()
 	if !r.At.IsZero() {
 		due = max(r.At.UnixMicro(), 0)
 	}

@@ -194,6 +194,7 @@ func recordOf(row *listed) (durable.Record, error) {
 		Worker:      r.Worker,
 		Fence:       lease.Fence(r.Fence),
 		Schedule:    r.Schedule,
+		Key:         r.Key,
 		Tags:        tags,
 		Args:        r.Args,
 		Result:      r.Result,

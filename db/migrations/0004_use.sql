@@ -5,6 +5,7 @@ create table durable.unique_keys (
     job      text collate "C" not null,
     key      text collate "C" not null,
     run_id   uuid not null,
+    latest   uuid not null,
     held_to  timestamptz,
     primary key (job, key)
 );

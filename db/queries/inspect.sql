@@ -2,7 +2,7 @@
 -- runs_pkey, lanes_pkey, workers_pkey, problems_pkey, attempts_pkey. No locks.
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -19,7 +19,7 @@ SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log F
 -- so it runs under a statement timeout. No locks.
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -35,7 +35,7 @@ ORDER BY r.id DESC LIMIT @most;
 -- runs_pkey. No locks.
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -50,7 +50,7 @@ ORDER BY b.run_id DESC LIMIT @most;
 -- ListRuns for what is running: reads the leases, then runs_pkey. No locks.
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),

@@ -67,6 +67,7 @@ CREATE TABLE unique_keys (
     job     TEXT    NOT NULL,
     key     TEXT    NOT NULL,
     run_id  BLOB    NOT NULL,
+    latest  BLOB    NOT NULL, -- the enqueue that stored the run, or replaced it last: a repeat of it changes nothing
     held_to INTEGER,          -- held until then even when the run has ended; null: only while it has not
     PRIMARY KEY (job, key)
 ) WITHOUT ROWID;

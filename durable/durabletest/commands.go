@@ -81,6 +81,7 @@ func (p *player) doEnqueue(c command) error {
 			if expires := c.duration("expires", 0); expires != 0 {
 				run.ExpiresAt = p.now().Add(expires)
 			}
+			run.Key, run.Args = c.key(), []byte(c.text("args", string(run.Args)))
 			p.know(name, run)
 		}
 		runs = append(runs, run)

@@ -27,7 +27,7 @@ func verbsRace(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(300)...)
 	m.enqueued = 300
 	verbs := []func(context.Context) error{
-		m.enqueueSome, m.claimSome, m.claimSome, m.settleSome, m.settleSome, m.renewAll, m.reclaimSome,
+		m.enqueueSome, m.enqueueKeyed, m.claimSome, m.claimSome, m.settleSome, m.settleSome, m.renewAll, m.reclaimSome,
 		m.look, m.declare, m.materialize,
 	}
 	var functions []func(context.Context) error

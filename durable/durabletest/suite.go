@@ -35,6 +35,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"bounds":    boundTests(),
 		"claim":     claimTests(),
 		"settle":    settleTests(),
+		"keys":      keyTests(),
 		"races":     raceTests(),
 		"inspect":   inspectTests(),
 		"schedules": scheduleTests(),

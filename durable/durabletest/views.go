@@ -85,6 +85,8 @@ func (p *player) doRun(c command) error {
 	add(r.Worker != nil, "worker %s", text(r.Worker))
 	add(r.Schedule != nil, "schedule %s", text(r.Schedule))
 	add(len(r.Tags) > 0, "tags %s", strings.Join(r.Tags, " "))
+	add(r.Key != nil, "key %s", text(r.Key))
+	add(string(r.Args) != "{}", "args %s", r.Args)
 	add(r.Result != nil, "result %s", r.Result)
 	add(r.FinishedAt != nil, "finished")
 	add(r.Error != nil, "error: %s", text(r.Error))

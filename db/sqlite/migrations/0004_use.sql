@@ -6,6 +6,7 @@ CREATE TABLE unique_keys (
     job     TEXT    NOT NULL,
     key     TEXT    NOT NULL,
     run_id  BLOB    NOT NULL,
+    latest  BLOB    NOT NULL,
     held_to INTEGER,
     PRIMARY KEY (job, key)
 ) WITHOUT ROWID;

@@ -96,7 +96,7 @@ func (q *Queries) CountRuns(ctx context.Context) ([]CountRunsRow, error) {
 const ListProblems = `-- name: ListProblems :many
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -136,6 +136,7 @@ type ListProblemsRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Key         string
 	Args        string
 	Result      string
 	Worker      string
@@ -180,6 +181,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Key,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -199,7 +201,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 const ListRunning = `-- name: ListRunning :many
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -239,6 +241,7 @@ type ListRunningRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Key         string
 	Args        string
 	Result      string
 	Worker      string
@@ -282,6 +285,7 @@ func (q *Queries) ListRunning(ctx context.Context, arg ListRunningParams) ([]Lis
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Key,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -301,7 +305,7 @@ func (q *Queries) ListRunning(ctx context.Context, arg ListRunningParams) ([]Lis
 const ListRuns = `-- name: ListRuns :many
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -341,6 +345,7 @@ type ListRunsRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Key         string
 	Args        string
 	Result      string
 	Worker      string
@@ -385,6 +390,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Key,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -404,7 +410,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 const Run = `-- name: Run :one
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
        r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
        coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
        coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
@@ -435,6 +441,7 @@ type RunRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Key         string
 	Args        string
 	Result      string
 	Worker      string
@@ -464,6 +471,7 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 		&i.Timeout,
 		&i.Fence,
 		&i.Tags,
+		&i.Key,
 		&i.Args,
 		&i.Result,
 		&i.Worker,

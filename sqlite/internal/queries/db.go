@@ -42,6 +42,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteOldLocksStmt, err = db.PrepareContext(ctx, deleteOldLocks); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteOldLocks: %w", err)
 	}
+	if q.deleteProgressStmt, err = db.PrepareContext(ctx, deleteProgress); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteProgress: %w", err)
+	}
+	if q.deleteReadyStmt, err = db.PrepareContext(ctx, deleteReady); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteReady: %w", err)
+	}
 	if q.deleteScheduleStmt, err = db.PrepareContext(ctx, deleteSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteSchedule: %w", err)
 	}
@@ -62,6 +68,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.findClaimedStmt, err = db.PrepareContext(ctx, findClaimed); err != nil {
 		return nil, fmt.Errorf("error preparing query FindClaimed: %w", err)
+	}
+	if q.findHolderStmt, err = db.PrepareContext(ctx, findHolder); err != nil {
+		return nil, fmt.Errorf("error preparing query FindHolder: %w", err)
 	}
 	if q.findLaneStmt, err = db.PrepareContext(ctx, findLane); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLane: %w", err)
@@ -98,6 +107,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertAuditStmt, err = db.PrepareContext(ctx, insertAudit); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAudit: %w", err)
+	}
+	if q.insertKeyedStmt, err = db.PrepareContext(ctx, insertKeyed); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertKeyed: %w", err)
 	}
 	if q.insertLaneStmt, err = db.PrepareContext(ctx, insertLane); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLane: %w", err)
@@ -201,6 +213,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.renewLockStmt, err = db.PrepareContext(ctx, renewLock); err != nil {
 		return nil, fmt.Errorf("error preparing query RenewLock: %w", err)
 	}
+	if q.replaceRunStmt, err = db.PrepareContext(ctx, replaceRun); err != nil {
+		return nil, fmt.Errorf("error preparing query ReplaceRun: %w", err)
+	}
 	if q.replaceScheduleStmt, err = db.PrepareContext(ctx, replaceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ReplaceSchedule: %w", err)
 	}
@@ -209,6 +224,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.resumeScheduleStmt, err = db.PrepareContext(ctx, resumeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ResumeSchedule: %w", err)
+	}
+	if q.setLatestStmt, err = db.PrepareContext(ctx, setLatest); err != nil {
+		return nil, fmt.Errorf("error preparing query SetLatest: %w", err)
 	}
 	if q.setUnfinishedStmt, err = db.PrepareContext(ctx, setUnfinished); err != nil {
 		return nil, fmt.Errorf("error preparing query SetUnfinished: %w", err)
@@ -224,6 +242,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.skippedSchedulesStmt, err = db.PrepareContext(ctx, skippedSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query SkippedSchedules: %w", err)
+	}
+	if q.takeKeyStmt, err = db.PrepareContext(ctx, takeKey); err != nil {
+		return nil, fmt.Errorf("error preparing query TakeKey: %w", err)
 	}
 	if q.touchScheduleStmt, err = db.PrepareContext(ctx, touchSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query TouchSchedule: %w", err)
@@ -263,6 +284,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteOldLocksStmt: %w", cerr)
 		}
 	}
+	if q.deleteProgressStmt != nil {
+		if cerr := q.deleteProgressStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteProgressStmt: %w", cerr)
+		}
+	}
+	if q.deleteReadyStmt != nil {
+		if cerr := q.deleteReadyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteReadyStmt: %w", cerr)
+		}
+	}
 	if q.deleteScheduleStmt != nil {
 		if cerr := q.deleteScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteScheduleStmt: %w", cerr)
@@ -296,6 +327,11 @@ func (q *Queries) Close() error {
 	if q.findClaimedStmt != nil {
 		if cerr := q.findClaimedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findClaimedStmt: %w", cerr)
+		}
+	}
+	if q.findHolderStmt != nil {
+		if cerr := q.findHolderStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findHolderStmt: %w", cerr)
 		}
 	}
 	if q.findLaneStmt != nil {
@@ -356,6 +392,11 @@ func (q *Queries) Close() error {
 	if q.insertAuditStmt != nil {
 		if cerr := q.insertAuditStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertAuditStmt: %w", cerr)
+		}
+	}
+	if q.insertKeyedStmt != nil {
+		if cerr := q.insertKeyedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertKeyedStmt: %w", cerr)
 		}
 	}
 	if q.insertLaneStmt != nil {
@@ -528,6 +569,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing renewLockStmt: %w", cerr)
 		}
 	}
+	if q.replaceRunStmt != nil {
+		if cerr := q.replaceRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing replaceRunStmt: %w", cerr)
+		}
+	}
 	if q.replaceScheduleStmt != nil {
 		if cerr := q.replaceScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing replaceScheduleStmt: %w", cerr)
@@ -541,6 +587,11 @@ func (q *Queries) Close() error {
 	if q.resumeScheduleStmt != nil {
 		if cerr := q.resumeScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing resumeScheduleStmt: %w", cerr)
+		}
+	}
+	if q.setLatestStmt != nil {
+		if cerr := q.setLatestStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing setLatestStmt: %w", cerr)
 		}
 	}
 	if q.setUnfinishedStmt != nil {
@@ -566,6 +617,11 @@ func (q *Queries) Close() error {
 	if q.skippedSchedulesStmt != nil {
 		if cerr := q.skippedSchedulesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing skippedSchedulesStmt: %w", cerr)
+		}
+	}
+	if q.takeKeyStmt != nil {
+		if cerr := q.takeKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing takeKeyStmt: %w", cerr)
 		}
 	}
 	if q.touchScheduleStmt != nil {
@@ -618,6 +674,8 @@ type Queries struct {
 	declareWorkerStmt    *sql.Stmt
 	deleteLeaseStmt      *sql.Stmt
 	deleteOldLocksStmt   *sql.Stmt
+	deleteProgressStmt   *sql.Stmt
+	deleteReadyStmt      *sql.Stmt
 	deleteScheduleStmt   *sql.Stmt
 	deleteSkipsStmt      *sql.Stmt
 	dueSchedulesStmt     *sql.Stmt
@@ -625,6 +683,7 @@ type Queries struct {
 	findCheckpointStmt   *sql.Stmt
 	findClaimOfRunStmt   *sql.Stmt
 	findClaimedStmt      *sql.Stmt
+	findHolderStmt       *sql.Stmt
 	findLaneStmt         *sql.Stmt
 	findLeaseStmt        *sql.Stmt
 	findProgressStmt     *sql.Stmt
@@ -637,6 +696,7 @@ type Queries struct {
 	grantLockStmt        *sql.Stmt
 	insertAttemptStmt    *sql.Stmt
 	insertAuditStmt      *sql.Stmt
+	insertKeyedStmt      *sql.Stmt
 	insertLaneStmt       *sql.Stmt
 	insertLeaseStmt      *sql.Stmt
 	insertOccurrenceStmt *sql.Stmt
@@ -671,14 +731,17 @@ type Queries struct {
 	releaseLockStmt      *sql.Stmt
 	renewLeaseStmt       *sql.Stmt
 	renewLockStmt        *sql.Stmt
+	replaceRunStmt       *sql.Stmt
 	replaceScheduleStmt  *sql.Stmt
 	reportStmt           *sql.Stmt
 	resumeScheduleStmt   *sql.Stmt
+	setLatestStmt        *sql.Stmt
 	setUnfinishedStmt    *sql.Stmt
 	settleEndedStmt      *sql.Stmt
 	settlePendingStmt    *sql.Stmt
 	settleSuccessStmt    *sql.Stmt
 	skippedSchedulesStmt *sql.Stmt
+	takeKeyStmt          *sql.Stmt
 	touchScheduleStmt    *sql.Stmt
 }
 
@@ -692,6 +755,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		declareWorkerStmt:    q.declareWorkerStmt,
 		deleteLeaseStmt:      q.deleteLeaseStmt,
 		deleteOldLocksStmt:   q.deleteOldLocksStmt,
+		deleteProgressStmt:   q.deleteProgressStmt,
+		deleteReadyStmt:      q.deleteReadyStmt,
 		deleteScheduleStmt:   q.deleteScheduleStmt,
 		deleteSkipsStmt:      q.deleteSkipsStmt,
 		dueSchedulesStmt:     q.dueSchedulesStmt,
@@ -699,6 +764,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findCheckpointStmt:   q.findCheckpointStmt,
 		findClaimOfRunStmt:   q.findClaimOfRunStmt,
 		findClaimedStmt:      q.findClaimedStmt,
+		findHolderStmt:       q.findHolderStmt,
 		findLaneStmt:         q.findLaneStmt,
 		findLeaseStmt:        q.findLeaseStmt,
 		findProgressStmt:     q.findProgressStmt,
@@ -711,6 +777,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		grantLockStmt:        q.grantLockStmt,
 		insertAttemptStmt:    q.insertAttemptStmt,
 		insertAuditStmt:      q.insertAuditStmt,
+		insertKeyedStmt:      q.insertKeyedStmt,
 		insertLaneStmt:       q.insertLaneStmt,
 		insertLeaseStmt:      q.insertLeaseStmt,
 		insertOccurrenceStmt: q.insertOccurrenceStmt,
@@ -745,14 +812,17 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		releaseLockStmt:      q.releaseLockStmt,
 		renewLeaseStmt:       q.renewLeaseStmt,
 		renewLockStmt:        q.renewLockStmt,
+		replaceRunStmt:       q.replaceRunStmt,
 		replaceScheduleStmt:  q.replaceScheduleStmt,
 		reportStmt:           q.reportStmt,
 		resumeScheduleStmt:   q.resumeScheduleStmt,
+		setLatestStmt:        q.setLatestStmt,
 		setUnfinishedStmt:    q.setUnfinishedStmt,
 		settleEndedStmt:      q.settleEndedStmt,
 		settlePendingStmt:    q.settlePendingStmt,
 		settleSuccessStmt:    q.settleSuccessStmt,
 		skippedSchedulesStmt: q.skippedSchedulesStmt,
+		takeKeyStmt:          q.takeKeyStmt,
 		touchScheduleStmt:    q.touchScheduleStmt,
 	}
 }

@@ -1,0 +1,316 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// keyName is a key of a job.
+type keyName struct{ job, text string }
+
+func keyOf(run *durable.NewRun) keyName { return keyName{run.Job, run.Key.Text} }
+
+func compareKeys(a, b keyName) int {
+	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.text, b.text))
+}
+
+func anyKeyed(runs []durable.NewRun) bool {
+	for i := range runs {
+		if runs[i].Key.Text != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// keyHolder is who holds a key, and what is to become of it.
+type keyHolder struct {
+	durable.KeyHolder
+	id          durable.RunID
+	row         queries.KeyHoldersRow // as it stands in the database
+	replacement *durable.NewRun       // what the pending run there gets; nil: nothing
+	fresh       int                   // 1 + the index of the new run that has taken the key; 0: none has
+	heldFor     int64                 // of that one, microseconds
+}
+
+// keyring stores the runs of one enqueue of which some have keys, inside one
+// transaction: it locks the keys, reads who holds them, decides, takes the
+// pending runs that are to be replaced out of their lines, and writes.
+type keyring struct {
+	store *Store
+	to    sender
+	set   laneSet
+	runs  []durable.NewRun
+
+	names    []keyName // sorted: everybody locks in this order
+	jobs     []string  // of the names
+	texts    []string  // likewise
+	firsts   uuidArray // the first run with each
+	heldFors []int64   // of that one
+	asked    uuidArray // the runs
+
+	known   map[durable.RunID]struct{}
+	taken   map[durable.RunID]bool // pending runs whose place in the line is ours
+	holders map[keyName]*keyHolder
+
+	receipts []durable.Receipt
+	fresh    []durable.NewRun // to be stored, with keys
+	places   []int            // their receipts
+}
+
+// insertKeyed is insert for runs of which some have keys. In a caller's
+// transaction the keys stay locked until it ends, and its own limits and
+// isolation hold.
+func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet) (receipts []durable.Receipt, err error) {
+	pool, own := to.(*pgxpool.Pool)
+	if !own {
+		return s.storeKeyed(ctx, to, runs, set, &batch{names: s.names})
+	}
+	try := func() error {
+		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			b := s.guarded(ctx)
+			b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
+			receipts, err = s.storeKeyed(ctx, tx, runs, set, b)
+			return err
+		})
+	}
+	err = try()
+	if err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil { // as send does
+		err = try()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return receipts, nil
+}
+
+// lookTries bounds how often the holders are read anew because one was claimed,
+// or swept, between two looks.
+const lookTries = 100
+
+// storeKeyed does the work; what is in the batch already goes first.
+func (s *Store) storeKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet, b *batch) ([]durable.Receipt, error) {
+	k := &keyring{store: s, to: to, set: set, runs: runs, taken: map[durable.RunID]bool{}}
+	k.index()
+	for try := 1; try <= lookTries; try++ {
+		complete, err := k.look(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		b = &batch{names: s.names}
+		if !complete {
+			continue
+		}
+		k.decide()
+		if complete, err = k.take(ctx); err != nil {
+			return nil, err
+		}
+		if complete {
+			return k.receipts, k.write(ctx)
+		}
+	}
+	return nil, fmt.Errorf("the holders of %d keys have changed %d times while they were looked at", len(k.names), lookTries)
+}
+
+// index lists the keys, each once, with the first run that has it.
+func (k *keyring) index() {
+	firsts := map[keyName]*durable.NewRun{}
+	for i := range k.runs {
+		name := keyOf(&k.runs[i])
+		if _, again := firsts[name]; again || name.text == "" {
+			continue
+		}
+		firsts[name] = &k.runs[i]
+		k.names = append(k.names, name)
+	}
+	slices.SortFunc(k.names, compareKeys)
+	for _, name := range k.names {
+		first := firsts[name]
+		k.jobs, k.texts = append(k.jobs, name.job), append(k.texts, name.text)
+		k.firsts, k.heldFors = append(k.firsts, first.ID), append(k.heldFors, micro(first.Key.HeldFor))
+	}
+	for i := range k.runs {
+		k.asked = append(k.asked, k.runs[i].ID)
+	}
+}
+
+// look locks the keys and reads who holds them, and which runs are stored. It
+// is not complete when a key's row has been swept in between.
+func (k *keyring) look(ctx context.Context, b *batch) (complete bool, err error) {
+	k.holders = make(map[keyName]*keyHolder, len(k.names))
+	k.known = map[durable.RunID]struct{}{}
+	b.add(queries.InsertKeys, k.jobs, k.texts, k.firsts, k.heldFors)
+	b.add(queries.LockKeys, k.jobs, k.texts)
+	b.add(queries.KeyHolders, k.jobs, k.texts).Query(k.scanHolders)
+	b.add(queries.StoredRuns, k.asked).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { k.known[id] = struct{}{} })
+	})
+	err = k.store.send(ctx, k.to, b)
+	return len(k.holders) == len(k.names), err
+}
+
+func (k *keyring) scanHolders(rows pgx.Rows) error {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.KeyHoldersRow])
+	for _, row := range found {
+		k.holders[keyName{row.Job, row.Key}] = &keyHolder{
+			KeyHolder: durable.KeyHolder{Stored: row.Stored, Latest: row.Latest, State: durable.State(row.State), Held: row.Held},
+			id:        row.RunID, row: row,
+		}
+	}
+	return err
+}
+
+// decide says for each run, in order, what becomes of it. It is asked again
+// when it has decided on a holder that was no longer pending.
+func (k *keyring) decide() {
+	k.receipts = make([]durable.Receipt, len(k.runs))
+	k.fresh, k.places = nil, nil
+	for i := range k.runs {
+		run := &k.runs[i]
+		_, stored := k.known[run.ID]
+		k.receipts[i] = durable.Receipt{ID: run.ID, Existing: stored}
+		if stored || run.Key.Text == "" {
+			continue
+		}
+		holder := k.holders[keyOf(run)]
+		switch run.Key.Judge(run.ID, holder.KeyHolder) {
+		case durable.LeavesHolder:
+			k.receipts[i] = durable.Receipt{ID: holder.id, Existing: true}
+		case durable.ReplacesHolder:
+			k.receipts[i] = durable.Receipt{ID: holder.id, Existing: true}
+			k.replace(holder, run)
+		default:
+			k.fresh, k.places = append(k.fresh, *run), append(k.places, i)
+			holder.id, holder.fresh, holder.heldFor = run.ID, len(k.fresh), micro(run.Key.HeldFor)
+			holder.KeyHolder = durable.KeyHolder{Stored: true, Latest: run.ID, State: durable.Pending, Held: run.Key.HeldFor > 0}
+		}
+	}
+}
+
+// replace notes that a run replaces a pending one, which may be one that this
+// same enqueue stores.
+func (k *keyring) replace(holder *keyHolder, run *durable.NewRun) {
+	holder.Latest = run.ID
+	if holder.fresh == 0 {
+		holder.replacement = run
+		return
+	}
+	content := *run
+	content.ID = holder.id
+	k.fresh[holder.fresh-1] = content
+}
+
+// take takes the holders that are to be replaced out of their lines. It is not
+// complete when one was not there any more: it was claimed, or changed.
+func (k *keyring) take(ctx context.Context) (complete bool, err error) {
+	b := &batch{names: k.store.names}
+	var wanted []durable.RunID
+	for _, name := range k.names {
+		holder := k.holders[name]
+		if holder.replacement == nil || k.taken[holder.id] {
+			continue
+		}
+		wanted = append(wanted, holder.id)
+		b.add(queries.TakeReady, holder.row.Lane, holder.row.DueAt, holder.id).Query(func(rows pgx.Rows) error {
+			return scanIDs(rows, func(id uuid.UUID) { k.taken[id] = true })
+		})
+	}
+	if len(wanted) == 0 {
+		return true, nil
+	}
+	err = k.store.send(ctx, k.to, b)
+	return !slices.ContainsFunc(wanted, func(id durable.RunID) bool { return !k.taken[id] }), err
+}
+
+// write stores what was decided.
+func (k *keyring) write(ctx context.Context) error {
+	stored := map[durable.RunID]struct{}{}
+	note := func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })
+	}
+	b := &batch{names: k.store.names}
+	k.addReplacements(b, note)
+	var plain []durable.NewRun
+	for i := range k.runs {
+		if run := &k.runs[i]; run.Key.Text == "" && !k.receipts[i].Existing {
+			plain, k.places = append(plain, *run), append(k.places, i)
+		}
+	}
+	addRuns(b, queries.EnqueueRuns, plain, k.set, nil, note)
+	addRuns(b, queries.EnqueueKeyedRuns, k.fresh, k.set, keyTexts, note)
+	k.addKeys(b)
+	if err := k.store.send(ctx, k.to, b); err != nil {
+		return err
+	}
+	for _, i := range k.places { // a repeat without the key may have been quicker
+		_, isNew := stored[k.receipts[i].ID]
+		k.receipts[i].Existing = !isNew
+	}
+	for id := range k.taken {
+		if _, back := stored[id]; !back {
+			return fmt.Errorf("run %s was changed by somebody who has not taken it out of its line", id)
+		}
+	}
+	return nil
+}
+
+// addRuns adds an insert of runs, with their keys in one more column.
+func addRuns(
+	b *batch, sql string, runs []durable.NewRun, set laneSet, more func([]durable.NewRun) []string, each func(pgx.Rows) error,
+) {
+	if len(runs) == 0 {
+		return
+	}
+	for _, part := range parts(runs) {
+		args := columnsOf(part, set).args()
+		if more != nil {
+			args = append(args, more(part))
+		}
+		args = append(args, traces(part))
+		b.add(sql, args...).Query(each)
+	}
+}
+
+func keyTexts(runs []durable.NewRun) []string {
+	texts := make([]string, len(runs))
+	for i := range runs {
+		texts[i] = runs[i].Key.Text
+	}
+	return texts
+}
+
+// addReplacements gives pending runs, taken out of their lines, what others
+// have that were enqueued for them, and a new place.
+func (k *keyring) addReplacements(b *batch, note func(pgx.Rows) error) {
+	for _, name := range k.names {
+		holder := k.holders[name]
+		run := holder.replacement
+		if run == nil {
+			continue
+		}
+		l := laneOf(run)
+		b.add(queries.ReplaceRun, holder.id, k.set[l], l.queue, l.job, l.priority, timeOrNull(run.At), micro(run.Delay()),
+			micro(run.Key.AtMost), micro(run.Timeout), timeOrNull(run.ExpiresAt), small(run.MaxAttempts), int16(run.OnCrash),
+			string(run.Args), textArray(run.Tags), textOrNil(run.Trace)).Query(note)
+	}
+}
+
+// addKeys notes who holds the keys now, where that has changed.
+func (k *keyring) addKeys(b *batch) {
+	for _, name := range k.names {
+		holder := k.holders[name]
+		if holder.id != holder.row.RunID || holder.Latest != holder.row.Latest {
+			b.add(queries.SetKey, name.job, name.text, holder.id, holder.Latest, holder.heldFor)
+		}
+	}
+}
