@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/durable-worker/durable-worker/builtin"
 )
 
 // Start is a start of the program with everything outside it replaced.
@@ -28,6 +30,6 @@ func (s Start) Run(ctx context.Context) int {
 			return screen{s.Width, s.Height}, w == s.Stdout && s.Width > 0
 		},
 	}
-	p.jobs = append(p.jobs, Sleep().Info(), Log().Info())
+	p.jobs = append(p.jobs, builtin.Infos()...)
 	return p.run(ctx)
 }

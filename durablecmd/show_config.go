@@ -42,7 +42,7 @@ func (v configVerb) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	defer store.Close()
-	app := newApp(store, config.worker(), logger)
+	app := newApp(store, config, logger)
 	if p.setup != nil {
 		err = p.setup(ctx, app)
 	}

@@ -109,7 +109,7 @@ func (t *tenure) run(ctx context.Context) error {
 		return err
 	}
 	defer closeLocks(t.logger)
-	app := newApp(store, t.config.worker(), t.logger)
+	app := newApp(store, t.config, t.logger)
 	app.Locks = locks
 	if t.setup != nil {
 		err = t.setup(ctx, app)
@@ -121,9 +121,10 @@ func (t *tenure) run(ctx context.Context) error {
 	return errors.Join(err, app.stop(ctx))
 }
 
-func newApp(store durable.Store, config durable.WorkerConfig, logger *slog.Logger) *App {
-	config.Logger = logger
-	return &App{Worker: durable.NewWorker(store, config), Client: durable.NewClient(store), Store: store, Logger: logger}
+func newApp(store durable.Store, config Config, logger *slog.Logger) *App {
+	worker := config.worker()
+	worker.Logger = logger
+	return &App{Worker: durable.NewWorker(store, worker), Client: durable.NewClient(store), Store: store, Logger: logger, builtin: config.builtin()}
 }
 
 // stop calls the OnStop functions, the last one given first.

@@ -14,6 +14,7 @@ var goroutines = excuses{
 	"heartbeat/keeper.go":    "the renewal in flight; Run waits for it",
 	"postgres/store.go":      "the sender of wake-ups; Close waits for it",
 	"postgres/listen.go":     "calls the caller's wake; Listen waits for it",
+	"builtin/exec.go":        "waits for the command to end; perform waits for it",
 	"durablecmd/main.go":     "watches for signals; the function that ends the verb's context waits for it",
 	"durablecmd/serve.go":    "the HTTP server; serve waits for it",
 	"examples/timer/main.go": "the hosts; timer waits for them",

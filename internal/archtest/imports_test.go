@@ -15,6 +15,7 @@ import (
 //	cmd/durable-worker, examples/*             wiring
 //	  durablecmd                               a worker program in one call
 //	    backend                                knows every engine
+//	    builtin                                the jobs of the stock program
 //	  postgres  sqlite  memory                 adapters
 //	                 durable                   vocabulary, contract, doors
 //	     heartbeat    poller    internal/cron  mechanisms
@@ -35,9 +36,10 @@ var law = map[string][]string{
 	"postgres/internal/*":   {},
 	"sqlite":                {"durable", "lease", "db/sqlite", "sqlite/internal/*"},
 	"sqlite/internal/*":     {},
+	"builtin":               {"durable"},
 	"backend":               {"durable", "lease", "lease/redislease", "postgres", "sqlite", "memory"},
-	"durablecmd":            {"backend", "durable", "lease", "memory"},
-	"cmd/durable-worker":    {"durablecmd", "durable"},
+	"durablecmd":            {"backend", "builtin", "durable", "lease", "memory"},
+	"cmd/durable-worker":    {"durablecmd", "builtin", "durable"},
 	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease", "lease/redislease", "heartbeat"},
 	"internal/pgtest":       {"db"},
 	"internal/redistest":    {},
