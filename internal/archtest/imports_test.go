@@ -41,6 +41,7 @@ var law = map[string][]string{
 	"durablecmd":            {"backend", "builtin", "durable", "lease", "memory"},
 	"cmd/durable-worker":    {"durablecmd", "builtin", "durable"},
 	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease", "lease/redislease", "heartbeat"},
+	"deploy":                {},
 	"internal/pgtest":       {"db"},
 	"internal/redistest":    {},
 	"internal/archtest":     {},
@@ -73,6 +74,7 @@ var libraries = map[string][]string{
 	"github.com/mattn/go-isatty":     {"durablecmd"},
 	"github.com/google/uuid":         {"*"},
 	"github.com/stretchr/testify":    {},
+	"go.yaml.in/yaml/v3":             {"deploy"},
 	"go.uber.org/goleak":             {},
 }
 
