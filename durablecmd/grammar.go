@@ -21,6 +21,7 @@ type grammar struct {
 	Schedules   schedulesVerb   `cmd:"" help:"Look at schedules, and change them."`
 	Locks       locksVerb       `cmd:"" help:"Look at named locks, or free one by force."`
 	Config      configVerb      `cmd:"" help:"List the environment variables with the values in force, and check the registrations."`
+	Doctor      doctorVerb      `cmd:"" help:"Examine the configuration, the database and what stands in it, and say what to do. Exit 1 if a check failed."`
 	Healthcheck healthcheckVerb `cmd:"" help:"Ask the worker on this machine how it is: exit 0 if it is well. For container images."`
 }
 

@@ -31,6 +31,7 @@ var clocks = excuses{
 	"postgres/enqueue.go": "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"postgres/sql.go":     "what is left of a context's deadline",
 	"durablecmd/":         "ages that people read, and how long a demo has lasted",
+	"postgres/examine.go": "round trips and the difference to the server's clock, told to the operator and used for nothing",
 	"postgres/store.go":   "the difference to the server's clock, told to the operator and used for nothing",
 }
 
