@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,11 +18,14 @@ const (
 	leastSpace = 256 << 20 // bytes free on the disk
 	longestLog = 256 << 20 // bytes of the write-ahead log
 	lateLease  = time.Minute
+
+	nameIntegrity = "integrity"
 )
 
 // Examine looks at the file and at what stands in it that an operator should
 // know, and says what to do. It changes nothing, and reads the whole file once.
-// Without the schema of this program only the file is examined. An error means
+// Of a damaged file, and without the schema of this program, only the file is
+// examined. An error means
 // that the examination itself could not go on.
 func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
 	var f durable.Findings
@@ -29,7 +33,8 @@ func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
 		return f, fmt.Errorf("examine: %w", s.explain(err))
 	}
 	s.examineDisk(&f)
-	if err := s.requireSchema(ctx, s.reads); err != nil {
+	damaged := slices.ContainsFunc(f, func(one durable.Finding) bool { return one.Name == nameIntegrity && one.Level == durable.Failed })
+	if err := s.requireSchema(ctx, s.reads); err != nil || damaged {
 		return f, nil //nolint:nilerr // whoever asks has looked at the schema himself
 	}
 	if err := s.examineWork(ctx, &f); err != nil {
@@ -63,12 +68,15 @@ func (s *Store) examineFile(ctx context.Context, f *durable.Findings) error {
 		f.Fine("durability", text)
 	}
 	if err := s.reads.QueryRowContext(ctx, texts()["ExamineIntegrity"]).Scan(&integrity); err != nil {
-		return err
+		if ctx.Err() != nil {
+			return err
+		}
+		integrity = s.explain(err).Error() // too damaged to be looked through
 	}
 	if integrity == "ok" {
-		f.Fine("integrity", "quick_check finds nothing wrong")
+		f.Fine(nameIntegrity, "quick_check finds nothing wrong")
 	} else {
-		f.Fail("integrity", "quick_check: "+oneLine(integrity), "stop the workers, keep a copy of the file, and restore a backup or use `sqlite3 … .recover`")
+		f.Fail(nameIntegrity, "quick_check: "+oneLine(integrity), "stop the workers, keep a copy of the file, and restore a backup or use `sqlite3 … .recover`")
 	}
 	return nil
 }
