@@ -89,7 +89,7 @@ func (j *Jobs) request(ctx context.Context, run *durable.Run[HTTPArgs]) (*http.R
 		"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "durable-worker",
 		"Idempotency-Key": run.IdempotencyKey(), "Durable-Run-Id": run.ID.String(),
 		"Durable-Attempt": strconv.Itoa(run.Attempt), "Durable-Fence": fence,
-		"Traceparent": traceparent(uuid.UUID(run.ID), uint64(run.Fence)),
+		"Traceparent": traceparent(run.ID, uint64(run.Fence)),
 	} {
 		request.Header.Set(name, value)
 	}

@@ -193,7 +193,7 @@ func TestHTTPTriesAgainWhenNobodyAnswers(t *testing.T) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	address := closed.URL
 	closed.Close()
-	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }))
+	broken := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer broken.Close()
 	for _, url := range []string{address, broken.URL, "http://durable.invalid"} {
 		s := begin(t, builtin.Config{HTTPAllow: origins(t, url)})

@@ -71,7 +71,7 @@ func TestOriginsCoverWhatTheySayAndNothingElse(t *testing.T) {
 		"https://u@allowed.example.com/hooks", "https://u:p@allowed.example.com/hooks", "https://allowed.example.com./hooks", "https://allowed.example.com%2eevil.com/hooks",
 		"https://allowed.example.com%00.evil.com/hooks", "https://allowed.example.com\t/hooks", "https://allowed.example.com /hooks", " https://allowed.example.com/hooks",
 		"https://allowed\u3002example\u3002com/hooks", "https://\uff41llowed.example.com/hooks", "https://münchen.example/", "https://alloweD.example.com:4433/hooks", "https://\u212Aa.example",
-		"http://allowed.example.com/hooks", "https://allowed.example.com:80/hooks", "ftp://allowed.example.com/hooks", "httpss://allowed.example.com/hooks", "javascript:https://allowed.example.com/hooks",
+		"http://allowed.example.com/hooks", "http://allowed.example.com:443/hooks", "https://allowed.example.com:80/hooks", "ftp://allowed.example.com/hooks", "httpss://allowed.example.com/hooks", "javascript:https://allowed.example.com/hooks",
 		"https://allowed.example.com/hooks/../admin", "https://allowed.example.com/hooks/..", "https://allowed.example.com/hooks/./..", "https://allowed.example.com/hooks/..;/admin", "https://allowed.example.com/hooks/.;x/a",
 		"https://allowed.example.com/hooks/%2e%2e/admin", "https://allowed.example.com/hooks/%2E./admin", "https://allowed.example.com/hooks%2f..%2fadmin", "https://allowed.example.com/hooks/..%2Fadmin",
 		"https://allowed.example.com/hooks/%252e%252e/admin", "https://allowed.example.com/hooks/..%5cadmin", `https://allowed.example.com/hooks/..\admin`, "https://allowed.example.com//hooks", "https://allowed.example.com/hooks//..//",
@@ -93,7 +93,7 @@ func TestSpecialAddressesHaveToBeMeant(t *testing.T) {
 	for _, address := range []string{
 		"127.0.0.1:80", "127.8.8.8:80", "[::1]:80", "0.0.0.0:80", "0.1.2.3:80", "[::]:80", "169.254.169.254:80", "169.254.0.1:80", "[fe80::1]:80", "[fe80::1%eth0]:80",
 		"[::ffff:127.0.0.1]:80", "[::ffff:169.254.169.254]:80", "[64:ff9b::a9fe:a9fe]:80", "[64:ff9b::7f00:1]:80", "[2002:7f00:1::]:80", "[2002:a9fe:a9fe::1]:80", "[::a9fe:a9fe]:80",
-		"[fd00:ec2::254]:80", "[fd20:ce::254]:80", "100.100.100.200:80", "168.63.129.16:80", "169.254.170.2:80", "224.0.0.1:80", "[ff02::1]:80", "255.255.255.255:80", "nonsense",
+		"[::ffff:100.100.100.200]:80", "[::ffff:0.1.2.3]:80", "[fd00:ec2::254]:80", "[fd20:ce::254]:80", "100.100.100.200:80", "168.63.129.16:80", "169.254.170.2:80", "224.0.0.1:80", "[ff02::1]:80", "255.255.255.255:80", "nonsense",
 	} {
 		require.Error(t, builtin.CheckAddress("hooks.example.com", address), address)
 	}

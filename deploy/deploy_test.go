@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -60,7 +61,9 @@ func defaults(t *testing.T) map[string]string {
 	t.Helper()
 	output, err := newImage(t, nil).command("config", "--json").Output()
 	require.NoError(t, err)
-	var shown struct{ Variables []struct{ Name, Value string } }
+	var shown struct {
+		Variables []struct{ Name, Value string }
+	}
 	require.NoError(t, json.Unmarshal(output, &shown))
 	values := map[string]string{}
 	for _, v := range shown.Variables {
@@ -70,11 +73,11 @@ func defaults(t *testing.T) map[string]string {
 }
 
 // stopping is how long a worker may take to stop: what the environment says,
-// else the defaults, and five seconds to settle and to close.
+// else the defaults, and ten seconds to settle and to close.
 func stopping(t *testing.T, env map[string]string) time.Duration {
 	t.Helper()
 	all := defaults(t)
-	sum := 5 * time.Second
+	sum := 10 * time.Second
 	for _, name := range []string{"DURABLE_DRAIN_TIMEOUT", "DURABLE_CANCEL_GRACE"} {
 		text := all[name]
 		if given, ok := env[name]; ok {
@@ -133,16 +136,16 @@ func TestComposeWaitsForTheDrain(t *testing.T) {
 	t.Parallel()
 	worker := at(t, documents(t, "compose.yaml")[0], "services", "worker")
 	env := map[string]string{}
-	for name, value := range at(t, worker, "environment").(map[string]any) { //nolint:forcetypeassert // a test
+	for name, value := range at(t, worker, "environment").(map[string]any) {
 		env[name], _ = value.(string)
 	}
-	grace, err := time.ParseDuration(at(t, worker, "stop_grace_period").(string)) //nolint:forcetypeassert // a test
+	grace, err := time.ParseDuration(at(t, worker, "stop_grace_period").(string))
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, grace, stopping(t, env))
 	require.Equal(t, 3, at(t, worker, "deploy", "replicas"))
 	require.Equal(t, "service_healthy", at(t, worker, "depends_on", "postgres", "condition"))
 	require.Equal(t, []any{"CMD", "/durable-worker", "healthcheck", "--ready"}, at(t, worker, "healthcheck", "test"))
-	_, err = os.Stat(filepath.Join("..", at(t, worker, "build", "dockerfile").(string))) //nolint:forcetypeassert // a test
+	_, err = os.Stat(filepath.Join("..", at(t, worker, "build", "dockerfile").(string)))
 	require.NoError(t, err)
 }
 
@@ -152,11 +155,12 @@ func TestKubernetesWaitsForTheDrain(t *testing.T) {
 	pod := at(t, deployment, "spec", "template", "spec")
 	container := at(t, pod, "containers", 0)
 	env := map[string]string{}
-	for _, one := range at(t, container, "env").([]any) { //nolint:forcetypeassert // a test
+	for _, one := range at(t, container, "env").([]any) {
 		value, _ := one.(map[string]any)["value"].(string)
-		env[at(t, one, "name").(string)] = value //nolint:forcetypeassert // a test
+		env[at(t, one, "name").(string)] = value
 	}
-	grace := time.Duration(at(t, pod, "terminationGracePeriodSeconds").(int)) * time.Second //nolint:forcetypeassert // a test
+	grace, err := time.ParseDuration(fmt.Sprint(at(t, pod, "terminationGracePeriodSeconds"), "s"))
+	require.NoError(t, err)
 	require.GreaterOrEqual(t, grace, stopping(t, env))
 	require.NotContains(t, container, "lifecycle", "SIGTERM is what begins the drain")
 	require.Equal(t, "/healthz", at(t, container, "livenessProbe", "httpGet", "path"))
@@ -180,8 +184,8 @@ func TestKubernetesWaitsForTheDrain(t *testing.T) {
 
 func onlyFiles(t *testing.T, list any) error {
 	t.Helper()
-	for _, name := range list.([]any) { //nolint:forcetypeassert // a test
-		if _, err := os.Stat(filepath.Join("kubernetes", name.(string))); err != nil { //nolint:forcetypeassert // a test
+	for _, name := range list.([]any) {
+		if _, err := os.Stat(filepath.Join("kubernetes", name.(string))); err != nil {
 			return err
 		}
 	}

@@ -25,8 +25,7 @@ const (
 // Examine looks at the file and at what stands in it that an operator should
 // know, and says what to do. It changes nothing, and reads the whole file once.
 // Of a damaged file, and without the schema of this program, only the file is
-// examined. An error means
-// that the examination itself could not go on.
+// examined. An error means that the examination itself could not go on.
 func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
 	var f durable.Findings
 	if err := s.examineFile(ctx, &f); err != nil {
