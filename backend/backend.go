@@ -27,6 +27,10 @@ type Store interface {
 	// this program wants, and the oldest version of the program that the
 	// database's schema still serves.
 	Schema(ctx context.Context) (have, want, minCompatible int, err error)
+	// Examine looks at the engine, and at what stands in the schema, that an
+	// operator should know. It changes nothing. An error comes with what had
+	// been found until then.
+	Examine(ctx context.Context) (durable.Findings, error)
 	// Locks returns the named locks that are kept in the store.
 	Locks() lease.Locks
 	// Close gives the connections up. The store is not used afterwards.

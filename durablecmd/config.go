@@ -38,6 +38,8 @@ type Config struct {
 	CancelGrace      time.Duration `env:"DURABLE_CANCEL_GRACE" envDefault:"5s"`
 	HTTPAddr         string        `env:"DURABLE_HTTP_ADDR" envDefault:"127.0.0.1:8080"` // "off": none
 	Migrate          bool          `env:"DURABLE_MIGRATE" envDefault:"true"`
+	HTTPJobAllow     string        `env:"DURABLE_HTTP_JOB_ALLOW"` // empty: the job http may post nowhere
+	ExecAllow        string        `env:"DURABLE_EXEC_ALLOW"`     // empty: the job exec may start nothing
 	LogLevel         string        `env:"DURABLE_LOG_LEVEL" envDefault:"info"`
 	LogFormat        string        `env:"DURABLE_LOG_FORMAT"`
 
@@ -168,7 +170,7 @@ func unreadable(err error) map[string]bool {
 
 // shownValue is a value as an error may repeat it.
 func shownValue(name, value string) string {
-	if name == varDatabaseURL || name == varRedisURL {
+	if name == varDatabaseURL || name == varRedisURL || name == varHTTPAllow {
 		return ""
 	}
 	if len(value) > 100 {

@@ -117,7 +117,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	defaults := decode[shown](t, execute(t, nil, "config", "--json").stdout)
 	require.Empty(t, defaults.Faults)
-	require.Len(t, defaults.Variables, 23)
+	require.Len(t, defaults.Variables, 25)
 	for _, v := range defaults.Variables {
 		require.False(t, v.Set)
 		require.NotEmpty(t, v.Unit, v.Name)
@@ -142,7 +142,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 
 	text := execute(t, nil, "config")
 	require.Equal(t, 0, text.code)
-	require.Equal(t, 24, strings.Count(text.stdout, "\n"))
+	require.Equal(t, 26, strings.Count(text.stdout, "\n"))
 }
 
 func TestAVariableThatDoesNotExistIsWarnedAbout(t *testing.T) {
@@ -160,7 +160,7 @@ func TestConfigShowsTheFaultsOfRegistrations(t *testing.T) {
 	e := executeWith(t, durablecmd.Start{Args: []string{"config", "--json"}, Setup: faulty})
 	require.Equal(t, 2, e.code)
 	faults := decode[shown](t, e.stdout).Faults
-	require.Len(t, faults, 2, e.stdout)
+	require.Len(t, faults, 4, e.stdout)
 	require.Contains(t, e.stderr, `"code":"invalid"`)
 	require.Contains(t, e.stderr, "registered twice")
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/durable-worker/durable-worker/builtin"
 	"github.com/durable-worker/durable-worker/durable"
 )
 
@@ -32,6 +33,6 @@ func (s Start) Run(ctx context.Context) int {
 			return screen{s.Width, s.Height}, w == s.Stdout && s.Width > 0
 		},
 	}
-	p.jobs = append(p.jobs, Sleep().Info(), Log().Info())
+	p.jobs = append(p.jobs, builtin.Infos()...)
 	return p.run(ctx)
 }

@@ -41,6 +41,9 @@ func usage(format string, args ...any) error {
 // errNotMigrated is a database whose schema this program cannot work with.
 var errNotMigrated = errors.New("the database is not ready for this program")
 
+// errUnhealthy is a worker that does not answer as one that is well does.
+var errUnhealthy = errors.New("the worker is not well")
+
 func codeOf(err error) string {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return codeUsage

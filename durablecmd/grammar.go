@@ -13,14 +13,16 @@ import (
 type grammar struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
 
-	Work      workVerb      `cmd:"" default:"1" help:"Run the worker until SIGTERM or SIGINT. This is what no verb means."`
-	Demo      demoVerb      `cmd:"" help:"Show sample work on an embedded database in a temporary folder. Ends by itself."`
-	Migrate   migrateVerb   `cmd:"" help:"Bring the database's schema up to date, or look at it."`
-	Enqueue   enqueueVerb   `cmd:"" help:"Enqueue a run of a job and print its id."`
-	Runs      runsVerb      `cmd:"" help:"Look at runs."`
-	Schedules schedulesVerb `cmd:"" help:"Look at schedules, and change them."`
-	Locks     locksVerb     `cmd:"" help:"Look at named locks, or free one by force."`
-	Config    configVerb    `cmd:"" help:"List the environment variables with the values in force, and check the registrations."`
+	Work        workVerb        `cmd:"" default:"1" help:"Run the worker until SIGTERM or SIGINT. This is what no verb means."`
+	Demo        demoVerb        `cmd:"" help:"Show sample work on an embedded database in a temporary folder. Ends by itself."`
+	Migrate     migrateVerb     `cmd:"" help:"Bring the database's schema up to date, or look at it."`
+	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job and print its id."`
+	Runs        runsVerb        `cmd:"" help:"Look at runs."`
+	Schedules   schedulesVerb   `cmd:"" help:"Look at schedules, and change them."`
+	Locks       locksVerb       `cmd:"" help:"Look at named locks, or free one by force."`
+	Config      configVerb      `cmd:"" help:"List the environment variables with the values in force, and check the registrations."`
+	Doctor      doctorVerb      `cmd:"" help:"Examine the configuration, the database and what stands in it, and say what to do. Exit 1 if a check failed."`
+	Healthcheck healthcheckVerb `cmd:"" help:"Ask the worker on this machine how it is: exit 0 if it is well. For container images."`
 }
 
 // parse reads the arguments. Without an error and without a verb nothing is

@@ -2,47 +2,44 @@ package durablecmd
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/builtin"
 )
 
-// SleepArgs are the arguments of the job "sleep".
-type SleepArgs struct {
-	For durable.Duration `json:"for"` // such as "3s"
+// RegisterJobs gives the program's worker the jobs of the stock program: http
+// and exec, as far as DURABLE_HTTP_JOB_ALLOW and DURABLE_EXEC_ALLOW allow, log
+// and sleep. A program of your own has them when its setup calls this, and not
+// otherwise. They are closed when the worker has stopped.
+func RegisterJobs(app *App) {
+	jobs := builtin.New(app.builtin)
+	app.OnStop(func(context.Context) error { jobs.Close(); return nil })
+	jobs.Register(app.Worker)
 }
 
-// LogArgs are the arguments of the job "log".
-type LogArgs struct {
-	Message string `json:"message"`
-}
-
-// Sleep returns the job "sleep".
-func Sleep() durable.Job[SleepArgs] { return durable.NewJob[SleepArgs]("sleep") }
-
-// Log returns the job "log".
-func Log() durable.Job[LogArgs] { return durable.NewJob[LogArgs]("log", durable.Timeout(time.Minute)) }
-
-// RegisterJobs gives a worker the jobs of the stock program: sleep, which
-// waits, and log, which logs a message.
-func RegisterJobs(worker *durable.Worker) {
-	durable.Register(worker, Sleep(), sleep)
-	durable.Register(worker, Log(), logMessage)
-}
-
-func sleep(ctx context.Context, run *durable.Run[SleepArgs]) error {
-	timer := time.NewTimer(time.Duration(run.Args.For))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// builtin is the configuration of the built-in jobs. loadConfig has checked
+// the lists. A program is killed well before its handler would be taken for
+// stuck.
+func (c Config) builtin() builtin.Config {
+	origins, _ := builtin.ParseOrigins(c.HTTPJobAllow)
+	programs, _ := builtin.ParsePrograms(c.ExecAllow)
+	return builtin.Config{
+		HTTPAllow: origins, ExecAllow: programs, HTTPHint: varHTTPAllow, ExecHint: varExecAllow,
+		ExecGrace: max(c.CancelGrace*3/5, time.Nanosecond),
 	}
 }
 
-func logMessage(ctx context.Context, run *durable.Run[LogArgs]) error {
-	run.Log().Log(ctx, slog.LevelInfo, "message", "message", run.Args.Message)
-	return nil
+func builtinVariables() []variable {
+	return []variable{
+		{name: varHTTPAllow, standard: "none", unit: "URLs",
+			law:   "URLs separated by commas that the job http may post to, with all below them: https://api.example.com/hooks,http://10.0.0.7:8080",
+			show:  func(c Config) string { return c.builtin().HTTPAllow.String() },
+			obeys: func(c Config) bool { _, err := builtin.ParseOrigins(c.HTTPJobAllow); return err == nil },
+			why:   func(c Config) string { _, err := builtin.ParseOrigins(c.HTTPJobAllow); return err.Error() }},
+		{name: varExecAllow, standard: "none", unit: "programs",
+			law:   "programs separated by commas that the job exec may start, each an absolute path or name=path: report=/usr/local/bin/report,/bin/true",
+			show:  func(c Config) string { return c.builtin().ExecAllow.String() },
+			obeys: func(c Config) bool { _, err := builtin.ParsePrograms(c.ExecAllow); return err == nil },
+			why:   func(c Config) string { _, err := builtin.ParsePrograms(c.ExecAllow); return err.Error() }},
+	}
 }

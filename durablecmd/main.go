@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/durable-worker/durable-worker/builtin"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 )
@@ -26,7 +27,8 @@ type App struct {
 	Locks  lease.Locks // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
 	Logger *slog.Logger
 
-	onStop []func(context.Context) error
+	builtin builtin.Config
+	onStop  []func(context.Context) error
 }
 
 // OnStop has a function called when the worker has stopped and before the

@@ -44,7 +44,7 @@ func (b *buffer) String() string {
 
 // stock is the setup of the stock program.
 func stock(_ context.Context, app *durablecmd.App) error {
-	durablecmd.RegisterJobs(app.Worker)
+	durablecmd.RegisterJobs(app)
 	return nil
 }
 

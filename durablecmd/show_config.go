@@ -42,7 +42,7 @@ func (v configVerb) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	defer store.Close()
-	app := newApp(store, p.seams.into(config.worker()), logger)
+	app := newApp(store, config, p.seams, logger)
 	if p.setup != nil {
 		err = p.setup(ctx, app)
 	}

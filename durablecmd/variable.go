@@ -27,6 +27,8 @@ const (
 	varHeartbeat   = "DURABLE_HEARTBEAT_INTERVAL"
 	varRetryDelay  = "DURABLE_RETRY_DELAY"
 	varHTTPAddr    = "DURABLE_HTTP_ADDR"
+	varHTTPAllow   = "DURABLE_HTTP_JOB_ALLOW"
+	varExecAllow   = "DURABLE_EXEC_ALLOW"
 	varLogLevel    = "DURABLE_LOG_LEVEL"
 	varLogFormat   = "DURABLE_LOG_FORMAT"
 )
@@ -53,7 +55,7 @@ func (v variable) complaint(c Config) string {
 
 // variables lists every variable in the order in which people are shown them.
 func variables() []variable {
-	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), programVariables())
+	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), programVariables(), builtinVariables())
 }
 
 func databaseVariables() []variable {

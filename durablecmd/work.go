@@ -110,7 +110,7 @@ func (t *tenure) run(ctx context.Context) error {
 		return err
 	}
 	defer closeLocks(t.logger)
-	app := newApp(store, t.seams.into(t.config.worker()), t.logger)
+	app := newApp(store, t.config, t.seams, t.logger)
 	app.Locks = locks
 	if t.setup != nil {
 		err = t.setup(ctx, app)
@@ -122,9 +122,11 @@ func (t *tenure) run(ctx context.Context) error {
 	return errors.Join(err, app.stop(ctx))
 }
 
-func newApp(store durable.Store, config durable.WorkerConfig, logger *slog.Logger) *App {
-	config.Logger = logger
-	return &App{Worker: durable.NewWorker(store, config), Client: durable.NewClient(store).WithTracer(config.Tracer), Store: store, Logger: logger}
+func newApp(store durable.Store, config Config, with seams, logger *slog.Logger) *App {
+	worker := with.into(config.worker())
+	worker.Logger = logger
+	return &App{Worker: durable.NewWorker(store, worker), Client: durable.NewClient(store).WithTracer(worker.Tracer), Store: store, Logger: logger,
+		builtin: config.builtin()}
 }
 
 // stop calls the OnStop functions, the last one given first.

@@ -34,3 +34,12 @@ func refuseReadOnly(path string) error {
 	const write = 2
 	return syscall.Access(path, write)
 }
+
+// freeSpace is what is left for this user on the disk, bytes.
+func freeSpace(dir string) (bytes uint64, known bool) {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(dir, &stat); err != nil {
+		return 0, false
+	}
+	return stat.Bavail * uint64(stat.Bsize), true
+}

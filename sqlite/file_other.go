@@ -7,3 +7,6 @@ func refuseNetwork(string) error { return nil }
 
 // On this platform SQLite itself finds out.
 func refuseReadOnly(string) error { return nil }
+
+// On this platform the space is not looked at.
+func freeSpace(string) (bytes uint64, known bool) { return 0, false }

@@ -1,17 +1,19 @@
-// Command durable-worker is the stock worker: it executes the jobs sleep and
-// log, and has every verb that operates a durable database. Programs with jobs
-// of their own are made with package durablecmd in the same way.
+// Command durable-worker is the stock worker: it executes the built-in jobs
+// http, exec, log and sleep, and has every verb that operates a durable
+// database. Programs with jobs of their own are made with package durablecmd in
+// the same way.
 package main
 
 import (
 	"context"
 
+	"github.com/durable-worker/durable-worker/builtin"
 	"github.com/durable-worker/durable-worker/durablecmd"
 )
 
 func main() {
 	durablecmd.Main(func(_ context.Context, app *durablecmd.App) error {
-		durablecmd.RegisterJobs(app.Worker)
+		durablecmd.RegisterJobs(app)
 		return nil
-	}, durablecmd.Sleep().Info(), durablecmd.Log().Info())
+	}, builtin.Infos()...)
 }

@@ -15,6 +15,7 @@ var goroutines = excuses{
 	"heartbeat/keeper.go":    "the renewal in flight; Run waits for it",
 	"postgres/store.go":      "the sender of wake-ups; Close waits for it",
 	"postgres/listen.go":     "calls the caller's wake; Listen waits for it",
+	"builtin/exec.go":        "waits for the command to end; perform waits for it",
 	"durablecmd/main.go":     "watches for signals; the function that ends the verb's context waits for it",
 	"durablecmd/serve.go":    "the HTTP server; serve waits for it",
 	"examples/timer/main.go": "the hosts; timer waits for them",
@@ -31,6 +32,7 @@ var clocks = excuses{
 	"postgres/enqueue.go": "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"postgres/sql.go":     "what is left of a context's deadline",
 	"durablecmd/":         "ages that people read, and how long a demo has lasted",
+	"postgres/examine.go": "round trips and the difference to the server's clock, told to the operator and used for nothing",
 	"postgres/store.go":   "the difference to the server's clock, told to the operator and used for nothing",
 }
 

@@ -15,6 +15,7 @@ import (
 //	cmd/durable-worker, examples/*             wiring
 //	  durablecmd                               a worker program in one call
 //	    backend                                knows every engine
+//	    builtin                                the jobs of the stock program
 //	  postgres  sqlite  memory                 adapters
 //	                 durable                   vocabulary, contract, doors
 //	     heartbeat    poller    internal/cron  mechanisms
@@ -36,10 +37,12 @@ var law = map[string][]string{
 	"postgres/internal/*":   {},
 	"sqlite":                {"durable", "lease", "internal/board", "db/sqlite", "sqlite/internal/*"},
 	"sqlite/internal/*":     {},
+	"builtin":               {"durable"},
 	"backend":               {"durable", "lease", "lease/redislease", "postgres", "sqlite", "memory"},
-	"durablecmd":            {"backend", "durable", "lease", "memory"},
-	"cmd/durable-worker":    {"durablecmd", "durable"},
+	"durablecmd":            {"backend", "builtin", "durable", "lease", "memory"},
+	"cmd/durable-worker":    {"durablecmd", "builtin", "durable"},
 	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease", "lease/redislease", "heartbeat"},
+	"deploy":                {},
 	"internal/pgtest":       {"db"},
 	"internal/redistest":    {},
 	"internal/archtest":     {},
@@ -72,6 +75,7 @@ var libraries = map[string][]string{
 	"github.com/mattn/go-isatty":     {"durablecmd"},
 	"github.com/google/uuid":         {"*"},
 	"github.com/stretchr/testify":    {},
+	"go.yaml.in/yaml/v3":             {"deploy"},
 	"go.uber.org/goleak":             {},
 }
 

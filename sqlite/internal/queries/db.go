@@ -57,6 +57,18 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
 	}
+	if q.examineLeasesStmt, err = db.PrepareContext(ctx, examineLeases); err != nil {
+		return nil, fmt.Errorf("error preparing query ExamineLeases: %w", err)
+	}
+	if q.examineQueuesStmt, err = db.PrepareContext(ctx, examineQueues); err != nil {
+		return nil, fmt.Errorf("error preparing query ExamineQueues: %w", err)
+	}
+	if q.examineUndeclaredStmt, err = db.PrepareContext(ctx, examineUndeclared); err != nil {
+		return nil, fmt.Errorf("error preparing query ExamineUndeclared: %w", err)
+	}
+	if q.examineWorkersStmt, err = db.PrepareContext(ctx, examineWorkers); err != nil {
+		return nil, fmt.Errorf("error preparing query ExamineWorkers: %w", err)
+	}
 	if q.expiredLeasesStmt, err = db.PrepareContext(ctx, expiredLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpiredLeases: %w", err)
 	}
@@ -307,6 +319,26 @@ func (q *Queries) Close() error {
 	if q.dueSchedulesStmt != nil {
 		if cerr := q.dueSchedulesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing dueSchedulesStmt: %w", cerr)
+		}
+	}
+	if q.examineLeasesStmt != nil {
+		if cerr := q.examineLeasesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing examineLeasesStmt: %w", cerr)
+		}
+	}
+	if q.examineQueuesStmt != nil {
+		if cerr := q.examineQueuesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing examineQueuesStmt: %w", cerr)
+		}
+	}
+	if q.examineUndeclaredStmt != nil {
+		if cerr := q.examineUndeclaredStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing examineUndeclaredStmt: %w", cerr)
+		}
+	}
+	if q.examineWorkersStmt != nil {
+		if cerr := q.examineWorkersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing examineWorkersStmt: %w", cerr)
 		}
 	}
 	if q.expiredLeasesStmt != nil {
@@ -666,163 +698,171 @@ func (q *Queries) queryRow(ctx context.Context, stmt *sql.Stmt, query string, ar
 }
 
 type Queries struct {
-	db                   DBTX
-	tx                   *sql.Tx
-	advanceScheduleStmt  *sql.Stmt
-	auditStmt            *sql.Stmt
-	declareJobStmt       *sql.Stmt
-	declareWorkerStmt    *sql.Stmt
-	deleteLeaseStmt      *sql.Stmt
-	deleteOldLocksStmt   *sql.Stmt
-	deleteProgressStmt   *sql.Stmt
-	deleteReadyStmt      *sql.Stmt
-	deleteScheduleStmt   *sql.Stmt
-	deleteSkipsStmt      *sql.Stmt
-	dueSchedulesStmt     *sql.Stmt
-	expiredLeasesStmt    *sql.Stmt
-	findCheckpointStmt   *sql.Stmt
-	findClaimOfRunStmt   *sql.Stmt
-	findClaimedStmt      *sql.Stmt
-	findHolderStmt       *sql.Stmt
-	findLaneStmt         *sql.Stmt
-	findLeaseStmt        *sql.Stmt
-	findProgressStmt     *sql.Stmt
-	findReclaimableStmt  *sql.Stmt
-	findRunStmt          *sql.Stmt
-	findScheduleStmt     *sql.Stmt
-	findStateStmt        *sql.Stmt
-	findWorkerStartStmt  *sql.Stmt
-	forceReleaseLockStmt *sql.Stmt
-	grantLockStmt        *sql.Stmt
-	insertAttemptStmt    *sql.Stmt
-	insertAuditStmt      *sql.Stmt
-	insertKeyedStmt      *sql.Stmt
-	insertLaneStmt       *sql.Stmt
-	insertLeaseStmt      *sql.Stmt
-	insertOccurrenceStmt *sql.Stmt
-	insertProblemStmt    *sql.Stmt
-	insertReadyStmt      *sql.Stmt
-	insertReadySinceStmt *sql.Stmt
-	insertRunStmt        *sql.Stmt
-	insertScheduleStmt   *sql.Stmt
-	insertSkipStmt       *sql.Stmt
-	lastGenerationStmt   *sql.Stmt
-	listAttemptsStmt     *sql.Stmt
-	listChosenStmt       *sql.Stmt
-	listForcedStmt       *sql.Stmt
-	listHeadsStmt        *sql.Stmt
-	listJobsStmt         *sql.Stmt
-	listLocksStmt        *sql.Stmt
-	listOrphansStmt      *sql.Stmt
-	listProblemsStmt     *sql.Stmt
-	listRunsStmt         *sql.Stmt
-	listSchedulesStmt    *sql.Stmt
-	listSlotsStmt        *sql.Stmt
-	nextLookStmt         *sql.Stmt
-	oldestSkipStmt       *sql.Stmt
-	pastChangesStmt      *sql.Stmt
-	pastOccurrencesStmt  *sql.Stmt
-	pastRequestsStmt     *sql.Stmt
-	pastSkipsStmt        *sql.Stmt
-	pauseScheduleStmt    *sql.Stmt
-	postponeScheduleStmt *sql.Stmt
-	pruneSkipsStmt       *sql.Stmt
-	reclaimRunStmt       *sql.Stmt
-	releaseLockStmt      *sql.Stmt
-	renewLeaseStmt       *sql.Stmt
-	renewLockStmt        *sql.Stmt
-	replaceRunStmt       *sql.Stmt
-	replaceScheduleStmt  *sql.Stmt
-	reportStmt           *sql.Stmt
-	resumeScheduleStmt   *sql.Stmt
-	setLatestStmt        *sql.Stmt
-	setUnfinishedStmt    *sql.Stmt
-	settleEndedStmt      *sql.Stmt
-	settlePendingStmt    *sql.Stmt
-	settleSuccessStmt    *sql.Stmt
-	skippedSchedulesStmt *sql.Stmt
-	takeKeyStmt          *sql.Stmt
-	touchScheduleStmt    *sql.Stmt
+	db                    DBTX
+	tx                    *sql.Tx
+	advanceScheduleStmt   *sql.Stmt
+	auditStmt             *sql.Stmt
+	declareJobStmt        *sql.Stmt
+	declareWorkerStmt     *sql.Stmt
+	deleteLeaseStmt       *sql.Stmt
+	deleteOldLocksStmt    *sql.Stmt
+	deleteProgressStmt    *sql.Stmt
+	deleteReadyStmt       *sql.Stmt
+	deleteScheduleStmt    *sql.Stmt
+	deleteSkipsStmt       *sql.Stmt
+	dueSchedulesStmt      *sql.Stmt
+	examineLeasesStmt     *sql.Stmt
+	examineQueuesStmt     *sql.Stmt
+	examineUndeclaredStmt *sql.Stmt
+	examineWorkersStmt    *sql.Stmt
+	expiredLeasesStmt     *sql.Stmt
+	findCheckpointStmt    *sql.Stmt
+	findClaimOfRunStmt    *sql.Stmt
+	findClaimedStmt       *sql.Stmt
+	findHolderStmt        *sql.Stmt
+	findLaneStmt          *sql.Stmt
+	findLeaseStmt         *sql.Stmt
+	findProgressStmt      *sql.Stmt
+	findReclaimableStmt   *sql.Stmt
+	findRunStmt           *sql.Stmt
+	findScheduleStmt      *sql.Stmt
+	findStateStmt         *sql.Stmt
+	findWorkerStartStmt   *sql.Stmt
+	forceReleaseLockStmt  *sql.Stmt
+	grantLockStmt         *sql.Stmt
+	insertAttemptStmt     *sql.Stmt
+	insertAuditStmt       *sql.Stmt
+	insertKeyedStmt       *sql.Stmt
+	insertLaneStmt        *sql.Stmt
+	insertLeaseStmt       *sql.Stmt
+	insertOccurrenceStmt  *sql.Stmt
+	insertProblemStmt     *sql.Stmt
+	insertReadyStmt       *sql.Stmt
+	insertReadySinceStmt  *sql.Stmt
+	insertRunStmt         *sql.Stmt
+	insertScheduleStmt    *sql.Stmt
+	insertSkipStmt        *sql.Stmt
+	lastGenerationStmt    *sql.Stmt
+	listAttemptsStmt      *sql.Stmt
+	listChosenStmt        *sql.Stmt
+	listForcedStmt        *sql.Stmt
+	listHeadsStmt         *sql.Stmt
+	listJobsStmt          *sql.Stmt
+	listLocksStmt         *sql.Stmt
+	listOrphansStmt       *sql.Stmt
+	listProblemsStmt      *sql.Stmt
+	listRunsStmt          *sql.Stmt
+	listSchedulesStmt     *sql.Stmt
+	listSlotsStmt         *sql.Stmt
+	nextLookStmt          *sql.Stmt
+	oldestSkipStmt        *sql.Stmt
+	pastChangesStmt       *sql.Stmt
+	pastOccurrencesStmt   *sql.Stmt
+	pastRequestsStmt      *sql.Stmt
+	pastSkipsStmt         *sql.Stmt
+	pauseScheduleStmt     *sql.Stmt
+	postponeScheduleStmt  *sql.Stmt
+	pruneSkipsStmt        *sql.Stmt
+	reclaimRunStmt        *sql.Stmt
+	releaseLockStmt       *sql.Stmt
+	renewLeaseStmt        *sql.Stmt
+	renewLockStmt         *sql.Stmt
+	replaceRunStmt        *sql.Stmt
+	replaceScheduleStmt   *sql.Stmt
+	reportStmt            *sql.Stmt
+	resumeScheduleStmt    *sql.Stmt
+	setLatestStmt         *sql.Stmt
+	setUnfinishedStmt     *sql.Stmt
+	settleEndedStmt       *sql.Stmt
+	settlePendingStmt     *sql.Stmt
+	settleSuccessStmt     *sql.Stmt
+	skippedSchedulesStmt  *sql.Stmt
+	takeKeyStmt           *sql.Stmt
+	touchScheduleStmt     *sql.Stmt
 }
 
 func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 	return &Queries{
-		db:                   tx,
-		tx:                   tx,
-		advanceScheduleStmt:  q.advanceScheduleStmt,
-		auditStmt:            q.auditStmt,
-		declareJobStmt:       q.declareJobStmt,
-		declareWorkerStmt:    q.declareWorkerStmt,
-		deleteLeaseStmt:      q.deleteLeaseStmt,
-		deleteOldLocksStmt:   q.deleteOldLocksStmt,
-		deleteProgressStmt:   q.deleteProgressStmt,
-		deleteReadyStmt:      q.deleteReadyStmt,
-		deleteScheduleStmt:   q.deleteScheduleStmt,
-		deleteSkipsStmt:      q.deleteSkipsStmt,
-		dueSchedulesStmt:     q.dueSchedulesStmt,
-		expiredLeasesStmt:    q.expiredLeasesStmt,
-		findCheckpointStmt:   q.findCheckpointStmt,
-		findClaimOfRunStmt:   q.findClaimOfRunStmt,
-		findClaimedStmt:      q.findClaimedStmt,
-		findHolderStmt:       q.findHolderStmt,
-		findLaneStmt:         q.findLaneStmt,
-		findLeaseStmt:        q.findLeaseStmt,
-		findProgressStmt:     q.findProgressStmt,
-		findReclaimableStmt:  q.findReclaimableStmt,
-		findRunStmt:          q.findRunStmt,
-		findScheduleStmt:     q.findScheduleStmt,
-		findStateStmt:        q.findStateStmt,
-		findWorkerStartStmt:  q.findWorkerStartStmt,
-		forceReleaseLockStmt: q.forceReleaseLockStmt,
-		grantLockStmt:        q.grantLockStmt,
-		insertAttemptStmt:    q.insertAttemptStmt,
-		insertAuditStmt:      q.insertAuditStmt,
-		insertKeyedStmt:      q.insertKeyedStmt,
-		insertLaneStmt:       q.insertLaneStmt,
-		insertLeaseStmt:      q.insertLeaseStmt,
-		insertOccurrenceStmt: q.insertOccurrenceStmt,
-		insertProblemStmt:    q.insertProblemStmt,
-		insertReadyStmt:      q.insertReadyStmt,
-		insertReadySinceStmt: q.insertReadySinceStmt,
-		insertRunStmt:        q.insertRunStmt,
-		insertScheduleStmt:   q.insertScheduleStmt,
-		insertSkipStmt:       q.insertSkipStmt,
-		lastGenerationStmt:   q.lastGenerationStmt,
-		listAttemptsStmt:     q.listAttemptsStmt,
-		listChosenStmt:       q.listChosenStmt,
-		listForcedStmt:       q.listForcedStmt,
-		listHeadsStmt:        q.listHeadsStmt,
-		listJobsStmt:         q.listJobsStmt,
-		listLocksStmt:        q.listLocksStmt,
-		listOrphansStmt:      q.listOrphansStmt,
-		listProblemsStmt:     q.listProblemsStmt,
-		listRunsStmt:         q.listRunsStmt,
-		listSchedulesStmt:    q.listSchedulesStmt,
-		listSlotsStmt:        q.listSlotsStmt,
-		nextLookStmt:         q.nextLookStmt,
-		oldestSkipStmt:       q.oldestSkipStmt,
-		pastChangesStmt:      q.pastChangesStmt,
-		pastOccurrencesStmt:  q.pastOccurrencesStmt,
-		pastRequestsStmt:     q.pastRequestsStmt,
-		pastSkipsStmt:        q.pastSkipsStmt,
-		pauseScheduleStmt:    q.pauseScheduleStmt,
-		postponeScheduleStmt: q.postponeScheduleStmt,
-		pruneSkipsStmt:       q.pruneSkipsStmt,
-		reclaimRunStmt:       q.reclaimRunStmt,
-		releaseLockStmt:      q.releaseLockStmt,
-		renewLeaseStmt:       q.renewLeaseStmt,
-		renewLockStmt:        q.renewLockStmt,
-		replaceRunStmt:       q.replaceRunStmt,
-		replaceScheduleStmt:  q.replaceScheduleStmt,
-		reportStmt:           q.reportStmt,
-		resumeScheduleStmt:   q.resumeScheduleStmt,
-		setLatestStmt:        q.setLatestStmt,
-		setUnfinishedStmt:    q.setUnfinishedStmt,
-		settleEndedStmt:      q.settleEndedStmt,
-		settlePendingStmt:    q.settlePendingStmt,
-		settleSuccessStmt:    q.settleSuccessStmt,
-		skippedSchedulesStmt: q.skippedSchedulesStmt,
-		takeKeyStmt:          q.takeKeyStmt,
-		touchScheduleStmt:    q.touchScheduleStmt,
+		db:                    tx,
+		tx:                    tx,
+		advanceScheduleStmt:   q.advanceScheduleStmt,
+		auditStmt:             q.auditStmt,
+		declareJobStmt:        q.declareJobStmt,
+		declareWorkerStmt:     q.declareWorkerStmt,
+		deleteLeaseStmt:       q.deleteLeaseStmt,
+		deleteOldLocksStmt:    q.deleteOldLocksStmt,
+		deleteProgressStmt:    q.deleteProgressStmt,
+		deleteReadyStmt:       q.deleteReadyStmt,
+		deleteScheduleStmt:    q.deleteScheduleStmt,
+		deleteSkipsStmt:       q.deleteSkipsStmt,
+		dueSchedulesStmt:      q.dueSchedulesStmt,
+		examineLeasesStmt:     q.examineLeasesStmt,
+		examineQueuesStmt:     q.examineQueuesStmt,
+		examineUndeclaredStmt: q.examineUndeclaredStmt,
+		examineWorkersStmt:    q.examineWorkersStmt,
+		expiredLeasesStmt:     q.expiredLeasesStmt,
+		findCheckpointStmt:    q.findCheckpointStmt,
+		findClaimOfRunStmt:    q.findClaimOfRunStmt,
+		findClaimedStmt:       q.findClaimedStmt,
+		findHolderStmt:        q.findHolderStmt,
+		findLaneStmt:          q.findLaneStmt,
+		findLeaseStmt:         q.findLeaseStmt,
+		findProgressStmt:      q.findProgressStmt,
+		findReclaimableStmt:   q.findReclaimableStmt,
+		findRunStmt:           q.findRunStmt,
+		findScheduleStmt:      q.findScheduleStmt,
+		findStateStmt:         q.findStateStmt,
+		findWorkerStartStmt:   q.findWorkerStartStmt,
+		forceReleaseLockStmt:  q.forceReleaseLockStmt,
+		grantLockStmt:         q.grantLockStmt,
+		insertAttemptStmt:     q.insertAttemptStmt,
+		insertAuditStmt:       q.insertAuditStmt,
+		insertKeyedStmt:       q.insertKeyedStmt,
+		insertLaneStmt:        q.insertLaneStmt,
+		insertLeaseStmt:       q.insertLeaseStmt,
+		insertOccurrenceStmt:  q.insertOccurrenceStmt,
+		insertProblemStmt:     q.insertProblemStmt,
+		insertReadyStmt:       q.insertReadyStmt,
+		insertReadySinceStmt:  q.insertReadySinceStmt,
+		insertRunStmt:         q.insertRunStmt,
+		insertScheduleStmt:    q.insertScheduleStmt,
+		insertSkipStmt:        q.insertSkipStmt,
+		lastGenerationStmt:    q.lastGenerationStmt,
+		listAttemptsStmt:      q.listAttemptsStmt,
+		listChosenStmt:        q.listChosenStmt,
+		listForcedStmt:        q.listForcedStmt,
+		listHeadsStmt:         q.listHeadsStmt,
+		listJobsStmt:          q.listJobsStmt,
+		listLocksStmt:         q.listLocksStmt,
+		listOrphansStmt:       q.listOrphansStmt,
+		listProblemsStmt:      q.listProblemsStmt,
+		listRunsStmt:          q.listRunsStmt,
+		listSchedulesStmt:     q.listSchedulesStmt,
+		listSlotsStmt:         q.listSlotsStmt,
+		nextLookStmt:          q.nextLookStmt,
+		oldestSkipStmt:        q.oldestSkipStmt,
+		pastChangesStmt:       q.pastChangesStmt,
+		pastOccurrencesStmt:   q.pastOccurrencesStmt,
+		pastRequestsStmt:      q.pastRequestsStmt,
+		pastSkipsStmt:         q.pastSkipsStmt,
+		pauseScheduleStmt:     q.pauseScheduleStmt,
+		postponeScheduleStmt:  q.postponeScheduleStmt,
+		pruneSkipsStmt:        q.pruneSkipsStmt,
+		reclaimRunStmt:        q.reclaimRunStmt,
+		releaseLockStmt:       q.releaseLockStmt,
+		renewLeaseStmt:        q.renewLeaseStmt,
+		renewLockStmt:         q.renewLockStmt,
+		replaceRunStmt:        q.replaceRunStmt,
+		replaceScheduleStmt:   q.replaceScheduleStmt,
+		reportStmt:            q.reportStmt,
+		resumeScheduleStmt:    q.resumeScheduleStmt,
+		setLatestStmt:         q.setLatestStmt,
+		setUnfinishedStmt:     q.setUnfinishedStmt,
+		settleEndedStmt:       q.settleEndedStmt,
+		settlePendingStmt:     q.settlePendingStmt,
+		settleSuccessStmt:     q.settleSuccessStmt,
+		skippedSchedulesStmt:  q.skippedSchedulesStmt,
+		takeKeyStmt:           q.takeKeyStmt,
+		touchScheduleStmt:     q.touchScheduleStmt,
 	}
 }

@@ -1,0 +1,70 @@
+package builtin
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// The names of the jobs.
+const (
+	NameHTTP  = "http"
+	NameExec  = "exec"
+	NameLog   = "log"
+	NameSleep = "sleep"
+)
+
+// Config says what the jobs may do. The zero value allows neither http nor exec.
+type Config struct {
+	// HTTPAllow lists where the job http may post to. Default: nowhere.
+	HTTPAllow Origins
+	// ExecAllow lists what the job exec may start. Default: nothing.
+	ExecAllow Programs
+	// ExecGrace is how long a program may go on after SIGTERM before it is
+	// killed. Below the worker's CancelGrace, else the worker takes the handler
+	// for stuck. Default 3 s; a negative value: it is killed at once.
+	ExecGrace time.Duration
+	// HTTPHint and ExecHint say in a refusal where the list is written, such as
+	// the name of an environment variable. Default: the field of this struct.
+	HTTPHint, ExecHint string
+}
+
+// Jobs are the handlers of the built-in jobs. Make them with New and Close
+// them when the worker has stopped.
+type Jobs struct {
+	config Config
+	client *http.Client
+}
+
+// New makes the handlers. It connects to nothing.
+func New(config Config) *Jobs {
+	if config.ExecGrace == 0 {
+		config.ExecGrace = 3 * time.Second
+	}
+	if config.HTTPHint == "" {
+		config.HTTPHint = "HTTPAllow"
+	}
+	if config.ExecHint == "" {
+		config.ExecHint = "ExecAllow"
+	}
+	return &Jobs{config: config, client: newClient()}
+}
+
+// Register gives a worker all the jobs, also those that nothing is allowed to:
+// a run of them is refused with the reason instead of waiting for ever.
+func (j *Jobs) Register(worker *durable.Worker) {
+	durable.Register(worker, HTTP(), j.post)
+	durable.Register(worker, Exec(), j.exec)
+	durable.Register(worker, Log(), logLine)
+	durable.Register(worker, Sleep(), sleep)
+}
+
+// Close gives up the connections that are kept for the next request.
+func (j *Jobs) Close() { j.client.CloseIdleConnections() }
+
+// Infos describes the jobs, for those who enqueue before a worker has declared
+// them.
+func Infos() []durable.JobInfo {
+	return []durable.JobInfo{HTTP().Info(), Exec().Info(), Log().Info(), Sleep().Info()}
+}

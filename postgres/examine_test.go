@@ -1,0 +1,86 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/postgres"
+)
+
+// found lists what an examination says beyond "ok", by name.
+func found(t *testing.T, store *postgres.Store) map[string]string {
+	t.Helper()
+	findings, err := store.Examine(t.Context())
+	require.NoError(t, err)
+	bad := map[string]string{}
+	for _, one := range findings {
+		require.NotEmpty(t, one.Text, one.Name)
+		if one.Level == durable.Fine {
+			require.Empty(t, one.Hint, one.Name)
+			continue
+		}
+		require.NotEmpty(t, one.Hint, one.Name)
+		bad[one.Name] += fmt.Sprintf("%s: %s; ", one.Level, one.Text)
+	}
+	return bad
+}
+
+func TestExamineSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	c := pgtest.StartPrivate(t, pgtest.Options{Fsync: true})
+	store := openURL(t, c.URL(), "durable")
+	require.NoError(t, store.Declare(t.Context(), durable.Declaration{Worker: worker("w"), Jobs: []durable.JobInfo{{Name: newRun().Job, Queue: "default", MaxAttempts: 1}}}))
+	_, err := store.Enqueue(t.Context(), newRuns(3)...)
+	require.NoError(t, err)
+	require.Empty(t, found(t, store.Store))
+
+	stray := newRun()
+	stray.Job = "stray"
+	_, err = store.Enqueue(t.Context(), stray)
+	require.NoError(t, err)
+	r, err := request(t.Context(), store, worker("w"), 1, time.Minute)
+	require.NoError(t, err)
+	_, err = store.Claim(t.Context(), r)
+	require.NoError(t, err)
+	conn := connect(t, store.url)
+	for _, statement := range []string{
+		"INSERT INTO durable.queues VALUES ('mail', true)", "ALTER TABLE durable.ready SET (autovacuum_enabled = off)",
+		"UPDATE durable.leases SET expires_at = now() - interval '2 minutes'", "UPDATE durable.workers SET seen_at = now() - interval '1 day'",
+	} {
+		_, err = conn.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	bad := found(t, store.Store)
+	require.Contains(t, bad["jobs"], "no worker for job stray: runs wait on queue default and it has never been declared")
+	require.Contains(t, bad["queues"], "paused: mail")
+	require.Contains(t, bad["leases"], "1 expired more than 1m0s ago")
+	require.Contains(t, bad["workers"], "warning: none has been heard of")
+	require.Contains(t, bad["tables"], "autovacuum is switched off for ready")
+	require.Len(t, bad, 5, bad)
+	_, err = conn.Exec(t.Context(), "UPDATE durable.jobs SET declared_at = now() - interval '1 day'")
+	require.NoError(t, err)
+	require.Contains(t, found(t, store.Store)["jobs"], "it was last declared 20")
+}
+
+func TestExamineJudgesTheServersSettings(t *testing.T) {
+	t.Parallel()
+	c := pgtest.StartPrivate(t, pgtest.Options{Settings: map[string]string{
+		"autovacuum": "off", "max_connections": "20", "synchronous_commit": "off", "full_page_writes": "off",
+		"default_transaction_isolation": "'repeatable read'", "statement_timeout": "'2s'",
+	}})
+	store, err := postgres.Open(t.Context(), c.URL(), postgres.Config{MaxConns: 50})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	bad := found(t, store)
+	require.Contains(t, bad["durability"], "failed: synchronous_commit off, fsync false, full_page_writes false")
+	require.Contains(t, bad["autovacuum"], "failed: off")
+	require.Contains(t, bad["connections"], "a worker uses up to 57")
+	require.Contains(t, bad["isolation"], "warning: repeatable read")
+	require.Contains(t, bad["statement_timeout"], "warning: 2s")
+	require.Len(t, bad, 5, "without a schema only the server is examined: %v", bad)
+}

@@ -1,0 +1,69 @@
+package postgres_test
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// The scaler's query stands in deploy/kubernetes/keda.yaml.
+func TestTheScalersQueryCountsWhatWaits(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../deploy/kubernetes/keda.yaml")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?s)query: \|\n(.*?)\n +targetQueryValue`).FindStringSubmatch(string(text))
+	require.NotNil(t, found)
+	store := openStore(t, "")
+	query := strings.ReplaceAll(found[1], "durable.", `"`+store.schema+`".`)
+	conn, err := pgx.Connect(t.Context(), store.url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	count := func() (n int) {
+		require.NoError(t, conn.QueryRow(t.Context(), query).Scan(&n))
+		return n
+	}
+	require.Zero(t, count())
+	_, err = store.Enqueue(t.Context(), newRuns(12_000)...)
+	require.NoError(t, err)
+	require.Equal(t, 10_000, count(), "bounded")
+	_, err = conn.Exec(t.Context(), "ANALYZE")
+	require.NoError(t, err)
+	rows, err := conn.Query(t.Context(), "EXPLAIN "+query)
+	require.NoError(t, err)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(plan, "\n"), "ready_order", "whatever waits, an index is read")
+
+	_, err = conn.Exec(t.Context(), `DELETE FROM "`+store.schema+`".ready`)
+	require.NoError(t, err)
+	other, later, some := newRuns(5), newRuns(7), newRuns(3)
+	for i := range other {
+		other[i].Queue = "mail"
+	}
+	for i := range later {
+		later[i].After = time.Hour
+	}
+	for _, runs := range [][]durable.NewRun{other, later, some} {
+		_, err = store.Enqueue(t.Context(), runs...)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 3, count(), "other queues and later runs do not count")
+	r, err := request(t.Context(), store, worker("w"), 3, time.Minute)
+	require.NoError(t, err)
+	_, err = store.Claim(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, 1, count(), "a claim that stands keeps a worker")
+	_, err = conn.Exec(t.Context(), `UPDATE "`+store.schema+`".lanes SET paused = true`)
+	require.NoError(t, err)
+	_, err = store.Enqueue(t.Context(), newRuns(3)...)
+	require.NoError(t, err)
+	require.Equal(t, 1, count(), "a paused queue asks for no worker")
+}
