@@ -21,9 +21,6 @@ const (
 // Run returns one run with its attempts.
 func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
 	record, err := s.run(ctx, id)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = durable.ErrNotFound
-	}
 	if err != nil {
 		return durable.Record{}, fmt.Errorf("run %s: %w", id, s.explain(err))
 	}
@@ -41,8 +38,15 @@ func (s *Store) run(ctx context.Context, id durable.RunID) (durable.Record, erro
 		return durable.Record{}, err
 	}
 	defer func() { _ = tx.Rollback() }() // it has only read
-	snapshot := look.WithTx(tx)
+	return findRun(ctx, look.WithTx(tx), id)
+}
+
+// findRun reads the run and its attempts in a transaction.
+func findRun(ctx context.Context, snapshot *queries.Queries, id durable.RunID) (durable.Record, error) {
 	row, err := snapshot.FindRun(ctx, queries.FindRunParams{ID: id[:]})
+	if errors.Is(err, sql.ErrNoRows) {
+		err = durable.ErrNotFound
+	}
 	if err != nil {
 		return durable.Record{}, err
 	}
@@ -57,17 +61,25 @@ func (s *Store) run(ctx context.Context, id durable.RunID) (durable.Record, erro
 
 // Runs lists runs, newest first.
 func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	if filter.Limit == 0 {
-		filter.Limit = defaultPage
-	}
-	if filter.Limit < 1 || filter.Limit > largestPage {
-		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	if err := checkLimit(&filter); err != nil {
+		return durable.Page{}, err
 	}
 	page, err := s.page(ctx, filter)
 	if err != nil {
 		return durable.Page{}, fmt.Errorf("runs: %w", s.explain(err))
 	}
 	return page, nil
+}
+
+// checkLimit refuses a page that is too large, and sets one that is not given.
+func checkLimit(filter *durable.Filter) error {
+	if filter.Limit == 0 {
+		filter.Limit = defaultPage
+	}
+	if filter.Limit < 1 || filter.Limit > largestPage {
+		return fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	}
+	return nil
 }
 
 // listed is a row of either list, and of one run.
@@ -78,6 +90,11 @@ func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, 
 	if err != nil {
 		return durable.Page{}, err
 	}
+	return findRuns(ctx, look.Queries, filter)
+}
+
+// findRuns reads one page.
+func findRuns(ctx context.Context, look *queries.Queries, filter durable.Filter) (durable.Page, error) {
 	before := bytes.Repeat([]byte{0xff}, idSize+1) // above every id
 	if filter.Before != (durable.RunID{}) {
 		before = filter.Before[:]
