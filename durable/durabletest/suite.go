@@ -21,6 +21,9 @@ type Backend struct {
 	// other call of that store is under way. In between, the store's clock
 	// may run by itself or stand still.
 	Advance func(t *testing.T, s durable.Store, d time.Duration)
+	// Begin begins a transaction of a user of a store that New returned. The
+	// test commits it or rolls it back. Nil: the engine has no transactions.
+	Begin func(t *testing.T, s durable.Store) Transaction
 }
 
 // TestStore runs the whole contract suite against a backend.
@@ -36,7 +39,23 @@ func TestStore(t *testing.T, backend Backend) {
 		"schedules": scheduleTests(),
 		"timetable": timetableTests(),
 		"listen":    listenTests(),
+		"under":     underTests(),
 	}
+	if backend.Begin != nil {
+		groups["transaction"] = txTests()
+	}
+	run(t, backend, groups)
+}
+
+// TestTx runs the part of the suite that is about transactions of a store's
+// user. TestStore does that too; this is for a further driver of the same
+// engine.
+func TestTx(t *testing.T, backend Backend) {
+	run(t, backend, map[string]map[string]func(*testing.T, *fixture){"transaction": txTests()})
+}
+
+func run(t *testing.T, backend Backend, groups map[string]map[string]func(*testing.T, *fixture)) {
+	t.Helper()
 	for group, tests := range groups {
 		t.Run(group, func(t *testing.T) {
 			t.Parallel()
