@@ -189,6 +189,7 @@ func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 	other, others := held(t, s.store)
 	tx, err := s.pool.Begin(t.Context())
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
 	require.NoError(t, s.store.WithTx(tx).Guard(t.Context(), holder))
 	for range 4 {
 		s.store.age(t, 31*time.Second, holder.Run) // of a lease of a minute
@@ -305,7 +306,12 @@ func TestCompleteIn_ZombieIsRefused(t *testing.T) {
 	id := s.enqueue()
 	record := s.ended(id)
 	close(goOn)
-	require.ErrorIs(t, <-refused, lease.ErrLost)
+	select {
+	case err := <-refused:
+		require.ErrorIs(t, err, lease.ErrLost)
+	case <-time.After(20 * time.Second):
+		t.Error("the zombie was not refused")
+	}
 	for _, stop := range stops {
 		stop()
 	}

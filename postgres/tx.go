@@ -39,7 +39,7 @@ func (s *Store) WithTx(tx pgx.Tx) *Tx { return &Tx{store: s, door: pgxDoor{tx}} 
 // WithSQLTx binds the store to a transaction of database/sql. The driver may be
 // pgx's stdlib or lib/pq; the database has to be the store's.
 func (s *Store) WithSQLTx(tx *sql.Tx) *Tx {
-	return &Tx{store: s, door: sqlDoor{tx: tx, types: pgtype.NewMap()}}
+	return &Tx{store: s, door: sqlDoor{tx: tx, known: pgtype.NewMap()}}
 }
 
 // Enqueue stores the runs within the transaction; see durable.Tx. Workers are

@@ -34,7 +34,7 @@ func (d pgxDoor) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 // sqlDoor sends batches in a transaction of database/sql, statement by statement.
 type sqlDoor struct {
 	tx    *sql.Tx
-	types *pgtype.Map
+	known *pgtype.Map
 }
 
 // SendBatch prepares to send; the results' Close does it.
@@ -82,11 +82,11 @@ func (r *sqlResults) Query() (pgx.Rows, error) {
 			args[i] = uuid.UUID(id.Bytes).String()
 		}
 	}
-	found, err := r.door.tx.QueryContext(r.ctx, query.SQL, args...)
+	found, err := r.door.tx.QueryContext(r.ctx, query.SQL, args...) //nolint:rowserrcheck // Close checks
 	if err != nil {
 		return &sqlRows{err: err}, err
 	}
-	return &sqlRows{rows: found, types: r.door.types}, nil
+	return &sqlRows{rows: found, known: r.door.known}, nil
 }
 
 // QueryRow is not used by the statements that go through a door.
@@ -100,7 +100,7 @@ func (r *sqlResults) Tx() pgx.Tx { return nil }
 // sqlRows are the rows of database/sql as pgx has them.
 type sqlRows struct {
 	rows  *sql.Rows // nil: there was an error
-	types *pgtype.Map
+	known *pgtype.Map
 	err   error
 }
 
@@ -137,7 +137,7 @@ func (r *sqlRows) Scan(targets ...any) error {
 		case *binaryUUID:
 			targets[i] = (*uuid.UUID)(target)
 		case *[]string:
-			targets[i] = r.types.SQLScanner(target)
+			targets[i] = r.known.SQLScanner(target)
 		}
 	}
 	return r.rows.Scan(targets...)
@@ -161,7 +161,7 @@ func (r *sqlRows) RawValues() [][]byte { return nil }
 func (r *sqlRows) Conn() *pgx.Conn { return nil }
 
 // TypeMap knows the types that Scan reads.
-func (r *sqlRows) TypeMap() *pgtype.Map { return r.types }
+func (r *sqlRows) TypeMap() *pgtype.Map { return r.known }
 
 // plainArgs are parameters that every driver can send.
 func plainArgs(args []any) []any {

@@ -103,7 +103,7 @@ func underInvalid(t *testing.T, f *fixture) {
 
 // underRace reclaims runs while their holders enqueue again and again: from the
 // first refusal on nothing is stored, and nothing fails in any other way.
-func underRace(t *testing.T, f *fixture) {
+func underRace(_ *testing.T, f *fixture) {
 	const n = 8
 	f.enqueue(newRuns(n)...)
 	var holders []durable.Holder
