@@ -283,10 +283,16 @@ func TestCompleteIn_ZombieIsRefused(t *testing.T) {
 	handle := func(ctx context.Context, run *durable.Run[int]) error {
 		zombie := run.CrashCount == 0
 		if zombie {
-			s.store.age(t, time.Hour, run.ID)
-			done, err := s.store.Reclaim(context.WithoutCancel(ctx), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
-			if err != nil || len(done.Runs) != 1 {
-				return fmt.Errorf("reclaimed %v, %w", done.Runs, err)
+			for crashes := 0; crashes == 0; { // a beat may come between, or somebody else's reclaim
+				s.store.age(t, time.Hour, run.ID)
+				if _, err := s.store.Reclaim(context.WithoutCancel(ctx), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10}); err != nil {
+					return err
+				}
+				record, err := s.store.Run(context.WithoutCancel(ctx), run.ID)
+				if err != nil {
+					return err
+				}
+				crashes = record.CrashCount
 			}
 			<-goOn
 			ctx = context.WithoutCancel(ctx)
