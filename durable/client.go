@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // Client is the door of the code that enqueues, and that waits for results.
@@ -37,23 +39,32 @@ const (
 // ErrInvalid the outcome may be unknown; the caller may call it again with the
 // same runs. A nil error means that the runs are stored durably.
 func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
+	return enqueuePersistently(ctx, c.tracer, runs, func(ctx context.Context, runs []NewRun) ([]Receipt, error) {
+		return c.store.Enqueue(ctx, runs...)
+	})
+}
+
+type enqueueFunc func(ctx context.Context, runs []NewRun) ([]Receipt, error)
+
+// enqueuePersistently repeats an enqueue whose outcome is unknown, and tells a
+// tracer.
+func enqueuePersistently(ctx context.Context, tracer Tracer, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}
-	ctx, runs, ended := traceEnqueue(ctx, c.tracer, runs)
-	receipts, err := c.enqueueAgain(ctx, runs)
+	ctx, runs, ended := traceEnqueue(ctx, tracer, runs)
+	receipts, err := enqueueAgain(ctx, runs, enqueue)
 	ended(err)
 	return receipts, err
 }
 
-// enqueueAgain repeats an enqueue whose outcome is unknown.
-func (c *Client) enqueueAgain(ctx context.Context, runs []NewRun) ([]Receipt, error) {
+func enqueueAgain(ctx context.Context, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {
 	for try := 1; ; try++ {
-		receipts, err := c.enqueue(ctx, runs)
+		receipts, err := bounded(ctx, runs, enqueue)
 		if err == nil {
 			return receipts, nil
 		}
-		if errors.Is(err, ErrInvalid) || ctx.Err() != nil || try == enqueueTries {
+		if refused(err) || ctx.Err() != nil || try == enqueueTries {
 			return nil, fmt.Errorf("enqueue: %w", err)
 		}
 		pause := time.Duration(float64(50*time.Millisecond<<(2*try-2)) * (0.5 + rand.Float64())) //nolint:gosec // spreads load
@@ -65,8 +76,13 @@ func (c *Client) enqueueAgain(ctx context.Context, runs []NewRun) ([]Receipt, er
 	}
 }
 
-func (c *Client) enqueue(ctx context.Context, runs []NewRun) ([]Receipt, error) {
+// refused tells whether nothing was stored, and nothing would be the next time.
+func refused(err error) bool {
+	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, lease.ErrLost)
+}
+
+func bounded(ctx context.Context, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, enqueueLimit)
 	defer cancel()
-	return c.store.Enqueue(ctx, runs...)
+	return enqueue(ctx, runs)
 }

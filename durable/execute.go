@@ -32,6 +32,7 @@ type execution struct {
 
 	mu      sync.Mutex
 	result  []byte
+	verify  bool // the handler completes the run in a transaction of its own
 	log     *slog.Logger
 	lines   *logLines // nil until the handler asks for its logger
 	reports *reports  // nil until the handler reports
@@ -116,6 +117,9 @@ func (x *execution) protect(ctx context.Context) (f failure) {
 
 // outcome decides what a returned handler means.
 func (x *execution) outcome(ctx context.Context, f failure) Outcome {
+	if f.err == nil && x.verifies() {
+		f.err = errUncommitted // or it has landed: the store's verdict tells
+	}
 	if f.err == nil {
 		x.mu.Lock()
 		result := x.result
@@ -292,6 +296,12 @@ func (x *execution) logger() *slog.Logger {
 }
 
 func (x *execution) logEnd(o Outcome) {
+	if !x.verifies() { // else when the store has told
+		x.logOutcome(o)
+	}
+}
+
+func (x *execution) logOutcome(o Outcome) {
 	switch o.Kind {
 	case Failure:
 		x.logger().Warn("attempt failed, will be retried", "after", o.After.String(), "error", clip(o.Error, 1000))

@@ -225,6 +225,10 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []S
 			case Deferred:
 				s.deferred = append(s.deferred, e)
 				c.unsettled++ // it is counted out below
+			case Accepted, Landed:
+				if e.x.verifies() {
+					e.x.logVerified(e.outcome, verdicts[i])
+				}
 			case Refused:
 				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
 					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())

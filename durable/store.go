@@ -21,6 +21,7 @@ import (
 // same arguments.
 type Store interface {
 	Enqueuer
+	ClaimEnqueuer
 	Claimer
 	heartbeat.Renewer
 	Waker
@@ -31,8 +32,8 @@ type Store interface {
 	Reporter
 }
 
-// Enqueuer takes runs. A Client, a Store, and a store bound to a transaction
-// are Enqueuers.
+// Enqueuer takes runs. A Client, a Store, a store bound to a transaction (Tx),
+// and the Run of a handler are Enqueuers.
 type Enqueuer interface {
 	// Enqueue stores all the runs or none, and answers one receipt for each,
 	// in order. A run whose ID is already stored is left as it stands and its

@@ -20,6 +20,11 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.take(runs), nil
+}
+
+// take stores runs that have been checked. The caller holds mu.
+func (s *Store) take(runs []durable.NewRun) []durable.Receipt {
 	now := s.now()
 	receipts := make([]durable.Receipt, len(runs))
 	for i := range runs {
@@ -28,7 +33,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 	if len(runs) > 0 {
 		s.hint()
 	}
-	return receipts, nil
+	return receipts
 }
 
 // insert stores one run, unless its id is already there. A run that is due

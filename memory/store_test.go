@@ -28,6 +28,10 @@ func TestContract(t *testing.T) {
 			return shifted{memory.New(memory.Config{Clock: clock}), ahead}
 		},
 		Advance: func(_ *testing.T, s durable.Store, d time.Duration) { s.(shifted).ahead.Add(int64(d)) },
+		Begin: func(_ *testing.T, s durable.Store) durabletest.Transaction {
+			tx := s.(shifted).Begin()
+			return durabletest.Transaction{Tx: tx, Commit: tx.Commit, Rollback: tx.Rollback}
+		},
 	})
 }
 

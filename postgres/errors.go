@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/durable-worker/durable-worker/lease"
 )
 
@@ -30,11 +28,11 @@ const (
 	featureNotSupported  = "0A000" // also: a cached plan whose result type has changed
 )
 
-// code returns the SQLSTATE of an error of the server, or "".
+// code returns the SQLSTATE of an error of the server, whatever the driver, or "".
 func code(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Code
+	var server interface{ SQLState() string }
+	if errors.As(err, &server) {
+		return server.SQLState()
 	}
 	return ""
 }

@@ -30,27 +30,34 @@ func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, erro
 	if err := s.usable(ctx); err != nil {
 		return durable.Record{}, s.fail("run", err)
 	}
+	record, err := s.run(ctx, s.general, s.guarded(ctx), id)
+	if err != nil {
+		return durable.Record{}, s.fail("run", err)
+	}
+	return record, nil
+}
+
+// run adds the questions to a batch and sends that to a pool or a transaction.
+func (s *Store) run(ctx context.Context, to sender, b *batch, id durable.RunID) (durable.Record, error) {
 	var records []durable.Record
 	attempts := []durable.Attempt{}
 	var checkpoints []string
-	b := s.guarded(ctx)
+	reported := map[durable.RunID]*durable.Progress{}
 	b.add(queries.Run, id).Query(scanRecords(&records))
 	b.add(queries.Attempts, id).Query(func(rows pgx.Rows) error { return scanAttempts(rows, &attempts) })
 	b.add(queries.Checkpoint, id).Query(func(rows pgx.Rows) (err error) {
 		checkpoints, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})
-	if err := s.send(ctx, s.general, b); err != nil {
-		return durable.Record{}, s.fail("run", err)
+	b.add(queries.ProgressOf, uuidArray{id}).Query(scanProgress(reported))
+	if err := s.send(ctx, to, b); err != nil {
+		return durable.Record{}, err
 	}
 	if len(records) == 0 {
-		return durable.Record{}, fmt.Errorf("run %s: %w", id, durable.ErrNotFound)
-	}
-	if err := s.addProgress(ctx, records); err != nil {
-		return durable.Record{}, s.fail("run", err)
+		return durable.Record{}, fmt.Errorf("%s: %w", id, durable.ErrNotFound)
 	}
 	record := records[0]
-	record.Attempts = attempts
+	record.Attempts, record.Progress = attempts, reported[id]
 	for _, text := range checkpoints {
 		record.Checkpoint = []byte(text)
 	}
@@ -74,11 +81,8 @@ func success(r *durable.Record) durable.Attempt {
 
 // Runs lists runs, newest first.
 func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	if filter.Limit == 0 {
-		filter.Limit = defaultPage
-	}
-	if filter.Limit < 1 || filter.Limit > largestPage {
-		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	if err := checkLimit(&filter); err != nil {
+		return durable.Page{}, err
 	}
 	if len(filter.IDs) > largestPage {
 		return durable.Page{}, fmt.Errorf("%w: %d ids: want at most %d", durable.ErrInvalid, len(filter.IDs), largestPage)
@@ -88,6 +92,26 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
+	page, err := s.page(ctx, s.general, s.guarded(ctx), filter)
+	if err != nil {
+		return durable.Page{}, s.fail("runs", err)
+	}
+	return page, nil
+}
+
+// checkLimit refuses a page that is too large, and sets one that is not given.
+func checkLimit(filter *durable.Filter) error {
+	if filter.Limit == 0 {
+		filter.Limit = defaultPage
+	}
+	if filter.Limit < 1 || filter.Limit > largestPage {
+		return fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	}
+	return nil
+}
+
+// page adds the question to a batch and sends that to a pool or a transaction.
+func (s *Store) page(ctx context.Context, to sender, b *batch, filter durable.Filter) (durable.Page, error) {
 	before := filter.Before
 	if before == (durable.RunID{}) {
 		before = uuid.Max
@@ -97,7 +121,6 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 		states[i] = int16(state)
 	}
 	var page durable.Page
-	b := s.guarded(ctx)
 	args := []any{before, len(states) == 0, states, len(filter.Jobs)+len(filter.Queues) == 0,
 		orEmpty(filter.Jobs), orEmpty(filter.Queues), int32(filter.Limit + 1)} //nolint:gosec // small
 	if len(filter.IDs) > 0 {
@@ -105,17 +128,14 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	} else {
 		b.add(listOf(filter.States), args...).Query(scanRecords(&page.Runs))
 	}
-	if err := s.send(ctx, s.general, b); err != nil {
-		return durable.Page{}, s.fail("runs", err)
+	if err := s.send(ctx, to, b); err != nil {
+		return durable.Page{}, err
 	}
 	if len(page.Runs) > filter.Limit {
 		page.Runs = page.Runs[:filter.Limit]
 		page.Next = page.Runs[filter.Limit-1].ID
 	}
-	if err := s.addProgress(ctx, page.Runs); err != nil {
-		return durable.Page{}, s.fail("runs", err)
-	}
-	return page, nil
+	return page, s.addProgress(ctx, to, page.Runs)
 }
 
 // listOf picks the statement that finds runs of the states most quickly.

@@ -160,14 +160,18 @@ func (k *keyring) look(ctx context.Context, b *batch) (complete bool, err error)
 }
 
 func (k *keyring) scanHolders(rows pgx.Rows) error {
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.KeyHoldersRow])
-	for _, row := range found {
+	for rows.Next() {
+		var row queries.KeyHoldersRow
+		err := rows.Scan(&row.Job, &row.Key, &row.RunID, &row.Latest, &row.Held, &row.Stored, &row.State, &row.Lane, &row.DueAt)
+		if err != nil {
+			return err
+		}
 		k.holders[keyName{row.Job, row.Key}] = &keyHolder{
 			KeyHolder: durable.KeyHolder{Stored: row.Stored, Latest: row.Latest, State: durable.State(row.State), Held: row.Held},
 			id:        row.RunID, row: row,
 		}
 	}
-	return err
+	return rows.Err()
 }
 
 // decide says for each run, in order, what becomes of it. It is asked again

@@ -169,7 +169,7 @@ func TestKeysInACallersTransaction(t *testing.T) {
 		tx, err := connect(t, store.url).Begin(t.Context())
 		require.NoError(t, err)
 		inside := newRun(durable.Unique("k"))
-		receipts, err := store.InsertIn(t.Context(), tx, inside, newRun(durable.Unique("k")), newRun())
+		receipts, err := store.WithTx(tx).Enqueue(t.Context(), inside, newRun(durable.Unique("k")), newRun())
 		require.NoError(t, err)
 		require.Equal(t, []bool{false, true, false}, []bool{receipts[0].Existing, receipts[1].Existing, receipts[2].Existing})
 		require.Equal(t, inside.ID, receipts[1].ID)

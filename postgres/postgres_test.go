@@ -102,5 +102,6 @@ func testContract(t *testing.T, url string, deaf bool) {
 		Advance: func(t *testing.T, s durable.Store, d time.Duration) {
 			s.(opened).shift(t, d)
 		},
+		Begin: func(t *testing.T, s durable.Store) durabletest.Transaction { return doors[0].begin(t, s.(opened)) },
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -59,9 +60,10 @@ func (s *Store) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error
 	return []byte(texts[0]), nil
 }
 
-// addProgress completes records of which some may have reported.
-func (s *Store) addProgress(ctx context.Context, records []durable.Record) error {
-	var ids []uuid.UUID
+// addProgress completes records of which some may have reported, with another
+// question to where they came from.
+func (s *Store) addProgress(ctx context.Context, to sender, records []durable.Record) error {
+	var ids uuidArray
 	for i := range records {
 		if records[i].StartedAt != nil {
 			ids = append(ids, records[i].ID)
@@ -70,17 +72,33 @@ func (s *Store) addProgress(ctx context.Context, records []durable.Record) error
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := s.queries(s.general).ProgressOf(ctx, queries.ProgressOfParams{Ids: ids})
-	if err != nil {
+	reported := map[durable.RunID]*durable.Progress{}
+	b := &batch{names: s.names}
+	if to == sender(s.general) { // else the settings are the caller's
+		b = s.guarded(ctx)
+	}
+	b.add(queries.ProgressOf, ids).Query(scanProgress(reported))
+	if err := s.send(ctx, to, b); err != nil {
 		return err
 	}
-	found := make(map[durable.RunID]*durable.Progress, len(rows))
-	for _, row := range rows {
-		fraction := math.Round(float64(row.Fraction)*1e4) / 1e4
-		found[row.RunID] = &durable.Progress{Fraction: fraction, Note: row.Note, At: row.UpdatedAt.UTC()}
-	}
 	for i := range records {
-		records[i].Progress = found[records[i].ID]
+		records[i].Progress = reported[records[i].ID]
 	}
 	return nil
+}
+
+// scanProgress reads rows of ProgressOf.
+func scanProgress(found map[durable.RunID]*durable.Progress) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			var id uuid.UUID
+			var p durable.Progress
+			if err := rows.Scan(&id, &p.Fraction, &p.Note, &p.At); err != nil {
+				return err
+			}
+			p.Fraction, p.At = math.Round(p.Fraction*1e4)/1e4, p.At.UTC()
+			found[id] = &p
+		}
+		return rows.Err()
+	}
 }

@@ -53,6 +53,7 @@ type Store struct {
 	lanes   laneCache
 	workers workerCache
 	hints   hints
+	txHints txHints
 	closing context.CancelFunc
 	running sync.WaitGroup
 }

@@ -59,8 +59,14 @@ func prepare(path string) (*file, error) {
 }
 
 // dsn names the file to the driver; the file must be there.
-func (f *file) dsn(pragmas ...string) string {
+func (f *file) dsn(pragmas ...string) string { return f.dsnFor("", pragmas...) }
+
+// dsnFor is dsn for transactions that begin in a way of their own.
+func (f *file) dsnFor(begin string, pragmas ...string) string {
 	query := url.Values{"mode": {"rw"}, "_pragma": pragmas}
+	if begin != "" {
+		query.Set("_txlock", begin)
+	}
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(f.path), RawQuery: query.Encode()}).String()
 }
 

@@ -21,9 +21,6 @@ const (
 // Run returns one run with its attempts.
 func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
 	record, err := s.run(ctx, id)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = durable.ErrNotFound
-	}
 	if err != nil {
 		return durable.Record{}, fmt.Errorf("run %s: %w", id, s.explain(err))
 	}
@@ -41,8 +38,15 @@ func (s *Store) run(ctx context.Context, id durable.RunID) (durable.Record, erro
 		return durable.Record{}, err
 	}
 	defer func() { _ = tx.Rollback() }() // it has only read
-	snapshot := look.WithTx(tx)
+	return findRun(ctx, look.WithTx(tx), id)
+}
+
+// findRun reads the run and its attempts in a transaction.
+func findRun(ctx context.Context, snapshot *queries.Queries, id durable.RunID) (durable.Record, error) {
 	row, err := snapshot.FindRun(ctx, queries.FindRunParams{ID: id[:]})
+	if errors.Is(err, sql.ErrNoRows) {
+		err = durable.ErrNotFound
+	}
 	if err != nil {
 		return durable.Record{}, err
 	}
@@ -64,11 +68,8 @@ func (s *Store) run(ctx context.Context, id durable.RunID) (durable.Record, erro
 
 // Runs lists runs, newest first.
 func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	if filter.Limit == 0 {
-		filter.Limit = defaultPage
-	}
-	if filter.Limit < 1 || filter.Limit > largestPage {
-		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	if err := checkLimit(&filter); err != nil {
+		return durable.Page{}, err
 	}
 	if len(filter.IDs) > largestPage {
 		return durable.Page{}, fmt.Errorf("%w: %d ids: want at most %d", durable.ErrInvalid, len(filter.IDs), largestPage)
@@ -80,6 +81,17 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	return page, nil
 }
 
+// checkLimit refuses a page that is too large, and sets one that is not given.
+func checkLimit(filter *durable.Filter) error {
+	if filter.Limit == 0 {
+		filter.Limit = defaultPage
+	}
+	if filter.Limit < 1 || filter.Limit > largestPage {
+		return fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
+	}
+	return nil
+}
+
 // listed is a row of either list, and of one run.
 type listed queries.ListRunsRow
 
@@ -88,6 +100,11 @@ func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, 
 	if err != nil {
 		return durable.Page{}, err
 	}
+	return findRuns(ctx, look.Queries, filter)
+}
+
+// findRuns reads one page.
+func findRuns(ctx context.Context, look *queries.Queries, filter durable.Filter) (durable.Page, error) {
 	before := bytes.Repeat([]byte{0xff}, idSize+1) // above every id
 	if filter.Before != (durable.RunID{}) {
 		before = filter.Before[:]
@@ -95,27 +112,9 @@ func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, 
 	ask := queries.ListRunsParams{
 		Before: before, States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues), Most: int64(filter.Limit) + 1,
 	}
-	var rows []listed
-	if len(filter.IDs) > 0 {
-		if rows, err = chosen(ctx, look.Queries, filter.IDs, ask); err != nil {
-			return durable.Page{}, err
-		}
-	} else if onlyProblems(filter.States) {
-		found, err := look.ListProblems(ctx, queries.ListProblemsParams(ask))
-		if err != nil {
-			return durable.Page{}, err
-		}
-		for i := range found {
-			rows = append(rows, listedProblem(&found[i]))
-		}
-	} else {
-		found, err := look.ListRuns(ctx, ask)
-		if err != nil {
-			return durable.Page{}, err
-		}
-		for i := range found {
-			rows = append(rows, listed(found[i]))
-		}
+	rows, err := listRows(ctx, look, filter, ask)
+	if err != nil {
+		return durable.Page{}, err
 	}
 	var page durable.Page
 	for i := range rows {
@@ -129,7 +128,26 @@ func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, 
 		}
 		page.Runs = append(page.Runs, record)
 	}
-	return page, addProgress(ctx, look.Queries, page.Runs)
+	return page, addProgress(ctx, look, page.Runs)
+}
+
+// listRows asks the statement that finds the runs most quickly.
+func listRows(ctx context.Context, look *queries.Queries, filter durable.Filter, ask queries.ListRunsParams) (rows []listed, err error) {
+	if len(filter.IDs) > 0 {
+		return chosen(ctx, look, filter.IDs, ask)
+	}
+	if onlyProblems(filter.States) {
+		found, err := look.ListProblems(ctx, queries.ListProblemsParams(ask))
+		for i := range found {
+			rows = append(rows, listedProblem(&found[i]))
+		}
+		return rows, err
+	}
+	found, err := look.ListRuns(ctx, ask)
+	for i := range found {
+		rows = append(rows, listed(found[i]))
+	}
+	return rows, err
 }
 
 // numbers are the states as they are stored.

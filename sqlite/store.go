@@ -49,6 +49,7 @@ type Store struct {
 	clock       clock
 	logger      *slog.Logger
 	lockTimeout time.Duration
+	level       string // the pragma that says when a write is safe
 
 	// evaluating is held by the one Materialize call of this process that
 	// evaluates. It is taken before the gate, and only by TryLock.
@@ -122,12 +123,12 @@ func Open(ctx context.Context, path string, config Config) (*Store, error) {
 // and then the reading ones. The writing one does not wait for locks by itself:
 // patience does, in finer steps.
 func (s *Store) connect(ctx context.Context, synchronous Synchronous) error {
-	level := "synchronous(full)"
+	s.level = "synchronous(full)"
 	if synchronous == SyncNormal {
-		level = "synchronous(normal)"
+		s.level = "synchronous(normal)"
 	}
 	var err error
-	s.writes, err = sql.Open("sqlite", s.file.dsn("journal_mode(wal)", level, "cache_size(-32768)", "temp_store(memory)",
+	s.writes, err = sql.Open("sqlite", s.file.dsn("journal_mode(wal)", s.level, "cache_size(-32768)", "temp_store(memory)",
 		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return err

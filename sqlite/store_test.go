@@ -33,6 +33,11 @@ func TestContract(t *testing.T) {
 			offset, _ := ahead.Load(s)
 			offset.(*atomic.Int64).Add(int64(d))
 		},
+		Begin: func(t *testing.T, s durable.Store) durabletest.Transaction {
+			store := s.(*sqlite.Store)
+			tx := begin(t, own(t, store))
+			return durabletest.Transaction{Tx: store.WithTx(tx), Commit: tx.Commit, Rollback: func() { _ = tx.Rollback() }}
+		},
 	})
 }
 

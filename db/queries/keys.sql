@@ -68,7 +68,7 @@ WITH k AS MATERIALIZED (
 ), i AS (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace)
     SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
-           coalesce(u.at, now() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
+           coalesce(u.at, statement_timestamp() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
            u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.name, u.trace
     FROM (SELECT unnest(@ids::uuid[]) id, unnest(@lanes::int[]) lane, unnest(@ats::timestamptz[]) at, unnest(@afters::bigint[]) after,
                  unnest(@expiries::timestamptz[]) expires_at, unnest(@timeouts::bigint[]) timeout,

@@ -25,6 +25,9 @@ type Backend struct {
 	// transaction another connection. What is promised without wake-ups is
 	// tested all the same.
 	Deaf bool
+	// Begin begins a transaction of a user of a store that New returned. The
+	// test commits it or rolls it back. Nil: the engine has no transactions.
+	Begin func(t *testing.T, s durable.Store) Transaction
 }
 
 // TestStore runs the whole contract suite against a backend.
@@ -43,10 +46,26 @@ func TestStore(t *testing.T, backend Backend) {
 		"listen":    listenTests(),
 		"progress":  progressTests(),
 		"trace":     traceTests(),
+		"under":     underTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")
 	}
+	if backend.Begin != nil {
+		groups["transaction"] = txTests()
+	}
+	run(t, backend, groups)
+}
+
+// TestTx runs the part of the suite that is about transactions of a store's
+// user. TestStore does that too; this is for a further driver of the same
+// engine.
+func TestTx(t *testing.T, backend Backend) {
+	run(t, backend, map[string]map[string]func(*testing.T, *fixture){"transaction": txTests()})
+}
+
+func run(t *testing.T, backend Backend, groups map[string]map[string]func(*testing.T, *fixture)) {
+	t.Helper()
 	for group, tests := range groups {
 		t.Run(group, func(t *testing.T) {
 			t.Parallel()

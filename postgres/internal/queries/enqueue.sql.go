@@ -20,7 +20,7 @@ WITH k AS MATERIALIZED (
 ), i AS (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
     SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
-           coalesce(u.at, now() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
+           coalesce(u.at, statement_timestamp() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
            u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.trace
     FROM (SELECT unnest($5::uuid[]) id, unnest($6::int[]) lane, unnest($7::timestamptz[]) at, unnest($8::bigint[]) after,
                  unnest($9::timestamptz[]) expires_at, unnest($10::bigint[]) timeout,
@@ -55,8 +55,10 @@ type EnqueueRunsParams struct {
 // runs_pkey and lanes_pkey. Locks only what it inserts. Twice: a run whose id is
 // stored is passed over, gets no second row in ready, and its id is not
 // returned. A lane number that does not stand for the lane it was learnt as
-// becomes NULL and fails the whole statement (23502). traces is NULL when no run has
-// one: unnest then yields no rows, and NULL stands beside those of the others.
+// becomes NULL and fails the whole statement (23502). traces is NULL when no run
+// has one: unnest then yields no rows, and NULL stands beside those of the others.
+// In a long transaction of the caller's now() would be its beginning, so the
+// statement's time counts.
 func (q *Queries) EnqueueRuns(ctx context.Context, arg EnqueueRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueRuns,
 		arg.Known,

@@ -20,7 +20,7 @@ WITH k AS MATERIALIZED (
 ), i AS (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace)
     SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
-           coalesce(u.at, now() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
+           coalesce(u.at, statement_timestamp() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
            u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.name, u.trace
     FROM (SELECT unnest($5::uuid[]) id, unnest($6::int[]) lane, unnest($7::timestamptz[]) at, unnest($8::bigint[]) after,
                  unnest($9::timestamptz[]) expires_at, unnest($10::bigint[]) timeout,

@@ -114,6 +114,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.grantLockStmt, err = db.PrepareContext(ctx, grantLock); err != nil {
 		return nil, fmt.Errorf("error preparing query GrantLock: %w", err)
 	}
+	if q.guardRunStmt, err = db.PrepareContext(ctx, guardRun); err != nil {
+		return nil, fmt.Errorf("error preparing query GuardRun: %w", err)
+	}
 	if q.insertAttemptStmt, err = db.PrepareContext(ctx, insertAttempt); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAttempt: %w", err)
 	}
@@ -414,6 +417,11 @@ func (q *Queries) Close() error {
 	if q.grantLockStmt != nil {
 		if cerr := q.grantLockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing grantLockStmt: %w", cerr)
+		}
+	}
+	if q.guardRunStmt != nil {
+		if cerr := q.guardRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing guardRunStmt: %w", cerr)
 		}
 	}
 	if q.insertAttemptStmt != nil {
@@ -730,6 +738,7 @@ type Queries struct {
 	findWorkerStartStmt   *sql.Stmt
 	forceReleaseLockStmt  *sql.Stmt
 	grantLockStmt         *sql.Stmt
+	guardRunStmt          *sql.Stmt
 	insertAttemptStmt     *sql.Stmt
 	insertAuditStmt       *sql.Stmt
 	insertKeyedStmt       *sql.Stmt
@@ -815,6 +824,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findWorkerStartStmt:   q.findWorkerStartStmt,
 		forceReleaseLockStmt:  q.forceReleaseLockStmt,
 		grantLockStmt:         q.grantLockStmt,
+		guardRunStmt:          q.guardRunStmt,
 		insertAttemptStmt:     q.insertAttemptStmt,
 		insertAuditStmt:       q.insertAuditStmt,
 		insertKeyedStmt:       q.insertKeyedStmt,

@@ -1,0 +1,120 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/memory"
+)
+
+func (s *scene) transaction() *memory.Tx { return s.store.Store.(*memory.Store).Begin() }
+
+func TestCompleteIn_WorkerAsksTheStoreWhatBecameOfTheRun(t *testing.T) {
+	for name, story := range map[string]struct {
+		end      func(tx *memory.Tx) error // of the first attempt
+		attempts int
+		said     string // in the log
+	}{
+		"committed":                   {func(tx *memory.Tx) error { return tx.Commit() }, 1, "in=\"the handler's transaction\""},
+		"rolled back":                 {func(tx *memory.Tx) error { tx.Rollback(); return nil }, 2, "attempt failed, will be retried"},
+		"never ended":                 {func(*memory.Tx) error { return nil }, 2, "not committed"},
+		"committed and failed":        {func(tx *memory.Tx) error { return errors.Join(tx.Commit(), errBoom) }, 1, "failed after CompleteIn"},
+		"rolled back and failed":      {func(tx *memory.Tx) error { tx.Rollback(); return errBoom }, 2, "boom"},
+		"committed and asked to wait": {func(tx *memory.Tx) error { return errors.Join(tx.Commit(), durable.Snooze(time.Hour)) }, 1, "run ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				job := durable.NewJob[letter]("mail", durable.Retry(durable.Fixed(time.Second)))
+				w := s.worker(durable.WorkerConfig{})
+				durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
+					require.NoError(t, run.SetResult(run.Attempt))
+					tx := s.transaction()
+					require.NoError(t, run.Guard(ctx, tx))
+					require.NoError(t, run.CompleteIn(ctx, tx))
+					if run.Attempt == 1 {
+						return story.end(tx)
+					}
+					return tx.Commit()
+				})
+				stop := s.begin(w)
+				id := s.enqueue(job.New(letter{}))
+				s.pass(10 * time.Second)
+				r := s.record(id)
+				require.Equal(t, durable.Succeeded, r.State)
+				require.Equal(t, story.attempts, r.Attempt)
+				require.Contains(t, s.log.String(), story.said)
+				if story.attempts == 1 {
+					require.NotContains(t, s.log.String(), "will be retried")
+				}
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+func TestRun_EnqueuesUnderItsClaim(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job, child := durable.NewJob[letter]("mail"), durable.NewJob[letter]("child")
+		w := s.worker(durable.WorkerConfig{})
+		var late error
+		returned := make(chan struct{})
+		durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
+			if run.CrashCount > 0 {
+				return nil
+			}
+			defer close(returned)
+			receipt, err := child.Enqueue(ctx, run, letter{To: "eve"})
+			require.NoError(t, err)
+			require.False(t, receipt.Existing)
+			_, err = child.Enqueue(ctx, run, letter{}, durable.Priority(99))
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			s.store.cutBefore("Renew", -1)
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
+			time.Sleep(time.Minute) //nolint:forbidigo // virtual time: until somebody has reclaimed the run
+			_, err = s.store.Reclaim(context.WithoutCancel(ctx), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+			require.NoError(t, err)
+			_, late = child.Enqueue(context.WithoutCancel(ctx), run, letter{To: "adam"})
+			return ctx.Err()
+		})
+		stop := s.begin(w)
+		s.enqueue(job.New(letter{}))
+		s.pass(2 * time.Minute)
+		<-returned
+		require.ErrorIs(t, late, lease.ErrLost)
+		page, err := s.store.Runs(t.Context(), durable.Filter{Jobs: []string{"child"}})
+		require.NoError(t, err)
+		require.Len(t, page.Runs, 1)
+		require.NoError(t, stop())
+	})
+}
+
+// The memory store's transaction finds out at its commit that it came too late.
+func TestMemoryTx_CommitIsRefusedWhenTheRunIsLost(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		store := s.store.Store.(*memory.Store)
+		run := durable.NewJob[letter]("mail").New(letter{})
+		_, err := store.Enqueue(t.Context(), run)
+		require.NoError(t, err)
+		claim := lease.NewClaimID()
+		_, err = store.Claim(t.Context(), durable.ClaimRequest{Claim: claim, Duration: time.Second, Limit: 1, Steps: []durable.Step{{Lane: 1, Take: 1}}})
+		require.NoError(t, err)
+		tx, other := store.Begin(), durable.NewJob[letter]("mail").New(letter{})
+		_, err = tx.Enqueue(t.Context(), other)
+		require.NoError(t, err)
+		require.NoError(t, tx.Complete(t.Context(), durable.Holder{Run: run.ID, Claim: claim}, nil))
+		s.pass(time.Minute)
+		_, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 1})
+		require.NoError(t, err)
+		require.ErrorIs(t, tx.Commit(), lease.ErrLost)
+		require.Equal(t, durable.Pending, s.record(run.ID).State)
+		_, err = store.Run(t.Context(), other.ID)
+		require.ErrorIs(t, err, durable.ErrNotFound)
+	})
+}

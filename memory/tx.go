@@ -1,0 +1,198 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+var _ durable.Tx = (*Tx)(nil)
+
+// errEnded is the answer of a transaction that was committed or rolled back.
+var errEnded = errors.New("the transaction has ended")
+
+// Tx is a transaction over runs, for tests of code that takes a durable.Tx.
+// What is done through it is seen through it, and by others once Commit has
+// returned nil. It locks nothing: that a run it has guarded or completed is no
+// longer the claim's is found out by Commit. It is for one goroutine at a time.
+type Tx struct {
+	store *Store
+	ended bool
+	runs  []durable.NewRun
+	holds map[durable.RunID]lease.ClaimID // guarded or completed
+	done  map[durable.RunID][]byte        // completed, with results
+}
+
+// Begin begins a transaction. It holds nothing that would have to be given
+// back; Rollback only forgets.
+func (s *Store) Begin() *Tx {
+	return &Tx{store: s, holds: make(map[durable.RunID]lease.ClaimID), done: make(map[durable.RunID][]byte)}
+}
+
+// EnqueueUnder stores the runs while the holder's run is its claim's.
+func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ...durable.NewRun) ([]durable.Receipt, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
+	}
+	if err := durable.CheckRuns(runs); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.verdict(holder.Run, holder.Claim) != durable.Accepted {
+		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, lease.ErrLost)
+	}
+	return s.take(runs), nil
+}
+
+// Commit stores all that was done through the transaction, or nothing:
+// lease.ErrLost says that a run in it is no longer the claim's.
+func (t *Tx) Commit() error {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	return t.commit()
+}
+
+// commit needs the store's mutex.
+func (t *Tx) commit() error {
+	if t.ended {
+		return errEnded
+	}
+	t.ended = true
+	s := t.store
+	for id, claim := range t.holds {
+		if s.verdict(id, claim) != durable.Accepted {
+			return fmt.Errorf("commit: run %s: %w", id, lease.ErrLost)
+		}
+	}
+	now := s.now()
+	for id, result := range t.done {
+		r := s.runs[id]
+		s.end(r, r.worker, &durable.Outcome{Kind: durable.Success, Result: result}, now)
+	}
+	s.take(t.runs)
+	return nil
+}
+
+// Rollback forgets what was done through the transaction. After Commit it does
+// nothing.
+func (t *Tx) Rollback() { t.ended = true }
+
+// Enqueue keeps the runs for Commit.
+func (t *Tx) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
+	if err := t.usable(ctx); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	if err := durable.CheckRuns(runs); err != nil {
+		return nil, err
+	}
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	receipts := make([]durable.Receipt, len(runs))
+	for i := range runs {
+		_, existing := t.store.runs[runs[i].ID]
+		existing = existing || t.staged(runs[i].ID) >= 0
+		receipts[i] = durable.Receipt{ID: runs[i].ID, Existing: existing}
+		if !existing {
+			t.runs = append(t.runs, t.fixed(runs[i]))
+		}
+	}
+	return receipts, nil
+}
+
+// fixed is the run with its due time counted from now. The caller holds the
+// store's mutex.
+func (t *Tx) fixed(n durable.NewRun) durable.NewRun {
+	if n.At.IsZero() {
+		n.At, n.After = t.store.now().Add(n.After), 0
+	}
+	n.Args, n.Tags = bytes.Clone(n.Args), slices.Clone(n.Tags)
+	return n
+}
+
+// staged is the place of a run among those enqueued here, or -1.
+func (t *Tx) staged(id durable.RunID) int {
+	return slices.IndexFunc(t.runs, func(n durable.NewRun) bool { return n.ID == id })
+}
+
+func (t *Tx) usable(ctx context.Context) error {
+	if t.ended {
+		return errEnded
+	}
+	return ctx.Err()
+}
+
+// Guard makes Commit refuse when the run is not the claim's then.
+func (t *Tx) Guard(ctx context.Context, holder durable.Holder) error {
+	if err := t.hold(ctx, holder); err != nil {
+		return fmt.Errorf("guard run %s: %w", holder.Run, err)
+	}
+	return nil
+}
+
+// Complete ends the run when the transaction is committed.
+func (t *Tx) Complete(ctx context.Context, holder durable.Holder, result []byte) error {
+	if err := t.hold(ctx, holder); err != nil {
+		return fmt.Errorf("complete run %s: %w", holder.Run, err)
+	}
+	t.done[holder.Run] = bytes.Clone(result)
+	return nil
+}
+
+func (t *Tx) hold(ctx context.Context, holder durable.Holder) error {
+	if err := t.usable(ctx); err != nil {
+		return err
+	}
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	if _, done := t.done[holder.Run]; done || t.store.verdict(holder.Run, holder.Claim) != durable.Accepted {
+		return lease.ErrLost
+	}
+	t.holds[holder.Run] = holder.Claim
+	return nil
+}
+
+// Run returns one run as it will be when the transaction is committed.
+func (t *Tx) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+	if err := t.usable(ctx); err != nil {
+		return durable.Record{}, fmt.Errorf("run: %w", err)
+	}
+	return t.after().Run(ctx, id)
+}
+
+// Runs lists runs as they will be when the transaction is committed.
+func (t *Tx) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+	if err := t.usable(ctx); err != nil {
+		return durable.Page{}, fmt.Errorf("runs: %w", err)
+	}
+	return t.after().Runs(ctx, filter)
+}
+
+// after is a store with what the transaction does done: enough of one to read.
+func (t *Tx) after() *Store {
+	s := t.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	shadow := New(Config{Clock: s.clock})
+	shadow.latest = now
+	for _, r := range s.byID {
+		c := *r
+		shadow.runs[c.id] = &c
+		shadow.byID = append(shadow.byID, &c)
+	}
+	for id := range maps.Keys(t.done) {
+		r := shadow.runs[id]
+		shadow.end(r, r.worker, &durable.Outcome{Kind: durable.Success, Result: t.done[id]}, now)
+	}
+	for i := range t.runs {
+		shadow.insert(&t.runs[i], "", now)
+	}
+	return shadow
+}
