@@ -134,6 +134,7 @@ func checkPolicy(p policy) []error {
 	refuse(p.timeout < 0 || p.timeout > maxDelay || p.timeout > 0 && p.timeout < time.Millisecond,
 		"timeout %v: want 0 for none, or 1ms to %v", p.timeout, maxDelay)
 	refuse(p.onCrash != CrashRetry && p.onCrash != CrashDead, "crash policy %d is unknown", p.onCrash)
+	refuse(!validRetention(p.retention), "retention %v: want at least 1s, or KeepForever", p.retention)
 	refuse(p.after < 0, "after %v: want 0 or more", p.after)
 	refuse(p.after != 0 && !p.at.IsZero(), "both at and after are given")
 	refuse(p.after > maxDelay, "after %v: want at most %v", p.after, maxDelay)

@@ -8,7 +8,7 @@ import (
 // Option sets one part of a job's policy. Given to NewJob it is the job's
 // default; given to New or Enqueue it holds for that run alone, given to
 // AddSchedule for the schedule's runs. At, After and ExpiresAt are for a run
-// only, Retry is for a job only, and some are for a schedule only.
+// only, Retry and Retention are for a job only, and some are for a schedule only.
 type Option struct {
 	name  string
 	scope scope
@@ -38,6 +38,7 @@ type policy struct {
 	onCrash     CrashPolicy
 	tags        []string
 	retry       RetryPolicy
+	retention   time.Duration
 	at          time.Time
 	after       time.Duration
 	expiresAt   time.Time

@@ -28,6 +28,7 @@ type Store interface {
 	Schedules
 	Timetable
 	Inspector
+	Sweeper
 }
 
 // Enqueuer takes runs. A Client, a Store, and a store bound to a transaction
@@ -208,6 +209,7 @@ type JobInfo struct {
 	MaxAttempts int         `json:"max_attempts"`
 	Timeout     Duration    `json:"timeout"`
 	OnCrash     CrashPolicy `json:"on_crash"`
+	Retention   Duration    `json:"retention"` // of its ended runs; zero: the worker's, negative: for ever
 }
 
 // Declaration is what a worker tells the store when it starts, and hourly.

@@ -44,6 +44,8 @@ type Store struct {
 
 	listeners map[chan struct{}]struct{}
 
+	sweep sweep
+
 	places map[string][]*place // of each lock ever asked for
 	forced []lease.ForceRecord
 }
@@ -91,6 +93,7 @@ type run struct {
 	onCrash     durable.CrashPolicy
 	tags        []string
 	schedule    string // the empty name: none
+	generation  int64  // of the schedule
 	occurrence  string // of the schedule; empty: asked for by an operator
 	createdAt   time.Time
 	expiresAt   time.Time // the zero time: never

@@ -63,15 +63,17 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 	t.Helper()
 	conn := connect(t, o.url)
 	tables := map[string][]string{
-		"runs":      {"created_at", "due_at", "started_at", "finished_at", "expires_at"},
-		"ready":     {"due_at"},
-		"leases":    {"acquired_at", "expires_at"},
-		"attempts":  {"started_at", "ended_at"},
-		"problems":  {"ended_at"},
-		"schedules": {"look_at", "next_at", "declared_at", "hash_at", "brought_at"},
-		"skips":     {"first_at", "last_at"},
-		"audit":     {"at"},
-		"workers":   {"started_at"},
+		"runs":        {"created_at", "due_at", "started_at", "finished_at", "expires_at"},
+		"ready":       {"due_at"},
+		"leases":      {"acquired_at", "expires_at"},
+		"attempts":    {"started_at", "ended_at"},
+		"problems":    {"ended_at"},
+		"schedules":   {"look_at", "next_at", "declared_at", "hash_at", "brought_at"},
+		"skips":       {"first_at", "last_at"},
+		"audit":       {"at"},
+		"workers":     {"started_at", "seen_at"},
+		"sweep":       {"began_at", "swept_at"},
+		"unique_keys": {"held_to"},
 	}
 	batch := &pgx.Batch{}
 	for table, columns := range tables {
