@@ -130,15 +130,19 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 			}
 		}
 	}
-	if !more && place.Block >= 0 {
+	block := place.Block
+	if !more && block >= 0 {
 		if found, err = w.pass(ctx, place, found); err != nil {
 			return err
 		}
 	}
-	w.done.Done = !more && place.Block < 0
 	if err := w.deleteRuns(ctx, found); err != nil {
 		return err
 	}
+	if !more && block >= 0 && place.Block == block && w.done.Deleted+len(w.done.Returned) == 0 {
+		place.Block++ // all that was found in it is somebody else's at this moment
+	}
+	w.done.Done = !more && place.Block < 0
 	move := queries.MoveSweepParams{Position: place.Position, Block: place.Block, Begins: begins}
 	if !w.done.Done {
 		move.Sweeper = &w.request.By
@@ -188,7 +192,7 @@ func firstID(at time.Time) uuid.UUID {
 // pass looks at the next blocks of the table, hands back what is stranded, and
 // returns what is over besides what was found before.
 func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found uuidArray) (uuidArray, error) {
-	from, most := place.Block, max(w.request.Limit, 1)
+	from, most := place.Block, max(w.request.Limit-len(found), 1)
 	claims, n, last := map[string]string{}, 0, from
 	b := &batch{names: w.store.names}
 	b.add(queries.SweepBlocks, from, from+sweepBlocks, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)), small(most)).
@@ -215,7 +219,7 @@ func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found
 		return nil, err
 	}
 	if place.Block = from + sweepBlocks; n >= most {
-		place.Block = max(last, from+1) // what was found in the last block may not be all
+		place.Block = last // there may be more in it
 	} else if place.Block >= place.Blocks {
 		place.Block = -1
 	}
@@ -226,7 +230,7 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string) err
 	if len(claims) == 0 {
 		return nil
 	}
-	ids := make([]uuid.UUID, 0, len(claims))
+	ids := make(uuidArray, 0, len(claims))
 	for id := range claims {
 		ids = append(ids, uuid.MustParse(id))
 	}
@@ -234,14 +238,18 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string) err
 	if err != nil {
 		return err
 	}
-	rows, err := w.queries.ReturnRuns(ctx, queries.ReturnRunsParams{Ids: ids, Claims: text})
-	for _, row := range rows {
-		w.done.Returned = append(w.done.Returned, durable.Reclaimed{
-			ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
-			State: durable.State(row.State), CrashCount: int(row.CrashCount),
-		})
-	}
-	return err
+	b := &batch{names: w.store.names}
+	b.add(queries.ReturnRuns, ids, string(text)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReturnRunsRow])
+		for _, row := range found {
+			w.done.Returned = append(w.done.Returned, durable.Reclaimed{
+				ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
+				State: durable.State(row.State), CrashCount: int(row.CrashCount),
+			})
+		}
+		return err
+	})
+	return w.store.send(ctx, w.tx, b)
 }
 
 // deleteRuns deletes those of the runs that are still over, and all that is

@@ -36,6 +36,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"schedules": scheduleTests(),
 		"timetable": timetableTests(),
 		"listen":    listenTests(),
+		"sweep":     sweepTests(),
 	}
 	for group, tests := range groups {
 		t.Run(group, func(t *testing.T) {
