@@ -53,7 +53,7 @@ func (v variable) complaint(c Config) string {
 
 // variables lists every variable in the order in which people are shown them.
 func variables() []variable {
-	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), programVariables())
+	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), retentionVariables(), programVariables())
 }
 
 func databaseVariables() []variable {
