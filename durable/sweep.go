@@ -89,16 +89,16 @@ const (
 	// that a full pass does not use up what the disk can read.
 	sweepRest = 250 * time.Millisecond
 	// sweepCalm is how many times as long as it took the sweep rests after a
-	// step, so that nobody notices it; measured, it deletes several thousand
+	// step, so that nobody notices it; measured, it deletes some thousands of
 	// runs a second even so.
-	sweepCalm = 9
+	sweepCalm = 19
 	// sweepBehind is after how many intervals without coming to the end a sweep
 	// has fallen behind, and rests only as long as it works.
 	sweepBehind = 5
 )
 
 // sweepLoop deletes what is old enough, until ctx ends. All workers run it; the
-// store lets one sweep at a time. It is at work for a tenth of the time, and
+// store lets one sweep at a time. It is at work for a twentieth of the time, and
 // when that is not enough for half of it: never more than half of one connection.
 func (w *Worker) sweepLoop(ctx context.Context) {
 	c := w.config
