@@ -66,7 +66,6 @@ type sweeping struct {
 func (w *sweeping) run(ctx context.Context) error {
 	b := w.store.guarded(ctx)
 	b.add(queries.Idle)
-	b.add(queries.BeginSweep)
 	if err := w.store.send(ctx, w.tx, b); err != nil {
 		return err
 	}
@@ -76,6 +75,9 @@ func (w *sweeping) run(ctx context.Context) error {
 		return err
 	}
 	w.now = lock.Now
+	if err := w.queries.BeginSweep(ctx); err != nil {
+		return err
+	}
 	place, err := w.queries.SweepPlace(ctx, queries.SweepPlaceParams{
 		Sweeper: w.request.By, Tenure: micro(durable.SweepTenure), Every: micro(durable.SweepPassEvery),
 	})

@@ -173,6 +173,21 @@ func TestSweepLeavesARetriedRunAlone(t *testing.T) {
 	requireNoOrphans(t, store)
 }
 
+func TestSweepIsBusyWhileAStepIsUnderWay(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	finished(t, store, durable.Success, newRun())
+	store.shift(t, 25*time.Hour)
+	swept := between(t, store, sweeper(), func(*pgx.Conn) {
+		began := time.Now()
+		other, err := store.Sweep(t.Context(), sweeper())
+		require.NoError(t, err)
+		require.Equal(t, durable.Swept{Busy: true}, other)
+		require.Less(t, time.Since(began), 2*time.Second)
+	})
+	require.Equal(t, 1, swept.Deleted)
+}
+
 func TestSweepLeavesARunAloneThatEndedAnew(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")

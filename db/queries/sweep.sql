@@ -1,5 +1,5 @@
 -- name: BeginSweep :exec
--- sweep_pkey. Twice: the row is there.
+-- sweep_pkey. Under the advisory lock. Twice: the row is there.
 INSERT INTO durable.sweep DEFAULT VALUES ON CONFLICT DO NOTHING;
 
 -- name: SweepPlace :one

@@ -15,7 +15,7 @@ const BeginSweep = `-- name: BeginSweep :exec
 INSERT INTO durable.sweep DEFAULT VALUES ON CONFLICT DO NOTHING
 `
 
-// sweep_pkey. Twice: the row is there.
+// sweep_pkey. Under the advisory lock. Twice: the row is there.
 func (q *Queries) BeginSweep(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, BeginSweep)
 	return err
