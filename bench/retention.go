@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// retentionRow drains beside a million runs that are to be deleted: by a worker
-// that does, and by one that does not.
+// retentionRow drains beside runs that are to be deleted: by a worker that does,
+// and by one that does not. There is one for twenty that are drained: at our
+// speed more than the thousand a second that is asked for.
 func retentionRow(n, old int) row {
 	finished := func(ctx context.Context, w *watch) error {
 		_, err := w.conn.Exec(ctx, insertOld, old)

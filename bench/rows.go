@@ -119,7 +119,7 @@ func rows(n int, quick bool) []row {
 	list := drainRows(n, few)
 	list = append(list, disturbedRows(n)...)
 	list = append(list, enqueueRows(n, window)...)
-	list = append(list, retentionRow(5*n, 10*n))
+	list = append(list, retentionRow(5*n, n/4))
 	return append(list, quietRows(waits, few, window)...)
 }
 

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,19 +56,20 @@ func TestSweep_EndedRunsGoWhenTheirTimeIsOver(t *testing.T) {
 // endlessStore always has more to delete, and takes its time.
 type endlessStore struct {
 	*faultyStore
-	took    time.Duration
-	working time.Duration
-	calls   int
+	took    atomic.Int64 // a time.Duration, as the next one
+	working atomic.Int64
+	calls   atomic.Int64
 	deleted int
 }
 
 func (s *endlessStore) Sweep(ctx context.Context, _ durable.SweepRequest) (durable.Swept, error) {
-	s.calls++
+	s.calls.Add(1)
+	took := time.Duration(s.took.Load())
 	select {
 	case <-ctx.Done():
 		return durable.Swept{}, ctx.Err()
-	case <-time.After(s.took):
-		s.working += s.took
+	case <-time.After(took):
+		s.working.Add(int64(took))
 		return durable.Swept{Deleted: s.deleted}, nil
 	}
 }
@@ -76,7 +78,9 @@ func TestSweep_WorksNoMoreThanHalfOfTheTime(t *testing.T) {
 	for name, deleted := range map[string]int{"while there is much to delete": 1000, "while there is only much to look at": 0} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {
-				store := &endlessStore{faultyStore: s.store, took: 20 * time.Millisecond, deleted: deleted}
+				store := &endlessStore{faultyStore: s.store, deleted: deleted}
+				store.took.Store(int64(20 * time.Millisecond))
+				worked := func() float64 { return time.Duration(store.working.Load()).Seconds() }
 				began := time.Now()
 				config := durable.WorkerConfig{SweepInterval: 10 * time.Second, Elapsed: func() time.Duration { return time.Since(began) }}
 				w := durable.NewWorker(store, config)
@@ -84,16 +88,16 @@ func TestSweep_WorksNoMoreThanHalfOfTheTime(t *testing.T) {
 				stop := s.begin(w)
 				s.pass(60 * time.Second)
 				if deleted > 0 {
-					require.InDelta(t, 2.5, store.working.Seconds(), 0.5, "a twentieth of the time")
+					require.InDelta(t, 2.5, worked(), 0.5, "a twentieth of the time")
 				} else {
-					require.Less(t, store.working, 5*time.Second)
-					require.Greater(t, store.calls, 50)
+					require.Less(t, worked(), 5.0)
+					require.Greater(t, store.calls.Load(), int64(50))
 				}
 				s.pass(10 * time.Second)
-				calm := store.working
+				calm := worked()
 				s.pass(100 * time.Second)
-				require.InDelta(t, 50, (store.working - calm).Seconds(), 2, "half of the time, now that it has fallen behind")
-				store.took = time.Hour
+				require.InDelta(t, 50, worked()-calm, 2, "half of the time, now that it has fallen behind")
+				store.took.Store(int64(time.Hour))
 				s.pass(time.Second)
 				stopped := time.Now()
 				require.NoError(t, stop())
