@@ -139,14 +139,14 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 // sweepPause is the pause after a step that took so long, of a sweep that has
 // been under way for so long.
 func (w *Worker) sweepPause(swept *Swept, took, underway time.Duration) time.Duration {
-	switch {
-	case underway > sweepBehind*w.config.SweepInterval:
-		return took
-	case swept.Deleted == 0 && len(swept.Returned) == 0:
-		return max(sweepCalm*took, sweepRest)
-	default:
-		return sweepCalm * took
+	pause := sweepCalm * took
+	if underway > sweepBehind*w.config.SweepInterval {
+		pause = took
 	}
+	if swept.Deleted == 0 && len(swept.Returned) == 0 {
+		pause = max(pause, sweepRest)
+	}
+	return pause
 }
 
 // returned tells people, and the poller, of runs that were handed back.
