@@ -70,6 +70,7 @@ type spec struct {
 	PollOnly    bool          `json:"poll_only"`
 	Poll        time.Duration `json:"poll"`    // between looks
 	Latency     bool          `json:"latency"` // the run's number is when it was enqueued
+	Sweep       time.Duration `json:"sweep"`   // between looks for runs to delete; durable only
 
 	// Of an enqueuer.
 	Total   int    `json:"total"` // runs; zero: until told to stop

@@ -56,7 +56,7 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 		return nil, err
 	}
 	w := durable.NewWorker(store, durable.WorkerConfig{
-		MaxConcurrentRuns: s.Concurrency, NoListen: s.PollOnly, PollInterval: s.Poll, Logger: logger,
+		MaxConcurrentRuns: s.Concurrency, NoListen: s.PollOnly, PollInterval: s.Poll, Logger: logger, SweepInterval: s.Sweep,
 	})
 	durable.Register(w, durable.NewJob[args](jobName), func(_ context.Context, run *durable.Run[args]) error {
 		handled(run.Args.N)

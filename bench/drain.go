@@ -20,6 +20,7 @@ type drain struct {
 	processes int                                 // zero: one
 	ballast   func(context.Context, *watch) error // puts in what must not disturb
 	held      bool                                // a snapshot is open meanwhile
+	old       int                                 // runs that ended long ago and are to be deleted meanwhile
 	label     string
 }
 
@@ -132,7 +133,16 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 		return nil, err
 	}
 	b.noted(ctx, w, d.label)
-	return drained(d.n, took, time.Duration(cpu), before, after), verify(ctx, w, d)
+	found := drained(d.n, took, time.Duration(cpu), before, after)
+	if d.old > 0 {
+		left, err := w.count(ctx, countOld)
+		if err != nil {
+			return nil, err
+		}
+		found["swept"] = float64(d.old-left) / took.Seconds()
+		d.n += left
+	}
+	return found, verify(ctx, w, d)
 }
 
 func (b *bench) spawn(w *watch, d drain, shared *counters) (children []*child, err error) {

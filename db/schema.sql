@@ -150,11 +150,15 @@ create table durable.problems (
 );
 create index problems_lane on durable.problems (state, lane, run_id);
 
--- Where the walk of retention over the runs stands.
+-- Where the two looks of retention over the runs stand: the walk along the ids,
+-- and the full pass over the table as it lies on the disk.
 create table durable.sweep (
     only_row boolean primary key default true check (only_row),
-    position uuid not null default '00000000-0000-0000-0000-000000000000', -- the runs up to here have been looked at
-    began_at timestamptz not null default now()                          -- this walk
+    position uuid not null default '00000000-0000-0000-0000-000000000000', -- of the walk: the runs up to here have been looked at
+    block    bigint not null default -1,                                   -- of the pass: the blocks before it have been looked at; -1: none is under way
+    began_at timestamptz not null default '-infinity',                     -- the last pass
+    sweeper  uuid,                                                         -- workers.instance of whoever is at it; null: nobody
+    swept_at timestamptz not null default '-infinity'                      -- the last step; a sweeper that has gone silent is not waited for
 );
 
 -- What workers declare, for those who enqueue without the job's code.

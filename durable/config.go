@@ -59,6 +59,16 @@ type WorkerConfig struct {
 	// Tracer is told what the worker does. Default: none. Enqueues of a Client
 	// are told by Client.WithTracer.
 	Tracer Tracer
+	// Retention is how long succeeded and cancelled runs are kept, from their
+	// end, unless their job has a Retention of its own. At least 1 s; default
+	// 24 h; a negative value (KeepForever) means for ever. Give all workers of a
+	// store the same: any of them may be the one that deletes.
+	Retention time.Duration
+	// RetentionDead is the same for dead runs. Default 168 h.
+	RetentionDead time.Duration
+	// SweepInterval is how often the worker looks for runs to delete, spread
+	// like the poll. At least 1 s; default 1 min.
+	SweepInterval time.Duration
 	// Logger gets the life of runs (debug), and what a person should see
 	// (info and up). Default: nothing is logged.
 	Logger *slog.Logger
@@ -97,6 +107,9 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	orDefault(&c.DrainTimeout, 10*time.Second)
 	orDefault(&c.CancelGrace, 5*time.Second)
 	orDefault(&c.MaxCrashes, 4)
+	orDefault(&c.Retention, 24*time.Hour)
+	orDefault(&c.RetentionDead, 7*24*time.Hour)
+	orDefault(&c.SweepInterval, time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -136,6 +149,9 @@ func (c WorkerConfig) validate() error {
 	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
 	refuse(c.PollJitter > 1, "poll jitter ratio %v: want at most 1", c.PollJitter)
 	refuse(c.MaxCrashes < 2, "max crashes %d: want at least 2", c.MaxCrashes)
+	refuse(!validRetention(c.Retention), "retention %v: want at least 1s, or a negative value for ever", c.Retention)
+	refuse(!validRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value for ever", c.RetentionDead)
+	refuse(c.SweepInterval < time.Second, "sweep interval %v: want at least 1s", c.SweepInterval)
 	for i, m := range c.Middleware {
 		refuse(m == nil, "middleware %d is nil", i)
 	}

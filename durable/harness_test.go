@@ -48,7 +48,7 @@ func (s *faultyStore) set(faults map[string]int, method string, n int) {
 
 // down makes every call fail until up.
 func (s *faultyStore) down() {
-	for _, method := range []string{"Heads", "Claim", "Settle", "Reclaim", "Renew", "Declare", "Materialize"} {
+	for _, method := range []string{"Heads", "Claim", "Settle", "Reclaim", "Renew", "Declare", "Materialize", "Sweep"} {
 		s.cutBefore(method, -1)
 	}
 }
@@ -136,6 +136,10 @@ func (s *faultyStore) Declare(ctx context.Context, declaration durable.Declarati
 
 func (s *faultyStore) Materialize(ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision) (durable.Materialized, error) {
 	return faulty(s, "Materialize", func() (durable.Materialized, error) { return s.Store.Materialize(ctx, limit, decide) })
+}
+
+func (s *faultyStore) Sweep(ctx context.Context, request durable.SweepRequest) (durable.Swept, error) {
+	return faulty(s, "Sweep", func() (durable.Swept, error) { return s.Store.Sweep(ctx, request) })
 }
 
 // logBook keeps the messages a worker logs.

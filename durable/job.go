@@ -86,5 +86,6 @@ func (j Job[A]) Info() JobInfo {
 	return JobInfo{
 		Name: j.name, Queue: j.policy.queue, Priority: j.policy.priority,
 		MaxAttempts: j.policy.maxAttempts, Timeout: Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
+		Retention: Duration(j.policy.retention),
 	}
 }

@@ -154,6 +154,9 @@ func checkPolicy(p policy) []error {
 	if p.onCrash != CrashRetry && p.onCrash != CrashDead {
 		refuse("crash policy %d is unknown", p.onCrash)
 	}
+	if !validRetention(p.retention) {
+		refuse("retention %v: want at least 1s, or KeepForever", p.retention)
+	}
 	if p.after < 0 {
 		refuse("after %v: want 0 or more", p.after)
 	}

@@ -8,7 +8,8 @@ import (
 // Option sets one part of a job's policy. Given to NewJob it is the job's
 // default; given to New or Enqueue it holds for that run alone, given to
 // AddSchedule for the schedule's runs. At, After, ExpiresAt and the keys are for
-// a run only, Retry is for a job only, and some are for a schedule only.
+// a run only, Retry and Retention are for a job only, and some are for a schedule
+// only.
 type Option struct {
 	name  string
 	scope scope
@@ -38,6 +39,7 @@ type policy struct {
 	onCrash     CrashPolicy
 	tags        []string
 	retry       RetryPolicy
+	retention   time.Duration
 	at          time.Time
 	after       time.Duration
 	expiresAt   time.Time

@@ -30,6 +30,7 @@ type Store interface {
 	Timetable
 	Inspector
 	Reporter
+	Sweeper
 }
 
 // Enqueuer takes runs. A Client, a Store, a store bound to a transaction (Tx),
@@ -205,6 +206,7 @@ type JobInfo struct {
 	MaxAttempts int         `json:"max_attempts"`
 	Timeout     Duration    `json:"timeout"`
 	OnCrash     CrashPolicy `json:"on_crash"`
+	Retention   Duration    `json:"retention"` // of its ended runs; zero: the worker's, negative: for ever
 }
 
 // Declaration is what a worker tells the store when it starts, and hourly.

@@ -143,6 +143,7 @@ func (w *Worker) work(ctx context.Context) error {
 	asking.Go(func() { w.reclaimLoop(ctx) })
 	asking.Go(func() { w.materializeLoop(ctx) })
 	asking.Go(func() { w.declareLoop(ctx) })
+	asking.Go(func() { w.sweepLoop(ctx) })
 	if !c.NoListen {
 		asking.Go(func() { w.listenLoop(ctx) })
 	}

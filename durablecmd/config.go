@@ -34,6 +34,9 @@ type Config struct {
 	RetryDelayMax    time.Duration `env:"DURABLE_RETRY_DELAY_MAX" envDefault:"1h"`
 	RetryJitter      float64       `env:"DURABLE_RETRY_JITTER_RATIO" envDefault:"0.2"`
 	MaxCrashes       int           `env:"DURABLE_MAX_CRASHES" envDefault:"4"`
+	Retention        retention     `env:"DURABLE_RETENTION" envDefault:"24h"`
+	RetentionDead    retention     `env:"DURABLE_RETENTION_DEAD" envDefault:"168h"`
+	SweepInterval    time.Duration `env:"DURABLE_SWEEP_INTERVAL" envDefault:"1m"`
 	DrainTimeout     time.Duration `env:"DURABLE_DRAIN_TIMEOUT" envDefault:"10s"`
 	CancelGrace      time.Duration `env:"DURABLE_CANCEL_GRACE" envDefault:"5s"`
 	HTTPAddr         string        `env:"DURABLE_HTTP_ADDR" envDefault:"127.0.0.1:8080"` // "off": none
@@ -55,6 +58,7 @@ func (c Config) worker() durable.WorkerConfig {
 		NoListen: !c.Notify, Terms: lease.Terms{Duration: c.LeaseDuration, Heartbeat: c.Heartbeat},
 		Retry:        durable.Exponential(c.RetryDelay, c.RetryDelayMax).WithJitter(c.RetryJitter),
 		DrainTimeout: offIfZero(c.DrainTimeout), CancelGrace: offIfZero(c.CancelGrace), MaxCrashes: c.MaxCrashes,
+		Retention: time.Duration(c.Retention), RetentionDead: time.Duration(c.RetentionDead), SweepInterval: c.SweepInterval,
 	}
 }
 

@@ -53,6 +53,10 @@ func TestABadValueIsNamedWithItsVariable(t *testing.T) {
 		{"DURABLE_RETRY_DELAY_MAX=1s", "at least DURABLE_RETRY_DELAY, which is 5s"},
 		{"DURABLE_RETRY_JITTER_RATIO=2", "from 0 (off) to 1"},
 		{"DURABLE_MAX_CRASHES=1", "from 2 to 1000"},
+		{"DURABLE_RETENTION=0s", "at least 1s; off: for ever"},
+		{"DURABLE_RETENTION=-1s", "at least 1s; off: for ever"},
+		{"DURABLE_RETENTION_DEAD=never", "at least 1s; off: for ever"},
+		{"DURABLE_SWEEP_INTERVAL=10ms", "at least 1s"},
 		{"DURABLE_DRAIN_TIMEOUT=-1s", "0 (none) or more"},
 		{"DURABLE_CANCEL_GRACE=soon", "0 (none) or more"},
 		{"DURABLE_HTTP_ADDR=8080", "host:port"},
@@ -117,7 +121,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	defaults := decode[shown](t, execute(t, nil, "config", "--json").stdout)
 	require.Empty(t, defaults.Faults)
-	require.Len(t, defaults.Variables, 25)
+	require.Len(t, defaults.Variables, 28)
 	for _, v := range defaults.Variables {
 		require.False(t, v.Set)
 		require.NotEmpty(t, v.Unit, v.Name)
@@ -126,6 +130,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	e := execute(t, []string{
 		"DURABLE_DATABASE_URL=postgres://ann:canary@db.example/app?sslmode=require", "DURABLE_QUEUES=default, mail=5",
 		"DURABLE_MAX_CONCURRENT_RUNS=7", "DURABLE_LEASE_DURATION=9s", "DURABLE_DRAIN_TIMEOUT=0s", "DURABLE_HTTP_ADDR=",
+		"DURABLE_RETENTION=off",
 	}, "config", "--json")
 	require.Equal(t, 0, e.code, e.stderr)
 	require.NotContains(t, e.stdout+e.stderr, "canary")
@@ -139,10 +144,12 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	require.Equal(t, "3s", values["DURABLE_HEARTBEAT_INTERVAL"])
 	require.Equal(t, "0s", values["DURABLE_DRAIN_TIMEOUT"])
 	require.Equal(t, "off", values["DURABLE_HTTP_ADDR"])
+	require.Equal(t, "off", values["DURABLE_RETENTION"])
+	require.Equal(t, "168h0m0s", values["DURABLE_RETENTION_DEAD"])
 
 	text := execute(t, nil, "config")
 	require.Equal(t, 0, text.code)
-	require.Equal(t, 26, strings.Count(text.stdout, "\n"))
+	require.Equal(t, 29, strings.Count(text.stdout, "\n"))
 }
 
 func TestAVariableThatDoesNotExistIsWarnedAbout(t *testing.T) {

@@ -55,7 +55,7 @@ func (v variable) complaint(c Config) string {
 
 // variables lists every variable in the order in which people are shown them.
 func variables() []variable {
-	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), programVariables(), builtinVariables())
+	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), retentionVariables(), programVariables(), builtinVariables())
 }
 
 func databaseVariables() []variable {

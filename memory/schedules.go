@@ -162,7 +162,7 @@ func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time
 		s.occurrences[identity] = o.Run.ID
 		if s.insert(&o.Run, one.Name, now) {
 			r := s.runs[o.Run.ID]
-			r.occurrence = o.Key
+			r.generation, r.occurrence = one.Generation, o.Key
 			one.remember(r)
 			ids = append(ids, o.Run.ID)
 		}

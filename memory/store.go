@@ -44,6 +44,8 @@ type Store struct {
 	occurrences map[occurrence]durable.RunID
 	audit       []change // oldest first
 
+	sweep sweep
+
 	places map[string][]*place // of each lock ever asked for
 	forced []lease.ForceRecord
 
@@ -96,6 +98,7 @@ type run struct {
 	trace       string
 	key         string // it was enqueued with; empty: none
 	schedule    string // the empty name: none
+	generation  int64  // of the schedule
 	occurrence  string // of the schedule; empty: asked for by an operator
 	createdAt   time.Time
 	expiresAt   time.Time // the zero time: never

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
@@ -61,9 +62,9 @@ func addJobs(b *batch, jobs []durable.JobInfo) {
 		p.Priorities = append(p.Priorities, int16(job.Priority))      //nolint:gosec // checked
 		p.MaxAttempts = append(p.MaxAttempts, int32(job.MaxAttempts)) //nolint:gosec // checked
 		p.Timeouts = append(p.Timeouts, int64(job.Timeout)/1000)
-		p.OnCrashes = append(p.OnCrashes, int16(job.OnCrash))
+		p.OnCrashes, p.Retentions = append(p.OnCrashes, int16(job.OnCrash)), append(p.Retentions, micro(time.Duration(job.Retention)))
 	}
-	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes)
+	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions)
 }
 
 // skipsKept bounds the skips that are kept of each schedule, hourly.
@@ -106,7 +107,7 @@ func (s *Store) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
 	for i, row := range rows {
 		jobs[i] = durable.JobInfo{
 			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-			Timeout: durable.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash),
+			Timeout: durable.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: durable.Duration(fromMicro(row.Retention)),
 		}
 	}
 	return jobs, nil

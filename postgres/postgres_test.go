@@ -75,7 +75,8 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 		"schedules":   {"look_at", "next_at", "declared_at", "hash_at", "brought_at"},
 		"skips":       {"first_at", "last_at"},
 		"audit":       {"at"},
-		"workers":     {"started_at"},
+		"workers":     {"started_at", "seen_at"},
+		"sweep":       {"began_at", "swept_at"},
 		"unique_keys": {"held_to"},
 	}
 	batch := &pgx.Batch{}

@@ -293,7 +293,7 @@ func TestTx_CommitWakesASleeper(t *testing.T) {
 	store := openStore(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	woken, ended := make(chan time.Time, 10_000), make(chan error, 1)
-	go func(durable.Signal) { ended <- store.Listen(ctx, func() { woken <- time.Now() }) }()
+	go func() { ended <- store.Listen(ctx, func(durable.Signal) { woken <- time.Now() }) }()
 	<-woken // it listens
 	var latest time.Duration
 	for i := range 3 {

@@ -22,7 +22,8 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 		for _, job := range declaration.Jobs {
 			err := c.DeclareJob(ctx, queries.DeclareJobParams{
 				Name: job.Name, Queue: job.Queue, Priority: int64(job.Priority), MaxAttempts: int64(job.MaxAttempts),
-				Timeout: time.Duration(job.Timeout).Microseconds(), OnCrash: int64(job.OnCrash), DeclaredAt: c.now,
+				Timeout: time.Duration(job.Timeout).Microseconds(), OnCrash: int64(job.OnCrash),
+				Retention: time.Duration(job.Retention).Microseconds(), DeclaredAt: c.now,
 			})
 			if err != nil {
 				return err
@@ -179,6 +180,7 @@ func (s *Store) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
 		jobs[i] = durable.JobInfo{
 			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
 			Timeout: durable.Duration(duration(row.Timeout)), OnCrash: durable.CrashPolicy(row.OnCrash),
+			Retention: durable.Duration(duration(row.Retention)),
 		}
 	}
 	return jobs, nil

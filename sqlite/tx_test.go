@@ -94,7 +94,7 @@ func TestTx_ListenersAreWokenByTheCommit(t *testing.T) {
 	db := own(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	woken, ended := make(chan time.Time, 100), make(chan error, 1)
-	go func(durable.Signal) { ended <- s.Listen(ctx, func() { woken <- time.Now() }) }()
+	go func() { ended <- s.Listen(ctx, func(durable.Signal) { woken <- time.Now() }) }()
 	require.Eventually(t, func() bool { // until it listens
 		tx := begin(t, db)
 		_, err := s.WithTx(tx).Enqueue(t.Context(), newRuns(1)...)

@@ -31,5 +31,8 @@ create index problems_lane on durable.problems (state, lane, run_id);
 create table durable.sweep (
     only_row boolean primary key default true check (only_row),
     position uuid not null default '00000000-0000-0000-0000-000000000000',
-    began_at timestamptz not null default now()
+    block    bigint not null default -1,
+    began_at timestamptz not null default '-infinity',
+    sweeper  uuid,
+    swept_at timestamptz not null default '-infinity'
 );

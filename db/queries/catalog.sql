@@ -1,11 +1,12 @@
 -- name: DeclareJobs :exec
 -- jobs_pkey. Locks the rows in the order given (by name). Twice: the same rows.
-INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash)
-SELECT u.name, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash
+INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash, retention)
+SELECT u.name, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.retention
 FROM (SELECT unnest(@names::text[]) AS name, unnest(@queues::text[]) queue, unnest(@priorities::smallint[]) priority,
-             unnest(@max_attempts::int[]) max_attempts, unnest(@timeouts::bigint[]) timeout, unnest(@on_crashes::smallint[]) on_crash) u
+             unnest(@max_attempts::int[]) max_attempts, unnest(@timeouts::bigint[]) timeout, unnest(@on_crashes::smallint[]) on_crash,
+             unnest(@retentions::bigint[]) retention) u
 ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    timeout = excluded.timeout, on_crash = excluded.on_crash, declared_at = now();
+    timeout = excluded.timeout, on_crash = excluded.on_crash, retention = excluded.retention, declared_at = now();
 
 -- name: LockSchedules :many
 -- schedules_name_key. Locks the rows by name, so it waits for a materializer
@@ -73,4 +74,4 @@ DELETE FROM durable.skips k USING (
 
 -- name: Jobs :many
 -- jobs_pkey in order, a small table. No locks.
-SELECT name, queue, priority, max_attempts, timeout, on_crash FROM durable.jobs ORDER BY name;
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention FROM durable.jobs ORDER BY name;

@@ -89,11 +89,15 @@ CREATE TABLE progress (
     checkpoint BLOB               -- JSON
 ) WITHOUT ROWID;
 
--- Where the walk of retention over the runs stands.
+-- Where the two looks of retention over the runs stand, by runs.seq: the walk
+-- over those old enough, and the full pass.
 CREATE TABLE sweep (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
-    position INTEGER NOT NULL, -- runs.seq: the runs up to here have been looked at
-    began_at INTEGER NOT NULL  -- this walk
+    position INTEGER NOT NULL, -- of the walk: the runs up to here have been looked at
+    pass     INTEGER NOT NULL, -- of the pass, likewise; -1: none is under way
+    began_at INTEGER NOT NULL, -- the last pass
+    sweeper  BLOB,             -- workers.instance of whoever is at it; null: nobody
+    swept_at INTEGER NOT NULL  -- the last step; a sweeper that has gone silent is not waited for
 );
 
 -- The runs that wait, in the order in which they are claimed.

@@ -45,7 +45,7 @@ func (p *player) do(c command) error {
 	verbs := map[string]func(command) error{
 		"enqueue": p.doEnqueue, "claim": p.doClaim, "settle": p.doSettle, "renew": p.doRenew, "reclaim": p.doReclaim,
 		"advance": p.doAdvance, "heads": p.doHeads, "run": p.doRun, "list": p.doList, "counts": p.doCounts,
-		"declare": p.doDeclare, "materialize": p.doMaterialize,
+		"declare": p.doDeclare, "materialize": p.doMaterialize, "sweep": p.doSweep,
 		"pause": p.doAct, "resume": p.doAct, "delete": p.doAct, "ask": p.doAsk, "past": p.doPast,
 	}
 	verb, known := verbs[c.words[0]]

@@ -47,6 +47,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"progress":  progressTests(),
 		"trace":     traceTests(),
 		"under":     underTests(),
+		"sweep":     sweepTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

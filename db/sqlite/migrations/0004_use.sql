@@ -25,8 +25,12 @@ CREATE TABLE progress (
 CREATE TABLE sweep (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     position INTEGER NOT NULL,
-    began_at INTEGER NOT NULL
+    pass     INTEGER NOT NULL,
+    began_at INTEGER NOT NULL,
+    sweeper  BLOB,
+    swept_at INTEGER NOT NULL
 );
+INSERT INTO sweep (only_row, position, pass, began_at, swept_at) VALUES (1, 0, -1, 0, 0);
 ALTER TABLE attempts RENAME TO attempts_before;
 CREATE TABLE attempts (
     run_id     BLOB    NOT NULL,

@@ -3,13 +3,13 @@ INSERT INTO workers (instance, name, started_at, declared_at) VALUES (@instance,
 ON CONFLICT (instance) DO UPDATE SET name = excluded.name, declared_at = excluded.declared_at;
 
 -- name: DeclareJob :exec
-INSERT INTO jobs (name, queue, priority, max_attempts, timeout, on_crash, declared_at)
-VALUES (@name, @queue, @priority, @max_attempts, @timeout, @on_crash, @declared_at)
+INSERT INTO jobs (name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at)
+VALUES (@name, @queue, @priority, @max_attempts, @timeout, @on_crash, @retention, @declared_at)
 ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    timeout = excluded.timeout, on_crash = excluded.on_crash, declared_at = excluded.declared_at;
+    timeout = excluded.timeout, on_crash = excluded.on_crash, retention = excluded.retention, declared_at = excluded.declared_at;
 
 -- name: ListJobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash FROM jobs ORDER BY name;
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention FROM jobs ORDER BY name;
 
 -- name: FindWorkerStart :one
 SELECT started_at FROM workers WHERE instance = @instance;

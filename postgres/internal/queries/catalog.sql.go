@@ -12,12 +12,13 @@ import (
 )
 
 const DeclareJobs = `-- name: DeclareJobs :exec
-INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash)
-SELECT u.name, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash
+INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash, retention)
+SELECT u.name, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.retention
 FROM (SELECT unnest($1::text[]) AS name, unnest($2::text[]) queue, unnest($3::smallint[]) priority,
-             unnest($4::int[]) max_attempts, unnest($5::bigint[]) timeout, unnest($6::smallint[]) on_crash) u
+             unnest($4::int[]) max_attempts, unnest($5::bigint[]) timeout, unnest($6::smallint[]) on_crash,
+             unnest($7::bigint[]) retention) u
 ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    timeout = excluded.timeout, on_crash = excluded.on_crash, declared_at = now()
+    timeout = excluded.timeout, on_crash = excluded.on_crash, retention = excluded.retention, declared_at = now()
 `
 
 type DeclareJobsParams struct {
@@ -27,6 +28,7 @@ type DeclareJobsParams struct {
 	MaxAttempts []int32
 	Timeouts    []int64
 	OnCrashes   []int16
+	Retentions  []int64
 }
 
 // jobs_pkey. Locks the rows in the order given (by name). Twice: the same rows.
@@ -38,6 +40,7 @@ func (q *Queries) DeclareJobs(ctx context.Context, arg DeclareJobsParams) error 
 		arg.MaxAttempts,
 		arg.Timeouts,
 		arg.OnCrashes,
+		arg.Retentions,
 	)
 	return err
 }
@@ -112,7 +115,7 @@ func (q *Queries) InsertSchedules(ctx context.Context, arg InsertSchedulesParams
 }
 
 const Jobs = `-- name: Jobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash FROM durable.jobs ORDER BY name
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention FROM durable.jobs ORDER BY name
 `
 
 type JobsRow struct {
@@ -122,6 +125,7 @@ type JobsRow struct {
 	MaxAttempts int32
 	Timeout     int64
 	OnCrash     int16
+	Retention   int64
 }
 
 // jobs_pkey in order, a small table. No locks.
@@ -141,6 +145,7 @@ func (q *Queries) Jobs(ctx context.Context) ([]JobsRow, error) {
 			&i.MaxAttempts,
 			&i.Timeout,
 			&i.OnCrash,
+			&i.Retention,
 		); err != nil {
 			return nil, err
 		}

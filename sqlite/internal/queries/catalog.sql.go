@@ -10,10 +10,10 @@ import (
 )
 
 const declareJob = `-- name: DeclareJob :exec
-INSERT INTO jobs (name, queue, priority, max_attempts, timeout, on_crash, declared_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+INSERT INTO jobs (name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    timeout = excluded.timeout, on_crash = excluded.on_crash, declared_at = excluded.declared_at
+    timeout = excluded.timeout, on_crash = excluded.on_crash, retention = excluded.retention, declared_at = excluded.declared_at
 `
 
 type DeclareJobParams struct {
@@ -23,6 +23,7 @@ type DeclareJobParams struct {
 	MaxAttempts int64
 	Timeout     int64
 	OnCrash     int64
+	Retention   int64
 	DeclaredAt  int64
 }
 
@@ -34,6 +35,7 @@ func (q *Queries) DeclareJob(ctx context.Context, arg DeclareJobParams) error {
 		arg.MaxAttempts,
 		arg.Timeout,
 		arg.OnCrash,
+		arg.Retention,
 		arg.DeclaredAt,
 	)
 	return err
@@ -178,7 +180,7 @@ func (q *Queries) InsertSchedule(ctx context.Context, arg InsertScheduleParams) 
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash FROM jobs ORDER BY name
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention FROM jobs ORDER BY name
 `
 
 type ListJobsRow struct {
@@ -188,6 +190,7 @@ type ListJobsRow struct {
 	MaxAttempts int64
 	Timeout     int64
 	OnCrash     int64
+	Retention   int64
 }
 
 func (q *Queries) ListJobs(ctx context.Context) ([]ListJobsRow, error) {
@@ -206,6 +209,7 @@ func (q *Queries) ListJobs(ctx context.Context) ([]ListJobsRow, error) {
 			&i.MaxAttempts,
 			&i.Timeout,
 			&i.OnCrash,
+			&i.Retention,
 		); err != nil {
 			return nil, err
 		}

@@ -36,17 +36,29 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.declareWorkerStmt, err = db.PrepareContext(ctx, declareWorker); err != nil {
 		return nil, fmt.Errorf("error preparing query DeclareWorker: %w", err)
 	}
+	if q.deleteAttemptsStmt, err = db.PrepareContext(ctx, deleteAttempts); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteAttempts: %w", err)
+	}
+	if q.deleteKeyOfRunStmt, err = db.PrepareContext(ctx, deleteKeyOfRun); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteKeyOfRun: %w", err)
+	}
 	if q.deleteLeaseStmt, err = db.PrepareContext(ctx, deleteLease); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteLease: %w", err)
 	}
 	if q.deleteOldLocksStmt, err = db.PrepareContext(ctx, deleteOldLocks); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteOldLocks: %w", err)
 	}
+	if q.deleteProblemStmt, err = db.PrepareContext(ctx, deleteProblem); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteProblem: %w", err)
+	}
 	if q.deleteProgressStmt, err = db.PrepareContext(ctx, deleteProgress); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteProgress: %w", err)
 	}
 	if q.deleteReadyStmt, err = db.PrepareContext(ctx, deleteReady); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteReady: %w", err)
+	}
+	if q.deleteRunStmt, err = db.PrepareContext(ctx, deleteRun); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteRun: %w", err)
 	}
 	if q.deleteScheduleStmt, err = db.PrepareContext(ctx, deleteSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteSchedule: %w", err)
@@ -105,6 +117,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findStateStmt, err = db.PrepareContext(ctx, findState); err != nil {
 		return nil, fmt.Errorf("error preparing query FindState: %w", err)
 	}
+	if q.findStrandedStmt, err = db.PrepareContext(ctx, findStranded); err != nil {
+		return nil, fmt.Errorf("error preparing query FindStranded: %w", err)
+	}
+	if q.findSweepStmt, err = db.PrepareContext(ctx, findSweep); err != nil {
+		return nil, fmt.Errorf("error preparing query FindSweep: %w", err)
+	}
 	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
 		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
 	}
@@ -116,6 +134,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.guardRunStmt, err = db.PrepareContext(ctx, guardRun); err != nil {
 		return nil, fmt.Errorf("error preparing query GuardRun: %w", err)
+	}
+	if q.hasLeaseStmt, err = db.PrepareContext(ctx, hasLease); err != nil {
+		return nil, fmt.Errorf("error preparing query HasLease: %w", err)
+	}
+	if q.heldKeysStmt, err = db.PrepareContext(ctx, heldKeys); err != nil {
+		return nil, fmt.Errorf("error preparing query HeldKeys: %w", err)
 	}
 	if q.insertAttemptStmt, err = db.PrepareContext(ctx, insertAttempt); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAttempt: %w", err)
@@ -156,6 +180,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.lastGenerationStmt, err = db.PrepareContext(ctx, lastGeneration); err != nil {
 		return nil, fmt.Errorf("error preparing query LastGeneration: %w", err)
 	}
+	if q.lastRunStmt, err = db.PrepareContext(ctx, lastRun); err != nil {
+		return nil, fmt.Errorf("error preparing query LastRun: %w", err)
+	}
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
 	}
@@ -189,11 +216,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listSlotsStmt, err = db.PrepareContext(ctx, listSlots); err != nil {
 		return nil, fmt.Errorf("error preparing query ListSlots: %w", err)
 	}
+	if q.moveSweepStmt, err = db.PrepareContext(ctx, moveSweep); err != nil {
+		return nil, fmt.Errorf("error preparing query MoveSweep: %w", err)
+	}
 	if q.nextLookStmt, err = db.PrepareContext(ctx, nextLook); err != nil {
 		return nil, fmt.Errorf("error preparing query NextLook: %w", err)
 	}
 	if q.oldestSkipStmt, err = db.PrepareContext(ctx, oldestSkip); err != nil {
 		return nil, fmt.Errorf("error preparing query OldestSkip: %w", err)
+	}
+	if q.ownRetentionsStmt, err = db.PrepareContext(ctx, ownRetentions); err != nil {
+		return nil, fmt.Errorf("error preparing query OwnRetentions: %w", err)
 	}
 	if q.pastChangesStmt, err = db.PrepareContext(ctx, pastChanges); err != nil {
 		return nil, fmt.Errorf("error preparing query PastChanges: %w", err)
@@ -213,8 +246,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.postponeScheduleStmt, err = db.PrepareContext(ctx, postponeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query PostponeSchedule: %w", err)
 	}
+	if q.pruneCancelsStmt, err = db.PrepareContext(ctx, pruneCancels); err != nil {
+		return nil, fmt.Errorf("error preparing query PruneCancels: %w", err)
+	}
 	if q.pruneSkipsStmt, err = db.PrepareContext(ctx, pruneSkips); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneSkips: %w", err)
+	}
+	if q.pruneWorkersStmt, err = db.PrepareContext(ctx, pruneWorkers); err != nil {
+		return nil, fmt.Errorf("error preparing query PruneWorkers: %w", err)
 	}
 	if q.reclaimRunStmt, err = db.PrepareContext(ctx, reclaimRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReclaimRun: %w", err)
@@ -240,6 +279,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.resumeScheduleStmt, err = db.PrepareContext(ctx, resumeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ResumeSchedule: %w", err)
 	}
+	if q.returnRunStmt, err = db.PrepareContext(ctx, returnRun); err != nil {
+		return nil, fmt.Errorf("error preparing query ReturnRun: %w", err)
+	}
 	if q.setLatestStmt, err = db.PrepareContext(ctx, setLatest); err != nil {
 		return nil, fmt.Errorf("error preparing query SetLatest: %w", err)
 	}
@@ -257,6 +299,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.skippedSchedulesStmt, err = db.PrepareContext(ctx, skippedSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query SkippedSchedules: %w", err)
+	}
+	if q.sweepAheadStmt, err = db.PrepareContext(ctx, sweepAhead); err != nil {
+		return nil, fmt.Errorf("error preparing query SweepAhead: %w", err)
 	}
 	if q.takeKeyStmt, err = db.PrepareContext(ctx, takeKey); err != nil {
 		return nil, fmt.Errorf("error preparing query TakeKey: %w", err)
@@ -289,6 +334,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing declareWorkerStmt: %w", cerr)
 		}
 	}
+	if q.deleteAttemptsStmt != nil {
+		if cerr := q.deleteAttemptsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.deleteKeyOfRunStmt != nil {
+		if cerr := q.deleteKeyOfRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteKeyOfRunStmt: %w", cerr)
+		}
+	}
 	if q.deleteLeaseStmt != nil {
 		if cerr := q.deleteLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteLeaseStmt: %w", cerr)
@@ -299,6 +354,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteOldLocksStmt: %w", cerr)
 		}
 	}
+	if q.deleteProblemStmt != nil {
+		if cerr := q.deleteProblemStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteProblemStmt: %w", cerr)
+		}
+	}
 	if q.deleteProgressStmt != nil {
 		if cerr := q.deleteProgressStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteProgressStmt: %w", cerr)
@@ -307,6 +367,11 @@ func (q *Queries) Close() error {
 	if q.deleteReadyStmt != nil {
 		if cerr := q.deleteReadyStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteReadyStmt: %w", cerr)
+		}
+	}
+	if q.deleteRunStmt != nil {
+		if cerr := q.deleteRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteRunStmt: %w", cerr)
 		}
 	}
 	if q.deleteScheduleStmt != nil {
@@ -404,6 +469,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findStateStmt: %w", cerr)
 		}
 	}
+	if q.findStrandedStmt != nil {
+		if cerr := q.findStrandedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findStrandedStmt: %w", cerr)
+		}
+	}
+	if q.findSweepStmt != nil {
+		if cerr := q.findSweepStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findSweepStmt: %w", cerr)
+		}
+	}
 	if q.findWorkerStartStmt != nil {
 		if cerr := q.findWorkerStartStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
@@ -422,6 +497,16 @@ func (q *Queries) Close() error {
 	if q.guardRunStmt != nil {
 		if cerr := q.guardRunStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing guardRunStmt: %w", cerr)
+		}
+	}
+	if q.hasLeaseStmt != nil {
+		if cerr := q.hasLeaseStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing hasLeaseStmt: %w", cerr)
+		}
+	}
+	if q.heldKeysStmt != nil {
+		if cerr := q.heldKeysStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing heldKeysStmt: %w", cerr)
 		}
 	}
 	if q.insertAttemptStmt != nil {
@@ -489,6 +574,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing lastGenerationStmt: %w", cerr)
 		}
 	}
+	if q.lastRunStmt != nil {
+		if cerr := q.lastRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing lastRunStmt: %w", cerr)
+		}
+	}
 	if q.listAttemptsStmt != nil {
 		if cerr := q.listAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listAttemptsStmt: %w", cerr)
@@ -544,6 +634,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listSlotsStmt: %w", cerr)
 		}
 	}
+	if q.moveSweepStmt != nil {
+		if cerr := q.moveSweepStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing moveSweepStmt: %w", cerr)
+		}
+	}
 	if q.nextLookStmt != nil {
 		if cerr := q.nextLookStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing nextLookStmt: %w", cerr)
@@ -552,6 +647,11 @@ func (q *Queries) Close() error {
 	if q.oldestSkipStmt != nil {
 		if cerr := q.oldestSkipStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing oldestSkipStmt: %w", cerr)
+		}
+	}
+	if q.ownRetentionsStmt != nil {
+		if cerr := q.ownRetentionsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing ownRetentionsStmt: %w", cerr)
 		}
 	}
 	if q.pastChangesStmt != nil {
@@ -584,9 +684,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing postponeScheduleStmt: %w", cerr)
 		}
 	}
+	if q.pruneCancelsStmt != nil {
+		if cerr := q.pruneCancelsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pruneCancelsStmt: %w", cerr)
+		}
+	}
 	if q.pruneSkipsStmt != nil {
 		if cerr := q.pruneSkipsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing pruneSkipsStmt: %w", cerr)
+		}
+	}
+	if q.pruneWorkersStmt != nil {
+		if cerr := q.pruneWorkersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pruneWorkersStmt: %w", cerr)
 		}
 	}
 	if q.reclaimRunStmt != nil {
@@ -629,6 +739,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing resumeScheduleStmt: %w", cerr)
 		}
 	}
+	if q.returnRunStmt != nil {
+		if cerr := q.returnRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing returnRunStmt: %w", cerr)
+		}
+	}
 	if q.setLatestStmt != nil {
 		if cerr := q.setLatestStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing setLatestStmt: %w", cerr)
@@ -657,6 +772,11 @@ func (q *Queries) Close() error {
 	if q.skippedSchedulesStmt != nil {
 		if cerr := q.skippedSchedulesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing skippedSchedulesStmt: %w", cerr)
+		}
+	}
+	if q.sweepAheadStmt != nil {
+		if cerr := q.sweepAheadStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing sweepAheadStmt: %w", cerr)
 		}
 	}
 	if q.takeKeyStmt != nil {
@@ -712,10 +832,14 @@ type Queries struct {
 	auditStmt             *sql.Stmt
 	declareJobStmt        *sql.Stmt
 	declareWorkerStmt     *sql.Stmt
+	deleteAttemptsStmt    *sql.Stmt
+	deleteKeyOfRunStmt    *sql.Stmt
 	deleteLeaseStmt       *sql.Stmt
 	deleteOldLocksStmt    *sql.Stmt
+	deleteProblemStmt     *sql.Stmt
 	deleteProgressStmt    *sql.Stmt
 	deleteReadyStmt       *sql.Stmt
+	deleteRunStmt         *sql.Stmt
 	deleteScheduleStmt    *sql.Stmt
 	deleteSkipsStmt       *sql.Stmt
 	dueSchedulesStmt      *sql.Stmt
@@ -735,10 +859,14 @@ type Queries struct {
 	findRunStmt           *sql.Stmt
 	findScheduleStmt      *sql.Stmt
 	findStateStmt         *sql.Stmt
+	findStrandedStmt      *sql.Stmt
+	findSweepStmt         *sql.Stmt
 	findWorkerStartStmt   *sql.Stmt
 	forceReleaseLockStmt  *sql.Stmt
 	grantLockStmt         *sql.Stmt
 	guardRunStmt          *sql.Stmt
+	hasLeaseStmt          *sql.Stmt
+	heldKeysStmt          *sql.Stmt
 	insertAttemptStmt     *sql.Stmt
 	insertAuditStmt       *sql.Stmt
 	insertKeyedStmt       *sql.Stmt
@@ -752,6 +880,7 @@ type Queries struct {
 	insertScheduleStmt    *sql.Stmt
 	insertSkipStmt        *sql.Stmt
 	lastGenerationStmt    *sql.Stmt
+	lastRunStmt           *sql.Stmt
 	listAttemptsStmt      *sql.Stmt
 	listChosenStmt        *sql.Stmt
 	listForcedStmt        *sql.Stmt
@@ -763,15 +892,19 @@ type Queries struct {
 	listRunsStmt          *sql.Stmt
 	listSchedulesStmt     *sql.Stmt
 	listSlotsStmt         *sql.Stmt
+	moveSweepStmt         *sql.Stmt
 	nextLookStmt          *sql.Stmt
 	oldestSkipStmt        *sql.Stmt
+	ownRetentionsStmt     *sql.Stmt
 	pastChangesStmt       *sql.Stmt
 	pastOccurrencesStmt   *sql.Stmt
 	pastRequestsStmt      *sql.Stmt
 	pastSkipsStmt         *sql.Stmt
 	pauseScheduleStmt     *sql.Stmt
 	postponeScheduleStmt  *sql.Stmt
+	pruneCancelsStmt      *sql.Stmt
 	pruneSkipsStmt        *sql.Stmt
+	pruneWorkersStmt      *sql.Stmt
 	reclaimRunStmt        *sql.Stmt
 	releaseLockStmt       *sql.Stmt
 	renewLeaseStmt        *sql.Stmt
@@ -780,12 +913,14 @@ type Queries struct {
 	replaceScheduleStmt   *sql.Stmt
 	reportStmt            *sql.Stmt
 	resumeScheduleStmt    *sql.Stmt
+	returnRunStmt         *sql.Stmt
 	setLatestStmt         *sql.Stmt
 	setUnfinishedStmt     *sql.Stmt
 	settleEndedStmt       *sql.Stmt
 	settlePendingStmt     *sql.Stmt
 	settleSuccessStmt     *sql.Stmt
 	skippedSchedulesStmt  *sql.Stmt
+	sweepAheadStmt        *sql.Stmt
 	takeKeyStmt           *sql.Stmt
 	touchScheduleStmt     *sql.Stmt
 }
@@ -798,10 +933,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		auditStmt:             q.auditStmt,
 		declareJobStmt:        q.declareJobStmt,
 		declareWorkerStmt:     q.declareWorkerStmt,
+		deleteAttemptsStmt:    q.deleteAttemptsStmt,
+		deleteKeyOfRunStmt:    q.deleteKeyOfRunStmt,
 		deleteLeaseStmt:       q.deleteLeaseStmt,
 		deleteOldLocksStmt:    q.deleteOldLocksStmt,
+		deleteProblemStmt:     q.deleteProblemStmt,
 		deleteProgressStmt:    q.deleteProgressStmt,
 		deleteReadyStmt:       q.deleteReadyStmt,
+		deleteRunStmt:         q.deleteRunStmt,
 		deleteScheduleStmt:    q.deleteScheduleStmt,
 		deleteSkipsStmt:       q.deleteSkipsStmt,
 		dueSchedulesStmt:      q.dueSchedulesStmt,
@@ -821,10 +960,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findRunStmt:           q.findRunStmt,
 		findScheduleStmt:      q.findScheduleStmt,
 		findStateStmt:         q.findStateStmt,
+		findStrandedStmt:      q.findStrandedStmt,
+		findSweepStmt:         q.findSweepStmt,
 		findWorkerStartStmt:   q.findWorkerStartStmt,
 		forceReleaseLockStmt:  q.forceReleaseLockStmt,
 		grantLockStmt:         q.grantLockStmt,
 		guardRunStmt:          q.guardRunStmt,
+		hasLeaseStmt:          q.hasLeaseStmt,
+		heldKeysStmt:          q.heldKeysStmt,
 		insertAttemptStmt:     q.insertAttemptStmt,
 		insertAuditStmt:       q.insertAuditStmt,
 		insertKeyedStmt:       q.insertKeyedStmt,
@@ -838,6 +981,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertScheduleStmt:    q.insertScheduleStmt,
 		insertSkipStmt:        q.insertSkipStmt,
 		lastGenerationStmt:    q.lastGenerationStmt,
+		lastRunStmt:           q.lastRunStmt,
 		listAttemptsStmt:      q.listAttemptsStmt,
 		listChosenStmt:        q.listChosenStmt,
 		listForcedStmt:        q.listForcedStmt,
@@ -849,15 +993,19 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listRunsStmt:          q.listRunsStmt,
 		listSchedulesStmt:     q.listSchedulesStmt,
 		listSlotsStmt:         q.listSlotsStmt,
+		moveSweepStmt:         q.moveSweepStmt,
 		nextLookStmt:          q.nextLookStmt,
 		oldestSkipStmt:        q.oldestSkipStmt,
+		ownRetentionsStmt:     q.ownRetentionsStmt,
 		pastChangesStmt:       q.pastChangesStmt,
 		pastOccurrencesStmt:   q.pastOccurrencesStmt,
 		pastRequestsStmt:      q.pastRequestsStmt,
 		pastSkipsStmt:         q.pastSkipsStmt,
 		pauseScheduleStmt:     q.pauseScheduleStmt,
 		postponeScheduleStmt:  q.postponeScheduleStmt,
+		pruneCancelsStmt:      q.pruneCancelsStmt,
 		pruneSkipsStmt:        q.pruneSkipsStmt,
+		pruneWorkersStmt:      q.pruneWorkersStmt,
 		reclaimRunStmt:        q.reclaimRunStmt,
 		releaseLockStmt:       q.releaseLockStmt,
 		renewLeaseStmt:        q.renewLeaseStmt,
@@ -866,12 +1014,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		replaceScheduleStmt:   q.replaceScheduleStmt,
 		reportStmt:            q.reportStmt,
 		resumeScheduleStmt:    q.resumeScheduleStmt,
+		returnRunStmt:         q.returnRunStmt,
 		setLatestStmt:         q.setLatestStmt,
 		setUnfinishedStmt:     q.setUnfinishedStmt,
 		settleEndedStmt:       q.settleEndedStmt,
 		settlePendingStmt:     q.settlePendingStmt,
 		settleSuccessStmt:     q.settleSuccessStmt,
 		skippedSchedulesStmt:  q.skippedSchedulesStmt,
+		sweepAheadStmt:        q.sweepAheadStmt,
 		takeKeyStmt:           q.takeKeyStmt,
 		touchScheduleStmt:     q.touchScheduleStmt,
 	}

@@ -1,0 +1,161 @@
+package durable
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// KeepForever is a retention that never ends. Any negative duration means the
+// same.
+const KeepForever time.Duration = -time.Second
+
+// Sweeper deletes what is old enough, and finds runs that nobody else can take
+// back.
+type Sweeper interface {
+	// Sweep makes one short step, in one transaction; call it until Done. It
+	// deletes runs that ended longer ago than they are kept, by the store's
+	// clock, with their attempts, what handlers said of their progress, and the
+	// unique keys that name them. A run that a key is held for stays until the
+	// key's time is over. A run that was put back to pending meanwhile is left
+	// alone, and so is one that somebody else has locked, until a later pass.
+	//
+	// It looks in two ways: along the runs that are old enough to have been
+	// kept as long as the request says, and, in a full pass that begins
+	// SweepPassEvery after the last one began, at every run whatever its id
+	// and age. Runs that took long to end, that are kept by a rule of their
+	// own, or whose ids tell another time than they were stored at, are found
+	// by the pass.
+	//
+	// The pass also hands back running runs whose claim has no lease, which
+	// nothing else would ever end: an operator has deleted the lease, and its
+	// worker is gone as well. They are pending and due at once, the attempt
+	// refunded, no crash counted; one that is to be cancelled is cancelled, one
+	// whose crash policy is CrashDead is dead. The claim leaves the run, so that
+	// a late settle is Refused.
+	//
+	// Cancel requests of claims that are over go as well, and workers that have
+	// not been heard of for longer than any run is kept, at least a week.
+	//
+	// One caller at a time sweeps: another gets Busy, at once, until that one is
+	// Done or has not called for SweepTenure.
+	Sweep(ctx context.Context, request SweepRequest) (Swept, error)
+}
+
+// SweepPassEvery is how long after the beginning of one full pass the next one
+// begins.
+const SweepPassEvery = time.Hour
+
+// SweepTenure is how long others wait for a sweeper that has not called again.
+const SweepTenure = 10 * time.Second
+
+// SweepRequest tells how long runs are kept, when their job does not say
+// (JobInfo.Retention), and bounds one step.
+type SweepRequest struct {
+	By            uuid.UUID     // the caller: WorkerID.Instance
+	Retention     time.Duration // of succeeded and cancelled runs, from their end; zero or less: for ever
+	RetentionDead time.Duration // of dead runs; zero or less: for ever
+	Limit         int           // most runs deleted, and about as many rows looked at; a store may do less
+}
+
+// Swept is what a Sweep call did.
+type Swept struct {
+	Busy     bool        // somebody else sweeps; nothing was done
+	Done     bool        // nothing more is to be looked at for now
+	Deleted  int         // runs
+	Returned []Reclaimed // running runs that were handed back, cancelled or ended dead
+}
+
+// Retention is how long the job's ended runs are kept, whatever they ended in:
+// at least a second, or KeepForever. Zero, the default, leaves it to the worker
+// (WorkerConfig.Retention and RetentionDead). It holds for all runs of the job
+// from when a worker declares it, also for those that have ended before.
+func Retention(d time.Duration) Option {
+	return Option{"Retention", onlyJob, func(p *policy) {
+		if p.retention = d; d < 0 {
+			p.retention = KeepForever
+		}
+	}}
+}
+
+// validRetention tells whether a retention may be asked for.
+func validRetention(d time.Duration) bool { return d <= 0 || d >= time.Second }
+
+const (
+	// sweepLimit bounds the runs of one step, and so how long a step takes.
+	sweepLimit = 1000
+	// sweepRest is the least pause after a step that found nothing to do, so
+	// that a full pass does not use up what the disk can read.
+	sweepRest = 250 * time.Millisecond
+	// sweepCalm is how many times as long as it took the sweep rests after a
+	// step, so that nobody notices it; measured, it deletes some thousands of
+	// runs a second even so.
+	sweepCalm = 19
+	// sweepBehind is after how many intervals without coming to the end a sweep
+	// has fallen behind, and rests only as long as it works.
+	sweepBehind = 5
+)
+
+// sweepLoop deletes what is old enough, until ctx ends. All workers run it; the
+// store lets one sweep at a time. It is at work for a twentieth of the time, and
+// when that is not enough for half of it: never more than half of one connection.
+func (w *Worker) sweepLoop(ctx context.Context) {
+	c := w.config
+	request := SweepRequest{By: w.id.Instance, Retention: c.Retention, RetentionDead: c.RetentionDead, Limit: sweepLimit}
+	pause := w.jittered(c.SweepInterval)
+	deleted := 0
+	var since time.Duration // own clock when the sweep under way began; zero: none is
+	for w.sleep(ctx, pause) {
+		pause = w.jittered(c.SweepInterval)
+		if w.cutOff() {
+			continue
+		}
+		began := c.Elapsed()
+		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
+		swept, err := w.store.Sweep(bounded, request)
+		cancel()
+		w.contact(err)
+		if err != nil {
+			w.warn(ctx, "sweep failed, will be tried again", err)
+			continue
+		}
+		w.returned(swept)
+		deleted += swept.Deleted
+		if swept.Busy || swept.Done {
+			if deleted > 0 {
+				c.Logger.Info("ended runs deleted, kept long enough", "runs", deleted)
+			}
+			deleted, since = 0, 0
+			continue
+		}
+		if since == 0 {
+			since = began
+		}
+		pause = w.sweepPause(&swept, c.Elapsed()-began, began-since)
+	}
+}
+
+// sweepPause is the pause after a step that took so long, of a sweep that has
+// been under way for so long.
+func (w *Worker) sweepPause(swept *Swept, took, underway time.Duration) time.Duration {
+	pause := sweepCalm * took
+	if underway > sweepBehind*w.config.SweepInterval {
+		pause = took
+	}
+	if swept.Deleted == 0 && len(swept.Returned) == 0 {
+		pause = max(pause, sweepRest)
+	}
+	return pause
+}
+
+// returned tells people, and the poller, of runs that were handed back.
+func (w *Worker) returned(swept Swept) {
+	for _, run := range swept.Returned {
+		w.config.Logger.Warn("run taken back: it was running and its lease had gone", "run", run.ID.String(), "job", run.Job,
+			"from", run.Worker, "state", run.State.String())
+	}
+	if len(swept.Returned) > 0 {
+		w.wake()
+	}
+}

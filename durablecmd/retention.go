@@ -1,0 +1,58 @@
+package durablecmd
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// Names of the variables of retention.
+const (
+	varRetention     = "DURABLE_RETENTION"
+	varRetentionDead = "DURABLE_RETENTION_DEAD"
+	varSweepInterval = "DURABLE_SWEEP_INTERVAL"
+)
+
+// retention is the value of DURABLE_RETENTION: a duration, or "off", which
+// keeps runs for ever.
+type retention time.Duration
+
+// UnmarshalText reads the value.
+func (r *retention) UnmarshalText(text []byte) error {
+	if string(text) == "off" {
+		*r = retention(durable.KeepForever)
+		return nil
+	}
+	d, err := time.ParseDuration(string(text))
+	if err == nil && d < 0 {
+		return fmt.Errorf("%s is negative", strconv.Quote(string(text)))
+	}
+	*r = retention(d)
+	return err
+}
+
+// String writes the value as UnmarshalText reads it.
+func (r retention) String() string {
+	if r < 0 {
+		return "off"
+	}
+	return time.Duration(r).String()
+}
+
+func retentionVariables() []variable {
+	const law = "a duration of at least 1s; off: for ever"
+	obeys := func(r retention) bool { return r < 0 || time.Duration(r) >= time.Second }
+	return []variable{
+		{name: varRetention, standard: "24h", unit: "duration", law: law,
+			show:  func(c Config) string { return c.Retention.String() },
+			obeys: func(c Config) bool { return obeys(c.Retention) }},
+		{name: varRetentionDead, standard: "168h", unit: "duration", law: law,
+			show:  func(c Config) string { return c.RetentionDead.String() },
+			obeys: func(c Config) bool { return obeys(c.RetentionDead) }},
+		{name: varSweepInterval, standard: "1m", unit: "duration", law: "a duration of at least 1s",
+			show:  func(c Config) string { return c.SweepInterval.String() },
+			obeys: func(c Config) bool { return c.SweepInterval >= time.Second }},
+	}
+}

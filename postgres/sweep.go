@@ -1,0 +1,268 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// Sweep makes one step of the walk along the ids, and where that has come to
+// its end, one of the full pass. It uses the pool of those who enqueue, not the
+// workers' connections.
+func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durable.Swept, error) {
+	if err := s.usable(ctx); err != nil {
+		return durable.Swept{}, s.fail("sweep", err)
+	}
+	var step *sweeping
+	err := s.repeat(ctx, func() error {
+		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
+			step = &sweeping{store: s, tx: tx, queries: s.queries(tx), request: &request}
+			return step.run(ctx)
+		})
+	})
+	if err != nil {
+		return durable.Swept{}, s.fail("sweep", err)
+	}
+	if slices.ContainsFunc(step.done.Returned, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
+		s.hint()
+	}
+	return step.done, nil
+}
+
+const (
+	// sweepLag is how far behind the age of deletion the walk along the ids
+	// stays, at most, so that runs have ended when it comes by: an id tells when
+	// a run was made. A quarter of the retention when that is less.
+	sweepLag = time.Hour
+	// sweepBlocks are the blocks of one step of the full pass, 8 MiB: about ten
+	// thousand runs, looked at in a few milliseconds.
+	sweepBlocks = 1024
+	// workersKept is how long workers are kept that are not heard of, at least.
+	workersKept = 7 * 24 * time.Hour
+	day         = 24 * time.Hour
+)
+
+// sweeping is one step under way.
+type sweeping struct {
+	store   *Store
+	tx      pgx.Tx
+	queries *queries.Queries
+	request *durable.SweepRequest
+	now     time.Time // the database's
+	own     string    // retention by lane, as JSON, of the jobs that have one of their own
+	longest time.Duration
+	done    durable.Swept
+}
+
+func (w *sweeping) run(ctx context.Context) error {
+	b := w.store.guarded(ctx)
+	b.add(queries.Idle)
+	if err := w.store.send(ctx, w.tx, b); err != nil {
+		return err
+	}
+	lock, err := w.queries.TryEvaluate(ctx, queries.TryEvaluateParams{Key: w.store.names.key("sweep")})
+	if err != nil || !lock.Mine {
+		w.done.Busy = err == nil
+		return err
+	}
+	w.now = lock.Now
+	if err := w.queries.BeginSweep(ctx); err != nil {
+		return err
+	}
+	place, err := w.queries.SweepPlace(ctx, queries.SweepPlaceParams{
+		Sweeper: w.request.By, Tenure: micro(durable.SweepTenure), Every: micro(durable.SweepPassEvery),
+	})
+	if err != nil || place.Taken {
+		w.done.Busy = err == nil
+		return err
+	}
+	if err := w.readRetentions(ctx); err != nil {
+		return err
+	}
+	return w.step(ctx, &place)
+}
+
+// readRetentions reads how long jobs keep their runs by rules of their own.
+func (w *sweeping) readRetentions(ctx context.Context) error {
+	rows, err := w.queries.OwnRetentions(ctx)
+	if err != nil {
+		return err
+	}
+	own := map[string]int64{}
+	w.longest = max(kept(w.request.Retention), kept(w.request.RetentionDead))
+	for _, row := range rows {
+		d := kept(fromMicro(row.Retention))
+		own[strconv.Itoa(int(row.ID))] = micro(d)
+		w.longest = max(w.longest, d)
+	}
+	text, err := json.Marshal(own)
+	w.own = string(text)
+	return err
+}
+
+// kept is a retention as it is compared.
+func kept(d time.Duration) time.Duration {
+	if d <= 0 {
+		return math.MaxInt64 // 292 years
+	}
+	return d
+}
+
+// step looks at the next runs, deletes what is over, and moves on.
+func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error {
+	found, more, err := w.ahead(ctx, place)
+	if err != nil {
+		return err
+	}
+	begins := !more && place.Block < 0 && place.Due
+	if begins {
+		place.Block = 0
+		if after := max(w.longest, workersKept-day); after < math.MaxInt64-day {
+			if err := w.queries.PruneWorkers(ctx, queries.PruneWorkersParams{After: micro(after + day)}); err != nil {
+				return err
+			}
+		}
+	}
+	block := place.Block
+	if !more && block >= 0 {
+		if found, err = w.pass(ctx, place, found); err != nil {
+			return err
+		}
+	}
+	if err := w.deleteRuns(ctx, found); err != nil {
+		return err
+	}
+	if !more && block >= 0 && place.Block == block && w.done.Deleted+len(w.done.Returned) == 0 {
+		place.Block++ // all that was found in it is somebody else's at this moment
+	}
+	w.done.Done = !more && place.Block < 0
+	move := queries.MoveSweepParams{Position: place.Position, Block: place.Block, Begins: begins}
+	if !w.done.Done {
+		move.Sweeper = &w.request.By
+	} else if err := w.queries.PruneCancels(ctx); err != nil {
+		return err
+	}
+	return w.queries.MoveSweep(ctx, move)
+}
+
+// ahead looks at the next runs along the ids and moves the position past them.
+// more tells whether there are others that are old enough.
+func (w *sweeping) ahead(ctx context.Context, place *queries.SweepPlaceRow) (found uuidArray, more bool, err error) {
+	age := min(kept(w.request.Retention), kept(w.request.RetentionDead))
+	if age == math.MaxInt64 {
+		return nil, false, nil
+	}
+	age += min(age/4, sweepLag)
+	n := 0
+	b := &batch{names: w.store.names}
+	b.add(queries.SweepAhead, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)),
+		place.Position, firstID(w.now.Add(-age)), small(w.request.Limit)).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var over bool
+			if err := rows.Scan((*binaryUUID)(&place.Position), &over); err != nil {
+				return err
+			}
+			if n++; over {
+				found = append(found, place.Position)
+			}
+		}
+		return rows.Err()
+	})
+	err = w.store.send(ctx, w.tx, b)
+	return found, n >= w.request.Limit && n > 0, err
+}
+
+// firstID is the smallest id that a client may have made at an instant.
+func firstID(at time.Time) uuid.UUID {
+	var id uuid.UUID
+	for i, rest := 5, max(at.UnixMilli(), 0); i >= 0; i-- {
+		id[i] = byte(rest)
+		rest >>= 8
+	}
+	return id
+}
+
+// pass looks at the next blocks of the table, hands back what is stranded, and
+// returns what is over besides what was found before.
+func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found uuidArray) (uuidArray, error) {
+	from, most := place.Block, max(w.request.Limit-len(found), 1)
+	claims, n, last := map[string]string{}, 0, from
+	b := &batch{names: w.store.names}
+	b.add(queries.SweepBlocks, from, from+sweepBlocks, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)), small(most)).
+		Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var id uuid.UUID
+				var claim *uuid.UUID
+				var running bool
+				if err := rows.Scan((*binaryUUID)(&id), &claim, &last, &running); err != nil {
+					return err
+				}
+				switch n++; {
+				case !running:
+					found = append(found, id)
+				case claim != nil:
+					claims[id.String()] = claim.String()
+				default:
+					claims[id.String()] = ""
+				}
+			}
+			return rows.Err()
+		})
+	if err := w.store.send(ctx, w.tx, b); err != nil {
+		return nil, err
+	}
+	if place.Block = from + sweepBlocks; n >= most {
+		place.Block = last // there may be more in it
+	} else if place.Block >= place.Blocks {
+		place.Block = -1
+	}
+	return found, w.returnRuns(ctx, claims)
+}
+
+func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	ids := make(uuidArray, 0, len(claims))
+	for id := range claims {
+		ids = append(ids, uuid.MustParse(id))
+	}
+	text, err := json.Marshal(claims)
+	if err != nil {
+		return err
+	}
+	b := &batch{names: w.store.names}
+	b.add(queries.ReturnRuns, ids, string(text)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReturnRunsRow])
+		for _, row := range found {
+			w.done.Returned = append(w.done.Returned, durable.Reclaimed{
+				ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
+				State: durable.State(row.State), CrashCount: int(row.CrashCount),
+			})
+		}
+		return err
+	})
+	return w.store.send(ctx, w.tx, b)
+}
+
+// deleteRuns deletes those of the runs that are still over, and all that is
+// theirs.
+func (w *sweeping) deleteRuns(ctx context.Context, ids uuidArray) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	b := &batch{names: w.store.names}
+	b.add(queries.SweepRuns, ids, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention))).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&w.done.Deleted) })
+	b.add(queries.SweepRests, ids)
+	return w.store.send(ctx, w.tx, b)
+}

@@ -1,0 +1,129 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// Sweepers with almost no retention beside workers that claim, settle and crash
+// and an operator who retries: nothing comes back to life, nothing is left of
+// what is gone, and nothing that has a lease is taken.
+func TestSweepBesideEverythingElse(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	pool, err := pgxpool.New(t.Context(), store.url)
+	require.NoError(t, err)
+	defer pool.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+	defer cancel()
+	var deleted, retried, settled atomic.Int64
+	actors := map[string]func(context.Context) error{
+		"enqueue": func(ctx context.Context) error {
+			_, err := store.Enqueue(ctx, newRuns(20)...)
+			return err
+		},
+		"work":      func(ctx context.Context) error { return workOnce(ctx, store, &settled) },
+		"work too":  func(ctx context.Context) error { return workOnce(ctx, store, &settled) },
+		"operate":   func(ctx context.Context) error { return retryOnce(ctx, pool, store.schema, &retried) },
+		"sweep":     sweepAgain(pool, store, &deleted),
+		"sweep too": sweepAgain(pool, store, &deleted),
+		"reclaim": func(ctx context.Context) error {
+			_, err := store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+			return err
+		},
+	}
+	var all sync.WaitGroup
+	for name, act := range actors {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := act(ctx); err != nil && ctx.Err() == nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d deleted, %d retried, %d settled", deleted.Load(), retried.Load(), settled.Load())
+	require.Positive(t, deleted.Load())
+	require.Positive(t, retried.Load())
+	requireNoOrphans(t, store)
+}
+
+// workOnce claims some runs and settles them, in all ways.
+func workOnce(ctx context.Context, store opened, settled *atomic.Int64) error {
+	r, err := request(ctx, store, worker("w"), 10, time.Minute)
+	if err != nil {
+		return err
+	}
+	runs, err := store.Claim(ctx, r)
+	if err != nil || len(runs) == 0 {
+		return err
+	}
+	kinds := []durable.OutcomeKind{durable.Success, durable.Death, durable.Cancellation, durable.Failure, durable.HandedBack}
+	s := settlement(r, runs, durable.Outcome{Kind: durable.Success})
+	for i := range s.Runs {
+		s.Runs[i].Outcome = durable.Outcome{Kind: kinds[rand.IntN(len(kinds))], Error: "x"}
+	}
+	verdicts, err := store.Settle(ctx, []durable.Settlement{s})
+	for i, verdict := range verdicts {
+		if verdict != durable.Accepted {
+			return fmt.Errorf("run %s of a claim with a lease: verdict %d", s.Runs[i].ID, verdict)
+		}
+	}
+	settled.Add(int64(len(verdicts)))
+	return err
+}
+
+// sweepAgain sweeps from the beginning each time.
+func sweepAgain(pool *pgxpool.Pool, store opened, deleted *atomic.Int64) func(context.Context) error {
+	request := sweeper()
+	request.Retention, request.RetentionDead, request.Limit = time.Millisecond, 3*time.Millisecond, 50
+	return func(ctx context.Context) error {
+		_, err := pool.Exec(ctx, fmt.Sprintf("update %s.sweep set position = '00000000-0000-0000-0000-000000000000', block = -1, began_at = '-infinity', sweeper = null", store.schema))
+		if err != nil {
+			return err
+		}
+		for range 20 {
+			swept, err := store.Sweep(ctx, request)
+			if err != nil || len(swept.Returned) > 0 {
+				return errors.Join(err, fmt.Errorf("swept %+v", swept))
+			}
+			if deleted.Add(int64(swept.Deleted)); swept.Done || swept.Busy {
+				break
+			}
+		}
+		return nil
+	}
+}
+
+// retryOnce does what an operator's retry does: the row first, then all that
+// goes with it, in one transaction that may also be rolled back.
+func retryOnce(ctx context.Context, pool *pgxpool.Pool, schema string, retried *atomic.Int64) error {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	tag, err := tx.Exec(ctx, strings.ReplaceAll(`with r as (select id from %s.runs where state = 4 limit 3 for update skip locked),
+		u as (update %s.runs set state = 0, finished_at = null, due_at = now() where id in (select id from r) and state = 4 returning id, lane, due_at),
+		p as (delete from %s.problems where run_id in (select id from u))
+		insert into %s.ready (lane, due_at, run_id) select lane, due_at, id from u`, "%s", schema))
+	if err != nil || rand.IntN(4) == 0 {
+		return err
+	}
+	retried.Add(tag.RowsAffected())
+	return tx.Commit(ctx)
+}
