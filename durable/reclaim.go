@@ -60,9 +60,12 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 func (w *Worker) reclaimed(done Reclaim) {
 	for _, run := range done.Runs {
 		log := w.config.Logger.With("run", run.ID.String(), "job", run.Job, "from", run.Worker, "crash_count", run.CrashCount)
-		if run.State == Dead {
+		switch run.State {
+		case Dead:
 			log.Error("run is dead: its worker crashed")
-		} else {
+		case Cancelled:
+			log.Info("run cancelled as it was asked: the lease of its worker ran out")
+		default:
 			log.Warn("run reclaimed: the lease of its worker ran out", "isolated", run.Lane < 0)
 		}
 	}

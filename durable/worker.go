@@ -35,6 +35,7 @@ type Worker struct {
 	claimer claimer
 	settler settler
 	hurry   chan struct{}
+	cancels chan struct{} // runs in hand may be to be cancelled
 
 	executors executors
 	active    roster       // claims in hand
@@ -64,7 +65,7 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 	if config.Random == nil {
 		config.Random = rand.Float64
 	}
-	return &Worker{store: store, config: config, jobs: map[string]registration{}, hurry: make(chan struct{}, 1),
+	return &Worker{store: store, config: config, jobs: map[string]registration{}, hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1),
 		id: WorkerID{Name: config.Name, Instance: uuid.New()}}
 }
 
@@ -130,6 +131,7 @@ func (w *Worker) work(ctx context.Context) error {
 	defer stopOuter()
 	var keeping, settling, asking sync.WaitGroup
 	keeping.Go(func() { w.keeper.Run(outer) })
+	keeping.Go(func() { w.listenForCancels(outer) })
 	settling.Go(func() { w.settler.run(outer) })
 	asking.Go(func() { w.poller.Run(ctx) })
 	asking.Go(func() { w.reclaimLoop(ctx) })

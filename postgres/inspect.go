@@ -5,21 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
-)
-
-// The number of runs on a page.
-const (
-	defaultPage = 50
-	largestPage = 200
 )
 
 // inspectLimit bounds what a person's question may cost the workers.
@@ -61,76 +53,7 @@ func success(r *durable.Record) durable.Attempt {
 	return a
 }
 
-// Runs lists runs, newest first.
-func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	if filter.Limit == 0 {
-		filter.Limit = defaultPage
-	}
-	if filter.Limit < 1 || filter.Limit > largestPage {
-		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
-	}
-	if err := s.usable(ctx); err != nil {
-		return durable.Page{}, s.fail("runs", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
-	defer cancel()
-	before := filter.Before
-	if before == (durable.RunID{}) {
-		before = uuid.Max
-	}
-	states := make([]int16, len(filter.States))
-	for i, state := range filter.States {
-		states[i] = int16(state)
-	}
-	var page durable.Page
-	b := s.guarded(ctx)
-	b.add(listOf(filter.States), before, len(states) == 0, states, len(filter.Jobs)+len(filter.Queues) == 0,
-		orEmpty(filter.Jobs), orEmpty(filter.Queues), int32(filter.Limit+1)).Query(scanRecords(&page.Runs)) //nolint:gosec // small
-	if err := s.send(ctx, s.general, b); err != nil {
-		return durable.Page{}, s.fail("runs", err)
-	}
-	if len(page.Runs) > filter.Limit {
-		page.Runs = page.Runs[:filter.Limit]
-		page.Next = page.Runs[filter.Limit-1].ID
-	}
-	return page, nil
-}
-
-// listOf picks the statement that finds runs of the states most quickly.
-func listOf(states []durable.State) string {
-	problem := func(state durable.State) bool { return state == durable.Dead || state == durable.Cancelled }
-	switch {
-	case len(states) == 1 && states[0] == durable.Running:
-		return queries.ListRunning
-	case len(states) > 0 && !slices.ContainsFunc(states, func(state durable.State) bool { return !problem(state) }):
-		return queries.ListProblems
-	default:
-		return queries.ListRuns
-	}
-}
-
-// Counts returns the number of runs in each state.
-func (s *Store) Counts(ctx context.Context) (map[durable.State]int64, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("counts", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
-	defer cancel()
-	rows, err := s.queries(s.general).CountRuns(ctx)
-	if err != nil {
-		return nil, s.fail("counts", err)
-	}
-	counts := make(map[durable.State]int64)
-	for _, state := range durable.States() {
-		counts[state] = 0
-	}
-	for _, row := range rows {
-		counts[durable.State(row.State)] = row.Number
-	}
-	return counts, nil
-}
-
-// scanRecords reads the columns that Run, ListRuns and ListProblems share.
+// scanRecords reads the columns that Run, ListRuns and ListThese share.
 func scanRecords(records *[]durable.Record) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.RunRow])

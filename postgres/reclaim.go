@@ -63,6 +63,7 @@ func (s *Store) reclaimRound(
 		b := s.guarded(ctx)
 		if s.clampDue() {
 			b.add(queries.ClampLeases)
+			b.add(queries.DeleteGoneCancels)
 		}
 		b.add(queries.ReclaimRuns, timeOrNull(request.Horizon), stuck, small(most), small(request.MaxCrashes)).
 			Query(scanReclaimed(&done, &passed))

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,12 +9,6 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
-)
-
-// The number of runs on a page.
-const (
-	defaultPage = 50
-	largestPage = 200
 )
 
 // Run returns one run with its attempts.
@@ -57,13 +50,11 @@ func (s *Store) run(ctx context.Context, id durable.RunID) (durable.Record, erro
 
 // Runs lists runs, newest first.
 func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	if filter.Limit == 0 {
-		filter.Limit = defaultPage
+	from, below, limit, err := filter.Range()
+	if err != nil {
+		return durable.Page{}, err
 	}
-	if filter.Limit < 1 || filter.Limit > largestPage {
-		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
-	}
-	page, err := s.page(ctx, filter)
+	page, err := s.page(ctx, &filter, from, below, limit)
 	if err != nil {
 		return durable.Page{}, fmt.Errorf("runs: %w", s.explain(err))
 	}
@@ -73,39 +64,41 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 // listed is a row of either list, and of one run.
 type listed queries.ListRunsRow
 
-func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+// lookMost bounds the runs that are looked at for one page.
+const lookMost = 20_000
+
+func (s *Store) page(ctx context.Context, filter *durable.Filter, from, below durable.RunID, limit int) (durable.Page, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return durable.Page{}, err
 	}
-	before := bytes.Repeat([]byte{0xff}, idSize+1) // above every id
-	if filter.Before != (durable.RunID{}) {
-		before = filter.Before[:]
-	}
 	ask := queries.ListRunsParams{
-		Before: before, States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues), Most: int64(filter.Limit) + 1,
+		Below: below[:], FromID: from[:], States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues),
+		Tag: filter.Tag, Most: int64(limit) + 1,
 	}
-	var rows []listed
-	if onlyProblems(filter.States) {
-		found, err := look.ListProblems(ctx, queries.ListProblemsParams(ask))
-		if err != nil {
-			return durable.Page{}, err
-		}
-		for i := range found {
-			rows = append(rows, listedProblem(&found[i]))
-		}
+	problems := onlyProblems(filter.States)
+	var floor []byte
+	if problems {
+		floor, err = look.FloorOfProblems(ctx, queries.FloorOfProblemsParams{Below: ask.Below, FromID: ask.FromID, Skip: lookMost - 1})
 	} else {
-		found, err := look.ListRuns(ctx, ask)
-		if err != nil {
-			return durable.Page{}, err
-		}
-		for i := range found {
-			rows = append(rows, listed(found[i]))
-		}
+		floor, err = look.FloorOfRuns(ctx, queries.FloorOfRunsParams{Below: ask.Below, FromID: ask.FromID, Skip: lookMost - 1})
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return durable.Page{}, err
+	}
+	if floor != nil {
+		ask.FromID = floor
+	}
+	rows, err := look.list(ctx, ask, problems)
+	if err != nil {
+		return durable.Page{}, err
 	}
 	var page durable.Page
+	if floor != nil {
+		page.Next = durable.RunID(floor) // there may be more below it
+	}
 	for i := range rows {
-		if i == filter.Limit {
+		if i == limit {
 			page.Next = page.Runs[i-1].ID
 			break
 		}
@@ -116,6 +109,23 @@ func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, 
 		page.Runs = append(page.Runs, record)
 	}
 	return page, nil
+}
+
+// list reads the rows of a page.
+func (l *lookups) list(ctx context.Context, ask queries.ListRunsParams, problems bool) ([]listed, error) {
+	var rows []listed
+	if problems {
+		found, err := l.ListProblems(ctx, queries.ListProblemsParams(ask))
+		for i := range found {
+			rows = append(rows, listedProblem(&found[i]))
+		}
+		return rows, err
+	}
+	found, err := l.ListRuns(ctx, ask)
+	for i := range found {
+		rows = append(rows, listed(found[i]))
+	}
+	return rows, err
 }
 
 // numbers are the states as they are stored.
@@ -141,20 +151,34 @@ func listedProblem(row *queries.ListProblemsRow) listed {
 	return listed{Run: row.Run, Queue: row.Queue, Job: row.Job, Priority: row.Priority, Reason: &row.Reason, LastError: row.LastError}
 }
 
-// Counts returns the number of runs in each state.
-func (s *Store) Counts(ctx context.Context) (map[durable.State]int64, error) {
+// Counts returns the number of runs in each state. Those of a state with more
+// than a bound are not counted further, and marked as estimated; of all runs
+// together the numbers that they were given tell about how many there are.
+func (s *Store) Counts(ctx context.Context) (map[durable.State]durable.Count, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("counts: %w", s.explain(err))
 	}
-	var all, pending, running, dead, cancelled int64
-	if err := look.count.QueryRowContext(ctx).Scan(&all, &pending, &running, &dead, &cancelled); err != nil {
+	var all, span, pending, running, dead, cancelled int64
+	if err := look.count.QueryRowContext(ctx, countMost+1).Scan(&all, &span, &pending, &running, &dead, &cancelled); err != nil {
 		return nil, fmt.Errorf("counts: %w", s.explain(err))
 	}
-	return map[durable.State]int64{
-		durable.Pending: pending, durable.Running: running, durable.Dead: dead, durable.Cancelled: cancelled,
-		durable.Succeeded: all - pending - running - dead - cancelled,
-	}, nil
+	count := func(n int64) durable.Count {
+		return durable.Count{N: min(n, countMost), Estimated: n > countMost}
+	}
+	counts := map[durable.State]durable.Count{
+		durable.Pending: count(pending), durable.Running: count(running), durable.Dead: count(dead), durable.Cancelled: count(cancelled),
+	}
+	total := durable.Count{N: all}
+	if all > countMost {
+		total = durable.Count{N: span, Estimated: true}
+	}
+	for _, c := range counts {
+		total.N -= c.N
+	}
+	total.N = max(total.N, 0)
+	counts[durable.Succeeded] = total
+	return counts, nil
 }
 
 // recordOf makes the record of a run, without its attempts.

@@ -27,8 +27,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.advanceScheduleStmt, err = db.PrepareContext(ctx, advanceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query AdvanceSchedule: %w", err)
 	}
+	if q.askCancelStmt, err = db.PrepareContext(ctx, askCancel); err != nil {
+		return nil, fmt.Errorf("error preparing query AskCancel: %w", err)
+	}
 	if q.auditStmt, err = db.PrepareContext(ctx, audit); err != nil {
 		return nil, fmt.Errorf("error preparing query Audit: %w", err)
+	}
+	if q.auditChangeStmt, err = db.PrepareContext(ctx, auditChange); err != nil {
+		return nil, fmt.Errorf("error preparing query AuditChange: %w", err)
+	}
+	if q.cancelPendingStmt, err = db.PrepareContext(ctx, cancelPending); err != nil {
+		return nil, fmt.Errorf("error preparing query CancelPending: %w", err)
 	}
 	if q.declareJobStmt, err = db.PrepareContext(ctx, declareJob); err != nil {
 		return nil, fmt.Errorf("error preparing query DeclareJob: %w", err)
@@ -36,11 +45,29 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.declareWorkerStmt, err = db.PrepareContext(ctx, declareWorker); err != nil {
 		return nil, fmt.Errorf("error preparing query DeclareWorker: %w", err)
 	}
+	if q.deleteAttemptsStmt, err = db.PrepareContext(ctx, deleteAttempts); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteAttempts: %w", err)
+	}
+	if q.deleteGoneCancelsStmt, err = db.PrepareContext(ctx, deleteGoneCancels); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteGoneCancels: %w", err)
+	}
 	if q.deleteLeaseStmt, err = db.PrepareContext(ctx, deleteLease); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteLease: %w", err)
 	}
 	if q.deleteOldLocksStmt, err = db.PrepareContext(ctx, deleteOldLocks); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteOldLocks: %w", err)
+	}
+	if q.deleteProblemStmt, err = db.PrepareContext(ctx, deleteProblem); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteProblem: %w", err)
+	}
+	if q.deleteProgressStmt, err = db.PrepareContext(ctx, deleteProgress); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteProgress: %w", err)
+	}
+	if q.deleteReadyStmt, err = db.PrepareContext(ctx, deleteReady); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteReady: %w", err)
+	}
+	if q.deleteRunStmt, err = db.PrepareContext(ctx, deleteRun); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteRun: %w", err)
 	}
 	if q.deleteScheduleStmt, err = db.PrepareContext(ctx, deleteSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteSchedule: %w", err)
@@ -60,11 +87,20 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findClaimedStmt, err = db.PrepareContext(ctx, findClaimed); err != nil {
 		return nil, fmt.Errorf("error preparing query FindClaimed: %w", err)
 	}
+	if q.findKeyHolderStmt, err = db.PrepareContext(ctx, findKeyHolder); err != nil {
+		return nil, fmt.Errorf("error preparing query FindKeyHolder: %w", err)
+	}
 	if q.findLaneStmt, err = db.PrepareContext(ctx, findLane); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLane: %w", err)
 	}
 	if q.findLeaseStmt, err = db.PrepareContext(ctx, findLease); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLease: %w", err)
+	}
+	if q.findOperableStmt, err = db.PrepareContext(ctx, findOperable); err != nil {
+		return nil, fmt.Errorf("error preparing query FindOperable: %w", err)
+	}
+	if q.findQueueStmt, err = db.PrepareContext(ctx, findQueue); err != nil {
+		return nil, fmt.Errorf("error preparing query FindQueue: %w", err)
 	}
 	if q.findReclaimableStmt, err = db.PrepareContext(ctx, findReclaimable); err != nil {
 		return nil, fmt.Errorf("error preparing query FindReclaimable: %w", err)
@@ -81,6 +117,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
 		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
 	}
+	if q.floorOfProblemsStmt, err = db.PrepareContext(ctx, floorOfProblems); err != nil {
+		return nil, fmt.Errorf("error preparing query FloorOfProblems: %w", err)
+	}
+	if q.floorOfRunsStmt, err = db.PrepareContext(ctx, floorOfRuns); err != nil {
+		return nil, fmt.Errorf("error preparing query FloorOfRuns: %w", err)
+	}
 	if q.forceReleaseLockStmt, err = db.PrepareContext(ctx, forceReleaseLock); err != nil {
 		return nil, fmt.Errorf("error preparing query ForceReleaseLock: %w", err)
 	}
@@ -92,6 +134,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertAuditStmt, err = db.PrepareContext(ctx, insertAudit); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAudit: %w", err)
+	}
+	if q.insertCancelStmt, err = db.PrepareContext(ctx, insertCancel); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertCancel: %w", err)
 	}
 	if q.insertLaneStmt, err = db.PrepareContext(ctx, insertLane); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLane: %w", err)
@@ -126,6 +171,15 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
 	}
+	if q.listCancelsStmt, err = db.PrepareContext(ctx, listCancels); err != nil {
+		return nil, fmt.Errorf("error preparing query ListCancels: %w", err)
+	}
+	if q.listChangesStmt, err = db.PrepareContext(ctx, listChanges); err != nil {
+		return nil, fmt.Errorf("error preparing query ListChanges: %w", err)
+	}
+	if q.listChangesOfStmt, err = db.PrepareContext(ctx, listChangesOf); err != nil {
+		return nil, fmt.Errorf("error preparing query ListChangesOf: %w", err)
+	}
 	if q.listForcedStmt, err = db.PrepareContext(ctx, listForced); err != nil {
 		return nil, fmt.Errorf("error preparing query ListForced: %w", err)
 	}
@@ -143,6 +197,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listProblemsStmt, err = db.PrepareContext(ctx, listProblems); err != nil {
 		return nil, fmt.Errorf("error preparing query ListProblems: %w", err)
+	}
+	if q.listQueuesStmt, err = db.PrepareContext(ctx, listQueues); err != nil {
+		return nil, fmt.Errorf("error preparing query ListQueues: %w", err)
 	}
 	if q.listRunsStmt, err = db.PrepareContext(ctx, listRuns); err != nil {
 		return nil, fmt.Errorf("error preparing query ListRuns: %w", err)
@@ -183,6 +240,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.reclaimRunStmt, err = db.PrepareContext(ctx, reclaimRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReclaimRun: %w", err)
 	}
+	if q.releaseKeyStmt, err = db.PrepareContext(ctx, releaseKey); err != nil {
+		return nil, fmt.Errorf("error preparing query ReleaseKey: %w", err)
+	}
 	if q.releaseLockStmt, err = db.PrepareContext(ctx, releaseLock); err != nil {
 		return nil, fmt.Errorf("error preparing query ReleaseLock: %w", err)
 	}
@@ -197,6 +257,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.resumeScheduleStmt, err = db.PrepareContext(ctx, resumeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ResumeSchedule: %w", err)
+	}
+	if q.retryRunStmt, err = db.PrepareContext(ctx, retryRun); err != nil {
+		return nil, fmt.Errorf("error preparing query RetryRun: %w", err)
+	}
+	if q.setQueueStmt, err = db.PrepareContext(ctx, setQueue); err != nil {
+		return nil, fmt.Errorf("error preparing query SetQueue: %w", err)
 	}
 	if q.setUnfinishedStmt, err = db.PrepareContext(ctx, setUnfinished); err != nil {
 		return nil, fmt.Errorf("error preparing query SetUnfinished: %w", err)
@@ -213,6 +279,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.skippedSchedulesStmt, err = db.PrepareContext(ctx, skippedSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query SkippedSchedules: %w", err)
 	}
+	if q.takeKeyStmt, err = db.PrepareContext(ctx, takeKey); err != nil {
+		return nil, fmt.Errorf("error preparing query TakeKey: %w", err)
+	}
 	if q.touchScheduleStmt, err = db.PrepareContext(ctx, touchSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query TouchSchedule: %w", err)
 	}
@@ -226,9 +295,24 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing advanceScheduleStmt: %w", cerr)
 		}
 	}
+	if q.askCancelStmt != nil {
+		if cerr := q.askCancelStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing askCancelStmt: %w", cerr)
+		}
+	}
 	if q.auditStmt != nil {
 		if cerr := q.auditStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing auditStmt: %w", cerr)
+		}
+	}
+	if q.auditChangeStmt != nil {
+		if cerr := q.auditChangeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing auditChangeStmt: %w", cerr)
+		}
+	}
+	if q.cancelPendingStmt != nil {
+		if cerr := q.cancelPendingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing cancelPendingStmt: %w", cerr)
 		}
 	}
 	if q.declareJobStmt != nil {
@@ -241,6 +325,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing declareWorkerStmt: %w", cerr)
 		}
 	}
+	if q.deleteAttemptsStmt != nil {
+		if cerr := q.deleteAttemptsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.deleteGoneCancelsStmt != nil {
+		if cerr := q.deleteGoneCancelsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteGoneCancelsStmt: %w", cerr)
+		}
+	}
 	if q.deleteLeaseStmt != nil {
 		if cerr := q.deleteLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteLeaseStmt: %w", cerr)
@@ -249,6 +343,26 @@ func (q *Queries) Close() error {
 	if q.deleteOldLocksStmt != nil {
 		if cerr := q.deleteOldLocksStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteOldLocksStmt: %w", cerr)
+		}
+	}
+	if q.deleteProblemStmt != nil {
+		if cerr := q.deleteProblemStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteProblemStmt: %w", cerr)
+		}
+	}
+	if q.deleteProgressStmt != nil {
+		if cerr := q.deleteProgressStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteProgressStmt: %w", cerr)
+		}
+	}
+	if q.deleteReadyStmt != nil {
+		if cerr := q.deleteReadyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteReadyStmt: %w", cerr)
+		}
+	}
+	if q.deleteRunStmt != nil {
+		if cerr := q.deleteRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteRunStmt: %w", cerr)
 		}
 	}
 	if q.deleteScheduleStmt != nil {
@@ -281,6 +395,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findClaimedStmt: %w", cerr)
 		}
 	}
+	if q.findKeyHolderStmt != nil {
+		if cerr := q.findKeyHolderStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findKeyHolderStmt: %w", cerr)
+		}
+	}
 	if q.findLaneStmt != nil {
 		if cerr := q.findLaneStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findLaneStmt: %w", cerr)
@@ -289,6 +408,16 @@ func (q *Queries) Close() error {
 	if q.findLeaseStmt != nil {
 		if cerr := q.findLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findLeaseStmt: %w", cerr)
+		}
+	}
+	if q.findOperableStmt != nil {
+		if cerr := q.findOperableStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findOperableStmt: %w", cerr)
+		}
+	}
+	if q.findQueueStmt != nil {
+		if cerr := q.findQueueStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findQueueStmt: %w", cerr)
 		}
 	}
 	if q.findReclaimableStmt != nil {
@@ -316,6 +445,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
 		}
 	}
+	if q.floorOfProblemsStmt != nil {
+		if cerr := q.floorOfProblemsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing floorOfProblemsStmt: %w", cerr)
+		}
+	}
+	if q.floorOfRunsStmt != nil {
+		if cerr := q.floorOfRunsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing floorOfRunsStmt: %w", cerr)
+		}
+	}
 	if q.forceReleaseLockStmt != nil {
 		if cerr := q.forceReleaseLockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing forceReleaseLockStmt: %w", cerr)
@@ -334,6 +473,11 @@ func (q *Queries) Close() error {
 	if q.insertAuditStmt != nil {
 		if cerr := q.insertAuditStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertAuditStmt: %w", cerr)
+		}
+	}
+	if q.insertCancelStmt != nil {
+		if cerr := q.insertCancelStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertCancelStmt: %w", cerr)
 		}
 	}
 	if q.insertLaneStmt != nil {
@@ -391,6 +535,21 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listAttemptsStmt: %w", cerr)
 		}
 	}
+	if q.listCancelsStmt != nil {
+		if cerr := q.listCancelsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listCancelsStmt: %w", cerr)
+		}
+	}
+	if q.listChangesStmt != nil {
+		if cerr := q.listChangesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listChangesStmt: %w", cerr)
+		}
+	}
+	if q.listChangesOfStmt != nil {
+		if cerr := q.listChangesOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listChangesOfStmt: %w", cerr)
+		}
+	}
 	if q.listForcedStmt != nil {
 		if cerr := q.listForcedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listForcedStmt: %w", cerr)
@@ -419,6 +578,11 @@ func (q *Queries) Close() error {
 	if q.listProblemsStmt != nil {
 		if cerr := q.listProblemsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listProblemsStmt: %w", cerr)
+		}
+	}
+	if q.listQueuesStmt != nil {
+		if cerr := q.listQueuesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listQueuesStmt: %w", cerr)
 		}
 	}
 	if q.listRunsStmt != nil {
@@ -486,6 +650,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing reclaimRunStmt: %w", cerr)
 		}
 	}
+	if q.releaseKeyStmt != nil {
+		if cerr := q.releaseKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing releaseKeyStmt: %w", cerr)
+		}
+	}
 	if q.releaseLockStmt != nil {
 		if cerr := q.releaseLockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing releaseLockStmt: %w", cerr)
@@ -511,6 +680,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing resumeScheduleStmt: %w", cerr)
 		}
 	}
+	if q.retryRunStmt != nil {
+		if cerr := q.retryRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing retryRunStmt: %w", cerr)
+		}
+	}
+	if q.setQueueStmt != nil {
+		if cerr := q.setQueueStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing setQueueStmt: %w", cerr)
+		}
+	}
 	if q.setUnfinishedStmt != nil {
 		if cerr := q.setUnfinishedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing setUnfinishedStmt: %w", cerr)
@@ -534,6 +713,11 @@ func (q *Queries) Close() error {
 	if q.skippedSchedulesStmt != nil {
 		if cerr := q.skippedSchedulesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing skippedSchedulesStmt: %w", cerr)
+		}
+	}
+	if q.takeKeyStmt != nil {
+		if cerr := q.takeKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing takeKeyStmt: %w", cerr)
 		}
 	}
 	if q.touchScheduleStmt != nil {
@@ -578,141 +762,187 @@ func (q *Queries) queryRow(ctx context.Context, stmt *sql.Stmt, query string, ar
 }
 
 type Queries struct {
-	db                   DBTX
-	tx                   *sql.Tx
-	advanceScheduleStmt  *sql.Stmt
-	auditStmt            *sql.Stmt
-	declareJobStmt       *sql.Stmt
-	declareWorkerStmt    *sql.Stmt
-	deleteLeaseStmt      *sql.Stmt
-	deleteOldLocksStmt   *sql.Stmt
-	deleteScheduleStmt   *sql.Stmt
-	deleteSkipsStmt      *sql.Stmt
-	dueSchedulesStmt     *sql.Stmt
-	expiredLeasesStmt    *sql.Stmt
-	findClaimOfRunStmt   *sql.Stmt
-	findClaimedStmt      *sql.Stmt
-	findLaneStmt         *sql.Stmt
-	findLeaseStmt        *sql.Stmt
-	findReclaimableStmt  *sql.Stmt
-	findRunStmt          *sql.Stmt
-	findScheduleStmt     *sql.Stmt
-	findStateStmt        *sql.Stmt
-	findWorkerStartStmt  *sql.Stmt
-	forceReleaseLockStmt *sql.Stmt
-	grantLockStmt        *sql.Stmt
-	insertAttemptStmt    *sql.Stmt
-	insertAuditStmt      *sql.Stmt
-	insertLaneStmt       *sql.Stmt
-	insertLeaseStmt      *sql.Stmt
-	insertOccurrenceStmt *sql.Stmt
-	insertProblemStmt    *sql.Stmt
-	insertReadyStmt      *sql.Stmt
-	insertReadySinceStmt *sql.Stmt
-	insertRunStmt        *sql.Stmt
-	insertScheduleStmt   *sql.Stmt
-	insertSkipStmt       *sql.Stmt
-	lastGenerationStmt   *sql.Stmt
-	listAttemptsStmt     *sql.Stmt
-	listForcedStmt       *sql.Stmt
-	listHeadsStmt        *sql.Stmt
-	listJobsStmt         *sql.Stmt
-	listLocksStmt        *sql.Stmt
-	listOrphansStmt      *sql.Stmt
-	listProblemsStmt     *sql.Stmt
-	listRunsStmt         *sql.Stmt
-	listSchedulesStmt    *sql.Stmt
-	listSlotsStmt        *sql.Stmt
-	nextLookStmt         *sql.Stmt
-	oldestSkipStmt       *sql.Stmt
-	pastChangesStmt      *sql.Stmt
-	pastOccurrencesStmt  *sql.Stmt
-	pastRequestsStmt     *sql.Stmt
-	pastSkipsStmt        *sql.Stmt
-	pauseScheduleStmt    *sql.Stmt
-	postponeScheduleStmt *sql.Stmt
-	pruneSkipsStmt       *sql.Stmt
-	reclaimRunStmt       *sql.Stmt
-	releaseLockStmt      *sql.Stmt
-	renewLeaseStmt       *sql.Stmt
-	renewLockStmt        *sql.Stmt
-	replaceScheduleStmt  *sql.Stmt
-	resumeScheduleStmt   *sql.Stmt
-	setUnfinishedStmt    *sql.Stmt
-	settleEndedStmt      *sql.Stmt
-	settlePendingStmt    *sql.Stmt
-	settleSuccessStmt    *sql.Stmt
-	skippedSchedulesStmt *sql.Stmt
-	touchScheduleStmt    *sql.Stmt
+	db                    DBTX
+	tx                    *sql.Tx
+	advanceScheduleStmt   *sql.Stmt
+	askCancelStmt         *sql.Stmt
+	auditStmt             *sql.Stmt
+	auditChangeStmt       *sql.Stmt
+	cancelPendingStmt     *sql.Stmt
+	declareJobStmt        *sql.Stmt
+	declareWorkerStmt     *sql.Stmt
+	deleteAttemptsStmt    *sql.Stmt
+	deleteGoneCancelsStmt *sql.Stmt
+	deleteLeaseStmt       *sql.Stmt
+	deleteOldLocksStmt    *sql.Stmt
+	deleteProblemStmt     *sql.Stmt
+	deleteProgressStmt    *sql.Stmt
+	deleteReadyStmt       *sql.Stmt
+	deleteRunStmt         *sql.Stmt
+	deleteScheduleStmt    *sql.Stmt
+	deleteSkipsStmt       *sql.Stmt
+	dueSchedulesStmt      *sql.Stmt
+	expiredLeasesStmt     *sql.Stmt
+	findClaimOfRunStmt    *sql.Stmt
+	findClaimedStmt       *sql.Stmt
+	findKeyHolderStmt     *sql.Stmt
+	findLaneStmt          *sql.Stmt
+	findLeaseStmt         *sql.Stmt
+	findOperableStmt      *sql.Stmt
+	findQueueStmt         *sql.Stmt
+	findReclaimableStmt   *sql.Stmt
+	findRunStmt           *sql.Stmt
+	findScheduleStmt      *sql.Stmt
+	findStateStmt         *sql.Stmt
+	findWorkerStartStmt   *sql.Stmt
+	floorOfProblemsStmt   *sql.Stmt
+	floorOfRunsStmt       *sql.Stmt
+	forceReleaseLockStmt  *sql.Stmt
+	grantLockStmt         *sql.Stmt
+	insertAttemptStmt     *sql.Stmt
+	insertAuditStmt       *sql.Stmt
+	insertCancelStmt      *sql.Stmt
+	insertLaneStmt        *sql.Stmt
+	insertLeaseStmt       *sql.Stmt
+	insertOccurrenceStmt  *sql.Stmt
+	insertProblemStmt     *sql.Stmt
+	insertReadyStmt       *sql.Stmt
+	insertReadySinceStmt  *sql.Stmt
+	insertRunStmt         *sql.Stmt
+	insertScheduleStmt    *sql.Stmt
+	insertSkipStmt        *sql.Stmt
+	lastGenerationStmt    *sql.Stmt
+	listAttemptsStmt      *sql.Stmt
+	listCancelsStmt       *sql.Stmt
+	listChangesStmt       *sql.Stmt
+	listChangesOfStmt     *sql.Stmt
+	listForcedStmt        *sql.Stmt
+	listHeadsStmt         *sql.Stmt
+	listJobsStmt          *sql.Stmt
+	listLocksStmt         *sql.Stmt
+	listOrphansStmt       *sql.Stmt
+	listProblemsStmt      *sql.Stmt
+	listQueuesStmt        *sql.Stmt
+	listRunsStmt          *sql.Stmt
+	listSchedulesStmt     *sql.Stmt
+	listSlotsStmt         *sql.Stmt
+	nextLookStmt          *sql.Stmt
+	oldestSkipStmt        *sql.Stmt
+	pastChangesStmt       *sql.Stmt
+	pastOccurrencesStmt   *sql.Stmt
+	pastRequestsStmt      *sql.Stmt
+	pastSkipsStmt         *sql.Stmt
+	pauseScheduleStmt     *sql.Stmt
+	postponeScheduleStmt  *sql.Stmt
+	pruneSkipsStmt        *sql.Stmt
+	reclaimRunStmt        *sql.Stmt
+	releaseKeyStmt        *sql.Stmt
+	releaseLockStmt       *sql.Stmt
+	renewLeaseStmt        *sql.Stmt
+	renewLockStmt         *sql.Stmt
+	replaceScheduleStmt   *sql.Stmt
+	resumeScheduleStmt    *sql.Stmt
+	retryRunStmt          *sql.Stmt
+	setQueueStmt          *sql.Stmt
+	setUnfinishedStmt     *sql.Stmt
+	settleEndedStmt       *sql.Stmt
+	settlePendingStmt     *sql.Stmt
+	settleSuccessStmt     *sql.Stmt
+	skippedSchedulesStmt  *sql.Stmt
+	takeKeyStmt           *sql.Stmt
+	touchScheduleStmt     *sql.Stmt
 }
 
 func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 	return &Queries{
-		db:                   tx,
-		tx:                   tx,
-		advanceScheduleStmt:  q.advanceScheduleStmt,
-		auditStmt:            q.auditStmt,
-		declareJobStmt:       q.declareJobStmt,
-		declareWorkerStmt:    q.declareWorkerStmt,
-		deleteLeaseStmt:      q.deleteLeaseStmt,
-		deleteOldLocksStmt:   q.deleteOldLocksStmt,
-		deleteScheduleStmt:   q.deleteScheduleStmt,
-		deleteSkipsStmt:      q.deleteSkipsStmt,
-		dueSchedulesStmt:     q.dueSchedulesStmt,
-		expiredLeasesStmt:    q.expiredLeasesStmt,
-		findClaimOfRunStmt:   q.findClaimOfRunStmt,
-		findClaimedStmt:      q.findClaimedStmt,
-		findLaneStmt:         q.findLaneStmt,
-		findLeaseStmt:        q.findLeaseStmt,
-		findReclaimableStmt:  q.findReclaimableStmt,
-		findRunStmt:          q.findRunStmt,
-		findScheduleStmt:     q.findScheduleStmt,
-		findStateStmt:        q.findStateStmt,
-		findWorkerStartStmt:  q.findWorkerStartStmt,
-		forceReleaseLockStmt: q.forceReleaseLockStmt,
-		grantLockStmt:        q.grantLockStmt,
-		insertAttemptStmt:    q.insertAttemptStmt,
-		insertAuditStmt:      q.insertAuditStmt,
-		insertLaneStmt:       q.insertLaneStmt,
-		insertLeaseStmt:      q.insertLeaseStmt,
-		insertOccurrenceStmt: q.insertOccurrenceStmt,
-		insertProblemStmt:    q.insertProblemStmt,
-		insertReadyStmt:      q.insertReadyStmt,
-		insertReadySinceStmt: q.insertReadySinceStmt,
-		insertRunStmt:        q.insertRunStmt,
-		insertScheduleStmt:   q.insertScheduleStmt,
-		insertSkipStmt:       q.insertSkipStmt,
-		lastGenerationStmt:   q.lastGenerationStmt,
-		listAttemptsStmt:     q.listAttemptsStmt,
-		listForcedStmt:       q.listForcedStmt,
-		listHeadsStmt:        q.listHeadsStmt,
-		listJobsStmt:         q.listJobsStmt,
-		listLocksStmt:        q.listLocksStmt,
-		listOrphansStmt:      q.listOrphansStmt,
-		listProblemsStmt:     q.listProblemsStmt,
-		listRunsStmt:         q.listRunsStmt,
-		listSchedulesStmt:    q.listSchedulesStmt,
-		listSlotsStmt:        q.listSlotsStmt,
-		nextLookStmt:         q.nextLookStmt,
-		oldestSkipStmt:       q.oldestSkipStmt,
-		pastChangesStmt:      q.pastChangesStmt,
-		pastOccurrencesStmt:  q.pastOccurrencesStmt,
-		pastRequestsStmt:     q.pastRequestsStmt,
-		pastSkipsStmt:        q.pastSkipsStmt,
-		pauseScheduleStmt:    q.pauseScheduleStmt,
-		postponeScheduleStmt: q.postponeScheduleStmt,
-		pruneSkipsStmt:       q.pruneSkipsStmt,
-		reclaimRunStmt:       q.reclaimRunStmt,
-		releaseLockStmt:      q.releaseLockStmt,
-		renewLeaseStmt:       q.renewLeaseStmt,
-		renewLockStmt:        q.renewLockStmt,
-		replaceScheduleStmt:  q.replaceScheduleStmt,
-		resumeScheduleStmt:   q.resumeScheduleStmt,
-		setUnfinishedStmt:    q.setUnfinishedStmt,
-		settleEndedStmt:      q.settleEndedStmt,
-		settlePendingStmt:    q.settlePendingStmt,
-		settleSuccessStmt:    q.settleSuccessStmt,
-		skippedSchedulesStmt: q.skippedSchedulesStmt,
-		touchScheduleStmt:    q.touchScheduleStmt,
+		db:                    tx,
+		tx:                    tx,
+		advanceScheduleStmt:   q.advanceScheduleStmt,
+		askCancelStmt:         q.askCancelStmt,
+		auditStmt:             q.auditStmt,
+		auditChangeStmt:       q.auditChangeStmt,
+		cancelPendingStmt:     q.cancelPendingStmt,
+		declareJobStmt:        q.declareJobStmt,
+		declareWorkerStmt:     q.declareWorkerStmt,
+		deleteAttemptsStmt:    q.deleteAttemptsStmt,
+		deleteGoneCancelsStmt: q.deleteGoneCancelsStmt,
+		deleteLeaseStmt:       q.deleteLeaseStmt,
+		deleteOldLocksStmt:    q.deleteOldLocksStmt,
+		deleteProblemStmt:     q.deleteProblemStmt,
+		deleteProgressStmt:    q.deleteProgressStmt,
+		deleteReadyStmt:       q.deleteReadyStmt,
+		deleteRunStmt:         q.deleteRunStmt,
+		deleteScheduleStmt:    q.deleteScheduleStmt,
+		deleteSkipsStmt:       q.deleteSkipsStmt,
+		dueSchedulesStmt:      q.dueSchedulesStmt,
+		expiredLeasesStmt:     q.expiredLeasesStmt,
+		findClaimOfRunStmt:    q.findClaimOfRunStmt,
+		findClaimedStmt:       q.findClaimedStmt,
+		findKeyHolderStmt:     q.findKeyHolderStmt,
+		findLaneStmt:          q.findLaneStmt,
+		findLeaseStmt:         q.findLeaseStmt,
+		findOperableStmt:      q.findOperableStmt,
+		findQueueStmt:         q.findQueueStmt,
+		findReclaimableStmt:   q.findReclaimableStmt,
+		findRunStmt:           q.findRunStmt,
+		findScheduleStmt:      q.findScheduleStmt,
+		findStateStmt:         q.findStateStmt,
+		findWorkerStartStmt:   q.findWorkerStartStmt,
+		floorOfProblemsStmt:   q.floorOfProblemsStmt,
+		floorOfRunsStmt:       q.floorOfRunsStmt,
+		forceReleaseLockStmt:  q.forceReleaseLockStmt,
+		grantLockStmt:         q.grantLockStmt,
+		insertAttemptStmt:     q.insertAttemptStmt,
+		insertAuditStmt:       q.insertAuditStmt,
+		insertCancelStmt:      q.insertCancelStmt,
+		insertLaneStmt:        q.insertLaneStmt,
+		insertLeaseStmt:       q.insertLeaseStmt,
+		insertOccurrenceStmt:  q.insertOccurrenceStmt,
+		insertProblemStmt:     q.insertProblemStmt,
+		insertReadyStmt:       q.insertReadyStmt,
+		insertReadySinceStmt:  q.insertReadySinceStmt,
+		insertRunStmt:         q.insertRunStmt,
+		insertScheduleStmt:    q.insertScheduleStmt,
+		insertSkipStmt:        q.insertSkipStmt,
+		lastGenerationStmt:    q.lastGenerationStmt,
+		listAttemptsStmt:      q.listAttemptsStmt,
+		listCancelsStmt:       q.listCancelsStmt,
+		listChangesStmt:       q.listChangesStmt,
+		listChangesOfStmt:     q.listChangesOfStmt,
+		listForcedStmt:        q.listForcedStmt,
+		listHeadsStmt:         q.listHeadsStmt,
+		listJobsStmt:          q.listJobsStmt,
+		listLocksStmt:         q.listLocksStmt,
+		listOrphansStmt:       q.listOrphansStmt,
+		listProblemsStmt:      q.listProblemsStmt,
+		listQueuesStmt:        q.listQueuesStmt,
+		listRunsStmt:          q.listRunsStmt,
+		listSchedulesStmt:     q.listSchedulesStmt,
+		listSlotsStmt:         q.listSlotsStmt,
+		nextLookStmt:          q.nextLookStmt,
+		oldestSkipStmt:        q.oldestSkipStmt,
+		pastChangesStmt:       q.pastChangesStmt,
+		pastOccurrencesStmt:   q.pastOccurrencesStmt,
+		pastRequestsStmt:      q.pastRequestsStmt,
+		pastSkipsStmt:         q.pastSkipsStmt,
+		pauseScheduleStmt:     q.pauseScheduleStmt,
+		postponeScheduleStmt:  q.postponeScheduleStmt,
+		pruneSkipsStmt:        q.pruneSkipsStmt,
+		reclaimRunStmt:        q.reclaimRunStmt,
+		releaseKeyStmt:        q.releaseKeyStmt,
+		releaseLockStmt:       q.releaseLockStmt,
+		renewLeaseStmt:        q.renewLeaseStmt,
+		renewLockStmt:         q.renewLockStmt,
+		replaceScheduleStmt:   q.replaceScheduleStmt,
+		resumeScheduleStmt:    q.resumeScheduleStmt,
+		retryRunStmt:          q.retryRunStmt,
+		setQueueStmt:          q.setQueueStmt,
+		setUnfinishedStmt:     q.setUnfinishedStmt,
+		settleEndedStmt:       q.settleEndedStmt,
+		settlePendingStmt:     q.settlePendingStmt,
+		settleSuccessStmt:     q.settleSuccessStmt,
+		skippedSchedulesStmt:  q.skippedSchedulesStmt,
+		takeKeyStmt:           q.takeKeyStmt,
+		touchScheduleStmt:     q.touchScheduleStmt,
 	}
 }
