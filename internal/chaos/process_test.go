@@ -168,7 +168,7 @@ func until(t *testing.T, store durable.Store, limit time.Duration, what string, 
 }
 
 func succeeded(n int) func(map[durable.State]durable.Count) bool {
-	return func(c map[durable.State]durable.Count) bool { return c[durable.Succeeded] == int64(n) }
+	return func(c map[durable.State]durable.Count) bool { return c[durable.Succeeded].N == int64(n) }
 }
 
 // runningOn returns the runs that a worker has in hand.

@@ -122,7 +122,7 @@ func poison(t *testing.T, dsn string) {
 	}()
 	defer func() { close(over); <-supervised }()
 	until(t, store, 90*time.Second, "the poison is dead, the others succeed", func(c map[durable.State]durable.Count) bool {
-		return c[durable.Succeeded] == 50 && c[durable.Dead] == 1
+		return c[durable.Succeeded].N == 50 && c[durable.Dead].N == 1
 	})
 	r := record(t, store, receipt.ID)
 	require.Equal(t, durable.Dead, r.State)
