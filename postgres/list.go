@@ -16,7 +16,7 @@ import (
 const (
 	lookFirst      = 1_000  // runs, by the key, at the first try: enough where most pass the filter
 	lookMost       = 20_000 // at the second, and of a list of ids
-	lookProblems   = 5_000  // of dead and cancelled runs when a tag is asked for
+	lookProblems   = 2_000  // of dead and cancelled runs when a tag is asked for
 	unfinishedMost = 20_000 // rows of ready that are read for a list of pending runs
 )
 

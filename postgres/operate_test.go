@@ -72,10 +72,14 @@ func (h *hammer) work(ctx context.Context, store opened, w durable.WorkerID) err
 		return err
 	}
 	s := durable.Settlement{Claim: r.Claim, Worker: w, Last: rand.IntN(2) == 0}
-	outcomes := []durable.Outcome{{Kind: durable.Success}, {Kind: durable.Failure, Error: "bad"}, {Kind: durable.Death, Error: "dead"},
+	outcomes := []durable.Outcome{{Kind: durable.Failure, Error: "bad"}, {Kind: durable.Death, Error: "dead"},
 		{Kind: durable.Snoozed}, {Kind: durable.HandedBack}, {Kind: durable.Cancellation, Error: "own"}}
 	for _, run := range runs {
-		s.Runs = append(s.Runs, durable.Settled{ID: run.ID, Outcome: outcomes[rand.IntN(len(outcomes))]})
+		outcome := outcomes[rand.IntN(len(outcomes))]
+		if rand.IntN(200) == 0 { // what has succeeded is out of the game
+			outcome = durable.Outcome{Kind: durable.Success}
+		}
+		s.Runs = append(s.Runs, durable.Settled{ID: run.ID, Outcome: outcome})
 	}
 	if len(runs) > 0 {
 		_, err = store.Settle(ctx, []durable.Settlement{s})
