@@ -222,28 +222,51 @@ func TestOperateIsBusyWhereATransactionHoldsARun(t *testing.T) {
 	requireConsistent(t, store)
 }
 
+func TestASettleThatHasWaitedForACancelKnowsOfIt(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	for _, outcome := range []durable.Outcome{{Kind: durable.HandedBack}, {Kind: durable.Failure, Error: "bad"}, {Kind: durable.Snoozed, After: time.Hour}} {
+		_, err := store.Enqueue(t.Context(), newRuns(1)...)
+		require.NoError(t, err)
+		r, claimed := claim(t, store, worker("w"), 1, time.Minute)
+		tx := hold(t, store, "runs", "id = $1", claimed[0].ID)
+		_, err = tx.Exec(t.Context(), fmt.Sprintf("UPDATE %s.runs SET cancel = 'not wanted' WHERE id = $1", store.schema), claimed[0].ID)
+		require.NoError(t, err)
+		committed := make(chan error, 1)
+		time.AfterFunc(50*time.Millisecond, func() { committed <- tx.Commit(context.Background()) }) // the settle waits for 200 ms
+		verdicts, err := store.Settle(t.Context(), []durable.Settlement{settlement(r, claimed, outcome)})
+		require.NoError(t, err)
+		require.NoError(t, <-committed)
+		if verdicts[0] == durable.Deferred { // the machine was slow
+			verdicts, err = store.Settle(t.Context(), []durable.Settlement{settlement(r, claimed, outcome)})
+			require.NoError(t, err)
+		}
+		require.Equal(t, durable.Accepted, verdicts[0])
+		record, err := store.Run(t.Context(), claimed[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, durable.Cancelled, record.State)
+		require.Equal(t, "not wanted", *record.Error)
+	}
+	requireConsistent(t, store)
+}
+
 func TestAPauseIsNotMissedByALaneThatIsMade(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")
-	other := openURL(t, store.url, store.schema)
-	for i := range 40 {
-		queue := fmt.Sprint("q", i)
-		var both sync.WaitGroup
-		both.Go(func() {
-			if _, err := other.Enqueue(context.Background(), newRun(durable.OnQueue(queue))); err != nil {
-				t.Error(err)
-			}
-		})
-		both.Go(func() {
-			if err := store.SetQueue(context.Background(), queue, durable.PauseQueue, "ann"); err != nil {
-				t.Error(err)
-			}
-		})
-		both.Wait()
-		heads, err := store.Heads(t.Context(), durable.Serves{Queues: []string{queue}, Jobs: []string{"mail"}})
-		require.NoError(t, err)
-		require.Empty(t, heads)
+	for _, action := range []durable.QueueAction{durable.PauseQueue, durable.ResumeQueue} {
+		require.NoError(t, store.SetQueue(t.Context(), "slow", action, "ann")) // its row is there
 	}
+	tx := hold(t, store, "queues", "name = 'slow'") // a pause under way
+	_, err := tx.Exec(t.Context(), fmt.Sprintf("UPDATE %s.queues SET paused = true", store.schema))
+	require.NoError(t, err)
+	committed := make(chan error, 1)
+	time.AfterFunc(300*time.Millisecond, func() { committed <- tx.Commit(context.Background()) })
+	_, err = store.Enqueue(t.Context(), newRun(durable.OnQueue("slow")))
+	require.NoError(t, err)
+	require.NoError(t, <-committed)
+	heads, err := store.Heads(t.Context(), durable.Serves{Queues: []string{"slow"}, Jobs: []string{"mail"}})
+	require.NoError(t, err)
+	require.Empty(t, heads, "the new lane is paused")
 }
 
 func TestARetryTakesItsUniqueKeyBackUnlessAnotherRunHasIt(t *testing.T) {
