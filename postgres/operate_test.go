@@ -253,20 +253,47 @@ func TestASettleThatHasWaitedForACancelKnowsOfIt(t *testing.T) {
 func TestAPauseIsNotMissedByALaneThatIsMade(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")
+	conn := connect(t, store.url)
 	for _, action := range []durable.QueueAction{durable.PauseQueue, durable.ResumeQueue} {
-		require.NoError(t, store.SetQueue(t.Context(), "slow", action, "ann")) // its row is there
+		require.NoError(t, store.SetQueue(t.Context(), "slow", action, "ann")) // the queue is known
 	}
-	tx := hold(t, store, "queues", "name = 'slow'") // a pause under way
-	_, err := tx.Exec(t.Context(), fmt.Sprintf("UPDATE %s.queues SET paused = true", store.schema))
+	// Somebody else is making lane b, so that whoever makes a and b has made a
+	// and waits.
+	blocker, err := connect(t, store.url).Begin(t.Context())
 	require.NoError(t, err)
-	committed := make(chan error, 1)
-	time.AfterFunc(300*time.Millisecond, func() { committed <- tx.Commit(context.Background()) })
-	_, err = store.Enqueue(t.Context(), newRun(durable.OnQueue("slow")))
+	_, err = blocker.Exec(t.Context(), fmt.Sprintf("INSERT INTO %s.lanes (queue, job, priority) VALUES ('slow', 'b', 0)", store.schema))
 	require.NoError(t, err)
-	require.NoError(t, <-committed)
-	heads, err := store.Heads(t.Context(), durable.Serves{Queues: []string{"slow"}, Jobs: []string{"mail"}})
+	runs := newRuns(2, durable.OnQueue("slow"))
+	runs[0].Job, runs[1].Job = "a", "b"
+	var both sync.WaitGroup
+	both.Go(func() {
+		if _, err := store.Enqueue(context.Background(), runs...); err != nil {
+			t.Error(err)
+		}
+	})
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%lanes%')",
+			store.schema).Scan(&waits)
+		return err == nil && waits
+	}, 10*time.Second, 10*time.Millisecond)
+	paused := make(chan struct{})
+	both.Go(func() {
+		if err := store.SetQueue(context.Background(), "slow", durable.PauseQueue, "ann"); err != nil {
+			t.Error(err)
+		}
+		close(paused)
+	})
+	select {
+	case <-paused:
+		t.Error("the pause did not wait for the lanes under way")
+	case <-time.After(500 * time.Millisecond):
+	}
+	require.NoError(t, blocker.Rollback(t.Context()))
+	both.Wait()
+	heads, err := store.Heads(t.Context(), durable.Serves{Queues: []string{"slow"}, Jobs: []string{"a", "b"}})
 	require.NoError(t, err)
-	require.Empty(t, heads, "the new lane is paused")
+	require.Empty(t, heads, "both lanes are paused")
 }
 
 func TestARetryTakesItsUniqueKeyBackUnlessAnotherRunHasIt(t *testing.T) {
