@@ -27,8 +27,8 @@ type Controls interface {
 	// already stored is left as it stands.
 	Rerun(ctx context.Context, of RunID, run NewRun, by string) (Receipt, error)
 	// SetQueue pauses or resumes a queue, which need not have been used yet.
-	// From when SetQueue has returned, no claim takes a run of a paused queue.
-	// What is executing goes on.
+	// No claim that begins after SetQueue has returned takes a run of a paused
+	// queue. What is executing goes on.
 	SetQueue(ctx context.Context, name string, action QueueAction, by string) error
 	// Cancels returns the runs of the claims that are running and that
 	// somebody has asked to be cancelled. Asked again it answers again.
