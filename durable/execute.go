@@ -66,8 +66,11 @@ func (x *execution) perform() {
 		x.end(Outcome{Kind: HandedBack})
 		return
 	}
-	ctx, end := x.context()
-	defer end()
+	ctx, stop := x.context()
+	defer x.cancel(nil)
+	if stop != nil {
+		defer stop()
+	}
 	x.begun.Store(true)
 	if reason := x.doomed.Load(); reason != nil {
 		x.end(Outcome{Kind: Cancellation, Error: *reason})
@@ -87,18 +90,14 @@ func (x *execution) perform() {
 
 // context is the handler's: it ends with lease.ErrLost, ErrDraining,
 // ErrCancelled or ErrTimeout as its cause, and when the handler has returned.
-// Only a run with a timeout needs a second context for it.
-func (x *execution) context() (ctx context.Context, end func()) {
+// Only a run with a timeout needs a second context, and a stop, for it.
+func (x *execution) context() (ctx context.Context, stop context.CancelFunc) {
 	ctx, x.cancel = context.WithCancelCause(x.claim.ctx)
 	if x.run.Timeout == 0 {
-		return ctx, x.ended
+		return ctx, nil
 	}
-	ctx, stop := context.WithTimeoutCause(ctx, x.run.Timeout, ErrTimeout)
-	return ctx, func() { stop(); x.ended() }
+	return context.WithTimeoutCause(ctx, x.run.Timeout, ErrTimeout)
 }
-
-// ended ends the handler's context when the handler has returned.
-func (x *execution) ended() { x.cancel(nil) }
 
 // failure is how a call of a handler went wrong; the zero value: it did not.
 type failure struct {
