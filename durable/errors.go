@@ -20,4 +20,7 @@ var (
 	// ErrTimeout is the cause of a handler's context when the attempt has
 	// taken longer than the run's timeout.
 	ErrTimeout = errors.New("durable: attempt timed out")
+	// ErrCancelled is the cause of a handler's context when an operator has
+	// asked for its run to be cancelled.
+	ErrCancelled = errors.New("durable: run is to be cancelled")
 )

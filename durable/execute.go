@@ -25,10 +25,13 @@ type execution struct {
 	queue string
 	room  *queueRoom // of a capped queue, else nil
 
-	begun    atomic.Bool  // the handler has been called
+	begun    atomic.Bool  // the handler has been called, or is about to be
 	returned atomic.Bool  // the handler has returned, or will not be called
 	fate     atomic.Int32 // see the constants
 	slotGone bool         // the slot was given back before the handler returned; written before fate
+
+	doomed atomic.Pointer[string]  // the reason, once the run is to be cancelled
+	cancel context.CancelCauseFunc // of the handler's context; set before begun
 
 	mu      sync.Mutex
 	result  []byte
@@ -67,9 +70,16 @@ func (x *execution) perform() {
 		x.end(Outcome{Kind: HandedBack})
 		return
 	}
+	ctx, stop := x.context()
+	defer x.cancel(nil)
+	if stop != nil {
+		defer stop()
+	}
 	x.begun.Store(true)
-	ctx, cancel := x.context()
-	defer cancel()
+	if reason := x.doomed.Load(); reason != nil {
+		x.end(Outcome{Kind: Cancellation, Error: *reason})
+		return
+	}
 	if timeout := x.run.Timeout; timeout > 0 {
 		overdue := time.AfterFunc(timeout+min(max(x.w.config.CancelGrace, 0), maxDelay), x.giveUp)
 		defer overdue.Stop()
@@ -90,13 +100,15 @@ func (x *execution) perform() {
 	failure = x.protect(call)
 }
 
-// context is the handler's: it ends with lease.ErrLost, ErrDraining or
-// ErrTimeout as its cause, and when the handler has returned.
-func (x *execution) context() (context.Context, context.CancelFunc) {
-	if x.run.Timeout > 0 {
-		return context.WithTimeoutCause(x.claim.ctx, x.run.Timeout, ErrTimeout)
+// context is the handler's: it ends with lease.ErrLost, ErrDraining,
+// ErrCancelled or ErrTimeout as its cause, and when the handler has returned.
+// Only a run with a timeout needs a second context, and a stop, for it.
+func (x *execution) context() (ctx context.Context, stop context.CancelFunc) {
+	ctx, x.cancel = context.WithCancelCause(x.claim.ctx)
+	if x.run.Timeout == 0 {
+		return ctx, nil
 	}
-	return context.WithCancel(x.claim.ctx)
+	return context.WithTimeoutCause(ctx, x.run.Timeout, ErrTimeout)
 }
 
 // failure is how a call of a handler went wrong; the zero value: it did not.
@@ -126,7 +138,11 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 		x.mu.Unlock()
 		return Outcome{Kind: Success, Result: result, Log: x.logText(Success)}
 	}
-	o := decideOutcome(askedFor(f.err), f.err, context.Cause(ctx), x.run, x.retry)
+	cause := context.Cause(ctx)
+	if reason := x.doomed.Load(); reason != nil && !lostOrDraining(cause) {
+		return outcomeCancelled(f.err, *reason)
+	}
+	o := decideOutcome(askedFor(f.err), f.err, cause, x.run, x.retry)
 	if o.Kind.Recorded() {
 		o.Error, o.Stack = storable(errorText(f.err)), storable(f.stack)
 		o.Log = x.logText(o.Kind)
@@ -140,7 +156,7 @@ func decideOutcome(asked *endingError, err, cause error, run Claimed, retry Retr
 	switch {
 	case asked != nil && asked.kind != Failure:
 		return Outcome{Kind: asked.kind, After: asked.after}
-	case errors.Is(cause, lease.ErrLost) || errors.Is(cause, ErrDraining):
+	case lostOrDraining(cause):
 		return Outcome{Kind: HandedBack}
 	case run.Attempt >= run.MaxAttempts:
 		return Outcome{Kind: Death}
@@ -217,6 +233,9 @@ func (x *execution) freeSlot() {
 func (x *execution) giveUp() {
 	o := decideOutcome(nil, ErrTimeout, nil, x.run, x.retry)
 	o.Error = fmt.Sprintf("timed out after %v and ignored its context", x.run.Timeout)
+	if reason := x.doomed.Load(); reason != nil {
+		o = outcomeCancelled(ErrTimeout, *reason)
+	}
 	if !x.replace(fateTooOld) {
 		return
 	}

@@ -71,7 +71,7 @@ func TestHostile_BatchThatCannotBeWrittenIsSplit(t *testing.T) {
 		s.pass(time.Minute)
 		counts, err := s.store.Counts(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, int64(100), counts[durable.Succeeded])
+		require.Equal(t, int64(100), counts[durable.Succeeded].N)
 		require.NoError(t, stop())
 	})
 }

@@ -84,6 +84,9 @@ type contactRenewer struct{ w *Worker }
 func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	renewed, err := r.w.store.Renew(ctx, claims, d)
 	r.w.contact(err)
+	if len(renewed) > 0 {
+		r.w.tellCancels()
+	}
 	return renewed, err
 }
 

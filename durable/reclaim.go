@@ -61,10 +61,14 @@ func (w *Worker) reclaimed(ctx context.Context, done Reclaim) {
 	for _, run := range done.Runs {
 		w.traceReclaimed(run)
 		log := w.config.Logger.With("run", run.ID.String(), "job", run.Job, "from", run.Worker, "crash_count", run.CrashCount)
-		if run.State == Dead {
+		switch run.State {
+		case Dead:
 			log.Error("run is dead: its worker crashed")
 			w.announceEnd(ctx, run.ID)
-		} else {
+		case Cancelled:
+			log.Info("run cancelled as it was asked: the lease of its worker ran out")
+			w.announceEnd(ctx, run.ID)
+		default:
 			log.Warn("run reclaimed: the lease of its worker ran out", "isolated", run.Lane < 0)
 		}
 	}

@@ -31,6 +31,7 @@ type Store interface {
 	Inspector
 	Reporter
 	Sweeper
+	Controls
 }
 
 // Enqueuer takes runs. A Client, a Store, a store bound to a transaction (Tx),
@@ -163,7 +164,7 @@ type Reclaimed struct {
 	Job        string
 	Queue      string
 	Worker     string // the name of the worker that lost it
-	State      State  // Pending, or Dead
+	State      State  // Pending, or Dead, or Cancelled when that was asked
 	CrashCount int
 }
 
@@ -184,13 +185,16 @@ type Claimer interface {
 	// settlement's claim changes; whether its lease has expired does not
 	// matter as long as nobody has taken it over. The verdicts come in the
 	// order of the runs, settlement after settlement. All in one transaction,
-	// save the runs that are Deferred, whose claim keeps its lease.
+	// save the runs that are Deferred, whose claim keeps its lease. A run that
+	// was asked to be cancelled is cancelled where its outcome would have made
+	// it pending.
 	Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error)
 	// Reclaim takes back the runs of expired leases: pending, due now, the
 	// attempt refunded, one crash counted. From the second crash on a run is
 	// isolated. A run whose crash policy is CrashDead, and a run claimed Alone
-	// whose count has come to MaxCrashes, is dead with a reason. The claim
-	// leaves the run, so that a late settle is Refused and not taken as Landed.
+	// whose count has come to MaxCrashes, is dead with a reason; another that
+	// was asked to be cancelled is cancelled. The claim leaves the run, so that
+	// a late settle is Refused and not taken as Landed.
 	Reclaim(ctx context.Context, request ReclaimRequest) (Reclaim, error)
 }
 
@@ -256,22 +260,6 @@ type Materialized struct {
 	Next time.Duration // until the next schedule is due; negative: none
 }
 
-// Filter narrows a list of runs. The zero value lists everything.
-type Filter struct {
-	States []State
-	Jobs   []string
-	Queues []string
-	IDs    []RunID // at most 200; nil: any
-	Before RunID   // cursor: only runs with a smaller id; the zero id is none
-	Limit  int     // 1 to 200; zero means 50
-}
-
-// Page is one page of a list, newest first.
-type Page struct {
-	Runs []Record
-	Next RunID // cursor of the next page; the zero id: this is the last
-}
-
 // Inspector reads runs.
 type Inspector interface {
 	// Run returns one run with its attempts, or ErrNotFound.
@@ -279,5 +267,10 @@ type Inspector interface {
 	// Runs lists runs by descending id, without their attempts and stacks.
 	Runs(ctx context.Context, filter Filter) (Page, error)
 	// Counts returns the number of runs in each state, zeros included.
-	Counts(ctx context.Context) (map[State]int64, error)
+	Counts(ctx context.Context) (map[State]Count, error)
+	// Queues lists the queues that are known, by name.
+	Queues(ctx context.Context) ([]QueueInfo, error)
+	// Changes lists what operators, and policies in their place, have changed,
+	// newest first. The oldest may have been dropped.
+	Changes(ctx context.Context, filter ChangeFilter) ([]Change, error)
 }

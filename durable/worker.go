@@ -36,6 +36,7 @@ type Worker struct {
 	claimer claimer
 	settler settler
 	hurry   chan struct{}
+	cancels chan struct{} // runs in hand may be to be cancelled
 
 	executors executors
 	active    roster       // claims in hand
@@ -68,7 +69,7 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 	}
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: store, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
-		hurry: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
+		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
 	if config.Tracer != nil {
 		w.store = tracedStore{Store: store, w: w}
 	}
@@ -138,6 +139,7 @@ func (w *Worker) work(ctx context.Context) error {
 	defer stopOuter()
 	var keeping, settling, asking sync.WaitGroup
 	keeping.Go(func() { w.keeper.Run(outer) })
+	keeping.Go(func() { w.listenForCancels(outer) })
 	settling.Go(func() { w.settler.run(outer) })
 	asking.Go(func() { w.poller.Run(ctx) })
 	asking.Go(func() { w.reclaimLoop(ctx) })
@@ -272,6 +274,8 @@ func (w *Worker) hear(signal Signal) {
 		w.wake()
 	case RunAwaited:
 		w.awaited.add(signal.Run, w.config.Elapsed())
+	case CancelAsked:
+		w.tellCancels()
 	default:
 	}
 }

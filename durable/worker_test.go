@@ -340,7 +340,7 @@ func TestWorker_NeverMoreThanItsSlots(t *testing.T) {
 		s.pass(time.Minute)
 		counts, err := s.store.Counts(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, int64(80), counts[durable.Succeeded])
+		require.Equal(t, int64(80), counts[durable.Succeeded].N)
 		require.Equal(t, int32(7), most.Load())
 		require.Equal(t, int32(2), mostMail.Load())
 		require.NoError(t, stop())

@@ -17,7 +17,9 @@ type grammar struct {
 	Demo        demoVerb        `cmd:"" help:"Show sample work on an embedded database in a temporary folder. Ends by itself."`
 	Migrate     migrateVerb     `cmd:"" help:"Bring the database's schema up to date, or look at it."`
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job and print its id."`
-	Runs        runsVerb        `cmd:"" help:"Look at runs."`
+	Runs        runsVerb        `cmd:"" help:"Look at runs, and change them."`
+	Queues      queuesVerb      `cmd:"" help:"Look at queues, pause and resume them."`
+	Audit       auditVerb       `cmd:"" help:"Look at what was changed, and by whom."`
 	Schedules   schedulesVerb   `cmd:"" help:"Look at schedules, and change them."`
 	Locks       locksVerb       `cmd:"" help:"Look at named locks, or free one by force."`
 	Config      configVerb      `cmd:"" help:"List the environment variables with the values in force, and check the registrations."`

@@ -24,7 +24,7 @@ func (p *program) printJSON(value any) error {
 
 // printRuns prints a page of runs as a table.
 func (p *program) printRuns(page durable.Page, now time.Time) error {
-	if len(page.Runs) == 0 {
+	if len(page.Runs) == 0 && page.Next == (durable.RunID{}) {
 		_, err := fmt.Fprintln(p.stdout, "no runs")
 		return err
 	}

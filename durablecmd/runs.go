@@ -3,6 +3,7 @@ package durablecmd
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
@@ -10,19 +11,27 @@ import (
 
 // runsVerb is the verb runs.
 type runsVerb struct {
-	List runsListVerb `cmd:"" help:"List runs, newest first."`
-	Show runsShowVerb `cmd:"" help:"Show one run with its attempts."`
-	Wait runsWaitVerb `cmd:"" help:"Wait until a run has ended; the exit status is 0 if it has succeeded."`
+	List   runsListVerb   `cmd:"" help:"List runs, newest first."`
+	Show   runsShowVerb   `cmd:"" help:"Show one run with its attempts."`
+	Wait   runsWaitVerb   `cmd:"" help:"Wait until a run has ended; the exit status is 0 if it has succeeded."`
+	Count  runsCountVerb  `cmd:"" help:"Count runs by state. Large numbers are estimated."`
+	Cancel runsCancelVerb `cmd:"" help:"Cancel runs. A running one is told, and ends cancelled unless it succeeds."`
+	Retry  runsRetryVerb  `cmd:"" help:"Make dead or cancelled runs pending again, with all their attempts."`
+	Delete runsDeleteVerb `cmd:"" help:"Delete runs that are not running."`
+	Rerun  runsRerunVerb  `cmd:"" help:"Make a new run after another one, and print its id."`
 }
 
 type (
 	runsListVerb struct {
-		State  []string `help:"Only runs in this state: pending, running, succeeded, dead or cancelled; may be repeated."`
-		Job    []string `help:"Only runs of this job; may be repeated."`
-		Queue  []string `help:"Only runs of this queue; may be repeated."`
-		Limit  int      `default:"50" help:"Most runs listed, 1 to 200."`
-		Cursor string   `help:"Go on where another list ended: its \"next\"."`
-		JSON   bool     `name:"json" help:"Print JSON."`
+		State  []string   `help:"Only runs in this state: pending, running, succeeded, dead or cancelled; may be repeated."`
+		Job    []string   `help:"Only runs of this job; may be repeated."`
+		Queue  []string   `help:"Only runs of this queue; may be repeated."`
+		Tag    string     `help:"Only runs with this tag."`
+		Since  *time.Time `help:"Only runs made at or after this instant."`
+		Until  *time.Time `help:"Only runs made before this instant."`
+		Limit  int        `default:"50" help:"Most runs listed, 1 to 200."`
+		Cursor string     `help:"Go on where another list ended: its \"next\"."`
+		JSON   bool       `name:"json" help:"Print JSON."`
 	}
 	runsShowVerb struct {
 		ID   string `arg:"" help:"Id of the run."`
@@ -43,7 +52,7 @@ func (v runsListVerb) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		page, err := store.Runs(ctx, filter)
+		page, err := p.fullPage(ctx, store, filter)
 		if err != nil {
 			return err
 		}
@@ -64,8 +73,31 @@ func (v runsListVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
+// listFor is how long a list goes on looking for runs where few match.
+const listFor = 3 * time.Second
+
+// fullPage asks until the page is full: a store looks at a bounded number of
+// runs for one answer. After a few seconds it is content with what it has.
+func (p *program) fullPage(ctx context.Context, store backend.Store, filter durable.Filter) (durable.Page, error) {
+	var full durable.Page
+	begun, want := p.now(), filter.Limit
+	for {
+		page, err := store.Runs(ctx, filter)
+		if err != nil {
+			return full, err
+		}
+		full.Runs, full.Next = append(full.Runs, page.Runs...), page.Next
+		if page.Next == (durable.RunID{}) || len(full.Runs) >= want || p.now().Sub(begun) > listFor {
+			return full, nil
+		}
+		filter.Before, filter.Limit = page.Next, want-len(full.Runs)
+	}
+}
+
 func (v runsListVerb) filter() (durable.Filter, error) {
-	f := durable.Filter{Jobs: v.Job, Queues: v.Queue, Limit: v.Limit}
+	f := durable.Filter{Jobs: v.Job, Queues: v.Queue, Tag: v.Tag, Limit: v.Limit}
+	set(&f.Since, v.Since)
+	set(&f.Until, v.Until)
 	if v.Limit < 1 || v.Limit > 200 {
 		return f, usage("--limit %d: want 1 to 200", v.Limit)
 	}

@@ -59,7 +59,7 @@ func (s *Store) declareSchedule(declared durable.Schedule, started, now time.Tim
 	known.declaredAt = now
 	if known.pausedBy == orphanPolicy {
 		s.resume(known)
-		s.note(now, declared.Name, "resumed, it is declared again", orphanPolicy)
+		s.noteSchedule(now, declared.Name, "resumed, it is declared again", orphanPolicy)
 	}
 	switch {
 	case found && known.Hash == declared.Hash:
@@ -85,7 +85,7 @@ func (s *Store) disableOrphans(since, now time.Time) {
 	for name, one := range s.schedules {
 		if !one.Paused && !one.declaredAt.IsZero() && one.declaredAt.Before(since) {
 			one.Paused, one.pausedBy = true, orphanPolicy
-			s.note(now, name, "paused, no worker declares it", orphanPolicy)
+			s.noteSchedule(now, name, "paused, no worker declares it", orphanPolicy)
 		}
 	}
 }

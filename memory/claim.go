@@ -50,7 +50,7 @@ func (s *Store) pick(steps []durable.Step, limit int, now time.Time) []*run {
 	var spans []span
 	for _, step := range steps {
 		l := s.line(step.Lane)
-		if l == nil {
+		if l == nil || s.queues[s.lanes[max(step.Lane, -step.Lane)-1].name.queue] {
 			continue
 		}
 		i := l.from(step.From) + max(step.Skip, 0)

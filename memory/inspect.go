@@ -10,12 +10,6 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 )
 
-// The number of runs on a page.
-const (
-	defaultPage = 50
-	largestPage = 200
-)
-
 // Run returns one run with its attempts.
 func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
 	if err := ctx.Err(); err != nil {
@@ -38,28 +32,20 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	if err := ctx.Err(); err != nil {
 		return durable.Page{}, fmt.Errorf("runs: %w", err)
 	}
-	if filter.Limit == 0 {
-		filter.Limit = defaultPage
-	}
-	if filter.Limit < 1 || filter.Limit > largestPage {
-		return durable.Page{}, fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
-	}
-	if len(filter.IDs) > largestPage {
-		return durable.Page{}, fmt.Errorf("%w: %d ids: want at most %d", durable.ErrInvalid, len(filter.IDs), largestPage)
+	from, below, limit, err := filter.Range()
+	if err != nil {
+		return durable.Page{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	end := len(s.byID)
-	if filter.Before != (durable.RunID{}) {
-		end = s.below(filter.Before)
-	}
 	var page durable.Page
-	for _, r := range slices.Backward(s.byID[:end]) {
+	first, end := s.below(from), s.below(below)
+	for _, r := range slices.Backward(s.byID[min(first, end):end]) {
 		if !matches(&filter, r) {
 			continue
 		}
-		if len(page.Runs) == filter.Limit {
-			page.Next = page.Runs[filter.Limit-1].ID
+		if len(page.Runs) == limit {
+			page.Next = page.Runs[limit-1].ID
 			break
 		}
 		page.Runs = append(page.Runs, r.toRecord())
@@ -70,22 +56,23 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 func matches(filter *durable.Filter, r *run) bool {
 	return (len(filter.IDs) == 0 || slices.Contains(filter.IDs, r.id)) && (len(filter.States) == 0 || slices.Contains(filter.States, r.state)) &&
 		(len(filter.Jobs) == 0 || slices.Contains(filter.Jobs, r.lane.name.job)) &&
-		(len(filter.Queues) == 0 || slices.Contains(filter.Queues, r.lane.name.queue))
+		(len(filter.Queues) == 0 || slices.Contains(filter.Queues, r.lane.name.queue)) &&
+		(filter.Tag == "" || slices.Contains(r.tags, filter.Tag))
 }
 
-// Counts returns the number of runs in each state.
-func (s *Store) Counts(ctx context.Context) (map[durable.State]int64, error) {
+// Counts returns the number of runs in each state, exactly.
+func (s *Store) Counts(ctx context.Context) (map[durable.State]durable.Count, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("counts: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	counts := make(map[durable.State]int64)
+	counts := make(map[durable.State]durable.Count)
 	for _, state := range durable.States() {
-		counts[state] = 0
+		counts[state] = durable.Count{}
 	}
 	for _, r := range s.byID {
-		counts[r.state]++
+		counts[r.state] = durable.Count{N: counts[r.state].N + 1}
 	}
 	return counts, nil
 }

@@ -131,7 +131,7 @@ func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Hea
 	now := s.now()
 	var heads []durable.Head
 	for _, l := range s.lanes {
-		if !slices.Contains(serves.Queues, l.name.queue) || !slices.Contains(serves.Jobs, l.name.job) {
+		if !slices.Contains(serves.Queues, l.name.queue) || !slices.Contains(serves.Jobs, l.name.job) || s.queues[l.name.queue] {
 			continue
 		}
 		heads = append(heads, l.head(l.id, l.plain, now))

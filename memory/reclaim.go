@@ -79,6 +79,9 @@ func (s *Store) crash(r *run, l *held, maxCrashes int, now time.Time) {
 	case l.alone && r.crashCount >= maxCrashes:
 		r.state, r.dueAt, r.finishedAt = durable.Dead, now, now
 		r.reason = fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", r.crashCount)
+	case r.cancel != "":
+		r.state, r.dueAt, r.finishedAt = durable.Cancelled, now, now
+		r.reason = r.cancel
 	default:
 		s.wait(r, now)
 	}

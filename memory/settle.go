@@ -79,14 +79,16 @@ func (s *Store) end(r *run, worker string, outcome *durable.Outcome, now time.Ti
 	if outcome.Kind.Refunded() {
 		r.attempt--
 	}
-	switch state := outcome.Kind.State(); state {
-	case durable.Pending:
+	switch state := outcome.Kind.State(); {
+	case state == durable.Pending && r.cancel != "":
+		r.state, r.finishedAt, r.reason = durable.Cancelled, now, r.cancel
+	case state == durable.Pending:
 		var after time.Duration
 		if outcome.Kind != durable.HandedBack {
 			after = outcome.After
 		}
 		s.wait(r, micro(now.Add(after)))
-	case durable.Succeeded:
+	case state == durable.Succeeded:
 		r.state, r.finishedAt = state, now
 		r.result = bytes.Clone(outcome.Result)
 	default:

@@ -42,7 +42,8 @@ type Store struct {
 	workers     map[uuid.UUID]workerInfo
 	schedules   map[string]*schedule
 	occurrences map[occurrence]durable.RunID
-	audit       []change // oldest first
+	audit       []change        // oldest first
+	queues      map[string]bool // whether it is paused; those that an operator has touched
 
 	sweep sweep
 
@@ -70,6 +71,7 @@ func New(config Config) *Store {
 		schedules:   make(map[string]*schedule),
 		occurrences: make(map[occurrence]durable.RunID),
 		places:      make(map[string][]*place),
+		queues:      make(map[string]bool),
 	}
 }
 
@@ -111,6 +113,9 @@ type run struct {
 	// is settled, which tells whose settle it was; Reclaim takes it away.
 	// Invariant: while the run is Running, this is its claim's id.
 	claim lease.ClaimID
+	// cancel is why the run is to be cancelled, while it is Running: it will not
+	// be Pending again. It stays when the run succeeds.
+	cancel string
 	// fence only ever rises, by each claim.
 	fence      lease.Fence
 	attempt    int // attempts charged, the one under way included

@@ -134,7 +134,7 @@ func TestEndedContextIsRefused(t *testing.T) {
 	if _, err := mail.Enqueue(ctx, s, "never"); err == nil {
 		t.Error("a run was enqueued under a context that had ended")
 	}
-	if counts, err := s.Counts(t.Context()); err != nil || counts[durable.Pending] != 0 {
+	if counts, err := s.Counts(t.Context()); err != nil || counts[durable.Pending].N != 0 {
 		t.Errorf("counts %v, %v", counts, err)
 	}
 }

@@ -10,22 +10,6 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 )
 
-// change is what an operator or a policy did, and to what.
-type change struct {
-	at            time.Time
-	subject, what string
-	by            string
-}
-
-// changesKept bounds the changes that are remembered.
-const changesKept = 10_000
-
-// note records a change. The caller holds mu.
-func (s *Store) note(at time.Time, schedule, what, by string) {
-	s.audit = append(s.audit, change{at: at, subject: schedule, what: what, by: by})
-	s.audit = s.audit[max(len(s.audit)-changesKept, 0):]
-}
-
 // ListSchedules lists schedules by name.
 func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
 	if err := ctx.Err(); err != nil {
@@ -71,7 +55,7 @@ func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]dur
 	}
 	changes := 0
 	for _, c := range slices.Backward(s.audit) {
-		if c.subject == name && changes < limit {
+		if c.kind == "schedule" && c.subject == name && changes < limit {
 			past = append(past, durable.Past{Kind: durable.PastChange, At: c.at, Reason: textOrNil(c.what), By: textOrNil(c.by)})
 			changes++
 		}
@@ -103,7 +87,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 	edited.Hash, edited.Paused = known.Hash, known.Paused
 	known.replace(edited)
 	known.edited = true
-	s.note(s.now(), edited.Name, what, by)
+	s.noteSchedule(s.now(), edited.Name, what, by)
 	s.hint()
 	return nil
 }
@@ -136,7 +120,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 	default:
 		return fmt.Errorf("%w: schedules cannot be asked to %q", durable.ErrInvalid, action)
 	}
-	s.note(s.now(), name, string(action), by)
+	s.noteSchedule(s.now(), name, string(action), by)
 	return nil
 }
 
@@ -174,7 +158,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 	now := s.now()
 	s.insert(&run, name, now)
 	one.remember(s.runs[run.ID])
-	s.note(now, name, "run "+run.ID.String(), by)
+	s.noteSchedule(now, name, "run "+run.ID.String(), by)
 	s.hint()
 	return run.ID, nil
 }

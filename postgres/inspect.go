@@ -5,21 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
-)
-
-// The number of runs on a page.
-const (
-	defaultPage = 50
-	largestPage = 200
 )
 
 // inspectLimit bounds what a person's question may cost the workers.
@@ -30,15 +22,16 @@ func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, erro
 	if err := s.usable(ctx); err != nil {
 		return durable.Record{}, s.fail("run", err)
 	}
-	record, err := s.run(ctx, s.general, s.guarded(ctx), id)
+	record, err := s.run(ctx, s.general, id)
 	if err != nil {
 		return durable.Record{}, s.fail("run", err)
 	}
 	return record, nil
 }
 
-// run adds the questions to a batch and sends that to a pool or a transaction.
-func (s *Store) run(ctx context.Context, to sender, b *batch, id durable.RunID) (durable.Record, error) {
+// run reads a run as a pool or a transaction sees it.
+func (s *Store) run(ctx context.Context, to sender, id durable.RunID) (durable.Record, error) {
+	b := s.begin(ctx, to)
 	var records []durable.Record
 	attempts := []durable.Attempt{}
 	var checkpoints []string
@@ -79,100 +72,7 @@ func success(r *durable.Record) durable.Attempt {
 	return a
 }
 
-// Runs lists runs, newest first.
-func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	if err := checkLimit(&filter); err != nil {
-		return durable.Page{}, err
-	}
-	if len(filter.IDs) > largestPage {
-		return durable.Page{}, fmt.Errorf("%w: %d ids: want at most %d", durable.ErrInvalid, len(filter.IDs), largestPage)
-	}
-	if err := s.usable(ctx); err != nil {
-		return durable.Page{}, s.fail("runs", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
-	defer cancel()
-	page, err := s.page(ctx, s.general, s.guarded(ctx), filter)
-	if err != nil {
-		return durable.Page{}, s.fail("runs", err)
-	}
-	return page, nil
-}
-
-// checkLimit refuses a page that is too large, and sets one that is not given.
-func checkLimit(filter *durable.Filter) error {
-	if filter.Limit == 0 {
-		filter.Limit = defaultPage
-	}
-	if filter.Limit < 1 || filter.Limit > largestPage {
-		return fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
-	}
-	return nil
-}
-
-// page adds the question to a batch and sends that to a pool or a transaction.
-func (s *Store) page(ctx context.Context, to sender, b *batch, filter durable.Filter) (durable.Page, error) {
-	before := filter.Before
-	if before == (durable.RunID{}) {
-		before = uuid.Max
-	}
-	states := make([]int16, len(filter.States))
-	for i, state := range filter.States {
-		states[i] = int16(state)
-	}
-	var page durable.Page
-	args := []any{before, len(states) == 0, states, len(filter.Jobs)+len(filter.Queues) == 0,
-		orEmpty(filter.Jobs), orEmpty(filter.Queues), int32(filter.Limit + 1)} //nolint:gosec // small
-	if len(filter.IDs) > 0 {
-		b.add(queries.ListChosen, append([]any{uuidArray(filter.IDs)}, args...)...).Query(scanRecords(&page.Runs))
-	} else {
-		b.add(listOf(filter.States), args...).Query(scanRecords(&page.Runs))
-	}
-	if err := s.send(ctx, to, b); err != nil {
-		return durable.Page{}, err
-	}
-	if len(page.Runs) > filter.Limit {
-		page.Runs = page.Runs[:filter.Limit]
-		page.Next = page.Runs[filter.Limit-1].ID
-	}
-	return page, s.addProgress(ctx, to, page.Runs)
-}
-
-// listOf picks the statement that finds runs of the states most quickly.
-func listOf(states []durable.State) string {
-	problem := func(state durable.State) bool { return state == durable.Dead || state == durable.Cancelled }
-	switch {
-	case len(states) == 1 && states[0] == durable.Running:
-		return queries.ListRunning
-	case len(states) > 0 && !slices.ContainsFunc(states, func(state durable.State) bool { return !problem(state) }):
-		return queries.ListProblems
-	default:
-		return queries.ListRuns
-	}
-}
-
-// Counts returns the number of runs in each state.
-func (s *Store) Counts(ctx context.Context) (map[durable.State]int64, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("counts", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
-	defer cancel()
-	rows, err := s.queries(s.general).CountRuns(ctx)
-	if err != nil {
-		return nil, s.fail("counts", err)
-	}
-	counts := make(map[durable.State]int64)
-	for _, state := range durable.States() {
-		counts[state] = 0
-	}
-	for _, row := range rows {
-		counts[durable.State(row.State)] = row.Number
-	}
-	return counts, nil
-}
-
-// scanRecords reads the columns that Run, ListRuns and ListProblems share.
+// scanRecords reads the columns that Run, ListRuns and ListThese share.
 func scanRecords(records *[]durable.Record) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.RunRow])

@@ -53,7 +53,7 @@ func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
 	names := laneColumns(missing)
 	rows, err := s.queries(s.general).Lanes(ctx, queries.LanesParams(names))
 	if err == nil && len(rows) < len(missing) {
-		if err = s.queries(s.general).CreateLanes(ctx, names); err == nil {
+		if err = s.createLanes(ctx, names); err == nil {
 			rows, err = s.queries(s.general).Lanes(ctx, queries.LanesParams(names))
 		}
 	}
@@ -70,6 +70,17 @@ func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
 		set[l], s.lanes.ids[l] = row.ID, row.ID
 	}
 	return nil
+}
+
+// createLanes makes lanes, paused as their queues are.
+func (s *Store) createLanes(ctx context.Context, names queries.CreateLanesParams) error {
+	return s.repeat(ctx, func() error {
+		b := s.guarded(ctx)
+		b.add(queries.TouchQueues, names.Queues)
+		b.add(queries.ShareQueues, names.Queues)
+		b.add(queries.CreateLanes, names.Queues, names.Jobs, names.Priorities)
+		return s.send(ctx, s.general, b)
+	})
 }
 
 // forgetLanes empties the cache: the numbers in it stand for other lanes now.

@@ -73,10 +73,7 @@ func (s *Store) addProgress(ctx context.Context, to sender, records []durable.Re
 		return nil
 	}
 	reported := map[durable.RunID]*durable.Progress{}
-	b := &batch{names: s.names}
-	if to == sender(s.general) { // else the settings are the caller's
-		b = s.guarded(ctx)
-	}
+	b := s.begin(ctx, to)
 	b.add(queries.ProgressOf, ids).Query(scanProgress(reported))
 	if err := s.send(ctx, to, b); err != nil {
 		return err

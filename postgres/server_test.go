@@ -60,13 +60,13 @@ func TestStoreOutlivesItsServer(t *testing.T) {
 		verdicts, err := store.Settle(t.Context(), s)
 		return err == nil && verdicts[0] != durable.Refused
 	}, 20*time.Second, 20*time.Millisecond)
-	var counts map[durable.State]int64
+	var counts map[durable.State]durable.Count
 	require.Eventually(t, func() bool {
 		counts, err = store.Counts(t.Context())
 		return err == nil
 	}, 20*time.Second, 20*time.Millisecond)
-	require.EqualValues(t, 1, counts[durable.Succeeded])
-	require.EqualValues(t, 2, counts[durable.Pending])
+	require.EqualValues(t, 1, counts[durable.Succeeded].N)
+	require.EqualValues(t, 2, counts[durable.Pending].N)
 }
 
 func TestConnectionsAreDroppedWhenTheServerBecomesReadOnly(t *testing.T) {

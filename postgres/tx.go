@@ -102,7 +102,7 @@ func (t *Tx) Run(ctx context.Context, id durable.RunID) (durable.Record, error) 
 	if err := t.store.usable(ctx); err != nil {
 		return durable.Record{}, t.store.fail("run", err)
 	}
-	record, err := t.store.run(ctx, t.door, &batch{names: t.store.names}, id)
+	record, err := t.store.run(ctx, t.door, id)
 	if err != nil {
 		return durable.Record{}, t.fail("run", err)
 	}
@@ -111,13 +111,13 @@ func (t *Tx) Run(ctx context.Context, id durable.RunID) (durable.Record, error) 
 
 // Runs lists runs as the transaction sees them.
 func (t *Tx) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	if err := checkLimit(&filter); err != nil {
+	if _, _, _, err := filter.Range(); err != nil {
 		return durable.Page{}, err
 	}
 	if err := t.store.usable(ctx); err != nil {
 		return durable.Page{}, t.store.fail("runs", err)
 	}
-	page, err := t.store.page(ctx, t.door, &batch{names: t.store.names}, filter)
+	page, err := t.store.page(ctx, t.door, filter)
 	if err != nil {
 		return durable.Page{}, t.fail("runs", err)
 	}

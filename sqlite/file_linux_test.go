@@ -158,8 +158,8 @@ func fill(ctx context.Context, s *sqlite.Store, more func() error) (stored int64
 	if err != nil {
 		return stored, fault, err
 	}
-	if counts[durable.Pending] != stored {
-		return stored, fault, fmt.Errorf("%d runs were acknowledged and %d are there", stored, counts[durable.Pending])
+	if counts[durable.Pending].N != stored {
+		return stored, fault, fmt.Errorf("%d runs were acknowledged and %d are there", stored, counts[durable.Pending].N)
 	}
 	if err := more(); err != nil {
 		return stored, fault, err

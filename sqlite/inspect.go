@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,12 +9,6 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
-)
-
-// The number of runs on a page.
-const (
-	defaultPage = 50
-	largestPage = 200
 )
 
 // Run returns one run with its attempts.
@@ -68,57 +61,53 @@ func findRun(ctx context.Context, snapshot *queries.Queries, id durable.RunID) (
 
 // Runs lists runs, newest first.
 func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	if err := checkLimit(&filter); err != nil {
+	if _, _, _, err := filter.Range(); err != nil {
 		return durable.Page{}, err
 	}
-	if len(filter.IDs) > largestPage {
-		return durable.Page{}, fmt.Errorf("%w: %d ids: want at most %d", durable.ErrInvalid, len(filter.IDs), largestPage)
+	look, err := s.read(ctx)
+	var page durable.Page
+	if err == nil {
+		page, err = findRuns(ctx, look.Queries, filter)
 	}
-	page, err := s.page(ctx, filter)
 	if err != nil {
 		return durable.Page{}, fmt.Errorf("runs: %w", s.explain(err))
 	}
 	return page, nil
 }
 
-// checkLimit refuses a page that is too large, and sets one that is not given.
-func checkLimit(filter *durable.Filter) error {
-	if filter.Limit == 0 {
-		filter.Limit = defaultPage
-	}
-	if filter.Limit < 1 || filter.Limit > largestPage {
-		return fmt.Errorf("%w: limit %d: want 1 to %d", durable.ErrInvalid, filter.Limit, largestPage)
-	}
-	return nil
-}
-
 // listed is a row of either list, and of one run.
 type listed queries.ListRunsRow
 
-func (s *Store) page(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	look, err := s.read(ctx)
-	if err != nil {
-		return durable.Page{}, err
-	}
-	return findRuns(ctx, look.Queries, filter)
-}
+// lookMost bounds the runs that are looked at for one page.
+const lookMost = 20_000
 
 // findRuns reads one page.
 func findRuns(ctx context.Context, look *queries.Queries, filter durable.Filter) (durable.Page, error) {
-	before := bytes.Repeat([]byte{0xff}, idSize+1) // above every id
-	if filter.Before != (durable.RunID{}) {
-		before = filter.Before[:]
+	from, below, limit, err := filter.Range()
+	if err != nil {
+		return durable.Page{}, err
 	}
 	ask := queries.ListRunsParams{
-		Before: before, States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues), Most: int64(filter.Limit) + 1,
+		Below: below[:], FromID: from[:], States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues),
+		Tag: filter.Tag, Most: int64(limit) + 1,
+	}
+	floor, err := floorOf(ctx, look, filter, ask)
+	if err != nil {
+		return durable.Page{}, err
+	}
+	if floor != nil {
+		ask.FromID = floor
 	}
 	rows, err := listRows(ctx, look, filter, ask)
 	if err != nil {
 		return durable.Page{}, err
 	}
 	var page durable.Page
+	if floor != nil {
+		page.Next = durable.RunID(floor) // there may be more below it
+	}
 	for i := range rows {
-		if i == filter.Limit {
+		if i == limit {
 			page.Next = page.Runs[i-1].ID
 			break
 		}
@@ -129,6 +118,18 @@ func findRuns(ctx context.Context, look *queries.Queries, filter durable.Filter)
 		page.Runs = append(page.Runs, record)
 	}
 	return page, addProgress(ctx, look, page.Runs)
+}
+
+// floorOf is the smallest id that is looked at; nil: all are.
+func floorOf(ctx context.Context, look *queries.Queries, filter durable.Filter, ask queries.ListRunsParams) (floor []byte, err error) {
+	switch {
+	case len(filter.IDs) > 0:
+	case onlyProblems(filter.States):
+		floor, err = look.FloorOfProblems(ctx, queries.FloorOfProblemsParams{Below: ask.Below, FromID: ask.FromID, Skip: lookMost - 1})
+	default:
+		floor, err = look.FloorOfRuns(ctx, queries.FloorOfRunsParams{Below: ask.Below, FromID: ask.FromID, Skip: lookMost - 1})
+	}
+	return floor, unlessNone(err)
 }
 
 // listRows asks the statement that finds the runs most quickly.
@@ -173,20 +174,34 @@ func listedProblem(row *queries.ListProblemsRow) listed {
 	return listed{Run: row.Run, Queue: row.Queue, Job: row.Job, Priority: row.Priority, Reason: &row.Reason, LastError: row.LastError}
 }
 
-// Counts returns the number of runs in each state.
-func (s *Store) Counts(ctx context.Context) (map[durable.State]int64, error) {
+// Counts returns the number of runs in each state. Those of a state with more
+// than a bound are not counted further, and marked as estimated; of all runs
+// together the numbers that they were given tell about how many there are.
+func (s *Store) Counts(ctx context.Context) (map[durable.State]durable.Count, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("counts: %w", s.explain(err))
 	}
-	var all, pending, running, dead, cancelled int64
-	if err := look.count.QueryRowContext(ctx).Scan(&all, &pending, &running, &dead, &cancelled); err != nil {
+	var all, span, pending, running, dead, cancelled int64
+	if err := look.count.QueryRowContext(ctx, countMost+1).Scan(&all, &span, &pending, &running, &dead, &cancelled); err != nil {
 		return nil, fmt.Errorf("counts: %w", s.explain(err))
 	}
-	return map[durable.State]int64{
-		durable.Pending: pending, durable.Running: running, durable.Dead: dead, durable.Cancelled: cancelled,
-		durable.Succeeded: all - pending - running - dead - cancelled,
-	}, nil
+	count := func(n int64) durable.Count {
+		return durable.Count{N: min(n, countMost), Estimated: n > countMost}
+	}
+	counts := map[durable.State]durable.Count{
+		durable.Pending: count(pending), durable.Running: count(running), durable.Dead: count(dead), durable.Cancelled: count(cancelled),
+	}
+	total := durable.Count{N: all}
+	if all > countMost {
+		total = durable.Count{N: span, Estimated: true}
+	}
+	for _, c := range counts {
+		total.N -= c.N
+	}
+	total.N = max(total.N, 0)
+	counts[durable.Succeeded] = total
+	return counts, nil
 }
 
 // recordOf makes the record of a run, without its attempts.

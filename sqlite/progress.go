@@ -80,7 +80,7 @@ func chosen(ctx context.Context, look *queries.Queries, ids []durable.RunID, ask
 		texts[i] = hex.EncodeToString(id[:])
 	}
 	found, err := look.ListChosen(ctx, queries.ListChosenParams{
-		Ids: list(texts), Before: ask.Before, States: ask.States, Jobs: ask.Jobs, Queues: ask.Queues, Most: ask.Most,
+		Ids: list(texts), Below: ask.Below, FromID: ask.FromID, States: ask.States, Jobs: ask.Jobs, Queues: ask.Queues, Tag: ask.Tag, Most: ask.Most,
 	})
 	rows := make([]listed, len(found))
 	for i := range found {

@@ -94,7 +94,7 @@ func (c *change) crash(
 	if err != nil {
 		return durable.Reclaimed{}, err
 	}
-	if state == durable.Dead {
+	if state.Terminal() {
 		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: reason})
 	} else {
 		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id[:]})
@@ -105,13 +105,16 @@ func (c *change) crash(
 	}, err
 }
 
-// sentence is what the crash rule makes of a run, and why when it is dead.
+// sentence is what the crash rule, and a request for its cancel, make of a run,
+// and why when that ends it.
 func sentence(lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, crashes, maxCrashes int) (durable.State, string) {
 	switch {
 	case durable.CrashPolicy(row.OnCrash) == durable.CrashDead:
 		return durable.Dead, "its worker crashed, and its crash policy is dead"
 	case lost.Alone != 0 && crashes >= maxCrashes:
 		return durable.Dead, fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", crashes)
+	case row.Cancel != nil:
+		return durable.Cancelled, *row.Cancel
 	default:
 		return durable.Pending, ""
 	}

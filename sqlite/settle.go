@@ -152,7 +152,7 @@ func (c *change) settlePending(ctx context.Context, settlement *durable.Settleme
 		refund = 1
 	}
 	row, err := c.SettlePending(ctx, queries.SettlePendingParams{
-		DueAt: due, Refund: refund, ID: settled.ID[:], ClaimID: settlement.Claim[:],
+		DueAt: due, Refund: refund, Now: c.now, ID: settled.ID[:], ClaimID: settlement.Claim[:],
 	})
 	if err != nil {
 		return false, unlessNone(err)
@@ -160,7 +160,11 @@ func (c *change) settlePending(ctx context.Context, settlement *durable.Settleme
 	if outcome.Kind.Recorded() {
 		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case row.Cancel != nil: // it was asked to be cancelled
+		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: settled.ID[:], EndedAt: c.now, Reason: *row.Cancel})
+	default:
 		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: row.Lane, DueAt: due, RunID: settled.ID[:]})
 	}
 	return true, err

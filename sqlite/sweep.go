@@ -178,7 +178,7 @@ func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error 
 	if err := w.DeleteProgress(ctx, queries.DeleteProgressParams{RunID: row.ID}); err != nil {
 		return err
 	}
-	deleted, err := w.DeleteRun(ctx, queries.DeleteRunParams{Seq: row.Seq})
+	deleted, err := w.DeleteEnded(ctx, queries.DeleteEndedParams{Seq: row.Seq})
 	w.done.Deleted += int(deleted)
 	return err
 }

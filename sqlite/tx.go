@@ -105,7 +105,7 @@ func (t *Tx) Run(ctx context.Context, id durable.RunID) (durable.Record, error) 
 
 // Runs lists runs as the transaction sees them.
 func (t *Tx) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	if err := checkLimit(&filter); err != nil {
+	if _, _, _, err := filter.Range(); err != nil {
 		return durable.Page{}, err
 	}
 	err := t.usable(ctx)

@@ -85,7 +85,7 @@ func TestTx_FailedEnqueueLeavesNothing(t *testing.T) {
 	require.NoError(t, tx.Commit())
 	counts, err := s.Counts(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, counts[durable.Succeeded]+counts[durable.Pending], "%v", counts)
+	require.Zero(t, counts[durable.Succeeded].N+counts[durable.Pending].N, "%v", counts)
 }
 
 func TestTx_ListenersAreWokenByTheCommit(t *testing.T) {

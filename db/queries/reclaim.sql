@@ -2,8 +2,9 @@
 -- leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
 -- with SKIP LOCKED: a run that a user's transaction holds is left, and its
 -- lease row then stays and is tried again; a lease of which nothing could be
--- taken is returned as stuck, for the next look to pass over. Twice: nothing
--- has expired.
+-- taken is returned as stuck, for the next look to pass over. A run that was
+-- asked to be cancelled is, as the row that was locked says. Twice: nothing has
+-- expired.
 WITH x AS MATERIALIZED (
     SELECT claim_id, alone, run_ids FROM durable.leases
     WHERE expires_at <= least(now(), sqlc.narg(horizon)::timestamptz) AND claim_id <> ALL (@stuck::uuid[])
@@ -15,13 +16,14 @@ WITH x AS MATERIALIZED (
 ), u AS (
     UPDATE durable.runs SET
         crash_count = crash_count + 1, attempt = attempt - 1, claim_id = NULL, due_at = now(),
-        state = CASE WHEN on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4 ELSE 0 END,
-        finished_at = CASE WHEN on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
+        state = CASE WHEN on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4
+                     WHEN cancel IS NOT NULL THEN 5 ELSE 0 END,
+        finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
         lane = CASE WHEN crash_count + 1 >= 2 THEN -abs(lane) ELSE lane END
     WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
-    RETURNING id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash
+    RETURNING id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel
 ), w AS MATERIALIZED (
-    SELECT u.id, u.lane, u.due_at, u.state, u.crash_count, u.attempt, u.fence, u.started_at, u.on_crash, l.queue, l.job,
+    SELECT u.id, u.lane, u.due_at, u.state, u.crash_count, u.attempt, u.fence, u.started_at, u.on_crash, u.cancel, l.queue, l.job,
            coalesce((SELECT o.name FROM durable.workers o WHERE o.id = u.worker), '?')::text AS worker
     FROM u JOIN durable.lanes l ON l.id = abs(u.lane)
 ), q AS (
@@ -33,9 +35,10 @@ WITH x AS MATERIALIZED (
     FROM w ON CONFLICT DO NOTHING
 ), p AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT w.id, now(), 4, CASE WHEN w.on_crash = 1 THEN 'its worker crashed, and its crash policy is dead'
+    SELECT w.id, now(), w.state, CASE WHEN w.state = 5 THEN w.cancel
+                                WHEN w.on_crash = 1 THEN 'its worker crashed, and its crash policy is dead'
                                 ELSE format('crashed its worker %s times, the last time while it was executed alone', w.crash_count) END, abs(w.lane)
-    FROM w WHERE w.state = 4 ON CONFLICT DO NOTHING
+    FROM w WHERE w.state >= 4 ON CONFLICT DO NOTHING
 ), g AS (
     DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND NOT EXISTS (
         SELECT FROM durable.runs b

@@ -7,19 +7,20 @@ WHERE id = ANY (@ids::uuid[]) AND claim_id = @claim_id::uuid AND state = 1
 RETURNING id;
 
 -- name: SettleRuns :many
--- The same for every other outcome. outcomes maps an id to [state, microseconds
+-- The same for every other outcome; what would be pending again is cancelled
+-- where that was asked, as the row that was locked says. outcomes maps an id to [state, microseconds
 -- until due again, attempts refunded, kind or null when not recorded, error,
 -- stack, result as text, log lines]. One map, because unnest beside "= any" is a lottery
 -- of plans. runs_pkey; locks as above, then inserts.
 WITH u AS (
     UPDATE durable.runs SET
-        state = (@outcomes::jsonb -> (id::text) ->> 0)::smallint,
-        due_at = CASE WHEN @outcomes::jsonb -> (id::text) ->> 0 = '0' THEN now() + (@outcomes::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond' ELSE due_at END,
+        state = CASE WHEN cancel IS NOT NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0' THEN 5 ELSE (@outcomes::jsonb -> (id::text) ->> 0)::smallint END,
+        due_at = CASE WHEN cancel IS NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0' THEN now() + (@outcomes::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond' ELSE due_at END,
         attempt = attempt - (@outcomes::jsonb -> (id::text) ->> 2)::int,
         result = (@outcomes::jsonb -> (id::text) ->> 6)::json,
-        finished_at = CASE WHEN @outcomes::jsonb -> (id::text) ->> 0 <> '0' THEN now() END
+        finished_at = CASE WHEN cancel IS NOT NULL OR @outcomes::jsonb -> (id::text) ->> 0 <> '0' THEN now() END
     WHERE id = ANY (@ids::uuid[]) AND claim_id = @claim_id::uuid AND state = 1
-    RETURNING id, lane, state, due_at, attempt, fence, started_at
+    RETURNING id, lane, state, due_at, attempt, fence, started_at, cancel
 ), q AS (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
 ), a AS (
@@ -30,7 +31,9 @@ WITH u AS (
     ON CONFLICT DO NOTHING
 ), p AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT u.id, now(), u.state, @outcomes::jsonb -> (u.id::text) ->> 4, abs(u.lane) FROM u WHERE u.state >= 4
+    SELECT u.id, now(), u.state,
+           CASE WHEN @outcomes::jsonb -> (u.id::text) ->> 0 = '0' THEN u.cancel ELSE @outcomes::jsonb -> (u.id::text) ->> 4 END, abs(u.lane)
+    FROM u WHERE u.state >= 4
     ON CONFLICT DO NOTHING
 )
 SELECT u.id FROM u;

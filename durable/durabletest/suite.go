@@ -41,6 +41,8 @@ func TestStore(t *testing.T, backend Backend) {
 		"keys":      keyTests(),
 		"races":     raceTests(),
 		"inspect":   inspectTests(),
+		"operate":   operateTests(),
+		"queues":    queueTests(),
 		"schedules": scheduleTests(),
 		"timetable": timetableTests(),
 		"listen":    listenTests(),
@@ -231,7 +233,11 @@ func (f *fixture) counts() map[durable.State]int64 {
 	if err != nil {
 		f.t.Fatalf("Counts: %v", err)
 	}
-	return counts
+	numbers := make(map[durable.State]int64, len(counts))
+	for state, count := range counts {
+		numbers[state] = count.N
+	}
+	return numbers
 }
 
 // one settles one run of a claim, the claim's last.

@@ -94,7 +94,7 @@ func accounts(ctx context.Context, url string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d greeted, %d waiting\n", counts[durable.Succeeded], counts[durable.Pending])
+	fmt.Fprintf(out, "%d greeted, %d waiting\n", counts[durable.Succeeded].N, counts[durable.Pending].N)
 	return nil
 }
 

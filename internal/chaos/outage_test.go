@@ -24,7 +24,7 @@ func TestOutage_ServerStoppedForThreeLeases(t *testing.T) {
 	store := openStore(t, dsn)
 	workers := []*worker{startWorker(t, dsn, "w1"), startWorker(t, dsn, "w2")}
 	ids := enqueueNaps(t, store, 120, 4*time.Second)
-	until(t, store, 20*time.Second, "all run", func(c map[durable.State]int64) bool { return c[durable.Running] == 120 })
+	until(t, store, 20*time.Second, "all run", func(c map[durable.State]durable.Count) bool { return c[durable.Running].N == 120 })
 
 	stoppedAt := time.Now()
 	server.Stop(t, pgtest.Immediate)

@@ -149,9 +149,9 @@ func enqueueNaps(t *testing.T, store durable.Store, n int, d time.Duration) []du
 }
 
 // until waits for a condition on the counts of runs by state.
-func until(t *testing.T, store durable.Store, limit time.Duration, what string, holds func(map[durable.State]int64) bool) {
+func until(t *testing.T, store durable.Store, limit time.Duration, what string, holds func(map[durable.State]durable.Count) bool) {
 	t.Helper()
-	var counts map[durable.State]int64
+	var counts map[durable.State]durable.Count
 	deadline := time.Now().Add(limit)
 	for time.Now().Before(deadline) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -167,8 +167,8 @@ func until(t *testing.T, store durable.Store, limit time.Duration, what string, 
 	t.Fatalf("%s: not within %v, counts are %v", what, limit, counts)
 }
 
-func succeeded(n int) func(map[durable.State]int64) bool {
-	return func(c map[durable.State]int64) bool { return c[durable.Succeeded] == int64(n) }
+func succeeded(n int) func(map[durable.State]durable.Count) bool {
+	return func(c map[durable.State]durable.Count) bool { return c[durable.Succeeded].N == int64(n) }
 }
 
 // runningOn returns the runs that a worker has in hand.

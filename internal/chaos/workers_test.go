@@ -36,7 +36,7 @@ func killStopTerminate(t *testing.T, dsn string, timed bool) {
 	stopped := startWorker(t, dsn, "stopped", "DURABLE_MAX_CONCURRENT_RUNS=20")
 	ended := startWorker(t, dsn, "ended", "DURABLE_MAX_CONCURRENT_RUNS=20")
 	ids := enqueueNaps(t, store, 200, 3*time.Second)
-	until(t, store, 20*time.Second, "all three work", func(map[durable.State]int64) bool {
+	until(t, store, 20*time.Second, "all three work", func(map[durable.State]durable.Count) bool {
 		return len(runningOn(t, store, "killed")) == 20 && len(runningOn(t, store, "stopped")) == 20 && len(runningOn(t, store, "ended")) == 20
 	})
 
@@ -121,8 +121,8 @@ func poison(t *testing.T, dsn string) {
 		}
 	}()
 	defer func() { close(over); <-supervised }()
-	until(t, store, 90*time.Second, "the poison is dead, the others succeed", func(c map[durable.State]int64) bool {
-		return c[durable.Succeeded] == 50 && c[durable.Dead] == 1
+	until(t, store, 90*time.Second, "the poison is dead, the others succeed", func(c map[durable.State]durable.Count) bool {
+		return c[durable.Succeeded].N == 50 && c[durable.Dead].N == 1
 	})
 	r := record(t, store, receipt.ID)
 	require.Equal(t, durable.Dead, r.State)

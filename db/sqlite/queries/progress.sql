@@ -23,8 +23,9 @@ SELECT sqlc.embed(r), l.queue, l.job, l.priority, p.reason,
     CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
 FROM runs r CROSS JOIN lanes l ON l.id = abs(r.lane) LEFT JOIN problems p ON p.run_id = r.id
 WHERE r.id IN (SELECT unhex(value) FROM json_each(@ids))
-    AND r.id < @before
+    AND r.id < @below AND r.id >= @from_id
     AND (@states = '[]' OR r.state IN (SELECT value FROM json_each(@states)))
     AND (@jobs = '[]' OR l.job IN (SELECT value FROM json_each(@jobs)))
     AND (@queues = '[]' OR l.queue IN (SELECT value FROM json_each(@queues)))
+    AND (@tag = '' OR EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = @tag))
 ORDER BY r.id DESC LIMIT @most;

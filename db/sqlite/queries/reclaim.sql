@@ -6,7 +6,7 @@ ORDER BY expires_at, claim_id LIMIT @most;
 
 -- name: FindReclaimable :one
 -- A run that the expired claim still holds.
-SELECT r.lane, r.attempt, r.crash_count, r.on_crash, r.fence, r.started_at, l.queue, l.job
+SELECT r.lane, r.attempt, r.crash_count, r.on_crash, r.fence, r.started_at, r.cancel, l.queue, l.job
 FROM runs r JOIN lanes l ON l.id = abs(r.lane)
 WHERE r.id = @id AND r.claim_id = @claim_id AND r.state = 1;
 

@@ -11,11 +11,13 @@ WHERE id = @id AND claim_id = @claim_id AND state = 1
 RETURNING attempt, fence, started_at;
 
 -- name: SettlePending :one
--- To be executed again. Fenced by the claim. Twice: no row comes back. The
--- caller puts the run into ready.
-UPDATE runs SET state = 0, due_at = @due_at, attempt = attempt - @refund
+-- To be executed again, or cancelled where that was asked. Fenced by the claim.
+-- Twice: no row comes back. The caller puts the run into ready, or into problems.
+UPDATE runs SET state = CASE WHEN cancel IS NULL THEN 0 ELSE 5 END, attempt = attempt - @refund,
+    due_at = CASE WHEN cancel IS NULL THEN @due_at ELSE due_at END,
+    finished_at = CASE WHEN cancel IS NULL THEN NULL ELSE CAST(@now AS INTEGER) END
 WHERE id = @id AND claim_id = @claim_id AND state = 1
-RETURNING lane, attempt, fence, started_at;
+RETURNING lane, attempt, fence, started_at, cancel;
 
 -- name: InsertAttempt :exec
 -- A fence belongs to one claim of the run, so an attempt is recorded once.

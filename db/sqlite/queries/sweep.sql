@@ -33,7 +33,7 @@ WHERE r.seq = @seq AND u.run_id = r.id AND u.held_to > @now;
 DELETE FROM unique_keys WHERE run_id = @run_id
     AND (job, key) IN (SELECT l.job, r.key FROM runs r JOIN lanes l ON l.id = abs(r.lane) WHERE r.id = @run_id AND r.key IS NOT NULL);
 
--- name: DeleteRun :execrows
+-- name: DeleteEnded :execrows
 -- Served by the integer key. Only one that has ended. Twice: no row.
 DELETE FROM runs WHERE seq = @seq AND state IN (2, 4, 5);
 

@@ -1,16 +1,18 @@
 -- name: CountRuns
--- All, pending, running, dead, cancelled, in one snapshot. No table is read
--- whole but the narrow ones: the key of runs, ready, problems, and the runs of
--- living leases; what succeeded is the rest.
+-- ?1 the most that is counted of each. All, the span of the numbers they were
+-- given (about as many, less those deleted), pending, running, dead, cancelled,
+-- in one snapshot. No table is read whole but the narrow ones: the key of runs,
+-- ready, problems, and the runs of living leases; what succeeded is the rest.
 WITH RECURSIVE held (claim_id, ids, n) AS (
     SELECT claim_id, run_ids, 1 FROM leases
     UNION ALL
     SELECT claim_id, ids, n + 16 FROM held WHERE n + 16 < length(ids)
 ), problem (state) AS (
-    SELECT runs.state FROM problems CROSS JOIN runs ON runs.id = problems.run_id
+    SELECT runs.state FROM problems CROSS JOIN runs ON runs.id = problems.run_id LIMIT 2 * ?1
 )
-SELECT (SELECT count(*) FROM runs),
-    (SELECT count(*) FROM ready),
+SELECT (SELECT count(*) FROM (SELECT 1 FROM runs LIMIT ?1)),
+    coalesce((SELECT max(seq) FROM runs) - (SELECT min(seq) FROM runs) + 1, 0),
+    (SELECT count(*) FROM (SELECT 1 FROM ready LIMIT ?1)),
     (SELECT count(*) FROM held CROSS JOIN runs ON runs.id = substr(held.ids, held.n, 16) AND runs.claim_id = held.claim_id AND runs.state = 1),
-    (SELECT count(*) FROM problem WHERE state = 4),
-    (SELECT count(*) FROM problem WHERE state = 5);
+    (SELECT count(*) FROM (SELECT 1 FROM problem WHERE state = 4 LIMIT ?1)),
+    (SELECT count(*) FROM (SELECT 1 FROM problem WHERE state = 5 LIMIT ?1));

@@ -63,29 +63,94 @@ func (q *Queries) Attempts(ctx context.Context, arg AttemptsParams) ([]AttemptsR
 	return items, nil
 }
 
-const CountRuns = `-- name: CountRuns :many
-SELECT state, count(*) AS number FROM durable.runs GROUP BY state
+const CountSome = `-- name: CountSome :one
+SELECT (SELECT count(*) FROM (SELECT FROM durable.runs LIMIT $1::int) a) AS total,
+       (SELECT count(*) FROM (SELECT FROM durable.ready LIMIT $1::int) b) AS pending,
+       (SELECT count(*) FROM (SELECT FROM durable.runs r
+            WHERE r.id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l LIMIT $1::int)) AND r.state = 1) c) AS running,
+       (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 4 LIMIT $1::int) d) AS dead,
+       (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 5 LIMIT $1::int) e) AS cancelled
 `
 
-type CountRunsRow struct {
-	State  int16
-	Number int64
+type CountSomeParams struct {
+	Most int32
 }
 
-// Reads all of runs. No locks.
-func (q *Queries) CountRuns(ctx context.Context) ([]CountRunsRow, error) {
-	rows, err := q.db.Query(ctx, CountRuns)
+type CountSomeRow struct {
+	Total     int64
+	Pending   int64
+	Running   int64
+	Dead      int64
+	Cancelled int64
+}
+
+// Counts each up to a bound and no further: runs_pkey, ready_order, leases and
+// runs_pkey, problems_lane. All in one snapshot. No locks.
+func (q *Queries) CountSome(ctx context.Context, arg CountSomeParams) (CountSomeRow, error) {
+	row := q.db.QueryRow(ctx, CountSome, arg.Most)
+	var i CountSomeRow
+	err := row.Scan(
+		&i.Total,
+		&i.Pending,
+		&i.Running,
+		&i.Dead,
+		&i.Cancelled,
+	)
+	return i, err
+}
+
+const EstimateRows = `-- name: EstimateRows :one
+SELECT (CASE WHEN c.reltuples >= 0 AND c.relpages > 0
+             THEN c.reltuples / c.relpages * (pg_relation_size(c.oid) / current_setting('block_size')::int) ELSE -1 END)::bigint AS estimate,
+       (pg_relation_size(c.oid) / current_setting('block_size')::int)::bigint AS pages
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1::text AND c.relname = $2::text AND c.relkind = 'r'
+`
+
+type EstimateRowsParams struct {
+	SchemaName string
+	TableName  string
+}
+
+type EstimateRowsRow struct {
+	Estimate int64
+	Pages    int64
+}
+
+// pg_class: the density of the last vacuum or analyze times the size as it is
+// now, as the planner does it; -1 where there was none. No locks, and no rows
+// are read.
+func (q *Queries) EstimateRows(ctx context.Context, arg EstimateRowsParams) (EstimateRowsRow, error) {
+	row := q.db.QueryRow(ctx, EstimateRows, arg.SchemaName, arg.TableName)
+	var i EstimateRowsRow
+	err := row.Scan(&i.Estimate, &i.Pages)
+	return i, err
+}
+
+const FilteredLanes = `-- name: FilteredLanes :many
+SELECT id FROM durable.lanes
+WHERE (cardinality($1::text[]) = 0 OR job = ANY ($1::text[])) AND (cardinality($2::text[]) = 0 OR queue = ANY ($2::text[]))
+`
+
+type FilteredLanesParams struct {
+	Jobs   []string
+	Queues []string
+}
+
+// Reads lanes, a small table. No locks.
+func (q *Queries) FilteredLanes(ctx context.Context, arg FilteredLanesParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, FilteredLanes, arg.Jobs, arg.Queues)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []CountRunsRow
+	var items []int32
 	for rows.Next() {
-		var i CountRunsRow
-		if err := rows.Scan(&i.State, &i.Number); err != nil {
+		var id int32
+		if err := rows.Scan(&id); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -93,208 +158,30 @@ func (q *Queries) CountRuns(ctx context.Context) ([]CountRunsRow, error) {
 	return items, nil
 }
 
-const ListProblems = `-- name: ListProblems :many
-SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
-       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
-       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
-       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
-       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
-           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
-FROM durable.problems b JOIN durable.runs r ON r.id = b.run_id JOIN durable.lanes l ON l.id = abs(r.lane)
-WHERE b.run_id < $1 AND ($2::boolean OR r.state = ANY ($3::smallint[]))
-  AND ($4::boolean OR abs(r.lane) = ANY (ARRAY(SELECT f.id FROM durable.lanes f
-       WHERE (cardinality($5::text[]) = 0 OR f.job = ANY ($5::text[])) AND (cardinality($6::text[]) = 0 OR f.queue = ANY ($6::text[])))))
-ORDER BY b.run_id DESC LIMIT $7
+const FloorOfRuns = `-- name: FloorOfRuns :many
+SELECT id FROM durable.runs WHERE id < $1 AND id >= $2 ORDER BY id DESC OFFSET $3 LIMIT 1
 `
 
-type ListProblemsParams struct {
-	Before    uuid.UUID
-	AllStates bool
-	States    []int16
-	AllLanes  bool
-	Jobs      []string
-	Queues    []string
-	Most      int32
+type FloorOfRunsParams struct {
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Skip   int32
 }
 
-type ListProblemsRow struct {
-	ID          uuid.UUID
-	Job         string
-	Queue       string
-	Priority    int16
-	State       int16
-	Attempt     int32
-	MaxAttempts int32
-	CrashCount  int16
-	Isolated    bool
-	DueAt       time.Time
-	CreatedAt   time.Time
-	StartedAt   *time.Time
-	FinishedAt  *time.Time
-	ExpiresAt   *time.Time
-	Timeout     int64
-	Fence       int64
-	Tags        []string
-	Key         string
-	Args        string
-	Result      string
-	Worker      string
-	Schedule    string
-	Error       string
-}
-
-// ListRuns for states that have rows in problems: problems_pkey backwards, then
-// runs_pkey. No locks.
-func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]ListProblemsRow, error) {
-	rows, err := q.db.Query(ctx, ListProblems,
-		arg.Before,
-		arg.AllStates,
-		arg.States,
-		arg.AllLanes,
-		arg.Jobs,
-		arg.Queues,
-		arg.Most,
-	)
+// runs_pkey backwards, so many entries and no more. No locks.
+func (q *Queries) FloorOfRuns(ctx context.Context, arg FloorOfRunsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, FloorOfRuns, arg.Below, arg.FromID, arg.Skip)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListProblemsRow
+	var items []uuid.UUID
 	for rows.Next() {
-		var i ListProblemsRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Job,
-			&i.Queue,
-			&i.Priority,
-			&i.State,
-			&i.Attempt,
-			&i.MaxAttempts,
-			&i.CrashCount,
-			&i.Isolated,
-			&i.DueAt,
-			&i.CreatedAt,
-			&i.StartedAt,
-			&i.FinishedAt,
-			&i.ExpiresAt,
-			&i.Timeout,
-			&i.Fence,
-			&i.Tags,
-			&i.Key,
-			&i.Args,
-			&i.Result,
-			&i.Worker,
-			&i.Schedule,
-			&i.Error,
-		); err != nil {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const ListRunning = `-- name: ListRunning :many
-SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
-       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
-       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
-       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
-       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
-           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
-FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
-WHERE r.id = ANY (ARRAY(SELECT unnest(b.run_ids) FROM durable.leases b)) AND r.id < $1 AND ($2::boolean OR r.state = ANY ($3::smallint[]))
-  AND ($4::boolean OR abs(r.lane) = ANY (ARRAY(SELECT f.id FROM durable.lanes f
-       WHERE (cardinality($5::text[]) = 0 OR f.job = ANY ($5::text[])) AND (cardinality($6::text[]) = 0 OR f.queue = ANY ($6::text[])))))
-ORDER BY r.id DESC LIMIT $7
-`
-
-type ListRunningParams struct {
-	Before    uuid.UUID
-	AllStates bool
-	States    []int16
-	AllLanes  bool
-	Jobs      []string
-	Queues    []string
-	Most      int32
-}
-
-type ListRunningRow struct {
-	ID          uuid.UUID
-	Job         string
-	Queue       string
-	Priority    int16
-	State       int16
-	Attempt     int32
-	MaxAttempts int32
-	CrashCount  int16
-	Isolated    bool
-	DueAt       time.Time
-	CreatedAt   time.Time
-	StartedAt   *time.Time
-	FinishedAt  *time.Time
-	ExpiresAt   *time.Time
-	Timeout     int64
-	Fence       int64
-	Tags        []string
-	Key         string
-	Args        string
-	Result      string
-	Worker      string
-	Schedule    string
-	Error       string
-}
-
-// ListRuns for what is running: reads the leases, then runs_pkey. No locks.
-func (q *Queries) ListRunning(ctx context.Context, arg ListRunningParams) ([]ListRunningRow, error) {
-	rows, err := q.db.Query(ctx, ListRunning,
-		arg.Before,
-		arg.AllStates,
-		arg.States,
-		arg.AllLanes,
-		arg.Jobs,
-		arg.Queues,
-		arg.Most,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListRunningRow
-	for rows.Next() {
-		var i ListRunningRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Job,
-			&i.Queue,
-			&i.Priority,
-			&i.State,
-			&i.Attempt,
-			&i.MaxAttempts,
-			&i.CrashCount,
-			&i.Isolated,
-			&i.DueAt,
-			&i.CreatedAt,
-			&i.StartedAt,
-			&i.FinishedAt,
-			&i.ExpiresAt,
-			&i.Timeout,
-			&i.Fence,
-			&i.Tags,
-			&i.Key,
-			&i.Args,
-			&i.Result,
-			&i.Worker,
-			&i.Schedule,
-			&i.Error,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -311,20 +198,21 @@ SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.c
        CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
            (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
 FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
-WHERE r.id < $1 AND ($2::boolean OR r.state = ANY ($3::smallint[]))
-  AND ($4::boolean OR abs(r.lane) = ANY (ARRAY(SELECT f.id FROM durable.lanes f
-       WHERE (cardinality($5::text[]) = 0 OR f.job = ANY ($5::text[])) AND (cardinality($6::text[]) = 0 OR f.queue = ANY ($6::text[])))))
+WHERE r.id < $1 AND r.id >= $2
+  AND (cardinality($3::smallint[]) = 0 OR r.state = ANY ($3::smallint[]))
+  AND ($4::boolean OR abs(r.lane) = ANY ($5::int[]))
+  AND ($6::text = '' OR $6::text = ANY (r.tags))
 ORDER BY r.id DESC LIMIT $7
 `
 
 type ListRunsParams struct {
-	Before    uuid.UUID
-	AllStates bool
-	States    []int16
-	AllLanes  bool
-	Jobs      []string
-	Queues    []string
-	Most      int32
+	Below    uuid.UUID
+	FromID   uuid.UUID
+	States   []int16
+	AllLanes bool
+	Lanes    []int32
+	Tag      string
+	Most     int32
 }
 
 type ListRunsRow struct {
@@ -353,16 +241,16 @@ type ListRunsRow struct {
 	Error       string
 }
 
-// runs_pkey backwards from the cursor; a filter that few runs pass reads many,
-// so it runs under a statement timeout. No locks.
+// runs_pkey backwards from below to from_id, which the caller has chosen so that
+// it is not far. No locks.
 func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsRow, error) {
 	rows, err := q.db.Query(ctx, ListRuns,
-		arg.Before,
-		arg.AllStates,
+		arg.Below,
+		arg.FromID,
 		arg.States,
 		arg.AllLanes,
-		arg.Jobs,
-		arg.Queues,
+		arg.Lanes,
+		arg.Tag,
 		arg.Most,
 	)
 	if err != nil {
@@ -400,6 +288,158 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListThese = `-- name: ListThese :many
+SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
+       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
+       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
+       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
+       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
+       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
+           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
+FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
+WHERE r.id = ANY ($1::uuid[]) AND r.id < $2 AND r.id >= $3
+  AND (cardinality($4::smallint[]) = 0 OR r.state = ANY ($4::smallint[]))
+  AND ($5::boolean OR abs(r.lane) = ANY ($6::int[]))
+  AND ($7::text = '' OR $7::text = ANY (r.tags))
+ORDER BY r.id DESC LIMIT $8
+`
+
+type ListTheseParams struct {
+	Ids      []uuid.UUID
+	Below    uuid.UUID
+	FromID   uuid.UUID
+	States   []int16
+	AllLanes bool
+	Lanes    []int32
+	Tag      string
+	Most     int32
+}
+
+type ListTheseRow struct {
+	ID          uuid.UUID
+	Job         string
+	Queue       string
+	Priority    int16
+	State       int16
+	Attempt     int32
+	MaxAttempts int32
+	CrashCount  int16
+	Isolated    bool
+	DueAt       time.Time
+	CreatedAt   time.Time
+	StartedAt   *time.Time
+	FinishedAt  *time.Time
+	ExpiresAt   *time.Time
+	Timeout     int64
+	Fence       int64
+	Tags        []string
+	Key         string
+	Args        string
+	Result      string
+	Worker      string
+	Schedule    string
+	Error       string
+}
+
+// runs_pkey, one probe for each id. No locks.
+func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListTheseRow, error) {
+	rows, err := q.db.Query(ctx, ListThese,
+		arg.Ids,
+		arg.Below,
+		arg.FromID,
+		arg.States,
+		arg.AllLanes,
+		arg.Lanes,
+		arg.Tag,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListTheseRow
+	for rows.Next() {
+		var i ListTheseRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Job,
+			&i.Queue,
+			&i.Priority,
+			&i.State,
+			&i.Attempt,
+			&i.MaxAttempts,
+			&i.CrashCount,
+			&i.Isolated,
+			&i.DueAt,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.ExpiresAt,
+			&i.Timeout,
+			&i.Fence,
+			&i.Tags,
+			&i.Key,
+			&i.Args,
+			&i.Result,
+			&i.Worker,
+			&i.Schedule,
+			&i.Error,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const NewestProblems = `-- name: NewestProblems :many
+SELECT p.run_id
+FROM (SELECT unnest($1::smallint[]) state) s CROSS JOIN (SELECT unnest($2::int[]) lane) l
+CROSS JOIN LATERAL (SELECT b.run_id FROM durable.problems b
+    WHERE b.state = s.state AND b.lane = l.lane AND b.run_id < $3 AND b.run_id >= $4
+    ORDER BY b.run_id DESC LIMIT $5) p
+ORDER BY p.run_id DESC LIMIT $5
+`
+
+type NewestProblemsParams struct {
+	States []int16
+	Lanes  []int32
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Most   int32
+}
+
+// problems_lane: one range for each state and lane, read backwards, no more of it
+// than is wanted. No locks.
+func (q *Queries) NewestProblems(ctx context.Context, arg NewestProblemsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, NewestProblems,
+		arg.States,
+		arg.Lanes,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var run_id uuid.UUID
+		if err := rows.Scan(&run_id); err != nil {
+			return nil, err
+		}
+		items = append(items, run_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -479,4 +519,97 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 		&i.Error,
 	)
 	return i, err
+}
+
+const SampleProblems = `-- name: SampleProblems :one
+SELECT count(*) FILTER (WHERE state = 4) AS dead, count(*) FILTER (WHERE state = 5) AS cancelled
+FROM durable.problems TABLESAMPLE SYSTEM ($1::real)
+`
+
+type SampleProblemsParams struct {
+	Percent float32
+}
+
+type SampleProblemsRow struct {
+	Dead      int64
+	Cancelled int64
+}
+
+// About so many percent of the pages of problems. No locks.
+func (q *Queries) SampleProblems(ctx context.Context, arg SampleProblemsParams) (SampleProblemsRow, error) {
+	row := q.db.QueryRow(ctx, SampleProblems, arg.Percent)
+	var i SampleProblemsRow
+	err := row.Scan(&i.Dead, &i.Cancelled)
+	return i, err
+}
+
+const SampleReady = `-- name: SampleReady :one
+SELECT count(*) FROM durable.ready TABLESAMPLE SYSTEM ($1::real)
+`
+
+type SampleReadyParams struct {
+	Percent float32
+}
+
+// About so many percent of the pages of ready. No locks.
+func (q *Queries) SampleReady(ctx context.Context, arg SampleReadyParams) (int64, error) {
+	row := q.db.QueryRow(ctx, SampleReady, arg.Percent)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const SampleRuns = `-- name: SampleRuns :one
+SELECT count(*) FROM durable.runs TABLESAMPLE SYSTEM ($1::real)
+`
+
+type SampleRunsParams struct {
+	Percent float32
+}
+
+// About so many percent of the pages of runs. No locks.
+func (q *Queries) SampleRuns(ctx context.Context, arg SampleRunsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, SampleRuns, arg.Percent)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const UnfinishedOf = `-- name: UnfinishedOf :many
+(SELECT y.run_id::uuid AS run_id, true AS waiting FROM durable.ready y WHERE y.lane = ANY ($1::int[]) LIMIT $2)
+UNION ALL
+(SELECT unnest(b.run_ids)::uuid AS run_id, false AS waiting FROM durable.leases b WHERE $3::boolean LIMIT 5 * $2::int)
+`
+
+type UnfinishedOfParams struct {
+	Lanes   []int32
+	Most    int32
+	Running bool
+}
+
+type UnfinishedOfRow struct {
+	RunID   uuid.UUID
+	Waiting bool
+}
+
+// ready_order for the lanes and the lines of their isolated runs, and leases; no
+// more than so many of either. No locks.
+func (q *Queries) UnfinishedOf(ctx context.Context, arg UnfinishedOfParams) ([]UnfinishedOfRow, error) {
+	rows, err := q.db.Query(ctx, UnfinishedOf, arg.Lanes, arg.Most, arg.Running)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []UnfinishedOfRow
+	for rows.Next() {
+		var i UnfinishedOfRow
+		if err := rows.Scan(&i.RunID, &i.Waiting); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -24,7 +24,8 @@ type CreateLanesParams struct {
 }
 
 // Unique index lanes (queue, job, priority). Locks only what it inserts, in the
-// order given. Twice: conflicts are passed over.
+// order given. ShareQueues goes before it, so that a pause is not missed. Twice:
+// conflicts are passed over.
 func (q *Queries) CreateLanes(ctx context.Context, arg CreateLanesParams) error {
 	_, err := q.db.Exec(ctx, CreateLanes, arg.Queues, arg.Jobs, arg.Priorities)
 	return err
@@ -73,4 +74,34 @@ func (q *Queries) Lanes(ctx context.Context, arg LanesParams) ([]LanesRow, error
 		return nil, err
 	}
 	return items, nil
+}
+
+const ShareQueues = `-- name: ShareQueues :exec
+SELECT FROM durable.queues WHERE name = ANY ($1::text[]) ORDER BY name FOR SHARE
+`
+
+type ShareQueuesParams struct {
+	Names []string
+}
+
+// queues_pkey. Locks the rows by name against a pause or a resumption until the
+// lanes are made: those see the lanes, or the lanes see what they have done.
+func (q *Queries) ShareQueues(ctx context.Context, arg ShareQueuesParams) error {
+	_, err := q.db.Exec(ctx, ShareQueues, arg.Names)
+	return err
+}
+
+const TouchQueues = `-- name: TouchQueues :exec
+INSERT INTO durable.queues (name) SELECT DISTINCT unnest($1::text[]) AS name ORDER BY name ON CONFLICT DO NOTHING
+`
+
+type TouchQueuesParams struct {
+	Names []string
+}
+
+// queues_pkey. Locks only what it inserts, by name. Twice: conflicts are passed
+// over.
+func (q *Queries) TouchQueues(ctx context.Context, arg TouchQueuesParams) error {
+	_, err := q.db.Exec(ctx, TouchQueues, arg.Names)
+	return err
 }

@@ -54,13 +54,13 @@ func (q *Queries) FreeRuns(ctx context.Context, arg FreeRunsParams) ([]FreeRunsR
 const SettleRuns = `-- name: SettleRuns :many
 WITH u AS (
     UPDATE durable.runs SET
-        state = ($1::jsonb -> (id::text) ->> 0)::smallint,
-        due_at = CASE WHEN $1::jsonb -> (id::text) ->> 0 = '0' THEN now() + ($1::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond' ELSE due_at END,
+        state = CASE WHEN cancel IS NOT NULL AND $1::jsonb -> (id::text) ->> 0 = '0' THEN 5 ELSE ($1::jsonb -> (id::text) ->> 0)::smallint END,
+        due_at = CASE WHEN cancel IS NULL AND $1::jsonb -> (id::text) ->> 0 = '0' THEN now() + ($1::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond' ELSE due_at END,
         attempt = attempt - ($1::jsonb -> (id::text) ->> 2)::int,
         result = ($1::jsonb -> (id::text) ->> 6)::json,
-        finished_at = CASE WHEN $1::jsonb -> (id::text) ->> 0 <> '0' THEN now() END
+        finished_at = CASE WHEN cancel IS NOT NULL OR $1::jsonb -> (id::text) ->> 0 <> '0' THEN now() END
     WHERE id = ANY ($2::uuid[]) AND claim_id = $3::uuid AND state = 1
-    RETURNING id, lane, state, due_at, attempt, fence, started_at
+    RETURNING id, lane, state, due_at, attempt, fence, started_at, cancel
 ), q AS (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
 ), a AS (
@@ -71,7 +71,9 @@ WITH u AS (
     ON CONFLICT DO NOTHING
 ), p AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT u.id, now(), u.state, $1::jsonb -> (u.id::text) ->> 4, abs(u.lane) FROM u WHERE u.state >= 4
+    SELECT u.id, now(), u.state,
+           CASE WHEN $1::jsonb -> (u.id::text) ->> 0 = '0' THEN u.cancel ELSE $1::jsonb -> (u.id::text) ->> 4 END, abs(u.lane)
+    FROM u WHERE u.state >= 4
     ON CONFLICT DO NOTHING
 )
 SELECT u.id FROM u
@@ -84,7 +86,8 @@ type SettleRunsParams struct {
 	Worker   string
 }
 
-// The same for every other outcome. outcomes maps an id to [state, microseconds
+// The same for every other outcome; what would be pending again is cancelled
+// where that was asked, as the row that was locked says. outcomes maps an id to [state, microseconds
 // until due again, attempts refunded, kind or null when not recorded, error,
 // stack, result as text, log lines]. One map, because unnest beside "= any" is a lottery
 // of plans. runs_pkey; locks as above, then inserts.

@@ -27,8 +27,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.advanceScheduleStmt, err = db.PrepareContext(ctx, advanceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query AdvanceSchedule: %w", err)
 	}
+	if q.askCancelStmt, err = db.PrepareContext(ctx, askCancel); err != nil {
+		return nil, fmt.Errorf("error preparing query AskCancel: %w", err)
+	}
 	if q.auditStmt, err = db.PrepareContext(ctx, audit); err != nil {
 		return nil, fmt.Errorf("error preparing query Audit: %w", err)
+	}
+	if q.auditChangeStmt, err = db.PrepareContext(ctx, auditChange); err != nil {
+		return nil, fmt.Errorf("error preparing query AuditChange: %w", err)
+	}
+	if q.cancelPendingStmt, err = db.PrepareContext(ctx, cancelPending); err != nil {
+		return nil, fmt.Errorf("error preparing query CancelPending: %w", err)
 	}
 	if q.declareJobStmt, err = db.PrepareContext(ctx, declareJob); err != nil {
 		return nil, fmt.Errorf("error preparing query DeclareJob: %w", err)
@@ -38,6 +47,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteAttemptsStmt, err = db.PrepareContext(ctx, deleteAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteAttempts: %w", err)
+	}
+	if q.deleteEndedStmt, err = db.PrepareContext(ctx, deleteEnded); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteEnded: %w", err)
 	}
 	if q.deleteKeyOfRunStmt, err = db.PrepareContext(ctx, deleteKeyOfRun); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteKeyOfRun: %w", err)
@@ -96,14 +108,23 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findHolderStmt, err = db.PrepareContext(ctx, findHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindHolder: %w", err)
 	}
+	if q.findKeyHolderStmt, err = db.PrepareContext(ctx, findKeyHolder); err != nil {
+		return nil, fmt.Errorf("error preparing query FindKeyHolder: %w", err)
+	}
 	if q.findLaneStmt, err = db.PrepareContext(ctx, findLane); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLane: %w", err)
 	}
 	if q.findLeaseStmt, err = db.PrepareContext(ctx, findLease); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLease: %w", err)
 	}
+	if q.findOperableStmt, err = db.PrepareContext(ctx, findOperable); err != nil {
+		return nil, fmt.Errorf("error preparing query FindOperable: %w", err)
+	}
 	if q.findProgressStmt, err = db.PrepareContext(ctx, findProgress); err != nil {
 		return nil, fmt.Errorf("error preparing query FindProgress: %w", err)
+	}
+	if q.findQueueStmt, err = db.PrepareContext(ctx, findQueue); err != nil {
+		return nil, fmt.Errorf("error preparing query FindQueue: %w", err)
 	}
 	if q.findReclaimableStmt, err = db.PrepareContext(ctx, findReclaimable); err != nil {
 		return nil, fmt.Errorf("error preparing query FindReclaimable: %w", err)
@@ -126,6 +147,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
 		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
 	}
+	if q.floorOfProblemsStmt, err = db.PrepareContext(ctx, floorOfProblems); err != nil {
+		return nil, fmt.Errorf("error preparing query FloorOfProblems: %w", err)
+	}
+	if q.floorOfRunsStmt, err = db.PrepareContext(ctx, floorOfRuns); err != nil {
+		return nil, fmt.Errorf("error preparing query FloorOfRuns: %w", err)
+	}
 	if q.forceReleaseLockStmt, err = db.PrepareContext(ctx, forceReleaseLock); err != nil {
 		return nil, fmt.Errorf("error preparing query ForceReleaseLock: %w", err)
 	}
@@ -146,6 +173,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.insertAuditStmt, err = db.PrepareContext(ctx, insertAudit); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertAudit: %w", err)
+	}
+	if q.insertCancelStmt, err = db.PrepareContext(ctx, insertCancel); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertCancel: %w", err)
 	}
 	if q.insertKeyedStmt, err = db.PrepareContext(ctx, insertKeyed); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertKeyed: %w", err)
@@ -186,6 +216,15 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
 	}
+	if q.listCancelsStmt, err = db.PrepareContext(ctx, listCancels); err != nil {
+		return nil, fmt.Errorf("error preparing query ListCancels: %w", err)
+	}
+	if q.listChangesStmt, err = db.PrepareContext(ctx, listChanges); err != nil {
+		return nil, fmt.Errorf("error preparing query ListChanges: %w", err)
+	}
+	if q.listChangesOfStmt, err = db.PrepareContext(ctx, listChangesOf); err != nil {
+		return nil, fmt.Errorf("error preparing query ListChangesOf: %w", err)
+	}
 	if q.listChosenStmt, err = db.PrepareContext(ctx, listChosen); err != nil {
 		return nil, fmt.Errorf("error preparing query ListChosen: %w", err)
 	}
@@ -206,6 +245,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listProblemsStmt, err = db.PrepareContext(ctx, listProblems); err != nil {
 		return nil, fmt.Errorf("error preparing query ListProblems: %w", err)
+	}
+	if q.listQueuesStmt, err = db.PrepareContext(ctx, listQueues); err != nil {
+		return nil, fmt.Errorf("error preparing query ListQueues: %w", err)
 	}
 	if q.listRunsStmt, err = db.PrepareContext(ctx, listRuns); err != nil {
 		return nil, fmt.Errorf("error preparing query ListRuns: %w", err)
@@ -258,6 +300,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.reclaimRunStmt, err = db.PrepareContext(ctx, reclaimRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReclaimRun: %w", err)
 	}
+	if q.releaseKeyStmt, err = db.PrepareContext(ctx, releaseKey); err != nil {
+		return nil, fmt.Errorf("error preparing query ReleaseKey: %w", err)
+	}
 	if q.releaseLockStmt, err = db.PrepareContext(ctx, releaseLock); err != nil {
 		return nil, fmt.Errorf("error preparing query ReleaseLock: %w", err)
 	}
@@ -279,11 +324,20 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.resumeScheduleStmt, err = db.PrepareContext(ctx, resumeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ResumeSchedule: %w", err)
 	}
+	if q.retakeKeyStmt, err = db.PrepareContext(ctx, retakeKey); err != nil {
+		return nil, fmt.Errorf("error preparing query RetakeKey: %w", err)
+	}
+	if q.retryRunStmt, err = db.PrepareContext(ctx, retryRun); err != nil {
+		return nil, fmt.Errorf("error preparing query RetryRun: %w", err)
+	}
 	if q.returnRunStmt, err = db.PrepareContext(ctx, returnRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReturnRun: %w", err)
 	}
 	if q.setLatestStmt, err = db.PrepareContext(ctx, setLatest); err != nil {
 		return nil, fmt.Errorf("error preparing query SetLatest: %w", err)
+	}
+	if q.setQueueStmt, err = db.PrepareContext(ctx, setQueue); err != nil {
+		return nil, fmt.Errorf("error preparing query SetQueue: %w", err)
 	}
 	if q.setUnfinishedStmt, err = db.PrepareContext(ctx, setUnfinished); err != nil {
 		return nil, fmt.Errorf("error preparing query SetUnfinished: %w", err)
@@ -319,9 +373,24 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing advanceScheduleStmt: %w", cerr)
 		}
 	}
+	if q.askCancelStmt != nil {
+		if cerr := q.askCancelStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing askCancelStmt: %w", cerr)
+		}
+	}
 	if q.auditStmt != nil {
 		if cerr := q.auditStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing auditStmt: %w", cerr)
+		}
+	}
+	if q.auditChangeStmt != nil {
+		if cerr := q.auditChangeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing auditChangeStmt: %w", cerr)
+		}
+	}
+	if q.cancelPendingStmt != nil {
+		if cerr := q.cancelPendingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing cancelPendingStmt: %w", cerr)
 		}
 	}
 	if q.declareJobStmt != nil {
@@ -337,6 +406,11 @@ func (q *Queries) Close() error {
 	if q.deleteAttemptsStmt != nil {
 		if cerr := q.deleteAttemptsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteAttemptsStmt: %w", cerr)
+		}
+	}
+	if q.deleteEndedStmt != nil {
+		if cerr := q.deleteEndedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteEndedStmt: %w", cerr)
 		}
 	}
 	if q.deleteKeyOfRunStmt != nil {
@@ -434,6 +508,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findHolderStmt: %w", cerr)
 		}
 	}
+	if q.findKeyHolderStmt != nil {
+		if cerr := q.findKeyHolderStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findKeyHolderStmt: %w", cerr)
+		}
+	}
 	if q.findLaneStmt != nil {
 		if cerr := q.findLaneStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findLaneStmt: %w", cerr)
@@ -444,9 +523,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findLeaseStmt: %w", cerr)
 		}
 	}
+	if q.findOperableStmt != nil {
+		if cerr := q.findOperableStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findOperableStmt: %w", cerr)
+		}
+	}
 	if q.findProgressStmt != nil {
 		if cerr := q.findProgressStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findProgressStmt: %w", cerr)
+		}
+	}
+	if q.findQueueStmt != nil {
+		if cerr := q.findQueueStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findQueueStmt: %w", cerr)
 		}
 	}
 	if q.findReclaimableStmt != nil {
@@ -484,6 +573,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
 		}
 	}
+	if q.floorOfProblemsStmt != nil {
+		if cerr := q.floorOfProblemsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing floorOfProblemsStmt: %w", cerr)
+		}
+	}
+	if q.floorOfRunsStmt != nil {
+		if cerr := q.floorOfRunsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing floorOfRunsStmt: %w", cerr)
+		}
+	}
 	if q.forceReleaseLockStmt != nil {
 		if cerr := q.forceReleaseLockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing forceReleaseLockStmt: %w", cerr)
@@ -517,6 +616,11 @@ func (q *Queries) Close() error {
 	if q.insertAuditStmt != nil {
 		if cerr := q.insertAuditStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertAuditStmt: %w", cerr)
+		}
+	}
+	if q.insertCancelStmt != nil {
+		if cerr := q.insertCancelStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertCancelStmt: %w", cerr)
 		}
 	}
 	if q.insertKeyedStmt != nil {
@@ -584,6 +688,21 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listAttemptsStmt: %w", cerr)
 		}
 	}
+	if q.listCancelsStmt != nil {
+		if cerr := q.listCancelsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listCancelsStmt: %w", cerr)
+		}
+	}
+	if q.listChangesStmt != nil {
+		if cerr := q.listChangesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listChangesStmt: %w", cerr)
+		}
+	}
+	if q.listChangesOfStmt != nil {
+		if cerr := q.listChangesOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listChangesOfStmt: %w", cerr)
+		}
+	}
 	if q.listChosenStmt != nil {
 		if cerr := q.listChosenStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listChosenStmt: %w", cerr)
@@ -617,6 +736,11 @@ func (q *Queries) Close() error {
 	if q.listProblemsStmt != nil {
 		if cerr := q.listProblemsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listProblemsStmt: %w", cerr)
+		}
+	}
+	if q.listQueuesStmt != nil {
+		if cerr := q.listQueuesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listQueuesStmt: %w", cerr)
 		}
 	}
 	if q.listRunsStmt != nil {
@@ -704,6 +828,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing reclaimRunStmt: %w", cerr)
 		}
 	}
+	if q.releaseKeyStmt != nil {
+		if cerr := q.releaseKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing releaseKeyStmt: %w", cerr)
+		}
+	}
 	if q.releaseLockStmt != nil {
 		if cerr := q.releaseLockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing releaseLockStmt: %w", cerr)
@@ -739,6 +868,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing resumeScheduleStmt: %w", cerr)
 		}
 	}
+	if q.retakeKeyStmt != nil {
+		if cerr := q.retakeKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing retakeKeyStmt: %w", cerr)
+		}
+	}
+	if q.retryRunStmt != nil {
+		if cerr := q.retryRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing retryRunStmt: %w", cerr)
+		}
+	}
 	if q.returnRunStmt != nil {
 		if cerr := q.returnRunStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing returnRunStmt: %w", cerr)
@@ -747,6 +886,11 @@ func (q *Queries) Close() error {
 	if q.setLatestStmt != nil {
 		if cerr := q.setLatestStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing setLatestStmt: %w", cerr)
+		}
+	}
+	if q.setQueueStmt != nil {
+		if cerr := q.setQueueStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing setQueueStmt: %w", cerr)
 		}
 	}
 	if q.setUnfinishedStmt != nil {
@@ -829,10 +973,14 @@ type Queries struct {
 	db                    DBTX
 	tx                    *sql.Tx
 	advanceScheduleStmt   *sql.Stmt
+	askCancelStmt         *sql.Stmt
 	auditStmt             *sql.Stmt
+	auditChangeStmt       *sql.Stmt
+	cancelPendingStmt     *sql.Stmt
 	declareJobStmt        *sql.Stmt
 	declareWorkerStmt     *sql.Stmt
 	deleteAttemptsStmt    *sql.Stmt
+	deleteEndedStmt       *sql.Stmt
 	deleteKeyOfRunStmt    *sql.Stmt
 	deleteLeaseStmt       *sql.Stmt
 	deleteOldLocksStmt    *sql.Stmt
@@ -852,9 +1000,12 @@ type Queries struct {
 	findClaimOfRunStmt    *sql.Stmt
 	findClaimedStmt       *sql.Stmt
 	findHolderStmt        *sql.Stmt
+	findKeyHolderStmt     *sql.Stmt
 	findLaneStmt          *sql.Stmt
 	findLeaseStmt         *sql.Stmt
+	findOperableStmt      *sql.Stmt
 	findProgressStmt      *sql.Stmt
+	findQueueStmt         *sql.Stmt
 	findReclaimableStmt   *sql.Stmt
 	findRunStmt           *sql.Stmt
 	findScheduleStmt      *sql.Stmt
@@ -862,6 +1013,8 @@ type Queries struct {
 	findStrandedStmt      *sql.Stmt
 	findSweepStmt         *sql.Stmt
 	findWorkerStartStmt   *sql.Stmt
+	floorOfProblemsStmt   *sql.Stmt
+	floorOfRunsStmt       *sql.Stmt
 	forceReleaseLockStmt  *sql.Stmt
 	grantLockStmt         *sql.Stmt
 	guardRunStmt          *sql.Stmt
@@ -869,6 +1022,7 @@ type Queries struct {
 	heldKeysStmt          *sql.Stmt
 	insertAttemptStmt     *sql.Stmt
 	insertAuditStmt       *sql.Stmt
+	insertCancelStmt      *sql.Stmt
 	insertKeyedStmt       *sql.Stmt
 	insertLaneStmt        *sql.Stmt
 	insertLeaseStmt       *sql.Stmt
@@ -882,6 +1036,9 @@ type Queries struct {
 	lastGenerationStmt    *sql.Stmt
 	lastRunStmt           *sql.Stmt
 	listAttemptsStmt      *sql.Stmt
+	listCancelsStmt       *sql.Stmt
+	listChangesStmt       *sql.Stmt
+	listChangesOfStmt     *sql.Stmt
 	listChosenStmt        *sql.Stmt
 	listForcedStmt        *sql.Stmt
 	listHeadsStmt         *sql.Stmt
@@ -889,6 +1046,7 @@ type Queries struct {
 	listLocksStmt         *sql.Stmt
 	listOrphansStmt       *sql.Stmt
 	listProblemsStmt      *sql.Stmt
+	listQueuesStmt        *sql.Stmt
 	listRunsStmt          *sql.Stmt
 	listSchedulesStmt     *sql.Stmt
 	listSlotsStmt         *sql.Stmt
@@ -906,6 +1064,7 @@ type Queries struct {
 	pruneSkipsStmt        *sql.Stmt
 	pruneWorkersStmt      *sql.Stmt
 	reclaimRunStmt        *sql.Stmt
+	releaseKeyStmt        *sql.Stmt
 	releaseLockStmt       *sql.Stmt
 	renewLeaseStmt        *sql.Stmt
 	renewLockStmt         *sql.Stmt
@@ -913,8 +1072,11 @@ type Queries struct {
 	replaceScheduleStmt   *sql.Stmt
 	reportStmt            *sql.Stmt
 	resumeScheduleStmt    *sql.Stmt
+	retakeKeyStmt         *sql.Stmt
+	retryRunStmt          *sql.Stmt
 	returnRunStmt         *sql.Stmt
 	setLatestStmt         *sql.Stmt
+	setQueueStmt          *sql.Stmt
 	setUnfinishedStmt     *sql.Stmt
 	settleEndedStmt       *sql.Stmt
 	settlePendingStmt     *sql.Stmt
@@ -930,10 +1092,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		db:                    tx,
 		tx:                    tx,
 		advanceScheduleStmt:   q.advanceScheduleStmt,
+		askCancelStmt:         q.askCancelStmt,
 		auditStmt:             q.auditStmt,
+		auditChangeStmt:       q.auditChangeStmt,
+		cancelPendingStmt:     q.cancelPendingStmt,
 		declareJobStmt:        q.declareJobStmt,
 		declareWorkerStmt:     q.declareWorkerStmt,
 		deleteAttemptsStmt:    q.deleteAttemptsStmt,
+		deleteEndedStmt:       q.deleteEndedStmt,
 		deleteKeyOfRunStmt:    q.deleteKeyOfRunStmt,
 		deleteLeaseStmt:       q.deleteLeaseStmt,
 		deleteOldLocksStmt:    q.deleteOldLocksStmt,
@@ -953,9 +1119,12 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findClaimOfRunStmt:    q.findClaimOfRunStmt,
 		findClaimedStmt:       q.findClaimedStmt,
 		findHolderStmt:        q.findHolderStmt,
+		findKeyHolderStmt:     q.findKeyHolderStmt,
 		findLaneStmt:          q.findLaneStmt,
 		findLeaseStmt:         q.findLeaseStmt,
+		findOperableStmt:      q.findOperableStmt,
 		findProgressStmt:      q.findProgressStmt,
+		findQueueStmt:         q.findQueueStmt,
 		findReclaimableStmt:   q.findReclaimableStmt,
 		findRunStmt:           q.findRunStmt,
 		findScheduleStmt:      q.findScheduleStmt,
@@ -963,6 +1132,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findStrandedStmt:      q.findStrandedStmt,
 		findSweepStmt:         q.findSweepStmt,
 		findWorkerStartStmt:   q.findWorkerStartStmt,
+		floorOfProblemsStmt:   q.floorOfProblemsStmt,
+		floorOfRunsStmt:       q.floorOfRunsStmt,
 		forceReleaseLockStmt:  q.forceReleaseLockStmt,
 		grantLockStmt:         q.grantLockStmt,
 		guardRunStmt:          q.guardRunStmt,
@@ -970,6 +1141,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		heldKeysStmt:          q.heldKeysStmt,
 		insertAttemptStmt:     q.insertAttemptStmt,
 		insertAuditStmt:       q.insertAuditStmt,
+		insertCancelStmt:      q.insertCancelStmt,
 		insertKeyedStmt:       q.insertKeyedStmt,
 		insertLaneStmt:        q.insertLaneStmt,
 		insertLeaseStmt:       q.insertLeaseStmt,
@@ -983,6 +1155,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		lastGenerationStmt:    q.lastGenerationStmt,
 		lastRunStmt:           q.lastRunStmt,
 		listAttemptsStmt:      q.listAttemptsStmt,
+		listCancelsStmt:       q.listCancelsStmt,
+		listChangesStmt:       q.listChangesStmt,
+		listChangesOfStmt:     q.listChangesOfStmt,
 		listChosenStmt:        q.listChosenStmt,
 		listForcedStmt:        q.listForcedStmt,
 		listHeadsStmt:         q.listHeadsStmt,
@@ -990,6 +1165,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listLocksStmt:         q.listLocksStmt,
 		listOrphansStmt:       q.listOrphansStmt,
 		listProblemsStmt:      q.listProblemsStmt,
+		listQueuesStmt:        q.listQueuesStmt,
 		listRunsStmt:          q.listRunsStmt,
 		listSchedulesStmt:     q.listSchedulesStmt,
 		listSlotsStmt:         q.listSlotsStmt,
@@ -1007,6 +1183,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		pruneSkipsStmt:        q.pruneSkipsStmt,
 		pruneWorkersStmt:      q.pruneWorkersStmt,
 		reclaimRunStmt:        q.reclaimRunStmt,
+		releaseKeyStmt:        q.releaseKeyStmt,
 		releaseLockStmt:       q.releaseLockStmt,
 		renewLeaseStmt:        q.renewLeaseStmt,
 		renewLockStmt:         q.renewLockStmt,
@@ -1014,8 +1191,11 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		replaceScheduleStmt:   q.replaceScheduleStmt,
 		reportStmt:            q.reportStmt,
 		resumeScheduleStmt:    q.resumeScheduleStmt,
+		retakeKeyStmt:         q.retakeKeyStmt,
+		retryRunStmt:          q.retryRunStmt,
 		returnRunStmt:         q.returnRunStmt,
 		setLatestStmt:         q.setLatestStmt,
+		setQueueStmt:          q.setQueueStmt,
 		setUnfinishedStmt:     q.setUnfinishedStmt,
 		settleEndedStmt:       q.settleEndedStmt,
 		settlePendingStmt:     q.settlePendingStmt,

@@ -69,6 +69,42 @@ func (q *Queries) FindRun(ctx context.Context, arg FindRunParams) (FindRunRow, e
 	return i, err
 }
 
+const floorOfProblems = `-- name: FloorOfProblems :one
+SELECT run_id FROM problems WHERE run_id < ?1 AND run_id >= ?2 ORDER BY run_id DESC LIMIT 1 OFFSET ?3
+`
+
+type FloorOfProblemsParams struct {
+	Below  []byte
+	FromID []byte
+	Skip   int64
+}
+
+// The primary key of problems downwards.
+func (q *Queries) FloorOfProblems(ctx context.Context, arg FloorOfProblemsParams) ([]byte, error) {
+	row := q.queryRow(ctx, q.floorOfProblemsStmt, floorOfProblems, arg.Below, arg.FromID, arg.Skip)
+	var run_id []byte
+	err := row.Scan(&run_id)
+	return run_id, err
+}
+
+const floorOfRuns = `-- name: FloorOfRuns :one
+SELECT id FROM runs WHERE id < ?1 AND id >= ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3
+`
+
+type FloorOfRunsParams struct {
+	Below  []byte
+	FromID []byte
+	Skip   int64
+}
+
+// The key of runs downwards, so many ids and no rows.
+func (q *Queries) FloorOfRuns(ctx context.Context, arg FloorOfRunsParams) ([]byte, error) {
+	row := q.queryRow(ctx, q.floorOfRunsStmt, floorOfRuns, arg.Below, arg.FromID, arg.Skip)
+	var id []byte
+	err := row.Scan(&id)
+	return id, err
+}
+
 const listAttempts = `-- name: ListAttempts :many
 SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log
 FROM attempts WHERE run_id = ?1 ORDER BY fence
@@ -128,18 +164,21 @@ const listProblems = `-- name: ListProblems :many
 SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, r."key", r.cancel, r.trace, l.queue, l.job, l.priority, p.reason,
     CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
 FROM problems p CROSS JOIN runs r ON r.id = p.run_id CROSS JOIN lanes l ON l.id = abs(r.lane)
-WHERE p.run_id < ?1
-    AND r.state IN (SELECT value FROM json_each(?2))
-    AND (?3 = '[]' OR l.job IN (SELECT value FROM json_each(?3)))
-    AND (?4 = '[]' OR l.queue IN (SELECT value FROM json_each(?4)))
-ORDER BY p.run_id DESC LIMIT ?5
+WHERE p.run_id < ?1 AND p.run_id >= ?2
+    AND r.state IN (SELECT value FROM json_each(?3))
+    AND (?4 = '[]' OR l.job IN (SELECT value FROM json_each(?4)))
+    AND (?5 = '[]' OR l.queue IN (SELECT value FROM json_each(?5)))
+    AND (?6 = '' OR EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = ?6))
+ORDER BY p.run_id DESC LIMIT ?7
 `
 
 type ListProblemsParams struct {
-	Before []byte
+	Below  []byte
+	FromID []byte
 	States interface{}
 	Jobs   interface{}
 	Queues interface{}
+	Tag    interface{}
 	Most   int64
 }
 
@@ -156,10 +195,12 @@ type ListProblemsRow struct {
 // which holds nothing else.
 func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]ListProblemsRow, error) {
 	rows, err := q.query(ctx, q.listProblemsStmt, listProblems,
-		arg.Before,
+		arg.Below,
+		arg.FromID,
 		arg.States,
 		arg.Jobs,
 		arg.Queues,
+		arg.Tag,
 		arg.Most,
 	)
 	if err != nil {
@@ -219,18 +260,21 @@ const listRuns = `-- name: ListRuns :many
 SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, r."key", r.cancel, r.trace, l.queue, l.job, l.priority, p.reason,
     CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
 FROM runs r CROSS JOIN lanes l ON l.id = abs(r.lane) LEFT JOIN problems p ON p.run_id = r.id
-WHERE r.id < ?1
-    AND (?2 = '[]' OR r.state IN (SELECT value FROM json_each(?2)))
-    AND (?3 = '[]' OR l.job IN (SELECT value FROM json_each(?3)))
-    AND (?4 = '[]' OR l.queue IN (SELECT value FROM json_each(?4)))
-ORDER BY r.id DESC LIMIT ?5
+WHERE r.id < ?1 AND r.id >= ?2
+    AND (?3 = '[]' OR r.state IN (SELECT value FROM json_each(?3)))
+    AND (?4 = '[]' OR l.job IN (SELECT value FROM json_each(?4)))
+    AND (?5 = '[]' OR l.queue IN (SELECT value FROM json_each(?5)))
+    AND (?6 = '' OR EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = ?6))
+ORDER BY r.id DESC LIMIT ?7
 `
 
 type ListRunsParams struct {
-	Before []byte
+	Below  []byte
+	FromID []byte
 	States interface{}
 	Jobs   interface{}
 	Queues interface{}
+	Tag    interface{}
 	Most   int64
 }
 
@@ -243,14 +287,16 @@ type ListRunsRow struct {
 	LastError string
 }
 
-// Walks the key of runs downwards from the cursor; CROSS JOIN keeps it so. An
-// empty JSON array filters nothing.
+// Walks the key of runs downwards from the cursor to the floor; CROSS JOIN keeps
+// it so. An empty JSON array, and an empty tag, filter nothing.
 func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsRow, error) {
 	rows, err := q.query(ctx, q.listRunsStmt, listRuns,
-		arg.Before,
+		arg.Below,
+		arg.FromID,
 		arg.States,
 		arg.Jobs,
 		arg.Queues,
+		arg.Tag,
 		arg.Most,
 	)
 	if err != nil {

@@ -4,6 +4,16 @@
 
 package queries
 
+type Audit struct {
+	ID      int64
+	At      int64
+	Actor   string
+	Kind    string
+	Subject string
+	Action  string
+	Detail  *string
+}
+
 type Run struct {
 	Seq         int64
 	ID          []byte

@@ -52,19 +52,22 @@ SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r
     CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
 FROM runs r CROSS JOIN lanes l ON l.id = abs(r.lane) LEFT JOIN problems p ON p.run_id = r.id
 WHERE r.id IN (SELECT unhex(value) FROM json_each(?1))
-    AND r.id < ?2
-    AND (?3 = '[]' OR r.state IN (SELECT value FROM json_each(?3)))
-    AND (?4 = '[]' OR l.job IN (SELECT value FROM json_each(?4)))
-    AND (?5 = '[]' OR l.queue IN (SELECT value FROM json_each(?5)))
-ORDER BY r.id DESC LIMIT ?6
+    AND r.id < ?2 AND r.id >= ?3
+    AND (?4 = '[]' OR r.state IN (SELECT value FROM json_each(?4)))
+    AND (?5 = '[]' OR l.job IN (SELECT value FROM json_each(?5)))
+    AND (?6 = '[]' OR l.queue IN (SELECT value FROM json_each(?6)))
+    AND (?7 = '' OR EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = ?7))
+ORDER BY r.id DESC LIMIT ?8
 `
 
 type ListChosenParams struct {
 	Ids    interface{}
-	Before []byte
+	Below  []byte
+	FromID []byte
 	States interface{}
 	Jobs   interface{}
 	Queues interface{}
+	Tag    interface{}
 	Most   int64
 }
 
@@ -82,10 +85,12 @@ type ListChosenRow struct {
 func (q *Queries) ListChosen(ctx context.Context, arg ListChosenParams) ([]ListChosenRow, error) {
 	rows, err := q.query(ctx, q.listChosenStmt, listChosen,
 		arg.Ids,
-		arg.Before,
+		arg.Below,
+		arg.FromID,
 		arg.States,
 		arg.Jobs,
 		arg.Queues,
+		arg.Tag,
 		arg.Most,
 	)
 	if err != nil {

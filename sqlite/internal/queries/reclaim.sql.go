@@ -57,7 +57,7 @@ func (q *Queries) ExpiredLeases(ctx context.Context, arg ExpiredLeasesParams) ([
 }
 
 const findReclaimable = `-- name: FindReclaimable :one
-SELECT r.lane, r.attempt, r.crash_count, r.on_crash, r.fence, r.started_at, l.queue, l.job
+SELECT r.lane, r.attempt, r.crash_count, r.on_crash, r.fence, r.started_at, r.cancel, l.queue, l.job
 FROM runs r JOIN lanes l ON l.id = abs(r.lane)
 WHERE r.id = ?1 AND r.claim_id = ?2 AND r.state = 1
 `
@@ -74,6 +74,7 @@ type FindReclaimableRow struct {
 	OnCrash    int64
 	Fence      int64
 	StartedAt  *int64
+	Cancel     *string
 	Queue      string
 	Job        string
 }
@@ -89,6 +90,7 @@ func (q *Queries) FindReclaimable(ctx context.Context, arg FindReclaimableParams
 		&i.OnCrash,
 		&i.Fence,
 		&i.StartedAt,
+		&i.Cancel,
 		&i.Queue,
 		&i.Job,
 	)

@@ -113,14 +113,17 @@ func (q *Queries) SettleEnded(ctx context.Context, arg SettleEndedParams) (Settl
 }
 
 const settlePending = `-- name: SettlePending :one
-UPDATE runs SET state = 0, due_at = ?1, attempt = attempt - ?2
-WHERE id = ?3 AND claim_id = ?4 AND state = 1
-RETURNING lane, attempt, fence, started_at
+UPDATE runs SET state = CASE WHEN cancel IS NULL THEN 0 ELSE 5 END, attempt = attempt - ?1,
+    due_at = CASE WHEN cancel IS NULL THEN ?2 ELSE due_at END,
+    finished_at = CASE WHEN cancel IS NULL THEN NULL ELSE CAST(?3 AS INTEGER) END
+WHERE id = ?4 AND claim_id = ?5 AND state = 1
+RETURNING lane, attempt, fence, started_at, cancel
 `
 
 type SettlePendingParams struct {
-	DueAt   int64
 	Refund  int64
+	DueAt   int64
+	Now     int64
 	ID      []byte
 	ClaimID []byte
 }
@@ -130,14 +133,16 @@ type SettlePendingRow struct {
 	Attempt   int64
 	Fence     int64
 	StartedAt *int64
+	Cancel    *string
 }
 
-// To be executed again. Fenced by the claim. Twice: no row comes back. The
-// caller puts the run into ready.
+// To be executed again, or cancelled where that was asked. Fenced by the claim.
+// Twice: no row comes back. The caller puts the run into ready, or into problems.
 func (q *Queries) SettlePending(ctx context.Context, arg SettlePendingParams) (SettlePendingRow, error) {
 	row := q.queryRow(ctx, q.settlePendingStmt, settlePending,
-		arg.DueAt,
 		arg.Refund,
+		arg.DueAt,
+		arg.Now,
 		arg.ID,
 		arg.ClaimID,
 	)
@@ -147,6 +152,7 @@ func (q *Queries) SettlePending(ctx context.Context, arg SettlePendingParams) (S
 		&i.Attempt,
 		&i.Fence,
 		&i.StartedAt,
+		&i.Cancel,
 	)
 	return i, err
 }

@@ -23,6 +23,23 @@ func (q *Queries) DeleteAttempts(ctx context.Context, arg DeleteAttemptsParams) 
 	return err
 }
 
+const deleteEnded = `-- name: DeleteEnded :execrows
+DELETE FROM runs WHERE seq = ?1 AND state IN (2, 4, 5)
+`
+
+type DeleteEndedParams struct {
+	Seq int64
+}
+
+// Served by the integer key. Only one that has ended. Twice: no row.
+func (q *Queries) DeleteEnded(ctx context.Context, arg DeleteEndedParams) (int64, error) {
+	result, err := q.exec(ctx, q.deleteEndedStmt, deleteEnded, arg.Seq)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const deleteKeyOfRun = `-- name: DeleteKeyOfRun :exec
 DELETE FROM unique_keys WHERE run_id = ?1
     AND (job, key) IN (SELECT l.job, r.key FROM runs r JOIN lanes l ON l.id = abs(r.lane) WHERE r.id = ?1 AND r.key IS NOT NULL)
@@ -50,23 +67,6 @@ type DeleteProblemParams struct {
 func (q *Queries) DeleteProblem(ctx context.Context, arg DeleteProblemParams) error {
 	_, err := q.exec(ctx, q.deleteProblemStmt, deleteProblem, arg.RunID)
 	return err
-}
-
-const deleteRun = `-- name: DeleteRun :execrows
-DELETE FROM runs WHERE seq = ?1 AND state IN (2, 4, 5)
-`
-
-type DeleteRunParams struct {
-	Seq int64
-}
-
-// Served by the integer key. Only one that has ended. Twice: no row.
-func (q *Queries) DeleteRun(ctx context.Context, arg DeleteRunParams) (int64, error) {
-	result, err := q.exec(ctx, q.deleteRunStmt, deleteRun, arg.Seq)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
 }
 
 const findStranded = `-- name: FindStranded :one

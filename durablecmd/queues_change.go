@@ -1,0 +1,135 @@
+package durablecmd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// queuesVerb is the verb queues.
+type queuesVerb struct {
+	List   queuesListVerb   `cmd:"" help:"List queues by name, with what waits in them."`
+	Pause  queuesPauseVerb  `cmd:"" help:"Stop claims from a queue. What is executing goes on."`
+	Resume queuesResumeVerb `cmd:"" help:"Let runs of a queue be claimed again."`
+}
+
+type (
+	queuesListVerb struct {
+		JSON bool `name:"json" help:"Print JSON."`
+	}
+	queuesPauseVerb struct {
+		Name string `arg:"" help:"Name of the queue."`
+		JSON bool   `name:"json" help:"Print JSON."`
+	}
+	queuesResumeVerb struct {
+		Name string `arg:"" help:"Name of the queue."`
+		JSON bool   `name:"json" help:"Print JSON."`
+	}
+	auditVerb struct {
+		List auditListVerb `cmd:"" help:"List what operators, and policies in their place, have changed, newest first."`
+	}
+	auditListVerb struct {
+		Kind    string `help:"Only changes of this kind of thing: run, queue, schedule or lock."`
+		Subject string `help:"Only changes of the thing of this id or name."`
+		Limit   int    `default:"50" help:"Most changes listed, 1 to 200."`
+		Cursor  int64  `help:"Go on where another list ended: its \"next\"."`
+		JSON    bool   `name:"json" help:"Print JSON."`
+	}
+)
+
+// actor is who makes a change, for the record: the user and the machine.
+func actor() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		return operator()
+	}
+	return operator() + "@" + host
+}
+
+// Run prints the queues.
+func (v queuesListVerb) Run(ctx context.Context, p *program) error {
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		queues, err := store.Queues(ctx)
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printJSON(map[string]any{"queues": notNil(queues), "next": nil})
+		}
+		if len(queues) == 0 {
+			_, err := fmt.Fprintln(p.stdout, "no queues")
+			return err
+		}
+		table := newTable(p.stdout)
+		table.row("QUEUE", "STATE", "PENDING", "OLDEST DUE")
+		for _, q := range queues {
+			state, oldest := "active", "-"
+			if q.Paused {
+				state = "paused"
+			}
+			if q.OldestDue != nil {
+				oldest = ago(*q.OldestDue, p.now())
+			}
+			table.row(q.Name, state, number(q.Pending), oldest)
+		}
+		return table.flush()
+	})
+}
+
+// setQueue does one thing with a queue and says so.
+func (p *program) setQueue(ctx context.Context, name string, action durable.QueueAction, done string, asJSON bool) error {
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		if err := store.SetQueue(ctx, name, action, actor()); err != nil {
+			return err
+		}
+		if asJSON {
+			return p.printJSON(map[string]any{"name": name, "paused": action == durable.PauseQueue})
+		}
+		_, err := fmt.Fprintf(p.stdout, "%s %s\n", name, done)
+		return err
+	})
+}
+
+// Run pauses.
+func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
+	return p.setQueue(ctx, v.Name, durable.PauseQueue, "paused", v.JSON)
+}
+
+// Run resumes.
+func (v queuesResumeVerb) Run(ctx context.Context, p *program) error {
+	return p.setQueue(ctx, v.Name, durable.ResumeQueue, "resumed", v.JSON)
+}
+
+// Run prints changes.
+func (v auditListVerb) Run(ctx context.Context, p *program) error {
+	if v.Limit < 1 || v.Limit > 200 {
+		return usage("--limit %d: want 1 to 200", v.Limit)
+	}
+	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		changes, err := store.Changes(ctx, durable.ChangeFilter{Kind: v.Kind, Subject: v.Subject, Before: v.Cursor, Limit: v.Limit})
+		if err != nil {
+			return err
+		}
+		var next *int64
+		if len(changes) == v.Limit {
+			next = &changes[len(changes)-1].ID
+		}
+		if v.JSON {
+			return p.printJSON(map[string]any{"changes": notNil(changes), "next": next})
+		}
+		table := newTable(p.stdout)
+		table.row("AT", "BY", "KIND", "SUBJECT", "ACTION", "DETAIL")
+		for _, c := range changes {
+			table.row(c.At.Format(time.RFC3339), c.Actor, c.Kind, c.Subject, c.Action, clipped(oneLine(c.Detail), 100))
+		}
+		if err := table.flush(); err != nil || next == nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.stdout, "\nmore: --cursor %d\n", *next)
+		return err
+	})
+}

@@ -1,0 +1,129 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// errPassedOver rolls back what was done for a run that could not be changed.
+var errPassedOver = errors.New("the run was passed over")
+
+// lookKeyed retries or deletes one run that has a unique key, in a transaction
+// of its own: it waits, shortly, for the row of the key, and holds nothing
+// meanwhile.
+func (s *Store) lookKeyed(ctx context.Context, order *durable.Order, row *queries.OperableRow, answers map[uuid.UUID]durable.Changed) error {
+	err := s.repeat(ctx, func() error {
+		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
+			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]durable.Changed{}}
+			b := s.guardedFor(ctx, heldLimit)
+			b.add(queries.Idle)
+			if err := s.send(ctx, tx, b); err != nil {
+				return err
+			}
+			conflict, err := o.lockKey(ctx, row)
+			switch {
+			case err != nil:
+				return err
+			case conflict:
+				o.answers[row.ID] = durable.Changed{ID: row.ID, Did: durable.Conflicting, State: durable.State(row.State)}
+			default:
+				if err := o.act(ctx, []queries.OperableRow{*row}, true); err != nil {
+					return err
+				}
+				if o.answers[row.ID].Did == "" {
+					return errPassedOver // and the key goes back
+				}
+			}
+			answered(answers, o.answers)
+			if conflict {
+				return errPassedOver
+			}
+			return nil
+		})
+	})
+	if c := code(err); errors.Is(err, errPassedOver) || c == lockNotAvailable {
+		return nil
+	}
+	return err
+}
+
+// lockKey locks the row of the run's key and gives it to a run that is retried,
+// unless another run holds it: one that has not ended, or whose time is not
+// over. It takes it from a run that is deleted.
+func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (conflict bool, err error) {
+	q := o.store.queries(o.tx)
+	if o.order.Action == durable.DeleteRuns {
+		if err := q.LockKeyOf(ctx, queries.LockKeyOfParams{Job: row.Job, Key: row.Key}); err != nil {
+			return false, err
+		}
+		return false, q.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
+	}
+	holder, err := q.LockKey(ctx, queries.LockKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
+	if err != nil || holder.RunID == row.ID {
+		return false, err
+	}
+	unfinished, err := q.Unfinished(ctx, queries.UnfinishedParams{ID: holder.RunID})
+	if err != nil || unfinished || holder.Held {
+		return true, err
+	}
+	return false, q.TakeKey(ctx, queries.TakeKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
+}
+
+// Rerun stores a run that is made after another one.
+func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun, by string) (durable.Receipt, error) {
+	if err := durable.CheckRerun(run, by); err != nil {
+		return durable.Receipt{}, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return durable.Receipt{}, s.fail("rerun", err)
+	}
+	var stored []durable.Receipt
+	insert := func() error {
+		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) (err error) {
+			if stored, err = s.insert(ctx, tx, []durable.NewRun{run}); err != nil || stored[0].Existing {
+				return err
+			}
+			return s.queries(tx).AuditChange(ctx, queries.AuditChangeParams{
+				Actor: by, Kind: "run", Subject: of.String(), Action: "rerun", Detail: string(durable.RerunDetail(run.ID)),
+			})
+		})
+	}
+	err := s.repeat(ctx, insert)
+	if code(err) == notNullViolation { // a lane's number was not what it stood for
+		s.forgetLanes()
+		err = s.repeat(ctx, insert)
+	}
+	if err != nil {
+		return durable.Receipt{}, s.fail("rerun", err)
+	}
+	s.hint()
+	return stored[0], nil
+}
+
+// Cancels returns the running runs of the claims that are to be cancelled.
+func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]durable.CancelRequest, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("cancels", err)
+	}
+	var requests []durable.CancelRequest
+	b := s.guarded(ctx)
+	b.add(queries.Cancels, uuids(claims)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.CancelsRow])
+		requests = nil
+		for _, row := range found {
+			requests = append(requests, durable.CancelRequest{Claim: lease.ClaimID(row.ClaimID), Run: row.RunID, Reason: row.Reason})
+		}
+		return err
+	})
+	if err := s.send(ctx, s.engine, b); err != nil {
+		return nil, s.fail("cancels", err)
+	}
+	return requests, nil
+}

@@ -1,0 +1,219 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+)
+
+// Operate changes runs as an operator asks, all in one transaction.
+func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Changed, error) {
+	if err := order.Check(); err != nil {
+		return nil, err
+	}
+	var changed []durable.Changed
+	wake := false
+	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+		changed, wake = make([]durable.Changed, len(order.Runs)), false
+		seen := make(map[durable.RunID]durable.Changed, len(order.Runs))
+		for i, id := range order.Runs {
+			one, twice := seen[id]
+			if !twice {
+				var err error
+				if one, err = c.operate(ctx, &order, id); err != nil {
+					return err
+				}
+				seen[id] = one
+			}
+			changed[i] = one
+			wake = wake || one.Did == durable.Asked || one.Did == durable.Done && one.State == durable.Pending
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("operate: %w", err)
+	}
+	if wake {
+		s.hint()
+	}
+	return changed, nil
+}
+
+// operate does what is ordered with one run.
+func (c *change) operate(ctx context.Context, order *durable.Order, id durable.RunID) (durable.Changed, error) {
+	row, err := c.FindOperable(ctx, queries.FindOperableParams{ID: id[:]})
+	if errors.Is(err, sql.ErrNoRows) {
+		return durable.Changed{ID: id, Did: durable.Missing}, nil
+	}
+	if err != nil {
+		return durable.Changed{}, err
+	}
+	changed := durable.Changed{ID: id, Did: durable.Unchanged, State: durable.State(row.State)}
+	fresh := true // to be written down
+	switch order.Action {
+	case durable.CancelRuns:
+		fresh, err = c.cancelRun(ctx, order, &row, &changed)
+	case durable.RetryRuns:
+		err = c.retryRun(ctx, &row, &changed)
+	case durable.DeleteRuns:
+		err = c.deleteRun(ctx, &row, &changed)
+	}
+	if err != nil || !fresh || changed.Did != durable.Done && changed.Did != durable.Asked {
+		return changed, err
+	}
+	return changed, c.audit(ctx, "run", id.String(), string(order.Action), order.By, order.Detail())
+}
+
+// cancelRun ends a pending run, or asks for the cancel of a running one. fresh
+// tells whether it had not been asked before.
+func (c *change) cancelRun(ctx context.Context, order *durable.Order, row *queries.FindOperableRow, changed *durable.Changed) (fresh bool, err error) {
+	id := changed.ID[:]
+	switch changed.State {
+	case durable.Pending:
+		changed.Did, changed.State = durable.Done, durable.Cancelled
+		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
+			return false, err
+		}
+		if err := c.CancelPending(ctx, queries.CancelPendingParams{FinishedAt: &c.now, ID: id}); err != nil {
+			return false, err
+		}
+		return true, c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id, EndedAt: c.now, Reason: order.Why()})
+	case durable.Running:
+		changed.Did = durable.Asked
+		if row.Cancel != nil {
+			return false, nil
+		}
+		why := order.Why()
+		if err := c.AskCancel(ctx, queries.AskCancelParams{Reason: &why, ID: id}); err != nil {
+			return false, err
+		}
+		return true, c.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: row.ClaimID, RunID: id})
+	default:
+		return false, nil
+	}
+}
+
+// retryRun makes a dead or cancelled run pending, unless its unique key is
+// another's by now.
+func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, changed *durable.Changed) error {
+	switch changed.State {
+	case durable.Succeeded:
+		changed.Did = durable.Conflicting
+		return nil
+	case durable.Pending, durable.Running:
+		return nil
+	}
+	if row.Key != nil {
+		taken, err := c.takeKey(ctx, row.Job, *row.Key, changed.ID)
+		if err != nil || !taken {
+			changed.Did = durable.Conflicting
+			return err
+		}
+	}
+	id, lane := changed.ID[:], max(row.Lane, -row.Lane)
+	changed.Did, changed.State = durable.Done, durable.Pending
+	if err := c.RetryRun(ctx, queries.RetryRunParams{DueAt: c.now, ID: id}); err != nil {
+		return err
+	}
+	if err := c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id}); err != nil {
+		return err
+	}
+	return c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id})
+}
+
+// takeKey gives a run its unique key back, unless another run holds it: one
+// that has not ended, or whose time is not over.
+func (c *change) takeKey(ctx context.Context, job, key string, id durable.RunID) (taken bool, err error) {
+	holder, err := c.FindKeyHolder(ctx, queries.FindKeyHolderParams{Job: job, Key: key})
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return false, err
+	}
+	if err == nil && durable.RunID(holder.RunID) != id {
+		unfinished := holder.State == int64(durable.Pending) || holder.State == int64(durable.Running)
+		if unfinished || holder.HeldTo != nil && *holder.HeldTo > c.now {
+			return false, nil
+		}
+	}
+	return true, c.RetakeKey(ctx, queries.RetakeKeyParams{Job: job, Key: key, RunID: id[:]})
+}
+
+// deleteRun removes a run with all that belongs to it.
+func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, changed *durable.Changed) error {
+	id := changed.ID[:]
+	switch changed.State {
+	case durable.Running:
+		changed.Did = durable.Conflicting
+		return nil
+	case durable.Pending:
+		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
+			return err
+		}
+	}
+	changed.Did = durable.Done
+	if row.Key != nil {
+		if err := c.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: *row.Key, RunID: id}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		c.DeleteAttempts(ctx, queries.DeleteAttemptsParams{RunID: id}),
+		c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id}),
+		c.DeleteProgress(ctx, queries.DeleteProgressParams{RunID: id}),
+		c.DeleteRun(ctx, queries.DeleteRunParams{ID: id}),
+	)
+}
+
+// audit records what an operator did.
+func (c *change) audit(ctx context.Context, kind, subject, action, by string, detail []byte) error {
+	row := queries.AuditChangeParams{At: c.now, Actor: by, Kind: kind, Subject: subject, Action: action}
+	if detail != nil {
+		text := string(detail)
+		row.Detail = &text
+	}
+	return c.AuditChange(ctx, row)
+}
+
+// Rerun stores a run that is made after another one.
+func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun, by string) (durable.Receipt, error) {
+	if err := durable.CheckRerun(run, by); err != nil {
+		return durable.Receipt{}, err
+	}
+	stored := call{runs: []durable.NewRun{run}}
+	fresh := newLanes()
+	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+		if err := s.store(ctx, c, fresh, &stored); err != nil || stored.receipts[0].Existing {
+			return err
+		}
+		return c.audit(ctx, "run", of.String(), "rerun", by, durable.RerunDetail(run.ID))
+	})
+	if err != nil {
+		return durable.Receipt{}, fmt.Errorf("rerun: %w", err)
+	}
+	s.lanes.add(fresh)
+	s.hint()
+	return stored.receipts[0], nil
+}
+
+// Cancels returns the running runs of the claims that are to be cancelled.
+func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]durable.CancelRequest, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cancels: %w", s.explain(err))
+	}
+	var requests []durable.CancelRequest
+	for _, claim := range claims {
+		rows, err := look.ListCancels(ctx, queries.ListCancelsParams{ClaimID: claim[:]})
+		if err != nil {
+			return nil, fmt.Errorf("cancels: %w", s.explain(err))
+		}
+		for _, row := range rows {
+			requests = append(requests, durable.CancelRequest{Claim: claim, Run: durable.RunID(row.RunID), Reason: row.Reason})
+		}
+	}
+	return requests, nil
+}
