@@ -13,6 +13,7 @@ type Operator struct {
 		Controls
 		Inspector
 		Catalog
+		Waker
 	}
 	by string
 }

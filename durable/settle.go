@@ -229,11 +229,10 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []S
 				if e.x.verifies() {
 					e.x.logVerified(e.outcome, verdicts[i])
 				}
+				s.w.announceEnd(ctx, e.x.run.ID)
 			case Refused:
 				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
 					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
-			default:
-				s.w.announceEnd(ctx, e.x.run.ID)
 			}
 			i++
 		}
