@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/durable-worker/durable-worker/internal/pgtest.(*Cluster).start.func1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/durable-worker/durable-worker/internal/pgtest.programs.start.func1"))
 }
 
 // buffer is a bytes.Buffer that may be read while it is written.

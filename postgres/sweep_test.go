@@ -226,7 +226,7 @@ func TestSweepAndUniqueKeys(t *testing.T) {
 	conn := connect(t, store.url)
 	name := func(i int, key, held string) {
 		store.exec(t, conn, "update %s.runs set key = $2 where id = $1", ids[i], key)
-		store.exec(t, conn, "insert into %s.unique_keys (job, key, run_id, held_to) values ('mail', $2, $1, "+held+")", ids[i], key)
+		store.exec(t, conn, "insert into %s.unique_keys (job, key, run_id, latest, held_to) values ('mail', $2, $1, $1, "+held+")", ids[i], key)
 	}
 	name(0, "free", "null")
 	name(1, "over", "now() + interval '1 hour'")
@@ -320,7 +320,7 @@ func TestPlansOfSweep(t *testing.T) {
 	store.exec(t, conn, "update %s.runs set state = 4, finished_at = now() - interval '30 hours', key = id::text")
 	store.exec(t, conn, "insert into %s.attempts (run_id, fence, number, outcome, worker, started_at, ended_at) select id, 1, 1, 3, 'w', now(), now() from %s.runs")
 	store.exec(t, conn, "insert into %s.problems (run_id, ended_at, state, lane) select id, now(), 4, lane from %s.runs")
-	store.exec(t, conn, "insert into %s.unique_keys (job, key, run_id) select 'mail', key, id from %s.runs")
+	store.exec(t, conn, "insert into %s.unique_keys (job, key, run_id, latest) select 'mail', key, id, id from %s.runs")
 	store.exec(t, conn, "delete from %s.ready")
 	store.exec(t, conn, "update %s.sweep set began_at = '-infinity'")
 	require.NoError(t, conn.Close(t.Context())) // it reports what it has counted when it ends

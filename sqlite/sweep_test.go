@@ -96,7 +96,7 @@ func TestSweepAndUniqueKeys(t *testing.T) {
 		key := fmt.Sprint("key ", i)
 		_, err := db.Exec("UPDATE runs SET key = ? WHERE id = ?", key, runs[i].ID[:])
 		require.NoError(t, err)
-		_, err = db.Exec("INSERT INTO unique_keys (job, key, run_id, held_to) VALUES ('mail', ?, ?, ?)", key, runs[i].ID[:], held)
+		_, err = db.Exec("INSERT INTO unique_keys (job, key, run_id, latest, held_to) VALUES ('mail', ?, ?2, ?2, ?)", key, runs[i].ID[:], held)
 		require.NoError(t, err)
 		_, err = db.Exec("INSERT INTO progress (run_id, updated_at) VALUES (?, 0)", runs[i].ID[:])
 		require.NoError(t, err)

@@ -2,7 +2,6 @@ package durabletest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,11 +31,11 @@ func Enqueued[A any](t testing.TB, from Source, job durable.Job[A]) []Found[A] {
 	t.Helper()
 	var found []Found[A]
 	for _, record := range list(t, from, durable.Filter{Jobs: []string{job.Name()}}) {
-		one := Found[A]{Record: record}
-		if err := json.Unmarshal(record.Args, &one.Args); err != nil {
+		args, err := job.ArgsOf(record)
+		if err != nil {
 			t.Fatalf("args of run %s are not those of job %q: %v", record.ID, job.Name(), err)
 		}
-		found = append(found, one)
+		found = append(found, Found[A]{Args: args, Record: record})
 	}
 	return found
 }

@@ -57,6 +57,7 @@ func (k *Kit) Worker(configure func(w *durable.Worker), changes ...func(*durable
 	w.config = durable.WorkerConfig{
 		Name: fmt.Sprintf("worker-%d", w.number), PollInterval: time.Hour, PollJitter: -1,
 		Terms: lease.Terms{Duration: LeaseDuration}, Retry: durable.Exponential(5*time.Second, time.Hour),
+		Retention: durable.KeepForever, RetentionDead: durable.KeepForever, SweepInterval: time.Hour,
 		Logger: k.log, Elapsed: w.elapsed, Random: w.random,
 	}
 	for _, change := range changes {

@@ -96,6 +96,11 @@ func (p *performance) Reclaim(ctx context.Context, request durable.ReclaimReques
 	return p.Store.Reclaim(ctx, request)
 }
 
+// Sweep leaves old runs to others.
+func (p *performance) Sweep(context.Context, durable.SweepRequest) (durable.Swept, error) {
+	return durable.Swept{Busy: true}, nil
+}
+
 // Settle tells what has become of the run.
 func (p *performance) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
 	verdicts, err := p.Store.Settle(ctx, settlements)

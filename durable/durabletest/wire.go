@@ -65,6 +65,10 @@ func (x wire) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Re
 	return through(ctx, x.w, func() ([]durable.Receipt, error) { return x.Store.Enqueue(ctx, runs...) })
 }
 
+func (x wire) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ...durable.NewRun) ([]durable.Receipt, error) {
+	return through(ctx, x.w, func() ([]durable.Receipt, error) { return x.Store.EnqueueUnder(ctx, holder, runs...) })
+}
+
 func (x wire) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
 	return through(ctx, x.w, func() ([]durable.Head, error) { return x.Store.Heads(ctx, serves) })
 }
@@ -168,4 +172,26 @@ func (x wire) Declare(ctx context.Context, declaration durable.Declaration) erro
 
 func (x wire) Materialize(ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision) (durable.Materialized, error) {
 	return through(ctx, x.w, func() (durable.Materialized, error) { return x.Store.Materialize(ctx, limit, decide) })
+}
+
+func (x wire) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
+	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Report(ctx, holder, report) }))
+	return err
+}
+
+func (x wire) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) {
+	return through(ctx, x.w, func() ([]byte, error) { return x.Store.Checkpoint(ctx, id) })
+}
+
+func (x wire) Announce(ctx context.Context, signal durable.Signal) error {
+	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Announce(ctx, signal) }))
+	return err
+}
+
+func (x wire) Cancels(ctx context.Context, claims []lease.ClaimID) ([]durable.CancelRequest, error) {
+	return through(ctx, x.w, func() ([]durable.CancelRequest, error) { return x.Store.Cancels(ctx, claims) })
+}
+
+func (x wire) Sweep(ctx context.Context, request durable.SweepRequest) (durable.Swept, error) {
+	return through(ctx, x.w, func() (durable.Swept, error) { return x.Store.Sweep(ctx, request) })
 }
