@@ -366,6 +366,6 @@ func TestRunEnqueues(t *testing.T) {
 	}
 	counts, err := s.store.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 2, counts[durable.Pending])
+	require.EqualValues(t, 2, counts[durable.Pending].N)
 	requireConsistent(t, s.store)
 }

@@ -184,7 +184,7 @@ func TestCompleteIn_CutAtEveryByte(t *testing.T) {
 	require.Positive(t, repeated)
 	counts, err := s.store.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, len(runs)+1, counts[durable.Pending], "each enqueued one more, once")
+	require.EqualValues(t, len(runs)+1, counts[durable.Pending].N, "each enqueued one more, once")
 	requireConsistent(t, s.store)
 }
 
@@ -290,7 +290,7 @@ func TestEnqueue_CutAtEveryByte(t *testing.T) {
 	})
 	counts, err := store.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, want, counts[durable.Pending])
+	require.EqualValues(t, want, counts[durable.Pending].N)
 	requireConsistent(t, store)
 }
 
@@ -315,7 +315,7 @@ func TestEnqueueUnder_CutAtEveryByte(t *testing.T) {
 	})
 	counts, err := store.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, want, counts[durable.Pending])
+	require.EqualValues(t, want, counts[durable.Pending].N)
 	requireConsistent(t, store)
 }
 

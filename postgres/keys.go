@@ -250,8 +250,7 @@ func (k *keyring) write(ctx context.Context) error {
 			plain, k.places = append(plain, *run), append(k.places, i)
 		}
 	}
-	addRuns(b, queries.EnqueueRuns, plain, k.set, nil, note)
-	addRuns(b, queries.EnqueueKeyedRuns, k.fresh, k.set, keyTexts, note)
+	addRuns(b, append(plain, k.fresh...), k.set, note) // together: their due instants are one statement's
 	k.addKeys(b)
 	if err := k.store.send(ctx, k.to, b); err != nil {
 		return err
@@ -268,20 +267,14 @@ func (k *keyring) write(ctx context.Context) error {
 	return nil
 }
 
-// addRuns adds an insert of runs, with their keys in one more column.
-func addRuns(
-	b *batch, sql string, runs []durable.NewRun, set laneSet, more func([]durable.NewRun) []string, each func(pgx.Rows) error,
-) {
+// addRuns adds an insert of runs of which some have keys.
+func addRuns(b *batch, runs []durable.NewRun, set laneSet, each func(pgx.Rows) error) {
 	if len(runs) == 0 {
 		return
 	}
 	for _, part := range parts(runs) {
-		args := columnsOf(part, set).args()
-		if more != nil {
-			args = append(args, more(part))
-		}
-		args = append(args, traces(part))
-		b.add(sql, args...).Query(each)
+		args := append(columnsOf(part, set).args(), keyTexts(part), traces(part))
+		b.add(queries.EnqueueKeyedRuns, args...).Query(each)
 	}
 }
 

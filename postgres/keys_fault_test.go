@@ -139,7 +139,7 @@ func TestKeysWhenTheAnswerIsCutAnywhere(t *testing.T) {
 			drain(t, direct)
 			counts, err := direct.Counts(t.Context())
 			require.NoError(t, err)
-			require.EqualValues(t, keys, counts[durable.Succeeded], "%v: one for each key", counts)
+			require.EqualValues(t, keys, counts[durable.Succeeded].N, "%v: one for each key", counts)
 			requireOnce(t, direct)
 			requireConsistent(t, direct)
 		})

@@ -217,7 +217,7 @@ func TestTx_SnapshotOlderThanALane(t *testing.T) {
 	}
 	counts, err := store.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 1, counts[durable.Pending])
+	require.EqualValues(t, 1, counts[durable.Pending].N)
 }
 
 // A user's pool of one connection, and a store of one, are enough: what the

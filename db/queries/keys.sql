@@ -60,7 +60,7 @@ WITH u AS (
 INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u RETURNING run_id;
 
 -- name: EnqueueKeyedRuns :many
--- EnqueueRuns for runs with keys, which the transaction has locked.
+-- EnqueueRuns for runs of which some have keys, which the transaction has locked.
 WITH k AS MATERIALIZED (
     SELECT l.id
     FROM (SELECT unnest(@known::int[]) id, unnest(@queues::text[]) queue, unnest(@jobs::text[]) job, unnest(@priorities::smallint[]) priority) w
@@ -69,7 +69,7 @@ WITH k AS MATERIALIZED (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace)
     SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
            coalesce(u.at, statement_timestamp() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
-           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.name, u.trace
+           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], nullif(u.name, ''), u.trace
     FROM (SELECT unnest(@ids::uuid[]) id, unnest(@lanes::int[]) lane, unnest(@ats::timestamptz[]) at, unnest(@afters::bigint[]) after,
                  unnest(@expiries::timestamptz[]) expires_at, unnest(@timeouts::bigint[]) timeout,
                  unnest(@max_attempts::int[]) max_attempts, unnest(@on_crashes::smallint[]) on_crash,

@@ -21,7 +21,7 @@ WITH k AS MATERIALIZED (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace)
     SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
            coalesce(u.at, statement_timestamp() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
-           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.name, u.trace
+           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], nullif(u.name, ''), u.trace
     FROM (SELECT unnest($5::uuid[]) id, unnest($6::int[]) lane, unnest($7::timestamptz[]) at, unnest($8::bigint[]) after,
                  unnest($9::timestamptz[]) expires_at, unnest($10::bigint[]) timeout,
                  unnest($11::int[]) max_attempts, unnest($12::smallint[]) on_crash,
@@ -54,7 +54,7 @@ type EnqueueKeyedRunsParams struct {
 	Traces      []string
 }
 
-// EnqueueRuns for runs with keys, which the transaction has locked.
+// EnqueueRuns for runs of which some have keys, which the transaction has locked.
 func (q *Queries) EnqueueKeyedRuns(ctx context.Context, arg EnqueueKeyedRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueKeyedRuns,
 		arg.Known,
