@@ -178,7 +178,8 @@ func TestLogLines(t *testing.T) {
 				}
 				return nil
 			})
-			defer s.begin(w)()
+			stop := s.begin(w)
+			defer func() { require.NoError(t, stop()) }()
 			id := s.enqueue(copying.New(struct{}{}))
 			_, err := s.client.Wait(t.Context(), id)
 			require.NoError(t, err)
@@ -222,7 +223,8 @@ func TestLogLines(t *testing.T) {
 				run.Log().Info("hello")
 				return nil
 			})
-			defer s.begin(w)()
+			stop := s.begin(w)
+			defer func() { require.NoError(t, stop()) }()
 			id := s.enqueue(copying.New(struct{}{}))
 			_, err := s.client.Wait(t.Context(), id)
 			require.NoError(t, err)
