@@ -71,7 +71,7 @@ const askedNow durable.Did = "asked now"
 func (s *Store) cancel(r *run, reason string, now time.Time) durable.Did {
 	switch {
 	case r.state == durable.Pending:
-		s.unline(r)
+		s.leave(r)
 		r.state, r.finishedAt, r.reason = durable.Cancelled, now, reason
 		return durable.Done
 	case r.state == durable.Running && r.cancel == "":
@@ -87,6 +87,9 @@ func (s *Store) cancel(r *run, reason string, now time.Time) durable.Did {
 func (s *Store) retry(r *run, now time.Time) durable.Did {
 	switch r.state {
 	case durable.Dead, durable.Cancelled:
+		if !s.retake(r, now) {
+			return durable.Conflicting
+		}
 		r.attempt, r.crashCount, r.claim, r.cancel, r.reason = 0, 0, lease.ClaimID{}, "", ""
 		r.expiresAt, r.finishedAt = time.Time{}, time.Time{}
 		s.wait(r, now)
@@ -98,28 +101,35 @@ func (s *Store) retry(r *run, now time.Time) durable.Did {
 	}
 }
 
+// retake gives a run its unique key back, unless another run holds it: one that
+// has not ended, or whose time is not over.
+func (s *Store) retake(r *run, now time.Time) bool {
+	if r.key == "" {
+		return true
+	}
+	name := keyName{r.lane.name.job, r.key}
+	holder := s.keys[name]
+	if holder != nil && holder.run == r.id {
+		return true
+	}
+	if k := s.holder(holder, now); k.Stored && (!k.State.Terminal() || k.Held) {
+		return false
+	}
+	s.keys[name] = &keyHolder{run: r.id, latest: r.id}
+	return true
+}
+
 func (s *Store) remove(r *run) durable.Did {
 	switch r.state {
 	case durable.Running:
 		return durable.Conflicting
 	case durable.Pending:
-		s.unline(r)
+		s.leave(r)
 	}
-	delete(s.runs, r.id)
+	s.forget(r)
 	i := s.below(r.id)
 	s.byID = slices.Delete(s.byID, i, i+1)
-	if one := s.schedules[r.schedule]; one != nil {
-		one.runs = slices.DeleteFunc(one.runs, func(other *run) bool { return other == r })
-	}
 	return durable.Done
-}
-
-// unline takes a pending run out of its line.
-func (s *Store) unline(r *run) {
-	l := s.line(r.laneID())
-	if i, found := slices.BinarySearchFunc(l.runs, r, order); found {
-		l.cut(i, i+1)
-	}
 }
 
 // Rerun stores a run that is made after another one.
@@ -133,12 +143,13 @@ func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	if !s.insert(&run, "", now) {
-		return durable.Receipt{ID: run.ID, Existing: true}, nil
+	receipt := s.enqueue(&run, now)
+	if receipt.Existing {
+		return receipt, nil
 	}
 	s.note(change{at: now, kind: "run", subject: of.String(), what: "rerun", by: by, detail: durable.RerunDetail(run.ID)})
 	s.hint()
-	return durable.Receipt{ID: run.ID}, nil
+	return receipt, nil
 }
 
 // Cancels returns the running runs of the claims that are to be cancelled.

@@ -112,10 +112,13 @@ func (s *Store) stranded(r *run) bool { return r.state == durable.Running && s.l
 func (s *Store) takeBack(r *run, now time.Time) durable.Reclaimed {
 	r.claim = lease.ClaimID{}
 	r.attempt--
-	if r.onCrash == durable.CrashDead {
+	switch {
+	case r.onCrash == durable.CrashDead:
 		r.state, r.dueAt, r.finishedAt = durable.Dead, now, now
 		r.reason = "its lease has gone, and its crash policy is dead"
-	} else {
+	case r.cancel != "":
+		r.state, r.dueAt, r.finishedAt, r.reason = durable.Cancelled, now, now, r.cancel
+	default:
 		s.wait(r, now)
 	}
 	return durable.Reclaimed{

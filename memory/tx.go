@@ -22,11 +22,12 @@ var errEnded = errors.New("the transaction has ended")
 // returned nil. It locks nothing: that a run it has guarded or completed is no
 // longer the claim's is found out by Commit. It is for one goroutine at a time.
 type Tx struct {
-	store *Store
-	ended bool
-	runs  []durable.NewRun
-	holds map[durable.RunID]lease.ClaimID // guarded or completed
-	done  map[durable.RunID][]byte        // completed, with results
+	store    *Store
+	ended    bool
+	runs     []durable.NewRun
+	receipts []durable.Receipt               // what was answered for each
+	holds    map[durable.RunID]lease.ClaimID // guarded or completed
+	done     map[durable.RunID][]byte        // completed, with results
 }
 
 // Begin begins a transaction. It holds nothing that would have to be given
@@ -71,6 +72,9 @@ func (t *Tx) commit() error {
 			return fmt.Errorf("commit: run %s: %w", id, lease.ErrLost)
 		}
 	}
+	if !slices.Equal(t.after().take(t.runs), t.receipts) {
+		return fmt.Errorf("commit: a unique key of one of the runs has changed hands since it was enqueued: %w", durable.ErrConflict)
+	}
 	now := s.now()
 	for id, result := range t.done {
 		r := s.runs[id]
@@ -94,31 +98,25 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Rec
 	}
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
-	receipts := make([]durable.Receipt, len(runs))
+	shadow := t.after()
+	shadow.take(t.runs)
+	fixed := make([]durable.NewRun, len(runs))
 	for i := range runs {
-		_, existing := t.store.runs[runs[i].ID]
-		existing = existing || t.staged(runs[i].ID) >= 0
-		receipts[i] = durable.Receipt{ID: runs[i].ID, Existing: existing}
-		if !existing {
-			t.runs = append(t.runs, t.fixed(runs[i]))
-		}
+		fixed[i] = t.fixed(runs[i])
 	}
-	return receipts, nil
+	receipts := shadow.take(fixed)
+	t.runs, t.receipts = append(t.runs, fixed...), append(t.receipts, receipts...)
+	return slices.Clone(receipts), nil
 }
 
 // fixed is the run with its due time counted from now. The caller holds the
 // store's mutex.
 func (t *Tx) fixed(n durable.NewRun) durable.NewRun {
-	if n.At.IsZero() {
+	if n.At.IsZero() && n.Key.Policy != durable.KeyDebounce {
 		n.At, n.After = t.store.now().Add(n.After), 0
 	}
 	n.Args, n.Tags = bytes.Clone(n.Args), slices.Clone(n.Tags)
 	return n
-}
-
-// staged is the place of a run among those enqueued here, or -1.
-func (t *Tx) staged(id durable.RunID) int {
-	return slices.IndexFunc(t.runs, func(n durable.NewRun) bool { return n.ID == id })
 }
 
 func (t *Tx) usable(ctx context.Context) error {
@@ -163,7 +161,7 @@ func (t *Tx) Run(ctx context.Context, id durable.RunID) (durable.Record, error) 
 	if err := t.usable(ctx); err != nil {
 		return durable.Record{}, fmt.Errorf("run: %w", err)
 	}
-	return t.after().Run(ctx, id)
+	return t.seen().Run(ctx, id)
 }
 
 // Runs lists runs as they will be when the transaction is committed.
@@ -171,28 +169,45 @@ func (t *Tx) Runs(ctx context.Context, filter durable.Filter) (durable.Page, err
 	if err := t.usable(ctx); err != nil {
 		return durable.Page{}, fmt.Errorf("runs: %w", err)
 	}
-	return t.after().Runs(ctx, filter)
+	return t.seen().Runs(ctx, filter)
 }
 
-// after is a store with what the transaction does done: enough of one to read.
+// seen is a store as it will be when the transaction is committed.
+func (t *Tx) seen() *Store {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	shadow := t.after()
+	shadow.take(t.runs)
+	return shadow
+}
+
+// after is a copy of the store with what the transaction completes completed,
+// and nothing enqueued: enough of one to read, and to enqueue. The caller holds
+// the store's mutex.
 func (t *Tx) after() *Store {
 	s := t.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	now := s.now()
 	shadow := New(Config{Clock: s.clock})
 	shadow.latest = now
+	for _, l := range s.lanes {
+		shadow.lane(l.name)
+	}
 	for _, r := range s.byID {
 		c := *r
+		c.lane = shadow.lane(r.lane.name)
 		shadow.runs[c.id] = &c
 		shadow.byID = append(shadow.byID, &c)
+		if c.state == durable.Pending {
+			shadow.wait(&c, c.dueAt)
+		}
+	}
+	for name, holder := range s.keys {
+		c := *holder
+		shadow.keys[name] = &c
 	}
 	for id := range maps.Keys(t.done) {
 		r := shadow.runs[id]
 		shadow.end(r, r.worker, &durable.Outcome{Kind: durable.Success, Result: t.done[id]}, now)
-	}
-	for i := range t.runs {
-		shadow.insert(&t.runs[i], "", now)
 	}
 	return shadow
 }

@@ -21,7 +21,9 @@ var errPassedOver = errors.New("the run was passed over")
 func (s *Store) lookKeyed(ctx context.Context, order *durable.Order, row *queries.OperableRow, answers map[uuid.UUID]durable.Changed) error {
 	err := s.repeat(ctx, func() error {
 		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
-			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]durable.Changed{}}
+			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]durable.Changed{
+				row.ID: {ID: row.ID, State: durable.State(row.State)},
+			}}
 			b := s.guardedFor(ctx, heldLimit)
 			b.add(queries.Idle)
 			if err := s.send(ctx, tx, b); err != nil {

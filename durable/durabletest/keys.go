@@ -12,14 +12,17 @@ import (
 
 func keyTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"what is wrong with a key is refused":                   keysRefused,
-		"a key may be any text, and comes back":                 keysKept,
-		"runs with and without keys come in one call":           keysMixed,
-		"one call may replace what it has stored itself":        keysWithinACall,
-		"a thousand keys are taken and replaced in one call":    keysMany,
-		"a replacing run is as it was enqueued, but for its id": replacedWhole,
-		"a repeat of one call with many keys changes nothing":   keysRepeated,
-		"a dead or cancelled run gives its key up":              keysOfProblems,
+		"what is wrong with a key is refused":                    keysRefused,
+		"a key may be any text, and comes back":                  keysKept,
+		"runs with and without keys come in one call":            keysMixed,
+		"one call may replace what it has stored itself":         keysWithinACall,
+		"a thousand keys are taken and replaced in one call":     keysMany,
+		"a replacing run is as it was enqueued, but for its id":  replacedWhole,
+		"a repeat of one call with many keys changes nothing":    keysRepeated,
+		"a dead or cancelled run gives its key up":               keysOfProblems,
+		"a retried run has its key back, unless it is another's": keysOfRetried,
+		"a deleted run leaves its key":                           keysOfDeleted,
+		"a key that is held keeps its run from being swept":      keysOfSwept,
 		"many who use the same keys at once get along": func(t *testing.T, f *fixture) {
 			TestKeyRaces(t, f.store)
 		},

@@ -1,0 +1,76 @@
+package durabletest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// keyed is a run with a unique key.
+func keyed(key string, heldFor time.Duration) durable.NewRun {
+	return newRun(func(r *durable.NewRun) { r.Key = durable.Key{Text: key, HeldFor: heldFor} })
+}
+
+// holder enqueues a run with a key and tells who has the key then.
+func (f *fixture) holder(run durable.NewRun) durable.RunID {
+	f.t.Helper()
+	receipts, err := f.store.Enqueue(f.ctx, run)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return receipts[0].ID
+}
+
+func keysOfRetried(t *testing.T, f *fixture) {
+	first, second, third := keyed("k", 0), keyed("k", 0), keyed("k", 0)
+	f.holder(first)
+	f.did(durable.CancelRuns, first.ID, durable.Done, durable.Cancelled)
+	if f.holder(second) != second.ID {
+		t.Fatal("a cancelled run keeps its key")
+	}
+	f.did(durable.RetryRuns, first.ID, durable.Conflicting, durable.Cancelled)
+	f.did(durable.CancelRuns, second.ID, durable.Done, durable.Cancelled)
+	f.did(durable.RetryRuns, first.ID, durable.Done, durable.Pending)
+	if id := f.holder(third); id != first.ID {
+		t.Errorf("the key is %s's, want the retried run's", id)
+	}
+	f.did(durable.RetryRuns, second.ID, durable.Conflicting, durable.Cancelled)
+}
+
+func keysOfDeleted(t *testing.T, f *fixture) {
+	first, second := keyed("k", time.Hour), keyed("k", 0)
+	f.holder(first)
+	f.did(durable.CancelRuns, first.ID, durable.Done, durable.Cancelled)
+	if id := f.holder(second); id != first.ID {
+		t.Fatalf("the key is %s's, and it is held for an hour", id)
+	}
+	f.did(durable.DeleteRuns, first.ID, durable.Done, durable.Cancelled)
+	if id := f.holder(second); id != second.ID {
+		t.Errorf("the key is %s's, whose run is deleted", id)
+	}
+}
+
+func keysOfSwept(t *testing.T, f *fixture) {
+	long, short := keyed("long", 48*time.Hour), keyed("short", time.Hour)
+	for _, run := range []durable.NewRun{long, short} {
+		f.holder(run)
+		f.did(durable.CancelRuns, run.ID, durable.Done, durable.Cancelled)
+	}
+	f.advance(26 * time.Hour)
+	for range 20 {
+		if swept, err := f.store.Sweep(f.ctx, sweeper()); err != nil || swept.Done {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if id := f.holder(keyed("long", 0)); id != long.ID {
+		t.Errorf("the key is %s's, and it is held for two days", id)
+	}
+	again := keyed("short", 0)
+	if id := f.holder(again); id != again.ID {
+		t.Errorf("the key is %s's, whose run is swept", id)
+	}
+}
