@@ -297,7 +297,9 @@ func ExampleRun_Checkpoint() {
 	records, _ := client.Wait(ctx, receipt.ID)
 	fmt.Println(records[0].State)
 	cancel()
-	<-ended
+	if err := <-ended; err != nil {
+		fmt.Println(err)
+	}
 	// Output:
 	// attempt 1 page 0
 	// attempt 1 page 1

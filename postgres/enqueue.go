@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
 // Bounds of one statement of an enqueue; more runs are several statements of
@@ -53,7 +52,9 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) ([]durable.Receipt, error) {
 	set := laneSet{}
 	for i := range runs {
-		set[laneOf(&runs[i])] = 0
+		if i == 0 || !sameLane(&runs[i-1], &runs[i]) {
+			set[laneOf(&runs[i])] = 0
+		}
 	}
 	if err := s.laneIDs(ctx, set); err != nil {
 		return nil, err
@@ -61,26 +62,33 @@ func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) ([
 	if anyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
-	stored := make(map[durable.RunID]struct{}, len(runs))
+	existing := map[durable.RunID]struct{}{}
 	b := &batch{names: s.names}
 	for _, part := range parts(runs) {
-		b.add(queries.EnqueueRuns, append(columnsOf(part, set).args(), traces(part))...).Query(func(rows pgx.Rows) error {
-			return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })
-		})
+		addEnqueue(b, part, set, existing)
 	}
 	if err := s.send(ctx, to, b); err != nil {
 		return nil, err
 	}
-	return receipts(runs, stored), nil
+	return receipts(runs, existing), nil
 }
 
-func receipts(runs []durable.NewRun, stored map[durable.RunID]struct{}) []durable.Receipt {
+func receipts(runs []durable.NewRun, existing map[durable.RunID]struct{}) []durable.Receipt {
 	answers := make([]durable.Receipt, len(runs))
 	for i := range runs {
-		_, isNew := stored[runs[i].ID]
-		answers[i] = durable.Receipt{ID: runs[i].ID, Existing: !isNew}
+		answers[i].ID = runs[i].ID
+		if len(existing) > 0 {
+			_, answers[i].Existing = existing[runs[i].ID]
+		}
 	}
 	return answers
+}
+
+// scanInto reads ids into a set.
+func scanInto(set map[durable.RunID]struct{}) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { set[id] = struct{}{} })
+	}
 }
 
 // anySoon tells whether a run may be due before workers look by themselves.

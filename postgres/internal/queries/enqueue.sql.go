@@ -12,6 +12,78 @@ import (
 	"github.com/google/uuid"
 )
 
+const EnqueueAlike = `-- name: EnqueueAlike :many
+WITH k AS MATERIALIZED (
+    SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
+), i AS (
+    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags)
+    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint * interval '1 microsecond'),
+           $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[]
+    FROM (SELECT unnest($12::uuid[]) id, unnest($13::text[]) args) u
+    ON CONFLICT DO NOTHING
+    RETURNING id, lane, due_at
+), q AS (
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+)
+SELECT e.id::uuid AS id FROM (SELECT unnest($12::uuid[]) id) e
+WHERE (SELECT count(*) FROM i) < cardinality($12::uuid[]) AND e.id NOT IN (SELECT i.id FROM i)
+`
+
+type EnqueueAlikeParams struct {
+	Column1  int32
+	Column2  string
+	Column3  string
+	Column4  int16
+	Column5  time.Time
+	Column6  int64
+	Column7  time.Time
+	Column8  int64
+	Column9  int32
+	Column10 int16
+	Column11 string
+	Column12 []uuid.UUID
+	Column13 []string
+}
+
+// EnqueueRuns for runs of one lane that differ in nothing but their ids and
+// args, which is the common case: half of the time of EnqueueRuns goes into
+// arrays that say the same for every run. $1 lane, $2 queue, $3 job, $4 priority,
+// $5 due at or null, $6 due after, $7 expire at, $8 timeout, $9 max attempts, $10
+// on crash, $11 tags, $12 ids, $13 args.
+func (q *Queries) EnqueueAlike(ctx context.Context, arg EnqueueAlikeParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, EnqueueAlike,
+		arg.Column1,
+		arg.Column2,
+		arg.Column3,
+		arg.Column4,
+		arg.Column5,
+		arg.Column6,
+		arg.Column7,
+		arg.Column8,
+		arg.Column9,
+		arg.Column10,
+		arg.Column11,
+		arg.Column12,
+		arg.Column13,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const EnqueueRuns = `-- name: EnqueueRuns :many
 WITH k AS MATERIALIZED (
     SELECT l.id
@@ -31,51 +103,56 @@ WITH k AS MATERIALIZED (
 ), q AS (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
 )
-SELECT i.id FROM i
+SELECT e.id::uuid AS id FROM (SELECT unnest($5::uuid[]) id) e
+WHERE (SELECT count(*) FROM i) < cardinality($5::uuid[]) AND e.id NOT IN (SELECT i.id FROM i)
 `
 
 type EnqueueRunsParams struct {
-	Known       []int32
-	Queues      []string
-	Jobs        []string
-	Priorities  []int16
-	Ids         []uuid.UUID
-	Lanes       []int32
-	Ats         []time.Time
-	Afters      []int64
-	Expiries    []time.Time
-	Timeouts    []int64
-	MaxAttempts []int32
-	OnCrashes   []int16
-	Args        []string
-	Tags        []string
-	Traces      []string
+	Column1  []int32
+	Column2  []string
+	Column3  []string
+	Column4  []int16
+	Column5  []uuid.UUID
+	Column6  []int32
+	Column7  []time.Time
+	Column8  []int64
+	Column9  []time.Time
+	Column10 []int64
+	Column11 []int32
+	Column12 []int16
+	Column13 []string
+	Column14 []string
+	Column15 []string
 }
 
 // runs_pkey and lanes_pkey. Locks only what it inserts. Twice: a run whose id is
-// stored is passed over, gets no second row in ready, and its id is not
-// returned. A lane number that does not stand for the lane it was learnt as
-// becomes NULL and fails the whole statement (23502). traces is NULL when no run
-// has one: unnest then yields no rows, and NULL stands beside those of the others.
+// stored is passed over, gets no second row in ready, and its id is returned;
+// where none is, nothing is compared. A lane number that does not stand for the
+// lane it was learnt as becomes NULL and fails the whole statement (23502). traces
+// is NULL when no run has one: unnest then yields no rows, and NULL stands beside
+// those of the others.
 // In a long transaction of the caller's now() would be its beginning, so the
-// statement's time counts.
+// statement's time counts. $1 lanes known, $2 their queues, $3 jobs, $4
+// priorities; of the runs: $5 ids, $6 lanes, $7 due at or null, $8 due after, $9
+// expire at, $10 timeouts, $11 max attempts, $12 on crash, $13 args, $14 tags, $15
+// traces. (sqlc stumbles over names here.)
 func (q *Queries) EnqueueRuns(ctx context.Context, arg EnqueueRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueRuns,
-		arg.Known,
-		arg.Queues,
-		arg.Jobs,
-		arg.Priorities,
-		arg.Ids,
-		arg.Lanes,
-		arg.Ats,
-		arg.Afters,
-		arg.Expiries,
-		arg.Timeouts,
-		arg.MaxAttempts,
-		arg.OnCrashes,
-		arg.Args,
-		arg.Tags,
-		arg.Traces,
+		arg.Column1,
+		arg.Column2,
+		arg.Column3,
+		arg.Column4,
+		arg.Column5,
+		arg.Column6,
+		arg.Column7,
+		arg.Column8,
+		arg.Column9,
+		arg.Column10,
+		arg.Column11,
+		arg.Column12,
+		arg.Column13,
+		arg.Column14,
+		arg.Column15,
 	)
 	if err != nil {
 		return nil, err

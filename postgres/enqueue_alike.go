@@ -1,0 +1,48 @@
+package postgres
+
+import (
+	"slices"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// addEnqueue adds the statement that stores a part of the runs of a call.
+func addEnqueue(b *batch, part []durable.NewRun, set laneSet, existing map[durable.RunID]struct{}) {
+	sql, args := queries.EnqueueAlike, []any(nil)
+	if alike(part) {
+		args = alikeArgs(part, set)
+	} else {
+		sql, args = queries.EnqueueRuns, append(columnsOf(part, set).args(), traces(part))
+	}
+	b.add(sql, args...).Query(scanInto(existing))
+}
+
+// alike tells whether the runs differ in nothing but their ids and args.
+func alike(runs []durable.NewRun) bool {
+	first := &runs[0]
+	for i := range runs {
+		if run := &runs[i]; run.Trace != "" || !sameLane(first, run) || !run.At.Equal(first.At) || run.After != first.After ||
+			!run.ExpiresAt.Equal(first.ExpiresAt) || run.Timeout != first.Timeout || run.MaxAttempts != first.MaxAttempts ||
+			run.OnCrash != first.OnCrash || !slices.Equal(run.Tags, first.Tags) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameLane(a, b *durable.NewRun) bool {
+	return a.Job == b.Job && a.Queue == b.Queue && a.Priority == b.Priority
+}
+
+// alikeArgs are in the order of EnqueueAlikeParams.
+func alikeArgs(runs []durable.NewRun, set laneSet) []any {
+	first := &runs[0]
+	l := laneOf(first)
+	ids, bodies := make(uuidArray, len(runs)), make([]string, len(runs))
+	for i := range runs {
+		ids[i], bodies[i] = runs[i].ID, string(runs[i].Args)
+	}
+	return []any{set[l], l.queue, l.job, l.priority, timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),
+		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), ids, bodies}
+}
