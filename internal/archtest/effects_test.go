@@ -22,6 +22,7 @@ var goroutines = excuses{
 	"examples/lock/main.go":     "hosts and their keepers; the function waits for them",
 	"examples/schedule/main.go": "a worker; work waits for it",
 	"examples/fence/main.go":    "two workers; fence waits for them",
+	"examples/service/main.go":  "the worker and the HTTP server; service waits for both",
 	"examples/progress/main.go": "the worker; progress waits for it",
 }
 
