@@ -9,9 +9,10 @@
 //	}
 //
 // The program's verbs are work (also when none is given), demo, migrate,
-// enqueue, runs, schedules, locks, config, doctor and healthcheck; --help tells each one's flags. config lists every
-// environment variable with its unit, its law and the value in force. Exit
-// codes: 0 done, 1 failed, 2 wrong usage or configuration.
+// enqueue, runs, queues, schedules, locks, audit, config, doctor and healthcheck;
+// --help tells each one's flags. config lists every environment variable with its
+// unit, its law and the value in force. Exit codes: 0 done, 1 failed, 2 wrong usage
+// or configuration.
 //
 // # Stopping
 //
@@ -29,5 +30,7 @@
 // The function given to Main registers handlers and opens what they need. It is
 // called by work, after the database was reached and migrated, and by config,
 // with a store in memory, so that every fault of the registrations can be shown
-// without a database. It should not enqueue.
+// without a database. It should not enqueue. What only one engine can do, such as
+// WithTx, is at hand with backend.Postgres(app.Store) and backend.SQLite(app.Store),
+// which are nil for other stores, so also for the verb config.
 package durablecmd

@@ -9,17 +9,21 @@ import (
 
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
-	"durable/worker.go":      "work starts the loops of one tenure and drain one that waits; both wait for them",
-	"durable/watch.go":       "listens and looks for all that wait; the last of them waits for it",
-	"durable/executor.go":    "the goroutines that execute handlers; executor waits for them",
-	"heartbeat/keeper.go":    "the renewal in flight; Run waits for it",
-	"postgres/store.go":      "the sender of wake-ups; Close waits for it",
-	"postgres/listen.go":     "calls the caller's wake; Listen waits for it",
-	"builtin/exec.go":        "waits for the command to end; perform waits for it",
-	"durablecmd/main.go":     "watches for signals; the function that ends the verb's context waits for it",
-	"durablecmd/serve.go":    "the HTTP server; serve waits for it",
-	"examples/timer/main.go": "the hosts; timer waits for them",
-	"examples/lock/main.go":  "hosts and their keepers; the function waits for them",
+	"durable/worker.go":         "work starts the loops of one tenure and drain one that waits; both wait for them",
+	"durable/watch.go":          "listens and looks for all that wait; the last of them waits for it",
+	"durable/executor.go":       "the goroutines that execute handlers; executor waits for them",
+	"heartbeat/keeper.go":       "the renewal in flight; Run waits for it",
+	"postgres/store.go":         "the sender of wake-ups; Close waits for it",
+	"postgres/listen.go":        "calls the caller's wake; Listen waits for it",
+	"builtin/exec.go":           "waits for the command to end; perform waits for it",
+	"durablecmd/main.go":        "watches for signals; the function that ends the verb's context waits for it",
+	"durablecmd/serve.go":       "the HTTP server; serve waits for it",
+	"examples/timer/main.go":    "the hosts; timer waits for them",
+	"examples/lock/main.go":     "hosts and their keepers; the function waits for them",
+	"examples/schedule/main.go": "a worker; work waits for it",
+	"examples/fence/main.go":    "two workers; fence waits for them",
+	"examples/service/main.go":  "the worker and the HTTP server; service waits for both",
+	"examples/progress/main.go": "the worker; progress waits for it",
 }
 
 // clocks are read in these files only. Everything else compares times of the

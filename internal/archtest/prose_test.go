@@ -29,13 +29,19 @@ func prose(t tree) map[string]string {
 // lineOf is the line on which an offset lies.
 func lineOf(text string, offset int) int { return 1 + strings.Count(text[:offset], "\n") }
 
-var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+var (
+	link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	code = regexp.MustCompile("(?s)```.*?```|`[^`]*`")
+)
 
 // brokenLinks finds links to files and headings that are not there.
 func brokenLinks(t tree) []string {
 	var findings []string
 	texts := prose(t)
 	for name, text := range texts {
+		text = code.ReplaceAllStringFunc(text, func(s string) string { // f[A]("a") is no link
+			return regexp.MustCompile(`[^\n]`).ReplaceAllString(s, " ")
+		})
 		for _, m := range link.FindAllStringSubmatchIndex(text, -1) {
 			target := text[m[2]:m[3]]
 			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
@@ -104,7 +110,7 @@ func missingSentences(t tree) []string {
 			suite.Write(f.text)
 		}
 	}
-	named := regexp.MustCompile("`(?:enqueue|bounds|claim|settle|races|inspect|schedules|listen)/([^`]+)`")
+	named := regexp.MustCompile("`(?:enqueue|bounds|claim|settle|keys|races|inspect|operate|queues|schedules|timetable|listen|progress|trace|under|sweep|transaction)/([^`]+)`")
 	var findings []string
 	for name, text := range prose(t) {
 		for _, m := range named.FindAllStringSubmatchIndex(text, -1) {
@@ -152,17 +158,29 @@ func variables(t tree) []string {
 	return findings
 }
 
-var goBlock = regexp.MustCompile("(?s)```go\n(// Command .*?)```")
+var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 
-// programs checks that a whole program in the README is the one of an example,
-// which the tests execute.
-func programs(t tree) []string {
-	text := prose(t)["README.md"]
+// shown are the pages whose Go code a newcomer types first.
+var shown = []string{"README.md", "docs/guide.md"}
+
+// fragments checks that the Go code of these pages stands, but for its indentation,
+// in an example or in a test, both of which are executed.
+func fragments(t tree) []string {
+	flat := regexp.MustCompile(`(?m)^\s+`)
+	var executed []string
+	for _, f := range t.files {
+		if f.test || strings.HasPrefix(f.dir, "examples/") {
+			executed = append(executed, flat.ReplaceAllString(string(f.text), ""))
+		}
+	}
 	var findings []string
-	for _, m := range goBlock.FindAllStringSubmatchIndex(text, -1) {
-		block := text[m[2]:m[3]]
-		if !slices.ContainsFunc(t.files, func(f *source) bool { return strings.HasPrefix(f.dir, "examples/") && string(f.text) == block }) {
-			findings = append(findings, fmt.Sprintf("README.md:%d: this program is not that of any example", lineOf(text, m[0])))
+	for _, name := range shown {
+		text := prose(t)[name]
+		for _, m := range goBlock.FindAllStringSubmatchIndex(text, -1) {
+			block := flat.ReplaceAllString(text[m[2]:m[3]], "")
+			if !slices.ContainsFunc(executed, func(s string) bool { return strings.Contains(s, block) }) {
+				findings = append(findings, fmt.Sprintf("%s:%d: this code stands in no example and in no test", name, lineOf(text, m[0])))
+			}
 		}
 	}
 	return findings
@@ -171,7 +189,7 @@ func programs(t tree) []string {
 func TestLinksLeadSomewhere(t *testing.T) {
 	holds(t, brokenLinks)
 	finds(t, brokenLinks, map[string]string{
-		"README.md":  "# A\n[a](docs/a.md) [b](docs/b.md) [c](docs/a.md#the-life-of-a-run) [d](docs/a.md#no) [e](#a) [f](https://example.com/x)\n",
+		"README.md":  "# A\n[a](docs/a.md) [b](docs/b.md) [c](docs/a.md#the-life-of-a-run) [d](docs/a.md#no) [e](#a) [f](https://example.com/x) `f[A](x)`\n```\nf[A](y)\n```\n",
 		"docs/a.md":  "# The life of a run\n[up](../README.md)\n",
 		"docs/c.txt": "[a](nowhere.md)",
 	}, "README.md:2: the link docs/b.md", "README.md:2: the heading of the link docs/a.md#no")
@@ -198,10 +216,13 @@ func TestConfigurationPageIsComplete(t *testing.T) {
 	}, "docs/configuration.md:1: DURABLE_B is missing", "docs/configuration.md:1: the program does not read DURABLE_OLD")
 }
 
-func TestReadmeShowsWhatIsExecuted(t *testing.T) {
-	holds(t, programs)
-	finds(t, programs, map[string]string{
-		"README.md":          "```go\n// Command a does a.\npackage main\n```\n```go\n// Command b does b.\npackage main\n```\n```go\nfragment()\n```\n",
+func TestWhatIsShownIsExecuted(t *testing.T) {
+	holds(t, fragments)
+	finds(t, fragments, map[string]string{
+		"README.md":          "```go\n// Command a does a.\npackage main\n```\n```go\nb()\n\nif c {\n\td()\n}\n```\n```sh\nls\n```\n",
+		"docs/guide.md":      "```go\ngone()\n```\n",
 		"examples/a/main.go": "// Command a does a.\npackage main\n",
-	}, "README.md:5: this program")
+		"b/b_test.go":        "package b\nfunc f() {\n\tb()\n\tif c {\n\t\td()\n\t}\n}\n",
+		"c/c.go":             "package c\nfunc f() {\n\tgone()\n}\n",
+	}, "docs/guide.md:1: this code")
 }
