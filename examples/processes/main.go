@@ -90,12 +90,11 @@ func processes(ctx context.Context, dsn, _ string, out io.Writer) error {
 	if err := hasRuns(ctx, store, "one"); err != nil {
 		return err
 	}
-	err = workers[0].Process.Kill()
-	_ = workers[0].Wait() // killed: as it should be
+	err = workers[0].Process.Kill() // kill -9; what Wait then says is no news
+	_ = workers[0].Wait()
 	fmt.Fprintln(out, "killed one of two workers, with its hands full")
 	records, waited := client.Wait(ctx, ids...)
 	err = errors.Join(err, waited, workers[1].Process.Signal(syscall.SIGTERM), workers[1].Wait())
-
 	states, crashed := map[durable.State]int{}, 0
 	for _, r := range records {
 		states[r.State]++
