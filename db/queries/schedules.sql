@@ -3,8 +3,8 @@
 SELECT pg_try_advisory_xact_lock(@key::bigint)::boolean AS mine, now()::timestamptz AS now;
 
 -- name: DueSchedules :many
--- Reads the whole table, a small one. Locks the rows it returns with SKIP
--- LOCKED: one that is being declared anew is left to the next call.
+-- schedules_look. Locks the rows it returns with SKIP LOCKED: one that is being
+-- declared anew is left to the next call.
 SELECT id, name, generation, next_at, coalesce(CASE WHEN waiting > 0 THEN look_at END, 'epoch')::timestamptz AS look_at, waiting, unfinished, spec::text AS spec, hash, job, queue, timeout, max_attempts, priority, on_crash,
        args::text AS args, tags
 FROM durable.schedules WHERE look_at <= now() ORDER BY look_at, name LIMIT @most FOR UPDATE SKIP LOCKED;
@@ -56,5 +56,7 @@ INSERT INTO durable.skips (schedule, first_at, last_at, reason)
 SELECT unnest(@schedules::int[]), unnest(@firsts::timestamptz[]), unnest(@lasts::timestamptz[]), unnest(@reasons::text[]);
 
 -- name: NextLook :one
--- Reads the whole table, a small one. No locks. Negative: none.
-SELECT coalesce((SELECT extract(epoch FROM greatest(min(look_at), now()) - now()) * 1000000 FROM durable.schedules WHERE look_at < 'infinity' HAVING count(*) > 0), -1)::bigint AS microseconds;
+-- The head of schedules_look. No locks: the first question of every look, and
+-- mostly the only one. Zero: due; negative: none.
+SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
+                 WHERE s.look_at < 'infinity' ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds;

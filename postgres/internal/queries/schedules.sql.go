@@ -74,8 +74,8 @@ type DueSchedulesRow struct {
 	Tags        []string
 }
 
-// Reads the whole table, a small one. Locks the rows it returns with SKIP
-// LOCKED: one that is being declared anew is left to the next call.
+// schedules_look. Locks the rows it returns with SKIP LOCKED: one that is being
+// declared anew is left to the next call.
 func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]DueSchedulesRow, error) {
 	rows, err := q.db.Query(ctx, DueSchedules, arg.Most)
 	if err != nil {
@@ -221,10 +221,12 @@ func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams
 }
 
 const NextLook = `-- name: NextLook :one
-SELECT coalesce((SELECT extract(epoch FROM greatest(min(look_at), now()) - now()) * 1000000 FROM durable.schedules WHERE look_at < 'infinity' HAVING count(*) > 0), -1)::bigint AS microseconds
+SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
+                 WHERE s.look_at < 'infinity' ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds
 `
 
-// Reads the whole table, a small one. No locks. Negative: none.
+// The head of schedules_look. No locks: the first question of every look, and
+// mostly the only one. Zero: due; negative: none.
 func (q *Queries) NextLook(ctx context.Context) (int64, error) {
 	row := q.db.QueryRow(ctx, NextLook)
 	var microseconds int64
