@@ -122,6 +122,7 @@ func rows(n int, quick bool) []row {
 	list = append(list, lockRows(quick)...)
 	list = append(list, herdRows(quick)...)
 	list = append(list, retentionRow(5*n, n/4))
+	list = append(list, scaleRows(n, few, quick)...)
 	return append(list, quietRows(waits, few, window)...)
 }
 
