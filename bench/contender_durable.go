@@ -68,7 +68,7 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 	}
 	w := durable.NewWorker(store, durable.WorkerConfig{
 		MaxConcurrentRuns: s.Concurrency, NoListen: s.PollOnly, PollInterval: s.Poll, Logger: logger, SweepInterval: s.Sweep,
-		Terms: lease.Terms{Duration: s.Lease},
+		ClaimBatchBytes: s.ClaimBytes, Terms: lease.Terms{Duration: s.Lease},
 	})
 	for _, job := range laneJobs(jobName, s.Lanes) {
 		durable.Register(w, job, func(ctx context.Context, run *durable.Run[args]) error {

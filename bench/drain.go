@@ -122,13 +122,13 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	var cpu int64
+	var cpu, peak int64
 	for _, c := range children {
 		u, err := c.report()
 		if err != nil {
 			return nil, err
 		}
-		cpu += u.CPU
+		cpu, peak = cpu+u.CPU, max(peak, u.Peak)
 	}
 	for _, c := range children {
 		c.end()
@@ -143,6 +143,7 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 	}
 	b.noted(ctx, w, d.label)
 	found := drained(d.n, took, time.Duration(cpu), before, after)
+	found["peak"] = float64(peak) / (1 << 20)
 	if d.processes > 1 {
 		found["least"] = 100 * float64(shared.least(d.processes)) / float64(d.n)
 	}

@@ -235,7 +235,7 @@ func scaleRows(n, few int, quick bool) []row {
 				{key: "cycle", title: "all of them", unit: "ms", less: true}, {key: "longest", title: "longest transaction", unit: "ms", less: true}, {key: "look", title: "a look when none is due", unit: "ms", less: true}},
 			drawn: []string{"each", "server"}, along: "µs/schedule", measure: schedules},
 	}
-	list := []row{backlogRow(most), crashRow(200), poolerRow(n), leasesRow(), sqliteTwoRow(5 * few)}
+	list := []row{backlogRow(most), crashRow(200), poolerRow(n), leasesRow(), sqliteTwoRow(5 * few), memoryRow(cycled / 5)}
 	for _, g := range all {
 		list = append(list, g.row())
 	}
