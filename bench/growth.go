@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -162,7 +163,7 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 			return nil, err
 		}
 	}
-	if err := w.vacuum(ctx); err != nil {
+	if err := errors.Join(w.vacuum(ctx), w.forget(ctx)); err != nil {
 		return nil, err
 	}
 	fire := func(now time.Time, _ durable.Schedule) durable.Decision {
@@ -194,6 +195,7 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.noted(ctx, w, fmt.Sprintf("%d schedules", n))
 	began = time.Now()
 	const looks = 50
 	for range looks {

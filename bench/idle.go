@@ -118,6 +118,11 @@ func (b *bench) idle(ctx context.Context, s spec, on engine, window time.Duratio
 	if w.server == nil || !w.server.statements {
 		return found, nil
 	}
+	connections, err := w.count(ctx, "SELECT count(*) FROM pg_stat_activity WHERE usename = '"+loadName+"'")
+	if err != nil {
+		return nil, err
+	}
+	found["connections"] = float64(connections)
 	found["asked"] = after.statements / window.Seconds()
 	heads, err := w.headsOfBatches(ctx)
 	found["trips"] = (after.statements - heads) / window.Seconds()

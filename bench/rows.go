@@ -226,7 +226,8 @@ func quietRows(waits, few int, window time.Duration) []row {
 			figures: []figure{{key: "rate", title: "throughput", unit: "/s", bound: 47_000}, unbounded(costs()[1:2])[0]},
 			sides:   []side{drainingOn(onSQLite, spec{Contender: ours}, 5*few, 1)}},
 		{name: "idle", title: "a worker with nothing to do; the process holds every contender's code",
-			figures: []figure{{key: "memory", title: "resident memory", unit: "MiB", less: true, bound: 25}, {key: "trips", title: "round trips", unit: "/s", less: true, bound: 0.5}, {key: "asked", title: "statements", unit: "/s", less: true, plain: true}},
-			sides:   []side{resting(ours, onPostgres), resting(river, onPostgres)}},
+			figures: []figure{{key: "memory", title: "resident memory", unit: "MiB", less: true, bound: 25}, {key: "trips", title: "round trips", unit: "/s", less: true, bound: 0.5}, {key: "asked", title: "statements", unit: "/s", less: true, plain: true},
+				{key: "connections", title: "connections", less: true, plain: true}},
+			sides: []side{resting(ours, onPostgres), resting(river, onPostgres)}},
 	}
 }

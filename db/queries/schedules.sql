@@ -3,11 +3,12 @@
 SELECT pg_try_advisory_xact_lock(@key::bigint)::boolean AS mine, now()::timestamptz AS now;
 
 -- name: DueSchedules :many
--- schedules_look. Locks the rows it returns with SKIP LOCKED: one that is being
--- declared anew is left to the next call.
-SELECT id, name, generation, next_at, coalesce(CASE WHEN waiting > 0 THEN look_at END, 'epoch')::timestamptz AS look_at, waiting, unfinished, spec::text AS spec, hash, job, queue, timeout, max_attempts, priority, on_crash,
-       args::text AS args, tags
-FROM durable.schedules WHERE look_at <= now() ORDER BY look_at, name LIMIT @most FOR UPDATE SKIP LOCKED;
+-- schedules_look, in its order (the column's, not the result's of that name).
+-- Locks the rows it returns with SKIP LOCKED: one that is being declared anew is
+-- left to the next call.
+SELECT s.id, s.name, s.generation, s.next_at, coalesce(CASE WHEN s.waiting > 0 THEN s.look_at END, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
+       s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
+FROM durable.schedules s WHERE s.look_at <= now() ORDER BY s.look_at, s.name LIMIT @most FOR UPDATE SKIP LOCKED;
 
 -- name: UnfinishedRuns :many
 -- runs_pkey. No locks: whoever ends a run meanwhile does not matter, and whoever
