@@ -30,6 +30,7 @@ type usage struct {
 	Error   string    `json:"error,omitempty"`
 	CPU     int64     `json:"cpu"`    // nanoseconds since go
 	Memory  int64     `json:"memory"` // bytes resident
+	Peak    int64     `json:"peak"`   // the most so far
 	Samples []float64 `json:"samples,omitempty"`
 }
 
@@ -59,7 +60,7 @@ func runChild(text string) error {
 			before = ownCPU()
 			err = activity.start()
 		case "report":
-			u := usage{CPU: int64(ownCPU() - before), Memory: ownMemory(), Samples: activity.samples()}
+			u := usage{CPU: int64(ownCPU() - before), Memory: ownMemory(), Peak: ownPeak(), Samples: activity.samples()}
 			if err != nil {
 				u.Error = err.Error()
 			}

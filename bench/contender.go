@@ -71,6 +71,10 @@ type spec struct {
 	Poll        time.Duration `json:"poll"`    // between looks
 	Latency     bool          `json:"latency"` // the run's number is when it was enqueued
 	Sweep       time.Duration `json:"sweep"`   // between looks for runs to delete; durable only
+	Lease       time.Duration `json:"lease"`   // how long a claim lasts without a beat; durable only
+	ClaimBytes  int           `json:"claim_bytes"`
+	Hang        bool          `json:"hang"`  // handlers do not return
+	Lanes       int           `json:"lanes"` // so many jobs instead of one, also of an enqueuer; durable only
 
 	// Of an enqueuer.
 	Total   int    `json:"total"` // runs; zero: until told to stop

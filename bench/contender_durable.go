@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 type durableContender struct{}
@@ -37,16 +39,25 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 	if s.Future {
 		options = append(options, durable.After(time.Hour), durable.Priority(durable.MaxPriority))
 	}
-	job, client := durable.NewJob[args](name), durable.NewClient(store)
+	jobs, client := laneJobs(name, s.Lanes), durable.NewClient(store)
 	enqueue := func(ctx context.Context, numbers []int64) error {
 		runs := make([]durable.NewRun, len(numbers))
 		for i, n := range numbers {
-			runs[i] = job.New(args{N: n}, options...)
+			runs[i] = jobs[i%len(jobs)].New(args{N: n}, options...)
 		}
 		_, err := client.Enqueue(ctx, runs...)
 		return err
 	}
 	return &enqueuer{enqueue: enqueue, close: store.Close}, nil
+}
+
+// laneJobs are as many jobs as there are to be lanes.
+func laneJobs(name string, n int) []durable.Job[args] {
+	jobs := []durable.Job[args]{durable.NewJob[args](name)}
+	for i := 1; i < n; i++ {
+		jobs = append(jobs, durable.NewJob[args](fmt.Sprintf("%s-%d", name, i)))
+	}
+	return jobs
 }
 
 func (durableContender) worker(ctx context.Context, s spec, handled func(int64)) (*worker, error) {
@@ -57,11 +68,17 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 	}
 	w := durable.NewWorker(store, durable.WorkerConfig{
 		MaxConcurrentRuns: s.Concurrency, NoListen: s.PollOnly, PollInterval: s.Poll, Logger: logger, SweepInterval: s.Sweep,
+		ClaimBatchBytes: s.ClaimBytes, Terms: lease.Terms{Duration: s.Lease},
 	})
-	durable.Register(w, durable.NewJob[args](jobName), func(_ context.Context, run *durable.Run[args]) error {
-		handled(run.Args.N)
-		return nil
-	})
+	for _, job := range laneJobs(jobName, s.Lanes) {
+		durable.Register(w, job, func(ctx context.Context, run *durable.Run[args]) error {
+			handled(run.Args.N)
+			if s.Hang {
+				<-ctx.Done()
+			}
+			return nil
+		})
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	start := func() error {

@@ -60,6 +60,15 @@ func (c *counters) handled() int64 {
 	return sum
 }
 
+// least is what the one of so many workers has executed that has the fewest.
+func (c *counters) least(workers int) int64 {
+	least := c.at(0).Load()
+	for slot := 1; slot < workers; slot++ {
+		least = min(least, c.at(slot).Load())
+	}
+	return least
+}
+
 // enqueuedSlot counts what the enqueuer has stored.
 const enqueuedSlot = slots - 1
 

@@ -21,6 +21,7 @@ type drain struct {
 	ballast   func(context.Context, *watch) error // puts in what must not disturb
 	held      bool                                // a snapshot is open meanwhile
 	old       int                                 // runs that ended long ago and are to be deleted meanwhile
+	pooled    bool                                // the workers connect through a PgBouncer
 	label     string
 }
 
@@ -35,7 +36,7 @@ func (b *bench) drain(ctx context.Context, d drain) (sample, error) {
 		return nil, err
 	}
 	defer w.close()
-	if err := b.load(ctx, w, spec{Contender: d.worker.Contender}, d.n); err != nil {
+	if err := b.load(ctx, w, spec{Contender: d.worker.Contender, Lanes: d.worker.Lanes}, d.n); err != nil {
 		return nil, err
 	}
 	if d.ballast != nil {
@@ -84,6 +85,13 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 		return nil, err
 	}
 	defer shared.close()
+	unpool := func() {}
+	if d.pooled {
+		if d.worker.Target, unpool, err = b.server.pool(ctx, w.target); err != nil {
+			return nil, err
+		}
+		defer unpool()
+	}
 	children, err := b.spawn(w, d, shared)
 	defer func() {
 		for _, c := range children {
@@ -114,18 +122,19 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	var cpu int64
+	var cpu, peak int64
 	for _, c := range children {
 		u, err := c.report()
 		if err != nil {
 			return nil, err
 		}
-		cpu += u.CPU
+		cpu, peak = cpu+u.CPU, max(peak, u.Peak)
 	}
 	for _, c := range children {
 		c.end()
 	}
 	children = nil
+	unpool() // it keeps connections
 	if err := w.alone(ctx); err != nil {
 		return nil, err
 	}
@@ -134,6 +143,10 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 	}
 	b.noted(ctx, w, d.label)
 	found := drained(d.n, took, time.Duration(cpu), before, after)
+	found["peak"] = float64(peak) / (1 << 20)
+	if d.processes > 1 {
+		found["least"] = 100 * float64(shared.least(d.processes)) / float64(d.n)
+	}
 	if d.old > 0 {
 		left, err := w.count(ctx, countOld)
 		if err != nil {
@@ -148,7 +161,10 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 func (b *bench) spawn(w *watch, d drain, shared *counters) (children []*child, err error) {
 	for slot := range max(d.processes, 1) {
 		s := d.worker
-		s.Role, s.Target, s.Counters, s.Slot = working, w.target, shared.path, slot
+		s.Role, s.Counters, s.Slot = working, shared.path, slot
+		if s.Target == "" {
+			s.Target = w.target
+		}
 		if slot == 0 {
 			s.Profile = b.profile(d.label)
 		}

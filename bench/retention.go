@@ -40,3 +40,20 @@ const insertOld = `WITH l AS (INSERT INTO durable.lanes (queue, job, priority) V
 
 // countOld counts what is left of them.
 const countOld = `SELECT count(*) FROM durable.runs WHERE finished_at < now() - interval '29 hours'`
+
+// ended stores n runs that succeeded a minute ago, the first-th and following.
+func (w *watch) ended(ctx context.Context, first, n int) error {
+	if n == 0 {
+		return nil
+	}
+	_, err := w.conn.Exec(ctx, insertEnded, first, n)
+	return err
+}
+
+// insertEnded is insertOld of a minute ago, the $1-th and $2 following ones.
+const insertEnded = `WITH l AS (INSERT INTO durable.lanes (queue, job, priority) VALUES ('default', 'ended', 0)
+		ON CONFLICT (queue, job, priority) DO UPDATE SET job = excluded.job RETURNING id)
+	INSERT INTO durable.runs (id, claim_id, fence, created_at, due_at, started_at, finished_at, lane, attempt, max_attempts, state, args)
+	SELECT (lpad(to_hex((extract(epoch FROM t.at) * 1000)::bigint), 12, '0') || '70008000' || lpad(to_hex($1::int + i), 12, '0'))::uuid,
+		gen_random_uuid(), i, t.at, t.at, t.at, t.at, l.id, 1, 3, 2, '{"n":10000000}'
+	FROM l, generate_series(1, $2::int) i, (SELECT now() - interval '1 minute' AS at) t`

@@ -122,6 +122,7 @@ func rows(n int, quick bool) []row {
 	list = append(list, lockRows(quick)...)
 	list = append(list, herdRows(quick)...)
 	list = append(list, retentionRow(5*n, n/4), steadyRow(quick))
+	list = append(list, scaleRows(n, few, quick)...)
 	return append(list, quietRows(waits, few, window)...)
 }
 
@@ -210,7 +211,7 @@ func quietRows(waits, few int, window time.Duration) []row {
 	}
 	resting := func(name string, on engine) side {
 		return side{name: name, measure: func(ctx context.Context, b *bench, label string) (sample, error) {
-			return b.idle(ctx, spec{Contender: name}, on, 2*window, label)
+			return b.idle(ctx, spec{Contender: name}, on, 6*window, label)
 		}}
 	}
 	polling := func(name string) spec { return spec{Contender: name, PollOnly: true, Poll: 100 * time.Millisecond} }
@@ -225,7 +226,8 @@ func quietRows(waits, few int, window time.Duration) []row {
 			figures: []figure{{key: "rate", title: "throughput", unit: "/s", bound: 47_000}, unbounded(costs()[1:2])[0]},
 			sides:   []side{drainingOn(onSQLite, spec{Contender: ours}, 5*few, 1)}},
 		{name: "idle", title: "a worker with nothing to do; the process holds every contender's code",
-			figures: []figure{{key: "memory", title: "resident memory", unit: "MiB", less: true, bound: 25}, {key: "asked", title: "statements", unit: "/s", less: true, bound: 0.5}},
-			sides:   []side{resting(ours, onPostgres), resting(river, onPostgres)}},
+			figures: []figure{{key: "memory", title: "resident memory", unit: "MiB", less: true, bound: 25}, {key: "trips", title: "round trips", unit: "/s", less: true, bound: 0.5}, {key: "asked", title: "statements", unit: "/s", less: true, plain: true},
+				{key: "connections", title: "connections", less: true, plain: true}},
+			sides: []side{resting(ours, onPostgres), resting(river, onPostgres)}},
 	}
 }

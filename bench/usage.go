@@ -81,3 +81,12 @@ func ownMemory() int64 {
 	pages, _ := strconv.ParseInt(fields[1], 10, 64)
 	return pages * int64(os.Getpagesize())
 }
+
+// ownPeak is the most that this process's resident set has been, in bytes.
+func ownPeak() int64 {
+	var usage syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
+		return 0
+	}
+	return usage.Maxrss << 10
+}

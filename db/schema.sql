@@ -200,6 +200,8 @@ create table durable.schedules (
     edited       boolean not null default false, -- an operator's version stands
     paused_by    text
 );
+-- So that asking what is due next costs the same with one rule as with 100 000.
+create index schedules_look on durable.schedules (look_at, name);
 
 -- Occurrences that did not become runs; the latest of each schedule.
 create table durable.skips (

@@ -37,6 +37,7 @@ type claimer struct {
 	resting  bool          // nothing was due when last looked
 	empty    int           // claims in a row that got nothing although heads were due
 	queues   map[string]*queueRoom
+	appetite appetite
 
 	isolation
 }
@@ -51,6 +52,7 @@ const headsEvery = time.Second
 
 func (c *claimer) init(handlers context.Context, w *Worker) {
 	c.w, c.handlers, c.plan, c.queues = w, handlers, plan{stale: true, next: -1}, map[string]*queueRoom{}
+	c.appetite.most = w.config.ClaimBatchBytes
 	for _, q := range w.config.Queues {
 		c.serves.Queues = append(c.serves.Queues, q.Name)
 		if q.Max > 0 {
@@ -81,6 +83,7 @@ type answer = poller.Answer[*execution]
 // nobody.
 func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	now := c.w.config.Elapsed()
+	n = c.appetite.bound(n)
 	if c.aloneActive.Load() {
 		return answer{Next: -1}, nil // woken when the isolated run is settled
 	}
@@ -160,6 +163,7 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 		return answer{}, err
 	}
 	c.pending = nil
+	c.appetite.learn(runs)
 	if !request.Alone {
 		c.plan.took(request.Steps, runs, request.Limit)
 	} else {

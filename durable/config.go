@@ -25,6 +25,12 @@ type WorkerConfig struct {
 	// ClaimBatchSize bounds the runs taken by one claim. Default
 	// MaxConcurrentRuns; a larger value has no effect.
 	ClaimBatchSize int
+	// ClaimBatchBytes bounds the args that one claim brings, in bytes. Args are
+	// taken to be as large as those of the latest claims, and as large as they may
+	// be before the first: a claim of runs that are larger than those before them
+	// may bring more, up to ClaimBatchSize times MaxArgsSize. What is bounded is a
+	// claim, not all that is in hand. Default 16 MiB.
+	ClaimBatchBytes int
 	// PollInterval is how long the worker sleeps after it found nothing, when
 	// no wake-up comes. Default 5 s.
 	PollInterval time.Duration
@@ -98,6 +104,7 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	}
 	orDefault(&c.MaxConcurrentRuns, 100)
 	orDefault(&c.ClaimBatchSize, c.MaxConcurrentRuns)
+	orDefault(&c.ClaimBatchBytes, defaultClaimBytes)
 	orDefault(&c.PollInterval, 5*time.Second)
 	orDefault(&c.PollJitter, 0.2)
 	c.Terms = c.Terms.WithDefaults()
@@ -146,6 +153,7 @@ func (c WorkerConfig) validate() error {
 	}
 	refuse(c.MaxConcurrentRuns < 1 || c.MaxConcurrentRuns > 100_000, "max concurrent runs %d: want 1 to 100000", c.MaxConcurrentRuns)
 	refuse(c.ClaimBatchSize < 1, "claim batch size %d: want 1 or more", c.ClaimBatchSize)
+	refuse(c.ClaimBatchBytes < 1, "claim batch bytes %d: want 1 or more", c.ClaimBatchBytes)
 	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
 	refuse(c.PollJitter > 1, "poll jitter ratio %v: want at most 1", c.PollJitter)
 	refuse(c.MaxCrashes < 2, "max crashes %d: want at least 2", c.MaxCrashes)

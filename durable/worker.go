@@ -37,11 +37,13 @@ type Worker struct {
 	settler settler
 	hurry   chan struct{}
 	cancels chan struct{} // runs in hand may be to be cancelled
+	changes chan struct{} // schedules may have changed
 
 	executors executors
 	active    roster       // claims in hand
 	stuck     atomic.Int64 // handlers that were given up and whose slots were given to others
 	phase     atomic.Int32 // see the constants
+	listens   atomic.Bool  // the store tells of changes at once
 	link      link
 	awaited   awaited
 }
@@ -69,7 +71,7 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 	}
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: store, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
-		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
+		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
 	if config.Tracer != nil {
 		w.store = tracedStore{Store: store, w: w}
 	}
@@ -263,15 +265,19 @@ func (w *Worker) listenLoop(ctx context.Context) {
 		if pause = min(max(2*pause, 100*time.Millisecond), 5*time.Second); w.config.Elapsed()-began > 10*time.Second {
 			pause = 100 * time.Millisecond
 		}
+		w.listens.Store(false)
 		w.wake() // something may have come while nobody listened
+		w.tellChanges()
 	}
 }
 
 // hear takes in a signal. Kinds that mean nothing to a worker are passed over.
 func (w *Worker) hear(signal Signal) {
+	w.listens.Store(true)
 	switch signal.Kind {
 	case RunsDue:
 		w.wake()
+		w.tellChanges()
 	case RunAwaited:
 		w.awaited.add(signal.Run, w.config.Elapsed())
 	case CancelAsked:

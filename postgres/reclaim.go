@@ -19,12 +19,27 @@ const clampEvery = time.Minute
 // reclaimRounds bounds how often one call looks past leases that are stuck.
 const reclaimRounds = 20
 
-// Reclaim takes back the runs of expired leases. Leases of which nothing could
+// Reclaim takes back the runs of expired leases, when one question without locks
+// has found that there are some. Leases of which nothing could
 // be taken, because somebody holds the rows of all their runs, do not hide those
 // behind them.
 func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
 	if err := s.usable(ctx); err != nil {
 		return durable.Reclaim{}, s.fail("reclaim runs", err)
+	}
+	first, err := s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon)})
+	if err != nil {
+		return durable.Reclaim{}, s.fail("reclaim runs", err)
+	}
+	if first.Held && s.clampDue() {
+		b := s.guarded(ctx)
+		b.add(queries.ClampLeases)
+		if err := s.send(ctx, s.engine, b); err != nil {
+			return durable.Reclaim{}, s.fail("clamp leases", err)
+		}
+	}
+	if !first.Expired {
+		return durable.Reclaim{Now: first.Now.UTC()}, nil
 	}
 	var done durable.Reclaim
 	stuck := uuidArray{}
@@ -61,9 +76,6 @@ func (s *Store) reclaimRound(
 ) (done durable.Reclaim, passed uuidArray, err error) {
 	err = s.repeat(ctx, func() error {
 		b := s.guarded(ctx)
-		if s.clampDue() {
-			b.add(queries.ClampLeases)
-		}
 		b.add(queries.ReclaimRuns, timeOrNull(request.Horizon), stuck, small(most), small(request.MaxCrashes)).
 			Query(scanReclaimed(&done, &passed))
 		return s.send(ctx, s.engine, b)

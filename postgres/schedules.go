@@ -12,7 +12,8 @@ import (
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
-// Materialize evaluates due schedules under an advisory lock that ends with
+// Materialize asks when the next schedule is due, without a transaction, and
+// when one is evaluates those that are, under an advisory lock that ends with
 // the transaction.
 func (s *Store) Materialize(
 	ctx context.Context, limit int, decide func(now time.Time, s durable.Schedule) durable.Decision,
@@ -20,8 +21,15 @@ func (s *Store) Materialize(
 	if err := s.usable(ctx); err != nil {
 		return durable.Materialized{}, s.fail("materialize", err)
 	}
+	next, err := s.queries(s.engine).NextLook(ctx)
+	if err != nil {
+		return durable.Materialized{}, s.fail("materialize", err)
+	}
+	if next != 0 {
+		return durable.Materialized{Next: max(fromMicro(next), -1)}, nil
+	}
 	var done durable.Materialized
-	err := s.repeat(ctx, func() error {
+	err = s.repeat(ctx, func() error {
 		return pgx.BeginFunc(ctx, s.engine, func(tx pgx.Tx) error {
 			done = durable.Materialized{}
 			return s.materialize(ctx, tx, limit, decide, &done)

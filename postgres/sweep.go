@@ -22,8 +22,15 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 	if err := s.usable(ctx); err != nil {
 		return durable.Swept{}, s.fail("sweep", err)
 	}
+	due, err := s.sweepDue(ctx, &request)
+	if err != nil {
+		return durable.Swept{}, s.fail("sweep", err)
+	}
+	if !due {
+		return durable.Swept{Done: true}, nil
+	}
 	var step *sweeping
-	err := s.repeat(ctx, func() error {
+	err = s.repeat(ctx, func() error {
 		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
 			step = &sweeping{store: s, tx: tx, queries: s.queries(tx), request: &request}
 			return step.run(ctx)
@@ -36,6 +43,28 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 		s.hint()
 	}
 	return step.done, nil
+}
+
+// sweepDue asks without locks whether there is anything to look at: mostly there
+// is not.
+func (s *Store) sweepDue(ctx context.Context, request *durable.SweepRequest) (due bool, err error) {
+	var age *int64
+	if d := walkAge(request); d < math.MaxInt64 {
+		micros := micro(d)
+		age = &micros
+	}
+	b := s.guarded(ctx)
+	b.add(queries.SweepDue, micro(durable.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
+	return due, s.send(ctx, s.general, b)
+}
+
+// walkAge is how old a run's id is when the walk along the ids comes to it.
+func walkAge(request *durable.SweepRequest) time.Duration {
+	age := min(kept(request.Retention), kept(request.RetentionDead))
+	if age == math.MaxInt64 {
+		return age
+	}
+	return age + min(age/4, sweepLag)
 }
 
 const (
@@ -157,11 +186,10 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 // ahead looks at the next runs along the ids and moves the position past them.
 // more tells whether there are others that are old enough.
 func (w *sweeping) ahead(ctx context.Context, place *queries.SweepPlaceRow) (found uuidArray, more bool, err error) {
-	age := min(kept(w.request.Retention), kept(w.request.RetentionDead))
+	age := walkAge(w.request)
 	if age == math.MaxInt64 {
 		return nil, false, nil
 	}
-	age += min(age/4, sweepLag)
 	n := 0
 	b := &batch{names: w.store.names}
 	b.add(queries.SweepAhead, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)),

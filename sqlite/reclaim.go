@@ -13,9 +13,15 @@ import (
 
 // Reclaim takes back the runs of expired leases, the longest expired first.
 func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
-	var done durable.Reclaim
+	done, quiet, err := s.nothingExpired(ctx, &request)
+	if err != nil {
+		return durable.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+	}
+	if quiet {
+		return done, nil
+	}
 	waiting := false
-	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+	err = s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
 		done, waiting = durable.Reclaim{Now: instant(c.now)}, false
 		until := c.now
 		if !request.Horizon.IsZero() {
@@ -43,6 +49,22 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 		s.hint()
 	}
 	return done, nil
+}
+
+// nothingExpired asks whether a lease has expired, without the write lock: mostly
+// none has.
+func (s *Store) nothingExpired(ctx context.Context, request *durable.ReclaimRequest) (durable.Reclaim, bool, error) {
+	l, err := s.read(ctx)
+	if err != nil {
+		return durable.Reclaim{}, false, s.explain(err)
+	}
+	now := s.clock.now()
+	until := now
+	if !request.Horizon.IsZero() {
+		until = min(until, request.Horizon.UnixMicro())
+	}
+	expired, err := l.ExpiredLeases(ctx, queries.ExpiredLeasesParams{Until: until, Most: 1})
+	return durable.Reclaim{Now: instant(now)}, err == nil && len(expired) == 0, s.explain(err)
 }
 
 // reclaim takes back what one lease still holds and ends it.

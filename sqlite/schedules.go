@@ -26,9 +26,15 @@ func (s *Store) Materialize(
 		return durable.Materialized{Busy: true}, nil
 	}
 	defer s.evaluating.Unlock()
-	var done durable.Materialized
+	done, quiet, err := s.nothingDue(ctx)
+	if err != nil {
+		return durable.Materialized{}, fmt.Errorf("materialize: %w", err)
+	}
+	if quiet {
+		return done, nil
+	}
 	fresh := newLanes()
-	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+	err = s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
 		due, err := c.DueSchedules(ctx, queries.DueSchedulesParams{Now: &c.now, Most: int64(max(limit, 0))})
 		if err != nil {
 			return err
@@ -65,6 +71,24 @@ func (s *Store) Materialize(
 		s.hint()
 	}
 	return done, nil
+}
+
+// nothingDue asks when the next schedule is due, without the write lock: mostly
+// none is now.
+func (s *Store) nothingDue(ctx context.Context) (durable.Materialized, bool, error) {
+	l, err := s.read(ctx)
+	if err != nil {
+		return durable.Materialized{}, false, s.explain(err)
+	}
+	next, err := l.NextLook(ctx)
+	if err != nil {
+		return durable.Materialized{}, false, s.explain(err)
+	}
+	if next < 0 {
+		return durable.Materialized{Next: -1}, true, nil
+	}
+	in := duration(next - s.clock.now())
+	return durable.Materialized{Next: in}, in > 0, nil
 }
 
 func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {

@@ -36,3 +36,4 @@ create table durable.sweep (
     sweeper  uuid,
     swept_at timestamptz not null default '-infinity'
 );
+create index schedules_look on durable.schedules (look_at, name);

@@ -1,3 +1,10 @@
+-- name: ExpiredLease :one
+-- The head of leases_expiry. No locks: the first question of every reclaim, and
+-- mostly the only one. held tells whether there is any lease.
+SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL)::boolean AS held,
+       coalesce(l.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz), false)::boolean AS expired
+FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) l;
+
 -- name: ReclaimRuns :many
 -- leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
 -- with SKIP LOCKED: a run that a user's transaction holds is left, and its

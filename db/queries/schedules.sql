@@ -3,11 +3,12 @@
 SELECT pg_try_advisory_xact_lock(@key::bigint)::boolean AS mine, now()::timestamptz AS now;
 
 -- name: DueSchedules :many
--- Reads the whole table, a small one. Locks the rows it returns with SKIP
--- LOCKED: one that is being declared anew is left to the next call.
-SELECT id, name, generation, next_at, coalesce(CASE WHEN waiting > 0 THEN look_at END, 'epoch')::timestamptz AS look_at, waiting, unfinished, spec::text AS spec, hash, job, queue, timeout, max_attempts, priority, on_crash,
-       args::text AS args, tags
-FROM durable.schedules WHERE look_at <= now() ORDER BY look_at, name LIMIT @most FOR UPDATE SKIP LOCKED;
+-- schedules_look, in its order (the column's, not the result's of that name).
+-- Locks the rows it returns with SKIP LOCKED: one that is being declared anew is
+-- left to the next call.
+SELECT s.id, s.name, s.generation, s.next_at, coalesce(CASE WHEN s.waiting > 0 THEN s.look_at END, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
+       s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
+FROM durable.schedules s WHERE s.look_at <= now() ORDER BY s.look_at, s.name LIMIT @most FOR UPDATE SKIP LOCKED;
 
 -- name: UnfinishedRuns :many
 -- runs_pkey. No locks: whoever ends a run meanwhile does not matter, and whoever
@@ -56,5 +57,7 @@ INSERT INTO durable.skips (schedule, first_at, last_at, reason)
 SELECT unnest(@schedules::int[]), unnest(@firsts::timestamptz[]), unnest(@lasts::timestamptz[]), unnest(@reasons::text[]);
 
 -- name: NextLook :one
--- Reads the whole table, a small one. No locks. Negative: none.
-SELECT coalesce((SELECT extract(epoch FROM greatest(min(look_at), now()) - now()) * 1000000 FROM durable.schedules WHERE look_at < 'infinity' HAVING count(*) > 0), -1)::bigint AS microseconds;
+-- The head of schedules_look. No locks: the first question of every look, and
+-- mostly the only one. Zero: due; negative: none.
+SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
+                 WHERE s.look_at < 'infinity' ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds;

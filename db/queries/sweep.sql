@@ -1,3 +1,16 @@
+-- name: SweepDue :one
+-- sweep_pkey, runs_pkey from the position on, cancels. No locks: the first
+-- question of a sweep, and mostly the only one. True when a sweep is under way,
+-- a pass is due, a run behind the position has come to the age of so many
+-- microseconds (null: none ever does), or there are cancel requests to look at.
+-- No row: true. The first id of an instant is its milliseconds and zeros.
+SELECT coalesce((
+    SELECT s.block >= 0 OR s.sweeper IS NOT NULL OR s.began_at > now() OR s.began_at <= now() - (@every::bigint) * interval '1 microsecond'
+           OR EXISTS (SELECT FROM durable.cancels)
+           OR EXISTS (SELECT FROM durable.runs r WHERE r.id > s.position AND r.id <
+                (lpad(to_hex(greatest((extract(epoch FROM now()) * 1000)::bigint - sqlc.narg(age)::bigint / 1000, 0)), 12, '0') || '00000000000000000000')::uuid)
+    FROM durable.sweep s WHERE s.only_row), true)::boolean AS due;
+
 -- name: BeginSweep :exec
 -- sweep_pkey. Under the advisory lock. Twice: the row is there.
 INSERT INTO durable.sweep DEFAULT VALUES ON CONFLICT DO NOTHING;

@@ -13,6 +13,7 @@ import (
 func scheduleTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"a thousand due schedules are materialized in chunks":     materializeThousand,
+		"the schedule that has been due longest comes first":      materializeLongestFirst,
 		"one caller evaluates, another is told that it is busy":   materializeBusy,
 		"a schedule reaches decide as it was declared":            scheduleComplete,
 		"what decide answers is stored with the schedule's name":  occurrenceStored,
@@ -262,5 +263,26 @@ func materializeNothing(t *testing.T, f *fixture) {
 	})
 	if made.Due != 0 || len(made.Runs) != 0 || made.Next >= 0 {
 		t.Errorf("materialized %+v, want nothing, and nothing to come", made)
+	}
+}
+
+func materializeLongestFirst(t *testing.T, f *fixture) {
+	f.declare(newSchedule("alpha"), newSchedule("omega"))
+	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+		if s.Name == "omega" {
+			return in(10*time.Second)(now, s)
+		}
+		return in(20*time.Second)(now, s)
+	})
+	f.advance(30 * time.Second)
+	var order []string
+	for range 2 {
+		f.materialize(1, func(now time.Time, s durable.Schedule) durable.Decision {
+			order = append(order, s.Name)
+			return in(time.Hour)(now, s)
+		})
+	}
+	if fmt.Sprint(order) != "[omega alpha]" {
+		t.Errorf("evaluated %v, want the one that was due first, first", order)
 	}
 }

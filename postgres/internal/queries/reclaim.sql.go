@@ -30,6 +30,31 @@ func (q *Queries) ClampLeases(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
+const ExpiredLease = `-- name: ExpiredLease :one
+SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL)::boolean AS held,
+       coalesce(l.expires_at <= least(now(), $1::timestamptz), false)::boolean AS expired
+FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) l
+`
+
+type ExpiredLeaseParams struct {
+	Horizon *time.Time
+}
+
+type ExpiredLeaseRow struct {
+	Now     time.Time
+	Held    bool
+	Expired bool
+}
+
+// The head of leases_expiry. No locks: the first question of every reclaim, and
+// mostly the only one. held tells whether there is any lease.
+func (q *Queries) ExpiredLease(ctx context.Context, arg ExpiredLeaseParams) (ExpiredLeaseRow, error) {
+	row := q.db.QueryRow(ctx, ExpiredLease, arg.Horizon)
+	var i ExpiredLeaseRow
+	err := row.Scan(&i.Now, &i.Held, &i.Expired)
+	return i, err
+}
+
 const ReclaimRuns = `-- name: ReclaimRuns :many
 WITH x AS MATERIALIZED (
     SELECT claim_id, alone, run_ids FROM durable.leases

@@ -45,9 +45,9 @@ func (q *Queries) AdvanceSchedules(ctx context.Context, arg AdvanceSchedulesPara
 }
 
 const DueSchedules = `-- name: DueSchedules :many
-SELECT id, name, generation, next_at, coalesce(CASE WHEN waiting > 0 THEN look_at END, 'epoch')::timestamptz AS look_at, waiting, unfinished, spec::text AS spec, hash, job, queue, timeout, max_attempts, priority, on_crash,
-       args::text AS args, tags
-FROM durable.schedules WHERE look_at <= now() ORDER BY look_at, name LIMIT $1 FOR UPDATE SKIP LOCKED
+SELECT s.id, s.name, s.generation, s.next_at, coalesce(CASE WHEN s.waiting > 0 THEN s.look_at END, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
+       s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
+FROM durable.schedules s WHERE s.look_at <= now() ORDER BY s.look_at, s.name LIMIT $1 FOR UPDATE SKIP LOCKED
 `
 
 type DueSchedulesParams struct {
@@ -74,8 +74,9 @@ type DueSchedulesRow struct {
 	Tags        []string
 }
 
-// Reads the whole table, a small one. Locks the rows it returns with SKIP
-// LOCKED: one that is being declared anew is left to the next call.
+// schedules_look, in its order (the column's, not the result's of that name).
+// Locks the rows it returns with SKIP LOCKED: one that is being declared anew is
+// left to the next call.
 func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]DueSchedulesRow, error) {
 	rows, err := q.db.Query(ctx, DueSchedules, arg.Most)
 	if err != nil {
@@ -221,10 +222,12 @@ func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams
 }
 
 const NextLook = `-- name: NextLook :one
-SELECT coalesce((SELECT extract(epoch FROM greatest(min(look_at), now()) - now()) * 1000000 FROM durable.schedules WHERE look_at < 'infinity' HAVING count(*) > 0), -1)::bigint AS microseconds
+SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
+                 WHERE s.look_at < 'infinity' ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds
 `
 
-// Reads the whole table, a small one. No locks. Negative: none.
+// The head of schedules_look. No locks: the first question of every look, and
+// mostly the only one. Zero: due; negative: none.
 func (q *Queries) NextLook(ctx context.Context) (int64, error) {
 	row := q.db.QueryRow(ctx, NextLook)
 	var microseconds int64

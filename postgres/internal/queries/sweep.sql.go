@@ -290,6 +290,32 @@ func (q *Queries) SweepBlocks(ctx context.Context, arg SweepBlocksParams) ([]Swe
 	return items, nil
 }
 
+const SweepDue = `-- name: SweepDue :one
+SELECT coalesce((
+    SELECT s.block >= 0 OR s.sweeper IS NOT NULL OR s.began_at > now() OR s.began_at <= now() - ($1::bigint) * interval '1 microsecond'
+           OR EXISTS (SELECT FROM durable.cancels)
+           OR EXISTS (SELECT FROM durable.runs r WHERE r.id > s.position AND r.id <
+                (lpad(to_hex(greatest((extract(epoch FROM now()) * 1000)::bigint - $2::bigint / 1000, 0)), 12, '0') || '00000000000000000000')::uuid)
+    FROM durable.sweep s WHERE s.only_row), true)::boolean AS due
+`
+
+type SweepDueParams struct {
+	Every int64
+	Age   *int64
+}
+
+// sweep_pkey, runs_pkey from the position on, cancels. No locks: the first
+// question of a sweep, and mostly the only one. True when a sweep is under way,
+// a pass is due, a run behind the position has come to the age of so many
+// microseconds (null: none ever does), or there are cancel requests to look at.
+// No row: true. The first id of an instant is its milliseconds and zeros.
+func (q *Queries) SweepDue(ctx context.Context, arg SweepDueParams) (bool, error) {
+	row := q.db.QueryRow(ctx, SweepDue, arg.Every, arg.Age)
+	var due bool
+	err := row.Scan(&due)
+	return due, err
+}
+
 const SweepPlace = `-- name: SweepPlace :one
 SELECT s.position, s.block,
        coalesce(s.sweeper <> $1::uuid AND s.swept_at > now() - ($2::bigint) * interval '1 microsecond' AND s.swept_at <= now(), false)::boolean AS taken,

@@ -1,0 +1,36 @@
+package durable
+
+// defaultClaimBytes bounds the args of one claim, on average.
+const defaultClaimBytes = 16 << 20
+
+// appetite bounds how many runs a claim asks for, so that their args together
+// stay below a number of bytes. How large args are is known only once they are
+// here: until the first are, they are taken to be as large as they may be, and
+// after that as large as lately. It is pure, and the poller's own.
+type appetite struct {
+	most    int // bytes
+	average int // of the args of a run, lately; at least 1 once anything is known
+}
+
+// bound lowers n to what may be asked for; at least 1.
+func (a *appetite) bound(n int) int {
+	average := a.average
+	if average == 0 {
+		average = MaxArgsSize
+	}
+	return min(n, max(a.most/average, 1))
+}
+
+// learn takes in what a claim has brought. What grows counts at once, what
+// shrinks by and by.
+func (a *appetite) learn(runs []Claimed) {
+	if len(runs) == 0 {
+		return
+	}
+	total := 0
+	for i := range runs {
+		total += len(runs[i].Args)
+	}
+	average := total/len(runs) + 1
+	a.average = max(average, (3*a.average+average)/4)
+}
