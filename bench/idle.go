@@ -138,7 +138,7 @@ func (b *bench) idle(ctx context.Context, s spec, on engine, window time.Duratio
 // with, and so are no round trips of their own.
 func (w *watch) headsOfBatches(ctx context.Context) (n float64, err error) {
 	err = w.maintenance(ctx, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "SELECT coalesce(sum(calls), 0)::float8 "+fromStatements+" AND query ~ 'SELECT set_config\\(''(enable_seqscan|lock_timeout|idle)'",
+		return conn.QueryRow(ctx, "SELECT coalesce(sum(calls), 0)::float8 "+fromStatements+" AND query ~ 'set_config' AND query !~ 'pg_notify'",
 			w.conn.Config().Database).Scan(&n)
 	})
 	return n, err
