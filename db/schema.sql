@@ -5,8 +5,8 @@
 -- The schema's name is the namespace: every statement writes "durable.", which
 -- the store replaces when it is opened with another name.
 --
--- Lock order for every writer: unique_keys -> ready -> leases -> runs. Whoever does not own a
--- row takes it with SKIP LOCKED. Times are the database's.
+-- Lock order for every writer: unique_keys -> ready -> leases -> runs -> progress.
+-- Whoever does not own a row takes it with SKIP LOCKED. Times are the database's.
 
 create schema durable;
 

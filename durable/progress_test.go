@@ -178,8 +178,7 @@ func TestLogLines(t *testing.T) {
 				}
 				return nil
 			})
-			stop := s.begin(w)
-			defer func() { require.NoError(t, stop()) }()
+			defer s.ended(s.begin(w))
 			id := s.enqueue(copying.New(struct{}{}))
 			_, err := s.client.Wait(t.Context(), id)
 			require.NoError(t, err)
@@ -223,8 +222,7 @@ func TestLogLines(t *testing.T) {
 				run.Log().Info("hello")
 				return nil
 			})
-			stop := s.begin(w)
-			defer func() { require.NoError(t, stop()) }()
+			defer s.ended(s.begin(w))
 			id := s.enqueue(copying.New(struct{}{}))
 			_, err := s.client.Wait(t.Context(), id)
 			require.NoError(t, err)

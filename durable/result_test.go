@@ -56,6 +56,12 @@ func (s *listening) Runs(ctx context.Context, filter durable.Filter) (durable.Pa
 	return s.Store.Runs(ctx, filter)
 }
 
+// ended stops a worker that was begun.
+func (s *scene) ended(stop func() error) {
+	s.t.Helper()
+	require.NoError(s.t, stop())
+}
+
 // awaiting is a client beside the worker's store, in virtual time.
 func (s *scene) awaiting() (*listening, *durable.Client) {
 	store := &listening{Store: s.store}
@@ -68,8 +74,7 @@ func TestResult(t *testing.T) {
 			store, client := s.awaiting()
 			w := s.worker(durable.WorkerConfig{})
 			durable.Register(w, sum, add)
-			stop := s.begin(w)
-			defer func() { require.NoError(t, stop()) }()
+			defer s.ended(s.begin(w))
 			id := s.enqueue(sum.New([]int{1, 2, 3}, durable.After(time.Hour)))
 			began := time.Now()
 			total, err := durable.Result[int](t.Context(), client, id)
@@ -87,8 +92,7 @@ func TestResult(t *testing.T) {
 			_, client := s.awaiting()
 			w := s.worker(durable.WorkerConfig{})
 			durable.Register(w, sum, add)
-			stop := s.begin(w)
-			defer func() { require.NoError(t, stop()) }()
+			defer s.ended(s.begin(w))
 			zero, err := durable.Result[int](t.Context(), client, s.enqueue(sum.New(nil)))
 			require.NoError(t, err)
 			require.Zero(t, zero)
@@ -118,8 +122,7 @@ func TestWait(t *testing.T) {
 			store, client := s.awaiting()
 			w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 1000})
 			durable.Register(w, sum, add)
-			stop := s.begin(w)
-			defer func() { require.NoError(t, stop()) }()
+			defer s.ended(s.begin(w))
 			var waiting sync.WaitGroup
 			late := make(chan time.Duration, 1000)
 			began := time.Now()
@@ -151,8 +154,7 @@ func TestWait(t *testing.T) {
 			_, client := s.awaiting()
 			w := s.worker(durable.WorkerConfig{})
 			durable.Register(w, sum, add)
-			stop := s.begin(w)
-			defer func() { require.NoError(t, stop()) }()
+			defer s.ended(s.begin(w))
 			one, two := s.enqueue(sum.New([]int{1}, durable.After(time.Minute))), s.enqueue(sum.New([]int{-2}))
 			records, err := client.Wait(t.Context(), one, two, one)
 			require.NoError(t, err)
@@ -169,8 +171,7 @@ func TestWait(t *testing.T) {
 			store.deaf.Store(true)
 			w := s.worker(durable.WorkerConfig{})
 			durable.Register(w, sum, add)
-			stop := s.begin(w)
-			defer func() { require.NoError(t, stop()) }()
+			defer s.ended(s.begin(w))
 			for due, most := range map[time.Duration]time.Duration{200 * time.Millisecond: 250 * time.Millisecond, time.Minute: 2100 * time.Millisecond} {
 				id := s.enqueue(sum.New([]int{1}, durable.After(due)))
 				began := time.Now()
@@ -185,8 +186,7 @@ func TestWait(t *testing.T) {
 			_, client := s.awaiting()
 			w := s.worker(durable.WorkerConfig{NoListen: true, PollInterval: 100 * time.Millisecond})
 			durable.Register(w, sum, add)
-			stop := s.begin(w)
-			defer func() { require.NoError(t, stop()) }()
+			defer s.ended(s.begin(w))
 			id := s.enqueue(sum.New([]int{1}, durable.After(time.Minute)))
 			began := time.Now()
 			_, err := client.Wait(t.Context(), id)
@@ -216,8 +216,7 @@ func TestWait(t *testing.T) {
 			_, client := s.awaiting()
 			w := s.worker(durable.WorkerConfig{})
 			durable.Register(w, sum, add)
-			stop := s.begin(w)
-			defer func() { require.NoError(t, stop()) }()
+			defer s.ended(s.begin(w))
 			run := sum.New(nil, durable.OnCrash(durable.CrashDead), durable.OnQueue("elsewhere"))
 			id := s.enqueue(run)
 			claimElsewhere(t, s.store, 30*time.Second)
