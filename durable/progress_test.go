@@ -206,7 +206,7 @@ func TestLogLines(t *testing.T) {
 			require.Equal(t, durable.MaxLogLines, strings.Count(text, "\n"))
 			_, record = s.perform(func(_ context.Context, run *durable.Run[struct{}]) error {
 				for range 9 {
-					run.Log().Info(strings.Repeat("x", 10<<20))
+					run.Log().Info(strings.Repeat("x", 1<<20))
 				}
 				return nil
 			})

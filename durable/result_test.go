@@ -296,13 +296,12 @@ func ExampleRun_Checkpoint() {
 	records, _ := client.Wait(ctx, receipt.ID)
 	fmt.Println(records[0].State)
 	cancel()
-	if err := <-ended; err != nil {
-		fmt.Println(err)
-	}
+	fmt.Println(<-ended)
 	// Output:
 	// attempt 1 page 0
 	// attempt 1 page 1
 	// attempt 2 page 2
 	// attempt 2 page 3
 	// succeeded
+	// <nil>
 }
