@@ -98,7 +98,7 @@ func (w *Worker) allFaults() error {
 
 // StuckError says that handlers did not return although their contexts were
 // cancelled. Their runs keep their lease and are executed elsewhere when it has
-// run out.
+// run out; those whose attempt had timed out before are settled as failed.
 type StuckError struct {
 	Runs []RunID
 }
