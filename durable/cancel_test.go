@@ -2,7 +2,9 @@ package durable_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/memory"
 )
 
 // cancelOne asks for the cancel of a run.
@@ -192,6 +195,34 @@ func TestOperator_ActsOnAllThatMatch(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 251, done.Done)
 	})
+}
+
+func TestOperator_RefusesAnOrderThatMakesNoSenseEvenForNoRun(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	long := strings.Repeat("x", 1001)
+	for _, o := range []*durable.Operator{durable.NewOperator(store, ""), durable.NewOperator(store, "a\x00"), durable.NewOperator(store, long)} {
+		_, err := o.Cancel(t.Context(), "")
+		require.ErrorIs(t, err, durable.ErrInvalid)
+		_, err = o.DeleteAll(t.Context(), durable.Filter{}, "", nil)
+		require.ErrorIs(t, err, durable.ErrInvalid)
+	}
+	_, err := durable.NewOperator(store, "ann").RetryAll(t.Context(), durable.Filter{}, long, nil)
+	require.ErrorIs(t, err, durable.ErrInvalid)
+}
+
+func TestBulk_SaysAsJSONWhereItGoesOn(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(durable.Bulk{Seen: 2, Done: 1, Conflicting: 1})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"seen":2,"done":1,"asked":0,"unchanged":0,"conflict":1,"busy":0,"missing":0,"next":null}`, string(text))
+	id := durable.NewRunID()
+	text, err = json.Marshal(&durable.Bulk{Next: id})
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"next":"`+id.String()+`"`)
+	var read durable.Bulk
+	require.NoError(t, json.Unmarshal(text, &read))
+	require.Equal(t, durable.Bulk{Next: id}, read)
 }
 
 func TestOperator_RunsAgain(t *testing.T) {

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -208,6 +209,7 @@ func (c *claimer) begin(request ClaimRequest, runs []Claimed) []*execution {
 type roster struct {
 	mu        sync.Mutex
 	claims    map[*claim]struct{}
+	left      []*execution // settled without their handlers, which have not returned
 	executing int
 	abandoned bool
 	idle      *sync.Cond
@@ -233,11 +235,18 @@ func (r *roster) returned(n int) {
 	}
 }
 
-// remove forgets a claim that is settled.
+// remove forgets a claim that is settled, except for handlers that were given up:
+// a drain has to tell of them.
 func (r *roster) remove(c *claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.claims, c)
+	r.left = slices.DeleteFunc(r.left, func(x *execution) bool { return x.returned.Load() })
+	for i := range c.runs {
+		if x := &c.runs[i]; !x.returned.Load() {
+			r.left = append(r.left, x)
+		}
+	}
 }
 
 // empty tells whether no claim is in hand, save those whose lease is lost and
@@ -294,6 +303,11 @@ func (r *roster) abandon() (stuck []RunID) {
 			if !c.runs[i].returned.Load() {
 				stuck = append(stuck, c.runs[i].run.ID)
 			}
+		}
+	}
+	for _, x := range r.left {
+		if !x.returned.Load() {
+			stuck = append(stuck, x.run.ID)
 		}
 	}
 	return stuck

@@ -19,11 +19,14 @@ import (
 // or recorded as skipped. The options are those of a run, without At, After and
 // ExpiresAt, and those of a schedule: CatchUp, Overlap, StartAt, EndAt,
 // Blackout, Jitter, SpreadStart and Paused. What is wrong is reported by
-// Worker.Run.
+// Worker.Run; once that has begun it is too late, as for Register.
 func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, options ...Option) {
 	s, err := newSchedule(name, job, args, rule, options)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.refuseLate(fmt.Sprintf("schedule %q: added", name)) {
+		return
+	}
 	for _, other := range w.schedules {
 		if other.Name == name {
 			err = errors.Join(err, errors.New("declared twice"))

@@ -24,8 +24,9 @@
 //     Use Run.IdempotencyKey for services that recognise a repeat, and Run.Fence
 //     for resources that can refuse the past.
 //  2. It must return when its context ends. The context ends when the lease is
-//     lost (lease.ErrLost), when the attempt has taken too long (ErrTimeout), and
-//     when the worker stops (ErrDraining). A handler that ignores it is given up;
+//     lost (lease.ErrLost), when the attempt has taken too long (ErrTimeout), when
+//     its run is to be cancelled (ErrCancelled), and when the worker stops and
+//     its drain time is over (ErrDraining). A handler that ignores it is given up;
 //     it cannot be killed, and its run may begin elsewhere.
 //  3. What it returns decides the run's outcome: nil is success, an error is
 //     retried by policy, and Permanent, RetryAfter, Snooze and Cancel say more.

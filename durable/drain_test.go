@@ -96,6 +96,27 @@ func TestDrain_StuckHandlerKeepsItsLease(t *testing.T) {
 	})
 }
 
+func TestDrain_EndsAlthoughAHandlerThatTimedOutNeverReturns(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail", durable.Timeout(time.Second), durable.MaxAttempts(1))
+		w := s.worker(durable.WorkerConfig{DrainTimeout: time.Second, CancelGrace: 3 * time.Second})
+		release := make(chan struct{})
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { <-release; return nil })
+		stop := s.begin(w)
+		id := s.enqueue(job.New(letter{}))
+		s.pass(10 * time.Second)
+		require.Equal(t, durable.Dead, s.record(id).State, "given up, and settled")
+		began := time.Now()
+		err := stop()
+		var stuck *durable.StuckError
+		require.ErrorAs(t, err, &stuck)
+		require.Equal(t, []durable.RunID{id}, stuck.Runs)
+		require.InDelta(t, 4, time.Since(began).Seconds(), 0.1)
+		close(release)
+		s.pass(time.Second)
+	})
+}
+
 func TestDrain_EndsWithoutTheStore(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")

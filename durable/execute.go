@@ -298,6 +298,15 @@ func (w *Worker) stackOf(x *execution) string {
 	return findStack(string(buffer[:runtime.Stack(buffer, true)]), fmt.Sprintf("(*execution).perform(%p", x))
 }
 
+// over is lease.ErrLost once the handler has returned: nothing of the run is the
+// handler's any more.
+func (x *execution) over() error {
+	if x.returned.Load() {
+		return lease.ErrLost
+	}
+	return nil
+}
+
 func (x *execution) setResult(text []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -3,6 +3,7 @@ package durable
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -11,7 +12,7 @@ type Filter struct {
 	States []State
 	Jobs   []string
 	Queues []string
-	IDs    []RunID   // only these, at most 200; nil: any
+	IDs    []RunID   // only these, at most 200; nil: any. Empty and not nil is refused: a choice of none is not a choice of all
 	Tag    string    // only runs with this tag; empty: any
 	Since  time.Time // only runs made at or after it, by the time in their ids, in milliseconds; the zero time: any
 	Until  time.Time // only runs made before it, likewise
@@ -39,6 +40,9 @@ func (f *Filter) Range() (from, below RunID, limit int, err error) {
 	if len(f.IDs) > largestPage {
 		return from, below, 0, fmt.Errorf("%w: %d ids: want at most %d", ErrInvalid, len(f.IDs), largestPage)
 	}
+	if err := f.checkWords(); err != nil {
+		return from, below, 0, err
+	}
 	if !inYears(f.Since) || !inYears(f.Until) {
 		return from, below, 0, fmt.Errorf("%w: since %v, until %v: want years from 1970 to 9999", ErrInvalid, f.Since, f.Until)
 	}
@@ -57,6 +61,25 @@ func (f *Filter) Range() (from, below RunID, limit int, err error) {
 		from = firstID(f.Since)
 	}
 	return from, below, limit, nil
+}
+
+// checkWords refuses what no run can match, and what not every engine could be
+// asked.
+func (f *Filter) checkWords() error {
+	if f.IDs != nil && len(f.IDs) == 0 {
+		return fmt.Errorf("%w: an empty list of ids: want nil where any run is meant", ErrInvalid)
+	}
+	for _, state := range f.States {
+		if !slices.Contains(States(), state) {
+			return fmt.Errorf("%w: %v is not the state of a run", ErrInvalid, state)
+		}
+	}
+	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag}) {
+		if !isText(text) {
+			return fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, clip(text, 150))
+		}
+	}
+	return nil
 }
 
 // firstID is the smallest id that can be made at an instant.

@@ -238,6 +238,9 @@ func invalid(what string, faults []error) error {
 // Most is how many changes the filter asks for. It refuses with ErrInvalid
 // what makes no sense.
 func (f *ChangeFilter) Most() (int, error) {
+	if !isText(f.Kind) || !isText(f.Subject) {
+		return 0, fmt.Errorf("%w: kind %q, subject %q: want text without NUL", ErrInvalid, clip(f.Kind, 150), clip(f.Subject, 150))
+	}
 	if f.Limit == 0 {
 		return defaultPage, nil
 	}

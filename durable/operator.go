@@ -41,6 +41,9 @@ func (o *Operator) Delete(ctx context.Context, reason string, runs ...RunID) ([]
 }
 
 func (o *Operator) order(ctx context.Context, action RunAction, reason string, runs []RunID) ([]Changed, error) {
+	if err := (&Order{Action: action, Reason: reason, By: o.by}).Check(); err != nil {
+		return nil, fmt.Errorf("%s runs: %w", action, err) // also where there is no run to refuse it for
+	}
 	changed := make([]Changed, 0, len(runs))
 	for start := 0; start < len(runs); start += MaxOrder {
 		part := runs[start:min(start+MaxOrder, len(runs))]
@@ -192,6 +195,19 @@ func (o *Operator) all(ctx context.Context, action RunAction, filter Filter, sta
 			return done, nil
 		}
 	}
+}
+
+// MarshalJSON writes the cursor of an action that is through as null.
+func (b Bulk) MarshalJSON() ([]byte, error) {
+	type plain Bulk
+	written := struct {
+		plain
+		Next *RunID `json:"next"`
+	}{plain: plain(b)}
+	if b.Next != (RunID{}) {
+		written.Next = &b.Next
+	}
+	return json.Marshal(written)
 }
 
 // add counts what became of some runs.

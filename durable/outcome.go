@@ -98,7 +98,8 @@ func (e *endingError) Error() string {
 
 func (e *endingError) Unwrap() error { return e.err }
 
-// Permanent ends the run in dead now, whatever attempts are left.
+// Permanent ends the run in dead now, whatever attempts are left. Like Cancel
+// and RetryAfter it does so for a nil err too: it is never nil itself.
 func Permanent(err error) error { return &endingError{kind: Death, err: err} }
 
 // RetryAfter fails the attempt and makes the run due again after d instead of

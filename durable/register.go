@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -15,7 +16,8 @@ type registration struct {
 }
 
 // Register gives a worker the handler of a job. Nothing needs checking here:
-// what is wrong is reported by Worker.Run, all together. The handler is called
+// what is wrong is reported by Worker.Run, all together. Once Run has begun it is
+// too late: the job is refused, logged, and named by Faults. The handler is called
 // from many goroutines. What it returns decides the run's outcome; a panic and
 // runtime.Goexit are failed attempts.
 func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, run *Run[A]) error) {
@@ -44,9 +46,14 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := r.info.Name
+	if w.refuseLate(fmt.Sprintf("job %q: registered", name)) {
+		return
+	}
 	switch {
 	case fault != nil:
 		w.faults = append(w.faults, fault)
+	case name == "":
+		w.faults = append(w.faults, errors.New("a job was not made by NewJob"))
 	case missing:
 		w.faults = append(w.faults, fmt.Errorf("job %q: no handler", name))
 	case w.jobs[name].call != nil:

@@ -10,7 +10,10 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Run is one run inside its handler. It is valid until the handler returns.
+// Run is one run inside its handler. It is valid until the handler returns; what
+// would write to the run afterwards, from a goroutine that was left behind,
+// answers lease.ErrLost. Only a worker makes one: tests have
+// durabletest.Perform. Its methods may be called from many goroutines.
 type Run[A any] struct {
 	ID          RunID
 	Job         string // the name under which the run is stored; see Alias
@@ -34,7 +37,7 @@ type Run[A any] struct {
 // right after it; only the store, or a resource that checks the Fence, refuses
 // for certain.
 func (r *Run[A]) Valid(ctx context.Context) bool {
-	return ctx.Err() == nil && r.execution.claim.hold.Valid()
+	return ctx.Err() == nil && r.execution.over() == nil && r.execution.claim.hold.Valid()
 }
 
 // IdempotencyKey is the same for every attempt of the run and for no other
@@ -52,6 +55,9 @@ func (r *Run[A]) Log() *slog.Logger { return r.execution.handlerLog() }
 // last call counts. It refuses a value that cannot be stored: larger than
 // MaxArgsSize, or with text that is not valid.
 func (r *Run[A]) SetResult(value any) error {
+	if err := r.execution.over(); err != nil {
+		return err
+	}
 	text, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("%w: result: %w", ErrInvalid, err)

@@ -39,6 +39,9 @@ func storableIn(text string, size int) string {
 	return clip(text, size)
 }
 
+// isText tells whether every store can be asked for the text.
+func isText(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
+
 func hasControl(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

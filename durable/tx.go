@@ -69,6 +69,9 @@ var errUncommitted = errors.New("completed in a transaction that was not committ
 // in a transaction that was not committed". As long as the transaction is open
 // the worker waits with that, under living heartbeats.
 func (r *Run[A]) CompleteIn(ctx context.Context, tx Tx) error {
+	if err := r.execution.over(); err != nil {
+		return err
+	}
 	return tx.Complete(ctx, r.holder(), r.execution.completing())
 }
 
@@ -77,7 +80,12 @@ func (r *Run[A]) CompleteIn(ctx context.Context, tx Tx) error {
 // is lost. It answers lease.ErrLost when the run is not this claim's any more.
 // It is for handlers whose transactions may take long; without it CompleteIn
 // refuses a transaction that came too late, and its work was in vain.
-func (r *Run[A]) Guard(ctx context.Context, tx Tx) error { return tx.Guard(ctx, r.holder()) }
+func (r *Run[A]) Guard(ctx context.Context, tx Tx) error {
+	if err := r.execution.over(); err != nil {
+		return err
+	}
+	return tx.Guard(ctx, r.holder())
+}
 
 // Enqueue makes a Run an Enqueuer: it stores the runs, all or none, only while
 // this run is still the claim's, and answers lease.ErrLost when it is not. They
@@ -86,6 +94,9 @@ func (r *Run[A]) Guard(ctx context.Context, tx Tx) error { return tx.Guard(ctx, 
 // While such a transaction is open and has locked the run, Enqueue fails with
 // ErrConflict. What holds for Client.Enqueue about lost answers holds here.
 func (r *Run[A]) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
+	if err := r.execution.over(); err != nil {
+		return nil, err
+	}
 	w := r.execution.w
 	return enqueuePersistently(ctx, w.config.Tracer, runs, func(ctx context.Context, runs []NewRun) ([]Receipt, error) {
 		return w.store.EnqueueUnder(ctx, r.holder(), runs...)

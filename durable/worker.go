@@ -72,7 +72,7 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: store, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
-	if config.Tracer != nil {
+	if config.Tracer != nil && store != nil {
 		w.store = tracedStore{Store: store, w: w}
 	}
 	return w
@@ -82,7 +82,15 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 func (w *Worker) Faults() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.allFaults()
+}
+
+// allFaults is Faults; w.mu is held.
+func (w *Worker) allFaults() error {
 	faults := append([]error{w.config.validate()}, w.faults...)
+	if w.store == nil {
+		faults = append(faults, errors.New("there is no store"))
+	}
 	faults = append(faults, w.aliasFaults()...)
 	if len(w.jobs) == 0 {
 		faults = append(faults, errors.New("no job is registered"))
@@ -92,7 +100,7 @@ func (w *Worker) Faults() error {
 
 // StuckError says that handlers did not return although their contexts were
 // cancelled. Their runs keep their lease and are executed elsewhere when it has
-// run out.
+// run out; those whose attempt had timed out before are settled as failed.
 type StuckError struct {
 	Runs []RunID
 }
@@ -110,17 +118,42 @@ func (e *StuckError) Error() string {
 // *StuckError when handlers had to be abandoned. While the store cannot be
 // reached Run waits and tries again.
 func (w *Worker) Run(ctx context.Context) error {
-	if err := w.Faults(); err != nil {
-		return fmt.Errorf("%w worker: %w", ErrInvalid, err)
-	}
-	if !w.phase.CompareAndSwap(phaseNew, phaseStarting) {
-		return errors.New("durable: a worker runs only once")
+	if err := w.begin(); err != nil {
+		return err
 	}
 	defer w.phase.Store(phaseStopped)
 	if !w.untilDeclared(ctx) {
 		return nil
 	}
 	return w.work(ctx)
+}
+
+// begin takes the only tenure, unless something is wrong. Nothing is registered
+// from then on.
+func (w *Worker) begin() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.phase.Load() != phaseNew {
+		return errors.New("durable: a worker runs only once")
+	}
+	if err := w.allFaults(); err != nil {
+		return fmt.Errorf("%w worker: %w", ErrInvalid, err)
+	}
+	w.phase.Store(phaseStarting)
+	return nil
+}
+
+// refuseLate tells whether the tenure has begun: what is declared then is
+// refused, because workers read it without a lock. It is no panic: that would
+// take down the handlers of a process for one that came late. w.mu is held.
+func (w *Worker) refuseLate(what string) bool {
+	if w.phase.Load() == phaseNew {
+		return false
+	}
+	fault := errors.New(what + " after Worker.Run had begun")
+	w.faults = append(w.faults, fault)
+	w.config.Logger.Error("refused", "error", fault)
+	return true
 }
 
 // work is one tenure: what is started here has ended when it returns.

@@ -122,8 +122,8 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 		defer store.Close()
 		err = work(ctx, store, config)
 	}
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return cause
 	}
 	return err
 }

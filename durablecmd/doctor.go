@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -133,9 +134,12 @@ func (p *program) examineStore(ctx context.Context, config Config, f *durable.Fi
 		f.Fail("database", "there is none yet at "+shown, fmt.Sprintf("run `%s migrate up`, or start the worker", p.name))
 		return
 	case err != nil:
-		hint := "correct " + varDatabaseURL
-		if backend.Transient(err) {
-			hint += ", start the server, or see what stands between it and this machine"
+		hint := "correct " + varDatabaseURL + ", or put right what stands there"
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			hint = "let the user that runs this program read and write there, or correct " + varDatabaseURL
+		case backend.Transient(err):
+			hint = "correct " + varDatabaseURL + ", start the server, or see what stands between it and this machine"
 		}
 		f.Fail("database", err.Error(), hint)
 		return

@@ -26,7 +26,7 @@ type enqueueVerb struct {
 	ExpiresAt   *time.Time     `help:"Cancel the run if it has not begun by then."`
 	Tag         []string       `sep:"none" help:"Mark the run; may be repeated."`
 	Keys        keyFlags       `embed:""`
-	ID          string         `name:"id" help:"The run's id, a UUID of version 7: enqueueing it again changes nothing."`
+	ID          word           `name:"id" placeholder:"UUID" help:"The run's id, a UUID of version 7: enqueueing it again changes nothing."`
 	Wait        bool           `help:"Wait until the run has ended; the exit status is 0 if it has succeeded."`
 	Force       bool           `help:"Enqueue even though no worker has declared the job."`
 	JSON        bool           `name:"json" help:"Print JSON."`
@@ -44,7 +44,7 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	id := durable.NewRunID()
 	if v.ID != "" {
 		var err error
-		if id, err = durable.ParseRunID(v.ID); err != nil {
+		if id, err = durable.ParseRunID(string(v.ID)); err != nil {
 			return usage("--id: %w", err)
 		}
 	}

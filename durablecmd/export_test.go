@@ -21,6 +21,7 @@ type Start struct {
 	Stdout, Stderr io.Writer
 	Signals        <-chan os.Signal
 	Exit           func(code int)
+	Now            func() time.Time
 	Width, Height  int // of the terminal at Stdout; zero: it is none
 }
 
@@ -32,6 +33,9 @@ func (s Start) Run(ctx context.Context) int {
 		terminal: func(w io.Writer) (screen, bool) {
 			return screen{s.Width, s.Height}, w == s.Stdout && s.Width > 0
 		},
+	}
+	if s.Now != nil {
+		p.now = s.Now
 	}
 	p.jobs = append(p.jobs, builtin.Infos()...)
 	return p.run(ctx)

@@ -29,7 +29,7 @@ type (
 	locksReleaseVerb struct {
 		Name   string `arg:"" help:"Name of the lock."`
 		Slot   int    `help:"Slot of the lock."`
-		Reason string `required:"" help:"Why; it is written down."`
+		Reason word   `required:"" placeholder:"TEXT" help:"Why; it is written down."`
 		By     string `help:"Who orders it. Default: the name of the user who runs the program."`
 		JSON   bool   `name:"json" help:"Print JSON."`
 	}
@@ -80,7 +80,7 @@ func (v locksListVerb) Run(ctx context.Context, p *program) error {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"locks": notNil(records)})
+			return p.printJSON(map[string]any{"locks": notNil(records), "next": nil})
 		}
 		if len(records) == 0 {
 			_, err := fmt.Fprintln(p.stdout, "no locks are held")
@@ -103,7 +103,7 @@ func (v locksListVerb) Run(ctx context.Context, p *program) error {
 
 // Run frees a lock.
 func (v locksReleaseVerb) Run(ctx context.Context, p *program) error {
-	force := lease.Force{Name: v.Name, Slot: v.Slot, By: v.By, Reason: v.Reason}
+	force := lease.Force{Name: v.Name, Slot: v.Slot, By: v.By, Reason: string(v.Reason)}
 	if force.By == "" {
 		force.By = "unknown"
 		if who, err := user.Current(); err == nil && who.Username != "" {
@@ -140,7 +140,7 @@ func (v locksForcedVerb) Run(ctx context.Context, p *program) error {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"forced": notNil(records)})
+			return p.printJSON(map[string]any{"forced": notNil(records), "next": nil})
 		}
 		if len(records) == 0 {
 			_, err := fmt.Fprintln(p.stdout, "no lock was freed by force")

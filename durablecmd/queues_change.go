@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/backend"
@@ -33,11 +34,11 @@ type (
 		List auditListVerb `cmd:"" help:"List what operators, and policies in their place, have changed, newest first."`
 	}
 	auditListVerb struct {
-		Kind    string `help:"Only changes of this kind of thing: run, queue, schedule or lock."`
-		Subject string `help:"Only changes of the thing of this id or name."`
-		Limit   int    `default:"50" help:"Most changes listed, 1 to 200."`
-		Cursor  int64  `help:"Go on where another list ended: its \"next\"."`
-		JSON    bool   `name:"json" help:"Print JSON."`
+		Kind    word  `placeholder:"KIND" help:"Only changes of this kind of thing: run, queue, schedule or lock."`
+		Subject word  `placeholder:"ID" help:"Only changes of the thing of this id or name."`
+		Limit   int   `default:"50" help:"Most changes listed, 1 to 200."`
+		Cursor  int64 `help:"Go on where another list ended: its \"next\"."`
+		JSON    bool  `name:"json" help:"Print JSON."`
 	}
 )
 
@@ -109,8 +110,14 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 	if v.Limit < 1 || v.Limit > 200 {
 		return usage("--limit %d: want 1 to 200", v.Limit)
 	}
+	if v.Cursor < 0 {
+		return usage("--cursor %d: want 0 or more", v.Cursor)
+	}
+	if v.Kind != "" && !slices.Contains([]word{"run", "queue", "schedule", "lock"}, v.Kind) {
+		return usage("--kind %q: want run, queue, schedule or lock", v.Kind)
+	}
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		changes, err := store.Changes(ctx, durable.ChangeFilter{Kind: v.Kind, Subject: v.Subject, Before: v.Cursor, Limit: v.Limit})
+		changes, err := store.Changes(ctx, durable.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), Before: v.Cursor, Limit: v.Limit})
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package durablecmd
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/backend"
@@ -23,14 +22,14 @@ type runsVerb struct {
 
 type (
 	runsListVerb struct {
-		State  []string   `help:"Only runs in this state: pending, running, succeeded, dead or cancelled; may be repeated."`
-		Job    []string   `help:"Only runs of this job; may be repeated."`
-		Queue  []string   `help:"Only runs of this queue; may be repeated."`
-		Tag    string     `help:"Only runs with this tag."`
+		State  words      `placeholder:"STATE,…" help:"Only runs in this state: pending, running, succeeded, dead or cancelled; may be repeated."`
+		Job    words      `placeholder:"JOB,…" help:"Only runs of this job; may be repeated."`
+		Queue  words      `placeholder:"QUEUE,…" help:"Only runs of this queue; may be repeated."`
+		Tag    word       `placeholder:"TAG" help:"Only runs with this tag."`
 		Since  *time.Time `help:"Only runs made at or after this instant."`
 		Until  *time.Time `help:"Only runs made before this instant."`
 		Limit  int        `default:"50" help:"Most runs listed, 1 to 200."`
-		Cursor string     `help:"Go on where another list ended: its \"next\"."`
+		Cursor word       `placeholder:"CURSOR" help:"Go on where another list ended: its \"next\"."`
 		JSON   bool       `name:"json" help:"Print JSON."`
 	}
 	runsShowVerb struct {
@@ -95,21 +94,21 @@ func (p *program) fullPage(ctx context.Context, store backend.Store, filter dura
 }
 
 func (v runsListVerb) filter() (durable.Filter, error) {
-	f := durable.Filter{Jobs: v.Job, Queues: v.Queue, Tag: v.Tag, Limit: v.Limit}
+	f := durable.Filter{Jobs: v.Job, Queues: v.Queue, Tag: string(v.Tag), Limit: v.Limit}
 	set(&f.Since, v.Since)
 	set(&f.Until, v.Until)
 	if v.Limit < 1 || v.Limit > 200 {
 		return f, usage("--limit %d: want 1 to 200", v.Limit)
 	}
 	for _, word := range v.State {
-		state, err := durable.ParseState(strings.TrimSpace(word))
+		state, err := durable.ParseState(word)
 		if err != nil {
 			return f, usage("--state: %w", err)
 		}
 		f.States = append(f.States, state)
 	}
 	if v.Cursor != "" {
-		before, err := durable.ParseRunID(v.Cursor)
+		before, err := durable.ParseRunID(string(v.Cursor))
 		if err != nil {
 			return f, usage("--cursor: %w", err)
 		}

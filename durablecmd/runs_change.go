@@ -3,6 +3,7 @@ package durablecmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,13 +15,13 @@ import (
 // changeFlags are the runs that a verb changes: those named, or all that match.
 type changeFlags struct {
 	ID     []string   `arg:"" optional:"" help:"Ids of runs."`
-	State  []string   `help:"Instead of ids: all runs in this state; may be repeated."`
-	Job    []string   `help:"Instead of ids: all runs of this job; may be repeated."`
-	Queue  []string   `help:"Instead of ids: all runs of this queue; may be repeated."`
-	Tag    string     `help:"Instead of ids: all runs with this tag."`
+	State  words      `placeholder:"STATE,…" help:"Instead of ids: all runs in this state; may be repeated."`
+	Job    words      `placeholder:"JOB,…" help:"Instead of ids: all runs of this job; may be repeated."`
+	Queue  words      `placeholder:"QUEUE,…" help:"Instead of ids: all runs of this queue; may be repeated."`
+	Tag    word       `placeholder:"TAG" help:"Instead of ids: all runs with this tag."`
 	Since  *time.Time `help:"Instead of ids: all runs made at or after this instant."`
 	Until  *time.Time `help:"Instead of ids: all runs made before this instant."`
-	Cursor string     `help:"Go on where another bulk action stopped: its \"next\"."`
+	Cursor word       `placeholder:"CURSOR" help:"Go on where another bulk action stopped: its \"next\"."`
 	All    bool       `help:"Instead of ids: all runs that match, or all there are."`
 	Yes    bool       `help:"Do not refuse to change runs that are not named."`
 	Reason string     `help:"Why; kept in the audit, and with cancelled runs."`
@@ -192,14 +193,17 @@ func (p *program) changeAll(ctx context.Context, o *durable.Operator, action dur
 		durable.CancelRuns: o.CancelAll, durable.RetryRuns: o.RetryAll, durable.DeleteRuns: o.DeleteAll,
 	}[action]
 	done, err := do(ctx, filter, flags.Reason, progress)
-	if err != nil {
-		if done.Next != (durable.RunID{}) {
-			err = fmt.Errorf("%w (after %s; go on with --cursor %s)", err, bulkText(done), done.Next)
+	if err != nil && done.Next != (durable.RunID{}) {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
-		return err
+		err = fmt.Errorf("%w (after %s; go on with --cursor %s)", err, bulkText(done), done.Next)
 	}
-	if flags.JSON {
-		return p.printJSON(done)
+	if flags.JSON && (err == nil || done.Next != (durable.RunID{})) {
+		err = errors.Join(err, p.printJSON(done))
+	}
+	if err != nil || flags.JSON {
+		return err
 	}
 	_, err = fmt.Fprintf(p.stdout, "%s: %s\n", action, bulkText(done))
 	return err

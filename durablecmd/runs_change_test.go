@@ -1,10 +1,16 @@
 package durablecmd_test
 
 import (
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/sqlite"
 )
 
 func TestOperatingVerbs(t *testing.T) {
@@ -88,4 +94,76 @@ func TestOperatingVerbsRefuseWhatIsNotClear(t *testing.T) {
 		require.Equal(t, 2, e.code, "%s: %s", line, e.stderr)
 		require.Empty(t, e.stdout, line)
 	}
+	for _, flag := range []string{"--state", "--job", "--queue", "--tag", "--cursor"} {
+		for _, value := range []string{"", " ", "a,,b", ","} {
+			if strings.Contains(value, ",") && (flag == "--tag" || flag == "--cursor") {
+				continue
+			}
+			e := execute(t, env, "runs", "delete", "--all", "--yes", flag, value)
+			require.Equal(t, 2, e.code, "%s %q would delete everything", flag, value)
+			require.Contains(t, e.stderr, flag)
+		}
+	}
+	for _, words := range [][]string{
+		{"enqueue", "sleep", "--id", ""}, {"audit", "list", "--subject", ""}, {"audit", "list", "--kind", "job"}, {"audit", "list", "--cursor", "-1"},
+		{"locks", "release", "a", "--reason", ""},
+	} {
+		e := execute(t, env, words...)
+		require.Equal(t, 2, e.code, words)
+		require.Contains(t, e.stderr, words[len(words)-2])
+	}
+}
+
+// interrupter interrupts the program when it has told its progress.
+type interrupter struct {
+	buffer
+	signals chan os.Signal
+}
+
+func (w *interrupter) Write(text []byte) (int, error) {
+	select {
+	case w.signals <- os.Interrupt:
+	default:
+	}
+	return w.buffer.Write(text)
+}
+
+func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
+	t.Parallel()
+	env := file(t)
+	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
+	store, err := sqlite.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL=sqlite:"), sqlite.Config{})
+	require.NoError(t, err)
+	defer store.Close()
+	const made = 10_000
+	for range made / 1000 {
+		runs := make([]durable.NewRun, 1000)
+		for i := range runs {
+			runs[i] = durable.JobInfo{Name: "sleep", Queue: "default", MaxAttempts: 1}.NewRun([]byte("{}"))
+		}
+		_, err := durable.NewClient(store).Enqueue(t.Context(), runs...)
+		require.NoError(t, err)
+	}
+	type bulk struct {
+		Done int
+		Next *string
+	}
+	var stdout buffer
+	stderr := &interrupter{signals: make(chan os.Signal, 1)}
+	clock := time.Now()
+	code := durablecmd.Start{
+		Args: []string{"runs", "cancel", "--all", "--yes", "--json"}, Env: env, Stdout: &stdout, Stderr: stderr, Signals: stderr.signals,
+		Now: func() time.Time { clock = clock.Add(time.Minute); return clock },
+	}.Run(t.Context())
+	require.Equal(t, 1, code)
+	first := decode[bulk](t, stdout.String())
+	require.Positive(t, first.Done)
+	require.NotNil(t, first.Next)
+	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+	failed := decode[failure](t, lines[len(lines)-1]).Error
+	require.Equal(t, "interrupted", failed.Code)
+	require.Contains(t, failed.Message, "go on with --cursor "+*first.Next)
+	e := execute(t, env, "runs", "cancel", "--all", "--yes", "--json", "--cursor", *first.Next)
+	require.Equal(t, 0, e.code, e.stderr)
+	require.Equal(t, bulk{Done: made - first.Done}, decode[bulk](t, e.stdout))
 }

@@ -38,9 +38,11 @@ func TestWrongUsageExitsWith2(t *testing.T) {
 		require.Empty(t, e.stdout, line)
 		require.NotEmpty(t, e.stderr, line)
 	}
-	e := execute(t, env, "runs", "show", "7", "--json")
-	require.Equal(t, "usage", decode[failure](t, e.stderr).Error.Code)
-	e = execute(t, env, "runs", "list", "--state", "done")
+	for _, flag := range []string{"--json", "--json=true"} {
+		e := execute(t, env, "runs", "show", "7", flag)
+		require.Equal(t, "usage", decode[failure](t, e.stderr).Error.Code)
+	}
+	e := execute(t, env, "runs", "list", "--state", "done")
 	require.Equal(t, "durable-worker: --state: \"done\" is not a state (pending, running, succeeded, dead, cancelled)\n"+
 		"Run \"durable-worker runs list --help\" for usage.\n", e.stderr)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,7 +23,7 @@ func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, erro
 	}
 	record, err := s.run(ctx, s.general, id)
 	if err != nil {
-		return durable.Record{}, s.fail("run", err)
+		return durable.Record{}, s.fail("run "+id.String(), err)
 	}
 	return record, nil
 }
@@ -47,7 +46,7 @@ func (s *Store) run(ctx context.Context, to sender, id durable.RunID) (durable.R
 		return durable.Record{}, err
 	}
 	if len(records) == 0 {
-		return durable.Record{}, fmt.Errorf("%s: %w", id, durable.ErrNotFound)
+		return durable.Record{}, durable.ErrNotFound
 	}
 	record := records[0]
 	record.Attempts, record.Progress = attempts, reported[id]

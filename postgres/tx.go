@@ -104,7 +104,7 @@ func (t *Tx) Run(ctx context.Context, id durable.RunID) (durable.Record, error) 
 	}
 	record, err := t.store.run(ctx, t.door, id)
 	if err != nil {
-		return durable.Record{}, t.fail("run", err)
+		return durable.Record{}, t.fail("run "+id.String(), err)
 	}
 	return record, nil
 }

@@ -31,6 +31,9 @@ type Performed struct {
 // policy. Options change the run's policy: with durable.MaxAttempts(1) it is the
 // last attempt. At and After have no place here.
 //
+// A handler that ignores its context is given up and fails the test when its
+// timeout is over; one without a timeout is waited for until go test's own.
+//
 // It works in a test of Run, where time is virtual, and in any other, where a
 // handler may talk to a network.
 func Perform[A any](

@@ -278,7 +278,17 @@ func listChosen(t *testing.T, f *fixture) {
 	if ids := list(durable.Filter{IDs: some, States: []durable.State{durable.Dead}}); len(ids) != 0 {
 		t.Errorf("dead: %v", ids)
 	}
-	if _, err := f.store.Runs(f.ctx, durable.Filter{IDs: make([]durable.RunID, 201)}); !errors.Is(err, durable.ErrInvalid) {
-		t.Errorf("201 ids: %v, want ErrInvalid", err)
+	for what, filter := range map[string]durable.Filter{
+		"201 ids": {IDs: make([]durable.RunID, 201)}, "an empty choice of ids": {IDs: []durable.RunID{}}, "an unknown state": {States: []durable.State{99}},
+		"a NUL": {Jobs: []string{"mail", "a\x00b"}}, "a queue that is no text": {Queues: []string{"\xff"}}, "a tag that is no text": {Tag: "\xc3("},
+	} {
+		if _, err := f.store.Runs(f.ctx, filter); !errors.Is(err, durable.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", what, err)
+		}
+	}
+	for _, filter := range []durable.ChangeFilter{{Kind: "a\x00"}, {Subject: "\xff"}} {
+		if _, err := f.store.Changes(f.ctx, filter); !errors.Is(err, durable.ErrInvalid) {
+			t.Errorf("%+v: %v, want ErrInvalid", filter, err)
+		}
 	}
 }

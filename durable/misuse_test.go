@@ -1,0 +1,137 @@
+package durable_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/memory"
+)
+
+func TestMisuse_WhatIsRegisteredLateIsRefused(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		mail, late := durable.NewJob[letter]("mail"), durable.NewJob[letter]("late", durable.Alias("later"))
+		nothing := func(context.Context, *durable.Run[letter]) error { return nil }
+		w := s.worker(durable.WorkerConfig{PollInterval: time.Second})
+		durable.Register(w, mail, nothing)
+		stop := s.begin(w)
+		done := make(chan struct{})
+		go func() { // beside a worker that claims: -race looks for what is shared
+			defer close(done)
+			for range 100 {
+				durable.Register(w, late, nothing)
+				durable.AddSchedule(w, "late", late, letter{}, durable.Every(time.Minute))
+			}
+		}()
+		for range 100 {
+			s.enqueue(mail.New(letter{}))
+		}
+		<-done
+		id := s.enqueue(late.New(letter{}))
+		s.pass(2 * durable.DeclareEvery)
+		require.Equal(t, durable.Pending, s.record(id).State, "nobody has the handler")
+		jobs, err := s.store.Jobs(t.Context())
+		require.NoError(t, err)
+		require.Len(t, jobs, 1)
+		schedules, err := s.store.ListSchedules(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, schedules)
+		require.ErrorContains(t, w.Faults(), `job "late": registered after Worker.Run had begun`)
+		require.ErrorContains(t, w.Faults(), `schedule "late": added after Worker.Run had begun`)
+		require.Contains(t, s.log.String(), "registered after Worker.Run had begun")
+		require.NoError(t, stop())
+	})
+}
+
+func TestMisuse_AWorkerRunsOnce(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{})
+		require.ErrorContains(t, w.Run(t.Context()), "no job is registered")
+		durable.Register(w, durable.NewJob[letter]("mail"), func(context.Context, *durable.Run[letter]) error { return nil })
+		stop := s.begin(w)
+		require.ErrorContains(t, w.Run(t.Context()), "only once")
+		require.NoError(t, stop())
+		require.ErrorContains(t, w.Run(t.Context()), "only once")
+	})
+}
+
+func TestMisuse_AWorkerWithoutAStoreOrWithAJobOfNoMakingDoesNotStart(t *testing.T) {
+	t.Parallel()
+	w := durable.NewWorker(nil, durable.WorkerConfig{})
+	durable.Register(w, durable.NewJob[letter]("mail"), func(context.Context, *durable.Run[letter]) error { return nil })
+	require.ErrorContains(t, w.Run(t.Context()), "there is no store")
+
+	var made durable.Job[letter]
+	w = durable.NewWorker(memory.New(memory.Config{}), durable.WorkerConfig{})
+	durable.Register(w, made, func(context.Context, *durable.Run[letter]) error { return nil })
+	durable.AddSchedule(w, "s", made, letter{}, durable.Every(time.Hour))
+	err := w.Run(t.Context())
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	require.ErrorContains(t, err, "not made by NewJob")
+	_, err = made.Enqueue(t.Context(), memory.New(memory.Config{}), letter{})
+	require.ErrorContains(t, err, "not made by NewJob")
+}
+
+func TestMisuse_ARunIsOfNoUseWhenItsHandlerHasReturned(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		mail, next := durable.NewJob[letter]("mail"), durable.NewJob[letter]("next")
+		var kept *durable.Run[letter]
+		w := s.worker(durable.WorkerConfig{PollInterval: time.Second})
+		durable.Register(w, mail, func(_ context.Context, run *durable.Run[letter]) error {
+			kept = run
+			return run.SetResult("in time")
+		})
+		stop := s.begin(w)
+		id := s.enqueue(mail.New(letter{}))
+		s.pass(2 * time.Second)
+		require.Equal(t, durable.Succeeded, s.record(id).State)
+
+		ctx := t.Context()
+		require.False(t, kept.Valid(ctx))
+		require.ErrorIs(t, kept.SetResult("late"), lease.ErrLost)
+		require.ErrorIs(t, kept.Progress(ctx, 0.5, "late"), lease.ErrLost)
+		require.ErrorIs(t, kept.Checkpoint(ctx, "late"), lease.ErrLost)
+		_, err := next.Enqueue(ctx, kept, letter{})
+		require.ErrorIs(t, err, lease.ErrLost)
+		tx := s.store.Store.(*memory.Store).Begin()
+		require.ErrorIs(t, kept.Guard(ctx, tx), lease.ErrLost)
+		require.ErrorIs(t, kept.CompleteIn(ctx, tx), lease.ErrLost)
+		tx.Rollback()
+		kept.Log().Info("late")
+		require.NoError(t, stop())
+		record := s.record(id)
+		require.JSONEq(t, `"in time"`, string(record.Result))
+		require.Nil(t, record.Progress)
+		require.Empty(t, record.Checkpoint)
+	})
+}
+
+func TestMisuse_AGoroutineThatOutlivesItsHandlerChangesNothing(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		mail := durable.NewJob[letter]("mail")
+		w := s.worker(durable.WorkerConfig{PollInterval: time.Second})
+		leaked := make(chan struct{})
+		durable.Register(w, mail, func(ctx context.Context, run *durable.Run[letter]) error {
+			go func() {
+				defer close(leaked)
+				for i := range 1000 { // -race looks for what is shared with the settle
+					_ = run.SetResult(i)
+					_ = run.Progress(context.WithoutCancel(ctx), 0.5, "")
+					run.Log().Info("on")
+					_ = run.Valid(ctx)
+				}
+			}()
+			return nil
+		})
+		stop := s.begin(w)
+		id := s.enqueue(mail.New(letter{}))
+		<-leaked
+		s.pass(2 * time.Second)
+		require.Equal(t, durable.Succeeded, s.record(id).State)
+		require.NoError(t, stop())
+	})
+}
