@@ -31,6 +31,10 @@ type Config struct {
 	// listen. Default: pool_max_conns of the URL, else the larger of 4 and the
 	// number of CPUs.
 	MaxConns int32
+	// NoNotify keeps the store from sending NOTIFY, in the transactions of
+	// callers too: who listens in this process is told as before, other
+	// processes find out by polling. It does not keep it from listening.
+	NoNotify bool
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger
 }
