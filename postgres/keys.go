@@ -145,18 +145,22 @@ func (k *keyring) index() {
 }
 
 // look locks the keys and reads who holds them, and which runs are stored. It
-// is not complete when a key's row has been swept in between.
+// is not complete when a key's row has been deleted in between: whoever waited
+// for the deletion has locked nothing, even if there is another row by now.
 func (k *keyring) look(ctx context.Context, b *batch) (complete bool, err error) {
 	k.holders = make(map[keyName]*keyHolder, len(k.names))
 	k.known = map[durable.RunID]struct{}{}
 	b.add(queries.InsertKeys, k.jobs, k.texts, k.firsts, k.heldFors)
-	b.add(queries.LockKeys, k.jobs, k.texts)
+	locked := 0
+	b.add(queries.LockKeys, k.jobs, k.texts).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(uuid.UUID) { locked++ })
+	})
 	b.add(queries.KeyHolders, k.jobs, k.texts).Query(k.scanHolders)
 	b.add(queries.StoredRuns, k.asked).Query(func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) { k.known[id] = struct{}{} })
 	})
 	err = k.store.send(ctx, k.to, b)
-	return len(k.holders) == len(k.names), err
+	return locked == len(k.names) && len(k.holders) == len(k.names), err
 }
 
 func (k *keyring) scanHolders(rows pgx.Rows) error {
