@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -76,22 +77,37 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRu
 	if !own {
 		return s.storeKeyed(ctx, to, runs, set, &batch{names: s.names})
 	}
-	try := func() error {
+	try := func(most time.Duration) error {
 		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			b := s.guarded(ctx)
+			b := s.guardedFor(ctx, most)
 			b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
 			receipts, err = s.storeKeyed(ctx, tx, runs, set, b)
 			return err
 		})
 	}
-	err = try()
+	err = try(heldLimit)
 	if err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil { // as send does
-		err = try()
+		err = try(heldLimit)
+	}
+	if code(err) == lockNotAvailable && ctx.Err() == nil {
+		err = s.patiently(ctx, func() error { return try(lockLimit) })
 	}
 	if err != nil {
 		return nil, err
 	}
 	return receipts, nil
+}
+
+// patiently lets only some wait long for a lock at once: they keep their
+// connections meanwhile, and others need some too.
+func (s *Store) patiently(ctx context.Context, try func() error) error {
+	select {
+	case s.patient <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.patient }()
+	return try()
 }
 
 // lookTries bounds how often the holders are read anew because one was claimed,

@@ -53,6 +53,7 @@ type Store struct {
 	clamped atomic.Int64    // when leases were last clamped, likewise
 	held    lately          // when a claim last waited in vain for the row of a run
 	stuck   lately          // when a settle did
+	patient chan struct{}   // holds those who wait long for a lock on a connection of general
 
 	lanes   laneCache
 	workers workerCache
@@ -132,6 +133,7 @@ func (s *Store) connect(ctx context.Context, url string) error {
 		general.MaxConns = s.config.MaxConns
 		general.MinConns = min(general.MinConns, general.MaxConns)
 	}
+	s.patient = make(chan struct{}, max(general.MaxConns/2, 1))
 	if s.general, err = pgxpool.NewWithConfig(ctx, general); err != nil {
 		return err
 	}
