@@ -41,6 +41,7 @@ type Store interface {
 type Config struct {
 	Schema   string       // PostgreSQL: the schema that holds the tables. Default "durable".
 	MaxConns int          // PostgreSQL: most connections. Default: by need.
+	NoNotify bool         // PostgreSQL: send no NOTIFY; other processes find out by polling.
 	Logger   *slog.Logger // Default: nothing is logged.
 
 	// MustExist makes Open fail with ErrNoFile instead of making a file that
@@ -68,7 +69,8 @@ func (t target) open(ctx context.Context, config Config) (Store, error) {
 	switch t.engine {
 	case enginePostgres:
 		store, err := postgres.Open(ctx, t.location, postgres.Config{
-			Schema: config.Schema, MaxConns: int32(min(config.MaxConns, math.MaxInt32)), Logger: config.Logger, //nolint:gosec // bounded here
+			Schema: config.Schema, MaxConns: int32(min(config.MaxConns, math.MaxInt32)), //nolint:gosec // bounded here
+			NoNotify: config.NoNotify, Logger: config.Logger,
 		})
 		return opened(postgresStore{store}, err)
 	case engineSQLite:

@@ -36,6 +36,7 @@ type execution struct {
 	mu      sync.Mutex
 	result  []byte
 	verify  bool // the handler completes the run in a transaction of its own
+	content bool // and has returned nil
 	log     *slog.Logger
 	lines   *logLines // nil until the handler asks for its logger
 	reports *reports  // nil until the handler reports
@@ -88,7 +89,11 @@ func (x *execution) perform() {
 	call, traced := ctx, func(Outcome) {}
 	defer func() { // also runs on Goexit
 		o := x.outcome(ctx, failure)
-		traced(o)
+		if failure.err == nil && o.Kind != Success { // CompleteIn, and the store has yet to tell
+			traced(Outcome{Kind: Success})
+		} else {
+			traced(o)
+		}
 		x.end(o)
 	}()
 	if x.w.config.Tracer != nil {
@@ -129,7 +134,7 @@ func (x *execution) protect(ctx context.Context) (f failure) {
 
 // outcome decides what a returned handler means.
 func (x *execution) outcome(ctx context.Context, f failure) Outcome {
-	if f.err == nil && x.verifies() {
+	if f.err == nil && x.verifiesContent() {
 		f.err = errUncommitted // or it has landed: the store's verdict tells
 	}
 	if f.err == nil {

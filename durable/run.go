@@ -47,8 +47,8 @@ func (r *Run[A]) IdempotencyKey() string { return r.ID.String() }
 // Log returns the worker's logger with the run's id, job and attempt. What is
 // logged through it at level Info and above is also kept with the attempt, and
 // shown with the run: the latest MaxLogLines lines of at most MaxLogSize bytes,
-// with a mark when there were more. An attempt that is handed back, snoozed, or
-// ended by the death of its worker leaves no lines.
+// with a mark when there were more. An attempt that is handed back, snoozed,
+// ended by CompleteIn or by the death of its worker leaves no lines.
 func (r *Run[A]) Log() *slog.Logger { return r.execution.handlerLog() }
 
 // SetResult stores a JSON value with the run when the handler returns nil. The

@@ -24,7 +24,8 @@ type Tracer interface {
 	// context is the handler's, and must come from ctx. The function, which
 	// may be nil, is called when the handler has returned, with what was
 	// decided, the result left out; that need not be what is stored, see
-	// RunSettled. Runs that are handed back or cancelled before they begin are
+	// RunSettled: of a handler that has called CompleteIn and returned nil, a
+	// success. Runs that are handed back or cancelled before they begin are
 	// not executed.
 	Execute(ctx context.Context, run RunInfo) (context.Context, func(Outcome))
 	// StoreCalled tells of one call of the store by a worker.

@@ -39,7 +39,11 @@ func (e *ended) traceSettled(v Verdict) {
 	if e.x.w.config.Tracer == nil || v == Deferred {
 		return
 	}
-	e.x.w.told(func(t Tracer) { t.RunSettled(RunVerdict{Run: e.x.runInfo(), Outcome: e.outcome.Kind, Verdict: v}) })
+	kind := e.outcome.Kind
+	if v == Landed && e.x.verifies() { // what has landed is the handler's commit
+		kind = Success
+	}
+	e.x.w.told(func(t Tracer) { t.RunSettled(RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: v}) })
 }
 
 // traceLost tells the tracer that a run is lost to this worker.

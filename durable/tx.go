@@ -68,6 +68,9 @@ var errUncommitted = errors.New("completed in a transaction that was not committ
 // error of the handler counts as usual, and nil is a failed attempt, "completed
 // in a transaction that was not committed". As long as the transaction is open
 // the worker waits with that, under living heartbeats.
+//
+// A result that is set later is not stored, and an attempt that ends in this way
+// leaves no log lines.
 func (r *Run[A]) CompleteIn(ctx context.Context, tx Tx) error {
 	if err := r.execution.over(); err != nil {
 		return err
@@ -123,13 +126,28 @@ func (x *execution) verifies() bool {
 	return x.verify
 }
 
+// verifiesContent is verifies for a handler that has returned nil.
+func (x *execution) verifiesContent() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.content = true
+	return x.verify
+}
+
+// isContent tells whether the handler has returned nil.
+func (x *execution) isContent() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.content
+}
+
 // logVerified tells how an execution ended whose handler has completed it in a
 // transaction of its own: only the store's verdict says whether that landed.
 func (x *execution) logVerified(o Outcome, verdict Verdict) {
 	switch {
 	case verdict == Accepted:
 		x.logOutcome(o)
-	case verdict == Landed && o.Error != "" && o.Error != errUncommitted.Error():
+	case verdict == Landed && o.Error != "" && !x.isContent():
 		x.logger().Warn("the handler failed after CompleteIn: what the store has stands, be it the commit or an earlier write of this failure",
 			"error", clip(o.Error, 1000))
 	case verdict == Landed && x.w.debug():

@@ -58,6 +58,48 @@ func TestCompleteIn_WorkerAsksTheStoreWhatBecameOfTheRun(t *testing.T) {
 	}
 }
 
+// A run that is completed in a transaction is a success to a tracer, and a waiter
+// is woken when the worker has seen that it has landed.
+func TestCompleteIn_IsASuccessToATracer(t *testing.T) {
+	for name, story := range map[string]struct {
+		commit  bool
+		told    string
+		settled durable.RunVerdict
+	}{
+		"committed":   {true, "executed mail: success ", durable.RunVerdict{Outcome: durable.Success, Verdict: durable.Landed}},
+		"rolled back": {false, "executed mail: success ", durable.RunVerdict{Outcome: durable.Death, Verdict: durable.Accepted}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				tracer := &diary{}
+				job := durable.NewJob[letter]("mail", durable.MaxAttempts(1))
+				w := s.worker(durable.WorkerConfig{Tracer: tracer})
+				durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
+					time.Sleep(time.Second) //nolint:forbidigo // virtual time: the waiter waits
+					tx := s.transaction()
+					require.NoError(t, run.CompleteIn(ctx, tx))
+					if !story.commit {
+						tx.Rollback()
+						return nil
+					}
+					return tx.Commit()
+				})
+				stop := s.begin(w)
+				began := time.Now()
+				id := s.enqueue(job.New(letter{}))
+				_, err := durable.NewClient(s.store).Wait(t.Context(), id)
+				require.NoError(t, err)
+				require.Less(t, time.Since(began), 1100*time.Millisecond, "woken")
+				require.NoError(t, stop())
+				require.Contains(t, tracer.text(), story.told)
+				require.Len(t, tracer.settled, 1)
+				require.Equal(t, story.settled.Outcome, tracer.settled[0].Outcome)
+				require.Equal(t, story.settled.Verdict, tracer.settled[0].Verdict)
+			})
+		})
+	}
+}
+
 func TestRun_EnqueuesUnderItsClaim(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job, child := durable.NewJob[letter]("mail"), durable.NewJob[letter]("child")

@@ -36,7 +36,7 @@ func (c connector) open(ctx context.Context, use schemaUse) (backend.Store, erro
 	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	store, err := backend.Open(bounded, c.config.DatabaseURL, backend.Config{
-		Schema: c.config.Schema, MaxConns: c.config.DatabaseMaxConns, Logger: c.logger, MustExist: use == asItIs || use == served,
+		Schema: c.config.Schema, MaxConns: c.config.DatabaseMaxConns, NoNotify: !c.config.Notify, Logger: c.logger, MustExist: use == asItIs || use == served,
 	})
 	if errors.Is(err, backend.ErrNoFile) {
 		return nil, fmt.Errorf("%w: %w; run `%s migrate up`, or start the worker", errNotMigrated, err, c.name)

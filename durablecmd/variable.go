@@ -105,7 +105,7 @@ func workerVariables() []variable {
 		{name: "DURABLE_POLL_JITTER_RATIO", standard: "0.2", unit: "ratio", law: "a number from 0 (off) to 1",
 			show:  func(c Config) string { return ratio(c.PollJitter) },
 			obeys: func(c Config) bool { return c.PollJitter >= 0 && c.PollJitter <= 1 }},
-		{name: "DURABLE_NOTIFY", standard: "true", unit: "switch", law: "true or false; false: poll only",
+		{name: "DURABLE_NOTIFY", standard: "true", unit: "switch", law: "true or false; false: poll only, and send none",
 			show: func(c Config) string { return strconv.FormatBool(c.Notify) }},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -76,22 +77,37 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRu
 	if !own {
 		return s.storeKeyed(ctx, to, runs, set, &batch{names: s.names})
 	}
-	try := func() error {
+	try := func(most time.Duration) error {
 		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			b := s.guarded(ctx)
+			b := s.guardedFor(ctx, most)
 			b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
 			receipts, err = s.storeKeyed(ctx, tx, runs, set, b)
 			return err
 		})
 	}
-	err = try()
+	err = try(heldLimit)
 	if err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil { // as send does
-		err = try()
+		err = try(heldLimit)
+	}
+	if code(err) == lockNotAvailable && ctx.Err() == nil {
+		err = s.patiently(ctx, func() error { return try(lockLimit) })
 	}
 	if err != nil {
 		return nil, err
 	}
 	return receipts, nil
+}
+
+// patiently lets only some wait long for a lock at once: they keep their
+// connections meanwhile, and others need some too.
+func (s *Store) patiently(ctx context.Context, try func() error) error {
+	select {
+	case s.patient <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.patient }()
+	return try()
 }
 
 // lookTries bounds how often the holders are read anew because one was claimed,
@@ -145,18 +161,22 @@ func (k *keyring) index() {
 }
 
 // look locks the keys and reads who holds them, and which runs are stored. It
-// is not complete when a key's row has been swept in between.
+// is not complete when a key's row has been deleted in between: whoever waited
+// for the deletion has locked nothing, even if there is another row by now.
 func (k *keyring) look(ctx context.Context, b *batch) (complete bool, err error) {
 	k.holders = make(map[keyName]*keyHolder, len(k.names))
 	k.known = map[durable.RunID]struct{}{}
 	b.add(queries.InsertKeys, k.jobs, k.texts, k.firsts, k.heldFors)
-	b.add(queries.LockKeys, k.jobs, k.texts)
+	locked := 0
+	b.add(queries.LockKeys, k.jobs, k.texts).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(uuid.UUID) { locked++ })
+	})
 	b.add(queries.KeyHolders, k.jobs, k.texts).Query(k.scanHolders)
 	b.add(queries.StoredRuns, k.asked).Query(func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) { k.known[id] = struct{}{} })
 	})
 	err = k.store.send(ctx, k.to, b)
-	return len(k.holders) == len(k.names), err
+	return locked == len(k.names) && len(k.holders) == len(k.names), err
 }
 
 func (k *keyring) scanHolders(rows pgx.Rows) error {

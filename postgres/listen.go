@@ -66,6 +66,9 @@ func (s *Store) sendHint(ctx context.Context) {
 		return
 	}
 	s.hints.here.Give(waiting...)
+	if s.config.NoNotify {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	err := s.queries(s.general).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payloads: payloads(s.hints.self, waiting)})

@@ -114,6 +114,9 @@ func (s *Store) look(ctx context.Context, order *durable.Order, runs uuidArray, 
 			return nil
 		})
 	})
+	if code(err) == lockNotAvailable {
+		err = nil // somebody has a schedule of theirs: they are looked at again
+	}
 	for i := range keyed {
 		if err != nil || ctx.Err() != nil {
 			break
@@ -218,8 +221,10 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 			b.add(queries.AskCancels, ids, why, by, detail).Query(o.done(durable.Asked, durable.Running))
 		case durable.RetryRuns:
 			b.add(queries.RetryRuns, ids, keyed, by, detail).Query(o.done(durable.Done, durable.Pending))
+			b.add(queries.CountRetried, ids)
 		case durable.DeleteRuns:
 			b.add(queries.DeleteFinished, ids, keyed, by, detail).Query(o.deleted)
+			b.add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
 		}
 	}
 	if b.Len() == 0 {

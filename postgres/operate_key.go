@@ -89,6 +89,11 @@ func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun,
 	var stored []durable.Receipt
 	insert := func() error {
 		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) (err error) {
+			b := s.guarded(ctx)
+			b.add(queries.Idle)
+			if err = s.send(ctx, tx, b); err != nil {
+				return err
+			}
 			if stored, err = s.insert(ctx, tx, []durable.NewRun{run}); err != nil || stored[0].Existing {
 				return err
 			}

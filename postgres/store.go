@@ -31,6 +31,10 @@ type Config struct {
 	// listen. Default: pool_max_conns of the URL, else the larger of 4 and the
 	// number of CPUs.
 	MaxConns int32
+	// NoNotify keeps the store from sending NOTIFY, in the transactions of
+	// callers too: who listens in this process is told as before, other
+	// processes find out by polling. It does not keep it from listening.
+	NoNotify bool
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -49,6 +53,7 @@ type Store struct {
 	clamped atomic.Int64    // when leases were last clamped, likewise
 	held    lately          // when a claim last waited in vain for the row of a run
 	stuck   lately          // when a settle did
+	patient chan struct{}   // holds those who wait long for a lock on a connection of general
 
 	lanes   laneCache
 	workers workerCache
@@ -128,6 +133,7 @@ func (s *Store) connect(ctx context.Context, url string) error {
 		general.MaxConns = s.config.MaxConns
 		general.MinConns = min(general.MinConns, general.MaxConns)
 	}
+	s.patient = make(chan struct{}, max(general.MaxConns/2, 1))
 	if s.general, err = pgxpool.NewWithConfig(ctx, general); err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func (t *Tx) fail(what string, err error) error {
 }
 
 // holderPatience is how long EnqueueUnder waits for whoever has locked the
-// holder's run. A settle or a reclaim is done by then.
+// holder's run, or a key. A settle or a reclaim is done by then.
 const holderPatience = time.Second
 
 // EnqueueUnder stores the runs while the holder's run is its claim's. The run is
@@ -170,7 +170,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 		err = s.repeat(ctx, insert)
 	}
 	if code(err) == lockNotAvailable {
-		err = fmt.Errorf("%w: somebody has kept the run locked for %v: inside a transaction that has, enqueue through that: %w", durable.ErrConflict, holderPatience, err)
+		err = fmt.Errorf("%w: somebody has kept the run, or a key, locked for %v: inside a transaction that has, enqueue through that: %w", durable.ErrConflict, holderPatience, err)
 	}
 	if err != nil {
 		return nil, s.fail(what, err)
@@ -182,6 +182,13 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 }
 
 func (s *Store) insertUnder(ctx context.Context, tx pgx.Tx, holder durable.Holder, runs []durable.NewRun) ([]durable.Receipt, error) {
+	if anyKeyed(runs) { // whoever has a key may be a transaction of the holder's own
+		b := s.guardedFor(ctx, holderPatience)
+		b.add(queries.Idle)
+		if err := s.send(ctx, tx, b); err != nil {
+			return nil, err
+		}
+	}
 	receipts, err := s.insert(ctx, tx, runs)
 	if err != nil {
 		return nil, err

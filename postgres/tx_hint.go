@@ -40,7 +40,7 @@ func (h *txHints) may() bool {
 // hint has workers told when the transaction is committed.
 func (t *Tx) hint(ctx context.Context) error {
 	s := t.store
-	if !s.txHints.may() {
+	if s.config.NoNotify || !s.txHints.may() {
 		s.trail()
 		return nil
 	}

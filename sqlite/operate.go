@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
@@ -123,7 +124,27 @@ func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, cha
 	if err := c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id}); err != nil {
 		return err
 	}
+	if err := c.countRetried(ctx, changed.ID); err != nil {
+		return err
+	}
 	return c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id})
+}
+
+// countRetried makes the schedule of a run that is pending again, if it has
+// one, count it as unfinished.
+func (c *change) countRetried(ctx context.Context, id durable.RunID) error {
+	of, err := c.ScheduleOf(ctx, queries.ScheduleOfParams{ID: id[:]})
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	unfinished, err := c.unfinishedRuns(ctx, of.Unfinished)
+	if err != nil || slices.Contains(unfinished, id) {
+		return err
+	}
+	return c.SetUnfinished(ctx, queries.SetUnfinishedParams{Unfinished: idBytes(append(unfinished, id)), Name: of.Name})
 }
 
 // takeKey gives a run its unique key back, unless another run holds it: one

@@ -8,10 +8,11 @@ SELECT w.job, w.name, w.id, w.id, CASE WHEN w.micros > 0 THEN clock_timestamp() 
 FROM (SELECT unnest(@jobs::text[]) job, unnest(@keys::text[]) name, unnest(@run_ids::uuid[]) id, unnest(@held_fors::bigint[]) micros) w
 ON CONFLICT DO NOTHING;
 
--- name: LockKeys :exec
+-- name: LockKeys :many
 -- unique_keys_pkey, one probe per key: what locks is not merged into a join.
 -- Locks the rows in the order given and waits for whoever has them, so that the
--- statements after it see what the one before has left.
+-- statements after it see what the one before has left. A row that whoever had
+-- it has deleted is not returned, and nothing is locked in its place.
 SELECT k.run_id
 FROM (SELECT unnest(@jobs::text[]) job, unnest(@keys::text[]) name) w,
      LATERAL (SELECT u.run_id FROM durable.unique_keys u WHERE u.job = w.job AND u.key = w.name FOR UPDATE) k;

@@ -66,6 +66,15 @@ WITH k AS MATERIALIZED (
 )
 SELECT u.id FROM u;
 
+-- name: CountRetried :exec
+-- runs_pkey, schedules_pkey. After RetryRuns in its transaction: the schedules of
+-- runs that are pending again count them as unfinished. Locks the schedules, and
+-- waits for whoever evaluates them, within the lock_timeout. Twice: each counts
+-- once.
+UPDATE durable.schedules s SET unfinished = ARRAY(SELECT c.id FROM (SELECT unnest(s.unfinished) AS id UNION SELECT unnest(w.ids)) c ORDER BY c.id)
+FROM (SELECT r.schedule, array_agg(r.id) AS ids FROM durable.runs r WHERE r.id = ANY (@ids::uuid[]) AND r.schedule IS NOT NULL AND r.state = 0 GROUP BY r.schedule) w
+WHERE s.id = w.schedule;
+
 -- name: DeletePending :many
 -- CancelPending, but the runs go with all that belongs to them: attempts_pkey,
 -- problems_pkey, progress_pkey. keyed as in RetryRuns. Twice: no row of ready.

@@ -17,6 +17,7 @@ func timetableTests() map[string]func(*testing.T, *fixture) {
 		"a deleted schedule can be made again":                                 scheduleDeleted,
 		"a run is asked for, unless one has not ended":                         scheduleAsked,
 		"as many are asked for as may be at once":                              scheduleAskedWithRoom,
+		"a run that is retried counts as unfinished again":                     retriedCounted,
 		"decide is told how many runs have not ended":                          unfinishedCounted,
 		"what waits is looked at again, and knows since when":                  waitingKept,
 		"a hundred schedules that wait do not keep others from their turn":     waitingStarvesNobody,
@@ -166,6 +167,33 @@ func scheduleAskedWithRoom(t *testing.T, f *fixture) {
 	}
 	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
 		t.Errorf("asked for a fourth one: %v, want a conflict", err)
+	}
+}
+
+func retriedCounted(t *testing.T, f *fixture) {
+	f.declare(newSchedule("nightly"))
+	id, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.did(durable.CancelRuns, id, durable.Done, durable.Cancelled)
+	count := func() (told int) {
+		f.advance(10 * time.Second)
+		f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+			told = s.Unfinished
+			return in(10*time.Second)(now, s)
+		})
+		return told
+	}
+	if n := count(); n != 0 {
+		t.Errorf("%d runs are unfinished once it is cancelled, want none", n)
+	}
+	f.did(durable.RetryRuns, id, durable.Done, durable.Pending)
+	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+		t.Errorf("asked for another one beside it: %v, want a conflict", err)
+	}
+	if n := count(); n != 1 {
+		t.Errorf("%d runs are unfinished once it is retried, want it", n)
 	}
 }
 

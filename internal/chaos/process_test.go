@@ -33,6 +33,13 @@ var (
 
 // TestMain turns the test binary into a worker process when asked to.
 func TestMain(m *testing.M) {
+	if os.Getenv("CHAOS_PEER") != "" {
+		if err := peer(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv("CHAOS_WORKER") == "" {
 		os.Exit(m.Run())
 	}
@@ -48,6 +55,7 @@ func TestMain(m *testing.M) {
 		durable.Register(app.Worker, death, func(context.Context, *durable.Run[deathArgs]) error {
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		})
+		registerMeet(app)
 		return nil
 	})
 }

@@ -15,6 +15,10 @@ UPDATE runs SET cancel = @reason WHERE id = @id AND state = 1;
 -- Twice: the row is there.
 INSERT INTO cancels (claim_id, run_id) VALUES (@claim_id, @run_id) ON CONFLICT DO NOTHING;
 
+-- name: ScheduleOf :one
+-- Served by the key of runs, and that of schedules.
+SELECT s.name, s.unfinished FROM runs r JOIN schedules s ON s.name = r.schedule WHERE r.id = @id;
+
 -- name: RetryRun :exec
 -- The caller has found the run dead or cancelled in the same transaction, and
 -- puts it into ready. The claim's id goes, so that its late settle is refused.

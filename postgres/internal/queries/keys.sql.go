@@ -179,7 +179,7 @@ func (q *Queries) KeyHolders(ctx context.Context, arg KeyHoldersParams) ([]KeyHo
 	return items, nil
 }
 
-const LockKeys = `-- name: LockKeys :exec
+const LockKeys = `-- name: LockKeys :many
 SELECT k.run_id
 FROM (SELECT unnest($1::text[]) job, unnest($2::text[]) name) w,
      LATERAL (SELECT u.run_id FROM durable.unique_keys u WHERE u.job = w.job AND u.key = w.name FOR UPDATE) k
@@ -192,10 +192,26 @@ type LockKeysParams struct {
 
 // unique_keys_pkey, one probe per key: what locks is not merged into a join.
 // Locks the rows in the order given and waits for whoever has them, so that the
-// statements after it see what the one before has left.
-func (q *Queries) LockKeys(ctx context.Context, arg LockKeysParams) error {
-	_, err := q.db.Exec(ctx, LockKeys, arg.Jobs, arg.Keys)
-	return err
+// statements after it see what the one before has left. A row that whoever had
+// it has deleted is not returned, and nothing is locked in its place.
+func (q *Queries) LockKeys(ctx context.Context, arg LockKeysParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, LockKeys, arg.Jobs, arg.Keys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var run_id uuid.UUID
+		if err := rows.Scan(&run_id); err != nil {
+			return nil, err
+		}
+		items = append(items, run_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const ReplaceRun = `-- name: ReplaceRun :many

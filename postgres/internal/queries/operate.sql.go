@@ -301,6 +301,25 @@ func (q *Queries) ChangesOf(ctx context.Context, arg ChangesOfParams) ([]Changes
 	return items, nil
 }
 
+const CountRetried = `-- name: CountRetried :exec
+UPDATE durable.schedules s SET unfinished = ARRAY(SELECT c.id FROM (SELECT unnest(s.unfinished) AS id UNION SELECT unnest(w.ids)) c ORDER BY c.id)
+FROM (SELECT r.schedule, array_agg(r.id) AS ids FROM durable.runs r WHERE r.id = ANY ($1::uuid[]) AND r.schedule IS NOT NULL AND r.state = 0 GROUP BY r.schedule) w
+WHERE s.id = w.schedule
+`
+
+type CountRetriedParams struct {
+	Ids []uuid.UUID
+}
+
+// runs_pkey, schedules_pkey. After RetryRuns in its transaction: the schedules of
+// runs that are pending again count them as unfinished. Locks the schedules, and
+// waits for whoever evaluates them, within the lock_timeout. Twice: each counts
+// once.
+func (q *Queries) CountRetried(ctx context.Context, arg CountRetriedParams) error {
+	_, err := q.db.Exec(ctx, CountRetried, arg.Ids)
+	return err
+}
+
 const DeleteFinished = `-- name: DeleteFinished :many
 WITH k AS MATERIALIZED (
     SELECT id FROM durable.runs WHERE id = ANY ($1::uuid[]) AND state IN (2, 4, 5) AND (key IS NULL OR $2::boolean) FOR UPDATE SKIP LOCKED

@@ -333,6 +333,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.returnRunStmt, err = db.PrepareContext(ctx, returnRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReturnRun: %w", err)
 	}
+	if q.scheduleOfStmt, err = db.PrepareContext(ctx, scheduleOf); err != nil {
+		return nil, fmt.Errorf("error preparing query ScheduleOf: %w", err)
+	}
 	if q.setLatestStmt, err = db.PrepareContext(ctx, setLatest); err != nil {
 		return nil, fmt.Errorf("error preparing query SetLatest: %w", err)
 	}
@@ -883,6 +886,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing returnRunStmt: %w", cerr)
 		}
 	}
+	if q.scheduleOfStmt != nil {
+		if cerr := q.scheduleOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing scheduleOfStmt: %w", cerr)
+		}
+	}
 	if q.setLatestStmt != nil {
 		if cerr := q.setLatestStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing setLatestStmt: %w", cerr)
@@ -1075,6 +1083,7 @@ type Queries struct {
 	retakeKeyStmt         *sql.Stmt
 	retryRunStmt          *sql.Stmt
 	returnRunStmt         *sql.Stmt
+	scheduleOfStmt        *sql.Stmt
 	setLatestStmt         *sql.Stmt
 	setQueueStmt          *sql.Stmt
 	setUnfinishedStmt     *sql.Stmt
@@ -1194,6 +1203,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		retakeKeyStmt:         q.retakeKeyStmt,
 		retryRunStmt:          q.retryRunStmt,
 		returnRunStmt:         q.returnRunStmt,
+		scheduleOfStmt:        q.scheduleOfStmt,
 		setLatestStmt:         q.setLatestStmt,
 		setQueueStmt:          q.setQueueStmt,
 		setUnfinishedStmt:     q.setUnfinishedStmt,

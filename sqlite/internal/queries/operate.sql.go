@@ -342,3 +342,24 @@ func (q *Queries) RetryRun(ctx context.Context, arg RetryRunParams) error {
 	_, err := q.exec(ctx, q.retryRunStmt, retryRun, arg.DueAt, arg.ID)
 	return err
 }
+
+const scheduleOf = `-- name: ScheduleOf :one
+SELECT s.name, s.unfinished FROM runs r JOIN schedules s ON s.name = r.schedule WHERE r.id = ?1
+`
+
+type ScheduleOfParams struct {
+	ID []byte
+}
+
+type ScheduleOfRow struct {
+	Name       string
+	Unfinished []byte
+}
+
+// Served by the key of runs, and that of schedules.
+func (q *Queries) ScheduleOf(ctx context.Context, arg ScheduleOfParams) (ScheduleOfRow, error) {
+	row := q.queryRow(ctx, q.scheduleOfStmt, scheduleOf, arg.ID)
+	var i ScheduleOfRow
+	err := row.Scan(&i.Name, &i.Unfinished)
+	return i, err
+}

@@ -1,0 +1,68 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// A transaction of a user's that keeps a key holds up those who want the key,
+// and nobody else, although they wait on connections of the same pool.
+func TestKeyThatIsKeptHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	run, holder := held(t, store)
+	u := doors[0].open(t, store)
+	kept := newRun(durable.Unique("k"))
+	_, err := u.Enqueue(t.Context(), kept)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for range 8 { // the pool has 4 connections
+		waiting.Go(func() {
+			receipts, err := durable.NewClient(store).Enqueue(ctx, newRun(durable.Unique("k")))
+			if err != nil || receipts[0] != (durable.Receipt{ID: kept.ID, Existing: true}) {
+				t.Errorf("%v, %v", receipts, err)
+			}
+		})
+	}
+	conn := connect(t, store.url)
+	require.Eventually(t, func() bool {
+		var n int
+		err := conn.QueryRow(t.Context(), "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%'||$1||'%'", store.schema).Scan(&n)
+		return err == nil && n == 2
+	}, 20*time.Second, 10*time.Millisecond)
+	for range 20 {
+		bounded, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		require.NoError(t, store.Report(bounded, holder, durable.Report{Checkpoint: []byte("1")}), "run %s", run)
+		_, err := store.Enqueue(bounded, newRun(durable.Unique("another")))
+		require.NoError(t, err)
+		_, err = store.Operate(bounded, durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{newRun().ID}, By: "test"})
+		require.NoError(t, err)
+		cancel()
+	}
+	require.NoError(t, u.Commit())
+	waiting.Wait()
+	cancel()
+}
+
+// A handler that enqueues with a key that its own open transaction keeps is told
+// so, and does not wait for itself.
+func TestEnqueueUnder_SaysThatAKeyIsLocked(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	_, holder := held(t, store)
+	u := doors[0].open(t, store)
+	_, err := u.Enqueue(t.Context(), newRun(durable.Unique("k")))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = store.EnqueueUnder(ctx, holder, newRun(durable.Unique("k")))
+	require.ErrorIs(t, err, durable.ErrConflict)
+	require.NoError(t, u.Commit())
+}
