@@ -51,9 +51,10 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 // one. Runs without keys are one statement, or few.
 func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) ([]durable.Receipt, error) {
 	set := laneSet{}
+	last := &durable.NewRun{}
 	for i := range runs {
-		if i == 0 || !sameLane(&runs[i-1], &runs[i]) {
-			set[laneOf(&runs[i])] = 0
+		if run := &runs[i]; !sameLane(last, run) {
+			set[laneOf(run)], last = 0, run
 		}
 	}
 	if err := s.laneIDs(ctx, set); err != nil {

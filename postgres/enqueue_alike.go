@@ -9,13 +9,11 @@ import (
 
 // addEnqueue adds the statement that stores a part of the runs of a call.
 func addEnqueue(b *batch, part []durable.NewRun, set laneSet, existing map[durable.RunID]struct{}) {
-	sql, args := queries.EnqueueAlike, []any(nil)
 	if alike(part) {
-		args = alikeArgs(part, set)
-	} else {
-		sql, args = queries.EnqueueRuns, append(columnsOf(part, set).args(), traces(part))
+		b.add(queries.EnqueueAlike, alikeArgs(part, set)...).Query(scanInto(existing))
+		return
 	}
-	b.add(sql, args...).Query(scanInto(existing))
+	b.add(queries.EnqueueRuns, append(columnsOf(part, set).args(), traces(part))...).Query(scanInto(existing))
 }
 
 // alike tells whether the runs differ in nothing but their ids and args.
