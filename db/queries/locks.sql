@@ -4,12 +4,17 @@
 -- granted when the slots below it and the held ones above it are fewer than the
 -- cap: with the lowest free slot that is the same as counting the holders, and
 -- it stays true whatever others are granted at the same moment, also while slots
--- above a lowered cap drain. Twice: the same slot, extended.
+-- above a lowered cap drain. The fence is the next number above all of the name
+-- that leaves the slot as the rest of a division by 1000: two slots granted at
+-- the same moment, which see nothing of each other, cannot meet, and no grant
+-- waits for another. Twice: the same slot, extended.
 -- $1 name, $2 cap, $3 claim, $4 owner, $5 duration in microseconds.
 WITH s AS MATERIALIZED (
     SELECT slot, fence, expires_at, claim_id IS NOT NULL AND expires_at > now() AS held FROM durable.locks WHERE name = $1::text
 ), f AS MATERIALIZED (
-    SELECT l.slot, coalesce(l.claim_id <> $3::uuid, false) AS expired FROM durable.locks l
+    SELECT l.slot, coalesce(l.claim_id <> $3::uuid, false) AS expired,
+           greatest(l.fence, (SELECT max(s.fence) FROM s), (extract(epoch FROM now()) * 1000000)::bigint) AS above
+    FROM durable.locks l
     WHERE l.name = $1::text AND (l.claim_id = $3::uuid
         OR l.slot < $2::int AND (l.claim_id IS NULL OR l.expires_at <= now())
            AND l.slot + (SELECT count(*) FROM s WHERE s.slot > l.slot AND s.held) < $2::int)
@@ -17,7 +22,7 @@ WITH s AS MATERIALIZED (
 ), u AS (
     UPDATE durable.locks l SET
         fence = CASE WHEN l.claim_id = $3::uuid THEN l.fence
-                     ELSE greatest(l.fence + 1, (SELECT max(s.fence) FROM s) + 1, (extract(epoch FROM now()) * 1000000)::bigint) END,
+                     ELSE f.above + 1 + (1000 + l.slot - (f.above + 1) % 1000) % 1000 END,
         acquired_at = CASE WHEN l.claim_id = $3::uuid THEN l.acquired_at ELSE now() END,
         expires_at = now() + $5::bigint * interval '1 microsecond', claim_id = $3::uuid, owner = $4::text
     FROM f WHERE l.name = $1::text AND l.slot = f.slot
