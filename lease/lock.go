@@ -80,6 +80,7 @@ type LockOperator interface {
 type Locks interface {
 	LockStore
 	LockOperator
+	LockWaits
 }
 
 // LockRequest asks for a slot of a name.

@@ -1,4 +1,4 @@
--- Unique keys, cancel requests, progress, log lines, retention. min_compatible: 3
+-- Unique keys, cancel requests, progress, log lines, retention, who waits for locks. min_compatible: 3
 
 alter table durable.runs add column key text collate "C", add column cancel text, add column trace text;
 create table durable.unique_keys (
@@ -35,4 +35,13 @@ create table durable.sweep (
     began_at timestamptz not null default '-infinity',
     sweeper  uuid,
     swept_at timestamptz not null default '-infinity'
+);
+create table durable.lock_waits (
+    name   text collate "C" not null,
+    waiter uuid not null,
+    since  timestamptz not null default now(),
+    until  timestamptz not null,
+    calls  int not null,
+    owner  text not null,
+    primary key (name, waiter)
 );
