@@ -19,8 +19,9 @@ import (
 // back and wants it again.
 type contention struct {
 	on        engine
-	processes int // each with connections and a Locker of its own
-	each      int // waiters of one process
+	processes int  // each with connections and a Locker of its own
+	each      int  // waiters of one process
+	apart     bool // they hear nothing of other processes' releases
 	holds     time.Duration
 	window    time.Duration
 }
@@ -30,14 +31,14 @@ const onMemory engine = "memory"
 
 // countedLocks counts what a store of locks is asked.
 type countedLocks struct {
-	lease.LockStore
+	lease.Locks
 	acquires *atomic.Int64
 }
 
 // Acquire passes the call on.
 func (c countedLocks) Acquire(ctx context.Context, request lease.LockRequest) (lease.LockAnswer, error) {
 	c.acquires.Add(1)
-	return c.LockStore.Acquire(ctx, request)
+	return c.Locks.Acquire(ctx, request)
 }
 
 // ledger is written by the holders, who must be alone while they do.
@@ -65,7 +66,9 @@ func (b *bench) locks(ctx context.Context, c contention) (sample, error) {
 	defer cancel()
 	var all sync.WaitGroup
 	for p, store := range stores {
-		locker := lease.NewLocker(countedLocks{store, &asked}, lease.LockerConfig{Owner: fmt.Sprintf("process-%d", p)})
+		locker := lease.NewLocker(countedLocks{store, &asked}, lease.LockerConfig{
+			Owner: fmt.Sprintf("process-%d", p), Waits: c.waits(store),
+		})
 		for i := range c.each {
 			n := p*c.each + i
 			all.Go(func() { grants[n], faults[n] = book.contend(bounded, locker, c.holds) })
@@ -79,6 +82,14 @@ func (b *bench) locks(ctx context.Context, c contention) (sample, error) {
 		return nil, fmt.Errorf("%s: the ledger has %d grants beside another, or with a fence that did not rise", c.on, n)
 	}
 	return c.figures(grants, asked.Load(), book.waits), nil
+}
+
+// waits is what wakes waiters of other processes; nil without.
+func (c contention) waits(locks lease.Locks) lease.LockWaits {
+	if c.apart {
+		return nil
+	}
+	return locks
 }
 
 // contend wants the lock until ctx ends.
@@ -130,7 +141,7 @@ func (c contention) figures(grants []int64, asked int64, waits []float64) sample
 }
 
 // lockStores opens what each process would open.
-func (b *bench) lockStores(ctx context.Context, c contention) (stores []lease.LockStore, closeAll func(), err error) {
+func (b *bench) lockStores(ctx context.Context, c contention) (stores []lease.Locks, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
 		for _, one := range slices.Backward(closers) {
@@ -139,7 +150,7 @@ func (b *bench) lockStores(ctx context.Context, c contention) (stores []lease.Lo
 	}
 	if c.on == onMemory {
 		one := memory.New(memory.Config{}).Locks()
-		return slices.Repeat([]lease.LockStore{one}, c.processes), closeAll, nil
+		return slices.Repeat([]lease.Locks{one}, c.processes), closeAll, nil
 	}
 	contender := ours
 	if c.on == onRedis {
@@ -178,15 +189,22 @@ func lockRows(quick bool) []row {
 	}
 	var all []row
 	for _, on := range []engine{onMemory, onRedis, onPostgres, onSQLite} {
-		c := contention{on: on, processes: 20, each: 10, holds: time.Millisecond, window: window}
-		all = append(all, row{name: "locks-" + string(on), long: true,
-			title: fmt.Sprintf("200 in 20 processes want one lock of %s for %v, each holding it 1 ms; never two at once", on, window),
-			figures: []figure{
-				{key: "rate", title: "grants", unit: "/s"}, {key: "asked", title: "store asked", unit: "/grant", less: true},
-				{key: "gap", title: "from release to the next grant, p50", unit: "ms", less: true}, {key: "gap99", title: "p99", unit: "ms", less: true},
-				{key: "fair", title: "fairness (Jain)", unit: "%"}, {key: "least", title: "grants of the unluckiest"}, {key: "most", title: "of the luckiest"},
-			},
-			sides: []side{{name: ours, measure: func(ctx context.Context, b *bench, _ string) (sample, error) { return b.locks(ctx, c) }}}})
+		all = append(all, lockRow("locks-"+string(on), "", contention{on: on, processes: 20, each: 10, holds: time.Millisecond, window: window}),
+			lockRow("locks-apart-"+string(on), ", hearing nothing of each other's releases",
+				contention{on: on, processes: 20, each: 10, holds: time.Millisecond, window: window, apart: true}))
 	}
 	return all
+}
+
+func lockRow(name, how string, c contention) row {
+	return row{
+		name: name, long: true,
+		title: fmt.Sprintf("200 in 20 processes%s want one lock of %s for %v, each holding it 1 ms; never two at once", how, c.on, c.window),
+		figures: []figure{
+			{key: "rate", title: "grants", unit: "/s"}, {key: "asked", title: "store asked", unit: "/grant", less: true},
+			{key: "gap", title: "from release to the next grant, p50", unit: "ms", less: true}, {key: "gap99", title: "p99", unit: "ms", less: true},
+			{key: "fair", title: "fairness (Jain)", unit: "%"}, {key: "least", title: "grants of the unluckiest"}, {key: "most", title: "of the luckiest"},
+		},
+		sides: []side{{name: ours, measure: func(ctx context.Context, b *bench, _ string) (sample, error) { return b.locks(ctx, c) }}},
+	}
 }

@@ -249,3 +249,15 @@ create table durable.locks (
 ) with (fillfactor = 70);
 create unique index locks_claim on durable.locks (claim_id) where claim_id is not null;
 create index locks_expiry on durable.locks (expires_at);
+
+-- One row per name and process that has waited for it for a while. A hint: who
+-- releases the lock notifies one of them, and operators see who waits.
+create table durable.lock_waits (
+    name   text collate "C" not null,
+    waiter uuid not null,            -- the Locker, made when it starts
+    since  timestamptz not null default now(),
+    until  timestamptz not null,     -- it lapses then, unless it is noted again
+    calls  int not null,             -- that wait
+    owner  text not null,            -- for people
+    primary key (name, waiter)
+);

@@ -15,7 +15,7 @@ import (
 
 // locksVerb is the verb locks.
 type locksVerb struct {
-	List    locksListVerb    `cmd:"" help:"List the locks that are held, by name and slot."`
+	List    locksListVerb    `cmd:"" help:"List the locks that are held, by name and slot, and who waits for them."`
 	Release locksReleaseVerb `cmd:"" help:"Free a lock, whoever holds it. Its holder is told at its next heartbeat; what it writes with its fence can be refused from now on."`
 	Forced  locksForcedVerb  `cmd:"" help:"List the locks that were freed by force, newest first."`
 }
@@ -79,14 +79,24 @@ func (v locksListVerb) Run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
-		if v.JSON {
-			return p.printJSON(map[string]any{"locks": notNil(records), "next": nil})
-		}
-		if len(records) == 0 {
-			_, err := fmt.Fprintln(p.stdout, "no locks are held")
+		waits, err := locks.ListWaits(ctx, v.Prefix, v.Limit)
+		if err != nil {
 			return err
 		}
-		now := p.now()
+		if v.JSON {
+			return p.printJSON(map[string]any{"locks": notNil(records), "waits": notNil(waits), "next": nil})
+		}
+		return p.printLocks(records, waits)
+	})
+}
+
+func (p *program) printLocks(records []lease.LockRecord, waits []lease.LockWait) error {
+	now := p.now()
+	if len(records) == 0 {
+		if _, err := fmt.Fprintln(p.stdout, "no locks are held"); err != nil {
+			return err
+		}
+	} else {
 		table := newTable(p.stdout)
 		table.row("NAME", "SLOT", "OWNER", "ACQUIRED", "EXPIRES", "FENCE", "CLAIM")
 		for _, r := range records {
@@ -97,8 +107,22 @@ func (v locksListVerb) Run(ctx context.Context, p *program) error {
 			table.row(r.Name, strconv.Itoa(r.Slot), orDash(&r.Owner), ago(r.AcquiredAt, now), expires,
 				strconv.FormatInt(int64(r.Fence), 10), r.Claim)
 		}
-		return table.flush()
-	})
+		if err := table.flush(); err != nil {
+			return err
+		}
+	}
+	if len(waits) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(p.stdout); err != nil {
+		return err
+	}
+	table := newTable(p.stdout)
+	table.row("WAITS FOR", "OWNER", "CALLS", "SINCE")
+	for _, w := range waits {
+		table.row(w.Name, orDash(&w.Owner), strconv.Itoa(w.Calls), ago(w.Since, now))
+	}
+	return table.flush()
 }
 
 // Run frees a lock.

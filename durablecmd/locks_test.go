@@ -37,6 +37,14 @@ func TestLocks(t *testing.T) {
 			require.Len(t, listed, 1)
 			require.Equal(t, answer.Fence, listed[0].Fence)
 
+			waiter := lease.LockWait{Name: "nightly report", Waiter: lease.NewClaimID(), Owner: "host-2", Calls: 3}
+			require.NoError(t, locks.NoteWait(t.Context(), waiter, time.Minute))
+			require.Contains(t, execute(t, env, "locks", "list").stdout, "nightly report  host-2  3")
+			type waits struct{ Waits []lease.LockWait }
+			require.Equal(t, 3, decode[waits](t, execute(t, env, "locks", "list", "--json").stdout).Waits[0].Calls)
+			waiter.Calls = 0
+			require.NoError(t, locks.NoteWait(t.Context(), waiter, time.Minute))
+
 			e = execute(t, env, "locks", "release", "nightly report")
 			require.Equal(t, 2, e.code, "a reason is asked for")
 			e = execute(t, env, "locks", "release", "nightly report", "--by", "ada", "--reason", "its host is gone")

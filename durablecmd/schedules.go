@@ -39,16 +39,20 @@ type (
 	}
 	schedulesPauseVerb struct {
 		Name string `arg:"" help:"Name of the schedule."`
+		JSON bool   `name:"json" help:"Print JSON."`
 	}
 	schedulesResumeVerb struct {
 		Name string `arg:"" help:"Name of the schedule."`
+		JSON bool   `name:"json" help:"Print JSON."`
 	}
 	schedulesDeleteVerb struct {
 		Name string `arg:"" help:"Name of the schedule."`
+		JSON bool   `name:"json" help:"Print JSON."`
 	}
 	schedulesRunNowVerb struct {
 		Name  string `arg:"" help:"Name of the schedule."`
 		Force bool   `help:"Also while a run of the schedule has not ended."`
+		JSON  bool   `name:"json" help:"Print JSON."`
 	}
 )
 
@@ -134,30 +138,54 @@ func (v schedulesPreviewVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
+// printer says what was done, to people or as JSON.
+type printer func(ctx context.Context, store backend.Store, name, done string) error
+
+// said returns what says that a schedule was changed: as JSON, the schedule as
+// it stands now.
+func (p *program) said(asJSON bool) printer {
+	return func(ctx context.Context, store backend.Store, name, done string) error {
+		if !asJSON {
+			_, err := fmt.Fprintf(p.stdout, "%s %s\n", name, done)
+			return err
+		}
+		record, err := scheduleNamed(ctx, store, name)
+		if err != nil {
+			return err
+		}
+		return p.printJSON(record)
+	}
+}
+
 // act does one thing with a schedule and says so.
-func (p *program) act(ctx context.Context, name string, action durable.ScheduleAction, done string) error {
+func (p *program) act(ctx context.Context, name string, action durable.ScheduleAction, done string, say printer) error {
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
 		if err := store.ChangeSchedule(ctx, name, action, operator()); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(p.stdout, "%s %s\n", name, done)
-		return err
+		return say(ctx, store, name, done)
 	})
 }
 
 // Run pauses.
 func (v schedulesPauseVerb) Run(ctx context.Context, p *program) error {
-	return p.act(ctx, v.Name, durable.PauseSchedule, "paused")
+	return p.act(ctx, v.Name, durable.PauseSchedule, "paused", p.said(v.JSON))
 }
 
 // Run resumes.
 func (v schedulesResumeVerb) Run(ctx context.Context, p *program) error {
-	return p.act(ctx, v.Name, durable.ResumeSchedule, "resumed")
+	return p.act(ctx, v.Name, durable.ResumeSchedule, "resumed", p.said(v.JSON))
 }
 
 // Run deletes.
 func (v schedulesDeleteVerb) Run(ctx context.Context, p *program) error {
-	return p.act(ctx, v.Name, durable.DeleteSchedule, "deleted")
+	say := p.said(false)
+	if v.JSON {
+		say = func(_ context.Context, _ backend.Store, name, _ string) error {
+			return p.printJSON(map[string]any{"name": name, "deleted": true})
+		}
+	}
+	return p.act(ctx, v.Name, durable.DeleteSchedule, "deleted", say)
 }
 
 // Run makes a run and prints its id.
@@ -170,6 +198,9 @@ func (v schedulesRunNowVerb) Run(ctx context.Context, p *program) error {
 		id, err := store.RunSchedule(ctx, v.Name, overlap, operator())
 		if err != nil {
 			return err
+		}
+		if v.JSON {
+			return p.printJSON(map[string]any{"schedule": v.Name, "id": id})
 		}
 		_, err = fmt.Fprintln(p.stdout, id)
 		return err

@@ -3,7 +3,6 @@ package durablecmd
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -40,10 +39,12 @@ type (
 		Job    string `arg:"" help:"Name of the job, as a worker has declared it."`
 		Paused bool   `help:"Make it paused."`
 		Force  bool   `help:"Also when no worker has declared the job."`
+		JSON   bool   `name:"json" help:"Print JSON."`
 		scheduleFlags
 	}
 	schedulesSetVerb struct {
 		Name string `arg:"" help:"Name of the schedule."`
+		JSON bool   `name:"json" help:"Print JSON."`
 		scheduleFlags
 	}
 )
@@ -126,7 +127,7 @@ func (v schedulesCreateVerb) Run(ctx context.Context, p *program) error {
 		}
 		s := durable.Schedule{Name: v.Name, Job: job.Name, Queue: job.Queue, Priority: job.Priority, Args: json.RawMessage("{}"),
 			MaxAttempts: job.MaxAttempts, Timeout: time.Duration(job.Timeout), OnCrash: job.OnCrash, Paused: v.Paused}
-		return p.saveSchedule(ctx, store, s, v.scheduleFlags, "created")
+		return p.saveSchedule(ctx, store, s, v.scheduleFlags, "created", p.said(v.JSON))
 	})
 }
 
@@ -137,13 +138,13 @@ func (v schedulesSetVerb) Run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
-		return p.saveSchedule(ctx, store, record.Schedule(), v.scheduleFlags, "changed")
+		return p.saveSchedule(ctx, store, record.Schedule(), v.scheduleFlags, "changed", p.said(v.JSON))
 	})
 }
 
 // saveSchedule stores a schedule as the flags make it and says what comes of
 // it.
-func (p *program) saveSchedule(ctx context.Context, store backend.Store, s durable.Schedule, flags scheduleFlags, done string) error {
+func (p *program) saveSchedule(ctx context.Context, store backend.Store, s durable.Schedule, flags scheduleFlags, done string, say printer) error {
 	if err := flags.apply(&s); err != nil {
 		return err
 	}
@@ -158,6 +159,5 @@ func (p *program) saveSchedule(ctx context.Context, store backend.Store, s durab
 	if len(next) > 0 {
 		when = next[0].Format(time.RFC3339)
 	}
-	_, err = fmt.Fprintf(p.stdout, "%s %s, next %s\n", s.Name, done, when)
-	return err
+	return say(ctx, store, s.Name, done+", next "+when)
 }

@@ -67,6 +67,34 @@ func TestSchedulesAreOperated(t *testing.T) {
 	require.Equal(t, "no schedules\n", do("schedules list"))
 }
 
+func TestSchedulesAreOperatedInJSON(t *testing.T) {
+	t.Parallel()
+	env := file(t)
+	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
+	do := func(line string) string {
+		t.Helper()
+		e := execute(t, env, command("schedules "+line+" --json")...)
+		require.Equal(t, 0, e.code, "%s: %s", line, e.stderr)
+		return e.stdout
+	}
+	require.Equal(t, "nightly", decode[durable.ScheduleRecord](t, do("create nightly log --force --every 1h")).Name)
+	require.Equal(t, durable.Every(2*time.Hour), decode[durable.ScheduleRecord](t, do("set nightly --every 2h")).Rule)
+	require.True(t, decode[durable.ScheduleRecord](t, do("pause nightly")).Paused)
+	require.False(t, decode[durable.ScheduleRecord](t, do("resume nightly")).Paused)
+	made := decode[struct {
+		ID       durable.RunID
+		Schedule string
+	}](t, do("run-now nightly"))
+	require.Equal(t, "nightly", made.Schedule)
+	require.Equal(t, 0, execute(t, env, "runs", "show", made.ID.String()).code)
+	require.JSONEq(t, `{"name":"nightly","deleted":true}`, do("delete nightly"))
+	for _, line := range []string{"set", "pause", "resume", "run-now", "delete"} {
+		e := execute(t, env, "schedules", line, "nightly", "--json")
+		require.Equal(t, 1, e.code)
+		require.Equal(t, "not_found", decode[failure](t, e.stderr).Error.Code, line)
+	}
+}
+
 func TestSchedulesRefuse(t *testing.T) {
 	t.Parallel()
 	env := file(t)

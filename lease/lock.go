@@ -40,8 +40,9 @@ const (
 //     The cap is the request's: while two programs ask with different caps,
 //     each is granted only what its own cap allows.
 //   - The fence of a grant is larger than that of every grant of the same name
-//     that was answered before this one was asked for. It survives release,
-//     expiry and force. Two slots granted at the same moment may share one.
+//     that was answered before this one was asked for, whatever the slot. It
+//     survives release, expiry and force. No two grants of a name share one,
+//     also when two slots are granted at the same moment.
 //   - Asking again with the same ClaimID while it is held answers the same
 //     grant, with a new expiry.
 //   - A claim that was released, forced out or taken over changes nothing any
@@ -79,6 +80,7 @@ type LockOperator interface {
 type Locks interface {
 	LockStore
 	LockOperator
+	LockWaits
 }
 
 // LockRequest asks for a slot of a name.

@@ -21,6 +21,10 @@ type LockerConfig struct {
 	CallTimeout time.Duration
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger
+	// Waits lets those who wait hear of other processes' releases, and operators
+	// see them: the store's own. Default: neither; a release elsewhere is found
+	// within 1.25 s.
+	Waits LockWaits
 	// Observer gets what is to be counted. Default: nobody.
 	Observer LockObserver
 	// Elapsed is the process's own clock. Default [Elapsed].
@@ -32,17 +36,21 @@ type LockerConfig struct {
 // Locker gives out named locks of one store to the code of one process: it
 // waits, fairly; it follows each lock's [Policy] when the store cannot be
 // asked; it counts and logs. Make one for each store with [NewLocker]; its
-// methods may be called from many goroutines. It starts none.
+// methods may be called from many goroutines. It starts one, while calls wait
+// that are to hear of releases elsewhere; the last of them waits for its end.
 //
 // A Locker is the heartbeat.Renewer of what it grants. heartbeat.Guard does
 // the whole of acquire, keep alive, run and release.
 type Locker struct {
 	store  LockStore
 	config LockerConfig
-	probe  string // the name of this Locker's own probe lock
+	probe  string  // the name of this Locker's own probe lock
+	waiter ClaimID // names this Locker among those that wait
 
 	mu       sync.Mutex // guards the fields below
 	lines    map[string][]*waiter
+	notes    map[string]time.Duration // names whose wait is noted in the store, and when
+	hearing  *hearing                 // nil while nothing is noted
 	verdicts map[string]verdict
 	holdings map[ClaimID]*holding
 	sweepAt  int // size of holdings at which those long lost are dropped
@@ -96,8 +104,8 @@ func NewLocker(store LockStore, config LockerConfig) *Locker {
 		config.Random = rand.Float64
 	}
 	return &Locker{
-		store: store, config: config, probe: probePrefix + NewClaimID().Short(),
-		lines: map[string][]*waiter{}, verdicts: map[string]verdict{}, holdings: map[ClaimID]*holding{}, sweepAt: 64,
+		store: store, config: config, probe: probePrefix + NewClaimID().Short(), waiter: NewClaimID(),
+		lines: map[string][]*waiter{}, notes: map[string]time.Duration{}, verdicts: map[string]verdict{}, holdings: map[ClaimID]*holding{}, sweepAt: 64,
 	}
 }
 
@@ -113,7 +121,8 @@ func (l *Locker) TryAcquire(ctx context.Context, name string, terms LockTerms) (
 // error is an ErrHeld. Those who wait in one process are served in the order in
 // which they came, and one of them asks for all: it is woken by a release in
 // this process, and otherwise asks again after a random pause that grows to a
-// second. Between processes no order is promised.
+// second; with LockerConfig.Waits a release elsewhere wakes it too. Between
+// processes no order is promised.
 //
 // When ctx ends the error is its cause; a grant that came at that moment is
 // given back.

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +13,8 @@ import (
 type waiter struct {
 	wake chan struct{} // a release, or the first place
 	rest bool          // the slot has just been taken: no use asking at once
+	// heard: what woke it came from another process, whose own may be faster.
+	heard bool
 }
 
 // await stands in line until there is a grant, the wait is over, or ctx ends.
@@ -25,6 +28,7 @@ func (l *Locker) await(ctx context.Context, a *attempt) (Grant, error) {
 	name := a.request.Name
 	me := l.join(name)
 	single := false
+	defer l.unnote(ctx, name)
 	defer func() { l.leave(name, me, single) }()
 	refused := a.held(nil)
 	var pause pauses
@@ -43,10 +47,15 @@ func (l *Locker) await(ctx context.Context, a *attempt) (Grant, error) {
 				refused = err
 			}
 			timer = time.After(pause.next(freeIn, l.config.Random()))
+			if pause.last >= noteFrom && !errors.Is(refused, ErrUnavailable) {
+				l.note(ctx, name)
+			}
 		}
 		select {
 		case <-me.wake:
-			pause = pauses{}
+			if !l.wasHeard(me) {
+				pause = pauses{}
+			}
 		case <-timer:
 		case <-limit.Done():
 			if ctx.Err() != nil {
@@ -89,6 +98,15 @@ func (l *Locker) first(name string, me *waiter) (first, rest bool) {
 	defer l.mu.Unlock()
 	rest, me.rest = me.rest, false
 	return l.lines[name][0] == me, rest
+}
+
+// wasHeard tells once whether the last call came from elsewhere.
+func (l *Locker) wasHeard(me *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	heard := me.heard
+	me.heard = false
+	return heard
 }
 
 // wake lets the first in line ask at once, and forgets that the name was held.

@@ -100,6 +100,7 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 	for _, p := range s.places[name] {
 		if p.claim == claim && claim != (lease.ClaimID{}) {
 			p.claim = lease.ClaimID{}
+			s.tellFreed(name)
 			return true, nil
 		}
 	}
@@ -149,6 +150,7 @@ func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error
 	}
 	p := places[force.Slot]
 	p.claim = lease.ClaimID{}
+	s.tellFreed(force.Name)
 	s.forced = append(s.forced, lease.ForceRecord{
 		At: s.now(), Name: force.Name, Slot: force.Slot, Owner: p.owner, Fence: p.fence, By: force.By, Reason: force.Reason,
 	})

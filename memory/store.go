@@ -49,6 +49,8 @@ type Store struct {
 
 	places map[string][]*place // of each lock ever asked for
 	forced []lease.ForceRecord
+	waits  []*waitNote            // for locks, the one to be told next first
+	ears   map[lease.ClaimID]*ear // of those who listen for releases
 
 	signals board.Board // guards itself
 }
@@ -71,6 +73,7 @@ func New(config Config) *Store {
 		schedules:   make(map[string]*schedule),
 		occurrences: make(map[occurrence]durable.RunID),
 		places:      make(map[string][]*place),
+		ears:        make(map[lease.ClaimID]*ear),
 		queues:      make(map[string]bool),
 	}
 }

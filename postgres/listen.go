@@ -100,14 +100,18 @@ func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
 			}
 		}
 	})
-	if err := s.receive(ctx, here.Put); err != nil && ctx.Err() == nil {
+	begun := func() { // what came before we listened
+		here.Put(durable.Signal{Kind: durable.RunsDue}, durable.Signal{Kind: durable.CancelAsked}, durable.Signal{Kind: durable.RunEnded})
+	}
+	heard := func(payload string) { here.Put(signals(s.hints.self, payload)...) }
+	if err := s.receive(ctx, s.names.channel(), begun, heard); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	return nil
 }
 
 // receive waits for notifications on a connection of its own.
-func (s *Store) receive(ctx context.Context, heard func(...durable.Signal)) error {
+func (s *Store) receive(ctx context.Context, channel string, begun func(), heard func(payload string)) error {
 	conn, err := pgx.ConnectConfig(ctx, s.dial)
 	if err != nil {
 		return err
@@ -117,17 +121,17 @@ func (s *Store) receive(ctx context.Context, heard func(...durable.Signal)) erro
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.names.channel()}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return err
 	}
-	heard(durable.Signal{Kind: durable.RunsDue}, durable.Signal{Kind: durable.CancelAsked}, durable.Signal{Kind: durable.RunEnded}) // before we listened
+	begun()
 	for {
 		quiet, cancel := context.WithTimeout(ctx, pingEvery)
 		notification, err := conn.WaitForNotification(quiet)
 		cancel()
 		switch {
 		case err == nil:
-			heard(signals(s.hints.self, notification.Payload)...)
+			heard(notification.Payload)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, context.DeadlineExceeded):

@@ -123,15 +123,18 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 // Release frees the slot that the claim holds.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
 	s := l.store
-	var freed int64
-	err := s.repeat(ctx, func() (err error) {
-		freed, err = s.queries(s.general).ReleaseLock(ctx, queries.ReleaseLockParams{Claim: uuid.UUID(claim), Name: name})
+	freed := false
+	err := s.repeat(ctx, func() error {
+		row, err := s.queries(s.general).ReleaseLock(ctx, queries.ReleaseLockParams{
+			Channel: s.names.freedChannel(), Claim: uuid.UUID(claim), Name: name,
+		})
+		freed = row.Freed > 0
 		return err
 	})
 	if err != nil {
 		return false, s.fail("release lock", err)
 	}
-	return freed > 0, nil
+	return freed, nil
 }
 
 // ListLocks lists the slots that are held.
@@ -157,17 +160,18 @@ func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error
 		return false, fmt.Errorf("force release of lock: %w", err)
 	}
 	s := l.store
-	var freed int64
-	err := s.repeat(ctx, func() (err error) {
-		freed, err = s.queries(s.general).ForceReleaseLock(ctx, queries.ForceReleaseLockParams{
-			Actor: force.By, Reason: force.Reason, Name: force.Name, Slot: small(force.Slot),
+	freed := false
+	err := s.repeat(ctx, func() error {
+		row, err := s.queries(s.general).ForceReleaseLock(ctx, queries.ForceReleaseLockParams{
+			Channel: s.names.freedChannel(), Actor: force.By, Reason: force.Reason, Name: force.Name, Slot: small(force.Slot),
 		})
+		freed = row.Freed > 0
 		return err
 	})
 	if err != nil {
 		return false, s.fail("force release of lock", err)
 	}
-	return freed > 0, nil
+	return freed, nil
 }
 
 // ListForced lists the forced releases, newest first.

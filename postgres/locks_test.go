@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -20,21 +21,22 @@ type openedLocks struct {
 
 func TestLocks(t *testing.T) {
 	t.Parallel()
-	testLocks(t, pgtest.Server(t))
+	testLocks(t, pgtest.Server(t), false)
 }
 
-func testLocks(t *testing.T, url string) {
+func testLocks(t *testing.T, url string, deaf bool) {
 	leasetest.TestLocks(t, leasetest.Backend{
+		Deaf: deaf,
 		New: func(t *testing.T) lease.Locks {
 			s := openFresh(t, url)
 			return openedLocks{s.Locks(), s}
 		},
 		Advance: func(t *testing.T, locks lease.Locks, d time.Duration) {
 			s := locks.(openedLocks).store
-			_, err := connect(t, s.url).Exec(t.Context(), `UPDATE `+s.schema+`.locks SET
-				acquired_at = acquired_at - $1::bigint * interval '1 microsecond',
-				expires_at = expires_at - $1::bigint * interval '1 microsecond'`, d.Microseconds())
-			require.NoError(t, err)
+			for _, back := range []string{".locks SET acquired_at = acquired_at - @, expires_at = expires_at - @", ".lock_waits SET since = since - @, until = until - @"} {
+				_, err := connect(t, s.url).Exec(t.Context(), "UPDATE "+s.schema+strings.ReplaceAll(back, "@", "$1::bigint * interval '1 microsecond'"), d.Microseconds())
+				require.NoError(t, err)
+			}
 		},
 	})
 }

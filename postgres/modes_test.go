@@ -20,5 +20,5 @@ func TestStoreBehindATransactionPooler(t *testing.T) {
 
 func TestLocksBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
-	testLocks(t, pooled(t))
+	testLocks(t, pooled(t), true)
 }

@@ -47,6 +47,9 @@ func (n *namespace) rename(text string) string {
 // channel is what workers listen on.
 func (n *namespace) channel() string { return n.schema + "_wake" }
 
+// freedChannel is what those who wait for locks listen on.
+func (n *namespace) freedChannel() string { return n.schema + "_freed" }
+
 // key makes the number of an advisory lock.
 func (n *namespace) key(purpose string) int64 {
 	h := fnv.New64a()

@@ -110,7 +110,10 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 	var freed int64
 	err := l.store.write(ctx, settles, func(ctx context.Context, c *change) (err error) {
 		freed, err = c.ReleaseLock(ctx, queries.ReleaseLockParams{Now: c.now, ClaimID: claim[:], Name: name})
-		return err
+		if err != nil || freed == 0 {
+			return err
+		}
+		return l.tell(ctx, c, name)
 	})
 	if err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
@@ -168,6 +171,9 @@ func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error
 			return err
 		}
 		text := string(detail)
+		if err := l.tell(ctx, c, force.Name); err != nil {
+			return err
+		}
 		return c.InsertAudit(ctx, queries.InsertAuditParams{
 			At: c.now, Actor: force.By, Subject: force.Name, Detail: &text,
 		})

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver
@@ -73,6 +74,7 @@ type Store struct {
 	gathering gathering
 	lanes     lanes
 	signals   board.Board
+	told      atomic.Int64 // those who wait for locks, by this process
 }
 
 var _ durable.Store = (*Store)(nil)

@@ -1,4 +1,4 @@
--- Unique keys, cancel requests, progress, log lines, retention. min_compatible: 3
+-- Unique keys, cancel requests, progress, log lines, retention, who waits for locks. min_compatible: 3
 
 alter table durable.runs add column key text collate "C", add column cancel text, add column trace text;
 create table durable.unique_keys (
@@ -37,3 +37,12 @@ create table durable.sweep (
     swept_at timestamptz not null default '-infinity'
 );
 create index schedules_look on durable.schedules (look_at, name);
+create table durable.lock_waits (
+    name   text collate "C" not null,
+    waiter uuid not null,
+    since  timestamptz not null default now(),
+    until  timestamptz not null,
+    calls  int not null,
+    owner  text not null,
+    primary key (name, waiter)
+);

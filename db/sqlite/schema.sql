@@ -227,3 +227,16 @@ CREATE TABLE locks (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX locks_claim ON locks (claim_id) WHERE claim_id IS NOT NULL;
 CREATE INDEX locks_expiry ON locks (expires_at);
+
+-- One row per name and process that has waited for it for a while. A hint: who
+-- releases the lock counts one of them up, and operators see who waits.
+CREATE TABLE lock_waits (
+    name   TEXT    NOT NULL,
+    waiter BLOB    NOT NULL,             -- the Locker, made when it starts
+    since  INTEGER NOT NULL,
+    until  INTEGER NOT NULL,             -- it lapses then, unless it is noted again
+    calls  INTEGER NOT NULL,             -- that wait
+    freed  INTEGER NOT NULL DEFAULT 0,   -- how often it was told of a release
+    owner  TEXT    NOT NULL,             -- for people
+    PRIMARY KEY (name, waiter)
+) WITHOUT ROWID;

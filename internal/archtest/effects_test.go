@@ -24,6 +24,7 @@ var goroutines = excuses{
 	"examples/fence/main.go":    "two workers; fence waits for them",
 	"examples/service/main.go":  "the worker and the HTTP server; service waits for both",
 	"examples/progress/main.go": "the worker; progress waits for it",
+	"lease/waits.go":            "hears of releases elsewhere; the last call that waits, waits for it",
 }
 
 // clocks are read in these files only. Everything else compares times of the

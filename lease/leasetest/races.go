@@ -15,6 +15,7 @@ func raceTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"of a hundred askers of three slots three are granted":       hundredAskers,
 		"one claim asked at once by many gets one slot":              sameClaimRace,
+		"slots granted at the same moment share no fence":            distinctFences,
 		"askers in a loop never overlap":                             loopRace,
 		"of release, renewal and take-over exactly one has its way":  takeOverRace,
 		"two hundred contenders of four processes hold it in turn":   contenders,

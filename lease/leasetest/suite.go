@@ -28,6 +28,8 @@ type Backend struct {
 	// call of that store is under way. In between, the store's clock may run by
 	// itself or stand still.
 	Advance func(t *testing.T, locks lease.Locks, d time.Duration)
+	// Deaf: HearFreed hears of no release, as behind a transaction pooler.
+	Deaf bool
 }
 
 // TestLocks runs the whole contract suite against a backend.
@@ -37,6 +39,7 @@ func TestLocks(t *testing.T, backend Backend) {
 		"slots": slotTests(),
 		"race":  raceTests(),
 		"force": forceTests(),
+		"waits": waitTests(backend.Deaf),
 	}
 	for group, tests := range groups {
 		t.Run(group, func(t *testing.T) {

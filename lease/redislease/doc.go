@@ -13,10 +13,13 @@
 //	durable:lock:{name}         its book: fence, and for each slot who holds it
 //	durable:lock:{name}:0       slot 0: the claim, with the time it has to live
 //	durable:lock:{name}:forced  its forced releases
+//	durable:lock:{name}:waits   which processes wait for it
 //
 // with the characters %, { and } of a name written %25, %7B and %7D. The braces
 // put all keys of a lock on one node of a Redis Cluster. They can be read with
-// redis-cli: GET, PTTL and HGETALL.
+// redis-cli: GET, PTTL and HGETALL. A release is published on the channel
+// durable:lock:freed while somebody waits; a user who may not use the channel
+// finds it by asking.
 //
 // A server that may evict keys is refused: a lock that is evicted is held by two.
 package redislease

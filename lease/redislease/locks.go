@@ -28,6 +28,10 @@ var (
 	releaseText string
 	//go:embed force.lua
 	forceText string
+	//go:embed note.lua
+	noteText string
+	//go:embed tell.lua
+	tellText string
 )
 
 // run runs a script by its hash, and by its text when the server lacks it.
@@ -42,6 +46,11 @@ func (l *Locks) book(name string) string { return l.prefix + "{" + braces.Replac
 func (l *Locks) slot(name string, slot int) string { return l.book(name) + ":" + strconv.Itoa(slot) }
 
 func (l *Locks) forced(name string) string { return l.book(name) + ":forced" }
+
+func (l *Locks) waits(name string) string { return l.book(name) + ":waits" }
+
+// channel is what those who wait listen on.
+func (l *Locks) channel() string { return l.prefix + "freed" }
 
 func text(claim lease.ClaimID) string { return hex.EncodeToString(claim[:]) }
 
@@ -122,7 +131,7 @@ func (l *Locks) Release(ctx context.Context, name string, claim lease.ClaimID) (
 		}
 		at.slot = slot
 	}
-	freed, err := l.run(ctx, releaseText, []string{l.slot(name, at.slot), l.book(name)}, text(claim), at.slot).Int64()
+	freed, err := l.run(ctx, tellText+releaseText, []string{l.slot(name, at.slot), l.book(name), l.waits(name)}, text(claim), at.slot, l.channel(), name).Int64()
 	if err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
 	}

@@ -47,11 +47,11 @@ func connect(t *testing.T, url string) redis.UniversalClient {
 	return client
 }
 
-// shift takes time off the life of every slot, as if it had passed.
+// shift takes time off the life of every slot and note, as if it had passed.
 func shift(t *testing.T, locks opened, d time.Duration) {
 	t.Helper()
 	ctx := context.Background()
-	each := locks.client.Scan(ctx, 0, locks.prefix+"*}:[0-9]*", 1000).Iterator()
+	each := locks.client.Scan(ctx, 0, locks.prefix+"*}:[0-9w]*", 1000).Iterator()
 	for each.Next(ctx) {
 		left, err := locks.client.PTTL(ctx, each.Val()).Result()
 		require.NoError(t, err)

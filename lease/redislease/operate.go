@@ -78,8 +78,8 @@ func (l *Locks) ForceRelease(ctx context.Context, force lease.Force) (bool, erro
 	if err := force.Validate(); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)
 	}
-	keys := []string{l.slot(force.Name, force.Slot), l.book(force.Name), l.forced(force.Name)}
-	freed, err := l.run(ctx, forceText, keys, force.Slot, force.By, force.Reason, mostForced).Int64()
+	keys := []string{l.slot(force.Name, force.Slot), l.book(force.Name), l.forced(force.Name), l.waits(force.Name)}
+	freed, err := l.run(ctx, tellText+forceText, keys, force.Slot, force.By, force.Reason, mostForced, l.channel(), force.Name).Int64()
 	if err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)
 	}

@@ -1,8 +1,9 @@
 -- Frees the slot that a claim holds. Compare and act in one step.
--- KEYS: the slot, the book; ARGV: claim, slot
+-- KEYS: the slot, the book, who waits; ARGV: claim, slot, channel, name
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
 	return 0
 end
 redis.call('DEL', KEYS[1])
 redis.call('HDEL', KEYS[2], 'claim:' .. ARGV[2])
+tell(KEYS[3], ARGV[3], ARGV[4])
 return 1

@@ -1,4 +1,4 @@
--- Unique keys, cancel requests, progress, log lines, retention.
+-- Unique keys, cancel requests, progress, log lines, retention, who waits for locks.
 ALTER TABLE runs ADD COLUMN key TEXT;
 ALTER TABLE runs ADD COLUMN cancel TEXT;
 ALTER TABLE runs ADD COLUMN trace TEXT;
@@ -49,5 +49,15 @@ INSERT INTO attempts (run_id, fence, number, outcome, worker, started_at, ended_
 SELECT run_id, fence, number, outcome, worker, started_at, ended_at, error, stack FROM attempts_before;
 DROP TABLE attempts_before;
 ALTER TABLE jobs ADD COLUMN retention INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE lock_waits (
+    name   TEXT    NOT NULL,
+    waiter BLOB    NOT NULL,
+    since  INTEGER NOT NULL,
+    until  INTEGER NOT NULL,
+    calls  INTEGER NOT NULL,
+    freed  INTEGER NOT NULL DEFAULT 0,
+    owner  TEXT    NOT NULL,
+    PRIMARY KEY (name, waiter)
+) WITHOUT ROWID;
 
 UPDATE meta SET version = 4, min_compatible = 3;

@@ -37,3 +37,32 @@ INSERT INTO audit (at, actor, kind, subject, action, detail) VALUES (@at, @actor
 
 -- name: ListForced :many
 SELECT at, actor, subject, detail FROM audit WHERE kind = 'lock' AND action = 'release' ORDER BY id DESC LIMIT @most;
+
+-- name: NoteWait :exec
+-- Served by the primary key of lock_waits.
+INSERT INTO lock_waits (name, waiter, since, until, calls, owner) VALUES (@name, @waiter, @since, @until, @calls, @owner)
+ON CONFLICT (name, waiter) DO UPDATE SET until = excluded.until, calls = excluded.calls,
+    since = CASE WHEN lock_waits.until > excluded.since THEN lock_waits.since ELSE excluded.since END;
+
+-- name: DeleteWait :exec
+-- Served by the primary key of lock_waits.
+DELETE FROM lock_waits WHERE name = @name AND waiter = @waiter;
+
+-- name: DeleteLapsedWaits :exec
+-- Reads the table, a small one.
+DELETE FROM lock_waits WHERE until < @before;
+
+-- name: TellWait :execrows
+-- Served by the primary key of lock_waits. Counts up one of those who wait, any.
+UPDATE lock_waits SET freed = freed + 1 WHERE (name, waiter) IN (
+    SELECT l.name, l.waiter FROM lock_waits l WHERE l.name = @name AND l.until > @now ORDER BY random() LIMIT 1);
+
+-- name: OwnWaits :many
+-- Reads the table, a small one.
+SELECT name, freed FROM lock_waits WHERE waiter = @waiter;
+
+-- name: ListWaits :many
+-- Walks the primary key of lock_waits from the prefix on.
+SELECT name, waiter, owner, calls, since FROM lock_waits
+WHERE until > @now AND name >= @prefix AND substr(name, 1, length(@prefix)) = @prefix
+ORDER BY name, since, waiter LIMIT @most;

@@ -16,7 +16,9 @@ const AcquireLock = `-- name: AcquireLock :many
 WITH s AS MATERIALIZED (
     SELECT slot, fence, expires_at, claim_id IS NOT NULL AND expires_at > now() AS held FROM durable.locks WHERE name = $1::text
 ), f AS MATERIALIZED (
-    SELECT l.slot, coalesce(l.claim_id <> $3::uuid, false) AS expired FROM durable.locks l
+    SELECT l.slot, coalesce(l.claim_id <> $3::uuid, false) AS expired,
+           greatest(l.fence, (SELECT max(s.fence) FROM s), (extract(epoch FROM now()) * 1000000)::bigint) AS above
+    FROM durable.locks l
     WHERE l.name = $1::text AND (l.claim_id = $3::uuid
         OR l.slot < $2::int AND (l.claim_id IS NULL OR l.expires_at <= now())
            AND l.slot + (SELECT count(*) FROM s WHERE s.slot > l.slot AND s.held) < $2::int)
@@ -24,7 +26,7 @@ WITH s AS MATERIALIZED (
 ), u AS (
     UPDATE durable.locks l SET
         fence = CASE WHEN l.claim_id = $3::uuid THEN l.fence
-                     ELSE greatest(l.fence + 1, (SELECT max(s.fence) FROM s) + 1, (extract(epoch FROM now()) * 1000000)::bigint) END,
+                     ELSE f.above + 1 + (1000 + l.slot - (f.above + 1) % 1000) % 1000 END,
         acquired_at = CASE WHEN l.claim_id = $3::uuid THEN l.acquired_at ELSE now() END,
         expires_at = now() + $5::bigint * interval '1 microsecond', claim_id = $3::uuid, owner = $4::text
     FROM f WHERE l.name = $1::text AND l.slot = f.slot
@@ -57,7 +59,10 @@ type AcquireLockRow struct {
 // granted when the slots below it and the held ones above it are fewer than the
 // cap: with the lowest free slot that is the same as counting the holders, and
 // it stays true whatever others are granted at the same moment, also while slots
-// above a lowered cap drain. Twice: the same slot, extended.
+// above a lowered cap drain. The fence is the next number above all of the name
+// that leaves the slot as the rest of a division by 1000: two slots granted at
+// the same moment, which see nothing of each other, cannot meet, and no grant
+// waits for another. Twice: the same slot, extended.
 // $1 name, $2 cap, $3 claim, $4 owner, $5 duration in microseconds.
 func (q *Queries) AcquireLock(ctx context.Context, arg AcquireLockParams) ([]AcquireLockRow, error) {
 	rows, err := q.db.Query(ctx, AcquireLock,
@@ -91,6 +96,17 @@ func (q *Queries) AcquireLock(ctx context.Context, arg AcquireLockParams) ([]Acq
 	return items, nil
 }
 
+const DeleteLapsedWaits = `-- name: DeleteLapsedWaits :exec
+DELETE FROM durable.lock_waits WHERE (name, waiter) IN (
+    SELECT l.name, l.waiter FROM durable.lock_waits l WHERE l.until < now() - interval '1 minute' LIMIT 100 FOR UPDATE SKIP LOCKED)
+`
+
+// Reads the table, a small one. With SKIP LOCKED. Twice: fewer rows.
+func (q *Queries) DeleteLapsedWaits(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, DeleteLapsedWaits)
+	return err
+}
+
 const DeleteOldLocks = `-- name: DeleteOldLocks :exec
 DELETE FROM durable.locks WHERE (name, slot) IN (
     SELECT l.name, l.slot FROM durable.locks l WHERE l.expires_at < now() - interval '7 days'
@@ -104,39 +120,65 @@ func (q *Queries) DeleteOldLocks(ctx context.Context) error {
 	return err
 }
 
-const ForceReleaseLock = `-- name: ForceReleaseLock :execrows
+const DeleteWait = `-- name: DeleteWait :exec
+DELETE FROM durable.lock_waits WHERE name = $1 AND waiter = $2
+`
+
+type DeleteWaitParams struct {
+	Name   string
+	Waiter uuid.UUID
+}
+
+// lock_waits_pkey. Twice: no row.
+func (q *Queries) DeleteWait(ctx context.Context, arg DeleteWaitParams) error {
+	_, err := q.db.Exec(ctx, DeleteWait, arg.Name, arg.Waiter)
+	return err
+}
+
+const ForceReleaseLock = `-- name: ForceReleaseLock :one
 WITH x AS (
     SELECT l.name, l.slot, l.owner, l.fence FROM durable.locks l
-    WHERE l.name = $3::text AND l.slot = $4::int AND l.claim_id IS NOT NULL FOR UPDATE
+    WHERE l.name = $2::text AND l.slot = $3::int AND l.claim_id IS NOT NULL FOR UPDATE
 ), u AS (
     UPDATE durable.locks l SET claim_id = NULL, expires_at = now() FROM x WHERE l.name = x.name AND l.slot = x.slot
     RETURNING x.name, x.slot, x.owner, x.fence
+), a AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT $4::text, 'lock', u.name, 'release',
+           json_build_object('slot', u.slot, 'owner', u.owner, 'fence', u.fence, 'reason', $5::text) FROM u
+), w AS (
+    SELECT l.waiter FROM durable.lock_waits l JOIN u ON u.name = l.name WHERE l.until > now() ORDER BY random() LIMIT 1
 )
-INSERT INTO durable.audit (actor, kind, subject, action, detail)
-SELECT $1::text, 'lock', u.name, 'release',
-       json_build_object('slot', u.slot, 'owner', u.owner, 'fence', u.fence, 'reason', $2::text) FROM u
+SELECT (SELECT count(*) FROM u)::int AS freed,
+       (SELECT count(pg_notify($1::text, w.waiter::text || ' ' || $2::text)) FROM w)::int AS told
 `
 
 type ForceReleaseLockParams struct {
-	Actor  string
-	Reason string
-	Name   string
-	Slot   int32
+	Channel string
+	Name    string
+	Slot    int32
+	Actor   string
+	Reason  string
+}
+
+type ForceReleaseLockRow struct {
+	Freed int32
+	Told  int32
 }
 
 // locks_pkey; waits for whoever renews it at this moment. The deed and its
-// record are one statement. Twice: no rows.
-func (q *Queries) ForceReleaseLock(ctx context.Context, arg ForceReleaseLockParams) (int64, error) {
-	result, err := q.db.Exec(ctx, ForceReleaseLock,
-		arg.Actor,
-		arg.Reason,
+// record are one statement. Notifies as ReleaseLock does. Twice: no rows.
+func (q *Queries) ForceReleaseLock(ctx context.Context, arg ForceReleaseLockParams) (ForceReleaseLockRow, error) {
+	row := q.db.QueryRow(ctx, ForceReleaseLock,
+		arg.Channel,
 		arg.Name,
 		arg.Slot,
+		arg.Actor,
+		arg.Reason,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var i ForceReleaseLockRow
+	err := row.Scan(&i.Freed, &i.Told)
+	return i, err
 }
 
 const InsertLocks = `-- name: InsertLocks :exec
@@ -249,23 +291,108 @@ func (q *Queries) ListLocks(ctx context.Context, arg ListLocksParams) ([]ListLoc
 	return items, nil
 }
 
-const ReleaseLock = `-- name: ReleaseLock :execrows
-UPDATE durable.locks SET claim_id = NULL, expires_at = now()
-WHERE claim_id = $1::uuid AND name = $2::text
+const ListWaits = `-- name: ListWaits :many
+SELECT name, waiter, owner, calls, since FROM durable.lock_waits
+WHERE until > now() AND starts_with(name, $1::text) ORDER BY name, since, waiter LIMIT $2
+`
+
+type ListWaitsParams struct {
+	Prefix string
+	Most   int32
+}
+
+type ListWaitsRow struct {
+	Name   string
+	Waiter uuid.UUID
+	Owner  string
+	Calls  int32
+	Since  time.Time
+}
+
+// lock_waits_pkey, from the prefix on. No locks.
+func (q *Queries) ListWaits(ctx context.Context, arg ListWaitsParams) ([]ListWaitsRow, error) {
+	rows, err := q.db.Query(ctx, ListWaits, arg.Prefix, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWaitsRow
+	for rows.Next() {
+		var i ListWaitsRow
+		if err := rows.Scan(
+			&i.Name,
+			&i.Waiter,
+			&i.Owner,
+			&i.Calls,
+			&i.Since,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const NoteWait = `-- name: NoteWait :exec
+INSERT INTO durable.lock_waits (name, waiter, until, calls, owner)
+VALUES ($1, $2, now() + ($3::bigint) * interval '1 microsecond', $4, $5)
+ON CONFLICT (name, waiter) DO UPDATE SET until = excluded.until, calls = excluded.calls,
+    since = CASE WHEN lock_waits.until > now() THEN lock_waits.since ELSE now() END
+`
+
+type NoteWaitParams struct {
+	Name     string
+	Waiter   uuid.UUID
+	Duration int64
+	Calls    int32
+	Owner    string
+}
+
+// lock_waits_pkey; the row is its process's own. Twice: it lasts a little longer.
+func (q *Queries) NoteWait(ctx context.Context, arg NoteWaitParams) error {
+	_, err := q.db.Exec(ctx, NoteWait,
+		arg.Name,
+		arg.Waiter,
+		arg.Duration,
+		arg.Calls,
+		arg.Owner,
+	)
+	return err
+}
+
+const ReleaseLock = `-- name: ReleaseLock :one
+WITH u AS (
+    UPDATE durable.locks SET claim_id = NULL, expires_at = now()
+    WHERE claim_id = $3::uuid AND name = $2::text RETURNING name
+), w AS (
+    SELECT l.waiter FROM durable.lock_waits l JOIN u ON u.name = l.name WHERE l.until > now() ORDER BY random() LIMIT 1
+)
+SELECT (SELECT count(*) FROM u)::int AS freed,
+       (SELECT count(pg_notify($1::text, w.waiter::text || ' ' || $2::text)) FROM w)::int AS told
 `
 
 type ReleaseLockParams struct {
-	Claim uuid.UUID
-	Name  string
+	Channel string
+	Name    string
+	Claim   uuid.UUID
 }
 
-// locks_claim. Fenced by the claim. Twice: no rows.
-func (q *Queries) ReleaseLock(ctx context.Context, arg ReleaseLockParams) (int64, error) {
-	result, err := q.db.Exec(ctx, ReleaseLock, arg.Claim, arg.Name)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+type ReleaseLockRow struct {
+	Freed int32
+	Told  int32
+}
+
+// locks_claim, lock_waits_pkey. Fenced by the claim. Notifies, when it commits,
+// one of those who have noted that they wait, any: commits that notify are
+// serialised by the server, and nobody waits most of the time. Twice: no rows.
+func (q *Queries) ReleaseLock(ctx context.Context, arg ReleaseLockParams) (ReleaseLockRow, error) {
+	row := q.db.QueryRow(ctx, ReleaseLock, arg.Channel, arg.Name, arg.Claim)
+	var i ReleaseLockRow
+	err := row.Scan(&i.Freed, &i.Told)
+	return i, err
 }
 
 const RenewLocks = `-- name: RenewLocks :many

@@ -54,6 +54,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteKeyOfRunStmt, err = db.PrepareContext(ctx, deleteKeyOfRun); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteKeyOfRun: %w", err)
 	}
+	if q.deleteLapsedWaitsStmt, err = db.PrepareContext(ctx, deleteLapsedWaits); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteLapsedWaits: %w", err)
+	}
 	if q.deleteLeaseStmt, err = db.PrepareContext(ctx, deleteLease); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteLease: %w", err)
 	}
@@ -77,6 +80,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteSkipsStmt, err = db.PrepareContext(ctx, deleteSkips); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteSkips: %w", err)
+	}
+	if q.deleteWaitStmt, err = db.PrepareContext(ctx, deleteWait); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteWait: %w", err)
 	}
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
@@ -258,17 +264,26 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listSlotsStmt, err = db.PrepareContext(ctx, listSlots); err != nil {
 		return nil, fmt.Errorf("error preparing query ListSlots: %w", err)
 	}
+	if q.listWaitsStmt, err = db.PrepareContext(ctx, listWaits); err != nil {
+		return nil, fmt.Errorf("error preparing query ListWaits: %w", err)
+	}
 	if q.moveSweepStmt, err = db.PrepareContext(ctx, moveSweep); err != nil {
 		return nil, fmt.Errorf("error preparing query MoveSweep: %w", err)
 	}
 	if q.nextLookStmt, err = db.PrepareContext(ctx, nextLook); err != nil {
 		return nil, fmt.Errorf("error preparing query NextLook: %w", err)
 	}
+	if q.noteWaitStmt, err = db.PrepareContext(ctx, noteWait); err != nil {
+		return nil, fmt.Errorf("error preparing query NoteWait: %w", err)
+	}
 	if q.oldestSkipStmt, err = db.PrepareContext(ctx, oldestSkip); err != nil {
 		return nil, fmt.Errorf("error preparing query OldestSkip: %w", err)
 	}
 	if q.ownRetentionsStmt, err = db.PrepareContext(ctx, ownRetentions); err != nil {
 		return nil, fmt.Errorf("error preparing query OwnRetentions: %w", err)
+	}
+	if q.ownWaitsStmt, err = db.PrepareContext(ctx, ownWaits); err != nil {
+		return nil, fmt.Errorf("error preparing query OwnWaits: %w", err)
 	}
 	if q.pastChangesStmt, err = db.PrepareContext(ctx, pastChanges); err != nil {
 		return nil, fmt.Errorf("error preparing query PastChanges: %w", err)
@@ -363,6 +378,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.takeKeyStmt, err = db.PrepareContext(ctx, takeKey); err != nil {
 		return nil, fmt.Errorf("error preparing query TakeKey: %w", err)
 	}
+	if q.tellWaitStmt, err = db.PrepareContext(ctx, tellWait); err != nil {
+		return nil, fmt.Errorf("error preparing query TellWait: %w", err)
+	}
 	if q.touchScheduleStmt, err = db.PrepareContext(ctx, touchSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query TouchSchedule: %w", err)
 	}
@@ -421,6 +439,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteKeyOfRunStmt: %w", cerr)
 		}
 	}
+	if q.deleteLapsedWaitsStmt != nil {
+		if cerr := q.deleteLapsedWaitsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteLapsedWaitsStmt: %w", cerr)
+		}
+	}
 	if q.deleteLeaseStmt != nil {
 		if cerr := q.deleteLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteLeaseStmt: %w", cerr)
@@ -459,6 +482,11 @@ func (q *Queries) Close() error {
 	if q.deleteSkipsStmt != nil {
 		if cerr := q.deleteSkipsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteSkipsStmt: %w", cerr)
+		}
+	}
+	if q.deleteWaitStmt != nil {
+		if cerr := q.deleteWaitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteWaitStmt: %w", cerr)
 		}
 	}
 	if q.dueSchedulesStmt != nil {
@@ -761,6 +789,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listSlotsStmt: %w", cerr)
 		}
 	}
+	if q.listWaitsStmt != nil {
+		if cerr := q.listWaitsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listWaitsStmt: %w", cerr)
+		}
+	}
 	if q.moveSweepStmt != nil {
 		if cerr := q.moveSweepStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing moveSweepStmt: %w", cerr)
@@ -771,6 +804,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing nextLookStmt: %w", cerr)
 		}
 	}
+	if q.noteWaitStmt != nil {
+		if cerr := q.noteWaitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing noteWaitStmt: %w", cerr)
+		}
+	}
 	if q.oldestSkipStmt != nil {
 		if cerr := q.oldestSkipStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing oldestSkipStmt: %w", cerr)
@@ -779,6 +817,11 @@ func (q *Queries) Close() error {
 	if q.ownRetentionsStmt != nil {
 		if cerr := q.ownRetentionsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing ownRetentionsStmt: %w", cerr)
+		}
+	}
+	if q.ownWaitsStmt != nil {
+		if cerr := q.ownWaitsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing ownWaitsStmt: %w", cerr)
 		}
 	}
 	if q.pastChangesStmt != nil {
@@ -936,6 +979,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing takeKeyStmt: %w", cerr)
 		}
 	}
+	if q.tellWaitStmt != nil {
+		if cerr := q.tellWaitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing tellWaitStmt: %w", cerr)
+		}
+	}
 	if q.touchScheduleStmt != nil {
 		if cerr := q.touchScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing touchScheduleStmt: %w", cerr)
@@ -990,6 +1038,7 @@ type Queries struct {
 	deleteAttemptsStmt    *sql.Stmt
 	deleteEndedStmt       *sql.Stmt
 	deleteKeyOfRunStmt    *sql.Stmt
+	deleteLapsedWaitsStmt *sql.Stmt
 	deleteLeaseStmt       *sql.Stmt
 	deleteOldLocksStmt    *sql.Stmt
 	deleteProblemStmt     *sql.Stmt
@@ -998,6 +1047,7 @@ type Queries struct {
 	deleteRunStmt         *sql.Stmt
 	deleteScheduleStmt    *sql.Stmt
 	deleteSkipsStmt       *sql.Stmt
+	deleteWaitStmt        *sql.Stmt
 	dueSchedulesStmt      *sql.Stmt
 	examineLeasesStmt     *sql.Stmt
 	examineQueuesStmt     *sql.Stmt
@@ -1058,10 +1108,13 @@ type Queries struct {
 	listRunsStmt          *sql.Stmt
 	listSchedulesStmt     *sql.Stmt
 	listSlotsStmt         *sql.Stmt
+	listWaitsStmt         *sql.Stmt
 	moveSweepStmt         *sql.Stmt
 	nextLookStmt          *sql.Stmt
+	noteWaitStmt          *sql.Stmt
 	oldestSkipStmt        *sql.Stmt
 	ownRetentionsStmt     *sql.Stmt
+	ownWaitsStmt          *sql.Stmt
 	pastChangesStmt       *sql.Stmt
 	pastOccurrencesStmt   *sql.Stmt
 	pastRequestsStmt      *sql.Stmt
@@ -1093,6 +1146,7 @@ type Queries struct {
 	skippedSchedulesStmt  *sql.Stmt
 	sweepAheadStmt        *sql.Stmt
 	takeKeyStmt           *sql.Stmt
+	tellWaitStmt          *sql.Stmt
 	touchScheduleStmt     *sql.Stmt
 }
 
@@ -1110,6 +1164,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteAttemptsStmt:    q.deleteAttemptsStmt,
 		deleteEndedStmt:       q.deleteEndedStmt,
 		deleteKeyOfRunStmt:    q.deleteKeyOfRunStmt,
+		deleteLapsedWaitsStmt: q.deleteLapsedWaitsStmt,
 		deleteLeaseStmt:       q.deleteLeaseStmt,
 		deleteOldLocksStmt:    q.deleteOldLocksStmt,
 		deleteProblemStmt:     q.deleteProblemStmt,
@@ -1118,6 +1173,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteRunStmt:         q.deleteRunStmt,
 		deleteScheduleStmt:    q.deleteScheduleStmt,
 		deleteSkipsStmt:       q.deleteSkipsStmt,
+		deleteWaitStmt:        q.deleteWaitStmt,
 		dueSchedulesStmt:      q.dueSchedulesStmt,
 		examineLeasesStmt:     q.examineLeasesStmt,
 		examineQueuesStmt:     q.examineQueuesStmt,
@@ -1178,10 +1234,13 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listRunsStmt:          q.listRunsStmt,
 		listSchedulesStmt:     q.listSchedulesStmt,
 		listSlotsStmt:         q.listSlotsStmt,
+		listWaitsStmt:         q.listWaitsStmt,
 		moveSweepStmt:         q.moveSweepStmt,
 		nextLookStmt:          q.nextLookStmt,
+		noteWaitStmt:          q.noteWaitStmt,
 		oldestSkipStmt:        q.oldestSkipStmt,
 		ownRetentionsStmt:     q.ownRetentionsStmt,
+		ownWaitsStmt:          q.ownWaitsStmt,
 		pastChangesStmt:       q.pastChangesStmt,
 		pastOccurrencesStmt:   q.pastOccurrencesStmt,
 		pastRequestsStmt:      q.pastRequestsStmt,
@@ -1213,6 +1272,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		skippedSchedulesStmt:  q.skippedSchedulesStmt,
 		sweepAheadStmt:        q.sweepAheadStmt,
 		takeKeyStmt:           q.takeKeyStmt,
+		tellWaitStmt:          q.tellWaitStmt,
 		touchScheduleStmt:     q.touchScheduleStmt,
 	}
 }

@@ -9,6 +9,20 @@ import (
 	"context"
 )
 
+const deleteLapsedWaits = `-- name: DeleteLapsedWaits :exec
+DELETE FROM lock_waits WHERE until < ?1
+`
+
+type DeleteLapsedWaitsParams struct {
+	Before int64
+}
+
+// Reads the table, a small one.
+func (q *Queries) DeleteLapsedWaits(ctx context.Context, arg DeleteLapsedWaitsParams) error {
+	_, err := q.exec(ctx, q.deleteLapsedWaitsStmt, deleteLapsedWaits, arg.Before)
+	return err
+}
+
 const deleteOldLocks = `-- name: DeleteOldLocks :exec
 DELETE FROM locks WHERE (name, slot) IN (SELECT l.name, l.slot FROM locks l WHERE l.expires_at < ?1 LIMIT 100)
 `
@@ -20,6 +34,21 @@ type DeleteOldLocksParams struct {
 // Served by locks_expiry; some at a time.
 func (q *Queries) DeleteOldLocks(ctx context.Context, arg DeleteOldLocksParams) error {
 	_, err := q.exec(ctx, q.deleteOldLocksStmt, deleteOldLocks, arg.Before)
+	return err
+}
+
+const deleteWait = `-- name: DeleteWait :exec
+DELETE FROM lock_waits WHERE name = ?1 AND waiter = ?2
+`
+
+type DeleteWaitParams struct {
+	Name   string
+	Waiter []byte
+}
+
+// Served by the primary key of lock_waits.
+func (q *Queries) DeleteWait(ctx context.Context, arg DeleteWaitParams) error {
+	_, err := q.exec(ctx, q.deleteWaitStmt, deleteWait, arg.Name, arg.Waiter)
 	return err
 }
 
@@ -239,6 +268,121 @@ func (q *Queries) ListSlots(ctx context.Context, arg ListSlotsParams) ([]ListSlo
 	return items, nil
 }
 
+const listWaits = `-- name: ListWaits :many
+SELECT name, waiter, owner, calls, since FROM lock_waits
+WHERE until > ?1 AND name >= ?2 AND substr(name, 1, length(?2)) = ?2
+ORDER BY name, since, waiter LIMIT ?3
+`
+
+type ListWaitsParams struct {
+	Now    int64
+	Prefix string
+	Most   int64
+}
+
+type ListWaitsRow struct {
+	Name   string
+	Waiter []byte
+	Owner  string
+	Calls  int64
+	Since  int64
+}
+
+// Walks the primary key of lock_waits from the prefix on.
+func (q *Queries) ListWaits(ctx context.Context, arg ListWaitsParams) ([]ListWaitsRow, error) {
+	rows, err := q.query(ctx, q.listWaitsStmt, listWaits, arg.Now, arg.Prefix, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWaitsRow
+	for rows.Next() {
+		var i ListWaitsRow
+		if err := rows.Scan(
+			&i.Name,
+			&i.Waiter,
+			&i.Owner,
+			&i.Calls,
+			&i.Since,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const noteWait = `-- name: NoteWait :exec
+INSERT INTO lock_waits (name, waiter, since, until, calls, owner) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (name, waiter) DO UPDATE SET until = excluded.until, calls = excluded.calls,
+    since = CASE WHEN lock_waits.until > excluded.since THEN lock_waits.since ELSE excluded.since END
+`
+
+type NoteWaitParams struct {
+	Name   string
+	Waiter []byte
+	Since  int64
+	Until  int64
+	Calls  int64
+	Owner  string
+}
+
+// Served by the primary key of lock_waits.
+func (q *Queries) NoteWait(ctx context.Context, arg NoteWaitParams) error {
+	_, err := q.exec(ctx, q.noteWaitStmt, noteWait,
+		arg.Name,
+		arg.Waiter,
+		arg.Since,
+		arg.Until,
+		arg.Calls,
+		arg.Owner,
+	)
+	return err
+}
+
+const ownWaits = `-- name: OwnWaits :many
+SELECT name, freed FROM lock_waits WHERE waiter = ?1
+`
+
+type OwnWaitsParams struct {
+	Waiter []byte
+}
+
+type OwnWaitsRow struct {
+	Name  string
+	Freed int64
+}
+
+// Reads the table, a small one.
+func (q *Queries) OwnWaits(ctx context.Context, arg OwnWaitsParams) ([]OwnWaitsRow, error) {
+	rows, err := q.query(ctx, q.ownWaitsStmt, ownWaits, arg.Waiter)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []OwnWaitsRow
+	for rows.Next() {
+		var i OwnWaitsRow
+		if err := rows.Scan(&i.Name, &i.Freed); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const releaseLock = `-- name: ReleaseLock :execrows
 UPDATE locks SET claim_id = NULL, expires_at = ?1 WHERE claim_id = ?2 AND name = ?3
 `
@@ -270,6 +414,25 @@ type RenewLockParams struct {
 // Served by locks_claim. Expired or not: as long as the claim stands, nobody has taken the slot.
 func (q *Queries) RenewLock(ctx context.Context, arg RenewLockParams) (int64, error) {
 	result, err := q.exec(ctx, q.renewLockStmt, renewLock, arg.ExpiresAt, arg.ClaimID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const tellWait = `-- name: TellWait :execrows
+UPDATE lock_waits SET freed = freed + 1 WHERE (name, waiter) IN (
+    SELECT l.name, l.waiter FROM lock_waits l WHERE l.name = ?1 AND l.until > ?2 ORDER BY random() LIMIT 1)
+`
+
+type TellWaitParams struct {
+	Name string
+	Now  int64
+}
+
+// Served by the primary key of lock_waits. Counts up one of those who wait, any.
+func (q *Queries) TellWait(ctx context.Context, arg TellWaitParams) (int64, error) {
+	result, err := q.exec(ctx, q.tellWaitStmt, tellWait, arg.Name, arg.Now)
 	if err != nil {
 		return 0, err
 	}
