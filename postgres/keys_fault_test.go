@@ -136,9 +136,13 @@ func TestKeysWhenTheAnswerIsCutAnywhere(t *testing.T) {
 			}
 			t.Logf("%d cuts, %d executed", cut.cuts.Load(), executed)
 			require.Greater(t, keys, 20)
-			drain(t, direct)
-			counts, err := direct.Counts(t.Context())
-			require.NoError(t, err)
+			var counts map[durable.State]durable.Count
+			require.Eventually(t, func() bool { // the last one is due a millisecond after it was stored
+				drain(t, direct)
+				var err error
+				counts, err = direct.Counts(t.Context())
+				return err == nil && counts[durable.Pending].N == 0
+			}, 10*time.Second, 5*time.Millisecond)
 			require.EqualValues(t, keys, counts[durable.Succeeded].N, "%v: one for each key", counts)
 			requireOnce(t, direct)
 			requireConsistent(t, direct)
