@@ -200,6 +200,7 @@ create table durable.schedules (
     edited       boolean not null default false, -- an operator's version stands
     paused_by    text
 );
+create index schedules_look on durable.schedules (look_at, name);
 
 -- Occurrences that did not become runs; the latest of each schedule.
 create table durable.skips (

@@ -3,11 +3,11 @@
 SELECT pg_try_advisory_xact_lock(@key::bigint)::boolean AS mine, now()::timestamptz AS now;
 
 -- name: DueSchedules :many
--- Reads the whole table, a small one. Locks the rows it returns with SKIP
--- LOCKED: one that is being declared anew is left to the next call.
+-- schedules_look. Locks the rows it returns with SKIP LOCKED: one that is being
+-- declared anew is left to the next call.
 SELECT id, name, generation, next_at, coalesce(CASE WHEN waiting > 0 THEN look_at END, 'epoch')::timestamptz AS look_at, waiting, unfinished, spec::text AS spec, hash, job, queue, timeout, max_attempts, priority, on_crash,
        args::text AS args, tags
-FROM durable.schedules WHERE look_at <= now() ORDER BY look_at, name LIMIT @most FOR UPDATE SKIP LOCKED;
+FROM durable.schedules s WHERE s.look_at <= now() ORDER BY s.look_at, s.name LIMIT @most FOR UPDATE SKIP LOCKED;
 
 -- name: UnfinishedRuns :many
 -- runs_pkey. No locks: whoever ends a run meanwhile does not matter, and whoever
@@ -56,5 +56,6 @@ INSERT INTO durable.skips (schedule, first_at, last_at, reason)
 SELECT unnest(@schedules::int[]), unnest(@firsts::timestamptz[]), unnest(@lasts::timestamptz[]), unnest(@reasons::text[]);
 
 -- name: NextLook :one
--- Reads the whole table, a small one. No locks. Negative: none.
-SELECT coalesce((SELECT extract(epoch FROM greatest(min(look_at), now()) - now()) * 1000000 FROM durable.schedules WHERE look_at < 'infinity' HAVING count(*) > 0), -1)::bigint AS microseconds;
+-- schedules_look. No locks. Negative: none.
+SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
+                 WHERE s.look_at < 'infinity' ORDER BY s.look_at, s.name LIMIT 1), -1)::bigint AS microseconds;

@@ -47,7 +47,7 @@ func (q *Queries) AdvanceSchedules(ctx context.Context, arg AdvanceSchedulesPara
 const DueSchedules = `-- name: DueSchedules :many
 SELECT id, name, generation, next_at, coalesce(CASE WHEN waiting > 0 THEN look_at END, 'epoch')::timestamptz AS look_at, waiting, unfinished, spec::text AS spec, hash, job, queue, timeout, max_attempts, priority, on_crash,
        args::text AS args, tags
-FROM durable.schedules WHERE look_at <= now() ORDER BY look_at, name LIMIT $1 FOR UPDATE SKIP LOCKED
+FROM durable.schedules s WHERE s.look_at <= now() ORDER BY s.look_at, s.name LIMIT $1 FOR UPDATE SKIP LOCKED
 `
 
 type DueSchedulesParams struct {
@@ -74,8 +74,8 @@ type DueSchedulesRow struct {
 	Tags        []string
 }
 
-// Reads the whole table, a small one. Locks the rows it returns with SKIP
-// LOCKED: one that is being declared anew is left to the next call.
+// schedules_look. Locks the rows it returns with SKIP LOCKED: one that is being
+// declared anew is left to the next call.
 func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]DueSchedulesRow, error) {
 	rows, err := q.db.Query(ctx, DueSchedules, arg.Most)
 	if err != nil {
@@ -221,10 +221,11 @@ func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams
 }
 
 const NextLook = `-- name: NextLook :one
-SELECT coalesce((SELECT extract(epoch FROM greatest(min(look_at), now()) - now()) * 1000000 FROM durable.schedules WHERE look_at < 'infinity' HAVING count(*) > 0), -1)::bigint AS microseconds
+SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
+                 WHERE s.look_at < 'infinity' ORDER BY s.look_at, s.name LIMIT 1), -1)::bigint AS microseconds
 `
 
-// Reads the whole table, a small one. No locks. Negative: none.
+// schedules_look. No locks. Negative: none.
 func (q *Queries) NextLook(ctx context.Context) (int64, error) {
 	row := q.db.QueryRow(ctx, NextLook)
 	var microseconds int64
