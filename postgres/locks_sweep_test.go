@@ -23,7 +23,9 @@ func TestLocks_NobodyHasWantedForAWeek(t *testing.T) {
 		require.True(t, answer.Granted)
 		return r, answer
 	}
-	there := func(name string) bool { return s.count(t, conn, "select count(*) from %s.locks where name = $1", name) > 0 }
+	there := func(name string) bool {
+		return s.count(t, conn, "select count(*) from %s.locks where name = $1", name) > 0
+	}
 	advance := func(d time.Duration) {
 		s.exec(t, conn, "update %s.locks set expires_at = expires_at - $1::bigint * interval '1 microsecond'", d.Microseconds())
 	}
