@@ -52,9 +52,7 @@ func (s *Store) materialize(
 	decide func(now time.Time, s durable.Schedule) durable.Decision, done *durable.Materialized,
 ) error {
 	q := s.queries(tx)
-	lock, statement := limits(ctx, lockLimit)
-	b := &batch{names: s.names}
-	b.add(queries.Limits, lock, statement)
+	b := s.guarded(ctx)
 	b.add(queries.Idle) // or a process that stops here would make everybody Busy
 	if err := s.send(ctx, tx, b); err != nil {
 		return err
@@ -79,6 +77,9 @@ func (s *Store) materialize(
 	}
 	if err := s.storeDecided(ctx, tx, decided, done); err != nil {
 		return err
+	}
+	if done.Due == limit {
+		return nil // there may be more at once
 	}
 	next, err := q.NextLook(ctx)
 	switch done.Next = fromMicro(next); {

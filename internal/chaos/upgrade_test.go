@@ -79,7 +79,7 @@ type oldArgs struct {
 }
 
 func oldRun(n byte) durable.RunID {
-	id := durable.RunID(uuid.MustParse("01890000-0000-7000-8000-000000000000"))
+	id := uuid.MustParse("01890000-0000-7000-8000-000000000000")
 	id[15] = n
 	return id
 }

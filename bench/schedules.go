@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// dueAtOnce is many schedules that all come due at one instant.
+type dueAtOnce struct {
+	on        engine
+	schedules int
+	handlers  int // that one worker executes at once; 0: it does not know the job
+}
+
+// materializing is a store that notes how long its materializing takes.
+type materializing struct {
+	backend.Store
+	mu      sync.Mutex
+	runs    atomic.Int64
+	longest time.Duration // of one transaction
+	last    time.Time     // when the last one that made runs had ended
+}
+
+// Materialize passes the call on.
+func (m *materializing) Materialize(
+	ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision,
+) (durable.Materialized, error) {
+	began := time.Now()
+	made, err := m.Store.Materialize(ctx, limit, decide)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(made.Runs) > 0 {
+		m.runs.Add(int64(len(made.Runs)))
+		m.last, m.longest = time.Now(), max(m.longest, time.Since(began))
+	}
+	return made, err
+}
+
+// due measures from the start of a worker until every schedule has its run, and
+// until every run has ended.
+func (b *bench) due(ctx context.Context, d dueAtOnce) (sample, error) {
+	w, err := b.place(ctx, ours, d.on)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	opened, err := backend.Open(ctx, w.target, backend.Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	store := &materializing{Store: opened}
+	due := time.Now().Add(-time.Second).Truncate(time.Second)
+	if err := d.declare(ctx, store, due); err != nil {
+		return nil, err
+	}
+	if w.conn != nil {
+		_, err = w.conn.Exec(ctx, "UPDATE durable.schedules SET next_at = $1, look_at = $1", due)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	var started atomic.Int64
+	job, handlers, wanted := durable.NewJob[args]("due"), d.handlers, &started
+	if d.handlers == 0 {
+		job, handlers, wanted = durable.NewJob[args]("other"), 1, &store.runs
+	}
+	worker := durable.NewWorker(store, durable.WorkerConfig{MaxConcurrentRuns: handlers, Logger: slog.New(slog.DiscardHandler)})
+	durable.Register(worker, job, func(context.Context, *durable.Run[args]) error {
+		started.Add(1)
+		return nil
+	})
+	began := time.Now()
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	contender := durableContender{}
+	for finished := 0; finished < d.schedules && err == nil; {
+		select {
+		case err = <-ended:
+			return nil, fmt.Errorf("%d of %d runs were made: %w", store.runs.Load(), d.schedules, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if int(wanted.Load()) < d.schedules {
+			continue
+		}
+		if finished = d.schedules; d.handlers > 0 {
+			finished, err = contender.finished(ctx, w)
+		}
+	}
+	all := time.Since(began)
+	cancel()
+	if err := <-ended; err != nil {
+		return nil, err
+	}
+	found := sample{"made": store.last.Sub(began).Seconds(), "longest": float64(store.longest.Microseconds()) / 1e3}
+	if d.handlers > 0 {
+		found["all"], found["rate"] = all.Seconds(), float64(d.schedules)/all.Seconds()
+	}
+	return found, err
+}
+
+func (d dueAtOnce) declare(ctx context.Context, store backend.Store, due time.Time) error {
+	declaration := durable.Declaration{Worker: durable.WorkerID{Name: "bench", Instance: uuid.New()}}
+	for i := range d.schedules {
+		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
+			Name: fmt.Sprintf("schedule-%06d", i), Hash: "h", Job: "due", Queue: "default", MaxAttempts: 3,
+			Args: json.RawMessage(`{"n":1}`), Rule: durable.Every(24 * time.Hour).From(due),
+		})
+		if len(declaration.Schedules) == 1000 || i == d.schedules-1 {
+			if err := store.Declare(ctx, declaration); err != nil {
+				return err
+			}
+			declaration.Schedules = declaration.Schedules[:0]
+		}
+	}
+	return nil
+}
+
+func scheduleRows(n int) []row {
+	due := func(name string, d dueAtOnce) side {
+		return side{name: name, measure: func(ctx context.Context, b *bench, _ string) (sample, error) { return b.due(ctx, d) }}
+	}
+	return []row{{
+		name: "schedules-due", long: true, title: fmt.Sprintf("%d schedules come due at one instant, one worker", n),
+		figures: []figure{
+			{key: "made", title: "until each has its run", unit: "s", less: true, bound: 1.2}, {key: "longest", title: "longest transaction", unit: "ms", less: true, bound: 50},
+			{key: "all", title: "until every run has ended", unit: "s", less: true}, rate(0),
+		},
+		sides: []side{
+			due("nothing executed", dueAtOnce{on: onPostgres, schedules: n}),
+			due("2000 handlers at once", dueAtOnce{on: onPostgres, schedules: n, handlers: 2000}),
+		},
+	}}
+}

@@ -1,0 +1,55 @@
+package chaos_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+)
+
+// An occurrence starts when it is due, not when the worker polls.
+func TestPunctual_PostgreSQL(t *testing.T) { punctual(t, pgtest.Database(t)) }
+
+func TestPunctual_SQLite(t *testing.T) {
+	punctual(t, "sqlite:"+filepath.Join(t.TempDir(), "durable.db"))
+}
+
+func punctual(t *testing.T, dsn string) {
+	const ticks, poll = 12, 5 * time.Second
+	store, err := backend.Open(t.Context(), dsn, backend.Config{})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	var mu sync.Mutex
+	var late []time.Duration
+	job := durable.NewJob[struct{}]("tick")
+	worker := durable.NewWorker(store, durable.WorkerConfig{PollInterval: poll})
+	durable.Register(worker, job, func(context.Context, *durable.Run[struct{}]) error {
+		now := time.Now() // the database's clock is this machine's
+		mu.Lock()
+		defer mu.Unlock()
+		if late = append(late, now.Sub(now.Truncate(time.Second))); len(late) == ticks {
+			cancel()
+		}
+		return nil
+	})
+	durable.AddSchedule(worker, "every-second", job, struct{}{}, durable.Every(time.Second), durable.Overlap(durable.OverlapAllow))
+	began := time.Now()
+	require.NoError(t, worker.Run(ctx))
+	require.Len(t, late, ticks, "within %v", time.Since(began))
+	slices.Sort(late)
+	t.Logf("from the instant to the handler: median %v, most %v", late[ticks/2], late[ticks-1])
+	require.Less(t, late[ticks/2], 100*time.Millisecond)
+	require.Less(t, time.Since(began), ticks*time.Second+2*poll, "each occurrence came in its own second")
+}
