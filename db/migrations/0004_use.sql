@@ -46,4 +46,3 @@ create table durable.lock_waits (
     owner  text not null,
     primary key (name, waiter)
 );
-create index schedules_look on durable.schedules (look_at, name);
