@@ -18,7 +18,6 @@ func scheduleTests() map[string]func(*testing.T, *fixture) {
 		"a schedule reaches decide as it was declared":            scheduleComplete,
 		"what decide answers is stored with the schedule's name":  occurrenceStored,
 		"an occurrence that is refused does not stop the others":  occurrenceRefused,
-		"what has been due the longest is looked at first":        longestDueFirst,
 		"many callers together store each occurrence once":        materializeRace,
 		"declared jobs are listed by name, the last word counts":  jobsListed,
 		"without schedules there is nothing to do and nothing is": materializeNothing,
@@ -57,25 +56,6 @@ func in(d time.Duration) func(time.Time, durable.Schedule) durable.Decision {
 func fire(now time.Time, s durable.Schedule) durable.Decision {
 	run := newRun(func(r *durable.NewRun) { r.At = s.NextAt })
 	return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: "once", Run: run}}}
-}
-
-func longestDueFirst(t *testing.T, f *fixture) {
-	due := map[string]time.Duration{"a": 3 * time.Minute, "b": time.Minute, "c": 2 * time.Minute}
-	for name := range due {
-		f.declare(newSchedule(name))
-	}
-	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
-		return durable.Decision{NextAt: now.Add(due[s.Name])}
-	})
-	f.advance(time.Hour)
-	for _, want := range []string{"b", "c", "a"} {
-		f.materialize(1, func(now time.Time, s durable.Schedule) durable.Decision {
-			if s.Name != want {
-				t.Errorf("looked at %s, want %s", s.Name, want)
-			}
-			return durable.Decision{NextAt: now.Add(24 * time.Hour)}
-		})
-	}
 }
 
 func materializeThousand(t *testing.T, f *fixture) {
