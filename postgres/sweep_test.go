@@ -325,6 +325,7 @@ func TestPlansOfSweep(t *testing.T) {
 	store.exec(t, conn, "update %s.sweep set began_at = '-infinity'")
 	require.NoError(t, conn.Close(t.Context())) // it reports what it has counted when it ends
 	conn = connect(t, store.url)
+	<-time.After(11 * time.Second) // an idle session reports within ten seconds
 	store.exec(t, conn, "select pg_stat_reset()")
 	request := sweeper()
 	request.Limit = 1000
