@@ -165,22 +165,24 @@ func (endless) Read(p []byte) (int, error) {
 
 func TestHTTPGivesUpWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
-	gone := make(chan struct{}, 2)
+	arrived, gone := make(chan struct{}, 2), make(chan struct{}, 2)
 	address, _ := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		arrived <- struct{}{}
 		<-r.Context().Done()
 		gone <- struct{}{}
 	})
 	s := begin(t, builtin.Config{HTTPAllow: origins(t, address)})
-	r := s.attempt(posting(address, durable.Timeout(100*time.Millisecond)))
+	r := s.attempt(posting(address, durable.Timeout(time.Second)))
 	require.Equal(t, durable.Pending, r.State)
 	require.Equal(t, durable.Failure, r.Attempts[0].Outcome)
+	<-arrived
 	<-gone
 
 	run := posting(address)
 	_, err := s.store.Enqueue(t.Context(), run)
 	require.NoError(t, err)
-	s.until(run.ID, func(r durable.Record) bool { return r.State == durable.Running })
+	<-arrived
 	require.NoError(t, s.stop())
 	<-gone
 	r = s.until(run.ID, func(r durable.Record) bool { return r.State == durable.Pending })
