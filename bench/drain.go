@@ -101,18 +101,13 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := w.fast(ctx)
+	before, err := look(ctx, w)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.slow(ctx, &before); err != nil {
-		return nil, err
-	}
 	began := time.Now()
-	for _, c := range children {
-		if err := c.begin(); err != nil {
-			return nil, err
-		}
+	if err := start(children); err != nil {
+		return nil, err
 	}
 	if err := untilSettled(ctx, w, d, shared); err != nil {
 		return nil, err
@@ -122,13 +117,9 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	var cpu, peak int64
-	for _, c := range children {
-		u, err := c.report()
-		if err != nil {
-			return nil, err
-		}
-		cpu, peak = cpu+u.CPU, max(peak, u.Peak)
+	cpu, peak, err := reports(children)
+	if err != nil {
+		return nil, err
 	}
 	for _, c := range children {
 		c.end()
@@ -142,7 +133,7 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 		return nil, err
 	}
 	b.noted(ctx, w, d.label)
-	found := drained(d.n, took, time.Duration(cpu), before, after)
+	found := drained(d.n, took, cpu, before, after)
 	found["peak"] = float64(peak) / (1 << 20)
 	if d.processes > 1 {
 		found["least"] = 100 * float64(shared.least(d.processes)) / float64(d.n)
@@ -156,6 +147,36 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 		d.n += left
 	}
 	return found, verify(ctx, w, d)
+}
+
+// reports adds up what the workers have used, and finds the largest of them.
+func reports(children []*child) (cpu time.Duration, peak int64, err error) {
+	for _, c := range children {
+		u, err := c.report()
+		if err != nil {
+			return 0, 0, err
+		}
+		cpu, peak = cpu+time.Duration(u.CPU), max(peak, u.Peak)
+	}
+	return cpu, peak, nil
+}
+
+// start lets them all begin.
+func start(children []*child) error {
+	for _, c := range children {
+		if err := c.begin(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look takes both kinds of figures.
+func look(ctx context.Context, w *watch) (seen spent, err error) {
+	if seen, err = w.fast(ctx); err == nil {
+		err = w.slow(ctx, &seen)
+	}
+	return seen, err
 }
 
 func (b *bench) spawn(w *watch, d drain, shared *counters) (children []*child, err error) {

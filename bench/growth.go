@@ -151,17 +151,8 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 	}
 	defer store.Close()
 	job := durable.NewJob[args](jobName)
-	run := job.New(args{N: firstNumber})
-	const chunk = 1000
-	for done := 0; done < n; done += chunk {
-		var some []durable.Schedule
-		for i := done; i < min(done+chunk, n); i++ {
-			some = append(some, durable.Schedule{Name: fmt.Sprintf("schedule-%d", i), Hash: "1", Rule: durable.Every(time.Hour),
-				Job: run.Job, Queue: run.Queue, MaxAttempts: run.MaxAttempts, Args: run.Args})
-		}
-		if err := store.Declare(ctx, durable.Declaration{Schedules: some}); err != nil {
-			return nil, err
-		}
+	if err := declareHourly(ctx, store, job.New(args{N: firstNumber}), n); err != nil {
+		return nil, err
 	}
 	if err := errors.Join(w.vacuum(ctx), w.forget(ctx)); err != nil {
 		return nil, err
@@ -178,12 +169,12 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 	began := time.Now()
 	for {
 		asked := time.Now()
-		made, err := store.Materialize(ctx, chunk, fire)
+		made, err := store.Materialize(ctx, scheduleChunk, fire)
 		if err != nil {
 			return nil, err
 		}
 		longest, fired = max(longest, time.Since(asked)), fired+len(made.Runs)
-		if made.Due < chunk {
+		if made.Due < scheduleChunk {
 			break
 		}
 	}
@@ -199,7 +190,7 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 	began = time.Now()
 	const looks = 50
 	for range looks {
-		if _, err := store.Materialize(ctx, chunk, fire); err != nil {
+		if _, err := store.Materialize(ctx, scheduleChunk, fire); err != nil {
 			return nil, err
 		}
 	}
@@ -207,6 +198,24 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 		"cycle": float64(took.Microseconds()) / 1e3, "each": micro(took) / float64(n), "server": micro(after.cpu-before.cpu) / float64(n),
 		"longest": float64(longest.Microseconds()) / 1e3, "look": float64(time.Since(began).Microseconds()) / 1e3 / looks,
 	}, nil
+}
+
+// scheduleChunk is how many schedules are declared, or looked at, in one call.
+const scheduleChunk = 1000
+
+// declareHourly declares n schedules of one run.
+func declareHourly(ctx context.Context, store durable.Catalog, run durable.NewRun, n int) error {
+	for done := 0; done < n; done += scheduleChunk {
+		var some []durable.Schedule
+		for i := done; i < min(done+scheduleChunk, n); i++ {
+			some = append(some, durable.Schedule{Name: fmt.Sprintf("schedule-%d", i), Hash: "1", Rule: durable.Every(time.Hour),
+				Job: run.Job, Queue: run.Queue, MaxAttempts: run.MaxAttempts, Args: run.Args})
+		}
+		if err := store.Declare(ctx, durable.Declaration{Schedules: some}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // scaleRows are what grows, and what a database carries.

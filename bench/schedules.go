@@ -104,11 +104,16 @@ func (b *bench) due(ctx context.Context, d dueAtOnce) (sample, error) {
 	if err := <-ended; err != nil {
 		return nil, err
 	}
+	return d.figures(store, began, all), err
+}
+
+// figures tell what was measured.
+func (d dueAtOnce) figures(store *materializing, began time.Time, all time.Duration) sample {
 	found := sample{"made": store.last.Sub(began).Seconds(), "longest": float64(store.longest.Microseconds()) / 1e3}
 	if d.handlers > 0 {
 		found["all"], found["rate"] = all.Seconds(), float64(d.schedules)/all.Seconds()
 	}
-	return found, err
+	return found
 }
 
 func (d dueAtOnce) declare(ctx context.Context, store backend.Store, due time.Time) error {
