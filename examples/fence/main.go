@@ -39,9 +39,21 @@ func write(ctx context.Context, db *sql.DB, id string, fence lease.Fence, conten
 }
 
 // cutOff is a store that a worker cannot reach once it has claimed something.
-type cutOff struct{ durable.Store }
+type cutOff struct {
+	durable.Store
+	begun <-chan struct{} // closed by the handler of what it has claimed
+}
 
 var errCut = errors.New("the network is down")
+
+func (c cutOff) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+	select {
+	case <-c.begun:
+		return nil, errCut
+	default:
+		return c.Store.Claim(ctx, request)
+	}
+}
 
 func (cutOff) Renew(context.Context, []lease.ClaimID, time.Duration) ([]lease.ClaimID, error) {
 	return nil, errCut
@@ -91,7 +103,7 @@ func fence(ctx context.Context, dir string, out io.Writer) error {
 		durable.Register(w, export, handler)
 		go func() { ended <- w.Run(ctx) }()
 	}
-	start(cutOff{store}, func(_ context.Context, run *durable.Run[string]) error {
+	start(cutOff{store, begun}, func(_ context.Context, run *durable.Run[string]) error {
 		close(begun)
 		<-written // it ignores that its context has ended
 		err := write(context.WithoutCancel(ctx), db, run.Args, run.Fence, "old prices")
