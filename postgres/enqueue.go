@@ -63,10 +63,20 @@ func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) ([
 	if anyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
+	if to == sender(s.general) {
+		receipts, err := s.insertUnkeyed(ctx, to, runs, set, true)
+		if code(err) != uniqueViolation {
+			return receipts, err
+		}
+	}
+	return s.insertUnkeyed(ctx, to, runs, set, false) // in a transaction a refused statement would be its end
+}
+
+func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet, fresh bool) ([]durable.Receipt, error) {
 	existing := map[durable.RunID]struct{}{}
 	b := &batch{names: s.names}
 	for _, part := range parts(runs) {
-		addEnqueue(b, part, set, existing)
+		addEnqueue(b, part, set, fresh, existing)
 	}
 	if err := s.send(ctx, to, b); err != nil {
 		return nil, err

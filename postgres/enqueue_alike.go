@@ -7,13 +7,17 @@ import (
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
-// addEnqueue adds the statement that stores a part of the runs of a call.
-func addEnqueue(b *batch, part []durable.NewRun, set laneSet, existing map[durable.RunID]struct{}) {
-	if alike(part) {
+// addEnqueue adds the statement that stores a part of the runs of a call. With
+// fresh it may fail because one of them is stored.
+func addEnqueue(b *batch, part []durable.NewRun, set laneSet, fresh bool, existing map[durable.RunID]struct{}) {
+	switch {
+	case !alike(part):
+		b.add(queries.EnqueueRuns, append(columnsOf(part, set).args(), traces(part))...).Query(scanInto(existing))
+	case fresh:
+		b.add(queries.EnqueueNew, alikeArgs(part, set)...)
+	default:
 		b.add(queries.EnqueueAlike, alikeArgs(part, set)...).Query(scanInto(existing))
-		return
 	}
-	b.add(queries.EnqueueRuns, append(columnsOf(part, set).args(), traces(part))...).Query(scanInto(existing))
 }
 
 // alike tells whether the runs differ in nothing but their ids and args.
