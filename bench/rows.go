@@ -222,10 +222,7 @@ func quietRows(waits, few int, window time.Duration) []row {
 				waiting("river, 1 ms cooldown", spec{Contender: river, Cooldown: time.Millisecond}, onPostgres), waiting(redis, spec{Contender: redis}, onRedis)}},
 		{name: "latency-poll", title: "the same without notifications, a poll each 100 ms", figures: waitFigures(0, 0, 1),
 			sides: []side{waiting(ours, polling(ours), onPostgres), waiting(river, polling(river), onPostgres)}},
-		{name: "sqlite", title: fmt.Sprintf("drain %d runs (River %d) in one SQLite file, durable's default of fsync at each commit", 5*few, few),
-			// River's own benchmark works 4 700/s on its SQLite driver, whose version for this River cannot be had as a module.
-			figures: []figure{{key: "rate", title: "throughput", unit: "/s", bound: 47_000}, unbounded(costs()[1:2])[0]},
-			sides:   []side{drainingOn(onSQLite, spec{Contender: ours}, 5*few, 1)}},
+		sqliteRow(few),
 		{name: "idle", title: "a worker with nothing to do; the process holds every contender's code",
 			figures: []figure{{key: "memory", title: "resident memory", unit: "MiB", less: true, bound: 25}, {key: "trips", title: "round trips", unit: "/s", less: true, bound: 0.5}, {key: "asked", title: "statements", unit: "/s", less: true, plain: true},
 				{key: "connections", title: "connections", less: true, plain: true}},
