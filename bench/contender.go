@@ -83,6 +83,7 @@ type spec struct {
 	Fast    bool   `json:"fast"`   // the call that answers no ids, where the contender has one
 	Job     string `json:"job"`    // empty: the one that is worked
 	Future  bool   `json:"future"` // due in an hour, at the highest priority
+	Unique  bool   `json:"unique"` // with a key of its own each
 }
 
 type role string

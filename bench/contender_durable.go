@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -43,7 +44,11 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 	enqueue := func(ctx context.Context, numbers []int64) error {
 		runs := make([]durable.NewRun, len(numbers))
 		for i, n := range numbers {
-			runs[i] = jobs[i%len(jobs)].New(args{N: n}, options...)
+			with := options
+			if s.Unique {
+				with = []durable.Option{durable.Unique(strconv.FormatInt(n, 10))}
+			}
+			runs[i] = jobs[i%len(jobs)].New(args{N: n}, with...)
 		}
 		_, err := client.Enqueue(ctx, runs...)
 		return err

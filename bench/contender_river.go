@@ -42,14 +42,18 @@ func (riverContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error) {
 		pool.Close()
 		return nil, err
 	}
+	var options *riverqueue.InsertOpts
+	if s.Unique {
+		options = &riverqueue.InsertOpts{UniqueOpts: riverqueue.UniqueOpts{ByArgs: true}}
+	}
 	enqueue := func(ctx context.Context, numbers []int64) error {
 		if len(numbers) == 1 {
-			_, err := client.Insert(ctx, args{N: numbers[0]}, nil)
+			_, err := client.Insert(ctx, args{N: numbers[0]}, options)
 			return err
 		}
 		params := make([]riverqueue.InsertManyParams, len(numbers))
 		for i, n := range numbers {
-			params[i].Args = args{N: n}
+			params[i].Args, params[i].InsertOpts = args{N: n}, options
 		}
 		if s.Fast {
 			_, err := client.InsertManyFast(ctx, params)

@@ -195,6 +195,10 @@ func enqueueRows(n int, window time.Duration) []row {
 		{name: "enqueue-single", title: fmt.Sprintf("enqueue %d runs one by one from one goroutine", n/20), figures: single,
 			sides: []side{storing(spec{Contender: ours, Batch: 1, Total: n / 20}, onPostgres), storing(spec{Contender: river, Batch: 1, Total: n / 20}, onPostgres),
 				storing(spec{Contender: redis, Batch: 1, Total: n / 20}, onRedis)}},
+		{name: "enqueue-unique", title: fmt.Sprintf("enqueue %d runs with a key of its own each, 1000 in one call (River: unique by args)", n/2), figures: append([]figure{rate(0)}, three[1:]...),
+			sides: []side{storing(spec{Contender: ours, Batch: 1000, Total: n / 2, Unique: true}, onPostgres), storing(spec{Contender: river, Batch: 1000, Total: n / 2, Unique: true}, onPostgres)}},
+		{name: "enqueue-unique-single", title: fmt.Sprintf("enqueue %d runs with a key of its own each, one by one", n/20), figures: append([]figure{rate(0)}, three[1:]...),
+			sides: []side{storing(spec{Contender: ours, Batch: 1, Total: n / 20, Unique: true}, onPostgres), storing(spec{Contender: river, Batch: 1, Total: n / 20, Unique: true}, onPostgres)}},
 		{name: "insert-and-work", title: fmt.Sprintf("enqueue and work at once for %v, from an empty database that was never analyzed", window),
 			figures: append([]figure{rate(4)}, unbounded([]figure{costs()[0], costs()[3]})...), sides: []side{bothOf(ours), bothOf(river)}},
 	}

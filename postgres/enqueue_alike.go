@@ -24,7 +24,7 @@ func addEnqueue(b *batch, part []durable.NewRun, set laneSet, fresh bool, existi
 func alike(runs []durable.NewRun) bool {
 	first := &runs[0]
 	for i := range runs {
-		if run := &runs[i]; run.Trace != "" || !sameLane(first, run) || !run.At.Equal(first.At) || run.After != first.After ||
+		if run := &runs[i]; run.Trace != first.Trace || !sameLane(first, run) || !run.At.Equal(first.At) || run.Delay() != first.Delay() ||
 			!run.ExpiresAt.Equal(first.ExpiresAt) || run.Timeout != first.Timeout || run.MaxAttempts != first.MaxAttempts ||
 			run.OnCrash != first.OnCrash || !slices.Equal(run.Tags, first.Tags) {
 			return false
@@ -46,5 +46,5 @@ func alikeArgs(runs []durable.NewRun, set laneSet) []any {
 		ids[i], bodies[i] = runs[i].ID, string(runs[i].Args)
 	}
 	return []any{set[l], l.queue, l.job, l.priority, timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),
-		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), ids, bodies}
+		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), ids, bodies, textOrNil(first.Trace)}
 }

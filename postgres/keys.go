@@ -60,6 +60,9 @@ type keyring struct {
 	heldFors []int64   // of that one
 	asked    uuidArray // the runs
 
+	commits   bool // the transaction is ours, and
+	committed bool // has ended with what was written
+
 	known   map[durable.RunID]struct{}
 	taken   map[durable.RunID]bool // pending runs whose place in the line is ours
 	holders map[keyName]*keyHolder
@@ -72,18 +75,23 @@ type keyring struct {
 // insertKeyed is insert for runs of which some have keys. In a caller's
 // transaction the keys stay locked until it ends, and its own limits and
 // isolation hold.
-func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet) (receipts []durable.Receipt, err error) {
+func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet) (answers []durable.Receipt, err error) {
 	pool, own := to.(*pgxpool.Pool)
 	if !own {
-		return s.storeKeyed(ctx, to, runs, set, &batch{names: s.names})
+		k := s.newKeyring(to, runs, set)
+		if err := k.keep(ctx, &batch{names: s.names}, mayBeNew(runs)); err != nil {
+			return nil, err
+		}
+		return k.receipts, nil
 	}
-	try := func(most time.Duration) error {
-		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			b := s.guardedFor(ctx, most)
-			b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
-			receipts, err = s.storeKeyed(ctx, tx, runs, set, b)
-			return err
-		})
+	if len(runs) == 1 {
+		if done, err := s.insertOneNew(ctx, runs[0], set); done || err != nil {
+			return receipts(runs, nil), err
+		}
+	}
+	try := func(most time.Duration) (err error) {
+		answers, err = s.storeKeyedAlone(ctx, pool, runs, set, most)
+		return err
 	}
 	err = try(heldLimit)
 	if err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil { // as send does
@@ -95,7 +103,7 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRu
 	if err != nil {
 		return nil, err
 	}
-	return receipts, nil
+	return answers, nil
 }
 
 // patiently lets only some wait long for a lock at once: they keep their
@@ -114,28 +122,66 @@ func (s *Store) patiently(ctx context.Context, try func() error) error {
 // or swept, between two looks.
 const lookTries = 100
 
-// storeKeyed does the work; what is in the batch already goes first.
-func (s *Store) storeKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet, b *batch) ([]durable.Receipt, error) {
+// storeKeyedAlone does it in a transaction of its own, begun and committed in
+// the batches that do the work.
+func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []durable.NewRun, set laneSet, most time.Duration) (answers []durable.Receipt, err error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	b := &batch{names: s.names}
+	b.add(queries.Begin)
+	lock, statement := limits(ctx, most)
+	b.add(queries.Guard, lock, statement)
+	b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
+	k := s.newKeyring(conn, runs, set)
+	k.commits = true
+	if err = k.keep(ctx, b, len(runs) > 1 && mayBeNew(runs)); err == nil && !k.committed {
+		_, err = conn.Exec(ctx, queries.Commit)
+	}
+	if err != nil {
+		_, _ = conn.Exec(ctx, queries.Rollback) // one that fails here is closed when it is released
+		return nil, err
+	}
+	return k.receipts, nil
+}
+
+func (s *Store) newKeyring(to sender, runs []durable.NewRun, set laneSet) *keyring {
 	k := &keyring{store: s, to: to, set: set, runs: runs, taken: map[durable.RunID]bool{}}
 	k.index()
+	return k
+}
+
+// keep does the work; what is in the batch already goes first. With asNew it
+// first tries whether nobody holds the keys.
+func (k *keyring) keep(ctx context.Context, b *batch, asNew bool) error {
+	if asNew {
+		done, err := k.store.insertNewKeyed(ctx, k.to, k.runs, k.set, b)
+		if done || err != nil {
+			k.receipts = receipts(k.runs, nil)
+			return err
+		}
+		b = &batch{names: k.store.names}
+	}
 	for try := 1; try <= lookTries; try++ {
 		complete, err := k.look(ctx, b)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		b = &batch{names: s.names}
+		b = &batch{names: k.store.names}
 		if !complete {
 			continue
 		}
 		k.decide()
 		if complete, err = k.take(ctx); err != nil {
-			return nil, err
+			return err
 		}
 		if complete {
-			return k.receipts, k.write(ctx)
+			return k.write(ctx)
 		}
 	}
-	return nil, fmt.Errorf("the holders of %d keys have changed %d times while they were looked at", len(k.names), lookTries)
+	return fmt.Errorf("the holders of %d keys have changed %d times while they were looked at", len(k.names), lookTries)
 }
 
 // index lists the keys, each once, with the first run that has it.
@@ -272,9 +318,14 @@ func (k *keyring) write(ctx context.Context) error {
 	}
 	addRuns(b, append(plain, k.fresh...), k.set, note) // together: their due instants are one statement's
 	k.addKeys(b)
+	ends := k.commits && len(k.taken) == 0 // else what was taken is compared first
+	if ends {
+		b.add(queries.Commit)
+	}
 	if err := k.store.send(ctx, k.to, b); err != nil {
 		return err
 	}
+	k.committed = ends
 	for _, i := range k.places { // a repeat without the key may have been quicker
 		_, isNew := stored[k.receipts[i].ID]
 		k.receipts[i].Existing = !isNew

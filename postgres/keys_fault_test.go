@@ -104,7 +104,11 @@ func TestKeysWhenTheAnswerIsCutAnywhere(t *testing.T) {
 			cut := newScissors(t, direct.url)
 			client := durable.NewClient(openURL(t, cut.url, "durable"))
 			keys, executed := 0, 0
-			for at := int64(0); cut.cuts.Load() == int64(keys); at += 11 {
+			step := int64(11)
+			if name == "unique" { // a short answer: its key is new
+				step = 3
+			}
+			for at := int64(0); cut.cuts.Load() == int64(keys); at += step {
 				key := fmt.Sprint("key ", keys)
 				if name != "unique" { // there is a run to replace, which is due once it is replaced
 					_, err := direct.Enqueue(t.Context(), newRun(durable.Replace(key), durable.After(time.Hour), durable.Tags("first")))

@@ -17,6 +17,19 @@ SELECT set_config('lock_timeout', @lock_timeout::text, true), set_config('statem
 -- transactions of several round trips. No rows, no locks.
 SELECT set_config('idle_in_transaction_session_timeout', '10s', true);
 
+-- name: Begin :exec
+-- Heads a batch whose transaction goes on after it. No rows, no locks.
+BEGIN ISOLATION LEVEL READ COMMITTED;
+
+-- name: Commit :exec
+-- Ends the last batch of a transaction. Not reached when a statement before it
+-- fails.
+COMMIT;
+
+-- name: Rollback :exec
+-- Lets the connection be used again after a batch that has failed.
+ROLLBACK;
+
 -- name: Unlimited :exec
 -- Lifts the limits that a role or a database may have for the statements after
 -- it in the same transaction. No rows, no locks.

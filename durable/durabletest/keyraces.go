@@ -3,6 +3,7 @@ package durabletest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ func TestKeyRaces(t *testing.T, stores ...durable.Store) {
 		{"debounced there is one pending run, and the last one's args", (*keyRace).debounce},
 		{"no replacement is lost, whatever is claimed meanwhile", (*keyRace).replace},
 		{"calls with many keys in any order do not stand in each other's way", (*keyRace).orders},
+		{"of calls with the same new keys in any order, each key has one winner", (*keyRace).newKeys},
 	}
 	for i, r := range races {
 		t.Run(r.sentence, func(t *testing.T) {
@@ -286,4 +288,33 @@ func (r *keyRace) orders() {
 		}
 		return nil
 	}, r.work(r.through(0)), r.work(r.through(1)), r.watch(r.through(2), keys, durable.Pending))
+}
+
+func (r *keyRace) newKeys() {
+	const rounds, keys, callers = 20, 100, 8
+	var stored atomic.Int64
+	for round := range rounds {
+		r.together(repeat(callers, func(i int) func(context.Context) error {
+			runs := make([]durable.NewRun, keys)
+			for n, place := range rand.Perm(keys) { //nolint:gosec // any order will do
+				runs[n] = r.run(durable.Key{Text: fmt.Sprint(round, "-", place), Policy: durable.KeyUnique})
+			}
+			return func(ctx context.Context) error {
+				receipts, err := r.through(i).Enqueue(ctx, runs...)
+				for _, receipt := range receipts {
+					if !receipt.Existing {
+						stored.Add(1)
+					}
+				}
+				return err
+			}
+		})...)
+	}
+	if n := stored.Load(); n != rounds*keys {
+		r.t.Fatalf("%d of %d keys were stored as new", n, rounds*keys)
+	}
+	counts, err := r.store.Counts(r.ctx)
+	if n := counts[durable.Pending].N; err != nil || n < rounds*keys {
+		r.t.Fatalf("%d runs wait of %d: %v", n, rounds*keys, err)
+	}
 }

@@ -16,9 +16,9 @@ const EnqueueAlike = `-- name: EnqueueAlike :many
 WITH k AS MATERIALIZED (
     SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
 ), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags)
+    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
     SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint * interval '1 microsecond'),
-           $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[]
+           $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[], $14::text
     FROM (SELECT unnest($12::uuid[]) id, unnest($13::text[]) args) u
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
@@ -43,13 +43,14 @@ type EnqueueAlikeParams struct {
 	Column11 string
 	Column12 []uuid.UUID
 	Column13 []string
+	Column14 string
 }
 
 // EnqueueRuns for runs of one lane that differ in nothing but their ids and
 // args, which is the common case: half of the time of EnqueueRuns goes into
 // arrays that say the same for every run. $1 lane, $2 queue, $3 job, $4 priority,
 // $5 due at or null, $6 due after, $7 expire at, $8 timeout, $9 max attempts, $10
-// on crash, $11 tags, $12 ids, $13 args.
+// on crash, $11 tags, $12 ids, $13 args, $14 trace.
 func (q *Queries) EnqueueAlike(ctx context.Context, arg EnqueueAlikeParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueAlike,
 		arg.Column1,
@@ -65,6 +66,7 @@ func (q *Queries) EnqueueAlike(ctx context.Context, arg EnqueueAlikeParams) ([]u
 		arg.Column11,
 		arg.Column12,
 		arg.Column13,
+		arg.Column14,
 	)
 	if err != nil {
 		return nil, err
@@ -88,9 +90,9 @@ const EnqueueNew = `-- name: EnqueueNew :exec
 WITH k AS MATERIALIZED (
     SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
 ), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags)
+    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
     SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint * interval '1 microsecond'),
-           $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[]
+           $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[], $14::text
     FROM (SELECT unnest($12::uuid[]) id, unnest($13::text[]) args) u
     RETURNING id, lane, due_at
 )
@@ -111,6 +113,7 @@ type EnqueueNewParams struct {
 	Column11 string
 	Column12 []uuid.UUID
 	Column13 []string
+	Column14 string
 }
 
 // EnqueueAlike for runs that are most likely not stored yet: without ON CONFLICT
@@ -133,6 +136,7 @@ func (q *Queries) EnqueueNew(ctx context.Context, arg EnqueueNewParams) error {
 		arg.Column11,
 		arg.Column12,
 		arg.Column13,
+		arg.Column14,
 	)
 	return err
 }

@@ -92,6 +92,79 @@ func (q *Queries) EnqueueKeyedRuns(ctx context.Context, arg EnqueueKeyedRunsPara
 	return items, nil
 }
 
+const EnqueueNewKeyed = `-- name: EnqueueNewKeyed :one
+WITH k AS MATERIALIZED (
+    SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
+), h AS (
+    INSERT INTO durable.unique_keys (job, key, run_id, latest, held_to)
+    SELECT $3::text, w.name, w.id, w.id, CASE WHEN $16::bigint > 0 THEN clock_timestamp() + $16::bigint * interval '1 microsecond' END
+    FROM (SELECT unnest($12::uuid[]) id, unnest($15::text[]) name) w WHERE w.name <> '' ORDER BY w.name COLLATE "C"
+    ON CONFLICT DO NOTHING
+    RETURNING run_id
+), i AS (
+    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace, key)
+    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint * interval '1 microsecond'),
+           $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[], $14::text, nullif(u.name, '')
+    FROM (SELECT unnest($12::uuid[]) id, unnest($13::text[]) args, unnest($15::text[]) name) u
+    WHERE (SELECT count(*) FROM h) = cardinality(array_remove($15::text[], ''))
+    ON CONFLICT DO NOTHING
+    RETURNING id, lane, due_at
+), q AS (
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+)
+SELECT count(*) AS stored FROM i
+`
+
+type EnqueueNewKeyedParams struct {
+	Column1  int32
+	Column2  string
+	Column3  string
+	Column4  int16
+	Column5  time.Time
+	Column6  int64
+	Column7  time.Time
+	Column8  int64
+	Column9  int32
+	Column10 int16
+	Column11 string
+	Column12 []uuid.UUID
+	Column13 []string
+	Column14 string
+	Column15 []string
+	Column16 int64
+}
+
+// EnqueueAlike for runs of which some have keys, each one's own, that most likely
+// nobody holds. unique_keys_pkey, runs_pkey and lanes_pkey. Locks only what it
+// inserts, the keys first and in the order everybody locks in; waits for whoever
+// has just inserted the same key. Unless all keys are free no run is stored, and
+// the answer is 0 or less than there are runs: the transaction then holds the keys that
+// were free, and has to ask about the others. Twice: the same. $1 to $14 are those
+// of EnqueueAlike; $15 keys, empty where a run has none, $16 microseconds held or 0.
+func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams) (int64, error) {
+	row := q.db.QueryRow(ctx, EnqueueNewKeyed,
+		arg.Column1,
+		arg.Column2,
+		arg.Column3,
+		arg.Column4,
+		arg.Column5,
+		arg.Column6,
+		arg.Column7,
+		arg.Column8,
+		arg.Column9,
+		arg.Column10,
+		arg.Column11,
+		arg.Column12,
+		arg.Column13,
+		arg.Column14,
+		arg.Column15,
+		arg.Column16,
+	)
+	var stored int64
+	err := row.Scan(&stored)
+	return stored, err
+}
+
 const InsertKeys = `-- name: InsertKeys :exec
 INSERT INTO durable.unique_keys (job, key, run_id, latest, held_to)
 SELECT w.job, w.name, w.id, w.id, CASE WHEN w.micros > 0 THEN clock_timestamp() + w.micros * interval '1 microsecond' END

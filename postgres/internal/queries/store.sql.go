@@ -10,6 +10,27 @@ import (
 	"time"
 )
 
+const Begin = `-- name: Begin :exec
+BEGIN ISOLATION LEVEL READ COMMITTED
+`
+
+// Heads a batch whose transaction goes on after it. No rows, no locks.
+func (q *Queries) Begin(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Begin)
+	return err
+}
+
+const Commit = `-- name: Commit :exec
+COMMIT
+`
+
+// Ends the last batch of a transaction. Not reached when a statement before it
+// fails.
+func (q *Queries) Commit(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Commit)
+	return err
+}
+
 const Guard = `-- name: Guard :exec
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true),
@@ -107,6 +128,16 @@ type NotifyParams struct {
 // second hints for nothing.
 func (q *Queries) Notify(ctx context.Context, arg NotifyParams) error {
 	_, err := q.db.Exec(ctx, Notify, arg.Channel, arg.Payloads)
+	return err
+}
+
+const Rollback = `-- name: Rollback :exec
+ROLLBACK
+`
+
+// Lets the connection be used again after a batch that has failed.
+func (q *Queries) Rollback(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Rollback)
 	return err
 }
 

@@ -1,0 +1,60 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// mayBeNew tells whether one statement can store the runs if nobody holds their
+// keys: they are alike, and no key is there twice.
+func mayBeNew(runs []durable.NewRun) bool {
+	if !alike(runs) || len(parts(runs)) > 1 {
+		return false
+	}
+	if len(runs) == 1 {
+		return true
+	}
+	heldFor, seen := time.Duration(-1), make(map[string]struct{}, len(runs))
+	for i := range runs {
+		key := &runs[i].Key
+		if key.Text == "" {
+			continue
+		}
+		if _, again := seen[key.Text]; again || heldFor >= 0 && key.HeldFor != heldFor {
+			return false
+		}
+		seen[key.Text], heldFor = struct{}{}, key.HeldFor
+	}
+	return true
+}
+
+// insertNewKeyed stores the runs if nobody holds their keys and none of them is
+// stored. What is in the batch already goes first.
+func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet, b *batch) (done bool, err error) {
+	stored, heldFor := 0, time.Duration(0)
+	for i := range runs {
+		heldFor = max(heldFor, runs[i].Key.HeldFor)
+	}
+	args := append(alikeArgs(runs, set), keyTexts(runs), micro(heldFor))
+	b.add(queries.EnqueueNewKeyed, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&stored) })
+	err = s.send(ctx, to, b)
+	return stored == len(runs), err
+}
+
+// insertOneNew stores a run with a key in one round trip, unless there is more
+// to ask: nothing has happened then.
+func (s *Store) insertOneNew(ctx context.Context, run durable.NewRun, set laneSet) (done bool, err error) {
+	b := &batch{names: s.names}
+	lock, statement := limits(ctx, heldLimit)
+	b.add(queries.Limits, lock, statement)
+	done, err = s.insertNewKeyed(ctx, s.general, []durable.NewRun{run}, set, b)
+	if code(err) == lockNotAvailable {
+		return false, nil
+	}
+	return done, err
+}
