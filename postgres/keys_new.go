@@ -41,7 +41,14 @@ func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []durable.Ne
 		heldFor = max(heldFor, runs[i].Key.HeldFor)
 	}
 	args := append(alikeArgs(runs, set), keyTexts(runs), micro(heldFor))
-	b.add(queries.EnqueueNewKeyed, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&stored) })
+	b.add(queries.EnqueueNewKeyed, args...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := rows.Scan(&stored); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
 	err = s.send(ctx, to, b)
 	return stored == len(runs), err
 }

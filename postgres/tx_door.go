@@ -190,6 +190,8 @@ func plainArgs(args []any) []any {
 			plain[i] = orNil(arg, func(text string) string { return text })
 		case *time.Time:
 			plain[i] = orNil(arg, func(t time.Time) string { return t.UTC().Format(timeForm) })
+		case time.Time:
+			plain[i] = arg.UTC().Format(timeForm)
 		case nil, string, bool, int16, int32, int64:
 			plain[i] = arg
 		default:

@@ -23,6 +23,7 @@ func txTests() map[string]func(*testing.T, *fixture) {
 		"what it did is seen through it":                          txReads,
 		"bad runs are refused and it goes on":                     txInvalid,
 		"a run is stored once, however often":                     txTwice,
+		"a key is held by one run, and free when it rolls back":   txKeys,
 		"what is due after a while is due so long after the call": txDue,
 		"completion takes effect when it commits":                 txComplete,
 		"completion is gone when it rolls back":                   txCompleteRollback,
