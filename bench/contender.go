@@ -84,6 +84,7 @@ type spec struct {
 	Job     string `json:"job"`    // empty: the one that is worked
 	Future  bool   `json:"future"` // due in an hour, at the highest priority
 	Unique  bool   `json:"unique"` // with a key of its own each
+	Within  bool   `json:"within"` // a transaction of the caller's
 }
 
 type role string

@@ -10,6 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
@@ -53,7 +56,27 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 		_, err := client.Enqueue(ctx, runs...)
 		return err
 	}
+	if s.Within {
+		return within(ctx, s.Target, store)
+	}
 	return &enqueuer{enqueue: enqueue, close: store.Close}, nil
+}
+
+// within enqueues each run in a transaction of its own, of the caller's pool.
+func within(ctx context.Context, target string, store backend.Store) (*enqueuer, error) {
+	bound := backend.Postgres(store)
+	pool, err := pgxpool.New(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	job := durable.NewJob[args](jobName)
+	enqueue := func(ctx context.Context, numbers []int64) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, err := bound.WithTx(tx).Enqueue(ctx, job.New(args{N: numbers[0]}))
+			return err
+		})
+	}
+	return &enqueuer{enqueue: enqueue, close: func() { pool.Close(); store.Close() }}, nil
 }
 
 // laneJobs are as many jobs as there are to be lanes.

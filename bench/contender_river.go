@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	riverqueue "github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
@@ -47,6 +48,12 @@ func (riverContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error) {
 		options = &riverqueue.InsertOpts{UniqueOpts: riverqueue.UniqueOpts{ByArgs: true}}
 	}
 	enqueue := func(ctx context.Context, numbers []int64) error {
+		if s.Within {
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				_, err := client.InsertTx(ctx, tx, args{N: numbers[0]}, options)
+				return err
+			})
+		}
 		if len(numbers) == 1 {
 			_, err := client.Insert(ctx, args{N: numbers[0]}, options)
 			return err

@@ -199,6 +199,8 @@ func enqueueRows(n int, window time.Duration) []row {
 			sides: []side{storing(spec{Contender: ours, Batch: 1000, Total: n / 2, Unique: true}, onPostgres), storing(spec{Contender: river, Batch: 1000, Total: n / 2, Unique: true}, onPostgres)}},
 		{name: "enqueue-unique-single", title: fmt.Sprintf("enqueue %d runs with a key of its own each, one by one", n/20), figures: append([]figure{rate(0)}, three[1:]...),
 			sides: []side{storing(spec{Contender: ours, Batch: 1, Total: n / 20, Unique: true}, onPostgres), storing(spec{Contender: river, Batch: 1, Total: n / 20, Unique: true}, onPostgres)}},
+		{name: "enqueue-tx", title: fmt.Sprintf("enqueue %d runs one by one, each in a transaction of the caller's", n/20), figures: append([]figure{rate(0)}, three[1:]...),
+			sides: []side{storing(spec{Contender: ours, Batch: 1, Total: n / 20, Within: true}, onPostgres), storing(spec{Contender: river, Batch: 1, Total: n / 20, Within: true}, onPostgres)}},
 		{name: "insert-and-work", title: fmt.Sprintf("enqueue and work at once for %v, from an empty database that was never analyzed", window),
 			figures: append([]figure{rate(4)}, unbounded([]figure{costs()[0], costs()[3]})...), sides: []side{bothOf(ours), bothOf(river)}},
 	}
