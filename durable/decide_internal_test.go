@@ -29,7 +29,7 @@ func planned(rule Rule, options ...Option) Schedule {
 // decided writes a decision in short, times as seconds from noon.
 func decided(t *testing.T, s Schedule, now time.Time) string {
 	t.Helper()
-	plan := planner{rules: map[string]cron.Rule{}, room: materializeRoom}
+	plan := planner{rules: map[ruleKey]cron.Rule{}, room: materializeRoom}
 	d := plan.decide(now, s)
 	require.Empty(t, d.Fault)
 	at := func(t time.Time) string {
@@ -124,7 +124,7 @@ func TestDecide_PlansWhatIsNew(t *testing.T) {
 
 func TestDecide_BoundsOneTransaction(t *testing.T) {
 	t.Parallel()
-	plan := planner{rules: map[string]cron.Rule{}, room: 3}
+	plan := planner{rules: map[ruleKey]cron.Rule{}, room: 3}
 	s := everyTen(Overlap(OverlapAllow))
 	require.Len(t, plan.decide(noon.Add(35*time.Second), s).Occurrences, 4)
 	d := plan.decide(noon.Add(35*time.Second), s)
@@ -143,7 +143,7 @@ func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
 		require.Equal(t, time.Hour, next[1].Sub(next[0]))
 		starts = append(starts, next[0].Sub(noon))
 		s.NextAt = next[0]
-		plan := planner{rules: map[string]cron.Rule{}, room: 1}
+		plan := planner{rules: map[ruleKey]cron.Rule{}, room: 1}
 		first := plan.decide(next[0], s)
 		plan.room = 1
 		again := plan.decide(next[0], s)
