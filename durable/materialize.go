@@ -38,7 +38,9 @@ const materializeCalm = 4
 func (w *Worker) materializeLoop(ctx context.Context) {
 	plan := planner{rules: map[ruleKey]cron.Rule{}}
 	pause, chunk := time.Duration(0), materializeFirst
+	hastened := false // since the last look that was not Busy
 	for w.untilLook(ctx, pause) {
+		hastened = w.hasten(ctx) || hastened
 		select {
 		case <-w.changes: // this look sees them
 		default:
@@ -54,9 +56,16 @@ func (w *Worker) materializeLoop(ctx context.Context) {
 			w.warn(ctx, "materialize failed, will be tried again", err)
 		}
 		pause = w.lookPause(&made, err)
-		if err == nil && made.Due == chunk {
+		switch {
+		case err != nil:
+		case made.Due == chunk:
 			pause, chunk = 0, nextChunk(chunk, took)
+		case made.Busy && hastened: // who evaluates may have seen the run before it ended
+			pause = materializeRest
+		default:
+			hastened = false
 		}
+		w.await(ctx, made.Waits)
 		if len(made.Runs) > 0 {
 			w.config.Logger.Debug("occurrences materialized", "runs", len(made.Runs))
 			w.wake()
@@ -84,24 +93,32 @@ func (w *Worker) lookPause(made *Materialized, err error) time.Duration {
 
 // untilLook waits until the next look at the schedules, and reports false when
 // ctx ended. A signal that they may have changed makes it sooner, but no sooner
-// than a poll interval after the last.
+// than a poll interval after the last; one that a run has ended for which one
+// waits, at once.
 func (w *Worker) untilLook(ctx context.Context, pause time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	least := w.jittered(w.config.PollInterval)
-	if pause <= least {
-		return w.sleep(ctx, pause)
-	}
-	if !w.sleep(ctx, least) {
-		return false
-	}
-	timer := time.NewTimer(pause - least)
+	timer := time.NewTimer(min(pause, least))
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	case <-w.changes:
+	var changes chan struct{} // heeded after a poll interval
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-w.waits.ended:
+			return w.sleep(ctx, waitLinger) // others may end with it
+		case <-changes:
+			return true
+		case <-timer.C:
+			if changes != nil || pause <= least {
+				return true
+			}
+			changes = w.changes
+			timer.Reset(pause - least)
+		}
 	}
-	return true
 }
 
 // tellChanges has the schedules looked at, when the last look is a poll interval

@@ -107,5 +107,21 @@ func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, rows []queries.Du
 	return unfinished, s.send(ctx, tx, b)
 }
 
+// Hasten has schedules that wait looked at now.
+func (s *Store) Hasten(ctx context.Context, names ...string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	if err := s.usable(ctx); err != nil {
+		return s.fail("hasten", err)
+	}
+	b := s.guarded(ctx)
+	b.add(queries.HastenSchedules, names)
+	if err := s.send(ctx, s.engine, b); err != nil {
+		return s.fail("hasten", err)
+	}
+	return nil
+}
+
 // heldPause is when to look again for due schedules whose rows others hold.
 const heldPause = 100 * time.Millisecond

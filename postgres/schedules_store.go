@@ -17,6 +17,7 @@ import (
 // decided is a due schedule and what becomes of it.
 type decided struct {
 	id         int32
+	name       string
 	generation int64
 	decision   durable.Decision
 	runs       []durable.NewRun
@@ -27,7 +28,7 @@ func decideOne(
 	one durable.Schedule, row *queries.DueSchedulesRow, unfinished map[uuid.UUID]bool, now time.Time,
 	decide func(time.Time, durable.Schedule) durable.Decision,
 ) decided {
-	d := decided{id: row.ID, generation: row.Generation}
+	d := decided{id: row.ID, name: row.Name, generation: row.Generation}
 	for _, id := range row.Unfinished {
 		if unfinished[id] {
 			d.unfinished = append(d.unfinished, id)
@@ -83,8 +84,25 @@ func (s *Store) inParts(
 		if err := s.storeDecided(ctx, tx, part, done); err != nil {
 			return err
 		}
+		for i := range part {
+			done.Waits = append(done.Waits, part[i].waits()...)
+		}
 	}
 	return nil
+}
+
+// waits are the runs for which the schedule waits.
+func (d *decided) waits() (waits []durable.Wait) {
+	if d.decision.Waiting == 0 || d.decision.Fault != "" {
+		return nil
+	}
+	for _, id := range d.unfinished {
+		waits = append(waits, durable.Wait{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
+	}
+	for i := range d.runs {
+		waits = append(waits, durable.Wait{Schedule: d.name, Run: d.runs[i].ID, Pause: d.decision.Waiting})
+	}
+	return waits
 }
 
 // storeDecided stores decisions, mostly with statements that know no

@@ -82,6 +82,15 @@ UPDATE durable.schedules s SET next_at = u.next_at, look_at = coalesce(u.next_at
 FROM (SELECT unnest(@ids::int[]) id, unnest(@nexts::timestamptz[]) next_at, unnest(@runs::uuid[]) run) u
 WHERE s.id = u.id;
 
+-- name: HastenSchedules :exec
+-- schedules_name_key. Locks the rows in the order of their names, and waits for
+-- who evaluates them: that one may not have seen yet what has ended. Twice: the
+-- same.
+WITH s AS MATERIALIZED (
+    SELECT id FROM durable.schedules WHERE name = ANY (@names::text[]) AND waiting > 0 AND look_at > now() AND NOT paused ORDER BY name FOR UPDATE
+)
+UPDATE durable.schedules SET look_at = now() FROM s WHERE durable.schedules.id = s.id;
+
 -- name: InsertSkips :exec
 -- In the transaction that passes the occurrences by.
 INSERT INTO durable.skips (schedule, first_at, last_at, reason)

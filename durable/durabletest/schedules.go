@@ -20,6 +20,7 @@ func scheduleTests() map[string]func(*testing.T, *fixture) {
 		"an occurrence that is refused does not stop the others":  occurrenceRefused,
 		"many callers together store each occurrence once":        materializeRace,
 		"declared jobs are listed by name, the last word counts":  jobsListed,
+		"what waits is told with its runs, and may be hastened":   hastenWaiting,
 		"without schedules there is nothing to do and nothing is": materializeNothing,
 	}
 }

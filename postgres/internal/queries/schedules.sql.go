@@ -134,6 +134,25 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 	return items, nil
 }
 
+const HastenSchedules = `-- name: HastenSchedules :exec
+WITH s AS MATERIALIZED (
+    SELECT id FROM durable.schedules WHERE name = ANY ($1::text[]) AND waiting > 0 AND look_at > now() AND NOT paused ORDER BY name FOR UPDATE
+)
+UPDATE durable.schedules SET look_at = now() FROM s WHERE durable.schedules.id = s.id
+`
+
+type HastenSchedulesParams struct {
+	Names []string
+}
+
+// schedules_name_key. Locks the rows in the order of their names, and waits for
+// who evaluates them: that one may not have seen yet what has ended. Twice: the
+// same.
+func (q *Queries) HastenSchedules(ctx context.Context, arg HastenSchedulesParams) error {
+	_, err := q.db.Exec(ctx, HastenSchedules, arg.Names)
+	return err
+}
+
 const InsertSkips = `-- name: InsertSkips :exec
 INSERT INTO durable.skips (schedule, first_at, last_at, reason)
 SELECT unnest($1::int[]), unnest($2::timestamptz[]), unnest($3::timestamptz[]), unnest($4::text[])
