@@ -196,3 +196,21 @@ func TestSchedule_RefusesTogether(t *testing.T) {
 	_, err = newSchedule("a", NewJob[struct{}]("tick"), struct{}{}, Every(time.Minute), []Option{CatchUp(CatchUpAll, 0, 0), Overlap(OverlapSkip)})
 	require.ErrorContains(t, err, "want overlap wait or allow")
 }
+
+func TestNextChunk(t *testing.T) {
+	for _, one := range []struct {
+		name  string
+		chunk int
+		took  time.Duration
+		want  int
+	}{
+		{"what was quick is doubled", 250, time.Millisecond, 500},
+		{"no more than a thousand", 1000, time.Millisecond, 1000},
+		{"what took its time stays", 700, materializeFor, 700},
+		{"what took too long shrinks", 900, materializeFor * 3 / 2, 600},
+		{"and by no more than half at once", 1000, time.Minute, 500},
+		{"no fewer than fifty", 60, time.Minute, 50},
+	} {
+		t.Run(one.name, func(t *testing.T) { require.Equal(t, one.want, nextChunk(one.chunk, one.took)) })
+	}
+}

@@ -46,7 +46,7 @@ type Worker struct {
 	listens   atomic.Bool  // the store tells of changes at once
 	link      link
 	awaited   awaited
-	waits   waits
+	waits     waits
 }
 
 const (

@@ -55,7 +55,7 @@ func (d *decided) fault(err error) {
 }
 
 // decidedAtOnce is how many schedules are stored in one statement.
-const decidedAtOnce = 250
+const decidedAtOnce = 500
 
 // inParts decides about schedules and stores what was decided: while the
 // database stores one part, the next is decided.
@@ -141,16 +141,21 @@ func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, don
 	return nil
 }
 
-// storeSome stores decisions under a savepoint.
+// storeSome stores decisions under a savepoint, all in one round trip.
 func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, insert string) ([]durable.RunID, error) {
 	var ids []durable.RunID
-	err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		b := &batch{names: s.names}
-		addOccurrences(b, some, set, insert, &ids)
-		addSkips(b, some)
-		addAdvances(b, some)
-		return s.send(ctx, tx, b)
-	})
+	b := &batch{names: s.names}
+	b.add(queries.BeginPart)
+	addOccurrences(b, some, set, insert, &ids)
+	addSkips(b, some)
+	addAdvances(b, some)
+	b.add(queries.EndPart)
+	err := s.send(ctx, tx, b)
+	if refusesData(err) {
+		if undone := s.queries(tx).UndoPart(ctx); undone != nil {
+			return nil, undone
+		}
+	}
 	return ids, err
 }
 

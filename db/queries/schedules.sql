@@ -101,3 +101,13 @@ SELECT unnest(@schedules::int[]), unnest(@firsts::timestamptz[]), unnest(@lasts:
 -- mostly the only one. Zero: due; negative: none.
 SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
                  WHERE s.look_at < 'infinity' ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds;
+
+-- name: BeginPart :exec
+-- What follows can be taken back alone.
+SAVEPOINT part;
+
+-- name: EndPart :exec
+RELEASE SAVEPOINT part;
+
+-- name: UndoPart :exec
+ROLLBACK TO SAVEPOINT part;

@@ -63,6 +63,16 @@ func (q *Queries) AdvanceSchedules(ctx context.Context, arg AdvanceSchedulesPara
 	return err
 }
 
+const BeginPart = `-- name: BeginPart :exec
+SAVEPOINT part
+`
+
+// What follows can be taken back alone.
+func (q *Queries) BeginPart(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, BeginPart)
+	return err
+}
+
 const DueSchedules = `-- name: DueSchedules :many
 SELECT s.id, s.name, s.generation, s.next_at, coalesce(CASE WHEN s.waiting > 0 THEN s.look_at END, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
        s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
@@ -132,6 +142,15 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 		return nil, err
 	}
 	return items, nil
+}
+
+const EndPart = `-- name: EndPart :exec
+RELEASE SAVEPOINT part
+`
+
+func (q *Queries) EndPart(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, EndPart)
+	return err
 }
 
 const HastenSchedules = `-- name: HastenSchedules :exec
@@ -375,6 +394,15 @@ func (q *Queries) TryEvaluate(ctx context.Context, arg TryEvaluateParams) (TryEv
 	var i TryEvaluateRow
 	err := row.Scan(&i.Mine, &i.Now)
 	return i, err
+}
+
+const UndoPart = `-- name: UndoPart :exec
+ROLLBACK TO SAVEPOINT part
+`
+
+func (q *Queries) UndoPart(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, UndoPart)
+	return err
 }
 
 const UnfinishedRuns = `-- name: UnfinishedRuns :many
