@@ -13,7 +13,7 @@ const (
 	materializeFirst = 500
 	materializeLeast = 50
 	materializeMost  = 1000
-	materializeFor   = 35 * time.Millisecond
+	materializeFor   = 25 * time.Millisecond
 )
 
 // nextChunk is how many schedules to take at once after so many took a time.
