@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/cron"
@@ -134,8 +135,24 @@ func (s *Schedule) waitOn(begun bool) time.Duration {
 // planner decides about schedules one after another. It remembers rules that
 // it has compiled, and bounds what one transaction stores.
 type planner struct {
-	rules map[string]cron.Rule
+	rules map[ruleKey]cron.Rule
 	room  int // occurrences that this transaction may still take
+}
+
+// ruleKey is all that compile makes a rule of.
+type ruleKey struct {
+	rule       Rule
+	start, end time.Time
+	shift      time.Duration
+	blackouts  string
+}
+
+func (s *Schedule) ruleKey() ruleKey {
+	k := ruleKey{rule: s.Rule, start: s.Plan.Start, end: s.Plan.End, shift: s.shift()}
+	if len(s.Plan.Blackouts) > 0 {
+		k.blackouts = fmt.Sprintf("%q", s.Plan.Blackouts)
+	}
+	return k
 }
 
 const (
@@ -150,7 +167,7 @@ func (p *planner) decide(now time.Time, s Schedule) Decision {
 	if p.room <= 0 {
 		return Decision{NextAt: s.NextAt, Waiting: s.Waiting}
 	}
-	key := s.Name + "\x00" + string(s.Spec())
+	key := s.ruleKey()
 	rule, known := p.rules[key]
 	if !known {
 		var err error

@@ -29,7 +29,7 @@ func planned(rule Rule, options ...Option) Schedule {
 // decided writes a decision in short, times as seconds from noon.
 func decided(t *testing.T, s Schedule, now time.Time) string {
 	t.Helper()
-	plan := planner{rules: map[string]cron.Rule{}, room: materializeRoom}
+	plan := planner{rules: map[ruleKey]cron.Rule{}, room: materializeRoom}
 	d := plan.decide(now, s)
 	require.Empty(t, d.Fault)
 	at := func(t time.Time) string {
@@ -124,7 +124,7 @@ func TestDecide_PlansWhatIsNew(t *testing.T) {
 
 func TestDecide_BoundsOneTransaction(t *testing.T) {
 	t.Parallel()
-	plan := planner{rules: map[string]cron.Rule{}, room: 3}
+	plan := planner{rules: map[ruleKey]cron.Rule{}, room: 3}
 	s := everyTen(Overlap(OverlapAllow))
 	require.Len(t, plan.decide(noon.Add(35*time.Second), s).Occurrences, 4)
 	d := plan.decide(noon.Add(35*time.Second), s)
@@ -143,7 +143,7 @@ func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
 		require.Equal(t, time.Hour, next[1].Sub(next[0]))
 		starts = append(starts, next[0].Sub(noon))
 		s.NextAt = next[0]
-		plan := planner{rules: map[string]cron.Rule{}, room: 1}
+		plan := planner{rules: map[ruleKey]cron.Rule{}, room: 1}
 		first := plan.decide(next[0], s)
 		plan.room = 1
 		again := plan.decide(next[0], s)
@@ -195,4 +195,22 @@ func TestSchedule_RefusesTogether(t *testing.T) {
 	require.ErrorContains(t, NewJob[struct{}]("j", Paused()).fault, "Paused is for a schedule, not for a job")
 	_, err = newSchedule("a", NewJob[struct{}]("tick"), struct{}{}, Every(time.Minute), []Option{CatchUp(CatchUpAll, 0, 0), Overlap(OverlapSkip)})
 	require.ErrorContains(t, err, "want overlap wait or allow")
+}
+
+func TestNextChunk(t *testing.T) {
+	for _, one := range []struct {
+		name  string
+		chunk int
+		took  time.Duration
+		want  int
+	}{
+		{"what was quick is doubled", 250, time.Millisecond, 500},
+		{"no more than a thousand", 1000, time.Millisecond, 1000},
+		{"what took its time stays", 700, materializeFor, 700},
+		{"what took too long shrinks", 900, materializeFor * 3 / 2, 600},
+		{"and by no more than half at once", 1000, time.Minute, 500},
+		{"no fewer than fifty", 60, time.Minute, 50},
+	} {
+		t.Run(one.name, func(t *testing.T) { require.Equal(t, one.want, nextChunk(one.chunk, one.took)) })
+	}
 }

@@ -85,12 +85,15 @@ func (s *Schedule) hash() string {
 // instants.
 func (s *Schedule) compile() (cron.Rule, error) {
 	c := cron.Spec{Expression: s.Rule.Cron, Zone: s.Rule.Zone, Every: time.Duration(s.Rule.Every), Anchor: s.Rule.Anchor, Once: s.Rule.Once,
-		Start: s.Plan.Start, End: s.Plan.End, Shift: share(time.Duration(s.Plan.Spread), s.Name)}
+		Start: s.Plan.Start, End: s.Plan.End, Shift: s.shift()}
 	for _, w := range s.Plan.Blackouts {
 		c.Blackouts = append(c.Blackouts, cron.Window(w))
 	}
 	return cron.Compile(c)
 }
+
+// shift is how much later all its occurrences are than the rule says.
+func (s *Schedule) shift() time.Duration { return share(time.Duration(s.Plan.Spread), s.Name) }
 
 // share is a part of d, in whole microseconds and below d, that follows from a
 // text alone.

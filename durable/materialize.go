@@ -7,13 +7,27 @@ import (
 	"github.com/durable-worker/durable-worker/internal/cron"
 )
 
-// materializeChunk bounds the schedules of one transaction, and so how long
-// their rows are locked.
-const materializeChunk = 1000
+// The schedules of one transaction, whose rows it locks: at first, at least and
+// at most. Between these there are as many as take about materializeFor.
+const (
+	materializeFirst = 500
+	materializeLeast = 50
+	materializeMost  = 1000
+	materializeFor   = 25 * time.Millisecond
+)
 
-// materializeLeast keeps a schedule that is due and cannot be had, for its row
+// nextChunk is how many schedules to take at once after so many took a time.
+func nextChunk(chunk int, took time.Duration) int {
+	fit := 2 * chunk
+	if took > materializeFor/2 {
+		fit = int(int64(chunk) * int64(materializeFor) / int64(took))
+	}
+	return min(max(fit, chunk/2, materializeLeast), materializeMost)
+}
+
+// materializeRest keeps a schedule that is due and cannot be had, for its row
 // is locked, from being asked for without a pause.
-const materializeLeast = 10 * time.Millisecond
+const materializeRest = 10 * time.Millisecond
 
 // materializeCalm is how many poll intervals may pass between two looks when
 // nothing is due sooner and the store tells of changes at once.
@@ -22,22 +36,36 @@ const materializeCalm = 4
 // materializeLoop enqueues due occurrences until ctx ends. All workers run it;
 // the store lets one evaluate at a time and the others look again later.
 func (w *Worker) materializeLoop(ctx context.Context) {
-	plan := planner{rules: map[string]cron.Rule{}}
-	pause := time.Duration(0)
+	plan := planner{rules: map[ruleKey]cron.Rule{}}
+	pause, chunk := time.Duration(0), materializeFirst
+	hastened := false // since the last look that was not Busy
 	for w.untilLook(ctx, pause) {
+		hastened = w.hasten(ctx) || hastened
 		select {
 		case <-w.changes: // this look sees them
 		default:
 		}
 		plan.room = materializeRoom
 		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
-		made, err := w.store.Materialize(bounded, materializeChunk, plan.decide)
+		began := w.config.Elapsed()
+		made, err := w.store.Materialize(bounded, chunk, plan.decide)
+		took := w.config.Elapsed() - began
 		cancel()
 		w.contact(err)
 		if err != nil {
 			w.warn(ctx, "materialize failed, will be tried again", err)
 		}
 		pause = w.lookPause(&made, err)
+		switch {
+		case err != nil:
+		case made.Due == chunk:
+			pause, chunk = 0, nextChunk(chunk, took)
+		case made.Busy && hastened: // who evaluates may have seen the run before it ended
+			pause = materializeRest
+		default:
+			hastened = false
+		}
+		w.await(ctx, made.Waits)
 		if len(made.Runs) > 0 {
 			w.config.Logger.Debug("occurrences materialized", "runs", len(made.Runs))
 			w.wake()
@@ -54,37 +82,43 @@ func (w *Worker) lookPause(made *Materialized, err error) time.Duration {
 	case made.Busy:
 		w.config.Logger.Debug("another worker materializes, skipping")
 		return pause
-	case made.Due == materializeChunk:
-		return 0
 	case w.listens.Load():
 		pause *= materializeCalm
 	}
 	if made.Next >= 0 {
-		pause = min(pause, max(made.Next, materializeLeast))
+		pause = min(pause, max(made.Next, materializeRest))
 	}
 	return pause
 }
 
 // untilLook waits until the next look at the schedules, and reports false when
 // ctx ended. A signal that they may have changed makes it sooner, but no sooner
-// than a poll interval after the last.
+// than a poll interval after the last; one that a run has ended for which one
+// waits, at once.
 func (w *Worker) untilLook(ctx context.Context, pause time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	least := w.jittered(w.config.PollInterval)
-	if pause <= least {
-		return w.sleep(ctx, pause)
-	}
-	if !w.sleep(ctx, least) {
-		return false
-	}
-	timer := time.NewTimer(pause - least)
+	timer := time.NewTimer(min(pause, least))
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	case <-w.changes:
+	var changes chan struct{} // heeded after a poll interval
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-w.waits.ended:
+			return w.sleep(ctx, waitLinger) // others may end with it
+		case <-changes:
+			return true
+		case <-timer.C:
+			if changes != nil || pause <= least {
+				return true
+			}
+			changes = w.changes
+			timer.Reset(pause - least)
+		}
 	}
-	return true
 }
 
 // tellChanges has the schedules looked at, when the last look is a poll interval

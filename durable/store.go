@@ -250,6 +250,9 @@ type Schedules interface {
 	// call the store; now is the store's time. Of the skips, the latest thousand
 	// of a schedule are kept.
 	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (Materialized, error)
+	// Hasten has the schedules of these names looked at now that wait for an
+	// earlier run to end. Others, and names that nothing has, are passed over.
+	Hasten(ctx context.Context, names ...string) error
 }
 
 // Materialized is what a Materialize call did.
@@ -258,6 +261,17 @@ type Materialized struct {
 	Due  int  // schedules looked at; equal to the limit when there may be more
 	Runs []RunID
 	Next time.Duration // until the next schedule is due; negative: none
+
+	// Waits are the schedules it left waiting, each with every run, of those it
+	// remembers, that had not ended.
+	Waits []Wait
+}
+
+// Wait is a schedule that waits for a run of its own to end.
+type Wait struct {
+	Schedule string
+	Run      RunID
+	Pause    time.Duration // until the schedule is looked at again
 }
 
 // Inspector reads runs.

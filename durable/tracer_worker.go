@@ -137,6 +137,14 @@ func (s tracedStore) Materialize(ctx context.Context, limit int, decide func(tim
 	return made, err
 }
 
+// Hasten passes the call on.
+func (s tracedStore) Hasten(ctx context.Context, names ...string) error {
+	began := s.now()
+	err := s.Store.Hasten(ctx, names...)
+	s.called("hasten", began, 0, err)
+	return err
+}
+
 // Declare passes the call on.
 func (s tracedStore) Declare(ctx context.Context, declaration Declaration) error {
 	began := s.now()

@@ -46,6 +46,7 @@ type Worker struct {
 	listens   atomic.Bool  // the store tells of changes at once
 	link      link
 	awaited   awaited
+	waits     waits
 }
 
 const (
@@ -72,6 +73,7 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: store, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
+	w.waits.init()
 	if config.Tracer != nil && store != nil {
 		w.store = tracedStore{Store: store, w: w}
 	}
@@ -313,6 +315,8 @@ func (w *Worker) hear(signal Signal) {
 		w.tellChanges()
 	case RunAwaited:
 		w.awaited.add(signal.Run, w.config.Elapsed())
+	case RunEnded:
+		w.waits.hear(signal.Run)
 	case CancelAsked:
 		w.tellCancels()
 	default:

@@ -67,6 +67,32 @@ func (one *schedule) unfinished() int {
 	return n
 }
 
+// waits are the runs for which the schedule waits.
+func (one *schedule) waits() (waits []durable.Wait) {
+	for _, r := range one.runs {
+		if one.Waiting > 0 && one.fault == "" && !r.state.Terminal() {
+			waits = append(waits, durable.Wait{Schedule: one.Name, Run: r.id, Pause: one.Waiting})
+		}
+	}
+	return waits
+}
+
+// Hasten has schedules that wait looked at now.
+func (s *Store) Hasten(ctx context.Context, names ...string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("hasten: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, name := range names {
+		if one, found := s.schedules[name]; found && one.Waiting > 0 && one.LookAt.After(now) {
+			one.LookAt = now
+		}
+	}
+	return nil
+}
+
 // remember adds a run and forgets finished ones that are too many.
 func (one *schedule) remember(r *run) {
 	one.runs = append(one.runs, r)
@@ -100,6 +126,7 @@ func (s *Store) Materialize(
 		stored, found := s.schedules[due[i].Name]
 		if found && stored.Generation == due[i].Generation && !stored.Paused && stored.unfinished() <= due[i].Unfinished {
 			done.Runs = append(done.Runs, s.advance(stored, &decisions[i], now)...)
+			done.Waits = append(done.Waits, stored.waits()...)
 		}
 	}
 	if len(done.Runs) > 0 {

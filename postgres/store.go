@@ -57,6 +57,7 @@ type Store struct {
 
 	lanes   laneCache
 	workers workerCache
+	specs   specs
 	hints   hints
 	txHints txHints
 	closing context.CancelFunc

@@ -56,6 +56,11 @@ func (s *Store) Materialize(
 				return err
 			}
 			done.Runs = append(done.Runs, ids...)
+			if decision.Waiting > 0 && decision.Fault == "" {
+				for _, id := range append(unfinished, ids...) {
+					done.Waits = append(done.Waits, durable.Wait{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
+				}
+			}
 		}
 		next, err := c.NextLook(ctx)
 		if next >= 0 {
@@ -71,6 +76,25 @@ func (s *Store) Materialize(
 		s.hint()
 	}
 	return done, nil
+}
+
+// Hasten has schedules that wait looked at now.
+func (s *Store) Hasten(ctx context.Context, names ...string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+		for _, name := range names {
+			if err := c.HastenSchedule(ctx, queries.HastenScheduleParams{Now: &c.now, Name: name}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("hasten: %w", err)
+	}
+	return nil
 }
 
 // nothingDue asks when the next schedule is due, without the write lock: mostly

@@ -39,6 +39,30 @@ WITH k AS MATERIALIZED (
 )
 SELECT i.id FROM i;
 
+-- name: MaterializeNew :many
+-- MaterializeRuns without ON CONFLICT, which costs the server a quarter of it. An
+-- occurrence that is stored fails the whole statement (23505), and
+-- MaterializeRuns takes its place.
+WITH k AS MATERIALIZED (
+    SELECT l.id
+    FROM (SELECT unnest(@known::int[]) id, unnest(@queues::text[]) queue, unnest(@jobs::text[]) job, unnest(@priorities::smallint[]) priority) w
+    JOIN durable.lanes l ON l.id = w.id AND l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
+), i AS (
+    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, schedule, generation, occurrence)
+    SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
+           coalesce(u.at, now() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
+           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.schedule, u.generation, u.occurrence
+    FROM (SELECT unnest(@ids::uuid[]) id, unnest(@lanes::int[]) lane, unnest(@ats::timestamptz[]) at, unnest(@afters::bigint[]) after,
+                 unnest(@expiries::timestamptz[]) expires_at, unnest(@timeouts::bigint[]) timeout,
+                 unnest(@max_attempts::int[]) max_attempts, unnest(@on_crashes::smallint[]) on_crash,
+                 unnest(@args::text[]) args, unnest(@tags::text[]) tags,
+                 unnest(@schedules::int[]) schedule, unnest(@generations::bigint[]) generation, unnest(@occurrences::text[]) occurrence) u
+    RETURNING id, lane, due_at
+), q AS (
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+)
+SELECT i.id FROM i;
+
 -- name: AdvanceSchedules :exec
 -- schedules_pkey; rows that DueSchedules has locked. A fault keeps next_at and
 -- rests the schedule for a minute.
@@ -51,6 +75,22 @@ FROM (SELECT unnest(@ids::int[]) id, unnest(@nexts::timestamptz[]) next_at, unne
              unnest(@unfinished::text[]) unfinished, unnest(@faults::text[]) fault) u
 WHERE s.id = u.id;
 
+-- name: AdvanceAlike :exec
+-- AdvanceSchedules for schedules with one run, just made, that go on: the common
+-- case.
+UPDATE durable.schedules s SET next_at = u.next_at, look_at = coalesce(u.next_at, 'infinity'), waiting = 0, unfinished = ARRAY[u.run], fault = NULL
+FROM (SELECT unnest(@ids::int[]) id, unnest(@nexts::timestamptz[]) next_at, unnest(@runs::uuid[]) run) u
+WHERE s.id = u.id;
+
+-- name: HastenSchedules :exec
+-- schedules_name_key. Locks the rows in the order of their names, and waits for
+-- who evaluates them: that one may not have seen yet what has ended. Twice: the
+-- same.
+WITH s AS MATERIALIZED (
+    SELECT id FROM durable.schedules WHERE name = ANY (@names::text[]) AND waiting > 0 AND look_at > now() AND NOT paused ORDER BY name FOR UPDATE
+)
+UPDATE durable.schedules SET look_at = now() FROM s WHERE durable.schedules.id = s.id;
+
 -- name: InsertSkips :exec
 -- In the transaction that passes the occurrences by.
 INSERT INTO durable.skips (schedule, first_at, last_at, reason)
@@ -61,3 +101,13 @@ SELECT unnest(@schedules::int[]), unnest(@firsts::timestamptz[]), unnest(@lasts:
 -- mostly the only one. Zero: due; negative: none.
 SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
                  WHERE s.look_at < 'infinity' ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds;
+
+-- name: BeginPart :exec
+-- What follows can be taken back alone.
+SAVEPOINT part;
+
+-- name: EndPart :exec
+RELEASE SAVEPOINT part;
+
+-- name: UndoPart :exec
+ROLLBACK TO SAVEPOINT part;

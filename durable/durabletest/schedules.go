@@ -18,8 +18,10 @@ func scheduleTests() map[string]func(*testing.T, *fixture) {
 		"a schedule reaches decide as it was declared":            scheduleComplete,
 		"what decide answers is stored with the schedule's name":  occurrenceStored,
 		"an occurrence that is refused does not stop the others":  occurrenceRefused,
+		"an occurrence that is stored is passed over, alone":      occurrenceAgain,
 		"many callers together store each occurrence once":        materializeRace,
 		"declared jobs are listed by name, the last word counts":  jobsListed,
+		"what waits is told with its runs, and may be hastened":   hastenWaiting,
 		"without schedules there is nothing to do and nothing is": materializeNothing,
 	}
 }
@@ -212,6 +214,29 @@ func occurrenceRefused(t *testing.T, f *fixture) {
 	f.advance(time.Minute)
 	if made := f.materialize(10, fire); len(made.Runs) != 1 || text(f.record(made.Runs[0]).Schedule) != "bad" {
 		t.Errorf("materialized %+v, want the schedule that had been bad", made)
+	}
+}
+
+// occurrenceAgain has two schedules fire, and then one of them fire the same
+// occurrence again.
+func occurrenceAgain(t *testing.T, f *fixture) {
+	f.declare(newSchedule("again"), newSchedule("anew"))
+	f.materialize(10, in(10*time.Second))
+	f.advance(10 * time.Second)
+	f.materialize(10, fire)
+	f.advance(time.Hour)
+	made := f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+		d := fire(now, s)
+		if s.Name == "anew" {
+			d.Occurrences[0].Key = "twice"
+		}
+		return d
+	})
+	if made.Due != 2 || len(made.Runs) != 1 || text(f.record(made.Runs[0]).Schedule) != "anew" {
+		t.Errorf("materialized %+v, want the occurrence that is new", made)
+	}
+	if made := f.materialize(10, fire); made.Due != 0 || made.Next < 59*time.Minute {
+		t.Errorf("afterwards %+v, want both schedules to have gone on", made)
 	}
 }
 

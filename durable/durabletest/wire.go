@@ -170,6 +170,11 @@ func (x wire) Declare(ctx context.Context, declaration durable.Declaration) erro
 	return err
 }
 
+func (x wire) Hasten(ctx context.Context, names ...string) error {
+	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Hasten(ctx, names...) }))
+	return err
+}
+
 func (x wire) Materialize(ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision) (durable.Materialized, error) {
 	return through(ctx, x.w, func() (durable.Materialized, error) { return x.Store.Materialize(ctx, limit, decide) })
 }

@@ -18,6 +18,10 @@ INSERT INTO skips (schedule, first_at, last_at, reason) VALUES (@schedule, @firs
 -- Its rule could not be evaluated; what was planned stands.
 UPDATE schedules SET look_at = @look_at, fault = @fault WHERE name = @name;
 
+-- name: HastenSchedule :exec
+-- Served by the key of schedules.
+UPDATE schedules SET look_at = @now WHERE name = @name AND waiting > 0 AND look_at > @now AND paused = 0 AND fault IS NULL;
+
 -- name: NextLook :one
 -- Served by schedules_look. An instant of -1: nothing will be due.
 SELECT CAST(coalesce(min(look_at), -1) AS INTEGER) AS look_at FROM schedules WHERE look_at IS NOT NULL;

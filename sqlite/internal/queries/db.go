@@ -171,6 +171,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.hasLeaseStmt, err = db.PrepareContext(ctx, hasLease); err != nil {
 		return nil, fmt.Errorf("error preparing query HasLease: %w", err)
 	}
+	if q.hastenScheduleStmt, err = db.PrepareContext(ctx, hastenSchedule); err != nil {
+		return nil, fmt.Errorf("error preparing query HastenSchedule: %w", err)
+	}
 	if q.heldKeysStmt, err = db.PrepareContext(ctx, heldKeys); err != nil {
 		return nil, fmt.Errorf("error preparing query HeldKeys: %w", err)
 	}
@@ -634,6 +637,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing hasLeaseStmt: %w", cerr)
 		}
 	}
+	if q.hastenScheduleStmt != nil {
+		if cerr := q.hastenScheduleStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing hastenScheduleStmt: %w", cerr)
+		}
+	}
 	if q.heldKeysStmt != nil {
 		if cerr := q.heldKeysStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing heldKeysStmt: %w", cerr)
@@ -1077,6 +1085,7 @@ type Queries struct {
 	grantLockStmt         *sql.Stmt
 	guardRunStmt          *sql.Stmt
 	hasLeaseStmt          *sql.Stmt
+	hastenScheduleStmt    *sql.Stmt
 	heldKeysStmt          *sql.Stmt
 	insertAttemptStmt     *sql.Stmt
 	insertAuditStmt       *sql.Stmt
@@ -1203,6 +1212,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		grantLockStmt:         q.grantLockStmt,
 		guardRunStmt:          q.guardRunStmt,
 		hasLeaseStmt:          q.hasLeaseStmt,
+		hastenScheduleStmt:    q.hastenScheduleStmt,
 		heldKeysStmt:          q.heldKeysStmt,
 		insertAttemptStmt:     q.insertAttemptStmt,
 		insertAuditStmt:       q.insertAuditStmt,

@@ -119,6 +119,21 @@ func (q *Queries) FindState(ctx context.Context, arg FindStateParams) (int64, er
 	return state, err
 }
 
+const hastenSchedule = `-- name: HastenSchedule :exec
+UPDATE schedules SET look_at = ?1 WHERE name = ?2 AND waiting > 0 AND look_at > ?1 AND paused = 0 AND fault IS NULL
+`
+
+type HastenScheduleParams struct {
+	Now  *int64
+	Name string
+}
+
+// Served by the key of schedules.
+func (q *Queries) HastenSchedule(ctx context.Context, arg HastenScheduleParams) error {
+	_, err := q.exec(ctx, q.hastenScheduleStmt, hastenSchedule, arg.Now, arg.Name)
+	return err
+}
+
 const insertSkip = `-- name: InsertSkip :exec
 INSERT INTO skips (schedule, first_at, last_at, reason) VALUES (?1, ?2, ?3, ?4)
 `

@@ -1,0 +1,281 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// decided is a due schedule and what becomes of it.
+type decided struct {
+	id         int32
+	name       string
+	generation int64
+	decision   durable.Decision
+	runs       []durable.NewRun
+	unfinished []uuid.UUID // before these
+}
+
+func decideOne(
+	one durable.Schedule, row *queries.DueSchedulesRow, unfinished map[uuid.UUID]bool, now time.Time,
+	decide func(time.Time, durable.Schedule) durable.Decision,
+) decided {
+	d := decided{id: row.ID, name: row.Name, generation: row.Generation}
+	for _, id := range row.Unfinished {
+		if unfinished[id] {
+			d.unfinished = append(d.unfinished, id)
+		}
+	}
+	one.Unfinished = len(d.unfinished)
+	d.decision = decide(now, one)
+	if d.decision.Fault != "" {
+		return d
+	}
+	for _, o := range d.decision.Occurrences {
+		d.runs = append(d.runs, o.Run)
+	}
+	if err := durable.CheckRuns(d.runs); err != nil {
+		d.fault(err)
+	}
+	return d
+}
+
+// fault leaves the schedule where it stands and notes why.
+func (d *decided) fault(err error) {
+	d.runs = nil
+	d.decision = durable.Decision{Fault: err.Error()}
+}
+
+// decidedAtOnce is how many schedules are stored in one statement.
+const decidedAtOnce = 500
+
+// inParts decides about schedules and stores what was decided: while the
+// database stores one part, the next is decided.
+func (s *Store) inParts(
+	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, decide func(*queries.DueSchedulesRow) decided, done *durable.Materialized,
+) error {
+	parts, stop := make(chan []decided, 1), make(chan struct{})
+	var deciding sync.WaitGroup
+	deciding.Go(func() {
+		defer close(parts)
+		for some := range slices.Chunk(rows, decidedAtOnce) {
+			part := make([]decided, len(some))
+			for i := range some {
+				part[i] = decide(&some[i])
+			}
+			select {
+			case parts <- part:
+			case <-stop:
+				return
+			}
+		}
+	})
+	defer deciding.Wait()
+	defer close(stop)
+	for part := range parts {
+		if err := s.storeDecided(ctx, tx, part, done); err != nil {
+			return err
+		}
+		for i := range part {
+			done.Waits = append(done.Waits, part[i].waits()...)
+		}
+	}
+	return nil
+}
+
+// waits are the runs for which the schedule waits.
+func (d *decided) waits() (waits []durable.Wait) {
+	if d.decision.Waiting == 0 || d.decision.Fault != "" {
+		return nil
+	}
+	for _, id := range d.unfinished {
+		waits = append(waits, durable.Wait{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
+	}
+	for i := range d.runs {
+		waits = append(waits, durable.Wait{Schedule: d.name, Run: d.runs[i].ID, Pause: d.decision.Waiting})
+	}
+	return waits
+}
+
+// storeDecided stores decisions, mostly with statements that know no
+// conflicts. When the database refuses, those that do follow, and when it
+// refuses these, each schedule by itself: a bad one never stops the others.
+func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, done *durable.Materialized) error {
+	set := laneSet{}
+	for i := range some {
+		for j := range some[i].runs {
+			set[laneOf(&some[i].runs[j])] = 0
+		}
+	}
+	if err := s.laneIDs(ctx, set); err != nil {
+		return err
+	}
+	refused := func(err error) bool { return refusesData(err) && code(err) != notNullViolation }
+	ids, err := s.storeSome(ctx, tx, some, set, queries.MaterializeNew)
+	if refused(err) {
+		ids, err = s.storeSome(ctx, tx, some, set, queries.MaterializeRuns)
+	}
+	if !refused(err) {
+		done.Runs = append(done.Runs, ids...)
+		return err
+	}
+	for i := range some {
+		ids, err := s.storeSome(ctx, tx, some[i:i+1], set, queries.MaterializeRuns)
+		if refusesData(err) {
+			some[i].fault(err)
+			ids, err = s.storeSome(ctx, tx, some[i:i+1], set, queries.MaterializeRuns)
+		}
+		if err != nil {
+			return err
+		}
+		done.Runs = append(done.Runs, ids...)
+	}
+	return nil
+}
+
+// storeSome stores decisions under a savepoint, all in one round trip.
+func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, insert string) ([]durable.RunID, error) {
+	var ids []durable.RunID
+	b := &batch{names: s.names}
+	b.add(queries.BeginPart)
+	addOccurrences(b, some, set, insert, &ids)
+	addSkips(b, some)
+	addAdvances(b, some)
+	b.add(queries.EndPart)
+	err := s.send(ctx, tx, b)
+	if refusesData(err) {
+		if undone := s.queries(tx).UndoPart(ctx); undone != nil {
+			return nil, undone
+		}
+	}
+	return ids, err
+}
+
+func addOccurrences(b *batch, some []decided, set laneSet, insert string, ids *[]durable.RunID) {
+	runs := make([]durable.NewRun, 0, len(some))
+	schedules, generations, keys := make([]int32, 0, len(some)), make([]int64, 0, len(some)), make([]string, 0, len(some))
+	for i := range some {
+		for j := range some[i].runs {
+			runs = append(runs, some[i].runs[j])
+			schedules, generations = append(schedules, some[i].id), append(generations, some[i].generation)
+			keys = append(keys, some[i].decision.Occurrences[j].Key)
+		}
+	}
+	if len(runs) == 0 {
+		return
+	}
+	args := append(columnsOf(runs, set).args(), schedules, generations, keys)
+	b.add(insert, args...).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { *ids = append(*ids, id) })
+	})
+}
+
+func addSkips(b *batch, some []decided) {
+	var p queries.InsertSkipsParams
+	for i := range some {
+		for _, skip := range some[i].decision.Skips {
+			p.Schedules, p.Reasons = append(p.Schedules, some[i].id), append(p.Reasons, string(skip.Reason))
+			p.Firsts, p.Lasts = append(p.Firsts, skip.First), append(p.Lasts, skip.Last)
+		}
+	}
+	if len(p.Schedules) > 0 {
+		b.add(queries.InsertSkips, p.Schedules, p.Firsts, p.Lasts, p.Reasons)
+	}
+}
+
+// unfinishedKept bounds the unfinished runs that a schedule remembers, where
+// they may overlap: the latest.
+const unfinishedKept = 100
+
+func addAdvances(b *batch, some []decided) {
+	var p queries.AdvanceSchedulesParams
+	var nexts, nextsAlike []*time.Time
+	var alike []int32
+	var runs uuidArray
+	for i := range some {
+		one := &some[i]
+		if one.plain() {
+			alike, nextsAlike = append(alike, one.id), append(nextsAlike, timeOrNull(one.decision.NextAt))
+			runs = append(runs, one.runs[0].ID)
+			continue
+		}
+		ids := one.unfinished
+		for j := range one.runs {
+			ids = append(ids, one.runs[j].ID)
+		}
+		p.Ids, nexts = append(p.Ids, one.id), append(nexts, timeOrNull(one.decision.NextAt))
+		p.Waitings = append(p.Waitings, micro(one.decision.Waiting))
+		p.Unfinished = append(p.Unfinished, idArray(ids[max(len(ids)-unfinishedKept, 0):]))
+		p.Faults = append(p.Faults, storableFault(one.decision.Fault))
+	}
+	if len(alike) > 0 {
+		b.add(queries.AdvanceAlike, alike, nextsAlike, runs)
+	}
+	if len(p.Ids) > 0 {
+		b.add(queries.AdvanceSchedules, p.Ids, nexts, p.Waitings, p.Unfinished, p.Faults)
+	}
+}
+
+// plain tells whether the schedule got one run, beside none that has not ended,
+// and goes on: the common case.
+func (d *decided) plain() bool {
+	return len(d.runs) == 1 && len(d.unfinished) == 0 && d.decision.Waiting == 0 && d.decision.Fault == ""
+}
+
+// idArray writes an array of ids as PostgreSQL reads it from text.
+func idArray(ids []uuid.UUID) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = id.String()
+	}
+	return "{" + strings.Join(words, ",") + "}"
+}
+
+// specs remembers rules and plans by the texts they were read from.
+type specs struct {
+	mu   sync.Mutex
+	read map[string]durable.Schedule // nothing but the rule and the plan
+}
+
+// specsMost bounds the texts that are remembered.
+const specsMost = 10_000
+
+// set gives a schedule the rule and the plan of a text. One that cannot be read
+// leaves it without a rule, and decide says so.
+func (s *specs) set(one *durable.Schedule, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, ok := s.read[text]
+	if !ok {
+		_ = known.SetSpec([]byte(text))
+		if s.read == nil || len(s.read) >= specsMost {
+			s.read = map[string]durable.Schedule{}
+		}
+		s.read[text] = known
+	}
+	one.Rule, one.Plan = known.Rule, known.Plan
+}
+
+func (s *specs) schedule(row *queries.DueSchedulesRow) durable.Schedule {
+	one := durable.Schedule{
+		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
+		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
+		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Waiting: fromMicro(row.Waiting),
+	}
+	s.set(&one, row.Spec)
+	if one.Waiting > 0 {
+		one.LookAt = row.LookAt.UTC()
+	}
+	if row.NextAt != nil {
+		one.NextAt = row.NextAt.UTC()
+	}
+	return one
+}
