@@ -37,6 +37,7 @@ type execution struct {
 	result  []byte
 	verify  bool // the handler completes the run in a transaction of its own
 	content bool // and has returned nil
+	late    bool // and has set a result after that
 	log     *slog.Logger
 	lines   *logLines // nil until the handler asks for its logger
 	reports *reports  // nil until the handler reports
@@ -315,7 +316,7 @@ func (x *execution) over() error {
 func (x *execution) setResult(text []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.result = text
+	x.result, x.late = text, x.verify
 }
 
 // logger is the worker's with what tells this run.

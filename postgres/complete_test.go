@@ -202,7 +202,7 @@ func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, done.Runs)
 	}
-	require.NoError(t, s.store.WithTx(tx).Complete(t.Context(), holder, nil))
+	require.NoError(t, s.store.WithTx(tx).Complete(t.Context(), holder, durable.Completion{}))
 	require.NoError(t, tx.Commit(t.Context()))
 	done, err := s.store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.NoError(t, err)
