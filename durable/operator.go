@@ -49,7 +49,7 @@ func (o *Operator) order(ctx context.Context, action RunAction, reason string, r
 		part := runs[start:min(start+MaxOrder, len(runs))]
 		some, err := o.store.Operate(ctx, Order{Action: action, Runs: part, Reason: reason, By: o.by})
 		if err != nil {
-			return changed, fmt.Errorf("%s runs: %w", action, err)
+			return changed, err
 		}
 		changed = append(changed, some...)
 		o.announce(ctx, action, some)
@@ -99,7 +99,7 @@ func (o *Operator) Rerun(ctx context.Context, id RunID, args json.RawMessage, op
 		run.Tags = record.Tags
 	}
 	if _, err := o.store.Rerun(ctx, id, run, o.by); err != nil {
-		return RunID{}, fmt.Errorf("rerun: %w", err)
+		return RunID{}, err
 	}
 	return run.ID, nil
 }
@@ -115,19 +115,12 @@ func (o *Operator) ResumeQueue(ctx context.Context, name string) error {
 }
 
 func (o *Operator) setQueue(ctx context.Context, name string, action QueueAction) error {
-	if err := o.store.SetQueue(ctx, name, action, o.by); err != nil {
-		return fmt.Errorf("%s queue: %w", action, err)
-	}
-	return nil
+	return o.store.SetQueue(ctx, name, action, o.by)
 }
 
 // Queues lists the queues that are known, by name.
 func (o *Operator) Queues(ctx context.Context) ([]QueueInfo, error) {
-	queues, err := o.store.Queues(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
-	}
-	return queues, nil
+	return o.store.Queues(ctx)
 }
 
 // Bulk is how far an action on all runs of a filter has come.

@@ -87,7 +87,7 @@ func (r *Run[A]) LastCheckpoint(ctx context.Context, value any) (bool, error) {
 	defer cancel()
 	text, err := w.store.Checkpoint(ctx, r.ID)
 	if err != nil {
-		return false, fmt.Errorf("last checkpoint: %w", err)
+		return false, err
 	}
 	if text == nil {
 		return false, nil
@@ -196,10 +196,7 @@ func (r *reports) send(ctx context.Context, report Report) error {
 	if errors.Is(err, lease.ErrLost) {
 		return lease.ErrLost
 	}
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
+	return err
 }
 
 // end waits for the report under way and lets no other be sent.

@@ -51,7 +51,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 		return err
 	}
 	if err := s.usable(ctx); err != nil {
-		return s.fail("set queue", err)
+		return s.fail(string(action)+" queue", err)
 	}
 	wanted := action == durable.PauseQueue
 	err := s.repeat(ctx, func() error {
@@ -75,7 +75,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 		})
 	})
 	if err != nil {
-		return s.fail("set queue", err)
+		return s.fail(string(action)+" queue", err)
 	}
 	s.hint()
 	return nil
