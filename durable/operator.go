@@ -144,24 +144,24 @@ type Bulk struct {
 // when ctx ends, and at the first error; with Filter.Before set to the Next of
 // what it returned it goes on. What it has done then stays done.
 func (o *Operator) CancelAll(ctx context.Context, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return o.all(ctx, CancelRuns, filter, []State{Pending, Running}, reason, progress)
+	return o.all(ctx, CancelRuns, filter, reason, progress)
 }
 
 // RetryAll retries the runs that match, dead and cancelled ones unless the
 // filter names states; as CancelAll.
 func (o *Operator) RetryAll(ctx context.Context, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return o.all(ctx, RetryRuns, filter, []State{Dead, Cancelled}, reason, progress)
+	return o.all(ctx, RetryRuns, filter, reason, progress)
 }
 
 // DeleteAll deletes the runs that match, finished ones unless the filter names
 // states; as CancelAll.
 func (o *Operator) DeleteAll(ctx context.Context, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return o.all(ctx, DeleteRuns, filter, []State{Succeeded, Dead, Cancelled}, reason, progress)
+	return o.all(ctx, DeleteRuns, filter, reason, progress)
 }
 
-func (o *Operator) all(ctx context.Context, action RunAction, filter Filter, states []State, reason string, progress func(Bulk)) (Bulk, error) {
+func (o *Operator) all(ctx context.Context, action RunAction, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
 	if len(filter.States) == 0 {
-		filter.States = states
+		filter.States = action.States()
 	}
 	filter.Limit = largestPage
 	done := Bulk{Next: filter.Before}

@@ -163,6 +163,7 @@ func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
 	require.Positive(t, first.Done)
 	require.NotNil(t, first.Next)
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+	require.Contains(t, lines[0], " of 10000 runs matched, ")
 	failed := decode[failure](t, lines[len(lines)-1]).Error
 	require.Equal(t, "interrupted", failed.Code)
 	require.Contains(t, failed.Message, "go on with --cursor "+*first.Next)
