@@ -28,6 +28,7 @@ type execution struct {
 	begun    atomic.Bool  // the handler has been called, or is about to be
 	returned atomic.Bool  // the handler has returned, or will not be called
 	fate     atomic.Int32 // see the constants
+	blamed   bool         // it has been named as what keeps an isolated run waiting; the claimer's own
 	slotGone bool         // the slot was given back before the handler returned; written before fate
 
 	doomed atomic.Pointer[string]  // the reason, once the run is to be cancelled
