@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -109,11 +110,16 @@ func TestOperatingVerbsRefuseWhatIsNotClear(t *testing.T) {
 	}
 	for _, words := range [][]string{
 		{"enqueue", "sleep", "--id", ""}, {"audit", "list", "--subject", ""}, {"audit", "list", "--kind", "job"}, {"audit", "list", "--cursor", "-1"},
-		{"locks", "release", "a", "--reason", ""},
+		{"locks", "release", "a", "--reason", ""}, {"enqueue", "sleep", "--args", "\"\xff\""}, {"enqueue", "sleep", "--unique", "k\xff"},
+		{"runs", "delete", "--all", "--yes", "--tag", "a\xff"}, {"schedules", "show", "\xff"},
 	} {
 		e := execute(t, env, words...)
 		require.Equal(t, 2, e.code, words)
-		require.Contains(t, e.stderr, words[len(words)-2])
+		if utf8.ValidString(words[len(words)-1]) {
+			require.Contains(t, e.stderr, words[len(words)-2])
+		} else {
+			require.Contains(t, e.stderr, `\xff`)
+		}
 	}
 }
 
