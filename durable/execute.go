@@ -147,7 +147,9 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 	}
 	cause := context.Cause(ctx)
 	if reason := x.doomed.Load(); reason != nil && !lostOrDraining(cause) {
-		return outcomeCancelled(f.err, *reason)
+		o := outcomeCancelled(f.err, *reason)
+		o.Stack, o.Log = storable(f.stack), x.logText(o.Kind)
+		return o
 	}
 	o := decideOutcome(askedFor(f.err), f.err, cause, x.run, x.retry)
 	if o.Kind.Recorded() {

@@ -221,6 +221,24 @@ func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 	requireNoLease(t, s.store)
 }
 
+// A handler that reports while its own transaction has the run would wait for
+// itself: it is told so, within a second or so.
+func TestGuard_AReportIsAConflictMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openStore(t, ""))
+	_, holder := held(t, s.store)
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.store.WithTx(tx).Guard(t.Context(), holder))
+	began := time.Now()
+	err = s.store.Report(t.Context(), holder, durable.Report{Checkpoint: []byte(`1`)})
+	require.ErrorIs(t, err, durable.ErrConflict)
+	require.ErrorContains(t, err, "a transaction of the handler's own")
+	require.Less(t, time.Since(began), 4*time.Second)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, s.store.Report(t.Context(), holder, durable.Report{Checkpoint: []byte(`1`)}))
+}
+
 // age lets the lease of a run grow older.
 func (o opened) age(t *testing.T, d time.Duration, run durable.RunID) {
 	t.Helper()
