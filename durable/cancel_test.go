@@ -92,6 +92,7 @@ func TestCancel_WhatTheHandlerDecidesStands(t *testing.T) {
 				}
 				require.Len(t, r.Attempts, 1)
 				if r.Attempts[0].Outcome != durable.Failure {
+					require.NotNil(t, r.Attempts[0].Log)
 					require.Contains(t, *r.Attempts[0].Log, "cleaned up", "what a cancelled handler logs is kept")
 				}
 				require.Equal(t, name == "a panic is cancelled", r.Attempts[0].Stack != nil)
