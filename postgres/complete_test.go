@@ -239,6 +239,21 @@ func TestGuard_AReportIsAConflictMeanwhile(t *testing.T) {
 	require.NoError(t, s.store.Report(t.Context(), holder, durable.Report{Checkpoint: []byte(`1`)}))
 }
 
+// An examination does not wait for ever for a table that somebody has locked.
+func TestExamine_IsBounded(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openStore(t, ""))
+	held(t, s.store)
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), fmt.Sprintf("lock table %s.leases in access exclusive mode", s.store.schema))
+	require.NoError(t, err)
+	findings, err := s.store.Examine(t.Context())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotEmpty(t, findings, "what had been found until then")
+}
+
 // age lets the lease of a run grow older.
 func (o opened) age(t *testing.T, d time.Duration, run durable.RunID) {
 	t.Helper()

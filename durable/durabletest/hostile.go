@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/durable-worker/durable-worker/durable"
 )
@@ -32,7 +33,7 @@ func invalid(t *testing.T, what string, err error) {
 		t.Errorf("%s answered %.300v, want ErrInvalid", what, err)
 		return
 	}
-	if text := err.Error(); len(text) > 2000 || strings.ContainsAny(text, "\x00\xff") {
+	if text := err.Error(); len(text) > 2000 || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 		t.Errorf("%s: the error of %d bytes holds what it refuses: %.300q", what, len(text), text)
 	}
 }
