@@ -84,6 +84,9 @@ func (s *Schedule) hash() string {
 // compile turns the rule and the plan into something that can be asked for
 // instants.
 func (s *Schedule) compile() (cron.Rule, error) {
+	if err := s.checkTexts(); err != nil {
+		return cron.Rule{}, err
+	}
 	c := cron.Spec{Expression: s.Rule.Cron, Zone: s.Rule.Zone, Every: time.Duration(s.Rule.Every), Anchor: s.Rule.Anchor, Once: s.Rule.Once,
 		Start: s.Plan.Start, End: s.Plan.End, Shift: share(time.Duration(s.Plan.Spread), s.Name)}
 	for _, w := range s.Plan.Blackouts {

@@ -40,3 +40,21 @@ func nameFaults(names ...string) (faults []error) {
 	}
 	return faults
 }
+
+// maxRuleText bounds a text of a rule or a plan, in bytes: what is wrong with it
+// is repeated to a person.
+const maxRuleText = 500
+
+// checkTexts refuses texts that no rule and no window can have.
+func (s *Schedule) checkTexts() error {
+	texts := []string{s.Rule.Cron, s.Rule.Zone}
+	for _, w := range s.Plan.Blackouts {
+		texts = append(texts, w.Days, w.From, w.Until)
+	}
+	for _, text := range texts {
+		if len(text) > maxRuleText || !isText(text) {
+			return fmt.Errorf("rule with %q: want at most %d bytes of text without NUL", clip(text, 100), maxRuleText)
+		}
+	}
+	return nil
+}

@@ -14,6 +14,7 @@ func hostileTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"a schedule cannot be asked for by what is no text":       hostileSchedules,
 		"who asks is named in text":                               hostileActors,
+		"a rule of what is no text, or endless, is refused":       hostileRules,
 		"a past of fewer than no lines is refused":                hostilePast,
 		"an unused queue that is resumed stays unknown":           resumeUnused,
 		"a list of runs or changes cannot be narrowed by no text": hostileFilters,
@@ -87,6 +88,18 @@ func hostilePast(t *testing.T, f *fixture) {
 	invalid(t, "SchedulePast", err)
 	if past, err := f.store.SchedulePast(f.ctx, "plain", 0); err != nil || len(past) != 0 {
 		t.Errorf("SchedulePast of no lines answered %+v, %v", past, err)
+	}
+}
+
+func hostileRules(t *testing.T, f *fixture) {
+	for _, text := range noTexts() {
+		cron, zone, window := newSchedule("one"), newSchedule("one"), newSchedule("one")
+		cron.Rule = durable.Cron("* * * * "+text, "")
+		zone.Rule = durable.Cron("* * * * *", text)
+		window.Plan.Blackouts = []durable.Window{{Days: text}, {From: text, Until: text}}
+		for _, s := range []durable.Schedule{cron, zone, window} {
+			invalid(t, "SaveSchedule", f.store.SaveSchedule(f.ctx, s, "ann"))
+		}
 	}
 }
 
