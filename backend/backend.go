@@ -60,7 +60,7 @@ func Open(ctx context.Context, dsn string, config Config) (Store, error) {
 	}
 	store, err := target.open(ctx, config)
 	if err != nil {
-		return nil, scrubbed(fmt.Errorf("open %s: %w", Redact(dsn), err), target.secrets)
+		return nil, scrubbed(fmt.Errorf("%s: %w", Redact(dsn), err), target.secrets)
 	}
 	return store, nil
 }

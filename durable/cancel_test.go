@@ -75,8 +75,9 @@ func TestCancel_WhatTheHandlerDecidesStands(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {
 				job := durable.NewJob[letter]("mail", durable.MaxAttempts(1))
 				w := s.worker(durable.WorkerConfig{})
-				durable.Register(w, job, func(ctx context.Context, _ *durable.Run[letter]) error {
+				durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
 					<-ctx.Done()
+					run.Log().Info("cleaned up")
 					return test.returns(ctx)
 				})
 				stop := s.begin(w)
@@ -89,6 +90,12 @@ func TestCancel_WhatTheHandlerDecidesStands(t *testing.T) {
 				if test.reason != "" {
 					require.Equal(t, test.reason, *r.Error)
 				}
+				require.Len(t, r.Attempts, 1)
+				if r.Attempts[0].Outcome != durable.Failure {
+					require.NotNil(t, r.Attempts[0].Log)
+					require.Contains(t, *r.Attempts[0].Log, "cleaned up", "what a cancelled handler logs is kept")
+				}
+				require.Equal(t, name == "a panic is cancelled", r.Attempts[0].Stack != nil)
 				require.NoError(t, stop())
 			})
 		})

@@ -16,6 +16,7 @@ import (
 type claim struct {
 	id    lease.ClaimID
 	alone bool
+	asked time.Duration   // own clock when it was sent
 	ctx   context.Context // ends with lease.ErrLost, or at the end of a drain with ErrDraining
 	hold  *heartbeat.Hold
 	watch func() bool // stops watching for the loss
@@ -178,7 +179,7 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 
 // begin turns what was claimed into executions under one hold.
 func (c *claimer) begin(request ClaimRequest, runs []Claimed) []*execution {
-	held := &claim{id: request.Claim, alone: request.Alone, unsettled: len(runs), runs: make([]execution, len(runs))}
+	held := &claim{id: request.Claim, alone: request.Alone, asked: c.asked, unsettled: len(runs), runs: make([]execution, len(runs))}
 	items := make([]*execution, len(runs))
 	for i := range runs {
 		lane := c.plan.byID[max(runs[i].Lane, -runs[i].Lane)]
@@ -196,6 +197,7 @@ func (c *claimer) begin(request ClaimRequest, runs []Claimed) []*execution {
 	c.w.active.add(held)
 	if held.alone {
 		c.aloneActive.Store(true)
+		time.AfterFunc(aloneTold, items[0].tellAlone)
 	}
 	held.ctx, held.hold = c.w.keeper.Hold(c.handlers, lease.Lease{Claim: request.Claim, Asked: c.asked})
 	held.watch = context.AfterFunc(held.ctx, func() { c.w.watchLost(held) })
@@ -274,6 +276,22 @@ func (c *claim) givenUp() bool {
 		}
 	}
 	return true
+}
+
+// since returns the executions that were claimed before an instant of the own
+// clock and whose handlers have not returned, in no order. Those that were given
+// up are left out.
+func (r *roster) since(before time.Duration) (old []*execution) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.claims {
+		for i := range c.runs {
+			if x := &c.runs[i]; c.asked < before && !x.returned.Load() && x.fate.Load() == fateOpen {
+				old = append(old, x)
+			}
+		}
+	}
+	return old
 }
 
 // len returns how many handlers have not returned.

@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -65,12 +64,12 @@ func enqueueAgain(ctx context.Context, runs []NewRun, enqueue enqueueFunc) ([]Re
 			return receipts, nil
 		}
 		if refused(err) || ctx.Err() != nil || try == enqueueTries {
-			return nil, fmt.Errorf("enqueue: %w", err)
+			return nil, err
 		}
 		pause := time.Duration(float64(50*time.Millisecond<<(2*try-2)) * (0.5 + rand.Float64())) //nolint:gosec // spreads load
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("enqueue: %w", err)
+			return nil, err
 		case <-time.After(pause):
 		}
 	}

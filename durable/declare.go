@@ -24,7 +24,7 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 	s, err := newSchedule(name, job, args, rule, options)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.refuseLate(fmt.Sprintf("schedule %q: added", name)) {
+	if w.refuseLate(fmt.Sprintf("schedule %q: added", clip(name, 150))) {
 		return
 	}
 	for _, other := range w.schedules {
@@ -33,7 +33,7 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 		}
 	}
 	if err != nil {
-		w.faults = append(w.faults, fmt.Errorf("schedule %q: %w", name, err))
+		w.faults = append(w.faults, fmt.Errorf("schedule %q: %w", clip(name, 150), err))
 		return
 	}
 	w.schedules = append(w.schedules, s)
@@ -84,6 +84,9 @@ func (s *Schedule) hash() string {
 // compile turns the rule and the plan into something that can be asked for
 // instants.
 func (s *Schedule) compile() (cron.Rule, error) {
+	if err := s.checkTexts(); err != nil {
+		return cron.Rule{}, err
+	}
 	c := cron.Spec{Expression: s.Rule.Cron, Zone: s.Rule.Zone, Every: time.Duration(s.Rule.Every), Anchor: s.Rule.Anchor, Once: s.Rule.Once,
 		Start: s.Plan.Start, End: s.Plan.End, Shift: s.shift()}
 	for _, w := range s.Plan.Blackouts {

@@ -28,6 +28,7 @@ type execution struct {
 	begun    atomic.Bool  // the handler has been called, or is about to be
 	returned atomic.Bool  // the handler has returned, or will not be called
 	fate     atomic.Int32 // see the constants
+	blamed   bool         // it has been named as what keeps an isolated run waiting; the claimer's own
 	slotGone bool         // the slot was given back before the handler returned; written before fate
 
 	doomed atomic.Pointer[string]  // the reason, once the run is to be cancelled
@@ -37,6 +38,7 @@ type execution struct {
 	result  []byte
 	verify  bool // the handler completes the run in a transaction of its own
 	content bool // and has returned nil
+	late    bool // and has set a result after that
 	log     *slog.Logger
 	lines   *logLines // nil until the handler asks for its logger
 	reports *reports  // nil until the handler reports
@@ -145,7 +147,9 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 	}
 	cause := context.Cause(ctx)
 	if reason := x.doomed.Load(); reason != nil && !lostOrDraining(cause) {
-		return outcomeCancelled(f.err, *reason)
+		o := outcomeCancelled(f.err, *reason)
+		o.Stack, o.Log = storable(f.stack), x.logText(o.Kind)
+		return o
 	}
 	o := decideOutcome(askedFor(f.err), f.err, cause, x.run, x.retry)
 	if o.Kind.Recorded() {
@@ -315,7 +319,7 @@ func (x *execution) over() error {
 func (x *execution) setResult(text []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.result = text
+	x.result, x.late = text, x.verify
 }
 
 // logger is the worker's with what tells this run.

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -125,6 +126,64 @@ func TestIsolation_HungSuspectDoesNotBlockItsWorker(t *testing.T) {
 		s.store.cutBefore("Renew", 0)
 		s.pass(10 * time.Second)
 		require.Equal(t, durable.Succeeded, s.record(plain).State, "a lost suspect no longer holds its worker")
+		close(release)
+		s.pass(time.Second)
+		require.NoError(t, stop())
+	})
+}
+
+// A worker cannot know that a handler hangs. It names what keeps it, once.
+func TestIsolation_WhatKeepsAWorkerIsNamedOnce(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		s.enqueue(job.New(letter{To: "suspect"}))
+		s.enqueue(job.New(letter{To: "suspect"}))
+		for range 2 {
+			s.crash(s.lane("mail"), 2, false)
+		}
+		w := s.worker(durable.WorkerConfig{})
+		release := make(chan struct{})
+		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
+			if run.Args.To == "hangs" {
+				<-release
+			}
+			return nil
+		})
+		stuck := s.enqueue(job.New(letter{To: "hangs"})) // comes between the two suspects
+		stop := s.begin(w)
+		s.pass(2 * time.Hour)
+		succeeded := func() int64 {
+			counts, err := s.store.Counts(t.Context())
+			require.NoError(t, err)
+			return counts[durable.Succeeded].N
+		}
+		require.EqualValues(t, 1, succeeded())
+		require.Equal(t, 1, strings.Count(s.log.String(), "keep this worker from taking it"), "once, however long it goes on")
+		require.Contains(t, s.log.String(), stuck.String()+" (mail, for ")
+		close(release)
+		s.pass(time.Minute)
+		require.EqualValues(t, 3, succeeded())
+		require.NotContains(t, s.log.String(), "an isolated run goes on")
+		require.NoError(t, stop())
+	})
+}
+
+func TestIsolation_ASuspectThatGoesOnIsTold(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		id := s.enqueue(job.New(letter{To: "suspect"}))
+		for range 2 {
+			s.crash(s.lane("mail"), 1, false)
+		}
+		w := s.worker(durable.WorkerConfig{})
+		release := make(chan struct{})
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { <-release; return nil })
+		stop := s.begin(w)
+		s.pass(59 * time.Second)
+		require.NotContains(t, s.log.String(), "an isolated run goes on")
+		s.pass(10 * time.Minute)
+		require.Equal(t, 1, strings.Count(s.log.String(), "an isolated run goes on: its worker executes nothing else"))
+		require.Contains(t, s.log.String(), id.String())
 		close(release)
 		s.pass(time.Second)
 		require.NoError(t, stop())

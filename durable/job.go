@@ -29,7 +29,7 @@ func NewJob[A any](name string, options ...Option) Job[A] {
 	faults = append(faults, checkAliases(name, p.aliases)...)
 	j := Job[A]{name: name, policy: p}
 	if err := errors.Join(faults...); err != nil {
-		j.fault = fmt.Errorf("job %q: %w", name, err)
+		j.fault = fmt.Errorf("job %q: %w", clip(name, 150), err)
 	}
 	return j
 }

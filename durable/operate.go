@@ -56,6 +56,21 @@ const (
 	DeleteRuns RunAction = "delete"
 )
 
+// States are those of the runs that the action on all runs changes when a filter
+// names none.
+func (a RunAction) States() []State {
+	switch a {
+	case CancelRuns:
+		return []State{Pending, Running}
+	case RetryRuns:
+		return []State{Dead, Cancelled}
+	case DeleteRuns:
+		return []State{Succeeded, Dead, Cancelled}
+	default:
+		return nil
+	}
+}
+
 // MaxOrder is the most runs of one order.
 const MaxOrder = 1000
 

@@ -49,7 +49,7 @@ func (o *Operator) order(ctx context.Context, action RunAction, reason string, r
 		part := runs[start:min(start+MaxOrder, len(runs))]
 		some, err := o.store.Operate(ctx, Order{Action: action, Runs: part, Reason: reason, By: o.by})
 		if err != nil {
-			return changed, fmt.Errorf("%s runs: %w", action, err)
+			return changed, err
 		}
 		changed = append(changed, some...)
 		o.announce(ctx, action, some)
@@ -99,7 +99,7 @@ func (o *Operator) Rerun(ctx context.Context, id RunID, args json.RawMessage, op
 		run.Tags = record.Tags
 	}
 	if _, err := o.store.Rerun(ctx, id, run, o.by); err != nil {
-		return RunID{}, fmt.Errorf("rerun: %w", err)
+		return RunID{}, err
 	}
 	return run.ID, nil
 }
@@ -115,19 +115,12 @@ func (o *Operator) ResumeQueue(ctx context.Context, name string) error {
 }
 
 func (o *Operator) setQueue(ctx context.Context, name string, action QueueAction) error {
-	if err := o.store.SetQueue(ctx, name, action, o.by); err != nil {
-		return fmt.Errorf("%s queue: %w", action, err)
-	}
-	return nil
+	return o.store.SetQueue(ctx, name, action, o.by)
 }
 
 // Queues lists the queues that are known, by name.
 func (o *Operator) Queues(ctx context.Context) ([]QueueInfo, error) {
-	queues, err := o.store.Queues(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
-	}
-	return queues, nil
+	return o.store.Queues(ctx)
 }
 
 // Bulk is how far an action on all runs of a filter has come.
@@ -151,24 +144,24 @@ type Bulk struct {
 // when ctx ends, and at the first error; with Filter.Before set to the Next of
 // what it returned it goes on. What it has done then stays done.
 func (o *Operator) CancelAll(ctx context.Context, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return o.all(ctx, CancelRuns, filter, []State{Pending, Running}, reason, progress)
+	return o.all(ctx, CancelRuns, filter, reason, progress)
 }
 
 // RetryAll retries the runs that match, dead and cancelled ones unless the
 // filter names states; as CancelAll.
 func (o *Operator) RetryAll(ctx context.Context, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return o.all(ctx, RetryRuns, filter, []State{Dead, Cancelled}, reason, progress)
+	return o.all(ctx, RetryRuns, filter, reason, progress)
 }
 
 // DeleteAll deletes the runs that match, finished ones unless the filter names
 // states; as CancelAll.
 func (o *Operator) DeleteAll(ctx context.Context, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return o.all(ctx, DeleteRuns, filter, []State{Succeeded, Dead, Cancelled}, reason, progress)
+	return o.all(ctx, DeleteRuns, filter, reason, progress)
 }
 
-func (o *Operator) all(ctx context.Context, action RunAction, filter Filter, states []State, reason string, progress func(Bulk)) (Bulk, error) {
+func (o *Operator) all(ctx context.Context, action RunAction, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
 	if len(filter.States) == 0 {
-		filter.States = states
+		filter.States = action.States()
 	}
 	filter.Limit = largestPage
 	done := Bulk{Next: filter.Before}

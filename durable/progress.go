@@ -37,7 +37,9 @@ type Report struct {
 // attempt.
 type Reporter interface {
 	// Report stores a report, unless the run is no longer running under the
-	// holder's claim: then nothing is stored and the error is lease.ErrLost.
+	// holder's claim: then nothing is stored and the error is lease.ErrLost. It
+	// answers ErrConflict, and stores nothing, when somebody else, such as a
+	// transaction of the holder's own, keeps the run locked.
 	Report(ctx context.Context, holder Holder, report Report) error
 	// Checkpoint returns the run's last checkpoint, or nil.
 	Checkpoint(ctx context.Context, id RunID) ([]byte, error)
@@ -49,7 +51,9 @@ type Reporter interface {
 // itself, unless the handler has returned by then: what is stored at the end may
 // be up to a second old. The error is lease.ErrLost when the run is no longer
 // this attempt's, ErrInvalid for a fraction out of range, or that of the store.
-// A handler may go on without its progress being known.
+// A handler may go on without its progress being known. While a transaction of
+// the handler's own has guarded or completed the run, no report gets through: the
+// error is then ErrConflict, after a wait.
 func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) error {
 	if !(fraction >= 0 && fraction <= 1) {
 		return fmt.Errorf("%w: progress %v: want 0 to 1", ErrInvalid, fraction)
@@ -64,7 +68,7 @@ func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) er
 // from there. When Checkpoint returns nil the value is stored durably; when it
 // returns lease.ErrLost another worker may have the run, and nothing was stored.
 // A context that a drain has ended does not keep it from storing. It refuses
-// what SetResult refuses.
+// what SetResult refuses, and fails with ErrConflict where Progress does.
 func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -87,7 +91,7 @@ func (r *Run[A]) LastCheckpoint(ctx context.Context, value any) (bool, error) {
 	defer cancel()
 	text, err := w.store.Checkpoint(ctx, r.ID)
 	if err != nil {
-		return false, fmt.Errorf("last checkpoint: %w", err)
+		return false, err
 	}
 	if text == nil {
 		return false, nil
@@ -196,10 +200,7 @@ func (r *reports) send(ctx context.Context, report Report) error {
 	if errors.Is(err, lease.ErrLost) {
 		return lease.ErrLost
 	}
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
+	return err
 }
 
 // end waits for the report under way and lets no other be sent.

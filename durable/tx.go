@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Tx is a store bound to a transaction of the caller's: what is done through it
@@ -23,15 +24,36 @@ type Tx interface {
 	// takes it over meanwhile, even when its lease expires. When the run is not
 	// the claim's any more it answers lease.ErrLost.
 	Guard(ctx context.Context, holder Holder) error
-	// Complete ends the holder's run as succeeded, with a result or nil. When
-	// the run is not the claim's any more it changes nothing and answers
-	// lease.ErrLost; the transaction must then be rolled back. The run stays
-	// locked until the transaction ends, so this belongs at its end.
-	Complete(ctx context.Context, holder Holder, result []byte) error
+	// Complete ends the holder's run as succeeded. When the run is not the
+	// claim's any more it changes nothing and answers lease.ErrLost; the
+	// transaction must then be rolled back. The run stays locked until the
+	// transaction ends, so this belongs at its end.
+	Complete(ctx context.Context, holder Holder, completion Completion) error
 	// Run is Inspector.Run as the transaction sees it.
 	Run(ctx context.Context, id RunID) (Record, error)
 	// Runs is Inspector.Runs as the transaction sees it.
 	Runs(ctx context.Context, filter Filter) (Page, error)
+}
+
+// Completion is what is stored with a run that is completed in a transaction.
+type Completion struct {
+	Result []byte // JSON; nil: none
+	Log    string // lines that the handler logged, at most MaxLogSize bytes of text; empty: none
+}
+
+// Check refuses with ErrInvalid what not every engine can keep. Stores call it
+// before they touch the transaction.
+func (c *Completion) Check() error {
+	var faults []error
+	if c.Result != nil {
+		if err := checkJSON(c.Result); err != nil {
+			faults = append(faults, fmt.Errorf("result%w", err))
+		}
+	}
+	if len(c.Log) > MaxLogSize || !isText(c.Log) {
+		faults = append(faults, fmt.Errorf("log of %d bytes: want at most %d bytes of text without NUL", len(c.Log), MaxLogSize))
+	}
+	return invalid("completion", faults)
 }
 
 // ClaimEnqueuer takes runs from those who work on a run.
@@ -47,9 +69,9 @@ type ClaimEnqueuer interface {
 // errUncommitted is why an attempt failed whose completion is not there.
 var errUncommitted = errors.New("completed in a transaction that was not committed")
 
-// CompleteIn ends the run as succeeded, with the result set so far, within a
-// transaction of the handler's own: what else the transaction does is then done
-// exactly once. Make it the last statement, then commit, and return nil:
+// CompleteIn ends the run as succeeded, with the result set and the lines logged
+// so far, within a transaction of the handler's own: what else the transaction
+// does is then done exactly once. Make it the last statement, then commit, and return nil:
 //
 //	tx, err := pool.Begin(ctx)
 //	…
@@ -69,8 +91,9 @@ var errUncommitted = errors.New("completed in a transaction that was not committ
 // in a transaction that was not committed". As long as the transaction is open
 // the worker waits with that, under living heartbeats.
 //
-// A result that is set later is not stored, and an attempt that ends in this way
-// leaves no log lines.
+// A result that is set after the call whose commit lands is not stored, and the
+// worker warns of it; lines that are logged after it are in the worker's log
+// alone.
 func (r *Run[A]) CompleteIn(ctx context.Context, tx Tx) error {
 	if err := r.execution.over(); err != nil {
 		return err
@@ -111,12 +134,20 @@ func (r *Run[A]) holder() Holder {
 }
 
 // completing notes that the handler completes the run in a transaction of its
-// own, even if it is told that this failed, and returns the result.
-func (x *execution) completing() []byte {
+// own, even if it is told that this failed, and returns what is stored with it.
+func (x *execution) completing() Completion {
+	log := x.logText(Success)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.verify = true
-	return x.result
+	x.verify, x.late = true, false
+	return Completion{Result: x.result, Log: log}
+}
+
+// hasLateResult tells whether a result was set after the last CompleteIn.
+func (x *execution) hasLateResult() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.late
 }
 
 // verifies tells whether the store is asked what became of the run.
@@ -150,6 +181,8 @@ func (x *execution) logVerified(o Outcome, verdict Verdict) {
 	case verdict == Landed && o.Error != "" && !x.isContent():
 		x.logger().Warn("the handler failed after CompleteIn: what the store has stands, be it the commit or an earlier write of this failure",
 			"error", clip(o.Error, 1000))
+	case verdict == Landed && x.hasLateResult():
+		x.logger().Warn("the result that was set after CompleteIn is not stored: set it before")
 	case verdict == Landed && x.w.debug():
 		x.logger().Debug("run ended", "outcome", Success.String(), "in", "the handler's transaction")
 	}

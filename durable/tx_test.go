@@ -58,6 +58,49 @@ func TestCompleteIn_WorkerAsksTheStoreWhatBecameOfTheRun(t *testing.T) {
 	}
 }
 
+// What is said before CompleteIn is kept with the attempt, in the transaction's
+// own statement; what comes after it is not, and is not lost without a word.
+func TestCompleteIn_KeepsWhatWasSaidBeforeIt(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail", durable.Retry(durable.Fixed(time.Second)))
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
+			run.Log().Info("before", "attempt", run.Attempt)
+			require.NoError(t, run.SetResult("first"))
+			for range 2 { // a handler that begins its transaction again
+				tx := s.transaction()
+				require.NoError(t, run.CompleteIn(ctx, tx))
+				tx.Rollback()
+				require.NoError(t, run.SetResult("again"))
+			}
+			tx := s.transaction()
+			require.NoError(t, run.CompleteIn(ctx, tx))
+			require.NoError(t, tx.Commit())
+			run.Log().Info("after")
+			if run.Args.To == "late" {
+				return run.SetResult("late")
+			}
+			return nil
+		})
+		stop := s.begin(w)
+		id := s.enqueue(job.New(letter{}))
+		s.pass(time.Second)
+		require.NotContains(t, s.log.String(), "is not stored")
+		late := s.enqueue(job.New(letter{To: "late"}))
+		s.pass(time.Second)
+		require.Contains(t, s.log.String(), "the result that was set after CompleteIn is not stored")
+		for _, r := range []durable.Record{s.record(id), s.record(late)} {
+			require.Equal(t, `"again"`, string(r.Result))
+			require.Len(t, r.Attempts, 1)
+			require.Equal(t, durable.Success, r.Attempts[0].Outcome)
+			require.Contains(t, *r.Attempts[0].Log, "msg=before attempt=1")
+			require.NotContains(t, *r.Attempts[0].Log, "after")
+			require.Equal(t, *r.Worker, r.Attempts[0].Worker)
+		}
+		require.NoError(t, stop())
+	})
+}
+
 // A run that is completed in a transaction is a success to a tracer, and a waiter
 // is woken when the worker has seen that it has landed.
 func TestCompleteIn_IsASuccessToATracer(t *testing.T) {
@@ -150,7 +193,7 @@ func TestMemoryTx_CommitIsRefusedWhenTheRunIsLost(t *testing.T) {
 		tx, other := store.Begin(), durable.NewJob[letter]("mail").New(letter{})
 		_, err = tx.Enqueue(t.Context(), other)
 		require.NoError(t, err)
-		require.NoError(t, tx.Complete(t.Context(), durable.Holder{Run: run.ID, Claim: claim}, nil))
+		require.NoError(t, tx.Complete(t.Context(), durable.Holder{Run: run.ID, Claim: claim}, durable.Completion{}))
 		s.pass(time.Minute)
 		_, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 1})
 		require.NoError(t, err)

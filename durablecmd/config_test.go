@@ -47,7 +47,7 @@ func TestABadValueIsNamedWithItsVariable(t *testing.T) {
 		{"DURABLE_POLL_JITTER_RATIO=-0.1", "from 0 (off) to 1"},
 		{"DURABLE_NOTIFY=maybe", "true or false"},
 		{"DURABLE_LEASE_DURATION=999ms", "at least 1s"},
-		{"DURABLE_HEARTBEAT_INTERVAL=0s", "above 0"},
+		{"DURABLE_HEARTBEAT_INTERVAL=0s", "at least 1ms"},
 		{"DURABLE_HEARTBEAT_INTERVAL=16s", "at most half of DURABLE_LEASE_DURATION, which is 30s"},
 		{"DURABLE_RETRY_DELAY=-1s", "0 or more"},
 		{"DURABLE_RETRY_DELAY_MAX=1s", "at least DURABLE_RETRY_DELAY, which is 5s"},
@@ -94,7 +94,7 @@ func TestEveryOffenderIsNamedAtOnce(t *testing.T) {
   DURABLE_QUEUES="=": want queue names separated by commas, each once and with =N where this worker executes at most N of it: default,mail=5
   DURABLE_MAX_CONCURRENT_RUNS="0": want a number from 1 to 100000
   DURABLE_POLL_INTERVAL="x": want a duration such as 500ms, 5s or 1m, at least 1ms
-  DURABLE_HEARTBEAT_INTERVAL="3s": want a duration above 0 and at most half of DURABLE_LEASE_DURATION, which is 4s
+  DURABLE_HEARTBEAT_INTERVAL="3s": want a duration of at least 1ms and at most half of DURABLE_LEASE_DURATION, which is 4s
   DURABLE_LOG_LEVEL="x": want debug, info, warn or error
 `, e.stderr)
 }

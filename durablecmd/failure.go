@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // The codes of {"error":{"code":…}}.
@@ -52,7 +53,7 @@ func codeOf(err error) string {
 		return codeConfig
 	}
 	switch {
-	case errors.Is(err, durable.ErrInvalid):
+	case errors.Is(err, durable.ErrInvalid), errors.Is(err, lease.ErrInvalid):
 		return codeInvalid
 	case errors.Is(err, durable.ErrNotFound):
 		return codeNotFound

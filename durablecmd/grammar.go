@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 )
@@ -31,6 +32,11 @@ type grammar struct {
 // left to do: help or the version was printed.
 func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	var g grammar
+	for _, arg := range p.args { // the parser would store U+FFFD in its place
+		if !utf8.ValidString(arg) {
+			return nil, usage("argument %.150q: want UTF-8", arg)
+		}
+	}
 	ended := false
 	parser, err := kong.New(&g, kong.Name(p.name), kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { ended = true }),
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+

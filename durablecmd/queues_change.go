@@ -81,9 +81,30 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
+// known refuses a queue of which nothing is known: resumed, a mistyped name
+// would look like the one that stays paused.
+func known(ctx context.Context, store backend.Store, name string) error {
+	queues, err := store.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(queues, func(q durable.QueueInfo) bool { return q.Name == name }) {
+		return fmt.Errorf("queue %q: nothing was ever enqueued on it and it is not paused: %w", name, durable.ErrNotFound)
+	}
+	return nil
+}
+
 // setQueue does one thing with a queue and says so.
 func (p *program) setQueue(ctx context.Context, name string, action durable.QueueAction, done string, asJSON bool) error {
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
+		if err := durable.CheckQueueChange(name, action, actor()); err != nil {
+			return err
+		}
+		if action == durable.ResumeQueue {
+			if err := known(ctx, store, name); err != nil {
+				return err
+			}
+		}
 		if err := store.SetQueue(ctx, name, action, actor()); err != nil {
 			return err
 		}

@@ -116,7 +116,7 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action dura
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
 		o := durable.NewOperator(store, actor())
 		if bulk {
-			return p.changeAll(ctx, o, action, filter, flags)
+			return p.changeAll(ctx, o, action, filter, flags, totalOf(ctx, store, action, filter))
 		}
 		var changed []durable.Changed
 		switch action {
@@ -179,14 +179,36 @@ func refusal(action durable.RunAction, changed []durable.Changed) error {
 // progressEvery is how often a person is told how far a bulk action has come.
 const progressEvery = time.Second
 
+// totalOf says of how many runs a bulk action is, where the store's bounded
+// counts tell it: where nothing but states narrows it. Else it is empty.
+func totalOf(ctx context.Context, store backend.Store, action durable.RunAction, filter durable.Filter) string {
+	if len(filter.Jobs)+len(filter.Queues) > 0 || filter.Tag != "" || !filter.Since.IsZero() || !filter.Until.IsZero() || filter.Before != (durable.RunID{}) {
+		return ""
+	}
+	counts, err := store.Counts(ctx)
+	if err != nil {
+		return "" // the action itself will tell
+	}
+	states := filter.States
+	if len(states) == 0 {
+		states = action.States()
+	}
+	var total durable.Count
+	for _, state := range states {
+		total.N += counts[state].N
+		total.Estimated = total.Estimated || counts[state].Estimated
+	}
+	return " of " + number(total)
+}
+
 // changeAll does one thing with all runs that match, and tells on stderr how
-// far it has come.
-func (p *program) changeAll(ctx context.Context, o *durable.Operator, action durable.RunAction, filter durable.Filter, flags changeFlags) error {
+// far it has come; total as totalOf tells it.
+func (p *program) changeAll(ctx context.Context, o *durable.Operator, action durable.RunAction, filter durable.Filter, flags changeFlags, total string) error {
 	told := p.now()
 	progress := func(b durable.Bulk) {
 		if now := p.now(); now.Sub(told) >= progressEvery {
 			told = now
-			fmt.Fprintf(p.stderr, "%s: %s\n", action, bulkText(b))
+			fmt.Fprintf(p.stderr, "%s: %s\n", action, bulkText(b, total))
 		}
 	}
 	do := map[durable.RunAction]func(context.Context, durable.Filter, string, func(durable.Bulk)) (durable.Bulk, error){
@@ -197,7 +219,7 @@ func (p *program) changeAll(ctx context.Context, o *durable.Operator, action dur
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		err = fmt.Errorf("%w (after %s; go on with --cursor %s)", err, bulkText(done), done.Next)
+		err = fmt.Errorf("%w (after %s; go on with --cursor %s)", err, bulkText(done, total), done.Next)
 	}
 	if flags.JSON && (err == nil || done.Next != (durable.RunID{})) {
 		err = errors.Join(err, p.printJSON(done))
@@ -205,13 +227,13 @@ func (p *program) changeAll(ctx context.Context, o *durable.Operator, action dur
 	if err != nil || flags.JSON {
 		return err
 	}
-	_, err = fmt.Fprintf(p.stdout, "%s: %s\n", action, bulkText(done))
+	_, err = fmt.Fprintf(p.stdout, "%s: %s\n", action, bulkText(done, ""))
 	return err
 }
 
-// bulkText tells a person what became of many runs.
-func bulkText(b durable.Bulk) string {
-	words := []string{fmt.Sprintf("%d runs matched", b.Seen)}
+// bulkText tells a person what became of many runs, of a total or of "".
+func bulkText(b durable.Bulk, total string) string {
+	words := []string{fmt.Sprintf("%d%s runs matched", b.Seen, total)}
 	for _, part := range []struct {
 		n    int
 		word string

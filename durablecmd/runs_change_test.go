@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -66,6 +67,9 @@ func TestOperatingVerbs(t *testing.T) {
 	}
 	require.Len(t, decode[queues](t, do(0, "queues", "list", "--json").stdout).Queues, 2)
 	do(0, "queues", "resume", "slow", "--json")
+	do(0, "queues", "resume", "slow")
+	require.Contains(t, do(1, "queues", "resume", "mial").stderr, `queue "mial": nothing was ever enqueued on it and it is not paused: durable: not found`)
+	require.Len(t, decode[queues](t, do(0, "queues", "list", "--json").stdout).Queues, 2)
 	type changes struct {
 		Changes []struct{ Actor, Kind, Subject, Action string }
 		Next    *int64
@@ -106,11 +110,16 @@ func TestOperatingVerbsRefuseWhatIsNotClear(t *testing.T) {
 	}
 	for _, words := range [][]string{
 		{"enqueue", "sleep", "--id", ""}, {"audit", "list", "--subject", ""}, {"audit", "list", "--kind", "job"}, {"audit", "list", "--cursor", "-1"},
-		{"locks", "release", "a", "--reason", ""},
+		{"locks", "release", "a", "--reason", ""}, {"enqueue", "sleep", "--args", "\"\xff\""}, {"enqueue", "sleep", "--unique", "k\xff"},
+		{"runs", "delete", "--all", "--yes", "--tag", "a\xff"}, {"schedules", "show", "\xff"},
 	} {
 		e := execute(t, env, words...)
 		require.Equal(t, 2, e.code, words)
-		require.Contains(t, e.stderr, words[len(words)-2])
+		if utf8.ValidString(words[len(words)-1]) {
+			require.Contains(t, e.stderr, words[len(words)-2])
+		} else {
+			require.Contains(t, e.stderr, `\xff`)
+		}
 	}
 }
 
@@ -160,6 +169,7 @@ func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
 	require.Positive(t, first.Done)
 	require.NotNil(t, first.Next)
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+	require.Contains(t, lines[0], " of 10000 runs matched, ")
 	failed := decode[failure](t, lines[len(lines)-1]).Error
 	require.Equal(t, "interrupted", failed.Code)
 	require.Contains(t, failed.Message, "go on with --cursor "+*first.Next)

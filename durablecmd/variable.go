@@ -116,11 +116,11 @@ func leaseVariables() []variable {
 			show:  func(c Config) string { return c.LeaseDuration.String() },
 			obeys: func(c Config) bool { return c.LeaseDuration >= lease.MinDuration }},
 		{name: varHeartbeat, standard: "a third of " + varLease, unit: "duration", than: varLease,
-			law:   "a duration above 0 and at most half of " + varLease,
+			law:   "a duration of at least 1ms and at most half of " + varLease,
 			show:  func(c Config) string { return c.Heartbeat.String() },
-			obeys: func(c Config) bool { return c.Heartbeat > 0 && c.Heartbeat <= c.LeaseDuration/2 },
+			obeys: func(c Config) bool { return c.Heartbeat >= time.Millisecond && c.Heartbeat <= c.LeaseDuration/2 },
 			why: func(c Config) string {
-				return fmt.Sprintf("want a duration above 0 and at most half of %s, which is %v", varLease, c.LeaseDuration)
+				return fmt.Sprintf("want a duration of at least 1ms and at most half of %s, which is %v", varLease, c.LeaseDuration)
 			}},
 		{name: varRetryDelay, standard: "5s", unit: "duration", law: "a duration of 0 or more",
 			show:  func(c Config) string { return c.RetryDelay.String() },

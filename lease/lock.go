@@ -62,6 +62,13 @@ type LockStore interface {
 	Release(ctx context.Context, name string, claim ClaimID) (released bool, err error)
 }
 
+// CheckLockPrefix refuses with ErrInvalid a prefix that no lock's name can
+// have. Stores call it; it makes all of them refuse the same.
+func CheckLockPrefix(prefix string) error { return checkLockText("prefix", prefix, 0) }
+
+// CheckLockName refuses with ErrInvalid a name that no lock can have.
+func CheckLockName(name string) error { return checkLockText("name", name, 1) }
+
 // LockOperator is what an operator does with the locks of a store.
 type LockOperator interface {
 	// ListLocks lists the slots that are held, by name and slot, at most limit of

@@ -255,7 +255,7 @@ func (l *Locker) Release(ctx context.Context, grant Grant) error {
 	switch {
 	case err != nil:
 		l.orphan(grant.Claim, grant.Name)
-		err = fmt.Errorf("release lock %q: %w: %w", grant.Name, ErrUnavailable, err)
+		err = fmt.Errorf("lock %q: %w: %w", grant.Name, ErrUnavailable, err)
 	case !released:
 		err = fmt.Errorf("release lock %q: %w", grant.Name, ErrLost)
 	}

@@ -91,6 +91,9 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 
 // Release frees the slot that the claim holds.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
+	if err := lease.CheckLockName(name); err != nil {
+		return false, fmt.Errorf("release lock: %w", err)
+	}
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
 	}
@@ -109,6 +112,9 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 
 // ListLocks lists the slots that are held.
 func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease.LockRecord, error) {
+	if err := lease.CheckLockPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("list locks: %w", err)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 // Operate changes runs as an operator asks.
 func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Changed, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("operate: %w", err)
+		return nil, fmt.Errorf("%s runs: %w", order.Action, err)
 	}
 	if err := order.Check(); err != nil {
 		return nil, err

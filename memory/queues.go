@@ -45,7 +45,7 @@ func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
 // SetQueue pauses or resumes a queue.
 func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueAction, by string) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("set queue: %w", err)
+		return fmt.Errorf("%s queue: %w", action, err)
 	}
 	if err := durable.CheckQueueChange(name, action, by); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 // ListSchedules lists schedules by name.
 func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
-	if err := ctx.Err(); err != nil {
+	if err := firstOf(ctx.Err(), durable.CheckScheduleNames(names...)); err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
 	s.mu.Lock()
@@ -35,7 +35,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.S
 
 // SchedulePast tells what became of a schedule's occurrences, newest first.
 func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]durable.Past, error) {
-	if err := ctx.Err(); err != nil {
+	if err := firstOf(ctx.Err(), durable.CheckSchedulePast(name, limit)); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
 	}
 	s.mu.Lock()
@@ -66,10 +66,7 @@ func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]dur
 
 // SaveSchedule stores an operator's schedule.
 func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by string) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("save schedule: %w", err)
-	}
-	if err := durable.CheckSchedule(edited); err != nil {
+	if err := firstOf(ctx.Err(), durable.CheckSchedule(edited), durable.CheckScheduleChange(edited.Name, by)); err != nil {
 		return fmt.Errorf("save schedule: %w", err)
 	}
 	s.mu.Lock()
@@ -94,7 +91,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 
 // ChangeSchedule pauses, resumes or deletes a schedule.
 func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.ScheduleAction, by string) error {
-	if err := ctx.Err(); err != nil {
+	if err := firstOf(ctx.Err(), durable.CheckScheduleChange(name, by)); err != nil {
 		return fmt.Errorf("change schedule: %w", err)
 	}
 	s.mu.Lock()
@@ -142,7 +139,7 @@ func (s *Store) forgetOccurrences(name string) {
 
 // RunSchedule stores a run of the schedule that is due now.
 func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
-	if err := ctx.Err(); err != nil {
+	if err := firstOf(ctx.Err(), durable.CheckScheduleChange(name, by)); err != nil {
 		return durable.RunID{}, fmt.Errorf("run schedule: %w", err)
 	}
 	s.mu.Lock()

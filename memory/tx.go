@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -27,13 +26,13 @@ type Tx struct {
 	runs     []durable.NewRun
 	receipts []durable.Receipt               // what was answered for each
 	holds    map[durable.RunID]lease.ClaimID // guarded or completed
-	done     map[durable.RunID][]byte        // completed, with results
+	done     map[durable.RunID]durable.Completion
 }
 
 // Begin begins a transaction. It holds nothing that would have to be given
 // back; Rollback only forgets.
 func (s *Store) Begin() *Tx {
-	return &Tx{store: s, holds: make(map[durable.RunID]lease.ClaimID), done: make(map[durable.RunID][]byte)}
+	return &Tx{store: s, holds: make(map[durable.RunID]lease.ClaimID), done: make(map[durable.RunID]durable.Completion)}
 }
 
 // EnqueueUnder stores the runs while the holder's run is its claim's.
@@ -76,9 +75,9 @@ func (t *Tx) commit() error {
 		return fmt.Errorf("commit: a unique key of one of the runs has changed hands since it was enqueued: %w", durable.ErrConflict)
 	}
 	now := s.now()
-	for id, result := range t.done {
+	for id, c := range t.done {
 		r := s.runs[id]
-		s.end(r, r.worker, &durable.Outcome{Kind: durable.Success, Result: result}, now)
+		s.end(r, r.worker, &durable.Outcome{Kind: durable.Success, Result: c.Result, Log: c.Log}, now)
 	}
 	s.take(t.runs)
 	return nil
@@ -135,11 +134,15 @@ func (t *Tx) Guard(ctx context.Context, holder durable.Holder) error {
 }
 
 // Complete ends the run when the transaction is committed.
-func (t *Tx) Complete(ctx context.Context, holder durable.Holder, result []byte) error {
+func (t *Tx) Complete(ctx context.Context, holder durable.Holder, completion durable.Completion) error {
+	if err := completion.Check(); err != nil {
+		return fmt.Errorf("complete run %s: %w", holder.Run, err)
+	}
 	if err := t.hold(ctx, holder); err != nil {
 		return fmt.Errorf("complete run %s: %w", holder.Run, err)
 	}
-	t.done[holder.Run] = bytes.Clone(result)
+	completion.Result = bytes.Clone(completion.Result)
+	t.done[holder.Run] = completion
 	return nil
 }
 
@@ -194,6 +197,7 @@ func (t *Tx) after() *Store {
 	}
 	for _, r := range s.byID {
 		c := *r
+		c.attempts = slices.Clone(r.attempts) // one more may be appended
 		c.lane = shadow.lane(r.lane.name)
 		shadow.runs[c.id] = &c
 		shadow.byID = append(shadow.byID, &c)
@@ -205,9 +209,9 @@ func (t *Tx) after() *Store {
 		c := *holder
 		shadow.keys[name] = &c
 	}
-	for id := range maps.Keys(t.done) {
+	for id, c := range t.done {
 		r := shadow.runs[id]
-		shadow.end(r, r.worker, &durable.Outcome{Kind: durable.Success, Result: t.done[id]}, now)
+		shadow.end(r, r.worker, &durable.Outcome{Kind: durable.Success, Result: c.Result, Log: c.Log}, now)
 	}
 	return shadow
 }

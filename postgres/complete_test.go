@@ -202,7 +202,7 @@ func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, done.Runs)
 	}
-	require.NoError(t, s.store.WithTx(tx).Complete(t.Context(), holder, nil))
+	require.NoError(t, s.store.WithTx(tx).Complete(t.Context(), holder, durable.Completion{}))
 	require.NoError(t, tx.Commit(t.Context()))
 	done, err := s.store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.NoError(t, err)
@@ -219,6 +219,39 @@ func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 	require.Equal(t, []durable.Verdict{durable.Landed, durable.Accepted}, verdicts)
 	requireConsistent(t, s.store)
 	requireNoLease(t, s.store)
+}
+
+// A handler that reports while its own transaction has the run would wait for
+// itself: it is told so, within a second or so.
+func TestGuard_AReportIsAConflictMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openStore(t, ""))
+	_, holder := held(t, s.store)
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.store.WithTx(tx).Guard(t.Context(), holder))
+	began := time.Now()
+	err = s.store.Report(t.Context(), holder, durable.Report{Checkpoint: []byte(`1`)})
+	require.ErrorIs(t, err, durable.ErrConflict)
+	require.ErrorContains(t, err, "a transaction of the handler's own")
+	require.Less(t, time.Since(began), 4*time.Second)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, s.store.Report(t.Context(), holder, durable.Report{Checkpoint: []byte(`1`)}))
+}
+
+// An examination does not wait for ever for a table that somebody has locked.
+func TestExamine_IsBounded(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openStore(t, ""))
+	held(t, s.store)
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), fmt.Sprintf("lock table %s.leases in access exclusive mode", s.store.schema))
+	require.NoError(t, err)
+	findings, err := s.store.Examine(t.Context())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotEmpty(t, findings, "what had been found until then")
 }
 
 // age lets the lease of a run grow older.

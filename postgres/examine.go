@@ -34,7 +34,10 @@ func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
 		steps = append(steps, s.examineTables, s.examineWork, s.examineJobs)
 	}
 	for _, step := range steps {
-		if err := step(ctx, &f); err != nil {
+		bounded, cancel := context.WithTimeout(ctx, inspectLimit) // a table may be locked
+		err := step(bounded, &f)
+		cancel()
+		if err != nil {
 			return f, s.fail("examine", err)
 		}
 	}

@@ -122,6 +122,9 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 
 // Release frees the slot that the claim holds.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
+	if err := lease.CheckLockName(name); err != nil {
+		return false, fmt.Errorf("release lock: %w", err)
+	}
 	s := l.store
 	freed := false
 	err := s.repeat(ctx, func() error {
@@ -139,6 +142,9 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 
 // ListLocks lists the slots that are held.
 func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease.LockRecord, error) {
+	if err := lease.CheckLockPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("list locks: %w", err)
+	}
 	s := l.store
 	rows, err := s.queries(s.general).ListLocks(ctx, queries.ListLocksParams{Prefix: prefix, Most: small(limit)})
 	if err != nil {

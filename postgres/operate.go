@@ -29,14 +29,14 @@ func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Cha
 		return nil, err
 	}
 	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("operate", err)
+		return nil, s.fail(string(order.Action)+" runs", err)
 	}
 	answers := make(map[uuid.UUID]durable.Changed, len(order.Runs))
 	left := unanswered(order.Runs, answers)
 	begun, pause := lease.Elapsed(), operatePause
 	for len(left) > 0 {
 		if err := s.look(ctx, &order, left, answers); err != nil {
-			return nil, s.fail("operate", err)
+			return nil, s.fail(string(order.Action)+" runs", err)
 		}
 		if left = unanswered(left, answers); len(left) == 0 {
 			break

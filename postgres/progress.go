@@ -15,7 +15,7 @@ import (
 )
 
 // Report stores what a running handler says of itself. Whoever holds the row
-// of the run is waited for, for some seconds.
+// of the run is waited for, for a second.
 func (s *Store) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
 	if err := s.usable(ctx); err != nil {
 		return s.fail("report", err)
@@ -31,12 +31,16 @@ func (s *Store) Report(ctx context.Context, holder durable.Holder, report durabl
 		checkpoint = &text
 	}
 	var stored int64
-	b := s.guarded(ctx)
+	b := s.guardedFor(ctx, holderPatience)
 	b.add(queries.Report, fraction, report.Note, checkpoint, holder.Run, uuid.UUID(holder.Claim)).Exec(func(tag pgconn.CommandTag) error {
 		stored = tag.RowsAffected()
 		return nil
 	})
-	if err := s.send(ctx, s.general, b); err != nil {
+	err := s.send(ctx, s.general, b)
+	if code(err) == lockNotAvailable {
+		err = fmt.Errorf("%w: somebody keeps the run locked, such as a transaction of the handler's own that has guarded or completed it: %w", durable.ErrConflict, err)
+	}
+	if err != nil {
 		return s.fail("report", err)
 	}
 	if stored == 0 {

@@ -51,7 +51,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 		return err
 	}
 	if err := s.usable(ctx); err != nil {
-		return s.fail("set queue", err)
+		return s.fail(string(action)+" queue", err)
 	}
 	wanted := action == durable.PauseQueue
 	err := s.repeat(ctx, func() error {
@@ -61,7 +61,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
 				return err
 			}
-			paused, err := q.LockQueue(ctx, queries.LockQueueParams{Name: name})
+			paused, err := lockQueue(ctx, q, name, wanted)
 			if err != nil || paused == wanted {
 				return err
 			}
@@ -75,10 +75,20 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 		})
 	})
 	if err != nil {
-		return s.fail("set queue", err)
+		return s.fail(string(action)+" queue", err)
 	}
 	s.hint()
 	return nil
+}
+
+// lockQueue tells whether a queue is paused and locks its row. It makes the row
+// for a pause alone.
+func lockQueue(ctx context.Context, q *queries.Queries, name string, pause bool) (paused bool, err error) {
+	if pause {
+		return q.LockQueue(ctx, queries.LockQueueParams{Name: name})
+	}
+	rows, err := q.LockKnownQueue(ctx, queries.LockKnownQueueParams{Name: name})
+	return err == nil && len(rows) > 0 && rows[0], err
 }
 
 // Changes lists what was audited, newest first.

@@ -13,6 +13,9 @@ import (
 
 // ListSchedules lists schedules by name.
 func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
+	if err := durable.CheckScheduleNames(names...); err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("list schedules", err)
 	}
@@ -43,6 +46,9 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.S
 
 // SchedulePast tells what became of a schedule's occurrences, newest first.
 func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]durable.Past, error) {
+	if err := durable.CheckSchedulePast(name, limit); err != nil {
+		return nil, fmt.Errorf("past of schedule: %w", err)
+	}
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("past of schedule", err)
 	}
@@ -99,6 +105,9 @@ func scheduleFault(name string, err error) error {
 func (s *Store) change(
 	ctx context.Context, name, by string, do func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (action string, err error),
 ) error {
+	if err := durable.CheckScheduleChange(name, by); err != nil {
+		return fmt.Errorf("change schedule: %w", err)
+	}
 	if err := s.usable(ctx); err != nil {
 		return s.fail("change schedule", err)
 	}

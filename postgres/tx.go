@@ -70,12 +70,19 @@ func (t *Tx) Guard(ctx context.Context, holder durable.Holder) error {
 }
 
 // Complete ends the run as succeeded within the transaction; see durable.Tx.
-func (t *Tx) Complete(ctx context.Context, holder durable.Holder, result []byte) error {
-	var stored any
-	if result != nil {
-		stored = string(result)
+func (t *Tx) Complete(ctx context.Context, holder durable.Holder, completion durable.Completion) error {
+	what := fmt.Sprintf("complete run %s", holder.Run)
+	if err := completion.Check(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	return t.claimed(ctx, fmt.Sprintf("complete run %s", holder.Run), queries.CompleteRun, stored, holder.Run.String(), uuid.UUID(holder.Claim).String())
+	var result, log any
+	if completion.Result != nil {
+		result = string(completion.Result)
+	}
+	if completion.Log != "" {
+		log = completion.Log
+	}
+	return t.claimed(ctx, what, queries.CompleteRun, result, holder.Run.String(), uuid.UUID(holder.Claim).String(), log)
 }
 
 // claimed sends a statement that has to find the one run it is about.

@@ -147,7 +147,7 @@ func TestTx_LeavesSettingsAndForeignTablesAlone(t *testing.T) {
 			require.NoError(t, err)
 			_, err = u.Runs(t.Context(), durable.Filter{})
 			require.NoError(t, err)
-			require.NoError(t, u.Complete(t.Context(), runs, nil))
+			require.NoError(t, u.Complete(t.Context(), runs, durable.Completion{}))
 			after, err := u.query(settings)
 			require.NoError(t, err)
 			require.Equal(t, before, after)

@@ -37,6 +37,9 @@ func (l locks) NoteWait(ctx context.Context, wait lease.LockWait, d time.Duratio
 
 // ListWaits lists the notes that stand.
 func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease.LockWait, error) {
+	if err := lease.CheckLockPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("list waits: %w", err)
+	}
 	s := l.store
 	rows, err := s.queries(s.general).ListWaits(ctx, queries.ListWaitsParams{Prefix: prefix, Most: small(limit)})
 	if err != nil {

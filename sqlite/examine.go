@@ -20,6 +20,9 @@ const (
 	lateLease  = time.Minute
 
 	nameIntegrity = "integrity"
+
+	// aheadMost is how far another process's clock may be ahead without a word.
+	aheadMost = 5 * time.Second
 )
 
 // Examine looks at the file and at what stands in it that an operator should
@@ -133,6 +136,16 @@ func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
 		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and nobody took their runs back", expired, lateLease), "any running worker does: start one")
 	} else {
 		f.Fine("leases", "none is overdue")
+	}
+	latest, err := look.ExamineClock(ctx)
+	if err != nil {
+		return err
+	}
+	if ahead := duration(latest - now); ahead > aheadMost {
+		f.Warn("clock", fmt.Sprintf("what was stored last was stored %v from now: the machine's clock has been set back", ahead.Round(time.Second)),
+			"restart every process that shares the file, so that all go by the clock as it is; until it has caught up, what was due or leased waits")
+	} else {
+		f.Fine("clock", "nothing was stored later than now")
 	}
 	paused, err := look.ExamineQueues(ctx)
 	if err != nil {

@@ -61,6 +61,20 @@ func TestExamineSaysWhatIsWrong(t *testing.T) {
 	require.Len(t, bad, 5, bad)
 }
 
+// A clock that was set back between two processes makes their leases disagree.
+func TestExamineFindsThatTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	before := open(t, path, sqlite.Config{Clock: func() time.Time { return time.Now().Add(time.Hour) }})
+	migrate(t, before)
+	after := open(t, path, sqlite.Config{})
+	require.NotContains(t, found(t, after), "clock")
+	_, err := before.Enqueue(t.Context(), durable.NewJob[int]("mail").New(1))
+	require.NoError(t, err)
+	require.Contains(t, found(t, after)["clock"], "stored 1h0m0s from now: the machine's clock has been set back")
+	require.NotContains(t, found(t, before), "clock")
+}
+
 func TestExamineFindsADamagedFile(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)

@@ -107,6 +107,9 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 
 // Release frees the slot that the claim holds.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
+	if err := lease.CheckLockName(name); err != nil {
+		return false, fmt.Errorf("release lock: %w", err)
+	}
 	var freed int64
 	err := l.store.write(ctx, settles, func(ctx context.Context, c *change) (err error) {
 		freed, err = c.ReleaseLock(ctx, queries.ReleaseLockParams{Now: c.now, ClaimID: claim[:], Name: name})
@@ -123,6 +126,9 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 
 // ListLocks lists the slots that are held.
 func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease.LockRecord, error) {
+	if err := lease.CheckLockPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("list locks: %w", err)
+	}
 	look, err := l.store.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list locks: %w", l.store.explain(err))

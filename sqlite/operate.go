@@ -37,7 +37,7 @@ func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Cha
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("operate: %w", err)
+		return nil, fmt.Errorf("%s runs: %w", order.Action, err)
 	}
 	if wake {
 		s.hint()

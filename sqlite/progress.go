@@ -22,6 +22,9 @@ func (s *Store) Report(ctx context.Context, holder durable.Holder, report durabl
 		})
 		return err
 	})
+	if busy(err) {
+		err = fmt.Errorf("%w: the file stays locked, by a transaction of the handler's own or by another: %w", durable.ErrConflict, err)
+	}
 	if err == nil && stored == 0 {
 		err = fmt.Errorf("run %s: %w", holder.Run, lease.ErrLost)
 	}

@@ -57,7 +57,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 		return c.audit(ctx, "queue", name, string(action), by, nil)
 	})
 	if err != nil {
-		return fmt.Errorf("set queue: %w", err)
+		return fmt.Errorf("%s queue: %w", action, err)
 	}
 	s.hint()
 	return nil

@@ -13,6 +13,9 @@ import (
 
 // ListSchedules lists schedules by name.
 func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
+	if err := durable.CheckScheduleNames(names...); err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list schedules: %w", s.explain(err))
@@ -67,6 +70,9 @@ func orNil(text string) *string {
 
 // SchedulePast tells what became of a schedule's occurrences, newest first.
 func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]durable.Past, error) {
+	if err := durable.CheckSchedulePast(name, limit); err != nil {
+		return nil, fmt.Errorf("past of schedule: %w", err)
+	}
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", s.explain(err))
@@ -127,7 +133,7 @@ func (l *lookups) past(ctx context.Context, name string, most int64) ([]durable.
 
 // SaveSchedule stores an operator's schedule.
 func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by string) error {
-	if err := durable.CheckSchedule(edited); err != nil {
+	if err := errors.Join(durable.CheckSchedule(edited), durable.CheckScheduleChange(edited.Name, by)); err != nil {
 		return fmt.Errorf("save schedule: %w", err)
 	}
 	row, err := scheduleRow(&edited)
@@ -165,6 +171,9 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 
 // ChangeSchedule pauses, resumes or deletes a schedule.
 func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.ScheduleAction, by string) error {
+	if err := durable.CheckScheduleChange(name, by); err != nil {
+		return fmt.Errorf("change schedule: %w", err)
+	}
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
 		known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
 		if err != nil {
@@ -202,6 +211,9 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 
 // RunSchedule stores a run of the schedule that is due now.
 func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
+	if err := durable.CheckScheduleChange(name, by); err != nil {
+		return durable.RunID{}, fmt.Errorf("run schedule: %w", err)
+	}
 	var id durable.RunID
 	fresh := newLanes()
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {

@@ -74,15 +74,22 @@ func (t *Tx) Guard(ctx context.Context, holder durable.Holder) error {
 }
 
 // Complete ends the run as succeeded within the transaction; see durable.Tx.
-func (t *Tx) Complete(ctx context.Context, holder durable.Holder, result []byte) error {
+func (t *Tx) Complete(ctx context.Context, holder durable.Holder, completion durable.Completion) error {
+	if err := completion.Check(); err != nil {
+		return fmt.Errorf("complete run %s: %w", holder.Run, err)
+	}
 	err := t.within(ctx, func(ctx context.Context, c *change) error {
-		_, err := c.SettleSuccess(ctx, queries.SettleSuccessParams{
-			FinishedAt: &c.now, Result: result, ID: holder.Run[:], ClaimID: holder.Claim[:],
+		row, err := c.SettleSuccess(ctx, queries.SettleSuccessParams{
+			FinishedAt: &c.now, Result: completion.Result, ID: holder.Run[:], ClaimID: holder.Claim[:],
 		})
 		if errors.Is(err, sql.ErrNoRows) {
 			return lease.ErrLost
 		}
-		return err
+		if err != nil || completion.Log == "" {
+			return err
+		}
+		settled := durable.Settled{ID: holder.Run, Outcome: durable.Outcome{Kind: durable.Success, Log: completion.Log}}
+		return c.record(ctx, *row.Worker, &settled, row.Attempt, row.Fence, row.StartedAt)
 	})
 	if err != nil {
 		return fmt.Errorf("complete run %s: %w", holder.Run, err)

@@ -111,6 +111,16 @@ func TestTx_ListenersAreWokenByTheCommit(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+func TestTx_AReportIsAConflictMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := open(t, newPath(t), sqlite.Config{LockTimeout: 200 * time.Millisecond})
+	migrate(t, s)
+	tx := begin(t, own(t, s))
+	err := s.Report(t.Context(), durable.Holder{Run: durable.NewRunID(), Claim: lease.NewClaimID()}, durable.Report{Checkpoint: []byte(`1`)})
+	require.ErrorIs(t, err, durable.ErrConflict)
+	require.NoError(t, tx.Rollback())
+}
+
 // shop is a worker whose handler writes into a table of the user's own.
 func shop(t *testing.T, s *sqlite.Store, db *sql.DB, handle func(context.Context, *durable.Run[string]) error) (runOne func() durable.Record) {
 	t.Helper()

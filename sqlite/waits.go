@@ -43,6 +43,9 @@ func (l locks) tell(ctx context.Context, c *change, name string) error {
 
 // ListWaits lists the notes that stand.
 func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease.LockWait, error) {
+	if err := lease.CheckLockPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("list waits: %w", err)
+	}
 	look, err := l.store.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list waits: %w", l.store.explain(err))

@@ -4,6 +4,11 @@
 INSERT INTO durable.queues (name) VALUES (@name) ON CONFLICT (name) DO UPDATE SET paused = queues.paused
 RETURNING paused;
 
+-- name: LockKnownQueue :many
+-- queues_pkey. Locks the row, if there is one, until the change has been made;
+-- makes none: a queue that nobody has paused or used stays unknown.
+SELECT paused FROM durable.queues WHERE name = @name FOR UPDATE;
+
 -- name: SetQueue :exec
 -- queues_pkey; a row that LockQueue has locked.
 UPDATE durable.queues SET paused = @paused WHERE name = @name;

@@ -43,6 +43,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"inspect":   inspectTests(),
 		"operate":   operateTests(),
 		"queues":    queueTests(),
+		"hostile":   hostileTests(),
 		"schedules": scheduleTests(),
 		"timetable": timetableTests(),
 		"listen":    listenTests(),

@@ -31,6 +31,8 @@ func txTests() map[string]func(*testing.T, *fixture) {
 		"a run that has ended cannot be completed or guarded":     txEnded,
 		"a run that never was cannot be completed":                txUnknown,
 		"a guarded run is completed by the same transaction":      txGuard,
+		"log lines of a completion are kept with its attempt":     txLog,
+		"a completion of unstorable text is refused":              txUnstorable,
 		"of many completions of a run one is granted and landed":  txOneOfMany,
 	}
 }
@@ -124,7 +126,7 @@ func txReads(t *testing.T, f *fixture) {
 	run := newRun(func(r *durable.NewRun) { r.Job, r.Tags = "letter", []string{"t"} })
 	tx := f.begin()
 	f.enqueueIn(tx, run)
-	if err := tx.Complete(f.ctx, holder, []byte(`7`)); err != nil {
+	if err := tx.Complete(f.ctx, holder, durable.Completion{Result: []byte(`7`)}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
 	page, err := tx.Runs(f.ctx, durable.Filter{Jobs: []string{"letter"}, States: []durable.State{durable.Pending}})
@@ -194,7 +196,7 @@ func txComplete(t *testing.T, f *fixture) {
 	run := newRun()
 	tx := f.begin()
 	f.enqueueIn(tx, run)
-	if err := tx.Complete(f.ctx, holder, []byte(`{"a":1}`)); err != nil {
+	if err := tx.Complete(f.ctx, holder, durable.Completion{Result: []byte(`{"a":1}`)}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
 	if record := f.record(holder.Run); record.State != durable.Running {
@@ -220,7 +222,7 @@ func txComplete(t *testing.T, f *fixture) {
 func txCompleteRollback(t *testing.T, f *fixture) {
 	worker, holder := f.held()
 	tx := f.begin()
-	if err := tx.Complete(f.ctx, holder, nil); err != nil {
+	if err := tx.Complete(f.ctx, holder, durable.Completion{}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
 	tx.Rollback()
@@ -236,13 +238,13 @@ func txZombie(t *testing.T, f *fixture) {
 	stale := durable.Holder{Run: z.run, Claim: z.stale}
 	tx := f.begin()
 	lost(t, "Guard", tx.Guard(f.ctx, stale))
-	lost(t, "Complete", tx.Complete(f.ctx, stale, []byte(`"zombie"`)))
+	lost(t, "Complete", tx.Complete(f.ctx, stale, durable.Completion{Result: []byte(`"zombie"`)}))
 	f.commit(tx)
 	if after := f.record(z.run); after.State != durable.Running || after.Result != nil || after.Fence != before.Fence {
 		t.Errorf("a zombie changed %+v to %+v", before, after)
 	}
 	tx = f.begin()
-	if err := tx.Complete(f.ctx, durable.Holder{Run: z.run, Claim: z.held}, nil); err != nil {
+	if err := tx.Complete(f.ctx, durable.Holder{Run: z.run, Claim: z.held}, durable.Completion{}); err != nil {
 		t.Errorf("Complete of the successor: %v", err)
 	}
 	f.commit(tx)
@@ -251,10 +253,10 @@ func txZombie(t *testing.T, f *fixture) {
 func txEnded(t *testing.T, f *fixture) {
 	worker, holder := f.held()
 	tx := f.begin()
-	if err := tx.Complete(f.ctx, holder, nil); err != nil {
+	if err := tx.Complete(f.ctx, holder, durable.Completion{}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
-	lost(t, "Complete again", tx.Complete(f.ctx, holder, nil))
+	lost(t, "Complete again", tx.Complete(f.ctx, holder, durable.Completion{}))
 	f.commit(tx)
 	for _, outcome := range outcomes()[1:] {
 		f.enqueue(newRun())
@@ -270,7 +272,7 @@ func (f *fixture) endedStaysEnded(holder durable.Holder) {
 	before := f.record(holder.Run)
 	tx := f.begin()
 	lost(f.t, "Guard", tx.Guard(f.ctx, holder))
-	lost(f.t, "Complete", tx.Complete(f.ctx, holder, []byte(`1`)))
+	lost(f.t, "Complete", tx.Complete(f.ctx, holder, durable.Completion{Result: []byte(`1`)}))
 	f.commit(tx)
 	if after := f.record(holder.Run); after.State != before.State || string(after.Result) != string(before.Result) {
 		f.t.Errorf("%+v became %+v", before, after)
@@ -288,8 +290,8 @@ func (f *fixture) endedStaysEnded(holder durable.Holder) {
 func txUnknown(t *testing.T, f *fixture) {
 	_, holder := f.held()
 	tx := f.begin()
-	lost(t, "Complete", tx.Complete(f.ctx, durable.Holder{Run: durable.NewRunID(), Claim: holder.Claim}, nil))
-	lost(t, "Complete", tx.Complete(f.ctx, durable.Holder{Run: holder.Run, Claim: lease.NewClaimID()}, nil))
+	lost(t, "Complete", tx.Complete(f.ctx, durable.Holder{Run: durable.NewRunID(), Claim: holder.Claim}, durable.Completion{}))
+	lost(t, "Complete", tx.Complete(f.ctx, durable.Holder{Run: holder.Run, Claim: lease.NewClaimID()}, durable.Completion{}))
 	lost(t, "Guard", tx.Guard(f.ctx, durable.Holder{Run: holder.Run}))
 	f.commit(tx)
 	if record := f.record(holder.Run); record.State != durable.Running {
@@ -305,7 +307,7 @@ func txGuard(t *testing.T, f *fixture) {
 			t.Fatalf("Guard: %v", err)
 		}
 	}
-	if err := tx.Complete(f.ctx, holder, nil); err != nil {
+	if err := tx.Complete(f.ctx, holder, durable.Completion{}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
 	f.commit(tx)
@@ -319,7 +321,7 @@ func txOneOfMany(t *testing.T, f *fixture) {
 	granted := 0
 	for range 5 {
 		tx := f.begin()
-		err := tx.Complete(f.ctx, holder, nil)
+		err := tx.Complete(f.ctx, holder, durable.Completion{})
 		if err == nil && tx.Commit() == nil {
 			granted++
 			continue

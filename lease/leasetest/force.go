@@ -1,7 +1,9 @@
 package leasetest
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ func forceTests() map[string]func(*testing.T, *fixture) {
 		"the list names who holds what":                    listed,
 		"a forced release fences the holder out":           forced,
 		"a forced release of what nobody holds is no deed": forcedNothing,
+		"what no lock can be called is refused":            unnameable,
 	}
 }
 
@@ -93,5 +96,25 @@ func forcedNothing(t *testing.T, f *fixture) {
 	}
 	if records, err := f.locks.ListForced(f.ctx, 10); err != nil || len(records) != 0 {
 		t.Errorf("%+v, %v, want none", records, err)
+	}
+}
+
+func unnameable(t *testing.T, f *fixture) {
+	for _, name := range []string{"a\x00b", "\x00", "a\xff", strings.Repeat("n", lease.MaxLockName+1)} {
+		refused := func(what string, err error) {
+			if !errors.Is(err, lease.ErrInvalid) || len(err.Error()) > 500 {
+				t.Errorf("%s of %.20q answered %v, want ErrInvalid", what, name, err)
+			}
+		}
+		_, err := f.locks.ListLocks(f.ctx, name, 10)
+		refused("ListLocks", err)
+		_, err = f.locks.ListWaits(f.ctx, name, 10)
+		refused("ListWaits", err)
+		_, err = f.locks.Release(f.ctx, name, lease.NewClaimID())
+		refused("Release", err)
+		_, err = f.locks.ForceRelease(f.ctx, lease.Force{Name: name, By: "ada"})
+		refused("ForceRelease", err)
+		_, err = f.locks.ForceRelease(f.ctx, lease.Force{Name: "nightly", By: "ada", Reason: name})
+		refused("ForceRelease", err)
 	}
 }

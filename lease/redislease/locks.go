@@ -123,6 +123,9 @@ func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 
 // Release frees the slot that the claim holds.
 func (l *Locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
+	if err := lease.CheckLockName(name); err != nil {
+		return false, fmt.Errorf("release lock: %w", err)
+	}
 	at, known := l.find(claim)
 	if !known || at.name != name {
 		slot, found, err := l.search(ctx, name, claim)

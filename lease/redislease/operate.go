@@ -23,6 +23,9 @@ const mostForced = 100
 // ListLocks lists the slots that are held. It walks all keys with SCAN, and may
 // miss what comes or goes meanwhile.
 func (l *Locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease.LockRecord, error) {
+	if err := lease.CheckLockPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("list locks: %w", err)
+	}
 	keys, err := l.scan(ctx, l.prefix+"{"+braces.Replace(prefix), "*}:[0-9]*")
 	if err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)

@@ -28,6 +28,9 @@ func (l *Locks) NoteWait(ctx context.Context, wait lease.LockWait, d time.Durati
 
 // ListWaits lists the notes that stand. It walks all keys with SCAN.
 func (l *Locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease.LockWait, error) {
+	if err := lease.CheckLockPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("list waits: %w", err)
+	}
 	keys, err := l.scan(ctx, l.prefix+"{"+braces.Replace(prefix), "*}:waits")
 	if err != nil {
 		return nil, fmt.Errorf("list waits: %w", err)

@@ -20,3 +20,12 @@ ORDER BY l.job, l.queue LIMIT 100;
 -- name: ExamineWorkers :one
 -- Reads the whole table; processes that have declared themselves lately.
 SELECT count(*) FROM workers WHERE declared_at > @after;
+
+-- name: ExamineClock :one
+-- The last row of runs, and the small tables leases and workers. The latest
+-- instant that a process has stamped; 0: none has.
+SELECT CAST(max(
+    coalesce((SELECT r.created_at FROM runs r ORDER BY r.seq DESC LIMIT 1), 0),
+    coalesce((SELECT max(l.acquired_at) FROM leases l), 0),
+    coalesce((SELECT max(w.declared_at) FROM workers w), 0)
+) AS INTEGER) AS latest;

@@ -2,7 +2,7 @@
 -- Fenced by the claim. Twice: the state differs, no row comes back.
 UPDATE runs SET state = 2, finished_at = @finished_at, result = @result
 WHERE id = @id AND claim_id = @claim_id AND state = 1
-RETURNING attempt, fence, started_at;
+RETURNING attempt, fence, started_at, worker;
 
 -- name: SettleEnded :one
 -- Dead or cancelled. Fenced by the claim. Twice: no row comes back.

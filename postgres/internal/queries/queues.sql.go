@@ -67,6 +67,36 @@ func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQ
 	return items, nil
 }
 
+const LockKnownQueue = `-- name: LockKnownQueue :many
+SELECT paused FROM durable.queues WHERE name = $1 FOR UPDATE
+`
+
+type LockKnownQueueParams struct {
+	Name string
+}
+
+// queues_pkey. Locks the row, if there is one, until the change has been made;
+// makes none: a queue that nobody has paused or used stays unknown.
+func (q *Queries) LockKnownQueue(ctx context.Context, arg LockKnownQueueParams) ([]bool, error) {
+	rows, err := q.db.Query(ctx, LockKnownQueue, arg.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []bool
+	for rows.Next() {
+		var paused bool
+		if err := rows.Scan(&paused); err != nil {
+			return nil, err
+		}
+		items = append(items, paused)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const LockQueue = `-- name: LockQueue :one
 INSERT INTO durable.queues (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET paused = queues.paused
 RETURNING paused

@@ -12,22 +12,38 @@ import (
 )
 
 const CompleteRun = `-- name: CompleteRun :many
-UPDATE durable.runs SET state = 2, finished_at = statement_timestamp(), result = $1::json
-WHERE id = $2::uuid AND claim_id = $3::uuid AND state = 1
-RETURNING id
+WITH u AS (
+    UPDATE durable.runs SET state = 2, finished_at = statement_timestamp(), result = $1::json
+    WHERE id = $2::uuid AND claim_id = $3::uuid AND state = 1
+    RETURNING id, fence, attempt, worker, started_at
+), a AS (
+    INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, log)
+    SELECT u.id, u.fence, u.attempt, 1, coalesce((SELECT w.name FROM durable.workers w WHERE w.id = u.worker), ''), u.started_at,
+           statement_timestamp(), $4::text
+    FROM u WHERE $4::text IS NOT NULL
+    ON CONFLICT DO NOTHING
+)
+SELECT u.id FROM u
 `
 
 type CompleteRunParams struct {
 	Result  []byte
 	ID      uuid.UUID
 	ClaimID uuid.UUID
+	Log     *string
 }
 
 // runs_pkey. In a transaction of the caller's: locks the run, if it is still
-// the claim's. The id returned is the verdict. Twice in one transaction, or
-// late: no row.
+// the claim's, and records the attempt when it has log lines; workers_pkey tells
+// its worker. The id returned is the verdict. Twice in one transaction, or late:
+// no row.
 func (q *Queries) CompleteRun(ctx context.Context, arg CompleteRunParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, CompleteRun, arg.Result, arg.ID, arg.ClaimID)
+	rows, err := q.db.Query(ctx, CompleteRun,
+		arg.Result,
+		arg.ID,
+		arg.ClaimID,
+		arg.Log,
+	)
 	if err != nil {
 		return nil, err
 	}

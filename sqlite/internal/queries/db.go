@@ -87,6 +87,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
 	}
+	if q.examineClockStmt, err = db.PrepareContext(ctx, examineClock); err != nil {
+		return nil, fmt.Errorf("error preparing query ExamineClock: %w", err)
+	}
 	if q.examineLeasesStmt, err = db.PrepareContext(ctx, examineLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query ExamineLeases: %w", err)
 	}
@@ -495,6 +498,11 @@ func (q *Queries) Close() error {
 	if q.dueSchedulesStmt != nil {
 		if cerr := q.dueSchedulesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing dueSchedulesStmt: %w", cerr)
+		}
+	}
+	if q.examineClockStmt != nil {
+		if cerr := q.examineClockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing examineClockStmt: %w", cerr)
 		}
 	}
 	if q.examineLeasesStmt != nil {
@@ -1057,6 +1065,7 @@ type Queries struct {
 	deleteSkipsStmt       *sql.Stmt
 	deleteWaitStmt        *sql.Stmt
 	dueSchedulesStmt      *sql.Stmt
+	examineClockStmt      *sql.Stmt
 	examineLeasesStmt     *sql.Stmt
 	examineQueuesStmt     *sql.Stmt
 	examineUndeclaredStmt *sql.Stmt
@@ -1184,6 +1193,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteSkipsStmt:       q.deleteSkipsStmt,
 		deleteWaitStmt:        q.deleteWaitStmt,
 		dueSchedulesStmt:      q.dueSchedulesStmt,
+		examineClockStmt:      q.examineClockStmt,
 		examineLeasesStmt:     q.examineLeasesStmt,
 		examineQueuesStmt:     q.examineQueuesStmt,
 		examineUndeclaredStmt: q.examineUndeclaredStmt,

@@ -9,6 +9,23 @@ import (
 	"context"
 )
 
+const examineClock = `-- name: ExamineClock :one
+SELECT CAST(max(
+    coalesce((SELECT r.created_at FROM runs r ORDER BY r.seq DESC LIMIT 1), 0),
+    coalesce((SELECT max(l.acquired_at) FROM leases l), 0),
+    coalesce((SELECT max(w.declared_at) FROM workers w), 0)
+) AS INTEGER) AS latest
+`
+
+// The last row of runs, and the small tables leases and workers. The latest
+// instant that a process has stamped; 0: none has.
+func (q *Queries) ExamineClock(ctx context.Context) (int64, error) {
+	row := q.queryRow(ctx, q.examineClockStmt, examineClock)
+	var latest int64
+	err := row.Scan(&latest)
+	return latest, err
+}
+
 const examineLeases = `-- name: ExamineLeases :one
 
 SELECT count(*) FROM leases WHERE expires_at < ?1

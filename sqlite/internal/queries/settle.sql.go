@@ -160,7 +160,7 @@ func (q *Queries) SettlePending(ctx context.Context, arg SettlePendingParams) (S
 const settleSuccess = `-- name: SettleSuccess :one
 UPDATE runs SET state = 2, finished_at = ?1, result = ?2
 WHERE id = ?3 AND claim_id = ?4 AND state = 1
-RETURNING attempt, fence, started_at
+RETURNING attempt, fence, started_at, worker
 `
 
 type SettleSuccessParams struct {
@@ -174,6 +174,7 @@ type SettleSuccessRow struct {
 	Attempt   int64
 	Fence     int64
 	StartedAt *int64
+	Worker    *string
 }
 
 // Fenced by the claim. Twice: the state differs, no row comes back.
@@ -185,6 +186,11 @@ func (q *Queries) SettleSuccess(ctx context.Context, arg SettleSuccessParams) (S
 		arg.ClaimID,
 	)
 	var i SettleSuccessRow
-	err := row.Scan(&i.Attempt, &i.Fence, &i.StartedAt)
+	err := row.Scan(
+		&i.Attempt,
+		&i.Fence,
+		&i.StartedAt,
+		&i.Worker,
+	)
 	return i, err
 }

@@ -1,0 +1,60 @@
+package durable
+
+import "fmt"
+
+// The checks of what operators ask of schedules. Stores call them before they
+// look anything up, so that all of them refuse the same; the errors wrap
+// ErrInvalid and name the offender.
+
+// CheckScheduleNames refuses names that no schedule can have and that not every
+// engine can be asked for.
+func CheckScheduleNames(names ...string) error {
+	return invalid("schedules", nameFaults(names...))
+}
+
+// CheckSchedulePast refuses a name as CheckScheduleNames does, and a limit
+// below zero.
+func CheckSchedulePast(name string, limit int) error {
+	faults := nameFaults(name)
+	if limit < 0 {
+		faults = append(faults, fmt.Errorf("limit %d: want 0 or more", limit))
+	}
+	return invalid("past of a schedule", faults)
+}
+
+// CheckScheduleChange refuses a name as CheckScheduleNames does, and a name of
+// who asks that the audit cannot keep.
+func CheckScheduleChange(name, by string) error {
+	faults := nameFaults(name)
+	if err := checkActor(by); err != nil {
+		faults = append(faults, err)
+	}
+	return invalid("change of a schedule", faults)
+}
+
+func nameFaults(names ...string) (faults []error) {
+	for _, name := range names {
+		if len(name) > MaxNameLength || !isText(name) {
+			faults = append(faults, fmt.Errorf("schedule name %q: want at most %d bytes of text without NUL", clip(name, 150), MaxNameLength))
+		}
+	}
+	return faults
+}
+
+// maxRuleText bounds a text of a rule or a plan, in bytes: what is wrong with it
+// is repeated to a person.
+const maxRuleText = 500
+
+// checkTexts refuses texts that no rule and no window can have.
+func (s *Schedule) checkTexts() error {
+	texts := []string{s.Rule.Cron, s.Rule.Zone}
+	for _, w := range s.Plan.Blackouts {
+		texts = append(texts, w.Days, w.From, w.Until)
+	}
+	for _, text := range texts {
+		if len(text) > maxRuleText || !isText(text) {
+			return fmt.Errorf("rule with %q: want at most %d bytes of text without NUL", clip(text, 100), maxRuleText)
+		}
+	}
+	return nil
+}
