@@ -55,12 +55,13 @@ type Store struct {
 	stuck   lately          // when a settle did
 	patient chan struct{}   // holds those who wait long for a lock on a connection of general
 
-	lanes   laneCache
-	workers workerCache
-	hints   hints
-	txHints txHints
-	closing context.CancelFunc
-	running sync.WaitGroup
+	lanes    laneCache
+	workers  workerCache
+	together beatCache
+	hints    hints
+	txHints  txHints
+	closing  context.CancelFunc
+	running  sync.WaitGroup
 }
 
 const (
