@@ -73,6 +73,7 @@ type Store struct {
 
 	gathering gathering
 	lanes     lanes
+	numbering numbering
 	signals   board.Board
 	told      atomic.Int64 // those who wait for locks, by this process
 }
@@ -88,6 +89,7 @@ type control struct {
 type prepared struct {
 	*queries.Queries
 	claimStep, unready, successes *sql.Stmt
+	start, settled                byNumber
 }
 
 // lookups are the statements of the reading connections.
@@ -338,6 +340,11 @@ func (s *Store) prepareWrites(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	for name, into := range map[string]*byNumber{"StartRuns": &p.start, "SettleNumbered": &p.settled} {
+		if err := prepareNumbered(ctx, s.conn, name, into); err != nil {
+			return err
+		}
 	}
 	s.ready = p
 	return nil
