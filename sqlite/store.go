@@ -132,7 +132,7 @@ func (s *Store) connect(ctx context.Context, synchronous Synchronous) error {
 		s.level = "synchronous(normal)"
 	}
 	var err error
-	s.writes, err = sql.Open("sqlite", s.file.dsn("journal_mode(wal)", s.level, "cache_size(-32768)", "temp_store(memory)",
+	s.writes, err = sql.Open("sqlite", s.file.dsn("journal_mode(wal)", s.level, "cache_size(-8192)", "temp_store(memory)",
 		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return err
