@@ -55,6 +55,16 @@ func prepareNumbered(ctx context.Context, on preparer, name string, into *byNumb
 	return nil
 }
 
+// prepareRows prepares the statement that stores many runs.
+func prepareRows(ctx context.Context, on preparer, into **sql.Stmt) (err error) {
+	row := "(?" + strings.Repeat(", ?", columnsOfRun-1) + ")"
+	text := strings.Replace(texts()["InsertRuns"], ":rows:", strings.Repeat(row+", ", rowsAtOnce-1)+row, 1)
+	if *into, err = on.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with its connection
+		return fmt.Errorf("prepare InsertRuns: %w", err)
+	}
+	return nil
+}
+
 // prepareAll prepares statements of db/sqlite/statements. They live as long as
 // what they are prepared on.
 func prepareAll(ctx context.Context, on preparer, into map[string]**sql.Stmt) error {

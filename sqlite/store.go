@@ -90,6 +90,7 @@ type prepared struct {
 	*queries.Queries
 	claimStep, unready, successes *sql.Stmt
 	start, settled                byNumber
+	insertRuns                    *sql.Stmt // nil in a transaction of the caller's
 }
 
 // lookups are the statements of the reading connections.
@@ -345,6 +346,9 @@ func (s *Store) prepareWrites(ctx context.Context) error {
 		if err := prepareNumbered(ctx, s.conn, name, into); err != nil {
 			return err
 		}
+	}
+	if err := prepareRows(ctx, s.conn, &p.insertRuns); err != nil {
+		return err
 	}
 	s.ready = p
 	return nil
