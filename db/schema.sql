@@ -5,7 +5,7 @@
 -- The schema's name is the namespace: every statement writes "durable.", which
 -- the store replaces when it is opened with another name.
 --
--- Lock order for every writer: unique_keys -> ready -> leases -> runs -> progress.
+-- Lock order for every writer: unique_keys -> ready -> beats -> leases -> runs -> progress.
 -- Whoever does not own a row takes it with SKIP LOCKED. Times are the database's.
 
 create schema durable;
@@ -91,20 +91,32 @@ create table durable.ready (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 create unique index ready_order on durable.ready (lane, due_at, run_id);
 
--- One row per claimed batch; the heartbeat touches only this table. Its updates
--- are not HOT, because reclaim needs the index on expires_at.
+-- One row per claimed batch; the heartbeat touches only this table and beats.
+-- Its updates are not HOT, because reclaim needs the index on expires_at.
 create table durable.leases (
     claim_id    uuid primary key,
     acquired_at timestamptz not null,
-    expires_at  timestamptz not null,
+    expires_at  timestamptz,       -- null: with its beat
     duration    bigint not null,   -- of the last grant or renewal, microseconds
     worker      int not null,      -- workers.id
     alone       boolean not null,  -- the worker held nothing else; for the crash rule
-    run_ids     uuid[] not null    -- written once; a run that is settled stays in it
+    run_ids     uuid[] not null,   -- written once; a run that is settled stays in it
+    beat        uuid               -- beats.id: it expires with the others that follow it; null: by itself
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 -- Out of line from the first byte, so that a renewal does not copy it.
 alter table durable.leases alter column run_ids set storage external;
 create index leases_expiry on durable.leases (expires_at);
+create index leases_beat on durable.leases (beat) where beat is not null;
+
+-- One row per process that renews many leases at once: when those that follow
+-- it expire. A lease with a beat has a row here, and is never among those that
+-- have expired: reclaim first takes it out of its beat.
+create table durable.beats (
+    id         uuid primary key,
+    expires_at timestamptz not null,
+    before     timestamptz not null, -- what expires_at was before the last beat
+    duration   bigint not null       -- of the last beat, microseconds
+) with (fillfactor = 50);
 
 -- Cancel requests for running runs, for the claim that has them; runs.cancel
 -- decides, these rows only tell. Rows of claims that are gone are swept.

@@ -10,7 +10,7 @@ import (
 // Renewer is a store that can extend leases.
 type Renewer interface {
 	// Renew extends every named lease that still stands to d from now on the
-	// store's clock, in one statement, and returns the claims it extended. A
+	// store's clock, all at once, and returns the claims it extended. A
 	// claim that is not among them is lost for good. An expired lease whose
 	// row still stands is extended: nobody has taken it over yet. The ids may
 	// come back in any order. Renewing twice is harmless. An error means that

@@ -70,6 +70,7 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 		"runs":        {"created_at", "due_at", "started_at", "finished_at", "expires_at"},
 		"ready":       {"due_at"},
 		"leases":      {"acquired_at", "expires_at"},
+		"beats":       {"expires_at", "before"},
 		"attempts":    {"started_at", "ended_at"},
 		"problems":    {"ended_at"},
 		"schedules":   {"look_at", "next_at", "declared_at", "hash_at", "brought_at"},

@@ -13,7 +13,7 @@ import (
 )
 
 // clampEvery is how often leases are looked at that were granted before the
-// database's clock was set back.
+// database's clock was set back, and those whose beat is gone.
 const clampEvery = time.Minute
 
 // reclaimRounds bounds how often one call looks past leases that are stuck.
@@ -34,6 +34,9 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	if first.Held && s.clampDue() {
 		b := s.guarded(ctx)
 		b.add(queries.ClampLeases)
+		b.add(queries.ClampBeats)
+		b.add(queries.FreeLeases)
+		b.add(queries.PruneBeats)
 		if err := s.send(ctx, s.engine, b); err != nil {
 			return durable.Reclaim{}, s.fail("clamp leases", err)
 		}
@@ -76,6 +79,7 @@ func (s *Store) reclaimRound(
 ) (done durable.Reclaim, passed uuidArray, err error) {
 	err = s.repeat(ctx, func() error {
 		b := s.guarded(ctx)
+		b.add(queries.EndBeats, small(most), timeOrNull(request.Horizon))
 		b.add(queries.ReclaimRuns, timeOrNull(request.Horizon), stuck, small(most), small(request.MaxCrashes)).
 			Query(scanReclaimed(&done, &passed))
 		return s.send(ctx, s.engine, b)

@@ -11,10 +11,18 @@ import (
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
-// Renew extends leases, on connections that nothing else uses.
+// Renew extends leases, on connections that nothing else uses. Many of them
+// expire together, so that one row is written for all.
 func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {
 		return nil, nil
+	}
+	if len(claims) >= shared {
+		renewed, err := s.renewTogether(ctx, claims, d)
+		if err != nil {
+			return nil, s.fail("renew leases", err)
+		}
+		return renewed, nil
 	}
 	var renewed []lease.ClaimID
 	err := s.repeat(ctx, func() error {

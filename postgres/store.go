@@ -55,13 +55,14 @@ type Store struct {
 	stuck   lately          // when a settle did
 	patient chan struct{}   // holds those who wait long for a lock on a connection of general
 
-	lanes   laneCache
-	workers workerCache
-	specs   specs
-	hints   hints
-	txHints txHints
-	closing context.CancelFunc
-	running sync.WaitGroup
+	lanes    laneCache
+	workers  workerCache
+	together beatCache
+	specs    specs
+	hints    hints
+	txHints  txHints
+	closing  context.CancelFunc
+	running  sync.WaitGroup
 }
 
 const (

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
@@ -20,19 +21,21 @@ const idSize = 16
 // Claim takes due runs by the request's steps and leases them together.
 func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
 	var runs []durable.Claimed
+	var seqs []int64
 	err := s.write(ctx, claims, func(ctx context.Context, c *change) error {
 		ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: request.Claim[:]})
 		switch {
 		case err == nil:
 			runs, err = c.claimedBefore(ctx, request.Claim, ids)
 		case errors.Is(err, sql.ErrNoRows):
-			runs, err = c.claim(ctx, &request)
+			runs, seqs, err = c.claim(ctx, &request)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim runs: %w", err)
 	}
+	s.numbering.learn(runs, seqs)
 	return runs, nil
 }
 
@@ -49,72 +52,93 @@ type place struct {
 }
 
 // claim takes the runs of all steps before it takes any out of its line:
-// steps count the line as it stood before the first one.
-func (c *change) claim(ctx context.Context, request *durable.ClaimRequest) ([]durable.Claimed, error) {
-	var runs []durable.Claimed
+// steps count the line as it stood before the first one. seqs are the numbers of
+// the runs.
+func (c *change) claim(ctx context.Context, request *durable.ClaimRequest) (runs []durable.Claimed, seqs []int64, err error) {
 	var spans []span
 	for _, step := range request.Steps {
 		take := min(step.Take, request.Limit-len(runs))
 		if take <= 0 {
 			continue
 		}
-		taken, err := c.step(ctx, request, step, take)
+		taken, numbered, err := c.step(ctx, request, step, take)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(taken) == 0 {
 			continue
 		}
 		first, last := &taken[0], &taken[len(taken)-1]
 		spans = append(spans, span{step.Lane, place{first.DueAt.UnixMicro(), first.ID[:]}, place{last.DueAt.UnixMicro(), last.ID[:]}})
-		runs = append(runs, taken...)
+		runs, seqs = append(runs, taken...), append(seqs, numbered...)
 	}
 	if len(runs) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	for _, sp := range spans {
 		if _, err := c.unready.ExecContext(ctx, sp.lane, sp.first.due, sp.first.id, sp.last.due, sp.last.id); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return runs, c.lease(ctx, request, runs)
+	return runs, seqs, c.lease(ctx, request, runs)
 }
 
 // step takes up to take runs of one line, in its order.
-func (c *change) step(ctx context.Context, request *durable.ClaimRequest, step durable.Step, take int) ([]durable.Claimed, error) {
+func (c *change) step(
+	ctx context.Context, request *durable.ClaimRequest, step durable.Step, take int,
+) (taken []durable.Claimed, seqs []int64, err error) {
+	if taken, seqs, err = c.look(ctx, step, take); err != nil || len(taken) == 0 {
+		return nil, nil, err
+	}
+	started, err := c.start.exec(ctx, seqs, request.Claim[:], c.now, request.Worker.Name)
+	if err == nil && started != int64(len(taken)) {
+		err = fmt.Errorf("%d of %d pending runs could be started", started, len(taken))
+	}
+	return taken, seqs, err
+}
+
+// look finds the runs of a step, as they are once they have been started.
+func (c *change) look(ctx context.Context, step durable.Step, take int) (runs []durable.Claimed, seqs []int64, err error) {
 	var since int64
 	if !step.From.IsZero() {
 		since = step.From.UnixMicro()
 	}
-	rows, err := c.claimStep.QueryContext(ctx, request.Claim[:], c.now, request.Worker.Name, step.Lane, since, take, max(step.Skip, 0))
+	rows, err := c.claimStep.QueryContext(ctx, c.now, step.Lane, since, take, max(step.Skip, 0))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = rows.Close() }() // rows.Err tells
-	var taken []durable.Claimed
 	for rows.Next() {
-		run, err := scanClaimed(rows, c.now)
+		var row queries.FindClaimedRow
+		var seq int64
+		var id sql.RawBytes
+		err := rows.Scan(&seq, &id, &row.Lane, &row.Attempt, &row.MaxAttempts, &row.CrashCount, &row.Fence,
+			&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Trace, &row.Args)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		taken = append(taken, run)
+		row.ID, row.Attempt, row.Fence = id, row.Attempt+1, max(row.Fence+1, c.now)
+		runs, seqs = append(runs, claimed(&row, c.now)), append(seqs, seq)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(taken, func(a, b durable.Claimed) int {
-		return cmp.Or(a.DueAt.Compare(b.DueAt), bytes.Compare(a.ID[:], b.ID[:]))
-	})
-	return taken, nil
+	sort.Sort(line{runs, seqs}) // nothing to do as the statement is written; unready depends on it
+	return runs, seqs, rows.Err()
 }
 
-func scanClaimed(rows *sql.Rows, now int64) (durable.Claimed, error) {
-	var row queries.FindClaimedRow
-	var id sql.RawBytes
-	err := rows.Scan(&id, &row.Lane, &row.Attempt, &row.MaxAttempts, &row.CrashCount, &row.Fence,
-		&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Trace, &row.Args)
-	row.ID = id
-	return claimed(&row, now), err
+// line sorts runs, with their numbers, as they wait.
+type line struct {
+	runs []durable.Claimed
+	seqs []int64
+}
+
+func (l line) Len() int { return len(l.runs) }
+
+func (l line) Less(i, k int) bool {
+	return cmp.Or(l.runs[i].DueAt.Compare(l.runs[k].DueAt), bytes.Compare(l.runs[i].ID[:], l.runs[k].ID[:])) < 0
+}
+
+func (l line) Swap(i, k int) {
+	l.runs[i], l.runs[k] = l.runs[k], l.runs[i]
+	l.seqs[i], l.seqs[k] = l.seqs[k], l.seqs[i]
 }
 
 func claimed(row *queries.FindClaimedRow, now int64) durable.Claimed {

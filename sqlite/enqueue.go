@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 
@@ -31,34 +32,88 @@ func (s *Store) store(ctx context.Context, c *change, fresh *lanes, call *call) 
 	if anyKeyed(call.runs) {
 		return s.storeKeyed(ctx, c, fresh, call)
 	}
-	call.receipts = make([]durable.Receipt, len(call.runs))
-	var first int64 // number of the first run stored
-	for i := range call.runs {
-		r := &call.runs[i]
-		row, err := s.row(ctx, c, fresh, r)
-		if err != nil {
+	rows := make([]queries.InsertRunParams, len(call.runs))
+	for i := range rows {
+		var err error
+		if rows[i], err = s.row(ctx, c, fresh, &call.runs[i]); err != nil {
 			return err
-		}
-		result, err := c.InsertRun(ctx, row)
-		if err != nil {
-			return err
-		}
-		stored, err := result.RowsAffected()
-		if err != nil {
-			return err
-		}
-		call.receipts[i] = durable.Receipt{ID: r.ID, Existing: stored == 0}
-		if stored > 0 && first == 0 {
-			if first, err = result.LastInsertId(); err != nil {
-				return err
-			}
 		}
 	}
-	if first == 0 {
+	stored, last, err := c.insert(ctx, rows)
+	if err != nil {
+		return err
+	}
+	first := last - stored + 1 // the numbers follow one another
+	call.receipts = make([]durable.Receipt, len(call.runs))
+	for i := range call.runs {
+		call.receipts[i] = durable.Receipt{ID: call.runs[i].ID, Existing: stored == 0}
+	}
+	if stored == 0 {
 		return nil
+	}
+	if stored < int64(len(rows)) {
+		if err := c.tellExisting(ctx, first, call.receipts); err != nil {
+			return err
+		}
 	}
 	return c.InsertReadySince(ctx, queries.InsertReadySinceParams{First: first})
 }
+
+// insert stores the runs that are not there. last is the number of the last one
+// stored, if any.
+func (c *change) insert(ctx context.Context, rows []queries.InsertRunParams) (stored, last int64, err error) {
+	for len(rows) > 0 {
+		var result sql.Result
+		n := 1
+		if len(rows) >= rowsAtOnce && c.insertRuns != nil {
+			n = rowsAtOnce
+			args := make([]any, 0, rowsAtOnce*columnsOfRun)
+			for i := range rows[:n] {
+				r := &rows[i]
+				args = append(args, r.ID, r.CreatedAt, r.DueAt, r.ExpiresAt, r.Timeout, r.Lane, r.MaxAttempts, r.OnCrash, r.Tags, r.Trace, r.Args)
+			}
+			result, err = c.insertRuns.ExecContext(ctx, args...)
+		} else {
+			result, err = c.InsertRun(ctx, rows[0])
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		changed, err := result.RowsAffected()
+		if err != nil {
+			return 0, 0, err
+		}
+		if changed > 0 {
+			if last, err = result.LastInsertId(); err != nil {
+				return 0, 0, err
+			}
+		}
+		stored, rows = stored+changed, rows[n:]
+	}
+	return stored, last, nil
+}
+
+// tellExisting marks the receipts of runs that were there before.
+func (c *change) tellExisting(ctx context.Context, first int64, receipts []durable.Receipt) error {
+	ids, err := c.StoredSince(ctx, queries.StoredSinceParams{First: first})
+	if err != nil {
+		return err
+	}
+	stored := make(map[durable.RunID]bool, len(ids))
+	for _, id := range ids {
+		stored[durable.RunID(id)] = true
+	}
+	for i := range receipts {
+		receipts[i].Existing = !stored[receipts[i].ID]
+	}
+	return nil
+}
+
+// rowsAtOnce is how many runs one statement stores, where there are as many.
+const (
+	rowsAtOnce   = 25
+	columnsOfRun = 11
+)
 
 // row makes the row of a new run.
 func (s *Store) row(ctx context.Context, c *change, fresh *lanes, r *durable.NewRun) (queries.InsertRunParams, error) {

@@ -16,12 +16,31 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 	if err := checkSettlements(settlements); err != nil {
 		return nil, err
 	}
-	var verdicts []durable.Verdict
-	waiting := false
-	err := s.write(ctx, settles, func(ctx context.Context, c *change) error {
+	verdicts, waiting, err := s.settleAll(ctx, settlements, &s.numbering)
+	if errors.Is(err, errNotAll) {
+		verdicts, waiting, err = s.settleAll(ctx, settlements, new(numbering))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("settle: %w", err)
+	}
+	s.numbering.forget(settlements)
+	if waiting {
+		s.hint()
+	}
+	return verdicts, nil
+}
+
+// errNotAll says that a settle by number did not find all its runs. What it did
+// is undone: which of them it found is not known.
+var errNotAll = errors.New("not all runs are still the claim's")
+
+// settleAll writes all settlements in one transaction, by number where it is
+// known. waiting tells whether a run is pending again.
+func (s *Store) settleAll(ctx context.Context, settlements []durable.Settlement, known *numbering) (verdicts []durable.Verdict, waiting bool, err error) {
+	err = s.write(ctx, settles, func(ctx context.Context, c *change) error {
 		verdicts, waiting = nil, false
 		for i := range settlements {
-			given, again, err := c.settle(ctx, &settlements[i])
+			given, again, err := c.settle(ctx, &settlements[i], known)
 			if err != nil {
 				return err
 			}
@@ -30,13 +49,7 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("settle: %w", err)
-	}
-	if waiting {
-		s.hint()
-	}
-	return verdicts, nil
+	return verdicts, waiting, err
 }
 
 // checkSettlements refuses outcomes that no execution has.
@@ -53,15 +66,25 @@ func checkSettlements(settlements []durable.Settlement) error {
 
 // settle writes the plain successes of one claim in one statement and the
 // other outcomes one by one. waiting tells whether a run is pending again.
-func (c *change) settle(ctx context.Context, settlement *durable.Settlement) (verdicts []durable.Verdict, waiting bool, err error) {
-	landed, err := c.settleSuccesses(ctx, settlement)
+func (c *change) settle(ctx context.Context, settlement *durable.Settlement, known *numbering) (verdicts []durable.Verdict, waiting bool, err error) {
+	var landed map[durable.RunID]bool
+	seqs := known.find(settlement)
+	if len(seqs) > 0 {
+		var changed int64
+		changed, err = c.settled.exec(ctx, seqs, c.now, settlement.Claim[:])
+		if err == nil && changed != int64(len(seqs)) {
+			err = errNotAll
+		}
+	} else {
+		landed, err = c.settleSuccesses(ctx, settlement)
+	}
 	if err != nil {
 		return nil, false, err
 	}
 	verdicts = make([]durable.Verdict, len(settlement.Runs))
 	for i := range settlement.Runs {
 		settled := &settlement.Runs[i]
-		accepted := landed[settled.ID]
+		accepted := len(seqs) > 0 || landed[settled.ID]
 		if plain(settled) {
 			delete(landed, settled.ID) // named twice: the second one finds the first
 		} else if accepted, err = c.settleOne(ctx, settlement, settled); err != nil {

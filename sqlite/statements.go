@@ -41,6 +41,30 @@ type preparer interface {
 	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
 }
 
+// prepareNumbered prepares a statement of db/sqlite/statements that takes a list
+// of numbers.
+func prepareNumbered(ctx context.Context, on preparer, name string, into *byNumber) error {
+	for room, statement := range map[int]**sql.Stmt{smallRoom: &into.few, largeRoom: &into.many} {
+		text := strings.Replace(texts()[name], ":numbers:", strings.Repeat("?, ", room-1)+"?", 1)
+		// The numbers of these parameters follow those that the text has given.
+		var err error
+		if *statement, err = on.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with its connection
+			return fmt.Errorf("prepare %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// prepareRows prepares the statement that stores many runs.
+func prepareRows(ctx context.Context, on preparer, into **sql.Stmt) (err error) {
+	row := "(?" + strings.Repeat(", ?", columnsOfRun-1) + ")"
+	text := strings.Replace(texts()["InsertRuns"], ":rows:", strings.Repeat(row+", ", rowsAtOnce-1)+row, 1)
+	if *into, err = on.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with its connection
+		return fmt.Errorf("prepare InsertRuns: %w", err)
+	}
+	return nil
+}
+
 // prepareAll prepares statements of db/sqlite/statements. They live as long as
 // what they are prepared on.
 func prepareAll(ctx context.Context, on preparer, into map[string]**sql.Stmt) error {

@@ -73,6 +73,7 @@ type Store struct {
 
 	gathering gathering
 	lanes     lanes
+	numbering numbering
 	signals   board.Board
 	told      atomic.Int64 // those who wait for locks, by this process
 }
@@ -88,6 +89,8 @@ type control struct {
 type prepared struct {
 	*queries.Queries
 	claimStep, unready, successes *sql.Stmt
+	start, settled                byNumber
+	insertRuns                    *sql.Stmt // nil in a transaction of the caller's
 }
 
 // lookups are the statements of the reading connections.
@@ -130,7 +133,7 @@ func (s *Store) connect(ctx context.Context, synchronous Synchronous) error {
 		s.level = "synchronous(normal)"
 	}
 	var err error
-	s.writes, err = sql.Open("sqlite", s.file.dsn("journal_mode(wal)", s.level, "cache_size(-32768)", "temp_store(memory)",
+	s.writes, err = sql.Open("sqlite", s.file.dsn("journal_mode(wal)", s.level, "cache_size(-8192)", "temp_store(memory)",
 		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return err
@@ -337,6 +340,14 @@ func (s *Store) prepareWrites(ctx context.Context) error {
 		"ClaimStep": &p.claimStep, "UnreadyRange": &p.unready, "SettleSuccesses": &p.successes,
 	})
 	if err != nil {
+		return err
+	}
+	for name, into := range map[string]*byNumber{"StartRuns": &p.start, "SettleNumbered": &p.settled} {
+		if err := prepareNumbered(ctx, s.conn, name, into); err != nil {
+			return err
+		}
+	}
+	if err := prepareRows(ctx, s.conn, &p.insertRuns); err != nil {
 		return err
 	}
 	s.ready = p

@@ -33,10 +33,13 @@ FROM pg_catalog.pg_stat_user_tables t JOIN pg_catalog.pg_class c ON c.oid = t.re
 WHERE t.schemaname = @schema_name::text AND t.relname IN ('ready', 'leases', 'runs') ORDER BY t.relname;
 
 -- name: ExamineLeases :one
--- leases_expiry. Leases that nobody has taken back within so many microseconds
+-- leases_expiry; beats and leases_beat. Leases that nobody has taken back within so many microseconds
 -- of their end, up to a thousand. No locks.
 SELECT count(*)::bigint AS expired FROM (
-    SELECT l.claim_id FROM durable.leases l WHERE l.expires_at < now() - (@within::bigint) * interval '1 microsecond' LIMIT 1000) e;
+    SELECT l.claim_id FROM durable.leases l WHERE l.expires_at < now() - (@within::bigint) * interval '1 microsecond'
+    UNION ALL
+    SELECT l.claim_id FROM durable.beats b JOIN durable.leases l ON l.beat = b.id WHERE b.expires_at < now() - (@within::bigint) * interval '1 microsecond'
+    LIMIT 1000) e;
 
 -- name: ExamineQueues :many
 -- Reads the whole table, a small one. No locks.

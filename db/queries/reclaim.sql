@@ -1,9 +1,28 @@
 -- name: ExpiredLease :one
--- The head of leases_expiry. No locks: the first question of every reclaim, and
+-- The head of leases_expiry; beats, which has a row per process, with a probe of
+-- leases_beat for each that has expired. No locks: the first question of every reclaim, and
 -- mostly the only one. held tells whether there is any lease.
-SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL)::boolean AS held,
-       coalesce(l.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz), false)::boolean AS expired
+SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL OR EXISTS (SELECT FROM durable.leases f WHERE f.beat IS NOT NULL))::boolean AS held,
+       (coalesce(l.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz), false)
+        OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz)
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired
 FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) l;
+
+-- name: EndBeats :exec
+-- beats, leases_beat, leases_pkey. Before ReclaimRuns in its transaction: leases
+-- that follow an expired beat expire by themselves, when it did; no more than
+-- can be reclaimed. Locks the beats and then the leases, both with SKIP LOCKED:
+-- a process that renews now keeps its own. The row of the beat stays, so that
+-- nobody can follow one that is gone. Twice: others, or none.
+WITH b AS MATERIALIZED (
+    SELECT a.id, a.expires_at FROM durable.beats a
+    WHERE a.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz) AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = a.id)
+    ORDER BY a.expires_at LIMIT @most FOR UPDATE SKIP LOCKED
+)
+UPDATE durable.leases SET beat = NULL, expires_at = (SELECT b.expires_at FROM b WHERE b.id = leases.beat)
+WHERE claim_id = ANY (ARRAY(
+    SELECT l.claim_id FROM durable.leases l WHERE l.beat = ANY (ARRAY(SELECT b.id FROM b)) LIMIT @most FOR UPDATE SKIP LOCKED))
+  AND beat = ANY (ARRAY(SELECT b.id FROM b));
 
 -- name: ReclaimRuns :many
 -- leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
@@ -66,3 +85,23 @@ FROM (SELECT now()::timestamptz AS now, count(*)::int AS leases,
 UPDATE durable.leases SET expires_at = now() + duration * interval '1 microsecond'
 WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l
     WHERE l.expires_at > now() + 2 * l.duration * interval '1 microsecond' FOR UPDATE SKIP LOCKED));
+
+-- name: ClampBeats :exec
+-- ClampLeases for beats, of which there are few.
+UPDATE durable.beats SET expires_at = now() + duration * interval '1 microsecond'
+WHERE id = ANY (ARRAY(SELECT b.id FROM durable.beats b
+    WHERE b.expires_at > now() + 2 * b.duration * interval '1 microsecond' FOR UPDATE SKIP LOCKED));
+
+-- name: PruneBeats :exec
+-- beats, leases_beat. Locks with SKIP LOCKED. Beats of processes that have gone,
+-- an hour after the last lease could have followed them. Twice: no rows.
+DELETE FROM durable.beats WHERE id = ANY (ARRAY(SELECT b.id FROM durable.beats b
+    WHERE b.expires_at < now() - interval '1 hour' AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.beat = b.id) FOR UPDATE SKIP LOCKED));
+
+-- name: FreeLeases :exec
+-- leases_beat from end to end, beats_pkey. Locks with SKIP LOCKED. Leases whose
+-- beat somebody has deleted by hand expire by themselves, one duration from
+-- now. Twice: no rows.
+UPDATE durable.leases SET beat = NULL, expires_at = now() + duration * interval '1 microsecond'
+WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l
+    WHERE l.beat IS NOT NULL AND NOT EXISTS (SELECT FROM durable.beats b WHERE b.id = l.beat) FOR UPDATE SKIP LOCKED));

@@ -37,6 +37,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"enqueue":   enqueueTests(),
 		"bounds":    boundTests(),
 		"claim":     claimTests(),
+		"renew":     renewTests(),
 		"settle":    settleTests(),
 		"keys":      keyTests(),
 		"races":     raceTests(),

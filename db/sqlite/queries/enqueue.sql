@@ -27,3 +27,7 @@ INSERT INTO ready (lane, due_at, run_id) VALUES (@lane, @due_at, @run_id);
 -- first one's, since nobody else writes meanwhile.
 INSERT INTO ready (lane, due_at, run_id)
 SELECT lane, due_at, id FROM runs WHERE seq >= @first;
+
+-- name: StoredSince :many
+-- The ids of the runs that this transaction has stored, as InsertReadySince.
+SELECT id FROM runs WHERE seq >= @first;

@@ -1,18 +1,25 @@
 -- Statements that sqlc cannot read: UPDATE … FROM, row values, table functions.
 
 -- name: ClaimStep
--- ?1 claim, ?2 now, ?3 worker's name, ?4 lane, ?5 earliest due_at, ?6 take, ?7 skip.
+-- ?1 now, ?2 lane, ?3 earliest due_at, ?4 take, ?5 skip. The runs to be claimed.
 -- Served by the primary key of ready, then by the key of runs, one look-up for
 -- each run. Rows of ready stay until UnreadyRange, so that every step of a claim
 -- counts the line as it stood before the first one; what an earlier step took is
--- no longer pending. Rows come in no order.
-UPDATE runs SET state = 1, claim_id = ?1, attempt = attempt + 1, started_at = ?2, worker = ?3, fence = max(fence + 1, ?2)
+-- no longer pending.
+SELECT runs.seq, id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, trace, args
 FROM (SELECT run_id FROM ready
-      WHERE lane = ?4 AND due_at >= ?5 AND due_at <= ?2
-        AND NOT EXISTS (SELECT 1 FROM lanes JOIN queues ON queues.name = lanes.queue WHERE lanes.id = abs(?4) AND queues.paused)
-      ORDER BY due_at, run_id LIMIT ?6 OFFSET ?7) AS due
-WHERE runs.id = due.run_id AND runs.state = 0
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, trace, args;
+      WHERE lane = ?2 AND due_at >= ?3 AND due_at <= ?1
+        AND NOT EXISTS (SELECT 1 FROM lanes JOIN queues ON queues.name = lanes.queue WHERE lanes.id = abs(?2) AND queues.paused)
+      ORDER BY due_at, run_id LIMIT ?4 OFFSET ?5) AS due
+CROSS JOIN runs ON runs.id = due.run_id
+WHERE runs.state = 0;
+
+-- name: StartRuns
+-- ?1 claim, ?2 now, ?3 worker's name, then runs by number, one of them as often
+-- as there is room. In the transaction of ClaimStep. Without RETURNING and a
+-- subquery, which keep rows aside: each is looked up and rewritten at once.
+UPDATE runs SET state = 1, claim_id = ?1, attempt = attempt + 1, started_at = ?2, worker = ?3, fence = max(fence + 1, ?2)
+WHERE seq IN (:numbers:) AND state = 0;
 
 -- name: UnreadyRange
 -- ?1 lane, ?2 ?3 due_at and id of the first run taken, ?4 ?5 of the last.

@@ -12,14 +12,17 @@ import (
 
 const ExamineLeases = `-- name: ExamineLeases :one
 SELECT count(*)::bigint AS expired FROM (
-    SELECT l.claim_id FROM durable.leases l WHERE l.expires_at < now() - ($1::bigint) * interval '1 microsecond' LIMIT 1000) e
+    SELECT l.claim_id FROM durable.leases l WHERE l.expires_at < now() - ($1::bigint) * interval '1 microsecond'
+    UNION ALL
+    SELECT l.claim_id FROM durable.beats b JOIN durable.leases l ON l.beat = b.id WHERE b.expires_at < now() - ($1::bigint) * interval '1 microsecond'
+    LIMIT 1000) e
 `
 
 type ExamineLeasesParams struct {
 	Within int64
 }
 
-// leases_expiry. Leases that nobody has taken back within so many microseconds
+// leases_expiry; beats and leases_beat. Leases that nobody has taken back within so many microseconds
 // of their end, up to a thousand. No locks.
 func (q *Queries) ExamineLeases(ctx context.Context, arg ExamineLeasesParams) (int64, error) {
 	row := q.db.QueryRow(ctx, ExamineLeases, arg.Within)

@@ -12,6 +12,18 @@ import (
 	"github.com/google/uuid"
 )
 
+const ClampBeats = `-- name: ClampBeats :exec
+UPDATE durable.beats SET expires_at = now() + duration * interval '1 microsecond'
+WHERE id = ANY (ARRAY(SELECT b.id FROM durable.beats b
+    WHERE b.expires_at > now() + 2 * b.duration * interval '1 microsecond' FOR UPDATE SKIP LOCKED))
+`
+
+// ClampLeases for beats, of which there are few.
+func (q *Queries) ClampBeats(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, ClampBeats)
+	return err
+}
+
 const ClampLeases = `-- name: ClampLeases :execrows
 UPDATE durable.leases SET expires_at = now() + duration * interval '1 microsecond'
 WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l
@@ -30,9 +42,38 @@ func (q *Queries) ClampLeases(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
+const EndBeats = `-- name: EndBeats :exec
+WITH b AS MATERIALIZED (
+    SELECT a.id, a.expires_at FROM durable.beats a
+    WHERE a.expires_at <= least(now(), $2::timestamptz) AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = a.id)
+    ORDER BY a.expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+UPDATE durable.leases SET beat = NULL, expires_at = (SELECT b.expires_at FROM b WHERE b.id = leases.beat)
+WHERE claim_id = ANY (ARRAY(
+    SELECT l.claim_id FROM durable.leases l WHERE l.beat = ANY (ARRAY(SELECT b.id FROM b)) LIMIT $1 FOR UPDATE SKIP LOCKED))
+  AND beat = ANY (ARRAY(SELECT b.id FROM b))
+`
+
+type EndBeatsParams struct {
+	Most    int32
+	Horizon *time.Time
+}
+
+// beats, leases_beat, leases_pkey. Before ReclaimRuns in its transaction: leases
+// that follow an expired beat expire by themselves, when it did; no more than
+// can be reclaimed. Locks the beats and then the leases, both with SKIP LOCKED:
+// a process that renews now keeps its own. The row of the beat stays, so that
+// nobody can follow one that is gone. Twice: others, or none.
+func (q *Queries) EndBeats(ctx context.Context, arg EndBeatsParams) error {
+	_, err := q.db.Exec(ctx, EndBeats, arg.Most, arg.Horizon)
+	return err
+}
+
 const ExpiredLease = `-- name: ExpiredLease :one
-SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL)::boolean AS held,
-       coalesce(l.expires_at <= least(now(), $1::timestamptz), false)::boolean AS expired
+SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL OR EXISTS (SELECT FROM durable.leases f WHERE f.beat IS NOT NULL))::boolean AS held,
+       (coalesce(l.expires_at <= least(now(), $1::timestamptz), false)
+        OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= least(now(), $1::timestamptz)
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired
 FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) l
 `
 
@@ -46,13 +87,40 @@ type ExpiredLeaseRow struct {
 	Expired bool
 }
 
-// The head of leases_expiry. No locks: the first question of every reclaim, and
+// The head of leases_expiry; beats, which has a row per process, with a probe of
+// leases_beat for each that has expired. No locks: the first question of every reclaim, and
 // mostly the only one. held tells whether there is any lease.
 func (q *Queries) ExpiredLease(ctx context.Context, arg ExpiredLeaseParams) (ExpiredLeaseRow, error) {
 	row := q.db.QueryRow(ctx, ExpiredLease, arg.Horizon)
 	var i ExpiredLeaseRow
 	err := row.Scan(&i.Now, &i.Held, &i.Expired)
 	return i, err
+}
+
+const FreeLeases = `-- name: FreeLeases :exec
+UPDATE durable.leases SET beat = NULL, expires_at = now() + duration * interval '1 microsecond'
+WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l
+    WHERE l.beat IS NOT NULL AND NOT EXISTS (SELECT FROM durable.beats b WHERE b.id = l.beat) FOR UPDATE SKIP LOCKED))
+`
+
+// leases_beat from end to end, beats_pkey. Locks with SKIP LOCKED. Leases whose
+// beat somebody has deleted by hand expire by themselves, one duration from
+// now. Twice: no rows.
+func (q *Queries) FreeLeases(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, FreeLeases)
+	return err
+}
+
+const PruneBeats = `-- name: PruneBeats :exec
+DELETE FROM durable.beats WHERE id = ANY (ARRAY(SELECT b.id FROM durable.beats b
+    WHERE b.expires_at < now() - interval '1 hour' AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.beat = b.id) FOR UPDATE SKIP LOCKED))
+`
+
+// beats, leases_beat. Locks with SKIP LOCKED. Beats of processes that have gone,
+// an hour after the last lease could have followed them. Twice: no rows.
+func (q *Queries) PruneBeats(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, PruneBeats)
+	return err
 }
 
 const ReclaimRuns = `-- name: ReclaimRuns :many

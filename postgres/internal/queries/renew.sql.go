@@ -11,8 +11,94 @@ import (
 	"github.com/google/uuid"
 )
 
+const Beat = `-- name: Beat :exec
+INSERT INTO durable.beats (id, expires_at, before, duration)
+VALUES ($1::uuid, now() + $2::bigint * interval '1 microsecond', now(), $2::bigint)
+ON CONFLICT (id) DO UPDATE SET before = beats.expires_at, expires_at = excluded.expires_at, duration = excluded.duration
+`
+
+type BeatParams struct {
+	Column1 uuid.UUID
+	Column2 int64
+}
+
+// beats_pkey. Renews, in one row, all leases that follow the beat. Locks it
+// first of all, in a statement of its own: whoever takes leases out of it has
+// the lock too, and what the statements after this one see is what they left.
+// Twice: harmless, but before is then what the first one wrote.
+// $1 beat, $2 duration in microseconds.
+func (q *Queries) Beat(ctx context.Context, arg BeatParams) error {
+	_, err := q.db.Exec(ctx, Beat, arg.Column1, arg.Column2)
+	return err
+}
+
+const FollowBeat = `-- name: FollowBeat :exec
+UPDATE durable.leases SET beat = $1::uuid, expires_at = NULL
+WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE))
+`
+
+type FollowBeatParams struct {
+	Column1 uuid.UUID
+	Column2 []uuid.UUID
+}
+
+// leases_pkey. Locks the leases in id order, as RenewLeases does. After Beat, in
+// its transaction: the leases expire with it from now on. Twice: harmless.
+// $1 beat, $2 claims.
+func (q *Queries) FollowBeat(ctx context.Context, arg FollowBeatParams) error {
+	_, err := q.db.Exec(ctx, FollowBeat, arg.Column1, arg.Column2)
+	return err
+}
+
+const Followers = `-- name: Followers :many
+SELECT l.claim_id FROM durable.leases l WHERE l.beat = $1::uuid
+`
+
+type FollowersParams struct {
+	Column1 uuid.UUID
+}
+
+// leases_beat. No locks. After Beat, in its transaction: the leases it renewed.
+func (q *Queries) Followers(ctx context.Context, arg FollowersParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, Followers, arg.Column1)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var claim_id uuid.UUID
+		if err := rows.Scan(&claim_id); err != nil {
+			return nil, err
+		}
+		items = append(items, claim_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const LeaveBeat = `-- name: LeaveBeat :exec
+UPDATE durable.leases SET beat = NULL, expires_at = (SELECT b.before FROM durable.beats b WHERE b.id = $1::uuid)
+WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) AND l.beat = $1::uuid ORDER BY l.claim_id FOR UPDATE))
+`
+
+type LeaveBeatParams struct {
+	Column1 uuid.UUID
+	Column2 []uuid.UUID
+}
+
+// leases_pkey, beats_pkey. Locks as FollowBeat. After Beat, in its transaction:
+// the leases are not renewed; they expire when they did before. Twice: no rows.
+// $1 beat, $2 claims.
+func (q *Queries) LeaveBeat(ctx context.Context, arg LeaveBeatParams) error {
+	_, err := q.db.Exec(ctx, LeaveBeat, arg.Column1, arg.Column2)
+	return err
+}
+
 const RenewLeases = `-- name: RenewLeases :many
-UPDATE durable.leases SET expires_at = now() + $1::bigint * interval '1 microsecond', duration = $1::bigint
+UPDATE durable.leases SET expires_at = now() + $1::bigint * interval '1 microsecond', duration = $1::bigint, beat = NULL
 WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE))
 RETURNING claim_id
 `
@@ -23,7 +109,8 @@ type RenewLeasesParams struct {
 }
 
 // leases_pkey. Locks the leases in id order; waits for a reclaim that holds one,
-// and does not return it then. Touches no run. Twice: harmless.
+// and does not return it then. Touches no run. A lease that followed a beat does
+// not any more. Twice: harmless.
 // $1 duration in microseconds, $2 claims.
 func (q *Queries) RenewLeases(ctx context.Context, arg RenewLeasesParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, RenewLeases, arg.Column1, arg.Column2)

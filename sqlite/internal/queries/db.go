@@ -378,6 +378,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.skippedSchedulesStmt, err = db.PrepareContext(ctx, skippedSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query SkippedSchedules: %w", err)
 	}
+	if q.storedSinceStmt, err = db.PrepareContext(ctx, storedSince); err != nil {
+		return nil, fmt.Errorf("error preparing query StoredSince: %w", err)
+	}
 	if q.sweepAheadStmt, err = db.PrepareContext(ctx, sweepAhead); err != nil {
 		return nil, fmt.Errorf("error preparing query SweepAhead: %w", err)
 	}
@@ -985,6 +988,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing skippedSchedulesStmt: %w", cerr)
 		}
 	}
+	if q.storedSinceStmt != nil {
+		if cerr := q.storedSinceStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing storedSinceStmt: %w", cerr)
+		}
+	}
 	if q.sweepAheadStmt != nil {
 		if cerr := q.sweepAheadStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing sweepAheadStmt: %w", cerr)
@@ -1162,6 +1170,7 @@ type Queries struct {
 	settlePendingStmt     *sql.Stmt
 	settleSuccessStmt     *sql.Stmt
 	skippedSchedulesStmt  *sql.Stmt
+	storedSinceStmt       *sql.Stmt
 	sweepAheadStmt        *sql.Stmt
 	takeKeyStmt           *sql.Stmt
 	tellWaitStmt          *sql.Stmt
@@ -1290,6 +1299,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		settlePendingStmt:     q.settlePendingStmt,
 		settleSuccessStmt:     q.settleSuccessStmt,
 		skippedSchedulesStmt:  q.skippedSchedulesStmt,
+		storedSinceStmt:       q.storedSinceStmt,
 		sweepAheadStmt:        q.sweepAheadStmt,
 		takeKeyStmt:           q.takeKeyStmt,
 		tellWaitStmt:          q.tellWaitStmt,

@@ -159,3 +159,35 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (sql.Resul
 		arg.Args,
 	)
 }
+
+const storedSince = `-- name: StoredSince :many
+SELECT id FROM runs WHERE seq >= ?1
+`
+
+type StoredSinceParams struct {
+	First int64
+}
+
+// The ids of the runs that this transaction has stored, as InsertReadySince.
+func (q *Queries) StoredSince(ctx context.Context, arg StoredSinceParams) ([][]byte, error) {
+	rows, err := q.query(ctx, q.storedSinceStmt, storedSince, arg.First)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items [][]byte
+	for rows.Next() {
+		var id []byte
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -1,0 +1,85 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// follow stores leases without runs and renews them together, which takes as
+// many as this.
+func follow(t *testing.T, store opened) []lease.ClaimID {
+	t.Helper()
+	claims, conn := make([]lease.ClaimID, 100), connect(t, store.url)
+	for i := range claims {
+		claims[i] = lease.NewClaimID()
+		store.exec(t, conn, `insert into %s.leases (claim_id, acquired_at, expires_at, duration, worker, alone, run_ids)
+			values ($1, now(), now() + interval '30 s', 30000000, 1, false, '{}')`, uuid.UUID(claims[i]))
+	}
+	renewed, err := store.Renew(t.Context(), claims, 30*time.Second)
+	require.NoError(t, err)
+	require.ElementsMatch(t, claims, renewed)
+	return claims
+}
+
+func reclaimOnce(t *testing.T, store opened) durable.Reclaim {
+	t.Helper()
+	done, err := store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 1000})
+	require.NoError(t, err)
+	return done
+}
+
+func TestBeats(t *testing.T) {
+	t.Parallel()
+	t.Run("many leases are renewed by one row", func(t *testing.T) {
+		t.Parallel()
+		store := openStore(t, "")
+		claims := follow(t, store)
+		require.Equal(t, len(claims), store.count(t, connect(t, store.url), "select count(*) from %s.leases l join %s.beats b on b.id = l.beat where l.expires_at is null"))
+		before := store.count(t, connect(t, store.url), "select max(xmin::text::bigint) from %s.leases")
+		_, err := store.Renew(t.Context(), claims, 30*time.Second)
+		require.NoError(t, err)
+		require.Equal(t, before, store.count(t, connect(t, store.url), "select max(xmin::text::bigint) from %s.leases"))
+	})
+	t.Run("a lease that was deleted by hand is lost at the next beat", func(t *testing.T) {
+		t.Parallel()
+		store := openStore(t, "")
+		claims := follow(t, store)
+		store.exec(t, connect(t, store.url), "delete from %s.leases where claim_id = $1", uuid.UUID(claims[7]))
+		renewed, err := store.Renew(t.Context(), claims, 30*time.Second)
+		require.NoError(t, err)
+		require.Len(t, renewed, len(claims)-1)
+		require.NotContains(t, renewed, claims[7])
+	})
+	t.Run("a beat of before the clock was set back gets one duration", func(t *testing.T) {
+		t.Parallel()
+		store := openStore(t, "")
+		follow(t, store)
+		store.exec(t, connect(t, store.url), "update %s.beats set expires_at = now() + interval '1 day'")
+		reclaimOnce(t, store)
+		require.Equal(t, 1, store.count(t, connect(t, store.url), "select count(*) from %s.beats where expires_at < now() + interval '31 s'"))
+	})
+	t.Run("leases whose beat was deleted by hand expire by themselves", func(t *testing.T) {
+		t.Parallel()
+		store := openStore(t, "")
+		claims := follow(t, store)
+		store.exec(t, connect(t, store.url), "delete from %s.beats")
+		reclaimOnce(t, store)
+		require.Equal(t, len(claims), store.count(t, connect(t, store.url), "select count(*) from %s.leases where beat is null and expires_at < now() + interval '31 s'"))
+		store.shift(t, 31*time.Second)
+		require.Equal(t, len(claims), reclaimOnce(t, store).Leases)
+	})
+	t.Run("a beat that nothing has followed for an hour is deleted", func(t *testing.T) {
+		t.Parallel()
+		store := openStore(t, "")
+		follow(t, store)
+		store.exec(t, connect(t, store.url), "insert into %s.beats values ($1, now() - interval '2 hours', now(), 1)", uuid.New())
+		reclaimOnce(t, store)
+		require.Equal(t, 1, store.count(t, connect(t, store.url), "select count(*) from %s.beats"))
+	})
+}
