@@ -38,7 +38,7 @@ const materializeCalm = 4
 func (w *Worker) materializeLoop(ctx context.Context) {
 	plan := planner{rules: map[ruleKey]cron.Rule{}}
 	pause, chunk := time.Duration(0), materializeFirst
-	hastened := false // since the last look that was not Busy
+	hastened, rest := false, materializeRest // since the last look that was not Busy
 	for w.untilLook(ctx, pause) {
 		hastened = w.hasten(ctx) || hastened
 		select {
@@ -61,9 +61,9 @@ func (w *Worker) materializeLoop(ctx context.Context) {
 		case made.Due == chunk:
 			pause, chunk = 0, nextChunk(chunk, took)
 		case made.Busy && hastened: // who evaluates may have seen the run before it ended
-			pause = materializeRest
+			pause, rest = min(rest, pause), 2*rest
 		default:
-			hastened = false
+			hastened, rest = false, materializeRest
 		}
 		w.await(ctx, made.Waits)
 		if len(made.Runs) > 0 {

@@ -148,7 +148,7 @@ func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, pa
 		batch.add(queries.LeaveBeat, b.id, part)
 	}
 	if len(join) > 0 {
-		batch.add(queries.FollowBeat, b.id, join)
+		batch.add(queries.FollowBeat, b.id, join, micro(d))
 	}
 	ids := make([]uuid.UUID, 0, len(b.followers)+len(join))
 	batch.add(queries.Followers, b.id).Query(func(rows pgx.Rows) error {

@@ -1,14 +1,18 @@
 package postgres_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
 // follow stores leases without runs and renews them together, which takes as
@@ -82,4 +86,40 @@ func TestBeats(t *testing.T) {
 		reclaimOnce(t, store)
 		require.Equal(t, 1, store.count(t, connect(t, store.url), "select count(*) from %s.beats"))
 	})
+}
+
+// A renewal that waits while its leases are taken over does not answer that it
+// renewed them, whatever the server's default isolation is.
+func TestBeatWaitsForTheReclaim(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range []string{"read%20committed", "repeatable%20read", "serializable"} {
+		t.Run(isolation, func(t *testing.T) {
+			t.Parallel()
+			store := openStore(t, "&default_transaction_isolation="+isolation)
+			claims := follow(t, store)
+			store.shift(t, 31*time.Second)
+			conn := connect(t, store.url)
+			tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), strings.ReplaceAll(queries.EndBeats, "durable.", store.schema+"."), 1000, nil)
+			require.NoError(t, err)
+			store.exec(t, tx.Conn(), "delete from %s.leases where expires_at <= now()") // as ReclaimRuns does
+			answer := make(chan []lease.ClaimID, 1)
+			go func() {
+				renewed, err := store.Renew(context.WithoutCancel(t.Context()), claims, 30*time.Second)
+				if err != nil {
+					t.Error(err)
+				}
+				answer <- renewed
+			}()
+			watch := connect(t, store.url)
+			require.Eventually(t, func() bool {
+				var waits bool
+				err := watch.QueryRow(t.Context(), "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%'||$1||'%')", store.schema).Scan(&waits)
+				return err == nil && waits
+			}, 20*time.Second, 10*time.Millisecond)
+			require.NoError(t, tx.Commit(t.Context()))
+			require.Empty(t, <-answer)
+		})
+	}
 }

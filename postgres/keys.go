@@ -63,8 +63,9 @@ type keyring struct {
 	commits   bool // the transaction is ours, and
 	committed bool // has ended with what was written
 
-	known   map[durable.RunID]struct{}
-	taken   map[durable.RunID]bool // pending runs whose place in the line is ours
+	stored  map[durable.RunID]struct{} // by this enqueue, before it asked
+	known   map[durable.RunID]struct{} // stored, by whomever
+	taken   map[durable.RunID]bool     // pending runs whose place in the line is ours
 	holders map[keyName]*keyHolder
 
 	receipts []durable.Receipt
@@ -157,12 +158,12 @@ func (s *Store) newKeyring(to sender, runs []durable.NewRun, set laneSet) *keyri
 // first tries whether nobody holds the keys.
 func (k *keyring) keep(ctx context.Context, b *batch, asNew bool) error {
 	if asNew {
-		done, err := k.store.insertNewKeyed(ctx, k.to, k.runs, k.set, b)
-		if done || err != nil {
+		stored, err := k.store.insertNewKeyed(ctx, k.to, k.runs, k.set, b)
+		if err != nil || len(stored) == len(k.runs) {
 			k.receipts = receipts(k.runs, nil)
 			return err
 		}
-		b = &batch{names: k.store.names}
+		b, k.stored = &batch{names: k.store.names}, stored
 	}
 	for try := 1; try <= lookTries; try++ {
 		complete, err := k.look(ctx, b)
@@ -248,7 +249,8 @@ func (k *keyring) decide() {
 	for i := range k.runs {
 		run := &k.runs[i]
 		_, stored := k.known[run.ID]
-		k.receipts[i] = durable.Receipt{ID: run.ID, Existing: stored}
+		_, ours := k.stored[run.ID]
+		k.receipts[i] = durable.Receipt{ID: run.ID, Existing: stored && !ours}
 		if stored || run.Key.Text == "" {
 			continue
 		}
@@ -312,7 +314,8 @@ func (k *keyring) write(ctx context.Context) error {
 	k.addReplacements(b, note)
 	var plain []durable.NewRun
 	for i := range k.runs {
-		if run := &k.runs[i]; run.Key.Text == "" && !k.receipts[i].Existing {
+		run := &k.runs[i]
+		if _, there := k.known[run.ID]; run.Key.Text == "" && !there {
 			plain, k.places = append(plain, *run), append(k.places, i)
 		}
 	}

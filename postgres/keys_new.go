@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
@@ -33,24 +31,17 @@ func mayBeNew(runs []durable.NewRun) bool {
 	return true
 }
 
-// insertNewKeyed stores the runs if nobody holds their keys and none of them is
-// stored. What is in the batch already goes first.
-func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet, b *batch) (done bool, err error) {
-	stored, heldFor := 0, time.Duration(0)
+// insertNewKeyed stores the runs if nobody holds their keys, but for those that
+// are stored, and returns which it has. What is in the batch already goes first.
+func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet, b *batch) (stored map[durable.RunID]struct{}, err error) {
+	stored = map[durable.RunID]struct{}{}
+	heldFor := time.Duration(0)
 	for i := range runs {
 		heldFor = max(heldFor, runs[i].Key.HeldFor)
 	}
 	args := append(alikeArgs(runs, set), keyTexts(runs), micro(heldFor))
-	b.add(queries.EnqueueNewKeyed, args...).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			if err := rows.Scan(&stored); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	})
-	err = s.send(ctx, to, b)
-	return stored == len(runs), err
+	b.add(queries.EnqueueNewKeyed, args...).Query(scanInto(stored))
+	return stored, s.send(ctx, to, b)
 }
 
 // insertOneNew stores a run with a key in one round trip, unless there is more
@@ -59,9 +50,9 @@ func (s *Store) insertOneNew(ctx context.Context, run durable.NewRun, set laneSe
 	b := &batch{names: s.names}
 	lock, statement := limits(ctx, heldLimit)
 	b.add(queries.Limits, lock, statement)
-	done, err = s.insertNewKeyed(ctx, s.general, []durable.NewRun{run}, set, b)
+	stored, err := s.insertNewKeyed(ctx, s.general, []durable.NewRun{run}, set, b)
 	if code(err) == lockNotAvailable {
 		return false, nil
 	}
-	return done, err
+	return len(stored) == 1, err
 }

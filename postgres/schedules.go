@@ -115,7 +115,7 @@ func (s *Store) Hasten(ctx context.Context, names ...string) error {
 	if err := s.usable(ctx); err != nil {
 		return s.fail("hasten", err)
 	}
-	b := s.guarded(ctx)
+	b := s.guardedFor(ctx, heldLimit) // a look at its time passes over what somebody holds
 	b.add(queries.HastenSchedules, names)
 	if err := s.send(ctx, s.engine, b); err != nil {
 		return s.fail("hasten", err)

@@ -92,13 +92,13 @@ UPDATE durable.unique_keys SET
     run_id = $3::uuid, latest = $4::uuid
 WHERE job = $1::text AND key = $2::text;
 
--- name: EnqueueNewKeyed :one
+-- name: EnqueueNewKeyed :many
 -- EnqueueAlike for runs of which some have keys, each one's own, that most likely
 -- nobody holds. unique_keys_pkey, runs_pkey and lanes_pkey. Locks only what it
 -- inserts, the keys first and in the order everybody locks in; waits for whoever
--- has just inserted the same key. Unless all keys are free no run is stored, and
--- the answer is 0 or less than there are runs: the transaction then holds the keys that
--- were free, and has to ask about the others. Twice: the same. $1 to $14 are those
+-- has just inserted the same key. Unless all keys are free no run is stored; one
+-- that is stored already is passed over. When fewer ids come back than there are
+-- runs the transaction holds the keys that were free, and has to ask about the others. Twice: the same. $1 to $14 are those
 -- of EnqueueAlike; $15 keys, empty where a run has none, $16 microseconds held or 0.
 WITH k AS MATERIALIZED (
     SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
@@ -119,4 +119,4 @@ WITH k AS MATERIALIZED (
 ), q AS (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
 )
-SELECT count(*) AS stored FROM i;
+SELECT i.id FROM i;

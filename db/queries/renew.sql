@@ -20,15 +20,15 @@ ON CONFLICT (id) DO UPDATE SET before = beats.expires_at, expires_at = excluded.
 -- name: FollowBeat :exec
 -- leases_pkey. Locks the leases in id order, as RenewLeases does. After Beat, in
 -- its transaction: the leases expire with it from now on. Twice: harmless.
--- $1 beat, $2 claims.
-UPDATE durable.leases SET beat = $1::uuid, expires_at = NULL
+-- $1 beat, $2 claims, $3 duration in microseconds.
+UPDATE durable.leases SET beat = $1::uuid, expires_at = NULL, duration = $3::bigint
 WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE));
 
 -- name: LeaveBeat :exec
 -- leases_pkey, beats_pkey. Locks as FollowBeat. After Beat, in its transaction:
 -- the leases are not renewed; they expire when they did before. Twice: no rows.
 -- $1 beat, $2 claims.
-UPDATE durable.leases SET beat = NULL, expires_at = (SELECT b.before FROM durable.beats b WHERE b.id = $1::uuid)
+UPDATE durable.leases SET beat = NULL, (expires_at, duration) = (SELECT b.before, b.duration FROM durable.beats b WHERE b.id = $1::uuid)
 WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) AND l.beat = $1::uuid ORDER BY l.claim_id FOR UPDATE));
 
 -- name: Followers :many

@@ -19,6 +19,7 @@ func keyTests() map[string]func(*testing.T, *fixture) {
 		"a thousand keys are taken and replaced in one call":     keysMany,
 		"a replacing run is as it was enqueued, but for its id":  replacedWhole,
 		"a repeat of one call with many keys changes nothing":    keysRepeated,
+		"of a call of which a part is stored the rest is new":    keysPartly,
 		"a dead or cancelled run gives its key up":               keysOfProblems,
 		"a retried run has its key back, unless it is another's": keysOfRetried,
 		"a deleted run leaves its key":                           keysOfDeleted,

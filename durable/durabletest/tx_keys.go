@@ -1,6 +1,7 @@
 package durabletest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -24,7 +25,7 @@ func txKeys(t *testing.T, f *fixture) {
 		mixed := []durable.NewRun{newRun(with(unique("c"))), newRun(with(unique("k"))), newRun(with(unique("c")))}
 		receipts, err := tx.Enqueue(f.ctx, mixed...)
 		want := []durable.Receipt{{ID: mixed[0].ID}, {ID: first.ID, Existing: true}, {ID: mixed[0].ID, Existing: true}}
-		if err != nil || len(receipts) != 3 || receipts[0] != want[0] || receipts[1] != want[1] || receipts[2] != want[2] {
+		if err != nil || !slices.Equal(receipts, want) {
 			t.Errorf("Enqueue of new and held keys answered %+v, %v, want %+v", receipts, err, want)
 		}
 	}
@@ -50,5 +51,19 @@ func (f *fixture) passed(t *testing.T, tx Transaction, holder durable.RunID, run
 	receipts, err := tx.Enqueue(f.ctx, run)
 	if want := (durable.Receipt{ID: holder, Existing: true}); err != nil || len(receipts) != 1 || receipts[0] != want {
 		t.Errorf("Enqueue with key %q answered %+v, %v, want %+v", run.Key.Text, receipts, err, want)
+	}
+}
+
+func keysPartly(t *testing.T, f *fixture) {
+	there := newRun()
+	f.enqueue(there)
+	plain, keyed := newRun(), newRun(with(unique("k")))
+	receipts, err := f.store.Enqueue(f.ctx, there, plain, keyed)
+	want := []durable.Receipt{{ID: there.ID, Existing: true}, {ID: plain.ID}, {ID: keyed.ID}}
+	if err != nil || !slices.Equal(receipts, want) {
+		t.Errorf("Enqueue answered %+v, %v, want %+v", receipts, err, want)
+	}
+	if counts, err := f.store.Counts(f.ctx); err != nil || counts[durable.Pending].N != 3 {
+		t.Errorf("%d runs are pending, want 3: %v", counts[durable.Pending].N, err)
 	}
 }

@@ -92,7 +92,7 @@ func (q *Queries) EnqueueKeyedRuns(ctx context.Context, arg EnqueueKeyedRunsPara
 	return items, nil
 }
 
-const EnqueueNewKeyed = `-- name: EnqueueNewKeyed :one
+const EnqueueNewKeyed = `-- name: EnqueueNewKeyed :many
 WITH k AS MATERIALIZED (
     SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
 ), h AS (
@@ -112,7 +112,7 @@ WITH k AS MATERIALIZED (
 ), q AS (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
 )
-SELECT count(*) AS stored FROM i
+SELECT i.id FROM i
 `
 
 type EnqueueNewKeyedParams struct {
@@ -137,12 +137,12 @@ type EnqueueNewKeyedParams struct {
 // EnqueueAlike for runs of which some have keys, each one's own, that most likely
 // nobody holds. unique_keys_pkey, runs_pkey and lanes_pkey. Locks only what it
 // inserts, the keys first and in the order everybody locks in; waits for whoever
-// has just inserted the same key. Unless all keys are free no run is stored, and
-// the answer is 0 or less than there are runs: the transaction then holds the keys that
-// were free, and has to ask about the others. Twice: the same. $1 to $14 are those
+// has just inserted the same key. Unless all keys are free no run is stored; one
+// that is stored already is passed over. When fewer ids come back than there are
+// runs the transaction holds the keys that were free, and has to ask about the others. Twice: the same. $1 to $14 are those
 // of EnqueueAlike; $15 keys, empty where a run has none, $16 microseconds held or 0.
-func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams) (int64, error) {
-	row := q.db.QueryRow(ctx, EnqueueNewKeyed,
+func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, EnqueueNewKeyed,
 		arg.Column1,
 		arg.Column2,
 		arg.Column3,
@@ -160,9 +160,22 @@ func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams
 		arg.Column15,
 		arg.Column16,
 	)
-	var stored int64
-	err := row.Scan(&stored)
-	return stored, err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const InsertKeys = `-- name: InsertKeys :exec

@@ -47,6 +47,8 @@ WITH b AS MATERIALIZED (
     SELECT a.id, a.expires_at FROM durable.beats a
     WHERE a.expires_at <= least(now(), $2::timestamptz) AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = a.id)
     ORDER BY a.expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+), w AS (
+    UPDATE durable.beats SET before = before WHERE id = ANY (ARRAY(SELECT b.id FROM b))
 )
 UPDATE durable.leases SET beat = NULL, expires_at = (SELECT b.expires_at FROM b WHERE b.id = leases.beat)
 WHERE claim_id = ANY (ARRAY(
@@ -63,7 +65,8 @@ type EndBeatsParams struct {
 // that follow an expired beat expire by themselves, when it did; no more than
 // can be reclaimed. Locks the beats and then the leases, both with SKIP LOCKED:
 // a process that renews now keeps its own. The row of the beat stays, so that
-// nobody can follow one that is gone. Twice: others, or none.
+// nobody can follow one that is gone, and is written: one that waits to renew it
+// in an older snapshot (repeatable read) has to begin anew. Twice: others, or none.
 func (q *Queries) EndBeats(ctx context.Context, arg EndBeatsParams) error {
 	_, err := q.db.Exec(ctx, EndBeats, arg.Most, arg.Horizon)
 	return err

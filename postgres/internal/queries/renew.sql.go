@@ -33,20 +33,21 @@ func (q *Queries) Beat(ctx context.Context, arg BeatParams) error {
 }
 
 const FollowBeat = `-- name: FollowBeat :exec
-UPDATE durable.leases SET beat = $1::uuid, expires_at = NULL
+UPDATE durable.leases SET beat = $1::uuid, expires_at = NULL, duration = $3::bigint
 WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE))
 `
 
 type FollowBeatParams struct {
 	Column1 uuid.UUID
 	Column2 []uuid.UUID
+	Column3 int64
 }
 
 // leases_pkey. Locks the leases in id order, as RenewLeases does. After Beat, in
 // its transaction: the leases expire with it from now on. Twice: harmless.
-// $1 beat, $2 claims.
+// $1 beat, $2 claims, $3 duration in microseconds.
 func (q *Queries) FollowBeat(ctx context.Context, arg FollowBeatParams) error {
-	_, err := q.db.Exec(ctx, FollowBeat, arg.Column1, arg.Column2)
+	_, err := q.db.Exec(ctx, FollowBeat, arg.Column1, arg.Column2, arg.Column3)
 	return err
 }
 
@@ -80,7 +81,7 @@ func (q *Queries) Followers(ctx context.Context, arg FollowersParams) ([]uuid.UU
 }
 
 const LeaveBeat = `-- name: LeaveBeat :exec
-UPDATE durable.leases SET beat = NULL, expires_at = (SELECT b.before FROM durable.beats b WHERE b.id = $1::uuid)
+UPDATE durable.leases SET beat = NULL, (expires_at, duration) = (SELECT b.before, b.duration FROM durable.beats b WHERE b.id = $1::uuid)
 WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) AND l.beat = $1::uuid ORDER BY l.claim_id FOR UPDATE))
 `
 
