@@ -57,7 +57,9 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	if err != nil {
 		err = fmt.Errorf("args: %w", err)
 	} else if j.fault == nil {
-		run.Args, err = seal(p.codec, info, body)
+		if run.Args, err = seal(p.codec, info, body); p.codec == nil {
+			run.written = body
+		}
 	}
 	if err != nil {
 		faults = append(faults, err)

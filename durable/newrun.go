@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -36,7 +37,8 @@ type NewRun struct {
 	Trace       string        // of whoever enqueues, such as a W3C traceparent; up to MaxTraceSize bytes of printable ASCII
 	Key         Key           // the zero value: none
 
-	fault error // found while it was made; reported by Enqueue
+	written []byte // Args as encoding/json wrote them: they are JSON while Args are these
+	fault   error  // found while it was made; reported by Enqueue
 }
 
 func newRun(job string, p policy, args []byte) NewRun {
@@ -67,14 +69,22 @@ func (j JobInfo) policy() policy {
 // CheckRuns reports what is wrong with the runs, each fault with the index of
 // its run, wrapped in ErrInvalid. Stores call it before they store anything.
 func CheckRuns(runs []NewRun) error {
-	seen := make(map[RunID]int, len(runs))
+	var seen map[RunID]int // ids that rise, as those of NewRunID do, need none
 	var faults []error
 	for i := range runs {
 		err := runs[i].check()
-		if first, twice := seen[runs[i].ID]; twice {
-			err = errors.Join(err, fmt.Errorf("has the id of run %d", first))
+		if seen == nil && i > 0 && bytes.Compare(runs[i-1].ID[:], runs[i].ID[:]) >= 0 {
+			seen = make(map[RunID]int, len(runs))
+			for k := range i {
+				seen[runs[k].ID] = k
+			}
 		}
-		seen[runs[i].ID] = i
+		if seen != nil {
+			if first, twice := seen[runs[i].ID]; twice {
+				err = errors.Join(err, fmt.Errorf("has the id of run %d", first))
+			}
+			seen[runs[i].ID] = i
+		}
 		if err != nil && len(runs) > 1 {
 			err = fmt.Errorf("run %d: %w", i, err)
 		}
@@ -106,7 +116,8 @@ func (r *NewRun) check() error {
 	if err := r.Key.check(r.At, r.After); err != nil {
 		return err
 	}
-	if err := checkJSON(r.Args); err != nil {
+	known := len(r.Args) > 0 && len(r.Args) == len(r.written) && &r.Args[0] == &r.written[0]
+	if err := checkJSON(r.Args, known); err != nil {
 		return fmt.Errorf("args%w", err)
 	}
 	return checkTrace(r.Trace)

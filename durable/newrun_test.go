@@ -1,0 +1,35 @@
+package durable_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+func TestArgsThatTookTheirPlaceAreRead(t *testing.T) {
+	t.Parallel()
+	job := durable.NewJob[string]("letter")
+	run := job.New("to Ada")
+	require.NoError(t, durable.CheckRuns([]durable.NewRun{run}))
+	for _, args := range [][]byte{nil, {}, []byte(`"to Ada`), run.Args[:4], run.Args[1:]} {
+		run := run
+		run.Args = args
+		err := durable.CheckRuns([]durable.NewRun{run})
+		require.ErrorIs(t, err, durable.ErrInvalid, string(args))
+		require.ErrorContains(t, err, "args: not valid JSON")
+	}
+}
+
+func TestAnIDMayBeThereOnce(t *testing.T) {
+	t.Parallel()
+	job := durable.NewJob[string]("letter")
+	a, b, c := job.New("a"), job.New("b"), job.New("c")
+	for _, runs := range [][]durable.NewRun{{a, a}, {a, b, c, a}, {c, b, a, b}, {b, a, c, c}} {
+		require.ErrorContains(t, durable.CheckRuns(runs), "has the id of run")
+	}
+	for _, runs := range [][]durable.NewRun{{a, b, c}, {c, b, a}, {b, a, c}} {
+		require.NoError(t, durable.CheckRuns(runs))
+	}
+}
