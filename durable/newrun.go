@@ -75,8 +75,8 @@ func CheckRuns(runs []NewRun) error {
 		err := runs[i].check()
 		if seen == nil && i > 0 && bytes.Compare(runs[i-1].ID[:], runs[i].ID[:]) >= 0 {
 			seen = make(map[RunID]int, len(runs))
-			for k := range i {
-				seen[runs[k].ID] = k
+			for k, earlier := range runs[:i] {
+				seen[earlier.ID] = k
 			}
 		}
 		if seen != nil {
