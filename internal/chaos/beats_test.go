@@ -1,0 +1,63 @@
+package chaos_test
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+)
+
+// Runs that arrive one by one are claimed one by one, and a worker that holds
+// many such claims keeps them alive by one row. One that is killed and one that
+// is stopped lose all of them to others, after the lease and once.
+func TestManyClaimsOfOne(t *testing.T) {
+	t.Parallel()
+	for name, out := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.Database(t)
+			store := openStore(t, dsn)
+			first := startWorker(t, dsn, name, "DURABLE_MAX_CONCURRENT_RUNS=200")
+			const runs = 80
+			var ids []durable.RunID
+			for n := range runs {
+				ids = append(ids, enqueueNaps(t, store, 1, 12*time.Second)...)
+				until(t, store, 20*time.Second, "the run has begun", func(c map[durable.State]durable.Count) bool {
+					return c[durable.Running].N == int64(n+1)
+				})
+			}
+			conn, err := pgx.Connect(t.Context(), dsn)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close(context.Background()) })
+			require.Eventually(t, func() bool {
+				var together int
+				err := conn.QueryRow(t.Context(), "select count(*) from durable.leases l join durable.beats b on b.id = l.beat").Scan(&together)
+				return err == nil && together == runs
+			}, leaseDuration, 10*time.Millisecond, "the leases follow one beat")
+
+			held, at := runningOn(t, store, name), first.signal(out)
+			require.Len(t, held, runs)
+			startWorker(t, dsn, "rescuer", "DURABLE_MAX_CONCURRENT_RUNS=200")
+			until(t, store, 20*time.Second, "the others have them", func(map[durable.State]durable.Count) bool {
+				return len(runningOn(t, store, "rescuer")) == runs
+			})
+			if out == syscall.SIGSTOP {
+				first.signal(syscall.SIGCONT) // its late results are refused
+			}
+			until(t, store, 60*time.Second, "every run succeeds", succeeded(runs))
+			for _, id := range ids {
+				r := record(t, store, id)
+				require.Equal(t, "rescuer", *r.Worker)
+				require.Equal(t, 1, r.Attempt)
+				require.Equal(t, 1, r.CrashCount)
+				require.Less(t, r.StartedAt.Sub(at), leaseDuration+time.Second)
+			}
+		})
+	}
+}
