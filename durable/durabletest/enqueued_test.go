@@ -161,7 +161,7 @@ func TestKitFails(t *testing.T) {
 			kit.RunAll()
 		})
 		require.Contains(t, said, "runs are still waiting or running after")
-		require.Contains(t, said, "1000 executions ({Succeeded:0 Failed:1000 ")
+		require.Regexp(t, `1000 executions \(\{Succeeded:0 Failed:(999|1000) `, said) // the last one may still be settling
 		require.Contains(t, said, "job=mail")
 		require.Contains(t, said, `error="busy"`)
 	})

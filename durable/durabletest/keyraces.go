@@ -144,7 +144,7 @@ func (r *keyRace) unique() {
 	var mu sync.Mutex
 	stored, named := map[durable.RunID]bool{}, map[durable.RunID]bool{}
 	r.contend(func(ctx context.Context, i int) error {
-		for range calls {
+		for n, again := 0, true; n < calls || again && n < 1000*calls; n++ { // until a second run has been stored
 			run := r.run(unique("k"))
 			receipts, err := r.through(i).Enqueue(ctx, run)
 			if err != nil {
@@ -156,6 +156,7 @@ func (r *keyRace) unique() {
 			} else {
 				stored[receipts[0].ID] = receipts[0].ID == run.ID
 			}
+			again = len(stored) < 2
 			mu.Unlock()
 		}
 		return nil
