@@ -151,6 +151,11 @@ func TestCompleteIn_CutAtEveryByte(t *testing.T) {
 	receipt, err := job.Enqueue(t.Context(), s.store, cut{-1, -1})
 	require.NoError(t, err)
 	require.Equal(t, 1, s.ended(receipt.ID).Attempt)
+	require.Eventually(t, func() bool { // the commit is seen here before the handler has noted it
+		mu.Lock()
+		defer mu.Unlock()
+		return whole.Request > 0
+	}, 10*time.Second, time.Millisecond)
 	mu.Lock()
 	t.Logf("the whole exchange has %d bytes of replies and %d of requests", whole.Replies, whole.Request)
 	var runs []durable.NewRun
