@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -167,37 +169,52 @@ func (b *beats) compare(conn *pgx.Conn, lasts time.Duration) {
 type tally struct{ occurrences, skipped int }
 
 // told are the instants that became runs or are recorded as skipped, by
-// generation, ascending. A skip belongs to the generation of its neighbour.
+// generation, ascending. A skip does not say its generation: it is that of the
+// instants before it if it goes on from them, otherwise that of the next run.
 func (b *beats) told(conn *pgx.Conn, name string) (map[int64][]time.Time, tally) {
 	b.t.Helper()
 	rows, err := conn.Query(b.t.Context(), `
 		with one as (select id from durable.schedules where name = $1),
-		made as (select generation, occurrence::timestamptz as first_at, occurrence::timestamptz as last_at, true as made from durable.runs where schedule = (select id from one)
+		made as (select generation, occurrence::timestamptz as first_at, occurrence::timestamptz as last_at from durable.runs where schedule = (select id from one)
 		         and occurrence is not null),
-		left_out as (select null::bigint, first_at, last_at, false from durable.skips where schedule = (select id from one))
-		select * from made union all select * from left_out order by first_at, made desc`, name)
+		left_out as (select null::bigint, first_at, last_at from durable.skips where schedule = (select id from one))
+		select * from made union all select * from left_out order by first_at, generation nulls last`, name)
 	require.NoError(b.t, err)
 	all := map[int64][]time.Time{}
 	var of tally
+	add := func(generation int64, first, last time.Time) {
+		step := max(b.every[name][generation], time.Second) // compare says which nobody made
+		for at := first; !at.After(last); at = at.Add(step) {
+			all[generation] = append(all[generation], at)
+		}
+	}
 	var current int64
+	var early [][2]time.Time
 	for rows.Next() {
 		var generation *int64
 		var first, last time.Time
-		var made bool
-		require.NoError(b.t, rows.Scan(&generation, &first, &last, &made))
-		if generation != nil {
+		require.NoError(b.t, rows.Scan(&generation, &first, &last))
+		before := all[current]
+		switch {
+		case generation != nil:
 			current = *generation
-		}
-		every := b.every[name][max(current, 1)]
-		for at := first; !at.After(last); at = at.Add(every) {
-			all[max(current, 1)] = append(all[max(current, 1)], at)
-			if made {
-				of.occurrences++
-			} else {
-				of.skipped++
+			for _, skip := range early {
+				add(current, skip[0], skip[1])
 			}
+			early = nil
+			add(current, first, last)
+			of.occurrences++
+		case len(early) == 0 && len(before) > 0 && first.Sub(before[len(before)-1]) == b.every[name][current]:
+			add(current, first, last)
+			of.skipped++
+		default:
+			early = append(early, [2]time.Time{first, last})
+			of.skipped++
 		}
 	}
 	require.NoError(b.t, rows.Err())
+	for _, skip := range early {
+		add(slices.Max(slices.Collect(maps.Keys(b.every[name]))), skip[0], skip[1])
+	}
 	return all, of
 }
