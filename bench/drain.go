@@ -85,19 +85,13 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 		return nil, err
 	}
 	defer shared.close()
-	unpool := func() {}
-	if d.pooled {
-		if d.worker.Target, unpool, err = b.server.pool(ctx, w.target); err != nil {
-			return nil, err
-		}
-		defer unpool()
+	unpool, err := b.through(ctx, w, &d)
+	if err != nil {
+		return nil, err
 	}
+	defer unpool()
 	children, err := b.spawn(w, d, shared)
-	defer func() {
-		for _, c := range children {
-			c.end()
-		}
-	}()
+	defer func() { endAll(children) }()
 	if err != nil {
 		return nil, err
 	}
@@ -106,10 +100,10 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 		return nil, err
 	}
 	began := time.Now()
-	if err := start(children); err != nil {
-		return nil, err
+	if err = start(children); err == nil {
+		err = untilSettled(ctx, w, d, shared)
 	}
-	if err := untilSettled(ctx, w, d, shared); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	took := time.Since(began)
@@ -121,15 +115,13 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range children {
-		c.end()
-	}
+	endAll(children)
 	children = nil
 	unpool() // it keeps connections
-	if err := w.alone(ctx); err != nil {
-		return nil, err
+	if err = w.alone(ctx); err == nil {
+		err = w.slow(ctx, &after)
 	}
-	if err := w.slow(ctx, &after); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	b.noted(ctx, w, d.label)
@@ -139,14 +131,37 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 		found["least"] = 100 * float64(shared.least(d.processes)) / float64(d.n)
 	}
 	if d.old > 0 {
-		left, err := w.count(ctx, countOld)
+		left, err := swept(ctx, w, d, took, found)
 		if err != nil {
 			return nil, err
 		}
-		found["swept"] = float64(d.old-left) / took.Seconds()
 		d.n += left
 	}
 	return found, verify(ctx, w, d)
+}
+
+// through sends the drain through a pooler, if it is to go there.
+func (b *bench) through(ctx context.Context, w *watch, d *drain) (unpool func(), err error) {
+	if !d.pooled {
+		return func() {}, nil
+	}
+	d.worker.Target, unpool, err = b.server.pool(ctx, w.target)
+	return unpool, err
+}
+
+// swept notes how many old runs were deleted in a second, and returns how many
+// are left.
+func swept(ctx context.Context, w *watch, d drain, took time.Duration, found sample) (left int, err error) {
+	if left, err = w.count(ctx, countOld); err == nil {
+		found["swept"] = float64(d.old-left) / took.Seconds()
+	}
+	return left, err
+}
+
+func endAll(children []*child) {
+	for _, c := range children {
+		c.end()
+	}
 }
 
 // reports adds up what the workers have used, and finds the largest of them.

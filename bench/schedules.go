@@ -64,13 +64,7 @@ func (b *bench) due(ctx context.Context, d dueAtOnce) (sample, error) {
 	if err := d.declare(ctx, store, due); err != nil {
 		return nil, err
 	}
-	if w.conn != nil {
-		_, err = w.conn.Exec(ctx, "UPDATE durable.schedules SET next_at = $1, look_at = $1", due)
-	}
-	if w.conn != nil && err == nil {
-		_, err = w.conn.Exec(ctx, "VACUUM durable.schedules") // of what only this update has left
-	}
-	if err != nil {
+	if err := overdue(ctx, w, due); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -92,24 +86,10 @@ func (b *bench) due(ctx context.Context, d dueAtOnce) (sample, error) {
 	began := time.Now()
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
-	contender := durableContender{}
-	for finished := 0; finished < d.schedules && err == nil; {
-		select {
-		case err = <-ended:
-			return nil, fmt.Errorf("%d of %d runs were made: %w", store.runs.Load(), d.schedules, err)
-		case <-time.After(20 * time.Millisecond):
-		}
-		if int(wanted.Load()) < d.schedules {
-			continue
-		}
-		if finished = d.schedules; d.handlers > 0 {
-			finished, err = contender.finished(ctx, w)
-		}
+	if err := d.until(ctx, w, wanted, ended); err != nil {
+		return nil, fmt.Errorf("%d of %d runs were made: %w", store.runs.Load(), d.schedules, err)
 	}
 	all := time.Since(began)
-	if err != nil {
-		return nil, err
-	}
 	found := d.figures(store, began, all)
 	err = account.close(ctx, d.schedules, found)
 	cancel()
@@ -117,6 +97,40 @@ func (b *bench) due(ctx context.Context, d dueAtOnce) (sample, error) {
 		err = stopped
 	}
 	return found, err
+}
+
+// overdue makes all schedules due at an instant.
+func overdue(ctx context.Context, w *watch, at time.Time) error {
+	if w.conn == nil {
+		return nil
+	}
+	if _, err := w.conn.Exec(ctx, "UPDATE durable.schedules SET next_at = $1, look_at = $1", at); err != nil {
+		return err
+	}
+	_, err := w.conn.Exec(ctx, "VACUUM durable.schedules") // of what only this update has left
+	return err
+}
+
+// until waits until there are as many runs as schedules, and where they are
+// executed, until all have finished.
+func (d dueAtOnce) until(ctx context.Context, w *watch, wanted *atomic.Int64, ended <-chan error) error {
+	for {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("the worker has stopped: %w", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		switch {
+		case int(wanted.Load()) < d.schedules:
+		case d.handlers == 0:
+			return nil
+		default:
+			finished, err := durableContender{}.finished(ctx, w)
+			if err != nil || finished >= d.schedules {
+				return err
+			}
+		}
+	}
 }
 
 // figures tell what was measured.
