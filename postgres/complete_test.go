@@ -192,7 +192,7 @@ func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	require.NoError(t, s.store.WithTx(tx).Guard(t.Context(), holder))
 	for range 4 {
-		s.store.age(t, 31*time.Second, holder.Run) // of a lease of a minute
+		s.store.age(t, 31*time.Second, holder.Claim) // of a lease of a minute
 		began := time.Now()
 		renewed, err := s.store.Renew(t.Context(), []lease.ClaimID{other.Claim}, time.Minute)
 		require.NoError(t, err)
@@ -254,12 +254,20 @@ func TestExamine_IsBounded(t *testing.T) {
 	require.NotEmpty(t, findings, "what had been found until then")
 }
 
-// age lets the lease of a run grow older.
-func (o opened) age(t *testing.T, d time.Duration, run durable.RunID) {
+// age lets the lease of a claim grow older.
+func (o opened) age(t *testing.T, d time.Duration, claim lease.ClaimID) {
 	t.Helper()
 	_, err := connect(t, o.url).Exec(t.Context(), fmt.Sprintf(
-		"update %s.leases set expires_at = expires_at - $1::bigint * interval '1 microsecond' where $2 = any (run_ids)", o.schema), d.Microseconds(), run)
+		"update %s.leases set expires_at = expires_at - $1::bigint * interval '1 microsecond' where claim_id = $2", o.schema), d.Microseconds(), claim)
 	require.NoError(t, err)
+}
+
+// claimOf returns the claim that holds a run.
+func (o opened) claimOf(t *testing.T, run durable.RunID) (claim lease.ClaimID) {
+	t.Helper()
+	require.NoError(t, connect(t, o.url).QueryRow(t.Context(), fmt.Sprintf(
+		"select claim_id from %s.leases where $1 = any (run_ids)", o.schema), run).Scan(&claim))
+	return claim
 }
 
 // With real workers: the first holds its transaction open for twice its lease,
@@ -316,8 +324,9 @@ func TestCompleteIn_ZombieIsRefused(t *testing.T) {
 	handle := func(ctx context.Context, run *durable.Run[int]) error {
 		zombie := run.CrashCount == 0
 		if zombie {
+			claim := s.store.claimOf(t, run.ID)
 			for crashes := 0; crashes == 0; { // a beat may come between, or somebody else's reclaim
-				s.store.age(t, time.Hour, run.ID)
+				s.store.age(t, time.Hour, claim)
 				if _, err := s.store.Reclaim(context.WithoutCancel(ctx), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10}); err != nil {
 					return err
 				}
