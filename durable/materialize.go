@@ -36,41 +36,92 @@ const materializeCalm = 4
 // materializeLoop enqueues due occurrences until ctx ends. All workers run it;
 // the store lets one evaluate at a time and the others look again later.
 func (w *Worker) materializeLoop(ctx context.Context) {
-	plan := planner{rules: map[ruleKey]cron.Rule{}}
-	pause, chunk := time.Duration(0), materializeFirst
-	hastened, rest := false, materializeRest // since the last look that was not Busy
+	first, second := newEvaluator(w), make(chan struct{})
+	close(second) // nobody evaluates beside this loop
+	pause, hastened, rest := time.Duration(0), false, materializeRest
 	for w.untilLook(ctx, pause) {
-		hastened = w.hasten(ctx) || hastened
+		hastened = w.hasten(ctx) || hastened // since the last look that was not Busy
 		select {
 		case <-w.changes: // this look sees them
 		default:
 		}
-		plan.room = materializeRoom
-		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
-		began := w.config.Elapsed()
-		made, err := w.store.Materialize(bounded, chunk, plan.decide)
-		took := w.config.Elapsed() - began
-		cancel()
-		w.contact(err)
-		if err != nil {
-			w.warn(ctx, "materialize failed, will be tried again", err)
-		}
+		made, more, err := first.look(ctx)
 		pause = w.lookPause(&made, err)
 		switch {
 		case err != nil:
-		case made.Due == chunk:
-			pause, chunk = 0, nextChunk(chunk, took)
+		case more:
+			pause, second = 0, w.evaluateBeside(ctx, second)
+		case made.Busy && !isDone(second): // with all that is left, maybe
+			<-second
+			pause = 0
 		case made.Busy && hastened: // who evaluates may have seen the run before it ended
 			pause, rest = min(rest, pause), 2*rest
 		default:
 			hastened, rest = false, materializeRest
 		}
-		w.await(ctx, made.Waits)
-		if len(made.Runs) > 0 {
-			w.config.Logger.Debug("occurrences materialized", "runs", len(made.Runs))
-			w.wake()
-		}
 	}
+	<-second
+}
+
+// evaluateBeside has a second evaluator go through the schedules while more are
+// due than one transaction takes, unless one does already, and returns what is
+// closed when that has ended. How far it gets is the store's affair.
+func (w *Worker) evaluateBeside(ctx context.Context, earlier chan struct{}) chan struct{} {
+	if !isDone(earlier) {
+		return earlier
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e := newEvaluator(w)
+		for more := true; more && ctx.Err() == nil; {
+			_, more, _ = e.look(ctx)
+		}
+	}()
+	return done
+}
+
+func isDone(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// evaluator decides about due schedules, some at a time.
+type evaluator struct {
+	w     *Worker
+	plan  planner
+	chunk int // schedules of the next transaction
+}
+
+func newEvaluator(w *Worker) *evaluator {
+	return &evaluator{w: w, plan: planner{rules: map[ruleKey]cron.Rule{}}, chunk: materializeFirst}
+}
+
+// look materializes once, and tells whether there may be more at once.
+func (e *evaluator) look(ctx context.Context) (made Materialized, more bool, err error) {
+	w := e.w
+	e.plan.room = materializeRoom
+	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
+	began := w.config.Elapsed()
+	made, err = w.store.Materialize(bounded, e.chunk, e.plan.decide)
+	took := w.config.Elapsed() - began
+	cancel()
+	w.contact(err)
+	if err != nil {
+		w.warn(ctx, "materialize failed, will be tried again", err)
+	} else if made.Due == e.chunk {
+		more, e.chunk = true, nextChunk(e.chunk, took)
+	}
+	w.await(ctx, made.Waits)
+	if len(made.Runs) > 0 {
+		w.config.Logger.Debug("occurrences materialized", "runs", len(made.Runs))
+		w.wake()
+	}
+	return made, more, err
 }
 
 // lookPause is how long after a look at the schedules the next one is.

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,6 +63,91 @@ func TestSchedule_WorkerThatHearsNothingLooksAtEveryPoll(t *testing.T) {
 		stop := s.begin(w)
 		s.pass(5 * time.Minute)
 		require.InDelta(t, 60, counted.looks.Load(), 8)
+		require.NoError(t, stop())
+	})
+}
+
+// crowdedStore has many schedules due; evaluating a chunk takes it 10 ms.
+type crowdedStore struct {
+	durable.Store
+	one  bool // lets one caller evaluate at a time
+	next time.Duration
+
+	mu         sync.Mutex
+	left       int  // schedules that are due
+	at, most   int  // callers that evaluate, and the most there were
+	busy       int  // callers that were told so
+	yields     bool // the next caller comes too late, where one evaluates
+	afterwards int  // calls that found nothing due
+}
+
+func (s *crowdedStore) Materialize(
+	ctx context.Context, limit int, _ func(time.Time, durable.Schedule) durable.Decision,
+) (durable.Materialized, error) {
+	s.mu.Lock()
+	if s.one && s.yields {
+		s.yields = false
+		s.mu.Unlock()
+		<-time.After(time.Millisecond)
+		s.mu.Lock()
+	}
+	if s.one && s.at > 0 {
+		s.busy++
+		s.mu.Unlock()
+		return durable.Materialized{Busy: true}, nil
+	}
+	due := min(limit, s.left)
+	s.left -= due
+	s.at++
+	s.most = max(s.most, s.at)
+	if due == 0 {
+		s.afterwards++
+	}
+	s.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Millisecond):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at--
+	s.yields = due == limit
+	return durable.Materialized{Due: due, Next: s.next}, ctx.Err()
+}
+
+func TestSchedule_TwoEvaluateWhileMoreAreDueThanOneTransactionTakes(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		crowded := &crowdedStore{Store: s.store.Store, left: 10_000, next: -1}
+		s.store.Store = crowded
+		w := s.worker(durable.WorkerConfig{})
+		var fired, highest atomic.Int32
+		tick(w, 0, &fired, &highest)
+		stop := s.begin(w)
+		s.pass(70 * time.Millisecond)
+		require.Zero(t, crowded.left, "in some 10 transactions of up to 1000, two at a time")
+		require.Equal(t, 2, crowded.most)
+		s.pass(time.Minute)
+		require.Equal(t, 2, crowded.most)
+		require.NoError(t, stop())
+	})
+}
+
+// Where one evaluates at a time, the loop goes on as soon as its second has
+// ended: what is due next is not left to the next poll.
+func TestSchedule_NobodyIsLateForASecondEvaluator(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		crowded := &crowdedStore{Store: s.store.Store, one: true, left: 10_000, next: time.Second}
+		s.store.Store = crowded
+		w := s.worker(durable.WorkerConfig{PollInterval: time.Minute})
+		var fired, highest atomic.Int32
+		tick(w, 0, &fired, &highest)
+		stop := s.begin(w)
+		s.pass(200 * time.Millisecond)
+		require.Zero(t, crowded.left)
+		require.NotZero(t, crowded.busy)
+		before := crowded.afterwards
+		s.pass(10 * time.Second)
+		require.GreaterOrEqual(t, crowded.afterwards-before, 9, "looks in 10 s, with something due each second")
 		require.NoError(t, stop())
 	})
 }

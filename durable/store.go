@@ -242,7 +242,9 @@ type Catalog interface {
 type Schedules interface {
 	// Materialize looks at up to limit schedules that are due (or not planned
 	// yet), asks decide for each and stores what it decided, all in one
-	// transaction. One caller at a time evaluates; another gets Busy at once.
+	// transaction. One caller at a time evaluates; another gets Busy at once. A
+	// store may let two evaluate, apart from each other, while more are due than
+	// a caller's limit.
 	// The schedules are locked first, and what decide is told of unfinished
 	// runs is read after that. An occurrence that is already stored is passed
 	// over. A schedule with a fault, or with an occurrence that CheckRuns

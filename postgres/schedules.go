@@ -11,9 +11,14 @@ import (
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
+// crowdedFor is how long after a transaction that had its fill of schedules a
+// second may evaluate beside the first. Each passes over the rows the other has.
+const crowdedFor = time.Second
+
 // Materialize asks when the next schedule is due, without a transaction, and
 // when one is evaluates those that are, under an advisory lock that ends with
-// the transaction.
+// the transaction. While more are due than one transaction takes, there are two
+// such locks: two transactions then evaluate at once, of all processes.
 func (s *Store) Materialize(
 	ctx context.Context, limit int, decide func(now time.Time, s durable.Schedule) durable.Decision,
 ) (durable.Materialized, error) {
@@ -57,6 +62,9 @@ func (s *Store) materialize(
 		return err
 	}
 	evaluate, err := q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize")})
+	if err == nil && !evaluate.Mine && s.crowded.within(crowdedFor) {
+		evaluate, err = q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize beside")})
+	}
 	if err != nil || !evaluate.Mine {
 		done.Busy = err == nil
 		return err
@@ -65,7 +73,9 @@ func (s *Store) materialize(
 	if err != nil {
 		return err
 	}
-	done.Due = len(rows)
+	if done.Due = len(rows); done.Due == limit {
+		s.crowded.mark()
+	}
 	unfinished, err := s.unfinishedRuns(ctx, tx, rows)
 	if err != nil {
 		return err

@@ -88,3 +88,47 @@ func requireCalendar(t *testing.T, name string, past []durable.Past, least int) 
 	require.Len(t, seen, int(last-first)+1, "an occurrence of %s is missing", name)
 	require.GreaterOrEqual(t, len(seen), least)
 }
+
+// While more schedules are due than one transaction takes, two evaluate at once,
+// each what the other has not; a third is told that they are at it, and so is a
+// second when there are no more than one takes.
+func TestMaterialize_TwoAtOnceInACrowd(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	other := openURL(t, store.url, store.schema)
+	var declaration durable.Declaration
+	for i := range 5 {
+		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
+			Name: fmt.Sprintf("schedule-%d", i), Rule: durable.Every(time.Minute), Hash: "1",
+			Job: "mail", Queue: durable.DefaultQueue, Args: []byte("{}"), MaxAttempts: 1,
+		})
+	}
+	declaration.Worker = worker("w")
+	require.NoError(t, store.Declare(t.Context(), declaration))
+	seen := map[string]int{}
+	decide := func(now time.Time, s durable.Schedule) durable.Decision {
+		seen[s.Name]++
+		return durable.Decision{NextAt: now.Add(time.Hour)}
+	}
+	materialize := func(s opened, limit int, decide func(time.Time, durable.Schedule) durable.Decision) durable.Materialized {
+		made, err := s.Materialize(t.Context(), limit, decide)
+		require.NoError(t, err)
+		return made
+	}
+	require.Equal(t, 1, materialize(store, 1, decide).Due)
+	made := materialize(store, 1, func(now time.Time, s durable.Schedule) durable.Decision {
+		require.True(t, materialize(other, 1, decide).Busy, "a process that knows of no crowd")
+		second := materialize(store, 1, func(now time.Time, s durable.Schedule) durable.Decision {
+			require.True(t, materialize(store, 1, decide).Busy, "a third")
+			return decide(now, s)
+		})
+		require.Equal(t, 1, second.Due)
+		return decide(now, s)
+	})
+	require.Equal(t, 1, made.Due)
+	require.Equal(t, 2, materialize(other, 10, decide).Due)
+	require.Len(t, seen, 5)
+	for name, times := range seen {
+		require.Equal(t, 1, times, name)
+	}
+}

@@ -12,6 +12,7 @@ var goroutines = excuses{
 	"durable/worker.go":           "work starts the loops of one tenure and drain one that waits; both wait for them",
 	"durable/watch.go":            "listens and looks for all that wait; the last of them waits for it",
 	"durable/executor.go":         "the goroutines that execute handlers; executor waits for them",
+	"durable/materialize.go":      "the second evaluator; materializeLoop waits for it",
 	"heartbeat/keeper.go":         "the renewal in flight; Run waits for it",
 	"postgres/store.go":           "the sender of wake-ups; Close waits for it",
 	"postgres/schedules_store.go": "decides about schedules while others are stored; inParts waits for it",
