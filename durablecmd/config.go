@@ -25,6 +25,7 @@ type Config struct {
 	Queues           queueList     `env:"DURABLE_QUEUES" envDefault:"default"`
 	MaxConcurrent    int           `env:"DURABLE_MAX_CONCURRENT_RUNS" envDefault:"100"`
 	ClaimBatchSize   int           `env:"DURABLE_CLAIM_BATCH_SIZE"`
+	ClaimBatchBytes  int           `env:"DURABLE_CLAIM_BATCH_BYTES" envDefault:"16777216"`
 	PollInterval     time.Duration `env:"DURABLE_POLL_INTERVAL" envDefault:"5s"`
 	PollJitter       float64       `env:"DURABLE_POLL_JITTER_RATIO" envDefault:"0.2"`
 	Notify           bool          `env:"DURABLE_NOTIFY" envDefault:"true"`
@@ -54,8 +55,8 @@ type Config struct {
 func (c Config) worker() durable.WorkerConfig {
 	return durable.WorkerConfig{
 		Name: c.WorkerName, Queues: c.Queues.queues, MaxConcurrentRuns: c.MaxConcurrent,
-		ClaimBatchSize: c.ClaimBatchSize, PollInterval: c.PollInterval, PollJitter: offIfZero(c.PollJitter),
-		NoListen: !c.Notify, Terms: lease.Terms{Duration: c.LeaseDuration, Heartbeat: c.Heartbeat},
+		ClaimBatchSize: c.ClaimBatchSize, ClaimBatchBytes: c.ClaimBatchBytes,
+		PollInterval: c.PollInterval, PollJitter: offIfZero(c.PollJitter), NoListen: !c.Notify, Terms: lease.Terms{Duration: c.LeaseDuration, Heartbeat: c.Heartbeat},
 		Retry:        durable.Exponential(c.RetryDelay, c.RetryDelayMax).WithJitter(c.RetryJitter),
 		DrainTimeout: offIfZero(c.DrainTimeout), CancelGrace: offIfZero(c.CancelGrace), MaxCrashes: c.MaxCrashes,
 		Retention: time.Duration(c.Retention), RetentionDead: time.Duration(c.RetentionDead), SweepInterval: c.SweepInterval,

@@ -39,6 +39,7 @@ func TestABadValueIsNamedWithItsVariable(t *testing.T) {
 		{"DURABLE_MAX_CONCURRENT_RUNS=100001", "from 1 to 100000"},
 		{"DURABLE_MAX_CONCURRENT_RUNS=ten", "from 1 to 100000"},
 		{"DURABLE_CLAIM_BATCH_SIZE=0", "from 1 to 100000"},
+		{"DURABLE_CLAIM_BATCH_BYTES=0", "from 1 to 1073741824"},
 		{"DURABLE_POLL_INTERVAL=5", "a duration such as"},
 		{"DURABLE_POLL_INTERVAL=0s", "at least 1ms"},
 		{"DURABLE_POLL_INTERVAL=-1s", "at least 1ms"},
@@ -121,7 +122,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	defaults := decode[shown](t, execute(t, nil, "config", "--json").stdout)
 	require.Empty(t, defaults.Faults)
-	require.Len(t, defaults.Variables, 28)
+	require.Len(t, defaults.Variables, 29)
 	for _, v := range defaults.Variables {
 		require.False(t, v.Set)
 		require.NotEmpty(t, v.Unit, v.Name)
@@ -149,7 +150,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 
 	text := execute(t, nil, "config")
 	require.Equal(t, 0, text.code)
-	require.Equal(t, 29, strings.Count(text.stdout, "\n"))
+	require.Equal(t, 30, strings.Count(text.stdout, "\n"))
 }
 
 func TestAVariableThatDoesNotExistIsWarnedAbout(t *testing.T) {
