@@ -39,10 +39,9 @@ func TestClaimPassesOverARunThatSomebodyHolds(t *testing.T) {
 	receipts, err := store.Enqueue(t.Context(), newRuns(5)...)
 	require.NoError(t, err)
 	tx := hold(t, store, "runs", "id = $1", receipts[0].ID)
-	start := time.Now()
+	// Whoever waited for the holder would wait for ever.
 	_, first := claim(t, store, worker("a"), 3, time.Minute)
 	_, second := claim(t, store, worker("b"), 3, time.Minute)
-	require.Less(t, time.Since(start), 4*time.Second)
 	require.Len(t, first, 3)
 	require.Len(t, second, 1)
 	for _, run := range append(first, second...) {
@@ -69,10 +68,8 @@ func TestSettleDefersARunThatSomebodyHolds(t *testing.T) {
 	tx := hold(t, store, "runs", "id = $1", runs[0].ID)
 
 	for _, want := range []durable.Verdict{durable.Accepted, durable.Landed} {
-		start := time.Now()
 		verdicts, err := store.Settle(t.Context(), []durable.Settlement{s})
 		require.NoError(t, err)
-		require.Less(t, time.Since(start), 4*time.Second)
 		require.Equal(t, []durable.Verdict{durable.Deferred, want, want, want, want, durable.Refused}, verdicts)
 		renewed, err := store.Renew(t.Context(), []lease.ClaimID{r.Claim}, time.Minute)
 		require.NoError(t, err)

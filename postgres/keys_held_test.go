@@ -38,7 +38,7 @@ func TestKeyThatIsKeptHoldsUpNobodyElse(t *testing.T) {
 		return err == nil && n == 2
 	}, 20*time.Second, 10*time.Millisecond)
 	for range 20 {
-		bounded, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		bounded, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		require.NoError(t, store.Report(bounded, holder, durable.Report{Checkpoint: []byte("1")}), "run %s", run)
 		_, err := store.Enqueue(bounded, newRun(durable.Unique("another")))
 		require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestEnqueueUnder_SaysThatAKeyIsLocked(t *testing.T) {
 	u := doors[0].open(t, store)
 	_, err := u.Enqueue(t.Context(), newRun(durable.Unique("k")))
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = store.EnqueueUnder(ctx, holder, newRun(durable.Unique("k")))
 	require.ErrorIs(t, err, durable.ErrConflict)

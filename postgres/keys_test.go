@@ -126,8 +126,6 @@ func TestPlansOfKeysOfAColdDatabaseUseIndexes(t *testing.T) {
 	t.Parallel()
 	store := openURL(t, pgtest.Database(t), "durable")
 	conn := connect(t, store.url)
-	_, err := conn.Exec(t.Context(), "alter table durable.unique_keys set (autovacuum_enabled = off)")
-	require.NoError(t, err)
 	withoutAutovacuum(t, store)
 	keyed := func(from, n int) []durable.NewRun {
 		runs := make([]durable.NewRun, n)

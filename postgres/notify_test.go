@@ -36,7 +36,7 @@ func TestNoNotifySendsNothing(t *testing.T) {
 				if s.Kind == kind && s.Run == run {
 					return
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("%v of %v is not heard of in this process", kind, run)
 			}
 		}

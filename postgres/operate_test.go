@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
 )
 
 // logTransitions has the database write down every change of a run's state,
@@ -111,7 +112,7 @@ func (h *hammer) swing(i int) {
 
 func TestOperatorsBesideWorkersNeitherDeadlockNorResurrect(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
+	store := openURL(t, pgtest.Database(t), "durable") // deadlocks are counted by database
 	logTransitions(t, store)
 	h := &hammer{t: t, until: time.Now().Add(4 * time.Second), retried: map[durable.RunID]int{}, did: map[durable.Did]int{}}
 	for range 4 {
@@ -167,7 +168,7 @@ func finishAll(t *testing.T, store opened) {
 		counts, err := store.Counts(t.Context())
 		require.NoError(t, err)
 		return counts[durable.Pending].N+counts[durable.Running].N == 0
-	}, 30*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 }
 
 // requireTransitions checks that terminal runs were changed by retries only,
@@ -200,13 +201,11 @@ func TestOperateIsBusyWhereATransactionHoldsARun(t *testing.T) {
 	r, claimed := claim(t, store, worker("w"), 1, time.Minute)
 	require.Len(t, claimed, 1)
 	tx := hold(t, store, "runs", "id = any ($1)", []durable.RunID{runs[0].ID, runs[1].ID})
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
 	order := durable.Order{Action: durable.CancelRuns, By: "ann"}
 	for i := range runs {
 		order.Runs = append(order.Runs, runs[i].ID)
 	}
-	changed, err := store.Operate(ctx, order)
+	changed, err := store.Operate(t.Context(), order) // it looks again for ten seconds
 	require.NoError(t, err)
 	did := []durable.Did{changed[0].Did, changed[1].Did, changed[2].Did, changed[3].Did}
 	require.Equal(t, []durable.Did{durable.Busy, durable.Busy, durable.Done, durable.Done}, did)
@@ -215,6 +214,10 @@ func TestOperateIsBusyWhereATransactionHoldsARun(t *testing.T) {
 	changed, err = store.Operate(t.Context(), order)
 	require.NoError(t, err)
 	require.NoError(t, <-released)
+	if changed[0].Did == durable.Busy { // the machine was slow to release them
+		changed, err = store.Operate(t.Context(), order)
+		require.NoError(t, err)
+	}
 	did = []durable.Did{changed[0].Did, changed[1].Did, changed[2].Did, changed[3].Did}
 	require.Equal(t, []durable.Did{durable.Asked, durable.Done, durable.Unchanged, durable.Unchanged}, did)
 	_, err = store.Settle(t.Context(), []durable.Settlement{settlement(r, claimed, durable.Outcome{Kind: durable.HandedBack})})
@@ -276,7 +279,7 @@ func TestAPauseIsNotMissedByALaneThatIsMade(t *testing.T) {
 		err := conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%lanes%')",
 			store.schema).Scan(&waits)
 		return err == nil && waits
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	paused := make(chan struct{})
 	both.Go(func() {
 		if err := store.SetQueue(context.Background(), "slow", durable.PauseQueue, "ann"); err != nil {

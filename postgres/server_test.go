@@ -59,12 +59,12 @@ func TestStoreOutlivesItsServer(t *testing.T) {
 	require.Eventually(t, func() bool {
 		verdicts, err := store.Settle(t.Context(), s)
 		return err == nil && verdicts[0] != durable.Refused
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	var counts map[durable.State]durable.Count
 	require.Eventually(t, func() bool {
 		counts, err = store.Counts(t.Context())
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	require.EqualValues(t, 1, counts[durable.Succeeded].N)
 	require.EqualValues(t, 2, counts[durable.Pending].N)
 }
@@ -84,14 +84,14 @@ func TestConnectionsAreDroppedWhenTheServerBecomesReadOnly(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := store.Enqueue(t.Context(), newRun())
 		return err != nil && strings.Contains(err.Error(), "has become read-only")
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	_, err = conn.Exec(t.Context(), "set default_transaction_read_only = off")
 	require.NoError(t, err)
 	allow("off")
 	require.Eventually(t, func() bool {
 		_, err := store.Enqueue(t.Context(), newRun())
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 func TestCallsGoOnOverConnectionsThatWereClosedMeanwhile(t *testing.T) {
@@ -109,10 +109,10 @@ func TestCallsGoOnOverConnectionsThatWereClosedMeanwhile(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := store.Heads(t.Context(), serves)
 			return err == nil
-		}, 20*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 		require.Eventually(t, func() bool {
 			_, err := store.Enqueue(t.Context(), newRun())
 			return err == nil
-		}, 20*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 	}
 }

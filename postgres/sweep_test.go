@@ -116,11 +116,9 @@ func TestSweepPassesOverWhatSomebodyHolds(t *testing.T) {
 	ids := finished(t, store, durable.Death, newRuns(30)...)
 	store.shift(t, 25*time.Hour)
 	tx := hold(t, store, "runs", "id = any ($1)", ids[:3])
-	start := time.Now()
 	request := sweeper()
 	request.Limit = 10
-	require.Equal(t, 27, sweep(t, store, request).Deleted)
-	require.Less(t, time.Since(start), 4*time.Second)
+	require.Equal(t, 27, sweep(t, store, request).Deleted) // one that waited for the holder would fail
 	require.NoError(t, tx.Rollback(t.Context()))
 	store.shift(t, 2*time.Hour)
 	require.Equal(t, 3, sweep(t, store, sweeper()).Deleted)
@@ -146,7 +144,7 @@ func between(t *testing.T, store opened, request durable.SweepRequest, operate f
 	watch := connect(t, store.url)
 	require.Eventually(t, func() bool {
 		return store.count(t, watch, "select count(*) from pg_locks where relation = '%s.runs'::regclass and not granted") > 0
-	}, 4*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	operate(conn)
 	store.exec(t, conn, "commit")
 	got := <-answers
@@ -179,11 +177,9 @@ func TestSweepIsBusyWhileAStepIsUnderWay(t *testing.T) {
 	finished(t, store, durable.Success, newRun())
 	store.shift(t, 25*time.Hour)
 	swept := between(t, store, sweeper(), func(*pgx.Conn) {
-		began := time.Now()
-		other, err := store.Sweep(t.Context(), sweeper())
+		other, err := store.Sweep(t.Context(), sweeper()) // if it waited, it would wait for us
 		require.NoError(t, err)
 		require.Equal(t, durable.Swept{Busy: true}, other)
-		require.Less(t, time.Since(began), 2*time.Second)
 	})
 	require.Equal(t, 1, swept.Deleted)
 }
@@ -326,6 +322,12 @@ func TestPlansOfSweep(t *testing.T) {
 	require.NoError(t, conn.Close(t.Context())) // it reports what it has counted when it ends
 	conn = connect(t, store.url)
 	<-time.After(11 * time.Second) // an idle session reports within ten seconds
+	require.Eventually(t, func() bool {
+		reported := store.count(t, conn, `select count(*) from pg_stat_user_tables where schemaname = 'durable' and
+			(relname = 'runs' and n_tup_ins >= 50000 and n_tup_upd >= 50000 or relname = 'ready' and n_tup_ins >= 50000 and n_tup_del >= 50000
+			or relname in ('attempts', 'problems', 'unique_keys') and n_tup_ins >= 50000)`)
+		return reported == 5
+	}, time.Minute, 100*time.Millisecond, "all that was done so far is counted")
 	store.exec(t, conn, "select pg_stat_reset()")
 	request := sweeper()
 	request.Limit = 1000

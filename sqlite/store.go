@@ -323,11 +323,14 @@ func pause(ctx context.Context, waited time.Duration) error {
 }
 
 // prepareWrites looks at the schema and prepares the statements, once. The
-// caller is inside the gate.
+// caller is inside the gate. It is not interrupted by the end of ctx: there are
+// more than a hundred of them, and a machine too slow to prepare them all within
+// one call's time would begin anew with each call and never get on.
 func (s *Store) prepareWrites(ctx context.Context) error {
 	if s.ready != nil {
 		return nil
 	}
+	ctx = context.WithoutCancel(ctx)
 	if err := s.requireSchema(ctx, s.conn); err != nil {
 		return err
 	}
@@ -354,7 +357,8 @@ func (s *Store) prepareWrites(ctx context.Context) error {
 	return nil
 }
 
-// read returns the statements of the reading connections.
+// read returns the statements of the reading connections. It prepares them once,
+// whatever becomes of ctx, as prepareWrites does.
 func (s *Store) read(ctx context.Context) (*lookups, error) {
 	if err := same(s.file.path, s.file.main); err != nil {
 		return nil, err
@@ -364,6 +368,7 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 	if s.looking != nil {
 		return s.looking, nil
 	}
+	ctx = context.WithoutCancel(ctx)
 	if err := s.requireSchema(ctx, s.reads); err != nil {
 		return nil, err
 	}

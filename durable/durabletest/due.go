@@ -86,7 +86,7 @@ func (k *Kit) begin(needs string) {
 	k.t.Helper()
 	k.at = k.now()
 	k.mu.Lock()
-	k.spent, k.tally = 0, Tally{}
+	k.spent = 0
 	k.mu.Unlock()
 	synctest.Wait()
 	if needs != "" && !slices.ContainsFunc(k.workers, (*Worker).live) {
@@ -94,12 +94,16 @@ func (k *Kit) begin(needs string) {
 	}
 }
 
-// end ends a call, and sets the test's clock.
+// end ends a call, and sets the test's clock. It tells what has ended since the
+// call before: a worker may have been so quick as to execute what the test
+// enqueued before the test came to this call.
 func (k *Kit) end(at time.Time) Tally {
 	k.at, k.left = at, time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.tally
+	tally := k.tally
+	k.tally = Tally{}
+	return tally
 }
 
 // finish returns when nothing is due and no live worker has anything in hand.

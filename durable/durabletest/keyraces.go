@@ -97,7 +97,7 @@ func (r *keyRace) step(ctx context.Context, store durable.Store, worker durable.
 	r.executed[string(claimed[0].Args)]++
 	r.mu.Unlock()
 	r.at.Add(-1)
-	verdicts, err := store.Settle(ctx, []durable.Settlement{one(request.Claim, worker, claimed[0].ID, success())})
+	verdicts, err := settled(ctx, store, one(request.Claim, worker, claimed[0].ID, success()))
 	if err == nil && verdicts[0] != durable.Accepted {
 		err = fmt.Errorf("verdict %d", verdicts[0])
 	}

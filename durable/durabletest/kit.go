@@ -80,8 +80,8 @@ type Limits struct {
 	Time time.Duration
 }
 
-// Tally counts executions by how they ended. A write that was refused is not
-// counted.
+// Tally counts the executions that have ended since the call before, by how they
+// ended. A write that was refused is not counted.
 type Tally struct {
 	Succeeded  int
 	Failed     int // failed attempts that are tried again

@@ -53,6 +53,16 @@ func TestRunDue(t *testing.T) {
 			require.Less(t, time.Since(began), 100*time.Millisecond)
 		})
 	})
+	t.Run("what was executed before the test came to the call is told by it", func(t *testing.T) {
+		t.Parallel()
+		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+			kit.Worker(handles(func(context.Context, *durable.Run[mailArgs]) error { return nil }))
+			enqueue(t, kit)
+			time.Sleep(time.Second) //nolint:forbidigo // virtual time; a machine that stops the test for a moment does the same
+			require.Equal(t, durabletest.Tally{Succeeded: 1}, kit.RunDue())
+			require.Zero(t, kit.RunDue())
+		})
+	})
 	t.Run("time passes as handlers take it", func(t *testing.T) {
 		t.Parallel()
 		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {

@@ -177,7 +177,7 @@ func reportRaces(t *testing.T, f *fixture) {
 				if errors.Is(err, lease.ErrLost) {
 					return nil
 				}
-				if err != nil {
+				if err != nil && !errors.Is(err, durable.ErrConflict) { // whoever takes the run back may be stopped by a busy machine
 					return err
 				}
 			}

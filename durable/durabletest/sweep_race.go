@@ -53,7 +53,7 @@ func claimAndSettle(ctx context.Context, store durable.Store, template durable.C
 	if err != nil || len(claimed) == 0 {
 		return 0, err
 	}
-	verdicts, err := store.Settle(ctx, []durable.Settlement{all(request.Claim, worker, claimed, success())})
+	verdicts, err := settled(ctx, store, all(request.Claim, worker, claimed, success()))
 	for _, verdict := range verdicts {
 		if verdict != durable.Accepted {
 			return 0, fmt.Errorf("a settle of a living worker is %v", verdict)

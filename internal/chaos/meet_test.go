@@ -200,7 +200,7 @@ func TestEverythingMeets_SQLite(t *testing.T) {
 	dsn := sqliteDSN(t)
 	store := openStore(t, dsn)
 	meetEverywhere(t, dsn, 4, 5*time.Second)
-	until(t, store, 60*time.Second, "all runs end", nothingOpen)
+	until(t, store, 3*time.Minute, "all runs end", nothingOpen)
 }
 
 // nothingOpen holds when all runs have ended. Those that were retried are swept
@@ -224,7 +224,7 @@ func TestEverythingMeets_PostgreSQL(t *testing.T) {
 	meetEverywhere(t, dsn, 8, 12*time.Second)
 	close(over)
 	require.NoError(t, <-watched)
-	until(t, store, 60*time.Second, "all runs end", nothingOpen)
+	until(t, store, 3*time.Minute, "all runs end", nothingOpen)
 	requireNone(t, conn, map[string]string{
 		"deadlocks":          "select deadlocks from pg_stat_database where datname = current_database()",
 		"attempts of no run": "select count(*) from durable.attempts a where not exists (select from durable.runs r where r.id = a.run_id)",
@@ -232,8 +232,14 @@ func TestEverythingMeets_PostgreSQL(t *testing.T) {
 		"progress of no run": "select count(*) from durable.progress a where not exists (select from durable.runs r where r.id = a.run_id)",
 		"places in line":     "select count(*) from durable.ready",
 		"keys of no run":     "select count(*) from durable.unique_keys k where not exists (select from durable.runs r where r.id = k.run_id)",
-		"leases":             "select count(*) from durable.leases",
 	})
+	// A lease that was held for a moment when its last run ended is left to the
+	// next reclaim.
+	require.Eventually(t, func() bool {
+		var leases int
+		err := conn.QueryRow(t.Context(), "select count(*) from durable.leases").Scan(&leases)
+		return err == nil && leases == 0
+	}, time.Minute, 50*time.Millisecond, "leases of nothing")
 }
 
 // watchKeys wants at most one run that has not ended of each key that is only

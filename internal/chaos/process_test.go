@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,7 +22,8 @@ import (
 // Jobs of the worker processes of these tests.
 type (
 	napArgs struct {
-		For durable.Duration `json:"for"`
+		For   durable.Duration `json:"for"`
+		Until string           `json:"until,omitempty"` // a file: sleeps until it is there
 	}
 	deathArgs struct{}
 )
@@ -45,11 +47,15 @@ func TestMain(m *testing.M) {
 	}
 	durablecmd.Main(func(_ context.Context, app *durablecmd.App) error {
 		durable.Register(app.Worker, nap, func(ctx context.Context, run *durable.Run[napArgs]) error {
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-time.After(time.Duration(run.Args.For)):
-				return nil
+			for {
+				select {
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				case <-time.After(time.Duration(run.Args.For)):
+				}
+				if _, err := os.Stat(run.Args.Until); run.Args.Until == "" || err == nil {
+					return nil
+				}
 			}
 		})
 		durable.Register(app.Worker, death, func(context.Context, *durable.Run[deathArgs]) error {
@@ -72,9 +78,10 @@ type worker struct {
 }
 
 const (
-	leaseDuration = 2 * time.Second
+	leaseDuration = 4 * time.Second
 	pollInterval  = 200 * time.Millisecond
 	drainTimeout  = time.Second
+	cancelGrace   = 5 * time.Second
 )
 
 // startWorker runs a worker process with short terms until the test ends.
@@ -84,7 +91,7 @@ func startWorker(t *testing.T, dsn, name string, env ...string) *worker {
 	w.cmd = exec.Command(os.Args[0], "work") //nolint:gosec // the test binary itself
 	w.cmd.Env = append(os.Environ(), "CHAOS_WORKER=1", "GORACE=atexit_sleep_ms=0", "DURABLE_DATABASE_URL="+dsn, "DURABLE_WORKER_NAME="+name,
 		"DURABLE_LEASE_DURATION="+leaseDuration.String(), "DURABLE_POLL_INTERVAL="+pollInterval.String(),
-		"DURABLE_DRAIN_TIMEOUT="+drainTimeout.String(), "DURABLE_CANCEL_GRACE=5s", "DURABLE_HTTP_ADDR=off", "DURABLE_LOG_FORMAT=text")
+		"DURABLE_DRAIN_TIMEOUT="+drainTimeout.String(), "DURABLE_CANCEL_GRACE="+cancelGrace.String(), "DURABLE_HTTP_ADDR=off", "DURABLE_LOG_FORMAT=text")
 	w.cmd.Env = append(w.cmd.Env, env...)
 	w.cmd.Stdout, w.cmd.Stderr = w, w
 	require.NoError(t, w.cmd.Start())
@@ -125,7 +132,7 @@ func (w *worker) exited() time.Time {
 	select {
 	case <-w.done:
 		return time.Now()
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		w.t.Fatalf("%s did not exit", w.name)
 		return time.Time{}
 	}
@@ -145,10 +152,27 @@ func openStore(t *testing.T, dsn string) backend.Store {
 // enqueueNaps enqueues n runs that take d each.
 func enqueueNaps(t *testing.T, store durable.Store, n int, d time.Duration) []durable.RunID {
 	t.Helper()
+	return enqueueAlike(t, store, n, napArgs{For: durable.Duration(d)})
+}
+
+// enqueueHeld enqueues n runs that end when they are released: however slow the
+// machine is, they are all under way until then.
+func enqueueHeld(t *testing.T, store durable.Store, n int, until string) []durable.RunID {
+	t.Helper()
+	return enqueueAlike(t, store, n, napArgs{For: durable.Duration(50 * time.Millisecond), Until: until})
+}
+
+func release(t *testing.T, until string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(until, nil, 0o600))
+}
+
+func enqueueAlike(t *testing.T, store durable.Store, n int, args napArgs) []durable.RunID {
+	t.Helper()
 	runs := make([]durable.NewRun, n)
 	ids := make([]durable.RunID, n)
 	for i := range runs {
-		runs[i] = nap.New(napArgs{For: durable.Duration(d)})
+		runs[i] = nap.New(args)
 		ids[i] = runs[i].ID
 	}
 	_, err := durable.NewClient(store).Enqueue(t.Context(), runs...)
@@ -204,6 +228,21 @@ func record(t *testing.T, store durable.Store, id durable.RunID) durable.Record 
 	r, err := store.Run(t.Context(), id)
 	require.NoError(t, err)
 	return r
+}
+
+// crashes wants the run to have lost its worker so many times. A worker that
+// says itself that it lost a lease was stopped by a busy machine for longer than
+// its leases last, which is a crash too.
+func crashes(t *testing.T, want int, r durable.Record, living ...*worker) {
+	t.Helper()
+	for _, w := range living {
+		if strings.Contains(w.log(), `msg="lease lost"`) {
+			t.Logf("%s lost a lease: the machine was too slow to tell crashes", w.name)
+			require.GreaterOrEqual(t, r.CrashCount, want)
+			return
+		}
+	}
+	require.Equal(t, want, r.CrashCount)
 }
 
 // failures lists the attempts that were charged to a run without a success.

@@ -95,7 +95,7 @@ func upgraded(t *testing.T, dsn string) {
 	require.Equal(t, want, have)
 	require.Equal(t, want-2, applied)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var executed, ticks atomic.Int64
 	worker := durable.NewWorker(store, durable.WorkerConfig{PollInterval: 100 * time.Millisecond})
@@ -114,7 +114,7 @@ func upgraded(t *testing.T, dsn string) {
 	})
 	ended := make(chan error)
 	go func() { ended <- worker.Run(ctx) }()
-	require.Eventually(t, func() bool { return executed.Load() >= 4 && ticks.Load() >= 2 }, 50*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return executed.Load() >= 4 && ticks.Load() >= 2 }, 2*time.Minute, 50*time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 	oldRuns(t, store)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,31 +58,68 @@ func Socket(tb testing.TB, settings ...string) *Server {
 	return s
 }
 
+// highestPort leaves room for the port of a cluster's own traffic, which is
+// ten thousand higher: a server in cluster mode refuses a higher one.
+const highestPort = 55_535
+
 // Port starts a server on a free port of the loopback device. A setting may
-// say {port} and {dir}.
+// say {port} and {dir}. A port that was free a moment ago may be another's when
+// the server comes to it; then it is the next one.
 func Port(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	var err error
+	for range 20 {
+		var s *Server
+		if s, err = onPort(settings); err == nil {
+			tb.Cleanup(s.remove)
+			return s
+		}
 	}
-	address := listener.Addr().String()
-	_ = listener.Close()
-	_, port, _ := net.SplitHostPort(address)
-	for i := range settings {
-		settings[i] = strings.ReplaceAll(settings[i], "{port}", port)
+	tb.Fatal(err)
+	return nil
+}
+
+func onPort(settings []string) (*Server, error) {
+	address, port, err := freePort()
+	if err != nil {
+		return nil, err
 	}
 	s, err := prepare()
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
+	}
+	own := []string{"port " + port, "bind 127.0.0.1"}
+	for _, setting := range settings {
+		own = append(own, strings.ReplaceAll(setting, "{port}", port))
 	}
 	s.network, s.address = "tcp", address
-	s.configure(append([]string{"port " + port, "bind 127.0.0.1"}, settings...))
-	tb.Cleanup(s.remove)
+	s.configure(own)
 	if err := s.start(); err != nil {
-		tb.Fatal(err)
+		s.remove()
+		return nil, err
 	}
-	return s
+	return s, nil
+}
+
+// freePort finds a port that nobody listens on.
+func freePort() (address, port string, err error) {
+	for range 1000 {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", "", err
+		}
+		address = listener.Addr().String()
+		if err := listener.Close(); err != nil {
+			return "", "", err
+		}
+		if _, port, err = net.SplitHostPort(address); err != nil {
+			return "", "", err
+		}
+		if n, err := strconv.Atoi(port); err == nil && n <= highestPort {
+			return address, port, nil
+		}
+	}
+	return "", "", fmt.Errorf("no port up to %d is free", highestPort)
 }
 
 // shared is the server of this test process. It ends with the process.
@@ -221,15 +259,28 @@ func (s *Server) start() error {
 
 // answers waits until the server takes connections.
 func (s *Server) answers() error {
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(60 * time.Second); ; {
 		conn, err := net.DialTimeout(s.network, s.address, time.Second)
 		if err == nil {
-			return conn.Close()
+			_ = conn.Close()
+			if s.network == "unix" || s.listens() {
+				return nil
+			}
+			err = errors.New("somebody else has the port")
 		}
-		if time.Now().After(deadline) {
-			text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-			return fmt.Errorf("the server does not answer: %w: %s", err, text)
+		if time.Now().After(deadline) || strings.Contains(s.log(), "Failed listening") {
+			return fmt.Errorf("the server does not answer: %w: %s", err, s.log())
 		}
 		<-time.After(10 * time.Millisecond)
 	}
+}
+
+// listens tells whether it is this server that answers: it says so in its log.
+func (s *Server) listens() bool {
+	return strings.Contains(s.log(), "Ready to accept connections")
+}
+
+func (s *Server) log() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return string(text)
 }

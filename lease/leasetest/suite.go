@@ -60,7 +60,7 @@ const life = time.Hour
 
 // patience bounds how long a test waits for something that should happen at
 // once. It is only ever waited out by a store that fails.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // fixture is one store under test, with the calls most tests make.
 type fixture struct {
