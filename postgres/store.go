@@ -163,6 +163,7 @@ func prepareConfig(c *pgxpool.Config) {
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "durable"
 	}
+	c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // what we send, whatever the role or the database has
 	c.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		m := conn.TypeMap()
 		m.RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
@@ -188,6 +189,9 @@ func (s *Store) checkServer(ctx context.Context) error {
 		return fmt.Errorf("the server at %s allows only reads (default_transaction_read_only is on)", host)
 	case server.Version < 140000:
 		return fmt.Errorf("the server at %s has version %d: want 14 or later", host, server.Version/10000)
+	case server.Encoding != "UTF8" && server.Encoding != "SQL_ASCII": // the latter keeps bytes as they come
+		return fmt.Errorf("the database at %s keeps text as %s, which cannot hold all that args and errors may: want a database with the encoding UTF8",
+			host, server.Encoding)
 	}
 	if server.Isolation != "read committed" {
 		s.config.Logger.Warn("the default transaction isolation is not read committed: transactions will be repeated often",
