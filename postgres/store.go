@@ -57,6 +57,7 @@ type Store struct {
 
 	lanes    laneCache
 	workers  workerCache
+	begins   bool // the server's default isolation is not ours, so that batches begin their transactions
 	together beatCache
 	specs    specs
 	hints    hints
@@ -193,10 +194,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 		return fmt.Errorf("the database at %s keeps text as %s, which cannot hold all that args and errors may: want a database with the encoding UTF8",
 			host, server.Encoding)
 	}
-	if server.Isolation != "read committed" {
-		s.config.Logger.Warn("the default transaction isolation is not read committed: transactions will be repeated often",
-			"isolation", server.Isolation)
-	}
+	s.begins = server.Isolation != "read committed"
 	if limit := time.Duration(server.StatementTimeout) * time.Millisecond; limit > 0 && limit < 5*time.Second {
 		s.config.Logger.Warn("statement_timeout is short for this role or database: calls that set no limit of their own may fail",
 			"statement_timeout", limit.String(), "want", "5s or more")
