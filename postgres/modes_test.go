@@ -28,3 +28,8 @@ func TestStoreWhereTransactionsAreSerializable(t *testing.T) {
 	t.Parallel()
 	testContract(t, pgtest.Server(t)+"&default_transaction_isolation=serializable", false)
 }
+
+func TestLocksWhereTransactionsAreSerializable(t *testing.T) {
+	t.Parallel()
+	testLocks(t, pgtest.Server(t)+"&default_transaction_isolation=serializable", false)
+}
