@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"time"
 	"unicode/utf8"
@@ -155,7 +156,7 @@ func (c WorkerConfig) validate() error {
 	refuse(c.ClaimBatchSize < 1, "claim batch size %d: want 1 or more", c.ClaimBatchSize)
 	refuse(c.ClaimBatchBytes < 1, "claim batch bytes %d: want 1 or more", c.ClaimBatchBytes)
 	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
-	refuse(c.PollJitter > 1, "poll jitter ratio %v: want at most 1", c.PollJitter)
+	refuse(c.PollJitter > 1 || math.IsNaN(c.PollJitter), "poll jitter ratio %v: want at most 1", c.PollJitter)
 	refuse(c.MaxCrashes < 2, "max crashes %d: want at least 2", c.MaxCrashes)
 	refuse(!validRetention(c.Retention), "retention %v: want at least 1s, or a negative value for ever", c.Retention)
 	refuse(!validRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value for ever", c.RetentionDead)

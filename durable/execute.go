@@ -90,13 +90,14 @@ func (x *execution) perform() {
 	failure := failure{err: errExited}
 	call, traced := ctx, func(Outcome) {}
 	defer func() { // also runs on Goexit
-		o := x.outcome(ctx, failure)
+		o := x.fallback()
+		defer func() { x.end(o) }() // even when a method of the user's error exits too
+		o = x.outcome(ctx, failure)
 		if failure.err == nil && o.Kind != Success { // CompleteIn, and the store has yet to tell
 			traced(Outcome{Kind: Success})
 		} else {
 			traced(o)
 		}
-		x.end(o)
 	}()
 	if x.w.config.Tracer != nil {
 		call, traced = x.traceExecute(ctx)
@@ -176,6 +177,16 @@ func decideOutcome(asked *endingError, err, cause error, run Claimed, retry Retr
 	}
 }
 
+// fallback is the outcome when nothing of the user's can be asked.
+func (x *execution) fallback() Outcome {
+	o := decideOutcome(nil, errExited, nil, x.run, Fixed(unknownDelay))
+	o.Error = errExited.Error()
+	return o
+}
+
+// unknownDelay stands for what a retry policy does not answer.
+const unknownDelay = time.Minute
+
 // askedFor finds what a handler asked for in its error. Errors are of the
 // user's own types, whose methods must not take the worker down.
 func askedFor(err error) (asked *endingError) {
@@ -193,7 +204,7 @@ func askedFor(err error) (asked *endingError) {
 func retryDelay(retry RetryPolicy, attempt int, err error) (delay time.Duration) {
 	defer func() {
 		if recover() != nil {
-			delay = time.Minute
+			delay = unknownDelay
 		}
 	}()
 	return retry.Delay(attempt, err)

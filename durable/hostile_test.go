@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,6 +35,43 @@ func TestHostile_TypedNilErrorFailsTheAttempt(t *testing.T) {
 		require.Equal(t, durable.Dead, s.record(id).State)
 		require.NoError(t, stop())
 	})
+}
+
+// exitError is an error that ends the goroutine which asks for its text, as a
+// check of package testing within it would.
+type exitError struct{}
+
+func (exitError) Error() string { runtime.Goexit(); return "" }
+
+func TestHostile_GoexitOutsideTheHandlerFailsTheAttempt(t *testing.T) {
+	exits := durable.RetryFunc(func(int, error) time.Duration { runtime.Goexit(); return 0 })
+	for name, job := range map[string]durable.Job[letter]{
+		"in the text of the error": durable.NewJob[letter]("mail"),
+		"in the retry policy":      durable.NewJob[letter]("mail", durable.Retry(exits)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 1})
+				durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
+					if run.Args.To == "ada" {
+						return nil
+					}
+					return exitError{}
+				})
+				stop := s.begin(w)
+				bad := s.enqueue(job.New(letter{}))
+				s.pass(time.Second)
+				good := s.enqueue(job.New(letter{To: "ada"}))
+				s.pass(10 * time.Second)
+				require.Equal(t, durable.Succeeded, s.record(good).State, "the slot is free")
+				require.Equal(t, durable.Pending, s.record(bad).State)
+				require.Equal(t, "handler exited: runtime.Goexit", *s.record(bad).Error)
+				s.pass(time.Hour)
+				require.Equal(t, durable.Dead, s.record(bad).State)
+				require.NoError(t, stop())
+			})
+		})
+	}
 }
 
 func TestHostile_HungHandlerDoesNotBlockItsCappedQueue(t *testing.T) {

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -134,4 +135,10 @@ func TestMisuse_AGoroutineThatOutlivesItsHandlerChangesNothing(t *testing.T) {
 		require.Equal(t, durable.Succeeded, s.record(id).State)
 		require.NoError(t, stop())
 	})
+}
+
+// A pause spread by what is no number would be no pause at all.
+func TestMisuse_AJitterThatIsNoNumberIsRefused(t *testing.T) {
+	w := durable.NewWorker(memory.New(memory.Config{}), durable.WorkerConfig{PollJitter: math.NaN()})
+	require.ErrorContains(t, w.Faults(), "poll jitter ratio NaN: want at most 1")
 }

@@ -26,7 +26,7 @@ type NewRun struct {
 	Job         string
 	Queue       string
 	Priority    int
-	Args        []byte // JSON
+	Args        []byte // JSON; to be replaced, not changed in place, once Job.New has made them
 	MaxAttempts int
 	Timeout     time.Duration
 	OnCrash     CrashPolicy
@@ -200,7 +200,12 @@ func checkTags(tags []string) (faults []error) {
 
 const maxDelay = 100 * 365 * 24 * time.Hour
 
-func inYears(t time.Time) bool { return t.IsZero() || t.Year() >= 1970 && t.Year() <= 9999 }
+// inYears tells whether a time is stored and shown as a year of four digits: it is
+// kept as UTC, and JSON has no other.
+func inYears(t time.Time) bool {
+	y := t.UTC().Year()
+	return t.IsZero() || y >= 1970 && y <= 9999
+}
 
 // checkTrace tells why a trace cannot be stored.
 func checkTrace(trace string) error {

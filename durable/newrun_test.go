@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,5 +32,22 @@ func TestAnIDMayBeThereOnce(t *testing.T) {
 	}
 	for _, runs := range [][]durable.NewRun{{a, b, c}, {c, b, a}, {b, a, c}} {
 		require.NoError(t, durable.CheckRuns(runs))
+	}
+}
+
+func TestYearsAreThoseOfUTC(t *testing.T) {
+	t.Parallel()
+	job := durable.NewJob[string]("letter")
+	west, east := time.FixedZone("west", -12*3600), time.FixedZone("east", 14*3600)
+	for _, refused := range []time.Time{
+		time.Date(9999, 12, 31, 23, 0, 0, 0, west), // 10000 in UTC, which JSON cannot tell
+		time.Date(1970, 1, 1, 0, 0, 0, 0, east),    // 1969 in UTC
+	} {
+		for _, option := range []durable.Option{durable.At(refused), durable.ExpiresAt(refused)} {
+			require.ErrorIs(t, durable.CheckRuns([]durable.NewRun{job.New("", option)}), durable.ErrInvalid)
+		}
+	}
+	for _, accepted := range []time.Time{time.Date(10000, 1, 1, 0, 0, 0, 0, east), time.Date(1969, 12, 31, 23, 0, 0, 0, west)} {
+		require.NoError(t, durable.CheckRuns([]durable.NewRun{job.New("", durable.At(accepted), durable.ExpiresAt(accepted))}))
 	}
 }

@@ -27,16 +27,18 @@ func storable(text string) string { return storableIn(text, MaxErrorSize) }
 // size bytes with a mark where it was cut.
 func storableIn(text string, size int) string {
 	const mark = " … (cut)"
-	if len(text) > size {
-		text = clip(text, size-len(mark)) + mark
-	}
+	long := len(text) > size
+	text = clip(text, size)
 	if strings.IndexByte(text, 0) >= 0 {
 		text = strings.ReplaceAll(text, "\x00", "\uFFFD")
 	}
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
-	return clip(text, size)
+	if long || len(text) > size { // replacements are longer than what they replace
+		text = clip(text, size-len(mark)) + mark
+	}
+	return text
 }
 
 // isText tells whether every store can be asked for the text.

@@ -49,6 +49,9 @@ func TestStorable(t *testing.T) {
 	require.LessOrEqual(t, len(long), MaxErrorSize)
 	require.True(t, utf8.ValidString(long))
 	require.True(t, strings.HasSuffix(long, "(cut)"))
+	grown := storable(strings.Repeat("\x00", MaxErrorSize))
+	require.LessOrEqual(t, len(grown), MaxErrorSize)
+	require.True(t, strings.HasSuffix(grown, "(cut)"))
 }
 
 func FuzzCheckJSON(f *testing.F) {

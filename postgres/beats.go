@@ -29,6 +29,7 @@ const beatRounds = 3
 type beat struct {
 	id        uuid.UUID
 	followers map[lease.ClaimID]struct{}
+	idle      time.Duration // from this instant of lease.Elapsed on nothing follows it that has not expired
 }
 
 // beatCache keeps the beats of this process; those in use are not in it. The
@@ -38,25 +39,40 @@ type beatCache struct {
 	kept []*beat
 }
 
-// take finds the beat that one of the claims follows, or makes one.
+// take finds the beat that one of the claims follows. When none does, as with
+// claims that each end before the second renewal, it is one that nothing can
+// follow any more, so that they do not become ever more; else a new one.
 func (c *beatCache) take(claims []lease.ClaimID) *beat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := len(c.kept) - 1; i >= 0; i-- {
 		for _, claim := range claims {
 			if _, ok := c.kept[i].followers[claim]; ok {
-				found := c.kept[i]
-				c.kept = append(c.kept[:i:i], c.kept[i+1:]...)
-				return found
+				return c.out(i)
 			}
+		}
+	}
+	now := lease.Elapsed()
+	for i := range c.kept {
+		if now >= c.kept[i].idle {
+			return c.out(i)
 		}
 	}
 	return &beat{id: uuid.New(), followers: map[lease.ClaimID]struct{}{}}
 }
 
-func (c *beatCache) put(b *beat) {
+// out takes a beat out of those kept. c.mu is held.
+func (c *beatCache) out(i int) *beat {
+	found := c.kept[i]
+	c.kept = append(c.kept[:i:i], c.kept[i+1:]...)
+	return found
+}
+
+// put keeps a beat by which leases may have been renewed for d just now.
+func (c *beatCache) put(b *beat, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	b.idle = lease.Elapsed() + d
 	if c.kept = append(c.kept, b); len(c.kept) > mostBeats {
 		c.kept = c.kept[1:]
 	}
@@ -68,7 +84,7 @@ func (c *beatCache) put(b *beat) {
 // had expired, but that nobody has taken over, is asked for once more.
 func (s *Store) renewTogether(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	b := s.together.take(claims)
-	defer s.together.put(b)
+	defer s.together.put(b, d)
 	asked := make(map[lease.ClaimID]struct{}, len(claims))
 	for _, claim := range claims {
 		asked[claim] = struct{}{}

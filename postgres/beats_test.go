@@ -21,14 +21,21 @@ func follow(t *testing.T, store opened) []lease.ClaimID {
 	t.Helper()
 	claims, conn := make([]lease.ClaimID, 100), connect(t, store.url)
 	for i := range claims {
-		claims[i] = lease.NewClaimID()
-		store.exec(t, conn, `insert into %s.leases (claim_id, acquired_at, expires_at, duration, worker, alone, run_ids)
-			values ($1, now(), now() + interval '30 s', 30000000, 1, false, '{}')`, uuid.UUID(claims[i]))
+		claims[i] = store.lease(t, conn, 30*time.Second)
 	}
 	renewed, err := store.Renew(t.Context(), claims, 30*time.Second)
 	require.NoError(t, err)
 	require.ElementsMatch(t, claims, renewed)
 	return claims
+}
+
+// lease stores a lease without runs.
+func (o opened) lease(t *testing.T, conn *pgx.Conn, d time.Duration) lease.ClaimID {
+	t.Helper()
+	id := lease.NewClaimID()
+	o.exec(t, conn, `insert into %s.leases (claim_id, acquired_at, expires_at, duration, worker, alone, run_ids)
+		values ($1, now(), now() + $2::bigint * interval '1 microsecond', $2, 1, false, '{}')`, uuid.UUID(id), d.Microseconds())
+	return id
 }
 
 func reclaimOnce(t *testing.T, store opened) durable.Reclaim {
@@ -49,6 +56,25 @@ func TestBeats(t *testing.T) {
 		_, err := store.Renew(t.Context(), claims, 30*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, before, store.count(t, connect(t, store.url), "select max(xmin::text::bigint) from %s.leases"))
+	})
+	t.Run("claims that end before their second renewal do not make ever more rows", func(t *testing.T) {
+		t.Parallel()
+		store := openStore(t, "")
+		conn := connect(t, store.url)
+		for range 10 {
+			claims := make([]lease.ClaimID, 100)
+			for i := range claims {
+				claims[i] = store.lease(t, conn, 40*time.Millisecond)
+			}
+			began := time.Now()
+			renewed, err := store.Renew(t.Context(), claims, 40*time.Millisecond)
+			require.NoError(t, err)
+			require.ElementsMatch(t, claims, renewed)
+			store.exec(t, conn, "delete from %s.leases where claim_id = any ($1)", claims[1:]) // one is left behind
+			require.Eventually(t, func() bool { return time.Since(began) > 60*time.Millisecond }, time.Minute, time.Millisecond)
+		}
+		require.LessOrEqual(t, store.count(t, conn, "select count(*) from %s.beats"), 2)
+		require.Equal(t, 10, reclaimOnce(t, store).Leases)
 	})
 	t.Run("a lease that was deleted by hand is lost at the next beat", func(t *testing.T) {
 		t.Parallel()

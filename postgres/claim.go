@@ -149,7 +149,11 @@ func (s *Store) workerID(ctx context.Context, worker durable.WorkerID) (int32, e
 
 // registerWorker writes the worker down, on a connection of its own.
 func (s *Store) registerWorker(ctx context.Context, worker durable.WorkerID) (int32, error) {
-	id, err := s.queries(s.general).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
+	var id int32
+	err := s.repeat(ctx, func() (err error) { // another call may do the same for this worker
+		id, err = s.queries(s.general).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}

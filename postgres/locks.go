@@ -125,19 +125,22 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 	if err := lease.CheckLockName(name); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
 	}
-	s := l.store
-	freed := false
-	err := s.repeat(ctx, func() error {
-		row, err := s.queries(s.general).ReleaseLock(ctx, queries.ReleaseLockParams{
-			Channel: s.names.freedChannel(), Claim: uuid.UUID(claim), Name: name,
-		})
-		freed = row.Freed > 0
-		return err
-	})
+	freed, err := l.free(ctx, queries.ReleaseLock, l.store.names.freedChannel(), name, uuid.UUID(claim))
 	if err != nil {
-		return false, s.fail("release lock", err)
+		return false, l.store.fail("release lock", err)
 	}
 	return freed, nil
+}
+
+// free sends a statement that frees a slot and reports whether it has.
+func (l locks) free(ctx context.Context, statement string, args ...any) (bool, error) {
+	var freed, told int32
+	err := l.store.repeat(ctx, func() error {
+		b := &batch{names: l.store.names}
+		b.add(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&freed, &told) })
+		return l.store.send(ctx, l.store.general, b)
+	})
+	return freed > 0, err
 }
 
 // ListLocks lists the slots that are held.
@@ -165,17 +168,9 @@ func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error
 	if err := force.Validate(); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)
 	}
-	s := l.store
-	freed := false
-	err := s.repeat(ctx, func() error {
-		row, err := s.queries(s.general).ForceReleaseLock(ctx, queries.ForceReleaseLockParams{
-			Channel: s.names.freedChannel(), Actor: force.By, Reason: force.Reason, Name: force.Name, Slot: small(force.Slot),
-		})
-		freed = row.Freed > 0
-		return err
-	})
+	freed, err := l.free(ctx, queries.ForceReleaseLock, l.store.names.freedChannel(), force.Name, small(force.Slot), force.By, force.Reason)
 	if err != nil {
-		return false, s.fail("force release of lock", err)
+		return false, l.store.fail("force release of lock", err)
 	}
 	return freed, nil
 }

@@ -86,7 +86,7 @@ func (s *Store) migrateOne(ctx context.Context, m Migration) (done bool, err err
 	if have, _, err := s.version(ctx, s.general); err != nil || have >= m.Version {
 		return false, err
 	}
-	err = pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
+	err = inTx(ctx, s.general, func(tx pgx.Tx) error {
 		if err := s.queries(tx).Unlimited(ctx); err != nil {
 			return err
 		}

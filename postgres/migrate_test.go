@@ -64,7 +64,13 @@ func TestMigrationsAddUpToTheSchema(t *testing.T) {
 
 func TestTwentyProgramsMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	for _, isolation := range []string{"read%20committed", "serializable"} {
+		migrateTwenty(t, pgtest.Database(t)+"&default_transaction_isolation="+isolation)
+	}
+}
+
+func migrateTwenty(t *testing.T, url string) {
+	t.Helper()
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var steps []int

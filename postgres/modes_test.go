@@ -22,3 +22,14 @@ func TestLocksBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	testLocks(t, pooled(t), true)
 }
+
+// A role may have another isolation by default; ours is read committed.
+func TestStoreWhereTransactionsAreSerializable(t *testing.T) {
+	t.Parallel()
+	testContract(t, pgtest.Server(t)+"&default_transaction_isolation=serializable", false)
+}
+
+func TestLocksWhereTransactionsAreSerializable(t *testing.T) {
+	t.Parallel()
+	testLocks(t, pgtest.Server(t)+"&default_transaction_isolation=serializable", false)
+}

@@ -93,7 +93,7 @@ func (s *Store) look(ctx context.Context, order *durable.Order, runs uuidArray, 
 	var keyed []queries.OperableRow
 	err := s.repeat(ctx, func() error {
 		keyed = nil
-		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]durable.Changed{}}
 			rows, err := o.read(ctx, runs)
 			if err != nil {

@@ -20,7 +20,7 @@ var errPassedOver = errors.New("the run was passed over")
 // meanwhile.
 func (s *Store) lookKeyed(ctx context.Context, order *durable.Order, row *queries.OperableRow, answers map[uuid.UUID]durable.Changed) error {
 	err := s.repeat(ctx, func() error {
-		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]durable.Changed{
 				row.ID: {ID: row.ID, State: durable.State(row.State)},
 			}}
@@ -88,7 +88,7 @@ func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun,
 	}
 	var stored []durable.Receipt
 	insert := func() error {
-		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) (err error) {
+		return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
 			b := s.guarded(ctx)
 			b.add(queries.Idle)
 			if err = s.send(ctx, tx, b); err != nil {

@@ -55,7 +55,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 	}
 	wanted := action == durable.PauseQueue
 	err := s.repeat(ctx, func() error {
-		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			q := s.queries(tx)
 			lock, statement := limits(ctx, lockLimit)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {

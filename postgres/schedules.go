@@ -34,7 +34,7 @@ func (s *Store) Materialize(
 	}
 	var done durable.Materialized
 	err = s.repeat(ctx, func() error {
-		return pgx.BeginFunc(ctx, s.engine, func(tx pgx.Tx) error {
+		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
 			done = durable.Materialized{}
 			return s.materialize(ctx, tx, limit, decide, &done)
 		})

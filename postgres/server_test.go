@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/postgres"
 )
 
 func TestListenerHearsAnotherProcess(t *testing.T) {
@@ -114,5 +115,39 @@ func TestCallsGoOnOverConnectionsThatWereClosedMeanwhile(t *testing.T) {
 			_, err := store.Enqueue(t.Context(), newRun())
 			return err == nil
 		}, time.Minute, 10*time.Millisecond)
+	}
+}
+
+func TestDatabaseThatCannotHoldAllTextIsRefused(t *testing.T) {
+	t.Parallel()
+	url := pgtest.DatabaseWith(t, "ENCODING LATIN1 LC_COLLATE 'C' LC_CTYPE 'C'")
+	_, err := postgres.Open(t.Context(), url, postgres.Config{})
+	require.ErrorContains(t, err, "keeps text as LATIN1")
+}
+
+// Text is sent as UTF-8, whatever encoding the clients of a database are said to
+// use, and bytes are kept as they come by a database that knows no encoding.
+func TestTextIsKeptWhateverTheEncodingOfClients(t *testing.T) {
+	t.Parallel()
+	latin := pgtest.Database(t)
+	_, err := connect(t, latin).Exec(t.Context(), "do $$ begin execute format('alter database %I set client_encoding = latin1', current_database()); end $$")
+	require.NoError(t, err)
+	const text = `"日本 é 💥"`
+	for _, url := range []string{latin, pgtest.DatabaseWith(t, "ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'")} {
+		store := openURL(t, url, "durable")
+		run := newRun()
+		run.Args, run.Tags = []byte(text), []string{text}
+		run.Key = durable.Key{Text: text}
+		_, err := store.Enqueue(t.Context(), run)
+		require.NoError(t, err)
+		record, err := store.Run(t.Context(), run.ID)
+		require.NoError(t, err)
+		require.Equal(t, text, string(record.Args))
+		require.Equal(t, []string{text}, record.Tags)
+		require.Equal(t, text, *record.Key)
+		conn := connect(t, url+"&client_encoding=UTF8")
+		var stored string
+		require.NoError(t, conn.QueryRow(t.Context(), "select args::text from durable.runs").Scan(&stored))
+		require.Equal(t, text, stored)
 	}
 }

@@ -31,7 +31,7 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 		s.config.Logger.Warn("somebody holds the row of a running run: settling around it", "for", heldFor, "error", err)
 	}
 	return s.repeat(ctx, func() error {
-		return pgx.BeginFunc(ctx, s.engine, func(tx pgx.Tx) error { return s.settleFree(ctx, tx, ordered) })
+		return inTx(ctx, s.engine, func(tx pgx.Tx) error { return s.settleFree(ctx, tx, ordered) })
 	})
 }
 

@@ -119,10 +119,30 @@ func limits(ctx context.Context, most time.Duration) (lock, statement string) {
 // prepared.
 func (b *batch) again() *pgx.Batch {
 	again := &pgx.Batch{}
-	for _, query := range b.QueuedQueries {
-		again.Queue(query.SQL, query.Arguments...).Fn = query.Fn
-	}
+	b.copyTo(again)
 	return again
+}
+
+func (b *batch) copyTo(to *pgx.Batch) {
+	for _, query := range b.QueuedQueries {
+		to.Queue(query.SQL, query.Arguments...).Fn = query.Fn
+	}
+}
+
+// begun is the batch with a begin and an end of its own.
+func (b *batch) begun() *pgx.Batch {
+	begun := &pgx.Batch{}
+	begun.Queue(queries.Begin)
+	b.copyTo(begun)
+	begun.Queue(queries.Commit)
+	return begun
+}
+
+// inTx runs a function in a transaction. It is read committed, whatever the role
+// or the database has by default: what waits for a lock has to see what whoever
+// had it has left.
+func inTx(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
 }
 
 // sender is a pool or a transaction.
@@ -136,12 +156,18 @@ var (
 )
 
 // send sends the batch and calls back for each statement. Outside a
-// transaction a nil error means that all of it has been committed. What never
-// left this machine is sent once more, on another connection.
+// transaction a nil error means that all of it has been committed, and where the
+// server's default is another isolation it begins a read committed one, as inTx
+// does. What never left this machine is sent once more, on another connection.
 func (s *Store) send(ctx context.Context, to sender, b *batch) error {
-	err := to.SendBatch(ctx, &b.Batch).Close()
-	if pool, ok := to.(*pgxpool.Pool); ok && err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil {
-		err = pool.SendBatch(ctx, b.again()).Close()
+	pool, alone := to.(*pgxpool.Pool)
+	first, again := &b.Batch, b.again
+	if alone && s.begins {
+		first, again = b.begun(), b.begun
+	}
+	err := to.SendBatch(ctx, first).Close()
+	if alone && err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil {
+		err = pool.SendBatch(ctx, again()).Close()
 	}
 	return err
 }

@@ -58,6 +58,7 @@ type Store struct {
 
 	lanes    laneCache
 	workers  workerCache
+	begins   bool // the server's default isolation is not ours, so that batches begin their transactions
 	together beatCache
 	specs    specs
 	hints    hints
@@ -164,6 +165,7 @@ func prepareConfig(c *pgxpool.Config) {
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "durable"
 	}
+	c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // what we send, whatever the role or the database has
 	c.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		m := conn.TypeMap()
 		m.RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
@@ -189,11 +191,11 @@ func (s *Store) checkServer(ctx context.Context) error {
 		return fmt.Errorf("the server at %s allows only reads (default_transaction_read_only is on)", host)
 	case server.Version < 140000:
 		return fmt.Errorf("the server at %s has version %d: want 14 or later", host, server.Version/10000)
+	case server.Encoding != "UTF8" && server.Encoding != "SQL_ASCII": // the latter keeps bytes as they come
+		return fmt.Errorf("the database at %s keeps text as %s, which cannot hold all that args and errors may: want a database with the encoding UTF8",
+			host, server.Encoding)
 	}
-	if server.Isolation != "read committed" {
-		s.config.Logger.Warn("the default transaction isolation is not read committed: transactions will be repeated often",
-			"isolation", server.Isolation)
-	}
+	s.begins = server.Isolation != "read committed"
 	if limit := time.Duration(server.StatementTimeout) * time.Millisecond; limit > 0 && limit < 5*time.Second {
 		s.config.Logger.Warn("statement_timeout is short for this role or database: calls that set no limit of their own may fail",
 			"statement_timeout", limit.String(), "want", "5s or more")

@@ -31,7 +31,7 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 	}
 	var step *sweeping
 	err = s.repeat(ctx, func() error {
-		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			step = &sweeping{store: s, tx: tx, queries: s.queries(tx), request: &request}
 			return step.run(ctx)
 		})

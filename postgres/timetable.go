@@ -112,7 +112,7 @@ func (s *Store) change(
 		return s.fail("change schedule", err)
 	}
 	err := s.repeat(ctx, func() error {
-		return pgx.BeginFunc(ctx, s.engine, func(tx pgx.Tx) error {
+		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
 			q := s.queries(tx)
 			lock, statement := limits(ctx, lockLimit)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {

@@ -166,7 +166,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 		if err = s.learnLanes(ctx, runs); err != nil { // now, while no connection is taken
 			return err
 		}
-		return pgx.BeginFunc(ctx, s.general, func(tx pgx.Tx) error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			receipts, err = s.insertUnder(ctx, tx, holder, runs)
 			return err
 		})

@@ -174,36 +174,6 @@ func listedProblem(row *queries.ListProblemsRow) listed {
 	return listed{Run: row.Run, Queue: row.Queue, Job: row.Job, Priority: row.Priority, Reason: &row.Reason, LastError: row.LastError}
 }
 
-// Counts returns the number of runs in each state. Those of a state with more
-// than a bound are not counted further, and marked as estimated; of all runs
-// together the numbers that they were given tell about how many there are.
-func (s *Store) Counts(ctx context.Context) (map[durable.State]durable.Count, error) {
-	look, err := s.read(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("counts: %w", s.explain(err))
-	}
-	var all, span, pending, running, dead, cancelled int64
-	if err := look.count.QueryRowContext(ctx, countMost+1).Scan(&all, &span, &pending, &running, &dead, &cancelled); err != nil {
-		return nil, fmt.Errorf("counts: %w", s.explain(err))
-	}
-	count := func(n int64) durable.Count {
-		return durable.Count{N: min(n, countMost), Estimated: n > countMost}
-	}
-	counts := map[durable.State]durable.Count{
-		durable.Pending: count(pending), durable.Running: count(running), durable.Dead: count(dead), durable.Cancelled: count(cancelled),
-	}
-	total := durable.Count{N: all}
-	if all > countMost {
-		total = durable.Count{N: span, Estimated: true}
-	}
-	for _, c := range counts {
-		total.N -= c.N
-	}
-	total.N = max(total.N, 0)
-	counts[durable.Succeeded] = total
-	return counts, nil
-}
-
 // recordOf makes the record of a run, without its attempts.
 func recordOf(row *listed) (durable.Record, error) {
 	r := &row.Run

@@ -96,7 +96,7 @@ type prepared struct {
 // lookups are the statements of the reading connections.
 type lookups struct {
 	*queries.Queries
-	count *sql.Stmt
+	count, sample *sql.Stmt
 }
 
 // readers bounds the reading connections.
@@ -377,7 +377,7 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 		return nil, err
 	}
 	l := &lookups{Queries: generated}
-	if err := prepareAll(ctx, s.reads, map[string]**sql.Stmt{"CountRuns": &l.count}); err != nil {
+	if err := prepareAll(ctx, s.reads, map[string]**sql.Stmt{"CountRuns": &l.count, "SampleRuns": &l.sample}); err != nil {
 		return nil, err
 	}
 	s.looking = l

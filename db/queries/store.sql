@@ -40,7 +40,7 @@ SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
        (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint AS statement_timeout,
-       now()::timestamptz AS now;
+       now()::timestamptz AS now, current_setting('server_encoding') AS encoding;
 
 -- name: HasMeta :one
 -- Whether any migration has been applied. Asked of the catalog as of now:

@@ -85,7 +85,7 @@ func (r *Rule) compileKind() error {
 	case r.spec.Every != 0:
 		return checkInterval(r.spec.Every)
 	case !r.spec.Once.IsZero():
-		if y := r.spec.Once.Year(); y < 1970 || y > 9999 {
+		if y := r.spec.Once.UTC().Year(); y < 1970 || y > 9999 {
 			return fmt.Errorf("instant %v: want a year from 1970 to 9999", r.spec.Once)
 		}
 		return nil

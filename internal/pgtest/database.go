@@ -43,11 +43,22 @@ func Database(tb testing.TB) string {
 	return DatabaseOn(tb, Server(tb))
 }
 
+// DatabaseWith is Database with options of CREATE DATABASE.
+func DatabaseWith(tb testing.TB, options string) string {
+	tb.Helper()
+	return databaseOn(tb, Server(tb), options)
+}
+
 // DatabaseOn is Database on another server.
 func DatabaseOn(tb testing.TB, server string) string {
 	tb.Helper()
+	return databaseOn(tb, server, "")
+}
+
+func databaseOn(tb testing.TB, server, options string) string {
+	tb.Helper()
 	name := "test_" + strings.ToLower(rand.Text()[:16])
-	execute(tb, server, "CREATE DATABASE "+name+" TEMPLATE template0")
+	execute(tb, server, "CREATE DATABASE "+name+" TEMPLATE template0 "+options)
 	tb.Cleanup(func() { execute(tb, server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") })
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme == "" {

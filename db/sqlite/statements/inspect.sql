@@ -16,3 +16,16 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM runs LIMIT ?1)),
     (SELECT count(*) FROM held CROSS JOIN runs ON runs.id = substr(held.ids, held.n, 16) AND runs.claim_id = held.claim_id AND runs.state = 1),
     (SELECT count(*) FROM (SELECT 1 FROM problem WHERE state = 4 LIMIT ?1)),
     (SELECT count(*) FROM (SELECT 1 FROM problem WHERE state = 5 LIMIT ?1));
+
+-- name: SampleRuns
+-- ?1 how many numbers are looked at, at least 2, evenly from the first to the last
+-- that a run has: one probe of runs each. Of these: how many are there, pending,
+-- succeeded, dead and cancelled.
+WITH RECURSIVE probe (i) AS (
+    SELECT 0 UNION ALL SELECT i + 1 FROM probe WHERE i + 1 < ?1
+), span (low, high) AS MATERIALIZED (
+    SELECT (SELECT min(seq) FROM runs), (SELECT max(seq) FROM runs)
+)
+SELECT count(*), coalesce(sum(runs.state = 0), 0), coalesce(sum(runs.state = 2), 0),
+    coalesce(sum(runs.state = 4), 0), coalesce(sum(runs.state = 5), 0)
+FROM probe CROSS JOIN span CROSS JOIN runs ON runs.seq = span.low + (span.high - span.low) * probe.i / (?1 - 1);

@@ -145,7 +145,7 @@ const Server = `-- name: Server :one
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
        (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint AS statement_timeout,
-       now()::timestamptz AS now
+       now()::timestamptz AS now, current_setting('server_encoding') AS encoding
 `
 
 type ServerRow struct {
@@ -155,6 +155,7 @@ type ServerRow struct {
 	Isolation        string
 	StatementTimeout int64
 	Now              time.Time
+	Encoding         string
 }
 
 // What a start-up check needs. No rows, no locks.
@@ -168,6 +169,7 @@ func (q *Queries) Server(ctx context.Context) (ServerRow, error) {
 		&i.Isolation,
 		&i.StatementTimeout,
 		&i.Now,
+		&i.Encoding,
 	)
 	return i, err
 }
