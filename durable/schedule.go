@@ -164,7 +164,7 @@ type spec struct {
 
 // Spec returns the rule and the plan as the JSON text that stores keep.
 func (s *Schedule) Spec() []byte {
-	text, _ := json.Marshal(spec{s.Rule, s.Plan}) // nothing in it can fail
+	text, _ := json.Marshal(spec{s.Rule, s.Plan}) // an instant that cannot be written is refused by CheckSchedule
 	return text
 }
 
@@ -189,7 +189,9 @@ func CheckSchedule(s Schedule) error {
 
 func (s *Schedule) check() error {
 	faults := append([]error{checkName("schedule", s.Name)}, s.Plan.check(s.Rule)...)
-	if _, err := s.compile(); err != nil {
+	if instants := s.checkInstants(); instants != nil {
+		faults = append(faults, instants...)
+	} else if _, err := s.compile(); err != nil {
 		faults = append(faults, err)
 	}
 	run := s.run(time.Time{})
@@ -228,7 +230,7 @@ func (p *Plan) check(rule Rule) []error {
 		most = min(rule.Every, day)
 	}
 	for name, d := range map[string]Duration{"jitter": p.Jitter, "spread start": p.Spread} {
-		refuse(d < 0 || d > most, "%s %v: want at most %v, the interval or a day", name, time.Duration(d), time.Duration(most))
+		refuse(d < 0 || d > most, "%s %v: want 0 to %v, the interval or a day", name, time.Duration(d), time.Duration(most))
 	}
 	refuse(len(p.Blackouts) > 100, "%d blackouts: want at most 100", len(p.Blackouts))
 	return faults
