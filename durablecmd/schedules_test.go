@@ -63,6 +63,11 @@ func TestSchedulesAreOperated(t *testing.T) {
 	require.Len(t, seen.Past, 2+6, "two runs; created, edited, twice run, paused, resumed")
 	list := decode[struct{ Schedules []durable.ScheduleRecord }](t, do("schedules list --json"))
 	require.Len(t, list.Schedules, 1)
+	do("schedules set nightly --end 2001-01-01T00:00:00Z")
+	require.Contains(t, do("schedules preview nightly"), "over: nothing comes")
+	require.Contains(t, do("schedules list"), "over")
+	do("schedules set nightly --end 0001-01-01T00:00:00Z")
+	require.Contains(t, do("schedules list"), "active")
 	do("schedules delete nightly")
 	require.Equal(t, "no schedules\n", do("schedules list"))
 }
