@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -164,7 +165,7 @@ type spec struct {
 
 // Spec returns the rule and the plan as the JSON text that stores keep.
 func (s *Schedule) Spec() []byte {
-	text, _ := json.Marshal(spec{s.Rule, s.Plan}) // nothing in it can fail
+	text, _ := json.Marshal(spec{s.Rule, s.Plan}) // an instant that cannot be written is refused by CheckSchedule
 	return text
 }
 
@@ -178,6 +179,19 @@ func (s *Schedule) SetSpec(text []byte) error {
 	return nil
 }
 
+// SameTimes tells whether another version of a schedule fires at the same times:
+// by the same rule, start, end, blackouts and spread. What replaces it keeps its
+// plan, so that an occurrence which is due, or waits, is not lost by it.
+func (s *Schedule) SameTimes(other *Schedule) bool {
+	return s.Name == other.Name && bytes.Equal(s.times(), other.times())
+}
+
+func (s *Schedule) times() []byte {
+	times := Schedule{Rule: s.Rule}
+	times.Plan.Start, times.Plan.End, times.Plan.Blackouts, times.Plan.Spread = s.Plan.Start, s.Plan.End, s.Plan.Blackouts, s.Plan.Spread
+	return times.Spec()
+}
+
 // CheckSchedule reports everything that is wrong with a schedule, wrapped in
 // ErrInvalid: its name, its rule and plan, and the run that it makes.
 func CheckSchedule(s Schedule) error {
@@ -189,7 +203,9 @@ func CheckSchedule(s Schedule) error {
 
 func (s *Schedule) check() error {
 	faults := append([]error{checkName("schedule", s.Name)}, s.Plan.check(s.Rule)...)
-	if _, err := s.compile(); err != nil {
+	if instants := s.checkInstants(); instants != nil {
+		faults = append(faults, instants...)
+	} else if _, err := s.compile(); err != nil {
 		faults = append(faults, err)
 	}
 	run := s.run(time.Time{})
@@ -228,7 +244,7 @@ func (p *Plan) check(rule Rule) []error {
 		most = min(rule.Every, day)
 	}
 	for name, d := range map[string]Duration{"jitter": p.Jitter, "spread start": p.Spread} {
-		refuse(d < 0 || d > most, "%s %v: want at most %v, the interval or a day", name, time.Duration(d), time.Duration(most))
+		refuse(d < 0 || d > most, "%s %v: want 0 to %v, the interval or a day", name, time.Duration(d), time.Duration(most))
 	}
 	refuse(len(p.Blackouts) > 100, "%d blackouts: want at most 100", len(p.Blackouts))
 	return faults

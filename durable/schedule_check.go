@@ -1,6 +1,10 @@
 package durable
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // The checks of what operators ask of schedules. Stores call them before they
 // look anything up, so that all of them refuse the same; the errors wrap
@@ -57,4 +61,21 @@ func (s *Schedule) checkTexts() error {
 		}
 	}
 	return nil
+}
+
+// checkInstants refuses instants that a spec cannot hold: JSON knows years of
+// four digits, and a store with one spec that it cannot read would list none.
+func (s *Schedule) checkInstants() (faults []error) {
+	for _, one := range []struct {
+		name string
+		at   time.Time
+	}{{"anchor", s.Rule.Anchor}, {"start", s.Plan.Start}, {"end", s.Plan.End}, {"instant", s.Rule.Once}} {
+		if _, err := one.at.MarshalJSON(); err != nil || !inYears(one.at) {
+			faults = append(faults, fmt.Errorf("%s %v: want a year from 1970 to 9999, and an offset below a day", one.name, one.at))
+		}
+	}
+	if !s.Rule.Anchor.IsZero() && s.Rule.Every == 0 {
+		faults = append(faults, errors.New("From is the anchor of an interval: want StartAt to begin later"))
+	}
+	return faults
 }

@@ -3,6 +3,9 @@ package durablecmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -20,10 +23,10 @@ type scheduleFlags struct {
 	CatchUp       *string        `help:"What becomes of missed occurrences: skip (default), latest or all."`
 	CatchUpWithin *time.Duration `help:"Older missed occurrences are skipped; 0 is no bound."`
 	CatchUpMost   *int           `help:"Only so many of the latest missed occurrences become runs; 0 is 1000."`
-	AtOnce        *int           `help:"Unfinished runs of it that may exist at once, over all hosts, before --overlap counts. Default 1."`
+	AtOnce        *int           `help:"1 to 1000. Unfinished runs of it that may exist at once, over all hosts, before --overlap counts. Default 1."`
 	Overlap       *string        `help:"What becomes of an occurrence while an earlier run has not ended: skip (default), wait or allow."`
-	Start         *time.Time     `help:"Nothing before this instant."`
-	End           *time.Time     `help:"Nothing at or after this instant."`
+	Start         *time.Time     `help:"Nothing before this instant; 0001-01-01T00:00:00Z removes it."`
+	End           *time.Time     `help:"Nothing at or after this instant; 0001-01-01T00:00:00Z removes it."`
 	Blackout      []string       `sep:"none" help:"Not within: sat,sun or mon-fri/22:00/06:00 or 2026-12-24/2026-12-26; may be repeated. Replaces all; none removes them."`
 	Jitter        *time.Duration `help:"Each run is due up to so much later."`
 	Spread        *time.Duration `help:"All occurrences are moved by one delay below this, by the schedule's name."`
@@ -75,6 +78,9 @@ func (f scheduleFlags) apply(s *durable.Schedule) error {
 	set((*string)(&plan.CatchUp), f.CatchUp)
 	set((*time.Duration)(&plan.CatchUpWithin), f.CatchUpWithin)
 	set(&plan.CatchUpMost, f.CatchUpMost)
+	if f.AtOnce != nil && *f.AtOnce == 0 {
+		return usage("--at-once 0: want 1 to %d", durable.MaxAtOnce)
+	}
 	set(&plan.AtOnce, f.AtOnce)
 	set((*string)(&plan.Overlap), f.Overlap)
 	set(&plan.Start, f.Start)
@@ -131,12 +137,16 @@ func (v schedulesCreateVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// Run changes a schedule.
+// Run changes a schedule. What nobody changed must not become an operator's
+// version.
 func (v schedulesSetVerb) Run(ctx context.Context, p *program) error {
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
 		record, err := scheduleNamed(ctx, store, v.Name)
 		if err != nil {
 			return err
+		}
+		if reflect.ValueOf(v.scheduleFlags).IsZero() {
+			return usage("nothing to change: want a flag such as --every 1h")
 		}
 		return p.saveSchedule(ctx, store, record.Schedule(), v.scheduleFlags, "changed", p.said(v.JSON))
 	})
@@ -148,11 +158,20 @@ func (p *program) saveSchedule(ctx context.Context, store backend.Store, s durab
 	if err := flags.apply(&s); err != nil {
 		return err
 	}
-	if err := store.SaveSchedule(ctx, s, operator()); err != nil {
+	if err := durable.CheckSchedule(s); err != nil {
 		return err
 	}
 	next, err := s.Preview(p.now(), 1)
 	if err != nil {
+		return err
+	}
+	if len(next) == 0 && s.Generation == 0 {
+		return fmt.Errorf("%w: schedule %s would never fire from now on: its instant or its end has passed", durable.ErrInvalid, s.Name)
+	}
+	if err := store.SaveSchedule(ctx, s, operator()); err != nil {
+		if errors.Is(err, durable.ErrConflict) && s.Generation == 0 {
+			err = fmt.Errorf("there is one of this name, which schedules set changes: %w", err)
+		}
 		return err
 	}
 	when := "never"

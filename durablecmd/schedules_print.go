@@ -17,6 +17,9 @@ func ruleText(r durable.Rule) string {
 		text = r.Cron
 	case r.Every > 0:
 		text = "every " + time.Duration(r.Every).String()
+		if !r.Anchor.IsZero() {
+			text += " from " + r.Anchor.Format(time.RFC3339)
+		}
 	default:
 		text = "once at " + r.Once.Format(time.RFC3339)
 	}
@@ -27,7 +30,7 @@ func ruleText(r durable.Rule) string {
 }
 
 // scheduleState is what a person should know first.
-func scheduleState(r durable.ScheduleRecord) string {
+func scheduleState(r durable.ScheduleRecord, now time.Time) string {
 	switch {
 	case r.Paused && r.PausedBy != nil:
 		return "paused by " + *r.PausedBy
@@ -37,11 +40,23 @@ func scheduleState(r durable.ScheduleRecord) string {
 		return "faulty"
 	case r.Waiting:
 		return "waiting"
+	case over(r, now):
+		return "over"
 	case r.Orphaned:
 		return "orphaned"
 	default:
 		return "active"
 	}
+}
+
+// over tells whether a schedule does not fire any more.
+func over(r durable.ScheduleRecord, now time.Time) bool {
+	if r.NextAt != nil || r.Paused {
+		return false
+	}
+	schedule := r.Schedule()
+	next, err := schedule.Preview(now, 1)
+	return err == nil && len(next) == 0
 }
 
 func (p *program) printSchedules(records []durable.ScheduleRecord, now time.Time) error {
@@ -56,7 +71,7 @@ func (p *program) printSchedules(records []durable.ScheduleRecord, now time.Time
 		if r.Edited {
 			edited = "by an operator"
 		}
-		table.row(r.Name, ruleText(r.Rule), r.Job, scheduleState(r), agoOrDash(r.NextAt, now), edited)
+		table.row(r.Name, ruleText(r.Rule), r.Job, scheduleState(r, now), agoOrDash(r.NextAt, now), edited)
 	}
 	return table.flush()
 }
@@ -77,7 +92,7 @@ func (p *program) printSchedule(r durable.ScheduleRecord, now time.Time) error {
 	table.row("name", r.Name)
 	table.row("rule", ruleText(r.Rule))
 	table.row("plan", string(plan))
-	table.row("state", scheduleState(r))
+	table.row("state", scheduleState(r, now))
 	if r.Fault != nil {
 		table.row("fault", *r.Fault)
 	}
@@ -111,8 +126,8 @@ func (p *program) printPreview(r durable.ScheduleRecord, seen preview, now time.
 	if err := table.flush(); err != nil {
 		return err
 	}
-	if r.Paused {
-		_, err := fmt.Fprintf(p.stdout, "\n%s: nothing comes\n", scheduleState(r))
+	if r.Paused || over(r, now) {
+		_, err := fmt.Fprintf(p.stdout, "\n%s: nothing comes\n", scheduleState(r, now))
 		return err
 	}
 	return nil

@@ -63,6 +63,11 @@ func TestSchedulesAreOperated(t *testing.T) {
 	require.Len(t, seen.Past, 2+6, "two runs; created, edited, twice run, paused, resumed")
 	list := decode[struct{ Schedules []durable.ScheduleRecord }](t, do("schedules list --json"))
 	require.Len(t, list.Schedules, 1)
+	do("schedules set nightly --end 2001-01-01T00:00:00Z")
+	require.Contains(t, do("schedules preview nightly"), "over: nothing comes")
+	require.Contains(t, do("schedules list"), "over")
+	do("schedules set nightly --end 0001-01-01T00:00:00Z")
+	require.Contains(t, do("schedules list"), "active")
 	do("schedules delete nightly")
 	require.Equal(t, "no schedules\n", do("schedules list"))
 }
@@ -101,24 +106,31 @@ func TestSchedulesRefuse(t *testing.T) {
 	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
 	require.Equal(t, 0, execute(t, env, command("schedules create taken log --force --every 1m")...).code)
 	for line, want := range map[string]string{
-		"schedules show none":                                          "not found",
-		"schedules preview none":                                       "not found",
-		"schedules set none --every 1m":                                "not found",
-		"schedules pause none":                                         "not found",
-		"schedules run-now none":                                       "not found",
-		"schedules create taken log --force --every 1m":                "conflict",
-		"schedules create a none --every 1m":                           "unknown job",
-		"schedules create a log --force":                               "no rule",
-		"schedules create a log --force --cron 61_*_*_*_*":             "want five fields",
-		"schedules create a log --force --cron 0_0_30_2_*":             "never fires",
-		"schedules create a log --force --every 1m --cron @daily":      "--cron",
-		"schedules create a log --force --cron @daily --zone X/Y":      "Europe/Berlin",
-		"schedules set taken --catch-up some":                          "skip, latest or all",
-		"schedules set taken --catch-up all --overlap skip":            "want overlap wait or allow",
-		"schedules set taken --blackout a/b/c/d":                       "2026-12-24",
-		"schedules set taken --jitter 2m":                              "jitter 2m",
-		"schedules preview taken --next 1001":                          "want 0 to 1000",
-		"schedules set taken --start 2030-01-01T00:00:00Z --every 10x": "--every",
+		"schedules show none":                                                  "not found",
+		"schedules preview none":                                               "not found",
+		"schedules set none --every 1m":                                        "not found",
+		"schedules pause none":                                                 "not found",
+		"schedules run-now none":                                               "not found",
+		"schedules create taken log --force --every 1m":                        "schedules set",
+		"schedules create a log --force --once 2020-01-01T00:00:00Z":           "has passed",
+		"schedules create a log --force --every 1h --end 2001-01-01T00:00:00Z": "has passed",
+		"schedules create a log --force --every 0":                             "no rule",
+		"schedules set taken":                                                  "nothing to change",
+		"schedules set taken --json":                                           "nothing to change",
+		"schedules set taken --at-once 0":                                      "want 1 to 1000",
+		"schedules set taken --end 1960-01-01T00:00:00Z":                       "1970",
+		"schedules create a none --every 1m":                                   "unknown job",
+		"schedules create a log --force":                                       "no rule",
+		"schedules create a log --force --cron 61_*_*_*_*":                     "want five fields",
+		"schedules create a log --force --cron 0_0_30_2_*":                     "never fires",
+		"schedules create a log --force --every 1m --cron @daily":              "--cron",
+		"schedules create a log --force --cron @daily --zone X/Y":              "Europe/Berlin",
+		"schedules set taken --catch-up some":                                  "skip, latest or all",
+		"schedules set taken --catch-up all --overlap skip":                    "want overlap wait or allow",
+		"schedules set taken --blackout a/b/c/d":                               "2026-12-24",
+		"schedules set taken --jitter 2m":                                      "jitter 2m",
+		"schedules preview taken --next 1001":                                  "want 0 to 1000",
+		"schedules set taken --start 2030-01-01T00:00:00Z --every 10x":         "--every",
 	} {
 		e := execute(t, env, command(line)...)
 		require.NotEqual(t, 0, e.code, line)

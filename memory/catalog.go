@@ -71,10 +71,16 @@ func (s *Store) declareSchedule(declared durable.Schedule, started, now time.Tim
 	}
 }
 
-// replace begins a new generation, not planned yet.
+// replace begins a new generation, planned afresh unless its times are the same.
 func (one *schedule) replace(by durable.Schedule) {
 	by = copySchedule(by)
 	by.Generation, by.NextAt, by.LookAt, by.Waiting = one.Generation+1, time.Time{}, time.Time{}, 0
+	if one.SameTimes(&by) {
+		by.NextAt = one.NextAt
+		if one.fault == "" {
+			by.LookAt, by.Waiting = one.LookAt, one.Waiting
+		}
+	}
 	one.Schedule, one.over, one.fault = by, false, ""
 }
 

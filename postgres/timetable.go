@@ -169,7 +169,9 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 			}
 			return "created", err
 		}
-		return "edited", q.EditSchedule(ctx, queries.EditScheduleParams{Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
+		known := durable.Schedule{Name: edited.Name}
+		keep := known.SetSpec([]byte(one.Spec)) == nil && edited.SameTimes(&known)
+		return "edited", q.EditSchedule(ctx, queries.EditScheduleParams{Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
 			MaxAttempts: p.MaxAttempts, Timeout: p.Timeout, OnCrash: p.OnCrash, Args: p.Args, Tags: p.Tags, ID: one.ID})
 	})
 }

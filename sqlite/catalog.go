@@ -68,7 +68,7 @@ func (c *change) declareSchedule(ctx context.Context, declared *durable.Schedule
 	}
 	newer := started >= known.BroughtAt || c.now-known.HashAt > durable.DeclaredWithin.Microseconds()
 	if known.Hash != declared.Hash && newer {
-		if err := c.replaceSchedule(ctx, row); err != nil {
+		if err := c.replaceSchedule(ctx, row, known.Spec); err != nil {
 			return err
 		}
 	}
@@ -107,10 +107,16 @@ func (c *change) createSchedule(ctx context.Context, row queries.InsertScheduleP
 	return c.InsertSchedule(ctx, row)
 }
 
-// replaceSchedule begins a new generation.
-func (c *change) replaceSchedule(ctx context.Context, row queries.InsertScheduleParams) error {
+// replaceSchedule begins a new generation. One with the same times as the known
+// one keeps its plan.
+func (c *change) replaceSchedule(ctx context.Context, row queries.InsertScheduleParams, knownSpec string) error {
+	var keep int64
+	known, now := durable.Schedule{Name: row.Name}, durable.Schedule{Name: row.Name}
+	if known.SetSpec([]byte(knownSpec)) == nil && now.SetSpec([]byte(row.Spec)) == nil && now.SameTimes(&known) {
+		keep = 1
+	}
 	return c.ReplaceSchedule(ctx, queries.ReplaceScheduleParams{
-		Now: &c.now, HashAt: row.HashAt, BroughtAt: row.BroughtAt, Edited: row.Edited, Hash: row.Hash, Spec: row.Spec, Job: row.Job,
+		Keep: &keep, Now: &c.now, HashAt: row.HashAt, BroughtAt: row.BroughtAt, Edited: row.Edited, Hash: row.Hash, Spec: row.Spec, Job: row.Job,
 		Queue: row.Queue, Priority: row.Priority, Args: row.Args, MaxAttempts: row.MaxAttempts, Timeout: row.Timeout,
 		OnCrash: row.OnCrash, Tags: row.Tags, Name: row.Name,
 	})

@@ -157,7 +157,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 			return c.note(ctx, edited.Name, "created", by)
 		}
 		row.Hash, row.HashAt, row.BroughtAt = known.Hash, known.HashAt, known.BroughtAt
-		if err := c.replaceSchedule(ctx, row); err != nil {
+		if err := c.replaceSchedule(ctx, row, known.Spec); err != nil {
 			return err
 		}
 		return c.note(ctx, edited.Name, "edited", by)

@@ -18,9 +18,12 @@ VALUES (@name, (@spec::text)::json, '', @job, @queue, @priority, @max_attempts, 
 ON CONFLICT (name) DO NOTHING;
 
 -- name: EditSchedule :exec
--- schedules_pkey; a row that LockSchedule has locked.
-UPDATE durable.schedules SET generation = generation + 1, next_at = NULL, waiting = 0, fault = NULL, edited = true,
-    look_at = CASE WHEN paused THEN 'infinity' ELSE '-infinity' END::timestamptz, spec = (@spec::text)::json, job = @job, queue = @queue,
+-- schedules_pkey; a row that LockSchedule has locked. It is planned afresh
+-- unless its plan is to be kept.
+UPDATE durable.schedules SET generation = generation + 1, fault = NULL, edited = true,
+    next_at = CASE WHEN @keep::boolean THEN next_at END, waiting = CASE WHEN @keep::boolean AND fault IS NULL THEN waiting ELSE 0 END,
+    look_at = CASE WHEN paused THEN 'infinity' WHEN @keep::boolean AND fault IS NULL THEN look_at ELSE '-infinity' END::timestamptz,
+    spec = (@spec::text)::json, job = @job, queue = @queue,
     priority = @priority, max_attempts = @max_attempts, timeout = @timeout, on_crash = @on_crash, args = (@args::text)::json, tags = @tags
 WHERE id = @id;
 

@@ -101,6 +101,55 @@ func orphansPaused(t *testing.T, f *fixture) {
 	}
 }
 
+func dueKeptByCode(t *testing.T, f *fixture) {
+	f.boot("tick", hourly("tick"))
+	f.until(f.came("tick", 1), hourly("tick", durable.MaxAttempts(7), durable.CatchUp(durable.CatchUpLatest, 0, 0)))
+	f.wantMade("tick", 1)
+	if now := f.schedule("tick"); now.Generation != 2 || now.MaxAttempts != 7 {
+		t.Errorf("%+v, want what the code says now", now)
+	}
+}
+
+func dueKeptByEdit(t *testing.T, f *fixture) {
+	f.until(f.planned("tick"), hourly("tick"))
+	f.advance(10*time.Hour + 10*time.Minute) // nobody works, and then somebody wants all of it
+	stored := f.schedule("tick")
+	edited := stored.Schedule()
+	edited.Plan.CatchUp, edited.Plan.Overlap, edited.Queue = durable.CatchUpAll, durable.OverlapAllow, "other"
+	f.save(edited)
+	f.until(f.came("tick", 1), hourly("tick"))
+	if n, _ := f.made("tick"); n < 9 || n > 11 {
+		t.Errorf("%d runs, want all ten", n)
+	}
+}
+
+func waitingKeptByEdit(t *testing.T, f *fixture) {
+	code := hourly("tick", durable.Overlap(durable.OverlapWait))
+	f.boot("tick", code)
+	f.until(f.came("tick", 1), code)
+	f.due("tick")
+	f.until(func() bool {
+		records, _ := f.store.ListSchedules(f.ctx, "tick")
+		return len(records) == 1 && records[0].Waiting
+	}, code)
+	f.advance(30 * time.Second)
+	stored := f.schedule("tick")
+	edited := stored.Schedule()
+	edited.Priority = 2
+	f.save(edited)
+	if now := f.schedule("tick"); !now.Waiting || now.NextAt == nil || !now.NextAt.Equal(*stored.NextAt) {
+		t.Errorf("%+v, want it waiting as before", now)
+	}
+	past, _ := f.store.SchedulePast(f.ctx, "tick", 1)
+	for _, line := range past {
+		if line.Kind == durable.PastRun {
+			f.did(durable.CancelRuns, *line.Run, durable.Done, durable.Cancelled)
+		}
+	}
+	f.until(f.came("tick", 2), code)
+	f.wantMade("tick", 2)
+}
+
 func askedTogether(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
 	var got, refused atomic.Int32

@@ -47,6 +47,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"hostile":   hostileTests(),
 		"schedules": scheduleTests(),
 		"timetable": timetableTests(),
+		"recurring": recurringTests(),
 		"listen":    listenTests(),
 		"progress":  progressTests(),
 		"trace":     traceTests(),

@@ -85,8 +85,8 @@ func (r *Rule) compileKind() error {
 	case r.spec.Every != 0:
 		return checkInterval(r.spec.Every)
 	case !r.spec.Once.IsZero():
-		if y := r.spec.Once.UTC().Year(); y < 1970 || y > 9999 {
-			return fmt.Errorf("instant %v: want a year from 1970 to 9999", r.spec.Once)
+		if y := r.spec.Once.UTC().Year(); y < 1970 || y > lastYear {
+			return fmt.Errorf("instant %v: want a year from 1970 to %d", r.spec.Once, lastYear)
 		}
 		return nil
 	default:
@@ -106,15 +106,15 @@ func checkInterval(d time.Duration) error {
 // checkFires refuses a rule without any occurrence. One that is over, because
 // its end has passed, is no fault: the program that states it is started again.
 func (r *Rule) checkFires() error {
-	if !r.spec.Once.IsZero() {
-		return nil
-	}
 	from := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	if !r.spec.End.IsZero() && r.spec.End.Before(from) {
 		from = time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	if !r.spec.Start.IsZero() {
-		from = r.spec.Start.Add(-time.Microsecond)
+		from = r.spec.Start.Add(-1)
+	}
+	if once := r.spec.Once; !once.IsZero() {
+		from = once.Truncate(time.Microsecond).Add(r.spec.Shift - time.Microsecond)
 	}
 	if r.wall != nil && r.wall.next(from).IsZero() {
 		return fmt.Errorf("cron %q never fires: %s", r.spec.Expression, example)
@@ -126,6 +126,9 @@ func (r *Rule) checkFires() error {
 	return nil
 }
 
+// lastYear is the last one whose instants every store, and JSON, can hold.
+const lastYear = 9999
+
 // blackoutSteps bounds how many blackouts in a row are passed over: ten years
 // of one a day.
 const blackoutSteps = 4000
@@ -135,14 +138,16 @@ const blackoutSteps = 4000
 // is.
 func (r Rule) Next(t time.Time) time.Time {
 	if start := r.spec.Start; !start.IsZero() && t.Before(start) {
-		t = start.Add(-time.Microsecond)
+		t = start.Add(-1)
 	}
 	for range blackoutSteps {
 		next := r.base(t.Add(-r.spec.Shift))
 		if next.IsZero() {
 			return time.Time{}
 		}
-		next = next.Add(r.spec.Shift)
+		if next = next.Add(r.spec.Shift); next.Year() > lastYear {
+			return time.Time{}
+		}
 		if end := r.spec.End; !end.IsZero() && !next.Before(end) {
 			return time.Time{}
 		}

@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -27,25 +28,32 @@ type wallClock struct {
 const searchYears = 45
 
 func parse(expression string, zone *time.Location) (*wallClock, error) {
-	if strings.Contains(expression, "=") || strings.HasPrefix(strings.TrimSpace(expression), "@every") {
-		return nil, fmt.Errorf("cron %q: %s", expression, example)
+	text := strings.ToLower(strings.TrimSpace(expression)) // an H, as in THU, would mean something else to the library
+	wrong := func(err error) error { return fmt.Errorf("cron %q: %w: %s", expression, err, example) }
+	if !strings.HasPrefix(text, "@") {
+		var err error
+		if text, err = normalize(text); err != nil {
+			return nil, wrong(err)
+		}
+	} else if strings.HasPrefix(text, "@every") {
+		return nil, wrong(errors.New("an interval is no cron expression"))
 	}
-	parser, err := cronlib.TryNewParser(cronlib.SecondOptional | cronlib.Minute | cronlib.Hour | cronlib.Dom |
-		cronlib.Month | cronlib.Dow | cronlib.Descriptor | cronlib.DowOrDom)
+	parser, err := cronlib.TryNewParser(cronlib.SecondOptional | cronlib.Minute | cronlib.Hour | cronlib.Dom | cronlib.Month | cronlib.Dow |
+		cronlib.DomL | cronlib.DomW | cronlib.DowNth | cronlib.DowLast | cronlib.Descriptor | cronlib.DowOrDom)
 	if err != nil {
 		return nil, fmt.Errorf("cron parser: %w", err)
 	}
-	parsed, err := parser.Parse(strings.ToLower(expression)) // an H, as in THU, would mean something else to it
+	parsed, err := parser.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("cron %q: %w: %s", expression, err, example)
+		return nil, wrong(err)
 	}
 	fields, ok := parsed.(*cronlib.SpecSchedule)
 	if !ok {
-		return nil, fmt.Errorf("cron %q: %s", expression, example)
+		return nil, wrong(errors.New("it names no times"))
 	}
 	fields.Location, fields.MaxSearchYears = time.UTC, searchYears
-	w := &wallClock{fields: fields, zone: zone, repeats: strings.EqualFold(strings.TrimSpace(expression), "@hourly")}
-	for _, field := range firstFields(expression) {
+	w := &wallClock{fields: fields, zone: zone, repeats: text == "@hourly"}
+	for _, field := range firstFields(text) {
 		w.repeats = w.repeats || strings.ContainsAny(field, "*?/")
 	}
 	return w, nil

@@ -32,8 +32,9 @@ VALUES (@declared_at, @look_at, @hash_at, @brought_at, @generation, @paused, @ed
     @on_crash, @tags, @name);
 
 -- name: ReplaceSchedule :exec
--- Another rule: a new generation, planned afresh.
-UPDATE schedules SET look_at = CASE WHEN paused THEN NULL ELSE @now END, next_at = NULL, waiting = 0, fault = NULL, generation = generation + 1,
+-- A new generation, planned afresh unless its plan is to be kept.
+UPDATE schedules SET look_at = CASE WHEN paused THEN NULL WHEN @keep AND fault IS NULL THEN look_at ELSE @now END,
+    next_at = CASE WHEN @keep THEN next_at END, waiting = CASE WHEN @keep AND fault IS NULL THEN waiting ELSE 0 END, fault = NULL, generation = generation + 1,
     hash_at = @hash_at, brought_at = @brought_at, edited = @edited, hash = @hash, spec = @spec, job = @job, queue = @queue, priority = @priority,
     args = @args, max_attempts = @max_attempts, timeout = @timeout, on_crash = @on_crash, tags = @tags
 WHERE name = @name;

@@ -204,8 +204,14 @@ func (q *Queries) PruneSkips(ctx context.Context, arg PruneSkipsParams) error {
 }
 
 const ReplaceSchedules = `-- name: ReplaceSchedules :exec
-UPDATE durable.schedules s SET generation = s.generation + 1, next_at = NULL, waiting = 0, fault = NULL, edited = false,
-    look_at = CASE WHEN s.paused THEN 'infinity' ELSE '-infinity' END::timestamptz, spec = u.spec::json, hash = u.hash, job = u.job, queue = u.queue,
+UPDATE durable.schedules s SET generation = s.generation + 1, fault = NULL, edited = false,
+    (next_at, waiting, look_at) = (
+        SELECT CASE WHEN k.same THEN s.next_at END, CASE WHEN k.same AND s.fault IS NULL THEN s.waiting ELSE 0 END,
+               CASE WHEN s.paused THEN 'infinity' WHEN k.same AND s.fault IS NULL THEN s.look_at ELSE '-infinity' END
+        FROM (SELECT s.spec::jsonb -> 'rule' = u.spec::jsonb -> 'rule'
+                  AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[]
+                    = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[] AS same) k),
+    spec = u.spec::json, hash = u.hash, job = u.job, queue = u.queue,
     priority = u.priority, max_attempts = u.max_attempts, timeout = u.timeout, on_crash = u.on_crash, args = u.args::json, tags = u.tags::text[],
     hash_at = now(), brought_at = b.started_at
 FROM (SELECT unnest($2::text[]) AS name, unnest($3::text[]) spec, unnest($4::text[]) hash, unnest($5::text[]) job, unnest($6::text[]) queue,
@@ -235,6 +241,7 @@ type ReplaceSchedulesParams struct {
 // schedules_name_key; rows that LockSchedules has locked. Another hash than the
 // stored one counts when its worker has started after the one that brought the
 // stored one, or when nobody has declared that within so many microseconds.
+// One with the same times keeps its plan, so that what is due is not lost.
 // Twice: the hash is the stored one.
 func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesParams) error {
 	_, err := q.db.Exec(ctx, ReplaceSchedules,

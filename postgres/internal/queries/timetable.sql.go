@@ -120,13 +120,16 @@ func (q *Queries) DeleteSkips(ctx context.Context, arg DeleteSkipsParams) error 
 }
 
 const EditSchedule = `-- name: EditSchedule :exec
-UPDATE durable.schedules SET generation = generation + 1, next_at = NULL, waiting = 0, fault = NULL, edited = true,
-    look_at = CASE WHEN paused THEN 'infinity' ELSE '-infinity' END::timestamptz, spec = ($1::text)::json, job = $2, queue = $3,
-    priority = $4, max_attempts = $5, timeout = $6, on_crash = $7, args = ($8::text)::json, tags = $9
-WHERE id = $10
+UPDATE durable.schedules SET generation = generation + 1, fault = NULL, edited = true,
+    next_at = CASE WHEN $1::boolean THEN next_at END, waiting = CASE WHEN $1::boolean AND fault IS NULL THEN waiting ELSE 0 END,
+    look_at = CASE WHEN paused THEN 'infinity' WHEN $1::boolean AND fault IS NULL THEN look_at ELSE '-infinity' END::timestamptz,
+    spec = ($2::text)::json, job = $3, queue = $4,
+    priority = $5, max_attempts = $6, timeout = $7, on_crash = $8, args = ($9::text)::json, tags = $10
+WHERE id = $11
 `
 
 type EditScheduleParams struct {
+	Keep        bool
 	Spec        string
 	Job         string
 	Queue       string
@@ -139,9 +142,11 @@ type EditScheduleParams struct {
 	ID          int32
 }
 
-// schedules_pkey; a row that LockSchedule has locked.
+// schedules_pkey; a row that LockSchedule has locked. It is planned afresh
+// unless its plan is to be kept.
 func (q *Queries) EditSchedule(ctx context.Context, arg EditScheduleParams) error {
 	_, err := q.db.Exec(ctx, EditSchedule,
+		arg.Keep,
 		arg.Spec,
 		arg.Job,
 		arg.Queue,

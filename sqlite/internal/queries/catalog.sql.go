@@ -289,13 +289,15 @@ func (q *Queries) PruneSkips(ctx context.Context, arg PruneSkipsParams) error {
 }
 
 const replaceSchedule = `-- name: ReplaceSchedule :exec
-UPDATE schedules SET look_at = CASE WHEN paused THEN NULL ELSE ?1 END, next_at = NULL, waiting = 0, fault = NULL, generation = generation + 1,
-    hash_at = ?2, brought_at = ?3, edited = ?4, hash = ?5, spec = ?6, job = ?7, queue = ?8, priority = ?9,
-    args = ?10, max_attempts = ?11, timeout = ?12, on_crash = ?13, tags = ?14
-WHERE name = ?15
+UPDATE schedules SET look_at = CASE WHEN paused THEN NULL WHEN ?1 AND fault IS NULL THEN look_at ELSE ?2 END,
+    next_at = CASE WHEN ?1 THEN next_at END, waiting = CASE WHEN ?1 AND fault IS NULL THEN waiting ELSE 0 END, fault = NULL, generation = generation + 1,
+    hash_at = ?3, brought_at = ?4, edited = ?5, hash = ?6, spec = ?7, job = ?8, queue = ?9, priority = ?10,
+    args = ?11, max_attempts = ?12, timeout = ?13, on_crash = ?14, tags = ?15
+WHERE name = ?16
 `
 
 type ReplaceScheduleParams struct {
+	Keep        *int64
 	Now         *int64
 	HashAt      int64
 	BroughtAt   int64
@@ -313,9 +315,10 @@ type ReplaceScheduleParams struct {
 	Name        string
 }
 
-// Another rule: a new generation, planned afresh.
+// A new generation, planned afresh unless its plan is to be kept.
 func (q *Queries) ReplaceSchedule(ctx context.Context, arg ReplaceScheduleParams) error {
 	_, err := q.exec(ctx, q.replaceScheduleStmt, replaceSchedule,
+		arg.Keep,
 		arg.Now,
 		arg.HashAt,
 		arg.BroughtAt,
