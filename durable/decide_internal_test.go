@@ -205,10 +205,10 @@ func TestNextChunk(t *testing.T) {
 		want  int
 	}{
 		{"what was quick is doubled", 250, time.Millisecond, 500},
-		{"no more than a thousand", 1000, time.Millisecond, 1000},
-		{"what took its time stays", 700, materializeFor, 700},
-		{"what took too long shrinks", 900, materializeFor * 3 / 2, 600},
-		{"and by no more than half at once", 1000, time.Minute, 500},
+		{"no more than five hundred", 500, time.Millisecond, 500},
+		{"what took its time stays", 350, materializeFor, 350},
+		{"what took too long shrinks", 450, materializeFor * 3 / 2, 300},
+		{"and by no more than half at once", 500, time.Minute, 250},
 		{"no fewer than fifty", 60, time.Minute, 50},
 	} {
 		t.Run(one.name, func(t *testing.T) { require.Equal(t, one.want, nextChunk(one.chunk, one.took)) })

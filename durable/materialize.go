@@ -7,12 +7,11 @@ import (
 	"github.com/durable-worker/durable-worker/internal/cron"
 )
 
-// The schedules of one transaction, whose rows it locks: at first, at least and
-// at most. Between these there are as many as take about materializeFor.
+// The schedules of one transaction, whose rows it locks: at least, and at most,
+// as at first. Between these there are as many as take about materializeFor.
 const (
-	materializeFirst = 500
 	materializeLeast = 50
-	materializeMost  = 1000
+	materializeMost  = 500
 	materializeFor   = 25 * time.Millisecond
 )
 
@@ -98,7 +97,7 @@ type evaluator struct {
 }
 
 func newEvaluator(w *Worker) *evaluator {
-	return &evaluator{w: w, plan: planner{rules: map[ruleKey]cron.Rule{}}, chunk: materializeFirst}
+	return &evaluator{w: w, plan: planner{rules: map[ruleKey]cron.Rule{}}, chunk: materializeMost}
 }
 
 // look materializes once, and tells whether there may be more at once.

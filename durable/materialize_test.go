@@ -117,14 +117,14 @@ func (s *crowdedStore) Materialize(
 
 func TestSchedule_TwoEvaluateWhileMoreAreDueThanOneTransactionTakes(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
-		crowded := &crowdedStore{Store: s.store.Store, left: 10_000, next: -1}
+		crowded := &crowdedStore{Store: s.store.Store, left: 5_000, next: -1}
 		s.store.Store = crowded
 		w := s.worker(durable.WorkerConfig{})
 		var fired, highest atomic.Int32
 		tick(w, 0, &fired, &highest)
 		stop := s.begin(w)
 		s.pass(70 * time.Millisecond)
-		require.Zero(t, crowded.left, "in some 10 transactions of up to 1000, two at a time")
+		require.Zero(t, crowded.left, "in 10 transactions of 500, two at a time")
 		require.Equal(t, 2, crowded.most)
 		s.pass(time.Minute)
 		require.Equal(t, 2, crowded.most)
@@ -136,7 +136,7 @@ func TestSchedule_TwoEvaluateWhileMoreAreDueThanOneTransactionTakes(t *testing.T
 // ended: what is due next is not left to the next poll.
 func TestSchedule_NobodyIsLateForASecondEvaluator(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
-		crowded := &crowdedStore{Store: s.store.Store, one: true, left: 10_000, next: time.Second}
+		crowded := &crowdedStore{Store: s.store.Store, one: true, left: 5_000, next: time.Second}
 		s.store.Store = crowded
 		w := s.worker(durable.WorkerConfig{PollInterval: time.Minute})
 		var fired, highest atomic.Int32

@@ -57,30 +57,15 @@ func (d *decided) fault(err error) {
 // decidedAtOnce is how many schedules are stored in one statement.
 const decidedAtOnce = 500
 
-// inParts decides about schedules and stores what was decided: while the
-// database stores one part, the next is decided.
+// inParts decides about schedules and stores what was decided.
 func (s *Store) inParts(
 	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, decide func(*queries.DueSchedulesRow) decided, done *durable.Materialized,
 ) error {
-	parts, stop := make(chan []decided, 1), make(chan struct{})
-	var deciding sync.WaitGroup
-	deciding.Go(func() {
-		defer close(parts)
-		for some := range slices.Chunk(rows, decidedAtOnce) {
-			part := make([]decided, len(some))
-			for i := range some {
-				part[i] = decide(&some[i])
-			}
-			select {
-			case parts <- part:
-			case <-stop:
-				return
-			}
+	for some := range slices.Chunk(rows, decidedAtOnce) {
+		part := make([]decided, len(some))
+		for i := range some {
+			part[i] = decide(&some[i])
 		}
-	})
-	defer deciding.Wait()
-	defer close(stop)
-	for part := range parts {
 		if err := s.storeDecided(ctx, tx, part, done); err != nil {
 			return err
 		}
