@@ -201,7 +201,7 @@ func outageCaughtUp(t *testing.T, f *fixture) {
 	}
 }
 
-func overlapKept(t *testing.T, f *fixture) {
+func overlapKept(_ *testing.T, f *fixture) {
 	code := both(hourly("skip"), hourly("allow", durable.Overlap(durable.OverlapAllow)))
 	f.until(func() bool { return f.planned("skip")() && f.planned("allow")() }, code)
 	f.due("skip")
