@@ -194,13 +194,10 @@ func clipped(text string, n int) string {
 
 // ago tells an instant as people do: "3m ago", "in 2h".
 func ago(t, now time.Time) string {
-	d := now.Sub(t)
-	switch {
-	case d < 0:
-		return "in " + brief(-d)
-	default:
-		return brief(d) + " ago"
+	if t.After(now) {
+		return "in " + brief(t.Sub(now))
 	}
+	return brief(now.Sub(t)) + " ago"
 }
 
 // brief is a duration in its largest unit.

@@ -68,6 +68,9 @@ func TestSchedulesAreOperated(t *testing.T) {
 	require.Contains(t, do("schedules list"), "over")
 	do("schedules set nightly --end 0001-01-01T00:00:00Z")
 	require.Contains(t, do("schedules list"), "active")
+	do("schedules create far log --force --once 9999-12-31T23:59:59Z")
+	require.Contains(t, do("schedules preview far"), "in 106751d", "as far as a duration goes")
+	do("schedules delete far")
 	do("schedules delete nightly")
 	require.Equal(t, "no schedules\n", do("schedules list"))
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,11 @@ func milliseconds(d time.Duration) string {
 // micro is a duration as it is stored.
 func micro(d time.Duration) int64 { return d.Microseconds() }
 
-func fromMicro(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+// fromMicro is so many microseconds; the longest duration that there is, of more.
+func fromMicro(n int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(min(max(n, -most), most)) * time.Microsecond
+}
 
 // timeOrNull is a parameter whose zero time is NULL.
 func timeOrNull(t time.Time) *time.Time {

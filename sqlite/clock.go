@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -56,5 +57,9 @@ func micros(t time.Time) *int64 {
 	return &n
 }
 
-// duration is the duration that is stored as micros.
-func duration(micros int64) time.Duration { return time.Duration(micros) * time.Microsecond }
+// duration is the duration that is stored as micros; the longest that there is,
+// of one that is longer.
+func duration(micros int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(min(max(micros, -most), most)) * time.Microsecond
+}

@@ -58,7 +58,7 @@
 //	run r1
 //	list [states=a,b] [jobs=a,b] [queues=a,b] [limit=2] [before=r3]
 //	counts
-//	declare nightly [hash=h1] [job=mail]
+//	declare nightly [hash=h1] [job=mail] [every=1h]
 //	materialize [limit=10]                with a line for each decision:
 //	       nightly [occurrences=key:run,...] [next=10s] [fault=F]; no line: next=1h
 //

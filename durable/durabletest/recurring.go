@@ -53,6 +53,15 @@ func recurring(name string, rule durable.Rule, options ...durable.Option) progra
 	}
 }
 
+// both is the code of one worker that declares several schedules.
+func both(programs ...program) program {
+	return func(w *durable.Worker) {
+		for _, declare := range programs {
+			declare(w)
+		}
+	}
+}
+
 // until runs workers, each of its own program, until a condition holds, and
 // stops them.
 func (f *fixture) until(holds func() bool, programs ...program) {
@@ -173,12 +182,10 @@ func dueOnceOfTwo(_ *testing.T, f *fixture) {
 }
 
 func outageCaughtUp(t *testing.T, f *fixture) {
-	code := func(w *durable.Worker) {
-		hourly("skip")(w)
-		hourly("latest", durable.CatchUp(durable.CatchUpLatest, 0, 0))(w)
-		hourly("all", durable.CatchUp(durable.CatchUpAll, 0, 0), durable.Overlap(durable.OverlapAllow))(w)
-		hourly("some", durable.CatchUp(durable.CatchUpAll, 0, 3), durable.Overlap(durable.OverlapAllow))(w)
-	}
+	code := both(hourly("skip"),
+		hourly("latest", durable.CatchUp(durable.CatchUpLatest, 0, 0)),
+		hourly("all", durable.CatchUp(durable.CatchUpAll, 0, 0), durable.Overlap(durable.OverlapAllow)),
+		hourly("some", durable.CatchUp(durable.CatchUpAll, 0, 3), durable.Overlap(durable.OverlapAllow)))
 	f.until(func() bool {
 		return f.planned("skip")() && f.planned("latest")() && f.planned("all")() && f.planned("some")()
 	}, code)
@@ -194,11 +201,8 @@ func outageCaughtUp(t *testing.T, f *fixture) {
 	}
 }
 
-func overlapKept(t *testing.T, f *fixture) {
-	code := func(w *durable.Worker) {
-		hourly("skip")(w)
-		hourly("allow", durable.Overlap(durable.OverlapAllow))(w)
-	}
+func overlapKept(_ *testing.T, f *fixture) {
+	code := both(hourly("skip"), hourly("allow", durable.Overlap(durable.OverlapAllow)))
 	f.until(func() bool { return f.planned("skip")() && f.planned("allow")() }, code)
 	f.due("skip")
 	f.until(func() bool { return f.came("skip", 1)() && f.came("allow", 1)() }, code)
@@ -226,7 +230,7 @@ func sameCodeAgain(t *testing.T, f *fixture) {
 	f.save(edited)
 	f.act("tick", durable.PauseSchedule)
 	f.advance(time.Minute)
-	f.until(f.planned("other"), hourly("tick"), hourly("other"))
+	f.until(f.planned("other"), both(hourly("tick"), hourly("other")))
 	if now := f.schedule("tick"); now.Rule != edited.Rule || !now.Paused || !now.Edited || now.NextAt != nil {
 		t.Errorf("%+v, want the operator's rule, paused", now)
 	}
@@ -238,14 +242,11 @@ func sameCodeAgain(t *testing.T, f *fixture) {
 }
 
 func otherCode(t *testing.T, f *fixture) {
-	f.until(func() bool { return f.planned("tick")() && f.planned("asleep")() }, hourly("tick"), hourly("asleep"))
+	f.until(func() bool { return f.planned("tick")() && f.planned("asleep")() }, both(hourly("tick"), hourly("asleep")))
 	f.act("asleep", durable.PauseSchedule)
 	f.advance(time.Minute)
 	rule := durable.Cron("*/5 * * * *", "America/Chicago")
-	other := func(w *durable.Worker) {
-		recurring("tick", rule, durable.MaxAttempts(5))(w)
-		recurring("asleep", rule)(w)
-	}
+	other := both(recurring("tick", rule, durable.MaxAttempts(5)), recurring("asleep", rule))
 	f.until(func() bool { return f.ruled("tick", rule) && f.planned("tick")() }, other)
 	if now := f.schedule("tick"); now.MaxAttempts != 5 || now.Paused || now.NextAt.Sub(f.now()) > 5*time.Minute {
 		t.Errorf("%+v, want what the code says now", now)
@@ -265,7 +266,7 @@ func unknownProgram(t *testing.T, f *fixture) {
 
 func declaredPaused(t *testing.T, f *fixture) {
 	code := hourly("tick", durable.Paused())
-	f.until(f.planned("other"), code, hourly("other"))
+	f.until(f.planned("other"), both(code, hourly("other")))
 	if now := f.schedule("tick"); !now.Paused || now.NextAt != nil {
 		t.Errorf("%+v, want it paused", now)
 	}
@@ -282,7 +283,7 @@ func editedWhilePaused(t *testing.T, f *fixture) {
 	edited.Rule = durable.Cron("*/5 * * * *", "UTC")
 	f.save(edited)
 	f.advance(time.Hour)
-	f.until(f.planned("other"), hourly("tick"), hourly("other"))
+	f.until(f.planned("other"), both(hourly("tick"), hourly("other")))
 	if now := f.schedule("tick"); !now.Paused || now.NextAt != nil || now.Rule != edited.Rule {
 		t.Errorf("%+v, want the new rule, paused", now)
 	}

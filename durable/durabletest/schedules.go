@@ -23,6 +23,7 @@ func scheduleTests() map[string]func(*testing.T, *fixture) {
 		"declared jobs are listed by name, the last word counts":  jobsListed,
 		"what waits is told with its runs, and may be hastened":   hastenWaiting,
 		"without schedules there is nothing to do and nothing is": materializeNothing,
+		"what is due in thousands of years is not due now":        farAway,
 	}
 }
 
@@ -309,5 +310,27 @@ func materializeLongestFirst(t *testing.T, f *fixture) {
 	}
 	if fmt.Sprint(order) != "[omega alpha]" {
 		t.Errorf("evaluated %v, want the one that was due first, first", order)
+	}
+}
+
+func farAway(t *testing.T, f *fixture) {
+	far := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	const years = 250 * 365 * 24 * time.Hour // a duration holds 292 of them
+	f.declare(newSchedule("nightly"))
+	plan := func(time.Time, durable.Schedule) durable.Decision { return durable.Decision{NextAt: far} }
+	for _, made := range []durable.Materialized{f.materialize(10, plan), f.materialize(10, plan)} {
+		if made.Next < years {
+			t.Errorf("looked at %+v, want nothing for centuries", made)
+		}
+	}
+	f.enqueue(newRun(func(r *durable.NewRun) { r.At = far }))
+	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	if err != nil || len(heads) == 0 {
+		t.Fatalf("Heads: %+v, %v", heads, err)
+	}
+	for _, head := range heads {
+		if head.Waiting && head.In < years {
+			t.Errorf("head %+v, want it due in centuries", head)
+		}
 	}
 }

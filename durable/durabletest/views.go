@@ -138,7 +138,7 @@ func (p *player) doDeclare(c command) error {
 	declaration := durable.Declaration{Worker: p.worker("w1")}
 	for _, name := range c.words[1:] {
 		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
-			Name: name, Rule: durable.Every(time.Hour), Hash: c.text("hash", "h1"), Job: c.text("job", "mail"),
+			Name: name, Rule: durable.Every(c.duration("every", time.Hour)), Hash: c.text("hash", "h1"), Job: c.text("job", "mail"),
 			Queue: durable.DefaultQueue, Args: []byte(`{}`), MaxAttempts: durable.DefaultMaxAttempts,
 		})
 	}
