@@ -15,7 +15,10 @@ const lateness = time.Minute
 // yet. It is pure but for the ids of the runs.
 func decide(rule cron.Rule, now time.Time, s *Schedule) Decision {
 	if s.NextAt.IsZero() {
-		return Decision{NextAt: rule.Next(now)}
+		s.NextAt = rule.Next(s.plannedFrom(now))
+		if s.NextAt.IsZero() || s.NextAt.After(now) {
+			return Decision{NextAt: s.NextAt}
+		}
 	}
 	var d Decision
 	first := s.NextAt
@@ -45,6 +48,15 @@ func decide(rule cron.Rule, now time.Time, s *Schedule) Decision {
 			unfinished++
 		}
 	}
+}
+
+// plannedFrom is the instant after which the occurrences of a schedule without a
+// plan count: when it was made, changed or resumed.
+func (s *Schedule) plannedFrom(now time.Time) time.Time {
+	if s.LookAt.IsZero() || s.LookAt.After(now) {
+		return now
+	}
+	return s.LookAt
 }
 
 // missed tells whether nobody was there when the schedule was due. One that

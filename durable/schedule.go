@@ -116,7 +116,8 @@ type Schedule struct {
 
 	// Waiting is not zero while the occurrence at NextAt waits for an earlier
 	// run to end, and is then the last pause between two looks. LookAt is when
-	// it was to be looked at again.
+	// it was to be looked at again; of a schedule that is not planned yet, when
+	// it was made, got its times or was resumed: it is planned from then on.
 	Waiting time.Duration
 	LookAt  time.Time
 	// Unfinished is how many of its runs have not ended; read after the
@@ -155,6 +156,10 @@ type SkipReason string
 const (
 	SkipMissed  SkipReason = "missed"  // no worker was there, and the catch-up policy left them out
 	SkipOverlap SkipReason = "overlap" // an earlier run had not ended
+
+	// SkipChanged is for those that were due when the schedule got other times, or
+	// was paused; the last instant of the skip is then that of the change.
+	SkipChanged SkipReason = "changed"
 )
 
 // spec is the part of a schedule that stores keep as one JSON text.

@@ -66,16 +66,19 @@ func (s *Store) declareSchedule(declared durable.Schedule, started, now time.Tim
 		known.hashAt = now
 	case !found || !started.Before(known.broughtAt) || now.Sub(known.hashAt) > durable.DeclaredWithin:
 		declared.Paused = known.Paused
-		known.replace(declared)
+		known.redefine(declared, now)
 		known.hashAt, known.broughtAt, known.edited = now, started, false
 	}
 }
 
-// replace begins a new generation, planned afresh unless its times are the same.
-func (one *schedule) replace(by durable.Schedule) {
+// redefine begins a new generation, planned afresh, from now on, unless its
+// times are the same.
+func (one *schedule) redefine(by durable.Schedule, now time.Time) {
 	by = copySchedule(by)
-	by.Generation, by.NextAt, by.LookAt, by.Waiting = one.Generation+1, time.Time{}, time.Time{}, 0
-	if one.SameTimes(&by) {
+	by.Generation, by.NextAt, by.LookAt, by.Waiting = one.Generation+1, time.Time{}, now, 0
+	if !one.SameTimes(&by) {
+		one.passOver(now)
+	} else {
 		by.NextAt = one.NextAt
 		if one.fault == "" {
 			by.LookAt, by.Waiting = one.LookAt, one.Waiting
@@ -90,6 +93,7 @@ const orphanPolicy = "orphan"
 func (s *Store) disableOrphans(since, now time.Time) {
 	for name, one := range s.schedules {
 		if !one.Paused && !one.declaredAt.IsZero() && one.declaredAt.Before(since) {
+			one.passOver(now)
 			one.Paused, one.pausedBy = true, orphanPolicy
 			s.noteSchedule(now, name, "paused, no worker declares it", orphanPolicy)
 		}

@@ -194,14 +194,25 @@ func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time
 			ids = append(ids, o.Run.ID)
 		}
 	}
-	one.skips = append(one.skips, decision.Skips...)
-	one.skips = one.skips[max(len(one.skips)-pastKept, 0):]
+	one.skip(decision.Skips...)
 	one.NextAt, one.LookAt, one.Waiting = micro(decision.NextAt), time.Time{}, decision.Waiting
 	if one.Waiting > 0 {
 		one.LookAt = now.Add(one.Waiting)
 	}
 	one.over = decision.NextAt.IsZero()
 	return ids
+}
+
+func (one *schedule) skip(skips ...durable.Skip) {
+	one.skips = append(one.skips, skips...)
+	one.skips = one.skips[max(len(one.skips)-pastKept, 0):]
+}
+
+// passOver records what is due of a schedule that is about to be changed.
+func (one *schedule) passOver(now time.Time) {
+	if !one.Paused && !one.NextAt.IsZero() && !one.NextAt.After(now) {
+		one.skip(durable.Skip{Reason: durable.SkipChanged, First: one.NextAt, Last: now})
+	}
 }
 
 // untilNext is the time until a schedule is to be looked at.

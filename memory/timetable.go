@@ -82,7 +82,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 		s.schedules[edited.Name] = known
 	}
 	edited.Hash, edited.Paused = known.Hash, known.Paused
-	known.replace(edited)
+	known.redefine(edited, s.now())
 	known.edited = true
 	s.noteSchedule(s.now(), edited.Name, what, by)
 	s.hint()
@@ -105,6 +105,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 		if one.Paused {
 			return nil
 		}
+		one.passOver(s.now())
 		one.Paused, one.pausedBy = true, by
 	case durable.ResumeSchedule:
 		if !one.Paused {
@@ -124,7 +125,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 // resume plans a schedule from now on.
 func (s *Store) resume(one *schedule) {
 	one.Paused, one.pausedBy = false, ""
-	one.NextAt, one.LookAt, one.Waiting, one.over, one.fault = time.Time{}, time.Time{}, 0, false, ""
+	one.NextAt, one.LookAt, one.Waiting, one.over, one.fault = time.Time{}, s.now(), 0, false, ""
 	s.hint()
 }
 

@@ -87,10 +87,10 @@ func addSchedules(b *batch, worker durable.WorkerID, schedules []durable.Schedul
 		p.Timeouts, p.OnCrashes = append(p.Timeouts, micro(one.Timeout)), append(p.OnCrashes, int16(one.OnCrash))
 		p.Args, tags, p.Paused = append(p.Args, string(one.Args)), append(tags, textArray(one.Tags)), append(p.Paused, one.Paused)
 	}
-	columns := []any{p.Names, p.Specs, p.Hashes, p.Jobs, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags, p.Paused}
+	columns := []any{p.Names, p.Specs, p.Hashes, p.Jobs, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags}
 	b.add(queries.LockSchedules, p.Names)
-	b.add(queries.InsertSchedules, append([]any{worker.Instance}, columns...)...)
-	b.add(queries.ReplaceSchedules, append(append([]any{micro(durable.DeclaredWithin)}, columns...), worker.Instance)...)
+	b.add(queries.InsertSchedules, append(append([]any{worker.Instance}, columns...), p.Paused)...)
+	b.add(queries.ReplaceSchedules, append(columns, worker.Instance, micro(durable.DeclaredWithin))...)
 	b.add(queries.TouchSchedules, p.Names, p.Hashes)
 }
 

@@ -108,18 +108,28 @@ func (c *change) createSchedule(ctx context.Context, row queries.InsertScheduleP
 }
 
 // replaceSchedule begins a new generation. One with the same times as the known
-// one keeps its plan.
+// one keeps its plan; of another is recorded what is due.
 func (c *change) replaceSchedule(ctx context.Context, row queries.InsertScheduleParams, knownSpec string) error {
 	var keep int64
 	known, now := durable.Schedule{Name: row.Name}, durable.Schedule{Name: row.Name}
 	if known.SetSpec([]byte(knownSpec)) == nil && now.SetSpec([]byte(row.Spec)) == nil && now.SameTimes(&known) {
 		keep = 1
+	} else if err := c.PassOver(ctx, queries.PassOverParams{Now: c.now, Name: row.Name}); err != nil {
+		return err
 	}
 	return c.ReplaceSchedule(ctx, queries.ReplaceScheduleParams{
 		Keep: &keep, Now: &c.now, HashAt: row.HashAt, BroughtAt: row.BroughtAt, Edited: row.Edited, Hash: row.Hash, Spec: row.Spec, Job: row.Job,
 		Queue: row.Queue, Priority: row.Priority, Args: row.Args, MaxAttempts: row.MaxAttempts, Timeout: row.Timeout,
 		OnCrash: row.OnCrash, Tags: row.Tags, Name: row.Name,
 	})
+}
+
+// pauseSchedule records what is due of a schedule, and pauses it.
+func (c *change) pauseSchedule(ctx context.Context, name, by string) error {
+	if err := c.PassOver(ctx, queries.PassOverParams{Now: c.now, Name: name}); err != nil {
+		return err
+	}
+	return c.PauseSchedule(ctx, queries.PauseScheduleParams{PausedBy: &by, Name: name})
 }
 
 // skipsKept bounds the skips that are kept of each schedule, hourly.
@@ -133,9 +143,8 @@ func (c *change) tidySchedules(ctx context.Context, orphans time.Duration) error
 		if err != nil {
 			return err
 		}
-		by := orphanPolicy
 		for _, name := range names {
-			if err := c.PauseSchedule(ctx, queries.PauseScheduleParams{PausedBy: &by, Name: name}); err != nil {
+			if err := c.pauseSchedule(ctx, name, orphanPolicy); err != nil {
 				return err
 			}
 			if err := c.note(ctx, name, "paused, no worker declares it", orphanPolicy); err != nil {

@@ -135,7 +135,7 @@ func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 		Waiting:     duration(row.Waiting),
 	}
 	_ = schedule.SetSpec([]byte(row.Spec)) // a spec that cannot be read is a schedule without a rule, and decide says so
-	if schedule.Waiting > 0 && row.LookAt != nil {
+	if (schedule.Waiting > 0 || row.NextAt == nil) && row.LookAt != nil {
 		schedule.LookAt = instant(*row.LookAt)
 	}
 	if row.NextAt != nil {

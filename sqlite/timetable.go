@@ -184,7 +184,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 			if known.Paused != 0 {
 				return nil
 			}
-			err = c.PauseSchedule(ctx, queries.PauseScheduleParams{PausedBy: &by, Name: name})
+			err = c.pauseSchedule(ctx, name, by)
 		case durable.ResumeSchedule:
 			if known.Paused == 0 {
 				return nil

@@ -18,7 +18,7 @@ SELECT id FROM durable.schedules WHERE name = ANY (@names::text[]) ORDER BY name
 INSERT INTO durable.schedules (name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused, look_at,
     declared_at, hash_at, brought_at)
 SELECT u.name, u.spec::json, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args::json, u.tags::text[], u.paused,
-       CASE WHEN u.paused THEN 'infinity' ELSE '-infinity' END::timestamptz, now(), now(),
+       CASE WHEN u.paused THEN 'infinity' ELSE clock_timestamp() END, now(), now(),
        coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = @instance), now())
 FROM (SELECT unnest(@names::text[]) AS name, unnest(@specs::text[]) spec, unnest(@hashes::text[]) hash, unnest(@jobs::text[]) job, unnest(@queues::text[]) queue,
              unnest(@priorities::smallint[]) priority, unnest(@max_attempts::int[]) max_attempts, unnest(@timeouts::bigint[]) timeout,
@@ -29,23 +29,32 @@ ON CONFLICT (name) DO NOTHING;
 -- schedules_name_key; rows that LockSchedules has locked. Another hash than the
 -- stored one counts when its worker has started after the one that brought the
 -- stored one, or when nobody has declared that within so many microseconds.
--- One with the same times keeps its plan, so that what is due is not lost.
--- Twice: the hash is the stored one.
+-- One with the same times keeps its plan; another is planned afresh, from this
+-- instant on, and what is due then is recorded. Twice: the hash is the stored one.
+WITH u AS MATERIALIZED (
+    SELECT unnest(@names::text[]) AS name, unnest(@specs::text[]) spec, unnest(@hashes::text[]) hash, unnest(@jobs::text[]) job, unnest(@queues::text[]) queue,
+           unnest(@priorities::smallint[]) priority, unnest(@max_attempts::int[]) max_attempts, unnest(@timeouts::bigint[]) timeout,
+           unnest(@on_crashes::smallint[]) on_crash, unnest(@args::text[]) args, unnest(@tags::text[]) tags
+), b AS MATERIALIZED (
+    SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = @instance), now()) AS started_at, clock_timestamp() AS at
+), r AS MATERIALIZED (
+    SELECT s.id, s.spec::jsonb -> 'rule' = u.spec::jsonb -> 'rule'
+           AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[]
+             = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[] AS same,
+           u.spec, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args, u.tags, b.at, b.started_at
+    FROM durable.schedules s JOIN u ON s.name = u.name, b
+    WHERE s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - (@within::bigint) * interval '1 microsecond')
+), k AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, r.at, 'changed'
+    FROM durable.schedules s JOIN r ON s.id = r.id WHERE NOT r.same AND NOT s.paused AND s.next_at <= r.at
+)
 UPDATE durable.schedules s SET generation = s.generation + 1, fault = NULL, edited = false,
-    (next_at, waiting, look_at) = (
-        SELECT CASE WHEN k.same THEN s.next_at END, CASE WHEN k.same AND s.fault IS NULL THEN s.waiting ELSE 0 END,
-               CASE WHEN s.paused THEN 'infinity' WHEN k.same AND s.fault IS NULL THEN s.look_at ELSE '-infinity' END
-        FROM (SELECT s.spec::jsonb -> 'rule' = u.spec::jsonb -> 'rule'
-                  AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[]
-                    = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[] AS same) k),
-    spec = u.spec::json, hash = u.hash, job = u.job, queue = u.queue,
-    priority = u.priority, max_attempts = u.max_attempts, timeout = u.timeout, on_crash = u.on_crash, args = u.args::json, tags = u.tags::text[],
-    hash_at = now(), brought_at = b.started_at
-FROM (SELECT unnest(@names::text[]) AS name, unnest(@specs::text[]) spec, unnest(@hashes::text[]) hash, unnest(@jobs::text[]) job, unnest(@queues::text[]) queue,
-             unnest(@priorities::smallint[]) priority, unnest(@max_attempts::int[]) max_attempts, unnest(@timeouts::bigint[]) timeout,
-             unnest(@on_crashes::smallint[]) on_crash, unnest(@args::text[]) args, unnest(@tags::text[]) tags, unnest(@paused::boolean[]) paused) u,
-     (SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = @instance), now()) AS started_at) b
-WHERE s.name = u.name AND s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - (@within::bigint) * interval '1 microsecond');
+    next_at = CASE WHEN r.same THEN s.next_at END, waiting = CASE WHEN r.same AND s.fault IS NULL THEN s.waiting ELSE 0 END,
+    look_at = CASE WHEN s.paused THEN 'infinity' WHEN r.same AND s.fault IS NULL THEN s.look_at ELSE r.at END,
+    spec = r.spec::json, hash = r.hash, job = r.job, queue = r.queue,
+    priority = r.priority, max_attempts = r.max_attempts, timeout = r.timeout, on_crash = r.on_crash, args = r.args::json, tags = r.tags::text[],
+    hash_at = now(), brought_at = r.started_at
+FROM r WHERE s.id = r.id;
 
 -- name: TouchSchedules :exec
 -- schedules_name_key; rows that LockSchedules has locked. Those that were paused
@@ -53,7 +62,7 @@ WHERE s.name = u.name AND s.hash <> u.hash AND (b.started_at >= s.brought_at OR 
 WITH t AS (
     UPDATE durable.schedules s SET declared_at = now(), hash_at = CASE WHEN s.hash = u.hash THEN now() ELSE s.hash_at END,
         paused = s.paused AND NOT p.orphan, paused_by = CASE WHEN p.orphan THEN NULL ELSE s.paused_by END,
-        look_at = CASE WHEN p.orphan THEN '-infinity' ELSE s.look_at END, next_at = CASE WHEN p.orphan THEN NULL ELSE s.next_at END,
+        look_at = CASE WHEN p.orphan THEN clock_timestamp() ELSE s.look_at END, next_at = CASE WHEN p.orphan THEN NULL ELSE s.next_at END,
         waiting = CASE WHEN p.orphan THEN 0 ELSE s.waiting END
     FROM (SELECT unnest(@names::text[]) AS name, unnest(@hashes::text[]) hash) u,
          (SELECT o.id, o.paused AND o.paused_by = 'orphan' AND o.paused_by IS NOT NULL AS orphan FROM durable.schedules o) p
@@ -64,10 +73,12 @@ INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'sched
 
 -- name: DisableOrphans :exec
 -- Reads the whole table, a small one; rows that others have locked are left to
--- the next time. Twice: they are paused.
-WITH o AS (
-    SELECT s.id FROM durable.schedules s WHERE NOT s.paused AND s.declared_at < now() - (@after::bigint) * interval '1 microsecond'
+-- the next time. What is due is recorded. Twice: they are paused.
+WITH o AS MATERIALIZED (
+    SELECT s.id, s.next_at FROM durable.schedules s WHERE NOT s.paused AND s.declared_at < now() - (@after::bigint) * interval '1 microsecond'
     ORDER BY s.name FOR UPDATE SKIP LOCKED
+), k AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT o.id, o.next_at, now(), 'changed' FROM o WHERE o.next_at <= now()
 ), t AS (
     UPDATE durable.schedules s SET paused = true, paused_by = 'orphan', look_at = 'infinity' FROM o WHERE s.id = o.id RETURNING s.name
 )

@@ -14,26 +14,34 @@ FROM durable.schedules WHERE name = @name FOR UPDATE;
 -- schedules_name_key. Twice: the name is taken.
 INSERT INTO durable.schedules (name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused, edited, look_at, hash_at, brought_at)
 VALUES (@name, (@spec::text)::json, '', @job, @queue, @priority, @max_attempts, @timeout, @on_crash, (@args::text)::json, @tags, @paused::boolean, true,
-        CASE WHEN @paused::boolean THEN 'infinity' ELSE '-infinity' END::timestamptz, '-infinity', '-infinity')
+        CASE WHEN @paused::boolean THEN 'infinity' ELSE clock_timestamp() END, '-infinity', '-infinity')
 ON CONFLICT (name) DO NOTHING;
 
 -- name: EditSchedule :exec
--- schedules_pkey; a row that LockSchedule has locked. It is planned afresh
--- unless its plan is to be kept.
-UPDATE durable.schedules SET generation = generation + 1, fault = NULL, edited = true,
-    next_at = CASE WHEN @keep::boolean THEN next_at END, waiting = CASE WHEN @keep::boolean AND fault IS NULL THEN waiting ELSE 0 END,
-    look_at = CASE WHEN paused THEN 'infinity' WHEN @keep::boolean AND fault IS NULL THEN look_at ELSE '-infinity' END::timestamptz,
+-- schedules_pkey; a row that LockSchedule has locked. It is planned afresh, from
+-- this instant on, unless its plan is to be kept; what is due then is recorded.
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at), k AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, t.at, 'changed'
+    FROM durable.schedules s, t WHERE s.id = @id AND NOT @keep::boolean AND NOT s.paused AND s.next_at <= t.at
+)
+UPDATE durable.schedules s SET generation = s.generation + 1, fault = NULL, edited = true,
+    next_at = CASE WHEN @keep::boolean THEN s.next_at END, waiting = CASE WHEN @keep::boolean AND s.fault IS NULL THEN s.waiting ELSE 0 END,
+    look_at = CASE WHEN s.paused THEN 'infinity' WHEN @keep::boolean AND s.fault IS NULL THEN s.look_at ELSE t.at END,
     spec = (@spec::text)::json, job = @job, queue = @queue,
     priority = @priority, max_attempts = @max_attempts, timeout = @timeout, on_crash = @on_crash, args = (@args::text)::json, tags = @tags
-WHERE id = @id;
+FROM t WHERE s.id = @id;
 
 -- name: PauseSchedule :exec
--- schedules_pkey; a row that LockSchedule has locked.
-UPDATE durable.schedules SET paused = true, paused_by = @paused_by::text, look_at = 'infinity' WHERE id = @id;
+-- schedules_pkey; a row that LockSchedule has locked. What is due is recorded.
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at), k AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, t.at, 'changed'
+    FROM durable.schedules s, t WHERE s.id = @id AND NOT s.paused AND s.next_at <= t.at
+)
+UPDATE durable.schedules SET paused = true, paused_by = @paused_by::text, look_at = 'infinity' WHERE durable.schedules.id = @id;
 
 -- name: ResumeSchedule :exec
 -- schedules_pkey; a row that LockSchedule has locked. It is planned from now on.
-UPDATE durable.schedules SET paused = false, paused_by = NULL, look_at = '-infinity', next_at = NULL, waiting = 0, fault = NULL WHERE id = @id;
+UPDATE durable.schedules SET paused = false, paused_by = NULL, look_at = clock_timestamp(), next_at = NULL, waiting = 0, fault = NULL WHERE id = @id;
 
 -- name: DeleteSchedule :exec
 -- schedules_pkey; a row that LockSchedule has locked. Runs keep its number.

@@ -152,7 +152,10 @@ func scheduleComplete(t *testing.T, f *fixture) {
 		if planned && (got.NextAt.Location() != time.UTC || got.NextAt.After(now)) {
 			t.Errorf("%s is planned for %v, and it is %v", got.Name, got.NextAt, now)
 		}
-		got.NextAt = time.Time{}
+		if got.LookAt.IsZero() != planned || got.LookAt.After(now) {
+			t.Errorf("%s counts from %v, and it is %v", got.Name, got.LookAt, now)
+		}
+		got.NextAt, got.LookAt = time.Time{}, time.Time{}
 		wanted := map[string]durable.Schedule{"nightly": want, "every": every}[got.Name]
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", wanted) {
 			t.Errorf("decide got\n%+v, want\n%+v", got, wanted)

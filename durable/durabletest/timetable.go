@@ -325,10 +325,16 @@ func pastTold(t *testing.T, f *fixture) {
 	f.advance(10 * time.Second)
 	f.act("nightly", durable.PauseSchedule)
 	past, err := f.store.SchedulePast(f.ctx, "nightly", 10)
-	if err != nil || len(past) != 3 {
-		t.Fatalf("SchedulePast: %+v, %v, want three lines", past, err)
+	if err != nil || len(past) != 4 {
+		t.Fatalf("SchedulePast: %+v, %v, want four lines", past, err)
 	}
-	change, run, skip := past[0], past[1], past[2]
+	due, change, run, skip := past[0], past[1], past[2], past[3]
+	if due.Kind == durable.PastChange { // at the same moment
+		due, change = change, due
+	}
+	if due.Kind != durable.PastSkip || text(due.Reason) != "changed" || due.First == nil || due.First.After(due.At) || !near(due.At, change.At) {
+		t.Errorf("%+v, want what was due", due)
+	}
 	if change.Kind != durable.PastChange || text(change.Reason) != "pause" || text(change.By) != "ann" {
 		t.Errorf("%+v, want the change", change)
 	}

@@ -8,6 +8,11 @@ FROM schedules WHERE @names = '[]' OR name IN (SELECT value FROM json_each(@name
 -- Served by runs_occurrence: of a schedule of this name that is no more.
 SELECT CAST(coalesce(max(generation), 0) AS INTEGER) AS generation FROM runs WHERE schedule = @schedule;
 
+-- name: PassOver :exec
+-- What is due of a schedule that is about to be changed.
+INSERT INTO skips (schedule, first_at, last_at, reason)
+SELECT name, next_at, @now, 'changed' FROM schedules WHERE name = @name AND paused = 0 AND next_at <= @now;
+
 -- name: PauseSchedule :exec
 UPDATE schedules SET paused = 1, paused_by = @paused_by, look_at = NULL WHERE name = @name;
 

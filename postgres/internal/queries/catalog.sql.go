@@ -46,9 +46,11 @@ func (q *Queries) DeclareJobs(ctx context.Context, arg DeclareJobsParams) error 
 }
 
 const DisableOrphans = `-- name: DisableOrphans :exec
-WITH o AS (
-    SELECT s.id FROM durable.schedules s WHERE NOT s.paused AND s.declared_at < now() - ($1::bigint) * interval '1 microsecond'
+WITH o AS MATERIALIZED (
+    SELECT s.id, s.next_at FROM durable.schedules s WHERE NOT s.paused AND s.declared_at < now() - ($1::bigint) * interval '1 microsecond'
     ORDER BY s.name FOR UPDATE SKIP LOCKED
+), k AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT o.id, o.next_at, now(), 'changed' FROM o WHERE o.next_at <= now()
 ), t AS (
     UPDATE durable.schedules s SET paused = true, paused_by = 'orphan', look_at = 'infinity' FROM o WHERE s.id = o.id RETURNING s.name
 )
@@ -60,7 +62,7 @@ type DisableOrphansParams struct {
 }
 
 // Reads the whole table, a small one; rows that others have locked are left to
-// the next time. Twice: they are paused.
+// the next time. What is due is recorded. Twice: they are paused.
 func (q *Queries) DisableOrphans(ctx context.Context, arg DisableOrphansParams) error {
 	_, err := q.db.Exec(ctx, DisableOrphans, arg.After)
 	return err
@@ -70,7 +72,7 @@ const InsertSchedules = `-- name: InsertSchedules :exec
 INSERT INTO durable.schedules (name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused, look_at,
     declared_at, hash_at, brought_at)
 SELECT u.name, u.spec::json, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args::json, u.tags::text[], u.paused,
-       CASE WHEN u.paused THEN 'infinity' ELSE '-infinity' END::timestamptz, now(), now(),
+       CASE WHEN u.paused THEN 'infinity' ELSE clock_timestamp() END, now(), now(),
        coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = $1), now())
 FROM (SELECT unnest($2::text[]) AS name, unnest($3::text[]) spec, unnest($4::text[]) hash, unnest($5::text[]) job, unnest($6::text[]) queue,
              unnest($7::smallint[]) priority, unnest($8::int[]) max_attempts, unnest($9::bigint[]) timeout,
@@ -204,25 +206,33 @@ func (q *Queries) PruneSkips(ctx context.Context, arg PruneSkipsParams) error {
 }
 
 const ReplaceSchedules = `-- name: ReplaceSchedules :exec
+WITH u AS MATERIALIZED (
+    SELECT unnest($1::text[]) AS name, unnest($2::text[]) spec, unnest($3::text[]) hash, unnest($4::text[]) job, unnest($5::text[]) queue,
+           unnest($6::smallint[]) priority, unnest($7::int[]) max_attempts, unnest($8::bigint[]) timeout,
+           unnest($9::smallint[]) on_crash, unnest($10::text[]) args, unnest($11::text[]) tags
+), b AS MATERIALIZED (
+    SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = $12), now()) AS started_at, clock_timestamp() AS at
+), r AS MATERIALIZED (
+    SELECT s.id, s.spec::jsonb -> 'rule' = u.spec::jsonb -> 'rule'
+           AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[]
+             = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[] AS same,
+           u.spec, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args, u.tags, b.at, b.started_at
+    FROM durable.schedules s JOIN u ON s.name = u.name, b
+    WHERE s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - ($13::bigint) * interval '1 microsecond')
+), k AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, r.at, 'changed'
+    FROM durable.schedules s JOIN r ON s.id = r.id WHERE NOT r.same AND NOT s.paused AND s.next_at <= r.at
+)
 UPDATE durable.schedules s SET generation = s.generation + 1, fault = NULL, edited = false,
-    (next_at, waiting, look_at) = (
-        SELECT CASE WHEN k.same THEN s.next_at END, CASE WHEN k.same AND s.fault IS NULL THEN s.waiting ELSE 0 END,
-               CASE WHEN s.paused THEN 'infinity' WHEN k.same AND s.fault IS NULL THEN s.look_at ELSE '-infinity' END
-        FROM (SELECT s.spec::jsonb -> 'rule' = u.spec::jsonb -> 'rule'
-                  AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[]
-                    = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[] AS same) k),
-    spec = u.spec::json, hash = u.hash, job = u.job, queue = u.queue,
-    priority = u.priority, max_attempts = u.max_attempts, timeout = u.timeout, on_crash = u.on_crash, args = u.args::json, tags = u.tags::text[],
-    hash_at = now(), brought_at = b.started_at
-FROM (SELECT unnest($2::text[]) AS name, unnest($3::text[]) spec, unnest($4::text[]) hash, unnest($5::text[]) job, unnest($6::text[]) queue,
-             unnest($7::smallint[]) priority, unnest($8::int[]) max_attempts, unnest($9::bigint[]) timeout,
-             unnest($10::smallint[]) on_crash, unnest($11::text[]) args, unnest($12::text[]) tags, unnest($13::boolean[]) paused) u,
-     (SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = $14), now()) AS started_at) b
-WHERE s.name = u.name AND s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - ($1::bigint) * interval '1 microsecond')
+    next_at = CASE WHEN r.same THEN s.next_at END, waiting = CASE WHEN r.same AND s.fault IS NULL THEN s.waiting ELSE 0 END,
+    look_at = CASE WHEN s.paused THEN 'infinity' WHEN r.same AND s.fault IS NULL THEN s.look_at ELSE r.at END,
+    spec = r.spec::json, hash = r.hash, job = r.job, queue = r.queue,
+    priority = r.priority, max_attempts = r.max_attempts, timeout = r.timeout, on_crash = r.on_crash, args = r.args::json, tags = r.tags::text[],
+    hash_at = now(), brought_at = r.started_at
+FROM r WHERE s.id = r.id
 `
 
 type ReplaceSchedulesParams struct {
-	Within      int64
 	Names       []string
 	Specs       []string
 	Hashes      []string
@@ -234,18 +244,17 @@ type ReplaceSchedulesParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
-	Paused      []bool
 	Instance    uuid.UUID
+	Within      int64
 }
 
 // schedules_name_key; rows that LockSchedules has locked. Another hash than the
 // stored one counts when its worker has started after the one that brought the
 // stored one, or when nobody has declared that within so many microseconds.
-// One with the same times keeps its plan, so that what is due is not lost.
-// Twice: the hash is the stored one.
+// One with the same times keeps its plan; another is planned afresh, from this
+// instant on, and what is due then is recorded. Twice: the hash is the stored one.
 func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesParams) error {
 	_, err := q.db.Exec(ctx, ReplaceSchedules,
-		arg.Within,
 		arg.Names,
 		arg.Specs,
 		arg.Hashes,
@@ -257,8 +266,8 @@ func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesPara
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
-		arg.Paused,
 		arg.Instance,
+		arg.Within,
 	)
 	return err
 }
@@ -267,7 +276,7 @@ const TouchSchedules = `-- name: TouchSchedules :exec
 WITH t AS (
     UPDATE durable.schedules s SET declared_at = now(), hash_at = CASE WHEN s.hash = u.hash THEN now() ELSE s.hash_at END,
         paused = s.paused AND NOT p.orphan, paused_by = CASE WHEN p.orphan THEN NULL ELSE s.paused_by END,
-        look_at = CASE WHEN p.orphan THEN '-infinity' ELSE s.look_at END, next_at = CASE WHEN p.orphan THEN NULL ELSE s.next_at END,
+        look_at = CASE WHEN p.orphan THEN clock_timestamp() ELSE s.look_at END, next_at = CASE WHEN p.orphan THEN NULL ELSE s.next_at END,
         waiting = CASE WHEN p.orphan THEN 0 ELSE s.waiting END
     FROM (SELECT unnest($1::text[]) AS name, unnest($2::text[]) hash) u,
          (SELECT o.id, o.paused AND o.paused_by = 'orphan' AND o.paused_by IS NOT NULL AS orphan FROM durable.schedules o) p

@@ -74,7 +74,7 @@ func (q *Queries) BeginPart(ctx context.Context) error {
 }
 
 const DueSchedules = `-- name: DueSchedules :many
-SELECT s.id, s.name, s.generation, s.next_at, coalesce(CASE WHEN s.waiting > 0 THEN s.look_at END, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
+SELECT s.id, s.name, s.generation, s.next_at, coalesce(CASE WHEN s.waiting > 0 OR s.next_at IS NULL THEN nullif(s.look_at, '-infinity') END, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
        s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
 FROM durable.schedules s WHERE s.look_at <= now() ORDER BY s.look_at, s.name LIMIT $1 FOR UPDATE SKIP LOCKED
 `

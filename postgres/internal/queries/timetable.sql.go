@@ -52,7 +52,7 @@ func (q *Queries) Audit(ctx context.Context, arg AuditParams) error {
 const CreateSchedule = `-- name: CreateSchedule :execrows
 INSERT INTO durable.schedules (name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused, edited, look_at, hash_at, brought_at)
 VALUES ($1, ($2::text)::json, '', $3, $4, $5, $6, $7, $8, ($9::text)::json, $10, $11::boolean, true,
-        CASE WHEN $11::boolean THEN 'infinity' ELSE '-infinity' END::timestamptz, '-infinity', '-infinity')
+        CASE WHEN $11::boolean THEN 'infinity' ELSE clock_timestamp() END, '-infinity', '-infinity')
 ON CONFLICT (name) DO NOTHING
 `
 
@@ -120,12 +120,16 @@ func (q *Queries) DeleteSkips(ctx context.Context, arg DeleteSkipsParams) error 
 }
 
 const EditSchedule = `-- name: EditSchedule :exec
-UPDATE durable.schedules SET generation = generation + 1, fault = NULL, edited = true,
-    next_at = CASE WHEN $1::boolean THEN next_at END, waiting = CASE WHEN $1::boolean AND fault IS NULL THEN waiting ELSE 0 END,
-    look_at = CASE WHEN paused THEN 'infinity' WHEN $1::boolean AND fault IS NULL THEN look_at ELSE '-infinity' END::timestamptz,
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at), k AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, t.at, 'changed'
+    FROM durable.schedules s, t WHERE s.id = $11 AND NOT $1::boolean AND NOT s.paused AND s.next_at <= t.at
+)
+UPDATE durable.schedules s SET generation = s.generation + 1, fault = NULL, edited = true,
+    next_at = CASE WHEN $1::boolean THEN s.next_at END, waiting = CASE WHEN $1::boolean AND s.fault IS NULL THEN s.waiting ELSE 0 END,
+    look_at = CASE WHEN s.paused THEN 'infinity' WHEN $1::boolean AND s.fault IS NULL THEN s.look_at ELSE t.at END,
     spec = ($2::text)::json, job = $3, queue = $4,
     priority = $5, max_attempts = $6, timeout = $7, on_crash = $8, args = ($9::text)::json, tags = $10
-WHERE id = $11
+FROM t WHERE s.id = $11
 `
 
 type EditScheduleParams struct {
@@ -142,8 +146,8 @@ type EditScheduleParams struct {
 	ID          int32
 }
 
-// schedules_pkey; a row that LockSchedule has locked. It is planned afresh
-// unless its plan is to be kept.
+// schedules_pkey; a row that LockSchedule has locked. It is planned afresh, from
+// this instant on, unless its plan is to be kept; what is due then is recorded.
 func (q *Queries) EditSchedule(ctx context.Context, arg EditScheduleParams) error {
 	_, err := q.db.Exec(ctx, EditSchedule,
 		arg.Keep,
@@ -463,7 +467,11 @@ func (q *Queries) PastSkips(ctx context.Context, arg PastSkipsParams) ([]PastSki
 }
 
 const PauseSchedule = `-- name: PauseSchedule :exec
-UPDATE durable.schedules SET paused = true, paused_by = $1::text, look_at = 'infinity' WHERE id = $2
+WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at), k AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, t.at, 'changed'
+    FROM durable.schedules s, t WHERE s.id = $2 AND NOT s.paused AND s.next_at <= t.at
+)
+UPDATE durable.schedules SET paused = true, paused_by = $1::text, look_at = 'infinity' WHERE durable.schedules.id = $2
 `
 
 type PauseScheduleParams struct {
@@ -471,14 +479,14 @@ type PauseScheduleParams struct {
 	ID       int32
 }
 
-// schedules_pkey; a row that LockSchedule has locked.
+// schedules_pkey; a row that LockSchedule has locked. What is due is recorded.
 func (q *Queries) PauseSchedule(ctx context.Context, arg PauseScheduleParams) error {
 	_, err := q.db.Exec(ctx, PauseSchedule, arg.PausedBy, arg.ID)
 	return err
 }
 
 const ResumeSchedule = `-- name: ResumeSchedule :exec
-UPDATE durable.schedules SET paused = false, paused_by = NULL, look_at = '-infinity', next_at = NULL, waiting = 0, fault = NULL WHERE id = $1
+UPDATE durable.schedules SET paused = false, paused_by = NULL, look_at = clock_timestamp(), next_at = NULL, waiting = 0, fault = NULL WHERE id = $1
 `
 
 type ResumeScheduleParams struct {

@@ -291,6 +291,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.ownWaitsStmt, err = db.PrepareContext(ctx, ownWaits); err != nil {
 		return nil, fmt.Errorf("error preparing query OwnWaits: %w", err)
 	}
+	if q.passOverStmt, err = db.PrepareContext(ctx, passOver); err != nil {
+		return nil, fmt.Errorf("error preparing query PassOver: %w", err)
+	}
 	if q.pastChangesStmt, err = db.PrepareContext(ctx, pastChanges); err != nil {
 		return nil, fmt.Errorf("error preparing query PastChanges: %w", err)
 	}
@@ -843,6 +846,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing ownWaitsStmt: %w", cerr)
 		}
 	}
+	if q.passOverStmt != nil {
+		if cerr := q.passOverStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing passOverStmt: %w", cerr)
+		}
+	}
 	if q.pastChangesStmt != nil {
 		if cerr := q.pastChangesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing pastChangesStmt: %w", cerr)
@@ -1141,6 +1149,7 @@ type Queries struct {
 	oldestSkipStmt        *sql.Stmt
 	ownRetentionsStmt     *sql.Stmt
 	ownWaitsStmt          *sql.Stmt
+	passOverStmt          *sql.Stmt
 	pastChangesStmt       *sql.Stmt
 	pastOccurrencesStmt   *sql.Stmt
 	pastRequestsStmt      *sql.Stmt
@@ -1270,6 +1279,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		oldestSkipStmt:        q.oldestSkipStmt,
 		ownRetentionsStmt:     q.ownRetentionsStmt,
 		ownWaitsStmt:          q.ownWaitsStmt,
+		passOverStmt:          q.passOverStmt,
 		pastChangesStmt:       q.pastChangesStmt,
 		pastOccurrencesStmt:   q.pastOccurrencesStmt,
 		pastRequestsStmt:      q.pastRequestsStmt,

@@ -147,6 +147,22 @@ func (q *Queries) ListSchedules(ctx context.Context, arg ListSchedulesParams) ([
 	return items, nil
 }
 
+const passOver = `-- name: PassOver :exec
+INSERT INTO skips (schedule, first_at, last_at, reason)
+SELECT name, next_at, ?1, 'changed' FROM schedules WHERE name = ?2 AND paused = 0 AND next_at <= ?1
+`
+
+type PassOverParams struct {
+	Now  int64
+	Name string
+}
+
+// What is due of a schedule that is about to be changed.
+func (q *Queries) PassOver(ctx context.Context, arg PassOverParams) error {
+	_, err := q.exec(ctx, q.passOverStmt, passOver, arg.Now, arg.Name)
+	return err
+}
+
 const pastChanges = `-- name: PastChanges :many
 SELECT at, actor, action FROM audit WHERE kind = 'schedule' AND subject = ?1 ORDER BY id DESC LIMIT ?2
 `
