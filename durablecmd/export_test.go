@@ -20,6 +20,7 @@ type Start struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Signals        <-chan os.Signal
+	OneSignal      time.Duration // how long signals are taken for one
 	Exit           func(code int)
 	Now            func() time.Time
 	Width, Height  int // of the terminal at Stdout; zero: it is none
@@ -29,7 +30,7 @@ type Start struct {
 func (s Start) Run(ctx context.Context) int {
 	p := program{
 		name: "durable-worker", setup: s.Setup, seams: seams{s.Middleware, s.Tracer}, args: s.Args, environ: s.Env,
-		stdin: s.Stdin, stdout: s.Stdout, stderr: s.Stderr, signals: s.Signals, exit: s.Exit, now: time.Now,
+		stdin: s.Stdin, stdout: s.Stdout, stderr: s.Stderr, signals: s.Signals, oneSignal: s.OneSignal, exit: s.Exit, now: time.Now,
 		terminal: func(w io.Writer) (screen, bool) {
 			return screen{s.Width, s.Height}, w == s.Stdout && s.Width > 0
 		},

@@ -50,7 +50,7 @@ func start(own Program) {
 	p := program{
 		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: seams{own.Middleware, own.Tracer}, args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		signals: signals, exit: os.Exit, terminal: terminalOf, now: time.Now,
+		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now,
 	}
 	os.Exit(p.run(context.Background()))
 }
@@ -70,6 +70,7 @@ type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	signals        <-chan os.Signal
+	oneSignal      time.Duration // the const of this name, zero in most tests
 	exit           func(code int)
 	terminal       func(w io.Writer) (size screen, ok bool)
 	jobs           []durable.JobInfo

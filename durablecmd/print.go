@@ -104,17 +104,23 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	if err := table.flush(); err != nil {
 		return err
 	}
-	return p.printLogs(r.Attempts)
+	return p.printTexts(r.Attempts)
 }
 
-// printLogs prints what handlers have logged, attempt by attempt.
-func (p *program) printLogs(attempts []durable.Attempt) error {
+// printTexts prints the stacks of panics and what handlers have logged, attempt
+// by attempt.
+func (p *program) printTexts(attempts []durable.Attempt) error {
 	for _, a := range attempts {
-		if a.Log == nil {
-			continue
-		}
-		if _, err := fmt.Fprintf(p.stdout, "\nlog of attempt %d:\n%s\n", a.Number, printableLines(*a.Log)); err != nil {
-			return err
+		for _, part := range []struct {
+			what string
+			text *string
+		}{{"stack", a.Stack}, {"log", a.Log}} {
+			if part.text == nil || *part.text == "" {
+				continue
+			}
+			if _, err := fmt.Fprintf(p.stdout, "\n%s of attempt %d:\n%s\n", part.what, a.Number, printableLines(strings.TrimSuffix(*part.text, "\n"))); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -155,11 +161,12 @@ func printable(text string) string {
 	return b.String()
 }
 
-// printableLines is printable with line ends kept.
+// printableLines is printable with line ends kept, and tabs, which indent the
+// lines of some errors and of logs, as spaces.
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = printable(line)
+		lines[i] = printable(strings.ReplaceAll(line, "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -89,11 +89,14 @@ type service struct {
 
 func serve(t *testing.T, env []string, setup func(context.Context, *durablecmd.App) error) *service {
 	t.Helper()
+	return serveWith(t, durablecmd.Start{Env: env, Setup: setup})
+}
+
+func serveWith(t *testing.T, start durablecmd.Start) *service {
+	t.Helper()
 	s := &service{t: t, stderr: &buffer{}, signals: make(chan os.Signal, 3), code: make(chan int, 1), exited: make(chan int, 1)}
-	start := durablecmd.Start{
-		Setup: setup, Env: env, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: s.stderr,
-		Signals: s.signals, Exit: func(code int) { s.exited <- code },
-	}
+	start.Stdin, start.Stdout, start.Stderr = strings.NewReader(""), io.Discard, s.stderr
+	start.Signals, start.Exit = s.signals, func(code int) { s.exited <- code }
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
 	go func() {

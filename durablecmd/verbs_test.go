@@ -203,3 +203,22 @@ func TestHostileTextCannotMoveTheCursor(t *testing.T) {
 	}
 	require.NotContains(t, s.stderr.String(), "\x1b")
 }
+
+func TestTheStackOfAPanicIsShown(t *testing.T) {
+	t.Parallel()
+	env := file(t, "DURABLE_WORKER_NAME=w")
+	bad := durable.NewJob[map[string]string]("bad", durable.MaxAttempts(1))
+	s := serve(t, env, func(_ context.Context, app *durablecmd.App) error {
+		durable.Register(app.Worker, bad, func(context.Context, *durable.Run[map[string]string]) error { panic("oh") })
+		return nil
+	})
+	s.logs("worker started")
+	id := strings.TrimSpace(execute(t, env, "enqueue", "bad").stdout)
+	eventually(t, env, "dead", "runs", "show", id)
+	s.signal()
+	require.Equal(t, 0, s.ends())
+	text := execute(t, env, "runs", "show", id).stdout
+	require.Contains(t, text, "\nstack of attempt 1:\ngoroutine ")
+	require.Contains(t, text, "TestTheStackOfAPanicIsShown")
+	require.NotContains(t, text, `\t`, "what is indented by a tab is shown by spaces")
+}

@@ -55,6 +55,11 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 	return logged(logger, errors.Join(worked, served))
 }
 
+// oneSignal is how long after a signal others are taken for the same: what starts
+// a program may signal both the process and the group that it is in, as timeout
+// does, or pass on what a terminal has sent to all.
+const oneSignal = 100 * time.Millisecond
+
 // watch turns signals into what they ask for, until ctx ends: the first stops,
 // the second hurries, the third exits.
 func (p *program) watch(ctx context.Context, logger *slog.Logger, health *health, stop context.CancelCauseFunc) {
@@ -75,6 +80,25 @@ func (p *program) watch(ctx context.Context, logger *slog.Logger, health *health
 		default:
 			logger.Error("third signal received, exiting; the leases of what was executing run out", "signal", s.String())
 			p.exit(exitFailed)
+			return
+		}
+		p.passOver(ctx)
+	}
+}
+
+// passOver drops the signals that are one with the last.
+func (p *program) passOver(ctx context.Context) {
+	if p.oneSignal == 0 {
+		return
+	}
+	over := time.NewTimer(p.oneSignal)
+	defer over.Stop()
+	for {
+		select {
+		case <-p.signals:
+		case <-over.C:
+			return
+		case <-ctx.Done():
 			return
 		}
 	}

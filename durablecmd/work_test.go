@@ -129,6 +129,24 @@ func TestTheSecondSignalEndsTheDrain(t *testing.T) {
 	require.Contains(t, run, `"attempt": 0`)
 }
 
+// A program such as timeout signals the process and then its group.
+func TestSignalsAtOnceAreOne(t *testing.T) {
+	t.Parallel()
+	env := file(t, "DURABLE_DRAIN_TIMEOUT=1h")
+	begun, release := make(chan struct{}, 1), make(chan struct{})
+	s := serveWith(t, durablecmd.Start{Env: env, Setup: holding(begun, release, true), OneSignal: time.Hour})
+	s.logs("worker started")
+	id := strings.TrimSpace(execute(t, env, "enqueue", "hold").stdout)
+	<-begun
+	for range 5 { // no more than three fit, so two have been taken
+		s.signal()
+	}
+	s.logs("worker draining")
+	close(release)
+	require.Equal(t, 0, s.ends())
+	require.Contains(t, execute(t, env, "runs", "show", id).stdout, "succeeded")
+}
+
 func TestTheThirdSignalExits(t *testing.T) {
 	t.Parallel()
 	env := file(t, "DURABLE_DRAIN_TIMEOUT=1h", "DURABLE_CANCEL_GRACE=1h")

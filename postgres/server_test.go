@@ -125,29 +125,41 @@ func TestDatabaseThatCannotHoldAllTextIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "keeps text as LATIN1")
 }
 
-// Text is sent as UTF-8, whatever encoding the clients of a database are said to
-// use, and bytes are kept as they come by a database that knows no encoding.
-func TestTextIsKeptWhateverTheEncodingOfClients(t *testing.T) {
+// Text is sent as UTF-8 and instants are read as they are meant, whatever the
+// settings of a database, and bytes are kept as they come by one that knows no
+// encoding. Where nothing is prepared all is text.
+func TestSettingsOfADatabaseDoNotChangeWhatIsStored(t *testing.T) {
 	t.Parallel()
-	latin := pgtest.Database(t)
-	_, err := connect(t, latin).Exec(t.Context(), "do $$ begin execute format('alter database %I set client_encoding = latin1', current_database()); end $$")
-	require.NoError(t, err)
-	const text = `"日本 é 💥"`
-	for _, url := range []string{latin, pgtest.DatabaseWith(t, "ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'")} {
-		store := openURL(t, url, "durable")
-		run := newRun()
-		run.Args, run.Tags = []byte(text), []string{text}
-		run.Key = durable.Key{Text: text}
-		_, err := store.Enqueue(t.Context(), run)
+	odd := pgtest.Database(t)
+	for _, setting := range []string{"client_encoding = latin1", "datestyle = 'SQL, DMY'", "intervalstyle = sql_standard",
+		"timezone = 'Australia/Lord_Howe'", "bytea_output = escape", "search_path = ''"} {
+		_, err := connect(t, odd).Exec(t.Context(), `do $x$ begin execute format($$alter database %I set `+setting+`$$, current_database()); end $x$`)
 		require.NoError(t, err)
-		record, err := store.Run(t.Context(), run.ID)
-		require.NoError(t, err)
-		require.Equal(t, text, string(record.Args))
-		require.Equal(t, []string{text}, record.Tags)
-		require.Equal(t, text, *record.Key)
-		conn := connect(t, url+"&client_encoding=UTF8")
-		var stored string
-		require.NoError(t, conn.QueryRow(t.Context(), "select args::text from durable.runs").Scan(&stored))
-		require.Equal(t, text, stored)
 	}
+	for _, url := range []string{odd, odd + "&default_query_exec_mode=exec",
+		pgtest.DatabaseWith(t, "ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'")} {
+		store := openURL(t, url, "durable")
+		requireKept(t, store)
+	}
+}
+
+func requireKept(t *testing.T, store opened) {
+	t.Helper()
+	const text = `"日本 é 💥 \\ '"`
+	run := newRun()
+	run.Args, run.Tags = []byte(text), []string{text}
+	run.Key = durable.Key{Text: text + run.ID.String()}
+	run.At = time.Date(2031, 2, 3, 4, 5, 6, 789_000, time.UTC)
+	_, err := store.Enqueue(t.Context(), run)
+	require.NoError(t, err)
+	record, err := store.Run(t.Context(), run.ID)
+	require.NoError(t, err)
+	require.Equal(t, text, string(record.Args))
+	require.Equal(t, []string{text}, record.Tags)
+	require.Equal(t, run.Key.Text, *record.Key)
+	require.Equal(t, run.At, record.DueAt)
+	conn := connect(t, store.url+"&client_encoding=UTF8&default_query_exec_mode=cache_statement")
+	var stored string
+	require.NoError(t, conn.QueryRow(t.Context(), "select args::text from durable.runs where id = $1", run.ID).Scan(&stored))
+	require.Equal(t, text, stored)
 }

@@ -165,7 +165,10 @@ func prepareConfig(c *pgxpool.Config) {
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "durable"
 	}
-	c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // what we send, whatever the role or the database has
+	// How we write and read text, whatever the role or the database has. Poolers
+	// keep these apart for each client.
+	c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
+	c.ConnConfig.RuntimeParams["datestyle"] = "ISO, MDY"
 	c.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		m := conn.TypeMap()
 		m.RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
