@@ -67,7 +67,7 @@ func (s *station) until(id durable.RunID, done func(durable.Record) bool) (recor
 		record, err = s.store.Run(s.t.Context(), id)
 		require.NoError(s.t, err)
 		return done(record)
-	}, 20*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	return record
 }
 

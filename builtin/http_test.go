@@ -173,7 +173,7 @@ func TestHTTPGivesUpWhenTheTimeIsOver(t *testing.T) {
 		gone <- struct{}{}
 	})
 	s := begin(t, builtin.Config{HTTPAllow: origins(t, address)})
-	r := s.attempt(posting(address, durable.Timeout(time.Second)))
+	r := s.attempt(posting(address, durable.Timeout(4*time.Second)))
 	require.Equal(t, durable.Pending, r.State)
 	require.Equal(t, durable.Failure, r.Attempts[0].Outcome)
 	<-arrived

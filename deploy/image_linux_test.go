@@ -130,13 +130,13 @@ func TestTheImageHoldsAllThatTheProgramNeeds(t *testing.T) {
 	worker.Stdout, worker.Stderr = &log, &log
 	require.NoError(t, worker.Start())
 	t.Cleanup(func() { _ = worker.Process.Kill() })
-	require.Eventually(t, func() bool { _, err := i.run("healthcheck", "--ready"); return err == nil }, 30*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := i.run("healthcheck", "--ready"); return err == nil }, 2*time.Minute, 100*time.Millisecond)
 	i.must(t, "healthcheck")
 	id := strings.TrimSpace(i.must(t, "enqueue", "http", "--args", `{"url":"`+receiver.URL+`"}`))
 	require.Eventually(t, func() bool {
 		output, err := i.run("runs", "show", id, "--json")
 		return err == nil && strings.Contains(output, `"over": "tls"`)
-	}, 30*time.Second, 100*time.Millisecond)
+	}, 2*time.Minute, 100*time.Millisecond)
 
 	require.NoError(t, worker.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, worker.Wait(), log.String())

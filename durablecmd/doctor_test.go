@@ -25,6 +25,16 @@ func (d diagnosis) level(name string) (level, text string) {
 	return level, text
 }
 
+// fine tells whether nothing is said against something.
+func fine(d diagnosis, name string) bool {
+	for _, one := range d.Findings {
+		if one.Name == name && one.Level != "ok" {
+			return false
+		}
+	}
+	return true
+}
+
 func TestDoctorFindsASoundWorkerSound(t *testing.T) {
 	t.Parallel()
 	for name, env := range map[string][]string{
@@ -35,8 +45,13 @@ func TestDoctorFindsASoundWorkerSound(t *testing.T) {
 			t.Parallel()
 			s := serve(t, env, stock)
 			s.logs("worker started")
-			e := execute(t, env, "doctor", "--json")
-			d := decode[diagnosis](t, e.stdout)
+			var d diagnosis
+			for range 20 { // what it says of the machine's pace is asked again, until the machine has a moment
+				d = decode[diagnosis](t, execute(t, env, "doctor", "--json").stdout)
+				if fine(d, "round trip") && fine(d, "notifications") && fine(d, "clock") {
+					break
+				}
+			}
 			for _, one := range d.Findings {
 				// The servers of tests do not write to disk for real.
 				require.True(t, one.Level == "ok" || one.Name == "durability" && name == "postgres", "%+v", one)

@@ -18,7 +18,7 @@ func TestHealthcheckAsksTheWorker(t *testing.T) {
 	s.logs("worker started")
 	becomes(t, "127.0.0.1:"+port, "/readyz", http.StatusOK)
 	for _, host := range []string{"127.0.0.1", "0.0.0.0", "localhost", ""} {
-		for _, line := range []string{"healthcheck", "healthcheck --ready", "healthcheck --ready --json"} {
+		for _, line := range []string{"healthcheck --timeout 1m", "healthcheck --ready --timeout 1m", "healthcheck --ready --json --timeout 1m"} {
 			e := execute(t, []string{"DURABLE_HTTP_ADDR=" + host + ":" + port}, strings.Fields(line)...)
 			require.Equal(t, 0, e.code, e.stderr)
 			require.NotEmpty(t, e.stdout)
@@ -42,7 +42,7 @@ func TestHealthcheckFailsUnlessTheAnswerIsGood(t *testing.T) {
 	}))
 	t.Cleanup(bad.Close)
 	env := []string{"DURABLE_HTTP_ADDR=" + strings.TrimPrefix(bad.URL, "http://")}
-	e := execute(t, env, "healthcheck", "--ready")
+	e := execute(t, env, "healthcheck", "--ready", "--timeout", "1m")
 	require.Equal(t, 1, e.code)
 	require.Contains(t, e.stderr, "draining")
 	e = execute(t, env, "healthcheck", "--timeout", "50ms")

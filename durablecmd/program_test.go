@@ -113,7 +113,7 @@ func (s *service) signal() { s.signals <- syscall.SIGTERM }
 func (s *service) logs(text string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool { return strings.Contains(s.stderr.String(), text) },
-		20*time.Second, 5*time.Millisecond, "no log says %q", text)
+		time.Minute, 5*time.Millisecond, "no log says %q", text)
 }
 
 // ends waits until the program has ended and returns its exit code.
@@ -122,7 +122,7 @@ func (s *service) ends() int {
 	select {
 	case code := <-s.code:
 		return code
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		s.t.Fatalf("the program goes on:\n%s", s.stderr)
 		return 0
 	}
@@ -151,5 +151,5 @@ func eventually(t *testing.T, env []string, text string, args ...string) {
 	require.Eventually(t, func() bool {
 		e := executeWith(t, durablecmd.Start{Setup: stock, Env: env, Args: args})
 		return e.code == 0 && strings.Contains(e.stdout, text)
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }

@@ -40,7 +40,7 @@ func becomes(t *testing.T, address, path string, want int) map[string]any {
 		var code int
 		code, body = status(t, address, path)
 		return code == want
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	return body
 }
 

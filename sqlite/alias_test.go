@@ -21,7 +21,7 @@ func TestAliasOutlivesTheProgramThatEnqueued(t *testing.T) {
 	s.Close()
 
 	again := open(t, path, sqlite.Config{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var trace string
 	w := durable.NewWorker(again, durable.WorkerConfig{Middleware: []durable.Middleware{

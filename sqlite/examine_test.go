@@ -71,7 +71,7 @@ func TestExamineFindsThatTheClockWasSetBack(t *testing.T) {
 	require.NotContains(t, found(t, after), "clock")
 	_, err := before.Enqueue(t.Context(), durable.NewJob[int]("mail").New(1))
 	require.NoError(t, err)
-	require.Contains(t, found(t, after)["clock"], "stored 1h0m0s from now: the machine's clock has been set back")
+	require.Regexp(t, `stored (1h0m0s|59m\d+s) from now: the machine's clock has been set back`, found(t, after)["clock"])
 	require.NotContains(t, found(t, before), "clock")
 }
 

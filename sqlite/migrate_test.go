@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -83,7 +84,7 @@ func TestMigrations(t *testing.T) {
 }
 
 func migrateAndEnqueue(ctx context.Context, path string) (applied int, err error) {
-	s, err := sqlite.Open(ctx, path, sqlite.Config{})
+	s, err := sqlite.Open(ctx, path, sqlite.Config{LockTimeout: time.Minute})
 	if err != nil {
 		return 0, err
 	}

@@ -73,7 +73,7 @@ func TestOperatorsBesideWorkers(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, counts[durable.Pending].N, "a run that is to be cancelled is never pending again")
 		return counts[durable.Running].N == 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	counts, err := first.Counts(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, len(runs), counts[durable.Dead].N+counts[durable.Cancelled].N, fmt.Sprint(counts))

@@ -106,7 +106,7 @@ func TestTx_ListenersAreWokenByTheCommit(t *testing.T) {
 		case <-time.After(200 * time.Millisecond):
 			return false
 		}
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 }
@@ -127,7 +127,7 @@ func shop(t *testing.T, s *sqlite.Store, db *sql.DB, handle func(context.Context
 	_, err := db.ExecContext(t.Context(), "CREATE TABLE shop_effects (run TEXT)")
 	require.NoError(t, err)
 	job := durable.NewJob[string]("order", durable.Retry(durable.Fixed(10*time.Millisecond)))
-	w := durable.NewWorker(s, durable.WorkerConfig{PollInterval: 20 * time.Millisecond, Terms: lease.Terms{Duration: 5 * time.Second}})
+	w := durable.NewWorker(s, durable.WorkerConfig{PollInterval: 20 * time.Millisecond, Terms: lease.Terms{Duration: 30 * time.Second}})
 	durable.Register(w, job, handle)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -139,7 +139,7 @@ func shop(t *testing.T, s *sqlite.Store, db *sql.DB, handle func(context.Context
 		require.Eventually(t, func() bool {
 			record, err = s.Run(t.Context(), receipt.ID)
 			return err == nil && record.State.Terminal()
-		}, 20*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 		cancel()
 		require.NoError(t, <-ended)
 		return record

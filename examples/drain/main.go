@@ -47,7 +47,7 @@ func drain(ctx context.Context, path string, out io.Writer) error {
 		return err
 	}
 	client := durable.NewClient(store)
-	receipts, err := client.Enqueue(ctx, job().New(Copy{Name: "short", Parts: 5}), job().New(Copy{Name: "long", Parts: 50}))
+	receipts, err := client.Enqueue(ctx, job().New(Copy{Name: "short", Parts: 5}), job().New(Copy{Name: "long", Parts: 100}))
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func drain(ctx context.Context, path string, out io.Writer) error {
 
 // work is one version's process. deploy ends it, as SIGTERM ends a program.
 func work(ctx context.Context, store durable.Store, deploy func(), version string, out io.Writer) error {
-	w := durable.NewWorker(store, durable.WorkerConfig{Name: version, DrainTimeout: time.Second, CancelGrace: time.Second})
+	w := durable.NewWorker(store, durable.WorkerConfig{Name: version, DrainTimeout: 3 * time.Second})
 	durable.Register(w, job(), func(ctx context.Context, run *durable.Run[Copy]) error {
 		var done int
 		if _, err := run.LastCheckpoint(ctx, &done); err != nil {

@@ -98,12 +98,12 @@ func fence(ctx context.Context, dir string, out io.Writer) error {
 	}
 
 	begun, written, ended := make(chan struct{}), make(chan struct{}), make(chan error, 2)
-	start := func(store durable.Store, handler func(context.Context, *durable.Run[string]) error) {
-		w := durable.NewWorker(store, durable.WorkerConfig{Terms: lease.Terms{Duration: time.Second}, PollInterval: 100 * time.Millisecond})
+	start := func(store durable.Store, leases time.Duration, handler func(context.Context, *durable.Run[string]) error) {
+		w := durable.NewWorker(store, durable.WorkerConfig{Terms: lease.Terms{Duration: leases}, PollInterval: 100 * time.Millisecond})
 		durable.Register(w, export, handler)
 		go func() { ended <- w.Run(ctx) }()
 	}
-	start(cutOff{store, begun}, func(_ context.Context, run *durable.Run[string]) error {
+	start(cutOff{store, begun}, time.Second, func(_ context.Context, run *durable.Run[string]) error {
 		close(begun)
 		<-written // it ignores that its context has ended
 		err := write(context.WithoutCancel(ctx), db, run.Args, run.Fence, "old prices")
@@ -112,7 +112,7 @@ func fence(ctx context.Context, dir string, out io.Writer) error {
 		return err
 	})
 	<-begun
-	start(store, func(ctx context.Context, run *durable.Run[string]) error {
+	start(store, time.Minute, func(ctx context.Context, run *durable.Run[string]) error {
 		err := write(ctx, db, run.Args, run.Fence, "new prices")
 		fmt.Fprintln(out, "second worker, fence", run.Fence, "writes:", err)
 		close(written)

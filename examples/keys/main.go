@@ -54,7 +54,7 @@ func keys(ctx context.Context, path string, out io.Writer) error {
 	defer done()
 	var left atomic.Int32
 	left.Store(2)
-	w := durable.NewWorker(store, durable.WorkerConfig{})
+	w := durable.NewWorker(store, durable.WorkerConfig{MaxConcurrentRuns: 1}) // one after the other, to print what they do
 	durable.Register(w, welcome, func(_ context.Context, run *durable.Run[string]) error {
 		fmt.Fprintln(out, "welcome", run.Args)
 		if left.Add(-1) == 0 {

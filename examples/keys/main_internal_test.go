@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,8 @@ import (
 func TestTheSameThingIsStoredOnce(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, keys(t.Context(), filepath.Join(t.TempDir(), "keys.db"), &out))
+	const one, other = "welcome ada\n", "index of change 4\n"
+	// No order is promised between two jobs, and a slow machine finds both due.
 	require.Equal(t, `welcome, existing: false
 welcome, existing: true
 index, existing: false
@@ -21,5 +24,5 @@ index, existing: true
 welcome ada
 index of change 4
 the first has ended; welcome, existing: false
-`, out.String())
+`, strings.Replace(out.String(), other+one, one+other, 1))
 }

@@ -82,8 +82,8 @@ func run(ctx context.Context, path string, out io.Writer) error {
 	job := durable.NewJob[Invoice]("invoice", durable.MaxAttempts(2), durable.Retry(durable.Fixed(10*time.Millisecond)))
 	_, err = durable.NewClient(store).Enqueue(ctx,
 		job.New(Invoice{Number: 1}, durable.OnQueue("tenant/acme"), durable.Priority(4)),
-		job.New(Invoice{Number: 2}, durable.OnQueue("tenant/slow"), durable.Priority(3)),
-		job.New(Invoice{Number: 3}, durable.OnQueue("tenant/nobody"), durable.Priority(2)))
+		job.New(Invoice{Number: 2}, durable.OnQueue("tenant/nobody"), durable.Priority(3)),
+		job.New(Invoice{Number: 3}, durable.OnQueue("tenant/slow"), durable.Priority(2)))
 	if err != nil {
 		return err
 	}

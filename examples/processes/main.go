@@ -70,7 +70,7 @@ func processes(ctx context.Context, dsn, _ string, out io.Writer) error {
 	if _, err := store.Migrate(ctx); err != nil {
 		return err
 	}
-	client, runs, ids := durable.NewClient(store), make([]durable.NewRun, 40), make([]durable.RunID, 40)
+	client, runs, ids := durable.NewClient(store), make([]durable.NewRun, 100), make([]durable.RunID, 100)
 	for i := range runs {
 		runs[i] = work().New(i)
 		ids[i] = runs[i].ID
@@ -87,8 +87,10 @@ func processes(ctx context.Context, dsn, _ string, out io.Writer) error {
 		}
 		workers = append(workers, cmd)
 	}
-	if err := hasRuns(ctx, store, "one"); err != nil {
-		return err
+	for _, name := range []string{"two", "one"} {
+		if err := hasRuns(ctx, store, name); err != nil {
+			return err
+		}
 	}
 	err = workers[0].Process.Kill() // kill -9; what Wait then says is no news
 	_ = workers[0].Wait()

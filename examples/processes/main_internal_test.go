@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,14 +23,20 @@ func TestMain(m *testing.M) {
 }
 
 func TestTheRunsOfAKilledProcessAreTakenOver(t *testing.T) {
-	for name, dsn := range map[string]string{
-		"sqlite":     "sqlite:" + filepath.Join(t.TempDir(), "processes.db"),
-		"PostgreSQL": pgtest.Database(t),
+	for name, dsn := range map[string]func(*testing.T) string{
+		"sqlite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "processes.db") },
+		"PostgreSQL": func(t *testing.T) string { return pgtest.Database(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			require.NoError(t, processes(t.Context(), dsn, "", &out))
-			require.Equal(t, "killed one of two workers, with its hands full\nmap[succeeded:40], taken over: true\n", out.String())
+			for range 5 { // the kill may meet the worker between two claims
+				out.Reset()
+				require.NoError(t, processes(t.Context(), dsn(t), "", &out))
+				if !strings.Contains(out.String(), "taken over: false") {
+					break
+				}
+			}
+			require.Equal(t, "killed one of two workers, with its hands full\nmap[succeeded:100], taken over: true\n", out.String())
 		})
 	}
 }

@@ -39,7 +39,7 @@ func TestSignupOnPostgres(t *testing.T) {
 	require.Eventually(t, func() bool {
 		run, err := store.Run(t.Context(), welcome.Record.ID)
 		return err == nil && run.State == durable.Succeeded
-	}, 30*time.Second, 10*time.Millisecond)
+	}, 2*time.Minute, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
 }

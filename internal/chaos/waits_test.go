@@ -63,8 +63,9 @@ func waitBetweenWorkers(t *testing.T, dsn string) {
 	require.Len(t, gaps, runs)
 	slices.Sort(gaps)
 	t.Logf("from the end of a run to the start of the next: median %v, most %v", gaps[runs/2], gaps[runs-1])
-	// Any machine has a moment for some of them.
-	require.Less(t, gaps[1], 250*time.Millisecond, "timed looks alone come 0.9 s late behind runs of 1.7 s")
+	// Of timed looks alone every third comes at the right time, by chance. Any
+	// machine has a moment for half of them.
+	require.Less(t, gaps[runs/2-1], 500*time.Millisecond, "timed looks alone come 0.9 s late behind runs of 1.7 s")
 }
 
 func opened(t *testing.T, dsn string) backend.Store {

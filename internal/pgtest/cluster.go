@@ -212,7 +212,7 @@ func (p programs) start(dir string, last Mode, program string, args ...string) (
 
 // answers waits until a server takes connections.
 func (p *process) answers(url, dir string) error {
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		conn, err := pgx.Connect(ctx, url)

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/url"
 	"os"
 	"strings"
@@ -59,7 +60,12 @@ func databaseOn(tb testing.TB, server, options string) string {
 	tb.Helper()
 	name := "test_" + strings.ToLower(rand.Text()[:16])
 	execute(tb, server, "CREATE DATABASE "+name+" TEMPLATE template0 "+options)
-	tb.Cleanup(func() { execute(tb, server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") })
+	tb.Cleanup(func() { // a connection that is being ended may still be there, on a slow machine for longer than the server waits
+		for try := 0; try < 10 && send(server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") != nil; try++ {
+			<-time.After(time.Second)
+		}
+		execute(tb, server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	})
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme == "" {
 		tb.Fatal("DURABLE_TEST_DATABASE_URL: want postgres://user@host:port/database")
@@ -70,14 +76,19 @@ func databaseOn(tb testing.TB, server, options string) string {
 
 func execute(tb testing.TB, server, sql string) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	if err := send(server, sql); err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func send(server, sql string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, server)
 	if err != nil {
-		tb.Fatalf("connect to the test server: %v", err)
+		return fmt.Errorf("connect to the test server: %w", err)
 	}
 	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, sql); err != nil {
-		tb.Fatalf("%s: %v", sql, err)
-	}
+	_, err = conn.Exec(ctx, sql)
+	return err
 }

@@ -61,5 +61,5 @@ func TestServerEndsWithAKilledProcess(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(dir)
 		return os.IsNotExist(err)
-	}, 30*time.Second, 20*time.Millisecond, "%s remains", dir)
+	}, 2*time.Minute, 20*time.Millisecond, "%s remains", dir)
 }

@@ -37,7 +37,7 @@ func TestLocks_Cluster(t *testing.T) {
 	require.Eventually(t, func() bool {
 		info, err := node.ClusterInfo(context.Background()).Result()
 		return err == nil && strings.Contains(info, "cluster_state:ok")
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 	leasetest.TestLocks(t, backend(url))
 }
 
@@ -82,11 +82,11 @@ func TestFullMemory(t *testing.T) {
 // lock follows its policy, and returns to the store by itself.
 func TestOutages(t *testing.T) {
 	server := redistest.Socket(t)
-	locks, err := redislease.Open(t.Context(), server.URL(), redislease.Config{Timeout: 200 * time.Millisecond})
+	locks, err := redislease.Open(t.Context(), server.URL(), redislease.Config{Timeout: time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locks.Close() })
 	var counters lease.LockCounters
-	l := lease.NewLocker(locks, lease.LockerConfig{CallTimeout: 200 * time.Millisecond, Observer: &counters})
+	l := lease.NewLocker(locks, lease.LockerConfig{CallTimeout: time.Second, Observer: &counters})
 	try := func(name string, policy lease.Policy) (lease.Grant, error) {
 		return l.TryAcquire(t.Context(), name, lease.LockTerms{Policy: policy})
 	}
@@ -95,7 +95,7 @@ func TestOutages(t *testing.T) {
 		require.Eventually(t, func() (ok bool) {
 			grant, err = try(name, lease.Skip)
 			return err == nil
-		}, 20*time.Second, 50*time.Millisecond)
+		}, 2*time.Minute, 50*time.Millisecond)
 		return grant
 	}
 	first := heals("nightly")
