@@ -73,12 +73,22 @@ type crowdedStore struct {
 	one  bool // lets one caller evaluate at a time
 	next time.Duration
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	crowd
+}
+
+type crowd struct {
 	left       int  // schedules that are due
 	at, most   int  // callers that evaluate, and the most there were
 	busy       int  // callers that were told so
 	yields     bool // the next caller comes too late, where one evaluates
 	afterwards int  // calls that found nothing due
+}
+
+func (s *crowdedStore) seen() crowd {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.crowd
 }
 
 func (s *crowdedStore) Materialize(
@@ -117,17 +127,17 @@ func (s *crowdedStore) Materialize(
 
 func TestSchedule_TwoEvaluateWhileMoreAreDueThanOneTransactionTakes(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
-		crowded := &crowdedStore{Store: s.store.Store, left: 5_000, next: -1}
+		crowded := &crowdedStore{Store: s.store.Store, crowd: crowd{left: 5_000}, next: -1}
 		s.store.Store = crowded
 		w := s.worker(durable.WorkerConfig{})
 		var fired, highest atomic.Int32
 		tick(w, 0, &fired, &highest)
 		stop := s.begin(w)
 		s.pass(70 * time.Millisecond)
-		require.Zero(t, crowded.left, "in 10 transactions of 500, two at a time")
-		require.Equal(t, 2, crowded.most)
+		require.Zero(t, crowded.seen().left, "in 10 transactions of 500, two at a time")
+		require.Equal(t, 2, crowded.seen().most)
 		s.pass(time.Minute)
-		require.Equal(t, 2, crowded.most)
+		require.Equal(t, 2, crowded.seen().most)
 		require.NoError(t, stop())
 	})
 }
@@ -136,18 +146,18 @@ func TestSchedule_TwoEvaluateWhileMoreAreDueThanOneTransactionTakes(t *testing.T
 // ended: what is due next is not left to the next poll.
 func TestSchedule_NobodyIsLateForASecondEvaluator(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
-		crowded := &crowdedStore{Store: s.store.Store, one: true, left: 5_000, next: time.Second}
+		crowded := &crowdedStore{Store: s.store.Store, one: true, crowd: crowd{left: 5_000}, next: time.Second}
 		s.store.Store = crowded
 		w := s.worker(durable.WorkerConfig{PollInterval: time.Minute})
 		var fired, highest atomic.Int32
 		tick(w, 0, &fired, &highest)
 		stop := s.begin(w)
 		s.pass(200 * time.Millisecond)
-		require.Zero(t, crowded.left)
-		require.NotZero(t, crowded.busy)
-		before := crowded.afterwards
+		require.Zero(t, crowded.seen().left)
+		require.NotZero(t, crowded.seen().busy)
+		before := crowded.seen().afterwards
 		s.pass(10 * time.Second)
-		require.GreaterOrEqual(t, crowded.afterwards-before, 9, "looks in 10 s, with something due each second")
+		require.GreaterOrEqual(t, crowded.seen().afterwards-before, 9, "looks in 10 s, with something due each second")
 		require.NoError(t, stop())
 	})
 }
