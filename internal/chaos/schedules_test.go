@@ -99,8 +99,7 @@ func (b *beats) disturb(lasts time.Duration) (kills int) {
 	for range 8 {
 		workers = append(workers, start())
 	}
-	for until := time.Now().Add(lasts); time.Now().Before(until); {
-		<-time.After(time.Duration(300+rand.IntN(700)) * time.Millisecond)
+	takeOut := func() {
 		victim := rand.IntN(len(workers))
 		signal := syscall.SIGKILL
 		if rand.IntN(3) == 0 {
@@ -109,7 +108,14 @@ func (b *beats) disturb(lasts time.Duration) (kills int) {
 		workers[victim].signal(signal)
 		workers[victim] = start()
 		kills++
+	}
+	for until := time.Now().Add(lasts); time.Now().Before(until); {
+		<-time.After(time.Duration(100+rand.IntN(400)) * time.Millisecond)
+		takeOut()
+		instant := time.Now().Truncate(time.Second).Add(time.Second) // changes fall about when the schedules are due
+		<-time.After(time.Until(instant) + time.Duration(rand.IntN(12)-6)*time.Millisecond)
 		b.interfere()
+		takeOut()
 	}
 	return kills
 }
