@@ -11,10 +11,6 @@ import (
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
-// crowdedFor is how long after a transaction that had its fill of schedules a
-// second may evaluate beside the first. Each passes over the rows the other has.
-const crowdedFor = time.Second
-
 // Materialize asks when the next schedule is due, without a transaction, and
 // when one is evaluates those that are, under an advisory lock that ends with
 // the transaction. While more are due than one transaction takes, there are two
@@ -25,15 +21,17 @@ func (s *Store) Materialize(
 	if err := s.usable(ctx); err != nil {
 		return durable.Materialized{}, s.fail("materialize", err)
 	}
-	next, err := s.queries(s.engine).NextLook(ctx)
-	if err != nil {
-		return durable.Materialized{}, s.fail("materialize", err)
-	}
-	if next != 0 {
-		return durable.Materialized{Next: max(fromMicro(next), -1)}, nil
+	if !s.crowd.is() {
+		next, err := s.queries(s.engine).NextLook(ctx)
+		if err != nil {
+			return durable.Materialized{}, s.fail("materialize", err)
+		}
+		if next != 0 {
+			return durable.Materialized{Next: max(fromMicro(next), -1)}, nil
+		}
 	}
 	var done durable.Materialized
-	err = s.repeat(ctx, func() error {
+	err := s.repeat(ctx, func() error {
 		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
 			done = durable.Materialized{}
 			return s.materialize(ctx, tx, limit, decide, &done)
@@ -61,21 +59,21 @@ func (s *Store) materialize(
 	if err := s.send(ctx, tx, b); err != nil {
 		return err
 	}
+	due, crowded := s.crowd.next(small(limit))
 	evaluate, err := q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize")})
-	if err == nil && !evaluate.Mine && s.crowded.within(crowdedFor) {
+	if err == nil && !evaluate.Mine && crowded {
 		evaluate, err = q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize beside")})
 	}
 	if err != nil || !evaluate.Mine {
 		done.Busy = err == nil
 		return err
 	}
-	rows, err := q.DueSchedules(ctx, queries.DueSchedulesParams{Most: small(limit)})
+	rows, err := q.DueSchedules(ctx, due)
 	if err != nil {
 		return err
 	}
-	if done.Due = len(rows); done.Due == limit {
-		s.crowded.mark()
-	}
+	done.Due = len(rows)
+	s.crowd.looked(rows, due.Most)
 	unfinished, err := s.unfinishedRuns(ctx, tx, rows)
 	if err != nil {
 		return err
@@ -93,7 +91,7 @@ func (s *Store) materialize(
 	switch done.Next = fromMicro(next); {
 	case next < 0:
 		done.Next = -1
-	case next == 0 && done.Due == 0:
+	case next == 0 && done.Due == 0 && due.AfterAt == nil:
 		done.Next = heldPause
 	}
 	return err

@@ -256,7 +256,7 @@ func (s *specs) schedule(row *queries.DueSchedulesRow) durable.Schedule {
 		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Waiting: fromMicro(row.Waiting),
 	}
 	s.set(&one, row.Spec)
-	if row.LookAt.Unix() != 0 {
+	if (one.Waiting > 0 || row.NextAt == nil) && row.LookAt.Unix() != 0 {
 		one.LookAt = row.LookAt.UTC()
 	}
 	if row.NextAt != nil {

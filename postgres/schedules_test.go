@@ -112,15 +112,7 @@ func TestMaterialize_TwoAtOnceInACrowd(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")
 	other := openURL(t, store.url, store.schema)
-	var declaration durable.Declaration
-	for i := range 5 {
-		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
-			Name: fmt.Sprintf("schedule-%d", i), Rule: durable.Every(time.Minute), Hash: "1",
-			Job: "mail", Queue: durable.DefaultQueue, Args: []byte("{}"), MaxAttempts: 1,
-		})
-	}
-	declaration.Worker = worker("w")
-	require.NoError(t, store.Declare(t.Context(), declaration))
+	declareSome(t, store, 5)
 	seen := map[string]int{}
 	decide := func(now time.Time, s durable.Schedule) durable.Decision {
 		seen[s.Name]++
@@ -147,4 +139,42 @@ func TestMaterialize_TwoAtOnceInACrowd(t *testing.T) {
 	for name, times := range seen {
 		require.Equal(t, 1, times, name)
 	}
+}
+
+func declareSome(t *testing.T, store opened, n int) {
+	t.Helper()
+	declaration := durable.Declaration{Worker: worker("w")}
+	for i := range n {
+		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
+			Name: fmt.Sprintf("schedule-%d", i), Rule: durable.Every(time.Minute), Hash: "1",
+			Job: "mail", Queue: durable.DefaultQueue, Args: []byte("{}"), MaxAttempts: 1,
+		})
+	}
+	require.NoError(t, store.Declare(t.Context(), declaration))
+}
+
+// A crowd that never ends goes on in the index from where the last transaction
+// was, and still comes back for what it had to pass over.
+func TestMaterialize_NothingIsLeftBehindInACrowd(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	declareSome(t, store, 4)
+	tx := hold(t, store, "schedules", "name = 'schedule-0'")
+	seen := map[string]int{}
+	look := func(times int) {
+		for range times {
+			made, err := store.Materialize(t.Context(), 1, func(now time.Time, s durable.Schedule) durable.Decision {
+				seen[s.Name]++
+				return durable.Decision{NextAt: now} // due again
+			})
+			require.NoError(t, err)
+			require.Equal(t, 1, made.Due)
+		}
+	}
+	look(6)
+	require.Zero(t, seen["schedule-0"])
+	require.Equal(t, map[string]int{"schedule-1": 2, "schedule-2": 2, "schedule-3": 2}, seen, "in turn")
+	require.NoError(t, tx.Rollback(t.Context()))
+	look(8)
+	require.NotZero(t, seen["schedule-0"])
 }

@@ -53,7 +53,7 @@ type Store struct {
 	clamped atomic.Int64    // when leases were last clamped, likewise
 	held    lately          // when a claim last waited in vain for the row of a run
 	stuck   lately          // when a settle did
-	crowded lately          // when more schedules were due than one transaction takes
+	crowd   crowd
 	patient chan struct{}   // holds those who wait long for a lock on a connection of general
 
 	lanes    laneCache

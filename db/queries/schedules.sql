@@ -5,10 +5,11 @@ SELECT pg_try_advisory_xact_lock(@key::bigint)::boolean AS mine, now()::timestam
 -- name: DueSchedules :many
 -- schedules_look, in its order (the column's, not the result's of that name).
 -- Locks the rows it returns with SKIP LOCKED: one that is being declared anew is
--- left to the next call.
-SELECT s.id, s.name, s.generation, s.next_at, coalesce(CASE WHEN s.waiting > 0 OR s.next_at IS NULL THEN nullif(s.look_at, '-infinity') END, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
+-- left to the next call. Begins after a row, or at the head.
+SELECT s.id, s.name, s.generation, s.next_at, greatest(s.look_at, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
        s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
-FROM durable.schedules s WHERE s.look_at <= now() ORDER BY s.look_at, s.name LIMIT @most FOR UPDATE SKIP LOCKED;
+FROM durable.schedules s WHERE s.look_at <= now() AND (s.look_at, s.name) > (coalesce(sqlc.narg(after_at)::timestamptz, '-infinity'), @after_name::text)
+ORDER BY s.look_at, s.name LIMIT @most FOR UPDATE SKIP LOCKED;
 
 -- name: UnfinishedRuns :many
 -- runs_pkey. No locks: whoever ends a run meanwhile does not matter, and whoever

@@ -74,13 +74,16 @@ func (q *Queries) BeginPart(ctx context.Context) error {
 }
 
 const DueSchedules = `-- name: DueSchedules :many
-SELECT s.id, s.name, s.generation, s.next_at, coalesce(CASE WHEN s.waiting > 0 OR s.next_at IS NULL THEN nullif(s.look_at, '-infinity') END, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
+SELECT s.id, s.name, s.generation, s.next_at, greatest(s.look_at, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
        s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
-FROM durable.schedules s WHERE s.look_at <= now() ORDER BY s.look_at, s.name LIMIT $1 FOR UPDATE SKIP LOCKED
+FROM durable.schedules s WHERE s.look_at <= now() AND (s.look_at, s.name) > (coalesce($1::timestamptz, '-infinity'), $2::text)
+ORDER BY s.look_at, s.name LIMIT $3 FOR UPDATE SKIP LOCKED
 `
 
 type DueSchedulesParams struct {
-	Most int32
+	AfterAt   *time.Time
+	AfterName string
+	Most      int32
 }
 
 type DueSchedulesRow struct {
@@ -105,9 +108,9 @@ type DueSchedulesRow struct {
 
 // schedules_look, in its order (the column's, not the result's of that name).
 // Locks the rows it returns with SKIP LOCKED: one that is being declared anew is
-// left to the next call.
+// left to the next call. Begins after a row, or at the head.
 func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]DueSchedulesRow, error) {
-	rows, err := q.db.Query(ctx, DueSchedules, arg.Most)
+	rows, err := q.db.Query(ctx, DueSchedules, arg.AfterAt, arg.AfterName, arg.Most)
 	if err != nil {
 		return nil, err
 	}
