@@ -176,9 +176,6 @@ const (
 )
 
 func (p *planner) decide(now time.Time, s Schedule) Decision {
-	if p.room <= 0 {
-		return Decision{NextAt: s.NextAt, Waiting: s.Waiting}
-	}
 	key := s.ruleKey()
 	rule, known := p.rules[key]
 	if !known {
@@ -190,6 +187,12 @@ func (p *planner) decide(now time.Time, s Schedule) Decision {
 			clear(p.rules)
 		}
 		p.rules[key] = rule
+	}
+	if p.room <= 0 {
+		if s.NextAt.IsZero() { // or it would count as one that is over
+			s.NextAt = rule.Next(s.plannedFrom(now))
+		}
+		return Decision{NextAt: s.NextAt, Waiting: s.Waiting}
 	}
 	d := decide(rule, now, &s)
 	p.room -= len(d.Occurrences)

@@ -130,6 +130,14 @@ func TestDecide_BoundsOneTransaction(t *testing.T) {
 	d := plan.decide(noon.Add(35*time.Second), s)
 	require.Empty(t, d.Occurrences)
 	require.Equal(t, noon, d.NextAt, "left due")
+
+	s.NextAt = time.Time{}
+	d = plan.decide(noon.Add(5*time.Second), s)
+	require.Equal(t, noon.Add(10*time.Second), d.NextAt, "planned all the same: one without a plan is over")
+	s.LookAt = noon.Add(-time.Second)
+	d = plan.decide(noon.Add(35*time.Second), s)
+	require.Empty(t, d.Occurrences)
+	require.Equal(t, noon, d.NextAt, "left due, from when it was made")
 }
 
 func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
