@@ -54,7 +54,7 @@ type Store struct {
 	held    lately          // when a claim last waited in vain for the row of a run
 	stuck   lately          // when a settle did
 	crowd   crowd
-	patient chan struct{}   // holds those who wait long for a lock on a connection of general
+	patient chan struct{} // holds those who wait long for a lock on a connection of general
 
 	lanes    laneCache
 	workers  workerCache
