@@ -30,10 +30,10 @@ func decide(rule cron.Rule, now time.Time, s *Schedule) Decision {
 			return d
 		}
 	}
-	overlap, unfinished := s.overlap(), s.Unfinished
+	overlap, unfinished, most := s.overlap(), s.Unfinished, max(MaxCatchUp/s.room(), 1)
 	for at := first; ; at = rule.Next(at) {
 		switch {
-		case at.IsZero() || at.After(now) || len(d.Occurrences) == MaxCatchUp:
+		case at.IsZero() || at.After(now) || len(d.Occurrences) == most:
 			d.NextAt = at
 			return d
 		case overlap == OverlapWait && s.Plan.Full(unfinished):
@@ -173,12 +173,11 @@ const (
 	// materializeRoom bounds the occurrences of one transaction: a schedule
 	// that comes when it is used up is left due.
 	materializeRoom = 5000
+	// materializeArgs is how large args count as one occurrence more.
+	materializeArgs = 8 << 10
 )
 
 func (p *planner) decide(now time.Time, s Schedule) Decision {
-	if p.room <= 0 {
-		return Decision{NextAt: s.NextAt, Waiting: s.Waiting}
-	}
 	key := s.ruleKey()
 	rule, known := p.rules[key]
 	if !known {
@@ -191,10 +190,20 @@ func (p *planner) decide(now time.Time, s Schedule) Decision {
 		}
 		p.rules[key] = rule
 	}
+	if p.room <= 0 {
+		if s.NextAt.IsZero() { // or it would count as one that is over
+			s.NextAt = rule.Next(s.plannedFrom(now))
+		}
+		return Decision{NextAt: s.NextAt, Waiting: s.Waiting}
+	}
 	d := decide(rule, now, &s)
-	p.room -= len(d.Occurrences)
+	p.room -= len(d.Occurrences) * s.room()
 	return d
 }
+
+// room is what an occurrence takes of a transaction's: large args take more, for
+// what a call cannot store in its time would be tried again for ever.
+func (s *Schedule) room() int { return 1 + len(s.Args)/materializeArgs }
 
 // Preview lists the first n occurrences after an instant. It does not know
 // what overlap and catch-up will make of them.

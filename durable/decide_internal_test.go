@@ -130,6 +130,28 @@ func TestDecide_BoundsOneTransaction(t *testing.T) {
 	d := plan.decide(noon.Add(35*time.Second), s)
 	require.Empty(t, d.Occurrences)
 	require.Equal(t, noon, d.NextAt, "left due")
+
+	s.NextAt = time.Time{}
+	d = plan.decide(noon.Add(5*time.Second), s)
+	require.Equal(t, noon.Add(10*time.Second), d.NextAt, "planned all the same: one without a plan is over")
+	s.LookAt = noon.Add(-time.Second)
+	d = plan.decide(noon.Add(35*time.Second), s)
+	require.Empty(t, d.Occurrences)
+	require.Equal(t, noon, d.NextAt, "left due, from when it was made")
+
+	large := everyTen(CatchUp(CatchUpAll, 0, 0), Overlap(OverlapAllow))
+	large.Args = make([]byte, MaxArgsSize)
+	plan.room = materializeRoom
+	var made []Occurrence
+	for now := noon.Add(999 * 10 * time.Second); !large.NextAt.After(now); {
+		before := plan.room
+		d = plan.decide(now, large)
+		require.LessOrEqual(t, len(d.Occurrences)*MaxArgsSize, 8<<20)
+		require.Greater(t, before-plan.room, len(d.Occurrences)*MaxArgsSize/materializeArgs)
+		made, large.NextAt, plan.room = append(made, d.Occurrences...), d.NextAt, max(plan.room, 1)
+		require.Empty(t, d.Skips)
+	}
+	require.Len(t, made, 1000, "large ones some at a time, none is left out")
 }
 
 func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {

@@ -112,6 +112,7 @@ func (e *evaluator) look(ctx context.Context) (made Materialized, more bool, err
 	w.contact(err)
 	if err != nil {
 		w.warn(ctx, "materialize failed, will be tried again", err)
+		e.chunk = max(e.chunk/2, 1) // maybe it was more than a call has time for
 	} else if made.Due == e.chunk {
 		more, e.chunk = true, nextChunk(e.chunk, took)
 	}

@@ -161,3 +161,30 @@ func TestSchedule_NobodyIsLateForASecondEvaluator(t *testing.T) {
 		require.NoError(t, stop())
 	})
 }
+
+// feebleStore has no time for more than some schedules in one call.
+type feebleStore struct{ *crowdedStore }
+
+func (s *feebleStore) Materialize(
+	ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision,
+) (durable.Materialized, error) {
+	if limit > 40 {
+		<-ctx.Done()
+		return durable.Materialized{}, ctx.Err()
+	}
+	return s.crowdedStore.Materialize(ctx, limit, decide)
+}
+
+func TestSchedule_FewerAreTakenWhereACallHasNoTimeForMore(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		crowded := &crowdedStore{Store: s.store.Store, crowd: crowd{left: 100}, next: -1}
+		s.store.Store = &feebleStore{crowded}
+		w := s.worker(durable.WorkerConfig{})
+		var fired, highest atomic.Int32
+		tick(w, 0, &fired, &highest)
+		stop := s.begin(w)
+		s.pass(5 * time.Minute)
+		require.Zero(t, crowded.seen().left)
+		require.NoError(t, stop())
+	})
+}

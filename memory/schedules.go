@@ -124,7 +124,7 @@ func (s *Store) Materialize(
 	done := durable.Materialized{Due: len(due)}
 	for i := range due {
 		stored, found := s.schedules[due[i].Name]
-		if found && stored.Generation == due[i].Generation && !stored.Paused && stored.unfinished() <= due[i].Unfinished {
+		if found && stored.unchanged(&due[i]) {
 			done.Runs = append(done.Runs, s.advance(stored, &decisions[i], now)...)
 			done.Waits = append(done.Waits, stored.waits()...)
 		}
@@ -134,6 +134,12 @@ func (s *Store) Materialize(
 	}
 	done.Next = s.untilNext(s.now())
 	return done, nil
+}
+
+// unchanged tells whether what was decided about a copy of the schedule still
+// holds. One that was paused and resumed is planned afresh.
+func (one *schedule) unchanged(copied *durable.Schedule) bool {
+	return one.Generation == copied.Generation && !one.Paused && one.NextAt.Equal(copied.NextAt) && one.unfinished() <= copied.Unfinished
 }
 
 // dueSchedules copies the schedules to be looked at, the longest due first.

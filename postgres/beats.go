@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -68,11 +69,11 @@ func (c *beatCache) out(i int) *beat {
 	return found
 }
 
-// put keeps a beat by which leases may have been renewed for d just now.
-func (c *beatCache) put(b *beat, d time.Duration) {
+// put keeps a beat that is idle from an instant on.
+func (c *beatCache) put(b *beat, idle time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b.idle = lease.Elapsed() + d
+	b.idle = idle
 	if c.kept = append(c.kept, b); len(c.kept) > mostBeats {
 		c.kept = c.kept[1:]
 	}
@@ -84,7 +85,8 @@ func (c *beatCache) put(b *beat, d time.Duration) {
 // had expired, but that nobody has taken over, is asked for once more.
 func (s *Store) renewTogether(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	b := s.together.take(claims)
-	defer s.together.put(b, d)
+	idle := time.Duration(math.MaxInt64) // after an error any may follow it, to be renewed with who comes next
+	defer func() { s.together.put(b, idle) }()
 	asked := make(map[lease.ClaimID]struct{}, len(claims))
 	for _, claim := range claims {
 		asked[claim] = struct{}{}
@@ -104,6 +106,7 @@ func (s *Store) renewTogether(ctx context.Context, claims []lease.ClaimID, d tim
 		}
 		join = lost
 	}
+	idle = lease.Elapsed() + d
 	renewed := make([]lease.ClaimID, 0, len(b.followers))
 	for claim := range b.followers {
 		if _, ok := asked[claim]; ok {

@@ -76,6 +76,29 @@ func TestBeats(t *testing.T) {
 		require.LessOrEqual(t, store.count(t, conn, "select count(*) from %s.beats"), 2)
 		require.Equal(t, 10, reclaimOnce(t, store).Leases)
 	})
+	t.Run("leases that came to follow a beat unknown to their process expire when they do", func(t *testing.T) {
+		t.Parallel()
+		store := openStore(t, "")
+		conn := connect(t, store.url)
+		cutOff, c := openCut(t, store)
+		const d = 200 * time.Millisecond
+		var before, left, after []lease.ClaimID
+		for range 100 {
+			before, after = append(before, store.lease(t, conn, time.Minute)), append(after, store.lease(t, conn, time.Minute))
+			left = append(left, store.lease(t, conn, d))
+		}
+		_, err := cutOff.Renew(t.Context(), before, time.Minute) // there is a connection
+		require.NoError(t, err)
+		c.next.Store(0)
+		began := time.Now()
+		_, err = cutOff.Renew(t.Context(), left, d)
+		require.Error(t, err)
+		require.Eventually(t, func() bool { return time.Since(began) > 2*d }, time.Minute, time.Millisecond)
+		renewed, err := cutOff.Renew(t.Context(), after, time.Minute)
+		require.NoError(t, err)
+		require.ElementsMatch(t, after, renewed)
+		require.Equal(t, len(left), reclaimOnce(t, store).Leases)
+	})
 	t.Run("a lease that was deleted by hand is lost at the next beat", func(t *testing.T) {
 		t.Parallel()
 		store := openStore(t, "")
