@@ -128,10 +128,8 @@ func (b *beats) interfere() {
 		if b.deleted[name] {
 			continue
 		}
-		found, err := b.store.ListSchedules(b.t.Context(), name)
-		require.NoError(b.t, err)
-		if !found[0].Paused {
-			b.save(name, found[0].Generation, time.Duration(1+rand.IntN(3))*time.Second)
+		if found := b.planned(name); found != nil {
+			b.save(name, found.Generation, time.Duration(1+rand.IntN(3))*time.Second)
 		}
 	}
 	b.pauseOrResume(fmt.Sprintf("beat-%03d", rand.IntN(20)))
@@ -143,6 +141,18 @@ func (b *beats) interfere() {
 	b.deleted[name] = true
 }
 
+// planned finds a schedule that is not paused and that a worker has planned. What
+// comes due of another until its next change is not recorded.
+func (b *beats) planned(name string) *durable.ScheduleRecord {
+	b.t.Helper()
+	found, err := b.store.ListSchedules(b.t.Context(), name)
+	require.NoError(b.t, err)
+	if found[0].Paused || found[0].NextAt == nil {
+		return nil
+	}
+	return &found[0]
+}
+
 // pauseOrResume does the one or the other.
 func (b *beats) pauseOrResume(name string) {
 	b.t.Helper()
@@ -152,6 +162,8 @@ func (b *beats) pauseOrResume(name string) {
 	action, every := durable.PauseSchedule, time.Duration(0)
 	if changes := b.changes[name]; changes[len(changes)-1].every == 0 {
 		action, every = durable.ResumeSchedule, changes[len(changes)-2].every
+	} else if b.planned(name) == nil {
+		return
 	}
 	b.change(name, every, func() error { return b.store.ChangeSchedule(b.t.Context(), name, action, "ann") })
 }
