@@ -8,7 +8,8 @@ import (
 )
 
 // The schedules of one transaction, whose rows it locks: at least, and at most,
-// as at first. Between these there are as many as take about materializeFor.
+// as at first. Between these there are as many as take about materializeFor, and
+// fewer after one that failed, down to one.
 const (
 	materializeLeast = 50
 	materializeMost  = 500

@@ -32,14 +32,17 @@ type crowd struct {
 func (c *crowd) is() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.full != 0 && lease.Elapsed()-c.full <= crowdedFor
+	return c.lasts()
 }
+
+// lasts is is; c.mu is held.
+func (c *crowd) lasts() bool { return c.full != 0 && lease.Elapsed()-c.full <= crowdedFor }
 
 // next tells whether there is a crowd, and where the next transaction begins.
 func (c *crowd) next(most int32) (params queries.DueSchedulesParams, crowded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.full == 0 || lease.Elapsed()-c.full > crowdedFor {
+	if !c.lasts() {
 		return queries.DueSchedulesParams{Most: most}, false
 	}
 	if c.looks++; c.looks%headEvery == 0 {
