@@ -11,7 +11,9 @@ import (
 
 // inSteps orders the runs as the steps that took them. The database returns
 // them in no order; each lane's runs by due time, dealt out to its steps, are
-// what the steps took.
+// what the steps took. Runs that these steps cannot have taken come last: a
+// claim that is repeated with other steps still holds them, and only its answer
+// tells the worker so.
 func inSteps(runs []durable.Claimed, steps []durable.Step) []durable.Claimed {
 	slices.SortFunc(runs, func(a, b durable.Claimed) int {
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), a.DueAt.Compare(b.DueAt), bytes.Compare(a.ID[:], b.ID[:]))
@@ -42,6 +44,11 @@ func inSteps(runs []durable.Claimed, steps []durable.Step) []durable.Claimed {
 			ordered = lane.deal(ordered, spanOf(step))
 		}
 	}
+	for i := 0; i < len(runs) && len(ordered) < len(runs); { // by lane
+		lane := lanes[runs[i].Lane]
+		ordered = lane.rest(ordered)
+		i += len(lane.runs)
+	}
 	return ordered
 }
 
@@ -56,10 +63,10 @@ func spanOf(step durable.Step) span {
 // merge joins spans that touch, in order.
 func merge(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
-	merged := spans[:1]
-	for _, next := range spans[1:] {
-		if last := &merged[len(merged)-1]; next.start <= last.end {
-			last.end = max(last.end, next.end)
+	merged := spans[:0]
+	for _, next := range spans {
+		if last := len(merged) - 1; last >= 0 && next.start <= merged[last].end {
+			merged[last].end = max(merged[last].end, next.end)
 		} else {
 			merged = append(merged, next)
 		}
@@ -89,6 +96,16 @@ func (d *dealt) deal(to []durable.Claimed, s span) []durable.Claimed {
 	for i := d.rank(s.start); i < min(d.rank(s.end), len(d.runs)); i++ {
 		if !d.done[i] {
 			d.done[i] = true
+			to = append(to, d.runs[i])
+		}
+	}
+	return to
+}
+
+// rest adds the runs that no step took.
+func (d *dealt) rest(to []durable.Claimed) []durable.Claimed {
+	for i, done := range d.done {
+		if !done {
 			to = append(to, d.runs[i])
 		}
 	}

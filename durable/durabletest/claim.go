@@ -15,6 +15,8 @@ func claimTests() map[string]func(*testing.T, *fixture) {
 		"a claim of no lane, of an unknown lane, or of no run, is no": claimNothing,
 		"a lease of one claim does not cover the runs of another":     leasesApart,
 		"a repeated claim answers in the same order":                  repeatInOrder,
+		"a claim repeated with other steps answers all it holds":      repeatOtherSteps,
+		"a repeated claim answers what is not settled yet":            repeatAfterSettles,
 		"a retry waits behind what was due before it":                 retryOrder,
 	}
 }
