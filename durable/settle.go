@@ -207,7 +207,8 @@ func (s *settler) group(batch []ended) ([]*claim, []Settlement) {
 		}
 		c := e.x.claim
 		claims = append(claims, c)
-		settlements = append(settlements, Settlement{Claim: c.id, Worker: s.w.id, Runs: settled[start : i+1 : i+1], Last: c.unsettled == i+1-start})
+		settlements = append(settlements, Settlement{Claim: c.id, Worker: s.w.id, Runs: settled[start : i+1 : i+1],
+			Last: c.unsettled == i+1-start, Claimed: len(c.runs)})
 		start = i + 1
 	}
 	return claims, settlements

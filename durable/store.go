@@ -124,6 +124,10 @@ type Settlement struct {
 	Worker WorkerID
 	Runs   []Settled
 	Last   bool // no other run of the claim remains: its lease ends in the same transaction
+	// Claimed is how many runs the claim's answer had; zero: not told. When the
+	// lease covers others that are still running, Last leaves it to expire, so
+	// that Reclaim finds them.
+	Claimed int
 }
 
 // Settled is one run with its outcome.

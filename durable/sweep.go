@@ -23,8 +23,8 @@ type Sweeper interface {
 	//
 	// It looks in two ways: along the runs that are old enough to have been
 	// kept as long as the request says, and, in a full pass that begins
-	// SweepPassEvery after the last one began, at every run whatever its id
-	// and age. Runs that took long to end, that are kept by a rule of their
+	// SweepPassEvery after the last one began, or sooner where there are few
+	// runs, at every run whatever its id and age. Runs that took long to end, that are kept by a rule of their
 	// own, or whose ids tell another time than they were stored at, are found
 	// by the pass.
 	//
@@ -33,7 +33,8 @@ type Sweeper interface {
 	// worker is gone as well. They are pending and due at once, the attempt
 	// refunded, no crash counted; one that is to be cancelled is cancelled, one
 	// whose crash policy is CrashDead is dead. The claim leaves the run, so that
-	// a late settle is Refused.
+	// a late settle is Refused. And it puts pending runs back into their line
+	// that stand in none, as a restore in part or a change by hand leaves them.
 	//
 	// Cancel requests of claims that are over go as well, and workers that have
 	// not been heard of for longer than any run is kept, at least a week.
@@ -44,7 +45,7 @@ type Sweeper interface {
 }
 
 // SweepPassEvery is how long after the beginning of one full pass the next one
-// begins.
+// begins, at most: a store begins it sooner where the pass is short.
 const SweepPassEvery = time.Hour
 
 // SweepTenure is how long others wait for a sweeper that has not called again.
@@ -65,6 +66,7 @@ type Swept struct {
 	Done     bool        // nothing more is to be looked at for now
 	Deleted  int         // runs
 	Returned []Reclaimed // running runs that were handed back, cancelled or ended dead
+	Mended   int         // pending runs that had lost their place in line, and have it again
 }
 
 // Retention is how long the job's ended runs are kept, whatever they ended in:
@@ -143,7 +145,7 @@ func (w *Worker) sweepPause(swept *Swept, took, underway time.Duration) time.Dur
 	if underway > sweepBehind*w.config.SweepInterval {
 		pause = took
 	}
-	if swept.Deleted == 0 && len(swept.Returned) == 0 {
+	if swept.Deleted+len(swept.Returned)+swept.Mended == 0 {
 		pause = max(pause, sweepRest)
 	}
 	return pause
@@ -155,7 +157,10 @@ func (w *Worker) returned(swept Swept) {
 		w.config.Logger.Warn("run taken back: it was running and its lease had gone", "run", run.ID.String(), "job", run.Job,
 			"from", run.Worker, "state", run.State.String())
 	}
-	if len(swept.Returned) > 0 {
+	if swept.Mended > 0 {
+		w.config.Logger.Warn("pending runs were in no line, and are again", "runs", swept.Mended)
+	}
+	if swept.Mended+len(swept.Returned) > 0 {
 		w.wake()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -35,7 +36,7 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 			}
 			verdicts = append(verdicts, verdict)
 		}
-		if settlement.Last {
+		if settlement.Last && !s.unaccounted(settlement) {
 			delete(s.leases, settlement.Claim)
 		}
 	}
@@ -43,6 +44,16 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 		s.hint()
 	}
 	return verdicts, nil
+}
+
+// unaccounted tells whether the claim's lease covers running runs that its
+// worker does not know of.
+func (s *Store) unaccounted(settlement *durable.Settlement) bool {
+	l := s.leases[settlement.Claim]
+	if l == nil || settlement.Claimed == 0 || settlement.Claimed == len(l.runs) {
+		return false
+	}
+	return slices.ContainsFunc(l.runs, func(r *run) bool { return r.claim == settlement.Claim && r.state == durable.Running })
 }
 
 // checkSettlements refuses outcomes that no execution has.

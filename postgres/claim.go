@@ -53,22 +53,89 @@ func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]dura
 	if err != nil {
 		return nil, s.fail("claim runs", err)
 	}
-	var runs []durable.Claimed
+	var got dealing
 	err = s.repeat(ctx, func() error {
-		return s.take(ctx, claimArgs(&request, worker), &runs)
+		return s.take(ctx, claimArgs(&request, worker), &got)
 	})
-	if err == nil && len(runs) == 0 || code(err) == uniqueViolation {
-		err = s.repeat(ctx, func() error {
-			b := s.guarded(ctx)
-			b.add(queries.ClaimedRuns, uuid.UUID(request.Claim)).Query(scanClaimed(&runs))
-			return s.send(ctx, s.engine, b)
-		})
+	switch {
+	case err == nil && len(got.runs) == 0:
+		err = s.repeat(ctx, func() error { return s.nothing(ctx, request.Claim, &got) })
+	case code(err) == uniqueViolation:
+		err = s.repeat(ctx, func() error { return s.granted(ctx, request.Claim, &got) })
+	case err == nil && got.dealt > len(got.runs):
+		s.tellUndealt(ctx, request.Claim)
 	}
 	if err != nil {
 		return nil, s.fail("claim runs", err)
 	}
-	return inSteps(runs, request.Steps), nil
+	return inSteps(got.runs, request.Steps), nil
 }
+
+// dealing is what a claim has done.
+type dealing struct {
+	runs  []durable.Claimed
+	dealt int // rows of ready that it deleted; 0: not known
+}
+
+// granted reads what a claim was given before.
+func (s *Store) granted(ctx context.Context, claim lease.ClaimID, got *dealing) error {
+	b := s.guarded(ctx)
+	b.add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
+	return s.send(ctx, s.engine, b)
+}
+
+// nothing finds out why a claim got no run: it has been given some before, it
+// met only rows of ready that name no pending run, so that its lease covers
+// nothing and goes, or nothing was due.
+func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) error {
+	var leased bool
+	b := s.guarded(ctx)
+	b.add(queries.Leased, uuid.UUID(claim)).QueryRow(func(row pgx.Row) error { return row.Scan(&leased) })
+	if err := s.send(ctx, s.engine, b); err != nil || !leased {
+		return err
+	}
+	var undealt []uuid.UUID
+	b = s.guarded(ctx)
+	b.add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
+	b.add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
+		undealt = undealt[:0]
+		return scanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
+	})
+	b.add(queries.Unlease, uuid.UUID(claim), int32(ofNone))
+	err := s.send(ctx, s.engine, b)
+	if err == nil && len(got.runs) == 0 {
+		s.warnUndealt(undealt)
+	}
+	return err
+}
+
+// ofNone makes Unlease look at the runs of the lease.
+const ofNone = -1
+
+// tellUndealt names the runs that a claim could not start. It is for people:
+// when it fails, the claim stands all the same.
+func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
+	var undealt []uuid.UUID
+	b := s.guarded(ctx)
+	b.add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
+		undealt = undealt[:0]
+		return scanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
+	})
+	if err := s.send(ctx, s.engine, b); err != nil {
+		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "error", err)
+		return
+	}
+	s.warnUndealt(undealt)
+}
+
+func (s *Store) warnUndealt(ids []uuid.UUID) {
+	if n := len(ids); n > 0 {
+		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "rows", n, "runs", ids[:min(n, undealtTold)])
+	}
+}
+
+// undealtTold bounds the runs that are named at once.
+const undealtTold = 10
 
 // heldFor is how long claims look out for runs whose rows others hold, once
 // they have met one.
@@ -76,10 +143,10 @@ const heldFor = 10 * time.Second
 
 // take claims by the cheap statement, which waits where somebody holds the row
 // of a run, and after such a wait by the one that passes over such rows.
-func (s *Store) take(ctx context.Context, args []any, runs *[]durable.Claimed) error {
+func (s *Store) take(ctx context.Context, args []any, got *dealing) error {
 	if !s.held.within(heldFor) {
 		b := s.guardedFor(ctx, heldLimit)
-		b.add(queries.ClaimRuns, args...).Query(scanClaimed(runs))
+		b.add(queries.ClaimRuns, args...).Query(got.scan)
 		if err := s.send(ctx, s.engine, b); code(err) != lockNotAvailable {
 			return err
 		}
@@ -87,7 +154,7 @@ func (s *Store) take(ctx context.Context, args []any, runs *[]durable.Claimed) e
 		s.config.Logger.Warn("somebody holds the row of a waiting run: claiming around it", "for", heldFor)
 	}
 	b := s.guarded(ctx)
-	b.add(queries.ClaimFreeRuns, args...).Query(scanClaimed(runs))
+	b.add(queries.ClaimFreeRuns, args...).Query(got.scan)
 	return s.send(ctx, s.engine, b)
 }
 
@@ -106,28 +173,27 @@ func claimArgs(request *durable.ClaimRequest, worker int32) []any {
 // small is a count as the database takes it.
 func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
-func scanClaimed(runs *[]durable.Claimed) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
-		*runs = (*runs)[:0]
-		var trace *string // null for most
-		for rows.Next() {
-			var run durable.Claimed
-			var timeout *int64
-			err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
-				&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &run.Args)
-			if err != nil {
-				return err
-			}
-			if timeout != nil {
-				run.Timeout = fromMicro(*timeout)
-			}
-			if trace != nil {
-				run.Trace = *trace
-			}
-			*runs = append(*runs, run)
+// scan reads the runs of a claim.
+func (d *dealing) scan(rows pgx.Rows) error {
+	d.runs, d.dealt = d.runs[:0], 0
+	var trace *string // null for most
+	for rows.Next() {
+		var run durable.Claimed
+		var timeout *int64
+		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
+			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &run.Args, &d.dealt)
+		if err != nil {
+			return err
 		}
-		return rows.Err()
+		if timeout != nil {
+			run.Timeout = fromMicro(*timeout)
+		}
+		if trace != nil {
+			run.Trace = *trace
+		}
+		d.runs = append(d.runs, run)
 	}
+	return rows.Err()
 }
 
 // workerCache remembers the numbers of worker processes.

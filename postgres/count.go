@@ -45,9 +45,13 @@ func (s *Store) counts(ctx context.Context) (map[durable.State]durable.Count, er
 	if err := s.send(ctx, s.general, b); err != nil {
 		return nil, err
 	}
+	stranded, err := s.stranded(ctx, s.general, newest(countMost))
+	if err != nil {
+		return nil, err
+	}
+	row.Running += int64(len(stranded))
 	total, pending := counted(row.Total), counted(row.Pending)
 	dead, cancelled := counted(row.Dead), counted(row.Cancelled)
-	var err error
 	if total.Estimated {
 		total.N, err = s.estimate(ctx, "runs", total.N)
 	}

@@ -166,6 +166,13 @@ func (l *lister) unfinished(ctx context.Context) (page durable.Page, few bool, e
 	if err := l.store.send(ctx, l.to, b); err != nil {
 		return page, false, err
 	}
+	if slices.Contains(l.filter.States, durable.Running) {
+		stranded, err := l.store.stranded(ctx, l.to, stretch{l.from, l.below, lookMost})
+		if err != nil {
+			return page, false, err
+		}
+		ids = append(ids, stranded...)
+	}
 	if waiting == unfinishedMost || held == 5*unfinishedMost {
 		return page, false, nil
 	}
@@ -173,6 +180,7 @@ func (l *lister) unfinished(ctx context.Context) (page durable.Page, few bool, e
 		return page, true, nil
 	}
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(b[:], a[:]) })
+	ids = slices.Compact(ids)
 	floor := uuid.Nil
 	if enough := max(10*l.limit, lookFirst); l.filter.Tag == "" && len(ids) > enough {
 		ids, floor = ids[:enough], ids[enough-1]

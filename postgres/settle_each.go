@@ -28,7 +28,7 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 			}
 		}
 		if w.Last && !w.deferred() {
-			last := []settling{{Settlement: &durable.Settlement{Claim: w.Claim, Worker: w.Worker, Last: true}}}
+			last := []settling{{Settlement: &durable.Settlement{Claim: w.Claim, Worker: w.Worker, Last: true, Claimed: w.Claimed}}}
 			if err := s.settleAll(ctx, last); err != nil {
 				return err
 			}

@@ -41,7 +41,7 @@ func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 		clear(w.verdicts)
 		w.addTo(b)
 		if w.Last {
-			b.add(queries.Unlease, uuid.UUID(w.Claim))
+			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
 		}
 	}
 	return s.send(ctx, s.engine, b)
@@ -69,7 +69,7 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	for i, w := range work {
 		free[i].addTo(b)
 		if w.Last && !w.deferred() {
-			b.add(queries.Unlease, uuid.UUID(w.Claim))
+			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
 		}
 	}
 	if err := s.send(ctx, tx, b); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
@@ -39,7 +40,7 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 	if err != nil {
 		return durable.Swept{}, s.fail("sweep", err)
 	}
-	if slices.ContainsFunc(step.done.Returned, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
 		s.hint()
 	}
 	return step.done, nil
@@ -54,7 +55,7 @@ func (s *Store) sweepDue(ctx context.Context, request *durable.SweepRequest) (du
 		age = &micros
 	}
 	b := s.guarded(ctx)
-	b.add(queries.SweepDue, micro(durable.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
+	b.add(queries.SweepDue, micro(passLeast), micro(passStep), int64(sweepBlocks), micro(durable.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
 	return due, s.send(ctx, s.general, b)
 }
 
@@ -77,7 +78,13 @@ const (
 	sweepBlocks = 1024
 	// workersKept is how long workers are kept that are not heard of, at least.
 	workersKept = 7 * 24 * time.Hour
-	day         = 24 * time.Hour
+	// passLeast is the least time from the beginning of one full pass to the next,
+	// and passStep how much of it each step of the pass needs: a table of 100 000
+	// runs is passed every few minutes, a large one every SweepPassEvery, and all
+	// the passes together take less than a thousandth of one connection's time.
+	passLeast = 30 * time.Second
+	passStep  = 10 * time.Second
+	day       = 24 * time.Hour
 )
 
 // sweeping is one step under way.
@@ -108,7 +115,8 @@ func (w *sweeping) run(ctx context.Context) error {
 		return err
 	}
 	place, err := w.queries.SweepPlace(ctx, queries.SweepPlaceParams{
-		Sweeper: w.request.By, Tenure: micro(durable.SweepTenure), Every: micro(durable.SweepPassEvery),
+		Sweeper: w.request.By, Tenure: micro(durable.SweepTenure),
+		Least: micro(passLeast), Step: micro(passStep), BlocksAStep: sweepBlocks, Every: micro(durable.SweepPassEvery),
 	})
 	if err != nil || place.Taken {
 		w.done.Busy = err == nil
@@ -170,7 +178,7 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	if err := w.deleteRuns(ctx, found); err != nil {
 		return err
 	}
-	if !more && block >= 0 && place.Block == block && w.done.Deleted+len(w.done.Returned) == 0 {
+	if !more && block >= 0 && place.Block == block && w.done.Deleted+len(w.done.Returned)+w.done.Mended == 0 {
 		place.Block++ // all that was found in it is somebody else's at this moment
 	}
 	w.done.Done = !more && place.Block < 0
@@ -224,18 +232,21 @@ func firstID(at time.Time) uuid.UUID {
 func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found uuidArray) (uuidArray, error) {
 	from, most := place.Block, max(w.request.Limit-len(found), 1)
 	claims, n, last := map[string]string{}, 0, from
+	var unready uuidArray
 	b := &batch{names: w.store.names}
 	b.add(queries.SweepBlocks, from, from+sweepBlocks, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)), small(most)).
 		Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var id uuid.UUID
 				var claim *uuid.UUID
-				var running bool
-				if err := rows.Scan((*binaryUUID)(&id), &claim, &last, &running); err != nil {
+				var state int16
+				if err := rows.Scan((*binaryUUID)(&id), &claim, &last, &state); err != nil {
 					return err
 				}
 				switch n++; {
-				case !running:
+				case durable.State(state) == durable.Pending:
+					unready = append(unready, id)
+				case durable.State(state) != durable.Running:
 					found = append(found, id)
 				case claim != nil:
 					claims[id.String()] = claim.String()
@@ -253,7 +264,23 @@ func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found
 	} else if place.Block >= place.Blocks {
 		place.Block = -1
 	}
+	if err := w.mend(ctx, unready); err != nil {
+		return nil, err
+	}
 	return found, w.returnRuns(ctx, claims)
+}
+
+// mend puts pending runs back into their lines.
+func (w *sweeping) mend(ctx context.Context, ids uuidArray) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	b := &batch{names: w.store.names}
+	b.add(queries.MendReady, ids).Exec(func(tag pgconn.CommandTag) error {
+		w.done.Mended += int(tag.RowsAffected())
+		return nil
+	})
+	return w.store.send(ctx, w.tx, b)
 }
 
 func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string) error {

@@ -52,6 +52,7 @@ func sweep(t *testing.T, store durable.Store, request durable.SweepRequest) dura
 		require.NoError(t, err)
 		require.False(t, swept.Busy)
 		all.Deleted += swept.Deleted
+		all.Mended += swept.Mended
 		all.Returned = append(all.Returned, swept.Returned...)
 		if swept.Done {
 			return all

@@ -22,6 +22,8 @@ const idSize = 16
 func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
 	var runs []durable.Claimed
 	var seqs []int64
+	var dropped []durable.RunID
+	var undealt int64
 	err := s.write(ctx, claims, func(ctx context.Context, c *change) error {
 		ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: request.Claim[:]})
 		switch {
@@ -29,14 +31,59 @@ func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]dura
 			runs, err = c.claimedBefore(ctx, request.Claim, ids)
 		case errors.Is(err, sql.ErrNoRows):
 			runs, seqs, err = c.claim(ctx, &request)
+			if err == nil && len(runs) == 0 {
+				dropped, err = c.drop(ctx, &request)
+			}
 		}
+		undealt = c.undealt + int64(len(dropped))
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("claim runs: %w", err)
 	}
+	if undealt > 0 {
+		s.logger.Warn("rows of ready named runs that are not pending: dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedTold)])
+	}
 	s.numbering.learn(runs, seqs)
 	return runs, nil
+}
+
+// droppedTold bounds the runs that are named at once.
+const droppedTold = 10
+
+// drop deletes what a claim that got nothing found in its way: rows of ready
+// whose run is not pending.
+func (c *change) drop(ctx context.Context, request *durable.ClaimRequest) (dropped []durable.RunID, err error) {
+	for _, step := range request.Steps {
+		if err := c.dropStep(ctx, step, min(step.Take, request.Limit), &dropped); err != nil {
+			return nil, err
+		}
+	}
+	return dropped, nil
+}
+
+func (c *change) dropStep(ctx context.Context, step durable.Step, take int, dropped *[]durable.RunID) error {
+	rows, err := c.dropUnready.QueryContext(ctx, c.now, step.Lane, sinceOf(step), take, max(step.Skip, 0))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells
+	for rows.Next() {
+		var id sql.RawBytes
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		*dropped = append(*dropped, durable.RunID(id))
+	}
+	return rows.Err()
+}
+
+// sinceOf is a step's lower bound as it is compared.
+func sinceOf(step durable.Step) int64 {
+	if step.From.IsZero() {
+		return 0
+	}
+	return step.From.UnixMicro()
 }
 
 // span is a stretch of neighbours in one line.
@@ -75,12 +122,29 @@ func (c *change) claim(ctx context.Context, request *durable.ClaimRequest) (runs
 	if len(runs) == 0 {
 		return nil, nil, nil
 	}
-	for _, sp := range spans {
-		if _, err := c.unready.ExecContext(ctx, sp.lane, sp.first.due, sp.first.id, sp.last.due, sp.last.id); err != nil {
-			return nil, nil, err
-		}
+	if err := c.unreadyAll(ctx, spans, len(runs)); err != nil {
+		return nil, nil, err
 	}
 	return runs, seqs, c.lease(ctx, request, runs)
+}
+
+// unreadyAll takes so many runs out of their lines. Rows that name no pending run
+// go with their neighbours.
+func (c *change) unreadyAll(ctx context.Context, spans []span, runs int) error {
+	gone := int64(-runs)
+	for _, sp := range spans {
+		result, err := c.unready.ExecContext(ctx, sp.lane, sp.first.due, sp.first.id, sp.last.due, sp.last.id)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return err
+		}
+		gone += n
+	}
+	c.undealt += max(gone, 0)
+	return nil
 }
 
 // step takes up to take runs of one line, in its order.
@@ -99,11 +163,7 @@ func (c *change) step(
 
 // look finds the runs of a step, as they are once they have been started.
 func (c *change) look(ctx context.Context, step durable.Step, take int) (runs []durable.Claimed, seqs []int64, err error) {
-	var since int64
-	if !step.From.IsZero() {
-		since = step.From.UnixMicro()
-	}
-	rows, err := c.claimStep.QueryContext(ctx, c.now, step.Lane, since, take, max(step.Skip, 0))
+	rows, err := c.claimStep.QueryContext(ctx, c.now, step.Lane, sinceOf(step), take, max(step.Skip, 0))
 	if err != nil {
 		return nil, nil, err
 	}

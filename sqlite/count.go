@@ -31,6 +31,11 @@ func (l *lookups) counts(ctx context.Context) (map[durable.State]durable.Count, 
 	if err := l.count.QueryRowContext(ctx, countMost+1).Scan(&all, &span, &pending, &running, &dead, &cancelled); err != nil {
 		return nil, err
 	}
+	var stranded int64
+	if err := l.stranded.QueryRowContext(ctx, countMost).Scan(&stranded); err != nil {
+		return nil, err
+	}
+	running += stranded
 	var found, isPending, isSucceeded, isDead, isCancelled int64
 	if all > countMost {
 		if err := l.sample.QueryRowContext(ctx, sampled).Scan(&found, &isPending, &isSucceeded, &isDead, &isCancelled); err != nil {

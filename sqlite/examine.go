@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -111,6 +112,22 @@ func (s *Store) examineDisk(f *durable.Findings) {
 	}
 }
 
+// examineStranded looks for runs that say they are running and that nobody
+// executes.
+func (l *lookups) examineStranded(ctx context.Context, f *durable.Findings) error {
+	var stranded int64
+	if err := l.stranded.QueryRowContext(ctx, math.MaxInt64).Scan(&stranded); err != nil {
+		return err
+	}
+	if stranded > 0 {
+		f.Warn("running runs", fmt.Sprintf("%d have no lease: nobody executes them and nothing expires", stranded),
+			"keep a worker running: its sweep hands them back, within an hour at most")
+	} else {
+		f.Fine("running runs", "each has a lease")
+	}
+	return nil
+}
+
 // examineWork looks at what stands in the tables.
 func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
 	look, err := s.read(ctx)
@@ -136,6 +153,9 @@ func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
 		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and nobody took their runs back", expired, lateLease), "any running worker does: start one")
 	} else {
 		f.Fine("leases", "none is overdue")
+	}
+	if err := look.examineStranded(ctx, f); err != nil {
+		return err
 	}
 	latest, err := look.ExamineClock(ctx)
 	if err != nil {

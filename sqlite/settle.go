@@ -98,9 +98,28 @@ func (c *change) settle(ctx context.Context, settlement *durable.Settlement, kno
 		}
 	}
 	if settlement.Last {
-		err = c.DeleteLease(ctx, queries.DeleteLeaseParams{ClaimID: settlement.Claim[:]})
+		err = c.unlease(ctx, settlement)
 	}
 	return verdicts, waiting, err
+}
+
+// unlease ends the claim's lease, unless it covers running runs that its worker
+// does not know of.
+func (c *change) unlease(ctx context.Context, settlement *durable.Settlement) error {
+	if settlement.Claimed > 0 {
+		ended, err := c.DeleteLeaseOf(ctx, queries.DeleteLeaseOfParams{ClaimID: settlement.Claim[:], Size: int64(idSize * settlement.Claimed)})
+		if err != nil || ended > 0 {
+			return err
+		}
+		ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: settlement.Claim[:]})
+		if err != nil {
+			return unlessNone(err)
+		}
+		if left, err := c.claimedBefore(ctx, settlement.Claim, ids); err != nil || len(left) > 0 {
+			return err
+		}
+	}
+	return c.DeleteLease(ctx, queries.DeleteLeaseParams{ClaimID: settlement.Claim[:]})
 }
 
 // plain tells whether nothing but the success itself is to be stored.

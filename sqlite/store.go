@@ -88,15 +88,15 @@ type control struct {
 // prepared are the statements of the writing connection.
 type prepared struct {
 	*queries.Queries
-	claimStep, unready, successes *sql.Stmt
-	start, settled                byNumber
-	insertRuns                    *sql.Stmt // nil in a transaction of the caller's
+	claimStep, unready, dropUnready, successes *sql.Stmt
+	start, settled                             byNumber
+	insertRuns                                 *sql.Stmt // nil in a transaction of the caller's
 }
 
 // lookups are the statements of the reading connections.
 type lookups struct {
 	*queries.Queries
-	count, sample *sql.Stmt
+	count, sample, stranded *sql.Stmt
 }
 
 // readers bounds the reading connections.
@@ -212,7 +212,8 @@ var errClosed = errors.New("the store is closed")
 // change is what a write transaction works with.
 type change struct {
 	*prepared
-	now int64 // the store's time, read after the write lock was taken
+	now     int64 // the store's time, read after the write lock was taken
+	undealt int64 // rows of ready that a claim dropped and that named no pending run
 }
 
 // write runs work in one write transaction. Once it has begun it is not
@@ -340,7 +341,7 @@ func (s *Store) prepareWrites(ctx context.Context) error {
 	}
 	p := &prepared{Queries: generated}
 	err = prepareAll(ctx, s.conn, map[string]**sql.Stmt{
-		"ClaimStep": &p.claimStep, "UnreadyRange": &p.unready, "SettleSuccesses": &p.successes,
+		"ClaimStep": &p.claimStep, "UnreadyRange": &p.unready, "DropUnready": &p.dropUnready, "SettleSuccesses": &p.successes,
 	})
 	if err != nil {
 		return err
@@ -377,7 +378,7 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 		return nil, err
 	}
 	l := &lookups{Queries: generated}
-	if err := prepareAll(ctx, s.reads, map[string]**sql.Stmt{"CountRuns": &l.count, "SampleRuns": &l.sample}); err != nil {
+	if err := prepareAll(ctx, s.reads, map[string]**sql.Stmt{"CountRuns": &l.count, "SampleRuns": &l.sample, "CountStranded": &l.stranded}); err != nil {
 		return nil, err
 	}
 	s.looking = l

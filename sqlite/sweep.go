@@ -22,6 +22,11 @@ const (
 	// that runs have ended when it comes by. A quarter of the retention when
 	// that is less.
 	sweepLag = time.Hour
+	// passLeast is the least time from the beginning of one full pass to the next,
+	// and passStep how much of it each step of the pass needs, so that the passes
+	// of a small file come often and those of a large one every SweepPassEvery.
+	passLeast = 30 * time.Second
+	passStep  = 10 * time.Second
 	// workersKept is how long workers are kept that are not heard of.
 	workersKept = 7 * 24 * time.Hour
 )
@@ -38,7 +43,7 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 	if err != nil {
 		return durable.Swept{}, fmt.Errorf("sweep: %w", err)
 	}
-	if slices.ContainsFunc(step.done.Returned, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
 		s.hint()
 	}
 	return step.done, nil
@@ -70,7 +75,11 @@ func (w *sweeping) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if ago := w.now - place.BeganAt; !more && place.Pass < 0 && (ago < 0 || ago >= durable.SweepPassEvery.Microseconds()) {
+	every, err := w.passEvery(ctx)
+	if err != nil {
+		return err
+	}
+	if ago := w.now - place.BeganAt; !more && place.Pass < 0 && (ago < 0 || ago >= every.Microseconds()) {
 		place.Pass, place.BeganAt = 0, w.now
 	}
 	if !more && place.Pass >= 0 {
@@ -83,6 +92,16 @@ func (w *sweeping) run(ctx context.Context) error {
 		}
 	}
 	return w.move(ctx, place, more)
+}
+
+// passEvery is how long after the beginning of one full pass the next one begins.
+func (w *sweeping) passEvery(ctx context.Context) (time.Duration, error) {
+	last, err := w.LastRun(ctx)
+	steps := last / sweepLooks
+	if err != nil || steps >= int64(durable.SweepPassEvery/passStep) {
+		return durable.SweepPassEvery, err
+	}
+	return min(passLeast+time.Duration(steps)*passStep, durable.SweepPassEvery), nil
 }
 
 // move stores where the step has come to. Numbers above the last run's are given
@@ -138,7 +157,7 @@ func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (m
 		if rows[i].CreatedAt >= frontier {
 			return false, nil
 		}
-		if w.done.Deleted+len(w.done.Returned) >= w.most {
+		if w.done.Deleted+len(w.done.Returned)+w.done.Mended >= w.most {
 			return true, nil
 		}
 		if err := w.judge(ctx, &rows[i]); err != nil {
@@ -152,8 +171,14 @@ func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (m
 // judge deletes a run that is over, and takes back one that is stranded. All in
 // one write transaction: nobody else can change it meanwhile.
 func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error {
-	if durable.State(row.State) == durable.Running {
+	switch durable.State(row.State) {
+	case durable.Running:
 		return w.takeBack(ctx, row)
+	case durable.Pending:
+		mended, err := w.MendReady(ctx, queries.MendReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: row.ID})
+		w.done.Mended += int(mended)
+		return err
+	default:
 	}
 	if !durable.State(row.State).Terminal() || row.FinishedAt == nil || *row.FinishedAt >= w.now-w.retention(row) {
 		return nil

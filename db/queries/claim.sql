@@ -18,6 +18,9 @@ WHERE l.queue = ANY (@queues::text[]) AND l.job = ANY (@jobs::text[]) AND NOT l.
 -- take more than the limit; LIMIT may refer to a column outside a LATERAL, and
 -- the join is lazy: no more rows are locked than are taken or passed over.
 -- Twice with one claim_id: leases_pkey refuses it (23505) and nothing changes.
+-- A row of ready whose run is not pending, which only a change by hand can
+-- leave, goes and starts nothing: dealt, the rows that went, is then more than
+-- the rows that come back.
 -- $1 claim_id, $2 worker, $3 duration in microseconds, $4 alone; the steps: $5
 -- lanes, $6 due from, $7 skip, $8 take; $9 the most runs. (sqlc stumbles over
 -- names here.)
@@ -38,8 +41,8 @@ WITH d AS MATERIALIZED (
 )
 UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
-WHERE id = ANY (ARRAY(SELECT d.run_id FROM d))
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args;
+WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
+RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, (SELECT count(*) FROM d)::int AS dealt;
 
 -- name: ClaimFreeRuns :many
 -- ClaimRuns for when somebody (a user's transaction, an operator) holds the row
@@ -62,15 +65,26 @@ WITH d AS MATERIALIZED (
 )
 UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
-WHERE id = ANY (ARRAY(SELECT d.run_id FROM d))
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args;
+WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
+RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, (SELECT count(*) FROM d)::int AS dealt;
 
 -- name: ClaimedRuns :many
 -- leases_pkey, runs_pkey. No locks. The answer to a claim that has been given
 -- its runs before.
-SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args
+SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, 0::int AS dealt
 FROM durable.runs
 WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = @claim_id::uuid)) AND claim_id = @claim_id::uuid AND state = 1;
+
+-- name: Leased :one
+-- leases_pkey. No locks. Whether a claim has a lease.
+SELECT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = @claim_id::uuid)::boolean AS leased;
+
+-- name: Undealt :many
+-- leases_pkey, runs_pkey. No locks. Runs that a lease names and that are not
+-- its claim's.
+SELECT i.id::uuid AS id
+FROM (SELECT unnest(l.run_ids) AS id FROM durable.leases l WHERE l.claim_id = @claim_id::uuid) i
+WHERE NOT EXISTS (SELECT FROM durable.runs r WHERE r.id = i.id AND r.claim_id = @claim_id::uuid AND r.state = 1);
 
 -- name: RegisterWorker :one
 -- workers_instance_key. Locks its own row. Twice: the same row.

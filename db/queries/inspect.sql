@@ -57,6 +57,17 @@ ORDER BY p.run_id DESC LIMIT @most;
 UNION ALL
 (SELECT unnest(b.run_ids)::uuid AS run_id, false AS waiting FROM durable.leases b WHERE @running::boolean LIMIT 5 * @most::int);
 
+-- name: Stranded :many
+-- runs_pkey backwards, so many rows and no more, then leases_pkey for those that
+-- are running. No locks. Running runs whose claim has no lease, among the newest.
+SELECT r.id
+FROM (SELECT b.id, b.claim_id, b.state FROM durable.runs b
+      WHERE b.id < @below AND b.id >= @from_id
+      ORDER BY b.id DESC
+      LIMIT @look) r
+WHERE r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id)
+LIMIT @most;
+
 -- name: ListThese :many
 -- runs_pkey, one probe for each id. No locks.
 SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,

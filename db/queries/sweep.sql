@@ -1,11 +1,12 @@
 -- name: SweepDue :one
 -- sweep_pkey, runs_pkey from the position on, cancels. No locks: the first
 -- question of a sweep, and mostly the only one. True when a sweep is under way,
--- a pass is due, a run behind the position has come to the age of so many
+-- a pass is due (see SweepPlace), a run behind the position has come to the age of so many
 -- microseconds (null: none ever does), or there are cancel requests to look at.
 -- No row: true. The first id of an instant is its milliseconds and zeros.
 SELECT coalesce((
-    SELECT s.block >= 0 OR s.sweeper IS NOT NULL OR s.began_at > now() OR s.began_at <= now() - (@every::bigint) * interval '1 microsecond'
+    SELECT s.block >= 0 OR s.sweeper IS NOT NULL OR s.began_at > now() OR s.began_at <= now() - interval '1 microsecond'
+               * least((@least::bigint) + (@step::bigint) * (pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int / (@blocks_a_step::bigint)), (@every::bigint))
            OR EXISTS (SELECT FROM durable.cancels)
            OR EXISTS (SELECT FROM durable.runs r WHERE r.id > s.position AND r.id <
                 (lpad(to_hex(greatest((extract(epoch FROM now()) * 1000)::bigint - sqlc.narg(age)::bigint / 1000, 0)), 12, '0') || '00000000000000000000')::uuid)
@@ -17,11 +18,13 @@ INSERT INTO durable.sweep DEFAULT VALUES ON CONFLICT DO NOTHING;
 
 -- name: SweepPlace :one
 -- One row by primary key, no locks: read under the advisory lock. A pass is due
--- when the last one began so many microseconds ago, or in the future. It is
+-- when the last one began long enough ago, or in the future: least and a step
+-- for every so many blocks of the table, in microseconds, at most every. It is
 -- somebody else's while that one has made a step not long ago.
 SELECT s.position, s.block,
        coalesce(s.sweeper <> @sweeper::uuid AND s.swept_at > now() - (@tenure::bigint) * interval '1 microsecond' AND s.swept_at <= now(), false)::boolean AS taken,
-       (s.began_at > now() OR s.began_at <= now() - (@every::bigint) * interval '1 microsecond')::boolean AS due,
+       (s.began_at > now() OR s.began_at <= now() - interval '1 microsecond'
+           * least((@least::bigint) + (@step::bigint) * (pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int / (@blocks_a_step::bigint)), (@every::bigint)))::boolean AS due,
        (pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int)::bigint AS blocks
 FROM durable.sweep s WHERE s.only_row;
 
@@ -40,17 +43,30 @@ FROM durable.runs r WHERE r.id > @position AND r.id < @frontier ORDER BY r.id LI
 
 -- name: SweepBlocks :many
 -- A range of the table's own blocks, whatever the ids in it. No locks. Finds
--- what is over, and what is running under a claim that has no lease. A claim's
+-- what is over, what is pending without its row of ready (ready_order), and
+-- what is running under a claim that has no lease. A claim's
 -- lease and its runs are committed together, and a lease that has gone does not
 -- come back: where one snapshot shows the run and no lease, its worker is not
 -- coming back either, as long as the run's claim is still this one.
-SELECT r.id, r.claim_id, ((r.ctid::text::point)[0])::bigint AS block, (r.state = 1)::boolean AS running
+SELECT r.id, r.claim_id, ((r.ctid::text::point)[0])::bigint AS block, r.state
 FROM durable.runs r
 WHERE r.ctid >= format('(%s,0)', @from_block::bigint)::tid AND r.ctid < format('(%s,0)', @to_block::bigint)::tid
   AND (r.state IN (2, 4, 5) AND r.finished_at < now() - coalesce((@own::jsonb ->> (abs(r.lane)::text))::bigint,
            CASE r.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END) * interval '1 microsecond'
-       OR r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id))
+       OR r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id)
+       OR r.state = 0 AND NOT EXISTS (SELECT FROM durable.ready y WHERE y.lane = r.lane AND y.due_at = r.due_at AND y.run_id = r.id))
 LIMIT @most;
+
+-- name: MendReady :execrows
+-- runs_pkey, ready_order. Locks the runs that are still pending with SKIP LOCKED,
+-- and gives each the row of ready that it has not, as the row that was locked
+-- says. Twice: the row is there.
+INSERT INTO durable.ready (lane, due_at, run_id)
+SELECT r.lane, r.due_at, r.id
+FROM durable.runs r
+WHERE r.id = ANY (@ids::uuid[]) AND r.state = 0
+FOR NO KEY UPDATE SKIP LOCKED
+ON CONFLICT DO NOTHING;
 
 -- name: SweepRuns :one
 -- runs_pkey, unique_keys_pkey. Locks the keys that name the runs, then the

@@ -53,6 +53,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"trace":     traceTests(),
 		"under":     underTests(),
 		"sweep":     sweepTests(),
+		"stranded":  strandedTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

@@ -15,5 +15,9 @@ FROM runs WHERE id = @id AND claim_id = @claim_id AND state = 1;
 -- Expired or not: as long as the row stands, nobody has taken the runs.
 UPDATE leases SET expires_at = @expires_at WHERE claim_id = @claim_id;
 
+-- name: DeleteLeaseOf :execrows
+-- Only one of so many bytes of ids; their length is known without reading them.
+DELETE FROM leases WHERE claim_id = @claim_id AND length(run_ids) = CAST(@size AS INTEGER);
+
 -- name: DeleteLease :exec
 DELETE FROM leases WHERE claim_id = @claim_id;

@@ -12,11 +12,16 @@ SELECT lanes.id, jobs.retention FROM jobs JOIN lanes ON lanes.job = jobs.name WH
 
 -- name: SweepAhead :many
 -- Served by the integer key, from a position on.
-SELECT seq, id, state, lane, created_at, finished_at, claim_id, key FROM runs WHERE seq > @position ORDER BY seq LIMIT @most;
+SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key FROM runs WHERE seq > @position ORDER BY seq LIMIT @most;
 
 -- name: LastRun :one
 -- The end of the integer key.
 SELECT CAST(coalesce(max(seq), 0) AS INTEGER) AS seq FROM runs;
+
+-- name: MendReady :execrows
+-- Served by the primary key of ready. The caller has found the run pending in
+-- the same transaction. Twice: the row is there.
+INSERT OR IGNORE INTO ready (lane, due_at, run_id) VALUES (@lane, @due_at, @run_id);
 
 -- name: HasLease :one
 -- Served by the primary key.

@@ -26,3 +26,13 @@ WHERE seq IN (:numbers:) AND state = 0;
 -- Served by the primary key of ready. A step takes neighbours, so the range
 -- holds nothing else.
 DELETE FROM ready WHERE lane = ?1 AND (due_at, run_id) >= (?2, ?3) AND (due_at, run_id) <= (?4, ?5);
+
+-- name: DropUnready
+-- ?1 now, ?2 lane, ?3 earliest due_at, ?4 take, ?5 skip, of a step of a claim that
+-- got nothing. Served by the primary key of ready, then by the key of runs. Rows
+-- of ready whose run is not pending, which only a change by hand can leave.
+DELETE FROM ready WHERE lane = ?2 AND (lane, due_at, run_id) IN (
+    SELECT due.lane, due.due_at, due.run_id
+    FROM (SELECT lane, due_at, run_id FROM ready WHERE lane = ?2 AND due_at >= ?3 AND due_at <= ?1 ORDER BY due_at, run_id LIMIT ?4 OFFSET ?5) AS due
+    WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = due.run_id AND runs.state = 0))
+RETURNING run_id;

@@ -17,6 +17,12 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM runs LIMIT ?1)),
     (SELECT count(*) FROM (SELECT 1 FROM problem WHERE state = 4 LIMIT ?1)),
     (SELECT count(*) FROM (SELECT 1 FROM problem WHERE state = 5 LIMIT ?1));
 
+-- name: CountStranded
+-- ?1 how many of the newest runs are looked at, by the integer key. Running runs
+-- whose claim has no lease.
+SELECT count(*) FROM (SELECT claim_id, state FROM runs ORDER BY seq DESC LIMIT ?1) AS newest
+WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.claim_id = newest.claim_id);
+
 -- name: SampleRuns
 -- ?1 how many numbers are looked at, at least 2, evenly from the first to the last
 -- that a run has: one probe of runs each. Of these: how many are there, pending,

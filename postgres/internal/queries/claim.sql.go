@@ -30,8 +30,8 @@ WITH d AS MATERIALIZED (
 )
 UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
-WHERE id = ANY (ARRAY(SELECT d.run_id FROM d))
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args
+WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
+RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, (SELECT count(*) FROM d)::int AS dealt
 `
 
 type ClaimFreeRunsParams struct {
@@ -59,6 +59,7 @@ type ClaimFreeRunsRow struct {
 	Expired     bool
 	Trace       *string
 	Args        string
+	Dealt       int32
 }
 
 // ClaimRuns for when somebody (a user's transaction, an operator) holds the row
@@ -96,6 +97,7 @@ func (q *Queries) ClaimFreeRuns(ctx context.Context, arg ClaimFreeRunsParams) ([
 			&i.Expired,
 			&i.Trace,
 			&i.Args,
+			&i.Dealt,
 		); err != nil {
 			return nil, err
 		}
@@ -125,8 +127,8 @@ WITH d AS MATERIALIZED (
 )
 UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
-WHERE id = ANY (ARRAY(SELECT d.run_id FROM d))
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args
+WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
+RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, (SELECT count(*) FROM d)::int AS dealt
 `
 
 type ClaimRunsParams struct {
@@ -154,6 +156,7 @@ type ClaimRunsRow struct {
 	Expired     bool
 	Trace       *string
 	Args        string
+	Dealt       int32
 }
 
 // ready_order per step, then runs_pkey. Locks and deletes rows of ready with
@@ -162,6 +165,9 @@ type ClaimRunsRow struct {
 // take more than the limit; LIMIT may refer to a column outside a LATERAL, and
 // the join is lazy: no more rows are locked than are taken or passed over.
 // Twice with one claim_id: leases_pkey refuses it (23505) and nothing changes.
+// A row of ready whose run is not pending, which only a change by hand can
+// leave, goes and starts nothing: dealt, the rows that went, is then more than
+// the rows that come back.
 // $1 claim_id, $2 worker, $3 duration in microseconds, $4 alone; the steps: $5
 // lanes, $6 due from, $7 skip, $8 take; $9 the most runs. (sqlc stumbles over
 // names here.)
@@ -197,6 +203,7 @@ func (q *Queries) ClaimRuns(ctx context.Context, arg ClaimRunsParams) ([]ClaimRu
 			&i.Expired,
 			&i.Trace,
 			&i.Args,
+			&i.Dealt,
 		); err != nil {
 			return nil, err
 		}
@@ -209,7 +216,7 @@ func (q *Queries) ClaimRuns(ctx context.Context, arg ClaimRunsParams) ([]ClaimRu
 }
 
 const ClaimedRuns = `-- name: ClaimedRuns :many
-SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args
+SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, 0::int AS dealt
 FROM durable.runs
 WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = $1::uuid)) AND claim_id = $1::uuid AND state = 1
 `
@@ -231,6 +238,7 @@ type ClaimedRunsRow struct {
 	Expired     bool
 	Trace       *string
 	Args        string
+	Dealt       int32
 }
 
 // leases_pkey, runs_pkey. No locks. The answer to a claim that has been given
@@ -257,6 +265,7 @@ func (q *Queries) ClaimedRuns(ctx context.Context, arg ClaimedRunsParams) ([]Cla
 			&i.Expired,
 			&i.Trace,
 			&i.Args,
+			&i.Dealt,
 		); err != nil {
 			return nil, err
 		}
@@ -323,6 +332,22 @@ func (q *Queries) Heads(ctx context.Context, arg HeadsParams) ([]HeadsRow, error
 	return items, nil
 }
 
+const Leased = `-- name: Leased :one
+SELECT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = $1::uuid)::boolean AS leased
+`
+
+type LeasedParams struct {
+	ClaimID uuid.UUID
+}
+
+// leases_pkey. No locks. Whether a claim has a lease.
+func (q *Queries) Leased(ctx context.Context, arg LeasedParams) (bool, error) {
+	row := q.db.QueryRow(ctx, Leased, arg.ClaimID)
+	var leased bool
+	err := row.Scan(&leased)
+	return leased, err
+}
+
 const RegisterWorker = `-- name: RegisterWorker :one
 INSERT INTO durable.workers (instance, name) VALUES ($1, $2)
 ON CONFLICT (instance) DO UPDATE SET seen_at = now() RETURNING id
@@ -339,4 +364,36 @@ func (q *Queries) RegisterWorker(ctx context.Context, arg RegisterWorkerParams) 
 	var id int32
 	err := row.Scan(&id)
 	return id, err
+}
+
+const Undealt = `-- name: Undealt :many
+SELECT i.id::uuid AS id
+FROM (SELECT unnest(l.run_ids) AS id FROM durable.leases l WHERE l.claim_id = $1::uuid) i
+WHERE NOT EXISTS (SELECT FROM durable.runs r WHERE r.id = i.id AND r.claim_id = $1::uuid AND r.state = 1)
+`
+
+type UndealtParams struct {
+	ClaimID uuid.UUID
+}
+
+// leases_pkey, runs_pkey. No locks. Runs that a lease names and that are not
+// its claim's.
+func (q *Queries) Undealt(ctx context.Context, arg UndealtParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, Undealt, arg.ClaimID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

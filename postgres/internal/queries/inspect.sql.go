@@ -575,6 +575,50 @@ func (q *Queries) SampleRuns(ctx context.Context, arg SampleRunsParams) (int64, 
 	return count, err
 }
 
+const Stranded = `-- name: Stranded :many
+SELECT r.id
+FROM (SELECT b.id, b.claim_id, b.state FROM durable.runs b
+      WHERE b.id < $1 AND b.id >= $2
+      ORDER BY b.id DESC
+      LIMIT $3) r
+WHERE r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id)
+LIMIT $4
+`
+
+type StrandedParams struct {
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Look   int32
+	Most   int32
+}
+
+// runs_pkey backwards, so many rows and no more, then leases_pkey for those that
+// are running. No locks. Running runs whose claim has no lease, among the newest.
+func (q *Queries) Stranded(ctx context.Context, arg StrandedParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, Stranded,
+		arg.Below,
+		arg.FromID,
+		arg.Look,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const UnfinishedOf = `-- name: UnfinishedOf :many
 (SELECT y.run_id::uuid AS run_id, true AS waiting FROM durable.ready y WHERE y.lane = ANY ($1::int[]) LIMIT $2)
 UNION ALL

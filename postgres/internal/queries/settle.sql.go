@@ -151,17 +151,26 @@ func (q *Queries) SettleSuccesses(ctx context.Context, arg SettleSuccessesParams
 }
 
 const Unlease = `-- name: Unlease :exec
-DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = $1::uuid FOR UPDATE SKIP LOCKED))
+DELETE FROM durable.leases
+WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = $1::uuid FOR UPDATE SKIP LOCKED))
+  AND ($2::int = 0 OR (pg_column_size(run_ids) - 20) / 16 = $2::int OR NOT EXISTS (
+      SELECT FROM durable.runs b WHERE b.id = ANY (leases.run_ids) AND b.claim_id = leases.claim_id AND b.state = 1))
 `
 
 type UnleaseParams struct {
 	ClaimID uuid.UUID
+	Claimed int32
 }
 
 // leases_pkey. Locks the lease with SKIP LOCKED: a reclaim that holds it ends it
 // itself. Goes with the last settle of a claim. Twice: no row.
+// A lease of more runs than its worker says it was given (@claimed; 0: it does
+// not say) is deleted only when none of its runs is still running: the lease of
+// a run that nobody knows of must expire, so that the run is found. The size of
+// an array of n ids is 16 n and 20 to 24 bytes, and is known without reading it;
+// only where it differs are the runs looked at, by runs_pkey.
 func (q *Queries) Unlease(ctx context.Context, arg UnleaseParams) error {
-	_, err := q.db.Exec(ctx, Unlease, arg.ClaimID)
+	_, err := q.db.Exec(ctx, Unlease, arg.ClaimID, arg.Claimed)
 	return err
 }
 

@@ -21,6 +21,30 @@ func (q *Queries) BeginSweep(ctx context.Context) error {
 	return err
 }
 
+const MendReady = `-- name: MendReady :execrows
+INSERT INTO durable.ready (lane, due_at, run_id)
+SELECT r.lane, r.due_at, r.id
+FROM durable.runs r
+WHERE r.id = ANY ($1::uuid[]) AND r.state = 0
+FOR NO KEY UPDATE SKIP LOCKED
+ON CONFLICT DO NOTHING
+`
+
+type MendReadyParams struct {
+	Ids []uuid.UUID
+}
+
+// runs_pkey, ready_order. Locks the runs that are still pending with SKIP LOCKED,
+// and gives each the row of ready that it has not, as the row that was locked
+// says. Twice: the row is there.
+func (q *Queries) MendReady(ctx context.Context, arg MendReadyParams) (int64, error) {
+	result, err := q.db.Exec(ctx, MendReady, arg.Ids)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const MoveSweep = `-- name: MoveSweep :exec
 UPDATE durable.sweep SET position = $1, block = $2, began_at = CASE WHEN $3::boolean THEN now() ELSE began_at END,
     sweeper = $4, swept_at = now() WHERE only_row
@@ -228,12 +252,13 @@ func (q *Queries) SweepAhead(ctx context.Context, arg SweepAheadParams) ([]Sweep
 }
 
 const SweepBlocks = `-- name: SweepBlocks :many
-SELECT r.id, r.claim_id, ((r.ctid::text::point)[0])::bigint AS block, (r.state = 1)::boolean AS running
+SELECT r.id, r.claim_id, ((r.ctid::text::point)[0])::bigint AS block, r.state
 FROM durable.runs r
 WHERE r.ctid >= format('(%s,0)', $1::bigint)::tid AND r.ctid < format('(%s,0)', $2::bigint)::tid
   AND (r.state IN (2, 4, 5) AND r.finished_at < now() - coalesce(($3::jsonb ->> (abs(r.lane)::text))::bigint,
            CASE r.state WHEN 4 THEN $4::bigint ELSE $5::bigint END) * interval '1 microsecond'
-       OR r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id))
+       OR r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id)
+       OR r.state = 0 AND NOT EXISTS (SELECT FROM durable.ready y WHERE y.lane = r.lane AND y.due_at = r.due_at AND y.run_id = r.id))
 LIMIT $6
 `
 
@@ -250,11 +275,12 @@ type SweepBlocksRow struct {
 	ID      uuid.UUID
 	ClaimID *uuid.UUID
 	Block   int64
-	Running bool
+	State   int16
 }
 
 // A range of the table's own blocks, whatever the ids in it. No locks. Finds
-// what is over, and what is running under a claim that has no lease. A claim's
+// what is over, what is pending without its row of ready (ready_order), and
+// what is running under a claim that has no lease. A claim's
 // lease and its runs are committed together, and a lease that has gone does not
 // come back: where one snapshot shows the run and no lease, its worker is not
 // coming back either, as long as the run's claim is still this one.
@@ -278,7 +304,7 @@ func (q *Queries) SweepBlocks(ctx context.Context, arg SweepBlocksParams) ([]Swe
 			&i.ID,
 			&i.ClaimID,
 			&i.Block,
-			&i.Running,
+			&i.State,
 		); err != nil {
 			return nil, err
 		}
@@ -292,25 +318,35 @@ func (q *Queries) SweepBlocks(ctx context.Context, arg SweepBlocksParams) ([]Swe
 
 const SweepDue = `-- name: SweepDue :one
 SELECT coalesce((
-    SELECT s.block >= 0 OR s.sweeper IS NOT NULL OR s.began_at > now() OR s.began_at <= now() - ($1::bigint) * interval '1 microsecond'
+    SELECT s.block >= 0 OR s.sweeper IS NOT NULL OR s.began_at > now() OR s.began_at <= now() - interval '1 microsecond'
+               * least(($1::bigint) + ($2::bigint) * (pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int / ($3::bigint)), ($4::bigint))
            OR EXISTS (SELECT FROM durable.cancels)
            OR EXISTS (SELECT FROM durable.runs r WHERE r.id > s.position AND r.id <
-                (lpad(to_hex(greatest((extract(epoch FROM now()) * 1000)::bigint - $2::bigint / 1000, 0)), 12, '0') || '00000000000000000000')::uuid)
+                (lpad(to_hex(greatest((extract(epoch FROM now()) * 1000)::bigint - $5::bigint / 1000, 0)), 12, '0') || '00000000000000000000')::uuid)
     FROM durable.sweep s WHERE s.only_row), true)::boolean AS due
 `
 
 type SweepDueParams struct {
-	Every int64
-	Age   *int64
+	Least       int64
+	Step        int64
+	BlocksAStep int64
+	Every       int64
+	Age         *int64
 }
 
 // sweep_pkey, runs_pkey from the position on, cancels. No locks: the first
 // question of a sweep, and mostly the only one. True when a sweep is under way,
-// a pass is due, a run behind the position has come to the age of so many
+// a pass is due (see SweepPlace), a run behind the position has come to the age of so many
 // microseconds (null: none ever does), or there are cancel requests to look at.
 // No row: true. The first id of an instant is its milliseconds and zeros.
 func (q *Queries) SweepDue(ctx context.Context, arg SweepDueParams) (bool, error) {
-	row := q.db.QueryRow(ctx, SweepDue, arg.Every, arg.Age)
+	row := q.db.QueryRow(ctx, SweepDue,
+		arg.Least,
+		arg.Step,
+		arg.BlocksAStep,
+		arg.Every,
+		arg.Age,
+	)
 	var due bool
 	err := row.Scan(&due)
 	return due, err
@@ -319,15 +355,19 @@ func (q *Queries) SweepDue(ctx context.Context, arg SweepDueParams) (bool, error
 const SweepPlace = `-- name: SweepPlace :one
 SELECT s.position, s.block,
        coalesce(s.sweeper <> $1::uuid AND s.swept_at > now() - ($2::bigint) * interval '1 microsecond' AND s.swept_at <= now(), false)::boolean AS taken,
-       (s.began_at > now() OR s.began_at <= now() - ($3::bigint) * interval '1 microsecond')::boolean AS due,
+       (s.began_at > now() OR s.began_at <= now() - interval '1 microsecond'
+           * least(($3::bigint) + ($4::bigint) * (pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int / ($5::bigint)), ($6::bigint)))::boolean AS due,
        (pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int)::bigint AS blocks
 FROM durable.sweep s WHERE s.only_row
 `
 
 type SweepPlaceParams struct {
-	Sweeper uuid.UUID
-	Tenure  int64
-	Every   int64
+	Sweeper     uuid.UUID
+	Tenure      int64
+	Least       int64
+	Step        int64
+	BlocksAStep int64
+	Every       int64
 }
 
 type SweepPlaceRow struct {
@@ -339,10 +379,18 @@ type SweepPlaceRow struct {
 }
 
 // One row by primary key, no locks: read under the advisory lock. A pass is due
-// when the last one began so many microseconds ago, or in the future. It is
+// when the last one began long enough ago, or in the future: least and a step
+// for every so many blocks of the table, in microseconds, at most every. It is
 // somebody else's while that one has made a step not long ago.
 func (q *Queries) SweepPlace(ctx context.Context, arg SweepPlaceParams) (SweepPlaceRow, error) {
-	row := q.db.QueryRow(ctx, SweepPlace, arg.Sweeper, arg.Tenure, arg.Every)
+	row := q.db.QueryRow(ctx, SweepPlace,
+		arg.Sweeper,
+		arg.Tenure,
+		arg.Least,
+		arg.Step,
+		arg.BlocksAStep,
+		arg.Every,
+	)
 	var i SweepPlaceRow
 	err := row.Scan(
 		&i.Position,

@@ -22,6 +22,24 @@ func (q *Queries) DeleteLease(ctx context.Context, arg DeleteLeaseParams) error 
 	return err
 }
 
+const deleteLeaseOf = `-- name: DeleteLeaseOf :execrows
+DELETE FROM leases WHERE claim_id = ?1 AND length(run_ids) = CAST(?2 AS INTEGER)
+`
+
+type DeleteLeaseOfParams struct {
+	ClaimID []byte
+	Size    int64
+}
+
+// Only one of so many bytes of ids; their length is known without reading them.
+func (q *Queries) DeleteLeaseOf(ctx context.Context, arg DeleteLeaseOfParams) (int64, error) {
+	result, err := q.exec(ctx, q.deleteLeaseOfStmt, deleteLeaseOf, arg.ClaimID, arg.Size)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const findClaimed = `-- name: FindClaimed :one
 SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, trace, args
 FROM runs WHERE id = ?1 AND claim_id = ?2 AND state = 1

@@ -60,6 +60,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteLeaseStmt, err = db.PrepareContext(ctx, deleteLease); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteLease: %w", err)
 	}
+	if q.deleteLeaseOfStmt, err = db.PrepareContext(ctx, deleteLeaseOf); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteLeaseOf: %w", err)
+	}
 	if q.deleteOldLocksStmt, err = db.PrepareContext(ctx, deleteOldLocks); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteOldLocks: %w", err)
 	}
@@ -273,6 +276,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listWaitsStmt, err = db.PrepareContext(ctx, listWaits); err != nil {
 		return nil, fmt.Errorf("error preparing query ListWaits: %w", err)
 	}
+	if q.mendReadyStmt, err = db.PrepareContext(ctx, mendReady); err != nil {
+		return nil, fmt.Errorf("error preparing query MendReady: %w", err)
+	}
 	if q.moveSweepStmt, err = db.PrepareContext(ctx, moveSweep); err != nil {
 		return nil, fmt.Errorf("error preparing query MoveSweep: %w", err)
 	}
@@ -459,6 +465,11 @@ func (q *Queries) Close() error {
 	if q.deleteLeaseStmt != nil {
 		if cerr := q.deleteLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteLeaseStmt: %w", cerr)
+		}
+	}
+	if q.deleteLeaseOfStmt != nil {
+		if cerr := q.deleteLeaseOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteLeaseOfStmt: %w", cerr)
 		}
 	}
 	if q.deleteOldLocksStmt != nil {
@@ -816,6 +827,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listWaitsStmt: %w", cerr)
 		}
 	}
+	if q.mendReadyStmt != nil {
+		if cerr := q.mendReadyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing mendReadyStmt: %w", cerr)
+		}
+	}
 	if q.moveSweepStmt != nil {
 		if cerr := q.moveSweepStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing moveSweepStmt: %w", cerr)
@@ -1072,6 +1088,7 @@ type Queries struct {
 	deleteKeyOfRunStmt    *sql.Stmt
 	deleteLapsedWaitsStmt *sql.Stmt
 	deleteLeaseStmt       *sql.Stmt
+	deleteLeaseOfStmt     *sql.Stmt
 	deleteOldLocksStmt    *sql.Stmt
 	deleteProblemStmt     *sql.Stmt
 	deleteProgressStmt    *sql.Stmt
@@ -1143,6 +1160,7 @@ type Queries struct {
 	listSchedulesStmt     *sql.Stmt
 	listSlotsStmt         *sql.Stmt
 	listWaitsStmt         *sql.Stmt
+	mendReadyStmt         *sql.Stmt
 	moveSweepStmt         *sql.Stmt
 	nextLookStmt          *sql.Stmt
 	noteWaitStmt          *sql.Stmt
@@ -1202,6 +1220,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteKeyOfRunStmt:    q.deleteKeyOfRunStmt,
 		deleteLapsedWaitsStmt: q.deleteLapsedWaitsStmt,
 		deleteLeaseStmt:       q.deleteLeaseStmt,
+		deleteLeaseOfStmt:     q.deleteLeaseOfStmt,
 		deleteOldLocksStmt:    q.deleteOldLocksStmt,
 		deleteProblemStmt:     q.deleteProblemStmt,
 		deleteProgressStmt:    q.deleteProgressStmt,
@@ -1273,6 +1292,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listSchedulesStmt:     q.listSchedulesStmt,
 		listSlotsStmt:         q.listSlotsStmt,
 		listWaitsStmt:         q.listWaitsStmt,
+		mendReadyStmt:         q.mendReadyStmt,
 		moveSweepStmt:         q.moveSweepStmt,
 		nextLookStmt:          q.nextLookStmt,
 		noteWaitStmt:          q.noteWaitStmt,

@@ -177,6 +177,26 @@ func (q *Queries) LastRun(ctx context.Context) (int64, error) {
 	return seq, err
 }
 
+const mendReady = `-- name: MendReady :execrows
+INSERT OR IGNORE INTO ready (lane, due_at, run_id) VALUES (?1, ?2, ?3)
+`
+
+type MendReadyParams struct {
+	Lane  int64
+	DueAt int64
+	RunID []byte
+}
+
+// Served by the primary key of ready. The caller has found the run pending in
+// the same transaction. Twice: the row is there.
+func (q *Queries) MendReady(ctx context.Context, arg MendReadyParams) (int64, error) {
+	result, err := q.exec(ctx, q.mendReadyStmt, mendReady, arg.Lane, arg.DueAt, arg.RunID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const moveSweep = `-- name: MoveSweep :exec
 UPDATE sweep SET position = ?1, pass = ?2, began_at = ?3, sweeper = ?4, swept_at = ?5 WHERE only_row = 1
 `
@@ -286,7 +306,7 @@ func (q *Queries) ReturnRun(ctx context.Context, arg ReturnRunParams) error {
 }
 
 const sweepAhead = `-- name: SweepAhead :many
-SELECT seq, id, state, lane, created_at, finished_at, claim_id, key FROM runs WHERE seq > ?1 ORDER BY seq LIMIT ?2
+SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key FROM runs WHERE seq > ?1 ORDER BY seq LIMIT ?2
 `
 
 type SweepAheadParams struct {
@@ -299,6 +319,7 @@ type SweepAheadRow struct {
 	ID         []byte
 	State      int64
 	Lane       int64
+	DueAt      int64
 	CreatedAt  int64
 	FinishedAt *int64
 	ClaimID    []byte
@@ -320,6 +341,7 @@ func (q *Queries) SweepAhead(ctx context.Context, arg SweepAheadParams) ([]Sweep
 			&i.ID,
 			&i.State,
 			&i.Lane,
+			&i.DueAt,
 			&i.CreatedAt,
 			&i.FinishedAt,
 			&i.ClaimID,

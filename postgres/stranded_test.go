@@ -1,0 +1,105 @@
+package postgres_test
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres"
+)
+
+// openLogged is openStore with what the store logs.
+func openLogged(t *testing.T) (opened, *bytes.Buffer) {
+	t.Helper()
+	store, log := openStore(t, ""), &bytes.Buffer{}
+	logged, err := postgres.Open(t.Context(), store.url, postgres.Config{Schema: store.schema, MaxConns: 4,
+		Logger: slog.New(slog.NewTextHandler(log, nil))})
+	require.NoError(t, err)
+	t.Cleanup(logged.Close)
+	return opened{logged, store.url, store.schema}, log
+}
+
+// An operator has deleted the lease of a worker that is gone.
+func TestRunsWithoutALeaseAreShownAndHandedBack(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	conn := connect(t, store.url)
+	_, err := store.Enqueue(t.Context(), newRuns(5)...)
+	require.NoError(t, err)
+	_, held := claim(t, store, worker("living"), 2, time.Minute)
+	gone, lost := claim(t, store, worker("gone"), 3, time.Minute)
+	require.Empty(t, foundOnce(t, store.Store)["running runs"])
+	require.Zero(t, sweep(t, store, sweeper()).Deleted) // a full pass has just been
+	store.exec(t, conn, "delete from %s.leases where claim_id = $1", gone.Claim)
+	require.Contains(t, foundOnce(t, store.Store)["running runs"], "3 have no lease")
+	counts, err := store.Counts(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 5, counts[durable.Running].N)
+	require.Zero(t, counts[durable.Succeeded].N)
+	page, err := store.Runs(t.Context(), durable.Filter{States: []durable.State{durable.Running}})
+	require.NoError(t, err)
+	require.Len(t, page.Runs, len(held)+len(lost))
+	store.exec(t, conn, "update %s.sweep set began_at = began_at - interval '1 minute'")
+	require.Len(t, sweep(t, store, sweeper()).Returned, 3)
+	require.Empty(t, foundOnce(t, store.Store)["running runs"])
+	requireConsistent(t, store)
+}
+
+// Somebody has ended runs by hand and left their rows of ready.
+func TestClaimStartsNothingThatIsNotPending(t *testing.T) {
+	t.Parallel()
+	for name, statement := range map[string]string{
+		"ended":   "update %s.runs set state = 5, finished_at = now() where id = any ($1)",
+		"deleted": "delete from %s.runs where id = any ($1)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, log := openLogged(t)
+			conn := connect(t, store.url)
+			runs := newRuns(6)
+			_, err := store.Enqueue(t.Context(), runs...)
+			require.NoError(t, err)
+			store.exec(t, conn, statement, []durable.RunID{runs[0].ID, runs[1].ID, runs[3].ID})
+			r, none := claim(t, store, worker("w"), 2, time.Minute)
+			require.Empty(t, none, "the first two cannot be started")
+			require.Zero(t, store.count(t, conn, "select count(*) from %s.leases"), "a lease of nothing")
+			require.Contains(t, log.String(), runs[1].ID.String())
+			r, claimed := claim(t, store, worker("w"), 6, time.Minute)
+			require.Len(t, claimed, 3)
+			require.Contains(t, log.String(), runs[3].ID.String())
+			require.Zero(t, store.count(t, conn, "select count(*) from %s.ready"))
+			done := settlement(r, claimed, durable.Outcome{Kind: durable.Success})
+			done.Claimed = len(claimed)
+			_, err = store.Settle(t.Context(), []durable.Settlement{done})
+			require.NoError(t, err)
+			require.Zero(t, store.count(t, conn, "select count(*) from %s.leases"))
+			require.Zero(t, store.count(t, conn, "select count(*) from %s.runs where state = 1"))
+		})
+	}
+}
+
+// A restore in part has lost rows of ready.
+func TestSweepPutsPendingRunsBackIntoTheirLine(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	conn := connect(t, store.url)
+	runs := newRuns(6, durable.After(time.Hour))
+	_, err := store.Enqueue(t.Context(), runs...)
+	require.NoError(t, err)
+	store.exec(t, conn, "update %s.runs set lane = -lane, crash_count = 2 where id = $1", runs[0].ID)
+	store.exec(t, conn, "delete from %s.ready where run_id = any ($1)", []durable.RunID{runs[0].ID, runs[1].ID})
+	tx := hold(t, store, "runs", "id = $1", runs[2].ID)
+	store.exec(t, conn, "delete from %s.ready where run_id = $1", runs[2].ID)
+	require.Equal(t, 2, sweep(t, store, sweeper()).Mended, "one is held")
+	require.NoError(t, tx.Rollback(t.Context()))
+	store.exec(t, conn, "update %s.sweep set began_at = began_at - interval '1 hour'")
+	require.Equal(t, 1, sweep(t, store, sweeper()).Mended)
+	store.exec(t, conn, "update %s.sweep set began_at = began_at - interval '1 hour'")
+	require.Zero(t, sweep(t, store, sweeper()).Mended)
+	requireConsistent(t, store)
+	require.Equal(t, 6, store.count(t, conn, "select count(*) from %s.ready y join %s.runs r on r.id = y.run_id and r.lane = y.lane and r.due_at = y.due_at"))
+}
