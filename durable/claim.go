@@ -34,8 +34,9 @@ type claimer struct {
 	plan     plan
 	headsAt  time.Duration // when the heads were last read
 	woken    atomic.Bool   // a wake-up came
-	pending  *ClaimRequest // its outcome is unknown; it is asked again
+	pending  *ClaimRequest // its outcome is unknown; it is asked again, or handed back
 	asked    time.Duration // when pending was first sent
+	givesUp  bool          // pending is to be handed back
 	resting  bool          // nothing was due when last looked
 	empty    int           // claims in a row that got nothing although heads were due
 	queues   map[string]*queueRoom
@@ -84,6 +85,11 @@ type answer = poller.Answer[*execution]
 // that was sent is waited for all the same, so that its runs are not leased to
 // nobody.
 func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
+	if c.givesUp {
+		if err := c.handBack(context.WithoutCancel(ctx)); err != nil {
+			return answer{}, err
+		}
+	}
 	now := c.w.config.Elapsed()
 	n = c.appetite.bound(n)
 	if c.aloneActive.Load() {
@@ -129,16 +135,6 @@ func (c *claimer) request(steps []Step, alone bool, n int) {
 	c.asked = c.w.config.Elapsed()
 }
 
-// again renews the steps of a claim whose outcome is unknown. Its identity and
-// the instant from which its deadline counts stay: if it was granted the first
-// time, its runs are the answer, and when that comes after the deadline they are
-// handed back at once, not begun and not crashed.
-func (c *claimer) again(steps []Step, alone bool, n int) {
-	if !c.pending.Alone && !alone && len(steps) > 0 {
-		c.pending.Steps, c.pending.Limit = steps, n
-	}
-}
-
 func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, c.w.callTimeout())
 	defer cancel()
@@ -151,30 +147,6 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 	c.plan.learn(heads)
 	c.headsAt = now
 	return nil
-}
-
-// send asks for the pending claim, for the first time or again.
-func (c *claimer) send(ctx context.Context) (answer, error) {
-	request := *c.pending
-	bounded, cancel := c.w.bounded(ctx)
-	defer cancel()
-	runs, err := c.w.store.Claim(bounded, request)
-	c.w.contact(err)
-	if err != nil {
-		c.w.warn(bounded, "claim failed, will be tried again", err)
-		return answer{}, err
-	}
-	c.pending = nil
-	c.appetite.learn(runs)
-	if !request.Alone {
-		c.plan.took(request.Steps, runs, request.Limit)
-	} else {
-		c.plan.stale = true
-	}
-	if len(runs) == 0 {
-		return answer{Left: true}, nil
-	}
-	return answer{Items: c.begin(request, runs), Left: true}, nil
 }
 
 // begin turns what was claimed into executions under one hold.

@@ -6,10 +6,12 @@ const defaultClaimBytes = 16 << 20
 // appetite bounds how many runs a claim asks for, so that their args together
 // stay below a number of bytes. How large args are is known only once they are
 // here: until the first are, they are taken to be as large as they may be, and
-// after that as large as lately. It is pure, and the poller's own.
+// after that as large as lately. A claim that fails halves what the next one asks
+// for, until claims come back full and quickly. It is pure, and the poller's own.
 type appetite struct {
 	most    int // bytes
 	average int // of the args of a run, lately; at least 1 once anything is known
+	runs    int // asked for at most, since a claim has failed; zero: no bound
 }
 
 // bound lowers n to what may be asked for; at least 1.
@@ -18,7 +20,24 @@ func (a *appetite) bound(n int) int {
 	if average == 0 {
 		average = MaxArgsSize
 	}
-	return min(n, max(a.most/average, 1))
+	n = min(n, max(a.most/average, 1))
+	if a.runs > 0 {
+		n = min(n, a.runs)
+	}
+	return n
+}
+
+// failed takes in that a claim of so many runs had no answer.
+func (a *appetite) failed(asked int) { a.runs = max(asked/2, 1) }
+
+// eased takes in that a claim of so many runs had a quick answer.
+func (a *appetite) eased(got int) {
+	if got < a.runs || got == 0 {
+		return
+	}
+	if a.runs *= 2; a.runs > enoughRuns {
+		a.runs = 0
+	}
 }
 
 // learn takes in what a claim has brought. What grows counts at once, what
@@ -34,3 +53,6 @@ func (a *appetite) learn(runs []Claimed) {
 	average := total/len(runs) + 1
 	a.average = max(average, (3*a.average+average)/4)
 }
+
+// enoughRuns is where a bound on runs is no bound any more.
+const enoughRuns = 1 << 20

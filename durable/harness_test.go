@@ -48,7 +48,7 @@ func (s *faultyStore) set(faults map[string]int, method string, n int) {
 
 // down makes every call fail until up.
 func (s *faultyStore) down() {
-	for _, method := range []string{"Heads", "Claim", "Settle", "Reclaim", "Renew", "Declare", "Materialize", "Sweep"} {
+	for _, method := range []string{"Heads", "Claim", "HandBack", "Settle", "Reclaim", "Renew", "Declare", "Materialize", "Sweep"} {
 		s.cutBefore(method, -1)
 	}
 }
@@ -101,6 +101,10 @@ func (s *faultyStore) Heads(ctx context.Context, serves durable.Serves) ([]durab
 
 func (s *faultyStore) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
 	return faulty(s, "Claim", func() ([]durable.Claimed, error) { return s.Store.Claim(ctx, request) })
+}
+
+func (s *faultyStore) HandBack(ctx context.Context, request durable.ClaimRequest) (int, error) {
+	return faulty(s, "HandBack", func() (int, error) { return s.Store.HandBack(ctx, request) })
 }
 
 func (s *faultyStore) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {

@@ -185,6 +185,14 @@ type Claimer interface {
 	// The same claim asked twice, while its lease stands, returns those of the
 	// runs it was given the first time that are still running under it.
 	Claim(ctx context.Context, request ClaimRequest) ([]Claimed, error)
+	// HandBack takes back a claim whose answer never came. Runs that are still
+	// running under it are handed back as Settle does it: pending and due now, the
+	// attempt refunded, no crash counted, or cancelled where that was asked. From
+	// then on, for the duration of its lease, the same claim is given nothing,
+	// even when it was still on its way: its lease stands without runs until it
+	// expires. A repeat changes nothing. held is how many runs are left because
+	// somebody else holds their rows at this moment: call it again.
+	HandBack(ctx context.Context, request ClaimRequest) (held int, err error)
 	// Settle ends executions. Only a run that is still running under the
 	// settlement's claim changes; whether its lease has expired does not
 	// matter as long as nobody has taken it over. The verdicts come in the

@@ -102,6 +102,14 @@ func (s tracedStore) Claim(ctx context.Context, request ClaimRequest) ([]Claimed
 	return runs, err
 }
 
+// HandBack passes the call on.
+func (s tracedStore) HandBack(ctx context.Context, request ClaimRequest) (int, error) {
+	began := s.now()
+	held, err := s.Store.HandBack(ctx, request)
+	s.called("hand back", began, 0, err)
+	return held, err
+}
+
 // Settle passes the call on.
 func (s tracedStore) Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error) {
 	began, runs := s.now(), 0

@@ -178,7 +178,7 @@ func (w *Worker) work(ctx context.Context) error {
 	keeping.Go(func() { w.keeper.Run(outer) })
 	keeping.Go(func() { w.listenForCancels(outer) })
 	settling.Go(func() { w.settler.run(outer) })
-	asking.Go(func() { w.poller.Run(ctx) })
+	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx) })
 	asking.Go(func() { w.reclaimLoop(ctx) })
 	asking.Go(func() { w.materializeLoop(ctx) })
 	asking.Go(func() { w.declareLoop(ctx) })

@@ -97,3 +97,29 @@ func (l *held) claimed(claim lease.ClaimID, now time.Time) []durable.Claimed {
 	}
 	return claimed
 }
+
+// HandBack takes back a claim whose answer never came.
+func (s *Store) HandBack(ctx context.Context, request durable.ClaimRequest) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("hand back: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	l, granted := s.leases[request.Claim]
+	if !granted {
+		s.leases[request.Claim] = &held{worker: request.Worker, alone: request.Alone, expiresAt: now.Add(request.Duration)}
+		return 0, nil
+	}
+	waiting := false
+	for _, r := range l.runs {
+		if r.claim == request.Claim && r.state == durable.Running {
+			s.end(r, request.Worker.Name, &durable.Outcome{Kind: durable.HandedBack}, now)
+			waiting = waiting || r.state == durable.Pending
+		}
+	}
+	if waiting {
+		s.hint()
+	}
+	return 0, nil
+}

@@ -75,6 +75,21 @@ SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, 
 FROM durable.runs
 WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = @claim_id::uuid)) AND claim_id = @claim_id::uuid AND state = 1;
 
+-- name: RefuseClaim :exec
+-- leases_pkey. Waits for a claim of this id that is under way, and where there is
+-- none, inserts a lease of no runs: the claim, should it still come, is refused
+-- (23505) until that expires and is reclaimed as nothing. Twice: the row is
+-- there.
+INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
+VALUES (@claim_id::uuid, @worker::int, now(), now() + (@duration::bigint) * interval '1 microsecond', @duration::bigint, @alone::boolean, '{}')
+ON CONFLICT DO NOTHING;
+
+-- name: HeldRuns :many
+-- leases_pkey, runs_pkey. No locks. The runs that are still a claim's.
+SELECT id
+FROM durable.runs
+WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = @claim_id::uuid)) AND claim_id = @claim_id::uuid AND state = 1;
+
 -- name: Leased :one
 -- leases_pkey. No locks. Whether a claim has a lease.
 SELECT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = @claim_id::uuid)::boolean AS leased;

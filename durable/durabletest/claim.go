@@ -17,6 +17,11 @@ func claimTests() map[string]func(*testing.T, *fixture) {
 		"a repeated claim answers in the same order":                  repeatInOrder,
 		"a claim repeated with other steps answers all it holds":      repeatOtherSteps,
 		"a repeated claim answers what is not settled yet":            repeatAfterSettles,
+		"a claim that is handed back leaves its runs as they were":    handBackClaim,
+		"a claim that is handed back before it comes gets nothing":    handBackFirst,
+		"a hand-back leaves what has been settled or taken over":      handBackRest,
+		"a claim of a thousand is handed back":                        handBackThousand,
+		"claims whose answers are lost strand no run":                 lostAnswers,
 		"a retry waits behind what was due before it":                 retryOrder,
 	}
 }

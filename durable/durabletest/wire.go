@@ -92,6 +92,11 @@ func (x wire) Claim(ctx context.Context, request durable.ClaimRequest) ([]durabl
 	})
 }
 
+// HandBack forgets what the worker was given under a claim that it takes back.
+func (x wire) HandBack(ctx context.Context, request durable.ClaimRequest) (int, error) {
+	return through(ctx, x.w, func() (int, error) { return x.Store.HandBack(ctx, request) })
+}
+
 // Settle notes what became of what the worker was given.
 func (x wire) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
 	return through(ctx, x.w, func() ([]durable.Verdict, error) {

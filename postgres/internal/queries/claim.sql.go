@@ -332,6 +332,37 @@ func (q *Queries) Heads(ctx context.Context, arg HeadsParams) ([]HeadsRow, error
 	return items, nil
 }
 
+const HeldRuns = `-- name: HeldRuns :many
+SELECT id
+FROM durable.runs
+WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = $1::uuid)) AND claim_id = $1::uuid AND state = 1
+`
+
+type HeldRunsParams struct {
+	ClaimID uuid.UUID
+}
+
+// leases_pkey, runs_pkey. No locks. The runs that are still a claim's.
+func (q *Queries) HeldRuns(ctx context.Context, arg HeldRunsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, HeldRuns, arg.ClaimID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Leased = `-- name: Leased :one
 SELECT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = $1::uuid)::boolean AS leased
 `
@@ -346,6 +377,33 @@ func (q *Queries) Leased(ctx context.Context, arg LeasedParams) (bool, error) {
 	var leased bool
 	err := row.Scan(&leased)
 	return leased, err
+}
+
+const RefuseClaim = `-- name: RefuseClaim :exec
+INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
+VALUES ($1::uuid, $2::int, now(), now() + ($3::bigint) * interval '1 microsecond', $3::bigint, $4::boolean, '{}')
+ON CONFLICT DO NOTHING
+`
+
+type RefuseClaimParams struct {
+	ClaimID  uuid.UUID
+	Worker   int32
+	Duration int64
+	Alone    bool
+}
+
+// leases_pkey. Waits for a claim of this id that is under way, and where there is
+// none, inserts a lease of no runs: the claim, should it still come, is refused
+// (23505) until that expires and is reclaimed as nothing. Twice: the row is
+// there.
+func (q *Queries) RefuseClaim(ctx context.Context, arg RefuseClaimParams) error {
+	_, err := q.db.Exec(ctx, RefuseClaim,
+		arg.ClaimID,
+		arg.Worker,
+		arg.Duration,
+		arg.Alone,
+	)
+	return err
 }
 
 const RegisterWorker = `-- name: RegisterWorker :one

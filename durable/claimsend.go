@@ -1,0 +1,109 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A claim whose answer does not come has an unknown outcome: its runs may be
+// leased to this worker, which does not know them. It is asked again under the
+// same id, which is answered with what it holds. When that cannot help, because
+// the answer takes longer than a call may, or would come late, or the worker
+// stops, the claim is handed back by its id. Either way no run that was never
+// begun waits for the expiry of a lease, and none is charged a crash.
+
+// again renews the steps of a claim whose outcome is unknown. Its identity and
+// the instant from which its deadline counts stay: if it was granted the first
+// time, its runs are the answer, and when that comes after the deadline they are
+// handed back at once, not begun and not crashed.
+func (c *claimer) again(steps []Step, alone bool, n int) {
+	if !c.pending.Alone && !alone && len(steps) > 0 {
+		c.pending.Steps, c.pending.Limit = steps, n
+	}
+}
+
+// claimTimeout bounds one claim: there must be time left of its lease to hand it
+// back.
+func (c *claimer) claimTimeout() time.Duration {
+	return min(c.w.callTimeout(), max(c.w.config.Terms.Duration/2, time.Second))
+}
+
+// send asks for the pending claim, for the first time or again.
+func (c *claimer) send(ctx context.Context) (answer, error) {
+	request, began := *c.pending, c.w.config.Elapsed()
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.claimTimeout())
+	defer cancel()
+	runs, err := c.w.store.Claim(bounded, request)
+	c.w.contact(err)
+	if err != nil {
+		c.w.warn(bounded, "claim failed, will be tried again", err)
+		c.failed(bounded)
+		return answer{}, err
+	}
+	c.pending = nil
+	c.appetite.learn(runs)
+	if c.w.config.Elapsed()-began < c.claimTimeout()/quickClaim {
+		c.appetite.eased(len(runs))
+	}
+	if !request.Alone {
+		c.plan.took(request.Steps, runs, request.Limit)
+	} else {
+		c.plan.stale = true
+	}
+	if len(runs) == 0 {
+		return answer{Left: true}, nil
+	}
+	return answer{Items: c.begin(request, runs), Left: true}, nil
+}
+
+// quickClaim is the part of its time that a claim may take which asks for twice
+// as many the next time.
+const quickClaim = 4
+
+// failed takes in that the pending claim has had no answer. One that has used up
+// its time would do so again.
+func (c *claimer) failed(bounded context.Context) {
+	late := c.w.config.Elapsed()-c.asked > c.w.config.Terms.Duration/4
+	c.givesUp = late || errors.Is(bounded.Err(), context.DeadlineExceeded)
+	if !c.w.cutOff() {
+		c.appetite.failed(c.pending.Limit)
+	}
+}
+
+// handBack takes back the pending claim.
+func (c *claimer) handBack(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, c.claimTimeout())
+	defer cancel()
+	held, err := c.w.store.HandBack(bounded, *c.pending)
+	c.w.contact(err)
+	if err == nil && held > 0 {
+		err = errHeld
+	}
+	if err != nil {
+		c.w.warn(bounded, "handing back a claim without an answer failed, will be tried again", err)
+		return err
+	}
+	c.w.config.Logger.Info("a claim had no answer and was handed back", "claim", c.pending.Claim.Short())
+	c.pending, c.givesUp, c.plan.stale = nil, false, true
+	return nil
+}
+
+var errHeld = errors.New("somebody holds the rows of some of its runs")
+
+// resign hands back the claim whose outcome is not known when the worker stops
+// asking, and returns when that is done, or when handlers would have had to be
+// back too.
+func (c *claimer) resign(ctx context.Context) {
+	c.givesUp = c.pending != nil
+	outer, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(c.w.config.CancelGrace, time.Second))
+	defer cancel()
+	pause := 20 * time.Millisecond
+	for c.givesUp && c.handBack(outer) != nil {
+		if !c.w.sleep(outer, c.w.jittered(pause)) {
+			c.w.config.Logger.Warn("a claim without an answer was left, its lease runs out", "claim", c.pending.Claim.Short())
+			return
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
