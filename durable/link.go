@@ -45,7 +45,7 @@ func (w *Worker) cutOff() bool {
 
 // warn logs a failure that is tried again, each message at most once a second.
 func (w *Worker) warn(ctx context.Context, message string, err error) {
-	if errors.Is(context.Cause(ctx), context.Canceled) {
+	if errors.Is(ctx.Err(), context.Canceled) { // whatever its cause: the worker is told to stop
 		return
 	}
 	now := w.config.Elapsed()
@@ -84,6 +84,9 @@ type contactRenewer struct{ w *Worker }
 func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	renewed, err := r.w.store.Renew(ctx, claims, d)
 	r.w.contact(err)
+	if err == nil {
+		r.w.settler.wrote.Store(int64(r.w.config.Elapsed()))
+	}
 	if len(renewed) > 0 {
 		r.w.tellCancels()
 	}
@@ -92,11 +95,12 @@ func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d tim
 
 // Status is what a health check wants to know.
 type Status struct {
-	Ready        bool          // declared, working, and the store has answered within the lease's duration
+	Ready        bool          // declared, working, the store has answered within the lease's duration, and SetAside is not Full
 	Draining     bool          // told to stop
 	Executing    int           // handlers that have not returned
 	Stuck        int           // of them, given up
 	SinceContact time.Duration // since the store last answered
+	SetAside     SetAside      // outcomes that the store does not take
 }
 
 // Status returns the worker's state at this moment.
@@ -104,9 +108,10 @@ func (w *Worker) Status() Status {
 	w.link.mu.Lock()
 	since, silent := w.config.Elapsed()-w.link.answered, w.link.silent
 	w.link.mu.Unlock()
-	phase := w.phase.Load()
+	phase, aside := w.phase.Load(), w.settler.status()
 	return Status{
-		Ready:    phase == phaseWorking && (!silent || since < w.config.Terms.Duration),
+		Ready:    phase == phaseWorking && (!silent || since < w.config.Terms.Duration) && !aside.Full,
+		SetAside: aside,
 		Draining: phase >= phaseDraining, Executing: w.active.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
 	}
 }
