@@ -30,8 +30,8 @@ type faultyStore struct {
 	before map[string]int // method → calls that fail without being carried out; negative: all
 	after  map[string]int // method → calls that are carried out and reported failed
 
-	settleMost int            // runs; a Settle of more fails. Zero: no bound
-	defers     int            // Settles that are answered with Deferred
+	settleMost int             // runs; a Settle of more fails. Zero: no bound
+	defers     int             // Settles that are answered with Deferred
 	refused    []durable.RunID // a Settle with one of these fails
 	locked     []durable.RunID // these are answered with Deferred
 }
