@@ -156,14 +156,17 @@ func (c WorkerConfig) validate() error {
 	refuse(c.MaxConcurrentRuns < 1 || c.MaxConcurrentRuns > 100_000, "max concurrent runs %d: want 1 to 100000", c.MaxConcurrentRuns)
 	refuse(c.ClaimBatchSize < 1, "claim batch size %d: want 1 or more", c.ClaimBatchSize)
 	refuse(c.ClaimBatchBytes < 1, "claim batch bytes %d: want 1 or more", c.ClaimBatchBytes)
-	refuse(c.PollInterval < time.Millisecond || c.PollInterval > maxDelay, "poll interval %v: want 1ms to %v", c.PollInterval, maxDelay)
+	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
 	refuse(c.PollJitter > 1 || math.IsNaN(c.PollJitter), "poll jitter ratio %v: want at most 1", c.PollJitter)
 	refuse(c.MaxCrashes < 2, "max crashes %d: want at least 2", c.MaxCrashes)
 	refuse(!validRetention(c.Retention), "retention %v: want at least 1s, or a negative value for ever", c.Retention)
 	refuse(!validRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value for ever", c.RetentionDead)
-	refuse(c.SweepInterval < time.Second || c.SweepInterval > maxDelay, "sweep interval %v: want 1s to %v", c.SweepInterval, maxDelay)
-	refuse(c.DrainTimeout > maxDelay, "drain timeout %v: want at most %v", c.DrainTimeout, maxDelay)
-	refuse(c.CancelGrace > maxDelay, "cancel grace %v: want at most %v", c.CancelGrace, maxDelay)
+	refuse(c.SweepInterval < time.Second, "sweep interval %v: want at least 1s", c.SweepInterval)
+	for name, d := range map[string]time.Duration{ // beyond it sums of instants overflow
+		"poll interval": c.PollInterval, "sweep interval": c.SweepInterval, "drain timeout": c.DrainTimeout, "cancel grace": c.CancelGrace,
+	} {
+		refuse(d > maxDelay, "%s %v: want at most %v", name, d, maxDelay)
+	}
 	for i, m := range c.Middleware {
 		refuse(m == nil, "middleware %d is nil", i)
 	}

@@ -67,8 +67,10 @@ func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) er
 // later attempt, on whatever worker, reads it with LastCheckpoint and goes on
 // from there. When Checkpoint returns nil the value is stored durably; when it
 // returns lease.ErrLost another worker may have the run, and nothing was stored.
-// A context that a drain has ended does not keep it from storing. It refuses
-// what SetResult refuses, and fails with ErrConflict where Progress does.
+// A context that a drain has ended does not keep it from storing; it may then take
+// half of CancelGrace. The loss of the lease ends the call; whether the value
+// was stored is then unknown. It refuses what SetResult refuses, and fails with
+// ErrConflict where Progress does.
 func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {

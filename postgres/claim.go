@@ -84,7 +84,7 @@ func (s *Store) take(ctx context.Context, args []any, runs *[]durable.Claimed) e
 			return err
 		}
 		s.held.mark()
-		s.config.Logger.Warn("somebody holds the row of a waiting run: claiming around it", "for", heldFor)
+		s.config.Logger.Warn("somebody holds the row of a waiting run: claiming around it", "for", heldFor.String())
 	}
 	b := s.guarded(ctx)
 	b.add(queries.ClaimFreeRuns, args...).Query(scanClaimed(runs))
