@@ -22,7 +22,10 @@ type claim struct {
 	watch func() bool // stops watching for the loss
 	runs  []execution
 
-	unsettled int // runs whose settle has no verdict yet; the settler's own
+	unsettled int         // runs whose settle has no verdict yet; the settler's own
+	aside     int         // of them, set aside; likewise
+	dormant   atomic.Bool // all of them are set aside
+	aloneOver atomic.Bool // other runs may be claimed again, if it was alone
 }
 
 // claimer asks the store for runs by the plan. Its methods are called by the
@@ -92,8 +95,8 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	}
 	now := c.w.config.Elapsed()
 	n = c.appetite.bound(n)
-	if c.aloneActive.Load() {
-		return answer{Next: -1}, nil // woken when the isolated run is settled
+	if c.aloneActive.Load() || c.pending == nil && c.w.settler.full() {
+		return answer{Next: -1}, nil // woken when the isolated run is settled, or when there is room
 	}
 	blind := c.woken.Swap(false) && c.resting && c.plan.blind()
 	if !blind && (c.resting || c.plan.stale || now-c.headsAt >= headsEvery) {
@@ -187,6 +190,8 @@ type roster struct {
 	executing int
 	abandoned bool
 	idle      *sync.Cond
+
+	ending atomic.Int64 // handlers that have returned and whose outcomes are not handed over yet
 }
 
 func (r *roster) add(c *claim) {
@@ -204,7 +209,7 @@ func (r *roster) returned(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.executing -= n
-	if r.executing == 0 {
+	if r.executing == 0 || r.abandoned {
 		r.condition().Broadcast()
 	}
 }
@@ -224,12 +229,13 @@ func (r *roster) remove(c *claim) {
 }
 
 // empty tells whether no claim is in hand, save those whose lease is lost and
-// whose handlers are given up.
+// whose handlers are given up, and those of which nothing is left but outcomes
+// that are set aside.
 func (r *roster) empty() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.claims {
-		if !c.givenUp() {
+		if !c.givenUp() && !c.dormant.Load() {
 			return false
 		}
 	}
@@ -282,25 +288,45 @@ func (r *roster) wait() {
 	}
 }
 
-// abandon ends wait and returns the runs whose handlers have not returned.
+// abandon ends wait and returns the runs whose handlers have not returned, each
+// once.
 func (r *roster) abandon() (stuck []RunID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.abandoned = true
 	r.condition().Broadcast()
+	named := map[RunID]bool{}
+	name := func(x *execution) {
+		if id := x.run.ID; !x.returned.Load() && !named[id] {
+			named[id] = true
+			stuck = append(stuck, id)
+		}
+	}
 	for c := range r.claims {
 		for i := range c.runs {
-			if !c.runs[i].returned.Load() {
-				stuck = append(stuck, c.runs[i].run.ID)
-			}
+			name(&c.runs[i])
 		}
 	}
 	for _, x := range r.left {
-		if !x.returned.Load() {
-			stuck = append(stuck, x.run.ID)
-		}
+		name(x)
 	}
 	return stuck
+}
+
+// handOver waits, after abandon, until the outcomes of all handlers that have
+// returned are handed over, or ctx ends.
+func (r *roster) handOver(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.condition().Broadcast()
+	})
+	defer stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.ending.Load() > 0 && ctx.Err() == nil {
+		r.condition().Wait()
+	}
 }
 
 func (r *roster) condition() *sync.Cond {

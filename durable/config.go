@@ -33,7 +33,7 @@ type WorkerConfig struct {
 	// claim, not all that is in hand. Default 16 MiB.
 	ClaimBatchBytes int
 	// PollInterval is how long the worker sleeps after it found nothing, when
-	// no wake-up comes. Default 5 s.
+	// no wake-up comes: 1 ms to 100 years. Default 5 s.
 	PollInterval time.Duration
 	// PollJitter spreads each sleep over PollInterval·(1 ± PollJitter), at
 	// most 1. Default 0.2; a negative value switches it off.
@@ -46,11 +46,12 @@ type WorkerConfig struct {
 	// exponential from 5 s to 1 h, ±20 %.
 	Retry RetryPolicy
 	// DrainTimeout is how long handlers may go on after the worker was told to
-	// stop, before their contexts are cancelled. Default 10 s; a negative
-	// value means not at all.
+	// stop, before their contexts are cancelled: at most 100 years. Default
+	// 10 s; a negative value means not at all.
 	DrainTimeout time.Duration
 	// CancelGrace is how long a handler may take to return after its context
-	// was cancelled. Default 5 s; a negative value means not at all.
+	// was cancelled: at most 100 years. Default 5 s; a negative value means not
+	// at all.
 	CancelGrace time.Duration
 	// MaxCrashes is how many workers a run may crash, the last of them while
 	// it was executed alone, before it is dead. At least 2; default 4.
@@ -74,7 +75,7 @@ type WorkerConfig struct {
 	// RetentionDead is the same for dead runs. Default 168 h.
 	RetentionDead time.Duration
 	// SweepInterval is how often the worker looks for runs to delete, spread
-	// like the poll. At least 1 s; default 1 min.
+	// like the poll. At least 1 s, at most 100 years; default 1 min.
 	SweepInterval time.Duration
 	// Logger gets the life of runs (debug), and what a person should see
 	// (info and up). Default: nothing is logged.
@@ -161,6 +162,11 @@ func (c WorkerConfig) validate() error {
 	refuse(!validRetention(c.Retention), "retention %v: want at least 1s, or a negative value for ever", c.Retention)
 	refuse(!validRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value for ever", c.RetentionDead)
 	refuse(c.SweepInterval < time.Second, "sweep interval %v: want at least 1s", c.SweepInterval)
+	for name, d := range map[string]time.Duration{ // beyond it sums of instants overflow
+		"poll interval": c.PollInterval, "sweep interval": c.SweepInterval, "drain timeout": c.DrainTimeout, "cancel grace": c.CancelGrace,
+	} {
+		refuse(d > maxDelay, "%s %v: want at most %v", name, d, maxDelay)
+	}
 	for i, m := range c.Middleware {
 		refuse(m == nil, "middleware %d is nil", i)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -30,6 +29,8 @@ type execution struct {
 	fate     atomic.Int32 // see the constants
 	blamed   bool         // it has been named as what keeps an isolated run waiting; the claimer's own
 	slotGone bool         // the slot was given back before the handler returned; written before fate
+
+	permanent bool // the handler itself has ended the run in dead; written before its outcome is handed over
 
 	doomed atomic.Pointer[string]  // the reason, once the run is to be cancelled
 	cancel context.CancelCauseFunc // of the handler's context; set before begun
@@ -84,7 +85,7 @@ func (x *execution) perform() {
 		return
 	}
 	if timeout := x.run.Timeout; timeout > 0 {
-		overdue := time.AfterFunc(timeout+min(max(x.w.config.CancelGrace, 0), maxDelay), x.giveUp)
+		overdue := time.AfterFunc(timeout, func() { afterStanding(x.w.config.CancelGrace, x.giveUp) })
 		defer overdue.Stop()
 	}
 	failure := failure{err: errExited}
@@ -147,12 +148,14 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 		return Outcome{Kind: Success, Result: result, Log: x.logText(Success)}
 	}
 	cause := context.Cause(ctx)
+	asked := askedFor(f.err)
+	x.permanent = asked != nil && asked.kind == Death
 	if reason := x.doomed.Load(); reason != nil && !lostOrDraining(cause) {
 		o := outcomeCancelled(f.err, *reason)
 		o.Stack, o.Log = storable(f.stack), x.logText(o.Kind)
 		return o
 	}
-	o := decideOutcome(askedFor(f.err), f.err, cause, x.run, x.retry)
+	o := decideOutcome(asked, f.err, cause, &x.run, x.retry)
 	if o.Kind.Recorded() {
 		o.Error, o.Stack = storable(errorText(f.err)), storable(f.stack)
 		o.Log = x.logText(o.Kind)
@@ -162,7 +165,7 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 
 // decideOutcome is the policy of outcomes: what the handler asked for counts
 // first, then an interruption that was not its fault, then retries.
-func decideOutcome(asked *endingError, err, cause error, run Claimed, retry RetryPolicy) Outcome {
+func decideOutcome(asked *endingError, err, cause error, run *Claimed, retry RetryPolicy) Outcome {
 	switch {
 	case asked != nil && asked.kind != Failure:
 		return Outcome{Kind: asked.kind, After: asked.after}
@@ -179,7 +182,7 @@ func decideOutcome(asked *endingError, err, cause error, run Claimed, retry Retr
 
 // fallback is the outcome when nothing of the user's can be asked.
 func (x *execution) fallback() Outcome {
-	o := decideOutcome(nil, errExited, nil, x.run, Fixed(unknownDelay))
+	o := decideOutcome(nil, errExited, nil, &x.run, Fixed(unknownDelay))
 	o.Error = errExited.Error()
 	return o
 }
@@ -222,7 +225,9 @@ func errorText(err error) (text string) {
 
 // end settles the run and gives its slot back, unless that has been done.
 func (x *execution) end(o Outcome) {
+	x.w.active.ending.Add(1)
 	x.returned.Store(true)
+	x.run.Args = nil // the others of its claim may keep the execution in memory for long
 	x.endReports()
 	inTime := x.fate.CompareAndSwap(fateOpen, fateEnded)
 	if !inTime && x.fate.Load() == fateTooOld {
@@ -236,6 +241,7 @@ func (x *execution) end(o Outcome) {
 	} else {
 		x.w.stuck.Add(-1)
 	}
+	x.w.active.ending.Add(-1)
 	x.w.active.returned(1)
 }
 
@@ -246,76 +252,6 @@ func (x *execution) freeSlot() {
 		x.w.poller.Wake() // it may be asleep for want of room
 	}
 	x.w.poller.Free(1)
-}
-
-// giveUp settles a run whose handler has not returned although its timeout and
-// the grace after it have passed.
-func (x *execution) giveUp() {
-	o := decideOutcome(nil, ErrTimeout, nil, x.run, x.retry)
-	o.Error = fmt.Sprintf("timed out after %v and ignored its context", x.run.Timeout)
-	if reason := x.doomed.Load(); reason != nil {
-		o = outcomeCancelled(ErrTimeout, *reason)
-	}
-	if !x.replace(fateTooOld) {
-		return
-	}
-	o.Stack, o.Log = storable(x.w.stackOf(x)), x.logText(o.Kind)
-	x.logger().Error("handler is stuck: it ignored its timeout; the run is settled as failed", "timeout", x.run.Timeout, "stack", o.Stack)
-	x.w.settler.add(x, o)
-}
-
-// watchLost waits half a margin after a claim was lost, then marks the
-// handlers that have not returned as stuck. Their runs are not settled: the
-// lease decides when another worker may begin.
-func (w *Worker) watchLost(c *claim) {
-	if !errors.Is(context.Cause(c.ctx), lease.ErrLost) {
-		return
-	}
-	c.traceLost()
-	time.AfterFunc(w.config.Terms.Margin()/2, func() {
-		for i := range c.runs {
-			if x := &c.runs[i]; x.replace(fateLost) {
-				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storable(w.stackOf(x)))
-			}
-		}
-	})
-}
-
-// replace marks an execution as stuck and gives its slot to another run, as
-// long as no more than MaxConcurrentRuns handlers are stuck. It reports whether
-// this call decided the fate.
-func (x *execution) replace(fate int32) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.fate.Load() != fateOpen || !x.begun.Load() {
-		return false
-	}
-	if x.w.stuck.Add(1) <= int64(x.w.config.MaxConcurrentRuns) {
-		x.slotGone = true
-	} else {
-		x.w.stuck.Add(-1)
-	}
-	gone := x.slotGone
-	if !x.fate.CompareAndSwap(fateOpen, fate) {
-		if gone {
-			x.slotGone = false
-			x.w.stuck.Add(-1)
-		}
-		return false
-	}
-	if gone {
-		x.freeSlot()
-	}
-	x.w.aloneEnded(x.claim)
-	x.traceLost(HandlerStuck)
-	return true
-}
-
-// stackOf finds the stack of a stuck handler by the address of its execution;
-// empty when it cannot be told.
-func (w *Worker) stackOf(x *execution) string {
-	buffer := make([]byte, 1<<20)
-	return findStack(string(buffer[:runtime.Stack(buffer, true)]), fmt.Sprintf("(*execution).perform(%p", x))
 }
 
 // over is lease.ErrLost once the handler has returned: nothing of the run is the
@@ -354,7 +290,11 @@ func (x *execution) logOutcome(o Outcome) {
 	case Failure:
 		x.logger().Warn("attempt failed, will be retried", "after", o.After.String(), "error", clip(o.Error, 1000))
 	case Death:
-		x.logger().Error("run is dead", "error", clip(o.Error, 1000))
+		if x.permanent {
+			x.logger().Warn("run is dead: its handler has ended it", "error", clip(o.Error, 1000))
+		} else {
+			x.logger().Error("run is dead", "error", clip(o.Error, 1000))
+		}
 	case HandedBack:
 		x.logger().Info("run handed back")
 	default:

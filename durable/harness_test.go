@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,8 +30,64 @@ type faultyStore struct {
 	before map[string]int // method → calls that fail without being carried out; negative: all
 	after  map[string]int // method → calls that are carried out and reported failed
 
-	settleMost int // runs; a Settle of more fails. Zero: no bound
-	defers     int // Settles that are answered with Deferred
+	settleMost int             // runs; a Settle of more fails. Zero: no bound
+	defers     int             // Settles that are answered with Deferred
+	refused    []durable.RunID // a Settle with one of these fails
+	locked     []durable.RunID // these are answered with Deferred
+}
+
+// errPage is what a store answers that cannot write one run.
+var errPage = errors.New("could not read block 7 (SQLSTATE XX001)")
+
+// refuse makes each Settle of these runs fail; none: they are written again.
+func (s *faultyStore) refuse(ids ...durable.RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = ids
+}
+
+// lock makes each Settle put off these runs; none: they are written again.
+func (s *faultyStore) lock(ids ...durable.RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.locked = ids
+}
+
+// isRefused tells whether a Settle fails because of one of its runs.
+func (s *faultyStore) isRefused(settlements []durable.Settlement) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, settlement := range settlements {
+		for _, settled := range settlement.Runs {
+			if slices.Contains(s.refused, settled.ID) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// settleUnlocked settles the runs that are not locked and defers the others.
+func (s *faultyStore) settleUnlocked(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+	s.mu.Lock()
+	locked := slices.Clone(s.locked)
+	s.mu.Unlock()
+	var verdicts []durable.Verdict
+	for _, settlement := range settlements {
+		for _, settled := range settlement.Runs {
+			if slices.Contains(locked, settled.ID) {
+				verdicts = append(verdicts, durable.Deferred)
+				continue
+			}
+			one := durable.Settlement{Claim: settlement.Claim, Worker: settlement.Worker, Runs: []durable.Settled{settled}}
+			given, err := s.Store.Settle(ctx, []durable.Settlement{one})
+			if err != nil {
+				return nil, err
+			}
+			verdicts = append(verdicts, given...)
+		}
+	}
+	return verdicts, nil
 }
 
 func newFaultyStore() *faultyStore {
@@ -121,6 +178,15 @@ func (s *faultyStore) Settle(ctx context.Context, settlements []durable.Settleme
 	}
 	if s.settleMost > 0 && runs > s.settleMost {
 		return nil, errCut
+	}
+	if s.isRefused(settlements) {
+		return nil, errPage
+	}
+	s.mu.Lock()
+	locks := len(s.locked) > 0
+	s.mu.Unlock()
+	if locks {
+		return s.settleUnlocked(ctx, settlements)
 	}
 	return faulty(s, "Settle", func() ([]durable.Verdict, error) { return s.Store.Settle(ctx, settlements) })
 }

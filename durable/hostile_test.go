@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -187,5 +188,86 @@ func TestHostile_TimeoutThatOverflowsIsRefused(t *testing.T) {
 		job := durable.NewJob[letter]("mail")
 		_, err := job.Enqueue(t.Context(), s.client, letter{}, durable.Timeout(math.MaxInt64))
 		require.True(t, errors.Is(err, durable.ErrInvalid))
+	})
+}
+
+func TestHostile_TimesThatOverflowAreRefused(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{PollInterval: math.MaxInt64, SweepInterval: math.MaxInt64, DrainTimeout: math.MaxInt64, CancelGrace: math.MaxInt64})
+		durable.Register(w, durable.NewJob[letter]("mail"), func(context.Context, *durable.Run[letter]) error { return nil })
+		err := w.Run(t.Context())
+		require.ErrorIs(t, err, durable.ErrInvalid)
+		for _, part := range []string{"poll interval", "sweep interval", "drain timeout", "cancel grace"} {
+			require.ErrorContains(t, err, part)
+		}
+	})
+}
+
+func TestHostile_RetryPolicyThatExitsDoesNotKeepAStuckHandlerInItsSlot(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		exits := durable.RetryFunc(func(int, error) time.Duration { runtime.Goexit(); return 0 })
+		job := durable.NewJob[letter]("mail", durable.Timeout(time.Second), durable.Retry(exits))
+		w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 1})
+		release := make(chan struct{})
+		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
+			if run.Args.To == "hang" {
+				<-release
+			}
+			return nil
+		})
+		stop := s.begin(w)
+		hung, next := s.enqueue(job.New(letter{To: "hang"})), s.enqueue(job.New(letter{}))
+		s.pass(20 * time.Second)
+		require.Equal(t, durable.Succeeded, s.record(next).State)
+		require.Equal(t, durable.Pending, s.record(hung).State)
+		require.Contains(t, *s.record(hung).Error, "ignored its context")
+		close(release)
+		s.pass(time.Second)
+		require.NoError(t, stop())
+	})
+}
+
+func TestLog_LevelOfADeadRunTellsWhoDecided(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail", durable.MaxAttempts(1))
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
+			if run.Args.To == "nobody" {
+				return durable.Permanent(errBoom)
+			}
+			return errBoom
+		})
+		stop := s.begin(w)
+		decided, failed := s.enqueue(job.New(letter{To: "nobody"})), s.enqueue(job.New(letter{}))
+		s.pass(time.Second)
+		require.Contains(t, s.log.String(), `level=WARN msg="run is dead: its handler has ended it" run=`+decided.String())
+		require.Contains(t, s.log.String(), `level=ERROR msg="run is dead" run=`+failed.String())
+		require.NoError(t, stop())
+	})
+}
+
+// longError is as long as those of a driver.
+var longError = errors.New("failed to connect to " + strings.Repeat("somewhere ", 20) + "the end")
+
+// awayStore answers no Heads.
+type awayStore struct{ durable.Store }
+
+func (awayStore) Heads(context.Context, durable.Serves) ([]durable.Head, error) {
+	return nil, longError
+}
+
+func TestLog_ErrorThatStaysTheSameIsLongOnceAMinute(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		s.store.Store = awayStore{s.store.Store}
+		job := durable.NewJob[letter]("mail")
+		w := s.worker(durable.WorkerConfig{PollInterval: time.Second})
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+		stop := s.begin(w)
+		s.pass(50 * time.Second)
+		require.Equal(t, 1, strings.Count(s.log.String(), "the end"))
+		require.Greater(t, strings.Count(s.log.String(), "(as before)"), 10)
+		s.pass(50 * time.Second)
+		require.Equal(t, 2, strings.Count(s.log.String(), "the end"))
+		require.NoError(t, stop())
 	})
 }

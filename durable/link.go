@@ -12,10 +12,10 @@ import (
 // link is what the worker knows of its connection to the store.
 type link struct {
 	mu        sync.Mutex
-	answered  time.Duration // own clock when the store last answered
-	silent    bool          // the last call failed
-	recovered func()        // called when it answers again after an outage that counts
-	warned    map[string]time.Duration
+	answered  time.Duration      // own clock when the store last answered
+	silent    bool               // the last call failed
+	recovered func()             // called when it answers again after an outage that counts
+	warned    map[string]warning // by message
 }
 
 // contact takes in how a call of the store ended.
@@ -43,24 +43,49 @@ func (w *Worker) cutOff() bool {
 	return w.link.silent && w.config.Elapsed()-w.link.answered > w.config.Terms.Duration/3
 }
 
-// warn logs a failure that is tried again, each message at most once a second.
+// warning is what was last logged of one message.
+type warning struct {
+	at   time.Duration // own clock
+	full time.Duration // likewise: when the error was last logged in full
+	text string
+}
+
+const (
+	// warnEvery is the least time between two lines of one message.
+	warnEvery = time.Second
+	// warnFull is how often an error that stays the same is logged in full, and
+	// warnShort the bytes of it that are logged between.
+	warnFull  = time.Minute
+	warnShort = 80
+)
+
+// warn logs a failure that is tried again, each message at most once a second. An
+// error that stays the same is long once a minute and short in between.
 func (w *Worker) warn(ctx context.Context, message string, err error) {
-	if errors.Is(context.Cause(ctx), context.Canceled) {
+	if errors.Is(ctx.Err(), context.Canceled) { // whatever its cause: the worker is told to stop
 		return
 	}
-	now := w.config.Elapsed()
+	now, text := w.config.Elapsed(), errorText(err)
 	l := &w.link
 	l.mu.Lock()
 	last, before := l.warned[message]
-	quiet := before && now-last < time.Second
+	quiet, again := before && now-last.at < warnEvery, before && text == last.text && now-last.full < warnFull
 	if !quiet {
 		if l.warned == nil {
-			l.warned = map[string]time.Duration{}
+			l.warned = map[string]warning{}
 		}
-		l.warned[message] = now
+		next := warning{at: now, full: now, text: text}
+		if again {
+			next.full = last.full
+		}
+		l.warned[message] = next
 	}
 	l.mu.Unlock()
-	if !quiet {
+	switch {
+	case quiet:
+	case again && len(text) > warnShort:
+		w.config.Logger.Warn(message, "error", clip(text, warnShort)+"… (as before)")
+	default:
 		w.config.Logger.Warn(message, "error", err)
 	}
 }
@@ -84,6 +109,9 @@ type contactRenewer struct{ w *Worker }
 func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	renewed, err := r.w.store.Renew(ctx, claims, d)
 	r.w.contact(err)
+	if err == nil {
+		r.w.settler.wrote.Store(int64(r.w.config.Elapsed()))
+	}
 	if len(renewed) > 0 {
 		r.w.tellCancels()
 	}
@@ -92,11 +120,12 @@ func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d tim
 
 // Status is what a health check wants to know.
 type Status struct {
-	Ready        bool          // declared, working, and the store has answered within the lease's duration
+	Ready        bool          // declared, working, the store has answered within the lease's duration, and SetAside is not Full
 	Draining     bool          // told to stop
 	Executing    int           // handlers that have not returned
 	Stuck        int           // of them, given up
 	SinceContact time.Duration // since the store last answered
+	SetAside     SetAside      // outcomes that the store does not take
 }
 
 // Status returns the worker's state at this moment.
@@ -104,9 +133,10 @@ func (w *Worker) Status() Status {
 	w.link.mu.Lock()
 	since, silent := w.config.Elapsed()-w.link.answered, w.link.silent
 	w.link.mu.Unlock()
-	phase := w.phase.Load()
+	phase, aside := w.phase.Load(), w.settler.status()
 	return Status{
-		Ready:    phase == phaseWorking && (!silent || since < w.config.Terms.Duration),
+		Ready:    phase == phaseWorking && (!silent || since < w.config.Terms.Duration) && !aside.Full,
+		SetAside: aside,
 		Draining: phase >= phaseDraining, Executing: w.active.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
 	}
 }

@@ -67,8 +67,10 @@ func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) er
 // later attempt, on whatever worker, reads it with LastCheckpoint and goes on
 // from there. When Checkpoint returns nil the value is stored durably; when it
 // returns lease.ErrLost another worker may have the run, and nothing was stored.
-// A context that a drain has ended does not keep it from storing. It refuses
-// what SetResult refuses, and fails with ErrConflict where Progress does.
+// A context that a drain has ended does not keep it from storing; it may then take
+// half of CancelGrace. The loss of the lease ends the call; whether the value
+// was stored is then unknown. It refuses what SetResult refuses, and fails with
+// ErrConflict where Progress does.
 func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -105,13 +107,15 @@ func (r *Run[A]) LastCheckpoint(ctx context.Context, value any) (bool, error) {
 	return true, nil
 }
 
-// reports sends what one execution says of itself. The mutex is held while the
-// store is called: a run's reports arrive in order.
+// reports sends what one execution says of itself, one report after another, so
+// that they arrive in order. No mutex is held while the store is called: who
+// waits for its turn obeys its context.
 type reports struct {
 	w      *Worker
 	holder Holder
-	ctx    context.Context // ends with the execution
+	ctx    context.Context // ends with the execution, and when its lease is lost
 	cancel context.CancelFunc
+	turn   chan struct{} // full while a report is under way
 
 	mu     sync.Mutex
 	kept   *Report // a progress that waits for its second to be over
@@ -127,75 +131,141 @@ func (x *execution) reporting() *reports {
 	defer x.mu.Unlock()
 	if x.reports == nil {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(x.claim.ctx))
-		x.reports = &reports{w: x.w, holder: Holder{Run: x.run.ID, Claim: x.claim.id}, ctx: ctx, cancel: cancel, ended: x.returned.Load()}
+		stop := context.AfterFunc(x.claim.ctx, func() {
+			if errors.Is(context.Cause(x.claim.ctx), lease.ErrLost) {
+				cancel()
+			}
+		})
+		x.reports = &reports{w: x.w, holder: Holder{Run: x.run.ID, Claim: x.claim.id}, ctx: ctx, cancel: func() { stop(); cancel() },
+			turn: make(chan struct{}, 1), ended: x.returned.Load()}
 	}
 	return x.reports
 }
 
-// endReports ends the reports, if there are any.
+// endReports ends the reports, if there are any, and lets go of what the outcome
+// has taken over.
 func (x *execution) endReports() {
 	x.mu.Lock()
 	r := x.reports
+	x.result, x.lines = nil, nil // its outcome has them
 	x.mu.Unlock()
 	if r != nil {
 		r.end()
 	}
 }
 
+// progress sends a report, or keeps it when one has been sent within the second
+// or is under way.
 func (r *reports) progress(ctx context.Context, report Report) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.ended {
+		r.mu.Unlock()
 		return lease.ErrLost
 	}
 	wait := r.sentAt + progressEvery - r.w.config.Elapsed()
-	if !r.sent || wait <= 0 {
+	if !r.sent {
+		wait = 0
+	}
+	if wait <= 0 && r.begin() {
+		r.note()
+		r.mu.Unlock()
 		return r.send(ctx, report)
 	}
+	defer r.mu.Unlock()
 	r.kept = &report
-	if r.timer == nil {
-		r.timer = time.AfterFunc(wait, r.flush)
-	}
+	r.later(wait)
 	return nil
 }
 
+// begin takes the turn if nobody has it.
+func (r *reports) begin() bool {
+	select {
+	case r.turn <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// note notes that a progress is sent, and none is kept. r.mu is held.
+func (r *reports) note() { r.sentAt, r.sent, r.kept = r.w.config.Elapsed(), true, nil }
+
+// later has the progress that is kept sent after a while. r.mu is held.
+func (r *reports) later(wait time.Duration) {
+	if r.timer == nil {
+		r.timer = time.AfterFunc(max(wait, 0), r.flush)
+	}
+}
+
 func (r *reports) checkpoint(ctx context.Context, text []byte) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ended {
-		return lease.ErrLost
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		if r.ctx.Err() != nil {
+			return lease.ErrLost
+		}
+		return fmt.Errorf("checkpoint: an earlier report is under way: %w", context.Cause(ctx))
 	}
 	report := Report{Checkpoint: text}
+	r.mu.Lock()
 	if r.kept != nil {
 		report.Fraction, report.Note = r.kept.Fraction, r.kept.Note
+		r.note()
 	}
+	r.mu.Unlock()
 	return r.send(ctx, report)
 }
 
 // flush sends the progress that has waited.
 func (r *reports) flush() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.timer = nil
-	if r.kept == nil || r.ended {
+	select {
+	case r.turn <- struct{}{}:
+	case <-r.ctx.Done():
 		return
 	}
-	if err := r.send(r.ctx, *r.kept); err != nil && !errors.Is(err, lease.ErrLost) {
+	r.mu.Lock()
+	r.timer = nil
+	kept := r.kept
+	if kept != nil {
+		r.note()
+	}
+	r.mu.Unlock()
+	if kept == nil {
+		<-r.turn
+		return
+	}
+	if err := r.send(r.ctx, *kept); err != nil && !errors.Is(err, lease.ErrLost) {
 		r.w.warn(r.ctx, "storing the progress of a run failed", err)
 	}
 }
 
-// send makes one call of the store. The caller holds the mutex.
-func (r *reports) send(ctx context.Context, report Report) error {
+// bounded is the context of a call of the store: it ends with the execution, with
+// its lease, and with the caller's context unless that has ended for a drain. A
+// checkpoint is the last thing to do before the run is handed back then; half the
+// grace is left for the handler to return in.
+func (r *reports) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := r.w.callTimeout()
 	if errors.Is(context.Cause(ctx), ErrDraining) {
-		ctx = context.WithoutCancel(ctx) // the last thing to do before the run is handed back
+		ctx, limit = context.WithoutCancel(ctx), min(limit, max(r.w.config.CancelGrace, time.Second)/2)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.w.callTimeout())
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	stop := context.AfterFunc(r.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// send makes one call of the store. The caller has the turn, which ends with it.
+func (r *reports) send(ctx context.Context, report Report) error {
+	defer func() { <-r.turn }()
+	r.mu.Lock()
+	ended := r.ended
+	r.mu.Unlock()
+	if ended || r.ctx.Err() != nil || errors.Is(context.Cause(ctx), lease.ErrLost) {
+		return lease.ErrLost
+	}
+	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	defer context.AfterFunc(r.ctx, cancel)()
-	if report.Fraction != nil {
-		r.sentAt, r.sent, r.kept = r.w.config.Elapsed(), true, nil
-	}
 	err := r.w.store.Report(ctx, r.holder, report)
 	if errors.Is(err, lease.ErrLost) {
 		return lease.ErrLost
@@ -203,13 +273,16 @@ func (r *reports) send(ctx context.Context, report Report) error {
 	return err
 }
 
-// end waits for the report under way and lets no other be sent.
+// end waits for the report under way, which its context ends, and lets no other
+// be sent.
 func (r *reports) end() {
-	r.cancel()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.ended = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}
+	r.mu.Unlock()
+	r.cancel()
+	r.turn <- struct{}{}
+	<-r.turn
 }

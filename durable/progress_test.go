@@ -3,9 +3,11 @@ package durable_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,5 +237,100 @@ func TestLogLines(t *testing.T) {
 			_, record := s.perform(func(context.Context, *durable.Run[struct{}]) error { panic("no") }, durable.MaxAttempts(1))
 			require.Nil(t, record.Attempts[0].Log)
 		})
+	})
+}
+
+// silentStore answers no report, as behind a network that swallows everything.
+type silentStore struct {
+	durable.Store
+	reports atomic.Int64
+}
+
+func (s *silentStore) Report(ctx context.Context, _ durable.Holder, _ durable.Report) error {
+	s.reports.Add(1)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestProgress_BehindASilentNetwork(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, run *durable.Run[struct{}]) error{
+		"checkpoint obeys its context while a report is under way": func(ctx context.Context, run *durable.Run[struct{}]) error {
+			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			err := run.Checkpoint(ctx, 1)
+			if took := time.Since(began); took > 200*time.Millisecond {
+				return fmt.Errorf("it took %v", took)
+			}
+			return errUnless(err, context.DeadlineExceeded)
+		},
+		"progress is kept while a report is under way": func(ctx context.Context, run *durable.Run[struct{}]) error {
+			began := time.Now()
+			err := run.Progress(ctx, 0.3, "")
+			if took := time.Since(began); took > 0 {
+				return fmt.Errorf("it took %v", took)
+			}
+			return err
+		},
+		"the loss of the lease ends a checkpoint, whatever its context": func(ctx context.Context, run *durable.Run[struct{}]) error {
+			_ = run.Checkpoint(context.WithoutCancel(ctx), 1)
+			for ctx.Err() == nil { // calls are given up before the lease is
+				_ = run.Checkpoint(context.WithoutCancel(ctx), 1)
+			}
+			if run.Valid(ctx) || !errors.Is(context.Cause(ctx), lease.ErrLost) {
+				return errBoom
+			}
+			return errUnless(run.Checkpoint(context.WithoutCancel(ctx), 1), lease.ErrLost)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				s.store.Store = &silentStore{Store: s.store.Store}
+				w := s.worker(durable.WorkerConfig{})
+				var said error
+				done := false
+				durable.Register(w, copying, func(ctx context.Context, run *durable.Run[struct{}]) error {
+					first, cancel := context.WithTimeout(ctx, time.Millisecond)
+					defer cancel()
+					_ = run.Progress(first, 0.1, "")
+					_ = run.Progress(ctx, 0.2, "")
+					<-time.After(1500 * time.Millisecond) // by now it is being sent by itself
+					s.store.cutBefore("Renew", -1)
+					said = call(ctx, run)
+					done = true
+					return nil
+				})
+				stop := s.begin(w)
+				s.enqueue(copying.New(struct{}{}))
+				s.pass(29 * time.Second) // the local deadline is before the lease's end
+				require.True(t, done)
+				require.NoError(t, said)
+				s.store.up()
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+func errUnless(err, want error) error {
+	if errors.Is(err, want) {
+		return nil
+	}
+	return fmt.Errorf("%v, want %v", err, want)
+}
+
+func TestProgress_CheckpointInADrainLeavesTimeToReturn(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		s.store.Store = &silentStore{Store: s.store.Store}
+		w := s.worker(durable.WorkerConfig{DrainTimeout: time.Second, CancelGrace: 4 * time.Second})
+		durable.Register(w, copying, func(ctx context.Context, run *durable.Run[struct{}]) error {
+			<-ctx.Done()
+			return errors.Join(run.Checkpoint(ctx, 1), ctx.Err())
+		})
+		stop := s.begin(w)
+		id := s.enqueue(copying.New(struct{}{}))
+		s.pass(time.Second)
+		require.NoError(t, stop(), "the handler is not stuck")
+		require.Equal(t, durable.Pending, s.record(id).State)
 	})
 }

@@ -12,7 +12,7 @@ func TestSeams_CostNothingWhereTheyAreNotUsed(t *testing.T) {
 	ctx := context.Background()
 	x := &execution{w: &Worker{}}
 	x.call = func(context.Context, *execution) error { return nil }
-	e, run := ended{x: x}, []NewRun{{}}
+	batch, verdicts, run := []ended{{x: x}}, []Verdict{Accepted}, []NewRun{{}}
 	allocations := func(pass Middleware) float64 {
 		x.w.config.Middleware = nil
 		if pass != nil {
@@ -22,7 +22,7 @@ func TestSeams_CostNothingWhereTheyAreNotUsed(t *testing.T) {
 			if f := x.protect(ctx); f.err != nil {
 				t.Error(f.err)
 			}
-			e.traceSettled(Accepted)
+			x.w.traceSettled(batch, verdicts)
 			_, _, traced := traceEnqueue(ctx, nil, run)
 			traced(nil)
 		})

@@ -2,14 +2,16 @@ package durable
 
 import (
 	"context"
-	"slices"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // settler gathers the outcomes of executions and writes them together. It
 // repeats a write whose outcome is unknown until the store answers: the claim
-// id makes a repeat harmless and a late one refused.
+// id makes a repeat harmless and a late one refused. An outcome that the store
+// does not take is set aside, so that it stops no other (see aside).
 type settler struct {
 	w     *Worker
 	limit int // outcomes that may wait; beyond it a handler's goroutine, and so its slot, waits
@@ -18,10 +20,21 @@ type settler struct {
 	waiting []ended
 	bytes   int // of the waiting outcomes
 	room    sync.Cond
+	told    bool // it was logged that handlers wait for room
+	lifted  bool // the worker drains: nobody waits for room any more
 	closed  bool
 	signal  chan struct{}
 
-	deferred []ended // their rows were held by somebody else; the run method's own
+	wrote atomic.Int64 // own clock when a write of the worker, of whatever kind, last succeeded
+
+	// The run method's own.
+	failures int           // calls in a row that failed
+	deferred []ended       // their rows were held by somebody else
+	deferAt  time.Duration // own clock when the deferred ones are settled again
+	left     []ended       // given up: ctx has ended
+	aside    aside
+
+	refused *UnsettledError // once run has ended: outcomes set aside that are left
 }
 
 // ended is an execution with its outcome.
@@ -47,29 +60,72 @@ const (
 	// deferredPause is the time after which a run is settled again whose row was
 	// held by somebody else.
 	deferredPause = 250 * time.Millisecond
+	// settlePause is the pause after a call that failed. From settleQuick failures
+	// in a row on, more than it takes to find one bad outcome in a full batch, it
+	// doubles.
+	settlePause = 20 * time.Millisecond
+	settleQuick = 24
+	// A batch that fails is tried twice before it is divided, and an outcome
+	// alone four times before it is set aside.
+	triesTogether = 2
+	triesAlone    = 4
 )
 
 func (s *settler) init(w *Worker) {
+	s.mu.Lock() // a health check may ask already
+	defer s.mu.Unlock()
 	s.w, s.limit, s.signal = w, 4*w.config.MaxConcurrentRuns+settleBatch, make(chan struct{}, 1)
 	s.room.L = &s.mu
+	s.wrote.Store(-1)
 }
 
 // add takes over an outcome. After close it is dropped: its worker has given
 // up the run.
 func (s *settler) add(x *execution, outcome Outcome) {
 	s.mu.Lock()
-	for (len(s.waiting) >= s.limit || s.bytes >= waitingBytes) && !s.closed {
+	for s.crowded() {
+		s.tellCrowded()
 		s.room.Wait()
 	}
-	if e := (ended{x, outcome}); !s.closed {
-		s.waiting = append(s.waiting, e)
-		s.bytes += e.size()
+	if s.closed {
+		s.mu.Unlock()
+		x.logger().Warn("a handler has returned after its worker had stopped; its outcome is dropped, and its lease runs out",
+			"outcome", outcome.Kind.String())
+		return
 	}
+	e := ended{x, outcome}
+	s.waiting = append(s.waiting, e)
+	s.bytes += e.size()
 	first := len(s.waiting) == 1 || len(s.waiting) == settleBatch
 	s.mu.Unlock()
 	if first {
 		s.poke()
 	}
+}
+
+// crowded tells whether a handler that has returned has to wait for room. s.mu is
+// held.
+func (s *settler) crowded() bool {
+	return (len(s.waiting) >= s.limit || s.bytes >= waitingBytes) && !s.lifted && !s.closed
+}
+
+// tellCrowded says, once each time, that handlers wait for room. s.mu is held.
+func (s *settler) tellCrowded() {
+	if !s.told {
+		s.told = true
+		s.w.config.Logger.Error("outcomes wait to be written, and the slots of their handlers stay taken until the store takes them",
+			"outcomes", len(s.waiting), "bytes", s.bytes)
+	}
+}
+
+// lift lets everybody in who waits for room, now and later. The worker claims
+// no more: what comes are the outcomes of the handlers in hand, whose
+// memory is taken either way.
+func (s *settler) lift() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lifted = true
+	s.room.Broadcast()
 }
 
 // close makes run return when everything added so far is settled.
@@ -91,35 +147,45 @@ func (s *settler) poke() {
 // run settles until close, or until ctx ends; what is not settled then is left
 // to the lease.
 func (s *settler) run(ctx context.Context) {
-	retry := time.NewTimer(time.Hour)
-	defer retry.Stop()
-	for {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	defer s.leave()
+	for last := false; ; {
 		batch, closed := s.take()
-		if len(batch) > 0 {
-			if !s.settle(ctx, batch) {
-				return
-			}
+		s.settle(ctx, batch)
+		s.settleDeferred(ctx)
+		s.retryAside(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case len(batch) > 0:
 			continue
-		}
-		if closed && len(s.deferred) == 0 {
+		case closed && !last:
+			last = true
+			s.lastTries(ctx)
+			continue
+		case closed && len(s.deferred) == 0:
 			return
 		}
-		if len(s.deferred) > 0 {
-			retry.Reset(deferredPause)
-		}
+		timer.Reset(s.wake())
 		select {
 		case <-ctx.Done():
 			return
-		case <-retry.C:
-			again := s.deferred
-			s.deferred = nil
-			if !s.settle(ctx, again) {
-				return
-			}
+		case <-timer.C:
 		case <-s.signal:
 			s.linger(ctx)
 		}
 	}
+}
+
+// wake is how long until something is to be tried again by itself.
+func (s *settler) wake() time.Duration {
+	now := s.w.config.Elapsed()
+	wait := s.nextAside(now)
+	if len(s.deferred) > 0 {
+		wait = min(wait, s.deferAt-now)
+	}
+	return max(wait, 0)
 }
 
 // linger waits for company as long as handlers are executing that may bring it.
@@ -132,43 +198,101 @@ func (s *settler) linger(ctx context.Context) {
 	}
 }
 
-// take returns the next batch, bounded in number and in bytes.
+// take returns the next batch.
 func (s *settler) take() (batch []ended, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, bytes := 0, 0
-	for n < min(len(s.waiting), settleBatch) && (n == 0 || bytes+s.waiting[n].size() <= settleBytes) {
-		bytes += s.waiting[n].size()
-		n++
-	}
+	n, bytes := portion(s.waiting)
 	batch = s.waiting[:n:n]
 	s.waiting = append([]ended(nil), s.waiting[n:]...)
 	s.bytes -= bytes
-	s.room.Broadcast()
+	if s.told = s.told && len(s.waiting) > s.limit/2; n > 0 {
+		s.room.Broadcast()
+	}
 	return batch, s.closed
 }
 
-// settle writes one batch and repeats it until it has verdicts, in halves when
-// it fails again: what cannot be written in time, or not at all, is then written
-// alone. It reports false when ctx ended first. The pauses are short against the
+// portion is how many of the outcomes make one batch, bounded in number and in
+// bytes.
+func portion(all []ended) (n, bytes int) {
+	for n < min(len(all), settleBatch) && (n == 0 || bytes+all[n].size() <= settleBytes) {
+		bytes += all[n].size()
+		n++
+	}
+	return n, bytes
+}
+
+// settleDeferred settles again what somebody else had locked, if it is time.
+func (s *settler) settleDeferred(ctx context.Context) {
+	if len(s.deferred) == 0 || s.w.config.Elapsed() < s.deferAt {
+		return
+	}
+	again := s.deferred
+	s.deferred = nil
+	for i := range again {
+		s.aside.bytes -= again[i].size()
+	}
+	for len(again) > 0 {
+		n, _ := portion(again)
+		s.settle(ctx, again[:n:n])
+		again = again[n:]
+	}
+	s.countHeld()
+}
+
+// settle writes one batch, in halves when it fails again: what cannot be written
+// in time, or not at all, is then written alone, and set aside if that fails as
+// well. When it returns every outcome is settled, deferred or set aside; when ctx
+// has ended, the rest is left.
+func (s *settler) settle(ctx context.Context, batch []ended) {
+	if len(batch) == 0 {
+		return
+	}
+	for parts := [][]ended{batch}; len(parts) > 0; {
+		part := parts[0]
+		parts = parts[1:]
+		began := s.w.config.Elapsed()
+		err := s.persist(ctx, part)
+		half := len(part) / 2
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			s.left = append(s.left, part...)
+			for _, part := range parts {
+				s.left = append(s.left, part...)
+			}
+			return
+		case half == 0:
+			s.setAside(part[0], err, began)
+		default:
+			parts = append([][]ended{part[:half:half], part[half:]}, parts...)
+		}
+	}
+}
+
+// persist makes the call again and again, until it succeeds, ctx ends, or it is
+// time to try with fewer. While the store is cut off it goes on with the same:
+// that is nothing that fewer would help. The pauses are short against the
 // time for which workers hold back from reclaiming after an outage, so that what
 // a living worker hands back is there first.
-func (s *settler) settle(ctx context.Context, batch []ended) bool {
-	pause := 20 * time.Millisecond
+func (s *settler) persist(ctx context.Context, batch []ended) error {
+	tries := triesTogether
+	if len(batch) == 1 {
+		tries = triesAlone
+	}
 	for try := 1; ; try++ {
 		err := s.write(ctx, batch)
 		if err == nil {
-			return true
+			return nil
 		}
 		s.w.warn(ctx, "settle failed, will be tried again", err)
-		if !s.w.sleep(ctx, s.w.jittered(pause)) {
-			s.w.config.Logger.Warn("outcomes left unsettled, their leases run out", "runs", len(batch))
-			return false
+		if errors.Is(err, context.DeadlineExceeded) {
+			try++ // it took long, and others wait
 		}
-		if half := len(batch) / 2; try%2 == 0 && half > 0 && !s.w.cutOff() {
-			return s.settle(ctx, batch[:half:half]) && s.settle(ctx, batch[half:])
+		pause := min(settlePause<<min(max(s.failures-settleQuick, 0), 10), time.Second, s.w.config.Terms.Duration/10)
+		if !s.w.sleep(ctx, s.w.jittered(pause)) || try >= tries && !s.w.cutOff() {
+			return err
 		}
-		pause = min(2*pause, time.Second, s.w.config.Terms.Duration/10)
 	}
 }
 
@@ -179,78 +303,12 @@ func (s *settler) write(ctx context.Context, batch []ended) error {
 	defer cancel()
 	verdicts, err := s.w.store.Settle(bounded, settlements)
 	s.w.contact(err)
-	if err == nil {
-		s.conclude(ctx, claims, settlements, verdicts, batch)
+	if err != nil {
+		s.failures++
+		return err
 	}
-	return err
-}
-
-// group orders a batch by claim and turns it into settlements.
-func (s *settler) group(batch []ended) ([]*claim, []Settlement) {
-	position := make(map[*claim]int, 4)
-	for _, e := range batch {
-		if _, known := position[e.x.claim]; !known {
-			position[e.x.claim] = len(position)
-		}
-	}
-	if len(position) > 1 {
-		slices.SortStableFunc(batch, func(a, b ended) int { return position[a.x.claim] - position[b.x.claim] })
-	}
-	claims := make([]*claim, 0, len(position))
-	settlements := make([]Settlement, 0, len(position))
-	settled := make([]Settled, len(batch))
-	start := 0
-	for i, e := range batch {
-		settled[i] = Settled{ID: e.x.run.ID, Outcome: e.outcome}
-		if i+1 < len(batch) && batch[i+1].x.claim == e.x.claim {
-			continue
-		}
-		c := e.x.claim
-		claims = append(claims, c)
-		settlements = append(settlements, Settlement{Claim: c.id, Worker: s.w.id, Runs: settled[start : i+1 : i+1],
-			Last: c.unsettled == i+1-start, Claimed: len(c.runs)})
-		start = i + 1
-	}
-	return claims, settlements
-}
-
-// conclude counts what is settled, reports what was refused and keeps what was
-// deferred. batch is in the order of the settlements.
-func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []Settlement, verdicts []Verdict, batch []ended) {
-	i := 0
-	for n, c := range claims {
-		for range settlements[n].Runs {
-			e := batch[i]
-			e.traceSettled(verdicts[i])
-			switch verdicts[i] {
-			case Deferred:
-				s.deferred = append(s.deferred, e)
-				c.unsettled++ // it is counted out below
-			case Accepted, Landed:
-				if e.x.verifies() {
-					e.x.logVerified(e.outcome, verdicts[i])
-				}
-				s.w.announceEnd(ctx, e.x.run.ID)
-			case Refused:
-				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
-					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
-			}
-			i++
-		}
-		if c.unsettled -= len(settlements[n].Runs); c.unsettled > 0 {
-			continue
-		}
-		c.watch()
-		c.hold.Release()
-		s.w.active.remove(c)
-		s.w.aloneEnded(c)
-	}
-}
-
-// aloneEnded lets a worker claim again when its isolated run is settled or
-// given up.
-func (w *Worker) aloneEnded(c *claim) {
-	if c.alone && w.claimer.aloneActive.Swap(false) {
-		w.poller.Wake()
-	}
+	s.failures = 0
+	s.wrote.Store(int64(s.w.config.Elapsed()))
+	s.conclude(ctx, claims, settlements, verdicts, batch)
+	return nil
 }

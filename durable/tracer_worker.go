@@ -3,17 +3,43 @@ package durable
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// told calls the tracer, if there is one, and survives it.
+// told calls the tracer, if there is one, and survives it: a panic, and the end
+// of the goroutine that calls it.
 func (w *Worker) told(call func(Tracer)) {
-	if w.config.Tracer == nil {
-		return
+	if w.config.Tracer != nil {
+		w.toldOf(1, func(t Tracer, _ int) { call(t) })
 	}
-	if value := quietly(func() { call(w.config.Tracer) }); value != nil {
+}
+
+// toldOf calls the tracer, which there is, n times, in a goroutine that may end in any of them:
+// runtime.Goexit in a tracer must end no loop of the worker's.
+func (w *Worker) toldOf(n int, call func(t Tracer, i int)) {
+	t := w.config.Tracer
+	for next := 0; next < n; {
+		left := true
+		var telling sync.WaitGroup
+		telling.Go(func() {
+			for next < n {
+				next++
+				w.calm(func() { call(t, next-1) })
+			}
+			left = false
+		})
+		if telling.Wait(); left {
+			w.warn(context.Background(), "the tracer has ended its goroutine", errExited)
+		}
+	}
+}
+
+// calm calls the tracer in the goroutine of the caller's and survives a panic.
+func (w *Worker) calm(call func()) {
+	if value := quietly(call); value != nil {
 		w.warn(context.Background(), "the tracer has panicked", fmt.Errorf("panic: %v", value))
 	}
 }
@@ -23,27 +49,33 @@ func (w *Worker) told(call func(Tracer)) {
 func (x *execution) traceExecute(ctx context.Context) (within context.Context, ended func(Outcome)) {
 	end := func(Outcome) {}
 	within = ctx
-	x.w.told(func(t Tracer) {
-		if c, f := t.Execute(ctx, x.runInfo()); c != nil {
+	x.w.calm(func() {
+		if c, f := x.w.config.Tracer.Execute(ctx, x.runInfo()); c != nil {
 			within, end = c, orNothing(f)
 		}
 	})
 	return within, func(o Outcome) {
 		o.Result = nil
-		x.w.told(func(Tracer) { end(o) })
+		x.w.calm(func() { end(o) })
 	}
 }
 
-// traceSettled tells the tracer what the store made of an outcome.
-func (e *ended) traceSettled(v Verdict) {
-	if e.x.w.config.Tracer == nil || v == Deferred {
+// traceSettled tells the tracer what the store made of outcomes.
+func (w *Worker) traceSettled(batch []ended, verdicts []Verdict) {
+	if w.config.Tracer == nil {
 		return
 	}
-	kind := e.outcome.Kind
-	if v == Landed && e.x.verifies() { // what has landed is the handler's commit
-		kind = Success
-	}
-	e.x.w.told(func(t Tracer) { t.RunSettled(RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: v}) })
+	w.toldOf(len(batch), func(t Tracer, i int) {
+		e, verdict := &batch[i], verdicts[i]
+		if verdict == Deferred {
+			return
+		}
+		kind := e.outcome.Kind
+		if verdict == Landed && e.x.verifies() { // what has landed is the handler's commit
+			kind = Success
+		}
+		t.RunSettled(RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict})
+	})
 }
 
 // traceLost tells the tracer that a run is lost to this worker.

@@ -109,7 +109,7 @@ type StuckError struct {
 
 // Error names the runs.
 func (e *StuckError) Error() string {
-	return fmt.Sprintf("%d handlers ignored cancellation and were abandoned: %v", len(e.Runs), e.Runs)
+	return fmt.Sprintf("handlers of %d runs ignored cancellation and were abandoned: %v", len(e.Runs), e.Runs)
 }
 
 // Run works until ctx ends, then drains: it stops claiming, lets handlers
@@ -117,8 +117,12 @@ func (e *StuckError) Error() string {
 // the runs of those that return within CancelGrace. It returns when everything
 // it started has returned: nil, an error that names every fault of the
 // registrations and the configuration before anything was started, or a
-// *StuckError when handlers had to be abandoned. While the store cannot be
-// reached Run waits and tries again.
+// *StuckError when handlers had to be abandoned, and an *UnsettledError when the
+// store did not take some outcomes though it took others; errors.As finds either.
+// While the store cannot be reached Run waits and tries again. Once ctx has ended
+// it returns within DrainTimeout, CancelGrace, the time that a claim under way may
+// take (half a lease, 2 to 15 s), and CancelGrace again (at least a second) for
+// outcomes to be written; what the store has not taken by then is left to the leases.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -192,19 +196,36 @@ func (w *Worker) work(ctx context.Context) error {
 
 	<-ctx.Done()
 	w.phase.Store(phaseDraining)
-	err := w.drain(cancelHandlers, asking.Wait)
+	w.settler.lift()
+	stuck := w.drain(cancelHandlers, asking.Wait)
 	w.executors.close()
-	if err == nil {
-		w.executors.all.Wait()
-	}
 	overdue := time.AfterFunc(max(c.CancelGrace, time.Second), stopOuter)
 	defer overdue.Stop()
+	if w.active.handOver(outer); len(stuck) == 0 {
+		w.executors.all.Wait()
+	}
 	w.settler.close()
 	settling.Wait()
 	stopOuter()
 	keeping.Wait()
 	c.Logger.Info("worker stopped", "worker", c.Name)
-	return err
+	return w.ended(stuck)
+}
+
+// ended is what Run returns after a drain.
+func (w *Worker) ended(stuck []RunID) error {
+	var err error
+	if len(stuck) > 0 {
+		err = &StuckError{Runs: stuck}
+	}
+	switch refused := w.settler.refused; {
+	case refused == nil:
+		return err
+	case err == nil:
+		return refused
+	default:
+		return errors.Join(err, refused)
+	}
 }
 
 // warnUnbounded names the jobs that nothing bounds.
@@ -221,8 +242,9 @@ func (w *Worker) warnUnbounded() {
 	}
 }
 
-// drain gives up the runs in hand. asked returns when no more can be added.
-func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) error {
+// drain gives up the runs in hand and returns those whose handlers do not
+// return. asked returns when no more can be added.
+func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (stuck []RunID) {
 	c := w.config
 	machine := protocol.Drain{Timeout: max(c.DrainTimeout, 0), Grace: max(c.CancelGrace, 0)}
 	c.Logger.Info("worker draining", "worker", c.Name, "executing", w.active.len(), "timeout", machine.Timeout.String())
@@ -252,12 +274,9 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) err
 		case <-timer.C:
 		}
 	}
-	stuck := w.active.abandon()
+	stuck = w.active.abandon()
 	waiting.Wait()
-	if len(stuck) > 0 {
-		return &StuckError{Runs: stuck}
-	}
-	return nil
+	return stuck
 }
 
 // Hurry ends the time handlers have to finish in a drain: their contexts are

@@ -90,19 +90,30 @@ func serves(name string, have, want, minCompatible int) error {
 // openPatiently is open for a worker, whose database may come up after it:
 // while the database cannot be reached it tries again, until ctx ends.
 func (c connector) openPatiently(ctx context.Context) (backend.Store, error) {
+	told := ""
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		store, err := c.open(ctx, migrated)
 		if err == nil || ctx.Err() != nil || !backend.Transient(err) || backend.Embedded(c.config.DatabaseURL) {
 			return store, err
 		}
 		wait := time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // spreads load
-		c.logger.Warn("the database cannot be reached, will be tried again", "error", err, "in", wait.Round(time.Millisecond).String())
+		c.logger.Warn("the database cannot be reached, will be tried again", "error", unlessTold(&told, err), "in", wait.Round(time.Millisecond).String())
 		select {
 		case <-ctx.Done():
 			return nil, err
 		case <-time.After(wait):
 		}
 	}
+}
+
+// unlessTold is an error's text, cut when it is the one that was told last.
+func unlessTold(told *string, err error) string {
+	text := err.Error()
+	if text == *told && len(text) > 80 {
+		return clipped(text, 80) + " (as before)"
+	}
+	*told = text
+	return text
 }
 
 // withStore does a verb's work with the store of the configuration. Only what a

@@ -97,6 +97,23 @@ type readiness struct {
 	Executing    int               `json:"executing"`
 	Stuck        int               `json:"stuck"`
 	SinceContact *durable.Duration `json:"since_contact"` // with the database
+	SetAside     *setAside         `json:"set_aside"`     // outcomes that the database does not take; null: none
+}
+
+// setAside tells of outcomes that the database does not take.
+type setAside struct {
+	Count  int             `json:"count"`
+	Runs   []durable.RunID `json:"runs"` // some
+	Locked int             `json:"locked"`
+}
+
+// asideOf is what is told of outcomes that cannot be written. Why is in the logs:
+// an error of the database may hold what nobody else may see.
+func asideOf(s durable.SetAside) *setAside {
+	if s.Count == 0 && s.Locked == 0 && !s.Full {
+		return nil
+	}
+	return &setAside{Count: s.Count, Runs: append([]durable.RunID{}, s.Runs...), Locked: s.Locked}
 }
 
 func (h *health) readiness() readiness {
@@ -110,10 +127,12 @@ func (h *health) readiness() readiness {
 	}
 	s := w.Status()
 	since := durable.Duration(s.SinceContact.Round(time.Millisecond))
-	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since}
+	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, SetAside: asideOf(s.SetAside)}
 	switch {
 	case s.Draining:
 		return notReady(r, "draining")
+	case s.SetAside.Full:
+		return notReady(r, "too many outcomes cannot be written: the worker claims nothing until the database takes them")
 	case !s.Ready:
 		return notReady(r, "the worker is not in touch with its database")
 	default:

@@ -2,6 +2,7 @@ package durablecmd_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"net"
@@ -284,4 +285,30 @@ func TestADatabaseThatRefusesIsNotWaitedFor(t *testing.T) {
 	s := serve(t, []string{"DURABLE_DATABASE_URL=" + before + "_nowhere?" + after, "DURABLE_HTTP_ADDR=off"}, stock)
 	require.Equal(t, 1, s.ends())
 	require.Contains(t, s.stderr.String(), "does not exist")
+}
+
+func TestReadinessTellsOfOutcomesThatTheDatabaseDoesNotTake(t *testing.T) {
+	t.Parallel()
+	env := file(t, "DURABLE_LEASE_DURATION=2s", "DURABLE_DRAIN_TIMEOUT=1s", "DURABLE_CANCEL_GRACE=1s")
+	release := make(chan struct{})
+	s := serve(t, env, holding(make(chan struct{}, 1), release, true))
+	address := s.address()
+	require.Nil(t, becomes(t, address, "/readyz", http.StatusOK)["set_aside"])
+	path := strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL=sqlite:")
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), "create trigger refuse before update on runs when new.state > 1 begin select raise(abort, 'no'); end")
+	require.NoError(t, err)
+	id := strings.TrimSpace(execute(t, env, "enqueue", "hold").stdout)
+	close(release)
+	var aside any
+	require.Eventually(t, func() bool {
+		aside = becomes(t, address, "/readyz", http.StatusOK)["set_aside"]
+		return aside != nil
+	}, time.Minute, 50*time.Millisecond)
+	require.Equal(t, map[string]any{"count": 1.0, "runs": []any{id}, "locked": 0.0}, aside)
+	s.signal()
+	require.Equal(t, 1, s.ends(), "an outcome is lost")
+	require.Contains(t, s.stderr.String(), "the store does not take the outcomes of 1 runs")
 }

@@ -87,7 +87,7 @@ func (l *Locker) renewed(asked, renewed []ClaimID, at, d time.Duration) {
 	}
 	l.mu.Unlock()
 	for _, h := range lost {
-		l.config.Logger.Warn("lock lost", "lock", h.name, "held", at-h.since)
+		l.config.Logger.Warn("lock lost", "lock", h.name, "held", (at - h.since).String())
 		l.config.Observer.LockEnded(LockEnd{Name: h.name, Held: at - h.since, Lost: true})
 	}
 }
@@ -104,7 +104,7 @@ func (l *Locker) warnOld(now time.Duration) {
 	}
 	l.mu.Unlock()
 	for _, h := range old {
-		l.config.Logger.Warn("lock held longer than expected", "lock", h.name, "held", now-h.since, "longest", h.longest)
+		l.config.Logger.Warn("lock held longer than expected", "lock", h.name, "held", (now - h.since).String(), "longest", h.longest.String())
 		l.config.Observer.LockEnded(LockEnd{Name: h.name, Held: now - h.since, Overdue: true})
 	}
 }

@@ -90,10 +90,10 @@ func (l *Locker) ended(g Grant, h *holding, err error) {
 	held := l.config.Elapsed() - h.since
 	lost := errors.Is(err, ErrLost)
 	if lost {
-		l.config.Logger.Warn("lock was lost before it was released", "lock", g.Name, "slot", g.Slot, "held", held)
+		l.config.Logger.Warn("lock was lost before it was released", "lock", g.Name, "slot", g.Slot, "held", held.String())
 	} else {
 		l.config.Logger.Info("lock released", "lock", g.Name, "slot", g.Slot, "owner", l.config.Owner,
-			"fence", g.Fence, "held", held)
+			"fence", g.Fence, "held", held.String())
 	}
 	l.config.Observer.LockEnded(LockEnd{Name: g.Name, Held: held, Lost: lost})
 }

@@ -96,7 +96,7 @@ func (l *Locker) reached(ctx context.Context) {
 	lasted, passed, orphans := now-o.began, now-o.reported, o.orphans
 	*o = outage{}
 	l.mu.Unlock()
-	l.config.Logger.Info("lock store is back", "after", lasted)
+	l.config.Logger.Info("lock store is back", "after", lasted.String())
 	l.config.Observer.LockDegraded(passed)
 	for claim, name := range orphans {
 		if _, err := l.release(ctx, claim, name); err != nil {

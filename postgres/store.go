@@ -204,7 +204,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 			"statement_timeout", limit.String(), "want", "5s or more")
 	}
 	if off := server.Now.Sub(sent); off > time.Since(sent.Add(-time.Second)) || off < -time.Second {
-		s.config.Logger.Info("the database's clock differs from this machine's; the database's decides", "by", off.Round(time.Millisecond))
+		s.config.Logger.Info("the database's clock differs from this machine's; the database's decides", "by", off.Round(time.Millisecond).String())
 	}
 	return nil
 }

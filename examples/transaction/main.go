@@ -69,7 +69,7 @@ func transaction(ctx context.Context, url string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing, once committed
+		defer func() { _ = tx.Rollback(ctx) }() // no-op after the commit; must not outlast ctx
 		if _, err := tx.Exec(ctx, "UPDATE orders SET shipped = shipped + 1 WHERE id = $1", run.Args.Order); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func take(ctx context.Context, pool *pgxpool.Pool, store *postgres.Store, order 
 	if err != nil {
 		return durable.Receipt{}, err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	defer func() { _ = tx.Rollback(ctx) }()
 	if _, err := tx.Exec(ctx, "INSERT INTO orders (id) VALUES ($1)", order); err != nil {
 		return durable.Receipt{}, err
 	}

@@ -1,6 +1,9 @@
 package protocol
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Drain decides how a worker that was told to stop gives up its runs: handlers
 // may finish for Timeout, then their contexts are cancelled, and those that
@@ -53,13 +56,13 @@ type DrainEffects struct {
 func (d *Drain) Step(e DrainEvent) DrainEffects {
 	var effects DrainEffects
 	if e.Kind == DrainStop && d.phase == DrainNot {
-		d.phase, d.until = DrainFinishing, e.At+d.Timeout
+		d.phase, d.until = DrainFinishing, after(e.At, d.Timeout)
 	}
 	if d.phase == DrainNot || d.phase == DrainDone {
 		return DrainEffects{Wake: -1}
 	}
 	if d.phase == DrainFinishing && e.Executing > 0 && (e.Kind == DrainHurry || e.At >= d.until) {
-		d.phase, d.until = DrainCancelling, e.At+d.Grace
+		d.phase, d.until = DrainCancelling, after(e.At, d.Grace)
 		effects.CancelHandlers = true
 	}
 	if e.Executing == 0 || d.phase == DrainCancelling && e.At >= d.until {
@@ -68,4 +71,12 @@ func (d *Drain) Step(e DrainEvent) DrainEffects {
 	}
 	effects.Wake = d.until
 	return effects
+}
+
+// after is an instant a while after another, or the last there is.
+func after(at, d time.Duration) time.Duration {
+	if sum := at + d; sum >= at || d < 0 {
+		return sum
+	}
+	return math.MaxInt64
 }

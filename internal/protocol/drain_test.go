@@ -1,6 +1,7 @@
 package protocol_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -31,4 +32,13 @@ func TestDrain_HurrySkipsTheTimeToFinish(t *testing.T) {
 	d.Step(protocol.DrainEvent{Kind: protocol.DrainStop, Executing: 1})
 	e := d.Step(protocol.DrainEvent{Kind: protocol.DrainHurry, At: time.Second, Executing: 1})
 	require.Equal(t, protocol.DrainEffects{CancelHandlers: true, Wake: 6 * time.Second}, e)
+}
+
+func TestDrain_TimesThatAreTooLongAreForEver(t *testing.T) {
+	d := protocol.Drain{Timeout: math.MaxInt64, Grace: math.MaxInt64}
+	e := d.Step(protocol.DrainEvent{Kind: protocol.DrainStop, At: time.Hour, Executing: 1})
+	require.Equal(t, protocol.DrainEffects{Wake: math.MaxInt64}, e)
+	e = d.Step(protocol.DrainEvent{Kind: protocol.DrainHurry, At: 2 * time.Hour, Executing: 1})
+	require.Equal(t, protocol.DrainEffects{CancelHandlers: true, Wake: math.MaxInt64}, e)
+	require.False(t, d.Step(protocol.DrainEvent{At: 3 * time.Hour, Executing: 1}).Done)
 }

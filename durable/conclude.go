@@ -1,0 +1,92 @@
+package durable
+
+import (
+	"context"
+	"slices"
+)
+
+// group orders a batch by claim and turns it into settlements.
+func (s *settler) group(batch []ended) ([]*claim, []Settlement) {
+	position := make(map[*claim]int, 4)
+	for _, e := range batch {
+		if _, known := position[e.x.claim]; !known {
+			position[e.x.claim] = len(position)
+		}
+	}
+	if len(position) > 1 {
+		slices.SortStableFunc(batch, func(a, b ended) int { return position[a.x.claim] - position[b.x.claim] })
+	}
+	claims := make([]*claim, 0, len(position))
+	settlements := make([]Settlement, 0, len(position))
+	settled := make([]Settled, len(batch))
+	start := 0
+	for i, e := range batch {
+		settled[i] = Settled{ID: e.x.run.ID, Outcome: e.outcome}
+		if i+1 < len(batch) && batch[i+1].x.claim == e.x.claim {
+			continue
+		}
+		c := e.x.claim
+		claims = append(claims, c)
+		settlements = append(settlements, Settlement{Claim: c.id, Worker: s.w.id, Runs: settled[start : i+1 : i+1],
+			Last: c.unsettled == i+1-start, Claimed: len(c.runs)})
+		start = i + 1
+	}
+	return claims, settlements
+}
+
+// conclude counts what is settled, reports what was refused and keeps what was
+// deferred. batch is in the order of the settlements.
+func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []Settlement, verdicts []Verdict, batch []ended) {
+	s.w.traceSettled(batch, verdicts)
+	i := 0
+	for n, c := range claims {
+		for range settlements[n].Runs {
+			e := batch[i]
+			switch verdicts[i] {
+			case Deferred:
+				s.putOff(e)
+				c.unsettled++ // it is counted out below
+			case Accepted, Landed:
+				if e.x.verifies() {
+					e.x.logVerified(e.outcome, verdicts[i])
+				}
+				s.w.announceEnd(ctx, e.x.run.ID)
+			case Refused:
+				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
+					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
+			}
+			i++
+		}
+		if c.unsettled -= len(settlements[n].Runs); c.unsettled > 0 {
+			c.noteDormant()
+		} else {
+			s.over(c)
+		}
+	}
+}
+
+// over ends a claim of which nothing is left.
+func (s *settler) over(c *claim) {
+	c.watch()
+	c.hold.Release()
+	s.w.active.remove(c)
+	s.w.aloneEnded(c)
+}
+
+// putOff keeps an outcome whose run somebody else has locked.
+func (s *settler) putOff(e ended) {
+	if len(s.deferred) == 0 {
+		s.deferAt = s.w.config.Elapsed() + deferredPause
+	}
+	s.deferred = append(s.deferred, e)
+	s.aside.bytes += e.size()
+	s.countHeld()
+}
+
+// aloneEnded lets a worker claim again when its isolated run is settled, given
+// up or set aside, whichever comes first.
+func (w *Worker) aloneEnded(c *claim) {
+	if c.alone && !c.aloneOver.Swap(true) && w.claimer.aloneActive.Swap(false) {
+		w.poller.Wake()
+	}
+}

@@ -1,0 +1,107 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// graceSlices are the timers that one grace is made of.
+const graceSlices = 8
+
+// afterStanding calls f when a grace has passed. The time for which the process
+// stood still (SIGSTOP, a suspended machine) counts as an eighth of it at most:
+// handlers stood still as well.
+func afterStanding(grace time.Duration, f func()) {
+	grace = min(max(grace, 0), maxDelay)
+	var slice func(left int)
+	slice = func(left int) {
+		if left == 0 {
+			f()
+			return
+		}
+		time.AfterFunc(grace/graceSlices, func() { slice(left - 1) })
+	}
+	slice(graceSlices)
+}
+
+// giveUp settles a run whose handler has not returned although its timeout and
+// the grace after it have passed.
+func (x *execution) giveUp() {
+	if x.fate.Load() != fateOpen {
+		return
+	}
+	o := decideOutcome(nil, ErrTimeout, nil, &x.run, Fixed(unknownDelay))
+	defer func() { // also when the retry policy exits
+		if reason := x.doomed.Load(); reason != nil {
+			o = outcomeCancelled(ErrTimeout, *reason)
+		} else {
+			o.Error = fmt.Sprintf("timed out after %v and ignored its context", x.run.Timeout)
+		}
+		if !x.replace(fateTooOld) {
+			return
+		}
+		o.Stack, o.Log = storable(x.w.stackOf(x)), x.logText(o.Kind)
+		x.logger().Error("handler is stuck: it ignored its timeout; the run is settled as failed", "timeout", x.run.Timeout.String(), "stack", o.Stack)
+		x.w.settler.add(x, o)
+	}()
+	o = decideOutcome(nil, ErrTimeout, nil, &x.run, x.retry)
+}
+
+// watchLost waits half a margin after a claim was lost, then marks the
+// handlers that have not returned as stuck. Their runs are not settled: the
+// lease decides when another worker may begin.
+func (w *Worker) watchLost(c *claim) {
+	if !errors.Is(context.Cause(c.ctx), lease.ErrLost) {
+		return
+	}
+	c.traceLost()
+	afterStanding(w.config.Terms.Margin()/2, func() {
+		for i := range c.runs {
+			if x := &c.runs[i]; x.replace(fateLost) {
+				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storable(w.stackOf(x)))
+			}
+		}
+	})
+}
+
+// replace marks an execution as stuck and gives its slot to another run, as
+// long as no more than MaxConcurrentRuns handlers are stuck. It reports whether
+// this call decided the fate.
+func (x *execution) replace(fate int32) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.fate.Load() != fateOpen || !x.begun.Load() {
+		return false
+	}
+	if x.w.stuck.Add(1) <= int64(x.w.config.MaxConcurrentRuns) {
+		x.slotGone = true
+	} else {
+		x.w.stuck.Add(-1)
+	}
+	gone := x.slotGone
+	if !x.fate.CompareAndSwap(fateOpen, fate) {
+		if gone {
+			x.slotGone = false
+			x.w.stuck.Add(-1)
+		}
+		return false
+	}
+	if gone {
+		x.freeSlot()
+	}
+	x.w.aloneEnded(x.claim)
+	x.traceLost(HandlerStuck)
+	return true
+}
+
+// stackOf finds the stack of a stuck handler by the address of its execution;
+// empty when it cannot be told.
+func (w *Worker) stackOf(x *execution) string {
+	buffer := make([]byte, 1<<20)
+	return findStack(string(buffer[:runtime.Stack(buffer, true)]), fmt.Sprintf("(*execution).perform(%p", x))
+}
