@@ -158,8 +158,9 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 	request := *c.pending
 	bounded, cancel := c.w.bounded(ctx)
 	defer cancel()
+	sent := c.w.config.Elapsed()
 	runs, err := c.w.store.Claim(bounded, request)
-	c.w.contact(err)
+	c.w.contactWrite(sent, len(runs), err)
 	if err != nil {
 		c.w.warn(bounded, "claim failed, will be tried again", err)
 		return answer{}, err

@@ -139,7 +139,8 @@ func (w *Worker) declare(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()
+	sent := w.config.Elapsed()
 	err := w.store.Declare(ctx, declaration)
-	w.contact(err)
+	w.contactWrite(sent, 1, err)
 	return err
 }

@@ -177,12 +177,23 @@ func (s *settler) write(ctx context.Context, batch []ended) error {
 	claims, settlements := s.group(batch)
 	bounded, cancel := context.WithTimeout(ctx, s.w.callTimeout())
 	defer cancel()
+	sent := s.w.config.Elapsed()
 	verdicts, err := s.w.store.Settle(bounded, settlements)
-	s.w.contact(err)
+	s.w.contactWrite(sent, accepted(verdicts), err)
 	if err == nil {
 		s.conclude(ctx, claims, settlements, verdicts, batch)
 	}
 	return err
+}
+
+// accepted counts the verdicts by which something was written.
+func accepted(verdicts []Verdict) (n int) {
+	for _, verdict := range verdicts {
+		if verdict == Accepted {
+			n++
+		}
+	}
+	return n
 }
 
 // group orders a batch by claim and turns it into settlements.

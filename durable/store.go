@@ -145,15 +145,17 @@ const (
 
 // ReclaimRequest asks to take back what dead workers left.
 type ReclaimRequest struct {
-	MaxCrashes int       // a crash in isolation that brings the count here ends the run in dead
-	Limit      int       // most leases looked at
-	Horizon    time.Time // when not zero, leases that expire after it are left alone even if they have expired
+	MaxCrashes int           // a crash in isolation that brings the count here ends the run in dead
+	Limit      int           // most leases looked at; zero: none is taken, only Now and Soon are answered
+	Horizon    time.Time     // when not zero, leases that expire after it are left alone even if they have expired
+	Ahead      time.Duration // how far Soon looks ahead
 }
 
 // Reclaim is what a Reclaim call did.
 type Reclaim struct {
 	Now    time.Time // of the store's clock
 	Leases int       // expired leases ended; equal to the limit when there may be more
+	Soon   bool      // before this call a lease had expired, or was to expire within Ahead
 	Runs   []Reclaimed
 }
 
@@ -234,6 +236,10 @@ type Catalog interface {
 	// DeclaredWithin: an older program does not undo a newer one's schedule. A
 	// schedule that was paused as an orphan is resumed.
 	Declare(ctx context.Context, declaration Declaration) error
+	// Touch writes the row of a worker, which it stores if there is none: a
+	// write as small as a renewal, by which a worker finds out whether the store
+	// takes writes.
+	Touch(ctx context.Context, worker WorkerID) error
 	// Jobs lists the jobs that workers have declared, by name.
 	Jobs(ctx context.Context) ([]JobInfo, error)
 }

@@ -141,6 +141,7 @@ func (w *Worker) begin() error {
 	if err := w.allFaults(); err != nil {
 		return fmt.Errorf("%w worker: %w", ErrInvalid, err)
 	}
+	w.link.init(w.config.Terms)
 	w.phase.Store(phaseStarting)
 	return nil
 }

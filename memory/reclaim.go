@@ -20,7 +20,7 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	defer s.mu.Unlock()
 	now := s.now()
 	expired := s.expired(now, request)
-	done := durable.Reclaim{Now: now, Leases: len(expired)}
+	done := durable.Reclaim{Now: now, Leases: len(expired), Soon: s.expireBefore(now.Add(request.Ahead))}
 	waiting := false
 	for _, claim := range expired {
 		l := s.leases[claim]
@@ -41,6 +41,16 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 		s.hint()
 	}
 	return done, nil
+}
+
+// expireBefore tells whether a lease has expired at an instant.
+func (s *Store) expireBefore(at time.Time) bool {
+	for _, l := range s.leases {
+		if !l.expiresAt.After(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // expired lists the claims to look at.

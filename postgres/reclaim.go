@@ -27,7 +27,7 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	if err := s.usable(ctx); err != nil {
 		return durable.Reclaim{}, s.fail("reclaim runs", err)
 	}
-	first, err := s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon)})
+	first, err := s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon), Ahead: micro(request.Ahead)})
 	if err != nil {
 		return durable.Reclaim{}, s.fail("reclaim runs", err)
 	}
@@ -41,10 +41,10 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 			return durable.Reclaim{}, s.fail("clamp leases", err)
 		}
 	}
-	if !first.Expired {
-		return durable.Reclaim{Now: first.Now.UTC()}, nil
+	done := durable.Reclaim{Now: first.Now.UTC(), Soon: first.Soon}
+	if !first.Expired || request.Limit <= 0 {
+		return done, nil
 	}
-	var done durable.Reclaim
 	stuck := uuidArray{}
 	for range reclaimRounds {
 		most := request.Limit - done.Leases

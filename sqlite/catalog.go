@@ -49,6 +49,17 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 	return nil
 }
 
+// Touch writes the worker's row.
+func (s *Store) Touch(ctx context.Context, worker durable.WorkerID) error {
+	err := s.write(ctx, heartbeats, func(ctx context.Context, c *change) error {
+		return c.DeclareWorker(ctx, queries.DeclareWorkerParams{Instance: worker.Instance[:], Name: worker.Name, DeclaredAt: c.now})
+	})
+	if err != nil {
+		return fmt.Errorf("touch: %w", err)
+	}
+	return nil
+}
+
 // orphanPolicy is who pauses schedules that nobody declares.
 const orphanPolicy = "orphan"
 

@@ -17,12 +17,12 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	if err != nil {
 		return durable.Reclaim{}, fmt.Errorf("reclaim: %w", err)
 	}
-	if quiet {
+	if quiet || request.Limit <= 0 {
 		return done, nil
 	}
-	waiting := false
+	waiting, soon := false, done.Soon
 	err = s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
-		done, waiting = durable.Reclaim{Now: instant(c.now)}, false
+		done, waiting = durable.Reclaim{Now: instant(c.now), Soon: soon}, false
 		until := c.now
 		if !request.Horizon.IsZero() {
 			until = min(until, request.Horizon.UnixMicro())
@@ -64,7 +64,11 @@ func (s *Store) nothingExpired(ctx context.Context, request *durable.ReclaimRequ
 		until = min(until, request.Horizon.UnixMicro())
 	}
 	expired, err := l.ExpiredLeases(ctx, queries.ExpiredLeasesParams{Until: until, Most: 1})
-	return durable.Reclaim{Now: instant(now)}, err == nil && len(expired) == 0, s.explain(err)
+	if err != nil {
+		return durable.Reclaim{}, false, s.explain(err)
+	}
+	soon, err := l.ExpiresBefore(ctx, queries.ExpiresBeforeParams{At: now + request.Ahead.Microseconds()})
+	return durable.Reclaim{Now: instant(now), Soon: soon > 0}, len(expired) == 0, s.explain(err)
 }
 
 // reclaim takes back what one lease still holds and ends it.

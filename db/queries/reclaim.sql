@@ -1,11 +1,15 @@
 -- name: ExpiredLease :one
 -- The head of leases_expiry; beats, which has a row per process, with a probe of
--- leases_beat for each that has expired. No locks: the first question of every reclaim, and
--- mostly the only one. held tells whether there is any lease.
+-- leases_beat for each that has expired or is about to. No locks: the first question of
+-- every reclaim, and mostly the only one. held tells whether there is any lease, soon
+-- whether one has expired or will within so many microseconds.
 SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL OR EXISTS (SELECT FROM durable.leases f WHERE f.beat IS NOT NULL))::boolean AS held,
        (coalesce(l.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz), false)
         OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz)
-                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired,
+       (coalesce(l.expires_at <= now() + (@ahead::bigint) * interval '1 microsecond', false)
+        OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= now() + (@ahead::bigint) * interval '1 microsecond'
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS soon
 FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) l;
 
 -- name: EndBeats :exec

@@ -1,3 +1,7 @@
+-- name: ExpiresBefore :one
+-- A scan of leases, of which there are few.
+SELECT count(*) FROM leases WHERE expires_at <= @at;
+
 -- name: ExpiredLeases :many
 -- A scan of leases, of which there are few; run_ids are read only of those that have expired.
 SELECT claim_id, alone, worker_name, run_ids FROM leases

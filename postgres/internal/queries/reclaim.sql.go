@@ -76,27 +76,38 @@ const ExpiredLease = `-- name: ExpiredLease :one
 SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL OR EXISTS (SELECT FROM durable.leases f WHERE f.beat IS NOT NULL))::boolean AS held,
        (coalesce(l.expires_at <= least(now(), $1::timestamptz), false)
         OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= least(now(), $1::timestamptz)
-                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired,
+       (coalesce(l.expires_at <= now() + ($2::bigint) * interval '1 microsecond', false)
+        OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= now() + ($2::bigint) * interval '1 microsecond'
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS soon
 FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) l
 `
 
 type ExpiredLeaseParams struct {
 	Horizon *time.Time
+	Ahead   int64
 }
 
 type ExpiredLeaseRow struct {
 	Now     time.Time
 	Held    bool
 	Expired bool
+	Soon    bool
 }
 
 // The head of leases_expiry; beats, which has a row per process, with a probe of
-// leases_beat for each that has expired. No locks: the first question of every reclaim, and
-// mostly the only one. held tells whether there is any lease.
+// leases_beat for each that has expired or is about to. No locks: the first question of
+// every reclaim, and mostly the only one. held tells whether there is any lease, soon
+// whether one has expired or will within so many microseconds.
 func (q *Queries) ExpiredLease(ctx context.Context, arg ExpiredLeaseParams) (ExpiredLeaseRow, error) {
-	row := q.db.QueryRow(ctx, ExpiredLease, arg.Horizon)
+	row := q.db.QueryRow(ctx, ExpiredLease, arg.Horizon, arg.Ahead)
 	var i ExpiredLeaseRow
-	err := row.Scan(&i.Now, &i.Held, &i.Expired)
+	err := row.Scan(
+		&i.Now,
+		&i.Held,
+		&i.Expired,
+		&i.Soon,
+	)
 	return i, err
 }
 

@@ -105,6 +105,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.expiredLeasesStmt, err = db.PrepareContext(ctx, expiredLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpiredLeases: %w", err)
 	}
+	if q.expiresBeforeStmt, err = db.PrepareContext(ctx, expiresBefore); err != nil {
+		return nil, fmt.Errorf("error preparing query ExpiresBefore: %w", err)
+	}
 	if q.findCheckpointStmt, err = db.PrepareContext(ctx, findCheckpoint); err != nil {
 		return nil, fmt.Errorf("error preparing query FindCheckpoint: %w", err)
 	}
@@ -534,6 +537,11 @@ func (q *Queries) Close() error {
 	if q.expiredLeasesStmt != nil {
 		if cerr := q.expiredLeasesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing expiredLeasesStmt: %w", cerr)
+		}
+	}
+	if q.expiresBeforeStmt != nil {
+		if cerr := q.expiresBeforeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing expiresBeforeStmt: %w", cerr)
 		}
 	}
 	if q.findCheckpointStmt != nil {
@@ -1087,6 +1095,7 @@ type Queries struct {
 	examineUndeclaredStmt *sql.Stmt
 	examineWorkersStmt    *sql.Stmt
 	expiredLeasesStmt     *sql.Stmt
+	expiresBeforeStmt     *sql.Stmt
 	findCheckpointStmt    *sql.Stmt
 	findClaimOfRunStmt    *sql.Stmt
 	findClaimedStmt       *sql.Stmt
@@ -1217,6 +1226,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		examineUndeclaredStmt: q.examineUndeclaredStmt,
 		examineWorkersStmt:    q.examineWorkersStmt,
 		expiredLeasesStmt:     q.expiredLeasesStmt,
+		expiresBeforeStmt:     q.expiresBeforeStmt,
 		findCheckpointStmt:    q.findCheckpointStmt,
 		findClaimOfRunStmt:    q.findClaimOfRunStmt,
 		findClaimedStmt:       q.findClaimedStmt,
