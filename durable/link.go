@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/protocol"
@@ -22,6 +23,7 @@ type link struct {
 	refused  bool          // the last write failed
 	takeover protocol.Takeover
 	warned   map[string]time.Duration
+	partly   atomic.Bool // the last declaration was refused in part
 }
 
 func (l *link) init(terms lease.Terms) {
@@ -130,6 +132,7 @@ type Status struct {
 	Executing    int           // handlers that have not returned
 	Stuck        int           // of them, given up
 	SinceContact time.Duration // since the store last answered
+	SetAside     []SetAside    // what the store refuses to change and the worker's loops go around, at most a hundred
 }
 
 // Status returns the worker's state at this moment.
@@ -143,5 +146,6 @@ func (w *Worker) Status() Status {
 	return Status{
 		Ready:    phase == phaseWorking && !away,
 		Draining: phase >= phaseDraining, Executing: w.active.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
+		SetAside: w.asides.list(now),
 	}
 }

@@ -32,7 +32,9 @@ func outageOfWrites(t *testing.T, s *scene, length, poll time.Duration) {
 	var stops []func() error
 	begin := func(config durable.WorkerConfig, other durable.Job[letter]) {
 		w := s.worker(config)
-		durable.Register(w, other, func(ctx context.Context, _ *durable.Run[letter]) error { return sleeper(context.WithoutCancel(ctx), 2*time.Second) })
+		durable.Register(w, other, func(ctx context.Context, _ *durable.Run[letter]) error {
+			return sleeper(context.WithoutCancel(ctx), 2*time.Second)
+		})
 		stops = append(stops, s.begin(w))
 	}
 	begin(durable.WorkerConfig{PollInterval: poll}, durable.NewJob[letter]("another"))

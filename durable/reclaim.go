@@ -5,8 +5,13 @@ import (
 	"time"
 )
 
-// reclaimLimit bounds the leases of one Reclaim call.
-const reclaimLimit = 10
+// The leases, and the runs, of one Reclaim call, at most. After an error there
+// are half as many runs, down to one: maybe there were more than a call has time
+// for.
+const (
+	reclaimLimit = 10
+	reclaimRuns  = 2000
+)
 
 // reclaimLoop takes back what dead workers left, until ctx ends. Every worker
 // runs it, busy or not. While nothing may be reclaimed it looks all the same: a
@@ -16,32 +21,34 @@ const reclaimLimit = 10
 func (w *Worker) reclaimLoop(ctx context.Context) {
 	c := w.config
 	every := min(c.PollInterval, c.Terms.Duration/4)
-	pause := w.jittered(every)
+	pause, runs := w.jittered(every), reclaimRuns
 	for w.sleep(ctx, pause) {
 		pause = w.jittered(every)
 		if w.cutOff() { // another call finds out that the store is back
 			continue
 		}
-		done, err := w.reclaim(ctx)
+		done, err := w.reclaim(ctx, runs)
 		switch {
 		case err != nil:
 			w.warn(ctx, "reclaim failed, will be tried again", err)
+			runs = max(runs/2, 1)
 			continue
-		case done.Leases == reclaimLimit && len(done.Runs) > 0:
-			pause = 0
+		case len(done.Runs) > 0 && (done.Leases == reclaimLimit || len(done.Runs) >= runs):
+			pause, runs = 0, min(2*runs, reclaimRuns)
 		case done.Soon:
 			pause = min(pause, c.Terms.Duration/4, w.proveWrites(ctx, pause))
 		}
 		w.reclaimed(ctx, done)
+		w.passedOver("reclaim", done.Passed)
 	}
 }
 
 // reclaim makes one call of the store, which takes nothing as long as nothing
 // may be taken.
-func (w *Worker) reclaim(ctx context.Context) (Reclaim, error) {
+func (w *Worker) reclaim(ctx context.Context, runs int) (Reclaim, error) {
 	c, l := w.config, &w.link
 	sent := c.Elapsed()
-	request := ReclaimRequest{MaxCrashes: c.MaxCrashes, Limit: reclaimLimit, Ahead: c.Terms.Duration / 2}
+	request := ReclaimRequest{MaxCrashes: c.MaxCrashes, Limit: reclaimLimit, Runs: runs, Ahead: c.Terms.Duration / 2}
 	l.mu.Lock()
 	horizon, may := l.takeover.Horizon(sent)
 	l.mu.Unlock()

@@ -45,6 +45,7 @@ type Worker struct {
 	phase     atomic.Int32 // see the constants
 	listens   atomic.Bool  // the store tells of changes at once
 	link      link
+	asides    asides
 	awaited   awaited
 	waits     waits
 }

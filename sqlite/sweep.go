@@ -206,10 +206,10 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	}
 	state, reason := durable.Pending, ""
 	switch {
-	case run.Cancel != nil:
-		state, reason = durable.Cancelled, *run.Cancel
 	case durable.CrashPolicy(run.OnCrash) == durable.CrashDead:
 		state, reason = durable.Dead, "its lease has gone, and its crash policy is dead"
+	case run.Cancel != nil:
+		state, reason = durable.Cancelled, *run.Cancel
 	}
 	update := queries.ReturnRunParams{State: int64(state), DueAt: w.now, Seq: row.Seq}
 	if state.Terminal() {
