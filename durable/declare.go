@@ -126,6 +126,10 @@ func (s *Schedule) RunNow() NewRun { return s.run(time.Time{}) }
 // others take a schedule for an orphan when it has not been declared for long.
 const declareAgain = time.Minute
 
+// DeclareAgain is how long after a declaration that was refused in part the next
+// one is.
+const DeclareAgain = 5 * time.Minute
+
 // declareLoop tells the store hourly what this worker declares, somewhat earlier
 // or later, so that workers that were started together do not all come at the same
 // moment. The first declaration has been made by Run.
@@ -144,7 +148,7 @@ func (w *Worker) declareLoop(ctx context.Context) {
 // refused in part.
 func (w *Worker) declarePause() time.Duration {
 	if w.link.partly.Load() {
-		return w.spread(5 * declareAgain)
+		return w.spread(DeclareAgain)
 	}
 	return w.spread(DeclareEvery)
 }

@@ -155,3 +155,71 @@ func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, made.Next, time.Minute, "and nobody looks for it meanwhile")
 }
+
+func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	conn := connect(t, store.url)
+	ids := finished(t, store, durable.Success, newRuns(30)...)
+	stranded, _ := func() ([]durable.RunID, error) {
+		_, err := store.Enqueue(t.Context(), newRuns(5)...)
+		require.NoError(t, err)
+		r, runs := claim(t, store, worker("gone"), 5, time.Minute)
+		store.exec(t, conn, "delete from %s.leases where claim_id = $1", [16]byte(r.Claim))
+		return []durable.RunID{runs[2].ID}, nil
+	}()
+	store.exec(t, conn, "update %s.runs set finished_at = finished_at - interval '30 hours' where state = 2")
+	store.refuse(t, conn, "delete", "runs", "old.id = '"+ids[17].String()+"'")
+	store.refuse(t, conn, "update", "runs", "old.id = '"+stranded[0].String()+"'")
+	var all durable.Swept
+	request := sweeper()
+	for !all.Done {
+		swept, err := store.Sweep(t.Context(), request)
+		require.NoError(t, err)
+		all.Deleted, all.Done = all.Deleted+swept.Deleted, swept.Done
+		all.Returned, all.Passed = append(all.Returned, swept.Returned...), append(all.Passed, swept.Passed...)
+	}
+	require.Equal(t, 29, all.Deleted)
+	require.Len(t, all.Returned, 4)
+	var names []string
+	for _, one := range all.Passed {
+		require.ErrorContains(t, one.Err, "refused by a test")
+		names = append(names, one.Name)
+	}
+	require.ElementsMatch(t, []string{ids[17].String(), stranded[0].String()}, names)
+}
+
+func TestDeclareGoesAroundWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	conn := connect(t, store.url)
+	store.refuse(t, conn, "insert", "jobs", "new.name = 'j3'")
+	store.refuse(t, conn, "insert", "schedules", "new.name = 's5'")
+	store.refuse(t, conn, "insert", "lanes", "new.queue = 'bad'")
+	var declaration durable.Declaration
+	declaration.Worker = worker("w")
+	for _, name := range []string{"j1", "j2", "j3", "j4"} {
+		declaration.Jobs = append(declaration.Jobs, durable.NewJob[struct{}](name).Info())
+	}
+	for _, name := range []string{"s1", "s2", "s3", "s4", "s5", "s6", "s7"} {
+		queue := durable.DefaultQueue
+		if name == "s2" {
+			queue = "bad"
+		}
+		s, err := durable.NewJob[struct{}]("j1", durable.OnQueue(queue)).Info().NewSchedule(name, []byte("{}"), durable.Every(time.Hour))
+		require.NoError(t, err)
+		s.Hash = "h"
+		declaration.Schedules = append(declaration.Schedules, s)
+	}
+	err := store.Declare(t.Context(), declaration)
+	var partly *durable.PassedError
+	require.ErrorAs(t, err, &partly)
+	var names []string
+	for _, one := range partly.Passed {
+		names = append(names, one.Name)
+	}
+	require.ElementsMatch(t, []string{"j3", "s2", "s5"}, names)
+	require.Equal(t, 3, store.count(t, conn, "select count(*) from %s.jobs"))
+	require.Equal(t, 5, store.count(t, conn, "select count(*) from %s.schedules"))
+	require.ErrorAs(t, store.Declare(t.Context(), declaration), &partly, "again")
+}

@@ -282,6 +282,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.nextLookStmt, err = db.PrepareContext(ctx, nextLook); err != nil {
 		return nil, fmt.Errorf("error preparing query NextLook: %w", err)
 	}
+	if q.nextLooksStmt, err = db.PrepareContext(ctx, nextLooks); err != nil {
+		return nil, fmt.Errorf("error preparing query NextLooks: %w", err)
+	}
 	if q.noteWaitStmt, err = db.PrepareContext(ctx, noteWait); err != nil {
 		return nil, fmt.Errorf("error preparing query NoteWait: %w", err)
 	}
@@ -834,6 +837,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing nextLookStmt: %w", cerr)
 		}
 	}
+	if q.nextLooksStmt != nil {
+		if cerr := q.nextLooksStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing nextLooksStmt: %w", cerr)
+		}
+	}
 	if q.noteWaitStmt != nil {
 		if cerr := q.noteWaitStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing noteWaitStmt: %w", cerr)
@@ -1154,6 +1162,7 @@ type Queries struct {
 	listWaitsStmt         *sql.Stmt
 	moveSweepStmt         *sql.Stmt
 	nextLookStmt          *sql.Stmt
+	nextLooksStmt         *sql.Stmt
 	noteWaitStmt          *sql.Stmt
 	oldestSkipStmt        *sql.Stmt
 	ownRetentionsStmt     *sql.Stmt
@@ -1285,6 +1294,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listWaitsStmt:         q.listWaitsStmt,
 		moveSweepStmt:         q.moveSweepStmt,
 		nextLookStmt:          q.nextLookStmt,
+		nextLooksStmt:         q.nextLooksStmt,
 		noteWaitStmt:          q.noteWaitStmt,
 		oldestSkipStmt:        q.oldestSkipStmt,
 		ownRetentionsStmt:     q.ownRetentionsStmt,

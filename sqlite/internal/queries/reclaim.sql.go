@@ -115,7 +115,7 @@ func (q *Queries) FindReclaimable(ctx context.Context, arg FindReclaimableParams
 
 const reclaimRun = `-- name: ReclaimRun :exec
 UPDATE runs SET state = ?1, claim_id = NULL, lane = ?2, due_at = ?3, finished_at = ?4,
-    attempt = attempt - 1, crash_count = crash_count + 1
+    attempt = attempt - 1, crash_count = min(crash_count + 1, 32767)
 WHERE id = ?5 AND state = 1
 `
 
