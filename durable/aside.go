@@ -11,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// aside holds the outcomes that the store does not take, each tried alone: there
+// asideOutcomes holds the outcomes that the store does not take, each tried alone: there
 // is a damaged page, a trigger of the user's, a missing privilege. They stop no
 // other outcome. Each is tried again after a pause of its own that doubles from
 // asideFirst to asideLongest, until it lands; meanwhile its claim keeps its lease.
@@ -24,7 +24,7 @@ import (
 // Memory: while heldMost outcomes, or heldBytes of them, are set aside or
 // deferred, the worker claims nothing. What is in hand by then still comes in, so
 // the bound is that and the outcomes of MaxConcurrentRuns handlers.
-type aside struct {
+type asideOutcomes struct {
 	bytes    int           // of the items and the deferred outcomes; the run method's own
 	failures int           // retries in a row that failed; likewise
 	rest     time.Duration // own clock before which nothing is retried; likewise
@@ -81,8 +81,8 @@ func (e *UnsettledError) Error() string {
 	return fmt.Sprintf("the store does not take the outcomes of %d runs, which are left to their leases: %v: %s", len(e.Runs), e.Runs, e.Reason)
 }
 
-// SetAside tells of outcomes that a worker cannot write.
-type SetAside struct {
+// Unsettled tells of outcomes that a worker cannot write.
+type Unsettled struct {
 	Count  int     // outcomes that the store does not take, though it takes other writes
 	Runs   []RunID // the first ten of their runs
 	Reason string  // why the last of them was not taken
@@ -263,14 +263,14 @@ func (s *settler) full() bool {
 }
 
 // status tells what is set aside.
-func (s *settler) status() SetAside {
+func (s *settler) status() Unsettled {
 	s.mu.Lock()
 	crowded := s.w != nil && s.crowded()
 	s.mu.Unlock()
 	a := &s.aside
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	status := SetAside{Locked: a.locks, Full: a.full || crowded}
+	status := Unsettled{Locked: a.locks, Full: a.full || crowded}
 	for _, item := range a.items {
 		if !item.blamed {
 			continue

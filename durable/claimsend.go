@@ -35,7 +35,7 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.claimTimeout())
 	defer cancel()
 	runs, err := c.w.store.Claim(bounded, request)
-	c.w.contact(err)
+	c.w.contactWrite(began, len(runs), err)
 	if err != nil {
 		c.w.warn(bounded, "claim failed, will be tried again", err)
 		c.failed(bounded)
@@ -75,8 +75,9 @@ func (c *claimer) failed(bounded context.Context) {
 func (c *claimer) handBack(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.claimTimeout())
 	defer cancel()
+	sent := c.w.config.Elapsed()
 	held, err := c.w.store.HandBack(bounded, *c.pending)
-	c.w.contact(err)
+	c.w.contactWrite(sent, 0, err) // it may have found nothing to write
 	if err == nil && held > 0 {
 		err = errHeld
 	}

@@ -90,3 +90,13 @@ func (w *Worker) aloneEnded(c *claim) {
 		w.poller.Wake()
 	}
 }
+
+// accepted counts the verdicts by which something was written.
+func accepted(verdicts []Verdict) (n int) {
+	for _, verdict := range verdicts {
+		if verdict == Accepted {
+			n++
+		}
+	}
+	return n
+}

@@ -54,7 +54,7 @@ type WorkerConfig struct {
 	// at all.
 	CancelGrace time.Duration
 	// MaxCrashes is how many workers a run may crash, the last of them while
-	// it was executed alone, before it is dead. At least 2; default 4.
+	// it was executed alone, before it is dead. 2 to 32767; default 4.
 	MaxCrashes int
 	// Orphans says what becomes of schedules that no worker declares any more:
 	// DisableOrphans(after), after at least 2 h. Default: they are flagged.
@@ -158,7 +158,7 @@ func (c WorkerConfig) validate() error {
 	refuse(c.ClaimBatchBytes < 1, "claim batch bytes %d: want 1 or more", c.ClaimBatchBytes)
 	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
 	refuse(c.PollJitter > 1 || math.IsNaN(c.PollJitter), "poll jitter ratio %v: want at most 1", c.PollJitter)
-	refuse(c.MaxCrashes < 2, "max crashes %d: want at least 2", c.MaxCrashes)
+	refuse(c.MaxCrashes < 2 || c.MaxCrashes > MostCrashes, "max crashes %d: want 2 to %d", c.MaxCrashes, MostCrashes)
 	refuse(!validRetention(c.Retention), "retention %v: want at least 1s, or a negative value for ever", c.Retention)
 	refuse(!validRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value for ever", c.RetentionDead)
 	refuse(c.SweepInterval < time.Second, "sweep interval %v: want at least 1s", c.SweepInterval)

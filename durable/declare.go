@@ -122,16 +122,44 @@ func (s *Schedule) run(due time.Time) NewRun {
 // RunNow makes a run of the schedule outside its rule, due at once.
 func (s *Schedule) RunNow() NewRun { return s.run(time.Time{}) }
 
-// declareLoop tells the store hourly what this worker declares. The first
-// declaration has been made by Run.
+// declareAgain is how long after a declaration that has failed the next one is:
+// others take a schedule for an orphan when it has not been declared for long.
+const declareAgain = time.Minute
+
+// DeclareAgain is how long after a declaration that was refused in part the next
+// one is.
+const DeclareAgain = 5 * time.Minute
+
+// declareLoop tells the store hourly what this worker declares, somewhat earlier
+// or later, so that workers that were started together do not all come at the same
+// moment. The first declaration has been made by Run.
 func (w *Worker) declareLoop(ctx context.Context) {
-	for w.sleep(ctx, DeclareEvery) {
+	pause := w.declarePause()
+	for w.sleep(ctx, pause) {
+		pause = w.declarePause()
 		if err := w.declare(ctx); err != nil {
 			w.warn(ctx, "declaration failed, will be tried again", err)
+			pause = w.spread(declareAgain)
 		}
 	}
 }
 
+// declarePause is the time to the next declaration: shortly when this one was
+// refused in part.
+func (w *Worker) declarePause() time.Duration {
+	if w.link.partly.Load() {
+		return w.spread(DeclareAgain)
+	}
+	return w.spread(DeclareEvery)
+}
+
+// spread is a pause up to a tenth longer or shorter, whatever the poll's jitter.
+func (w *Worker) spread(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.9 + 0.2*w.config.Random()))
+}
+
+// declare tells the store what this worker declares. What the store refuses of it
+// stops nothing else.
 func (w *Worker) declare(ctx context.Context) error {
 	declaration := Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}
 	for _, r := range w.jobs {
@@ -139,7 +167,13 @@ func (w *Worker) declare(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()
+	sent := w.config.Elapsed()
 	err := w.store.Declare(ctx, declaration)
-	w.contact(err)
+	var partly *PassedError
+	if w.link.partly.Store(errors.As(err, &partly)); partly != nil {
+		w.passedOver("declare", partly.Passed)
+		err = nil
+	}
+	w.contactWrite(sent, 1, err)
 	return err
 }

@@ -30,6 +30,7 @@ type faultyStore struct {
 	before map[string]int // method → calls that fail without being carried out; negative: all
 	after  map[string]int // method → calls that are carried out and reported failed
 
+	frozen     bool            // every write fails and every read is answered: a full disk, a read-only server
 	settleMost int             // runs; a Settle of more fails. Zero: no bound
 	defers     int             // Settles that are answered with Deferred
 	refused    []durable.RunID // a Settle with one of these fails
@@ -105,7 +106,7 @@ func (s *faultyStore) set(faults map[string]int, method string, n int) {
 
 // down makes every call fail until up.
 func (s *faultyStore) down() {
-	for _, method := range []string{"Heads", "Claim", "HandBack", "Settle", "Reclaim", "Renew", "Declare", "Materialize", "Sweep"} {
+	for _, method := range []string{"Heads", "Claim", "HandBack", "Settle", "Reclaim", "Renew", "Declare", "Touch", "Materialize", "Sweep"} {
 		s.cutBefore(method, -1)
 	}
 }
@@ -114,6 +115,29 @@ func (s *faultyStore) up() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.before)
+}
+
+// freezeWrites makes every call fail that would write, until thawWrites. A
+// Reclaim or a Materialize that finds nothing to do is a read.
+func (s *faultyStore) freezeWrites() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen = true
+}
+
+func (s *faultyStore) thawWrites() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen = false
+}
+
+// writes are the calls that fail while writes are frozen.
+var writes = []string{"Enqueue", "Claim", "Settle", "Renew", "Declare", "Touch", "Sweep"}
+
+func (s *faultyStore) refusesWrites() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.frozen
 }
 
 func (s *faultyStore) spend(faults map[string]int, method string) bool {
@@ -138,7 +162,7 @@ func (s *faultyStore) spendDefer() bool {
 // faulty carries out one call under the faults of its method.
 func faulty[T any](s *faultyStore, method string, call func() (T, error)) (T, error) {
 	var zero T
-	if s.spend(s.before, method) {
+	if s.spend(s.before, method) || s.refusesWrites() && slices.Contains(writes, method) {
 		return zero, errCut
 	}
 	answer, err := call()
@@ -192,7 +216,14 @@ func (s *faultyStore) Settle(ctx context.Context, settlements []durable.Settleme
 }
 
 func (s *faultyStore) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
-	return faulty(s, "Reclaim", func() (durable.Reclaim, error) { return s.Store.Reclaim(ctx, request) })
+	return faulty(s, "Reclaim", func() (durable.Reclaim, error) {
+		if s.refusesWrites() && request.Limit > 0 {
+			if look, err := s.Store.Reclaim(ctx, durable.ReclaimRequest{}); err != nil || look.Soon {
+				return durable.Reclaim{}, errCut
+			}
+		}
+		return s.Store.Reclaim(ctx, request)
+	})
 }
 
 func (s *faultyStore) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
@@ -201,6 +232,11 @@ func (s *faultyStore) Renew(ctx context.Context, claims []lease.ClaimID, d time.
 
 func (s *faultyStore) Declare(ctx context.Context, declaration durable.Declaration) error {
 	_, err := faulty(s, "Declare", func() (struct{}, error) { return struct{}{}, s.Store.Declare(ctx, declaration) })
+	return err
+}
+
+func (s *faultyStore) Touch(ctx context.Context, worker durable.WorkerID) error {
+	_, err := faulty(s, "Touch", func() (struct{}, error) { return struct{}{}, s.Store.Touch(ctx, worker) })
 	return err
 }
 

@@ -4,18 +4,33 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/protocol"
 	"github.com/durable-worker/durable-worker/lease"
 )
 
 // link is what the worker knows of its connection to the store.
+//
+// Reads and writes are told apart. A full disk, or a server that has become
+// read-only, answers every read: owners cannot renew all the same, and what
+// protects them is decided by writes alone (protocol.Takeover).
 type link struct {
-	mu        sync.Mutex
-	answered  time.Duration      // own clock when the store last answered
-	silent    bool               // the last call failed
-	recovered func()             // called when it answers again after an outage that counts
-	warned    map[string]warning // by message
+	mu       sync.Mutex
+	answered time.Duration // own clock when the store last answered
+	silent   bool          // the last call failed
+	refused  bool          // the last write failed
+	takeover protocol.Takeover
+	warned   map[string]warning // by message
+	partly   atomic.Bool        // the last declaration was refused in part
+}
+
+func (l *link) init(terms lease.Terms) {
+	l.takeover = protocol.Takeover{
+		Hold: min(terms.Duration, 10*time.Second), OutageHold: min(terms.Duration/3, 10*time.Second),
+		Gap: terms.Duration / 2, Slack: 2 * time.Second,
+	}
 }
 
 // contact takes in how a call of the store ended.
@@ -24,14 +39,33 @@ func (w *Worker) contact(err error) {
 	l := &w.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.contact(now, err)
+}
+
+// contact is Worker.contact; l.mu is held.
+func (l *link) contact(now time.Duration, err error) {
 	if err != nil {
 		l.silent = !errors.Is(err, context.Canceled)
 		return
 	}
-	outage := l.silent && now-l.answered > w.config.Terms.Duration/3
 	l.answered, l.silent = now, false
-	if outage && l.recovered != nil {
-		l.recovered()
+}
+
+// contactWrite takes in how a call ended that was sent at an instant to write,
+// and how many rows it has surely written: a call that found nothing to change
+// says nothing about writes.
+func (w *Worker) contactWrite(sent time.Duration, written int, err error) {
+	now := w.config.Elapsed()
+	l := &w.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.contact(now, err)
+	switch {
+	case err != nil:
+		l.refused = l.refused || !errors.Is(err, context.Canceled)
+	case written > 0:
+		l.refused = false
+		l.takeover.Wrote(sent, now)
 	}
 }
 
@@ -107,8 +141,9 @@ type contactRenewer struct{ w *Worker }
 
 // Renew passes the call on.
 func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	sent := r.w.config.Elapsed()
 	renewed, err := r.w.store.Renew(ctx, claims, d)
-	r.w.contact(err)
+	r.w.contactWrite(sent, len(renewed), err)
 	if err == nil {
 		r.w.settler.wrote.Store(int64(r.w.config.Elapsed()))
 	}
@@ -120,23 +155,27 @@ func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d tim
 
 // Status is what a health check wants to know.
 type Status struct {
-	Ready        bool          // declared, working, the store has answered within the lease's duration, and SetAside is not Full
+	Ready        bool          // declared, working, and within the lease's duration the store has answered, and taken a write if one was tried, and Unsettled is not Full
 	Draining     bool          // told to stop
 	Executing    int           // handlers that have not returned
 	Stuck        int           // of them, given up
 	SinceContact time.Duration // since the store last answered
-	SetAside     SetAside      // outcomes that the store does not take
+	Unsettled    Unsettled     // outcomes that the store does not take
+	SetAside     []SetAside    // what the store refuses to change and the worker's loops go around, at most a hundred
 }
 
 // Status returns the worker's state at this moment.
 func (w *Worker) Status() Status {
 	w.link.mu.Lock()
-	since, silent := w.config.Elapsed()-w.link.answered, w.link.silent
+	now := w.config.Elapsed()
+	since, l := now-w.link.answered, w.config.Terms.Duration
+	away := w.link.silent && since >= l || w.link.refused && w.link.takeover.Unwritten(now) >= l
 	w.link.mu.Unlock()
-	phase, aside := w.phase.Load(), w.settler.status()
+	phase, unsettled := w.phase.Load(), w.settler.status()
 	return Status{
-		Ready:    phase == phaseWorking && (!silent || since < w.config.Terms.Duration) && !aside.Full,
-		SetAside: aside,
-		Draining: phase >= phaseDraining, Executing: w.active.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
+		Ready:     phase == phaseWorking && !away && !unsettled.Full,
+		Unsettled: unsettled,
+		Draining:  phase >= phaseDraining, Executing: w.active.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
+		SetAside: w.asides.list(now),
 	}
 }

@@ -117,6 +117,7 @@ func (e *evaluator) look(ctx context.Context) (made Materialized, more bool, err
 	} else if made.Due == e.chunk {
 		more, e.chunk = true, nextChunk(e.chunk, took)
 	}
+	w.passedOver("materialize", made.Passed)
 	w.await(ctx, made.Waits)
 	if len(made.Runs) > 0 {
 		w.config.Logger.Debug("occurrences materialized", "runs", len(made.Runs))

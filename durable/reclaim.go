@@ -2,58 +2,96 @@ package durable
 
 import (
 	"context"
-	"sync"
 	"time"
-
-	"github.com/durable-worker/durable-worker/internal/protocol"
 )
 
-// reclaimLimit bounds the leases of one Reclaim call.
-const reclaimLimit = 10
+// The leases, and the runs, of one Reclaim call, at most. After an error there
+// are half as many runs, down to one: maybe there were more than a call has time
+// for.
+const (
+	reclaimLimit = 10
+	reclaimRuns  = 2000
+)
 
 // reclaimLoop takes back what dead workers left, until ctx ends. Every worker
-// runs it, busy or not.
+// runs it, busy or not. While nothing may be reclaimed it looks all the same: a
+// lease that is about to expire although its owner should have renewed it is
+// when a worker has to know whether writes work, and one that has none of its
+// own to go by makes one.
 func (w *Worker) reclaimLoop(ctx context.Context) {
 	c := w.config
-	var mu sync.Mutex
-	machine := protocol.Takeover{
-		Hold: min(c.Terms.Duration, 10*time.Second), OutageHold: min(c.Terms.Duration/3, 10*time.Second), Slack: 2 * time.Second,
-	}
-	w.link.mu.Lock()
-	w.link.recovered = func() { // called under the link's lock: only takes note
-		mu.Lock()
-		defer mu.Unlock()
-		machine.Recovered(c.Elapsed())
-	}
-	w.link.mu.Unlock()
 	every := min(c.PollInterval, c.Terms.Duration/4)
-	pause := w.jittered(every)
+	pause, runs := w.jittered(every), reclaimRuns
 	for w.sleep(ctx, pause) {
 		pause = w.jittered(every)
-		mu.Lock()
-		horizon, may := machine.Horizon(c.Elapsed())
-		mu.Unlock()
-		if !may || w.cutOff() { // another call finds out that the store is back, and begins a hold
+		if w.cutOff() { // another call finds out that the store is back
 			continue
 		}
-		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
-		done, err := w.store.Reclaim(bounded, ReclaimRequest{MaxCrashes: c.MaxCrashes, Limit: reclaimLimit, Horizon: horizon})
-		cancel()
-		w.contact(err)
-		if err != nil {
+		done, err := w.reclaim(ctx, runs)
+		switch {
+		case err != nil:
 			w.warn(ctx, "reclaim failed, will be tried again", err)
+			runs = max(runs/2, 1)
 			continue
+		case len(done.Runs) > 0 && (done.Leases == reclaimLimit || len(done.Runs) >= runs):
+			pause, runs = 0, min(2*runs, reclaimRuns)
+		case done.Soon:
+			pause = min(pause, c.Terms.Duration/4, w.proveWrites(ctx, pause))
 		}
-		mu.Lock()
-		jump := machine.Seen(c.Elapsed(), done.Now)
-		mu.Unlock()
-		if jump > 0 {
-			c.Logger.Warn("the store's clock jumped forward; expired leases are left alone for a while", "by", jump.String())
-		}
-		if w.reclaimed(ctx, done); done.Leases == reclaimLimit && len(done.Runs) > 0 {
-			pause = 0
+		w.reclaimed(ctx, done)
+		w.passedOver("reclaim", done.Passed)
+	}
+}
+
+// reclaim makes one call of the store, which takes nothing as long as nothing
+// may be taken.
+func (w *Worker) reclaim(ctx context.Context, runs int) (Reclaim, error) {
+	c, l := w.config, &w.link
+	sent := c.Elapsed()
+	request := ReclaimRequest{MaxCrashes: c.MaxCrashes, Limit: reclaimLimit, Runs: runs, Ahead: c.Terms.Duration / 2}
+	l.mu.Lock()
+	horizon, may := l.takeover.Horizon(sent)
+	l.mu.Unlock()
+	if request.Horizon = horizon; !may {
+		request.Limit = 0
+	}
+	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
+	defer cancel()
+	done, err := w.store.Reclaim(bounded, request)
+	w.contactWrite(sent, len(done.Runs), err)
+	if err != nil {
+		return done, err
+	}
+	l.mu.Lock()
+	jump := l.takeover.Seen(c.Elapsed(), done.Now)
+	l.mu.Unlock()
+	if jump > 0 {
+		c.Logger.Warn("the store's clock jumped forward; expired leases are left alone for a while", "by", jump.String())
+	}
+	return done, nil
+}
+
+// proveWrites makes a small write, unless this worker has written a moment ago,
+// and returns the pause until leases may be reclaimed, or the given one.
+func (w *Worker) proveWrites(ctx context.Context, pause time.Duration) time.Duration {
+	l, sent := &w.link, w.config.Elapsed()
+	l.mu.Lock()
+	fresh := l.takeover.Unwritten(sent) < l.takeover.Gap/4 && !l.refused
+	l.mu.Unlock()
+	if !fresh {
+		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
+		err := w.store.Touch(bounded, w.id)
+		cancel()
+		if w.contactWrite(sent, 1, err); err != nil {
+			w.warn(ctx, "the store answers but takes no writes; expired leases are left alone", err)
 		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if rest := l.takeover.Rest(w.config.Elapsed()); rest > 0 {
+		return min(pause, rest)
+	}
+	return pause
 }
 
 // reclaimed tells people, and the poller, what was taken back.

@@ -11,7 +11,7 @@ import (
 // settler gathers the outcomes of executions and writes them together. It
 // repeats a write whose outcome is unknown until the store answers: the claim
 // id makes a repeat harmless and a late one refused. An outcome that the store
-// does not take is set aside, so that it stops no other (see aside).
+// does not take is set aside, so that it stops no other (see asideOutcomes).
 type settler struct {
 	w     *Worker
 	limit int // outcomes that may wait; beyond it a handler's goroutine, and so its slot, waits
@@ -32,7 +32,7 @@ type settler struct {
 	deferred []ended       // their rows were held by somebody else
 	deferAt  time.Duration // own clock when the deferred ones are settled again
 	left     []ended       // given up: ctx has ended
-	aside    aside
+	aside    asideOutcomes
 
 	refused *UnsettledError // once run has ended: outcomes set aside that are left
 }
@@ -301,8 +301,9 @@ func (s *settler) write(ctx context.Context, batch []ended) error {
 	claims, settlements := s.group(batch)
 	bounded, cancel := context.WithTimeout(ctx, s.w.callTimeout())
 	defer cancel()
+	sent := s.w.config.Elapsed()
 	verdicts, err := s.w.store.Settle(bounded, settlements)
-	s.w.contact(err)
+	s.w.contactWrite(sent, accepted(verdicts), err)
 	if err != nil {
 		s.failures++
 		return err

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -147,18 +148,26 @@ const (
 	Deferred                    // somebody else holds the run's row at this moment: settle it again later
 )
 
+// MostCrashes is where the crash count of a run stops to rise, and the largest
+// WorkerConfig.MaxCrashes.
+const MostCrashes = math.MaxInt16
+
 // ReclaimRequest asks to take back what dead workers left.
 type ReclaimRequest struct {
-	MaxCrashes int       // a crash in isolation that brings the count here ends the run in dead
-	Limit      int       // most leases looked at
-	Horizon    time.Time // when not zero, leases that expire after it are left alone even if they have expired
+	MaxCrashes int           // a crash in isolation that brings the count here ends the run in dead
+	Limit      int           // most leases looked at; zero: none is taken, only Now and Soon are answered
+	Horizon    time.Time     // when not zero, leases that expire after it are left alone even if they have expired
+	Ahead      time.Duration // how far Soon looks ahead
+	Runs       int           // most runs taken, which may be a part of a lease; zero: as many as the store does at once
 }
 
 // Reclaim is what a Reclaim call did.
 type Reclaim struct {
 	Now    time.Time // of the store's clock
 	Leases int       // expired leases ended; equal to the limit when there may be more
+	Soon   bool      // before this call a lease had expired, or was to expire within Ahead
 	Runs   []Reclaimed
+	Passed []PassedOver // what could not be taken, and stopped nothing else
 }
 
 // Reclaimed is one run taken back from a dead worker.
@@ -206,7 +215,10 @@ type Claimer interface {
 	// isolated. A run whose crash policy is CrashDead, and a run claimed Alone
 	// whose count has come to MaxCrashes, is dead with a reason; another that
 	// was asked to be cancelled is cancelled. The claim leaves the run, so that
-	// a late settle is Refused and not taken as Landed.
+	// a late settle is Refused and not taken as Landed. A lease of which more
+	// runs are left than the request takes stays, for the next call. A run or a
+	// lease that the store refuses to change stops no other: it is Passed, and
+	// set aside for a while that grows each time.
 	Reclaim(ctx context.Context, request ReclaimRequest) (Reclaim, error)
 }
 
@@ -244,8 +256,14 @@ type Catalog interface {
 	// hash counts only when the worker has started after the one that brought
 	// the stored hash, or when no worker has declared the stored one within
 	// DeclaredWithin: an older program does not undo a newer one's schedule. A
-	// schedule that was paused as an orphan is resumed.
+	// schedule that was paused as an orphan is resumed. A job or a schedule that
+	// the store refuses stops no other: the error is then a *PassedError, and all
+	// else is declared.
 	Declare(ctx context.Context, declaration Declaration) error
+	// Touch writes the row of a worker, which it stores if there is none: a
+	// write as small as a renewal, by which a worker finds out whether the store
+	// takes writes.
+	Touch(ctx context.Context, worker WorkerID) error
 	// Jobs lists the jobs that workers have declared, by name.
 	Jobs(ctx context.Context) ([]JobInfo, error)
 }
@@ -260,7 +278,8 @@ type Schedules interface {
 	// The schedules are locked first, and what decide is told of unfinished
 	// runs is read after that. An occurrence that is already stored is passed
 	// over. A schedule with a fault, or with an occurrence that CheckRuns
-	// refuses, keeps its plan and stops no other. decide must be quick and not
+	// refuses, keeps its plan and stops no other; nor does one whose row the store
+	// refuses to change, which is Passed and set aside for a while. decide must be quick and not
 	// call the store; now is the store's time. Of the skips, the latest thousand
 	// of a schedule are kept.
 	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (Materialized, error)
@@ -279,6 +298,8 @@ type Materialized struct {
 	// Waits are the schedules it left waiting, each with every run, of those it
 	// remembers, that had not ended.
 	Waits []Wait
+
+	Passed []PassedOver // schedules that could not be advanced, and stopped no other
 }
 
 // Wait is a schedule that waits for a run of its own to end.

@@ -31,10 +31,11 @@ type Sweeper interface {
 	// The pass also hands back running runs whose claim has no lease, which
 	// nothing else would ever end: an operator has deleted the lease, and its
 	// worker is gone as well. They are pending and due at once, the attempt
-	// refunded, no crash counted; one that is to be cancelled is cancelled, one
-	// whose crash policy is CrashDead is dead. The claim leaves the run, so that
-	// a late settle is Refused. And it puts pending runs back into their line
-	// that stand in none, as a restore in part or a change by hand leaves them.
+	// refunded, no crash counted; one whose crash policy is CrashDead is dead,
+	// another that is to be cancelled is cancelled: as after a crash, the crash
+	// rule is the stronger. The claim leaves the run, so that a late settle is
+	// Refused. And it puts pending runs back into their line that stand in none,
+	// as a restore in part or a change by hand leaves them.
 	//
 	// Cancel requests of claims that are over go as well, and workers that have
 	// not been heard of for longer than any run is kept, at least a week.
@@ -62,11 +63,12 @@ type SweepRequest struct {
 
 // Swept is what a Sweep call did.
 type Swept struct {
-	Busy     bool        // somebody else sweeps; nothing was done
-	Done     bool        // nothing more is to be looked at for now
-	Deleted  int         // runs
-	Returned []Reclaimed // running runs that were handed back, cancelled or ended dead
-	Mended   int         // pending runs that had lost their place in line, and have it again
+	Busy     bool         // somebody else sweeps; nothing was done
+	Done     bool         // nothing more is to be looked at for now
+	Deleted  int          // runs
+	Returned []Reclaimed  // running runs that were handed back, cancelled or ended dead
+	Passed   []PassedOver // what could not be deleted or handed back, and is left to the next full pass
+	Mended   int          // pending runs that had lost their place in line, and have it again
 }
 
 // Retention is how long the job's ended runs are kept, whatever they ended in:
@@ -123,6 +125,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 			continue
 		}
 		w.returned(swept)
+		w.passedOver("sweep", swept.Passed)
 		deleted += swept.Deleted
 		if swept.Busy || swept.Done {
 			if deleted > 0 {

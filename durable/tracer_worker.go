@@ -192,3 +192,11 @@ func (s tracedStore) Declare(ctx context.Context, declaration Declaration) error
 	s.called("declare", began, 0, err)
 	return err
 }
+
+// Touch passes the call on.
+func (s tracedStore) Touch(ctx context.Context, worker WorkerID) error {
+	began := s.now()
+	err := s.Store.Touch(ctx, worker)
+	s.called("touch", began, 0, err)
+	return err
+}

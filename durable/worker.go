@@ -45,6 +45,7 @@ type Worker struct {
 	phase     atomic.Int32 // see the constants
 	listens   atomic.Bool  // the store tells of changes at once
 	link      link
+	asides    asides
 	awaited   awaited
 	waits     waits
 }
@@ -145,6 +146,7 @@ func (w *Worker) begin() error {
 	if err := w.allFaults(); err != nil {
 		return fmt.Errorf("%w worker: %w", ErrInvalid, err)
 	}
+	w.link.init(w.config.Terms)
 	w.phase.Store(phaseStarting)
 	return nil
 }

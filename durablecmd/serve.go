@@ -109,7 +109,7 @@ type setAside struct {
 
 // asideOf is what is told of outcomes that cannot be written. Why is in the logs:
 // an error of the database may hold what nobody else may see.
-func asideOf(s durable.SetAside) *setAside {
+func asideOf(s durable.Unsettled) *setAside {
 	if s.Count == 0 && s.Locked == 0 && !s.Full {
 		return nil
 	}
@@ -127,11 +127,11 @@ func (h *health) readiness() readiness {
 	}
 	s := w.Status()
 	since := durable.Duration(s.SinceContact.Round(time.Millisecond))
-	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, SetAside: asideOf(s.SetAside)}
+	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, SetAside: asideOf(s.Unsettled)}
 	switch {
 	case s.Draining:
 		return notReady(r, "draining")
-	case s.SetAside.Full:
+	case s.Unsettled.Full:
 		return notReady(r, "too many outcomes cannot be written: the worker claims nothing until the database takes them")
 	case !s.Ready:
 		return notReady(r, "the worker is not in touch with its database")

@@ -48,6 +48,23 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 	return nil
 }
 
+// Touch notes that the worker is alive.
+func (s *Store) Touch(ctx context.Context, worker durable.WorkerID) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("touch: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	known, again := s.workers[worker.Instance]
+	if !again {
+		known.startedAt = now
+	}
+	known.name, known.seenAt = worker.Name, now
+	s.workers[worker.Instance] = known
+	return nil
+}
+
 // declareSchedule stores what a worker that started at an instant declares.
 func (s *Store) declareSchedule(declared durable.Schedule, started, now time.Time) {
 	known, found := s.schedules[declared.Name]

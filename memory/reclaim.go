@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -20,13 +21,25 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	defer s.mu.Unlock()
 	now := s.now()
 	expired := s.expired(now, request)
-	done := durable.Reclaim{Now: now, Leases: len(expired)}
+	done := durable.Reclaim{Now: now, Soon: s.expireBefore(now.Add(request.Ahead))}
 	waiting := false
+	defer func() {
+		if waiting {
+			s.hint()
+		}
+	}()
+	most := request.Runs
+	if most <= 0 {
+		most = math.MaxInt
+	}
 	for _, claim := range expired {
 		l := s.leases[claim]
 		for _, r := range l.runs {
 			if r.claim != claim || r.state != durable.Running {
 				continue
+			}
+			if len(done.Runs) == most { // of this lease more are left
+				return done, nil
 			}
 			s.crash(r, l, request.MaxCrashes, now)
 			waiting = waiting || r.state == durable.Pending
@@ -36,11 +49,19 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 			})
 		}
 		delete(s.leases, claim)
-	}
-	if waiting {
-		s.hint()
+		done.Leases++
 	}
 	return done, nil
+}
+
+// expireBefore tells whether a lease has expired at an instant.
+func (s *Store) expireBefore(at time.Time) bool {
+	for _, l := range s.leases {
+		if !l.expiresAt.After(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // expired lists the claims to look at.
@@ -67,7 +88,7 @@ func (s *Store) expired(now time.Time, request durable.ReclaimRequest) []lease.C
 // crash ends an execution whose worker is gone. The claim leaves the run, so
 // that whatever the worker may still write is refused.
 func (s *Store) crash(r *run, l *held, maxCrashes int, now time.Time) {
-	r.crashCount++
+	r.crashCount = min(r.crashCount+1, durable.MostCrashes)
 	why := fmt.Sprintf("the lease of worker %s ran out (crash %d)", l.worker.Name, r.crashCount)
 	r.record(l.worker.Name, &durable.Outcome{Kind: durable.Crash, Error: why}, now)
 	r.attempt--

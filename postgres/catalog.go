@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -19,34 +20,117 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 	if _, err := s.registerWorker(ctx, declaration.Worker); err != nil {
 		return s.fail("declare", err)
 	}
-	set := laneSet{}
-	for _, one := range declaration.Schedules {
-		set[lane{one.Queue, one.Job, int16(one.Priority)}] = 0 //nolint:gosec // checked: -4 to 4
-	}
-	if err := s.laneIDs(ctx, set); err != nil {
+	d := declaring{Store: s, worker: declaration.Worker}
+	if err := d.all(ctx, &declaration); err != nil {
 		return s.fail("declare", err)
 	}
-	err := s.repeat(ctx, func() error {
-		b := &batch{names: s.names}
-		addJobs(b, declaration.Jobs)
-		addSchedules(b, declaration.Worker, declaration.Schedules)
+	if len(declaration.Schedules) > 0 {
+		s.hint()
+	}
+	if len(d.partly.Passed) > 0 {
+		return fmt.Errorf("declare: %w", &d.partly)
+	}
+	return nil
+}
+
+// declaring is one Declare under way.
+type declaring struct {
+	*Store
+
+	worker durable.WorkerID
+	partly durable.PassedError
+}
+
+// all declares everything in one transaction, and when the database refuses that,
+// jobs and schedules in halves.
+func (d *declaring) all(ctx context.Context, declaration *durable.Declaration) error {
+	tidy := func(b *batch) {
 		if declaration.DisableOrphans > 0 {
 			b.add(queries.DisableOrphans, micro(declaration.DisableOrphans))
 		}
 		if len(declaration.Schedules) > 0 {
 			b.add(queries.PruneSkips, int64(skipsKept))
 		}
-		if b.Len() == 0 {
+	}
+	err := d.lanesOf(ctx, declaration.Schedules)
+	if err == nil {
+		err = d.some(ctx, func(b *batch) {
+			addJobs(b, declaration.Jobs)
+			addSchedules(b, d.worker, declaration.Schedules)
+			tidy(b)
+		})
+	}
+	if !refusesRows(err) {
+		return err
+	}
+	d.config.Logger.Warn("the database refuses a part of the declaration, going around it", "error", err)
+	if err := d.jobs(ctx, declaration.Jobs); err != nil {
+		return err
+	}
+	if err := d.schedules(ctx, declaration.Schedules); err != nil {
+		return err
+	}
+	return d.goOn(d.some(ctx, tidy), "schedules", "orphans and skips")
+}
+
+// some sends statements in a transaction of their own.
+func (d *declaring) some(ctx context.Context, add func(*batch)) error {
+	return d.repeat(ctx, func() error {
+		b := &batch{names: d.names}
+		if add(b); b.Len() == 0 {
 			return nil
 		}
-		return s.send(ctx, s.general, b)
+		return d.send(ctx, d.general, b)
 	})
-	if err != nil {
-		return s.fail("declare", err)
+}
+
+func (d *declaring) jobs(ctx context.Context, jobs []durable.JobInfo) error {
+	err := d.some(ctx, func(b *batch) { addJobs(b, jobs) })
+	if half := len(jobs) / 2; refusesRows(err) && half > 0 {
+		if err := d.jobs(ctx, jobs[:half]); err != nil {
+			return err
+		}
+		return d.jobs(ctx, jobs[half:])
 	}
-	if len(declaration.Schedules) > 0 {
-		s.hint()
+	if len(jobs) == 0 {
+		return err
 	}
+	return d.goOn(err, "job", jobs[0].Name)
+}
+
+func (d *declaring) schedules(ctx context.Context, schedules []durable.Schedule) error {
+	err := d.lanesOf(ctx, schedules)
+	if err == nil {
+		err = d.some(ctx, func(b *batch) { addSchedules(b, d.worker, schedules) })
+	}
+	if half := len(schedules) / 2; refusesRows(err) && half > 0 {
+		if err := d.schedules(ctx, schedules[:half]); err != nil {
+			return err
+		}
+		return d.schedules(ctx, schedules[half:])
+	}
+	if len(schedules) == 0 {
+		return err
+	}
+	return d.goOn(err, "schedule", schedules[0].Name)
+}
+
+// lanesOf makes the lanes of schedules, on their own, so that their runs find
+// them.
+func (d *declaring) lanesOf(ctx context.Context, schedules []durable.Schedule) error {
+	set := laneSet{}
+	for i := range schedules {
+		set[lane{schedules[i].Queue, schedules[i].Job, int16(schedules[i].Priority)}] = 0 //nolint:gosec // checked: -4 to 4
+	}
+	return d.laneIDs(ctx, set)
+}
+
+// goOn passes over what was refused.
+func (d *declaring) goOn(err error, kind, name string) error {
+	if !refusesRows(err) {
+		return err
+	}
+	d.partly.Passed = append(d.partly.Passed, durable.PassedOver{Kind: kind, Name: name, Again: durable.DeclareAgain, Err: err})
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
@@ -227,6 +228,27 @@ func (s *Store) registerWorker(ctx context.Context, worker durable.WorkerID) (in
 	defer s.workers.mu.Unlock()
 	s.workers.ids[worker.Instance] = id
 	return id, nil
+}
+
+// Touch writes the worker's row, on one of the connections that reclaim.
+func (s *Store) Touch(ctx context.Context, worker durable.WorkerID) error {
+	if err := s.usable(ctx); err != nil {
+		return s.fail("touch", err)
+	}
+	var rows int64
+	b := s.guarded(ctx)
+	b.add(queries.TouchWorker, worker.Instance).Exec(func(tag pgconn.CommandTag) error {
+		rows = tag.RowsAffected()
+		return nil
+	})
+	err := s.send(ctx, s.engine, b)
+	if err == nil && rows == 0 {
+		_, err = s.registerWorker(ctx, worker)
+	}
+	if err != nil {
+		return s.fail("touch", err)
+	}
+	return nil
 }
 
 // forgetWorkers empties the cache: the tables that the numbers are from have

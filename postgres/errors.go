@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,19 @@ func code(err error) string {
 func refusesData(err error) bool {
 	c := code(err)
 	return strings.HasPrefix(c, "22") || strings.HasPrefix(c, "23") || strings.HasPrefix(c, "54")
+}
+
+// refusesRows tells whether the server refused a statement for a reason that may
+// lie in one of its rows, whatever that is: data, a user's trigger, a missing
+// privilege, a damaged page. It does not for what concerns the server, the
+// connection, the schema, or others at work at this moment.
+func refusesRows(err error) bool {
+	switch c := code(err); c {
+	case "", undefinedTable, undefinedSchema, readOnlyTransaction, featureNotSupported, lockNotAvailable, queryCanceled:
+		return false
+	default: // connection, rolled back, resources (a full disk), shutdown
+		return !slices.Contains([]string{"08", "40", "53", "57"}, c[:2])
+	}
 }
 
 // fail gives an error the call it belongs to, says what an operator can do

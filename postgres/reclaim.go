@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,8 +17,13 @@ import (
 // database's clock was set back, and those whose beat is gone.
 const clampEvery = time.Minute
 
-// reclaimRounds bounds how often one call looks past leases that are stuck.
-const reclaimRounds = 20
+const (
+	// reclaimRounds bounds how often one call looks past leases that are stuck.
+	reclaimRounds = 20
+	// reclaimRuns bounds the runs of one statement: measured, a hundred
+	// milliseconds. What is left of a lease the next call takes.
+	reclaimRuns = 2000
+)
 
 // Reclaim takes back the runs of expired leases, when one question without locks
 // has found that there are some. Leases of which nothing could
@@ -27,7 +33,7 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	if err := s.usable(ctx); err != nil {
 		return durable.Reclaim{}, s.fail("reclaim runs", err)
 	}
-	first, err := s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon)})
+	first, err := s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon), Ahead: micro(request.Ahead)})
 	if err != nil {
 		return durable.Reclaim{}, s.fail("reclaim runs", err)
 	}
@@ -41,50 +47,89 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 			return durable.Reclaim{}, s.fail("clamp leases", err)
 		}
 	}
-	if !first.Expired {
-		return durable.Reclaim{Now: first.Now.UTC()}, nil
+	done := durable.Reclaim{Now: first.Now.UTC(), Soon: first.Soon}
+	if !first.Expired || request.Limit <= 0 {
+		return done, nil
 	}
-	var done durable.Reclaim
-	stuck := uuidArray{}
-	for range reclaimRounds {
-		most := request.Limit - done.Leases
-		round, passed, err := s.reclaimRound(ctx, &request, most, stuck)
-		if err != nil && len(done.Runs) == 0 {
+	r := &reclaiming{Store: s, request: &request, done: done, aside: s.aside.Resting(lease.Elapsed())}
+	if err := r.all(ctx); err != nil {
+		if len(r.done.Runs) == 0 {
 			return durable.Reclaim{}, s.fail("reclaim runs", err)
 		}
-		if err != nil { // what was taken before stays taken, and the caller should know
-			s.config.Logger.Warn("reclaimed in part", "error", err)
-			break
+		s.config.Logger.Warn("reclaimed in part", "error", err) // what was taken stays taken, and the caller should know
+	}
+	if slices.ContainsFunc(r.done.Runs, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
+		s.hint()
+	}
+	return r.done, nil
+}
+
+// reclaiming is one Reclaim under way.
+type reclaiming struct {
+	*Store
+
+	request *durable.ReclaimRequest
+	done    durable.Reclaim
+	aside   uuidArray // claims and runs that are left alone
+	failed  int       // statements
+}
+
+// all takes leases together, and when that fails one by one.
+func (r *reclaiming) all(ctx context.Context) error {
+	stuck := slices.Clone(r.aside)
+	for range reclaimRounds {
+		most := r.request.Limit - r.done.Leases
+		looked, passed, err := r.round(ctx, part{stuck: stuck, leases: most})
+		if refusesRows(err) && ctx.Err() == nil {
+			return r.each(ctx, err)
 		}
-		done.Now, done.Runs = round.Now, append(done.Runs, round.Runs...)
-		done.Leases += round.Leases - len(passed)
-		if len(passed) == 0 || round.Leases < most {
+		if err != nil {
+			return err
+		}
+		if len(passed) == 0 || looked < most || r.room() == 0 {
 			break
 		}
 		stuck = append(stuck, passed...)
 	}
-	for i := range done.Runs {
-		if done.Runs[i].State == durable.Pending {
-			s.hint()
-			break
-		}
-	}
-	return done, nil
+	return nil
 }
 
-// reclaimRound looks at leases other than those that are stuck, and returns
-// which of them are stuck as well.
-func (s *Store) reclaimRound(
-	ctx context.Context, request *durable.ReclaimRequest, most int, stuck uuidArray,
-) (done durable.Reclaim, passed uuidArray, err error) {
-	err = s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		b.add(queries.EndBeats, small(most), timeOrNull(request.Horizon))
-		b.add(queries.ReclaimRuns, timeOrNull(request.Horizon), stuck, small(most), small(request.MaxCrashes)).
+// part is what one statement may take.
+type part struct {
+	stuck  uuidArray  // leases that it does not look at
+	just   *uuid.UUID // the only lease that it does; nil: any
+	runs   uuidArray  // the only runs; nil: any
+	leases int        // the most
+}
+
+// room is how many more runs may be taken.
+func (r *reclaiming) room() int {
+	most := reclaimRuns
+	if r.request.Runs > 0 {
+		most = min(most, r.request.Runs)
+	}
+	return max(most-len(r.done.Runs), 0)
+}
+
+// round takes a part, in one transaction, and returns how many leases it has
+// looked at and which of them are stuck.
+func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed uuidArray, err error) {
+	var done durable.Reclaim
+	horizon := timeOrNull(r.request.Horizon)
+	err = r.repeat(ctx, func() error {
+		b := r.guarded(ctx)
+		b.add(queries.EndBeats, r.aside, p.just, small(p.leases), horizon)
+		b.add(queries.ReclaimRuns, horizon, p.stuck, p.just, small(p.leases), r.aside, p.runs, small(r.room()), small(r.request.MaxCrashes)).
 			Query(scanReclaimed(&done, &passed))
-		return s.send(ctx, s.engine, b)
+		return r.send(ctx, r.engine, b)
 	})
-	return done, passed, err
+	if err != nil {
+		r.failed++
+		return 0, nil, err
+	}
+	r.done.Now, r.done.Runs = done.Now, append(r.done.Runs, done.Runs...)
+	r.done.Leases += done.Leases - len(passed)
+	return done.Leases, passed, nil
 }
 
 func (s *Store) clampDue() bool {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
@@ -22,7 +23,7 @@ func (s *Store) Materialize(
 		return durable.Materialized{}, s.fail("materialize", err)
 	}
 	if !s.crowd.is() {
-		next, err := s.queries(s.engine).NextLook(ctx)
+		next, err := s.queries(s.engine).NextLook(ctx, queries.NextLookParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
 			return durable.Materialized{}, s.fail("materialize", err)
 		}
@@ -60,6 +61,7 @@ func (s *Store) materialize(
 		return err
 	}
 	due, crowded := s.crowd.next(small(limit))
+	due.Aside = s.resting.Resting(lease.Elapsed())
 	evaluate, err := q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize")})
 	if err == nil && !evaluate.Mine && crowded {
 		evaluate, err = q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize beside")})
@@ -87,7 +89,7 @@ func (s *Store) materialize(
 	if done.Due == limit {
 		return nil // there may be more at once
 	}
-	next, err := q.NextLook(ctx)
+	next, err := q.NextLook(ctx, queries.NextLookParams{Aside: s.resting.Resting(lease.Elapsed())})
 	switch done.Next = fromMicro(next); {
 	case next < 0:
 		done.Next = -1

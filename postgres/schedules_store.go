@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
@@ -92,38 +94,72 @@ func (d *decided) waits() (waits []durable.Wait) {
 
 // storeDecided stores decisions, mostly with statements that know no
 // conflicts. When the database refuses, those that do follow, and when it
-// refuses these, each schedule by itself: a bad one never stops the others.
+// refuses these, halves of them, down to each schedule by itself: a bad one
+// never stops the others.
 func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, done *durable.Materialized) error {
-	set := laneSet{}
-	for i := range some {
-		for j := range some[i].runs {
-			set[laneOf(&some[i].runs[j])] = 0
-		}
-	}
-	if err := s.laneIDs(ctx, set); err != nil {
+	set, err := s.decidedLanes(ctx, some)
+	if err != nil {
 		return err
 	}
-	refused := func(err error) bool { return refusesData(err) && code(err) != notNullViolation }
 	ids, err := s.storeSome(ctx, tx, some, set, queries.MaterializeNew)
-	if refused(err) {
-		ids, err = s.storeSome(ctx, tx, some, set, queries.MaterializeRuns)
+	if refusesRows(err) && code(err) != notNullViolation {
+		return s.storeHalves(ctx, tx, some, set, done)
 	}
-	if !refused(err) {
+	done.Runs = append(done.Runs, ids...)
+	return err
+}
+
+// storeHalves stores decisions in ever smaller parts. A schedule that is refused
+// alone rests with a fault, and when that is refused too it is set aside.
+func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, done *durable.Materialized) error {
+	ids, err := s.storeSome(ctx, tx, some, set, queries.MaterializeRuns)
+	if !refusesRows(err) {
 		done.Runs = append(done.Runs, ids...)
 		return err
 	}
-	for i := range some {
-		ids, err := s.storeSome(ctx, tx, some[i:i+1], set, queries.MaterializeRuns)
-		if refusesData(err) {
-			some[i].fault(err)
-			ids, err = s.storeSome(ctx, tx, some[i:i+1], set, queries.MaterializeRuns)
-		}
-		if err != nil {
+	if half := len(some) / 2; half > 0 {
+		if err := s.storeHalves(ctx, tx, some[:half], set, done); err != nil {
 			return err
 		}
-		done.Runs = append(done.Runs, ids...)
+		return s.storeHalves(ctx, tx, some[half:], set, done)
 	}
-	return nil
+	some[0].fault(err)
+	if _, err = s.storeSome(ctx, tx, some, set, queries.MaterializeRuns); refusesRows(err) {
+		again := s.resting.Put(some[0].name, lease.Elapsed())
+		done.Passed = append(done.Passed, durable.PassedOver{Kind: "schedule", Name: some[0].name, Again: again, Err: err})
+		return nil
+	}
+	return err
+}
+
+// decidedLanes finds the lanes of the runs. When one cannot be made, that is a
+// fault of the schedules that need it.
+func (s *Store) decidedLanes(ctx context.Context, some []decided) (laneSet, error) {
+	set := laneSet{}
+	for i := range some {
+		some[i].addLanes(set)
+	}
+	err := s.laneIDs(ctx, set)
+	if !refusesRows(err) {
+		return set, err
+	}
+	for i := range some {
+		own := laneSet{}
+		some[i].addLanes(own)
+		if err := s.laneIDs(ctx, own); refusesRows(err) {
+			some[i].fault(err)
+		} else if err != nil {
+			return nil, err
+		}
+		maps.Copy(set, own)
+	}
+	return set, nil
+}
+
+func (d *decided) addLanes(set laneSet) {
+	for i := range d.runs {
+		set[laneOf(&d.runs[i])] = 0
+	}
 }
 
 // storeSome stores decisions under a savepoint, all in one round trip.
@@ -136,7 +172,7 @@ func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set la
 	addAdvances(b, some)
 	b.add(queries.EndPart)
 	err := s.send(ctx, tx, b)
-	if refusesData(err) {
+	if refusesRows(err) {
 		if undone := s.queries(tx).UndoPart(ctx); undone != nil {
 			return nil, undone
 		}

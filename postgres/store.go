@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
@@ -54,7 +55,9 @@ type Store struct {
 	held    lately          // when a claim last waited in vain for the row of a run
 	stuck   lately          // when a settle did
 	crowd   crowd
-	patient chan struct{} // holds those who wait long for a lock on a connection of general
+	aside   aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
+	resting aside.Set[string]    // schedules that Materialize could not advance
+	patient chan struct{}        // holds those who wait long for a lock on a connection of general
 
 	lanes    laneCache
 	workers  workerCache

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -97,6 +98,7 @@ type sweeping struct {
 	own     string    // retention by lane, as JSON, of the jobs that have one of their own
 	longest time.Duration
 	done    durable.Swept
+	failed  int // statements that the database has refused
 }
 
 func (w *sweeping) run(ctx context.Context) error {
@@ -164,7 +166,8 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	if begins {
 		place.Block = 0
 		if after := max(w.longest, workersKept-day); after < math.MaxInt64-day {
-			if err := w.queries.PruneWorkers(ctx, queries.PruneWorkersParams{After: micro(after + day)}); err != nil {
+			err := w.part(ctx, func(b *batch) { b.add(queries.PruneWorkers, micro(after+day)) })
+			if err := w.goOn(err, "table", "workers"); err != nil {
 				return err
 			}
 		}
@@ -185,7 +188,7 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	move := queries.MoveSweepParams{Position: place.Position, Block: place.Block, Begins: begins}
 	if !w.done.Done {
 		move.Sweeper = &w.request.By
-	} else if err := w.queries.PruneCancels(ctx); err != nil {
+	} else if err := w.goOn(w.part(ctx, func(b *batch) { b.add(queries.PruneCancels) }), "table", "cancels"); err != nil {
 		return err
 	}
 	return w.queries.MoveSweep(ctx, move)
@@ -198,23 +201,27 @@ func (w *sweeping) ahead(ctx context.Context, place *queries.SweepPlaceRow) (fou
 	if age == math.MaxInt64 {
 		return nil, false, nil
 	}
-	n := 0
-	b := &batch{names: w.store.names}
-	b.add(queries.SweepAhead, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)),
-		place.Position, firstID(w.now.Add(-age)), small(w.request.Limit)).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var over bool
-			if err := rows.Scan((*binaryUUID)(&place.Position), &over); err != nil {
-				return err
+	last, n := place.Position, 0
+	err = w.part(ctx, func(b *batch) {
+		b.add(queries.SweepAhead, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)),
+			place.Position, firstID(w.now.Add(-age)), small(w.request.Limit)).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var over bool
+				if err := rows.Scan((*binaryUUID)(&last), &over); err != nil {
+					return err
+				}
+				if n++; over {
+					found = append(found, last)
+				}
 			}
-			if n++; over {
-				found = append(found, place.Position)
-			}
-		}
-		return rows.Err()
+			return rows.Err()
+		})
 	})
-	err = w.store.send(ctx, w.tx, b)
-	return found, n >= w.request.Limit && n > 0, err
+	if err != nil { // a row that cannot be read: the full pass finds what is before and behind its block
+		return nil, false, w.goOn(err, "walk", place.Position.String())
+	}
+	place.Position = last
+	return found, n >= w.request.Limit && n > 0, nil
 }
 
 // firstID is the smallest id that a client may have made at an instant.
@@ -231,93 +238,147 @@ func firstID(at time.Time) uuid.UUID {
 // returns what is over besides what was found before.
 func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found uuidArray) (uuidArray, error) {
 	from, most := place.Block, max(w.request.Limit-len(found), 1)
-	claims, n, last := map[string]string{}, 0, from
-	var unready uuidArray
-	b := &batch{names: w.store.names}
-	b.add(queries.SweepBlocks, from, from+sweepBlocks, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)), small(most)).
-		Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				var id uuid.UUID
-				var claim *uuid.UUID
-				var state int16
-				if err := rows.Scan((*binaryUUID)(&id), &claim, &last, &state); err != nil {
-					return err
-				}
-				switch n++; {
-				case durable.State(state) == durable.Pending:
-					unready = append(unready, id)
-				case durable.State(state) != durable.Running:
-					found = append(found, id)
-				case claim != nil:
-					claims[id.String()] = claim.String()
-				default:
-					claims[id.String()] = ""
-				}
-			}
-			return rows.Err()
+	for blocks := int64(sweepBlocks); ; blocks /= 2 { // fewer, when one of them cannot be read
+		seen := blocksSeen{claims: map[string]string{}, last: from}
+		err := w.part(ctx, func(b *batch) {
+			b.add(queries.SweepBlocks, from, from+blocks, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)), small(most)).
+				Query(seen.scan)
 		})
-	if err := w.store.send(ctx, w.tx, b); err != nil {
-		return nil, err
+		if refusesRows(err) && blocks > 1 {
+			continue
+		}
+		if err := w.goOn(err, "block", strconv.FormatInt(from, 10)); err != nil {
+			return nil, err
+		}
+		if place.Block = from + blocks; seen.n >= most {
+			place.Block = seen.last // there may be more in it
+		} else if place.Block >= place.Blocks {
+			place.Block = -1
+		}
+		if err := w.mend(ctx, seen.unready); err != nil {
+			return nil, err
+		}
+		return append(found, seen.over...), w.returnRuns(ctx, seen.claims, slices.Collect(maps.Keys(seen.claims)))
 	}
-	if place.Block = from + sweepBlocks; n >= most {
-		place.Block = last // there may be more in it
-	} else if place.Block >= place.Blocks {
-		place.Block = -1
-	}
-	if err := w.mend(ctx, unready); err != nil {
-		return nil, err
-	}
-	return found, w.returnRuns(ctx, claims)
 }
 
-// mend puts pending runs back into their lines.
+// blocksSeen is what was found in some blocks.
+type blocksSeen struct {
+	n       int
+	last    int64             // the last block
+	over    uuidArray         // runs to delete
+	unready uuidArray         // pending runs that stand in no line
+	claims  map[string]string // of running runs whose claims have no lease, by the runs
+}
+
+func (s *blocksSeen) scan(rows pgx.Rows) error {
+	for rows.Next() {
+		var id uuid.UUID
+		var claim *uuid.UUID
+		var state int16
+		if err := rows.Scan((*binaryUUID)(&id), &claim, &s.last, &state); err != nil {
+			return err
+		}
+		switch s.n++; {
+		case durable.State(state) == durable.Pending:
+			s.unready = append(s.unready, id)
+		case durable.State(state) != durable.Running:
+			s.over = append(s.over, id)
+		case claim != nil:
+			s.claims[id.String()] = claim.String()
+		default:
+			s.claims[id.String()] = ""
+		}
+	}
+	return rows.Err()
+}
+
+// mend puts pending runs back into their lines, in halves when the database
+// refuses.
 func (w *sweeping) mend(ctx context.Context, ids uuidArray) error {
-	if len(ids) == 0 {
+	if len(ids) == 0 || w.failed >= sweepFailures {
 		return nil
 	}
-	b := &batch{names: w.store.names}
-	b.add(queries.MendReady, ids).Exec(func(tag pgconn.CommandTag) error {
-		w.done.Mended += int(tag.RowsAffected())
-		return nil
+	mended := 0
+	err := w.part(ctx, func(b *batch) {
+		b.add(queries.MendReady, ids).Exec(func(tag pgconn.CommandTag) error {
+			mended = int(tag.RowsAffected())
+			return nil
+		})
 	})
-	return w.store.send(ctx, w.tx, b)
+	if half := len(ids) / 2; refusesRows(err) && half > 0 {
+		if err := w.mend(ctx, ids[:half]); err != nil {
+			return err
+		}
+		return w.mend(ctx, ids[half:])
+	}
+	if err != nil {
+		return w.goOn(err, "run", ids[0].String())
+	}
+	w.done.Mended += mended
+	return nil
 }
 
-func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string) error {
-	if len(claims) == 0 {
+// returnRuns hands back those of the runs that still have their claim, in halves
+// when the database refuses.
+func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, some []string) error {
+	if len(some) == 0 || w.failed >= sweepFailures {
 		return nil
 	}
-	ids := make(uuidArray, 0, len(claims))
-	for id := range claims {
-		ids = append(ids, uuid.MustParse(id))
+	ids := make(uuidArray, len(some))
+	for i, id := range some {
+		ids[i] = uuid.MustParse(id)
 	}
 	text, err := json.Marshal(claims)
 	if err != nil {
 		return err
 	}
-	b := &batch{names: w.store.names}
-	b.add(queries.ReturnRuns, ids, string(text)).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReturnRunsRow])
-		for _, row := range found {
-			w.done.Returned = append(w.done.Returned, durable.Reclaimed{
-				ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
-				State: durable.State(row.State), CrashCount: int(row.CrashCount),
-			})
-		}
-		return err
+	var found []queries.ReturnRunsRow
+	err = w.part(ctx, func(b *batch) {
+		b.add(queries.ReturnRuns, ids, string(text)).Query(func(rows pgx.Rows) error {
+			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReturnRunsRow])
+			return err
+		})
 	})
-	return w.store.send(ctx, w.tx, b)
+	if half := len(some) / 2; refusesRows(err) && half > 0 {
+		if err := w.returnRuns(ctx, claims, some[:half]); err != nil {
+			return err
+		}
+		return w.returnRuns(ctx, claims, some[half:])
+	}
+	if err != nil {
+		return w.goOn(err, "run", some[0])
+	}
+	for _, row := range found {
+		w.done.Returned = append(w.done.Returned, durable.Reclaimed{
+			ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
+			State: durable.State(row.State), CrashCount: int(row.CrashCount),
+		})
+	}
+	return nil
 }
 
 // deleteRuns deletes those of the runs that are still over, and all that is
-// theirs.
+// theirs, in halves when the database refuses.
 func (w *sweeping) deleteRuns(ctx context.Context, ids uuidArray) error {
-	if len(ids) == 0 {
+	if len(ids) == 0 || w.failed >= sweepFailures {
 		return nil
 	}
-	b := &batch{names: w.store.names}
-	b.add(queries.SweepRuns, ids, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention))).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&w.done.Deleted) })
-	b.add(queries.SweepRests, ids)
-	return w.store.send(ctx, w.tx, b)
+	deleted := 0
+	err := w.part(ctx, func(b *batch) {
+		b.add(queries.SweepRuns, ids, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention))).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&deleted) })
+		b.add(queries.SweepRests, ids)
+	})
+	if half := len(ids) / 2; refusesRows(err) && half > 0 {
+		if err := w.deleteRuns(ctx, ids[:half]); err != nil {
+			return err
+		}
+		return w.deleteRuns(ctx, ids[half:])
+	}
+	if err != nil {
+		return w.goOn(err, "run", ids[0].String())
+	}
+	w.done.Deleted += deleted
+	return nil
 }

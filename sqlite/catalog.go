@@ -13,19 +13,20 @@ import (
 
 // Declare stores a worker, its jobs and its schedules.
 func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) error {
-	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+	var partly durable.PassedError
+	err := s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
 		worker := declaration.Worker
+		pass := func(kind, name string) func(error) {
+			return func(err error) {
+				partly.Passed = append(partly.Passed, durable.PassedOver{Kind: kind, Name: name, Again: durable.DeclareAgain, Err: err})
+			}
+		}
 		err := c.DeclareWorker(ctx, queries.DeclareWorkerParams{Instance: worker.Instance[:], Name: worker.Name, DeclaredAt: c.now})
 		if err != nil {
 			return err
 		}
 		for _, job := range declaration.Jobs {
-			err := c.DeclareJob(ctx, queries.DeclareJobParams{
-				Name: job.Name, Queue: job.Queue, Priority: int64(job.Priority), MaxAttempts: int64(job.MaxAttempts),
-				Timeout: time.Duration(job.Timeout).Microseconds(), OnCrash: int64(job.OnCrash),
-				Retention: time.Duration(job.Retention).Microseconds(), DeclaredAt: c.now,
-			})
-			if err != nil {
+			if err := c.around(ctx, func() error { return c.declareJob(ctx, &job) }, pass("job", job.Name)); err != nil {
 				return err
 			}
 		}
@@ -34,17 +35,40 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 			return err
 		}
 		for i := range declaration.Schedules {
-			if err := c.declareSchedule(ctx, &declaration.Schedules[i], started); err != nil {
+			one := &declaration.Schedules[i]
+			if err := c.around(ctx, func() error { return c.declareSchedule(ctx, one, started) }, pass("schedule", one.Name)); err != nil {
 				return err
 			}
 		}
-		return c.tidySchedules(ctx, declaration.DisableOrphans)
+		return c.around(ctx, func() error { return c.tidySchedules(ctx, declaration.DisableOrphans) }, pass("schedules", "orphans and skips"))
 	})
 	if err != nil {
 		return fmt.Errorf("declare: %w", err)
 	}
 	if len(declaration.Schedules) > 0 {
 		s.hint()
+	}
+	if len(partly.Passed) > 0 {
+		return fmt.Errorf("declare: %w", &partly)
+	}
+	return nil
+}
+
+func (c *change) declareJob(ctx context.Context, job *durable.JobInfo) error {
+	return c.DeclareJob(ctx, queries.DeclareJobParams{
+		Name: job.Name, Queue: job.Queue, Priority: int64(job.Priority), MaxAttempts: int64(job.MaxAttempts),
+		Timeout: time.Duration(job.Timeout).Microseconds(), OnCrash: int64(job.OnCrash),
+		Retention: time.Duration(job.Retention).Microseconds(), DeclaredAt: c.now,
+	})
+}
+
+// Touch writes the worker's row.
+func (s *Store) Touch(ctx context.Context, worker durable.WorkerID) error {
+	err := s.write(ctx, heartbeats, func(ctx context.Context, c *change) error {
+		return c.DeclareWorker(ctx, queries.DeclareWorkerParams{Instance: worker.Instance[:], Name: worker.Name, DeclaredAt: c.now})
+	})
+	if err != nil {
+		return fmt.Errorf("touch: %w", err)
 	}
 	return nil
 }

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
 
@@ -17,38 +20,119 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	if err != nil {
 		return durable.Reclaim{}, fmt.Errorf("reclaim: %w", err)
 	}
-	if quiet {
+	if quiet || request.Limit <= 0 {
 		return done, nil
 	}
-	waiting := false
-	err = s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
-		done, waiting = durable.Reclaim{Now: instant(c.now)}, false
-		until := c.now
-		if !request.Horizon.IsZero() {
-			until = min(until, request.Horizon.UnixMicro())
-		}
-		expired, err := c.ExpiredLeases(ctx, queries.ExpiredLeasesParams{Until: until, Most: int64(max(request.Limit, 0))})
-		if err != nil {
-			return err
-		}
-		done.Leases = len(expired)
-		for i := range expired {
-			runs, err := c.reclaim(ctx, &expired[i], request.MaxCrashes)
-			if err != nil {
-				return err
-			}
-			done.Runs = append(done.Runs, runs...)
-		}
-		waiting = slices.ContainsFunc(done.Runs, func(r durable.Reclaimed) bool { return r.State == durable.Pending })
-		return nil
+	r := reclaiming{store: s, request: &request, resting: s.aside.Resting(lease.Elapsed())}
+	soon := done.Soon
+	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
+		r.change, r.done = c, durable.Reclaim{Now: instant(c.now), Soon: soon}
+		return r.all(ctx)
 	})
 	if err != nil {
 		return durable.Reclaim{}, fmt.Errorf("reclaim: %w", err)
 	}
-	if waiting {
+	if slices.ContainsFunc(r.done.Runs, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
 		s.hint()
 	}
-	return done, nil
+	return r.done, nil
+}
+
+// reclaimRuns bounds the runs of one call, which holds the file's write lock.
+const reclaimRuns = 1000
+
+// reclaiming is one Reclaim under way.
+type reclaiming struct {
+	*change
+
+	store   *Store
+	request *durable.ReclaimRequest
+	resting []string // claims and runs that are left alone, as bytes
+	done    durable.Reclaim
+}
+
+func (r *reclaiming) all(ctx context.Context) error {
+	until := r.now
+	if !r.request.Horizon.IsZero() {
+		until = min(until, r.request.Horizon.UnixMicro())
+	}
+	expired, err := r.ExpiredLeases(ctx, queries.ExpiredLeasesParams{Until: until, Most: int64(r.request.Limit + len(r.resting))})
+	if err != nil {
+		return err
+	}
+	for i := range expired {
+		if r.done.Leases == r.request.Limit || r.room() == 0 {
+			return nil
+		}
+		if slices.Contains(r.resting, string(expired[i].ClaimID)) {
+			continue
+		}
+		if err := r.lease(ctx, &expired[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// room is how many more runs may be taken.
+func (r *reclaiming) room() int {
+	most := reclaimRuns
+	if r.request.Runs > 0 {
+		most = min(most, r.request.Runs)
+	}
+	return max(most-len(r.done.Runs), 0)
+}
+
+// lease takes back what one lease still holds, as far as there is room, and ends
+// it when nothing is left. A lease of which only what cannot be changed is left
+// rests as long as that.
+func (r *reclaiming) lease(ctx context.Context, lost *queries.ExpiredLeasesRow) error {
+	left := false
+	for id := range slices.Chunk(lost.RunIds, idSize) {
+		if slices.Contains(r.resting, string(id)) {
+			left = true
+			continue
+		}
+		if r.room() == 0 {
+			return nil
+		}
+		err := r.around(ctx, func() error { return r.run(ctx, id, lost) }, func(err error) {
+			left = true
+			r.pass("run", id, err)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if left {
+		r.store.aside.Put(string(lost.ClaimID), lease.Elapsed())
+		return nil
+	}
+	r.done.Leases++
+	return r.around(ctx, func() error { return r.DeleteLease(ctx, queries.DeleteLeaseParams{ClaimID: lost.ClaimID}) },
+		func(err error) { r.pass("lease", lost.ClaimID, err) })
+}
+
+// pass sets aside a lease or a run.
+func (r *reclaiming) pass(kind string, id []byte, err error) {
+	again := r.store.aside.Put(string(id), lease.Elapsed())
+	r.done.Passed = append(r.done.Passed, durable.PassedOver{Kind: kind, Name: uuid.UUID(id).String(), Again: again, Err: err})
+}
+
+// run takes back one run, if the lease still holds it.
+func (r *reclaiming) run(ctx context.Context, id []byte, lost *queries.ExpiredLeasesRow) error {
+	row, err := r.FindReclaimable(ctx, queries.FindReclaimableParams{ID: id, ClaimID: lost.ClaimID})
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // settled
+	}
+	if err != nil {
+		return err
+	}
+	run, err := r.crash(ctx, durable.RunID(id), lost, &row, r.request.MaxCrashes)
+	if err == nil {
+		r.done.Runs = append(r.done.Runs, run)
+	}
+	return err
 }
 
 // nothingExpired asks whether a lease has expired, without the write lock: mostly
@@ -64,27 +148,11 @@ func (s *Store) nothingExpired(ctx context.Context, request *durable.ReclaimRequ
 		until = min(until, request.Horizon.UnixMicro())
 	}
 	expired, err := l.ExpiredLeases(ctx, queries.ExpiredLeasesParams{Until: until, Most: 1})
-	return durable.Reclaim{Now: instant(now)}, err == nil && len(expired) == 0, s.explain(err)
-}
-
-// reclaim takes back what one lease still holds and ends it.
-func (c *change) reclaim(ctx context.Context, lost *queries.ExpiredLeasesRow, maxCrashes int) ([]durable.Reclaimed, error) {
-	var runs []durable.Reclaimed
-	for id := range slices.Chunk(lost.RunIds, idSize) {
-		row, err := c.FindReclaimable(ctx, queries.FindReclaimableParams{ID: id, ClaimID: lost.ClaimID})
-		if errors.Is(err, sql.ErrNoRows) {
-			continue // settled
-		}
-		if err != nil {
-			return nil, err
-		}
-		run, err := c.crash(ctx, durable.RunID(id), lost, &row, maxCrashes)
-		if err != nil {
-			return nil, err
-		}
-		runs = append(runs, run)
+	if err != nil {
+		return durable.Reclaim{}, false, s.explain(err)
 	}
-	return runs, c.DeleteLease(ctx, queries.DeleteLeaseParams{ClaimID: lost.ClaimID})
+	soon, err := l.ExpiresBefore(ctx, queries.ExpiresBeforeParams{At: now + request.Ahead.Microseconds()})
+	return durable.Reclaim{Now: instant(now), Soon: soon > 0}, len(expired) == 0, s.explain(err)
 }
 
 // isolation is the number of crashes from which on a run is isolated.
@@ -95,7 +163,7 @@ const isolation = 2
 func (c *change) crash(
 	ctx context.Context, id durable.RunID, lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, maxCrashes int,
 ) (durable.Reclaimed, error) {
-	crashes := int(row.CrashCount) + 1
+	crashes := min(int(row.CrashCount)+1, durable.MostCrashes)
 	lane := row.Lane
 	if crashes >= isolation {
 		lane = -max(lane, -lane)

@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
 
@@ -26,56 +28,122 @@ func (s *Store) Materialize(
 		return durable.Materialized{Busy: true}, nil
 	}
 	defer s.evaluating.Unlock()
-	done, quiet, err := s.nothingDue(ctx)
+	resting := s.resting.Resting(lease.Elapsed())
+	done, quiet, err := s.nothingDue(ctx, resting)
 	if err != nil {
 		return durable.Materialized{}, fmt.Errorf("materialize: %w", err)
 	}
 	if quiet {
 		return done, nil
 	}
-	fresh := newLanes()
-	err = s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
-		due, err := c.DueSchedules(ctx, queries.DueSchedulesParams{Now: &c.now, Most: int64(max(limit, 0))})
-		if err != nil {
-			return err
-		}
-		done = durable.Materialized{Due: len(due), Next: -1}
-		for i := range due {
-			rule, err := scheduleOf(&due[i])
-			if err != nil {
-				return err
-			}
-			unfinished, err := c.unfinishedRuns(ctx, due[i].Unfinished)
-			if err != nil {
-				return err
-			}
-			rule.Unfinished = len(unfinished)
-			decision := decide(instant(c.now), rule)
-			ids, err := s.advance(ctx, c, fresh, &rule, unfinished, &decision)
-			if err != nil {
-				return err
-			}
-			done.Runs = append(done.Runs, ids...)
-			if decision.Waiting > 0 && decision.Fault == "" {
-				for _, id := range append(unfinished, ids...) {
-					done.Waits = append(done.Waits, durable.Wait{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
-				}
-			}
-		}
-		next, err := c.NextLook(ctx)
-		if next >= 0 {
-			done.Next = max(duration(next-c.now), 0)
-		}
-		return err
+	m := materializing{store: s, resting: resting, decide: decide}
+	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
+		m.change, m.done, m.fresh = c, durable.Materialized{Next: -1}, nil
+		return m.all(ctx, max(limit, 0))
 	})
 	if err != nil {
 		return durable.Materialized{}, fmt.Errorf("materialize: %w", err)
 	}
-	s.lanes.add(fresh)
-	if len(done.Runs) > 0 {
+	for _, fresh := range m.fresh {
+		s.lanes.add(fresh)
+	}
+	if len(m.done.Runs) > 0 {
 		s.hint()
 	}
-	return done, nil
+	return m.done, nil
+}
+
+// materializing is one Materialize under way.
+type materializing struct {
+	*change
+
+	store   *Store
+	resting []string // schedules that are left alone
+	decide  func(time.Time, durable.Schedule) durable.Decision
+	done    durable.Materialized
+	fresh   []*lanes
+}
+
+func (m *materializing) all(ctx context.Context, limit int) error {
+	due, err := m.DueSchedules(ctx, queries.DueSchedulesParams{Now: &m.now, Most: int64(limit + len(m.resting))})
+	if err != nil {
+		return err
+	}
+	for i := range due {
+		row := &due[i]
+		if slices.Contains(m.resting, row.Name) {
+			continue
+		}
+		if m.done.Due == limit {
+			break
+		}
+		m.done.Due++
+		err := m.around(ctx, func() error { return m.one(ctx, row, "") }, func(err error) {
+			err = m.around(ctx, func() error { return m.one(ctx, row, err.Error()) }, func(err error) { m.pass(row.Name, err) })
+			if err != nil {
+				m.pass(row.Name, err)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	next, err := nextLook(ctx, m.Queries, m.resting)
+	if next >= 0 {
+		m.done.Next = max(duration(next-m.now), 0)
+	}
+	return err
+}
+
+// pass sets a schedule aside.
+func (m *materializing) pass(name string, err error) {
+	again := m.store.resting.Put(name, lease.Elapsed())
+	m.resting = append(m.resting, name)
+	m.done.Passed = append(m.done.Passed, durable.PassedOver{Kind: "schedule", Name: name, Again: again, Err: err})
+}
+
+// one decides about one schedule and stores what was decided, or the fault for
+// which that was refused.
+func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, fault string) error {
+	rule, err := scheduleOf(row)
+	if err != nil {
+		return err
+	}
+	unfinished, err := m.unfinishedRuns(ctx, row.Unfinished)
+	if err != nil {
+		return err
+	}
+	rule.Unfinished = len(unfinished)
+	decision := durable.Decision{Fault: fault}
+	if fault == "" {
+		decision = m.decide(instant(m.now), rule)
+	}
+	fresh := newLanes()
+	ids, err := m.store.advance(ctx, m.change, fresh, &rule, unfinished, &decision)
+	if err != nil {
+		return err
+	}
+	m.fresh, m.done.Runs = append(m.fresh, fresh), append(m.done.Runs, ids...)
+	if decision.Waiting > 0 && decision.Fault == "" {
+		for _, id := range append(unfinished, ids...) {
+			m.done.Waits = append(m.done.Waits, durable.Wait{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
+		}
+	}
+	return nil
+}
+
+// nextLook is when the next schedule is due that does not rest; negative: none.
+func nextLook(ctx context.Context, q *queries.Queries, resting []string) (int64, error) {
+	if len(resting) == 0 {
+		return q.NextLook(ctx)
+	}
+	looks, err := q.NextLooks(ctx, queries.NextLooksParams{Most: int64(len(resting) + 1)})
+	for i := range looks {
+		if !slices.Contains(resting, looks[i].Name) {
+			return *looks[i].LookAt, err
+		}
+	}
+	return -1, err
 }
 
 // Hasten has schedules that wait looked at now.
@@ -99,12 +167,12 @@ func (s *Store) Hasten(ctx context.Context, names ...string) error {
 
 // nothingDue asks when the next schedule is due, without the write lock: mostly
 // none is now.
-func (s *Store) nothingDue(ctx context.Context) (durable.Materialized, bool, error) {
+func (s *Store) nothingDue(ctx context.Context, resting []string) (durable.Materialized, bool, error) {
 	l, err := s.read(ctx)
 	if err != nil {
 		return durable.Materialized{}, false, s.explain(err)
 	}
-	next, err := l.NextLook(ctx)
+	next, err := nextLook(ctx, l.Queries, resting)
 	if err != nil {
 		return durable.Materialized{}, false, s.explain(err)
 	}

@@ -14,6 +14,7 @@ import (
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
@@ -55,6 +56,8 @@ type Store struct {
 	// evaluating is held by the one Materialize call of this process that
 	// evaluates. It is taken before the gate, and only by TryLock.
 	evaluating sync.Mutex
+	aside      aside.Set[string] // leases and runs that Reclaim could not change, by their bytes
+	resting    aside.Set[string] // schedules that Materialize could not advance
 
 	// gate guards the writing connection and what hangs on it.
 	gate   gate
@@ -214,6 +217,10 @@ type change struct {
 	*prepared
 	now     int64 // the store's time, read after the write lock was taken
 	undealt int64 // rows of ready that a claim dropped and that named no pending run
+
+	// carefully does a part of the work that can be taken back alone; nil: none
+	// needs to be.
+	carefully func(ctx context.Context, part func() error) error
 }
 
 // write runs work in one write transaction. Once it has begun it is not

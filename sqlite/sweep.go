@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
@@ -36,7 +38,7 @@ const (
 // the full pass.
 func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durable.Swept, error) {
 	var step sweeping
-	err := s.write(ctx, enqueues, func(ctx context.Context, c *change) error {
+	err := s.writeAround(ctx, enqueues, func(ctx context.Context, c *change) error {
 		step = sweeping{change: c, request: &request, most: min(max(request.Limit, 1), sweepDeletes)}
 		return step.run(ctx)
 	})
@@ -114,12 +116,28 @@ func (w *sweeping) move(ctx context.Context, place queries.FindSweepRow, more bo
 	moved := queries.MoveSweepParams{Position: min(place.Position, last), Pass: place.Pass, BeganAt: place.BeganAt, SweptAt: w.now}
 	if w.done.Done = !more && place.Pass < 0; !w.done.Done {
 		moved.Sweeper = w.request.By[:]
-	} else if err := w.PruneCancels(ctx); err != nil {
-		return err
-	} else if err := w.PruneWorkers(ctx, queries.PruneWorkersParams{Before: w.now - workersKept.Microseconds()}); err != nil {
+	} else if err := w.prune(ctx); err != nil {
 		return err
 	}
 	return w.MoveSweep(ctx, moved)
+}
+
+// prune forgets cancel requests and workers that nothing needs any more.
+func (w *sweeping) prune(ctx context.Context) error {
+	for kind, prune := range map[string]func() error{
+		"cancels": func() error { return w.PruneCancels(ctx) },
+		"workers": func() error {
+			return w.PruneWorkers(ctx, queries.PruneWorkersParams{Before: w.now - workersKept.Microseconds()})
+		},
+	} {
+		err := w.around(ctx, prune, func(err error) {
+			w.done.Passed = append(w.done.Passed, durable.PassedOver{Kind: "table", Name: kind, Again: durable.SweepPassEvery, Err: err})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readRetentions reads how long jobs keep their runs by rules of their own.
@@ -160,7 +178,11 @@ func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (m
 		if w.done.Deleted+len(w.done.Returned)+w.done.Mended >= w.most {
 			return true, nil
 		}
-		if err := w.judge(ctx, &rows[i]); err != nil {
+		err := w.around(ctx, func() error { return w.judge(ctx, &rows[i]) }, func(err error) {
+			w.done.Passed = append(w.done.Passed, durable.PassedOver{
+				Kind: "run", Name: uuid.UUID(rows[i].ID).String(), Again: durable.SweepPassEvery, Err: err})
+		})
+		if err != nil {
 			return false, err
 		}
 		*position = rows[i].Seq
@@ -231,10 +253,10 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	}
 	state, reason := durable.Pending, ""
 	switch {
-	case run.Cancel != nil:
-		state, reason = durable.Cancelled, *run.Cancel
 	case durable.CrashPolicy(run.OnCrash) == durable.CrashDead:
 		state, reason = durable.Dead, "its lease has gone, and its crash policy is dead"
+	case run.Cancel != nil:
+		state, reason = durable.Cancelled, *run.Cancel
 	}
 	update := queries.ReturnRunParams{State: int64(state), DueAt: w.now, Seq: row.Seq}
 	if state.Terminal() {
@@ -255,6 +277,8 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	if run.Worker != nil {
 		returned.Worker = *run.Worker
 	}
-	w.done.Returned = append(w.done.Returned, returned)
+	if err == nil {
+		w.done.Returned = append(w.done.Returned, returned)
+	}
 	return err
 }

@@ -105,3 +105,8 @@ WHERE NOT EXISTS (SELECT FROM durable.runs r WHERE r.id = i.id AND r.claim_id = 
 -- workers_instance_key. Locks its own row. Twice: the same row.
 INSERT INTO durable.workers (instance, name) VALUES (@instance, @name)
 ON CONFLICT (instance) DO UPDATE SET seen_at = now() RETURNING id;
+
+-- name: TouchWorker :execrows
+-- workers_instance_key. Locks its own row. No rows: it is not stored. Twice: the
+-- same row.
+UPDATE durable.workers SET seen_at = now() WHERE instance = @instance;

@@ -1,50 +1,63 @@
 -- name: ExpiredLease :one
 -- The head of leases_expiry; beats, which has a row per process, with a probe of
--- leases_beat for each that has expired. No locks: the first question of every reclaim, and
--- mostly the only one. held tells whether there is any lease.
+-- leases_beat for each that has expired or is about to. No locks: the first question of
+-- every reclaim, and mostly the only one. held tells whether there is any lease, soon
+-- whether one has expired or will within so many microseconds.
 SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL OR EXISTS (SELECT FROM durable.leases f WHERE f.beat IS NOT NULL))::boolean AS held,
        (coalesce(l.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz), false)
         OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz)
-                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired,
+       (coalesce(l.expires_at <= now() + (@ahead::bigint) * interval '1 microsecond', false)
+        OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= now() + (@ahead::bigint) * interval '1 microsecond'
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS soon
 FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) l;
 
 -- name: EndBeats :exec
 -- beats, leases_beat, leases_pkey. Before ReclaimRuns in its transaction: leases
 -- that follow an expired beat expire by themselves, when it did; no more than
--- can be reclaimed. Locks the beats and then the leases, both with SKIP LOCKED:
+-- can be reclaimed, none of those set aside, and just the one that is named, if one is.
+-- Locks the beats and then the leases, both with SKIP LOCKED:
 -- a process that renews now keeps its own. The row of the beat stays, so that
 -- nobody can follow one that is gone, and is written: one that waits to renew it
 -- in an older snapshot (repeatable read) has to begin anew. Twice: others, or none.
 WITH b AS MATERIALIZED (
     SELECT a.id, a.expires_at FROM durable.beats a
-    WHERE a.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz) AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = a.id)
+    WHERE a.expires_at <= least(now(), sqlc.narg(horizon)::timestamptz)
+      AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = a.id AND f.claim_id <> ALL (@aside::uuid[])
+                  AND (sqlc.narg(just)::uuid IS NULL OR f.claim_id = sqlc.narg(just)::uuid))
     ORDER BY a.expires_at LIMIT @most FOR UPDATE SKIP LOCKED
 ), w AS (
     UPDATE durable.beats SET before = before WHERE id = ANY (ARRAY(SELECT b.id FROM b))
 )
 UPDATE durable.leases SET beat = NULL, expires_at = (SELECT b.expires_at FROM b WHERE b.id = leases.beat)
 WHERE claim_id = ANY (ARRAY(
-    SELECT l.claim_id FROM durable.leases l WHERE l.beat = ANY (ARRAY(SELECT b.id FROM b)) LIMIT @most FOR UPDATE SKIP LOCKED))
+    SELECT l.claim_id FROM durable.leases l
+    WHERE l.beat = ANY (ARRAY(SELECT b.id FROM b)) AND l.claim_id <> ALL (@aside::uuid[])
+      AND (sqlc.narg(just)::uuid IS NULL OR l.claim_id = sqlc.narg(just)::uuid)
+    LIMIT @most FOR UPDATE SKIP LOCKED))
   AND beat = ANY (ARRAY(SELECT b.id FROM b));
 
 -- name: ReclaimRuns :many
 -- leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
 -- with SKIP LOCKED: a run that a user's transaction holds is left, and its
 -- lease row then stays and is tried again; a lease of which nothing could be
--- taken is returned as stuck, for the next look to pass over. A run that was
--- asked to be cancelled is, as the row that was locked says. Twice: nothing has
--- expired.
+-- taken is returned as stuck, for the next look to pass over. So does the lease of which
+-- more runs are left than are taken at a time, or one that is set aside; runs may name
+-- those to take, and just the lease. A run that was asked to be cancelled is, as the row
+-- that was locked says. Twice: nothing has expired, or the next runs.
 WITH x AS MATERIALIZED (
     SELECT claim_id, alone, run_ids FROM durable.leases
     WHERE expires_at <= least(now(), sqlc.narg(horizon)::timestamptz) AND claim_id <> ALL (@stuck::uuid[])
+      AND (sqlc.narg(just)::uuid IS NULL OR claim_id = sqlc.narg(just)::uuid)
     ORDER BY expires_at LIMIT @most FOR UPDATE SKIP LOCKED
 ), r AS MATERIALIZED (
     SELECT id, claim_id FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT unnest(x.run_ids) FROM x)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
-    FOR NO KEY UPDATE SKIP LOCKED
+      AND id <> ALL (@aside::uuid[]) AND (sqlc.narg(runs)::uuid[] IS NULL OR id = ANY (sqlc.narg(runs)::uuid[]))
+    LIMIT @most_runs FOR NO KEY UPDATE SKIP LOCKED
 ), u AS (
     UPDATE durable.runs SET
-        crash_count = crash_count + 1, attempt = attempt - 1, claim_id = NULL, due_at = now(),
+        crash_count = least(crash_count + 1, 32767), attempt = attempt - 1, claim_id = NULL, due_at = now(),
         state = CASE WHEN on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4
                      WHEN cancel IS NOT NULL THEN 5 ELSE 0 END,
         finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
@@ -79,6 +92,20 @@ WITH x AS MATERIALIZED (
 SELECT c.now, c.leases, c.stuck, w.id, w.lane, w.queue, w.job, w.worker, w.state, w.crash_count
 FROM (SELECT now()::timestamptz AS now, count(*)::int AS leases,
              coalesce(array_agg(x.claim_id) FILTER (WHERE x.claim_id NOT IN (SELECT y.claim_id FROM y)), '{}')::uuid[] AS stuck FROM x) c LEFT JOIN w ON true;
+
+-- name: ReclaimableLeases :many
+-- leases_expiry, or a scan of beats and leases_beat. No locks: after ReclaimRuns has
+-- failed, the leases that it may have looked at, to be tried one by one.
+SELECT l.claim_id FROM durable.leases l LEFT JOIN durable.beats b ON b.id = l.beat
+WHERE coalesce(l.expires_at, b.expires_at) <= least(now(), sqlc.narg(horizon)::timestamptz) AND l.claim_id <> ALL (@aside::uuid[])
+ORDER BY coalesce(l.expires_at, b.expires_at) LIMIT @most;
+
+-- name: ReclaimableRuns :many
+-- leases_pkey, runs_pkey. No locks: the runs of one lease, to be tried in parts.
+SELECT r.id FROM durable.runs r
+WHERE r.id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = @claim_id)) AND r.claim_id = @claim_id AND r.state = 1
+  AND r.id <> ALL (@aside::uuid[])
+LIMIT @most_runs;
 
 -- name: ClampLeases :execrows
 -- leases_expiry from end to end; there are few leases, and it runs once a

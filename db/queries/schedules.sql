@@ -5,10 +5,11 @@ SELECT pg_try_advisory_xact_lock(@key::bigint)::boolean AS mine, now()::timestam
 -- name: DueSchedules :many
 -- schedules_look, in its order (the column's, not the result's of that name).
 -- Locks the rows it returns with SKIP LOCKED: one that is being declared anew is
--- left to the next call. Begins after a row, or at the head.
+-- left to the next call. Begins after a row, or at the head. Those set aside are left.
 SELECT s.id, s.name, s.generation, s.next_at, greatest(s.look_at, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
        s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
-FROM durable.schedules s WHERE s.look_at <= now() AND (s.look_at, s.name) > (coalesce(sqlc.narg(after_at)::timestamptz, '-infinity'), @after_name::text)
+FROM durable.schedules s WHERE s.look_at <= now() AND s.name <> ALL (@aside::text[])
+  AND (s.look_at, s.name) > (coalesce(sqlc.narg(after_at)::timestamptz, '-infinity'), @after_name::text)
 ORDER BY s.look_at, s.name LIMIT @most FOR UPDATE SKIP LOCKED;
 
 -- name: UnfinishedRuns :many
@@ -99,9 +100,9 @@ SELECT unnest(@schedules::int[]), unnest(@firsts::timestamptz[]), unnest(@lasts:
 
 -- name: NextLook :one
 -- The head of schedules_look. No locks: the first question of every look, and
--- mostly the only one. Zero: due; negative: none.
+-- mostly the only one. Those set aside are passed over. Zero: due; negative: none.
 SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
-                 WHERE s.look_at < 'infinity' ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds;
+                 WHERE s.look_at < 'infinity' AND s.name <> ALL (@aside::text[]) ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds;
 
 -- name: BeginPart :exec
 -- What follows can be taken back alone.

@@ -23,6 +23,7 @@ func sweepTests() map[string]func(*testing.T, *fixture) {
 		"what was deleted may be enqueued again under its id":             sweepAndEnqueue,
 		"a running run whose lease has gone is handed back":               sweepStranded,
 		"a stranded run that must not be begun twice is dead":             sweepStrandedDead,
+		"of a stranded run too the crash rule is stronger than a cancel":  crashRuleOfSweep,
 		"a running run whose lease has expired is left to reclaim":        sweepExpired,
 		"sweepers beside workers delete and hand back nothing that lives": sweepBesideWorkers,
 		"many sweepers together delete each run once":                     sweepersRace,

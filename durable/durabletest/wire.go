@@ -175,6 +175,11 @@ func (x wire) Declare(ctx context.Context, declaration durable.Declaration) erro
 	return err
 }
 
+func (x wire) Touch(ctx context.Context, worker durable.WorkerID) error {
+	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Touch(ctx, worker) }))
+	return err
+}
+
 func (x wire) Hasten(ctx context.Context, names ...string) error {
 	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Hasten(ctx, names...) }))
 	return err

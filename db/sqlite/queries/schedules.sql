@@ -22,6 +22,10 @@ UPDATE schedules SET look_at = @look_at, fault = @fault WHERE name = @name;
 -- Served by the key of schedules.
 UPDATE schedules SET look_at = @now WHERE name = @name AND waiting > 0 AND look_at > @now AND paused = 0 AND fault IS NULL;
 
+-- name: NextLooks :many
+-- Served by schedules_look. The first so many, of which some may be set aside.
+SELECT name, look_at FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at, name LIMIT @most;
+
 -- name: NextLook :one
 -- Served by schedules_look. An instant of -1: nothing will be due.
 SELECT CAST(coalesce(min(look_at), -1) AS INTEGER) AS look_at FROM schedules WHERE look_at IS NOT NULL;

@@ -424,6 +424,24 @@ func (q *Queries) RegisterWorker(ctx context.Context, arg RegisterWorkerParams) 
 	return id, err
 }
 
+const TouchWorker = `-- name: TouchWorker :execrows
+UPDATE durable.workers SET seen_at = now() WHERE instance = $1
+`
+
+type TouchWorkerParams struct {
+	Instance uuid.UUID
+}
+
+// workers_instance_key. Locks its own row. No rows: it is not stored. Twice: the
+// same row.
+func (q *Queries) TouchWorker(ctx context.Context, arg TouchWorkerParams) (int64, error) {
+	result, err := q.db.Exec(ctx, TouchWorker, arg.Instance)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const Undealt = `-- name: Undealt :many
 SELECT i.id::uuid AS id
 FROM (SELECT unnest(l.run_ids) AS id FROM durable.leases l WHERE l.claim_id = $1::uuid) i

@@ -45,30 +45,43 @@ func (q *Queries) ClampLeases(ctx context.Context) (int64, error) {
 const EndBeats = `-- name: EndBeats :exec
 WITH b AS MATERIALIZED (
     SELECT a.id, a.expires_at FROM durable.beats a
-    WHERE a.expires_at <= least(now(), $2::timestamptz) AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = a.id)
-    ORDER BY a.expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    WHERE a.expires_at <= least(now(), $4::timestamptz)
+      AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = a.id AND f.claim_id <> ALL ($1::uuid[])
+                  AND ($2::uuid IS NULL OR f.claim_id = $2::uuid))
+    ORDER BY a.expires_at LIMIT $3 FOR UPDATE SKIP LOCKED
 ), w AS (
     UPDATE durable.beats SET before = before WHERE id = ANY (ARRAY(SELECT b.id FROM b))
 )
 UPDATE durable.leases SET beat = NULL, expires_at = (SELECT b.expires_at FROM b WHERE b.id = leases.beat)
 WHERE claim_id = ANY (ARRAY(
-    SELECT l.claim_id FROM durable.leases l WHERE l.beat = ANY (ARRAY(SELECT b.id FROM b)) LIMIT $1 FOR UPDATE SKIP LOCKED))
+    SELECT l.claim_id FROM durable.leases l
+    WHERE l.beat = ANY (ARRAY(SELECT b.id FROM b)) AND l.claim_id <> ALL ($1::uuid[])
+      AND ($2::uuid IS NULL OR l.claim_id = $2::uuid)
+    LIMIT $3 FOR UPDATE SKIP LOCKED))
   AND beat = ANY (ARRAY(SELECT b.id FROM b))
 `
 
 type EndBeatsParams struct {
+	Aside   []uuid.UUID
+	Just    *uuid.UUID
 	Most    int32
 	Horizon *time.Time
 }
 
 // beats, leases_beat, leases_pkey. Before ReclaimRuns in its transaction: leases
 // that follow an expired beat expire by themselves, when it did; no more than
-// can be reclaimed. Locks the beats and then the leases, both with SKIP LOCKED:
+// can be reclaimed, none of those set aside, and just the one that is named, if one is.
+// Locks the beats and then the leases, both with SKIP LOCKED:
 // a process that renews now keeps its own. The row of the beat stays, so that
 // nobody can follow one that is gone, and is written: one that waits to renew it
 // in an older snapshot (repeatable read) has to begin anew. Twice: others, or none.
 func (q *Queries) EndBeats(ctx context.Context, arg EndBeatsParams) error {
-	_, err := q.db.Exec(ctx, EndBeats, arg.Most, arg.Horizon)
+	_, err := q.db.Exec(ctx, EndBeats,
+		arg.Aside,
+		arg.Just,
+		arg.Most,
+		arg.Horizon,
+	)
 	return err
 }
 
@@ -76,27 +89,38 @@ const ExpiredLease = `-- name: ExpiredLease :one
 SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL OR EXISTS (SELECT FROM durable.leases f WHERE f.beat IS NOT NULL))::boolean AS held,
        (coalesce(l.expires_at <= least(now(), $1::timestamptz), false)
         OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= least(now(), $1::timestamptz)
-                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired,
+       (coalesce(l.expires_at <= now() + ($2::bigint) * interval '1 microsecond', false)
+        OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= now() + ($2::bigint) * interval '1 microsecond'
+                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS soon
 FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) l
 `
 
 type ExpiredLeaseParams struct {
 	Horizon *time.Time
+	Ahead   int64
 }
 
 type ExpiredLeaseRow struct {
 	Now     time.Time
 	Held    bool
 	Expired bool
+	Soon    bool
 }
 
 // The head of leases_expiry; beats, which has a row per process, with a probe of
-// leases_beat for each that has expired. No locks: the first question of every reclaim, and
-// mostly the only one. held tells whether there is any lease.
+// leases_beat for each that has expired or is about to. No locks: the first question of
+// every reclaim, and mostly the only one. held tells whether there is any lease, soon
+// whether one has expired or will within so many microseconds.
 func (q *Queries) ExpiredLease(ctx context.Context, arg ExpiredLeaseParams) (ExpiredLeaseRow, error) {
-	row := q.db.QueryRow(ctx, ExpiredLease, arg.Horizon)
+	row := q.db.QueryRow(ctx, ExpiredLease, arg.Horizon, arg.Ahead)
 	var i ExpiredLeaseRow
-	err := row.Scan(&i.Now, &i.Held, &i.Expired)
+	err := row.Scan(
+		&i.Now,
+		&i.Held,
+		&i.Expired,
+		&i.Soon,
+	)
 	return i, err
 }
 
@@ -130,17 +154,19 @@ const ReclaimRuns = `-- name: ReclaimRuns :many
 WITH x AS MATERIALIZED (
     SELECT claim_id, alone, run_ids FROM durable.leases
     WHERE expires_at <= least(now(), $1::timestamptz) AND claim_id <> ALL ($2::uuid[])
-    ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED
+      AND ($3::uuid IS NULL OR claim_id = $3::uuid)
+    ORDER BY expires_at LIMIT $4 FOR UPDATE SKIP LOCKED
 ), r AS MATERIALIZED (
     SELECT id, claim_id FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT unnest(x.run_ids) FROM x)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
-    FOR NO KEY UPDATE SKIP LOCKED
+      AND id <> ALL ($5::uuid[]) AND ($6::uuid[] IS NULL OR id = ANY ($6::uuid[]))
+    LIMIT $7 FOR NO KEY UPDATE SKIP LOCKED
 ), u AS (
     UPDATE durable.runs SET
-        crash_count = crash_count + 1, attempt = attempt - 1, claim_id = NULL, due_at = now(),
-        state = CASE WHEN on_crash = 1 OR crash_count + 1 >= $4::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4
+        crash_count = least(crash_count + 1, 32767), attempt = attempt - 1, claim_id = NULL, due_at = now(),
+        state = CASE WHEN on_crash = 1 OR crash_count + 1 >= $8::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4
                      WHEN cancel IS NOT NULL THEN 5 ELSE 0 END,
-        finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 OR crash_count + 1 >= $4::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
+        finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 OR crash_count + 1 >= $8::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
         lane = CASE WHEN crash_count + 1 >= 2 THEN -abs(lane) ELSE lane END
     WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
     RETURNING id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel
@@ -177,7 +203,11 @@ FROM (SELECT now()::timestamptz AS now, count(*)::int AS leases,
 type ReclaimRunsParams struct {
 	Horizon    *time.Time
 	Stuck      []uuid.UUID
+	Just       *uuid.UUID
 	Most       int32
+	Aside      []uuid.UUID
+	Runs       []uuid.UUID
+	MostRuns   int32
 	MaxCrashes int32
 }
 
@@ -197,14 +227,19 @@ type ReclaimRunsRow struct {
 // leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
 // with SKIP LOCKED: a run that a user's transaction holds is left, and its
 // lease row then stays and is tried again; a lease of which nothing could be
-// taken is returned as stuck, for the next look to pass over. A run that was
-// asked to be cancelled is, as the row that was locked says. Twice: nothing has
-// expired.
+// taken is returned as stuck, for the next look to pass over. So does the lease of which
+// more runs are left than are taken at a time, or one that is set aside; runs may name
+// those to take, and just the lease. A run that was asked to be cancelled is, as the row
+// that was locked says. Twice: nothing has expired, or the next runs.
 func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]ReclaimRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReclaimRuns,
 		arg.Horizon,
 		arg.Stuck,
+		arg.Just,
 		arg.Most,
+		arg.Aside,
+		arg.Runs,
+		arg.MostRuns,
 		arg.MaxCrashes,
 	)
 	if err != nil {
@@ -229,6 +264,74 @@ func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]Rec
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ReclaimableLeases = `-- name: ReclaimableLeases :many
+SELECT l.claim_id FROM durable.leases l LEFT JOIN durable.beats b ON b.id = l.beat
+WHERE coalesce(l.expires_at, b.expires_at) <= least(now(), $1::timestamptz) AND l.claim_id <> ALL ($2::uuid[])
+ORDER BY coalesce(l.expires_at, b.expires_at) LIMIT $3
+`
+
+type ReclaimableLeasesParams struct {
+	Horizon *time.Time
+	Aside   []uuid.UUID
+	Most    int32
+}
+
+// leases_expiry, or a scan of beats and leases_beat. No locks: after ReclaimRuns has
+// failed, the leases that it may have looked at, to be tried one by one.
+func (q *Queries) ReclaimableLeases(ctx context.Context, arg ReclaimableLeasesParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, ReclaimableLeases, arg.Horizon, arg.Aside, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var claim_id uuid.UUID
+		if err := rows.Scan(&claim_id); err != nil {
+			return nil, err
+		}
+		items = append(items, claim_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ReclaimableRuns = `-- name: ReclaimableRuns :many
+SELECT r.id FROM durable.runs r
+WHERE r.id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = $1)) AND r.claim_id = $1 AND r.state = 1
+  AND r.id <> ALL ($2::uuid[])
+LIMIT $3
+`
+
+type ReclaimableRunsParams struct {
+	ClaimID  uuid.UUID
+	Aside    []uuid.UUID
+	MostRuns int32
+}
+
+// leases_pkey, runs_pkey. No locks: the runs of one lease, to be tried in parts.
+func (q *Queries) ReclaimableRuns(ctx context.Context, arg ReclaimableRunsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, ReclaimableRuns, arg.ClaimID, arg.Aside, arg.MostRuns)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

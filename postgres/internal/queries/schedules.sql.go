@@ -76,11 +76,13 @@ func (q *Queries) BeginPart(ctx context.Context) error {
 const DueSchedules = `-- name: DueSchedules :many
 SELECT s.id, s.name, s.generation, s.next_at, greatest(s.look_at, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
        s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
-FROM durable.schedules s WHERE s.look_at <= now() AND (s.look_at, s.name) > (coalesce($1::timestamptz, '-infinity'), $2::text)
-ORDER BY s.look_at, s.name LIMIT $3 FOR UPDATE SKIP LOCKED
+FROM durable.schedules s WHERE s.look_at <= now() AND s.name <> ALL ($1::text[])
+  AND (s.look_at, s.name) > (coalesce($2::timestamptz, '-infinity'), $3::text)
+ORDER BY s.look_at, s.name LIMIT $4 FOR UPDATE SKIP LOCKED
 `
 
 type DueSchedulesParams struct {
+	Aside     []string
 	AfterAt   *time.Time
 	AfterName string
 	Most      int32
@@ -108,9 +110,14 @@ type DueSchedulesRow struct {
 
 // schedules_look, in its order (the column's, not the result's of that name).
 // Locks the rows it returns with SKIP LOCKED: one that is being declared anew is
-// left to the next call. Begins after a row, or at the head.
+// left to the next call. Begins after a row, or at the head. Those set aside are left.
 func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]DueSchedulesRow, error) {
-	rows, err := q.db.Query(ctx, DueSchedules, arg.AfterAt, arg.AfterName, arg.Most)
+	rows, err := q.db.Query(ctx, DueSchedules,
+		arg.Aside,
+		arg.AfterAt,
+		arg.AfterName,
+		arg.Most,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -366,13 +373,17 @@ func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams
 
 const NextLook = `-- name: NextLook :one
 SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
-                 WHERE s.look_at < 'infinity' ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds
+                 WHERE s.look_at < 'infinity' AND s.name <> ALL ($1::text[]) ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds
 `
 
+type NextLookParams struct {
+	Aside []string
+}
+
 // The head of schedules_look. No locks: the first question of every look, and
-// mostly the only one. Zero: due; negative: none.
-func (q *Queries) NextLook(ctx context.Context) (int64, error) {
-	row := q.db.QueryRow(ctx, NextLook)
+// mostly the only one. Those set aside are passed over. Zero: due; negative: none.
+func (q *Queries) NextLook(ctx context.Context, arg NextLookParams) (int64, error) {
+	row := q.db.QueryRow(ctx, NextLook, arg.Aside)
 	var microseconds int64
 	err := row.Scan(&microseconds)
 	return microseconds, err

@@ -138,7 +138,7 @@ WITH r AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ), u AS (
     UPDATE durable.runs SET claim_id = NULL, attempt = greatest(attempt - 1, 0), due_at = now(),
-        state = CASE WHEN cancel IS NOT NULL THEN 5 WHEN on_crash = 1 THEN 4 ELSE 0 END,
+        state = CASE WHEN on_crash = 1 THEN 4 WHEN cancel IS NOT NULL THEN 5 ELSE 0 END,
         finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 THEN now() END
     WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND state = 1
     RETURNING id, lane, due_at, state, crash_count, worker, cancel
@@ -146,7 +146,7 @@ WITH r AS MATERIALIZED (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
 ), p AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT u.id, now(), u.state, coalesce(u.cancel, 'its lease has gone, and its crash policy is dead'), abs(u.lane) FROM u WHERE u.state <> 0
+    SELECT u.id, now(), u.state, CASE WHEN u.state = 5 THEN u.cancel ELSE 'its lease has gone, and its crash policy is dead' END, abs(u.lane) FROM u WHERE u.state <> 0
     ON CONFLICT DO NOTHING
 )
 SELECT u.id, u.lane, l.queue, l.job, coalesce((SELECT o.name FROM durable.workers o WHERE o.id = u.worker), '?')::text AS worker, u.state, u.crash_count
@@ -171,7 +171,7 @@ type ReturnRunsRow struct {
 // runs_pkey. Locks the runs with SKIP LOCKED. claims maps an id to the claim it
 // was found under without a lease; a run that has another by now is left alone.
 // As a hand-back: pending and due now, the attempt refunded, no crash counted.
-// One that is to be cancelled is, and one whose crash policy is dead ends dead.
+// One whose crash policy is dead ends dead, and another that is to be cancelled is.
 // Twice: the claim has gone.
 func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]ReturnRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims)

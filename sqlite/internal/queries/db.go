@@ -108,6 +108,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.expiredLeasesStmt, err = db.PrepareContext(ctx, expiredLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpiredLeases: %w", err)
 	}
+	if q.expiresBeforeStmt, err = db.PrepareContext(ctx, expiresBefore); err != nil {
+		return nil, fmt.Errorf("error preparing query ExpiresBefore: %w", err)
+	}
 	if q.findCheckpointStmt, err = db.PrepareContext(ctx, findCheckpoint); err != nil {
 		return nil, fmt.Errorf("error preparing query FindCheckpoint: %w", err)
 	}
@@ -284,6 +287,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.nextLookStmt, err = db.PrepareContext(ctx, nextLook); err != nil {
 		return nil, fmt.Errorf("error preparing query NextLook: %w", err)
+	}
+	if q.nextLooksStmt, err = db.PrepareContext(ctx, nextLooks); err != nil {
+		return nil, fmt.Errorf("error preparing query NextLooks: %w", err)
 	}
 	if q.noteWaitStmt, err = db.PrepareContext(ctx, noteWait); err != nil {
 		return nil, fmt.Errorf("error preparing query NoteWait: %w", err)
@@ -545,6 +551,11 @@ func (q *Queries) Close() error {
 	if q.expiredLeasesStmt != nil {
 		if cerr := q.expiredLeasesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing expiredLeasesStmt: %w", cerr)
+		}
+	}
+	if q.expiresBeforeStmt != nil {
+		if cerr := q.expiresBeforeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing expiresBeforeStmt: %w", cerr)
 		}
 	}
 	if q.findCheckpointStmt != nil {
@@ -842,6 +853,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing nextLookStmt: %w", cerr)
 		}
 	}
+	if q.nextLooksStmt != nil {
+		if cerr := q.nextLooksStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing nextLooksStmt: %w", cerr)
+		}
+	}
 	if q.noteWaitStmt != nil {
 		if cerr := q.noteWaitStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing noteWaitStmt: %w", cerr)
@@ -1104,6 +1120,7 @@ type Queries struct {
 	examineUndeclaredStmt *sql.Stmt
 	examineWorkersStmt    *sql.Stmt
 	expiredLeasesStmt     *sql.Stmt
+	expiresBeforeStmt     *sql.Stmt
 	findCheckpointStmt    *sql.Stmt
 	findClaimOfRunStmt    *sql.Stmt
 	findClaimedStmt       *sql.Stmt
@@ -1163,6 +1180,7 @@ type Queries struct {
 	mendReadyStmt         *sql.Stmt
 	moveSweepStmt         *sql.Stmt
 	nextLookStmt          *sql.Stmt
+	nextLooksStmt         *sql.Stmt
 	noteWaitStmt          *sql.Stmt
 	oldestSkipStmt        *sql.Stmt
 	ownRetentionsStmt     *sql.Stmt
@@ -1236,6 +1254,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		examineUndeclaredStmt: q.examineUndeclaredStmt,
 		examineWorkersStmt:    q.examineWorkersStmt,
 		expiredLeasesStmt:     q.expiredLeasesStmt,
+		expiresBeforeStmt:     q.expiresBeforeStmt,
 		findCheckpointStmt:    q.findCheckpointStmt,
 		findClaimOfRunStmt:    q.findClaimOfRunStmt,
 		findClaimedStmt:       q.findClaimedStmt,
@@ -1295,6 +1314,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		mendReadyStmt:         q.mendReadyStmt,
 		moveSweepStmt:         q.moveSweepStmt,
 		nextLookStmt:          q.nextLookStmt,
+		nextLooksStmt:         q.nextLooksStmt,
 		noteWaitStmt:          q.noteWaitStmt,
 		oldestSkipStmt:        q.oldestSkipStmt,
 		ownRetentionsStmt:     q.ownRetentionsStmt,

@@ -56,6 +56,22 @@ func (q *Queries) ExpiredLeases(ctx context.Context, arg ExpiredLeasesParams) ([
 	return items, nil
 }
 
+const expiresBefore = `-- name: ExpiresBefore :one
+SELECT count(*) FROM leases WHERE expires_at <= ?1
+`
+
+type ExpiresBeforeParams struct {
+	At int64
+}
+
+// A scan of leases, of which there are few.
+func (q *Queries) ExpiresBefore(ctx context.Context, arg ExpiresBeforeParams) (int64, error) {
+	row := q.queryRow(ctx, q.expiresBeforeStmt, expiresBefore, arg.At)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const findReclaimable = `-- name: FindReclaimable :one
 SELECT r.lane, r.attempt, r.crash_count, r.on_crash, r.fence, r.started_at, r.cancel, l.queue, l.job
 FROM runs r JOIN lanes l ON l.id = abs(r.lane)
@@ -99,7 +115,7 @@ func (q *Queries) FindReclaimable(ctx context.Context, arg FindReclaimableParams
 
 const reclaimRun = `-- name: ReclaimRun :exec
 UPDATE runs SET state = ?1, claim_id = NULL, lane = ?2, due_at = ?3, finished_at = ?4,
-    attempt = attempt - 1, crash_count = crash_count + 1
+    attempt = attempt - 1, crash_count = min(crash_count + 1, 32767)
 WHERE id = ?5 AND state = 1
 `
 

@@ -167,6 +167,43 @@ func (q *Queries) NextLook(ctx context.Context) (int64, error) {
 	return look_at, err
 }
 
+const nextLooks = `-- name: NextLooks :many
+SELECT name, look_at FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at, name LIMIT ?1
+`
+
+type NextLooksParams struct {
+	Most int64
+}
+
+type NextLooksRow struct {
+	Name   string
+	LookAt *int64
+}
+
+// Served by schedules_look. The first so many, of which some may be set aside.
+func (q *Queries) NextLooks(ctx context.Context, arg NextLooksParams) ([]NextLooksRow, error) {
+	rows, err := q.query(ctx, q.nextLooksStmt, nextLooks, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NextLooksRow
+	for rows.Next() {
+		var i NextLooksRow
+		if err := rows.Scan(&i.Name, &i.LookAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const postponeSchedule = `-- name: PostponeSchedule :exec
 UPDATE schedules SET look_at = ?1, fault = ?2 WHERE name = ?3
 `

@@ -1,0 +1,156 @@
+package durable_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// An outage of writes alone answers every read. Two workers live through one
+// that is longer than their leases, with twenty runs whose handlers have
+// succeeded; a third has been idle all the time, and never had a write to fail.
+func TestAnOutageOfWritesCostsNobodyACrash(t *testing.T) {
+	for _, length := range []time.Duration{25 * time.Second, 31 * time.Second, 35 * time.Second, time.Minute, time.Hour} {
+		for _, poll := range []time.Duration{100 * time.Millisecond, 5 * time.Second} {
+			t.Run(fmt.Sprintf("of %v, poll %v", length, poll), func(t *testing.T) {
+				play(t, func(t *testing.T, s *scene) { outageOfWrites(t, s, length, poll) })
+			})
+		}
+	}
+}
+
+func outageOfWrites(t *testing.T, s *scene, length, poll time.Duration) {
+	t.Helper()
+	job := durable.NewJob[letter]("mail")
+	var stops []func() error
+	begin := func(config durable.WorkerConfig, other durable.Job[letter]) {
+		w := s.worker(config)
+		durable.Register(w, other, func(ctx context.Context, _ *durable.Run[letter]) error {
+			return sleeper(context.WithoutCancel(ctx), 2*time.Second)
+		})
+		stops = append(stops, s.begin(w))
+	}
+	begin(durable.WorkerConfig{PollInterval: poll}, durable.NewJob[letter]("another"))
+	for range 2 {
+		begin(durable.WorkerConfig{PollInterval: poll, MaxConcurrentRuns: 10}, job)
+	}
+	s.pass(time.Minute)
+	ids := make([]durable.RunID, 20)
+	for i := range ids {
+		if i%2 == 0 {
+			ids[i] = s.enqueue(job.New(letter{}))
+		} else {
+			ids[i] = s.enqueue(job.New(letter{}, durable.OnCrash(durable.CrashDead)))
+		}
+	}
+	s.pass(time.Second)
+	s.store.freezeWrites()
+	s.pass(length)
+	s.store.thawWrites()
+	s.pass(time.Minute)
+	for i, id := range ids {
+		record := s.record(id)
+		require.Equal(t, durable.Succeeded, record.State, "run %d", i)
+		require.Zero(t, record.CrashCount, "run %d", i)
+	}
+	for _, stop := range stops {
+		require.NoError(t, stop())
+	}
+}
+
+// holds makes somebody claim a run directly, who does not renew it.
+func (s *scene) holds(t *testing.T, id durable.RunID) (settle func() durable.Verdict) {
+	t.Helper()
+	living := durable.WorkerID{Name: "living", Instance: uuid.New()}
+	heads, err := s.store.Store.Heads(t.Context(), durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	require.NoError(t, err)
+	claim := lease.NewClaimID()
+	runs, err := s.store.Store.Claim(t.Context(), durable.ClaimRequest{Claim: claim, Worker: living, Duration: 30 * time.Second,
+		Steps: []durable.Step{{Lane: heads[0].Lane, Take: 1}}, Limit: 1})
+	require.NoError(t, err)
+	require.Len(t, runs, 1)
+	return func() durable.Verdict {
+		verdicts, err := s.store.Store.Settle(t.Context(), []durable.Settlement{{Claim: claim, Worker: living, Last: true,
+			Runs: []durable.Settled{{ID: id, Outcome: durable.Outcome{Kind: durable.Success}}}}})
+		require.NoError(t, err)
+		return verdicts[0]
+	}
+}
+
+func TestAWorkerThatStartsInAnOutageHoldsBack(t *testing.T) {
+	for _, started := range []string{"in it", "after it"} {
+		t.Run(started, func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				job := durable.NewJob[letter]("mail", durable.OnCrash(durable.CrashDead))
+				id := s.enqueue(job.New(letter{}))
+				settle := s.holds(t, id)
+				s.store.down()
+				w := s.worker(durable.WorkerConfig{PollInterval: 100 * time.Millisecond})
+				durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+				var stop func() error
+				if started == "in it" {
+					stop = s.begin(w)
+				}
+				s.pass(time.Minute)
+				s.store.up()
+				if started != "in it" {
+					stop = s.begin(w)
+				}
+				s.pass(9900 * time.Millisecond)
+				require.Equal(t, durable.Accepted, settle())
+				require.Equal(t, durable.Succeeded, s.record(id).State)
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+// What a worker has to know before it reclaims must not make a crash cost more
+// time: an idle worker proves that writes work while the lease runs out.
+func TestAnIdleWorkerTakesOverAsSoonAsABusyOne(t *testing.T) {
+	for _, poll := range []time.Duration{100 * time.Millisecond, 5 * time.Second} {
+		t.Run(poll.String(), func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				job := durable.NewJob[letter]("mail")
+				w := s.worker(durable.WorkerConfig{PollInterval: poll})
+				durable.Register(w, durable.NewJob[letter]("another"), func(context.Context, *durable.Run[letter]) error { return nil })
+				stop := s.begin(w)
+				s.pass(time.Hour)
+				id := s.enqueue(job.New(letter{}))
+				s.holds(t, id)
+				s.pass(30 * time.Second)
+				require.Equal(t, durable.Running, s.record(id).State)
+				s.pass(poll + poll/5 + time.Second)
+				require.Equal(t, durable.Pending, s.record(id).State)
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+func TestAWorkerIsNotReadyWhenTheStoreTakesNoWrites(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, job, func(ctx context.Context, _ *durable.Run[letter]) error { return sleeper(ctx, 10*time.Second) })
+		stop := s.begin(w)
+		s.enqueue(job.New(letter{}))
+		s.pass(time.Second)
+		s.store.freezeWrites()
+		s.pass(25 * time.Second)
+		require.True(t, w.Status().Ready)
+		s.pass(15 * time.Second)
+		require.False(t, w.Status().Ready, "reads are answered all the time")
+		s.store.thawWrites()
+		s.pass(2 * time.Second)
+		require.True(t, w.Status().Ready)
+		require.NoError(t, stop())
+	})
+}

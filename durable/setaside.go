@@ -1,0 +1,123 @@
+package durable
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// PassedOver is one thing that a call of the store could not change and left as
+// it was, so that the call went on with all others.
+type PassedOver struct {
+	Kind  string        // what it is: run, lease, schedule, job
+	Name  string        // its id, or its name
+	Again time.Duration // until the store tries again; each time it fails the pause grows
+	Err   error
+}
+
+// PassedError says that a call has done what was asked, except for some things.
+type PassedError struct {
+	Passed []PassedOver
+}
+
+// Error names the first few.
+func (e *PassedError) Error() string {
+	var names []string
+	for _, one := range e.Passed[:min(len(e.Passed), 3)] {
+		names = append(names, fmt.Sprintf("%s %s: %v", one.Kind, one.Name, one.Err))
+	}
+	return fmt.Sprintf("%d refused by the store: %s", len(e.Passed), strings.Join(names, "; "))
+}
+
+// SetAside is something that a worker found the store to refuse, and that rests
+// until it is tried again, while everything else goes on.
+type SetAside struct {
+	Doing string        // what was tried: reclaim, sweep, materialize, declare
+	Kind  string        // what it is: run, lease, schedule, job
+	Name  string        // its id, or its name
+	Tries int           // how often it has failed, as far as this worker knows
+	Since time.Duration // since it first failed
+	Error string        // the last failure
+}
+
+// asideMost bounds what a worker lists, asideKept how long beyond the next try it
+// lists a thing of which it has not heard again.
+const (
+	asideMost = 100
+	asideKept = time.Minute
+)
+
+// asides are what the store's loops have passed over.
+type asides struct {
+	mu   sync.Mutex
+	kept map[string]*aside
+}
+
+type aside struct {
+	SetAside
+
+	began, until time.Duration // own clock
+}
+
+// passedOver tells people what a loop has passed over, each time it is.
+func (w *Worker) passedOver(doing string, passed []PassedOver) {
+	now := w.config.Elapsed()
+	for i := range passed {
+		one := &passed[i]
+		tries := w.asides.add(doing, one, now)
+		w.config.Logger.Error("passed over, the store refuses to change it", "doing", doing, "kind", one.Kind, "name", one.Name,
+			"tries", tries, "again_in", one.Again.String(), "error", one.Err)
+	}
+}
+
+// add takes note of one thing and returns how often it has failed.
+func (a *asides) add(doing string, one *PassedOver, now time.Duration) (tries int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.expire(now)
+	key := doing + " " + one.Kind + " " + one.Name
+	known := a.kept[key]
+	switch {
+	case known == nil && len(a.kept) >= asideMost:
+		return 1
+	case known == nil:
+		if a.kept == nil {
+			a.kept = map[string]*aside{}
+		}
+		known = &aside{SetAside: SetAside{Doing: doing, Kind: one.Kind, Name: one.Name}, began: now}
+		a.kept[key] = known
+	}
+	known.Tries++
+	known.Error, known.until = fmt.Sprint(one.Err), now+one.Again+asideKept
+	return known.Tries
+}
+
+func (a *asides) expire(now time.Duration) {
+	for key, one := range a.kept {
+		if now > one.until {
+			delete(a.kept, key)
+		}
+	}
+}
+
+// list returns what is set aside, the oldest first.
+func (a *asides) list(now time.Duration) []SetAside {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.expire(now)
+	var all []SetAside
+	for _, one := range a.kept {
+		listed := one.SetAside
+		listed.Since = now - one.began
+		all = append(all, listed)
+	}
+	slices.SortFunc(all, func(a, b SetAside) int {
+		if a.Since != b.Since {
+			return int(b.Since - a.Since)
+		}
+		return strings.Compare(a.Doing+a.Kind+a.Name, b.Doing+b.Kind+b.Name)
+	})
+	return all
+}
