@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -12,8 +13,9 @@ import (
 const lateness = time.Minute
 
 // decide says what becomes of a schedule that is due at now, or not planned
-// yet. It is pure but for the ids of the runs.
-func decide(rule cron.Rule, now time.Time, s *Schedule) Decision {
+// yet. It is pure but for the ids of the runs. It counts only if the search has
+// not been given up.
+func decide(rule *cron.Search, now time.Time, s *Schedule) Decision {
 	if s.NextAt.IsZero() {
 		s.NextAt = rule.Next(s.plannedFrom(now))
 		if s.NextAt.IsZero() || s.NextAt.After(now) {
@@ -40,7 +42,8 @@ func decide(rule cron.Rule, now time.Time, s *Schedule) Decision {
 			d.NextAt, d.Waiting = at, s.waitOn(len(d.Occurrences) > 0)
 			return d
 		case overlap == OverlapSkip && s.Plan.Full(unfinished):
-			d.skip(SkipOverlap, at)
+			d.skipRest(rule, at, now)
+			return d
 		default:
 			key := rule.Key(at)
 			due := at.Add(share(time.Duration(s.Plan.Jitter), s.Name+" "+key))
@@ -71,7 +74,7 @@ func (s *Schedule) missed(now time.Time) bool {
 
 // firstToCatchUp is the first occurrence that becomes a run although all up to
 // now were missed; the zero time: none does.
-func (s *Schedule) firstToCatchUp(rule cron.Rule, now time.Time) time.Time {
+func (s *Schedule) firstToCatchUp(rule *cron.Search, now time.Time) time.Time {
 	since := s.NextAt
 	if within := time.Duration(s.Plan.CatchUpWithin); within > 0 && now.Add(-within).After(since) {
 		since = now.Add(-within)
@@ -103,7 +106,7 @@ func (s *Schedule) firstToCatchUp(rule cron.Rule, now time.Time) time.Time {
 
 // skipMissed records what lies from an occurrence on and before the first one
 // that is caught up.
-func (d *Decision) skipMissed(rule cron.Rule, from, first, now time.Time) {
+func (d *Decision) skipMissed(rule *cron.Search, from, first, now time.Time) {
 	until := now
 	if !first.IsZero() {
 		until = first.Add(-time.Microsecond)
@@ -118,14 +121,15 @@ func (d *Decision) skipMissed(rule cron.Rule, from, first, now time.Time) {
 	d.Skips = append(d.Skips, Skip{Reason: SkipMissed, First: from, Last: last})
 }
 
-// skip records one occurrence, together with those of the same reason that came
-// right before it.
-func (d *Decision) skip(reason SkipReason, at time.Time) {
-	if n := len(d.Skips); n > 0 && d.Skips[n-1].Reason == reason {
-		d.Skips[n-1].Last = at
-		return
+// skipRest records an occurrence and all after it up to now: until then no run
+// ends. There may be a million, where what has waited for weeks waits no more.
+func (d *Decision) skipRest(rule *cron.Search, at, now time.Time) {
+	last := rule.Last(at, now)
+	if last.IsZero() { // planned by another machine's zone data
+		last = at
 	}
-	d.Skips = append(d.Skips, Skip{Reason: reason, First: at, Last: at})
+	d.Skips = append(d.Skips, Skip{Reason: SkipOverlap, First: at, Last: last})
+	d.NextAt = rule.Next(now)
 }
 
 // The first pause between two looks at a schedule that waits, and the longest.
@@ -177,28 +181,41 @@ const (
 	materializeArgs = 8 << 10
 )
 
-func (p *planner) decide(now time.Time, s Schedule) Decision {
-	key := s.ruleKey()
-	rule, known := p.rules[key]
-	if !known {
-		var err error
-		if rule, err = s.compile(); err != nil {
-			return Decision{NextAt: s.NextAt, Fault: err.Error()}
-		}
-		if len(p.rules) >= plannerRules {
-			clear(p.rules)
-		}
-		p.rules[key] = rule
+// decide evaluates one schedule. What goes wrong is its own fault and no other's.
+func (p *planner) decide(ctx context.Context, now time.Time, s Schedule) Decision {
+	rule, err := p.rule(&s)
+	if err != nil {
+		return Decision{NextAt: s.NextAt, Fault: err.Error()}
 	}
-	if p.room <= 0 {
-		if s.NextAt.IsZero() { // or it would count as one that is over
-			s.NextAt = rule.Next(s.plannedFrom(now))
-		}
-		return Decision{NextAt: s.NextAt, Waiting: s.Waiting}
+	search, planned := rule.Search(ctx), s.NextAt
+	var d Decision
+	if p.room > 0 {
+		d = decide(search, now, &s)
+	} else if d = (Decision{NextAt: planned, Waiting: s.Waiting}); planned.IsZero() { // or it would count as one that is over
+		d.NextAt = search.Next(s.plannedFrom(now))
 	}
-	d := decide(rule, now, &s)
+	if err := search.Err(); err != nil {
+		return Decision{NextAt: planned, Fault: err.Error()}
+	}
 	p.room -= len(d.Occurrences) * s.room()
 	return d
+}
+
+// rule compiles the rule of a schedule, unless it is remembered.
+func (p *planner) rule(s *Schedule) (cron.Rule, error) {
+	key := s.ruleKey()
+	if rule, known := p.rules[key]; known {
+		return rule, nil
+	}
+	rule, err := s.compile()
+	if err != nil {
+		return rule, err
+	}
+	if len(p.rules) >= plannerRules {
+		clear(p.rules)
+	}
+	p.rules[key] = rule
+	return rule, nil
 }
 
 // room is what an occurrence takes of a transaction's: large args take more, for
@@ -212,9 +229,9 @@ func (s *Schedule) Preview(after time.Time, n int) ([]time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []time.Time
-	for at := rule.Next(after); !at.IsZero() && len(all) < n; at = rule.Next(at) {
-		all = append(all, at)
+	found, err := rule.Search(context.Background()).Preview(after, n)
+	if err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
-	return all, nil
+	return found, nil
 }

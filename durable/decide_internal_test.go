@@ -1,6 +1,8 @@
 package durable
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -30,7 +32,7 @@ func planned(rule Rule, options ...Option) Schedule {
 func decided(t *testing.T, s Schedule, now time.Time) string {
 	t.Helper()
 	plan := planner{rules: map[ruleKey]cron.Rule{}, room: materializeRoom}
-	d := plan.decide(now, s)
+	d := plan.decide(t.Context(), now, s)
 	require.Empty(t, d.Fault)
 	at := func(t time.Time) string {
 		if t.IsZero() {
@@ -126,16 +128,16 @@ func TestDecide_BoundsOneTransaction(t *testing.T) {
 	t.Parallel()
 	plan := planner{rules: map[ruleKey]cron.Rule{}, room: 3}
 	s := everyTen(Overlap(OverlapAllow))
-	require.Len(t, plan.decide(noon.Add(35*time.Second), s).Occurrences, 4)
-	d := plan.decide(noon.Add(35*time.Second), s)
+	require.Len(t, plan.decide(t.Context(), noon.Add(35*time.Second), s).Occurrences, 4)
+	d := plan.decide(t.Context(), noon.Add(35*time.Second), s)
 	require.Empty(t, d.Occurrences)
 	require.Equal(t, noon, d.NextAt, "left due")
 
 	s.NextAt = time.Time{}
-	d = plan.decide(noon.Add(5*time.Second), s)
+	d = plan.decide(t.Context(), noon.Add(5*time.Second), s)
 	require.Equal(t, noon.Add(10*time.Second), d.NextAt, "planned all the same: one without a plan is over")
 	s.LookAt = noon.Add(-time.Second)
-	d = plan.decide(noon.Add(35*time.Second), s)
+	d = plan.decide(t.Context(), noon.Add(35*time.Second), s)
 	require.Empty(t, d.Occurrences)
 	require.Equal(t, noon, d.NextAt, "left due, from when it was made")
 
@@ -145,13 +147,56 @@ func TestDecide_BoundsOneTransaction(t *testing.T) {
 	var made []Occurrence
 	for now := noon.Add(999 * 10 * time.Second); !large.NextAt.After(now); {
 		before := plan.room
-		d = plan.decide(now, large)
+		d = plan.decide(t.Context(), now, large)
 		require.LessOrEqual(t, len(d.Occurrences)*MaxArgsSize, 8<<20)
 		require.Greater(t, before-plan.room, len(d.Occurrences)*MaxArgsSize/materializeArgs)
 		made, large.NextAt, plan.room = append(made, d.Occurrences...), d.NextAt, max(plan.room, 1)
 		require.Empty(t, d.Skips)
 	}
 	require.Len(t, made, 1000, "large ones some at a time, none is left out")
+}
+
+// TestDecide_SkipsAMonthAtOnce: what waited for a month, and then may not wait any
+// more, is one skip and not two and a half million steps.
+func TestDecide_SkipsAMonthAtOnce(t *testing.T) {
+	t.Parallel()
+	s := planned(Every(time.Second), Overlap(OverlapSkip))
+	const month = 30 * 24 * time.Hour
+	now := noon.Add(month)
+	s.Waiting, s.LookAt, s.Unfinished = time.Second, now.Add(-time.Second), 1
+	asked := &counted{Context: t.Context()}
+	plan := planner{rules: map[ruleKey]cron.Rule{}, room: materializeRoom}
+	d := plan.decide(asked, now, s)
+	require.Empty(t, d.Fault)
+	require.Equal(t, []Skip{{Reason: SkipOverlap, First: noon, Last: now}}, d.Skips)
+	require.Equal(t, now.Add(time.Second), d.NextAt)
+	require.Less(t, asked.times, 200)
+}
+
+// counted counts how often a context is asked whether it has ended: a search does
+// it for each occurrence.
+type counted struct {
+	context.Context
+	times int
+}
+
+func (c *counted) Err() error { c.times++; return c.Context.Err() }
+
+// TestDecide_GivesUp: an evaluation that finds no end, or no time, is a fault of
+// its schedule, which stays where it stands.
+func TestDecide_GivesUp(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("no time left"))
+	for _, room := range []int{0, 1} {
+		plan := planner{rules: map[ruleKey]cron.Rule{}, room: room}
+		s := everyTen()
+		s.NextAt, s.LookAt = time.Time{}, noon
+		require.Equal(t, Decision{Fault: "no time left"}, plan.decide(ended, noon.Add(time.Hour), s))
+	}
+	plan := planner{rules: map[ruleKey]cron.Rule{}, room: 1}
+	require.Equal(t, Decision{NextAt: noon, Fault: "no time left"}, plan.decide(ended, noon.Add(time.Hour), everyTen(CatchUp(CatchUpAll, 0, 0))))
+	require.Equal(t, 1, plan.room)
 }
 
 func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
@@ -166,9 +211,9 @@ func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
 		starts = append(starts, next[0].Sub(noon))
 		s.NextAt = next[0]
 		plan := planner{rules: map[ruleKey]cron.Rule{}, room: 1}
-		first := plan.decide(next[0], s)
+		first := plan.decide(t.Context(), next[0], s)
 		plan.room = 1
-		again := plan.decide(next[0], s)
+		again := plan.decide(t.Context(), next[0], s)
 		require.Equal(t, first.Occurrences[0].Run.At, again.Occurrences[0].Run.At, "the same on every worker")
 		delays = append(delays, first.Occurrences[0].Run.At.Sub(next[0]))
 	}

@@ -107,7 +107,7 @@ func (e *evaluator) look(ctx context.Context) (made Materialized, more bool, err
 	e.plan.room = materializeRoom
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
 	began := w.config.Elapsed()
-	made, err = w.store.Materialize(bounded, e.chunk, e.plan.decide)
+	made, err = w.store.Materialize(bounded, e.chunk, func(now time.Time, s Schedule) Decision { return e.plan.decide(bounded, now, s) })
 	took := w.config.Elapsed() - began
 	cancel()
 	w.contact(err)

@@ -40,9 +40,13 @@ func TestRecurring_NextOccurrence(t *testing.T) {
 		"once in four years":                               {"0 0 29 2 *", "UTC", "2026-01-02T00:00:00Z", "2028-02-29T00:00:00Z"},
 		"the last day of the month":                        {"0 0 L * *", "Europe/Berlin", "2028-02-02T00:00:00Z", "2028-02-28T23:00:00Z"},
 		"no zone is UTC":                                   {"0 12 * * *", "", "2026-08-02T00:00:00Z", "2026-08-02T12:00:00Z"},
+		"the last minute of a leap year":                   {"59 23 31 12 *", "Europe/Berlin", "2028-06-01T00:00:00Z", "2028-12-31T22:59:00Z"},
+		"over the end of a leap year":                      {"0 3 1 1 *", "Europe/Berlin", "2028-12-30T00:00:00Z", "2029-01-01T02:00:00Z"},
+		"a beat on the last day of a leap year":            {"*/15 * * * *", "Europe/Berlin", "2028-12-31T00:00:00Z", "2028-12-31T00:15:00Z"},
 		"Friday the thirteenth is either":                  {"0 0 13 * 5", "UTC", "2026-08-10T00:00:00Z", "2026-08-13T00:00:00Z"},
 	} {
-		s := durable.Schedule{Name: "tick", Rule: durable.Cron(one.expression, one.zone)}
+		s := durable.Schedule{Name: "tick", Rule: durable.Cron(one.expression, one.zone), Job: "tick", Queue: durable.DefaultQueue, Args: []byte(`{}`), MaxAttempts: 1}
+		require.NoError(t, durable.CheckSchedule(s), says)
 		after, err := time.Parse(time.RFC3339Nano, one.after)
 		require.NoError(t, err)
 		next, err := s.Preview(after, 1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -76,13 +75,7 @@ func (s *Store) materialize(
 	}
 	done.Due = len(rows)
 	s.crowd.looked(rows, due.Most)
-	unfinished, err := s.unfinishedRuns(ctx, tx, rows)
-	if err != nil {
-		return err
-	}
-	one := func(row *queries.DueSchedulesRow) decided {
-		return decideOne(s.specs.schedule(row), row, unfinished, evaluate.Now.UTC(), decide)
-	}
+	one := func(schedule durable.Schedule) durable.Decision { return decide(evaluate.Now.UTC(), schedule) }
 	if err := s.inParts(ctx, tx, rows, one, done); err != nil {
 		return err
 	}
@@ -97,24 +90,6 @@ func (s *Store) materialize(
 		done.Next = heldPause
 	}
 	return err
-}
-
-// unfinishedRuns tells which of the runs that schedules remember have not
-// ended. The schedules' rows are locked, so none can be added.
-func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow) (map[uuid.UUID]bool, error) {
-	var ids uuidArray
-	for i := range rows {
-		ids = append(ids, rows[i].Unfinished...)
-	}
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	unfinished := map[uuid.UUID]bool{}
-	b := &batch{names: s.names}
-	b.add(queries.UnfinishedRuns, ids).Query(func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { unfinished[id] = true })
-	})
-	return unfinished, s.send(ctx, tx, b)
 }
 
 // Hasten has schedules that wait looked at now.

@@ -23,21 +23,16 @@ type decided struct {
 	generation int64
 	decision   durable.Decision
 	runs       []durable.NewRun
-	unfinished []uuid.UUID // before these
+	unfinished durable.Unfinished // before these
+	plan       durable.Plan
 }
 
 func decideOne(
-	one durable.Schedule, row *queries.DueSchedulesRow, unfinished map[uuid.UUID]bool, now time.Time,
-	decide func(time.Time, durable.Schedule) durable.Decision,
+	one durable.Schedule, row *queries.DueSchedulesRow, unfinished durable.Unfinished, decide func(durable.Schedule) durable.Decision,
 ) decided {
-	d := decided{id: row.ID, name: row.Name, generation: row.Generation}
-	for _, id := range row.Unfinished {
-		if unfinished[id] {
-			d.unfinished = append(d.unfinished, id)
-		}
-	}
-	one.Unfinished = len(d.unfinished)
-	d.decision = decide(now, one)
+	d := decided{id: row.ID, name: row.Name, generation: row.Generation, unfinished: unfinished, plan: one.Plan}
+	one.Unfinished = len(d.unfinished.IDs)
+	d.decision = decide(one)
 	if d.decision.Fault != "" {
 		return d
 	}
@@ -61,12 +56,27 @@ const decidedAtOnce = 500
 
 // inParts decides about schedules and stores what was decided.
 func (s *Store) inParts(
-	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, decide func(*queries.DueSchedulesRow) decided, done *durable.Materialized,
+	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, decide func(durable.Schedule) durable.Decision, done *durable.Materialized,
 ) error {
-	for some := range slices.Chunk(rows, decidedAtOnce) {
+	for len(rows) > 0 {
+		some := rows[:partOf(rows)]
+		rows = rows[len(some):]
+		var ids uuidArray
+		for i := range some {
+			ids = append(ids, some[i].Unfinished...)
+		}
+		known, err := s.unfinishedRuns(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
 		part := make([]decided, len(some))
 		for i := range some {
-			part[i] = decide(&some[i])
+			one := s.specs.schedule(&some[i])
+			unfinished, err := s.unfinishedOf(ctx, tx, some[i].ID, some[i].Unfinished, known, &one.Plan, one.Overlapping())
+			if err != nil {
+				return err
+			}
+			part[i] = decideOne(one, &some[i], unfinished, decide)
 		}
 		if err := s.storeDecided(ctx, tx, part, done); err != nil {
 			return err
@@ -78,12 +88,24 @@ func (s *Store) inParts(
 	return nil
 }
 
+// partOf is how many of some schedules are stored in one statement, by what they
+// remember.
+func partOf(rows []queries.DueSchedulesRow) int {
+	ids := 0
+	for i := range rows {
+		if ids += len(rows[i].Unfinished); i > 0 && (i == decidedAtOnce || ids > unfinishedAtOnce) {
+			return i
+		}
+	}
+	return len(rows)
+}
+
 // waits are the runs for which the schedule waits.
 func (d *decided) waits() (waits []durable.Wait) {
 	if d.decision.Waiting == 0 || d.decision.Fault != "" {
 		return nil
 	}
-	for _, id := range d.unfinished {
+	for _, id := range d.unfinished.IDs {
 		waits = append(waits, durable.Wait{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
 	}
 	for i := range d.runs {
@@ -212,10 +234,6 @@ func addSkips(b *batch, some []decided) {
 	}
 }
 
-// unfinishedKept bounds the unfinished runs that a schedule remembers, where
-// they may overlap: the latest.
-const unfinishedKept = 100
-
 func addAdvances(b *batch, some []decided) {
 	var p queries.AdvanceSchedulesParams
 	var nexts, nextsAlike []*time.Time
@@ -228,13 +246,13 @@ func addAdvances(b *batch, some []decided) {
 			runs = append(runs, one.runs[0].ID)
 			continue
 		}
-		ids := one.unfinished
+		unfinished := durable.Unfinished{IDs: slices.Clone(one.unfinished.IDs), Others: one.unfinished.Others}
 		for j := range one.runs {
-			ids = append(ids, one.runs[j].ID)
+			unfinished.IDs = append(unfinished.IDs, one.runs[j].ID)
 		}
 		p.Ids, nexts = append(p.Ids, one.id), append(nexts, timeOrNull(one.decision.NextAt))
 		p.Waitings = append(p.Waitings, micro(one.decision.Waiting))
-		p.Unfinished = append(p.Unfinished, idArray(ids[max(len(ids)-unfinishedKept, 0):]))
+		p.Unfinished = append(p.Unfinished, idArray(unfinished.Keep(&one.plan)))
 		p.Faults = append(p.Faults, storableFault(one.decision.Fault))
 	}
 	if len(alike) > 0 {
@@ -248,7 +266,7 @@ func addAdvances(b *batch, some []decided) {
 // plain tells whether the schedule got one run, beside none that has not ended,
 // and goes on: the common case.
 func (d *decided) plain() bool {
-	return len(d.runs) == 1 && len(d.unfinished) == 0 && d.decision.Waiting == 0 && d.decision.Fault == ""
+	return len(d.runs) == 1 && len(d.unfinished.IDs) == 0 && !d.unfinished.Others && d.decision.Waiting == 0 && d.decision.Fault == ""
 }
 
 // idArray writes an array of ids as PostgreSQL reads it from text.

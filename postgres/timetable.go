@@ -211,16 +211,20 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		if one == nil {
 			return "", fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
 		}
-		unfinished, err := s.unfinishedRuns(ctx, tx, []queries.DueSchedulesRow{{Unfinished: one.Unfinished}})
-		if err != nil {
-			return "", err
-		}
 		asked := durable.Schedule{Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
 			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags}
 		if err := asked.SetSpec([]byte(one.Spec)); err != nil {
 			return "", err
 		}
-		if overlap != durable.OverlapAllow && asked.Plan.Full(len(unfinished)) {
+		known, err := s.unfinishedRuns(ctx, tx, one.Unfinished)
+		if err != nil {
+			return "", err
+		}
+		unfinished, err := s.unfinishedOf(ctx, tx, one.ID, one.Unfinished, known, &asked.Plan, overlap)
+		if err != nil {
+			return "", err
+		}
+		if overlap != durable.OverlapAllow && asked.Plan.Full(len(unfinished.IDs)) {
 			return "", fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
 		}
 		run := asked.RunNow()
@@ -232,7 +236,8 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		args := append(columnsOf([]durable.NewRun{run}, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})
 		b.add(queries.MaterializeRuns, args...)
 		id = run.ID
-		b.add(queries.AddUnfinished, id, one.ID)
+		unfinished.IDs = append(unfinished.IDs, id)
+		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
 		return "run " + id.String(), s.send(ctx, tx, b)
 	})
 	return id, err

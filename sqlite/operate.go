@@ -140,11 +140,14 @@ func (c *change) countRetried(ctx context.Context, id durable.RunID) error {
 	if err != nil {
 		return err
 	}
-	unfinished, err := c.unfinishedRuns(ctx, of.Unfinished)
-	if err != nil || slices.Contains(unfinished, id) {
+	schedule := durable.Schedule{Name: of.Name}
+	_ = schedule.SetSpec([]byte(of.Spec)) // without a plan, a hundred are remembered
+	unfinished, err := c.unfinishedRuns(ctx, &schedule, durable.OverlapAllow, of.Unfinished)
+	if err != nil || slices.Contains(unfinished.IDs, id) {
 		return err
 	}
-	return c.SetUnfinished(ctx, queries.SetUnfinishedParams{Unfinished: idBytes(append(unfinished, id)), Name: of.Name})
+	unfinished.IDs = append(unfinished.IDs, id)
+	return c.SetUnfinished(ctx, queries.SetUnfinishedParams{Unfinished: idBytes(unfinished.Keep(&schedule.Plan)), Name: of.Name})
 }
 
 // takeKey gives a run its unique key back, unless another run holds it: one

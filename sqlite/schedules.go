@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -109,11 +110,11 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 	if err != nil {
 		return err
 	}
-	unfinished, err := m.unfinishedRuns(ctx, row.Unfinished)
+	unfinished, err := m.unfinishedRuns(ctx, &rule, rule.Overlapping(), row.Unfinished)
 	if err != nil {
 		return err
 	}
-	rule.Unfinished = len(unfinished)
+	rule.Unfinished = len(unfinished.IDs)
 	decision := durable.Decision{Fault: fault}
 	if fault == "" {
 		decision = m.decide(instant(m.now), rule)
@@ -125,7 +126,7 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 	}
 	m.fresh, m.done.Runs = append(m.fresh, fresh), append(m.done.Runs, ids...)
 	if decision.Waiting > 0 && decision.Fault == "" {
-		for _, id := range append(unfinished, ids...) {
+		for _, id := range slices.Concat(unfinished.IDs, ids) {
 			m.done.Waits = append(m.done.Waits, durable.Wait{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
 		}
 	}
@@ -215,7 +216,7 @@ func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 // advance stores what was decided for one schedule and returns the new runs.
 // Runs that may not be stored are a fault of this schedule and of no other.
 func (s *Store) advance(
-	ctx context.Context, c *change, fresh *lanes, rule *durable.Schedule, unfinished []durable.RunID, decision *durable.Decision,
+	ctx context.Context, c *change, fresh *lanes, rule *durable.Schedule, unfinished durable.Unfinished, decision *durable.Decision,
 ) ([]durable.RunID, error) {
 	fault := decision.Fault
 	if fault == "" {
@@ -255,33 +256,52 @@ func (s *Store) advance(
 		again := c.now + decision.Waiting.Microseconds()
 		look = &again
 	}
+	unfinished.IDs = append(unfinished.IDs, ids...)
 	return ids, c.AdvanceSchedule(ctx, queries.AdvanceScheduleParams{NextAt: next, LookAt: look, Waiting: decision.Waiting.Microseconds(),
-		Unfinished: idBytes(append(unfinished, ids...)), Name: rule.Name})
+		Unfinished: idBytes(unfinished.Keep(&rule.Plan)), Name: rule.Name})
 }
 
-// unfinishedRuns are those of some runs, 16 bytes each, that have not ended.
-func (c *change) unfinishedRuns(ctx context.Context, ids []byte) ([]durable.RunID, error) {
-	var unfinished []durable.RunID
-	for ; len(ids) >= 16; ids = ids[16:] {
-		state, err := c.FindState(ctx, queries.FindStateParams{ID: ids[:16]})
+// unfinishedRuns are the runs of a schedule that have not ended: those of the
+// ones it remembers, 16 bytes each, or all if these do not tell whether there is
+// room for another.
+func (c *change) unfinishedRuns(
+	ctx context.Context, of *durable.Schedule, overlap durable.OverlapPolicy, remembered []byte,
+) (durable.Unfinished, error) {
+	unfinished := durable.ReadUnfinished(idsOf(remembered))
+	ids := unfinished.IDs
+	unfinished.IDs = nil
+	for _, id := range ids {
+		state, err := c.FindState(ctx, queries.FindStateParams{ID: id[:]})
 		if errors.Is(err, sql.ErrNoRows) || err == nil && durable.State(state).Terminal() {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return unfinished, err
 		}
-		unfinished = append(unfinished, durable.RunID(ids[:16]))
+		unfinished.IDs = append(unfinished.IDs, id)
 	}
-	return unfinished, nil
+	if !unfinished.Unclear(&of.Plan, overlap) {
+		return unfinished, nil
+	}
+	all, err := c.UnfinishedOfSchedule(ctx, queries.UnfinishedOfScheduleParams{Schedule: &of.Name, Most: durable.MaxAtOnce})
+	unfinished = durable.Unfinished{Others: len(all) == durable.MaxAtOnce}
+	for _, id := range all {
+		unfinished.IDs = append(unfinished.IDs, durable.RunID(id))
+	}
+	slices.SortFunc(unfinished.IDs, func(a, b durable.RunID) int { return bytes.Compare(a[:], b[:]) })
+	return unfinished, err
 }
 
-// unfinishedKept bounds the unfinished runs that a schedule remembers, where
-// they may overlap: the latest.
-const unfinishedKept = 100
+func idsOf(all []byte) (ids []durable.RunID) {
+	for ; len(all) >= 16; all = all[16:] {
+		ids = append(ids, durable.RunID(all[:16]))
+	}
+	return ids
+}
 
 func idBytes(ids []durable.RunID) []byte {
 	all := []byte{}
-	for _, id := range ids[max(len(ids)-unfinishedKept, 0):] {
+	for _, id := range ids {
 		all = append(all, id[:]...)
 	}
 	return all

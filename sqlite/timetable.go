@@ -221,20 +221,20 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		if err != nil {
 			return s.missing(err)
 		}
-		unfinished, err := c.unfinishedRuns(ctx, known.Unfinished)
-		if err != nil {
-			return err
-		}
 		tags, err := tagsOf(known.Tags)
 		if err != nil {
 			return err
 		}
-		asked := durable.Schedule{Job: known.Job, Queue: known.Queue, Priority: int(known.Priority), Args: known.Args, Tags: tags,
+		asked := durable.Schedule{Name: name, Job: known.Job, Queue: known.Queue, Priority: int(known.Priority), Args: known.Args, Tags: tags,
 			MaxAttempts: int(known.MaxAttempts), Timeout: duration(known.Timeout), OnCrash: durable.CrashPolicy(known.OnCrash)}
 		if err := asked.SetSpec([]byte(known.Spec)); err != nil {
 			return err
 		}
-		if overlap != durable.OverlapAllow && asked.Plan.Full(len(unfinished)) {
+		unfinished, err := c.unfinishedRuns(ctx, &asked, overlap, known.Unfinished)
+		if err != nil {
+			return err
+		}
+		if overlap != durable.OverlapAllow && asked.Plan.Full(len(unfinished.IDs)) {
 			return fmt.Errorf("a run of it has not ended: %w", durable.ErrConflict)
 		}
 		run := asked.RunNow()
@@ -242,7 +242,8 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		if _, err := s.insertScheduled(ctx, c, fresh, name, known.Generation, nil, &run); err != nil {
 			return err
 		}
-		if err := c.SetUnfinished(ctx, queries.SetUnfinishedParams{Unfinished: idBytes(append(unfinished, id)), Name: name}); err != nil {
+		unfinished.IDs = append(unfinished.IDs, id)
+		if err := c.SetUnfinished(ctx, queries.SetUnfinishedParams{Unfinished: idBytes(unfinished.Keep(&asked.Plan)), Name: name}); err != nil {
 			return err
 		}
 		return c.note(ctx, name, "run "+id.String(), by)

@@ -113,3 +113,8 @@ RELEASE SAVEPOINT part;
 
 -- name: UndoPart :exec
 ROLLBACK TO SAVEPOINT part;
+
+-- name: UnfinishedOfSchedule :many
+-- runs_occurrence: all runs of one schedule. Asked only where the schedule has
+-- left out some of them. No locks, as UnfinishedRuns.
+SELECT id FROM durable.runs WHERE schedule = @schedule::int AND state < 2 LIMIT @most::int;

@@ -51,9 +51,9 @@ DELETE FROM durable.schedules WHERE id = @id;
 -- skips_schedule.
 DELETE FROM durable.skips WHERE schedule = @schedule;
 
--- name: AddUnfinished :exec
+-- name: SetUnfinished :exec
 -- schedules_pkey; a row that LockSchedule has locked.
-UPDATE durable.schedules SET unfinished = array_append(unfinished, @run_id::uuid) WHERE id = @id;
+UPDATE durable.schedules SET unfinished = (@unfinished::text)::uuid[] WHERE id = @id;
 
 -- name: Audit :exec
 -- In the transaction of the change.

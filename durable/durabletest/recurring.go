@@ -22,6 +22,7 @@ func recurringTests() map[string]func(*testing.T, *fixture) {
 		"after an outage skip makes nothing, latest one run, all several":       outageCaughtUp,
 		"while a run has not ended, skip makes no other and allow makes one":    overlapKept,
 		"a run that has ended makes room for the next":                          overlapEnds,
+		"of a backlog no more are made than may be at once":                     manyWait,
 		"the same code started again changes nothing that an operator has done": sameCodeAgain,
 		"other code started later begins anew, and what is paused stays paused": otherCode,
 		"what is due is not lost by code that changed anything but the times":   dueKeptByCode,

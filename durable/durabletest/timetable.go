@@ -17,6 +17,8 @@ func timetableTests() map[string]func(*testing.T, *fixture) {
 		"a deleted schedule can be made again":                                 scheduleDeleted,
 		"a run is asked for, unless one has not ended":                         scheduleAsked,
 		"as many are asked for as may be at once":                              scheduleAskedWithRoom,
+		"there are never more than may be at once, however many":               asManyAtOnce,
+		"what hangs is not forgotten when overlap is no longer allowed":        hungRemembered,
 		"a run that is retried counts as unfinished again":                     retriedCounted,
 		"decide is told how many runs have not ended":                          unfinishedCounted,
 		"what waits is looked at again, and knows since when":                  waitingKept,

@@ -10,6 +10,7 @@
 package cron
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -47,6 +48,11 @@ func Compile(spec Spec) (Rule, error) {
 	if err != nil || spec.Zone == "Local" {
 		return Rule{}, fmt.Errorf(`time zone %q is not known: want an IANA name such as "Europe/Berlin"`, spec.Zone)
 	}
+	return compileIn(spec, zone)
+}
+
+// compileIn is Compile with the zone's data.
+func compileIn(spec Spec, zone *time.Location) (Rule, error) {
 	rule := Rule{spec: spec, zone: zone}
 	var faults []error
 	if err := rule.compileKind(); err != nil {
@@ -91,7 +97,7 @@ func (r *Rule) compileKind() error {
 		return nil
 	default:
 		var err error
-		r.wall, err = parse(r.spec.Expression, r.zone)
+		r.wall, err = parse(r.spec.Expression)
 		return err
 	}
 }
@@ -116,10 +122,11 @@ func (r *Rule) checkFires() error {
 	if once := r.spec.Once; !once.IsZero() {
 		from = once.Truncate(time.Microsecond).Add(r.spec.Shift - time.Microsecond)
 	}
-	if r.wall != nil && r.wall.next(from).IsZero() {
+	search := r.Search(context.Background())
+	if search.begin(); r.wall != nil && search.base(from).IsZero() {
 		return fmt.Errorf("cron %q never fires: %s", r.spec.Expression, example)
 	}
-	if r.Next(from).IsZero() {
+	if search.Next(from).IsZero() {
 		return errors.New("it never fires: its start, end and blackouts leave no occurrence; " +
 			`a blackout such as {Days: "sat,sun"} leaves the other days`)
 	}
@@ -129,63 +136,6 @@ func (r *Rule) checkFires() error {
 // lastYear is the last one whose instants every store, and JSON, can hold.
 const lastYear = 9999
 
-// blackoutSteps bounds how many blackouts in a row are passed over: ten years
-// of one a day.
-const blackoutSteps = 4000
-
-// Next returns the first instant after t at which the rule fires, in UTC; the
-// zero time if there is none. Its cost does not depend on how much later that
-// is.
-func (r Rule) Next(t time.Time) time.Time {
-	if start := r.spec.Start; !start.IsZero() && t.Before(start) {
-		t = start.Add(-1)
-	}
-	for range blackoutSteps {
-		next := r.base(t.Add(-r.spec.Shift))
-		if next.IsZero() {
-			return time.Time{}
-		}
-		if next = next.Add(r.spec.Shift); next.Year() > lastYear {
-			return time.Time{}
-		}
-		if end := r.spec.End; !end.IsZero() && !next.Before(end) {
-			return time.Time{}
-		}
-		until := r.blackedOut(next)
-		if until.IsZero() {
-			return next.UTC()
-		}
-		t = until.Add(-time.Microsecond)
-	}
-	return time.Time{}
-}
-
-// base is Next without shift, bounds and blackouts.
-func (r *Rule) base(t time.Time) time.Time {
-	switch {
-	case r.spec.Every > 0:
-		var anchor int64
-		if !r.spec.Anchor.IsZero() {
-			anchor = r.spec.Anchor.UnixMicro()
-		}
-		since, step := floorMicro(t)-anchor, r.spec.Every.Microseconds()
-		last := since - ((since%step)+step)%step
-		return time.UnixMicro(anchor + last + step).UTC()
-	case !r.spec.Once.IsZero():
-		if once := r.spec.Once.Truncate(time.Microsecond); once.After(t) {
-			return once
-		}
-		return time.Time{}
-	default:
-		return r.wall.next(t)
-	}
-}
-
-// floorMicro is t in microseconds, rounded down also before 1970.
-func floorMicro(t time.Time) int64 {
-	return t.Unix()*1_000_000 + int64(t.Nanosecond())/1000
-}
-
 // Key identifies an occurrence among all of its rule: by its wall time where
 // the rule names fixed times of day, so that a repeated hour has each of them
 // once, and by its instant otherwise.
@@ -194,53 +144,6 @@ func (r Rule) Key(occurrence time.Time) string {
 		return occurrence.Add(-r.spec.Shift).In(r.zone).Format("2006-01-02T15:04:05")
 	}
 	return occurrence.UTC().Format(time.RFC3339Nano)
-}
-
-// Last returns the last occurrence that is not before since and not after now;
-// the zero time if there is none.
-func (r Rule) Last(since, now time.Time) time.Time {
-	low, high := since.Add(-time.Microsecond), now // the instants that have an occurrence up to now behind them: low, not high
-	within := func(t time.Time) bool { next := r.Next(t); return !next.IsZero() && !next.After(now) }
-	if !within(low) {
-		return time.Time{}
-	}
-	for high.Sub(low) > time.Microsecond {
-		if middle := low.Add(high.Sub(low) / 2).Truncate(time.Microsecond); middle.After(low) && within(middle) {
-			low = middle
-		} else if middle.After(low) {
-			high = middle
-		} else {
-			break
-		}
-	}
-	return r.Next(low)
-}
-
-// Recent returns the last n occurrences that are not before since and not
-// after now, oldest first.
-func (r Rule) Recent(since, now time.Time, n int) []time.Time {
-	for back := time.Second; ; back *= 2 {
-		from := now.Add(-back)
-		whole := back > 200*365*24*time.Hour/2 || !from.After(since)
-		if whole {
-			from = since
-		}
-		found := r.last(from, now, n)
-		if len(found) == n || whole {
-			return found
-		}
-	}
-}
-
-// last walks from an instant to now and keeps the last n.
-func (r *Rule) last(from, now time.Time, n int) []time.Time {
-	var found []time.Time
-	for t := r.Next(from.Add(-time.Microsecond)); !t.IsZero() && !t.After(now); t = r.Next(t) {
-		if found = append(found, t); len(found) > 2*n {
-			found = append(found[:0], found[len(found)-n:]...)
-		}
-	}
-	return found[max(len(found)-n, 0):]
 }
 
 // firstFields are the fields of an expression that count hours, minutes and

@@ -19,7 +19,6 @@ import (
 // when no instant has it.
 type wallClock struct {
 	fields  *cronlib.SpecSchedule
-	zone    *time.Location
 	repeats bool
 }
 
@@ -27,7 +26,7 @@ type wallClock struct {
 // weekday comes once in 28 years, or 40 around 2100.
 const searchYears = 45
 
-func parse(expression string, zone *time.Location) (*wallClock, error) {
+func parse(expression string) (*wallClock, error) {
 	text := strings.ToLower(strings.TrimSpace(expression)) // an H, as in THU, would mean something else to the library
 	wrong := func(err error) error { return fmt.Errorf("cron %q: %w: %s", expression, err, example) }
 	if !strings.HasPrefix(text, "@") {
@@ -52,47 +51,46 @@ func parse(expression string, zone *time.Location) (*wallClock, error) {
 		return nil, wrong(errors.New("it names no times"))
 	}
 	fields.Location, fields.MaxSearchYears = time.UTC, searchYears
-	w := &wallClock{fields: fields, zone: zone, repeats: text == "@hourly"}
+	w := &wallClock{fields: fields, repeats: text == "@hourly"}
 	for _, field := range firstFields(text) {
 		w.repeats = w.repeats || strings.ContainsAny(field, "*?/")
 	}
 	return w, nil
 }
 
-// next returns the first instant after t; the zero time if there is none.
-func (w *wallClock) next(t time.Time) time.Time {
-	if w.repeats {
-		return w.nextMatch(t)
-	}
-	wall := w.wallOf(t)
-	for {
-		if wall = w.fields.Next(wall); wall.IsZero() {
+// nextNamed returns the first instant after t of a rule that names times of day;
+// the zero time if there is none.
+func (s *Search) nextNamed(t time.Time) time.Time {
+	for wall := wallOf(t, s.zone); s.step(); {
+		if wall = s.wall.fields.Next(wall); wall.IsZero() {
 			return time.Time{}
 		}
-		if instant := w.instantOf(wall); instant.After(t) {
+		if instant := s.instantOf(wall, s.zone); instant.After(t) {
 			return instant
 		}
 	}
+	return time.Time{}
 }
 
 // nextMatch finds the first instant after t whose wall time matches.
-func (w *wallClock) nextMatch(t time.Time) time.Time {
-	limit := t.AddDate(searchYears, 0, 0)
-	for t.Before(limit) {
-		offset := offsetOf(t, w.zone)
-		_, end := t.In(w.zone).ZoneBounds()
-		wall := w.fields.Next(t.UTC().Add(offset))
+func (s *Search) nextMatch(t time.Time) time.Time {
+	for limit := t.AddDate(searchYears+1, 0, 0); t.Before(limit) && s.step(); {
+		p := periodAt(t, s.zone)
+		wall := s.wall.fields.Next(t.UTC().Add(p.offset))
 		if wall.IsZero() {
 			return time.Time{}
 		}
-		instant := wall.Add(-offset)
-		if end.IsZero() || instant.Before(end) {
+		if instant := wall.Add(-p.offset); p.holds(instant) {
 			return instant
 		}
-		if w.matches(w.wallOf(end)) { // the first instant of the next period
-			return end.UTC()
+		if far := wall.Add(-widest - time.Second); p.end.Sub(t) > 2*widest && far.After(p.end) {
+			t = far // in no period is the match sooner, and what has been on the wall by now will not come back
+			continue
 		}
-		t = end
+		if s.wall.matches(wallOf(p.end, s.zone)) { // the first instant of the next period
+			return p.end
+		}
+		t = p.end
 	}
 	return time.Time{}
 }
@@ -100,31 +98,4 @@ func (w *wallClock) nextMatch(t time.Time) time.Time {
 // matches tells whether the fields hold at a wall time.
 func (w *wallClock) matches(wall time.Time) bool {
 	return w.fields.Next(wall.Add(-time.Second)).Equal(wall)
-}
-
-// wallOf is the wall time of an instant, written as if it were UTC.
-func (w *wallClock) wallOf(t time.Time) time.Time { return t.UTC().Add(offsetOf(t, w.zone)) }
-
-func (w *wallClock) instantOf(wall time.Time) time.Time { return instantOf(wall, w.zone) }
-
-func offsetOf(t time.Time, zone *time.Location) time.Duration {
-	_, offset := t.In(zone).Zone()
-	return time.Duration(offset) * time.Second
-}
-
-// instantOf is the first instant that has a wall time, or the first one after
-// the gap that swallowed it. No zone was ever more than 16 hours from UTC.
-func instantOf(wall time.Time, zone *time.Location) time.Time {
-	t := wall.Add(-16 * time.Hour)
-	for {
-		start, end := t.In(zone).ZoneBounds()
-		instant := wall.Add(-offsetOf(t, zone))
-		if !start.IsZero() && instant.Before(start) {
-			return start.UTC()
-		}
-		if end.IsZero() || instant.Before(end) {
-			return instant
-		}
-		t = end
-	}
 }

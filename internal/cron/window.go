@@ -93,35 +93,46 @@ func parseDays(text string) (days [7]bool, ok bool) {
 	return days, true
 }
 
-// around returns the end of the window that a wall time lies in.
-func (w *window) around(wall time.Time) (end time.Time, inside bool) {
+// around returns the bounds of the window that a wall time lies in.
+func (w *window) around(wall time.Time) (from, end time.Time, inside bool) {
 	if !w.weekly {
-		return w.last, !wall.Before(w.first) && wall.Before(w.last)
+		return w.first, w.last, !wall.Before(w.first) && wall.Before(w.last)
 	}
 	midnight := time.Date(wall.Year(), wall.Month(), wall.Day(), 0, 0, 0, 0, time.UTC)
 	for _, day := range []time.Time{midnight, midnight.AddDate(0, 0, -1)} {
 		from := day.Add(w.from)
 		if end := from.Add(w.length); w.days[day.Weekday()] && !wall.Before(from) && wall.Before(end) {
-			return end, true
+			return from, end, true
 		}
 	}
-	return time.Time{}, false
+	return time.Time{}, time.Time{}, false
 }
 
-// blackedOut returns when the blackout that an instant lies in ends; the zero
-// time when it lies in none.
-func (r *Rule) blackedOut(t time.Time) time.Time {
-	for i := range r.blackouts {
-		wall := t.UTC().Add(offsetOf(t, r.zone))
-		end, inside := r.blackouts[i].around(wall)
+// blackedOut returns until when an instant and all after it lie in a blackout,
+// as far as is known: the next instant may lie in one too. The zero time: it
+// lies in none.
+//
+// An instant lies in one when the clock on the wall then shows a time within it.
+// When the clock is set back out of a blackout, the blackout is interrupted.
+func (s *Search) blackedOut(t time.Time) time.Time {
+	if len(s.blackouts) == 0 {
+		return time.Time{}
+	}
+	wall := wallOf(t, s.zone)
+	for i := range s.blackouts {
+		from, end, inside := s.blackouts[i].around(wall)
 		if !inside {
 			continue
 		}
-		until := instantOf(end, r.zone)
-		if !until.After(t) { // t is in the second pass of a repeated hour
-			until = t.Add(end.Sub(wall))
+		p := periodAt(t, s.zone)
+		if until := t.UTC().Add(end.Sub(wall)); p.holds(until) {
+			return until
 		}
-		return until
+		// Of a long one, all is in it that no zone can show as before or after it.
+		if far := end.Add(-widest); p.end.After(from.Add(widest)) && far.After(p.end) {
+			return far
+		}
+		return p.end
 	}
 	return time.Time{}
 }

@@ -1,6 +1,7 @@
 package cron_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestNext_IsTheCalendarOfFiftyYears(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compiled := make([]cron.Rule, len(rules))
+			compiled := make([]*cron.Search, len(rules))
 			for i, rule := range rules {
 				compiled[i] = compile(t, cron.Spec{Expression: rule.expression, Zone: name})
 			}
@@ -119,7 +120,7 @@ func TestNext_IsTheCalendarOfFiftyYears(t *testing.T) {
 	}
 }
 
-func compareCalendars(t *testing.T, expression string, rule cron.Rule, minutes []minute, want []time.Time) {
+func compareCalendars(t *testing.T, expression string, rule *cron.Search, minutes []minute, want []time.Time) {
 	t.Helper()
 	last := minutes[len(minutes)-1].instant
 	at := minutes[0].instant.Add(-time.Second)
@@ -177,8 +178,9 @@ func TestNext_OverlapAndGap(t *testing.T) {
 		fires("@daily", "America/Sao_Paulo", "2018-11-03T12:00:00Z", 2), "a midnight that never was")
 }
 
-func ExampleRule_Next() {
-	rule, _ := cron.Compile(cron.Spec{Expression: "30 2 * * *", Zone: "Europe/Berlin"})
+func ExampleSearch_Next() {
+	compiled, _ := cron.Compile(cron.Spec{Expression: "30 2 * * *", Zone: "Europe/Berlin"})
+	rule := compiled.Search(context.Background())
 	at := time.Date(2026, 3, 28, 0, 0, 0, 0, time.UTC)
 	for range 3 {
 		at = rule.Next(at)

@@ -17,7 +17,7 @@ INSERT INTO cancels (claim_id, run_id) VALUES (@claim_id, @run_id) ON CONFLICT D
 
 -- name: ScheduleOf :one
 -- Served by the key of runs, and that of schedules.
-SELECT s.name, s.unfinished FROM runs r JOIN schedules s ON s.name = r.schedule WHERE r.id = @id;
+SELECT s.name, s.spec, s.unfinished FROM runs r JOIN schedules s ON s.name = r.schedule WHERE r.id = @id;
 
 -- name: RetryRun :exec
 -- The caller has found the run dead or cancelled in the same transaction, and

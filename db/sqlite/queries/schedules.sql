@@ -29,3 +29,8 @@ SELECT name, look_at FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at, 
 -- name: NextLook :one
 -- Served by schedules_look. An instant of -1: nothing will be due.
 SELECT CAST(coalesce(min(look_at), -1) AS INTEGER) AS look_at FROM schedules WHERE look_at IS NOT NULL;
+
+-- name: UnfinishedOfSchedule :many
+-- Served by runs_occurrence: all runs of one schedule. Asked only where the
+-- schedule has left out some of them.
+SELECT id FROM runs WHERE schedule = @schedule AND state < 2 LIMIT @most;

@@ -419,6 +419,37 @@ func (q *Queries) UndoPart(ctx context.Context) error {
 	return err
 }
 
+const UnfinishedOfSchedule = `-- name: UnfinishedOfSchedule :many
+SELECT id FROM durable.runs WHERE schedule = $1::int AND state < 2 LIMIT $2::int
+`
+
+type UnfinishedOfScheduleParams struct {
+	Schedule int32
+	Most     int32
+}
+
+// runs_occurrence: all runs of one schedule. Asked only where the schedule has
+// left out some of them. No locks, as UnfinishedRuns.
+func (q *Queries) UnfinishedOfSchedule(ctx context.Context, arg UnfinishedOfScheduleParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, UnfinishedOfSchedule, arg.Schedule, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const UnfinishedRuns = `-- name: UnfinishedRuns :many
 SELECT id FROM durable.runs WHERE id = ANY ($1::uuid[]) AND state < 2
 `

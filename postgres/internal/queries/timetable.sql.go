@@ -12,21 +12,6 @@ import (
 	"github.com/google/uuid"
 )
 
-const AddUnfinished = `-- name: AddUnfinished :exec
-UPDATE durable.schedules SET unfinished = array_append(unfinished, $1::uuid) WHERE id = $2
-`
-
-type AddUnfinishedParams struct {
-	RunID uuid.UUID
-	ID    int32
-}
-
-// schedules_pkey; a row that LockSchedule has locked.
-func (q *Queries) AddUnfinished(ctx context.Context, arg AddUnfinishedParams) error {
-	_, err := q.db.Exec(ctx, AddUnfinished, arg.RunID, arg.ID)
-	return err
-}
-
 const Audit = `-- name: Audit :exec
 INSERT INTO durable.audit (actor, kind, subject, action) VALUES ($1, $2, $3, $4)
 `
@@ -496,5 +481,20 @@ type ResumeScheduleParams struct {
 // schedules_pkey; a row that LockSchedule has locked. It is planned from now on.
 func (q *Queries) ResumeSchedule(ctx context.Context, arg ResumeScheduleParams) error {
 	_, err := q.db.Exec(ctx, ResumeSchedule, arg.ID)
+	return err
+}
+
+const SetUnfinished = `-- name: SetUnfinished :exec
+UPDATE durable.schedules SET unfinished = ($1::text)::uuid[] WHERE id = $2
+`
+
+type SetUnfinishedParams struct {
+	Unfinished string
+	ID         int32
+}
+
+// schedules_pkey; a row that LockSchedule has locked.
+func (q *Queries) SetUnfinished(ctx context.Context, arg SetUnfinishedParams) error {
+	_, err := q.db.Exec(ctx, SetUnfinished, arg.Unfinished, arg.ID)
 	return err
 }

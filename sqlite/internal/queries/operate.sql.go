@@ -344,7 +344,7 @@ func (q *Queries) RetryRun(ctx context.Context, arg RetryRunParams) error {
 }
 
 const scheduleOf = `-- name: ScheduleOf :one
-SELECT s.name, s.unfinished FROM runs r JOIN schedules s ON s.name = r.schedule WHERE r.id = ?1
+SELECT s.name, s.spec, s.unfinished FROM runs r JOIN schedules s ON s.name = r.schedule WHERE r.id = ?1
 `
 
 type ScheduleOfParams struct {
@@ -353,6 +353,7 @@ type ScheduleOfParams struct {
 
 type ScheduleOfRow struct {
 	Name       string
+	Spec       string
 	Unfinished []byte
 }
 
@@ -360,6 +361,6 @@ type ScheduleOfRow struct {
 func (q *Queries) ScheduleOf(ctx context.Context, arg ScheduleOfParams) (ScheduleOfRow, error) {
 	row := q.queryRow(ctx, q.scheduleOfStmt, scheduleOf, arg.ID)
 	var i ScheduleOfRow
-	err := row.Scan(&i.Name, &i.Unfinished)
+	err := row.Scan(&i.Name, &i.Spec, &i.Unfinished)
 	return i, err
 }

@@ -219,3 +219,37 @@ func (q *Queries) PostponeSchedule(ctx context.Context, arg PostponeSchedulePara
 	_, err := q.exec(ctx, q.postponeScheduleStmt, postponeSchedule, arg.LookAt, arg.Fault, arg.Name)
 	return err
 }
+
+const unfinishedOfSchedule = `-- name: UnfinishedOfSchedule :many
+SELECT id FROM runs WHERE schedule = ?1 AND state < 2 LIMIT ?2
+`
+
+type UnfinishedOfScheduleParams struct {
+	Schedule *string
+	Most     int64
+}
+
+// Served by runs_occurrence: all runs of one schedule. Asked only where the
+// schedule has left out some of them.
+func (q *Queries) UnfinishedOfSchedule(ctx context.Context, arg UnfinishedOfScheduleParams) ([][]byte, error) {
+	rows, err := q.query(ctx, q.unfinishedOfScheduleStmt, unfinishedOfSchedule, arg.Schedule, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items [][]byte
+	for rows.Next() {
+		var id []byte
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -1,0 +1,123 @@
+package durabletest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// makesUntilFull makes up to so many occurrences of a schedule at a look, unless
+// there is no room.
+func makesUntilFull(round, n int) func(time.Time, durable.Schedule) durable.Decision {
+	return func(now time.Time, s durable.Schedule) durable.Decision {
+		d := durable.Decision{NextAt: now.Add(time.Second)}
+		for i := 0; i < n && !s.Plan.Full(s.Unfinished+i); i++ {
+			d.Occurrences = append(d.Occurrences, durable.Occurrence{Key: fmt.Sprintf("%04d-%04d", round, i), Run: newRun()})
+		}
+		return d
+	}
+}
+
+// asManyAtOnce fills schedules to their bounds, a part at each look, and looks
+// again when some have ended.
+func asManyAtOnce(t *testing.T, f *fixture) {
+	for _, most := range []int{3, 100, 101, 150, durable.MaxAtOnce} {
+		s := own(fmt.Sprintf("at-once-%d", most))
+		s.Plan.AtOnce, s.Job = most, s.Name
+		f.save(s)
+	}
+	for round := range 16 {
+		f.materialize(10, makesUntilFull(round, 80))
+		f.advance(2 * time.Second)
+	}
+	for _, most := range []int{3, 100, 101, 150, durable.MaxAtOnce} {
+		name := fmt.Sprintf("at-once-%d", most)
+		f.wantUnfinished(name, most)
+		if _, err := f.store.RunSchedule(f.ctx, name, durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+			t.Errorf("asked for one more of %s: %v, want a conflict", name, err)
+		}
+	}
+	past, err := f.store.SchedulePast(f.ctx, "at-once-150", 150)
+	if err != nil {
+		t.Fatal(err)
+	}
+	past = slices.DeleteFunc(past, func(line durable.Past) bool { return line.Kind != durable.PastRun })
+	for _, line := range past[:30] {
+		f.did(durable.CancelRuns, *line.Run, durable.Done, durable.Cancelled)
+	}
+	f.wantUnfinished("at-once-150", 120)
+	f.did(durable.RetryRuns, *past[7].Run, durable.Done, durable.Pending)
+	f.wantUnfinished("at-once-150", 121)
+}
+
+// wantUnfinished checks what decide is told, and leaves the schedule due soon.
+func (f *fixture) wantUnfinished(name string, want int) {
+	f.t.Helper()
+	told := -1
+	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+		if s.Name == name {
+			told = s.Unfinished
+		}
+		return in(time.Second)(now, s)
+	})
+	f.advance(2 * time.Second)
+	if told != want {
+		f.t.Errorf("decide is told of %d unfinished runs of %s, want %d", told, name, want)
+	}
+}
+
+// hungRemembered makes many runs of a schedule that may overlap, ends all but
+// the first, and then forbids it.
+func hungRemembered(t *testing.T, f *fixture) {
+	s := own("nightly")
+	s.Plan.Overlap = durable.OverlapAllow
+	f.save(s)
+	var all []durable.RunID
+	for round := range 30 {
+		made := f.materialize(10, func(now time.Time, _ durable.Schedule) durable.Decision {
+			d := durable.Decision{NextAt: now.Add(time.Second)}
+			for i := range 10 {
+				d.Occurrences = append(d.Occurrences, durable.Occurrence{Key: fmt.Sprintf("%04d-%04d", round, i), Run: newRun()})
+			}
+			return d
+		})
+		all = append(all, made.Runs...)
+		f.advance(2 * time.Second)
+	}
+	slices.SortFunc(all, func(a, b durable.RunID) int { return slices.Compare(a[:], b[:]) })
+	for _, id := range all[1:] {
+		f.did(durable.CancelRuns, id, durable.Done, durable.Cancelled)
+	}
+	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+		t.Errorf("asked for another one beside what hangs: %v, want a conflict", err)
+	}
+	stored := f.schedule("nightly")
+	edited := stored.Schedule()
+	edited.Plan.Overlap = durable.OverlapSkip
+	f.save(edited)
+	f.wantUnfinished("nightly", 1)
+	f.wantUnfinished("nightly", 1)
+	f.did(durable.CancelRuns, all[0], durable.Done, durable.Cancelled)
+	f.wantUnfinished("nightly", 0)
+}
+
+// manyWait has workers catch up with a backlog of a schedule whose runs nobody
+// executes.
+func manyWait(_ *testing.T, f *fixture) {
+	const most = 120
+	code := both(recurring("many", durable.Every(time.Second), durable.CatchUp(durable.CatchUpAll, 0, 0), durable.AtOnce(most)),
+		recurring("beat", durable.Every(time.Second), durable.Overlap(durable.OverlapAllow)))
+	f.until(func() bool { return f.planned("many")() && f.planned("beat")() }, code)
+	f.advance(15 * time.Minute)
+	f.until(func() bool { n, _ := f.made("many"); return n >= most }, code, code)
+	for range 3 {
+		f.advance(2 * time.Second)
+		looked, _ := f.made("beat")
+		f.until(f.came("beat", looked+1), code, code)
+	}
+	f.wantMade("many", most)
+}

@@ -1,0 +1,48 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+)
+
+// unfinishedAtOnce is of how many runs one statement tells whether they have
+// ended.
+const unfinishedAtOnce = 10_000
+
+// unfinishedRuns tells which of some runs have not ended.
+func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, ids uuidArray) (map[uuid.UUID]bool, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	unfinished := map[uuid.UUID]bool{}
+	b := &batch{names: s.names}
+	for some := range slices.Chunk(ids, unfinishedAtOnce) {
+		b.add(queries.UnfinishedRuns, some).Query(func(rows pgx.Rows) error {
+			return scanIDs(rows, func(id uuid.UUID) { unfinished[id] = true })
+		})
+	}
+	return unfinished, s.send(ctx, tx, b)
+}
+
+// unfinishedOf are the runs of a schedule, whose row is locked so that none can
+// be added, that have not ended: of the ones it remembers, those that are known
+// to, or all if these do not tell whether there is room for another.
+func (s *Store) unfinishedOf(
+	ctx context.Context, tx pgx.Tx, id int32, remembered []uuid.UUID, known map[uuid.UUID]bool, plan *durable.Plan, overlap durable.OverlapPolicy,
+) (durable.Unfinished, error) {
+	unfinished := durable.ReadUnfinished(remembered)
+	unfinished.IDs = slices.DeleteFunc(slices.Clone(unfinished.IDs), func(id uuid.UUID) bool { return !known[id] })
+	if !unfinished.Unclear(plan, overlap) {
+		return unfinished, nil
+	}
+	all, err := s.queries(tx).UnfinishedOfSchedule(ctx, queries.UnfinishedOfScheduleParams{Schedule: id, Most: durable.MaxAtOnce})
+	slices.SortFunc(all, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return durable.Unfinished{IDs: all, Others: len(all) == durable.MaxAtOnce}, err
+}
