@@ -139,7 +139,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	for _, v := range decode[shown](t, e.stdout).Variables {
 		values[v.Name] = v.Value
 	}
-	require.Equal(t, "postgres://ann:xxxxx@db.example/app?sslmode=require", values["DURABLE_DATABASE_URL"])
+	require.Equal(t, "postgres://ann@db.example:5432/app?sslmode=require", values["DURABLE_DATABASE_URL"])
 	require.Equal(t, "default,mail=5", values["DURABLE_QUEUES"])
 	require.Equal(t, "7", values["DURABLE_CLAIM_BATCH_SIZE"])
 	require.Equal(t, "3s", values["DURABLE_HEARTBEAT_INTERVAL"])
