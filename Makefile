@@ -9,7 +9,7 @@ GO    ?= go
 TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick verify format vet lint tidy generated generate build demo need clean bench bench-quick
+.PHONY: help test quick verify format vet lint tidy generated generate vuln build demo need clean bench bench-quick
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,13 @@ generated: ## fail when the generated queries are not those of db/
 
 generate: ## write the generated queries from db/
 	@$(TOOL) sqlc generate
+
+# Its database is at vuln.go.dev, or in a directory of the same form:
+#   make vuln VULNDB=file:///srv/vulndb
+VULN   ?= v1.9.0
+VULNDB ?= https://vuln.go.dev
+vuln: ## look for known vulnerabilities in what is called (VULNDB=file:///… without the network)
+	@$(GO) run golang.org/x/vuln/cmd/govulncheck@$(VULN) -db "$(VULNDB)" ./...
 
 build: ## build bin/durable-worker, statically
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/durable-worker ./cmd/durable-worker

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"strings"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
@@ -60,7 +59,7 @@ func Open(ctx context.Context, dsn string, config Config) (Store, error) {
 	}
 	store, err := target.open(ctx, config)
 	if err != nil {
-		return nil, scrubbed(fmt.Errorf("%s: %w", Redact(dsn), err), target.secrets)
+		return nil, fmt.Errorf("%s: %w", Redact(dsn), err)
 	}
 	return store, nil
 }
@@ -131,27 +130,3 @@ func Ephemeral(dsn string) bool {
 	target, err := parse(dsn)
 	return err == nil && target.engine == engineMemory
 }
-
-// scrubbed keeps secrets out of an error's text, whatever a driver put there.
-// The error still matches what it wraps.
-func scrubbed(err error, secrets []string) error {
-	text := err.Error()
-	for _, secret := range secrets {
-		if secret != "" {
-			text = strings.ReplaceAll(text, secret, "…")
-		}
-	}
-	if text == err.Error() {
-		return err
-	}
-	return &scrubbedError{text: text, err: err}
-}
-
-type scrubbedError struct {
-	text string
-	err  error
-}
-
-func (e *scrubbedError) Error() string { return e.text }
-
-func (e *scrubbedError) Unwrap() error { return e.err }

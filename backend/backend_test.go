@@ -2,17 +2,23 @@ package backend_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/postgres"
 )
 
 func TestConnectionStrings(t *testing.T) {
 	t.Parallel()
+	services := filepath.Join(t.TempDir(), "services")
+	require.NoError(t, os.WriteFile(services, []byte("[app]\nhost=db.example\nport=7\nuser=ann\npassword=canary\ndbname=app\nsslmode=verify-full\n"), 0o600))
 	tests := []struct {
 		dsn, redacted       string
 		embedded, ephemeral bool
@@ -21,21 +27,30 @@ func TestConnectionStrings(t *testing.T) {
 		{"sqlite:/var/lib/x.db", "sqlite:/var/lib/x.db", true, false},
 		{"sqlite:///var/lib/x.db", "sqlite:///var/lib/x.db", true, false},
 		{"memory:", "memory:", true, true},
-		{"postgres://h/db", "postgres://h/db", false, false},
-		{"postgresql://u:canary@h:1/db?sslmode=require", "postgresql://u:xxxxx@h:1/db?sslmode=require", false, false},
-		{"postgres://h/db?password=canary&user=u", "postgres://h/db?password=xxxxx&user=u", false, false},
-		{"host=h dbname=db password=canary", "host=h dbname=db password=xxxxx", false, false},
-		{"host=h password = 'can ary\\' canary' dbname=db", "host=h password = xxxxx dbname=db", false, false},
-		{"service=app", "service=app", false, false},
+		{"postgres://u@h/db", "postgres://u@h:5432/db?sslmode=prefer", false, false},
+		{"postgresql://u:canary@h:1/db?sslmode=require&application_name=canary", "postgres://u@h:1/db?sslmode=require", false, false},
+		{"postgres://h/db?password=canary&user=u&sslmode=disable", "postgres://u@h:5432/db?sslmode=disable", false, false},
+		{"postgres://127.0.0.1:1/x?user=u&password=a#canary", "postgres://u@127.0.0.1:1/x?sslmode=prefer", false, false},
+		{"postgres://u:can%23a%40ry@[::1],b:7/x%20y?sslmode=verify-full", "postgres://u@[::1]:5432,b:7/x%20y?sslmode=verify-full", false, false},
+		{"user=u host=h dbname=db password=canary sslmode=allow", "postgres://u@h:5432/db?sslmode=allow", false, false},
+		{"user=u host=h password = 'can ary\\' canary' dbname=db", "postgres://u@h:5432/db?sslmode=prefer", false, false},
+		{`host=h user=u dbname=db password=foo\ canary`, "postgres://u@h:5432/db?sslmode=prefer", false, false},
+		{"host=h dbname=db user='u'password=canary", "postgres://u@h:5432/db?sslmode=prefer", false, false},
+		{"host=/run/pg user=u dbname=db password=canary", "postgres://u@%2Frun%2Fpg:5432/db", false, false},
+		{"service=app servicefile=" + services, "postgres://ann@db.example:7/app?sslmode=verify-full", false, false},
+		{"host=h sslmode=verify-ca sslrootcert=/nowhere/at/all password=canary", "(unreadable)", false, false},
 	}
 	for _, test := range tests {
 		require.NoError(t, backend.Check(test.dsn), test.dsn)
-		require.Equal(t, test.redacted, backend.Redact(test.dsn))
+		require.Equal(t, test.redacted, backend.Redact(test.dsn), test.dsn)
 		require.Equal(t, test.embedded, backend.Embedded(test.dsn), test.dsn)
 		require.Equal(t, test.ephemeral, backend.Ephemeral(test.dsn), test.dsn)
 	}
 	for _, dsn := range []string{
 		"", "canary", "mysql://u:canary@h/db", "postgres:canary", "postgres://u:can%zzary@h/db", "postgres://u:canary@[h/db",
+		"postgres://a:123#canary@127.0.0.1:1/x", "postgres://a:123?canary@127.0.0.1:1/x", "postgres://a:123/canary@127.0.0.1:1/x", "postgres://a:s3@canary@127.0.0.1:1/x",
+		"postgres://a:1234/canary?x=y@127.0.0.1/x", "postgres://h:canary/x", "postgres://h/x?canary", "host=h password='canary", "host=h canary", "service=app servicefile=/nowhere/canary",
+		"ann:canary@h/db", "canary:x", "postgres://h/db?pool_max_conns=canary", "host=h sslmode=canary",
 		"sqlite:", "sqlite://canary/x.db", "sqlite::memory:", "sqlite:canary.db?mode=ro", "memory:canary", "c4n4ry!://x",
 	} {
 		err := backend.Check(dsn)
@@ -44,6 +59,12 @@ func TestConnectionStrings(t *testing.T) {
 		require.NotContains(t, backend.Redact(dsn), "canary")
 		_, err = backend.Open(t.Context(), dsn, backend.Config{})
 		require.Error(t, err, dsn)
+		require.NotContains(t, err.Error(), "canary")
+		if strings.HasPrefix(dsn, "postgres") || strings.HasPrefix(dsn, "host") {
+			_, err = postgres.Open(t.Context(), dsn, postgres.Config{})
+			require.ErrorIs(t, err, durable.ErrInvalid, dsn)
+			require.NotContains(t, err.Error(), "canary")
+		}
 		_, err = backend.MigrationsSQL(dsn, "durable")
 		require.Error(t, err, dsn)
 	}

@@ -3,9 +3,11 @@ package backend
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"strings"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/postgres"
 )
 
 type engine int8
@@ -19,14 +21,11 @@ const (
 // target is a connection string, understood.
 type target struct {
 	engine   engine
-	location string   // what the engine's own Open takes
-	secrets  []string // parts that must not be shown
+	location string // what the engine's own Open takes
 }
 
-var (
-	keyValue = regexp.MustCompile(`(?i)(^|\s)(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=`)
-	password = regexp.MustCompile(`(?i)((?:^|\s)(?:password|sslpassword)\s*=\s*)('(?:[^'\\]|\\.)*'?|\S+)`)
-)
+// keyValue tells libpq's other form, and nothing about what stands in it.
+var keyValue = regexp.MustCompile(`(?i)(^|\s)(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=`)
 
 const want = "want postgres://…, sqlite:<path> or memory:"
 
@@ -50,34 +49,25 @@ func parse(dsn string) (target, error) {
 		}
 		return target{engine: engineMemory}, nil
 	case keyValue.MatchString(dsn):
-		t := target{engine: enginePostgres, location: dsn}
-		for _, match := range password.FindAllStringSubmatch(dsn, -1) {
-			t.secrets = append(t.secrets, match[2], strings.Trim(match[2], "'"))
-		}
-		return t, nil
-	case found && regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`).MatchString(scheme):
+		return parsePostgres(dsn)
+	case found && strings.HasPrefix(rest, "//") && regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`).MatchString(scheme):
 		return target{}, fmt.Errorf("the database scheme %q is not known: %s", scheme, want)
 	default:
 		return target{}, fmt.Errorf("no database scheme is recognised: %s", want)
 	}
 }
 
+// parsePostgres leaves the reading to the driver: a second parser would differ
+// from it, and show what it takes for a password. A file that cannot be read
+// now is for Open to complain of.
 func parsePostgres(dsn string) (target, error) {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return target{}, errors.New("the PostgreSQL URL cannot be read; special characters in its parts are written as %XX")
-	}
-	if !strings.Contains(dsn, "://") {
+	if !keyValue.MatchString(dsn) && !strings.Contains(dsn, "://") {
 		return target{}, errors.New("a PostgreSQL URL begins with postgres://")
 	}
-	t := target{engine: enginePostgres, location: dsn}
-	if text, set := u.User.Password(); set {
-		t.secrets = append(t.secrets, text, url.QueryEscape(text), url.PathEscape(text))
+	if _, err := postgres.Describe(dsn); errors.Is(err, durable.ErrInvalid) {
+		return target{}, errors.New(strings.TrimPrefix(err.Error(), durable.ErrInvalid.Error()+": "))
 	}
-	for _, key := range []string{"password", "sslpassword"} {
-		t.secrets = append(t.secrets, u.Query()[key]...)
-	}
-	return t, nil
+	return target{engine: enginePostgres, location: dsn}, nil
 }
 
 // parseSQLite takes sqlite:path and sqlite:///absolute/path.
@@ -99,29 +89,15 @@ func parseSQLite(rest string) (target, error) {
 	return target{engine: engineSQLite, location: rest}, nil
 }
 
-// Redact returns dsn fit for people and logs: without passwords, and without
-// anything that could not be read.
+// Redact returns dsn fit for people and logs: of PostgreSQL, what the driver
+// reads of user, hosts, database and sslmode, and nothing else.
 func Redact(dsn string) string {
 	t, err := parse(dsn)
-	switch {
-	case err != nil:
-		return "(unreadable)"
-	case t.engine != enginePostgres:
-		return dsn
-	case strings.Contains(dsn, "://"):
-		u, _ := url.Parse(dsn) // parse has read it
-		if _, set := u.User.Password(); set {
-			u.User = url.UserPassword(u.User.Username(), "xxxxx")
-		}
-		query := u.Query()
-		for _, key := range []string{"password", "sslpassword"} {
-			if query.Has(key) {
-				query.Set(key, "xxxxx")
-			}
-		}
-		u.RawQuery = query.Encode()
-		return u.String()
-	default:
-		return password.ReplaceAllString(dsn, "${1}xxxxx")
+	if err == nil && t.engine == enginePostgres {
+		dsn, err = postgres.Describe(dsn)
 	}
+	if err != nil {
+		return "(unreadable)"
+	}
+	return dsn
 }

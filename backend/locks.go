@@ -2,8 +2,6 @@ package backend
 
 import (
 	"context"
-	"net/url"
-	"slices"
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lease/redislease"
@@ -23,34 +21,26 @@ func OpenRedisLocks(ctx context.Context, address, namespace string) (RedisLocks,
 	redislease.Quiet()
 	locks, err := redislease.Open(ctx, address, redislease.Config{Prefix: namespace + ":lock:"})
 	if err != nil {
-		return nil, scrubbed(err, redisSecrets(address))
+		return nil, err
 	}
 	return locks, nil
 }
 
-// IsRedis tells whether a text is the address of a Redis server.
-func IsRedis(address string) bool {
-	u, err := url.Parse(address)
-	return err == nil && slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme)
+// CheckRedis tells whether a text is the address of a Redis server, without
+// connecting. The error does not repeat it.
+func CheckRedis(address string) error {
+	_, err := redislease.Describe(address)
+	return err
 }
 
-// RedactRedis is the address without its password, or "none".
+// RedactRedis is the address's scheme, hosts and database, or "none".
 func RedactRedis(address string) string {
 	if address == "" {
 		return "none"
 	}
-	u, err := url.Parse(address)
+	shown, err := redislease.Describe(address)
 	if err != nil {
 		return "(unreadable)"
 	}
-	return u.Redacted()
-}
-
-func redisSecrets(address string) []string {
-	u, err := url.Parse(address)
-	if err != nil || u.User == nil {
-		return nil
-	}
-	password, _ := u.User.Password()
-	return []string{password, url.QueryEscape(password)}
+	return shown
 }

@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -19,12 +20,18 @@ const (
 type Config struct {
 	// HTTPAllow lists where the job http may post to. Default: nowhere.
 	HTTPAllow Origins
+	// HTTPRefusePrivate refuses names that lead into a private network
+	// (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7),
+	// unless the list says the address itself. Default: they may.
+	HTTPRefusePrivate bool
 	// ExecAllow lists what the job exec may start. Default: nothing.
 	ExecAllow Programs
 	// ExecGrace is how long a program may go on after SIGTERM before it is
 	// killed. Below the worker's CancelGrace, else the worker takes the handler
 	// for stuck. Default 3 s; a negative value: it is killed at once.
 	ExecGrace time.Duration
+	// Names are the jobs that Register gives a worker. Default: all four.
+	Names []string
 	// HTTPHint and ExecHint say in a refusal where the list is written, such as
 	// the name of an environment variable. Default: the field of this struct.
 	HTTPHint, ExecHint string
@@ -48,17 +55,33 @@ func New(config Config) *Jobs {
 	if config.ExecHint == "" {
 		config.ExecHint = "ExecAllow"
 	}
-	return &Jobs{config: config, client: newClient()}
+	if config.Names == nil {
+		config.Names = Names()
+	}
+	return &Jobs{config: config, client: newClient(gate{config.HTTPRefusePrivate})}
 }
 
-// Register gives a worker all the jobs, also those that nothing is allowed to:
-// a run of them is refused with the reason instead of waiting for ever.
+// Register gives a worker the jobs of Config.Names, also those that nothing is
+// allowed to: a run of them is refused with the reason instead of waiting. Runs
+// of a job that is not among the names wait for a worker that has it.
 func (j *Jobs) Register(worker *durable.Worker) {
-	durable.Register(worker, HTTP(), j.post)
-	durable.Register(worker, Exec(), j.exec)
-	durable.Register(worker, Log(), logLine)
-	durable.Register(worker, Sleep(), sleep)
+	has := func(name string) bool { return slices.Contains(j.config.Names, name) }
+	if has(NameHTTP) {
+		durable.Register(worker, HTTP(), j.post)
+	}
+	if has(NameExec) {
+		durable.Register(worker, Exec(), j.exec)
+	}
+	if has(NameLog) {
+		durable.Register(worker, Log(), logLine)
+	}
+	if has(NameSleep) {
+		durable.Register(worker, Sleep(), sleep)
+	}
 }
+
+// Names are the names of the jobs there are. The caller owns them.
+func Names() []string { return []string{NameHTTP, NameExec, NameLog, NameSleep} }
 
 // Close gives up the connections that are kept for the next request.
 func (j *Jobs) Close() { j.client.CloseIdleConnections() }

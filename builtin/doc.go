@@ -17,7 +17,8 @@
 // whoever answers for the name. Addresses of the machine itself, of the
 // link (where clouds answer with credentials) and some others are refused all
 // the same, at the moment of the connection, unless the list says the address.
-// Private networks are not: that is where the workers in other languages are.
+// Private networks are not, unless Config.HTTPRefusePrivate says so: that is where
+// the workers in other languages are.
 //
 // A program that exec has started is ended with its process group. A descendant
 // that has left the group, or whose worker was killed, is only ended by what

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -47,6 +48,11 @@ const (
 // gets SIGTERM, and SIGKILL after Config.ExecGrace, whatever the exit code then
 // is. What the program has left behind in its group when it ends is killed.
 //
+// A program that could not be started because the machine lacks file
+// descriptors, processes or memory has not failed: the run is put back for some
+// seconds and no attempt is spent. Arguments longer than the system takes are
+// dead immediately.
+//
 // One attempt may take an hour, unless the run says otherwise.
 func Exec() durable.Job[ExecArgs] {
 	return durable.NewJob[ExecArgs](NameExec, durable.Timeout(time.Hour))
@@ -85,6 +91,9 @@ func (j *Jobs) exec(ctx context.Context, run *durable.Run[ExecArgs]) error {
 		run.Log().Warn("a process that left the group of the command still holds its output; it is not waited for")
 		err = nil
 	}
+	if failed, ok := errors.AsType[*startError](err); ok && starved(failed.err) {
+		return notBegun(run, fmt.Errorf("command %s: %w", run.Args.Command, failed.err))
+	}
 	if err != nil {
 		return judge(run.Args.Command, err, &stderr)
 	}
@@ -93,6 +102,9 @@ func (j *Jobs) exec(ctx context.Context, run *durable.Run[ExecArgs]) error {
 
 // judge says what the end of a program means.
 func judge(name string, err error, stderr *tail) error {
+	if errors.Is(err, syscall.E2BIG) {
+		return durable.Permanent(told(name, err, stderr))
+	}
 	ended, ok := errors.AsType[*exec.ExitError](err)
 	if !ok {
 		return told(name, err, stderr)
@@ -122,11 +134,18 @@ func told(name string, err error, stderr *tail) error {
 	return err
 }
 
+// startError is a command that has not been started.
+type startError struct{ err error }
+
+func (e *startError) Error() string { return e.err.Error() }
+
+func (e *startError) Unwrap() error { return e.err }
+
 // perform starts the command and returns when it has ended, its group with it.
 func perform(ctx context.Context, command *exec.Cmd, grace time.Duration) error {
 	group, err := start(command)
 	if err != nil {
-		return err
+		return &startError{err}
 	}
 	defer group.release()
 	ended := make(chan struct{})

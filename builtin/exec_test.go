@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -92,6 +93,42 @@ func TestExecIsRefusedUnlessItIsAllowed(t *testing.T) {
 		require.Equal(t, durable.Dead, r.State, command)
 		require.Contains(t, reason(r), "it is not in DURABLE_EXEC_ALLOW")
 	}
+}
+
+// TestAMachineWithoutDescriptorsSpendsNoAttempt takes all file descriptors from
+// this process, and so runs beside no other test.
+func TestAMachineWithoutDescriptorsSpendsNoAttempt(t *testing.T) {
+	allowed := origins(t, "http://127.0.0.1:9")
+	programs, err := builtin.ParsePrograms("/bin/true")
+	require.NoError(t, err)
+	s := begin(t, builtin.Config{ExecAllow: programs, HTTPAllow: allowed})
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	low := syscall.Rlimit{Cur: 3, Max: limit.Max}
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low))
+	t.Cleanup(func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)) })
+	for _, run := range []durable.NewRun{
+		builtin.Exec().New(builtin.ExecArgs{Command: "/bin/true"}, durable.MaxAttempts(1)),
+		posting("http://127.0.0.1:9", durable.MaxAttempts(1)),
+	} {
+		_, err := s.store.Enqueue(t.Context(), run)
+		require.NoError(t, err)
+		r := s.until(run.ID, func(r durable.Record) bool {
+			return r.FinishedAt != nil || r.State == durable.Pending && r.DueAt.Sub(r.CreatedAt) >= 5*time.Second
+		})
+		require.Equal(t, durable.Pending, r.State, reason(r))
+		require.Zero(t, r.Attempt)
+	}
+}
+
+func TestExecDoesNotRetryArgumentsThatAreTooLong(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		return // other systems take them
+	}
+	r := shell(t, 0).attempt(builtin.Exec().New(builtin.ExecArgs{Command: "/bin/true", Args: []string{strings.Repeat("a", 131_100)}}))
+	require.Equal(t, durable.Dead, r.State)
+	require.Contains(t, reason(r), "argument list too long")
 }
 
 func TestProgramsAreReadStrictly(t *testing.T) {

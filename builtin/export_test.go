@@ -4,8 +4,9 @@ import "net/url"
 
 // What the tests look at from outside.
 var (
-	Dial         = dial
-	CheckAddress = checkAddress
+	Dial         = gate{}.dial
+	CheckAddress = gate{}.check
+	CheckPublic  = gate{refusePrivate: true}.check
 )
 
 // Find returns the URL that is posted to.

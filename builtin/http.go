@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -36,6 +37,8 @@ const (
 //   - 2xx: success. An answer that is JSON of at most 64 KiB is the result.
 //   - 429 and 503 with Retry-After: again after that, at most a day.
 //   - 408, 425, 429, 5xx and failures of the network: again by the retry policy.
+//   - No connection for want of file descriptors or memory: again after some
+//     seconds, without spending an attempt.
 //   - Any other 4xx, and every redirect: dead at once.
 //
 // The request says which run it is of: Idempotency-Key and Durable-Run-Id (the
@@ -54,6 +57,9 @@ func (j *Jobs) post(ctx context.Context, run *durable.Run[HTTPArgs]) error {
 		return durable.Permanent(err)
 	}
 	response, err := j.client.Do(request)
+	if connection, ok := errors.AsType[*net.OpError](err); ok && connection.Op == "dial" && ctx.Err() == nil && starved(connection) {
+		return notBegun(run, fmt.Errorf("POST %s: %w", withoutQuery(request.URL.String()), connection))
+	}
 	if err != nil {
 		return unanswered(ctx, request.URL, err)
 	}

@@ -242,3 +242,8 @@ func TestHTTPRefusesANameOfTheMachineItself(t *testing.T) {
 	require.Equal(t, durable.Succeeded, s.attempt(posting("http://localhost:"+at.Port())).State)
 	require.Equal(t, durable.Succeeded, s.attempt(posting(address)).State)
 }
+
+func TestSleepIsBounded(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, time.Hour, time.Duration(builtin.Sleep().New(builtin.SleepArgs{}).Timeout))
+}

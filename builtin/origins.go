@@ -194,14 +194,18 @@ func plainPort(u *url.URL) (string, error) {
 }
 
 // plainPath refuses what a server behind a proxy may read in another way than
-// this program: parts that go up, empty parts, escaped slashes, and a percent
-// sign that is itself escaped.
+// this program: parts that go up, empty parts, escaped slashes, a percent sign
+// that is itself escaped, and, escaped or not, what is not printable ASCII:
+// blanks that are trimmed, line ends, overlong and full-width forms of dots.
 func plainPath(path, escaped string) error {
 	lower := strings.ToLower(escaped)
 	for _, code := range []string{"%2f", "%5c", "%25", "%2e", "%00"} {
 		if strings.Contains(lower, code) {
 			return fmt.Errorf("%s in the path is not allowed", code)
 		}
+	}
+	if strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return errors.New("blanks and what is not printable ASCII are not allowed in the path, escaped or not; put them into the query or the body")
 	}
 	if strings.Contains(path, "//") {
 		return errors.New("an empty part of the path is not allowed")

@@ -18,8 +18,11 @@ type LogArgs struct {
 	Message string `json:"message"`
 }
 
-// Sleep returns the job "sleep".
-func Sleep() durable.Job[SleepArgs] { return durable.NewJob[SleepArgs](NameSleep) }
+// Sleep returns the job "sleep". One attempt may take an hour, unless the run
+// says otherwise.
+func Sleep() durable.Job[SleepArgs] {
+	return durable.NewJob[SleepArgs](NameSleep, durable.Timeout(time.Hour))
+}
 
 // Log returns the job "log".
 func Log() durable.Job[LogArgs] {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Programs are what the job exec may start. The zero value is none.
@@ -53,8 +54,8 @@ func parseProgram(text string) (Program, error) {
 		return Program{}, errors.New("want a name of 1 to 64 letters, digits, dots, hyphens and underscores before the =")
 	}
 	switch {
-	case strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return Program{}, errors.New("control characters are not allowed")
+	case strings.ContainsFunc(path, func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) }):
+		return Program{}, errors.New("control and format characters are not allowed")
 	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
 		return Program{}, errors.New("want an absolute path without . and .. and double slashes")
 	case path == filepath.Dir(path):

@@ -98,7 +98,7 @@ func files(t *testing.T) []string {
 		require.NoError(t, err)
 		names = append(names, found...)
 	}
-	require.Len(t, names, 8)
+	require.Len(t, names, 9)
 	return names
 }
 
@@ -147,6 +147,77 @@ func TestComposeWaitsForTheDrain(t *testing.T) {
 	require.Equal(t, []any{"CMD", "/durable-worker", "healthcheck", "--ready"}, at(t, worker, "healthcheck", "test"))
 	_, err = os.Stat(filepath.Join("..", at(t, worker, "build", "dockerfile").(string)))
 	require.NoError(t, err)
+}
+
+// TestNoSecretIsWritten: a password is asked for, and not part of a URL.
+func TestNoSecretIsWritten(t *testing.T) {
+	t.Parallel()
+	compose := documents(t, "compose.yaml")[0]
+	password := at(t, compose, "services", "postgres", "environment", "POSTGRES_PASSWORD").(string)
+	require.Contains(t, password, ":?", "there is no default that could be copied")
+	env := at(t, compose, "services", "worker", "environment")
+	require.Equal(t, password, at(t, env, "PGPASSWORD"))
+	require.NotContains(t, at(t, env, "DURABLE_DATABASE_URL"), "PASSWORD")
+	for _, name := range files(t) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NotRegexp(t, `postgres://[^:@ ]+:[^$@ ]*\$\{[^@]*@`, string(text), "%s: a password in a URL is to be escaped", name)
+	}
+}
+
+// TestAProgramThatForksTakesNoMachine: exec starts programs of others.
+func TestAProgramThatForksTakesNoMachine(t *testing.T) {
+	t.Parallel()
+	worker := at(t, documents(t, "compose.yaml")[0], "services", "worker")
+	require.Positive(t, at(t, worker, "pids_limit"))
+	require.NotEmpty(t, at(t, worker, "mem_limit"))
+	unit, err := os.ReadFile("durable-worker.service")
+	require.NoError(t, err)
+	for _, line := range []string{"TasksMax=", "MemoryMax=", "OOMPolicy=continue", "Environment=GOMEMLIMIT="} {
+		require.Contains(t, string(unit), "\n"+line)
+	}
+}
+
+// TestMigrationAndWorkersAreOneProgram: one place says which image, and no tag
+// floats.
+func TestMigrationAndWorkersAreOneProgram(t *testing.T) {
+	t.Parallel()
+	images := at(t, documents(t, "kubernetes/kustomization.yaml")[0], "images").([]any)
+	require.Len(t, images, 1)
+	name := at(t, images[0], "name")
+	require.NotEqual(t, "latest", at(t, images[0], "newTag"))
+	deployment := at(t, documents(t, "kubernetes/deployment.yaml")[0], "spec", "template", "spec")
+	job := at(t, documents(t, "kubernetes/migrate.yaml")[0], "spec", "template", "spec")
+	for _, container := range []any{at(t, deployment, "containers", 0), at(t, deployment, "initContainers", 0), at(t, job, "containers", 0)} {
+		require.Equal(t, name, at(t, container, "image"))
+	}
+}
+
+// TestNothingReachesTheHealthPort, and workers do not reach where a cloud hands
+// out credentials.
+func TestNothingReachesTheHealthPort(t *testing.T) {
+	t.Parallel()
+	policy := at(t, documents(t, "kubernetes/network.yaml")[0], "spec")
+	require.Contains(t, at(t, documents(t, "kubernetes/kustomization.yaml")[0], "resources"), "network.yaml")
+	require.Equal(t, []any{"Ingress", "Egress"}, at(t, policy, "policyTypes"))
+	require.Empty(t, at(t, policy, "ingress"))
+	selected := at(t, policy, "podSelector", "matchLabels").(map[string]any)
+	for _, file := range []string{"kubernetes/deployment.yaml", "kubernetes/migrate.yaml"} {
+		labels := at(t, documents(t, file)[0], "spec", "template", "metadata", "labels").(map[string]any)
+		for name, value := range selected {
+			require.Equal(t, value, labels[name], file)
+		}
+	}
+	for _, rule := range at(t, policy, "egress").([]any) {
+		for _, to := range at(t, rule, "to").([]any) {
+			block, ok := to.(map[string]any)["ipBlock"].(map[string]any)
+			if ok && block["cidr"] == "0.0.0.0/0" {
+				require.Contains(t, block["except"], "169.254.0.0/16")
+			} else if ok {
+				require.Contains(t, block["except"], "fd00:ec2::/32")
+			}
+		}
+	}
 }
 
 func TestKubernetesWaitsForTheDrain(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -44,9 +45,8 @@ func storableIn(text string, size int) string {
 // isText tells whether every store can be asked for the text.
 func isText(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
-func hasControl(text string) bool {
-	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
-}
+// hasControl looks for what a terminal may obey, U+0080 to U+009F included.
+func hasControl(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
 
 // checkJSON tells what keeps a JSON text from being stored on every engine
 // and read back as it was. Its error begins with the path of the offender.

@@ -54,6 +54,15 @@ func TestStorable(t *testing.T) {
 	require.True(t, strings.HasSuffix(grown, "(cut)"))
 }
 
+func TestHasControl(t *testing.T) {
+	for _, text := range []string{"\x00", "a\n", "\x1b[31m", "\x7f", "a\u009b31m", "\u0085"} {
+		require.True(t, hasControl(text), "%q", text)
+	}
+	for _, text := range []string{"", "München", "\u00a0", "日本"} {
+		require.False(t, hasControl(text), "%q", text)
+	}
+}
+
 func FuzzCheckJSON(f *testing.F) {
 	for _, seed := range []string{`{"a":"\ud800"}`, `["\u0000",{"b":"\\u0000"}]`, "\"\xff\"", `{"a":{"b":[1,2,{"c":"\udfff"}]}}`} {
 		f.Add([]byte(seed))

@@ -51,6 +51,24 @@ func TestBuiltinJobsAreOffUnlessTheyAreAllowed(t *testing.T) {
 	require.Equal(t, 0, s.ends())
 }
 
+func TestBuiltinJobsMayBeLeftOut(t *testing.T) {
+	t.Parallel()
+	env := file(t, "DURABLE_BUILTIN_JOBS=exec, http")
+	s := serve(t, env, stock)
+	s.logs("worker started")
+	sleep := strings.TrimSpace(execute(t, env, "enqueue", "sleep", "--args", `{"for":"1ms"}`).stdout)
+	id := strings.TrimSpace(execute(t, env, "enqueue", "exec", "--args", `{"command":"/bin/true"}`).stdout)
+	eventually(t, env, "DURABLE_EXEC_ALLOW is not set", "runs", "show", id, "--json")
+	require.Contains(t, execute(t, env, "runs", "show", sleep, "--json").stdout, `"state": "pending"`)
+	s.signal()
+	require.Equal(t, 0, s.ends())
+	for _, text := range []string{"exec,exec", "shell", "exec,", "log;sleep"} {
+		e := execute(t, file(t, "DURABLE_BUILTIN_JOBS="+text), "config")
+		require.Equal(t, 2, e.code, text)
+		require.Contains(t, e.stderr, "DURABLE_BUILTIN_JOBS")
+	}
+}
+
 func TestAListThatCannotBeReadIsNamed(t *testing.T) {
 	t.Parallel()
 	e := execute(t, file(t, "DURABLE_HTTP_JOB_ALLOW=https://ann:canary@api.example.com", "DURABLE_EXEC_ALLOW=bin/true"), "config")

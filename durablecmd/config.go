@@ -17,35 +17,37 @@ import (
 // Config is what the environment says. It is complete and obeys every law once
 // loadConfig has returned it; the laws and units are in variables().
 type Config struct {
-	DatabaseURL      string        `env:"DURABLE_DATABASE_URL" envDefault:"sqlite:durable.db"`
-	Schema           string        `env:"DURABLE_SCHEMA" envDefault:"durable"`
-	DatabaseMaxConns int           `env:"DURABLE_DATABASE_MAX_CONNS"` // 0: by need
-	RedisURL         string        `env:"DURABLE_REDIS_URL"`          // empty: locks are kept in the database
-	WorkerName       string        `env:"DURABLE_WORKER_NAME"`
-	Queues           queueList     `env:"DURABLE_QUEUES" envDefault:"default"`
-	MaxConcurrent    int           `env:"DURABLE_MAX_CONCURRENT_RUNS" envDefault:"100"`
-	ClaimBatchSize   int           `env:"DURABLE_CLAIM_BATCH_SIZE"`
-	ClaimBatchBytes  int           `env:"DURABLE_CLAIM_BATCH_BYTES" envDefault:"16777216"`
-	PollInterval     time.Duration `env:"DURABLE_POLL_INTERVAL" envDefault:"5s"`
-	PollJitter       float64       `env:"DURABLE_POLL_JITTER_RATIO" envDefault:"0.2"`
-	Notify           bool          `env:"DURABLE_NOTIFY" envDefault:"true"`
-	LeaseDuration    time.Duration `env:"DURABLE_LEASE_DURATION" envDefault:"30s"`
-	Heartbeat        time.Duration `env:"DURABLE_HEARTBEAT_INTERVAL"`
-	RetryDelay       time.Duration `env:"DURABLE_RETRY_DELAY" envDefault:"5s"`
-	RetryDelayMax    time.Duration `env:"DURABLE_RETRY_DELAY_MAX" envDefault:"1h"`
-	RetryJitter      float64       `env:"DURABLE_RETRY_JITTER_RATIO" envDefault:"0.2"`
-	MaxCrashes       int           `env:"DURABLE_MAX_CRASHES" envDefault:"4"`
-	Retention        retention     `env:"DURABLE_RETENTION" envDefault:"24h"`
-	RetentionDead    retention     `env:"DURABLE_RETENTION_DEAD" envDefault:"168h"`
-	SweepInterval    time.Duration `env:"DURABLE_SWEEP_INTERVAL" envDefault:"1m"`
-	DrainTimeout     time.Duration `env:"DURABLE_DRAIN_TIMEOUT" envDefault:"10s"`
-	CancelGrace      time.Duration `env:"DURABLE_CANCEL_GRACE" envDefault:"5s"`
-	HTTPAddr         string        `env:"DURABLE_HTTP_ADDR" envDefault:"127.0.0.1:8080"` // "off": none
-	Migrate          bool          `env:"DURABLE_MIGRATE" envDefault:"true"`
-	HTTPJobAllow     string        `env:"DURABLE_HTTP_JOB_ALLOW"` // empty: the job http may post nowhere
-	ExecAllow        string        `env:"DURABLE_EXEC_ALLOW"`     // empty: the job exec may start nothing
-	LogLevel         string        `env:"DURABLE_LOG_LEVEL" envDefault:"info"`
-	LogFormat        string        `env:"DURABLE_LOG_FORMAT"`
+	DatabaseURL       string        `env:"DURABLE_DATABASE_URL" envDefault:"sqlite:durable.db"`
+	Schema            string        `env:"DURABLE_SCHEMA" envDefault:"durable"`
+	DatabaseMaxConns  int           `env:"DURABLE_DATABASE_MAX_CONNS"` // 0: by need
+	RedisURL          string        `env:"DURABLE_REDIS_URL"`          // empty: locks are kept in the database
+	WorkerName        string        `env:"DURABLE_WORKER_NAME"`
+	Queues            queueList     `env:"DURABLE_QUEUES" envDefault:"default"`
+	MaxConcurrent     int           `env:"DURABLE_MAX_CONCURRENT_RUNS" envDefault:"100"`
+	ClaimBatchSize    int           `env:"DURABLE_CLAIM_BATCH_SIZE"`
+	ClaimBatchBytes   int           `env:"DURABLE_CLAIM_BATCH_BYTES" envDefault:"16777216"`
+	PollInterval      time.Duration `env:"DURABLE_POLL_INTERVAL" envDefault:"5s"`
+	PollJitter        float64       `env:"DURABLE_POLL_JITTER_RATIO" envDefault:"0.2"`
+	Notify            bool          `env:"DURABLE_NOTIFY" envDefault:"true"`
+	LeaseDuration     time.Duration `env:"DURABLE_LEASE_DURATION" envDefault:"30s"`
+	Heartbeat         time.Duration `env:"DURABLE_HEARTBEAT_INTERVAL"`
+	RetryDelay        time.Duration `env:"DURABLE_RETRY_DELAY" envDefault:"5s"`
+	RetryDelayMax     time.Duration `env:"DURABLE_RETRY_DELAY_MAX" envDefault:"1h"`
+	RetryJitter       float64       `env:"DURABLE_RETRY_JITTER_RATIO" envDefault:"0.2"`
+	MaxCrashes        int           `env:"DURABLE_MAX_CRASHES" envDefault:"4"`
+	Retention         retention     `env:"DURABLE_RETENTION" envDefault:"24h"`
+	RetentionDead     retention     `env:"DURABLE_RETENTION_DEAD" envDefault:"168h"`
+	SweepInterval     time.Duration `env:"DURABLE_SWEEP_INTERVAL" envDefault:"1m"`
+	DrainTimeout      time.Duration `env:"DURABLE_DRAIN_TIMEOUT" envDefault:"10s"`
+	CancelGrace       time.Duration `env:"DURABLE_CANCEL_GRACE" envDefault:"5s"`
+	HTTPAddr          string        `env:"DURABLE_HTTP_ADDR" envDefault:"127.0.0.1:8080"` // "off": none
+	Migrate           bool          `env:"DURABLE_MIGRATE" envDefault:"true"`
+	BuiltinJobs       string        `env:"DURABLE_BUILTIN_JOBS" envDefault:"http,exec,log,sleep"`
+	HTTPRefusePrivate bool          `env:"DURABLE_HTTP_JOB_REFUSE_PRIVATE"`
+	HTTPJobAllow      string        `env:"DURABLE_HTTP_JOB_ALLOW"` // empty: the job http may post nowhere
+	ExecAllow         string        `env:"DURABLE_EXEC_ALLOW"`     // empty: the job exec may start nothing
+	LogLevel          string        `env:"DURABLE_LOG_LEVEL" envDefault:"info"`
+	LogFormat         string        `env:"DURABLE_LOG_FORMAT"`
 
 	given map[string]bool // variables that the environment sets
 }

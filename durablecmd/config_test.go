@@ -122,7 +122,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	defaults := decode[shown](t, execute(t, nil, "config", "--json").stdout)
 	require.Empty(t, defaults.Faults)
-	require.Len(t, defaults.Variables, 29)
+	require.Len(t, defaults.Variables, 31)
 	for _, v := range defaults.Variables {
 		require.False(t, v.Set)
 		require.NotEmpty(t, v.Unit, v.Name)
@@ -139,7 +139,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	for _, v := range decode[shown](t, e.stdout).Variables {
 		values[v.Name] = v.Value
 	}
-	require.Equal(t, "postgres://ann:xxxxx@db.example/app?sslmode=require", values["DURABLE_DATABASE_URL"])
+	require.Equal(t, "postgres://ann@db.example:5432/app?sslmode=require", values["DURABLE_DATABASE_URL"])
 	require.Equal(t, "default,mail=5", values["DURABLE_QUEUES"])
 	require.Equal(t, "7", values["DURABLE_CLAIM_BATCH_SIZE"])
 	require.Equal(t, "3s", values["DURABLE_HEARTBEAT_INTERVAL"])
@@ -150,7 +150,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 
 	text := execute(t, nil, "config")
 	require.Equal(t, 0, text.code)
-	require.Equal(t, 30, strings.Count(text.stdout, "\n"))
+	require.Equal(t, 32, strings.Count(text.stdout, "\n"))
 }
 
 func TestAVariableThatDoesNotExistIsWarnedAbout(t *testing.T) {

@@ -41,3 +41,9 @@ func (s Start) Run(ctx context.Context) int {
 	p.jobs = append(p.jobs, builtin.Infos()...)
 	return p.run(ctx)
 }
+
+// What the tests look at from outside.
+var (
+	Printable   = printable
+	EscapedJSON = escapedJSON
+)

@@ -2,7 +2,6 @@ package durablecmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -79,9 +78,7 @@ func (p *program) complain(err error) {
 	}
 	if p.wantsJSON() {
 		body := map[string]any{"error": map[string]string{"code": codeOf(err), "message": err.Error()}}
-		encoder := json.NewEncoder(p.stderr)
-		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(body) // nobody is left to tell
+		_ = newEncoder(p.stderr).Encode(body) // nobody is left to tell
 		return
 	}
 	fmt.Fprintf(p.stderr, "%s: %s\n", p.name, printableLines(err.Error()))

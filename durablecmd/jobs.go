@@ -2,6 +2,9 @@ package durablecmd
 
 import (
 	"context"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/builtin"
@@ -9,7 +12,7 @@ import (
 
 // RegisterJobs gives the program's worker the jobs of the stock program: http
 // and exec, as far as DURABLE_HTTP_JOB_ALLOW and DURABLE_EXEC_ALLOW allow, log
-// and sleep. A program of your own has them when its setup calls this, and not
+// and sleep, or those of them that DURABLE_BUILTIN_JOBS names. A program of your own has them when its setup calls this, and not
 // otherwise. They are closed when the worker has stopped.
 func RegisterJobs(app *App) {
 	jobs := builtin.New(app.builtin)
@@ -24,13 +27,34 @@ func (c Config) builtin() builtin.Config {
 	origins, _ := builtin.ParseOrigins(c.HTTPJobAllow)
 	programs, _ := builtin.ParsePrograms(c.ExecAllow)
 	return builtin.Config{
-		HTTPAllow: origins, ExecAllow: programs, HTTPHint: varHTTPAllow, ExecHint: varExecAllow,
+		Names: c.jobs(), HTTPRefusePrivate: c.HTTPRefusePrivate, HTTPAllow: origins, ExecAllow: programs, HTTPHint: varHTTPAllow, ExecHint: varExecAllow,
 		ExecGrace: max(c.CancelGrace*3/5, time.Nanosecond),
 	}
 }
 
+// jobs are the names of DURABLE_BUILTIN_JOBS, without blanks.
+func (c Config) jobs() []string {
+	names := strings.Split(c.BuiltinJobs, ",")
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
+	}
+	return names
+}
+
 func builtinVariables() []variable {
 	return []variable{
+		{name: "DURABLE_BUILTIN_JOBS", standard: "http,exec,log,sleep", unit: "names", law: "names separated by commas, each once, of http, exec, log and sleep",
+			show: func(c Config) string { return strings.Join(c.jobs(), ",") },
+			obeys: func(c Config) bool {
+				seen := map[string]bool{}
+				return !slices.ContainsFunc(c.jobs(), func(name string) bool {
+					twice := seen[name]
+					seen[name] = true
+					return twice || !slices.Contains(builtin.Names(), name)
+				})
+			}},
+		{name: "DURABLE_HTTP_JOB_REFUSE_PRIVATE", standard: "false", unit: "switch", law: "true or false; true: names that lead into a private network are refused",
+			show: func(c Config) string { return strconv.FormatBool(c.HTTPRefusePrivate) }},
 		{name: varHTTPAllow, standard: "none", unit: "URLs",
 			law:   "URLs separated by commas that the job http may post to, with all below them: https://api.example.com/hooks,http://10.0.0.7:8080",
 			show:  func(c Config) string { return c.builtin().HTTPAllow.String() },

@@ -144,7 +144,7 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 	_ = threshold.UnmarshalText([]byte(level)) // loadConfig has checked it
 	options.Level = threshold
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(slog.NewJSONHandler(plainJSON{w}, options)) // one Write a record
 	}
 	return slog.New(slog.NewTextHandler(w, options))
 }

@@ -83,7 +83,7 @@ func (p *program) schemaStatus(ctx context.Context, asJSON bool) (schemaStatus, 
 		if asJSON {
 			return p.printJSON(status)
 		}
-		_, err = fmt.Fprintf(p.stdout, "%s is at version %d, this program wants %d\n", status.Database, have, want)
+		_, err = fmt.Fprintf(p.stdout, "%s is at version %d, this program wants %d\n", printable(status.Database), have, want)
 		return err
 	})
 	return status, err

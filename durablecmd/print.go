@@ -14,10 +14,9 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 )
 
-// printJSON prints one value as JSON, indented, its strings as they are.
+// printJSON prints one value as JSON, indented, safe for a terminal.
 func (p *program) printJSON(value any) error {
-	encoder := json.NewEncoder(p.stdout)
-	encoder.SetEscapeHTML(false)
+	encoder := newEncoder(p.stdout)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(value)
 }
@@ -144,8 +143,10 @@ func (t table) row(cells ...string) {
 func (t table) flush() error { return t.w.Flush() }
 
 // printable shows text on one line: characters that are not graphic, line ends
-// and direction marks among them, are written as in a Go string.
+// and direction marks among them, are written as in a Go string, and bytes that
+// are not UTF-8 as U+FFFD.
 func printable(text string) string {
+	text = strings.ToValidUTF8(text, "\ufffd")
 	if !strings.ContainsFunc(text, unprintable) {
 		return text
 	}

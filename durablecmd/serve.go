@@ -34,19 +34,20 @@ func listen(ctx context.Context, config Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// serve answers health checks until ctx ends.
+// serve answers health checks until ctx ends. Whoever reaches the address may
+// have few connections, and each for seconds only: a probe needs no more.
 func serve(ctx context.Context, listener net.Listener, health *health, logger *slog.Logger) error {
 	server := &http.Server{
 		Handler:           health.handler(),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       15 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		ReadHeaderTimeout: 2 * time.Second,
+		ReadTimeout:       5 * time.Second,
+		WriteTimeout:      5 * time.Second,
+		MaxHeaderBytes:    8 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
+	server.SetKeepAlivesEnabled(false)
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(newBounded(listener, maxProbes)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("health listener: %w", err)

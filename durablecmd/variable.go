@@ -75,9 +75,9 @@ func databaseVariables() []variable {
 				return strconv.Itoa(c.DatabaseMaxConns)
 			},
 			obeys: func(c Config) bool { return !c.given[varMaxConns] || within(c.DatabaseMaxConns, 2, 1000) }},
-		{name: varRedisURL, standard: "none: locks are kept in the database", unit: "address", law: "redis://…, rediss://… or unix://…",
+		{name: varRedisURL, standard: "none: locks are kept in the database", unit: "address", law: "redis://…, rediss://… or unix://…, with @ # ? and / in user and password as %40 %23 %3F and %2F",
 			show:  func(c Config) string { return backend.RedactRedis(c.RedisURL) },
-			obeys: func(c Config) bool { return c.RedisURL == "" || backend.IsRedis(c.RedisURL) }},
+			obeys: func(c Config) bool { return c.RedisURL == "" || backend.CheckRedis(c.RedisURL) == nil }},
 	}
 }
 

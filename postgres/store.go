@@ -16,6 +16,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/aside"
+	"github.com/durable-worker/durable-worker/internal/secret"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
@@ -128,11 +129,17 @@ func (s *Store) pools() []*pgxpool.Pool {
 }
 
 func (s *Store) connect(ctx context.Context, url string) error {
-	base, err := pgxpool.ParseConfig(url)
+	base, err := read(url)
 	if err != nil {
-		// The parser's own error quotes the URL, which may hold a password.
-		return fmt.Errorf("%w: the database URL cannot be read: want postgres://user:password@host:port/database?option=value", durable.ErrInvalid)
+		return err
 	}
+	if err := s.open(ctx, base); err != nil {
+		return secret.Scrub(err, address(&base.ConnConfig.Config), base.ConnConfig.Password)
+	}
+	return nil
+}
+
+func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 	prepareConfig(base)
 	s.dial = base.ConnConfig.Copy()
 	general := base.Copy()

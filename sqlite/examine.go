@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -94,11 +93,12 @@ func (s *Store) examineDisk(f *durable.Findings) {
 		f.Fail("file", err.Error(), "see whether the file was moved while it was in use")
 		return
 	}
-	const others fs.FileMode = 0o077
-	if mode := info.Mode().Perm(); mode&others != 0 {
-		f.Warn("file", fmt.Sprintf("%s has mode %04o: others can reach the arguments of runs", s.file.path, mode), "chmod 600 it")
-	} else {
-		f.Fine("file", fmt.Sprintf("%s, %d MiB, mode %04o", s.file.path, info.Size()>>20, mode))
+	all := s.file.exposure()
+	for _, one := range all {
+		f.Warn("file", one.text, one.hint)
+	}
+	if len(all) == 0 {
+		f.Fine("file", fmt.Sprintf("%s, %d MiB, mode %04o", s.file.path, info.Size()>>20, info.Mode().Perm()))
 	}
 	if log, err := os.Stat(s.file.path + "-wal"); err == nil && log.Size() > longestLog {
 		f.Warn("write-ahead log", fmt.Sprintf("%d MiB", log.Size()>>20), "somebody has been reading for long, so that it cannot be written back: look for an open transaction")

@@ -99,3 +99,38 @@ func same(path string, opened os.FileInfo) error {
 		return nil
 	}
 }
+
+// exposure says, one line each, who beside this user can put runs into the file,
+// and so decide what a worker executes. A file is not refused for it: whoever
+// administers a machine opens files of others.
+func (f *file) exposure() []exposed {
+	const writable = 0o022 // for group and others
+	var all []exposed
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return nil // check tells it
+	}
+	if owner, known := ownerOf(info); known && owner != os.Geteuid() && owner != 0 {
+		all = append(all, exposed{fmt.Sprintf("%s belongs to user %d, who can have any run executed", f.path, owner), "chown it to the user that runs this program, or open another file"})
+	}
+	if mode := info.Mode().Perm(); mode&others != 0 {
+		text := "can reach the arguments of runs"
+		if mode&writable != 0 {
+			text = "can have any run executed"
+		}
+		all = append(all, exposed{fmt.Sprintf("%s has mode %04o: others %s", f.path, mode, text), "chmod 600 it"})
+	}
+	dir := filepath.Dir(f.path)
+	if info, err := os.Stat(dir); err == nil {
+		if owner, known := ownerOf(info); known && owner != os.Geteuid() && owner != 0 {
+			all = append(all, exposed{fmt.Sprintf("the directory %s belongs to user %d, who can replace the file", dir, owner), "keep the file in a directory of the user that runs this program"})
+		}
+		if mode := info.Mode().Perm(); mode&0o002 != 0 {
+			all = append(all, exposed{fmt.Sprintf("the directory %s has mode %04o: others can put files beside the database", dir, mode), "keep the file in a directory that only its owner can write"})
+		}
+	}
+	return all
+}
+
+// exposed is one way in which others reach the file, and what helps.
+type exposed struct{ text, hint string }

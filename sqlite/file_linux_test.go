@@ -1,9 +1,11 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -46,6 +48,34 @@ func TestOpen(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, string(runs[0].Args), string(record.Args))
 	})
+}
+
+// TestAFileWithinReachOfOthersIsNamed: a file that somebody has planted, or
+// loosened, decides what a worker executes.
+func TestAFileWithinReachOfOthersIsNamed(t *testing.T) {
+	said := func(path string) string {
+		var log bytes.Buffer
+		open(t, path, sqlite.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}).Close()
+		return log.String()
+	}
+	_, path := openMigrated(t)
+	require.NotContains(t, said(path), "within reach")
+	require.NoError(t, os.Chmod(path, 0o640)) //nolint:gosec // that is what is to be found
+	require.Contains(t, said(path), "mode 0640: others can reach the arguments of runs")
+	require.NoError(t, os.Chmod(path, 0o666)) //nolint:gosec // likewise
+	require.Contains(t, said(path), "mode 0666: others can have any run executed")
+	require.NoError(t, os.Chmod(path, 0o600))
+	require.NoError(t, os.Chmod(filepath.Dir(path), 0o1777)) //nolint:gosec // likewise
+	require.Contains(t, said(path), "mode 0777: others can put files beside the database")
+	require.NoError(t, os.Chmod(filepath.Dir(path), 0o755)) //nolint:gosec // likewise
+	if os.Geteuid() != 0 {
+		return // only root gives files away
+	}
+	require.NoError(t, os.Chown(path, 65532, 65532))
+	require.Contains(t, said(path), "belongs to user 65532, who can have any run executed")
+	require.NoError(t, os.Chown(path, 0, 0))
+	require.NoError(t, os.Chown(filepath.Dir(path), 65532, 65532))
+	require.Contains(t, said(path), "belongs to user 65532, who can replace the file")
 }
 
 func TestRefusals(t *testing.T) {

@@ -120,6 +120,9 @@ func Open(ctx context.Context, path string, config Config) (*Store, error) {
 	if s.lockTimeout <= 0 {
 		s.lockTimeout = 5 * time.Second
 	}
+	for _, one := range file.exposure() {
+		s.logger.Warn("the database file is within reach of others", "what", one.text, "do", one.hint)
+	}
 	if err := s.connect(ctx, config.Synchronous); err != nil {
 		s.disconnect()
 		return nil, fmt.Errorf("open sqlite: %w", s.explain(err))

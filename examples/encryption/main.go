@@ -46,6 +46,7 @@ type sealed struct {
 }
 
 // binding is what a ciphertext belongs to; it cannot be moved to anything else.
+// An older one of the same run and part can be put back: the README says so.
 func binding(key string, info durable.CodecInfo) []byte {
 	text, _ := json.Marshal([]string{key, info.Job, string(info.Part), info.Run.String()}) // never fails
 	return text

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,4 +60,22 @@ func TestEveryBitAndEveryPartOfTheBindingCounts(t *testing.T) {
 		_, err = ring.Decode(info, []byte(text))
 		require.Error(t, err, text)
 	}
+}
+
+// The limit that the README names: the binding knows no attempt.
+func TestAnOlderTextOfTheSameRunCanBePutBack(t *testing.T) {
+	ring := &keyring{}
+	require.NoError(t, ring.add("k1", newKey()))
+	info := durable.CodecInfo{Job: "letter", Part: durable.ResultPart, Run: durable.NewRunID()}
+	older, err := ring.Encode(info, []byte(`1`))
+	require.NoError(t, err)
+	_, err = ring.Encode(info, []byte(`2`))
+	require.NoError(t, err)
+	data, err := ring.Decode(info, older)
+	require.NoError(t, err)
+	require.Equal(t, "1", string(data))
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(text), "older checkpoint or result *of the same run*")
+	require.Contains(t, string(text), "2³² ciphertexts")
 }

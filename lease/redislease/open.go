@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/durable-worker/durable-worker/internal/secret"
 	"github.com/durable-worker/durable-worker/lease"
 )
 
@@ -24,7 +24,7 @@ type Config struct {
 	// OpenClient does not use it.
 	Timeout time.Duration
 	// TLS adds to what a rediss URL says, such as a certificate authority of
-	// one's own. OpenClient does not use it.
+	// one's own; with any other URL it is refused. OpenClient does not use it.
 	TLS *tls.Config
 }
 
@@ -58,17 +58,20 @@ type spot struct {
 // locks: redis://user:password@host:port/db, rediss:// with TLS, unix:///path;
 // with ?addr=host:port&addr=… it is a cluster. Close the locks.
 func Open(ctx context.Context, url string, config Config) (*Locks, error) {
+	server, err := read(url)
+	if err != nil {
+		return nil, fmt.Errorf("open redis: %w", err)
+	}
+	if config.TLS != nil && !server.tls() {
+		return nil, fmt.Errorf("open redis: %w: Config.TLS is set, and the URL is one without TLS: want rediss://", lease.ErrInvalid)
+	}
 	if config.Timeout <= 0 {
 		config.Timeout = time.Second
 	}
-	client, err := dial(url, config)
-	if err != nil {
-		// The parser's own error may quote the URL, and with it a password.
-		return nil, fmt.Errorf("open redis: %w: the URL cannot be read: want redis://user:password@host:port/db, rediss:// or unix://", lease.ErrInvalid)
-	}
+	client := server.dial(config)
 	l, err := OpenClient(ctx, client, config)
 	if err != nil {
-		return nil, errors.Join(err, client.Close())
+		return nil, secret.Scrub(errors.Join(err, client.Close()), server.String(), server.password())
 	}
 	l.owned = true
 	return l, nil
@@ -107,32 +110,7 @@ type quiet struct{}
 // Printf writes nothing.
 func (quiet) Printf(context.Context, string, ...any) {}
 
-func dial(url string, config Config) (redis.UniversalClient, error) {
-	silent := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	if strings.Contains(url, "addr=") {
-		options, err := redis.ParseClusterURL(url)
-		if err != nil {
-			return nil, err
-		}
-		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = config.Timeout, config.Timeout, config.Timeout
-		options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, 1, true, true
-		options.MaintNotificationsConfig = silent
-		options.TLSConfig = secure(options.TLSConfig, config.TLS)
-		return redis.NewClusterClient(options), nil
-	}
-	options, err := redis.ParseURL(url)
-	if err != nil {
-		return nil, err
-	}
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = config.Timeout, config.Timeout, config.Timeout
-	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, 1, true, true
-	options.MaintNotificationsConfig = silent
-	options.TLSConfig = secure(options.TLSConfig, config.TLS)
-	return redis.NewClient(options), nil
-}
-
-// secure puts the server's name of the URL into the caller's settings. A URL
-// without TLS stays without.
+// secure puts the server's name of the URL into the caller's settings.
 func secure(named, given *tls.Config) *tls.Config {
 	if named == nil || given == nil {
 		return named

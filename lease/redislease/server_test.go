@@ -51,13 +51,25 @@ func TestOpen_RefusesAServerThatMayEvict(t *testing.T) {
 }
 
 func TestOpen_KeepsSecretsAndRefusesNonsense(t *testing.T) {
-	for _, url := range []string{"redis://user:hunter2@[bad", "http://user:hunter2@host", "redis://user:hunter2@host:6379/x"} {
+	for _, url := range []string{"redis://user:hunter2@[bad", "http://user:hunter2@host", "redis://user:hunter2@host:6379/x", "redis://:1#hunter2@host", "redis://:1?hunter2@host"} {
 		_, err := redislease.Open(t.Context(), url, redislease.Config{})
 		require.ErrorIs(t, err, lease.ErrInvalid)
 		require.NotContains(t, err.Error(), "hunter2")
 	}
 	_, err := redislease.Open(t.Context(), redistest.URL(t), redislease.Config{Prefix: "a{b}"})
 	require.ErrorIs(t, err, lease.ErrInvalid)
+}
+
+func TestOpen_APasswordDecidesNothing(t *testing.T) {
+	server := redistest.Port(t, "requirepass myaddr=x")
+	url := "redis://:myaddr=x@" + server.Address()
+	locks, err := redislease.Open(t.Context(), url, redislease.Config{Timeout: 20 * time.Second})
+	require.NoError(t, err, "one server, not a cluster")
+	require.NoError(t, locks.Close())
+	_, err = redislease.Open(t.Context(), url, redislease.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
+	require.ErrorIs(t, err, lease.ErrInvalid, "the password would go in the clear")
+	require.ErrorContains(t, err, "rediss://")
+	require.NotContains(t, err.Error(), "myaddr")
 }
 
 // TestFullMemory: a server that may not evict refuses the lock; it does not

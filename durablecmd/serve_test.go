@@ -1,0 +1,56 @@
+package durablecmd_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestTheHealthListenerTakesFewDescriptors: 64 connections at a time, each for a
+// short time, whatever somebody opens.
+func TestTheHealthListenerTakesFewDescriptors(t *testing.T) {
+	t.Parallel()
+	s := serve(t, file(t), stock)
+	address := s.address()
+	becomes(t, address, "/readyz", http.StatusOK)
+
+	kept := dial(t, address)
+	_, err := io.WriteString(kept, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	answer, err := io.ReadAll(kept)
+	require.NoError(t, err, "the connection is closed after its answer")
+	require.Contains(t, string(answer), "200 OK")
+	require.Contains(t, strings.ToLower(string(answer)), "connection: close")
+
+	// One more than there are places is closed while the others still wait: at a
+	// time when none of them has been silent for too long.
+	require.Eventually(t, func() bool {
+		begun := time.Now()
+		var last net.Conn
+		for range 65 {
+			last = dial(t, address)
+		}
+		_ = last.SetReadDeadline(begun.Add(1500 * time.Millisecond))
+		_, err := last.Read(make([]byte, 1))
+		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	}, time.Minute, 10*time.Millisecond)
+	becomes(t, address, "/healthz", http.StatusOK)
+	s.signal()
+	require.Equal(t, 0, s.ends())
+}
+
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
