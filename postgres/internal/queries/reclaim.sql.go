@@ -166,6 +166,9 @@ WITH x AS MATERIALIZED (
         SELECT FROM durable.runs b
         WHERE b.id = ANY (leases.run_ids) AND b.claim_id = leases.claim_id AND b.state = 1 AND b.id NOT IN (SELECT r.id FROM r))
     RETURNING claim_id
+), part AS (
+    UPDATE durable.leases SET duration = 0
+    WHERE claim_id = ANY (ARRAY(SELECT r.claim_id FROM r)) AND claim_id <> ALL (ARRAY(SELECT g.claim_id FROM g))
 ), y AS (
     SELECT r.claim_id FROM r UNION SELECT g.claim_id FROM g
 )
@@ -197,7 +200,9 @@ type ReclaimRunsRow struct {
 // leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
 // with SKIP LOCKED: a run that a user's transaction holds is left, and its
 // lease row then stays and is tried again; a lease of which nothing could be
-// taken is returned as stuck, for the next look to pass over. A run that was
+// taken is returned as stuck, for the next look to pass over. One that stays
+// although a part of it was taken (part) gets the duration zero: from then on no
+// renewal extends it, so that its worker learns that it has lost it. A run that was
 // asked to be cancelled is, as the row that was locked says. Twice: nothing has
 // expired.
 func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]ReclaimRunsRow, error) {
