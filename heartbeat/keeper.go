@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,10 @@ func (h *Hold) Release() {
 	h.cancel(context.Canceled)
 }
 
+// mostWait bounds how long the own clock is not read while leases are held. It goes
+// on while the machine is suspended, and the timers of package time do not.
+const mostWait = time.Second
+
 // Run beats until ctx ends. It returns when the renewal in flight has ended.
 func (k *Keeper) Run(ctx context.Context) {
 	var inFlight sync.WaitGroup
@@ -101,7 +106,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		wait := time.Hour
 		if effects.Wake >= 0 {
-			wait = max(effects.Wake-k.config.Elapsed(), 0)
+			wait = min(max(effects.Wake-k.config.Elapsed(), 0), mostWait)
 		}
 		timer.Reset(wait)
 		event = protocol.BeatEvent{Kind: protocol.BeatTick}
@@ -120,13 +125,22 @@ func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.Bea
 	ctx, cancel := context.WithTimeout(ctx, k.config.Terms.Duration/6)
 	defer cancel()
 	renewed, err := k.renewer.Renew(ctx, claims, k.config.Terms.Duration)
-	if err != nil {
-		if ctx.Err() != context.Canceled {
-			k.config.Logger.Warn("heartbeat failed, will be tried again", "leases", len(claims), "error", err)
-		}
-		return protocol.BeatEvent{Kind: protocol.BeatFailed}
+	if err == nil {
+		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed}
 	}
-	return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed}
+	var unknown *lease.UnknownError
+	partly := errors.As(err, &unknown)
+	failed := len(claims)
+	if partly {
+		failed = len(unknown.Claims)
+	}
+	if ctx.Err() != context.Canceled {
+		k.config.Logger.Warn("heartbeat failed, will be tried again", "leases", failed, "error", err)
+	}
+	if partly {
+		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed, Unknown: unknown.Claims}
+	}
+	return protocol.BeatEvent{Kind: protocol.BeatFailed}
 }
 
 // step stamps an event and lets the machine decide; deadlines that moved are

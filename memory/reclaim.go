@@ -41,6 +41,7 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 			if len(done.Runs) == most { // of this lease more are left
 				return done, nil
 			}
+			l.expiresAt = time.Time{} // no renewal extends a lease of which a part was taken
 			s.crash(r, l, request.MaxCrashes, now)
 			waiting = waiting || r.state == durable.Pending
 			done.Runs = append(done.Runs, durable.Reclaimed{

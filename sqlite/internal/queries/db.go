@@ -90,6 +90,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
 	}
+	if q.endRenewalsStmt, err = db.PrepareContext(ctx, endRenewals); err != nil {
+		return nil, fmt.Errorf("error preparing query EndRenewals: %w", err)
+	}
 	if q.examineClockStmt, err = db.PrepareContext(ctx, examineClock); err != nil {
 		return nil, fmt.Errorf("error preparing query ExamineClock: %w", err)
 	}
@@ -119,6 +122,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.findClaimedStmt, err = db.PrepareContext(ctx, findClaimed); err != nil {
 		return nil, fmt.Errorf("error preparing query FindClaimed: %w", err)
+	}
+	if q.findClockStmt, err = db.PrepareContext(ctx, findClock); err != nil {
+		return nil, fmt.Errorf("error preparing query FindClock: %w", err)
 	}
 	if q.findHolderStmt, err = db.PrepareContext(ctx, findHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindHolder: %w", err)
@@ -369,6 +375,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.returnRunStmt, err = db.PrepareContext(ctx, returnRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReturnRun: %w", err)
 	}
+	if q.saveClockStmt, err = db.PrepareContext(ctx, saveClock); err != nil {
+		return nil, fmt.Errorf("error preparing query SaveClock: %w", err)
+	}
 	if q.scheduleOfStmt, err = db.PrepareContext(ctx, scheduleOf); err != nil {
 		return nil, fmt.Errorf("error preparing query ScheduleOf: %w", err)
 	}
@@ -526,6 +535,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing dueSchedulesStmt: %w", cerr)
 		}
 	}
+	if q.endRenewalsStmt != nil {
+		if cerr := q.endRenewalsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing endRenewalsStmt: %w", cerr)
+		}
+	}
 	if q.examineClockStmt != nil {
 		if cerr := q.examineClockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing examineClockStmt: %w", cerr)
@@ -574,6 +588,11 @@ func (q *Queries) Close() error {
 	if q.findClaimedStmt != nil {
 		if cerr := q.findClaimedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findClaimedStmt: %w", cerr)
+		}
+	}
+	if q.findClockStmt != nil {
+		if cerr := q.findClockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findClockStmt: %w", cerr)
 		}
 	}
 	if q.findHolderStmt != nil {
@@ -991,6 +1010,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing returnRunStmt: %w", cerr)
 		}
 	}
+	if q.saveClockStmt != nil {
+		if cerr := q.saveClockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing saveClockStmt: %w", cerr)
+		}
+	}
 	if q.scheduleOfStmt != nil {
 		if cerr := q.scheduleOfStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing scheduleOfStmt: %w", cerr)
@@ -1122,6 +1146,7 @@ type Queries struct {
 	deleteSkipsStmt          *sql.Stmt
 	deleteWaitStmt           *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
+	endRenewalsStmt          *sql.Stmt
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
 	examineQueuesStmt        *sql.Stmt
@@ -1132,6 +1157,7 @@ type Queries struct {
 	findCheckpointStmt       *sql.Stmt
 	findClaimOfRunStmt       *sql.Stmt
 	findClaimedStmt          *sql.Stmt
+	findClockStmt            *sql.Stmt
 	findHolderStmt           *sql.Stmt
 	findKeyHolderStmt        *sql.Stmt
 	findLaneStmt             *sql.Stmt
@@ -1215,6 +1241,7 @@ type Queries struct {
 	retakeKeyStmt            *sql.Stmt
 	retryRunStmt             *sql.Stmt
 	returnRunStmt            *sql.Stmt
+	saveClockStmt            *sql.Stmt
 	scheduleOfStmt           *sql.Stmt
 	setLatestStmt            *sql.Stmt
 	setQueueStmt             *sql.Stmt
@@ -1257,6 +1284,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteSkipsStmt:          q.deleteSkipsStmt,
 		deleteWaitStmt:           q.deleteWaitStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
+		endRenewalsStmt:          q.endRenewalsStmt,
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
 		examineQueuesStmt:        q.examineQueuesStmt,
@@ -1267,6 +1295,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findCheckpointStmt:       q.findCheckpointStmt,
 		findClaimOfRunStmt:       q.findClaimOfRunStmt,
 		findClaimedStmt:          q.findClaimedStmt,
+		findClockStmt:            q.findClockStmt,
 		findHolderStmt:           q.findHolderStmt,
 		findKeyHolderStmt:        q.findKeyHolderStmt,
 		findLaneStmt:             q.findLaneStmt,
@@ -1350,6 +1379,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		retakeKeyStmt:            q.retakeKeyStmt,
 		retryRunStmt:             q.retryRunStmt,
 		returnRunStmt:            q.returnRunStmt,
+		saveClockStmt:            q.saveClockStmt,
 		scheduleOfStmt:           q.scheduleOfStmt,
 		setLatestStmt:            q.setLatestStmt,
 		setQueueStmt:             q.setQueueStmt,
