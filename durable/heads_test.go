@@ -15,7 +15,7 @@ import (
 // database in which an old snapshot is held. It shows nothing below a mark.
 type dearHeads struct {
 	durable.Store
-	takes time.Duration
+	takes atomic.Int64 // nanoseconds
 	low   atomic.Int32
 }
 
@@ -24,7 +24,7 @@ func (s *dearHeads) Heads(ctx context.Context, serves durable.Serves) ([]durable
 	if len(serves.From) == 0 {
 		s.low.Add(1)
 		select {
-		case <-time.After(s.takes):
+		case <-time.After(time.Duration(s.takes.Load())):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -49,7 +49,7 @@ func TestHeads_AreSeldomReadBelowTheMarksWhereThatIsDear(t *testing.T) {
 				stop := s.begin(w)
 				s.enqueue(job.New(letter{}))
 				s.pass(10 * time.Second)
-				dear.takes = takes
+				dear.takes.Store(int64(takes))
 				dear.low.Store(0)
 				var last durable.RunID
 				for range 600 {
@@ -64,7 +64,7 @@ func TestHeads_AreSeldomReadBelowTheMarksWhereThatIsDear(t *testing.T) {
 					s.pass(40 * time.Second)
 					require.Equal(t, durable.Succeeded, s.record(old).State, "what comes below is found")
 				}
-				dear.takes = 0
+				dear.takes.Store(0)
 				s.pass(time.Minute)
 				require.Equal(t, durable.Succeeded, s.record(old).State)
 				dear.low.Store(0)
