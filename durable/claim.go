@@ -42,6 +42,7 @@ type claimer struct {
 	empty    int           // claims in a row that got nothing although heads were due
 	queues   map[string]*queueRoom
 	appetite appetite
+	reach    reach
 
 	isolation
 }
@@ -114,6 +115,9 @@ func (c *claimer) question(ctx context.Context, n int) (answer, error) {
 	now := c.w.config.Elapsed()
 	n = c.appetite.bound(n)
 	blind := c.woken.Swap(false) && c.resting && c.plan.blind()
+	if blind && c.reach.below(now) {
+		c.plan.unmark()
+	}
 	if !blind && (c.resting || c.plan.stale || now-c.headsAt >= headsEvery) {
 		if err := c.readHeads(ctx, now); err != nil {
 			return answer{}, err
@@ -179,8 +183,18 @@ func (c *claimer) request(steps []Step, alone bool, n int) {
 func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, c.w.callTimeout())
 	defer cancel()
-	heads, err := c.w.store.Heads(ctx, c.serves)
+	serves, below := c.serves, c.reach.below(now)
+	if !below {
+		serves.From = c.plan.bounds()
+	}
+	heads, err := c.w.store.Heads(ctx, serves)
 	c.w.contact(err)
+	switch ended := c.w.config.Elapsed(); {
+	case below:
+		c.reach.lookedBelow(ended, ended-now)
+	case err == nil:
+		c.reach.lookedAbove(ended - now)
+	}
 	if err != nil {
 		c.w.warn(ctx, "looking for runs failed, will be tried again", err)
 		return err

@@ -14,7 +14,8 @@ import (
 //   - No starvation: of every fairness runs, one is the oldest of any priority.
 //   - Watermark: a claim starts at the lane's mark, the due instant of the last
 //     run taken from it, so that dead index entries below it cost nothing. What
-//     appears below a mark is seen at the next learn, at most a second later.
+//     appears below a mark is seen by the next look below it (see reach), mostly
+//     within a second.
 //
 // It is pure: it knows no store and no clock.
 type plan struct {
@@ -42,6 +43,7 @@ const (
 
 // learn takes in the heads as the store told them.
 func (p *plan) learn(heads []Head) {
+	before, now := p.byID, clockOf(heads)
 	p.lanes, p.isolated, p.byID = p.lanes[:0], p.isolated[:0], make(map[LaneID]*lane, len(heads))
 	p.stale, p.next = false, -1
 	for _, h := range heads {
@@ -56,8 +58,13 @@ func (p *plan) learn(heads []Head) {
 			continue
 		}
 		l := &lane{Head: h, due: due}
-		if due {
+		switch known := before[h.Lane]; {
+		case due:
 			l.mark = h.DueAt
+		case !now.IsZero():
+			l.mark = now // nothing before it waits
+		case known != nil:
+			l.mark = known.mark
 		}
 		p.lanes = append(p.lanes, l)
 		p.byID[h.Lane] = l
@@ -66,14 +73,43 @@ func (p *plan) learn(heads []Head) {
 	slices.SortFunc(p.isolated, func(a, b Head) int { return a.DueAt.Compare(b.DueAt) })
 }
 
-// blind makes every lane a candidate without a lower bound, for a worker that
-// was woken and has not read the heads. It reports whether it may.
+// clockOf is the store's time when the heads were read; the zero time: they do
+// not tell.
+func clockOf(heads []Head) time.Time {
+	for _, h := range heads {
+		if h.Waiting {
+			return h.DueAt.Add(-h.In)
+		}
+	}
+	return time.Time{}
+}
+
+// bounds are the marks of all lanes that have one.
+func (p *plan) bounds() map[LaneID]time.Time {
+	bounds := make(map[LaneID]time.Time, len(p.lanes))
+	for _, l := range p.lanes {
+		if !l.mark.IsZero() {
+			bounds[l.Lane] = l.mark
+		}
+	}
+	return bounds
+}
+
+// unmark lets claims take what is below the marks.
+func (p *plan) unmark() {
+	for _, l := range p.lanes {
+		l.mark = time.Time{}
+	}
+}
+
+// blind makes every lane a candidate, for a worker that was woken and has not
+// read the heads. It reports whether it may.
 func (p *plan) blind() bool {
 	if len(p.lanes) == 0 || len(p.lanes) > blindMost {
 		return false
 	}
 	for _, l := range p.lanes {
-		l.due, l.mark = true, time.Time{}
+		l.due = true
 	}
 	return true
 }

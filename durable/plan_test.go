@@ -113,3 +113,31 @@ func b2i(b bool) int {
 	}
 	return 0
 }
+
+func TestPlan_KeepsTheMarksOfLanesThatAreNotDue(t *testing.T) {
+	var p plan
+	p.learn([]Head{dueHead(1, 0, 1), {Lane: 2}})
+	require.Equal(t, map[LaneID]time.Time{1: epoch.Add(time.Second), 2: epoch.Add(2 * time.Second)}, p.bounds(), "the store's time, and nothing before it waits")
+	p.took(p.steps(5, noCap), claimed(1, 3, 40), 5)
+	p.learn([]Head{{Lane: 1}, {Lane: 2}})
+	require.Equal(t, epoch.Add(40*time.Second), p.bounds()[1])
+	require.True(t, p.blind())
+	require.Equal(t, Step{Lane: 1, From: epoch.Add(40 * time.Second), Take: 10}, p.steps(5, noCap)[1], "the lane with the older mark comes first")
+	p.unmark()
+	require.Zero(t, p.steps(5, noCap)[0].From)
+	require.Empty(t, p.bounds())
+}
+
+func TestReach_LooksBelowTheMarksForATwentiethOfTheTime(t *testing.T) {
+	var r reach
+	require.True(t, r.below(0))
+	r.lookedBelow(time.Second, 100*time.Millisecond)
+	require.False(t, r.below(2*time.Second))
+	require.True(t, r.below(3*time.Second))
+	r.lookedAbove(100 * time.Millisecond)
+	r.lookedBelow(3*time.Second, 100*time.Millisecond)
+	require.True(t, r.below(3*time.Second), "the network takes so long either way")
+	r.lookedBelow(4*time.Second, time.Minute)
+	require.False(t, r.below(33*time.Second))
+	require.True(t, r.below(34*time.Second))
+}

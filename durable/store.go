@@ -64,6 +64,11 @@ type LaneID = int32
 type Serves struct {
 	Queues []string
 	Jobs   []string
+	// From may name, for some lanes, the instant from which their first waiting
+	// run is looked for. A store may look before it all the same: the bound
+	// spares it what was claimed long ago. Lanes that are not named, and lines of
+	// isolated runs, are looked at from their beginning.
+	From map[LaneID]time.Time
 }
 
 // Head is the first waiting run of a lane.

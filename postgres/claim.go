@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"math"
+	"strconv"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Hea
 	}
 	var heads []durable.Head
 	b := s.guarded(ctx)
-	b.add(queries.Heads, orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
+	b.add(queries.Heads, marksOf(serves.From), orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
 		heads = heads[:0]
 		for rows.Next() {
 			var h durable.Head
@@ -42,6 +43,20 @@ func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Hea
 		return nil, s.fail("heads", err)
 	}
 	return heads, nil
+}
+
+// marksOf writes the lower bounds of lanes as JSON.
+func marksOf(from map[durable.LaneID]time.Time) string {
+	marks := append(make([]byte, 0, 2+48*len(from)), '{')
+	for lane, at := range from {
+		if len(marks) > 1 {
+			marks = append(marks, ',')
+		}
+		marks = strconv.AppendInt(append(marks, '"'), int64(lane), 10)
+		marks = at.UTC().AppendFormat(append(marks, '"', ':', '"'), "2006-01-02T15:04:05.999999Z07:00")
+		marks = append(marks, '"')
+	}
+	return string(append(marks, '}'))
 }
 
 // Claim takes due runs. A claim that has been given runs before, so that its

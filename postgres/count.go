@@ -45,7 +45,11 @@ func (s *Store) counts(ctx context.Context) (map[durable.State]durable.Count, er
 	if err := s.send(ctx, s.general, b); err != nil {
 		return nil, err
 	}
-	stranded, err := s.stranded(ctx, s.general, newest(countMost))
+	look := lookMost
+	if row.Total <= countMost {
+		look = countMost // all of them
+	}
+	stranded, err := s.stranded(ctx, s.general, newest(look))
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,9 @@ func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
 	if err := s.examineWork(ctx, &f); err != nil {
 		return f, fmt.Errorf("examine: %w", s.explain(err))
 	}
+	if err := s.examineStranded(ctx, &f); err != nil {
+		return f, fmt.Errorf("examine: %w", s.explain(err))
+	}
 	return f, nil
 }
 
@@ -114,9 +117,13 @@ func (s *Store) examineDisk(f *durable.Findings) {
 
 // examineStranded looks for runs that say they are running and that nobody
 // executes.
-func (l *lookups) examineStranded(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineStranded(ctx context.Context, f *durable.Findings) error {
+	look, err := s.read(ctx)
+	if err != nil {
+		return err
+	}
 	var stranded int64
-	if err := l.stranded.QueryRowContext(ctx, math.MaxInt64).Scan(&stranded); err != nil {
+	if err := look.stranded.QueryRowContext(ctx, math.MaxInt64).Scan(&stranded); err != nil {
 		return err
 	}
 	if stranded > 0 {
@@ -171,9 +178,6 @@ func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
 		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and nobody took their runs back", expired, lateLease), "any running worker does: start one")
 	} else {
 		f.Fine("leases", "none is overdue")
-	}
-	if err := look.examineStranded(ctx, f); err != nil {
-		return err
 	}
 	if err := s.examineClock(ctx, look, f); err != nil {
 		return err

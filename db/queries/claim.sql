@@ -1,9 +1,16 @@
 -- name: Heads :many
 -- Unique index lanes (queue, job, priority), then one probe of ready_order per
--- lane. No locks.
+-- lane. No locks. marks maps a lane to the instant from which it is looked at,
+-- others are looked at from their beginning: while an old snapshot is held, a
+-- probe without a bound steps over the entry of every run claimed since then.
 SELECT l.id::int AS lane, l.queue, l.job, l.priority, h.due_at, now()::timestamptz AS now
 FROM durable.lanes l
-LEFT JOIN LATERAL (SELECT r.due_at FROM durable.ready r WHERE r.lane = l.id ORDER BY r.due_at, r.run_id LIMIT 1) h ON true
+LEFT JOIN LATERAL (
+    SELECT r.due_at
+    FROM durable.ready r
+    WHERE r.lane = l.id AND r.due_at >= coalesce((@marks::jsonb ->> (l.id::text))::timestamptz, '-infinity')
+    ORDER BY r.due_at, r.run_id
+    LIMIT 1) h ON true
 WHERE l.queue = ANY (@queues::text[]) AND l.job = ANY (@jobs::text[]) AND NOT l.paused
 UNION ALL
 SELECT (-l.id)::int, l.queue, l.job, l.priority, h.due_at, now()

@@ -22,6 +22,8 @@ func claimTests() map[string]func(*testing.T, *fixture) {
 		"a hand-back leaves what has been settled or taken over":      handBackRest,
 		"a claim of a thousand is handed back":                        handBackThousand,
 		"claims whose answers are lost strand no run":                 lostAnswers,
+		"heads from a mark on show what waits there":                  headsFrom,
+		"a claim and its hand-back at the same time leave nothing":    handBackBeside,
 		"a retry waits behind what was due before it":                 retryOrder,
 	}
 }

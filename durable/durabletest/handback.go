@@ -1,6 +1,7 @@
 package durabletest
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -112,4 +113,51 @@ func handBackThousand(t *testing.T, f *fixture) {
 		t.Errorf("counts %v, want 1200 pending", counts)
 	}
 	f.granted(newWorker("w2"), 1200)
+}
+
+// handBackBeside hands back claims that are under way.
+func handBackBeside(t *testing.T, f *fixture) {
+	const runs, rounds = 20, 30
+	f.enqueue(newRuns(runs)...)
+	f.enqueue(newRuns(runs, func(r *durable.NewRun) { r.Priority = 1 })...)
+	for range rounds {
+		request := f.request(newWorker("w1"), 2*runs)
+		var both sync.WaitGroup
+		both.Go(func() {
+			if _, err := f.store.Claim(f.ctx, request); err != nil {
+				t.Errorf("Claim: %v", err)
+			}
+		})
+		both.Go(func() {
+			if held, err := f.store.HandBack(f.ctx, request); err != nil || held != 0 {
+				t.Errorf("HandBack: %d held, %v", held, err)
+			}
+		})
+		both.Wait()
+		if counts := f.counts(); counts[durable.Pending] != 2*runs {
+			t.Fatalf("counts %v, want all pending", counts)
+		}
+	}
+}
+
+func headsFrom(t *testing.T, f *fixture) {
+	f.enqueue(newRuns(2, func(r *durable.NewRun) { r.At = f.now().Add(-time.Hour) })...)
+	f.enqueue(newRun())
+	serves := durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}}
+	heads, err := f.store.Heads(f.ctx, serves)
+	if err != nil || len(heads) != 1 || !heads[0].Waiting {
+		t.Fatalf("heads %+v, %v", heads, err)
+	}
+	_, claimed := f.claim(newWorker("w1"), 2)
+	serves.From = map[durable.LaneID]time.Time{heads[0].Lane: claimed[1].DueAt, heads[0].Lane + 1000: f.now().Add(time.Hour)}
+	for range 2 {
+		again, err := f.store.Heads(f.ctx, serves)
+		if err != nil || len(again) != 1 || !again[0].Waiting || !again[0].DueAt.After(claimed[1].DueAt) || again[0].In > 0 {
+			t.Errorf("heads from a mark on: %+v, %v, want the run that waits after it", again, err)
+		}
+	}
+	serves.From[heads[0].Lane] = f.now().Add(time.Hour)
+	if after, err := f.store.Heads(f.ctx, serves); err != nil || len(after) != 1 {
+		t.Errorf("heads after the last: %+v, %v", after, err)
+	}
 }

@@ -280,16 +280,22 @@ func (q *Queries) ClaimedRuns(ctx context.Context, arg ClaimedRunsParams) ([]Cla
 const Heads = `-- name: Heads :many
 SELECT l.id::int AS lane, l.queue, l.job, l.priority, h.due_at, now()::timestamptz AS now
 FROM durable.lanes l
-LEFT JOIN LATERAL (SELECT r.due_at FROM durable.ready r WHERE r.lane = l.id ORDER BY r.due_at, r.run_id LIMIT 1) h ON true
-WHERE l.queue = ANY ($1::text[]) AND l.job = ANY ($2::text[]) AND NOT l.paused
+LEFT JOIN LATERAL (
+    SELECT r.due_at
+    FROM durable.ready r
+    WHERE r.lane = l.id AND r.due_at >= coalesce(($1::jsonb ->> (l.id::text))::timestamptz, '-infinity')
+    ORDER BY r.due_at, r.run_id
+    LIMIT 1) h ON true
+WHERE l.queue = ANY ($2::text[]) AND l.job = ANY ($3::text[]) AND NOT l.paused
 UNION ALL
 SELECT (-l.id)::int, l.queue, l.job, l.priority, h.due_at, now()
 FROM durable.lanes l
 CROSS JOIN LATERAL (SELECT r.due_at FROM durable.ready r WHERE r.lane = -l.id ORDER BY r.due_at, r.run_id LIMIT 1) h
-WHERE l.queue = ANY ($1::text[]) AND l.job = ANY ($2::text[]) AND NOT l.paused
+WHERE l.queue = ANY ($2::text[]) AND l.job = ANY ($3::text[]) AND NOT l.paused
 `
 
 type HeadsParams struct {
+	Marks  []byte
 	Queues []string
 	Jobs   []string
 }
@@ -304,9 +310,11 @@ type HeadsRow struct {
 }
 
 // Unique index lanes (queue, job, priority), then one probe of ready_order per
-// lane. No locks.
+// lane. No locks. marks maps a lane to the instant from which it is looked at,
+// others are looked at from their beginning: while an old snapshot is held, a
+// probe without a bound steps over the entry of every run claimed since then.
 func (q *Queries) Heads(ctx context.Context, arg HeadsParams) ([]HeadsRow, error) {
-	rows, err := q.db.Query(ctx, Heads, arg.Queues, arg.Jobs)
+	rows, err := q.db.Query(ctx, Heads, arg.Marks, arg.Queues, arg.Jobs)
 	if err != nil {
 		return nil, err
 	}
