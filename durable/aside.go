@@ -139,8 +139,11 @@ func (s *settler) nextAside(now time.Duration) time.Duration {
 // retryAside tries one outcome that was set aside, if one is due. When it lands,
 // what kept it may be over: the others are due.
 func (s *settler) retryAside(ctx context.Context) {
+	if len(s.aside.items) == 0 {
+		return
+	}
 	began := s.w.config.Elapsed()
-	if len(s.aside.items) == 0 || began < s.aside.rest || ctx.Err() != nil {
+	if began < s.aside.rest || ctx.Err() != nil {
 		return
 	}
 	i := slices.IndexFunc(s.aside.items, func(item *asideItem) bool { return s.dueAt(item) <= began })
