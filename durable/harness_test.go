@@ -35,6 +35,10 @@ type faultyStore struct {
 	defers     int             // Settles that are answered with Deferred
 	refused    []durable.RunID // a Settle with one of these fails
 	locked     []durable.RunID // these are answered with Deferred
+
+	reclaimMost int                  // runs; a Reclaim that may take more fails when something has expired. Zero: no bound
+	passes      []durable.PassedOver // answered by the next Reclaim, once
+	declares    error                // answered by each Declare that was carried out
 }
 
 // errPage is what a store answers that cannot write one run.
@@ -217,12 +221,16 @@ func (s *faultyStore) Settle(ctx context.Context, settlements []durable.Settleme
 
 func (s *faultyStore) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
 	return faulty(s, "Reclaim", func() (durable.Reclaim, error) {
-		if s.refusesWrites() && request.Limit > 0 {
+		if request.Limit > 0 && (s.refusesWrites() || s.reclaimMost > 0 && request.Runs > s.reclaimMost) {
 			if look, err := s.Store.Reclaim(ctx, durable.ReclaimRequest{}); err != nil || look.Soon {
 				return durable.Reclaim{}, errCut
 			}
 		}
-		return s.Store.Reclaim(ctx, request)
+		done, err := s.Store.Reclaim(ctx, request)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		done.Passed, s.passes = s.passes, nil
+		return done, err
 	})
 }
 
@@ -232,6 +240,9 @@ func (s *faultyStore) Renew(ctx context.Context, claims []lease.ClaimID, d time.
 
 func (s *faultyStore) Declare(ctx context.Context, declaration durable.Declaration) error {
 	_, err := faulty(s, "Declare", func() (struct{}, error) { return struct{}{}, s.Store.Declare(ctx, declaration) })
+	if err == nil {
+		err = s.declares
+	}
 	return err
 }
 

@@ -154,3 +154,95 @@ func TestAWorkerIsNotReadyWhenTheStoreTakesNoWrites(t *testing.T) {
 		require.NoError(t, stop())
 	})
 }
+
+// What the store has no time for it is asked for in smaller parts.
+func TestReclaimAsksForLessAfterAnError(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		w := s.worker(durable.WorkerConfig{PollInterval: time.Second})
+		durable.Register(w, durable.NewJob[letter]("another"), func(context.Context, *durable.Run[letter]) error { return nil })
+		s.store.reclaimMost = 100
+		for range 300 {
+			s.enqueue(job.New(letter{}))
+		}
+		s.holdsAll(t, 300)
+		stop := s.begin(w)
+		s.pass(2 * time.Minute)
+		counts, err := s.store.Counts(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 300, counts[durable.Pending].N)
+		require.NoError(t, stop())
+	})
+}
+
+func TestWhatIsPassedOverIsListed(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{PollInterval: time.Second})
+		durable.Register(w, durable.NewJob[letter]("mail"), func(context.Context, *durable.Run[letter]) error { return nil })
+		s.store.passes = []durable.PassedOver{{Kind: "run", Name: "r1", Again: time.Minute, Err: errBoom}}
+		stop := s.begin(w)
+		s.pass(5 * time.Second)
+		listed := w.Status().SetAside
+		require.Len(t, listed, 1)
+		require.Equal(t, "reclaim run r1: boom", fmt.Sprintf("%s %s %s: %s", listed[0].Doing, listed[0].Kind, listed[0].Name, listed[0].Error))
+		require.Equal(t, 1, listed[0].Tries)
+		require.Contains(t, s.log.String(), "name=r1")
+		s.pass(3 * time.Minute)
+		require.Empty(t, w.Status().SetAside, "it has not been heard of again")
+		require.NoError(t, stop())
+	})
+}
+
+// A schedule of which a declaration in a row has failed is nobody's orphan.
+func TestADeclarationThatFailsIsRepeatedSoon(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+		durable.AddSchedule(w, "s", job, letter{}, durable.Every(24*time.Hour))
+		stop := s.begin(w)
+		for range 5 {
+			s.pass(time.Minute)
+			declared := s.declaredAt(t)
+			s.store.cutBefore("Declare", 2)
+			s.pass(75 * time.Minute)
+			require.Less(t, time.Since(s.declaredAt(t)), 75*time.Minute)
+			require.NotEqual(t, declared, s.declaredAt(t))
+		}
+		require.NoError(t, stop())
+	})
+}
+
+// A store that refuses a part of a declaration keeps no worker from starting.
+func TestADeclarationThatIsRefusedInPartCounts(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		job := durable.NewJob[letter]("mail")
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+		s.store.declares = &durable.PassedError{Passed: []durable.PassedOver{{Kind: "schedule", Name: "s", Again: time.Minute, Err: errBoom}}}
+		stop := s.begin(w)
+		id := s.enqueue(job.New(letter{}))
+		s.pass(10 * time.Second)
+		require.Equal(t, durable.Succeeded, s.record(id).State)
+		require.Len(t, w.Status().SetAside, 1)
+		require.NoError(t, stop())
+	})
+}
+
+func (s *scene) declaredAt(t *testing.T) time.Time {
+	t.Helper()
+	list, err := s.store.ListSchedules(t.Context(), "s")
+	require.NoError(t, err)
+	return *list[0].DeclaredAt
+}
+
+// holdsAll makes somebody claim runs together, who does not renew them.
+func (s *scene) holdsAll(t *testing.T, n int) {
+	t.Helper()
+	heads, err := s.store.Store.Heads(t.Context(), durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	require.NoError(t, err)
+	runs, err := s.store.Store.Claim(t.Context(), durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: durable.WorkerID{Instance: uuid.New()},
+		Duration: 30 * time.Second, Steps: []durable.Step{{Lane: heads[0].Lane, Take: n}}, Limit: n})
+	require.NoError(t, err)
+	require.Len(t, runs, n)
+}

@@ -40,7 +40,7 @@ type Tracer interface {
 
 // StoreCall is one call of the store.
 type StoreCall struct {
-	Verb string // heads, claim, settle, reclaim, renew, materialize, declare
+	Verb string // heads, claim, settle, reclaim, renew, materialize, declare, hasten, touch
 	Runs int    // claimed, sent to be settled, reclaimed or materialized; zero for the other verbs
 	Took time.Duration
 	Err  error // nil: it was carried out

@@ -99,6 +99,7 @@ type readiness struct {
 	Stuck        int               `json:"stuck"`
 	SinceContact *durable.Duration `json:"since_contact"` // with the database
 	SetAside     *setAside         `json:"set_aside"`     // outcomes that the database does not take; null: none
+	PassedOver   int               `json:"passed_over"`   // what else the database refuses to change and the worker goes around
 }
 
 // setAside tells of outcomes that the database does not take.
@@ -128,7 +129,7 @@ func (h *health) readiness() readiness {
 	}
 	s := w.Status()
 	since := durable.Duration(s.SinceContact.Round(time.Millisecond))
-	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, SetAside: asideOf(s.Unsettled)}
+	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, SetAside: asideOf(s.Unsettled), PassedOver: len(s.SetAside)}
 	switch {
 	case s.Draining:
 		return notReady(r, "draining")

@@ -175,7 +175,7 @@ func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
 		return err
 	}
 	if expired > 0 {
-		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and nobody took their runs back", expired, lateLease), "any running worker does: start one")
+		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and nobody took their runs back", expired, lateLease), "any running worker does: start one, or look into its log")
 	} else {
 		f.Fine("leases", "none is overdue")
 	}
