@@ -45,7 +45,7 @@ generate: ## write the generated queries from db/
 
 # Its database is at vuln.go.dev, or in a directory of the same form:
 #   make vuln VULNDB=file:///srv/vulndb
-VULN   ?= v1.9.0
+VULN   ?= v1.8.0
 VULNDB ?= https://vuln.go.dev
 vuln: ## look for known vulnerabilities in what is called (VULNDB=file:///… without the network)
 	@$(GO) run golang.org/x/vuln/cmd/govulncheck@$(VULN) -db "$(VULNDB)" ./...

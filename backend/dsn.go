@@ -50,7 +50,7 @@ func parse(dsn string) (target, error) {
 		return target{engine: engineMemory}, nil
 	case keyValue.MatchString(dsn):
 		return parsePostgres(dsn)
-	case found && strings.HasPrefix(rest, "//") && regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`).MatchString(scheme):
+	case found && (strings.HasPrefix(rest, "//") || !strings.Contains(rest, "@")) && regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`).MatchString(scheme):
 		return target{}, fmt.Errorf("the database scheme %q is not known: %s", scheme, want)
 	default:
 		return target{}, fmt.Errorf("no database scheme is recognised: %s", want)
