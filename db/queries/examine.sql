@@ -32,6 +32,21 @@ SELECT t.relname::text AS name, coalesce(t.n_live_tup, 0)::bigint AS live, coale
 FROM pg_catalog.pg_stat_user_tables t JOIN pg_catalog.pg_class c ON c.oid = t.relid
 WHERE t.schemaname = @schema_name::text AND t.relname IN ('ready', 'leases', 'runs') ORDER BY t.relname;
 
+-- name: ExamineIdentities :many
+-- Tables of the schema whose rows a publication could not tell apart: deletes
+-- and updates are refused as soon as one publishes them. Reads the catalog. No
+-- locks.
+SELECT c.relname::text AS name,
+       EXISTS (SELECT FROM pg_catalog.pg_publication_tables p
+               WHERE p.schemaname = n.nspname AND p.tablename = c.relname)::boolean AS published
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = @schema_name::text AND c.relkind = 'r' AND c.relreplident <> 'f'
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i
+                  WHERE i.indrelid = c.oid AND i.indisvalid
+                    AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident))
+ORDER BY c.relname;
+
 -- name: ExamineLeases :one
 -- leases_expiry; beats and leases_beat. Leases that nobody has taken back within so many microseconds
 -- of their end, up to a thousand. No locks.
