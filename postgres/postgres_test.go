@@ -83,7 +83,7 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 	batch := &pgx.Batch{}
 	for table, columns := range tables {
 		for _, column := range columns {
-			batch.Queue(fmt.Sprintf("UPDATE %s.%s SET %s = %s - $1::bigint * interval '1 microsecond' WHERE isfinite(%s)", o.schema, table, column, column, column),
+			batch.Queue(fmt.Sprintf("UPDATE %s.%s SET %s = %s - $1::bigint::float8 * interval '1 microsecond' WHERE isfinite(%s)", o.schema, table, column, column, column),
 				d.Microseconds())
 		}
 	}

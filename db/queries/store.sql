@@ -8,6 +8,12 @@ SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan'
        set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
 
+-- name: Pin :exec
+-- Keeps functions and operators of other schemas out of the statements after it
+-- in the same transaction, where a connection could not be made to do so as a
+-- whole. No rows, no locks.
+SELECT pg_catalog.set_config('search_path', 'pg_catalog', true);
+
 -- name: Limits :exec
 -- Bounds the statements after it in the same transaction. No rows, no locks.
 SELECT set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
@@ -36,11 +42,13 @@ ROLLBACK;
 SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true);
 
 -- name: Server :one
--- What a start-up check needs. No rows, no locks.
+-- What a start-up check needs. Comes before anything is pinned: every call in it
+-- is exactly one of pg_catalog's. No rows, no locks.
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
-       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint AS statement_timeout,
-       now()::timestamptz AS now, current_setting('server_encoding') AS encoding;
+       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000::numeric)::bigint AS statement_timeout,
+       now()::timestamptz AS now, current_setting('server_encoding') AS encoding,
+       current_setting('search_path') AS search_path, pg_backend_pid()::bigint AS pid;
 
 -- name: HasMeta :one
 -- Whether any migration has been applied. Asked of the catalog as of now:

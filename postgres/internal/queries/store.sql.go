@@ -131,6 +131,18 @@ func (q *Queries) Notify(ctx context.Context, arg NotifyParams) error {
 	return err
 }
 
+const Pin = `-- name: Pin :exec
+SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)
+`
+
+// Keeps functions and operators of other schemas out of the statements after it
+// in the same transaction, where a connection could not be made to do so as a
+// whole. No rows, no locks.
+func (q *Queries) Pin(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Pin)
+	return err
+}
+
 const Rollback = `-- name: Rollback :exec
 ROLLBACK
 `
@@ -144,8 +156,9 @@ func (q *Queries) Rollback(ctx context.Context) error {
 const Server = `-- name: Server :one
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
-       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint AS statement_timeout,
-       now()::timestamptz AS now, current_setting('server_encoding') AS encoding
+       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000::numeric)::bigint AS statement_timeout,
+       now()::timestamptz AS now, current_setting('server_encoding') AS encoding,
+       current_setting('search_path') AS search_path, pg_backend_pid()::bigint AS pid
 `
 
 type ServerRow struct {
@@ -156,9 +169,12 @@ type ServerRow struct {
 	StatementTimeout int64
 	Now              time.Time
 	Encoding         string
+	SearchPath       string
+	Pid              int64
 }
 
-// What a start-up check needs. No rows, no locks.
+// What a start-up check needs. Comes before anything is pinned: every call in it
+// is exactly one of pg_catalog's. No rows, no locks.
 func (q *Queries) Server(ctx context.Context) (ServerRow, error) {
 	row := q.db.QueryRow(ctx, Server)
 	var i ServerRow
@@ -170,6 +186,8 @@ func (q *Queries) Server(ctx context.Context) (ServerRow, error) {
 		&i.StatementTimeout,
 		&i.Now,
 		&i.Encoding,
+		&i.SearchPath,
+		&i.Pid,
 	)
 	return i, err
 }
