@@ -31,6 +31,40 @@ func (q *Queries) Commit(ctx context.Context) error {
 	return err
 }
 
+const ExistingTables = `-- name: ExistingTables :many
+SELECT c.relname::text AS name
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[]) AND c.relkind = 'r'
+ORDER BY c.relname
+`
+
+type ExistingTablesParams struct {
+	SchemaName string
+	Names      []string
+}
+
+// Which of these are tables of the schema. Reads the catalog. No locks.
+func (q *Queries) ExistingTables(ctx context.Context, arg ExistingTablesParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, ExistingTables, arg.SchemaName, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Guard = `-- name: Guard :exec
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true),
@@ -207,6 +241,65 @@ type SetMetaParams struct {
 func (q *Queries) SetMeta(ctx context.Context, arg SetMetaParams) error {
 	_, err := q.db.Exec(ctx, SetMeta, arg.Version, arg.MinCompatible)
 	return err
+}
+
+const TableUsers = `-- name: TableUsers :many
+SELECT coalesce(a.pid, 0)::int AS pid, coalesce(a.application_name, '')::text AS application, coalesce(a.usename::text, '')::text AS role,
+       coalesce(a.state, a.backend_type, '')::text AS state,
+       coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::bigint AS open_seconds,
+       left(coalesce(a.query, ''), 100)::text AS query
+FROM pg_catalog.pg_locks l
+JOIN pg_catalog.pg_class c ON c.oid = l.relation
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE l.granted AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+  AND n.nspname = $1::text AND c.relname = ANY ($2::text[])
+GROUP BY a.pid, a.application_name, a.usename, a.state, a.backend_type, a.query
+ORDER BY min(a.xact_start)
+LIMIT 3
+`
+
+type TableUsersParams struct {
+	SchemaName string
+	Names      []string
+}
+
+type TableUsersRow struct {
+	Pid         int32
+	Application string
+	Role        string
+	State       string
+	OpenSeconds int64
+	Query       string
+}
+
+// Who has locked these tables, the longest first: whoever that is keeps a
+// migration from them. Reads pg_locks and pg_stat_activity. No locks.
+func (q *Queries) TableUsers(ctx context.Context, arg TableUsersParams) ([]TableUsersRow, error) {
+	rows, err := q.db.Query(ctx, TableUsers, arg.SchemaName, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TableUsersRow
+	for rows.Next() {
+		var i TableUsersRow
+		if err := rows.Scan(
+			&i.Pid,
+			&i.Application,
+			&i.Role,
+			&i.State,
+			&i.OpenSeconds,
+			&i.Query,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const Unlimited = `-- name: Unlimited :exec
