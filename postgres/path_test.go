@@ -94,12 +94,12 @@ func calledNames(t *testing.T) (names []string) {
 // called by the store's role.
 func TestStoreAmongPlantedFunctions(t *testing.T) {
 	t.Parallel()
-	testContract(t, planted(t, pgtest.Server(t)), false)
+	testMode(t, contract(planted(t, pgtest.Server(t)), false))
 }
 
 func TestStoreAmongPlantedFunctionsBehindAPooler(t *testing.T) {
 	t.Parallel()
-	testContract(t, planted(t, pooled(t)), true)
+	testMode(t, contract(planted(t, pooled(t)), true))
 }
 
 // The plants are found where nobody looks away from them: this is what the two
