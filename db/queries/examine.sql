@@ -12,6 +12,15 @@ SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') 
        (SELECT count(*) FROM pg_catalog.pg_stat_activity a WHERE a.backend_type = 'client backend')::int AS connections,
        clock_timestamp()::timestamptz AS now;
 
+-- name: ExamineRole :one
+-- The role, and what ends the transaction of a client that is gone or frozen:
+-- keepalives are 0 on a Unix socket, whose end is noticed. No locks.
+SELECT r.rolname::text AS name, coalesce(r.rolsuper, false)::boolean AS superuser,
+       (SELECT current_setting('tcp_keepalives_idle')::bigint + current_setting('tcp_keepalives_interval')::bigint * current_setting('tcp_keepalives_count')::bigint)::bigint
+           AS keepalive_seconds,
+       (SELECT s.setting::bigint FROM pg_catalog.pg_settings s WHERE s.name = 'idle_in_transaction_session_timeout')::bigint AS idle_milliseconds
+FROM pg_catalog.pg_roles r WHERE r.rolname = current_user;
+
 -- name: ExamineProcess :one
 -- Whose answer this is. No locks.
 SELECT pg_backend_pid()::bigint AS pid;

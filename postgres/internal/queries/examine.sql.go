@@ -113,6 +113,35 @@ func (q *Queries) ExamineQueues(ctx context.Context) ([]string, error) {
 	return items, nil
 }
 
+const ExamineRole = `-- name: ExamineRole :one
+SELECT r.rolname::text AS name, coalesce(r.rolsuper, false)::boolean AS superuser,
+       (SELECT current_setting('tcp_keepalives_idle')::bigint + current_setting('tcp_keepalives_interval')::bigint * current_setting('tcp_keepalives_count')::bigint)::bigint
+           AS keepalive_seconds,
+       (SELECT s.setting::bigint FROM pg_catalog.pg_settings s WHERE s.name = 'idle_in_transaction_session_timeout')::bigint AS idle_milliseconds
+FROM pg_catalog.pg_roles r WHERE r.rolname = current_user
+`
+
+type ExamineRoleRow struct {
+	Name             string
+	Superuser        bool
+	KeepaliveSeconds int64
+	IdleMilliseconds int64
+}
+
+// The role, and what ends the transaction of a client that is gone or frozen:
+// keepalives are 0 on a Unix socket, whose end is noticed. No locks.
+func (q *Queries) ExamineRole(ctx context.Context) (ExamineRoleRow, error) {
+	row := q.db.QueryRow(ctx, ExamineRole)
+	var i ExamineRoleRow
+	err := row.Scan(
+		&i.Name,
+		&i.Superuser,
+		&i.KeepaliveSeconds,
+		&i.IdleMilliseconds,
+	)
+	return i, err
+}
+
 const ExamineServer = `-- name: ExamineServer :one
 
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
