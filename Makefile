@@ -9,7 +9,7 @@ GO    ?= go
 TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick verify format vet lint tidy generated generate vuln build demo need clean bench bench-quick
+.PHONY: help test quick modes verify format vet lint tidy generated generate vuln build demo need clean bench bench-quick
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ test: need ## every test (race detector, shuffled, real PostgreSQL), then verify
 
 quick: need ## every test once, without the race detector and without verify
 	@scripts/test.sh -shuffle=on -timeout 15m ./...
+
+modes: need ## the whole store suite in every mode: publication, held snapshot, few rights, one connection, planted functions, the end of 2028
+	@DURABLE_TEST_MODES=full scripts/test.sh -count=1 -timeout 30m -run '^TestStore' ./postgres
 
 verify: format vet tidy generated lint ## gofmt, vet, mod tidy, sqlc diff, lint
 

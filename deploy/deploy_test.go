@@ -249,6 +249,10 @@ func TestKubernetesWaitsForTheDrain(t *testing.T) {
 	}
 	require.NotEqual(t, at(t, job, "spec", "template", "metadata", "labels"), at(t, deployment, "spec", "template", "metadata", "labels"))
 	require.NoError(t, onlyFiles(t, at(t, documents(t, "kubernetes/kustomization.yaml")[0], "resources")))
+	secret := []any{"env", 0, "valueFrom", "secretKeyRef", "name"}
+	require.Equal(t, "durable-worker-migrate", at(t, at(t, job, "spec", "template", "spec", "containers", 0), secret...))
+	require.Equal(t, "durable-worker", at(t, container, secret...))
+	require.Equal(t, "durable-worker-scaler", at(t, documents(t, "kubernetes/keda.yaml")[0], "spec", "secretTargetRef", 0, "name"), "a scaler must not be able to enqueue")
 	scaled := documents(t, "kubernetes/keda.yaml")[1]
 	require.Equal(t, at(t, deployment, "metadata", "name"), at(t, scaled, "spec", "scaleTargetRef", "name"))
 }

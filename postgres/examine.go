@@ -29,9 +29,9 @@ const (
 // error means that the examination itself could not go on.
 func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
 	var f durable.Findings
-	steps := []func(context.Context, *durable.Findings) error{s.examineServer, s.examineSnapshots, s.examineConnection}
+	steps := []func(context.Context, *durable.Findings) error{s.examineServer, s.examineRole, s.examineSnapshots, s.examineConnection}
 	if s.usable(ctx) == nil {
-		steps = append(steps, s.examineTables, s.examineWork, s.examineJobs, s.examineStranded)
+		steps = append(steps, s.examineTables, s.examineIdentities, s.examineWork, s.examineJobs, s.examineStranded)
 	}
 	for _, step := range steps {
 		bounded, cancel := context.WithTimeout(ctx, inspectLimit) // a table may be locked

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,6 +33,9 @@ func foundOnce(t *testing.T, store *postgres.Store) map[string]string {
 	bad := map[string]string{}
 	for _, one := range findings {
 		require.NotEmpty(t, one.Text, one.Name)
+		if one.Name == "role" { // the servers of tests know superusers only: TestExamineWarnsOfASuperuser
+			continue
+		}
 		if one.Level == durable.Fine {
 			require.Empty(t, one.Hint, one.Name)
 			continue
@@ -95,4 +99,21 @@ func TestExamineJudgesTheServersSettings(t *testing.T) {
 	require.Contains(t, bad["isolation"], "warning: repeatable read")
 	require.Contains(t, bad["statement_timeout"], "warning: 2s")
 	require.Len(t, bad, 5, "without a schema only the server is examined: %v", bad)
+}
+
+func TestExamineWarnsOfASuperuser(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartPrivate(t, pgtest.Options{}).URL()
+	migrated := openFresh(t, server)
+	role := func(store opened) durable.Finding {
+		findings, err := store.Examine(t.Context())
+		require.NoError(t, err)
+		at := slices.IndexFunc(findings, func(f durable.Finding) bool { return f.Name == "role" })
+		require.GreaterOrEqual(t, at, 0)
+		return findings[at]
+	}
+	said := role(migrated)
+	require.Equal(t, durable.Warning, said.Level)
+	require.Contains(t, said.Text, "durable is a superuser")
+	require.Equal(t, durable.Fine, role(openAs(t, migrated, postgres.RoleWorker, newRole(t, server))).Level)
 }

@@ -133,6 +133,9 @@ func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []
 	defer conn.Release()
 	b := &batch{names: s.names}
 	b.add(queries.Begin)
+	if s.unpinned {
+		b.add(queries.Pin)
+	}
 	lock, statement := limits(ctx, most)
 	b.add(queries.Guard, lock, statement)
 	b.add(queries.Idle) // or a process that stops here would keep everybody from the keys

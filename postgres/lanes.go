@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -22,10 +23,33 @@ func compareLanes(a, b lane) int {
 }
 
 // laneCache remembers the numbers of lanes. They are committed when they get
-// here, and never change as long as the schema stands.
+// here, and never change as long as the schema stands: lanes are never deleted.
+// To delete one, its number must be in no run, and runs have no index by lane;
+// and no enqueue under way may have seen it, which only a lock on the lane by
+// every enqueue would tell. Both cost more than the row of a name that nobody
+// uses, so what is bounded is what a process keeps of them.
 type laneCache struct {
 	mu  sync.RWMutex
 	ids map[lane]durable.LaneID
+}
+
+// laneCacheMost is far above what a program uses that does not invent queues.
+const laneCacheMost = 10_000
+
+// remember keeps the numbers of the lanes in the set, in the place of others
+// when there are too many.
+func (c *laneCache) remember(set laneSet) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(c.ids, set)
+	for l := range c.ids {
+		if len(c.ids) <= laneCacheMost {
+			return
+		}
+		if _, wanted := set[l]; !wanted {
+			delete(c.ids, l)
+		}
+	}
 }
 
 // laneSet is the lanes that some runs need, with their numbers.
@@ -63,12 +87,10 @@ func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
 	if len(rows) < len(missing) {
 		return fmt.Errorf("%d lanes could not be made", len(missing)-len(rows))
 	}
-	s.lanes.mu.Lock()
-	defer s.lanes.mu.Unlock()
 	for _, row := range rows {
-		l := lane{row.Queue, row.Job, row.Priority}
-		set[l], s.lanes.ids[l] = row.ID, row.ID
+		set[lane{row.Queue, row.Job, row.Priority}] = row.ID
 	}
+	s.lanes.remember(set)
 	return nil
 }
 

@@ -61,7 +61,10 @@ func (m Migration) text(names *namespace) string {
 
 // Migrate applies the migrations that the database lacks, each in a
 // transaction of its own under an advisory lock: many may call it at once, and
-// one that is killed leaves whole steps only. It returns what it applied.
+// one that is killed leaves whole steps only. A step that changes a table which
+// somebody else is reading waits two seconds at most, since whoever comes later
+// waits behind it, and is then tried again, until ctx ends; the log says whom it
+// waits for. It returns what it applied.
 func (s *Store) Migrate(ctx context.Context) ([]Migration, error) {
 	var applied []Migration
 	for _, m := range migrations() {
@@ -82,32 +85,53 @@ func (s *Store) Migrate(ctx context.Context) ([]Migration, error) {
 	return applied, nil
 }
 
+// migrateOne applies a step, unless the database has it.
 func (s *Store) migrateOne(ctx context.Context, m Migration) (done bool, err error) {
-	if have, _, err := s.version(ctx, s.general); err != nil || have >= m.Version {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		if have, _, err := s.version(ctx, s.general); err != nil || have >= m.Version {
+			return false, err
+		}
+		err = inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
+			done, err = s.apply(ctx, tx, m)
+			return err
+		})
+		if !inUse(err) || ctx.Err() != nil {
+			return done && err == nil, err
+		}
+		s.sayWhomFor(ctx, m, pause)
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// apply does a step in a transaction: waits for others that migrate, for as long
+// as they take, locks the tables, and changes them.
+func (s *Store) apply(ctx context.Context, tx pgx.Tx, m Migration) (done bool, err error) {
+	q := s.queries(tx)
+	if err := q.Unlimited(ctx); err != nil {
 		return false, err
 	}
-	err = inTx(ctx, s.general, func(tx pgx.Tx) error {
-		if err := s.queries(tx).Unlimited(ctx); err != nil {
-			return err
-		}
-		waiting := time.AfterFunc(time.Second, func() {
-			s.config.Logger.Info("waiting for another process to migrate", "schema", s.config.Schema)
-		})
-		_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.names.key("migrate"))
-		waiting.Stop()
-		if err != nil {
-			return err
-		}
-		if have, _, err := s.version(ctx, tx); err != nil || have >= m.Version {
-			return err
-		}
-		if _, err := tx.Exec(ctx, m.text(s.names), pgx.QueryExecModeSimpleProtocol); err != nil {
-			return err
-		}
-		done = true
-		return s.queries(tx).SetMeta(ctx, queries.SetMetaParams{Version: int32(m.Version), MinCompatible: int32(m.MinCompatible)}) //nolint:gosec // small
+	waiting := time.AfterFunc(time.Second, func() {
+		s.config.Logger.Info("waiting for another process to migrate", "schema", s.config.Schema)
 	})
-	return done && err == nil, err
+	_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.names.key("migrate"))
+	waiting.Stop()
+	if err != nil {
+		return false, err
+	}
+	if have, _, err := s.version(ctx, tx); err != nil || have >= m.Version {
+		return false, err
+	}
+	if err := s.lockTables(ctx, tx, m); err != nil {
+		return false, err
+	}
+	if _, err := tx.Exec(ctx, m.text(s.names), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return false, err
+	}
+	return true, q.SetMeta(ctx, queries.SetMetaParams{Version: int32(m.Version), MinCompatible: int32(m.MinCompatible)}) //nolint:gosec // small
 }
 
 // version reads what has been applied.

@@ -26,8 +26,10 @@ func catalog(t *testing.T, conn *pgx.Conn, schema string) []string {
 		  || ' place ' || a.attnum
 		from pg_attribute a join pg_class c on c.oid = a.attrelid left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
 		where c.relnamespace = $1::text::regnamespace and c.relkind = 'r' and a.attnum > 0 and not a.attisdropped
-		union all select format('table %s %s', relname, reloptions) from pg_class where relnamespace = $1::text::regnamespace and relkind in ('r', 'S', 'v')
+		union all select format('table %s %s replica identity %s', relname, reloptions, relreplident) from pg_class where relnamespace = $1::text::regnamespace and relkind in ('r', 'S', 'v')
 		union all select 'index ' || indexdef from pg_indexes where schemaname::text = $1::text
+		union all select 'identity ' || indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
+		where i.indisreplident and c.relnamespace = $1::text::regnamespace
 		union all select format('constraint %s %s', conname, pg_get_constraintdef(oid)) from pg_constraint where connamespace = $1::text::regnamespace
 		order by 1`, schema)
 	require.NoError(t, err)

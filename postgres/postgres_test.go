@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 type opened struct {
 	*postgres.Store
 	url, schema string
+	owner       string // the URL of the schema's owner, where the store has another role
 }
 
 // openStore opens a store in a fresh schema of the shared server; options are
@@ -50,7 +52,7 @@ func openURL(t *testing.T, url, schema string) opened {
 	t.Cleanup(store.Close)
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
-	return opened{store, url, schema}
+	return opened{Store: store, url: url, schema: schema}
 }
 
 // connect opens a connection of the test's own.
@@ -65,7 +67,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 // shift moves every stored time back, so that time seems to have passed.
 func (o opened) shift(t *testing.T, d time.Duration) {
 	t.Helper()
-	conn := connect(t, o.url)
+	conn := connect(t, cmp.Or(o.owner, o.url))
 	tables := map[string][]string{
 		"runs":        {"created_at", "due_at", "started_at", "finished_at", "expires_at"},
 		"ready":       {"due_at"},
@@ -83,7 +85,7 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 	batch := &pgx.Batch{}
 	for table, columns := range tables {
 		for _, column := range columns {
-			batch.Queue(fmt.Sprintf("UPDATE %s.%s SET %s = %s - $1::bigint * interval '1 microsecond' WHERE isfinite(%s)", o.schema, table, column, column, column),
+			batch.Queue(fmt.Sprintf("UPDATE %s.%s SET %s = %s - $1::bigint::float8 * interval '1 microsecond' WHERE isfinite(%s)", o.schema, table, column, column, column),
 				d.Microseconds())
 		}
 	}
@@ -96,11 +98,16 @@ func TestStore(t *testing.T) {
 }
 
 func testContract(t *testing.T, url string, deaf bool) {
+	durabletest.TestStore(t, contract(url, deaf))
+}
+
+// contract is a store in a fresh schema for each test.
+func contract(url string, deaf bool) durabletest.Backend {
 	user := doors[0]
 	if deaf { // and it keeps no prepared statements
 		user = doors[1]
 	}
-	durabletest.TestStore(t, durabletest.Backend{
+	return durabletest.Backend{
 		Deaf: deaf,
 		New: func(t *testing.T) durable.Store {
 			return openFresh(t, url)
@@ -109,5 +116,5 @@ func testContract(t *testing.T, url string, deaf bool) {
 			s.(opened).shift(t, d)
 		},
 		Begin: func(t *testing.T, s durable.Store) durabletest.Transaction { return user.begin(t, s.(opened)) },
-	})
+	}
 }

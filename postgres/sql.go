@@ -129,20 +129,14 @@ func (b *batch) copyTo(to *pgx.Batch) {
 	}
 }
 
-// begun is the batch with a begin and an end of its own.
-func (b *batch) begun() *pgx.Batch {
-	begun := &pgx.Batch{}
-	begun.Queue(queries.Begin)
-	b.copyTo(begun)
-	begun.Queue(queries.Commit)
-	return begun
-}
+// beginPinned is sent at once. The connection may have been pinned as a whole.
+const beginPinned = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = " + pinnedPath
 
 // inTx runs a function in a transaction. It is read committed, whatever the role
 // or the database has by default: what waits for a lock has to see what whoever
 // had it has left.
 func inTx(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, do)
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{BeginQuery: beginPinned}, do)
 }
 
 // sender is a pool or a transaction.
@@ -162,8 +156,9 @@ var (
 func (s *Store) send(ctx context.Context, to sender, b *batch) error {
 	pool, alone := to.(*pgxpool.Pool)
 	first, again := &b.Batch, b.again
-	if alone && s.begins {
-		first, again = b.begun(), b.begun
+	if alone && (s.begins || s.unpinned) {
+		again = func() *pgx.Batch { return s.whole(b) }
+		first = again()
 	}
 	err := to.SendBatch(ctx, first).Close()
 	if alone && err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil {

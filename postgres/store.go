@@ -63,6 +63,7 @@ type Store struct {
 	lanes    laneCache
 	workers  workerCache
 	begins   bool // the server's default isolation is not ours, so that batches begin their transactions
+	unpinned bool // something stands before the server that does not pass our search_path on
 	together beatCache
 	specs    specs
 	hints    hints
@@ -148,12 +149,10 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 		general.MinConns = min(general.MinConns, general.MaxConns)
 	}
 	s.patient = make(chan struct{}, max(general.MaxConns/2, 1))
-	if s.general, err = pgxpool.NewWithConfig(ctx, general); err != nil {
+	if err := s.opened(ctx, base, general); err != nil {
 		return err
 	}
-	if err := s.checkServer(ctx); err != nil {
-		return err
-	}
+	s.dial = base.ConnConfig.Copy()
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
 	if s.engine, err = pgxpool.NewWithConfig(ctx, engine); err != nil {
@@ -179,6 +178,7 @@ func prepareConfig(c *pgxpool.Config) {
 	// keep these apart for each client.
 	c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
 	c.ConnConfig.RuntimeParams["datestyle"] = "ISO, MDY"
+	c.ConnConfig.RuntimeParams["search_path"] = pinnedPath
 	c.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		m := conn.TypeMap()
 		m.RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
@@ -191,8 +191,13 @@ func prepareConfig(c *pgxpool.Config) {
 // checkServer refuses a server that cannot be written, and remarks what an
 // operator should know.
 func (s *Store) checkServer(ctx context.Context) error {
+	conn, err := s.general.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
 	sent := time.Now()
-	server, err := s.queries(s.general).Server(ctx)
+	server, err := s.queries(conn).Server(ctx)
 	if err != nil {
 		return err
 	}
@@ -209,6 +214,8 @@ func (s *Store) checkServer(ctx context.Context) error {
 			host, server.Encoding)
 	}
 	s.begins = server.Isolation != "read committed"
+	// Behind a pooler the next transaction may meet another connection.
+	s.unpinned = server.SearchPath != pinnedPath || server.Pid != int64(conn.Conn().PgConn().PID())
 	if limit := time.Duration(server.StatementTimeout) * time.Millisecond; limit > 0 && limit < 5*time.Second {
 		s.config.Logger.Warn("statement_timeout is short for this role or database: calls that set no limit of their own may fail",
 			"statement_timeout", limit.String(), "want", "5s or more")
@@ -220,7 +227,12 @@ func (s *Store) checkServer(ctx context.Context) error {
 }
 
 // queries returns the generated statements, in our schema.
-func (s *Store) queries(db queries.DBTX) *queries.Queries { return queries.New(named{db, s.names}) }
+func (s *Store) queries(db queries.DBTX) *queries.Queries {
+	if pool, ok := db.(*pgxpool.Pool); ok && s.unpinned {
+		db = pinned{pool}
+	}
+	return queries.New(named{db, s.names})
+}
 
 // ErrSchema means that the database's schema is missing, older than this
 // program needs, or too new for it.

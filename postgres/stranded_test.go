@@ -20,7 +20,7 @@ func openLogged(t *testing.T) (opened, *bytes.Buffer) {
 		Logger: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
 	t.Cleanup(logged.Close)
-	return opened{logged, store.url, store.schema}, log
+	return opened{Store: logged, url: store.url, schema: store.schema}, log
 }
 
 // An operator has deleted the lease of a worker that is gone.

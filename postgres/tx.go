@@ -20,8 +20,9 @@ var _ durable.Tx = (*Tx)(nil)
 // Tx is the store bound to a transaction of the caller's. It lives as long as
 // that transaction, and is for one goroutine at a time, as the transaction is.
 //
-// Its statements name the store's schema, whatever the search_path is, and
-// leave no setting behind. What can be refused is refused before the
+// Its statements name the schema of every table, and of every function that
+// another schema's could replace, whatever the search_path is. They leave no
+// setting behind. What can be refused is refused before the
 // transaction is touched; lanes that are new are made, and committed, on a
 // connection of the store's own. In a transaction of isolation repeatable read
 // or serializable an Enqueue into a lane that is newer than the transaction's

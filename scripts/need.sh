@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Finds what the tests need beside Go: a C compiler, for the race detector, the
 # PostgreSQL server's programs, from which the tests start clusters of their own
-# (or, in DURABLE_TEST_DATABASE_URL, a server that is there), Redis's server and
-# PgBouncer. What is missing is installed when this runs as root where apt-get exists; otherwise it
+# (or, in DURABLE_TEST_DATABASE_URL, a server that is there), Redis's server,
+# PgBouncer, and libfaketime, to start a server at another date. What is missing is installed when this runs as root where apt-get exists; otherwise it
 # is named, with the line to type.
 set -euo pipefail
 
@@ -29,15 +29,24 @@ has_pooler() {
 	command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ]
 }
 
+has_faketime() {
+	local file
+	for file in /usr/lib/*/faketime/libfaketime.so.1 /usr/lib*/faketime/libfaketime.so.1 /usr/local/lib/faketime/libfaketime.so.1; do
+		[ -e "$file" ] && return 0
+	done
+	return 1
+}
+
 packages=()
 compiles || packages+=(gcc libc6-dev)
 has_postgres || packages+=(postgresql)
 command -v redis-server >/dev/null || packages+=(redis-server)
 has_pooler || packages+=(pgbouncer)
+has_faketime || packages+=(libfaketime)
 [ ${#packages[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
-	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH, redis-server and pgbouncer." >&2
+	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH, redis-server, pgbouncer and libfaketime." >&2
 	exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
@@ -58,7 +67,7 @@ quietly() {
 }
 quietly apt-get -o DPkg::Lock::Timeout=120 update
 quietly apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "${packages[@]}"
-compiles && has_postgres && has_pooler && command -v redis-server >/dev/null || {
-	echo "installed ${packages[*]}, and the tests still lack a C compiler, a PostgreSQL server, redis-server or pgbouncer" >&2
+compiles && has_postgres && has_pooler && has_faketime && command -v redis-server >/dev/null || {
+	echo "installed ${packages[*]}, and the tests still lack a C compiler, a PostgreSQL server, redis-server, pgbouncer or libfaketime" >&2
 	exit 1
 }

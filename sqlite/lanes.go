@@ -20,6 +20,10 @@ type laneName struct {
 	priority int
 }
 
+// lanesMost bounds what is remembered: it is far above what a program uses that
+// does not invent queues.
+const lanesMost = 10_000
+
 // lanes remembers the numbers of lanes that are committed. A lane is never
 // deleted, so what is remembered stays true.
 type lanes struct {
@@ -46,6 +50,12 @@ func (l *lanes) add(fresh *lanes) {
 		l.byName = make(map[laneName]int64)
 	}
 	maps.Copy(l.byName, fresh.byName)
+	for name := range l.byName {
+		if len(l.byName) <= lanesMost {
+			return
+		}
+		delete(l.byName, name)
+	}
 }
 
 // lane finds the number of a lane and makes the lane when it is new.

@@ -14,7 +14,11 @@ ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, priority = excluded.pri
 SELECT id FROM durable.schedules WHERE name = ANY (@names::text[]) ORDER BY name FOR UPDATE;
 
 -- name: InsertSchedules :exec
--- schedules_name_key. Twice: the names are there.
+-- schedules_name_key. Locks only what it inserts. A name that is there is passed
+-- over before the row is made: ON CONFLICT alone would use up a number for each,
+-- every worker declares all its schedules at every start and every hour, and
+-- schedules.id is an int. It stays one: runs.schedule would have to follow, and
+-- that rewrites runs. Twice: the names are there.
 INSERT INTO durable.schedules (name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused, look_at,
     declared_at, hash_at, brought_at)
 SELECT u.name, u.spec::json, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args::json, u.tags::text[], u.paused,
@@ -23,6 +27,7 @@ SELECT u.name, u.spec::json, u.hash, u.job, u.queue, u.priority, u.max_attempts,
 FROM (SELECT unnest(@names::text[]) AS name, unnest(@specs::text[]) spec, unnest(@hashes::text[]) hash, unnest(@jobs::text[]) job, unnest(@queues::text[]) queue,
              unnest(@priorities::smallint[]) priority, unnest(@max_attempts::int[]) max_attempts, unnest(@timeouts::bigint[]) timeout,
              unnest(@on_crashes::smallint[]) on_crash, unnest(@args::text[]) args, unnest(@tags::text[]) tags, unnest(@paused::boolean[]) paused) u
+WHERE NOT EXISTS (SELECT FROM durable.schedules s WHERE s.name = u.name)
 ON CONFLICT (name) DO NOTHING;
 
 -- name: ReplaceSchedules :exec

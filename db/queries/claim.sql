@@ -109,9 +109,17 @@ FROM (SELECT unnest(l.run_ids) AS id FROM durable.leases l WHERE l.claim_id = @c
 WHERE NOT EXISTS (SELECT FROM durable.runs r WHERE r.id = i.id AND r.claim_id = @claim_id::uuid AND r.state = 1);
 
 -- name: RegisterWorker :one
--- workers_instance_key. Locks its own row. Twice: the same row.
-INSERT INTO durable.workers (instance, name) VALUES (@instance, @name)
-ON CONFLICT (instance) DO UPDATE SET seen_at = now() RETURNING id;
+-- workers_instance_key. Locks its own row. A worker that is known uses up no
+-- number: ON CONFLICT alone would take one each hour. Twice: the same row.
+WITH u AS (
+    UPDATE durable.workers SET seen_at = now() WHERE instance = @instance::uuid RETURNING id
+), i AS (
+    INSERT INTO durable.workers (instance, name)
+    SELECT @instance::uuid, @name::text WHERE NOT EXISTS (SELECT FROM u)
+    ON CONFLICT (instance) DO UPDATE SET seen_at = now()
+    RETURNING id
+)
+SELECT id FROM u UNION ALL SELECT id FROM i;
 
 -- name: TouchWorker :execrows
 -- workers_instance_key. Locks its own row. No rows: it is not stored. Twice: the

@@ -12,24 +12,24 @@
 -- traces. (sqlc stumbles over names here.)
 WITH k AS MATERIALIZED (
     SELECT l.id
-    FROM (SELECT unnest($1::int[]) id, unnest($2::text[]) queue, unnest($3::text[]) job, unnest($4::smallint[]) priority) w
+    FROM (SELECT pg_catalog.unnest($1::int[]) id, pg_catalog.unnest($2::text[]) queue, pg_catalog.unnest($3::text[]) job, pg_catalog.unnest($4::smallint[]) priority) w
     JOIN durable.lanes l ON l.id = w.id AND l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
 ), i AS (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
     SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
-           coalesce(u.at, statement_timestamp() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
+           coalesce(u.at, statement_timestamp() + u.after::float8 * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
            u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.trace
-    FROM (SELECT unnest($5::uuid[]) id, unnest($6::int[]) lane, unnest($7::timestamptz[]) at, unnest($8::bigint[]) after,
-                 unnest($9::timestamptz[]) expires_at, unnest($10::bigint[]) timeout,
-                 unnest($11::int[]) max_attempts, unnest($12::smallint[]) on_crash,
-                 unnest($13::text[]) args, unnest($14::text[]) tags, unnest($15::text[]) trace) u
+    FROM (SELECT pg_catalog.unnest($5::uuid[]) id, pg_catalog.unnest($6::int[]) lane, pg_catalog.unnest($7::timestamptz[]) at, pg_catalog.unnest($8::bigint[]) after,
+                 pg_catalog.unnest($9::timestamptz[]) expires_at, pg_catalog.unnest($10::bigint[]) timeout,
+                 pg_catalog.unnest($11::int[]) max_attempts, pg_catalog.unnest($12::smallint[]) on_crash,
+                 pg_catalog.unnest($13::text[]) args, pg_catalog.unnest($14::text[]) tags, pg_catalog.unnest($15::text[]) trace) u
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
 )
-SELECT e.id::uuid AS id FROM (SELECT unnest($5::uuid[]) id) e
-WHERE (SELECT count(*) FROM i) < cardinality($5::uuid[]) AND e.id NOT IN (SELECT i.id FROM i);
+SELECT e.id::uuid AS id FROM (SELECT pg_catalog.unnest($5::uuid[]) id) e
+WHERE (SELECT count(*) FROM i) < pg_catalog.cardinality($5::uuid[]) AND e.id NOT IN (SELECT i.id FROM i);
 
 -- name: EnqueueAlike :many
 -- EnqueueRuns for runs of one lane that differ in nothing but their ids and
@@ -41,16 +41,16 @@ WITH k AS MATERIALIZED (
     SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
 ), i AS (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
-    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint * interval '1 microsecond'),
+    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint::float8 * interval '1 microsecond'),
            $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[], $14::text
-    FROM (SELECT unnest($12::uuid[]) id, unnest($13::text[]) args) u
+    FROM (SELECT pg_catalog.unnest($12::uuid[]) id, pg_catalog.unnest($13::text[]) args) u
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
 )
-SELECT e.id::uuid AS id FROM (SELECT unnest($12::uuid[]) id) e
-WHERE (SELECT count(*) FROM i) < cardinality($12::uuid[]) AND e.id NOT IN (SELECT i.id FROM i);
+SELECT e.id::uuid AS id FROM (SELECT pg_catalog.unnest($12::uuid[]) id) e
+WHERE (SELECT count(*) FROM i) < pg_catalog.cardinality($12::uuid[]) AND e.id NOT IN (SELECT i.id FROM i);
 
 -- name: EnqueueNew :exec
 -- EnqueueAlike for runs that are most likely not stored yet: without ON CONFLICT
@@ -62,9 +62,9 @@ WITH k AS MATERIALIZED (
     SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
 ), i AS (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
-    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint * interval '1 microsecond'),
+    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint::float8 * interval '1 microsecond'),
            $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[], $14::text
-    FROM (SELECT unnest($12::uuid[]) id, unnest($13::text[]) args) u
+    FROM (SELECT pg_catalog.unnest($12::uuid[]) id, pg_catalog.unnest($13::text[]) args) u
     RETURNING id, lane, due_at
 )
 INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i;

@@ -12,6 +12,15 @@ SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') 
        (SELECT count(*) FROM pg_catalog.pg_stat_activity a WHERE a.backend_type = 'client backend')::int AS connections,
        clock_timestamp()::timestamptz AS now;
 
+-- name: ExamineRole :one
+-- The role, and what ends the transaction of a client that is gone or frozen:
+-- keepalives are 0 on a Unix socket, whose end is noticed. No locks.
+SELECT r.rolname::text AS name, coalesce(r.rolsuper, false)::boolean AS superuser,
+       (SELECT current_setting('tcp_keepalives_idle')::bigint + current_setting('tcp_keepalives_interval')::bigint * current_setting('tcp_keepalives_count')::bigint)::bigint
+           AS keepalive_seconds,
+       (SELECT s.setting::bigint FROM pg_catalog.pg_settings s WHERE s.name = 'idle_in_transaction_session_timeout')::bigint AS idle_milliseconds
+FROM pg_catalog.pg_roles r WHERE r.rolname = current_user;
+
 -- name: ExamineProcess :one
 -- Whose answer this is. No locks.
 SELECT pg_backend_pid()::bigint AS pid;
@@ -31,6 +40,21 @@ SELECT t.relname::text AS name, coalesce(t.n_live_tup, 0)::bigint AS live, coale
        (coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_enabled=false'] OR coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_enabled=off'])::boolean AS unvacuumed
 FROM pg_catalog.pg_stat_user_tables t JOIN pg_catalog.pg_class c ON c.oid = t.relid
 WHERE t.schemaname = @schema_name::text AND t.relname IN ('ready', 'leases', 'runs') ORDER BY t.relname;
+
+-- name: ExamineIdentities :many
+-- Tables of the schema whose rows a publication could not tell apart: deletes
+-- and updates are refused as soon as one publishes them. Reads the catalog. No
+-- locks.
+SELECT c.relname::text AS name,
+       EXISTS (SELECT FROM pg_catalog.pg_publication_tables p
+               WHERE p.schemaname = n.nspname AND p.tablename = c.relname)::boolean AS published
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = @schema_name::text AND c.relkind = 'r' AND c.relreplident <> 'f'
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i
+                  WHERE i.indrelid = c.oid AND i.indisvalid
+                    AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident))
+ORDER BY c.relname;
 
 -- name: ExamineLeases :one
 -- leases_expiry; beats and leases_beat. Leases that nobody has taken back within so many microseconds

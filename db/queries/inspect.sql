@@ -17,7 +17,7 @@ SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log F
 -- name: FilteredLanes :many
 -- Reads lanes, a small table. No locks.
 SELECT id FROM durable.lanes
-WHERE (cardinality(@jobs::text[]) = 0 OR job = ANY (@jobs::text[])) AND (cardinality(@queues::text[]) = 0 OR queue = ANY (@queues::text[]));
+WHERE (pg_catalog.cardinality(@jobs::text[]) = 0 OR job = ANY (@jobs::text[])) AND (pg_catalog.cardinality(@queues::text[]) = 0 OR queue = ANY (@queues::text[]));
 
 -- name: FloorOfRuns :many
 -- runs_pkey backwards, so many entries and no more. No locks.
@@ -35,7 +35,7 @@ SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.c
            (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
 FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
 WHERE r.id < @below AND r.id >= @from_id
-  AND (cardinality(@states::smallint[]) = 0 OR r.state = ANY (@states::smallint[]))
+  AND (pg_catalog.cardinality(@states::smallint[]) = 0 OR r.state = ANY (@states::smallint[]))
   AND (@all_lanes::boolean OR abs(r.lane) = ANY (@lanes::int[]))
   AND (@tag::text = '' OR @tag::text = ANY (r.tags))
 ORDER BY r.id DESC LIMIT @most;
@@ -44,7 +44,7 @@ ORDER BY r.id DESC LIMIT @most;
 -- problems_lane: one range for each state and lane, read backwards, no more of it
 -- than is wanted. No locks.
 SELECT p.run_id
-FROM (SELECT unnest(@states::smallint[]) state) s CROSS JOIN (SELECT unnest(@lanes::int[]) lane) l
+FROM (SELECT pg_catalog.unnest(@states::smallint[]) state) s CROSS JOIN (SELECT pg_catalog.unnest(@lanes::int[]) lane) l
 CROSS JOIN LATERAL (SELECT b.run_id FROM durable.problems b
     WHERE b.state = s.state AND b.lane = l.lane AND b.run_id < @below AND b.run_id >= @from_id
     ORDER BY b.run_id DESC LIMIT @most) p
@@ -55,7 +55,7 @@ ORDER BY p.run_id DESC LIMIT @most;
 -- more than so many of either. No locks.
 (SELECT y.run_id::uuid AS run_id, true AS waiting FROM durable.ready y WHERE y.lane = ANY (@lanes::int[]) LIMIT @most)
 UNION ALL
-(SELECT unnest(b.run_ids)::uuid AS run_id, false AS waiting FROM durable.leases b WHERE @running::boolean LIMIT 5 * @most::int);
+(SELECT pg_catalog.unnest(b.run_ids)::uuid AS run_id, false AS waiting FROM durable.leases b WHERE @running::boolean LIMIT 5 * @most::int);
 
 -- name: Stranded :many
 -- runs_pkey backwards, so many rows and no more, then leases_pkey for those that
@@ -79,7 +79,7 @@ SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.c
            (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
 FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
 WHERE r.id = ANY (@ids::uuid[]) AND r.id < @below AND r.id >= @from_id
-  AND (cardinality(@states::smallint[]) = 0 OR r.state = ANY (@states::smallint[]))
+  AND (pg_catalog.cardinality(@states::smallint[]) = 0 OR r.state = ANY (@states::smallint[]))
   AND (@all_lanes::boolean OR abs(r.lane) = ANY (@lanes::int[]))
   AND (@tag::text = '' OR @tag::text = ANY (r.tags))
 ORDER BY r.id DESC LIMIT @most;
@@ -90,7 +90,7 @@ ORDER BY r.id DESC LIMIT @most;
 SELECT (SELECT count(*) FROM (SELECT FROM durable.runs LIMIT @most::int) a) AS total,
        (SELECT count(*) FROM (SELECT FROM durable.ready LIMIT @most::int) b) AS pending,
        (SELECT count(*) FROM (SELECT FROM durable.runs r
-            WHERE r.id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l LIMIT @most::int)) AND r.state = 1) c) AS running,
+            WHERE r.id = ANY (ARRAY(SELECT pg_catalog.unnest(l.run_ids) FROM durable.leases l LIMIT @most::int)) AND r.state = 1) c) AS running,
        (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 4 LIMIT @most::int) d) AS dead,
        (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 5 LIMIT @most::int) e) AS cancelled;
 

@@ -8,6 +8,12 @@ SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan'
        set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
 
+-- name: Pin :exec
+-- Keeps functions and operators of other schemas out of the statements after it
+-- in the same transaction, where a connection could not be made to do so as a
+-- whole. No rows, no locks.
+SELECT pg_catalog.set_config('search_path', 'pg_catalog', true);
+
 -- name: Limits :exec
 -- Bounds the statements after it in the same transaction. No rows, no locks.
 SELECT set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
@@ -35,12 +41,39 @@ ROLLBACK;
 -- it in the same transaction. No rows, no locks.
 SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true);
 
+-- name: ExistingTables :many
+-- Which of these are tables of the schema. Reads the catalog. No locks.
+SELECT c.relname::text AS name
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = @schema_name::text AND c.relname = ANY (@names::text[]) AND c.relkind = 'r'
+ORDER BY c.relname;
+
+-- name: TableUsers :many
+-- Who has locked these tables, the longest first: whoever that is keeps a
+-- migration from them. Reads pg_locks and pg_stat_activity. No locks.
+SELECT coalesce(a.pid, 0)::int AS pid, coalesce(a.application_name, '')::text AS application, coalesce(a.usename::text, '')::text AS role,
+       coalesce(a.state, a.backend_type, '')::text AS state,
+       coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::bigint AS open_seconds,
+       left(coalesce(a.query, ''), 100)::text AS query
+FROM pg_catalog.pg_locks l
+JOIN pg_catalog.pg_class c ON c.oid = l.relation
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE l.granted AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+  AND n.nspname = @schema_name::text AND c.relname = ANY (@names::text[])
+GROUP BY a.pid, a.application_name, a.usename, a.state, a.backend_type, a.query
+ORDER BY min(a.xact_start)
+LIMIT 3;
+
 -- name: Server :one
--- What a start-up check needs. No rows, no locks.
+-- What a start-up check needs. Comes before anything is pinned: every call in it
+-- is exactly one of pg_catalog's. No rows, no locks.
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
-       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint AS statement_timeout,
-       now()::timestamptz AS now, current_setting('server_encoding') AS encoding;
+       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000::numeric)::bigint AS statement_timeout,
+       now()::timestamptz AS now, current_setting('server_encoding') AS encoding,
+       current_setting('search_path') AS search_path, pg_backend_pid()::bigint AS pid;
 
 -- name: HasMeta :one
 -- Whether any migration has been applied. Asked of the catalog as of now:

@@ -2,6 +2,8 @@ package durabletest
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,11 +30,13 @@ type Backend struct {
 	// Begin begins a transaction of a user of a store that New returned. The
 	// test commits it or rolls it back. Nil: the engine has no transactions.
 	Begin func(t *testing.T, s durable.Store) Transaction
+	// Groups are the parts of the suite to run, such as "claim", for one more
+	// way to run an engine that passes all of it otherwise. None: all.
+	Groups []string
 }
 
 // TestStore runs the whole contract suite against a backend.
 func TestStore(t *testing.T, backend Backend) {
-	t.Run("transcripts", func(t *testing.T) { testTranscripts(t, backend) })
 	groups := map[string]map[string]func(*testing.T, *fixture){
 		"enqueue":   enqueueTests(),
 		"bounds":    boundTests(),
@@ -61,6 +65,17 @@ func TestStore(t *testing.T, backend Backend) {
 	if backend.Begin != nil {
 		groups["transaction"] = txTests()
 	}
+	if len(backend.Groups) == 0 || slices.Contains(backend.Groups, "transcripts") {
+		t.Run("transcripts", func(t *testing.T) { testTranscripts(t, backend) })
+	}
+	for _, name := range backend.Groups {
+		if groups[name] == nil && name != "transcripts" {
+			t.Fatalf("the suite has no group %q", name)
+		}
+	}
+	maps.DeleteFunc(groups, func(name string, _ map[string]func(*testing.T, *fixture)) bool {
+		return len(backend.Groups) > 0 && !slices.Contains(backend.Groups, name)
+	})
 	run(t, backend, groups)
 }
 

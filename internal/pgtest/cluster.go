@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 type Options struct {
 	Fsync    bool              // write to disk for real; without it only a crash of the machine loses data
 	Settings map[string]string // of postgresql.conf
+	Under    []string          // a command that the server is started by, such as env with variables
 }
 
 // Mode says how a server is stopped.
@@ -182,7 +184,8 @@ func (c *Cluster) start() error {
 	if c.running != nil {
 		return nil
 	}
-	p, err := c.programs.start(c.dir, Immediate, c.programs.path("postgres"), "-D", filepath.Join(c.dir, "data"))
+	command := append(slices.Clone(c.options.Under), c.programs.path("postgres"), "-D", filepath.Join(c.dir, "data"))
+	p, err := c.programs.start(c.dir, Immediate, command[0], command[1:]...)
 	if err != nil {
 		return err
 	}

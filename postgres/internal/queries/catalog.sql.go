@@ -77,6 +77,7 @@ SELECT u.name, u.spec::json, u.hash, u.job, u.queue, u.priority, u.max_attempts,
 FROM (SELECT unnest($2::text[]) AS name, unnest($3::text[]) spec, unnest($4::text[]) hash, unnest($5::text[]) job, unnest($6::text[]) queue,
              unnest($7::smallint[]) priority, unnest($8::int[]) max_attempts, unnest($9::bigint[]) timeout,
              unnest($10::smallint[]) on_crash, unnest($11::text[]) args, unnest($12::text[]) tags, unnest($13::boolean[]) paused) u
+WHERE NOT EXISTS (SELECT FROM durable.schedules s WHERE s.name = u.name)
 ON CONFLICT (name) DO NOTHING
 `
 
@@ -96,7 +97,11 @@ type InsertSchedulesParams struct {
 	Paused      []bool
 }
 
-// schedules_name_key. Twice: the names are there.
+// schedules_name_key. Locks only what it inserts. A name that is there is passed
+// over before the row is made: ON CONFLICT alone would use up a number for each,
+// every worker declares all its schedules at every start and every hour, and
+// schedules.id is an int. It stays one: runs.schedule would have to follow, and
+// that rewrites runs. Twice: the names are there.
 func (q *Queries) InsertSchedules(ctx context.Context, arg InsertSchedulesParams) error {
 	_, err := q.db.Exec(ctx, InsertSchedules,
 		arg.Instance,

@@ -415,8 +415,15 @@ func (q *Queries) RefuseClaim(ctx context.Context, arg RefuseClaimParams) error 
 }
 
 const RegisterWorker = `-- name: RegisterWorker :one
-INSERT INTO durable.workers (instance, name) VALUES ($1, $2)
-ON CONFLICT (instance) DO UPDATE SET seen_at = now() RETURNING id
+WITH u AS (
+    UPDATE durable.workers SET seen_at = now() WHERE instance = $1::uuid RETURNING id
+), i AS (
+    INSERT INTO durable.workers (instance, name)
+    SELECT $1::uuid, $2::text WHERE NOT EXISTS (SELECT FROM u)
+    ON CONFLICT (instance) DO UPDATE SET seen_at = now()
+    RETURNING id
+)
+SELECT id FROM u UNION ALL SELECT id FROM i
 `
 
 type RegisterWorkerParams struct {
@@ -424,7 +431,8 @@ type RegisterWorkerParams struct {
 	Name     string
 }
 
-// workers_instance_key. Locks its own row. Twice: the same row.
+// workers_instance_key. Locks its own row. A worker that is known uses up no
+// number: ON CONFLICT alone would take one each hour. Twice: the same row.
 func (q *Queries) RegisterWorker(ctx context.Context, arg RegisterWorkerParams) (int32, error) {
 	row := q.db.QueryRow(ctx, RegisterWorker, arg.Instance, arg.Name)
 	var id int32

@@ -10,6 +10,51 @@ import (
 	"time"
 )
 
+const ExamineIdentities = `-- name: ExamineIdentities :many
+SELECT c.relname::text AS name,
+       EXISTS (SELECT FROM pg_catalog.pg_publication_tables p
+               WHERE p.schemaname = n.nspname AND p.tablename = c.relname)::boolean AS published
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1::text AND c.relkind = 'r' AND c.relreplident <> 'f'
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i
+                  WHERE i.indrelid = c.oid AND i.indisvalid
+                    AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident))
+ORDER BY c.relname
+`
+
+type ExamineIdentitiesParams struct {
+	SchemaName string
+}
+
+type ExamineIdentitiesRow struct {
+	Name      string
+	Published bool
+}
+
+// Tables of the schema whose rows a publication could not tell apart: deletes
+// and updates are refused as soon as one publishes them. Reads the catalog. No
+// locks.
+func (q *Queries) ExamineIdentities(ctx context.Context, arg ExamineIdentitiesParams) ([]ExamineIdentitiesRow, error) {
+	rows, err := q.db.Query(ctx, ExamineIdentities, arg.SchemaName)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ExamineIdentitiesRow
+	for rows.Next() {
+		var i ExamineIdentitiesRow
+		if err := rows.Scan(&i.Name, &i.Published); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ExamineLeases = `-- name: ExamineLeases :one
 SELECT count(*)::bigint AS expired FROM (
     SELECT l.claim_id FROM durable.leases l WHERE l.expires_at < now() - ($1::bigint) * interval '1 microsecond'
@@ -66,6 +111,35 @@ func (q *Queries) ExamineQueues(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	return items, nil
+}
+
+const ExamineRole = `-- name: ExamineRole :one
+SELECT r.rolname::text AS name, coalesce(r.rolsuper, false)::boolean AS superuser,
+       (SELECT current_setting('tcp_keepalives_idle')::bigint + current_setting('tcp_keepalives_interval')::bigint * current_setting('tcp_keepalives_count')::bigint)::bigint
+           AS keepalive_seconds,
+       (SELECT s.setting::bigint FROM pg_catalog.pg_settings s WHERE s.name = 'idle_in_transaction_session_timeout')::bigint AS idle_milliseconds
+FROM pg_catalog.pg_roles r WHERE r.rolname = current_user
+`
+
+type ExamineRoleRow struct {
+	Name             string
+	Superuser        bool
+	KeepaliveSeconds int64
+	IdleMilliseconds int64
+}
+
+// The role, and what ends the transaction of a client that is gone or frozen:
+// keepalives are 0 on a Unix socket, whose end is noticed. No locks.
+func (q *Queries) ExamineRole(ctx context.Context) (ExamineRoleRow, error) {
+	row := q.db.QueryRow(ctx, ExamineRole)
+	var i ExamineRoleRow
+	err := row.Scan(
+		&i.Name,
+		&i.Superuser,
+		&i.KeepaliveSeconds,
+		&i.IdleMilliseconds,
+	)
+	return i, err
 }
 
 const ExamineServer = `-- name: ExamineServer :one

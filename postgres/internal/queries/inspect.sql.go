@@ -67,7 +67,7 @@ const CountSome = `-- name: CountSome :one
 SELECT (SELECT count(*) FROM (SELECT FROM durable.runs LIMIT $1::int) a) AS total,
        (SELECT count(*) FROM (SELECT FROM durable.ready LIMIT $1::int) b) AS pending,
        (SELECT count(*) FROM (SELECT FROM durable.runs r
-            WHERE r.id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l LIMIT $1::int)) AND r.state = 1) c) AS running,
+            WHERE r.id = ANY (ARRAY(SELECT pg_catalog.unnest(l.run_ids) FROM durable.leases l LIMIT $1::int)) AND r.state = 1) c) AS running,
        (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 4 LIMIT $1::int) d) AS dead,
        (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 5 LIMIT $1::int) e) AS cancelled
 `
@@ -129,7 +129,7 @@ func (q *Queries) EstimateRows(ctx context.Context, arg EstimateRowsParams) (Est
 
 const FilteredLanes = `-- name: FilteredLanes :many
 SELECT id FROM durable.lanes
-WHERE (cardinality($1::text[]) = 0 OR job = ANY ($1::text[])) AND (cardinality($2::text[]) = 0 OR queue = ANY ($2::text[]))
+WHERE (pg_catalog.cardinality($1::text[]) = 0 OR job = ANY ($1::text[])) AND (pg_catalog.cardinality($2::text[]) = 0 OR queue = ANY ($2::text[]))
 `
 
 type FilteredLanesParams struct {
@@ -199,7 +199,7 @@ SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.c
            (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
 FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
 WHERE r.id < $1 AND r.id >= $2
-  AND (cardinality($3::smallint[]) = 0 OR r.state = ANY ($3::smallint[]))
+  AND (pg_catalog.cardinality($3::smallint[]) = 0 OR r.state = ANY ($3::smallint[]))
   AND ($4::boolean OR abs(r.lane) = ANY ($5::int[]))
   AND ($6::text = '' OR $6::text = ANY (r.tags))
 ORDER BY r.id DESC LIMIT $7
@@ -305,7 +305,7 @@ SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.c
            (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
 FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
 WHERE r.id = ANY ($1::uuid[]) AND r.id < $2 AND r.id >= $3
-  AND (cardinality($4::smallint[]) = 0 OR r.state = ANY ($4::smallint[]))
+  AND (pg_catalog.cardinality($4::smallint[]) = 0 OR r.state = ANY ($4::smallint[]))
   AND ($5::boolean OR abs(r.lane) = ANY ($6::int[]))
   AND ($7::text = '' OR $7::text = ANY (r.tags))
 ORDER BY r.id DESC LIMIT $8
@@ -404,7 +404,7 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 
 const NewestProblems = `-- name: NewestProblems :many
 SELECT p.run_id
-FROM (SELECT unnest($1::smallint[]) state) s CROSS JOIN (SELECT unnest($2::int[]) lane) l
+FROM (SELECT pg_catalog.unnest($1::smallint[]) state) s CROSS JOIN (SELECT pg_catalog.unnest($2::int[]) lane) l
 CROSS JOIN LATERAL (SELECT b.run_id FROM durable.problems b
     WHERE b.state = s.state AND b.lane = l.lane AND b.run_id < $3 AND b.run_id >= $4
     ORDER BY b.run_id DESC LIMIT $5) p
@@ -622,7 +622,7 @@ func (q *Queries) Stranded(ctx context.Context, arg StrandedParams) ([]uuid.UUID
 const UnfinishedOf = `-- name: UnfinishedOf :many
 (SELECT y.run_id::uuid AS run_id, true AS waiting FROM durable.ready y WHERE y.lane = ANY ($1::int[]) LIMIT $2)
 UNION ALL
-(SELECT unnest(b.run_ids)::uuid AS run_id, false AS waiting FROM durable.leases b WHERE $3::boolean LIMIT 5 * $2::int)
+(SELECT pg_catalog.unnest(b.run_ids)::uuid AS run_id, false AS waiting FROM durable.leases b WHERE $3::boolean LIMIT 5 * $2::int)
 `
 
 type UnfinishedOfParams struct {

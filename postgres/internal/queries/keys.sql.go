@@ -15,18 +15,18 @@ import (
 const EnqueueKeyedRuns = `-- name: EnqueueKeyedRuns :many
 WITH k AS MATERIALIZED (
     SELECT l.id
-    FROM (SELECT unnest($1::int[]) id, unnest($2::text[]) queue, unnest($3::text[]) job, unnest($4::smallint[]) priority) w
+    FROM (SELECT pg_catalog.unnest($1::int[]) id, pg_catalog.unnest($2::text[]) queue, pg_catalog.unnest($3::text[]) job, pg_catalog.unnest($4::smallint[]) priority) w
     JOIN durable.lanes l ON l.id = w.id AND l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
 ), i AS (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace)
     SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
-           coalesce(u.at, statement_timestamp() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
+           coalesce(u.at, statement_timestamp() + u.after::float8 * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
            u.max_attempts, u.on_crash, u.args::json, u.tags::text[], nullif(u.name, ''), u.trace
-    FROM (SELECT unnest($5::uuid[]) id, unnest($6::int[]) lane, unnest($7::timestamptz[]) at, unnest($8::bigint[]) after,
-                 unnest($9::timestamptz[]) expires_at, unnest($10::bigint[]) timeout,
-                 unnest($11::int[]) max_attempts, unnest($12::smallint[]) on_crash,
-                 unnest($13::text[]) args, unnest($14::text[]) tags, unnest($15::text[]) name,
-                 unnest($16::text[]) trace) u
+    FROM (SELECT pg_catalog.unnest($5::uuid[]) id, pg_catalog.unnest($6::int[]) lane, pg_catalog.unnest($7::timestamptz[]) at, pg_catalog.unnest($8::bigint[]) after,
+                 pg_catalog.unnest($9::timestamptz[]) expires_at, pg_catalog.unnest($10::bigint[]) timeout,
+                 pg_catalog.unnest($11::int[]) max_attempts, pg_catalog.unnest($12::smallint[]) on_crash,
+                 pg_catalog.unnest($13::text[]) args, pg_catalog.unnest($14::text[]) tags, pg_catalog.unnest($15::text[]) name,
+                 pg_catalog.unnest($16::text[]) trace) u
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
@@ -97,16 +97,16 @@ WITH k AS MATERIALIZED (
     SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
 ), h AS (
     INSERT INTO durable.unique_keys (job, key, run_id, latest, held_to)
-    SELECT $3::text, w.name, w.id, w.id, CASE WHEN $16::bigint > 0 THEN clock_timestamp() + $16::bigint * interval '1 microsecond' END
-    FROM (SELECT unnest($12::uuid[]) id, unnest($15::text[]) name) w WHERE w.name <> '' ORDER BY w.name COLLATE "C"
+    SELECT $3::text, w.name, w.id, w.id, CASE WHEN $16::bigint > 0 THEN clock_timestamp() + $16::bigint::float8 * interval '1 microsecond' END
+    FROM (SELECT pg_catalog.unnest($12::uuid[]) id, pg_catalog.unnest($15::text[]) name) w WHERE w.name <> '' ORDER BY w.name COLLATE "C"
     ON CONFLICT DO NOTHING
     RETURNING run_id
 ), i AS (
     INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace, key)
-    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint * interval '1 microsecond'),
+    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint::float8 * interval '1 microsecond'),
            $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[], $14::text, nullif(u.name, '')
-    FROM (SELECT unnest($12::uuid[]) id, unnest($13::text[]) args, unnest($15::text[]) name) u
-    WHERE (SELECT count(*) FROM h) = cardinality(array_remove($15::text[], ''))
+    FROM (SELECT pg_catalog.unnest($12::uuid[]) id, pg_catalog.unnest($13::text[]) args, pg_catalog.unnest($15::text[]) name) u
+    WHERE (SELECT count(*) FROM h) = pg_catalog.cardinality(pg_catalog.array_remove($15::text[], ''))
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
@@ -180,8 +180,8 @@ func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams
 
 const InsertKeys = `-- name: InsertKeys :exec
 INSERT INTO durable.unique_keys (job, key, run_id, latest, held_to)
-SELECT w.job, w.name, w.id, w.id, CASE WHEN w.micros > 0 THEN clock_timestamp() + w.micros * interval '1 microsecond' END
-FROM (SELECT unnest($1::text[]) job, unnest($2::text[]) name, unnest($3::uuid[]) id, unnest($4::bigint[]) micros) w
+SELECT w.job, w.name, w.id, w.id, CASE WHEN w.micros > 0 THEN clock_timestamp() + w.micros::float8 * interval '1 microsecond' END
+FROM (SELECT pg_catalog.unnest($1::text[]) job, pg_catalog.unnest($2::text[]) name, pg_catalog.unnest($3::uuid[]) id, pg_catalog.unnest($4::bigint[]) micros) w
 ON CONFLICT DO NOTHING
 `
 
@@ -209,7 +209,7 @@ func (q *Queries) InsertKeys(ctx context.Context, arg InsertKeysParams) error {
 const KeyHolders = `-- name: KeyHolders :many
 SELECT k.job, k.key, k.run_id, k.latest, k.held, (r.id IS NOT NULL)::boolean AS stored,
        coalesce(r.state, 0)::smallint AS state, coalesce(r.lane, 0)::int AS lane, coalesce(r.due_at, 'epoch')::timestamptz AS due_at
-FROM (SELECT unnest($1::text[]) job, unnest($2::text[]) name) w
+FROM (SELECT pg_catalog.unnest($1::text[]) job, pg_catalog.unnest($2::text[]) name) w
 CROSS JOIN LATERAL (SELECT u.job, u.key, u.run_id, u.latest, coalesce(u.held_to > clock_timestamp(), false)::boolean AS held
                     FROM durable.unique_keys u WHERE u.job = w.job AND u.key = w.name OFFSET 0) k
 LEFT JOIN LATERAL (SELECT b.id, b.state, b.lane, b.due_at FROM durable.runs b WHERE b.id = k.run_id OFFSET 0) r ON true
@@ -267,7 +267,7 @@ func (q *Queries) KeyHolders(ctx context.Context, arg KeyHoldersParams) ([]KeyHo
 
 const LockKeys = `-- name: LockKeys :many
 SELECT k.run_id
-FROM (SELECT unnest($1::text[]) job, unnest($2::text[]) name) w,
+FROM (SELECT pg_catalog.unnest($1::text[]) job, pg_catalog.unnest($2::text[]) name) w,
      LATERAL (SELECT u.run_id FROM durable.unique_keys u WHERE u.job = w.job AND u.key = w.name FOR UPDATE) k
 `
 
@@ -305,8 +305,8 @@ WITH u AS (
     UPDATE durable.runs SET
         lane = (SELECT CASE WHEN runs.lane < 0 THEN -l.id ELSE l.id END FROM durable.lanes l
                 WHERE l.id = $2::int AND l.queue = $3::text AND l.job = $4::text AND l.priority = $5::smallint),
-        due_at = least(coalesce($6::timestamptz, clock_timestamp() + $7::bigint * interval '1 microsecond'),
-                       CASE WHEN $8::bigint > 0 THEN created_at + $8::bigint * interval '1 microsecond' END),
+        due_at = least(coalesce($6::timestamptz, clock_timestamp() + $7::bigint::float8 * interval '1 microsecond'),
+                       CASE WHEN $8::bigint > 0 THEN created_at + $8::bigint::float8 * interval '1 microsecond' END),
         timeout = nullif($9::bigint, 0), expires_at = $10::timestamptz, max_attempts = $11::int, on_crash = $12::smallint,
         args = $13::text::json, tags = $14::text::text[], trace = $15::text, attempt = 0
     WHERE id = $1::uuid AND state = 0
@@ -380,7 +380,7 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.
 
 const SetKey = `-- name: SetKey :exec
 UPDATE durable.unique_keys SET
-    held_to = CASE WHEN run_id = $3::uuid THEN held_to WHEN $5::bigint > 0 THEN clock_timestamp() + $5::bigint * interval '1 microsecond' END,
+    held_to = CASE WHEN run_id = $3::uuid THEN held_to WHEN $5::bigint > 0 THEN clock_timestamp() + $5::bigint::float8 * interval '1 microsecond' END,
     run_id = $3::uuid, latest = $4::uuid
 WHERE job = $1::text AND key = $2::text
 `

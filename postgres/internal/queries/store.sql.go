@@ -31,6 +31,40 @@ func (q *Queries) Commit(ctx context.Context) error {
 	return err
 }
 
+const ExistingTables = `-- name: ExistingTables :many
+SELECT c.relname::text AS name
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[]) AND c.relkind = 'r'
+ORDER BY c.relname
+`
+
+type ExistingTablesParams struct {
+	SchemaName string
+	Names      []string
+}
+
+// Which of these are tables of the schema. Reads the catalog. No locks.
+func (q *Queries) ExistingTables(ctx context.Context, arg ExistingTablesParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, ExistingTables, arg.SchemaName, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Guard = `-- name: Guard :exec
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true),
@@ -131,6 +165,18 @@ func (q *Queries) Notify(ctx context.Context, arg NotifyParams) error {
 	return err
 }
 
+const Pin = `-- name: Pin :exec
+SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)
+`
+
+// Keeps functions and operators of other schemas out of the statements after it
+// in the same transaction, where a connection could not be made to do so as a
+// whole. No rows, no locks.
+func (q *Queries) Pin(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Pin)
+	return err
+}
+
 const Rollback = `-- name: Rollback :exec
 ROLLBACK
 `
@@ -144,8 +190,9 @@ func (q *Queries) Rollback(ctx context.Context) error {
 const Server = `-- name: Server :one
 SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
-       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint AS statement_timeout,
-       now()::timestamptz AS now, current_setting('server_encoding') AS encoding
+       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000::numeric)::bigint AS statement_timeout,
+       now()::timestamptz AS now, current_setting('server_encoding') AS encoding,
+       current_setting('search_path') AS search_path, pg_backend_pid()::bigint AS pid
 `
 
 type ServerRow struct {
@@ -156,9 +203,12 @@ type ServerRow struct {
 	StatementTimeout int64
 	Now              time.Time
 	Encoding         string
+	SearchPath       string
+	Pid              int64
 }
 
-// What a start-up check needs. No rows, no locks.
+// What a start-up check needs. Comes before anything is pinned: every call in it
+// is exactly one of pg_catalog's. No rows, no locks.
 func (q *Queries) Server(ctx context.Context) (ServerRow, error) {
 	row := q.db.QueryRow(ctx, Server)
 	var i ServerRow
@@ -170,6 +220,8 @@ func (q *Queries) Server(ctx context.Context) (ServerRow, error) {
 		&i.StatementTimeout,
 		&i.Now,
 		&i.Encoding,
+		&i.SearchPath,
+		&i.Pid,
 	)
 	return i, err
 }
@@ -189,6 +241,65 @@ type SetMetaParams struct {
 func (q *Queries) SetMeta(ctx context.Context, arg SetMetaParams) error {
 	_, err := q.db.Exec(ctx, SetMeta, arg.Version, arg.MinCompatible)
 	return err
+}
+
+const TableUsers = `-- name: TableUsers :many
+SELECT coalesce(a.pid, 0)::int AS pid, coalesce(a.application_name, '')::text AS application, coalesce(a.usename::text, '')::text AS role,
+       coalesce(a.state, a.backend_type, '')::text AS state,
+       coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::bigint AS open_seconds,
+       left(coalesce(a.query, ''), 100)::text AS query
+FROM pg_catalog.pg_locks l
+JOIN pg_catalog.pg_class c ON c.oid = l.relation
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE l.granted AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+  AND n.nspname = $1::text AND c.relname = ANY ($2::text[])
+GROUP BY a.pid, a.application_name, a.usename, a.state, a.backend_type, a.query
+ORDER BY min(a.xact_start)
+LIMIT 3
+`
+
+type TableUsersParams struct {
+	SchemaName string
+	Names      []string
+}
+
+type TableUsersRow struct {
+	Pid         int32
+	Application string
+	Role        string
+	State       string
+	OpenSeconds int64
+	Query       string
+}
+
+// Who has locked these tables, the longest first: whoever that is keeps a
+// migration from them. Reads pg_locks and pg_stat_activity. No locks.
+func (q *Queries) TableUsers(ctx context.Context, arg TableUsersParams) ([]TableUsersRow, error) {
+	rows, err := q.db.Query(ctx, TableUsers, arg.SchemaName, arg.Names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TableUsersRow
+	for rows.Next() {
+		var i TableUsersRow
+		if err := rows.Scan(
+			&i.Pid,
+			&i.Application,
+			&i.Role,
+			&i.State,
+			&i.OpenSeconds,
+			&i.Query,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const Unlimited = `-- name: Unlimited :exec

@@ -1,0 +1,51 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// The numbers of lanes, schedules and workers are ints. Workers declare the same
+// things at every start and every hour, which must not use numbers up.
+func TestDeclaringAgainUsesUpNoNumbers(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	conn := connect(t, store.url)
+	_, err := conn.Exec(t.Context(), "select setval('"+store.schema+".schedules_id_seq', 2147483647 - 10, false)") // the last ten
+	require.NoError(t, err)
+	declaration := durable.Declaration{Worker: worker("w"), Jobs: []durable.JobInfo{job.Info()}}
+	for i := range 10 {
+		schedule, err := job.Info().NewSchedule(fmt.Sprintf("s%d", i), []byte(`{}`), durable.Every(time.Hour))
+		require.NoError(t, err)
+		schedule.Hash = "1"
+		declaration.Schedules = append(declaration.Schedules, schedule)
+	}
+	last := func() (numbers [3]int64) {
+		for i, table := range []string{"schedules", "lanes", "workers"} {
+			require.NoError(t, conn.QueryRow(t.Context(), "select last_value from "+store.schema+"."+table+"_id_seq").Scan(&numbers[i]))
+		}
+		return numbers
+	}
+	require.NoError(t, store.Declare(t.Context(), declaration))
+	first := last()
+	for _, hash := range []string{"1", "2", "2"} {
+		for i := range declaration.Schedules {
+			declaration.Schedules[i].Hash = hash
+		}
+		require.NoError(t, store.Declare(t.Context(), declaration))
+		_, err := store.Enqueue(t.Context(), newRuns(3)...)
+		require.NoError(t, err)
+	}
+	after := last()
+	first[1] = after[1] // the enqueue's lane is new
+	require.Equal(t, first, after)
+
+	var lanes int64
+	require.NoError(t, conn.QueryRow(t.Context(), "select count(*) from "+store.schema+".lanes").Scan(&lanes))
+	require.Equal(t, lanes, after[1])
+}
