@@ -11,9 +11,10 @@ import (
 type Renewer interface {
 	// Renew extends every named lease that still stands to d from now on the
 	// store's clock, all at once, and returns the claims it extended. A
-	// claim that is not among them is lost for good. An expired lease whose
-	// row still stands is extended: nobody has taken it over yet. The ids may
-	// come back in any order. Renewing twice is harmless. An error means that
+	// claim that is not among them is lost for good. An expired lease that
+	// nobody has taken over is extended; one of which any part was taken over
+	// is not, even while the rest still stands. The ids may come back in any
+	// order. Renewing twice is harmless. An error means that
 	// nothing is known about any of them.
 	Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error)
 }

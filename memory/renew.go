@@ -8,7 +8,8 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Renew extends the leases that still stand, expired ones included.
+// Renew extends the leases that still stand, expired ones included, save those of
+// which a part was taken over.
 func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("renew: %w", err)
@@ -18,7 +19,7 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	expiresAt := s.now().Add(d)
 	var renewed []lease.ClaimID
 	for _, claim := range claims {
-		if l, stands := s.leases[claim]; stands {
+		if l, stands := s.leases[claim]; stands && !l.expiresAt.IsZero() {
 			l.expiresAt = expiresAt
 			renewed = append(renewed, claim)
 		}

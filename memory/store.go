@@ -149,7 +149,7 @@ type held struct {
 	worker    durable.WorkerID
 	runs      []*run // as claimed; never changes
 	alone     bool
-	expiresAt time.Time
+	expiresAt time.Time // zero: a reclaim has taken a part of the runs and left the rest to the next
 }
 
 // now is the store's time. The caller holds mu.

@@ -43,8 +43,10 @@ WHERE claim_id = ANY (ARRAY(
 -- lease row then stays and is tried again; a lease of which nothing could be
 -- taken is returned as stuck, for the next look to pass over. So does the lease of which
 -- more runs are left than are taken at a time, or one that is set aside; runs may name
--- those to take, and just the lease. A run that was asked to be cancelled is, as the row
--- that was locked says. Twice: nothing has expired, or the next runs.
+-- those to take, and just the lease. A lease that stays although a part of it was taken
+-- (part) gets the duration zero: no renewal extends it, so that its worker learns that it
+-- has lost it. A run that was asked to be cancelled is, as the row that was locked says.
+-- Twice: nothing has expired, or the next runs.
 WITH x AS MATERIALIZED (
     SELECT claim_id, alone, run_ids FROM durable.leases
     WHERE expires_at <= least(now(), sqlc.narg(horizon)::timestamptz) AND claim_id <> ALL (@stuck::uuid[])
@@ -86,6 +88,9 @@ WITH x AS MATERIALIZED (
         SELECT FROM durable.runs b
         WHERE b.id = ANY (leases.run_ids) AND b.claim_id = leases.claim_id AND b.state = 1 AND b.id NOT IN (SELECT r.id FROM r))
     RETURNING claim_id
+), part AS (
+    UPDATE durable.leases SET duration = 0
+    WHERE claim_id = ANY (ARRAY(SELECT r.claim_id FROM r)) AND claim_id <> ALL (ARRAY(SELECT g.claim_id FROM g))
 ), y AS (
     SELECT r.claim_id FROM r UNION SELECT g.claim_id FROM g
 )

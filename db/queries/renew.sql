@@ -1,10 +1,14 @@
 -- name: RenewLeases :many
 -- leases_pkey. Locks the leases in id order; waits for a reclaim that holds one,
--- and does not return it then. Touches no run. A lease that followed a beat does
--- not any more. Twice: harmless.
+-- and does not return it then, nor one of which a part was taken over (duration
+-- 0, see ReclaimRuns). Touches no run. A lease that followed a beat does not any
+-- more. Twice: harmless.
 -- $1 duration in microseconds, $2 claims.
 UPDATE durable.leases SET expires_at = now() + $1::bigint * interval '1 microsecond', duration = $1::bigint, beat = NULL
-WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE))
+WHERE claim_id = ANY (ARRAY(
+    SELECT l.claim_id FROM durable.leases l
+    WHERE l.claim_id = ANY ($2::uuid[]) AND l.duration > 0
+    ORDER BY l.claim_id FOR UPDATE))
 RETURNING claim_id;
 
 -- name: Beat :exec
@@ -18,11 +22,15 @@ VALUES ($1::uuid, now() + $2::bigint * interval '1 microsecond', now(), $2::bigi
 ON CONFLICT (id) DO UPDATE SET before = beats.expires_at, expires_at = excluded.expires_at, duration = excluded.duration;
 
 -- name: FollowBeat :exec
--- leases_pkey. Locks the leases in id order, as RenewLeases does. After Beat, in
--- its transaction: the leases expire with it from now on. Twice: harmless.
+-- leases_pkey. Locks the leases in id order, and passes over those of which a
+-- part was taken over, as RenewLeases does. After Beat, in its transaction: the
+-- leases expire with it from now on. Twice: harmless.
 -- $1 beat, $2 claims, $3 duration in microseconds.
 UPDATE durable.leases SET beat = $1::uuid, expires_at = NULL, duration = $3::bigint
-WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE));
+WHERE claim_id = ANY (ARRAY(
+    SELECT l.claim_id FROM durable.leases l
+    WHERE l.claim_id = ANY ($2::uuid[]) AND l.duration > 0
+    ORDER BY l.claim_id FOR UPDATE));
 
 -- name: LeaveBeat :exec
 -- leases_pkey, beats_pkey. Locks as FollowBeat. After Beat, in its transaction:

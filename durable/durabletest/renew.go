@@ -23,6 +23,7 @@ func renewTests() map[string]func(*testing.T, *fixture) {
 		"a worker's row is written to find out whether writes work":                      touchWorker,
 		"a lease that is renewed alone after it was with many expires by itself":         manyThenOne,
 		"two that renew many leases each do not renew one another's":                     twoRenew,
+		"a lease of which any part was taken over is lost":                               partLost,
 		"a lease that a race of reclaims and renewals of many gives to one is nobody's":  manyRace,
 	}
 }
@@ -235,6 +236,29 @@ func twoRenew(_ *testing.T, f *fixture) {
 	f.renews(second, second)
 	f.advance(31 * time.Second)
 	f.wantReclaimed(right...)
+}
+
+// partLost reclaims one large lease, in as many calls as the store needs. Once
+// the first of its runs was taken back, its worker cannot renew it.
+func partLost(t *testing.T, f *fixture) {
+	const size = 2500
+	worker := newWorker("w1")
+	f.enqueue(newRuns(size)...)
+	claim, claimed := f.claim(worker, size)
+	if len(claimed) != size {
+		t.Fatalf("claimed %d runs, want %d", len(claimed), size)
+	}
+	f.advance(31 * time.Second)
+	f.renews([]lease.ClaimID{claim}, []lease.ClaimID{claim})
+	f.advance(31 * time.Second)
+	for taken := 0; taken < size; {
+		done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 1})
+		if err != nil || len(done.Runs) == 0 {
+			t.Fatalf("%d runs were taken back, then Reclaim answered %v", taken, err)
+		}
+		taken += len(done.Runs)
+		f.renews([]lease.ClaimID{claim})
+	}
 }
 
 // manyRace lets a worker renew while others reclaim: a run is either taken back

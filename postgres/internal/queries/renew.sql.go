@@ -34,7 +34,10 @@ func (q *Queries) Beat(ctx context.Context, arg BeatParams) error {
 
 const FollowBeat = `-- name: FollowBeat :exec
 UPDATE durable.leases SET beat = $1::uuid, expires_at = NULL, duration = $3::bigint
-WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE))
+WHERE claim_id = ANY (ARRAY(
+    SELECT l.claim_id FROM durable.leases l
+    WHERE l.claim_id = ANY ($2::uuid[]) AND l.duration > 0
+    ORDER BY l.claim_id FOR UPDATE))
 `
 
 type FollowBeatParams struct {
@@ -43,8 +46,9 @@ type FollowBeatParams struct {
 	Column3 int64
 }
 
-// leases_pkey. Locks the leases in id order, as RenewLeases does. After Beat, in
-// its transaction: the leases expire with it from now on. Twice: harmless.
+// leases_pkey. Locks the leases in id order, and passes over those of which a
+// part was taken over, as RenewLeases does. After Beat, in its transaction: the
+// leases expire with it from now on. Twice: harmless.
 // $1 beat, $2 claims, $3 duration in microseconds.
 func (q *Queries) FollowBeat(ctx context.Context, arg FollowBeatParams) error {
 	_, err := q.db.Exec(ctx, FollowBeat, arg.Column1, arg.Column2, arg.Column3)
@@ -100,7 +104,10 @@ func (q *Queries) LeaveBeat(ctx context.Context, arg LeaveBeatParams) error {
 
 const RenewLeases = `-- name: RenewLeases :many
 UPDATE durable.leases SET expires_at = now() + $1::bigint * interval '1 microsecond', duration = $1::bigint, beat = NULL
-WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE))
+WHERE claim_id = ANY (ARRAY(
+    SELECT l.claim_id FROM durable.leases l
+    WHERE l.claim_id = ANY ($2::uuid[]) AND l.duration > 0
+    ORDER BY l.claim_id FOR UPDATE))
 RETURNING claim_id
 `
 
@@ -110,8 +117,9 @@ type RenewLeasesParams struct {
 }
 
 // leases_pkey. Locks the leases in id order; waits for a reclaim that holds one,
-// and does not return it then. Touches no run. A lease that followed a beat does
-// not any more. Twice: harmless.
+// and does not return it then, nor one of which a part was taken over (duration
+// 0, see ReclaimRuns). Touches no run. A lease that followed a beat does not any
+// more. Twice: harmless.
 // $1 duration in microseconds, $2 claims.
 func (q *Queries) RenewLeases(ctx context.Context, arg RenewLeasesParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, RenewLeases, arg.Column1, arg.Column2)

@@ -131,7 +131,7 @@ func (q *Queries) InsertLease(ctx context.Context, arg InsertLeaseParams) error 
 }
 
 const renewLease = `-- name: RenewLease :execrows
-UPDATE leases SET expires_at = ?1 WHERE claim_id = ?2
+UPDATE leases SET expires_at = ?1 WHERE claim_id = ?2 AND expires_at > 0
 `
 
 type RenewLeaseParams struct {
@@ -139,7 +139,9 @@ type RenewLeaseParams struct {
 	ClaimID   []byte
 }
 
-// Expired or not: as long as the row stands, nobody has taken the runs.
+// Expired or not: as long as the row stands, nobody has taken the runs, unless
+// a part of them was: a reclaim that leaves some of a lease's runs to the next
+// sets expires_at to 0.
 func (q *Queries) RenewLease(ctx context.Context, arg RenewLeaseParams) (int64, error) {
 	result, err := q.exec(ctx, q.renewLeaseStmt, renewLease, arg.ExpiresAt, arg.ClaimID)
 	if err != nil {
