@@ -94,8 +94,6 @@ type Unsettled struct {
 func (s *settler) setAside(e ended, err error, since time.Duration) {
 	now := s.w.config.Elapsed()
 	item := &asideItem{ended: e, since: since, failedAt: now, pause: asideFirst, due: now + s.w.jittered(asideFirst), reason: reasonOf(err)}
-	e.x.claim.aside++
-	e.x.claim.noteDormant()
 	s.aside.bytes += e.size()
 	s.aside.mu.Lock()
 	s.aside.items = append(s.aside.items, item)
@@ -163,8 +161,6 @@ func (s *settler) retryAside(ctx context.Context) {
 
 // tryAside tries one outcome that was set aside and tells whether it is settled.
 func (s *settler) tryAside(ctx context.Context, item *asideItem) bool {
-	c := item.x.claim
-	c.aside-- // write may count it out
 	err := s.write(ctx, []ended{item.ended})
 	if err == nil {
 		s.dropAside(item)
@@ -173,7 +169,6 @@ func (s *settler) tryAside(ctx context.Context, item *asideItem) bool {
 		}
 		return true
 	}
-	c.aside++
 	if ctx.Err() == nil {
 		s.failAside(item, err)
 	}
@@ -205,7 +200,6 @@ func (s *settler) failAside(item *asideItem, err error) {
 // forget gives an outcome up.
 func (s *settler) forget(item *asideItem) {
 	c := item.x.claim
-	c.aside--
 	s.dropAside(item)
 	if c.unsettled--; c.unsettled == 0 {
 		s.over(c)
@@ -220,9 +214,6 @@ func (s *settler) dropAside(item *asideItem) {
 	s.aside.mu.Unlock()
 	s.countHeld()
 }
-
-// noteDormant notes whether all that is left of a claim is outcomes set aside.
-func (c *claim) noteDormant() { c.dormant.Store(c.aside == c.unsettled) }
 
 // countHeld stops claims when too much is held, and lets them go on when half of
 // that is left.

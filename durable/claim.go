@@ -23,8 +23,6 @@ type claim struct {
 	runs  []execution
 
 	unsettled int         // runs whose settle has no verdict yet; the settler's own
-	aside     int         // of them, set aside; likewise
-	dormant   atomic.Bool // all of them are set aside
 	aloneOver atomic.Bool // other runs may be claimed again, if it was alone
 }
 
@@ -58,7 +56,7 @@ const headsEvery = time.Second
 
 func (c *claimer) init(handlers context.Context, w *Worker) {
 	c.w, c.handlers, c.plan, c.queues = w, handlers, plan{stale: true, next: -1}, map[string]*queueRoom{}
-	c.appetite.most = w.config.ClaimBatchBytes
+	c.appetite.most, c.delay = w.config.ClaimBatchBytes, -1
 	for _, q := range w.config.Queues {
 		c.serves.Queues = append(c.serves.Queues, q.Name)
 		if q.Max > 0 {
@@ -90,14 +88,31 @@ type answer = poller.Answer[*execution]
 func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	if c.givesUp {
 		if err := c.handBack(context.WithoutCancel(ctx)); err != nil {
+			c.interrupted()
 			return answer{}, err
 		}
 	}
+	if c.aloneActive.Load() {
+		return answer{Next: -1}, nil // woken when the isolated run is settled
+	}
+	if c.pending == nil && c.w.settler.full() {
+		c.interrupted()
+		return answer{Next: -1}, nil // woken when there is room
+	}
+	if c.pending == nil && c.w.config.Process.reserved(c.w) {
+		return answer{Next: roomPause}, nil
+	}
+	got, err := c.question(ctx, n)
+	if err != nil {
+		c.interrupted()
+	}
+	return got, err
+}
+
+// question is ask while no other claim stands in the way.
+func (c *claimer) question(ctx context.Context, n int) (answer, error) {
 	now := c.w.config.Elapsed()
 	n = c.appetite.bound(n)
-	if c.aloneActive.Load() || c.pending == nil && c.w.settler.full() {
-		return answer{Next: -1}, nil // woken when the isolated run is settled, or when there is room
-	}
 	blind := c.woken.Swap(false) && c.resting && c.plan.blind()
 	if !blind && (c.resting || c.plan.stale || now-c.headsAt >= headsEvery) {
 		if err := c.readHeads(ctx, now); err != nil {
@@ -113,19 +128,42 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	case c.pending != nil:
 		c.again(steps, alone, n)
 	case wait:
-		return answer{Next: 20 * time.Millisecond}, nil
+		return answer{Next: roomPause}, nil
 	case len(steps) == 0:
-		return answer{Next: c.plan.next}, nil
+		return answer{Next: c.plan.soon()}, nil
+	case !alone && !c.w.config.Process.enter(c.w):
+		return answer{Next: roomPause}, nil
 	default:
 		c.request(steps, alone, n)
 	}
+	alone = c.pending.Alone
 	got, err := c.send(ctx)
+	if err == nil {
+		c.answered(alone, len(got.Items))
+	}
 	if err == nil && len(got.Items) == 0 && !blind {
 		c.empty++ // what is due is being claimed by others at this moment
 		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
 	}
 	c.empty = 0
 	return got, err
+}
+
+// answered takes in that it is known what a claim has got.
+func (c *claimer) answered(alone bool, n int) {
+	if alone {
+		c.answeredAlone(n)
+	} else {
+		c.w.config.Process.left()
+	}
+}
+
+// stop ends what the claims of a worker that asks no more hold up.
+func (c *claimer) stop() {
+	if c.pending != nil && !c.pending.Alone {
+		c.w.config.Process.left()
+	}
+	c.w.config.Process.stop(c.w)
 }
 
 // request makes the claim to ask for.
@@ -170,6 +208,7 @@ func (c *claimer) begin(request ClaimRequest, runs []Claimed) []*execution {
 		items[i] = x
 	}
 	c.w.active.add(held)
+	c.w.config.Process.started(held, c.w)
 	if held.alone {
 		c.aloneActive.Store(true)
 		time.AfterFunc(aloneTold, items[0].tellAlone)
@@ -228,32 +267,24 @@ func (r *roster) remove(c *claim) {
 	}
 }
 
-// empty tells whether no claim is in hand, save those whose lease is lost and
-// whose handlers are given up, and those of which nothing is left but outcomes
-// that are set aside.
-func (r *roster) empty() bool {
+// hasStuck tells whether a handler that was given up has not returned.
+func (r *roster) hasStuck() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.claims {
-		if !c.givenUp() && !c.dormant.Load() {
-			return false
+		for i := range c.runs {
+			if c.runs[i].isStuck() {
+				return true
+			}
 		}
 	}
-	return true
+	return slices.ContainsFunc(r.left, (*execution).isStuck)
 }
 
-// givenUp tells whether all that is left of a claim is handlers that ignore
-// that it was lost.
-func (c *claim) givenUp() bool {
-	if c.ctx == nil || c.ctx.Err() == nil {
-		return false
-	}
-	for i := range c.runs {
-		if !c.runs[i].returned.Load() && c.runs[i].fate.Load() != fateLost {
-			return false
-		}
-	}
-	return true
+// isStuck tells whether the handler was given up and has not returned.
+func (x *execution) isStuck() bool {
+	fate := x.fate.Load()
+	return (fate == fateLost || fate == fateTooOld) && !x.returned.Load()
 }
 
 // since returns the executions that were claimed before an instant of the own

@@ -86,6 +86,7 @@ func (c *claimer) handBack(ctx context.Context) error {
 		return err
 	}
 	c.w.config.Logger.Info("a claim had no answer and was handed back", "claim", c.pending.Claim.Short())
+	c.answered(c.pending.Alone, 0)
 	c.pending, c.givesUp, c.plan.stale = nil, false, true
 	return nil
 }

@@ -57,9 +57,7 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []S
 			}
 			i++
 		}
-		if c.unsettled -= len(settlements[n].Runs); c.unsettled > 0 {
-			c.noteDormant()
-		} else {
+		if c.unsettled -= len(settlements[n].Runs); c.unsettled == 0 {
 			s.over(c)
 		}
 	}

@@ -88,6 +88,10 @@ type WorkerConfig struct {
 	NewClaimID func() lease.ClaimID
 	// Random answers numbers in [0, 1), for jitter. Default math/rand/v2.
 	Random func() float64
+	// Process is what this worker shares with the other workers of its process.
+	// Default: one for the whole program. A test that plays several processes
+	// gives the workers of each new(Process).
+	Process *Process
 }
 
 // Queue is a queue served by a worker.

@@ -243,6 +243,7 @@ func (x *execution) end(o Outcome) {
 	}
 	x.w.active.ending.Add(-1)
 	x.w.active.returned(1)
+	x.w.config.Process.returned(x.w, 1)
 }
 
 // freeSlot gives the slot, and the place in a capped queue, to another run.

@@ -289,6 +289,9 @@ func play(t *testing.T, script func(t *testing.T, s *scene)) {
 func (s *scene) worker(config durable.WorkerConfig) *durable.Worker {
 	began := time.Now()
 	config.Elapsed = func() time.Duration { return time.Since(began) }
+	if config.Process == nil {
+		config.Process = new(durable.Process) // each worker is a process of its own
+	}
 	config.Logger = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return durable.NewWorker(s.store, config)
 }

@@ -7,30 +7,48 @@ import (
 )
 
 // isolation decides when a worker takes an isolated run: one that has been in
-// more than one crash and is therefore executed by a worker that holds nothing
-// else, so that its next crash is certainly its own.
+// more than one crash and is therefore executed alone in its process, so that its
+// next crash is certainly its own.
 //
-// A worker with nothing in hand takes one. A busy worker now and then stops
-// claiming for a while so as to become empty; it begins at a random instant, so
-// that not all workers do so at once, and gives up when the while is over, so
-// that long runs do not keep its other slots idle. Each while in vain is followed
-// by one of twice the length, up to clearMost, after three to nine times as long
-// of ordinary work. A handler that hangs for ever and has no timeout keeps its
-// worker from ever taking an isolated run: after the third while in vain the
-// worker names, once each, the runs that keep it. Another worker may take it.
+// A worker of a process in which nothing executes takes one immediately. Another
+// makes room: when an isolated run has been due for a random while, below
+// roomWithin, it claims nothing else, and neither do the other workers of its
+// process, until all handlers have returned. It then executes isolated runs one
+// after another for roomSpell, or one that takes longer, and after that gives
+// other work at least as much time as all of it took. So an isolated run whose
+// turn it is begins within max(roomWithin, H + 1 s) + H of when it is due, where
+// H is the longest that a handler of the process takes, and other work has at
+// least half of the worker's time.
+//
+// Handlers that go on for longer than the worker's patience, at first roomLeast,
+// make it give up: other work has three times as long as that was in vain, and
+// then its patience is twice as long, up to roomMost. The runs that have kept it
+// are named, once each. With handlers that take longer than roomLeast, but not
+// roomMost, the bound is therefore 10 H. A handler that has been given up, and has
+// not returned, may crash the process at any time: while there is one, no isolated
+// run is claimed by this process, and nothing is held up for it.
 type isolation struct {
-	aloneActive atomic.Bool   // an isolated run is in hand
-	lastAlone   bool          // the last claim was of an isolated run: others come first now
-	clearAfter  time.Duration // not before this instant; zero: not decided
-	clearUntil  time.Duration // claiming is stopped until then
-	clearFor    time.Duration // length of the last stop; zero: there was none
+	aloneActive atomic.Bool // an isolated run is in hand
+
+	making   bool          // room is being made, or was made: nothing else is claimed
+	since    time.Duration // when that began
+	first    time.Duration // when the first isolated run was claimed in it; negative: none yet
+	missed   int           // claims in a row of isolated runs that got none
+	patience time.Duration // how long it may take to make room; zero: roomLeast
+	rest     time.Duration // other work goes first until this instant
+	delay    time.Duration // how long a run must have been due; negative: to be drawn
+	told     bool          // that stuck handlers keep this process from isolated runs
 }
 
 const (
-	clearLeast = 5 * time.Second
-	clearMost  = 10 * time.Minute
-	clearTold  = 20 * time.Second // a while of this length, or more, was in vain: tell what keeps the worker
+	roomWithin = 10 * time.Second
+	roomSpell  = 10 * time.Second
+	roomLeast  = 30 * time.Second
+	roomMost   = 10 * time.Minute
 )
+
+// roomPause is how long a worker waits before it looks whether there is room.
+const roomPause = 20 * time.Millisecond
 
 // aloneTold is how long an isolated run may keep its worker from other work
 // without a word.
@@ -48,47 +66,123 @@ func (x *execution) tellAlone() {
 const mostBlamed = 10
 
 // isolate returns the steps of a claim of one isolated run, or whether to wait
-// for the worker to become empty.
+// until there is room for one.
 func (c *claimer) isolate(now time.Duration) (steps []Step, alone, wait bool) {
+	process := c.w.config.Process
 	if len(c.plan.isolated) == 0 {
-		c.clearAfter, c.clearUntil, c.clearFor = 0, 0, 0
+		c.makeWay(now, 1)
+		c.patience, c.missed, c.told = 0, 0, false
 		return nil, false, false
 	}
-	if c.w.active.empty() {
-		if c.lastAlone && c.plan.anyDue() {
-			c.lastAlone = false
-			return nil, false, false
+	if !c.making && !c.mayMakeRoom(now) {
+		return nil, false, false
+	}
+	if !process.reserve(c.w) { // another worker of the process makes room: it takes them one after another
+		c.makeWay(now, 1)
+		return nil, false, true
+	}
+	if !c.making {
+		c.making, c.since, c.first, c.missed = true, now, -1, 0
+	}
+	switch {
+	case !process.quiet() && process.stuck():
+		c.makeWay(now, 1)
+		return nil, false, false
+	case !process.quiet() && now-c.since >= max(c.patience, roomLeast):
+		c.blame(now - c.since)
+		c.patience = min(2*max(c.patience, roomLeast), roomMost)
+		c.makeWay(now, 3)
+		return nil, false, false
+	case !process.quiet():
+		return nil, false, true
+	case c.missed >= len(c.plan.isolated): // others hold them all
+		c.makeWay(now, 3)
+		return nil, false, false
+	case c.first >= 0 && now-c.first >= roomSpell && c.plan.anyDue():
+		c.patience = 0
+		c.makeWay(now, 1)
+		return nil, false, false
+	}
+	return []Step{{Lane: c.plan.isolated[c.missed%len(c.plan.isolated)].Lane, Take: 1}}, true, false
+}
+
+// mayMakeRoom tells whether to begin to make room.
+func (c *claimer) mayMakeRoom(now time.Duration) bool {
+	process := c.w.config.Process
+	rested := now >= c.rest
+	if !process.quiet() {
+		if c.delay < 0 {
+			c.delay = time.Duration(float64(roomWithin) * c.w.config.Random())
 		}
-		c.lastAlone, c.clearUntil, c.clearFor = true, 0, 0
-		return []Step{{Lane: c.plan.isolated[0].Lane, Take: 1}}, true, false
-	}
-	if c.clearAfter == 0 {
-		c.clearAfter = now + time.Duration(float64(min(2*c.w.config.PollInterval, clearLeast))*c.w.config.Random())
-	}
-	if now >= c.clearAfter && now >= c.clearUntil {
-		if c.clearFor >= clearTold {
-			c.blame(now)
+		first := c.plan.isolated[0]
+		if !rested || now-c.headsAt-first.In < c.delay {
+			return false
 		}
-		c.clearFor = min(max(2*c.clearFor, clearLeast), clearMost)
-		c.clearUntil = now + c.clearFor
-		c.clearAfter = c.clearUntil + time.Duration(float64(c.clearFor)*(3+6*c.w.config.Random()))
+		if process.stuck() {
+			c.tellStuck()
+			return false
+		}
+		return true
 	}
-	return nil, false, now < c.clearUntil
+	return rested || !c.plan.anyDue()
+}
+
+// makeWay ends making room; other work goes first for so many times as long as
+// that took.
+func (c *claimer) makeWay(now time.Duration, times int) {
+	if c.making {
+		c.making, c.delay = false, -1
+		c.rest = now + time.Duration(times)*(now-c.since)
+		c.w.config.Process.release(c.w)
+	}
+}
+
+// interrupted ends making room when the store does not answer, unless an isolated
+// run may have been granted that is still to be begun.
+func (c *claimer) interrupted() {
+	now := c.w.config.Elapsed()
+	if c.pending == nil || !c.pending.Alone || now >= c.w.config.Terms.Deadline(c.asked) {
+		c.makeWay(now, 1)
+	}
+}
+
+// answeredAlone takes in how many runs a claim of an isolated run has got.
+func (c *claimer) answeredAlone(n int) {
+	if n == 0 {
+		c.missed++
+		return
+	}
+	c.missed = 0
+	if c.first < 0 {
+		c.first = c.w.config.Elapsed()
+	}
 }
 
 // blame names the runs in hand that have outlasted a while in which nothing was
-// claimed so as to become empty for an isolated run.
-func (c *claimer) blame(now time.Duration) {
+// claimed so as to make room for an isolated run.
+func (c *claimer) blame(while time.Duration) {
 	var names []string
-	for _, x := range c.w.active.since(now - c.clearFor) {
-		if !x.blamed && len(names) < mostBlamed {
-			x.blamed = true
-			names = append(names, fmt.Sprintf("%s (%s, for %v)", x.run.ID, x.job, (now-x.claim.asked).Round(time.Second)))
+	for _, w := range c.w.config.Process.atWork() {
+		now := w.config.Elapsed()
+		for _, x := range w.active.since(now - while) {
+			if !x.blamed && len(names) < mostBlamed {
+				x.blamed = true
+				names = append(names, fmt.Sprintf("%s (%s, for %v)", x.run.ID, x.job, (now-x.claim.asked).Round(time.Second)))
+			}
 		}
 	}
 	if len(names) > 0 {
 		c.w.config.Logger.Warn("an isolated run waits, and runs that go on for long keep this worker from taking it: if they hang, end them, or give their jobs a timeout",
 			"isolated", c.plan.isolated[0].Job, "runs", names)
+	}
+}
+
+// tellStuck warns, once, that this process takes no isolated run.
+func (c *claimer) tellStuck() {
+	if !c.told {
+		c.told = true
+		c.w.config.Logger.Warn("an isolated run waits, and this process does not take it: a handler that was given up has not returned and might crash it; restart it",
+			"isolated", c.plan.isolated[0].Job)
 	}
 }
 

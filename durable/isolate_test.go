@@ -143,11 +143,12 @@ func TestIsolation_WhatKeepsAWorkerIsNamedOnce(t *testing.T) {
 		}
 		w := s.worker(durable.WorkerConfig{})
 		release := make(chan struct{})
-		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
+		durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
 			if run.Args.To == "hangs" {
 				<-release
+				return nil
 			}
-			return nil
+			return sleeper(ctx, 15*time.Second) // then other work goes first
 		})
 		stuck := s.enqueue(job.New(letter{To: "hangs"})) // comes between the two suspects
 		stop := s.begin(w)

@@ -78,6 +78,15 @@ func (p *plan) blind() bool {
 	return true
 }
 
+// soon is how long to sleep when nothing can be claimed: until the next run is
+// due, or, while an isolated run waits for room, until the heads are read again.
+func (p *plan) soon() time.Duration {
+	if len(p.isolated) > 0 && (p.next < 0 || p.next > headsEvery) {
+		return headsEvery
+	}
+	return p.next
+}
+
 // steps returns the claim of up to n runs. room tells how many more runs of a
 // queue may execute; negative means no cap.
 func (p *plan) steps(n int, room func(queue string) int) []Step {

@@ -100,7 +100,7 @@ type ClaimRequest struct {
 	Duration time.Duration // of the lease
 	Steps    []Step        // in the order wanted
 	Limit    int           // most runs in all; at least 1
-	Alone    bool          // the worker holds nothing else; recorded for the crash rule. Only with Limit 1
+	Alone    bool          // nothing else executes in the worker's process; recorded for the crash rule. Only with Limit 1
 }
 
 // Claimed is a run as its claim returns it: what a handler needs.

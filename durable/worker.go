@@ -71,6 +71,9 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 	if config.Random == nil {
 		config.Random = rand.Float64
 	}
+	if config.Process == nil {
+		config.Process = &thisProcess
+	}
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: store, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
@@ -184,7 +187,9 @@ func (w *Worker) work(ctx context.Context) error {
 	keeping.Go(func() { w.keeper.Run(outer) })
 	keeping.Go(func() { w.listenForCancels(outer) })
 	settling.Go(func() { w.settler.run(outer) })
-	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx) })
+	c.Process.join(w)
+	defer c.Process.part(w)
+	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx); w.claimer.stop() })
 	asking.Go(func() { w.reclaimLoop(ctx) })
 	asking.Go(func() { w.materializeLoop(ctx) })
 	asking.Go(func() { w.declareLoop(ctx) })

@@ -59,6 +59,7 @@ func (k *Kit) Worker(configure func(w *durable.Worker), changes ...func(*durable
 		Terms: lease.Terms{Duration: LeaseDuration}, Retry: durable.Exponential(5*time.Second, time.Hour),
 		Retention: durable.KeepForever, RetentionDead: durable.KeepForever, SweepInterval: time.Hour,
 		Logger: k.log, Elapsed: w.elapsed, Random: w.random,
+		Process: new(durable.Process),
 	}
 	for _, change := range changes {
 		change(&w.config)

@@ -126,9 +126,9 @@ func (p *performance) config(queue string) durable.WorkerConfig {
 	began := time.Now()
 	return durable.WorkerConfig{
 		Name: "perform", Queues: []durable.Queue{{Name: queue}}, MaxConcurrentRuns: 1, PollInterval: time.Second, DrainTimeout: -1,
-		Elapsed: func() time.Duration { return time.Since(began) },
-		Logger:  slog.New(handlersOwn{slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutRun})}),
-		Retry:   durable.Exponential(5*time.Second, time.Hour),
+		Elapsed: func() time.Duration { return time.Since(began) }, Process: new(durable.Process),
+		Logger: slog.New(handlersOwn{slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutRun})}),
+		Retry:  durable.Exponential(5*time.Second, time.Hour),
 	}
 }
 
