@@ -81,6 +81,10 @@ func (h *Hold) Release() {
 	h.cancel(context.Canceled)
 }
 
+// mostWait bounds how long the own clock is not read while leases are held. It goes
+// on while the machine is suspended, and the timers of package time do not.
+const mostWait = time.Second
+
 // Run beats until ctx ends. It returns when the renewal in flight has ended.
 func (k *Keeper) Run(ctx context.Context) {
 	var inFlight sync.WaitGroup
@@ -101,7 +105,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		wait := time.Hour
 		if effects.Wake >= 0 {
-			wait = max(effects.Wake-k.config.Elapsed(), 0)
+			wait = min(max(effects.Wake-k.config.Elapsed(), 0), mostWait)
 		}
 		timer.Reset(wait)
 		event = protocol.BeatEvent{Kind: protocol.BeatTick}

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"container/heap"
 	"slices"
 	"time"
 
@@ -17,10 +18,46 @@ import (
 type Beat struct {
 	Terms lease.Terms
 
-	held    map[lease.ClaimID]time.Duration // local deadline of each held lease
-	asked   []lease.ClaimID                 // of the renewal in flight; nil: none is
-	askedAt time.Duration                   // when it was sent
-	next    time.Duration                   // when the next renewal is due; meaningless while nothing is held
+	held    map[lease.ClaimID]*hold
+	order   deadlines       // the same, the first that is lost first
+	asked   []lease.ClaimID // of the renewal in flight; nil: none is
+	askedAt time.Duration   // when it was sent
+	next    time.Duration   // when the next renewal is due; meaningless while nothing is held
+	fresh   time.Duration   // first beat of what came to be held during the renewal in flight; negative: nothing did
+}
+
+// hold is one held lease.
+type hold struct {
+	claim    lease.ClaimID
+	deadline time.Duration // local
+	index    int           // in the order
+}
+
+// deadlines is a heap.Interface.
+type deadlines []*hold
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].deadline < d[j].deadline }
+
+func (d deadlines) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].index, d[j].index = i, j
+}
+
+// Push is for package heap.
+func (d *deadlines) Push(x any) {
+	h := x.(*hold) //nolint:forcetypeassert // nothing else is pushed
+	h.index = len(*d)
+	*d = append(*d, h)
+}
+
+// Pop is for package heap.
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	h := (*d)[last]
+	(*d)[last] = nil
+	*d = (*d)[:last]
+	return h
 }
 
 // BeatKind names an event of Beat.
@@ -54,8 +91,11 @@ type BeatEffects struct {
 
 // Deadline returns the local deadline of a held lease, and whether it is held.
 func (b *Beat) Deadline(claim lease.ClaimID) (time.Duration, bool) {
-	deadline, ok := b.held[claim]
-	return deadline, ok
+	h, ok := b.held[claim]
+	if !ok {
+		return 0, false
+	}
+	return h.deadline, true
 }
 
 // Step handles one event.
@@ -66,7 +106,7 @@ func (b *Beat) Step(e BeatEvent) BeatEffects {
 	case BeatHeld:
 		b.hold(e)
 	case BeatDropped:
-		delete(b.held, e.Claim)
+		b.drop(e.Claim)
 	case BeatAnswered:
 		effects.Lost = b.answered(e)
 	case BeatFailed:
@@ -76,7 +116,7 @@ func (b *Beat) Step(e BeatEvent) BeatEffects {
 	effects.Lost = append(effects.Lost, b.expire(e.At)...)
 	sends := e.Kind != BeatHeld && e.Kind != BeatDropped
 	if sends && len(b.held) > 0 && b.asked == nil && e.At >= b.next {
-		b.asked, b.askedAt = b.claims(), e.At
+		b.asked, b.askedAt, b.fresh = b.claims(), e.At, -1
 		effects.Renew = b.asked
 	}
 	effects.Wake = b.wake()
@@ -85,59 +125,87 @@ func (b *Beat) Step(e BeatEvent) BeatEffects {
 
 func (b *Beat) hold(e BeatEvent) {
 	if b.held == nil {
-		b.held = map[lease.ClaimID]time.Duration{}
+		b.held = map[lease.ClaimID]*hold{}
 	}
-	if first := e.Asked + b.Terms.Heartbeat; len(b.held) == 0 && b.asked == nil || first < b.next {
+	first := e.Asked + b.Terms.Heartbeat
+	switch {
+	case b.asked != nil && (b.fresh < 0 || first < b.fresh):
+		b.fresh = first
+	case b.asked == nil && (len(b.held) == 0 || first < b.next):
 		b.next = first
 	}
-	b.held[e.Claim] = b.Terms.Deadline(e.Asked)
+	b.drop(e.Claim)
+	h := &hold{claim: e.Claim, deadline: b.Terms.Deadline(e.Asked)}
+	b.held[e.Claim] = h
+	heap.Push(&b.order, h)
+}
+
+// drop holds a lease no longer, if it was held.
+func (b *Beat) drop(claim lease.ClaimID) {
+	if h, held := b.held[claim]; held {
+		delete(b.held, claim)
+		heap.Remove(&b.order, h.index)
+	}
 }
 
 // answered moves the deadlines of what was renewed, counted from before the
-// renewal was sent, and returns what was asked for and is gone.
+// renewal was sent, and returns what was asked for and is gone. What came to be
+// held meanwhile has its own first beat.
 func (b *Beat) answered(e BeatEvent) (lost []lease.ClaimID) {
 	renewed := make(map[lease.ClaimID]bool, len(e.Claims))
 	for _, claim := range e.Claims {
 		renewed[claim] = true
 	}
 	for _, claim := range b.asked {
-		if _, held := b.held[claim]; !held {
-			continue
-		}
-		if renewed[claim] {
-			b.held[claim] = b.Terms.Deadline(b.askedAt)
-		} else {
+		h, held := b.held[claim]
+		switch {
+		case !held:
+		case renewed[claim]:
+			h.deadline = b.Terms.Deadline(b.askedAt)
+		default:
 			delete(b.held, claim)
 			lost = append(lost, claim)
 		}
 	}
+	b.reorder()
 	b.next = b.askedAt + b.Terms.Heartbeat
+	if b.fresh >= 0 {
+		b.next = min(b.next, b.fresh)
+	}
 	b.asked = nil
 	return lost
 }
 
+// reorder makes the order anew, when many deadlines have moved.
+func (b *Beat) reorder() {
+	b.order = b.order[:0]
+	for _, h := range b.held {
+		h.index = len(b.order)
+		b.order = append(b.order, h)
+	}
+	clear(b.order[len(b.order):cap(b.order)])
+	heap.Init(&b.order)
+}
+
 func (b *Beat) expire(now time.Duration) (lost []lease.ClaimID) {
-	for claim, deadline := range b.held {
-		if now >= deadline {
-			delete(b.held, claim)
-			lost = append(lost, claim)
-		}
+	for len(b.order) > 0 && now >= b.order[0].deadline {
+		claim := b.order[0].claim
+		b.drop(claim)
+		lost = append(lost, claim)
 	}
 	slices.SortFunc(lost, compareClaims)
 	return lost
 }
 
 func (b *Beat) wake() time.Duration {
-	wake := time.Duration(-1)
-	for _, deadline := range b.held {
-		if wake < 0 || deadline < wake {
-			wake = deadline
-		}
+	switch {
+	case len(b.order) == 0:
+		return -1
+	case b.asked == nil:
+		return min(b.order[0].deadline, b.next)
+	default:
+		return b.order[0].deadline
 	}
-	if wake >= 0 && b.asked == nil {
-		wake = min(wake, b.next)
-	}
-	return wake
 }
 
 func (b *Beat) claims() []lease.ClaimID {
