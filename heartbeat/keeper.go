@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -124,13 +125,22 @@ func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.Bea
 	ctx, cancel := context.WithTimeout(ctx, k.config.Terms.Duration/6)
 	defer cancel()
 	renewed, err := k.renewer.Renew(ctx, claims, k.config.Terms.Duration)
-	if err != nil {
-		if ctx.Err() != context.Canceled {
-			k.config.Logger.Warn("heartbeat failed, will be tried again", "leases", len(claims), "error", err)
-		}
-		return protocol.BeatEvent{Kind: protocol.BeatFailed}
+	if err == nil {
+		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed}
 	}
-	return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed}
+	var unknown *lease.UnknownError
+	partly := errors.As(err, &unknown)
+	failed := len(claims)
+	if partly {
+		failed = len(unknown.Claims)
+	}
+	if ctx.Err() != context.Canceled {
+		k.config.Logger.Warn("heartbeat failed, will be tried again", "leases", failed, "error", err)
+	}
+	if partly {
+		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed, Unknown: unknown.Claims}
+	}
+	return protocol.BeatEvent{Kind: protocol.BeatFailed}
 }
 
 // step stamps an event and lets the machine decide; deadlines that moved are

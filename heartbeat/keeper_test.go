@@ -3,8 +3,10 @@ package heartbeat_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,5 +155,50 @@ func TestKeeper_HoldsThatComeAndGoNeverStopTheBeat(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, ctx.Err())
 		require.GreaterOrEqual(t, len(r.calls), 11)
+	})
+}
+
+// The machine was suspended: the own clock has gone on, and timers have not.
+func TestKeeper_ASuspendedMachineIsNoticedWithinASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var asleep atomic.Int64
+		k := heartbeat.New(&scripted{}, heartbeat.Config{
+			Terms:   lease.Terms{}.WithDefaults(),
+			Elapsed: func() time.Duration { return time.Since(began) + time.Duration(asleep.Load()) },
+			Random:  func() float64 { return 0.5 }, Logger: slog.New(slog.DiscardHandler),
+		})
+		running, stop := context.WithCancel(t.Context())
+		var ended sync.WaitGroup
+		ended.Go(func() { k.Run(running) })
+		ctx, hold := k.Hold(t.Context(), lease.Lease{Claim: lease.NewClaimID()})
+		pass(1500 * time.Millisecond)
+		asleep.Store(int64(time.Hour))
+		require.False(t, hold.Valid())
+		pass(time.Second)
+		require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
+		hold.Release()
+		stop()
+		ended.Wait()
+	})
+}
+
+func TestKeeper_WhatAPartOfTheStoreDoesNotAnswerIsTriedAgain(t *testing.T) {
+	keep(t, func(t *testing.T, k *heartbeat.Keeper, r *scripted) {
+		answered, away := lease.NewClaimID(), lease.NewClaimID()
+		stayCtx, stays := k.Hold(t.Context(), lease.Lease{Claim: answered})
+		awayCtx, goes := k.Hold(t.Context(), lease.Lease{Claim: away})
+		r.change(func() {
+			r.gone[away] = true
+			r.fail = fmt.Errorf("renew: %w", &lease.UnknownError{Claims: []lease.ClaimID{away}, Err: errors.New("down")})
+		})
+		pass(20 * time.Second)
+		require.True(t, goes.Valid())
+		pass(2 * time.Minute)
+		require.NoError(t, stayCtx.Err(), "what is answered goes on")
+		require.ErrorIs(t, context.Cause(awayCtx), lease.ErrLost, "the rest has its deadline")
+		stays.Release()
+		goes.Release()
 	})
 }

@@ -15,6 +15,7 @@ type Renewer interface {
 	// nobody has taken over is extended; one of which any part was taken over
 	// is not, even while the rest still stands. The ids may come back in any
 	// order. Renewing twice is harmless. An error means that
-	// nothing is known about any of them.
+	// nothing is known about any of them, save a lease.UnknownError, which names
+	// those of which nothing is known.
 	Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error)
 }

@@ -55,12 +55,29 @@ type LockStore interface {
 	// store's clock and returns the claims it extended; it makes a LockStore a
 	// heartbeat.Renewer. A claim that is not among them is lost for good. An
 	// expired claim that nobody has taken over may be extended or refused. An
-	// error means that nothing is known about any of them.
+	// error means that nothing is known about any of them, save an UnknownError,
+	// which names those of which nothing is known.
 	Renew(ctx context.Context, claims []ClaimID, d time.Duration) ([]ClaimID, error)
 	// Release frees the slot that the claim holds, and tells whether there was
 	// one. Releasing twice is harmless.
 	Release(ctx context.Context, name string, claim ClaimID) (released bool, err error)
 }
+
+// UnknownError says that a renewal was answered for a part of the claims only, as
+// by a store of several servers of which one is away. What is returned beside it
+// was renewed; of Claims nothing is known; the others are lost.
+type UnknownError struct {
+	Claims []ClaimID
+	Err    error // why
+}
+
+// Error tells of how many claims nothing is known, and why.
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("nothing is known about %d claims: %v", len(e.Claims), e.Err)
+}
+
+// Unwrap returns why.
+func (e *UnknownError) Unwrap() error { return e.Err }
 
 // CheckLockPrefix refuses with ErrInvalid a prefix that no lock's name can
 // have. Stores call it; it makes all of them refuse the same.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -225,6 +226,11 @@ func (l *Locker) Renew(ctx context.Context, claims []ClaimID, d time.Duration) (
 	}
 	renewed, err := l.store.Renew(ctx, stored, d)
 	l.called("renew", asked, err)
+	if unknown := (*UnknownError)(nil); errors.As(err, &unknown) { // no outage: a part of the store answers
+		known := slices.DeleteFunc(slices.Clone(stored), func(c ClaimID) bool { return slices.Contains(unknown.Claims, c) })
+		l.renewed(known, renewed, asked, d)
+		return append(local, renewed...), fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
 	if err != nil {
 		if !errors.Is(context.Cause(ctx), context.Canceled) {
 			l.failed(err)
@@ -286,5 +292,5 @@ func (g Grant) Context(parent context.Context) (context.Context, context.CancelF
 	if g.Local {
 		return context.WithCancel(parent)
 	}
-	return context.WithTimeoutCause(parent, g.Terms.Deadline(g.Asked)-Elapsed(), ErrLost)
+	return until(parent, g.Terms.Deadline(g.Asked), Elapsed)
 }

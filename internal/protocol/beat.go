@@ -68,18 +68,19 @@ const (
 	BeatTick     BeatKind = iota // time has passed
 	BeatHeld                     // Claim was granted by a request sent at Asked; never answered with Renew
 	BeatDropped                  // Claim is held no longer, by the holder's own will; likewise
-	BeatAnswered                 // the renewal in flight was answered: Claims were renewed
+	BeatAnswered                 // the renewal in flight was answered: Claims were renewed, of Unknown nothing is known
 	BeatFailed                   // the renewal in flight failed; nothing is known
 )
 
 // BeatEvent is one event. At is the instant it is handled, never falling.
 type BeatEvent struct {
-	Kind   BeatKind
-	At     time.Duration
-	Claim  lease.ClaimID
-	Asked  time.Duration
-	Claims []lease.ClaimID
-	Random float64 // in [0, 1), spreads the retry after BeatFailed
+	Kind    BeatKind
+	At      time.Duration
+	Claim   lease.ClaimID
+	Asked   time.Duration
+	Claims  []lease.ClaimID
+	Unknown []lease.ClaimID
+	Random  float64 // in [0, 1), spreads the retry after BeatFailed, and after BeatAnswered with Unknown
 }
 
 // BeatEffects is what the holder has to do.
@@ -110,8 +111,7 @@ func (b *Beat) Step(e BeatEvent) BeatEffects {
 	case BeatAnswered:
 		effects.Lost = b.answered(e)
 	case BeatFailed:
-		b.next = e.At + time.Duration(float64(b.Terms.Duration)/10*(0.75+0.5*e.Random))
-		b.asked = nil
+		b.next, b.asked = b.retry(e), nil
 	}
 	effects.Lost = append(effects.Lost, b.expire(e.At)...)
 	sends := e.Kind != BeatHeld && e.Kind != BeatDropped
@@ -152,15 +152,19 @@ func (b *Beat) drop(claim lease.ClaimID) {
 // renewal was sent, and returns what was asked for and is gone. What came to be
 // held meanwhile has its own first beat.
 func (b *Beat) answered(e BeatEvent) (lost []lease.ClaimID) {
-	renewed := make(map[lease.ClaimID]bool, len(e.Claims))
+	renewed := make(map[lease.ClaimID]bool, len(e.Claims)+len(e.Unknown))
+	for _, claim := range e.Unknown {
+		renewed[claim] = false
+	}
 	for _, claim := range e.Claims {
 		renewed[claim] = true
 	}
 	for _, claim := range b.asked {
 		h, held := b.held[claim]
+		stands, mentioned := renewed[claim]
 		switch {
-		case !held:
-		case renewed[claim]:
+		case !held, mentioned && !stands:
+		case stands:
 			h.deadline = b.Terms.Deadline(b.askedAt)
 		default:
 			delete(b.held, claim)
@@ -172,8 +176,16 @@ func (b *Beat) answered(e BeatEvent) (lost []lease.ClaimID) {
 	if b.fresh >= 0 {
 		b.next = min(b.next, b.fresh)
 	}
+	if len(e.Unknown) > 0 {
+		b.next = min(b.next, b.retry(e))
+	}
 	b.asked = nil
 	return lost
+}
+
+// retry is when to try again what has failed.
+func (b *Beat) retry(e BeatEvent) time.Duration {
+	return e.At + time.Duration(float64(b.Terms.Duration)/10*(0.75+0.5*e.Random))
 }
 
 // reorder makes the order anew, when many deadlines have moved.

@@ -151,3 +151,34 @@ func TestBeat_OnlyTicksAndAnswersSend(t *testing.T) {
 	require.Empty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatDropped, At: 12 * time.Second, Claim: claimID(2)}).Renew)
 	require.NotEmpty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 12 * time.Second}).Renew)
 }
+
+func TestBeat_AHoldDuringARenewalKeepsItsOwnFirstBeat(t *testing.T) {
+	// With a heartbeat of half the lease and a claim that took long, the next beat
+	// of the others would come after its deadline.
+	terms := lease.Terms{Duration: 30 * time.Second, Heartbeat: 15 * time.Second}
+	b := protocol.Beat{Terms: terms}
+	b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, Claim: claimID(1)})
+	require.NotEmpty(t, b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 15 * time.Second}).Renew)
+	b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, At: 15500 * time.Millisecond, Asked: 3 * time.Second, Claim: claimID(2)})
+	e := b.Step(protocol.BeatEvent{Kind: protocol.BeatAnswered, At: 16 * time.Second, Claims: []lease.ClaimID{claimID(1)}})
+	require.Equal(t, 18*time.Second, e.Wake)
+	e = b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 18 * time.Second})
+	require.Equal(t, []lease.ClaimID{claimID(1), claimID(2)}, e.Renew)
+}
+
+func TestBeat_WhatIsUnknownIsNeitherRenewedNorLost(t *testing.T) {
+	b := protocol.Beat{Terms: terms30}
+	for n := byte(1); n <= 3; n++ {
+		b.Step(protocol.BeatEvent{Kind: protocol.BeatHeld, Claim: claimID(n)})
+	}
+	b.Step(protocol.BeatEvent{Kind: protocol.BeatTick, At: 10 * time.Second})
+	e := b.Step(protocol.BeatEvent{Kind: protocol.BeatAnswered, At: 10 * time.Second, Random: 0.5,
+		Claims: []lease.ClaimID{claimID(1)}, Unknown: []lease.ClaimID{claimID(2)}})
+	require.Equal(t, []lease.ClaimID{claimID(3)}, e.Lost)
+	require.Equal(t, 13*time.Second, e.Wake, "it is tried again soon")
+	renewed, _ := b.Deadline(claimID(1))
+	require.Equal(t, terms30.Deadline(10*time.Second), renewed)
+	unknown, held := b.Deadline(claimID(2))
+	require.True(t, held)
+	require.Equal(t, terms30.Deadline(0), unknown)
+}

@@ -89,7 +89,8 @@ func (l *Locks) Acquire(ctx context.Context, request lease.LockRequest) (lease.L
 }
 
 // Renew extends every named claim that still stands, in one round trip. What
-// has expired is gone.
+// has expired is gone. Where some servers of a cluster have answered and others
+// have not, the error is a lease.UnknownError.
 func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	pipe := l.client.Pipeline()
 	asked := map[lease.ClaimID]*redis.Cmd{}
@@ -101,24 +102,30 @@ func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	if len(asked) == 0 {
 		return nil, nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, fmt.Errorf("renew locks: %w", err)
-	}
+	_, err := pipe.Exec(ctx) // the first error of a command, or that of the call
 	until := lease.Elapsed() + d
-	var renewed []lease.ClaimID
+	var renewed, unknown []lease.ClaimID
 	for claim, command := range asked {
-		stands, err := command.Int64()
-		if err != nil {
-			return nil, fmt.Errorf("renew locks: %w", err)
-		}
-		if stands == 1 {
+		stands, fault := command.Int64()
+		switch {
+		case fault != nil:
+			unknown = append(unknown, claim)
+			err = fault
+		case stands == 1:
 			renewed = append(renewed, claim)
 			l.extend(claim, until)
-		} else {
+		default:
 			l.forget(claim)
 		}
 	}
-	return renewed, nil
+	switch {
+	case len(unknown) == len(asked):
+		return nil, fmt.Errorf("renew locks: %w", err)
+	case len(unknown) > 0:
+		return renewed, fmt.Errorf("renew locks: %w", &lease.UnknownError{Claims: unknown, Err: err})
+	default:
+		return renewed, nil
+	}
 }
 
 // Release frees the slot that the claim holds.

@@ -2,6 +2,7 @@ package redislease_test
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -75,4 +76,58 @@ func BenchmarkLocks(b *testing.B) {
 	require.NoError(b, err)
 	defer func() { require.NoError(b, locks.Close()) }()
 	leasetest.BenchmarkLocks(b, locks)
+}
+
+// away fails, of every pipeline, the commands on the keys of one lock, as a cluster
+// does when one of its masters is away.
+type away struct{ name string }
+
+func (a away) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (a away) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (a away) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		err := next(ctx, commands)
+		for _, command := range commands {
+			if strings.Contains(command.String(), a.name) {
+				err = net.ErrClosed
+				command.SetErr(err)
+			}
+		}
+		return err
+	}
+}
+
+func TestRenew_AnswersForTheServersThatAnswered(t *testing.T) {
+	client := connect(t, redistest.URL(t))
+	locks, err := redislease.OpenClient(t.Context(), client, redislease.Config{Prefix: "test-" + lease.NewClaimID().Short() + ":"})
+	require.NoError(t, err)
+	take := func(name string) lease.ClaimID {
+		request := lease.LockRequest{Name: name, Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute}
+		answer, err := locks.Acquire(t.Context(), request)
+		require.NoError(t, err)
+		require.True(t, answer.Granted)
+		return request.Claim
+	}
+	here, there, gone := take("here"), take("there"), take("gone")
+	released, err := locks.Release(t.Context(), "gone", gone)
+	require.NoError(t, err)
+	require.True(t, released)
+	client.AddHook(away{"there"})
+	renewed, err := locks.Renew(t.Context(), []lease.ClaimID{here, there, gone}, time.Minute)
+	var unknown *lease.UnknownError
+	require.ErrorAs(t, err, &unknown)
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.Equal(t, []lease.ClaimID{there}, unknown.Claims)
+	require.Equal(t, []lease.ClaimID{here}, renewed)
+	renewed, err = locks.Renew(t.Context(), []lease.ClaimID{there}, time.Minute)
+	require.Error(t, err)
+	require.NotErrorAs(t, err, &unknown)
+	require.Empty(t, renewed)
+
+	locker := lease.NewLocker(locks, lease.LockerConfig{})
+	renewed, err = locker.Renew(t.Context(), []lease.ClaimID{here, there}, time.Minute)
+	require.ErrorIs(t, err, lease.ErrUnavailable)
+	require.Equal(t, []lease.ClaimID{here}, renewed)
+	require.Zero(t, locker.Degraded(), "other locks can be had")
 }

@@ -1,0 +1,4 @@
+package lease
+
+// Until is until, for a clock of the test's own.
+var Until = until //nolint:gochecknoglobals // for tests
