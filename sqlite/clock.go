@@ -1,40 +1,139 @@
 package sqlite
 
 import (
+	"context"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
 
-// clock is the store's time in microseconds; it never goes back. When the
-// machine's clock is set back, time goes on from where it was.
+// clock is the store's time in microseconds: the machine's, as long as that is not
+// set back. Then the store's goes on from where it was, an eighth more slowly, until
+// the machine's has caught up. It never goes back.
+//
+// Processes that share a file agree on it: each notes in the file, once a second
+// while it writes, how far its time has come, and takes over what another has
+// noted (see Store.timed). A store's time that is more than a day ahead of the machine's is
+// not taken over: it was that of a mistake.
 type clock struct {
 	read func() time.Time // nil: the machine's clock
 
-	mu     sync.Mutex // guards the fields below
-	latest int64      // the last answer
-	at     time.Time  // when it was given, with its monotonic reading; zero with an injected clock
+	mu     sync.Mutex    // guards the fields below
+	latest int64         // the last answer
+	at     time.Duration // of lease.Elapsed, when it was given; meaningless with an injected clock
+	begun  bool          // there was an answer
 }
+
+const (
+	markEvery   = time.Second                           // how often the time is noted in the file
+	aheadLeast  = int64(time.Second / time.Microsecond) // less is no difference
+	aheadUntold = 24 * time.Hour                        // the store's time may be so far ahead
+)
+
+// slower is how far the store's time comes while the machine's has to catch up.
+func slower(passed time.Duration) time.Duration { return passed - passed/8 }
 
 func (c *clock) now() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.advance()
+}
+
+// machine is what the machine's clock says.
+func (c *clock) machine() int64 {
 	if c.read != nil {
-		c.latest = max(c.latest, c.read().UnixMicro())
-		return c.latest
+		return c.read().UnixMicro()
 	}
-	t := time.Now()
+	return time.Now().UnixMicro()
+}
+
+// advance needs mu.
+func (c *clock) advance() int64 {
+	machine, at := c.machine(), lease.Elapsed()
 	floor := c.latest
-	if !c.at.IsZero() {
-		floor += t.Sub(c.at).Microseconds()
+	if c.begun && c.read == nil {
+		floor += slower(max(at-c.at, 0)).Microseconds()
 	}
-	if now := t.UnixMicro(); now > floor {
-		floor = now
-	}
-	if floor > c.latest {
-		c.latest, c.at = floor, t
-	}
+	c.latest, c.at, c.begun = max(machine, floor), at, true
 	return c.latest
+}
+
+// mark is the store's time as it is noted in the file.
+func (c *clock) mark() queries.SaveClockParams {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := queries.SaveClockParams{Latest: c.advance(), Elapsed: int64(c.at)}
+	if c.latest-c.machine() > aheadLeast {
+		m.Slow = 1
+	}
+	return m
+}
+
+// raise takes over the time that another process has noted, and tells whether it
+// did, or had come as far. What has passed since is known where lease.Elapsed is
+// the same for all processes of the machine; after a restart of the machine less is
+// taken to have passed than has.
+func (c *clock) raise(m queries.FindClockRow) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.advance()
+	noted := m.Latest
+	if passed := c.at - time.Duration(m.Elapsed); sharedElapsed && c.read == nil && m.Latest > 0 && passed > 0 {
+		if m.Slow != 0 {
+			passed = slower(passed)
+		}
+		noted += passed.Microseconds()
+	}
+	if noted-c.machine() > aheadUntold.Microseconds() {
+		return false
+	}
+	c.latest = max(c.latest, noted)
+	return true
+}
+
+// ahead tells how far the store's time is ahead of the machine's.
+func (c *clock) ahead() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return duration(c.advance() - c.machine())
+}
+
+// timed is the store's time within a write transaction. Once a second it compares
+// it with the time that is noted in the file, and notes it. done is called when the
+// transaction has been committed.
+func (s *Store) timed(ctx context.Context) (now int64, done func(), err error) {
+	at := lease.Elapsed()
+	if last := s.marked.Load(); last != 0 && at-time.Duration(last) < markEvery {
+		return s.clock.now(), func() {}, nil
+	}
+	noted, err := s.ready.FindClock(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	if !s.clock.raise(noted) {
+		s.logger.Warn("the store's time in the file is far ahead of this machine's clock and is left behind; if another process still goes by it, restart all",
+			"noted", instant(noted.Latest).String())
+	}
+	mark := s.clock.mark()
+	if err := s.ready.SaveClock(ctx, mark); err != nil {
+		return 0, nil, err
+	}
+	return mark.Latest, func() { s.marked.Store(int64(at)) }, nil
+}
+
+// keepTime notes the time also when nothing is written, while it is ahead of the
+// machine's: who opens the file then has nothing else to learn it from. When it
+// cannot, the next call tries again.
+func (s *Store) keepTime(ctx context.Context) {
+	if s.clock.ahead() < markEvery || lease.Elapsed()-time.Duration(s.marked.Load()) < markEvery {
+		return
+	}
+	if err := s.write(ctx, reclaims, func(context.Context, *change) error { return nil }); err != nil {
+		s.logger.Debug("the store's time could not be noted", "error", err)
+	}
 }
 
 // instant is the time that is stored as micros.

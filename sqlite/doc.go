@@ -11,9 +11,10 @@
 // ended) while it writes stops every other writer of the file until it goes on
 // or ends: nothing is lost, but no promise about time holds meanwhile.
 //
-// Time. The store's clock is the machine's, made so that it never goes back
-// within one process. Processes that share a file share the machine, so they
-// agree on it as long as nobody sets the clock.
+// Time. The store's clock is the machine's, made so that it never goes back, also
+// from one process to the next: what they have come to is noted in the file. Only
+// a time that is more than a day ahead of the machine's clock is left behind by
+// processes that start afterwards.
 //
 // The SQL is in db/sqlite. Statements that sqlc reads become the package
 // internal/queries; the others are loaded by name.

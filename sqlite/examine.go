@@ -161,9 +161,12 @@ func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
 	if err != nil {
 		return err
 	}
-	if ahead := duration(latest - now); ahead > aheadMost {
-		f.Warn("clock", fmt.Sprintf("what was stored last was stored %v from now: the machine's clock has been set back", ahead.Round(time.Second)),
-			"restart every process that shares the file, so that all go by the clock as it is; until it has caught up, what was due or leased waits")
+	if ahead := duration(max(latest, now) - s.clock.machine()); ahead > aheadMost {
+		advice := "nothing has to be done: the store's time goes on from there, an eighth more slowly, until the clock has caught up; schedules are early until then"
+		if ahead > aheadUntold {
+			advice = "it is too far to go on from there: restart every process that shares the file, so that all go by the clock as it is; until it has caught up, what was due or leased waits"
+		}
+		f.Warn("clock", fmt.Sprintf("what was stored last was stored %v from now: the machine's clock has been set back", ahead.Round(time.Second)), advice)
 	} else {
 		f.Fine("clock", "nothing was stored later than now")
 	}

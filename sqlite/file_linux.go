@@ -43,3 +43,7 @@ func freeSpace(dir string) (bytes uint64, known bool) {
 	}
 	return stat.Bavail * uint64(stat.Bsize), true
 }
+
+// sharedElapsed says that lease.Elapsed is the same for all processes of the
+// machine.
+const sharedElapsed = true

@@ -10,3 +10,6 @@ func refuseReadOnly(string) error { return nil }
 
 // On this platform the space is not looked at.
 func freeSpace(string) (bytes uint64, known bool) { return 0, false }
+
+// On this platform each process counts lease.Elapsed from its own start.
+const sharedElapsed = false

@@ -5,8 +5,12 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
 
 func TestGate(t *testing.T) {
@@ -74,4 +78,21 @@ func TestClockNeverGoesBack(t *testing.T) {
 		first := c.now()
 		require.GreaterOrEqual(t, c.now(), first)
 	})
+}
+
+func TestClockGoesOnFromWhereAnotherProcessWas(t *testing.T) {
+	var c clock
+	machine := c.now()
+	elapsed := int64(lease.Elapsed() - 8*time.Second)
+	require.True(t, c.raise(queries.FindClockRow{Latest: machine - 60e6, Elapsed: elapsed}))
+	require.Less(t, c.now(), machine+60e6, "what is behind the machine's clock changes nothing")
+	require.True(t, c.raise(queries.FindClockRow{Latest: machine + 3600e6, Elapsed: elapsed, Slow: 1}))
+	require.GreaterOrEqual(t, c.now(), machine+3607e6)
+	require.Less(t, c.now(), machine+3608e6+30e6)
+	require.Positive(t, c.mark().Slow)
+	require.Equal(t, 7*time.Hour, slower(8*time.Hour), "an hour is made up for in eight")
+	latest := c.now()
+	require.False(t, c.raise(queries.FindClockRow{Latest: machine + 25*3600e6}), "more than a day is a mistake")
+	require.Less(t, c.now(), latest+60e6)
+	require.GreaterOrEqual(t, c.now(), latest)
 }

@@ -142,6 +142,7 @@ func (s *Store) nothingExpired(ctx context.Context, request *durable.ReclaimRequ
 	if err != nil {
 		return durable.Reclaim{}, false, s.explain(err)
 	}
+	s.keepTime(ctx)
 	now := s.clock.now()
 	until := now
 	if !request.Horizon.IsZero() {

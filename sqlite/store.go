@@ -49,6 +49,7 @@ type Config struct {
 type Store struct {
 	file        *file
 	clock       clock
+	marked      atomic.Int64 // of lease.Elapsed, when the time was last noted in the file; zero: never
 	logger      *slog.Logger
 	lockTimeout time.Duration
 	level       string // the pragma that says when a write is safe
@@ -239,9 +240,18 @@ func (s *Store) write(ctx context.Context, u urgency, work func(context.Context,
 	if err := s.prepareWrites(ctx); err != nil {
 		return s.explain(err)
 	}
-	return s.explain(s.transact(ctx, func(ctx context.Context) error {
-		return work(ctx, &change{prepared: s.ready, now: s.clock.now()})
-	}))
+	noted := func() {}
+	err := s.transact(ctx, func(ctx context.Context) (err error) {
+		c := &change{prepared: s.ready}
+		if c.now, noted, err = s.timed(ctx); err != nil {
+			return err
+		}
+		return work(ctx, c)
+	})
+	if err == nil {
+		noted()
+	}
+	return s.explain(err)
 }
 
 // transact runs work between begin and commit; work that fails or panics is
@@ -391,6 +401,11 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 	if err := prepareAll(ctx, s.reads, map[string]**sql.Stmt{"CountRuns": &l.count, "SampleRuns": &l.sample, "CountStranded": &l.stranded}); err != nil {
 		return nil, err
 	}
+	noted, err := l.FindClock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.clock.raise(noted)
 	s.looking = l
 	return l, nil
 }

@@ -100,6 +100,15 @@ CREATE TABLE sweep (
     swept_at INTEGER NOT NULL  -- the last step; a sweeper that has gone silent is not waited for
 );
 
+-- The store's time, as the process that wrote last had it: it never goes back,
+-- though the machine's clock may.
+CREATE TABLE clock (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    latest   INTEGER NOT NULL,
+    elapsed  INTEGER NOT NULL, -- nanoseconds since the machine started, then
+    slow     INTEGER NOT NULL  -- the machine's clock has to catch up
+);
+
 -- The runs that wait, in the order in which they are claimed.
 CREATE TABLE ready (
     lane   INTEGER NOT NULL,

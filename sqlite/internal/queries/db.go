@@ -120,6 +120,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findClaimedStmt, err = db.PrepareContext(ctx, findClaimed); err != nil {
 		return nil, fmt.Errorf("error preparing query FindClaimed: %w", err)
 	}
+	if q.findClockStmt, err = db.PrepareContext(ctx, findClock); err != nil {
+		return nil, fmt.Errorf("error preparing query FindClock: %w", err)
+	}
 	if q.findHolderStmt, err = db.PrepareContext(ctx, findHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindHolder: %w", err)
 	}
@@ -369,6 +372,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.returnRunStmt, err = db.PrepareContext(ctx, returnRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReturnRun: %w", err)
 	}
+	if q.saveClockStmt, err = db.PrepareContext(ctx, saveClock); err != nil {
+		return nil, fmt.Errorf("error preparing query SaveClock: %w", err)
+	}
 	if q.scheduleOfStmt, err = db.PrepareContext(ctx, scheduleOf); err != nil {
 		return nil, fmt.Errorf("error preparing query ScheduleOf: %w", err)
 	}
@@ -574,6 +580,11 @@ func (q *Queries) Close() error {
 	if q.findClaimedStmt != nil {
 		if cerr := q.findClaimedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findClaimedStmt: %w", cerr)
+		}
+	}
+	if q.findClockStmt != nil {
+		if cerr := q.findClockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findClockStmt: %w", cerr)
 		}
 	}
 	if q.findHolderStmt != nil {
@@ -991,6 +1002,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing returnRunStmt: %w", cerr)
 		}
 	}
+	if q.saveClockStmt != nil {
+		if cerr := q.saveClockStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing saveClockStmt: %w", cerr)
+		}
+	}
 	if q.scheduleOfStmt != nil {
 		if cerr := q.scheduleOfStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing scheduleOfStmt: %w", cerr)
@@ -1132,6 +1148,7 @@ type Queries struct {
 	findCheckpointStmt       *sql.Stmt
 	findClaimOfRunStmt       *sql.Stmt
 	findClaimedStmt          *sql.Stmt
+	findClockStmt            *sql.Stmt
 	findHolderStmt           *sql.Stmt
 	findKeyHolderStmt        *sql.Stmt
 	findLaneStmt             *sql.Stmt
@@ -1215,6 +1232,7 @@ type Queries struct {
 	retakeKeyStmt            *sql.Stmt
 	retryRunStmt             *sql.Stmt
 	returnRunStmt            *sql.Stmt
+	saveClockStmt            *sql.Stmt
 	scheduleOfStmt           *sql.Stmt
 	setLatestStmt            *sql.Stmt
 	setQueueStmt             *sql.Stmt
@@ -1267,6 +1285,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findCheckpointStmt:       q.findCheckpointStmt,
 		findClaimOfRunStmt:       q.findClaimOfRunStmt,
 		findClaimedStmt:          q.findClaimedStmt,
+		findClockStmt:            q.findClockStmt,
 		findHolderStmt:           q.findHolderStmt,
 		findKeyHolderStmt:        q.findKeyHolderStmt,
 		findLaneStmt:             q.findLaneStmt,
@@ -1350,6 +1369,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		retakeKeyStmt:            q.retakeKeyStmt,
 		retryRunStmt:             q.retryRunStmt,
 		returnRunStmt:            q.returnRunStmt,
+		saveClockStmt:            q.saveClockStmt,
 		scheduleOfStmt:           q.scheduleOfStmt,
 		setLatestStmt:            q.setLatestStmt,
 		setQueueStmt:             q.setQueueStmt,
