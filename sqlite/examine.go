@@ -128,6 +128,24 @@ func (l *lookups) examineStranded(ctx context.Context, f *durable.Findings) erro
 	return nil
 }
 
+// examineClock compares the store's time with the machine's clock.
+func (s *Store) examineClock(ctx context.Context, look *lookups, f *durable.Findings) error {
+	latest, err := look.ExamineClock(ctx)
+	if err != nil {
+		return err
+	}
+	if ahead := duration(max(latest, s.clock.now()) - s.clock.machine()); ahead > aheadMost {
+		advice := "nothing has to be done: the store's time goes on from there, an eighth more slowly, until the clock has caught up; schedules are early until then"
+		if ahead > aheadUntold {
+			advice = "it is too far to go on from there: restart every process that shares the file, so that all go by the clock as it is; until it has caught up, what was due or leased waits"
+		}
+		f.Warn("clock", fmt.Sprintf("what was stored last was stored %v from now: the machine's clock has been set back", ahead.Round(time.Second)), advice)
+	} else {
+		f.Fine("clock", "nothing was stored later than now")
+	}
+	return nil
+}
+
 // examineWork looks at what stands in the tables.
 func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
 	look, err := s.read(ctx)
@@ -157,18 +175,8 @@ func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
 	if err := look.examineStranded(ctx, f); err != nil {
 		return err
 	}
-	latest, err := look.ExamineClock(ctx)
-	if err != nil {
+	if err := s.examineClock(ctx, look, f); err != nil {
 		return err
-	}
-	if ahead := duration(max(latest, now) - s.clock.machine()); ahead > aheadMost {
-		advice := "nothing has to be done: the store's time goes on from there, an eighth more slowly, until the clock has caught up; schedules are early until then"
-		if ahead > aheadUntold {
-			advice = "it is too far to go on from there: restart every process that shares the file, so that all go by the clock as it is; until it has caught up, what was due or leased waits"
-		}
-		f.Warn("clock", fmt.Sprintf("what was stored last was stored %v from now: the machine's clock has been set back", ahead.Round(time.Second)), advice)
-	} else {
-		f.Fine("clock", "nothing was stored later than now")
 	}
 	paused, err := look.ExamineQueues(ctx)
 	if err != nil {
