@@ -87,14 +87,14 @@ func (r *reclaiming) room() int {
 // it when nothing is left. A lease of which only what cannot be changed is left
 // rests as long as that.
 func (r *reclaiming) lease(ctx context.Context, lost *queries.ExpiredLeasesRow) error {
-	left := false
+	left, before := false, len(r.done.Runs)
 	for id := range slices.Chunk(lost.RunIds, idSize) {
 		if slices.Contains(r.resting, string(id)) {
 			left = true
 			continue
 		}
 		if r.room() == 0 {
-			return nil
+			return r.part(ctx, lost, before)
 		}
 		err := r.around(ctx, func() error { return r.run(ctx, id, lost) }, func(err error) {
 			left = true
@@ -106,11 +106,20 @@ func (r *reclaiming) lease(ctx context.Context, lost *queries.ExpiredLeasesRow) 
 	}
 	if left {
 		r.store.aside.Put(string(lost.ClaimID), lease.Elapsed())
-		return nil
+		return r.part(ctx, lost, before)
 	}
 	r.done.Leases++
 	return r.around(ctx, func() error { return r.DeleteLease(ctx, queries.DeleteLeaseParams{ClaimID: lost.ClaimID}) },
 		func(err error) { r.pass("lease", lost.ClaimID, err) })
+}
+
+// part marks a lease that stays, if runs of it were taken since there were so many:
+// nobody renews it any more.
+func (r *reclaiming) part(ctx context.Context, lost *queries.ExpiredLeasesRow, before int) error {
+	if len(r.done.Runs) == before {
+		return nil
+	}
+	return r.TakeLeaseInPart(ctx, queries.TakeLeaseInPartParams{ClaimID: lost.ClaimID})
 }
 
 // pass sets aside a lease or a run.

@@ -140,8 +140,7 @@ type RenewLeaseParams struct {
 }
 
 // Expired or not: as long as the row stands, nobody has taken the runs, unless
-// a part of them was: a reclaim that leaves some of a lease's runs to the next
-// sets expires_at to 0.
+// a part of them was (a negative expiry, see TakeLeaseInPart).
 func (q *Queries) RenewLease(ctx context.Context, arg RenewLeaseParams) (int64, error) {
 	result, err := q.exec(ctx, q.renewLeaseStmt, renewLease, arg.ExpiresAt, arg.ClaimID)
 	if err != nil {

@@ -408,6 +408,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.takeKeyStmt, err = db.PrepareContext(ctx, takeKey); err != nil {
 		return nil, fmt.Errorf("error preparing query TakeKey: %w", err)
 	}
+	if q.takeLeaseInPartStmt, err = db.PrepareContext(ctx, takeLeaseInPart); err != nil {
+		return nil, fmt.Errorf("error preparing query TakeLeaseInPart: %w", err)
+	}
 	if q.tellWaitStmt, err = db.PrepareContext(ctx, tellWait); err != nil {
 		return nil, fmt.Errorf("error preparing query TellWait: %w", err)
 	}
@@ -1062,6 +1065,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing takeKeyStmt: %w", cerr)
 		}
 	}
+	if q.takeLeaseInPartStmt != nil {
+		if cerr := q.takeLeaseInPartStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing takeLeaseInPartStmt: %w", cerr)
+		}
+	}
 	if q.tellWaitStmt != nil {
 		if cerr := q.tellWaitStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing tellWaitStmt: %w", cerr)
@@ -1244,6 +1252,7 @@ type Queries struct {
 	storedSinceStmt          *sql.Stmt
 	sweepAheadStmt           *sql.Stmt
 	takeKeyStmt              *sql.Stmt
+	takeLeaseInPartStmt      *sql.Stmt
 	tellWaitStmt             *sql.Stmt
 	touchScheduleStmt        *sql.Stmt
 	unfinishedOfScheduleStmt *sql.Stmt
@@ -1381,6 +1390,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		storedSinceStmt:          q.storedSinceStmt,
 		sweepAheadStmt:           q.sweepAheadStmt,
 		takeKeyStmt:              q.takeKeyStmt,
+		takeLeaseInPartStmt:      q.takeLeaseInPartStmt,
 		tellWaitStmt:             q.tellWaitStmt,
 		touchScheduleStmt:        q.touchScheduleStmt,
 		unfinishedOfScheduleStmt: q.unfinishedOfScheduleStmt,
