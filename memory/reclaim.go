@@ -33,12 +33,15 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 		most = math.MaxInt
 	}
 	for _, claim := range expired {
-		l := s.leases[claim]
+		l, before := s.leases[claim], len(done.Runs)
 		for _, r := range l.runs {
 			if r.claim != claim || r.state != durable.Running {
 				continue
 			}
 			if len(done.Runs) == most { // of this lease more are left
+				if len(done.Runs) > before {
+					l.expiresAt = time.Time{} // nobody renews it any more
+				}
 				return done, nil
 			}
 			l.expiresAt = time.Time{} // no renewal extends a lease of which a part was taken

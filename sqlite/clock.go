@@ -16,7 +16,7 @@ import (
 //
 // Processes that share a file agree on it: each notes in the file, once a second
 // while it writes, how far its time has come, and takes over what another has
-// noted (see Store.timed). A store's time that is more than a day ahead of the machine's is
+// noted (see Store.timed). A time that is more than a day ahead of the machine's is
 // not taken over: it was that of a mistake.
 type clock struct {
 	read func() time.Time // nil: the machine's clock
@@ -101,27 +101,48 @@ func (c *clock) ahead() time.Duration {
 	return duration(c.advance() - c.machine())
 }
 
-// timed is the store's time within a write transaction. Once a second it compares
-// it with the time that is noted in the file, and notes it. done is called when the
-// transaction has been committed.
-func (s *Store) timed(ctx context.Context) (now int64, done func(), err error) {
-	at := lease.Elapsed()
-	if last := s.marked.Load(); last != 0 && at-time.Duration(last) < markEvery {
-		return s.clock.now(), func() {}, nil
+// learn takes over what is noted in the file.
+func (c *clock) learn(ctx context.Context, look *lookups) error {
+	noted, err := look.FindClock(ctx)
+	if err == nil {
+		c.raise(noted)
 	}
+	return err
+}
+
+// timed runs work in a write transaction, with the store's time. Once a second it
+// compares that with the time that is noted in the file, and notes it.
+func (s *Store) timed(ctx context.Context, work func(context.Context, *change) error) error {
+	at := lease.Elapsed()
+	due := s.marked.Load() == 0 || at-time.Duration(s.marked.Load()) >= markEvery
+	err := s.transact(ctx, func(ctx context.Context) error {
+		if !due {
+			return work(ctx, &change{prepared: s.ready, now: s.clock.now()})
+		}
+		now, err := s.noteTime(ctx)
+		if err != nil {
+			return err
+		}
+		return work(ctx, &change{prepared: s.ready, now: now})
+	})
+	if err == nil && due {
+		s.marked.Store(int64(at))
+	}
+	return err
+}
+
+// noteTime notes the store's time, in a write transaction, and returns it.
+func (s *Store) noteTime(ctx context.Context) (now int64, err error) {
 	noted, err := s.ready.FindClock(ctx)
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	if !s.clock.raise(noted) {
 		s.logger.Warn("the store's time in the file is far ahead of this machine's clock and is left behind; if another process still goes by it, restart all",
 			"noted", instant(noted.Latest).String())
 	}
 	mark := s.clock.mark()
-	if err := s.ready.SaveClock(ctx, mark); err != nil {
-		return 0, nil, err
-	}
-	return mark.Latest, func() { s.marked.Store(int64(at)) }, nil
+	return mark.Latest, s.ready.SaveClock(ctx, mark)
 }
 
 // keepTime notes the time also when nothing is written, while it is ahead of the

@@ -113,14 +113,13 @@ func (r *reclaiming) lease(ctx context.Context, lost *queries.ExpiredLeasesRow) 
 		func(err error) { r.pass("lease", lost.ClaimID, err) })
 }
 
-// part ends the renewals of a lease that stays although a part of it was taken:
-// its worker learns that it has lost it.
+// part marks a lease that stays, if runs of it were taken since there were so many:
+// nobody renews it any more.
 func (r *reclaiming) part(ctx context.Context, lost *queries.ExpiredLeasesRow, before int) error {
 	if len(r.done.Runs) == before {
 		return nil
 	}
-	return r.around(ctx, func() error { return r.EndRenewals(ctx, queries.EndRenewalsParams{ClaimID: lost.ClaimID}) },
-		func(err error) { r.pass("lease", lost.ClaimID, err) })
+	return r.TakeLeaseInPart(ctx, queries.TakeLeaseInPartParams{ClaimID: lost.ClaimID})
 }
 
 // pass sets aside a lease or a run.

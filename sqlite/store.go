@@ -240,18 +240,7 @@ func (s *Store) write(ctx context.Context, u urgency, work func(context.Context,
 	if err := s.prepareWrites(ctx); err != nil {
 		return s.explain(err)
 	}
-	noted := func() {}
-	err := s.transact(ctx, func(ctx context.Context) (err error) {
-		c := &change{prepared: s.ready}
-		if c.now, noted, err = s.timed(ctx); err != nil {
-			return err
-		}
-		return work(ctx, c)
-	})
-	if err == nil {
-		noted()
-	}
-	return s.explain(err)
+	return s.explain(s.timed(ctx, work))
 }
 
 // transact runs work between begin and commit; work that fails or panics is
@@ -401,11 +390,9 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 	if err := prepareAll(ctx, s.reads, map[string]**sql.Stmt{"CountRuns": &l.count, "SampleRuns": &l.sample, "CountStranded": &l.stranded}); err != nil {
 		return nil, err
 	}
-	noted, err := l.FindClock(ctx)
-	if err != nil {
+	if err := s.clock.learn(ctx, l); err != nil {
 		return nil, err
 	}
-	s.clock.raise(noted)
 	s.looking = l
 	return l, nil
 }

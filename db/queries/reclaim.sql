@@ -41,12 +41,12 @@ WHERE claim_id = ANY (ARRAY(
 -- leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
 -- with SKIP LOCKED: a run that a user's transaction holds is left, and its
 -- lease row then stays and is tried again; a lease of which nothing could be
--- taken is returned as stuck, for the next look to pass over. So does the lease of
--- which more runs are left than are taken at a time, or one that is set aside; runs
--- may name those to take, and just the lease. One that stays although a part of it
--- was taken (part) gets the duration zero: from then on no renewal extends it, so that
--- its worker learns that it has lost it. A run that was asked to be cancelled is, as
--- the row that was locked says. Twice: nothing has expired, or the next runs.
+-- taken is returned as stuck, for the next look to pass over. So does the lease of which
+-- more runs are left than are taken at a time, or one that is set aside; runs may name
+-- those to take, and just the lease. A lease that stays although a part of it was taken
+-- (part) gets the duration zero: no renewal extends it, so that its worker learns that it
+-- has lost it. A run that was asked to be cancelled is, as the row that was locked says.
+-- Twice: nothing has expired, or the next runs.
 WITH x AS MATERIALIZED (
     SELECT claim_id, alone, run_ids FROM durable.leases
     WHERE expires_at <= least(now(), sqlc.narg(horizon)::timestamptz) AND claim_id <> ALL (@stuck::uuid[])

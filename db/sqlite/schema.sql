@@ -122,7 +122,7 @@ CREATE TABLE ready (
 CREATE TABLE leases (
     claim_id        BLOB    PRIMARY KEY NOT NULL,
     acquired_at     INTEGER NOT NULL,
-    expires_at      INTEGER NOT NULL,
+    expires_at      INTEGER NOT NULL,          -- negative: a part of its runs was taken back, and nobody renews it
     alone           INTEGER NOT NULL,
     worker_instance BLOB    NOT NULL,
     worker_name     TEXT    NOT NULL,

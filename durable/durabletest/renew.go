@@ -2,6 +2,7 @@ package durabletest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -238,10 +239,10 @@ func twoRenew(_ *testing.T, f *fixture) {
 	f.wantReclaimed(right...)
 }
 
-// partLost reclaims one large lease, in as many calls as the store needs. Once
-// the first of its runs was taken back, its worker cannot renew it.
+// partLost reclaims one large lease in parts. Once the first of its runs was taken
+// back, its worker cannot renew it; what has not been taken yet it can settle.
 func partLost(t *testing.T, f *fixture) {
-	const size = 2500
+	const size = 50
 	worker := newWorker("w1")
 	f.enqueue(newRuns(size)...)
 	claim, claimed := f.claim(worker, size)
@@ -251,13 +252,32 @@ func partLost(t *testing.T, f *fixture) {
 	f.advance(31 * time.Second)
 	f.renews([]lease.ClaimID{claim}, []lease.ClaimID{claim})
 	f.advance(31 * time.Second)
-	for taken := 0; taken < size; {
-		done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 1, Runs: 900})
-		if err != nil || len(done.Runs) == 0 {
-			t.Fatalf("%d runs were taken back, then Reclaim answered %v", taken, err)
+	taken := map[durable.RunID]bool{}
+	part := func() int {
+		done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10, Runs: 7})
+		if err != nil {
+			t.Fatalf("%d runs were taken back, then Reclaim answered %v", len(taken), err)
 		}
-		taken += len(done.Runs)
+		for _, run := range done.Runs {
+			taken[run.ID] = true
+		}
 		f.renews([]lease.ClaimID{claim})
+		return len(done.Runs)
+	}
+	if part() != 7 {
+		t.Fatalf("%d runs were taken back, want 7", len(taken))
+	}
+	f.renews(append(make([]lease.ClaimID, many), claim)) // also among many
+	i := slices.IndexFunc(claimed, func(c durable.Claimed) bool { return !taken[c.ID] })
+	settlement := one(claim, worker, claimed[i].ID, success())
+	settlement.Last = false
+	if verdicts := f.settle(settlement); verdicts[0] != durable.Accepted {
+		t.Errorf("verdict %d on a run that nobody has taken, want accepted", verdicts[0])
+	}
+	for part() > 0 {
+	}
+	if len(taken) != size-1 {
+		t.Errorf("%d runs were taken back, want %d", len(taken), size-1)
 	}
 }
 

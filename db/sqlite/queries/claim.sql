@@ -13,13 +13,8 @@ FROM runs WHERE id = @id AND claim_id = @claim_id AND state = 1;
 
 -- name: RenewLease :execrows
 -- Expired or not: as long as the row stands, nobody has taken the runs, unless
--- a part of them was: a reclaim that leaves some of a lease's runs to the next
--- sets expires_at to 0.
+-- a part of them was (a negative expiry, see TakeLeaseInPart).
 UPDATE leases SET expires_at = @expires_at WHERE claim_id = @claim_id AND expires_at > 0;
-
--- name: EndRenewals :exec
--- From now on no renewal extends the lease. Again: no change.
-UPDATE leases SET expires_at = 0 WHERE claim_id = @claim_id;
 
 -- name: DeleteLeaseOf :execrows
 -- Only one of so many bytes of ids; their length is known without reading them.

@@ -2,7 +2,7 @@
 
 -- name: ExamineLeases :one
 -- Reads the whole table, a small one. Leases that nobody has taken back.
-SELECT count(*) FROM leases WHERE expires_at < @before;
+SELECT count(*) FROM leases WHERE abs(expires_at) < @before;
 
 -- name: ExamineQueues :many
 -- Reads the whole table, a small one.

@@ -8,6 +8,11 @@ SELECT claim_id, alone, worker_name, run_ids FROM leases
 WHERE expires_at <= @until
 ORDER BY expires_at, claim_id LIMIT @most;
 
+-- name: TakeLeaseInPart :exec
+-- Served by the primary key. A lease that stays although runs of it were taken
+-- back: a negative expiry, which no renewal extends. Twice: harmless.
+UPDATE leases SET expires_at = -abs(expires_at) WHERE claim_id = @claim_id;
+
 -- name: FindReclaimable :one
 -- A run that the expired claim still holds.
 SELECT r.lane, r.attempt, r.crash_count, r.on_crash, r.fence, r.started_at, r.cancel, l.queue, l.job

@@ -40,20 +40,6 @@ func (q *Queries) DeleteLeaseOf(ctx context.Context, arg DeleteLeaseOfParams) (i
 	return result.RowsAffected()
 }
 
-const endRenewals = `-- name: EndRenewals :exec
-UPDATE leases SET expires_at = 0 WHERE claim_id = ?1
-`
-
-type EndRenewalsParams struct {
-	ClaimID []byte
-}
-
-// From now on no renewal extends the lease. Again: no change.
-func (q *Queries) EndRenewals(ctx context.Context, arg EndRenewalsParams) error {
-	_, err := q.exec(ctx, q.endRenewalsStmt, endRenewals, arg.ClaimID)
-	return err
-}
-
 const findClaimed = `-- name: FindClaimed :one
 SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, trace, args
 FROM runs WHERE id = ?1 AND claim_id = ?2 AND state = 1
@@ -154,8 +140,7 @@ type RenewLeaseParams struct {
 }
 
 // Expired or not: as long as the row stands, nobody has taken the runs, unless
-// a part of them was: a reclaim that leaves some of a lease's runs to the next
-// sets expires_at to 0.
+// a part of them was (a negative expiry, see TakeLeaseInPart).
 func (q *Queries) RenewLease(ctx context.Context, arg RenewLeaseParams) (int64, error) {
 	result, err := q.exec(ctx, q.renewLeaseStmt, renewLease, arg.ExpiresAt, arg.ClaimID)
 	if err != nil {

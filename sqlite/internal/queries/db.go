@@ -90,9 +90,6 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
 	}
-	if q.endRenewalsStmt, err = db.PrepareContext(ctx, endRenewals); err != nil {
-		return nil, fmt.Errorf("error preparing query EndRenewals: %w", err)
-	}
 	if q.examineClockStmt, err = db.PrepareContext(ctx, examineClock); err != nil {
 		return nil, fmt.Errorf("error preparing query ExamineClock: %w", err)
 	}
@@ -411,6 +408,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.takeKeyStmt, err = db.PrepareContext(ctx, takeKey); err != nil {
 		return nil, fmt.Errorf("error preparing query TakeKey: %w", err)
 	}
+	if q.takeLeaseInPartStmt, err = db.PrepareContext(ctx, takeLeaseInPart); err != nil {
+		return nil, fmt.Errorf("error preparing query TakeLeaseInPart: %w", err)
+	}
 	if q.tellWaitStmt, err = db.PrepareContext(ctx, tellWait); err != nil {
 		return nil, fmt.Errorf("error preparing query TellWait: %w", err)
 	}
@@ -533,11 +533,6 @@ func (q *Queries) Close() error {
 	if q.dueSchedulesStmt != nil {
 		if cerr := q.dueSchedulesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing dueSchedulesStmt: %w", cerr)
-		}
-	}
-	if q.endRenewalsStmt != nil {
-		if cerr := q.endRenewalsStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing endRenewalsStmt: %w", cerr)
 		}
 	}
 	if q.examineClockStmt != nil {
@@ -1070,6 +1065,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing takeKeyStmt: %w", cerr)
 		}
 	}
+	if q.takeLeaseInPartStmt != nil {
+		if cerr := q.takeLeaseInPartStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing takeLeaseInPartStmt: %w", cerr)
+		}
+	}
 	if q.tellWaitStmt != nil {
 		if cerr := q.tellWaitStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing tellWaitStmt: %w", cerr)
@@ -1146,7 +1146,6 @@ type Queries struct {
 	deleteSkipsStmt          *sql.Stmt
 	deleteWaitStmt           *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
-	endRenewalsStmt          *sql.Stmt
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
 	examineQueuesStmt        *sql.Stmt
@@ -1253,6 +1252,7 @@ type Queries struct {
 	storedSinceStmt          *sql.Stmt
 	sweepAheadStmt           *sql.Stmt
 	takeKeyStmt              *sql.Stmt
+	takeLeaseInPartStmt      *sql.Stmt
 	tellWaitStmt             *sql.Stmt
 	touchScheduleStmt        *sql.Stmt
 	unfinishedOfScheduleStmt *sql.Stmt
@@ -1284,7 +1284,6 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteSkipsStmt:          q.deleteSkipsStmt,
 		deleteWaitStmt:           q.deleteWaitStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
-		endRenewalsStmt:          q.endRenewalsStmt,
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
 		examineQueuesStmt:        q.examineQueuesStmt,
@@ -1391,6 +1390,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		storedSinceStmt:          q.storedSinceStmt,
 		sweepAheadStmt:           q.sweepAheadStmt,
 		takeKeyStmt:              q.takeKeyStmt,
+		takeLeaseInPartStmt:      q.takeLeaseInPartStmt,
 		tellWaitStmt:             q.tellWaitStmt,
 		touchScheduleStmt:        q.touchScheduleStmt,
 		unfinishedOfScheduleStmt: q.unfinishedOfScheduleStmt,

@@ -28,7 +28,7 @@ func (q *Queries) ExamineClock(ctx context.Context) (int64, error) {
 
 const examineLeases = `-- name: ExamineLeases :one
 
-SELECT count(*) FROM leases WHERE expires_at < ?1
+SELECT count(*) FROM leases WHERE abs(expires_at) < ?1
 `
 
 type ExamineLeasesParams struct {

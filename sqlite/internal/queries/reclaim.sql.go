@@ -139,3 +139,18 @@ func (q *Queries) ReclaimRun(ctx context.Context, arg ReclaimRunParams) error {
 	)
 	return err
 }
+
+const takeLeaseInPart = `-- name: TakeLeaseInPart :exec
+UPDATE leases SET expires_at = -abs(expires_at) WHERE claim_id = ?1
+`
+
+type TakeLeaseInPartParams struct {
+	ClaimID []byte
+}
+
+// Served by the primary key. A lease that stays although runs of it were taken
+// back: a negative expiry, which no renewal extends. Twice: harmless.
+func (q *Queries) TakeLeaseInPart(ctx context.Context, arg TakeLeaseInPartParams) error {
+	_, err := q.exec(ctx, q.takeLeaseInPartStmt, takeLeaseInPart, arg.ClaimID)
+	return err
+}
