@@ -31,14 +31,15 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.S
 			MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout), OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags,
 			Paused: row.Paused, Waiting: fromMicro(row.Waiting),
 		}
-		if err := one.SetSpec([]byte(row.Spec)); err != nil {
-			return nil, s.fail("list schedules", err)
-		}
+		unreadable := one.SetSpec([]byte(row.Spec))
 		if row.NextAt != nil {
 			one.NextAt = row.NextAt.UTC()
 		}
 		records[i] = one.Record()
 		records[i].PausedBy, records[i].Fault = textOrNil(row.PausedBy), textOrNil(row.Fault)
+		if unreadable != nil {
+			records[i].Fault = textOrNil(unreadable.Error())
+		}
 		records[i].Edited, records[i].DeclaredAt, records[i].Orphaned = row.Edited, timesUTC(row.DeclaredAt), row.Orphaned
 	}
 	return records, nil
@@ -211,9 +212,9 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		if one == nil {
 			return "", fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
 		}
-		asked := durable.Schedule{Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
+		asked := durable.Schedule{Name: name, Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
 			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags}
-		if err := asked.SetSpec([]byte(one.Spec)); err != nil {
+		if err := asked.SetSpec([]byte(one.Spec)); err != nil && overlap != durable.OverlapAllow {
 			return "", err
 		}
 		known, err := s.unfinishedRuns(ctx, tx, one.Unfinished)

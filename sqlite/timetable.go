@@ -31,34 +31,32 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.S
 	now := s.clock.now()
 	records := make([]durable.ScheduleRecord, len(rows))
 	for i := range rows {
-		if records[i], err = scheduleRecord(&rows[i], now); err != nil {
-			return nil, fmt.Errorf("list schedules: %w", err)
-		}
+		records[i] = scheduleRecord(&rows[i], now)
 	}
 	return records, nil
 }
 
-func scheduleRecord(row *queries.ListSchedulesRow, now int64) (durable.ScheduleRecord, error) {
+// scheduleRecord is a schedule as it stands in the store; of one that cannot be
+// read, what can be, and why the rest cannot.
+func scheduleRecord(row *queries.ListSchedulesRow, now int64) durable.ScheduleRecord {
 	tags, err := tagsOf(row.Tags)
-	if err != nil {
-		return durable.ScheduleRecord{}, err
-	}
 	one := durable.Schedule{
 		Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: row.Args,
 		MaxAttempts: int(row.MaxAttempts), Timeout: duration(row.Timeout), OnCrash: durable.CrashPolicy(row.OnCrash), Tags: tags,
 		Paused: row.Paused != 0, Waiting: duration(row.Waiting),
 	}
-	if err := one.SetSpec([]byte(row.Spec)); err != nil {
-		return durable.ScheduleRecord{}, err
-	}
+	err = errors.Join(err, one.SetSpec([]byte(row.Spec)))
 	if row.NextAt != nil {
 		one.NextAt = instant(*row.NextAt)
 	}
 	record := one.Record()
 	record.PausedBy, record.Fault, record.Edited = orNil(row.PausedBy), orNil(row.Fault), row.Edited != 0
+	if err != nil {
+		record.Fault = orNil(err.Error())
+	}
 	record.DeclaredAt = instantOrNil(row.DeclaredAt)
 	record.Orphaned = row.DeclaredAt != nil && now-*row.DeclaredAt > durable.DeclaredWithin.Microseconds()
-	return record, nil
+	return record
 }
 
 func orNil(text string) *string {
@@ -227,7 +225,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		}
 		asked := durable.Schedule{Name: name, Job: known.Job, Queue: known.Queue, Priority: int(known.Priority), Args: known.Args, Tags: tags,
 			MaxAttempts: int(known.MaxAttempts), Timeout: duration(known.Timeout), OnCrash: durable.CrashPolicy(known.OnCrash)}
-		if err := asked.SetSpec([]byte(known.Spec)); err != nil {
+		if err := asked.SetSpec([]byte(known.Spec)); err != nil && overlap != durable.OverlapAllow {
 			return err
 		}
 		unfinished, err := c.unfinishedRuns(ctx, &asked, overlap, known.Unfinished)
