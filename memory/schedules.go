@@ -185,7 +185,9 @@ func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time
 		}
 	}
 	if one.fault != "" {
-		one.retry = now.Add(faultPause)
+		if one.retry = now.Add(faultPause); one.Waiting > 0 {
+			one.LookAt = one.retry
+		}
 		return nil
 	}
 	var ids []durable.RunID

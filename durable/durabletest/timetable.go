@@ -274,13 +274,17 @@ func waitingKept(t *testing.T, f *fixture) {
 		t.Errorf("looked at %+v, want it looked at again in 5 s", made)
 	}
 	f.advance(6 * time.Second)
+	if made = f.materialize(10, func(time.Time, durable.Schedule) durable.Decision { return durable.Decision{Fault: "none of its own"} }); made.Due != 1 {
+		t.Errorf("looked at %+v, want it", made)
+	}
+	f.advance(time.Minute)
 	var seen durable.Schedule
 	made = f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
 		seen = s
 		return fireAs("monday")(now, s)
 	})
-	if made.Due != 1 || seen.Waiting != 5*time.Second || seen.LookAt.Sub(seen.NextAt) < 4*time.Second {
-		t.Errorf("decide was told %+v, want that it has waited", seen)
+	if made.Due != 1 || seen.Waiting != 5*time.Second || seen.LookAt.Sub(seen.NextAt) < 50*time.Second {
+		t.Errorf("decide was told %+v, want that it has waited, and rested from its fault", seen)
 	}
 	f.advance(10 * time.Second)
 	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
