@@ -208,14 +208,14 @@ func (v schedulesRunNowVerb) Run(ctx context.Context, p *program) error {
 		overlap = durable.OverlapAllow
 	}
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		id, err := store.RunSchedule(ctx, v.Name, overlap, operator())
-		if err != nil {
+		id := durable.NewRunID()
+		if err := store.RunSchedule(ctx, v.Name, id, overlap, operator()); err != nil {
 			return err
 		}
 		if v.JSON {
 			return p.printJSON(map[string]any{"schedule": v.Name, "id": id})
 		}
-		_, err = fmt.Fprintln(p.stdout, id)
+		_, err := fmt.Fprintln(p.stdout, id)
 		return err
 	})
 }

@@ -208,16 +208,18 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 }
 
 // RunSchedule stores a run of the schedule that is due now.
-func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
-	if err := durable.CheckScheduleChange(name, by); err != nil {
-		return durable.RunID{}, fmt.Errorf("run schedule: %w", err)
+func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, overlap durable.OverlapPolicy, by string) error {
+	if err := durable.CheckScheduleRun(name, id, by); err != nil {
+		return fmt.Errorf("run schedule: %w", err)
 	}
-	var id durable.RunID
 	fresh := newLanes()
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
 		known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
 		if err != nil {
 			return s.missing(err)
+		}
+		if stored, err := c.storedFor(ctx, name, id); err != nil || stored {
+			return err
 		}
 		tags, err := tagsOf(known.Tags)
 		if err != nil {
@@ -236,7 +238,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 			return fmt.Errorf("a run of it has not ended: %w", durable.ErrConflict)
 		}
 		run := asked.RunNow()
-		id = run.ID
+		run.ID = id
 		if _, err := s.insertScheduled(ctx, c, fresh, name, known.Generation, nil, &run); err != nil {
 			return err
 		}
@@ -247,9 +249,25 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		return c.note(ctx, name, "run "+id.String(), by)
 	})
 	if err != nil {
-		return durable.RunID{}, fmt.Errorf("schedule %s: %w", name, err)
+		return fmt.Errorf("schedule %s: %w", name, err)
 	}
 	s.lanes.add(fresh)
 	s.hint()
-	return id, nil
+	return nil
+}
+
+// storedFor tells whether a run of a schedule has the id. Another run that has it
+// is a conflict.
+func (c *change) storedFor(ctx context.Context, schedule string, id durable.RunID) (bool, error) {
+	if _, err := c.FindState(ctx, queries.FindStateParams{ID: id[:]}); err != nil {
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+		return false, err
+	}
+	of, err := c.ScheduleOf(ctx, queries.ScheduleOfParams{ID: id[:]})
+	if errors.Is(err, sql.ErrNoRows) || err == nil && of.Name != schedule {
+		return false, fmt.Errorf("run %s is none of it: %w", id, durable.ErrConflict)
+	}
+	return err == nil, err
 }
