@@ -13,7 +13,8 @@ import (
 
 // RunDue lets the workers execute what is due now, and what becomes due
 // meanwhile, until none of it is waiting or running, and tells how the
-// executions ended. Time passes only as handlers take it. A retry that is due
+// executions ended. Time passes only as handlers take it, and some milliseconds
+// for each occurrence of a schedule that waits for the one before. A retry that is due
 // later is left alone, and so are runs that no worker of the kit serves, and
 // those of a worker that is paused, frozen or killed.
 func (k *Kit) RunDue() Tally {
