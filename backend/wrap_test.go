@@ -49,7 +49,7 @@ func doors(ctx context.Context, store backend.Store) map[string]func() error {
 		"save badly":      func() error { return store.SaveSchedule(ctx, durable.Schedule{Name: "a b", Job: "a b"}, "") },
 		"change":          func() error { return store.ChangeSchedule(ctx, "one", durable.PauseSchedule, "ann") },
 		"change badly":    func() error { return store.ChangeSchedule(ctx, "\x00", "jump", "") },
-		"run schedule":    func() error { _, err := store.RunSchedule(ctx, "one", "", "ann"); return err },
+		"run schedule":    func() error { return store.RunSchedule(ctx, "one", durable.NewRunID(), "", "ann") },
 		"changes":         func() error { _, err := store.Changes(ctx, durable.ChangeFilter{Limit: -1}); return err },
 		"list badly":      func() error { _, err := store.Runs(ctx, durable.Filter{Limit: -1}); return err },
 		"lock": func() error {

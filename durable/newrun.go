@@ -66,6 +66,13 @@ func (j JobInfo) policy() policy {
 	return p
 }
 
+func checkID(id RunID) error {
+	if id.Version() != 7 {
+		return errors.New("id is not a version 7 UUID")
+	}
+	return nil
+}
+
 // CheckRuns reports what is wrong with the runs, each fault with the index of
 // its run, wrapped in ErrInvalid. Stores call it before they store anything.
 func CheckRuns(runs []NewRun) error {
@@ -102,8 +109,8 @@ func (r *NewRun) check() error {
 	if r.fault != nil {
 		return r.fault
 	}
-	if r.ID.Version() != 7 {
-		return errors.New("id is not a version 7 UUID")
+	if err := checkID(r.ID); err != nil {
+		return err
 	}
 	if err := checkName("job", r.Job); err != nil {
 		return err

@@ -23,7 +23,9 @@ type Rule struct {
 //
 // An expression that names times of day fires once for each: at the first of
 // two instants when the clock is set back, and at the first valid instant when
-// it is set forward. One that repeats within the day, because its second,
+// it is set forward; times that fall into one gap are one. Where day and weekday
+// are both given, either will do, and */2 counts as given, other than in crontab.
+// An expression that repeats within the day, because its second,
 // minute or hour has * or a step such as */15, fires at every instant whose
 // wall time matches, so that its beat goes on.
 func Cron(expression, zone string) Rule { return Rule{Cron: expression, Zone: zone} }
@@ -120,8 +122,9 @@ type Schedule struct {
 	// it was made, got its times or was resumed: it is planned from then on.
 	Waiting time.Duration
 	LookAt  time.Time
-	// Unfinished is how many of its runs have not ended; read after the
-	// schedule was locked, so that no other can have been added.
+	// Unfinished is how many of its runs have not ended, at least as far as it
+	// takes to tell whether there is room for another; read after the schedule
+	// was locked, so that no other can have been added.
 	Unfinished int
 }
 

@@ -36,6 +36,18 @@ func CheckScheduleChange(name, by string) error {
 	return invalid("change of a schedule", faults)
 }
 
+// CheckScheduleRun refuses what CheckScheduleChange does, and an id that no run
+// can have.
+func CheckScheduleRun(name string, id RunID, by string) error {
+	if err := CheckScheduleChange(name, by); err != nil {
+		return err
+	}
+	if err := checkID(id); err != nil {
+		return invalid("run of a schedule", []error{err})
+	}
+	return nil
+}
+
 func nameFaults(names ...string) (faults []error) {
 	for _, name := range names {
 		if len(name) > MaxNameLength || !isText(name) {

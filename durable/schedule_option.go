@@ -20,8 +20,9 @@ func Overlap(overlap OverlapPolicy) Option {
 
 // AtOnce lets up to n runs of the schedule be unfinished at once over all hosts,
 // 1 to MaxAtOnce, before Overlap says what becomes of an occurrence. Default 1.
-// A run that waits to be tried again counts, so never more than n are executed
-// at once. Not with OverlapAllow.
+// A run that waits to be tried again counts, so of the runs that occurrences have
+// made never more than n are executed at once; those that operators ask for all
+// the same, or retry, come on top. Not with OverlapAllow.
 func AtOnce(n int) Option {
 	return Option{"AtOnce", onlySchedule, func(p *policy) {
 		if p.plan.AtOnce = n; n == 0 {

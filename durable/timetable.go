@@ -116,10 +116,12 @@ type Timetable interface {
 	// ChangeSchedule pauses, resumes or deletes; ErrNotFound when there is none
 	// of the name. What is paused already stays so.
 	ChangeSchedule(ctx context.Context, name string, action ScheduleAction, by string) error
-	// RunSchedule stores a run of the schedule, due now, and does not move the
-	// schedule. Unless overlap is OverlapAllow it is refused with ErrConflict
-	// while a run of the schedule has not ended.
-	RunSchedule(ctx context.Context, name string, overlap OverlapPolicy, by string) (RunID, error)
+	// RunSchedule stores a run of the schedule under an id of NewRunID, due now,
+	// and does not move the schedule. Unless overlap is OverlapAllow it is refused
+	// with ErrConflict while as many runs of the schedule as AtOnce allows have not
+	// ended. An id that a run of the schedule has changes nothing, so a call whose
+	// answer was lost can be repeated; that of another run is an ErrConflict.
+	RunSchedule(ctx context.Context, name string, id RunID, overlap OverlapPolicy, by string) error
 }
 
 // SortPast orders lines newest first, as SchedulePast answers them.

@@ -32,12 +32,23 @@ type enqueueVerb struct {
 	JSON        bool           `name:"json" help:"Print JSON."`
 }
 
+// readArgs reads standard input until its end, or a signal.
+func (p *program) readArgs(ctx context.Context) ([]byte, error) {
+	ctx, cancel := p.untilSignal(ctx)
+	defer cancel()
+	args, err := io.ReadAll(io.LimitReader(p.stdin, durable.MaxArgsSize+1))
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	}
+	return args, err
+}
+
 // Run stores the run and prints its id.
 func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	args := []byte(v.Args)
 	if v.Args == "-" {
 		var err error
-		if args, err = io.ReadAll(io.LimitReader(p.stdin, durable.MaxArgsSize+1)); err != nil {
+		if args, err = p.readArgs(ctx); err != nil {
 			return fmt.Errorf("read args: %w", err)
 		}
 	}

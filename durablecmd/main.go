@@ -101,19 +101,39 @@ func (p *program) run(ctx context.Context) int {
 	return exitFailed
 }
 
-// untilSignal is the context of a verb that any signal ends.
+// leaveWithin is how long a verb has to end after a signal.
+const leaveWithin = 5 * time.Second
+
+// untilSignal is the context of a verb that any signal ends. The program exits
+// when the verb then goes on all the same: after a while, or a second signal.
 func (p *program) untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stopped := make(chan struct{})
+	ended, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
 		select {
 		case s := <-p.signals:
 			cancel(fmt.Errorf("%w: %s", errInterrupted, s))
-		case <-ctx.Done():
+			p.leave(ended)
+		case <-ended:
 		}
 	}()
-	return ctx, func() { cancel(nil); <-stopped }
+	return ctx, func() { close(ended); cancel(nil); <-stopped }
+}
+
+// leave exits unless the verb has ended in time.
+func (p *program) leave(ended <-chan struct{}) {
+	late := time.NewTimer(leaveWithin)
+	defer late.Stop()
+	p.passOver(ended)
+	select {
+	case <-ended:
+		return
+	case <-late.C:
+	case <-p.signals:
+	}
+	p.complain(fmt.Errorf("%w, and it does not end: exiting", errInterrupted))
+	p.exit(exitFailed)
 }
 
 var errInterrupted = errors.New("interrupted")

@@ -106,8 +106,9 @@ func (v schedulesShowVerb) Run(ctx context.Context, p *program) error {
 
 // preview is the answer of schedules preview as JSON.
 type preview struct {
-	Next []time.Time    `json:"next"`
-	Past []durable.Past `json:"past"`
+	Next  []time.Time    `json:"next"`
+	Past  []durable.Past `json:"past"`
+	Fault *string        `json:"fault"` // why there are no next ones
 }
 
 // Run prints the past and the next occurrences.
@@ -126,9 +127,7 @@ func (v schedulesPreviewVerb) Run(ctx context.Context, p *program) error {
 		}
 		schedule := record.Schedule()
 		if !record.Paused {
-			if seen.Next, err = schedule.Preview(p.now(), v.Next); err != nil {
-				return err
-			}
+			seen.preview(&record, &schedule, p.now(), v.Next)
 		}
 		if v.JSON {
 			seen.Next, seen.Past = notNil(seen.Next), notNil(seen.Past)
@@ -136,6 +135,20 @@ func (v schedulesPreviewVerb) Run(ctx context.Context, p *program) error {
 		}
 		return p.printPreview(record, seen, p.now())
 	})
+}
+
+// preview finds the next occurrences, or says why it cannot.
+func (seen *preview) preview(record *durable.ScheduleRecord, schedule *durable.Schedule, now time.Time, n int) {
+	next, err := schedule.Preview(now, n)
+	switch {
+	case err == nil:
+		seen.Next = next
+	case record.Fault != nil:
+		seen.Fault = record.Fault
+	default:
+		text := err.Error()
+		seen.Fault = &text
+	}
 }
 
 // printer says what was done, to people or as JSON.
@@ -195,14 +208,14 @@ func (v schedulesRunNowVerb) Run(ctx context.Context, p *program) error {
 		overlap = durable.OverlapAllow
 	}
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		id, err := store.RunSchedule(ctx, v.Name, overlap, operator())
-		if err != nil {
+		id := durable.NewRunID()
+		if err := store.RunSchedule(ctx, v.Name, id, overlap, operator()); err != nil {
 			return err
 		}
 		if v.JSON {
 			return p.printJSON(map[string]any{"schedule": v.Name, "id": id})
 		}
-		_, err = fmt.Fprintln(p.stdout, id)
+		_, err := fmt.Fprintln(p.stdout, id)
 		return err
 	})
 }

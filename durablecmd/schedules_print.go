@@ -13,6 +13,8 @@ import (
 func ruleText(r durable.Rule) string {
 	var text string
 	switch {
+	case r == durable.Rule{}: // it could not be read
+		return "-"
 	case r.Cron != "":
 		text = r.Cron
 	case r.Every > 0:
@@ -124,6 +126,10 @@ func (p *program) printPreview(r durable.ScheduleRecord, seen preview, now time.
 		table.row(at.Format(time.RFC3339), ago(at, now), "next", "")
 	}
 	if err := table.flush(); err != nil {
+		return err
+	}
+	if seen.Fault != nil {
+		_, err := fmt.Fprintf(p.stdout, "\nfaulty: %s\n", *seen.Fault)
 		return err
 	}
 	if r.Paused || over(r, now) {

@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
 )
 
@@ -140,4 +142,23 @@ func TestSchedulesRefuse(t *testing.T) {
 		require.Empty(t, e.stdout, line)
 		require.Contains(t, e.stderr, want, line)
 	}
+}
+
+// TestSchedulesThatCannotBeEvaluatedAreShown: what became of it is told all the
+// same, and why nothing comes.
+func TestSchedulesThatCannotBeEvaluatedAreShown(t *testing.T) {
+	t.Parallel()
+	env := file(t)
+	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
+	store, err := backend.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL="), backend.Config{})
+	require.NoError(t, err)
+	bad := durable.Schedule{Name: "bad", Hash: "h", Job: "log", Queue: "default", MaxAttempts: 1, Args: []byte("{}"), Rule: durable.Cron("0 0 30 2 *", "")}
+	worker := durable.WorkerID{Name: "w", Instance: uuid.New()}
+	require.NoError(t, store.Declare(t.Context(), durable.Declaration{Worker: worker, Schedules: []durable.Schedule{bad}}))
+	store.Close()
+	e := execute(t, env, "schedules", "preview", "bad")
+	require.Equal(t, 0, e.code, e.stderr)
+	require.Contains(t, e.stdout, "faulty: cron \"0 0 30 2 *\" never fires")
+	seen := decode[struct{ Fault string }](t, execute(t, env, "schedules", "preview", "bad", "--json").stdout)
+	require.Contains(t, seen.Fault, "never fires")
 }

@@ -82,23 +82,23 @@ func (p *program) watch(ctx context.Context, logger *slog.Logger, health *health
 			p.exit(exitFailed)
 			return
 		}
-		p.passOver(ctx)
+		p.passOver(ctx.Done())
 	}
 }
 
-// passOver drops the signals that are one with the last.
-func (p *program) passOver(ctx context.Context) {
+// passOver drops the signals that are one with the last, unless it is over.
+func (p *program) passOver(over <-chan struct{}) {
 	if p.oneSignal == 0 {
 		return
 	}
-	over := time.NewTimer(p.oneSignal)
-	defer over.Stop()
+	same := time.NewTimer(p.oneSignal)
+	defer same.Stop()
 	for {
 		select {
 		case <-p.signals:
-		case <-over.C:
+		case <-same.C:
 			return
-		case <-ctx.Done():
+		case <-over:
 			return
 		}
 	}

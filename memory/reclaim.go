@@ -44,7 +44,6 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 				}
 				return done, nil
 			}
-			l.expiresAt = time.Time{} // no renewal extends a lease of which a part was taken
 			s.crash(r, l, request.MaxCrashes, now)
 			waiting = waiting || r.state == durable.Pending
 			done.Runs = append(done.Runs, durable.Reclaimed{

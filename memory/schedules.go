@@ -119,6 +119,9 @@ func (s *Store) Materialize(
 	for i := range due {
 		decisions[i] = decide(now, copySchedule(due[i]))
 	}
+	if ctx.Err() != nil { // or what it had no time for would be a fault
+		return durable.Materialized{}, fmt.Errorf("materialize: %w", context.Cause(ctx))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	done := durable.Materialized{Due: len(due)}
@@ -182,7 +185,9 @@ func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time
 		}
 	}
 	if one.fault != "" {
-		one.retry = now.Add(faultPause)
+		if one.retry = now.Add(faultPause); one.Waiting > 0 {
+			one.LookAt = one.retry
+		}
 		return nil
 	}
 	var ids []durable.RunID

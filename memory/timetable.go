@@ -139,24 +139,31 @@ func (s *Store) forgetOccurrences(name string) {
 }
 
 // RunSchedule stores a run of the schedule that is due now.
-func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
-	if err := firstOf(ctx.Err(), durable.CheckScheduleChange(name, by)); err != nil {
-		return durable.RunID{}, fmt.Errorf("run schedule: %w", err)
+func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, overlap durable.OverlapPolicy, by string) error {
+	if err := firstOf(ctx.Err(), durable.CheckScheduleRun(name, id, by)); err != nil {
+		return fmt.Errorf("run schedule: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one, found := s.schedules[name]
 	if !found {
-		return durable.RunID{}, fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+		return fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+	}
+	if stored, taken := s.runs[id]; taken {
+		if stored.schedule == name {
+			return nil
+		}
+		return fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, durable.ErrConflict)
 	}
 	if overlap != durable.OverlapAllow && one.Plan.Full(one.unfinished()) {
-		return durable.RunID{}, fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
+		return fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
 	}
 	run := one.RunNow()
+	run.ID = id
 	now := s.now()
 	s.insert(&run, name, now)
 	one.remember(s.runs[run.ID])
 	s.noteSchedule(now, name, "run "+run.ID.String(), by)
 	s.hint()
-	return run.ID, nil
+	return nil
 }

@@ -28,10 +28,14 @@ type decided struct {
 }
 
 func decideOne(
-	one durable.Schedule, row *queries.DueSchedulesRow, unfinished durable.Unfinished, decide func(durable.Schedule) durable.Decision,
+	one durable.Schedule, row *queries.DueSchedulesRow, unfinished durable.Unfinished, decide func(durable.Schedule) durable.Decision, unreadable error,
 ) decided {
 	d := decided{id: row.ID, name: row.Name, generation: row.Generation, unfinished: unfinished, plan: one.Plan}
 	one.Unfinished = len(d.unfinished.IDs)
+	if unreadable != nil {
+		d.fault(unreadable)
+		return d
+	}
 	d.decision = decide(one)
 	if d.decision.Fault != "" {
 		return d
@@ -71,12 +75,18 @@ func (s *Store) inParts(
 		}
 		part := make([]decided, len(some))
 		for i := range some {
-			one := s.specs.schedule(&some[i])
+			one, unreadable := s.specs.schedule(&some[i])
 			unfinished, err := s.unfinishedOf(ctx, tx, some[i].ID, some[i].Unfinished, known, &one.Plan, one.Overlapping())
-			if err != nil {
+			switch {
+			case code(err) != "": // that of this schedule alone
+				unreadable = err
+			case err != nil:
 				return err
 			}
-			part[i] = decideOne(one, &some[i], unfinished, decide)
+			part[i] = decideOne(one, &some[i], unfinished, decide, unreadable)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // or what it had no time for would be a fault
 		}
 		if err := s.storeDecided(ctx, tx, part, done); err != nil {
 			return err
@@ -287,34 +297,36 @@ type specs struct {
 // specsMost bounds the texts that are remembered.
 const specsMost = 10_000
 
-// set gives a schedule the rule and the plan of a text. One that cannot be read
-// leaves it without a rule, and decide says so.
-func (s *specs) set(one *durable.Schedule, text string) {
+// set gives a schedule the rule and the plan of a text, if it can be read.
+func (s *specs) set(one *durable.Schedule, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known, ok := s.read[text]
-	if !ok {
-		_ = known.SetSpec([]byte(text))
-		if s.read == nil || len(s.read) >= specsMost {
-			s.read = map[string]durable.Schedule{}
-		}
-		s.read[text] = known
+	if known, ok := s.read[text]; ok {
+		one.Rule, one.Plan = known.Rule, known.Plan
+		return nil
 	}
-	one.Rule, one.Plan = known.Rule, known.Plan
+	if err := one.SetSpec([]byte(text)); err != nil {
+		return err
+	}
+	if s.read == nil || len(s.read) >= specsMost {
+		s.read = map[string]durable.Schedule{}
+	}
+	s.read[text] = durable.Schedule{Rule: one.Rule, Plan: one.Plan}
+	return nil
 }
 
-func (s *specs) schedule(row *queries.DueSchedulesRow) durable.Schedule {
+func (s *specs) schedule(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 	one := durable.Schedule{
 		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
 		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
 		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Waiting: fromMicro(row.Waiting),
 	}
-	s.set(&one, row.Spec)
+	err := s.set(&one, row.Spec)
 	if (one.Waiting > 0 || row.NextAt == nil) && row.LookAt.Unix() != 0 {
 		one.LookAt = row.LookAt.UTC()
 	}
 	if row.NextAt != nil {
 		one.NextAt = row.NextAt.UTC()
 	}
-	return one
+	return one, err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -31,9 +32,13 @@ func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, ids uuidArray) (m
 	return unfinished, s.send(ctx, tx, b)
 }
 
+// unfinishedFor is how long it may take to find all unfinished runs of a schedule.
+const unfinishedFor = time.Second
+
 // unfinishedOf are the runs of a schedule, whose row is locked so that none can
 // be added, that have not ended: of the ones it remembers, those that are known
-// to, or all if these do not tell whether there is room for another.
+// to, or all if these do not tell whether there is room for another. The
+// transaction goes on after an error of the server.
 func (s *Store) unfinishedOf(
 	ctx context.Context, tx pgx.Tx, id int32, remembered []uuid.UUID, known map[uuid.UUID]bool, plan *durable.Plan, overlap durable.OverlapPolicy,
 ) (durable.Unfinished, error) {
@@ -42,7 +47,23 @@ func (s *Store) unfinishedOf(
 	if !unfinished.Unclear(plan, overlap) {
 		return unfinished, nil
 	}
-	all, err := s.queries(tx).UnfinishedOfSchedule(ctx, queries.UnfinishedOfScheduleParams{Schedule: id, Most: durable.MaxAtOnce})
+	var all []uuid.UUID
+	most, _ := limits(ctx, unfinishedFor)
+	b := &batch{names: s.names}
+	b.add(queries.BeginPart)
+	b.add(queries.Limits, most, most) // until the part is undone
+	b.add(queries.UnfinishedOfSchedule, id, int32(durable.MaxAtOnce)).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { all = append(all, id) })
+	})
+	err := s.send(ctx, tx, b)
+	if err == nil || code(err) != "" {
+		if undone := s.queries(tx).UndoPart(ctx); undone != nil {
+			return unfinished, undone
+		}
+	}
+	if err != nil {
+		return unfinished, err
+	}
 	slices.SortFunc(all, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	return durable.Unfinished{IDs: all, Others: len(all) == durable.MaxAtOnce}, err
+	return durable.Unfinished{IDs: all, Others: len(all) == durable.MaxAtOnce}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -31,14 +32,15 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.S
 			MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout), OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags,
 			Paused: row.Paused, Waiting: fromMicro(row.Waiting),
 		}
-		if err := one.SetSpec([]byte(row.Spec)); err != nil {
-			return nil, s.fail("list schedules", err)
-		}
+		unreadable := one.SetSpec([]byte(row.Spec))
 		if row.NextAt != nil {
 			one.NextAt = row.NextAt.UTC()
 		}
 		records[i] = one.Record()
 		records[i].PausedBy, records[i].Fault = textOrNil(row.PausedBy), textOrNil(row.Fault)
+		if unreadable != nil {
+			records[i].Fault = textOrNil(unreadable.Error())
+		}
 		records[i].Edited, records[i].DeclaredAt, records[i].Orphaned = row.Edited, timesUTC(row.DeclaredAt), row.Orphaned
 	}
 	return records, nil
@@ -205,15 +207,27 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 }
 
 // RunSchedule stores a run of the schedule that is due now.
-func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
-	var id durable.RunID
-	err := s.change(ctx, name, by, func(tx pgx.Tx, _ *queries.Queries, one *queries.LockScheduleRow) (string, error) {
+func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, overlap durable.OverlapPolicy, by string) error {
+	if err := durable.CheckScheduleRun(name, id, by); err != nil {
+		return fmt.Errorf("run schedule: %w", err)
+	}
+	return s.change(ctx, name, by, func(tx pgx.Tx, _ *queries.Queries, one *queries.LockScheduleRow) (string, error) {
 		if one == nil {
 			return "", fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
 		}
-		asked := durable.Schedule{Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
+		of, err := s.queries(tx).ScheduleOfRun(ctx, queries.ScheduleOfRunParams{ID: id})
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+		case err != nil:
+			return "", err
+		case of != one.ID:
+			return "", fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, durable.ErrConflict)
+		default:
+			return "", nil
+		}
+		asked := durable.Schedule{Name: name, Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
 			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags}
-		if err := asked.SetSpec([]byte(one.Spec)); err != nil {
+		if err := asked.SetSpec([]byte(one.Spec)); err != nil && overlap != durable.OverlapAllow {
 			return "", err
 		}
 		known, err := s.unfinishedRuns(ctx, tx, one.Unfinished)
@@ -228,17 +242,20 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 			return "", fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
 		}
 		run := asked.RunNow()
+		run.ID = id
 		set := laneSet{laneOf(&run): 0}
 		if err := s.laneIDs(ctx, set); err != nil {
 			return "", err
 		}
 		b := &batch{names: s.names}
 		args := append(columnsOf([]durable.NewRun{run}, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})
-		b.add(queries.MaterializeRuns, args...)
-		id = run.ID
+		stored := 0
+		b.add(queries.MaterializeRuns, args...).Query(func(rows pgx.Rows) error { return scanIDs(rows, func(uuid.UUID) { stored++ }) })
 		unfinished.IDs = append(unfinished.IDs, id)
 		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
-		return "run " + id.String(), s.send(ctx, tx, b)
+		if err = s.send(ctx, tx, b); err == nil && stored == 0 { // somebody has just stored another run of that id
+			err = fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, durable.ErrConflict)
+		}
+		return "run " + id.String(), err
 	})
-	return id, err
 }

@@ -106,9 +106,9 @@ func (m *materializing) pass(name string, err error) {
 // one decides about one schedule and stores what was decided, or the fault for
 // which that was refused.
 func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, fault string) error {
-	rule, err := scheduleOf(row)
-	if err != nil {
-		return err
+	rule, unreadable := scheduleOf(row)
+	if unreadable != nil && fault == "" {
+		fault = unreadable.Error()
 	}
 	unfinished, err := m.unfinishedRuns(ctx, &rule, rule.Overlapping(), row.Unfinished)
 	if err != nil {
@@ -118,6 +118,9 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 	decision := durable.Decision{Fault: fault}
 	if fault == "" {
 		decision = m.decide(instant(m.now), rule)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // or what it had no time for would be a fault
 	}
 	fresh := newLanes()
 	ids, err := m.store.advance(ctx, m.change, fresh, &rule, unfinished, &decision)
@@ -184,6 +187,8 @@ func (s *Store) nothingDue(ctx context.Context, resting []string) (durable.Mater
 	return durable.Materialized{Next: in}, in > 0, nil
 }
 
+// scheduleOf reads a schedule. One that cannot be read is returned without what
+// could not be, so that it can be told apart.
 func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 	tags, err := tagsOf(row.Tags)
 	if len(tags) == 0 {
@@ -203,7 +208,7 @@ func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 		Tags:        tags,
 		Waiting:     duration(row.Waiting),
 	}
-	_ = schedule.SetSpec([]byte(row.Spec)) // a spec that cannot be read is a schedule without a rule, and decide says so
+	err = errors.Join(err, schedule.SetSpec([]byte(row.Spec)))
 	if (schedule.Waiting > 0 || row.NextAt == nil) && row.LookAt != nil {
 		schedule.LookAt = instant(*row.LookAt)
 	}

@@ -31,34 +31,32 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.S
 	now := s.clock.now()
 	records := make([]durable.ScheduleRecord, len(rows))
 	for i := range rows {
-		if records[i], err = scheduleRecord(&rows[i], now); err != nil {
-			return nil, fmt.Errorf("list schedules: %w", err)
-		}
+		records[i] = scheduleRecord(&rows[i], now)
 	}
 	return records, nil
 }
 
-func scheduleRecord(row *queries.ListSchedulesRow, now int64) (durable.ScheduleRecord, error) {
+// scheduleRecord is a schedule as it stands in the store; of one that cannot be
+// read, what can be, and why the rest cannot.
+func scheduleRecord(row *queries.ListSchedulesRow, now int64) durable.ScheduleRecord {
 	tags, err := tagsOf(row.Tags)
-	if err != nil {
-		return durable.ScheduleRecord{}, err
-	}
 	one := durable.Schedule{
 		Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: row.Args,
 		MaxAttempts: int(row.MaxAttempts), Timeout: duration(row.Timeout), OnCrash: durable.CrashPolicy(row.OnCrash), Tags: tags,
 		Paused: row.Paused != 0, Waiting: duration(row.Waiting),
 	}
-	if err := one.SetSpec([]byte(row.Spec)); err != nil {
-		return durable.ScheduleRecord{}, err
-	}
+	err = errors.Join(err, one.SetSpec([]byte(row.Spec)))
 	if row.NextAt != nil {
 		one.NextAt = instant(*row.NextAt)
 	}
 	record := one.Record()
 	record.PausedBy, record.Fault, record.Edited = orNil(row.PausedBy), orNil(row.Fault), row.Edited != 0
+	if err != nil {
+		record.Fault = orNil(err.Error())
+	}
 	record.DeclaredAt = instantOrNil(row.DeclaredAt)
 	record.Orphaned = row.DeclaredAt != nil && now-*row.DeclaredAt > durable.DeclaredWithin.Microseconds()
-	return record, nil
+	return record
 }
 
 func orNil(text string) *string {
@@ -210,16 +208,18 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 }
 
 // RunSchedule stores a run of the schedule that is due now.
-func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.OverlapPolicy, by string) (durable.RunID, error) {
-	if err := durable.CheckScheduleChange(name, by); err != nil {
-		return durable.RunID{}, fmt.Errorf("run schedule: %w", err)
+func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, overlap durable.OverlapPolicy, by string) error {
+	if err := durable.CheckScheduleRun(name, id, by); err != nil {
+		return fmt.Errorf("run schedule: %w", err)
 	}
-	var id durable.RunID
 	fresh := newLanes()
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
 		known, err := c.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
 		if err != nil {
 			return s.missing(err)
+		}
+		if stored, err := c.storedFor(ctx, name, id); err != nil || stored {
+			return err
 		}
 		tags, err := tagsOf(known.Tags)
 		if err != nil {
@@ -227,7 +227,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		}
 		asked := durable.Schedule{Name: name, Job: known.Job, Queue: known.Queue, Priority: int(known.Priority), Args: known.Args, Tags: tags,
 			MaxAttempts: int(known.MaxAttempts), Timeout: duration(known.Timeout), OnCrash: durable.CrashPolicy(known.OnCrash)}
-		if err := asked.SetSpec([]byte(known.Spec)); err != nil {
+		if err := asked.SetSpec([]byte(known.Spec)); err != nil && overlap != durable.OverlapAllow {
 			return err
 		}
 		unfinished, err := c.unfinishedRuns(ctx, &asked, overlap, known.Unfinished)
@@ -238,7 +238,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 			return fmt.Errorf("a run of it has not ended: %w", durable.ErrConflict)
 		}
 		run := asked.RunNow()
-		id = run.ID
+		run.ID = id
 		if _, err := s.insertScheduled(ctx, c, fresh, name, known.Generation, nil, &run); err != nil {
 			return err
 		}
@@ -249,9 +249,25 @@ func (s *Store) RunSchedule(ctx context.Context, name string, overlap durable.Ov
 		return c.note(ctx, name, "run "+id.String(), by)
 	})
 	if err != nil {
-		return durable.RunID{}, fmt.Errorf("schedule %s: %w", name, err)
+		return fmt.Errorf("schedule %s: %w", name, err)
 	}
 	s.lanes.add(fresh)
 	s.hint()
-	return id, nil
+	return nil
+}
+
+// storedFor tells whether a run of a schedule has the id. Another run that has it
+// is a conflict.
+func (c *change) storedFor(ctx context.Context, schedule string, id durable.RunID) (bool, error) {
+	if _, err := c.FindState(ctx, queries.FindStateParams{ID: id[:]}); err != nil {
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+		return false, err
+	}
+	of, err := c.ScheduleOf(ctx, queries.ScheduleOfParams{ID: id[:]})
+	if errors.Is(err, sql.ErrNoRows) || err == nil && of.Name != schedule {
+		return false, fmt.Errorf("run %s is none of it: %w", id, durable.ErrConflict)
+	}
+	return err == nil, err
 }

@@ -66,13 +66,13 @@ WITH k AS MATERIALIZED (
 SELECT i.id FROM i;
 
 -- name: AdvanceSchedules :exec
--- schedules_pkey; rows that DueSchedules has locked. A fault keeps next_at and
--- rests the schedule for a minute.
+-- schedules_pkey; rows that DueSchedules has locked. A fault keeps next_at, also
+-- as one that waits, and rests the schedule for a minute.
 UPDATE durable.schedules s SET
     next_at = CASE WHEN u.fault <> '' THEN s.next_at ELSE u.next_at END,
     look_at = CASE WHEN u.fault <> '' THEN now() + interval '1 minute' WHEN u.waiting > 0 THEN now() + u.waiting * interval '1 microsecond'
               ELSE coalesce(u.next_at, 'infinity') END,
-    waiting = u.waiting, unfinished = u.unfinished::uuid[], fault = nullif(u.fault, '')
+    waiting = CASE WHEN u.fault <> '' THEN s.waiting ELSE u.waiting END, unfinished = u.unfinished::uuid[], fault = nullif(u.fault, '')
 FROM (SELECT unnest(@ids::int[]) id, unnest(@nexts::timestamptz[]) next_at, unnest(@waitings::bigint[]) waiting,
              unnest(@unfinished::text[]) unfinished, unnest(@faults::text[]) fault) u
 WHERE s.id = u.id;

@@ -55,6 +55,11 @@ DELETE FROM durable.skips WHERE schedule = @schedule;
 -- schedules_pkey; a row that LockSchedule has locked.
 UPDATE durable.schedules SET unfinished = (@unfinished::text)::uuid[] WHERE id = @id;
 
+-- name: ScheduleOfRun :one
+-- runs_pkey. No locks: whoever makes a run of a schedule has its row locked. 0: of
+-- none.
+SELECT coalesce(schedule, 0)::int AS schedule FROM durable.runs WHERE id = @id;
+
 -- name: Audit :exec
 -- In the transaction of the change.
 INSERT INTO durable.audit (actor, kind, subject, action) VALUES (@actor, @kind, @subject, @action);

@@ -155,7 +155,7 @@ func askedTogether(t *testing.T, f *fixture) {
 	var got, refused atomic.Int32
 	f.together(repeat(8, func(int) func(context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := f.store.RunSchedule(ctx, "nightly", durable.OverlapSkip, "ann")
+			err := f.store.RunSchedule(ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann")
 			if errors.Is(err, durable.ErrConflict) {
 				refused.Add(1)
 				return nil
@@ -176,7 +176,7 @@ func timetableRefuses(t *testing.T, f *fixture) {
 	if err := f.store.ChangeSchedule(f.ctx, "none", durable.PauseSchedule, "ann"); !errors.Is(err, durable.ErrNotFound) {
 		t.Errorf("ChangeSchedule: %v", err)
 	}
-	if _, err := f.store.RunSchedule(f.ctx, "none", durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrNotFound) {
+	if err := f.store.RunSchedule(f.ctx, "none", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrNotFound) {
 		t.Errorf("RunSchedule: %v", err)
 	}
 	absent := own("absent")

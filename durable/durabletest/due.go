@@ -13,7 +13,8 @@ import (
 
 // RunDue lets the workers execute what is due now, and what becomes due
 // meanwhile, until none of it is waiting or running, and tells how the
-// executions ended. Time passes only as handlers take it. A retry that is due
+// executions ended. Time passes only as handlers take it, and some milliseconds
+// for each occurrence of a schedule that waits for the one before. A retry that is due
 // later is left alone, and so are runs that no worker of the kit serves, and
 // those of a worker that is paused, frozen or killed.
 func (k *Kit) RunDue() Tally {
@@ -112,7 +113,7 @@ func (k *Kit) finish(what string) {
 	for {
 		synctest.Wait()
 		now := k.look()
-		if now.due == 0 && now.unsettled == 0 {
+		if now.due == 0 && now.unsettled == 0 && now.freed == 0 {
 			return
 		}
 		if k.exhausted() || !k.wait(k.Limits.Time) {
@@ -139,6 +140,7 @@ func (k *Kit) exhausted() bool { return !k.spend(0) }
 // moment is what the live workers have before them.
 type moment struct {
 	due       int           // lanes with a run, and schedules with an occurrence, that is due
+	freed     int           // schedules with an occurrence that is due and waited for runs that have ended: workers are about to look
 	next      time.Duration // until the next run is due; negative: none waits
 	unsettled int           // runs claimed and not settled
 	executing int           // of them, those whose handler has not returned
@@ -172,21 +174,41 @@ func (k *Kit) look() moment {
 		now.executing += w.worker.Status().Executing
 	}
 	if working {
-		now.due += k.dueSchedules()
+		now.due, now.freed = k.dueSchedules(now.due)
 	}
 	return now
 }
 
-// dueSchedules counts the schedules that a worker is about to look at.
-func (k *Kit) dueSchedules() int {
+// dueSchedules counts the schedules that a worker is about to look at: adds those
+// that are due, and tells how many have waited and need not any more.
+func (k *Kit) dueSchedules(due int) (dueToo, freed int) {
 	k.t.Helper()
 	schedules, err := k.Store.ListSchedules(context.Background())
 	if err != nil {
 		k.t.Fatalf("list schedules: %v", err)
 	}
-	n := 0
 	for i := range schedules {
-		if s := &schedules[i]; s.NextAt != nil && !s.NextAt.After(time.Now()) && !s.Waiting && s.Fault == nil {
+		s := &schedules[i]
+		switch {
+		case s.NextAt == nil || s.NextAt.After(time.Now()) || s.Fault != nil:
+		case !s.Waiting:
+			due++
+		case !s.Plan.Full(k.unfinished(s.Name)):
+			freed++
+		}
+	}
+	return due, freed
+}
+
+// unfinished counts the runs of a schedule that have not ended.
+func (k *Kit) unfinished(schedule string) (n int) {
+	k.t.Helper()
+	past, err := k.Store.SchedulePast(context.Background(), schedule, durable.MaxAtOnce)
+	if err != nil {
+		k.t.Fatalf("past of schedule %s: %v", schedule, err)
+	}
+	for i := range past {
+		if state := past[i].State; state != nil && !state.Terminal() {
 			n++
 		}
 	}

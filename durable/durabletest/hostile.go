@@ -49,7 +49,7 @@ func hostileSchedules(t *testing.T, f *fixture) {
 		for _, action := range []durable.ScheduleAction{durable.PauseSchedule, durable.ResumeSchedule, durable.DeleteSchedule} {
 			invalid(t, "ChangeSchedule", f.store.ChangeSchedule(f.ctx, name, action, "ann"))
 		}
-		_, err = f.store.RunSchedule(f.ctx, name, durable.OverlapAllow, "ann")
+		err = f.store.RunSchedule(f.ctx, name, durable.NewRunID(), durable.OverlapAllow, "ann")
 		invalid(t, "RunSchedule", err)
 		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, name, durable.PauseQueue, "ann"))
 		_, err = f.store.Operate(f.ctx, durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{durable.NewRunID()}, By: "ann", Reason: name})
@@ -67,7 +67,7 @@ func hostileActors(t *testing.T, f *fixture) {
 	for _, by := range append(noTexts(), "") {
 		invalid(t, "SaveSchedule", f.store.SaveSchedule(f.ctx, one, by))
 		invalid(t, "ChangeSchedule", f.store.ChangeSchedule(f.ctx, "plain", durable.PauseSchedule, by))
-		_, err := f.store.RunSchedule(f.ctx, "plain", durable.OverlapAllow, by)
+		err := f.store.RunSchedule(f.ctx, "plain", durable.NewRunID(), durable.OverlapAllow, by)
 		invalid(t, "RunSchedule", err)
 		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, "default", durable.PauseQueue, by))
 		_, err = f.store.Rerun(f.ctx, durable.NewRunID(), newRun(), by)

@@ -53,6 +53,36 @@ func TestRunDue(t *testing.T) {
 			require.Less(t, time.Since(began), 100*time.Millisecond)
 		})
 	})
+	t.Run("a backlog of which each waits for the one before is executed whole", func(t *testing.T) {
+		t.Parallel()
+		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+			kit.Limits.Executions = 100
+			declare := func(w *durable.Worker) {
+				handles(func(context.Context, *durable.Run[mailArgs]) error { return nil })(w)
+				durable.AddSchedule(w, "tick", mailJob(), mailArgs{}, durable.Every(time.Minute), durable.CatchUp(durable.CatchUpAll, 0, 0))
+			}
+			first := kit.Worker(declare)
+			kit.Advance(0)
+			first.Kill()
+			kit.Advance(time.Hour)
+			kit.Worker(declare)
+			began := time.Now()
+			require.Equal(t, durabletest.Tally{Succeeded: 60}, kit.RunDue())
+			require.Less(t, time.Since(began), 10*time.Second)
+			require.Zero(t, kit.RunDue())
+		})
+	})
+	t.Run("an occurrence that waits for a run of later is left alone", func(t *testing.T) {
+		t.Parallel()
+		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+			kit.Worker(func(w *durable.Worker) {
+				handles(func(context.Context, *durable.Run[mailArgs]) error { return errBusy }, durable.Retry(durable.Fixed(time.Hour)))(w)
+				durable.AddSchedule(w, "tick", mailJob(), mailArgs{}, durable.Every(time.Minute), durable.Overlap(durable.OverlapWait))
+			})
+			require.Equal(t, durabletest.Tally{Failed: 1}, kit.Advance(2*time.Minute))
+			require.Zero(t, kit.RunDue())
+		})
+	})
 	t.Run("what was executed before the test came to the call is told by it", func(t *testing.T) {
 		t.Parallel()
 		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {

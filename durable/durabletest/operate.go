@@ -17,7 +17,8 @@ func (p *player) doAsk(c command) error {
 	if c.has("allow") {
 		overlap = durable.OverlapAllow
 	}
-	id, err := p.store.RunSchedule(p.ctx, c.words[1], overlap, "ann")
+	id := durable.NewRunID()
+	err := p.store.RunSchedule(p.ctx, c.words[1], id, overlap, "ann")
 	if errors.Is(err, durable.ErrConflict) {
 		p.say("refused, a run of it has not ended")
 		return nil

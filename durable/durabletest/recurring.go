@@ -305,7 +305,8 @@ func askedNow(t *testing.T, f *fixture) {
 			f.act("tick", durable.PauseSchedule)
 			before = f.schedule("tick")
 		}
-		id, err := f.store.RunSchedule(f.ctx, "tick", durable.OverlapAllow, "ann")
+		id := durable.NewRunID()
+		err := f.store.RunSchedule(f.ctx, "tick", id, durable.OverlapAllow, "ann")
 		if err != nil {
 			t.Fatalf("RunSchedule: %v", err)
 		}

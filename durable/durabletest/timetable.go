@@ -16,6 +16,7 @@ func timetableTests() map[string]func(*testing.T, *fixture) {
 		"a paused schedule rests and is planned afresh when it is resumed":     schedulePaused,
 		"a deleted schedule can be made again":                                 scheduleDeleted,
 		"a run is asked for, unless one has not ended":                         scheduleAsked,
+		"a run that is asked for twice with one id is one":                     scheduleAskedTwice,
 		"as many are asked for as may be at once":                              scheduleAskedWithRoom,
 		"there are never more than may be at once, however many":               asManyAtOnce,
 		"what hangs is not forgotten when overlap is no longer allowed":        hungRemembered,
@@ -163,18 +164,19 @@ func scheduleAskedWithRoom(t *testing.T, f *fixture) {
 	three.Plan.AtOnce = 3
 	f.declare(three)
 	for range 3 {
-		if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); err != nil {
+		if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
 		t.Errorf("asked for a fourth one: %v, want a conflict", err)
 	}
 }
 
 func retriedCounted(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
-	id, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann")
+	id := durable.NewRunID()
+	err := f.store.RunSchedule(f.ctx, "nightly", id, durable.OverlapSkip, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +193,7 @@ func retriedCounted(t *testing.T, f *fixture) {
 		t.Errorf("%d runs are unfinished once it is cancelled, want none", n)
 	}
 	f.did(durable.RetryRuns, id, durable.Done, durable.Pending)
-	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
 		t.Errorf("asked for another one beside it: %v, want a conflict", err)
 	}
 	if n := count(); n != 1 {
@@ -201,17 +203,18 @@ func retriedCounted(t *testing.T, f *fixture) {
 
 func scheduleAsked(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
-	id, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann")
+	id := durable.NewRunID()
+	err := f.store.RunSchedule(f.ctx, "nightly", id, durable.OverlapSkip, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if record := f.record(id); text(record.Schedule) != "nightly" || record.State != durable.Pending || record.Job != "mail" {
 		t.Errorf("%+v, want a run of the schedule", record)
 	}
-	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
 		t.Errorf("asked for a second one: %v, want a conflict", err)
 	}
-	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapAllow, "ann"); err != nil {
+	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapAllow, "ann"); err != nil {
 		t.Errorf("asked for a second one all the same: %v", err)
 	}
 	worker := newWorker("w1")
@@ -220,7 +223,7 @@ func scheduleAsked(t *testing.T, f *fixture) {
 		t.Fatalf("claimed %d runs, want 2", len(claimed))
 	}
 	f.settle(all(claim, worker, claimed, success()))
-	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); err != nil {
+	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); err != nil {
 		t.Errorf("asked again when they had ended: %v", err)
 	}
 	if f.schedule("nightly").NextAt != nil {
@@ -231,7 +234,7 @@ func scheduleAsked(t *testing.T, f *fixture) {
 func unfinishedCounted(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"), newSchedule("other"))
 	f.materialize(10, in(10*time.Second))
-	if _, err := f.store.RunSchedule(f.ctx, "other", durable.OverlapSkip, "ann"); err != nil {
+	if err := f.store.RunSchedule(f.ctx, "other", durable.NewRunID(), durable.OverlapSkip, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	worker := newWorker("w1")
@@ -274,13 +277,17 @@ func waitingKept(t *testing.T, f *fixture) {
 		t.Errorf("looked at %+v, want it looked at again in 5 s", made)
 	}
 	f.advance(6 * time.Second)
+	if made = f.materialize(10, func(time.Time, durable.Schedule) durable.Decision { return durable.Decision{Fault: "none of its own"} }); made.Due != 1 {
+		t.Errorf("looked at %+v, want it", made)
+	}
+	f.advance(time.Minute)
 	var seen durable.Schedule
 	made = f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
 		seen = s
 		return fireAs("monday")(now, s)
 	})
-	if made.Due != 1 || seen.Waiting != 5*time.Second || seen.LookAt.Sub(seen.NextAt) < 4*time.Second {
-		t.Errorf("decide was told %+v, want that it has waited", seen)
+	if made.Due != 1 || seen.Waiting != 5*time.Second || seen.LookAt.Sub(seen.NextAt) < 50*time.Second {
+		t.Errorf("decide was told %+v, want that it has waited, and rested from its fault", seen)
 	}
 	f.advance(10 * time.Second)
 	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {

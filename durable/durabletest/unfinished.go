@@ -37,7 +37,7 @@ func asManyAtOnce(t *testing.T, f *fixture) {
 	for _, most := range []int{3, 100, 101, 150, durable.MaxAtOnce} {
 		name := fmt.Sprintf("at-once-%d", most)
 		f.wantUnfinished(name, most)
-		if _, err := f.store.RunSchedule(f.ctx, name, durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+		if err := f.store.RunSchedule(f.ctx, name, durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
 			t.Errorf("asked for one more of %s: %v, want a conflict", name, err)
 		}
 	}
@@ -92,7 +92,7 @@ func hungRemembered(t *testing.T, f *fixture) {
 	for _, id := range all[1:] {
 		f.did(durable.CancelRuns, id, durable.Done, durable.Cancelled)
 	}
-	if _, err := f.store.RunSchedule(f.ctx, "nightly", durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
 		t.Errorf("asked for another one beside what hangs: %v, want a conflict", err)
 	}
 	stored := f.schedule("nightly")
@@ -120,4 +120,38 @@ func manyWait(_ *testing.T, f *fixture) {
 		f.until(f.came("beat", looked+1), code, code)
 	}
 	f.wantMade("many", most)
+}
+
+// scheduleAskedTwice repeats calls whose answers were lost.
+func scheduleAskedTwice(t *testing.T, f *fixture) {
+	f.declare(newSchedule("nightly"), newSchedule("other"))
+	first, second := durable.NewRunID(), durable.NewRunID()
+	for range 3 {
+		if err := f.store.RunSchedule(f.ctx, "nightly", first, durable.OverlapSkip, "ann"); err != nil {
+			t.Errorf("asked again with the same id: %v", err)
+		}
+		if err := f.store.RunSchedule(f.ctx, "nightly", second, durable.OverlapAllow, "ann"); err != nil {
+			t.Errorf("asked again with the same id, beside another: %v", err)
+		}
+	}
+	f.did(durable.CancelRuns, first, durable.Done, durable.Cancelled)
+	if err := f.store.RunSchedule(f.ctx, "nightly", first, durable.OverlapSkip, "ann"); err != nil {
+		t.Errorf("asked again when it had ended: %v", err)
+	}
+	past, err := f.store.SchedulePast(f.ctx, "nightly", 10)
+	if err != nil || len(past) != 4 {
+		t.Errorf("SchedulePast: %+v, %v, want two runs and who asked for them", past, err)
+	}
+	if err := f.store.RunSchedule(f.ctx, "other", first, durable.OverlapAllow, "ann"); !errors.Is(err, durable.ErrConflict) {
+		t.Errorf("asked with the id of another's run: %v, want a conflict", err)
+	}
+	enqueued := newRun()
+	f.enqueue(enqueued)
+	if err := f.store.RunSchedule(f.ctx, "other", enqueued.ID, durable.OverlapAllow, "ann"); !errors.Is(err, durable.ErrConflict) {
+		t.Errorf("asked with the id of a run of none: %v, want a conflict", err)
+	}
+	invalid(t, "RunSchedule without an id", f.store.RunSchedule(f.ctx, "other", durable.RunID{}, durable.OverlapAllow, "ann"))
+	if counts := f.counts(); counts[durable.Pending] != 2 || counts[durable.Cancelled] != 1 {
+		t.Errorf("counts %v, want 2 pending and 1 cancelled", counts)
+	}
 }

@@ -66,7 +66,7 @@ func schedule(ctx context.Context, out io.Writer) error {
 	}
 
 	// An operator wants one now, and then none any more.
-	_, err = store.RunSchedule(ctx, "nightly", durable.OverlapSkip, "ada")
+	err = store.RunSchedule(ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ada")
 	if err := errors.Join(err, store.ChangeSchedule(ctx, "nightly", durable.PauseSchedule, "ada")); err != nil {
 		return err
 	}

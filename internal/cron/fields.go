@@ -3,6 +3,7 @@ package cron
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -43,6 +44,13 @@ func normalize(expression string) (string, error) {
 		if err := f.check(texts[i]); err != nil {
 			return "", err
 		}
+	}
+	for i, f := range fieldsOf(len(texts)) {
+		items := strings.Split(texts[i], ",")
+		for j := range items {
+			items[j] = f.oneStep(items[j])
+		}
+		texts[i] = strings.Join(items, ",")
 	}
 	days := &texts[len(texts)-1]
 	items := strings.Split(*days, ",")
@@ -101,6 +109,32 @@ func (f *field) item(item string) error {
 		return errors.New("a step over days that go past the end of the week: want a list such as fri,sun")
 	}
 	return nil
+}
+
+// oneStep writes a step as large as its range, such as */24 as an hour, as what it
+// leaves: the first value. Generators write it, and the library takes a step that
+// is smaller.
+func (f *field) oneStep(item string) string {
+	body, text, stepped := strings.Cut(item, "/")
+	step, ok := number(text)
+	if !stepped || !ok {
+		return item
+	}
+	first, last, isRange := strings.Cut(body, "-")
+	from, until := f.low, f.high
+	if body == "*" || body == "?" {
+		first = strconv.Itoa(f.low)
+	} else if from, ok = f.value(first); ok && isRange {
+		until, ok = f.value(last)
+	}
+	size := until - from + 1
+	if size <= 0 {
+		size += f.high - f.low + 1
+	}
+	if !ok || step != size {
+		return item
+	}
+	return first
 }
 
 // value reads a number within the bounds, or a name.

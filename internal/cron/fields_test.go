@@ -24,7 +24,9 @@ func TestCompile_RefusesWhatNobodyMeans(t *testing.T) {
 		"60 * * * * *":                           `second "60"`,
 		"*/0 * * * *":                            "step",
 		"5/0 * * * *":                            "step",
-		"*/60 * * * *":                           "step (60)",
+		"*/61 * * * *":                           "step (61)",
+		"0 */25 * * *":                           "step (25)",
+		"0 12-15/5 * * *":                        "step (5)",
 		"*/ * * * *":                             `minute "*/"`,
 		"/5 * * * *":                             `minute "/5"`,
 		"*/5/5 * * * *":                          `minute "*/5/5"`,
@@ -106,9 +108,32 @@ func TestCompile_ReadsWhatIsSpelledOtherwise(t *testing.T) {
 		"0 0 1 jan,7 *":      "0 0 1 1,JUL *",
 		"*/1 0 1 * *":        "* 0 1 * *",
 		"0 0 1,1,01,1-1 * *": "0 0 1 * *",
+		"*/60 * * * *":       "0 * * * *",
+		"0 */24 * * *":       "0 0 * * *",
+		"0 0 1 */12 *":       "0 0 1 1 *",
+		"0 0 */31 * *":       "0 0 1 * *",
+		"0 0 */31 * mon":     "0 0 1 * mon",
+		"0 12-15/4 * * *":    "0 12 * * *",
+		"54/6 * * * *":       "54 * * * *",
+		"0 22-2/5 * * *":     "0 22 * * *",
+		"0 0 1 mar-may/3 *":  "0 0 1 mar *",
+		"5/55,59/1 * * * *":  "5,59 * * * *",
+		"0 0 * * */7":        "0 0 * * sun",
+		"0 0 * * 0-7/8":      "0 0 * * sun",
+		"0 0 * * mon-fri/5":  "0 0 * * mon",
 	} {
 		require.Equal(t, fires(compile(t, cron.Spec{Expression: other}), from, 40), fires(compile(t, cron.Spec{Expression: one}), from, 40), one)
 	}
+}
+
+// TestCompile_OneStepNamesATimeOfDay: what is left of such a step does not repeat
+// within the day, so it fires once where the clock shows its time twice.
+func TestCompile_OneStepNamesATimeOfDay(t *testing.T) {
+	t.Parallel()
+	rule := compile(t, cron.Spec{Expression: "30 2-2/1 * * *", Zone: "Europe/Berlin"})
+	require.Equal(t, []string{"2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"}, fires(rule, instant(t, "2026-10-25T00:00:00Z"), 2))
+	rule = compile(t, cron.Spec{Expression: "0 */24 * * *", Zone: "America/Sao_Paulo"})
+	require.Equal(t, []string{"2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"}, fires(rule, instant(t, "2018-11-04T00:00:00Z"), 2), "a midnight that never was")
 }
 
 // TestNext_LastAndNearestDays compares what L, W and # mean with a walk over

@@ -36,7 +36,7 @@ UPDATE durable.schedules s SET
     next_at = CASE WHEN u.fault <> '' THEN s.next_at ELSE u.next_at END,
     look_at = CASE WHEN u.fault <> '' THEN now() + interval '1 minute' WHEN u.waiting > 0 THEN now() + u.waiting * interval '1 microsecond'
               ELSE coalesce(u.next_at, 'infinity') END,
-    waiting = u.waiting, unfinished = u.unfinished::uuid[], fault = nullif(u.fault, '')
+    waiting = CASE WHEN u.fault <> '' THEN s.waiting ELSE u.waiting END, unfinished = u.unfinished::uuid[], fault = nullif(u.fault, '')
 FROM (SELECT unnest($1::int[]) id, unnest($2::timestamptz[]) next_at, unnest($3::bigint[]) waiting,
              unnest($4::text[]) unfinished, unnest($5::text[]) fault) u
 WHERE s.id = u.id
@@ -50,8 +50,8 @@ type AdvanceSchedulesParams struct {
 	Faults     []string
 }
 
-// schedules_pkey; rows that DueSchedules has locked. A fault keeps next_at and
-// rests the schedule for a minute.
+// schedules_pkey; rows that DueSchedules has locked. A fault keeps next_at, also
+// as one that waits, and rests the schedule for a minute.
 func (q *Queries) AdvanceSchedules(ctx context.Context, arg AdvanceSchedulesParams) error {
 	_, err := q.db.Exec(ctx, AdvanceSchedules,
 		arg.Ids,

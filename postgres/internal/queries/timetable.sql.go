@@ -484,6 +484,23 @@ func (q *Queries) ResumeSchedule(ctx context.Context, arg ResumeScheduleParams) 
 	return err
 }
 
+const ScheduleOfRun = `-- name: ScheduleOfRun :one
+SELECT coalesce(schedule, 0)::int AS schedule FROM durable.runs WHERE id = $1
+`
+
+type ScheduleOfRunParams struct {
+	ID uuid.UUID
+}
+
+// runs_pkey. No locks: whoever makes a run of a schedule has its row locked. 0: of
+// none.
+func (q *Queries) ScheduleOfRun(ctx context.Context, arg ScheduleOfRunParams) (int32, error) {
+	row := q.db.QueryRow(ctx, ScheduleOfRun, arg.ID)
+	var schedule int32
+	err := row.Scan(&schedule)
+	return schedule, err
+}
+
 const SetUnfinished = `-- name: SetUnfinished :exec
 UPDATE durable.schedules SET unfinished = ($1::text)::uuid[] WHERE id = $2
 `
