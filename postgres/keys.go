@@ -119,6 +119,16 @@ func (s *Store) patiently(ctx context.Context, try func() error) error {
 	return try()
 }
 
+// briefly tries with a short wait for locks and, where that was not enough, once
+// more with a long one, patiently.
+func (s *Store) briefly(ctx context.Context, first, most time.Duration, try func(most time.Duration) error) error {
+	err := try(first)
+	if code(err) != lockNotAvailable || ctx.Err() != nil {
+		return err
+	}
+	return s.patiently(ctx, func() error { return try(most) })
+}
+
 // lookTries bounds how often the holders are read anew because one was claimed,
 // or swept, between two looks.
 const lookTries = 100

@@ -87,14 +87,19 @@ func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun,
 		return durable.Receipt{}, s.fail("rerun", err)
 	}
 	var stored []durable.Receipt
+	runs := []durable.NewRun{run}
 	insert := func() error {
+		set := lanesOf(runs)
+		if err := s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
+			return err
+		}
 		return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
 			b := s.guarded(ctx)
 			b.add(queries.Idle)
 			if err = s.send(ctx, tx, b); err != nil {
 				return err
 			}
-			if stored, err = s.insert(ctx, tx, []durable.NewRun{run}); err != nil || stored[0].Existing {
+			if stored, err = s.insertInto(ctx, tx, runs, set); err != nil || stored[0].Existing {
 				return err
 			}
 			return s.queries(tx).AuditChange(ctx, queries.AuditChangeParams{
