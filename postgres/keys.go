@@ -120,13 +120,20 @@ func (s *Store) patiently(ctx context.Context, try func() error) error {
 }
 
 // briefly tries with a short wait for locks and, where that was not enough, once
-// more with a long one, patiently.
+// more with a long one, patiently. It gives up when so many others wait that its
+// turn to do so does not come in the same time.
 func (s *Store) briefly(ctx context.Context, first, most time.Duration, try func(most time.Duration) error) error {
 	err := try(first)
 	if code(err) != lockNotAvailable || ctx.Err() != nil {
 		return err
 	}
-	return s.patiently(ctx, func() error { return try(most) })
+	soon, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	_ = s.patiently(soon, func() error {
+		err = try(most)
+		return nil
+	})
+	return err
 }
 
 // lookTries bounds how often the holders are read anew because one was claimed,
