@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"sync"
 	"testing"
@@ -107,14 +108,14 @@ func (c *call) request(worker durable.WorkerID) (durable.ClaimRequest, error) {
 
 // methodCalls are the methods of a store, by name.
 func methodCalls() map[string]func(*call) error {
-	calls := workerCalls()
-	for name, do := range operatorCalls() {
-		calls[name] = do
+	calls := claimCalls()
+	for _, more := range []map[string]func(*call) error{loopCalls(), operatorCalls(), scheduleCalls()} {
+		maps.Copy(calls, more)
 	}
 	return calls
 }
 
-func workerCalls() map[string]func(*call) error {
+func claimCalls() map[string]func(*call) error {
 	return map[string]func(*call) error{
 		"Enqueue": func(c *call) error {
 			_, err := c.store.Enqueue(c.ctx, c.newRun(), c.newKeyed())
@@ -156,6 +157,11 @@ func workerCalls() map[string]func(*call) error {
 			}
 			return err
 		},
+	}
+}
+
+func loopCalls() map[string]func(*call) error {
+	return map[string]func(*call) error{
 		"Checkpoint": func(c *call) error { _, err := c.store.Checkpoint(c.ctx, durable.NewRunID()); return err },
 		"Cancels": func(c *call) error {
 			_, err := c.store.Cancels(c.ctx, []lease.ClaimID{lease.NewClaimID()})
@@ -212,7 +218,12 @@ func operatorCalls() map[string]func(*call) error {
 			_, err := c.store.Rerun(c.ctx, durable.NewRunID(), c.newKeyed(), "ann")
 			return err
 		},
-		"SetQueue":      func(c *call) error { return c.store.SetQueue(c.ctx, c.name, durable.PauseQueue, "ann") },
+		"SetQueue": func(c *call) error { return c.store.SetQueue(c.ctx, c.name, durable.PauseQueue, "ann") },
+	}
+}
+
+func scheduleCalls() map[string]func(*call) error {
+	return map[string]func(*call) error{
 		"ListSchedules": func(c *call) error { _, err := c.store.ListSchedules(c.ctx); return err },
 		"SchedulePast":  func(c *call) error { _, err := c.store.SchedulePast(c.ctx, c.name, 10); return err },
 		"SaveSchedule":  func(c *call) error { return c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann") },
