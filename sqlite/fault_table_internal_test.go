@@ -21,9 +21,6 @@ func stop(because string, needs ...faulttest.Need) faulttest.Stop {
 	return faulttest.Stop{Needs: needs, Because: because}
 }
 
-// settled is what needs a settle.
-var settled = append([]faulttest.Need{faulttest.Cancel, faulttest.Reclaim, faulttest.Crashless}, needsClaim...)
-
 // stops are the statements that stop something while they fail, and have to.
 var stops = map[string]faulttest.Stop{
 	"Begin":  stop("every write needs it", faulttest.Every()...),
@@ -48,24 +45,28 @@ var stops = map[string]faulttest.Stop{
 	"OwnRetentions": stop(whySweeps, faulttest.Sweep), "SweepAhead": stop(whySweeps, faulttest.Sweep), "HasLease": stop(whySweeps, faulttest.Sweep),
 
 	"ExpiredLeases": stop(whyReclaims, faulttest.Reclaim), "FindReclaimable": stop(whyReclaims, faulttest.Reclaim),
-	"ReclaimRun":  stop(whyReclaims, faulttest.Reclaim),
-	"RenewLease":  stop("leases are renewed with it", faulttest.Beat, faulttest.Crashless),
-	"ListCancels": stop("workers learn with it what is to be cancelled", faulttest.Cancel),
+	"ReclaimRun": stop(whyReclaims, faulttest.Reclaim),
+	"SettleNumbered": stop("successes are settled with it", faulttest.Execution, faulttest.Failure, faulttest.Report, faulttest.Child, faulttest.Schedule,
+		faulttest.Start, faulttest.Crashless),
+	"SettlePending":  stop("retries are settled with it", faulttest.Failure),
+	"SettleEnded":    stop("deaths are settled with it", faulttest.Death, faulttest.Cancel),
+	"InsertAttempt":  stop("failures and crashes are written with it", faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Reclaim),
+	"InsertProblem":  stop("deaths are written with it", faulttest.Death, faulttest.Cancel),
+	"InsertReady":    stop("whatever becomes pending needs it", faulttest.Failure, faulttest.Reclaim, faulttest.Child, faulttest.Schedule),
+	"FindClaimOfRun": stop("it tells whether the transaction of a handler has landed", faulttest.Complete),
+	"DeleteLease":    stop(whyReclaims, faulttest.Reclaim),
+	"RenewLease":     stop("leases are renewed with it", faulttest.Beat, faulttest.Crashless),
+	"ListCancels":    stop("workers learn with it what is to be cancelled", faulttest.Cancel),
 }
 
 // owed are statements that stop more than they have to. What is repaired is
 // taken out of here.
 var owed = map[string]faulttest.Stop{
-	"SettleNumbered": stop("successes need it, and what is not taken is repeated before all others", settled...),
-	"SettlePending":  stop("retries need it, and what is not taken is repeated before all others", settled...),
-	"SettleEnded":    stop("deaths need it, and what is not taken is repeated before all others", settled...),
-	"InsertAttempt":  stop("failures and reclaims need it, and what is not taken is repeated before all others", settled...),
-	"InsertProblem":  stop("deaths need it, and what is not taken is repeated before all others", settled...),
-	"InsertReady":    stop("retries, reclaims and enqueues need it, and what is not taken is repeated before all others", settled...),
-	"FindClaimOfRun": stop("it is asked about a run that was completed in a transaction, and repeated before all others", settled...),
-	"DeleteLease":    stop("the last outcome of a claim is not taken without the end of its lease, and repeated before all others", settled...),
-	"PruneCancels":   stop("the last step of a sweep ends with it", faulttest.Sweep),
-	"PruneWorkers":   stop("the first step of a full pass ends with it", faulttest.Sweep),
+	"DeleteLeaseOf": stop("the last outcome of a claim is not taken without the end of its lease",
+		faulttest.Execution, faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Report, faulttest.Child, faulttest.Complete,
+		faulttest.Schedule, faulttest.Start, faulttest.Crashless),
+	"PruneCancels": stop("the last step of a sweep ends with it", faulttest.Sweep),
+	"PruneWorkers": stop("the first step of a full pass ends with it", faulttest.Sweep),
 }
 
 // stopOf is what a statement may stop.

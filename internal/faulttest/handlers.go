@@ -67,7 +67,7 @@ func (r *round) start(name, queue string, recurring bool) *running {
 	r.t.Cleanup(func() { cancel(); <-made.ended })
 	go func() {
 		defer close(made.ended)
-		if err := w.Run(ctx); err != nil {
+		if err := w.Run(ctx); err != nil && !r.stop.stops(Crashless) { // what it had to leave is executed again
 			r.t.Errorf("%s: worker %s: %v", r.statement, name, err)
 		}
 	}()
