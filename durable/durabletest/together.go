@@ -132,6 +132,13 @@ func claimCalls() map[string]func(*call) error {
 		},
 		"Heads": func(c *call) error { _, err := c.request(newWorker(c.name)); return err },
 		"Claim": func(c *call) error { _, _, err := c.holder(); return err },
+		"HandBack": func(c *call) error {
+			request, err := c.request(newWorker(c.name))
+			if err == nil {
+				_, err = c.store.HandBack(c.ctx, request)
+			}
+			return err
+		},
 		"Settle": func(c *call) error {
 			holder, worker, err := c.holder()
 			if err == nil {
@@ -163,6 +170,7 @@ func claimCalls() map[string]func(*call) error {
 func loopCalls() map[string]func(*call) error {
 	return map[string]func(*call) error{
 		"Checkpoint": func(c *call) error { _, err := c.store.Checkpoint(c.ctx, durable.NewRunID()); return err },
+		"Touch": func(c *call) error { return c.store.Touch(c.ctx) },
 		"Cancels": func(c *call) error {
 			_, err := c.store.Cancels(c.ctx, []lease.ClaimID{lease.NewClaimID()})
 			return err
