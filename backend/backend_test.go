@@ -1,7 +1,10 @@
 package backend_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -124,5 +127,22 @@ func TestAServerThatIsAwayIsTransientAndOneThatRefusesIsNot(t *testing.T) {
 	require.False(t, backend.Transient(nil))
 	for code, want := range map[string]bool{"57014": true, "55P03": true, "40001": true, "40P01": true, "57P03": true, "08006": true, "28P01": false, "42P01": false} {
 		require.Equal(t, want, backend.Transient(fmt.Errorf("migrate: %w", refusal(code))), code)
+	}
+}
+
+// closed is the error of a driver whose connection has ended before the call.
+type closed struct{}
+
+func (closed) Error() string     { return "conn closed" }
+func (closed) SafeToRetry() bool { return true }
+
+func TestAConnectionThatHasEndedIsTold(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{closed{}, io.ErrUnexpectedEOF, refusal("57P01"), refusal("08006")} {
+		require.True(t, backend.Disconnected(fmt.Errorf("cancel runs: %w", err)), err)
+		require.True(t, backend.Transient(err), err)
+	}
+	for _, err := range []error{context.DeadlineExceeded, refusal("40001"), refusal("28P01"), errors.New("refused"), nil} {
+		require.False(t, backend.Disconnected(err), err)
 	}
 }

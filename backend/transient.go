@@ -20,20 +20,38 @@ func Transient(err error) bool {
 	if state, ok := errors.AsType[sqlStater](err); ok {
 		return transientState(state.SQLState())
 	}
+	return Disconnected(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Disconnected tells whether an error of a store means that a connection could
+// not be made, or has ended: whether the call has had an effect is not known.
+func Disconnected(err error) bool {
+	if state, ok := errors.AsType[sqlStater](err); ok {
+		code := state.SQLState()
+		return code == "57P01" || code == "57P02" || code == "57P03" || strings.HasPrefix(code, "08")
+	}
+	if unsent, ok := errors.AsType[unsentError](err); ok && unsent.SafeToRetry() && !errors.Is(err, context.Canceled) {
+		return true // also "conn closed", which is nothing else
+	}
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return true
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return true
 	}
-	for _, sentinel := range []error{
-		io.EOF, io.ErrUnexpectedEOF, syscall.ECONNREFUSED, syscall.ECONNRESET, context.DeadlineExceeded,
-	} {
+	for _, sentinel := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNREFUSED, syscall.ECONNRESET} {
 		if errors.Is(err, sentinel) {
 			return true
 		}
 	}
 	return false
+}
+
+// unsentError is what an error of PostgreSQL's driver says of a call that never
+// left this machine.
+type unsentError interface {
+	error
+	SafeToRetry() bool
 }
 
 // sqlStater is what a PostgreSQL error says about itself.

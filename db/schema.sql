@@ -32,7 +32,7 @@ create table durable.lanes (
     unique (queue, job, priority)
 );
 
--- Queues that an operator has touched. A queue needs no row.
+-- Queues that a lane was made for, or that an operator has paused.
 create table durable.queues (
     name   text collate "C" primary key,
     paused boolean not null default false
@@ -234,8 +234,8 @@ create table durable.audit (
     id      bigint generated always as identity primary key,
     at      timestamptz not null default now(),
     actor   text not null,
-    kind    text not null,                  -- of the thing changed: schedule, lock
-    subject text not null,                  -- its name
+    kind    text not null,                  -- of the thing changed: run, queue, schedule, lock
+    subject text not null,                  -- its name; of a run the id
     action  text not null,
     detail  json                            -- what the action's word does not say
 );

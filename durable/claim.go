@@ -19,7 +19,9 @@ type claim struct {
 	asked time.Duration   // own clock when it was sent
 	ctx   context.Context // ends with lease.ErrLost, or at the end of a drain with ErrDraining
 	hold  *heartbeat.Hold
-	watch func() bool // stops watching for the loss
+	watch func() bool              // stops watching for the loss
+	told  *time.Timer              // of an isolated run that goes on for long; nil: not alone
+	lost  atomic.Pointer[standing] // since the loss, until its handlers have to have returned
 	runs  []execution
 
 	unsettled int         // runs whose settle has no verdict yet; the settler's own
@@ -225,7 +227,7 @@ func (c *claimer) begin(request ClaimRequest, runs []Claimed) []*execution {
 	c.w.config.Process.started(held, c.w)
 	if held.alone {
 		c.aloneActive.Store(true)
-		time.AfterFunc(aloneTold, items[0].tellAlone)
+		held.told = time.AfterFunc(aloneTold, items[0].tellAlone)
 	}
 	held.ctx, held.hold = c.w.keeper.Hold(c.handlers, lease.Lease{Claim: request.Claim, Asked: c.asked})
 	held.watch = context.AfterFunc(held.ctx, func() { c.w.watchLost(held) })

@@ -66,6 +66,10 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []S
 // over ends a claim of which nothing is left.
 func (s *settler) over(c *claim) {
 	c.watch()
+	c.lost.Load().stop()
+	if c.told != nil {
+		c.told.Stop()
+	}
 	c.hold.Release()
 	s.w.active.remove(c)
 	s.w.aloneEnded(c)

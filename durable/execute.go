@@ -85,8 +85,7 @@ func (x *execution) perform() {
 		return
 	}
 	if timeout := x.run.Timeout; timeout > 0 {
-		overdue := time.AfterFunc(timeout, func() { afterStanding(x.w.config.CancelGrace, x.giveUp) })
-		defer overdue.Stop()
+		defer afterStanding(timeout, x.w.config.CancelGrace, x.giveUp).stop()
 	}
 	failure := failure{err: errExited}
 	call, traced := ctx, func(Outcome) {}

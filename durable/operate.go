@@ -100,15 +100,25 @@ type Changed struct {
 	ID    RunID
 	Did   Did
 	State State // after the action; before it when the run was deleted; of a missing run nothing
+	// Key and KeyHolder are set where a retry conflicts because another run holds
+	// the run's unique key: the key, and that run.
+	Key       string
+	KeyHolder RunID
 }
 
-// MarshalJSON writes the state of a run that there is not as null.
+// MarshalJSON writes the state of a run that there is not as null, and says
+// nothing of keys but where one is why.
 func (c Changed) MarshalJSON() ([]byte, error) {
 	written := struct {
-		ID    RunID  `json:"id"`
-		Did   Did    `json:"did"`
-		State *State `json:"state"`
-	}{ID: c.ID, Did: c.Did, State: &c.State}
+		ID        RunID  `json:"id"`
+		Did       Did    `json:"did"`
+		State     *State `json:"state"`
+		Key       string `json:"key,omitempty"`
+		KeyHolder *RunID `json:"key_holder,omitempty"`
+	}{ID: c.ID, Did: c.Did, State: &c.State, Key: c.Key}
+	if c.KeyHolder != (RunID{}) {
+		written.KeyHolder = &c.KeyHolder
+	}
 	if c.Did == Missing {
 		written.State = nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
@@ -13,10 +14,19 @@ import (
 // graceSlices are the timers that one grace is made of.
 const graceSlices = 8
 
-// afterStanding calls f when a grace has passed. The time for which the process
-// stood still (SIGSTOP, a suspended machine) counts as an eighth of it at most:
+// standing is a timer whose end is a grace. Of that the time for which the
+// process stood still (SIGSTOP, a suspended machine) counts as an eighth at most:
 // handlers stood still as well.
-func afterStanding(grace time.Duration, f func()) {
+type standing struct {
+	mu      sync.Mutex // guards timer and stopped
+	timer   *time.Timer
+	stopped bool
+}
+
+// afterStanding calls f when a wait and then a grace have passed, unless the
+// timer is stopped before.
+func afterStanding(wait, grace time.Duration, f func()) *standing {
+	s := &standing{}
 	grace = min(max(grace, 0), maxDelay)
 	var slice func(left int)
 	slice = func(left int) {
@@ -24,9 +34,33 @@ func afterStanding(grace time.Duration, f func()) {
 			f()
 			return
 		}
-		time.AfterFunc(grace/graceSlices, func() { slice(left - 1) })
+		s.after(grace/graceSlices, func() { slice(left - 1) })
 	}
-	slice(graceSlices)
+	if wait > 0 {
+		s.after(wait, func() { slice(graceSlices) })
+	} else {
+		slice(graceSlices)
+	}
+	return s
+}
+
+func (s *standing) after(d time.Duration, f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.timer = time.AfterFunc(d, f)
+	}
+}
+
+// stop stops the timer; nil is none. An f that has begun goes on.
+func (s *standing) stop() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	s.timer.Stop()
 }
 
 // giveUp settles a run whose handler has not returned although its timeout and
@@ -60,13 +94,13 @@ func (w *Worker) watchLost(c *claim) {
 		return
 	}
 	c.traceLost()
-	afterStanding(w.config.Terms.Margin()/2, func() {
+	c.lost.Store(afterStanding(0, w.config.Terms.Margin()/2, func() {
 		for i := range c.runs {
 			if x := &c.runs[i]; x.replace(fateLost) {
 				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storable(w.stackOf(x)))
 			}
 		}
-	})
+	}))
 }
 
 // replace marks an execution as stuck and gives its slot to another run, as

@@ -28,7 +28,9 @@ type Tracer interface {
 	// success. Runs that are handed back or cancelled before they begin are
 	// not executed.
 	Execute(ctx context.Context, run RunInfo) (context.Context, func(Outcome))
-	// StoreCalled tells of one call of the store by a worker.
+	// StoreCalled tells of one call of the store by a worker, of those that
+	// StoreCall names: not of sweeps, reports, signals and questions about
+	// cancelled runs.
 	StoreCalled(call StoreCall)
 	// RunSettled tells what the store made of the outcome of a run that the
 	// worker had claimed.
@@ -40,7 +42,7 @@ type Tracer interface {
 
 // StoreCall is one call of the store.
 type StoreCall struct {
-	Verb string // heads, claim, settle, reclaim, renew, materialize, declare, hasten, touch
+	Verb string // heads, claim, hand back, settle, reclaim, renew, materialize, hasten, declare, touch
 	Runs int    // claimed, sent to be settled, reclaimed or materialized; zero for the other verbs
 	Took time.Duration
 	Err  error // nil: it was carried out

@@ -131,7 +131,7 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 	store, err := connector{p.name, config, logger}.open(ctx, use)
 	if err == nil {
 		defer store.Close()
-		err = work(ctx, store, config)
+		err = work(ctx, repeating{store, 100 * time.Millisecond}, config)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		return cause

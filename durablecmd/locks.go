@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os/user"
 	"strconv"
 	"time"
 
@@ -30,7 +29,7 @@ type (
 		Name   string `arg:"" help:"Name of the lock."`
 		Slot   int    `help:"Slot of the lock."`
 		Reason word   `required:"" placeholder:"TEXT" help:"Why; it is written down."`
-		By     string `help:"Who orders it. Default: the name of the user who runs the program."`
+		By     string `help:"Who orders it. Default: the user who runs the program, and the machine."`
 		JSON   bool   `name:"json" help:"Print JSON."`
 	}
 	locksForcedVerb struct {
@@ -129,10 +128,7 @@ func (p *program) printLocks(records []lease.LockRecord, waits []lease.LockWait)
 func (v locksReleaseVerb) Run(ctx context.Context, p *program) error {
 	force := lease.Force{Name: v.Name, Slot: v.Slot, By: v.By, Reason: string(v.Reason)}
 	if force.By == "" {
-		force.By = "unknown"
-		if who, err := user.Current(); err == nil && who.Username != "" {
-			force.By = who.Username
-		}
+		force.By = actor()
 	}
 	if err := force.Validate(); err != nil {
 		return &usageError{err}

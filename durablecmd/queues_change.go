@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/user"
 	"slices"
 	"time"
 
@@ -44,11 +45,15 @@ type (
 
 // actor is who makes a change, for the record: the user and the machine.
 func actor() string {
+	name := "unknown"
+	if who, err := user.Current(); err == nil && who.Username != "" {
+		name = who.Username
+	}
 	host, err := os.Hostname()
 	if err != nil || host == "" {
-		return operator()
+		return name
 	}
-	return operator() + "@" + host
+	return name + "@" + host
 }
 
 // Run prints the queues.

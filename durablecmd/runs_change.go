@@ -161,7 +161,7 @@ func refusal(action durable.RunAction, changed []durable.Changed) error {
 		case durable.Missing:
 			missing = append(missing, c.ID.String())
 		case durable.Conflicting:
-			refused = append(refused, fmt.Sprintf("%s is %v", c.ID, c.State))
+			refused = append(refused, conflict(c))
 		case durable.Busy:
 			refused = append(refused, fmt.Sprintf("%s is held by another transaction", c.ID))
 		}
@@ -174,6 +174,14 @@ func refusal(action durable.RunAction, changed []durable.Changed) error {
 	default:
 		return nil
 	}
+}
+
+// conflict says why a run could not be changed.
+func conflict(c durable.Changed) string {
+	if c.Key != "" {
+		return fmt.Sprintf("%s has the key %q, which run %s holds", c.ID, c.Key, c.KeyHolder)
+	}
+	return fmt.Sprintf("%s is %v", c.ID, c.State)
 }
 
 // progressEvery is how often a person is told how far a bulk action has come.

@@ -3,7 +3,6 @@ package durablecmd
 import (
 	"context"
 	"fmt"
-	"os/user"
 	"time"
 
 	"github.com/durable-worker/durable-worker/backend"
@@ -55,14 +54,6 @@ type (
 		JSON  bool   `name:"json" help:"Print JSON."`
 	}
 )
-
-// operator is who makes a change, for the record.
-func operator() string {
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return u.Username
-	}
-	return "unknown"
-}
 
 // scheduleNamed reads one schedule.
 func scheduleNamed(ctx context.Context, store backend.Store, name string) (durable.ScheduleRecord, error) {
@@ -173,7 +164,7 @@ func (p *program) said(asJSON bool) printer {
 // act does one thing with a schedule and says so.
 func (p *program) act(ctx context.Context, name string, action durable.ScheduleAction, done string, say printer) error {
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		if err := store.ChangeSchedule(ctx, name, action, operator()); err != nil {
+		if err := store.ChangeSchedule(ctx, name, action, actor()); err != nil {
 			return err
 		}
 		return say(ctx, store, name, done)
@@ -209,7 +200,7 @@ func (v schedulesRunNowVerb) Run(ctx context.Context, p *program) error {
 	}
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
 		id := durable.NewRunID()
-		if err := store.RunSchedule(ctx, v.Name, id, overlap, operator()); err != nil {
+		if err := store.RunSchedule(ctx, v.Name, id, overlap, actor()); err != nil {
 			return err
 		}
 		if v.JSON {

@@ -168,7 +168,7 @@ func (p *program) saveSchedule(ctx context.Context, store backend.Store, s durab
 	if len(next) == 0 && s.Generation == 0 {
 		return fmt.Errorf("%w: schedule %s would never fire from now on: its instant or its end has passed", durable.ErrInvalid, s.Name)
 	}
-	if err := store.SaveSchedule(ctx, s, operator()); err != nil {
+	if err := store.SaveSchedule(ctx, s, actor()); err != nil {
 		if errors.Is(err, durable.ErrConflict) && s.Generation == 0 {
 			err = fmt.Errorf("there is one of this name, which schedules set changes: %w", err)
 		}

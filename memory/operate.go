@@ -62,7 +62,11 @@ func (s *Store) operate(order *durable.Order, id durable.RunID, now time.Time) d
 	if did == askedNow {
 		did = durable.Asked
 	}
-	return durable.Changed{ID: id, Did: did, State: state}
+	changed := durable.Changed{ID: id, Did: did, State: state}
+	if order.Action == durable.RetryRuns && did == durable.Conflicting && state != durable.Succeeded {
+		changed.Key, changed.KeyHolder = r.key, s.keys[keyName{r.lane.name.job, r.key}].run
+	}
+	return changed
 }
 
 // askedNow tells a request that is new from one that has been made before.

@@ -48,8 +48,17 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 }
 
 // insert stores the runs in one transaction, or in the caller's when to is
-// one. Runs without keys are one statement, or few.
+// one. The caller holds no connection of this store's.
 func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) ([]durable.Receipt, error) {
+	set := lanesOf(runs)
+	if err := s.laneIDs(ctx, set); err != nil {
+		return nil, err
+	}
+	return s.insertInto(ctx, to, runs, set)
+}
+
+// lanesOf names the lanes of the runs.
+func lanesOf(runs []durable.NewRun) laneSet {
 	set := laneSet{}
 	last := &durable.NewRun{}
 	for i := range runs {
@@ -57,9 +66,12 @@ func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) ([
 			set[laneOf(run)], last = 0, run
 		}
 	}
-	if err := s.laneIDs(ctx, set); err != nil {
-		return nil, err
-	}
+	return set
+}
+
+// insertInto is insert with the numbers of the lanes. Runs without keys are one
+// statement, or few.
+func (s *Store) insertInto(ctx context.Context, to sender, runs []durable.NewRun, set laneSet) ([]durable.Receipt, error) {
 	if anyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}

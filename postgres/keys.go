@@ -107,18 +107,6 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRu
 	return answers, nil
 }
 
-// patiently lets only some wait long for a lock at once: they keep their
-// connections meanwhile, and others need some too.
-func (s *Store) patiently(ctx context.Context, try func() error) error {
-	select {
-	case s.patient <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-s.patient }()
-	return try()
-}
-
 // lookTries bounds how often the holders are read anew because one was claimed,
 // or swept, between two looks.
 const lookTries = 100

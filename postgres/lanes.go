@@ -3,10 +3,13 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
@@ -58,9 +61,79 @@ type laneSet map[lane]durable.LaneID
 // laneIDs finds the numbers of the lanes named in the set, making those that
 // are new. It uses a connection of its own, whatever transaction the caller is
 // in: a lane made in a transaction that is rolled back would leave its number
-// in caches, and one that waits would block everybody who needs it.
+// in caches, and one that waits would block everybody who needs it. So nothing
+// that holds a connection of this store may call it: where every connection is
+// held by a call that waits for a second one, all of them wait until their
+// contexts end. Such calls find their lanes before, or with lanesIn.
 func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
-	var missing []lane
+	missing, err := s.findLanes(ctx, s.general, set)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	if err := s.createLanes(ctx, laneColumns(missing)); err != nil {
+		return err
+	}
+	if missing, err = s.findLanes(ctx, s.general, set); err == nil && len(missing) > 0 {
+		err = fmt.Errorf("%d lanes could not be made", len(missing))
+	}
+	return err
+}
+
+// lanesIn is laneIDs for a transaction of this store: it asks on the
+// transaction's own connection. Lanes that are new end the transaction with
+// newLanes, and withLanes begins it again once they are made.
+func (s *Store) lanesIn(ctx context.Context, tx pgx.Tx, set laneSet) error {
+	missing, err := s.findLanes(ctx, tx, set)
+	if err == nil && len(missing) > 0 {
+		err = &newLanes{missing}
+	}
+	return err
+}
+
+// newLanes is the error of a transaction that needs lanes that are not there.
+type newLanes struct{ lanes []lane }
+
+// Error says how many are missing.
+func (n *newLanes) Error() string { return fmt.Sprintf("%d lanes are new", len(n.lanes)) }
+
+// refusedLanes are lanes that the database refuses to make, and why.
+type refusedLanes map[lane]error
+
+// withLanes is repeat for transactions that find their lanes with lanesIn. Lanes
+// that cannot be made are noted for the repetition, unless refused is nil: then
+// they are the error.
+func (s *Store) withLanes(ctx context.Context, refused refusedLanes, do func() error) error {
+	for try := 1; ; try++ {
+		err := s.repeat(ctx, do)
+		missing := (*newLanes)(nil)
+		if try == 10 || !errors.As(err, &missing) {
+			return err
+		}
+		err = s.createLanes(ctx, laneColumns(missing.lanes))
+		if refusesRows(err) && refused != nil {
+			err = s.createEach(ctx, missing.lanes, refused)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) createEach(ctx context.Context, lanes []lane, refused refusedLanes) error {
+	for _, l := range lanes {
+		err := s.createLanes(ctx, laneColumns([]lane{l}))
+		if refusesRows(err) {
+			refused[l] = err
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findLanes fills in the numbers that the cache or the database has, and
+// returns the lanes that there are not.
+func (s *Store) findLanes(ctx context.Context, in queries.DBTX, set laneSet) (missing []lane, err error) {
 	s.lanes.mu.RLock()
 	for l := range set {
 		if id, ok := s.lanes.ids[l]; ok {
@@ -71,27 +144,20 @@ func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
 	}
 	s.lanes.mu.RUnlock()
 	if len(missing) == 0 {
-		return nil
+		return nil, nil
 	}
 	slices.SortFunc(missing, compareLanes)
-	names := laneColumns(missing)
-	rows, err := s.queries(s.general).Lanes(ctx, queries.LanesParams(names))
-	if err == nil && len(rows) < len(missing) {
-		if err = s.createLanes(ctx, names); err == nil {
-			rows, err = s.queries(s.general).Lanes(ctx, queries.LanesParams(names))
-		}
-	}
+	rows, err := s.queries(in).Lanes(ctx, queries.LanesParams(laneColumns(missing)))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(rows) < len(missing) {
-		return fmt.Errorf("%d lanes could not be made", len(missing)-len(rows))
-	}
+	found := make(laneSet, len(rows))
 	for _, row := range rows {
-		set[lane{row.Queue, row.Job, row.Priority}] = row.ID
+		l := lane{row.Queue, row.Job, row.Priority}
+		set[l], found[l] = row.ID, row.ID
 	}
-	s.lanes.remember(set)
-	return nil
+	s.lanes.remember(found)
+	return slices.DeleteFunc(missing, func(l lane) bool { _, ok := found[l]; return ok }), nil
 }
 
 // createLanes makes lanes, paused as their queues are.

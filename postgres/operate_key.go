@@ -29,12 +29,12 @@ func (s *Store) lookKeyed(ctx context.Context, order *durable.Order, row *querie
 			if err := s.send(ctx, tx, b); err != nil {
 				return err
 			}
-			conflict, err := o.lockKey(ctx, row)
+			holder, conflict, err := o.lockKey(ctx, row)
 			switch {
 			case err != nil:
 				return err
 			case conflict:
-				o.answers[row.ID] = durable.Changed{ID: row.ID, Did: durable.Conflicting, State: durable.State(row.State)}
+				o.answers[row.ID] = durable.Changed{ID: row.ID, Did: durable.Conflicting, State: durable.State(row.State), Key: row.Key, KeyHolder: holder}
 			default:
 				if err := o.act(ctx, []queries.OperableRow{*row}, true); err != nil {
 					return err
@@ -59,23 +59,23 @@ func (s *Store) lookKeyed(ctx context.Context, order *durable.Order, row *querie
 // lockKey locks the row of the run's key and gives it to a run that is retried,
 // unless another run holds it: one that has not ended, or whose time is not
 // over. It takes it from a run that is deleted.
-func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (conflict bool, err error) {
+func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (holder uuid.UUID, conflict bool, err error) {
 	q := o.store.queries(o.tx)
 	if o.order.Action == durable.DeleteRuns {
 		if err := q.LockKeyOf(ctx, queries.LockKeyOfParams{Job: row.Job, Key: row.Key}); err != nil {
-			return false, err
+			return row.ID, false, err
 		}
-		return false, q.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
+		return row.ID, false, q.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
 	}
-	holder, err := q.LockKey(ctx, queries.LockKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
-	if err != nil || holder.RunID == row.ID {
-		return false, err
+	found, err := q.LockKey(ctx, queries.LockKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
+	if err != nil || found.RunID == row.ID {
+		return row.ID, false, err
 	}
-	unfinished, err := q.Unfinished(ctx, queries.UnfinishedParams{ID: holder.RunID})
-	if err != nil || unfinished || holder.Held {
-		return true, err
+	unfinished, err := q.Unfinished(ctx, queries.UnfinishedParams{ID: found.RunID})
+	if err != nil || unfinished || found.Held {
+		return found.RunID, true, err
 	}
-	return false, q.TakeKey(ctx, queries.TakeKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
+	return row.ID, false, q.TakeKey(ctx, queries.TakeKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
 }
 
 // Rerun stores a run that is made after another one.
@@ -87,14 +87,19 @@ func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun,
 		return durable.Receipt{}, s.fail("rerun", err)
 	}
 	var stored []durable.Receipt
+	runs := []durable.NewRun{run}
 	insert := func() error {
+		set := lanesOf(runs)
+		if err := s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
+			return err
+		}
 		return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
 			b := s.guarded(ctx)
 			b.add(queries.Idle)
 			if err = s.send(ctx, tx, b); err != nil {
 				return err
 			}
-			if stored, err = s.insert(ctx, tx, []durable.NewRun{run}); err != nil || stored[0].Existing {
+			if stored, err = s.insertInto(ctx, tx, runs, set); err != nil || stored[0].Existing {
 				return err
 			}
 			return s.queries(tx).AuditChange(ctx, queries.AuditChangeParams{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -14,8 +15,14 @@ import (
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
-// Report stores what a running handler says of itself. Whoever holds the row
-// of the run is waited for, for a second.
+// reportPause is the first pause of a report whose run is locked; each further
+// one is four times as long, which makes five tries in holderPatience.
+const reportPause = 10 * time.Millisecond
+
+// Report stores what a running handler says of itself. When the row of the run
+// is locked it tries again for about a second, and holds no connection between
+// its tries: the lock may be that of a transaction of the handler's own, and many
+// handlers may have one.
 func (s *Store) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
 	if err := s.usable(ctx); err != nil {
 		return s.fail("report", err)
@@ -31,14 +38,20 @@ func (s *Store) Report(ctx context.Context, holder durable.Holder, report durabl
 		checkpoint = &text
 	}
 	var stored int64
-	b := s.guardedFor(ctx, holderPatience)
-	b.add(queries.Report, fraction, report.Note, checkpoint, holder.Run, uuid.UUID(holder.Claim)).Exec(func(tag pgconn.CommandTag) error {
-		stored = tag.RowsAffected()
-		return nil
-	})
-	err := s.send(ctx, s.general, b)
+	try := func() error {
+		b := s.guardedFor(ctx, holderPatience)
+		b.add(queries.Report, fraction, report.Note, checkpoint, holder.Run, uuid.UUID(holder.Claim)).Exec(func(tag pgconn.CommandTag) error {
+			stored = tag.RowsAffected()
+			return nil
+		})
+		return s.send(ctx, s.general, b)
+	}
+	err := try()
+	for pause := reportPause; code(err) == lockNotAvailable && pause < holderPatience && rest(ctx, pause); pause *= 4 {
+		err = try()
+	}
 	if code(err) == lockNotAvailable {
-		err = fmt.Errorf("%w: somebody keeps the run locked, such as a transaction of the handler's own that has guarded or completed it: %w", durable.ErrConflict, err)
+		err = fmt.Errorf("%w: another transaction keeps the run locked, such as a transaction of the handler's own that has guarded or completed it: %w", durable.ErrConflict, err)
 	}
 	if err != nil {
 		return s.fail("report", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -54,10 +55,10 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 		return s.fail(string(action)+" queue", err)
 	}
 	wanted := action == durable.PauseQueue
-	err := s.repeat(ctx, func() error {
+	try := func(most time.Duration) error {
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			q := s.queries(tx)
-			lock, statement := limits(ctx, lockLimit)
+			lock, statement := limits(ctx, most)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
 				return err
 			}
@@ -73,6 +74,9 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 			}
 			return q.AuditChange(ctx, queries.AuditChangeParams{Actor: by, Kind: "queue", Subject: name, Action: string(action)})
 		})
+	}
+	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
+		return s.repeat(ctx, func() error { return try(most) })
 	})
 	if err != nil {
 		return s.fail(string(action)+" queue", err)

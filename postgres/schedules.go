@@ -31,10 +31,11 @@ func (s *Store) Materialize(
 		}
 	}
 	var done durable.Materialized
-	err := s.repeat(ctx, func() error {
+	refused := refusedLanes{}
+	err := s.withLanes(ctx, refused, func() error {
 		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
 			done = durable.Materialized{}
-			return s.materialize(ctx, tx, limit, decide, &done)
+			return s.materialize(ctx, tx, limit, refused, decide, &done)
 		})
 	})
 	if code(err) == notNullViolation {
@@ -50,7 +51,7 @@ func (s *Store) Materialize(
 }
 
 func (s *Store) materialize(
-	ctx context.Context, tx pgx.Tx, limit int,
+	ctx context.Context, tx pgx.Tx, limit int, refused refusedLanes,
 	decide func(now time.Time, s durable.Schedule) durable.Decision, done *durable.Materialized,
 ) error {
 	q := s.queries(tx)
@@ -76,7 +77,7 @@ func (s *Store) materialize(
 	done.Due = len(rows)
 	s.crowd.looked(rows, due.Most)
 	one := func(schedule durable.Schedule) durable.Decision { return decide(evaluate.Now.UTC(), schedule) }
-	if err := s.inParts(ctx, tx, rows, one, done); err != nil {
+	if err := s.inParts(ctx, tx, rows, refused, one, done); err != nil {
 		return err
 	}
 	if done.Due == limit {

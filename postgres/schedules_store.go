@@ -60,7 +60,8 @@ const decidedAtOnce = 500
 
 // inParts decides about schedules and stores what was decided.
 func (s *Store) inParts(
-	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, decide func(durable.Schedule) durable.Decision, done *durable.Materialized,
+	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, refused refusedLanes,
+	decide func(durable.Schedule) durable.Decision, done *durable.Materialized,
 ) error {
 	for len(rows) > 0 {
 		some := rows[:partOf(rows)]
@@ -88,7 +89,7 @@ func (s *Store) inParts(
 		if ctx.Err() != nil {
 			return context.Cause(ctx) // or what it had no time for would be a fault
 		}
-		if err := s.storeDecided(ctx, tx, part, done); err != nil {
+		if err := s.storeDecided(ctx, tx, part, refused, done); err != nil {
 			return err
 		}
 		for i := range part {
@@ -128,8 +129,10 @@ func (d *decided) waits() (waits []durable.Wait) {
 // conflicts. When the database refuses, those that do follow, and when it
 // refuses these, halves of them, down to each schedule by itself: a bad one
 // never stops the others.
-func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, done *durable.Materialized) error {
-	set, err := s.decidedLanes(ctx, some)
+func (s *Store) storeDecided(
+	ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *durable.Materialized,
+) error {
+	set, err := s.decidedLanes(ctx, tx, some, refused)
 	if err != nil {
 		return err
 	}
@@ -164,28 +167,23 @@ func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set 
 	return err
 }
 
-// decidedLanes finds the lanes of the runs. When one cannot be made, that is a
+// decidedLanes finds the lanes of the runs. A lane that cannot be made is a
 // fault of the schedules that need it.
-func (s *Store) decidedLanes(ctx context.Context, some []decided) (laneSet, error) {
+func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes) (laneSet, error) {
 	set := laneSet{}
-	for i := range some {
-		some[i].addLanes(set)
-	}
-	err := s.laneIDs(ctx, set)
-	if !refusesRows(err) {
-		return set, err
-	}
 	for i := range some {
 		own := laneSet{}
 		some[i].addLanes(own)
-		if err := s.laneIDs(ctx, own); refusesRows(err) {
-			some[i].fault(err)
-		} else if err != nil {
-			return nil, err
+		for l := range own {
+			if err := refused[l]; err != nil {
+				some[i].fault(err)
+				own = nil
+				break
+			}
 		}
 		maps.Copy(set, own)
 	}
-	return set, nil
+	return set, s.lanesIn(ctx, tx, set)
 }
 
 func (d *decided) addLanes(set laneSet) {

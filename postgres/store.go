@@ -108,6 +108,9 @@ func Open(ctx context.Context, url string, config Config) (*Store, error) {
 // Close sends the last wake-up and closes all connections. It waits for calls
 // under way; a Listen has to be ended by its own context first.
 func (s *Store) Close() {
+	if s.txHints.end() {
+		s.hint() // sooner than it was to be
+	}
 	s.closing()
 	s.running.Wait()
 	s.closePools()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -103,7 +104,8 @@ func scheduleFault(name string, err error) error {
 }
 
 // change does an operator's work on one schedule, in a transaction that notes
-// it. An action of "" is nothing to note.
+// it. An action of "" is nothing to note. It may wait for a schedule that is
+// locked, so it keeps away from the connections of workers.
 func (s *Store) change(
 	ctx context.Context, name, by string, do func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (action string, err error),
 ) error {
@@ -113,10 +115,10 @@ func (s *Store) change(
 	if err := s.usable(ctx); err != nil {
 		return s.fail("change schedule", err)
 	}
-	err := s.repeat(ctx, func() error {
-		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
+	try := func(most time.Duration) error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			q := s.queries(tx)
-			lock, statement := limits(ctx, lockLimit)
+			lock, statement := limits(ctx, most)
 			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
 				return err
 			}
@@ -134,7 +136,13 @@ func (s *Store) change(
 			}
 			return q.Audit(ctx, queries.AuditParams{Actor: by, Kind: "schedule", Subject: name, Action: action})
 		})
+	}
+	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
+		return s.withLanes(ctx, nil, func() error { return try(most) })
 	})
+	if code(err) == notNullViolation { // a lane's number was not what it stood for
+		s.forgetLanes()
+	}
 	if err != nil {
 		return s.fail("change schedule", err)
 	}
@@ -153,7 +161,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 		Args: string(edited.Args), Tags: edited.Tags, Paused: edited.Paused,
 	}
 	set := laneSet{lane{p.Queue, p.Job, p.Priority}: 0}
-	return s.change(ctx, edited.Name, by, func(_ pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
+	return s.change(ctx, edited.Name, by, func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
 		var generation int64
 		if one != nil {
 			generation = one.Generation
@@ -161,7 +169,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 		if generation != edited.Generation {
 			return "", fmt.Errorf("schedule %s: %w", edited.Name, durable.ErrConflict)
 		}
-		if err := s.laneIDs(ctx, set); err != nil {
+		if err := s.lanesIn(ctx, tx, set); err != nil {
 			return "", err
 		}
 		if one == nil {
@@ -244,7 +252,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, 
 		run := asked.RunNow()
 		run.ID = id
 		set := laneSet{laneOf(&run): 0}
-		if err := s.laneIDs(ctx, set); err != nil {
+		if err := s.lanesIn(ctx, tx, set); err != nil {
 			return "", err
 		}
 		b := &batch{names: s.names}

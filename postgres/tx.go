@@ -147,9 +147,14 @@ func (t *Tx) fail(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// holderPatience is how long EnqueueUnder waits for whoever has locked the
-// holder's run, or a key. A settle or a reclaim is done by then.
-const holderPatience = time.Second
+const (
+	// holderPatience is how long EnqueueUnder and Report wait for whoever has
+	// locked the holder's run, or a key. A settle or a reclaim is done by then.
+	holderPatience = time.Second
+	// holderBriefly is how long EnqueueUnder waits at first: a transaction of the
+	// handler's own keeps the run for longer, and many handlers may have one.
+	holderBriefly = 20 * time.Millisecond
+)
 
 // EnqueueUnder stores the runs while the holder's run is its claim's. The run is
 // locked last, since the order of locks is ready, leases, runs; what was stored
@@ -163,22 +168,27 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 		return nil, s.fail(what, err)
 	}
 	var receipts []durable.Receipt
-	insert := func() (err error) {
-		if err = s.learnLanes(ctx, runs); err != nil { // now, while no connection is taken
+	insert := func(most time.Duration) (err error) {
+		set := lanesOf(runs)
+		if err = s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
 			return err
 		}
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			receipts, err = s.insertUnder(ctx, tx, holder, runs)
+			receipts, err = s.insertUnder(ctx, tx, holder, runs, set, most)
 			return err
 		})
 	}
-	err := s.repeat(ctx, insert)
-	if code(err) == notNullViolation {
-		s.forgetLanes()
-		err = s.repeat(ctx, insert)
+	try := func(most time.Duration) error {
+		err := s.repeat(ctx, func() error { return insert(most) })
+		if code(err) == notNullViolation {
+			s.forgetLanes()
+			err = s.repeat(ctx, func() error { return insert(most) })
+		}
+		return err
 	}
+	err := s.briefly(ctx, holderBriefly, holderPatience, try)
 	if code(err) == lockNotAvailable {
-		err = fmt.Errorf("%w: somebody has kept the run, or a key, locked for %v: inside a transaction that has, enqueue through that: %w", durable.ErrConflict, holderPatience, err)
+		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: inside a transaction that has, enqueue through that: %w", durable.ErrConflict, holderPatience, err)
 	}
 	if err != nil {
 		return nil, s.fail(what, err)
@@ -189,20 +199,22 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 	return receipts, nil
 }
 
-func (s *Store) insertUnder(ctx context.Context, tx pgx.Tx, holder durable.Holder, runs []durable.NewRun) ([]durable.Receipt, error) {
+func (s *Store) insertUnder(
+	ctx context.Context, tx pgx.Tx, holder durable.Holder, runs []durable.NewRun, set laneSet, most time.Duration,
+) ([]durable.Receipt, error) {
 	if anyKeyed(runs) { // whoever has a key may be a transaction of the holder's own
-		b := s.guardedFor(ctx, holderPatience)
+		b := s.guardedFor(ctx, most)
 		b.add(queries.Idle)
 		if err := s.send(ctx, tx, b); err != nil {
 			return nil, err
 		}
 	}
-	receipts, err := s.insert(ctx, tx, runs)
+	receipts, err := s.insertInto(ctx, tx, runs, set)
 	if err != nil {
 		return nil, err
 	}
 	held := false
-	b := s.guardedFor(ctx, holderPatience)
+	b := s.guardedFor(ctx, most)
 	b.add(queries.Idle)
 	b.add(queries.HoldRun, holder.Run, uuid.UUID(holder.Claim)).Query(func(rows pgx.Rows) error {
 		return scanIDs(rows, func(uuid.UUID) { held = true })
@@ -214,13 +226,4 @@ func (s *Store) insertUnder(ctx context.Context, tx pgx.Tx, holder durable.Holde
 		return nil, lease.ErrLost
 	}
 	return receipts, nil
-}
-
-// learnLanes makes the lanes of the runs known.
-func (s *Store) learnLanes(ctx context.Context, runs []durable.NewRun) error {
-	set := laneSet{}
-	for i := range runs {
-		set[laneOf(&runs[i])] = 0
-	}
-	return s.laneIDs(ctx, set)
 }

@@ -20,10 +20,27 @@ type txHints struct {
 	mu    sync.Mutex
 	last  time.Duration // own clock, of the last notification; zero: none
 	rungs [len(trailing)]rung
+	ended bool // the store is closed: no more are armed
 }
 
 // rung is one of the trailing hints.
-type rung struct{ armed, again bool }
+type rung struct {
+	timer *time.Timer // nil: not armed
+	again bool
+}
+
+// end stops the trailing hints and tells whether one was armed.
+func (h *txHints) end() (armed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+	for i := range h.rungs {
+		if timer := h.rungs[i].timer; timer != nil {
+			armed = timer.Stop() || armed
+		}
+	}
+	return armed
+}
 
 // may tells whether a transaction may carry a notification now.
 func (h *txHints) may() bool {
@@ -59,7 +76,7 @@ func (s *Store) trail() {
 	s.txHints.mu.Lock()
 	defer s.txHints.mu.Unlock()
 	for i := range s.txHints.rungs {
-		if r := &s.txHints.rungs[i]; r.armed {
+		if r := &s.txHints.rungs[i]; r.timer != nil {
 			r.again = true
 		} else {
 			s.arm(i)
@@ -69,13 +86,15 @@ func (s *Store) trail() {
 
 // arm needs the mutex.
 func (s *Store) arm(i int) {
-	s.txHints.rungs[i] = rung{armed: true}
-	time.AfterFunc(trailing[i], func() {
+	if s.txHints.ended {
+		return
+	}
+	s.txHints.rungs[i] = rung{timer: time.AfterFunc(trailing[i], func() {
 		s.hint()
 		s.txHints.mu.Lock()
 		defer s.txHints.mu.Unlock()
-		if s.txHints.rungs[i].armed = false; s.txHints.rungs[i].again {
+		if s.txHints.rungs[i].timer = nil; s.txHints.rungs[i].again {
 			s.arm(i)
 		}
-	})
+	})}
 }

@@ -110,10 +110,13 @@ func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, cha
 		return nil
 	}
 	if row.Key != nil {
-		taken, err := c.takeKey(ctx, row.Job, *row.Key, changed.ID)
-		if err != nil || !taken {
-			changed.Did = durable.Conflicting
+		holder, err := c.takeKey(ctx, row.Job, *row.Key, changed.ID)
+		if err != nil {
 			return err
+		}
+		if holder != changed.ID {
+			changed.Did, changed.Key, changed.KeyHolder = durable.Conflicting, *row.Key, holder
+			return nil
 		}
 	}
 	id, lane := changed.ID[:], max(row.Lane, -row.Lane)
@@ -151,19 +154,19 @@ func (c *change) countRetried(ctx context.Context, id durable.RunID) error {
 }
 
 // takeKey gives a run its unique key back, unless another run holds it: one
-// that has not ended, or whose time is not over.
-func (c *change) takeKey(ctx context.Context, job, key string, id durable.RunID) (taken bool, err error) {
+// that has not ended, or whose time is not over. It returns who has the key then.
+func (c *change) takeKey(ctx context.Context, job, key string, id durable.RunID) (durable.RunID, error) {
 	holder, err := c.FindKeyHolder(ctx, queries.FindKeyHolderParams{Job: job, Key: key})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return false, err
+		return durable.RunID{}, err
 	}
 	if err == nil && durable.RunID(holder.RunID) != id {
 		unfinished := holder.State == int64(durable.Pending) || holder.State == int64(durable.Running)
 		if unfinished || holder.HeldTo != nil && *holder.HeldTo > c.now {
-			return false, nil
+			return durable.RunID(holder.RunID), nil
 		}
 	}
-	return true, c.RetakeKey(ctx, queries.RetakeKeyParams{Job: job, Key: key, RunID: id[:]})
+	return id, c.RetakeKey(ctx, queries.RetakeKeyParams{Job: job, Key: key, RunID: id[:]})
 }
 
 // deleteRun removes a run with all that belongs to it.

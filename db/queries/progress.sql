@@ -1,11 +1,10 @@
 -- name: Report :execrows
 -- runs_pkey, then progress_pkey. Locks the run while it is still the claim's, so
 -- that it cannot be settled or taken back in between, then its row of progress;
--- whoever else holds the run is waited for, and the guard is then looked at
--- again. What is null stays as it is. No row: the run is no longer the claim's.
--- Twice: the same values.
+-- it fails where the run is locked already. What is null stays as it is. No row:
+-- the run is no longer the claim's. Twice: the same values.
 WITH r AS MATERIALIZED (
-    SELECT id FROM durable.runs WHERE id = @run_id AND claim_id = @claim_id::uuid AND state = 1 FOR NO KEY UPDATE
+    SELECT id FROM durable.runs WHERE id = @run_id AND claim_id = @claim_id::uuid AND state = 1 FOR NO KEY UPDATE NOWAIT
 )
 INSERT INTO durable.progress (run_id, updated_at, fraction, note, checkpoint)
 SELECT r.id, now(), sqlc.narg(fraction)::real, sqlc.narg(note)::text, sqlc.narg(checkpoint)::text::json FROM r

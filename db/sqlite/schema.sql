@@ -206,8 +206,8 @@ CREATE TABLE audit (
     id      INTEGER PRIMARY KEY,
     at      INTEGER NOT NULL,
     actor   TEXT    NOT NULL,
-    kind    TEXT    NOT NULL, -- of the thing changed: schedule, lock
-    subject TEXT    NOT NULL, -- its name
+    kind    TEXT    NOT NULL, -- of the thing changed: run, queue, schedule, lock
+    subject TEXT    NOT NULL, -- its name; of a run the id
     action  TEXT    NOT NULL,
     detail  TEXT    -- JSON: what the action's word does not say
 );

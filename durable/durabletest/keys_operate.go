@@ -29,13 +29,23 @@ func keysOfRetried(t *testing.T, f *fixture) {
 	if f.holder(second) != second.ID {
 		t.Fatal("a cancelled run keeps its key")
 	}
-	f.did(durable.RetryRuns, first.ID, durable.Conflicting, durable.Cancelled)
+	f.keyHeld(first.ID, "k", second.ID)
 	f.did(durable.CancelRuns, second.ID, durable.Done, durable.Cancelled)
 	f.did(durable.RetryRuns, first.ID, durable.Done, durable.Pending)
 	if id := f.holder(third); id != first.ID {
 		t.Errorf("the key is %s's, want the retried run's", id)
 	}
-	f.did(durable.RetryRuns, second.ID, durable.Conflicting, durable.Cancelled)
+	f.keyHeld(second.ID, "k", first.ID)
+}
+
+// keyHeld wants the retry of a cancelled run to be refused, and to be told who
+// holds its key.
+func (f *fixture) keyHeld(id durable.RunID, key string, holder durable.RunID) {
+	f.t.Helper()
+	want := durable.Changed{ID: id, Did: durable.Conflicting, State: durable.Cancelled, Key: key, KeyHolder: holder}
+	if got := f.operate(durable.RetryRuns, id)[0]; got != want {
+		f.t.Errorf("retry: %+v, want %+v", got, want)
+	}
 }
 
 func keysOfDeleted(t *testing.T, f *fixture) {

@@ -47,6 +47,7 @@ var law = map[string][]string{
 	"deploy":                {},
 	"internal/pgtest":       {"db"},
 	"internal/redistest":    {},
+	"internal/faulttest":    {"durable", "lease"},
 	"internal/archtest":     {},
 	"internal/chaos":        {"*"},
 	"internal/chaos/*":      {"*"},
@@ -83,7 +84,7 @@ var libraries = map[string][]string{
 }
 
 // forTests are the packages that may import what belongs to tests.
-var forTests = []string{"durable/durabletest", "lease/leasetest", "internal/pgtest", "internal/redistest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
+var forTests = []string{"durable/durabletest", "lease/leasetest", "internal/pgtest", "internal/redistest", "internal/faulttest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
 
 // forTestsOnly are imported by tests and by nothing else. A contract suite
 // uses plain testing, so that the author of a store elsewhere needs no library.

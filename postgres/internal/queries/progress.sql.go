@@ -85,7 +85,7 @@ func (q *Queries) ProgressOf(ctx context.Context, arg ProgressOfParams) ([]Progr
 
 const Report = `-- name: Report :execrows
 WITH r AS MATERIALIZED (
-    SELECT id FROM durable.runs WHERE id = $4 AND claim_id = $5::uuid AND state = 1 FOR NO KEY UPDATE
+    SELECT id FROM durable.runs WHERE id = $4 AND claim_id = $5::uuid AND state = 1 FOR NO KEY UPDATE NOWAIT
 )
 INSERT INTO durable.progress (run_id, updated_at, fraction, note, checkpoint)
 SELECT r.id, now(), $1::real, $2::text, $3::text::json FROM r
@@ -104,9 +104,8 @@ type ReportParams struct {
 
 // runs_pkey, then progress_pkey. Locks the run while it is still the claim's, so
 // that it cannot be settled or taken back in between, then its row of progress;
-// whoever else holds the run is waited for, and the guard is then looked at
-// again. What is null stays as it is. No row: the run is no longer the claim's.
-// Twice: the same values.
+// it fails where the run is locked already. What is null stays as it is. No row:
+// the run is no longer the claim's. Twice: the same values.
 func (q *Queries) Report(ctx context.Context, arg ReportParams) (int64, error) {
 	result, err := q.db.Exec(ctx, Report,
 		arg.Fraction,

@@ -1,0 +1,90 @@
+package postgres_test
+
+import (
+	"github.com/durable-worker/durable-worker/internal/faulttest"
+)
+
+// Why a statement may stop something.
+const (
+	claims   = "nothing is executed that cannot be claimed"
+	evaluate = "it is part of each evaluation of the schedules"
+	reports  = "handlers report with it"
+	children = "handlers enqueue with it"
+	inTx     = "it is part of the handler's own transaction, which the server ends at the first statement that fails"
+	newLanes = "runs in a lane that this process has not used yet need its number"
+	declares = "a worker that cannot declare itself does not start"
+	sweeps   = "it is part of each step of the sweep"
+	renews   = "leases are renewed with it"
+	reclaims = "it is part of each reclaim"
+)
+
+// executed is what needs a claim.
+var executed = []faulttest.Need{
+	faulttest.Execution, faulttest.Failure, faulttest.Death, faulttest.Report, faulttest.Child, faulttest.Complete, faulttest.Schedule, faulttest.Start,
+}
+
+func stop(because string, needs ...faulttest.Need) faulttest.Stop {
+	return faulttest.Stop{Needs: needs, Because: because}
+}
+
+// stops are the statements that stop something while they fail, and have to.
+var stops = map[string]faulttest.Stop{
+	"ClaimRuns": stop(claims, executed...),
+	"Heads":     stop(claims, executed...),
+	"Guard":     stop("it is the first statement of most batches: it bounds what they wait for", faulttest.Every()...),
+	"Idle":      stop("it is the first statement of most transactions", faulttest.Child, faulttest.Schedule, faulttest.Sweep),
+
+	"BeginPart": stop(evaluate, faulttest.Schedule), "EndPart": stop(evaluate, faulttest.Schedule), "DueSchedules": stop(evaluate, faulttest.Schedule),
+	"MaterializeNew": stop(evaluate, faulttest.Schedule), "NextLook": stop(evaluate, faulttest.Schedule),
+	"UnfinishedRuns": stop(evaluate, faulttest.Schedule), "AdvanceSchedules": stop(evaluate, faulttest.Schedule),
+	"AdvanceAlike": stop(evaluate, faulttest.Schedule), "TryEvaluate": stop(evaluate, faulttest.Schedule, faulttest.Sweep),
+
+	"SweepDue": stop(sweeps, faulttest.Sweep), "BeginSweep": stop(sweeps, faulttest.Sweep), "SweepPlace": stop(sweeps, faulttest.Sweep),
+	"OwnRetentions": stop(sweeps, faulttest.Sweep), "SweepAhead": stop(sweeps, faulttest.Sweep), "SweepRuns": stop(sweeps, faulttest.Sweep),
+	"SweepRests": stop(sweeps, faulttest.Sweep), "MoveSweep": stop(sweeps, faulttest.Sweep),
+
+	"ExpiredLease": stop(reclaims, faulttest.Reclaim), "EndBeats": stop(reclaims, faulttest.Reclaim), "ReclaimRuns": stop(reclaims, faulttest.Reclaim),
+	"RenewLeases": stop(renews, faulttest.Beat, faulttest.Crashless),
+	"Cancels":     stop("workers learn with it what is to be cancelled", faulttest.Cancel),
+
+	"Report": stop(reports, faulttest.Report), "HoldRun": stop(children, faulttest.Child), "EnqueueNewKeyed": stop(children, faulttest.Child),
+	"GuardRun": stop(inTx, faulttest.Complete), "CompleteRun": stop(inTx, faulttest.Complete), "NotifyAtCommit": stop(inTx, faulttest.Complete),
+	"EnqueueAlike": stop(inTx, faulttest.Complete),
+
+	"Lanes": stop(newLanes, faulttest.Child, faulttest.Complete), "TouchQueues": stop(newLanes, faulttest.Child, faulttest.Complete),
+	"ShareQueues": stop(newLanes, faulttest.Child, faulttest.Complete), "CreateLanes": stop(newLanes, faulttest.Child, faulttest.Complete),
+
+	"DeclareJobs": stop(declares, faulttest.Start), "RegisterWorker": stop(declares, faulttest.Start),
+
+	"SettleRuns": stop("runs that have not succeeded are settled with it", faulttest.Failure, faulttest.Death, faulttest.Cancel),
+	"Verdicts":   stop("it tells whether the transaction of a handler has landed", faulttest.Complete),
+	"SettleSuccesses": stop("runs that have succeeded are settled with it", faulttest.Execution, faulttest.Failure, faulttest.Report, faulttest.Child,
+		faulttest.Schedule, faulttest.Start, faulttest.Crashless),
+
+	"Beat": stop(renews, faulttest.Beat, faulttest.Crashless), "Followers": stop(renews, faulttest.Beat, faulttest.Crashless),
+	"FollowBeat": stop(renews, faulttest.Beat, faulttest.Crashless), "LeaveBeat": stop(renews, faulttest.Beat, faulttest.Crashless),
+}
+
+// owed are statements that stop more than they have to. What is repaired is
+// taken out of here.
+var owed = map[string]faulttest.Stop{
+	"Unlease": stop("the last outcome of a claim is not taken without the end of its lease",
+		faulttest.Execution, faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Report, faulttest.Child, faulttest.Complete,
+		faulttest.Schedule, faulttest.Start, faulttest.Crashless),
+	"PruneCancels": stop("the last step of a sweep ends with it", faulttest.Sweep),
+}
+
+// stopOf is what a statement may stop.
+func stopOf(name string) faulttest.Stop {
+	if one, ok := owed[name]; ok {
+		return one
+	}
+	return stops[name]
+}
+
+// notSent are the statements that no worker sends, or only where something rare
+// has happened that this test does not bring about.
+var notSent = []string{
+	"ClaimedRuns", "HeldRuns", "LeaveBeat", "MendReady", "RefuseClaim", "Stranded", "Undealt",
+	"AcquireLock", "AddUnfinished", "AskCancels", "Attempts", "Audit", "AuditChange", "Begin", "CancelPending", "Changes", "ChangesOf", "Checkpoint", "ClaimFreeRuns", "Commit", "CountRetried", "CountSome", "CreateSchedule", "DeleteFinished", "DeleteLapsedWaits", "DeleteOldLocks", "DeletePending", "DeleteSchedule", "DeleteSkips", "DeleteWait", "DisableOrphans", "EditSchedule", "EnqueueKeyedRuns", "EnqueueNew", "EnqueueRuns", "EstimateRows", "ExamineLeases", "ExamineProcess", "ExamineQueues", "ExamineServer", "ExamineSnapshots", "ExamineTables", "ExamineUndeclared", "ExamineWorkers", "FilteredLanes", "FindSchedule", "FloorOfRuns", "ForceReleaseLock", "FreeRuns", "HastenSchedules", "InsertKeys", "InsertLocks", "InsertSkips", "Jobs", "KeyHolders", "Limits", "ListForced", "ListLocks", "ListQueues", "ListRuns", "ListSchedules", "ListThese", "ListWaits", "LockKey", "LockKeyOf", "LockKeys", "LockKnownQueue", "LockQueue", "LockSchedule", "MaterializeRuns", "NewestProblems", "NoteWait", "Operable", "PastChanges", "PastOccurrences", "PastRequests", "PastSkips", "PauseSchedule", "ProgressOf", "PruneWorkers", "ReleaseKey", "ReleaseLock", "RenewLocks", "ReplaceRun", "ResumeSchedule", "RetryRuns", "ReturnRuns", "Rollback", "Run", "SampleProblems", "SampleReady", "SampleRuns", "SetKey", "SetLanesPaused", "SetMeta", "SetQueue", "StoredRuns", "TakeKey", "TakeReady", "UndoPart", "Unfinished", "UnfinishedOf", "Unlimited",
+}
