@@ -42,7 +42,7 @@ func openAs(t *testing.T, migrated opened, role postgres.Role, name string) open
 	store, err := postgres.Open(t.Context(), address.String(), postgres.Config{Schema: migrated.schema, MaxConns: 4})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	return opened{Store: store, url: address.String(), schema: migrated.schema, owner: migrated.url}
+	return opened{store, address.String(), migrated.schema}
 }
 
 // again runs the test in a process of its own, with another environment, and

@@ -20,7 +20,7 @@ func TestNoNotifySendsNothing(t *testing.T) {
 	store, err := postgres.Open(t.Context(), migrated.url, postgres.Config{Schema: migrated.schema, NoNotify: true})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	quiet := opened{Store: store, url: migrated.url, schema: migrated.schema}
+	quiet := opened{store, migrated.url, migrated.schema}
 	other := connect(t, migrated.url)
 	_, err = other.Exec(t.Context(), "LISTEN "+migrated.schema+"_wake")
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -22,7 +21,6 @@ import (
 type opened struct {
 	*postgres.Store
 	url, schema string
-	owner       string // the URL of the schema's owner, where the store has another role
 }
 
 // openStore opens a store in a fresh schema of the shared server; options are
@@ -52,7 +50,7 @@ func openURL(t *testing.T, url, schema string) opened {
 	t.Cleanup(store.Close)
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
-	return opened{Store: store, url: url, schema: schema}
+	return opened{store, url, schema}
 }
 
 // connect opens a connection of the test's own.
@@ -67,7 +65,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 // shift moves every stored time back, so that time seems to have passed.
 func (o opened) shift(t *testing.T, d time.Duration) {
 	t.Helper()
-	conn := connect(t, cmp.Or(o.owner, o.url))
+	conn := connect(t, o.url)
 	tables := map[string][]string{
 		"runs":        {"created_at", "due_at", "started_at", "finished_at", "expires_at"},
 		"ready":       {"due_at"},

@@ -234,7 +234,7 @@ func TestTx_OneConnectionEach(t *testing.T) {
 	defer cancel()
 	_, err = small.EnqueueUnder(ctx, holder, newRun(durable.OnQueue("new-one")))
 	require.NoError(t, err)
-	u := doors[0].open(t, opened{Store: small, url: store.url, schema: store.schema})
+	u := doors[0].open(t, opened{small, store.url, store.schema})
 	_, err = u.Enqueue(ctx, newRun(durable.OnQueue("another-new-one")))
 	require.NoError(t, err)
 	require.NoError(t, u.Commit())
