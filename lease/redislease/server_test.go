@@ -194,7 +194,7 @@ func TestOpen_TLSAndACL(t *testing.T) {
 		"tls-cert-file "+filepath.Join(dir, "cert.pem"), "tls-key-file "+filepath.Join(dir, "key.pem"),
 		"tls-ca-cert-file "+filepath.Join(dir, "cert.pem"),
 		"user locker on >secret ~app:* +@all -config", "user default off")
-	config := redislease.Config{Prefix: "app:", TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	config := redislease.Config{Prefix: "app:", Timeout: 20 * time.Second, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	locks, err := redislease.Open(t.Context(), "rediss://locker:secret@"+server.Address(), config)
 	require.NoError(t, err)
 	defer func() { _ = locks.Close() }()
@@ -203,7 +203,7 @@ func TestOpen_TLSAndACL(t *testing.T) {
 	require.True(t, answer.Granted)
 	_, err = redislease.Open(t.Context(), "rediss://locker:wrong@"+server.Address(), config)
 	require.ErrorContains(t, err, "WRONGPASS")
-	_, err = redislease.Open(t.Context(), "rediss://locker:secret@"+server.Address(), redislease.Config{Prefix: "app:"})
+	_, err = redislease.Open(t.Context(), "rediss://locker:secret@"+server.Address(), redislease.Config{Prefix: "app:", Timeout: 20 * time.Second})
 	require.ErrorContains(t, err, "certificate")
 	config.Prefix = "other:"
 	foreign, err := redislease.Open(t.Context(), "rediss://locker:secret@"+server.Address(), config)
