@@ -170,7 +170,7 @@ func claimCalls() map[string]func(*call) error {
 func loopCalls() map[string]func(*call) error {
 	return map[string]func(*call) error{
 		"Checkpoint": func(c *call) error { _, err := c.store.Checkpoint(c.ctx, durable.NewRunID()); return err },
-		"Touch": func(c *call) error { return c.store.Touch(c.ctx, newWorker(c.name)) },
+		"Touch":      func(c *call) error { return c.store.Touch(c.ctx, newWorker(c.name)) },
 		"Cancels": func(c *call) error {
 			_, err := c.store.Cancels(c.ctx, []lease.ClaimID{lease.NewClaimID()})
 			return err
