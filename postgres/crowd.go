@@ -64,3 +64,10 @@ func (c *crowd) looked(rows []queries.DueSchedulesRow, most int32) {
 	last := &rows[len(rows)-1]
 	c.full, c.after.AfterAt, c.after.AfterName = lease.Elapsed(), &last.LookAt, last.Name
 }
+
+// forget has the next transaction begin at the head.
+func (c *crowd) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.full = 0
+}

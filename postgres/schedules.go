@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,17 +31,7 @@ func (s *Store) Materialize(
 			return durable.Materialized{Next: max(fromMicro(next), -1)}, nil
 		}
 	}
-	var done durable.Materialized
-	refused := refusedLanes{}
-	err := s.withLanes(ctx, refused, func() error {
-		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
-			done = durable.Materialized{}
-			return s.materialize(ctx, tx, limit, refused, decide, &done)
-		})
-	})
-	if code(err) == notNullViolation {
-		s.forgetLanes()
-	}
+	done, err := s.narrowed(ctx, limit, func(limit int) (attempt, error) { return s.attempt(ctx, limit, decide) })
 	if err != nil {
 		return durable.Materialized{}, s.fail("materialize", err)
 	}
@@ -50,9 +41,69 @@ func (s *Store) Materialize(
 	return done, nil
 }
 
+// attempt is what one transaction did, also one that has failed.
+type attempt struct {
+	durable.Materialized
+
+	first string // the schedule that it looked at first; empty: it came to none
+}
+
+func (s *Store) attempt(
+	ctx context.Context, limit int, decide func(now time.Time, s durable.Schedule) durable.Decision,
+) (attempt, error) {
+	var done attempt
+	refused := refusedLanes{}
+	err := s.withLanes(ctx, refused, func() error {
+		return inTx(ctx, s.engine, func(tx pgx.Tx) error {
+			done = attempt{}
+			return s.materialize(ctx, tx, limit, refused, decide, &done)
+		})
+	})
+	if code(err) == notNullViolation {
+		s.forgetLanes()
+	}
+	return done, err
+}
+
+// narrowed materializes, and when the database refuses the whole transaction, so
+// that it does not show whose fault that is (a row that cannot be read, a check at
+// the commit), again with ever fewer schedules, from the head of the index on. One
+// that is refused alone is set aside.
+func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (attempt, error)) (durable.Materialized, error) {
+	done, err := try(limit)
+	for n := limit; refusesRows(err) && code(err) != notNullViolation && ctx.Err() == nil; {
+		if n <= 1 {
+			return s.setAside(ctx, done.first, err)
+		}
+		if done.Due > 0 {
+			n = min(n, done.Due)
+		}
+		n = max(n/2, 1)
+		s.crowd.forget()
+		if done, err = try(n); err == nil && done.Due == n {
+			done.Due = limit // there are more
+		}
+	}
+	return done.Materialized, err
+}
+
+// setAside passes over a schedule for a while, without a change to its row: that
+// may be refused too. Without a name it is the one that is due first.
+func (s *Store) setAside(ctx context.Context, name string, refused error) (durable.Materialized, error) {
+	if name == "" {
+		var err error
+		name, err = s.queries(s.engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
+		if err != nil {
+			return durable.Materialized{}, errors.Join(refused, err)
+		}
+	}
+	again := s.resting.Put(name, lease.Elapsed())
+	return durable.Materialized{Passed: []durable.PassedOver{{Kind: "schedule", Name: name, Again: again, Err: refused}}}, nil
+}
+
 func (s *Store) materialize(
 	ctx context.Context, tx pgx.Tx, limit int, refused refusedLanes,
-	decide func(now time.Time, s durable.Schedule) durable.Decision, done *durable.Materialized,
+	decide func(now time.Time, s durable.Schedule) durable.Decision, done *attempt,
 ) error {
 	q := s.queries(tx)
 	b := s.guarded(ctx)
@@ -74,10 +125,12 @@ func (s *Store) materialize(
 	if err != nil {
 		return err
 	}
-	done.Due = len(rows)
+	if done.Due = len(rows); done.Due > 0 {
+		done.first = rows[0].Name
+	}
 	s.crowd.looked(rows, due.Most)
 	one := func(schedule durable.Schedule) durable.Decision { return decide(evaluate.Now.UTC(), schedule) }
-	if err := s.inParts(ctx, tx, rows, refused, one, done); err != nil {
+	if err := s.inParts(ctx, tx, rows, refused, one, &done.Materialized); err != nil {
 		return err
 	}
 	if done.Due == limit {

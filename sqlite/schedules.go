@@ -110,7 +110,11 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 	if unreadable != nil && fault == "" {
 		fault = unreadable.Error()
 	}
-	unfinished, err := m.unfinishedRuns(ctx, &rule, rule.Overlapping(), row.Unfinished)
+	overlap := rule.Overlapping()
+	if fault != "" {
+		overlap = durable.OverlapAllow // nothing depends on how many there are
+	}
+	unfinished, err := m.unfinishedRuns(ctx, &rule, overlap, row.Unfinished)
 	if err != nil {
 		return err
 	}

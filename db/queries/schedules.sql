@@ -104,6 +104,11 @@ SELECT unnest(@schedules::int[]), unnest(@firsts::timestamptz[]), unnest(@lasts:
 SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
                  WHERE s.look_at < 'infinity' AND s.name <> ALL (@aside::text[]) ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds;
 
+-- name: FirstDue :one
+-- The head of schedules_look, by nothing but its index: the row may be one that
+-- cannot be read. No locks.
+SELECT s.name FROM durable.schedules s WHERE s.look_at <= now() AND s.name <> ALL (@aside::text[]) ORDER BY s.look_at, s.name LIMIT 1;
+
 -- name: BeginPart :exec
 -- What follows can be taken back alone.
 SAVEPOINT part;

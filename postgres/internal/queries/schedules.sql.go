@@ -163,6 +163,23 @@ func (q *Queries) EndPart(ctx context.Context) error {
 	return err
 }
 
+const FirstDue = `-- name: FirstDue :one
+SELECT s.name FROM durable.schedules s WHERE s.look_at <= now() AND s.name <> ALL ($1::text[]) ORDER BY s.look_at, s.name LIMIT 1
+`
+
+type FirstDueParams struct {
+	Aside []string
+}
+
+// The head of schedules_look, by nothing but its index: the row may be one that
+// cannot be read. No locks.
+func (q *Queries) FirstDue(ctx context.Context, arg FirstDueParams) (string, error) {
+	row := q.db.QueryRow(ctx, FirstDue, arg.Aside)
+	var name string
+	err := row.Scan(&name)
+	return name, err
+}
+
 const HastenSchedules = `-- name: HastenSchedules :exec
 WITH s AS MATERIALIZED (
     SELECT id FROM durable.schedules WHERE name = ANY ($1::text[]) AND waiting > 0 AND look_at > now() AND NOT paused ORDER BY name FOR UPDATE

@@ -1,0 +1,41 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+)
+
+// TestMaterializeNarrowsDownToWhatIsRefusedAsAWhole: a check at the commit tells of
+// no schedule, only that the transaction is refused.
+func TestMaterializeNarrowsDownToWhatIsRefusedAsAWhole(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, "")
+	conn := connect(t, store.url)
+	job := durable.NewJob[struct{}]("mail")
+	for i := range 20 {
+		s, err := job.Info().NewSchedule(fmt.Sprintf("schedule-%02d", i), []byte("{}"), durable.Every(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, store.SaveSchedule(t.Context(), s, "ann"))
+	}
+	store.exec(t, conn, `create function %s.late() returns trigger language plpgsql as $$ begin raise exception 'refused at the commit'; end $$`)
+	store.exec(t, conn, `create constraint trigger late after update on %s.schedules deferrable initially deferred
+		for each row when (old.name = 'schedule-11') execute function %s.late()`)
+	var passed []durable.PassedOver
+	for range 10 {
+		made, err := store.Materialize(t.Context(), 500, func(now time.Time, s durable.Schedule) durable.Decision {
+			return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: "k", Run: s.RunNow()}}}
+		})
+		require.NoError(t, err)
+		passed = append(passed, made.Passed...)
+	}
+	require.Equal(t, 19, store.count(t, conn, "select count(*) from %s.runs"))
+	require.Len(t, passed, 1)
+	require.Equal(t, "schedule-11", passed[0].Name)
+	require.ErrorContains(t, passed[0].Err, "refused at the commit")
+	require.GreaterOrEqual(t, passed[0].Again, time.Minute)
+}
