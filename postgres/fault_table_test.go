@@ -34,10 +34,9 @@ var stops = map[string]faulttest.Stop{
 	"Guard":     stop("it is the first statement of most batches: it bounds what they wait for", faulttest.Every()...),
 	"Idle":      stop("it is the first statement of most transactions", faulttest.Child, faulttest.Schedule, faulttest.Sweep),
 
-	"BeginPart": stop(evaluate, faulttest.Schedule), "EndPart": stop(evaluate, faulttest.Schedule), "DueSchedules": stop(evaluate, faulttest.Schedule),
+	"DueSchedules":   stop(evaluate, faulttest.Schedule),
 	"MaterializeNew": stop(evaluate, faulttest.Schedule), "NextLook": stop(evaluate, faulttest.Schedule),
-	"UnfinishedRuns": stop(evaluate, faulttest.Schedule), "AdvanceSchedules": stop(evaluate, faulttest.Schedule),
-	"AdvanceAlike": stop(evaluate, faulttest.Schedule), "TryEvaluate": stop(evaluate, faulttest.Schedule, faulttest.Sweep),
+	"UnfinishedRuns": stop(evaluate, faulttest.Schedule), "TryEvaluate": stop(evaluate, faulttest.Schedule, faulttest.Sweep),
 
 	"SweepDue": stop(sweeps, faulttest.Sweep), "BeginSweep": stop(sweeps, faulttest.Sweep), "SweepPlace": stop(sweeps, faulttest.Sweep),
 	"OwnRetentions": stop(sweeps, faulttest.Sweep), "SweepAhead": stop(sweeps, faulttest.Sweep), "SweepRuns": stop(sweeps, faulttest.Sweep),
@@ -71,7 +70,19 @@ var owed = map[string]faulttest.Stop{
 	"Unlease": stop("the last outcome of a claim is not taken without the end of its lease",
 		faulttest.Execution, faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Report, faulttest.Child, faulttest.Complete,
 		faulttest.Schedule, faulttest.Start, faulttest.Crashless),
+	"AdvanceAlike": setAside(faulttest.Schedule), "AdvanceSchedules": setAside(faulttest.Schedule),
+	"BeginPart": setAside(faulttest.Schedule, faulttest.Sweep), "EndPart": setAside(faulttest.Schedule, faulttest.Sweep),
 	"PruneCancels": stop("the last step of a sweep ends with it", faulttest.Sweep),
+	"PruneWorkers": stop("the first step of a full pass ends with it", faulttest.Sweep),
+	"MendReady":    stop("a step of a full pass ends with it", faulttest.Sweep),
+}
+
+// setAside is a statement that sets all schedules aside, one by one: they rest
+// for a minute, or longer, though the statement works again.
+func setAside(needs ...faulttest.Need) faulttest.Stop {
+	one := stop("it is part of each evaluation of the schedules, which are set aside", needs...)
+	one.Late = []faulttest.Need{faulttest.Schedule}
+	return one
 }
 
 // stopOf is what a statement may stop.
@@ -85,6 +96,6 @@ func stopOf(name string) faulttest.Stop {
 // notSent are the statements that no worker sends, or only where something rare
 // has happened that this test does not bring about.
 var notSent = []string{
-	"ClaimedRuns", "HeldRuns", "LeaveBeat", "MendReady", "RefuseClaim", "Stranded", "Undealt",
+	"ClaimedRuns", "HeldRuns", "LeaveBeat", "MendReady", "ReclaimableLeases", "ReclaimableRuns", "SetUnfinished", "UnfinishedOfSchedule", "RefuseClaim", "Stranded", "Undealt",
 	"AcquireLock", "AddUnfinished", "AskCancels", "Attempts", "Audit", "AuditChange", "Begin", "CancelPending", "Changes", "ChangesOf", "Checkpoint", "ClaimFreeRuns", "Commit", "CountRetried", "CountSome", "CreateSchedule", "DeleteFinished", "DeleteLapsedWaits", "DeleteOldLocks", "DeletePending", "DeleteSchedule", "DeleteSkips", "DeleteWait", "DisableOrphans", "EditSchedule", "EnqueueKeyedRuns", "EnqueueNew", "EnqueueRuns", "EstimateRows", "ExamineLeases", "ExamineProcess", "ExamineQueues", "ExamineServer", "ExamineSnapshots", "ExamineTables", "ExamineUndeclared", "ExamineWorkers", "FilteredLanes", "FindSchedule", "FloorOfRuns", "ForceReleaseLock", "FreeRuns", "HastenSchedules", "InsertKeys", "InsertLocks", "InsertSkips", "Jobs", "KeyHolders", "Limits", "ListForced", "ListLocks", "ListQueues", "ListRuns", "ListSchedules", "ListThese", "ListWaits", "LockKey", "LockKeyOf", "LockKeys", "LockKnownQueue", "LockQueue", "LockSchedule", "MaterializeRuns", "NewestProblems", "NoteWait", "Operable", "PastChanges", "PastOccurrences", "PastRequests", "PastSkips", "PauseSchedule", "ProgressOf", "PruneWorkers", "ReleaseKey", "ReleaseLock", "RenewLocks", "ReplaceRun", "ResumeSchedule", "RetryRuns", "ReturnRuns", "Rollback", "Run", "SampleProblems", "SampleReady", "SampleRuns", "SetKey", "SetLanesPaused", "SetMeta", "SetQueue", "StoredRuns", "TakeKey", "TakeReady", "UndoPart", "Unfinished", "UnfinishedOf", "Unlimited",
 }

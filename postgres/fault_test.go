@@ -263,6 +263,9 @@ func failInTurn(t *testing.T, server string, pace faulttest.Pace, waiting <-chan
 			}
 			subject = nil
 		}
+		if len(stopOf(name).Late) > 0 {
+			subject = nil
+		}
 		for _, fault := range faults {
 			t.Error(fault)
 		}

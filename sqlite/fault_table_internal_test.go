@@ -44,7 +44,7 @@ var stops = map[string]faulttest.Stop{
 	"FindSweep": stop(whySweeps, faulttest.Sweep), "LastRun": stop(whySweeps, faulttest.Sweep), "MoveSweep": stop(whySweeps, faulttest.Sweep),
 	"OwnRetentions": stop(whySweeps, faulttest.Sweep), "SweepAhead": stop(whySweeps, faulttest.Sweep), "HasLease": stop(whySweeps, faulttest.Sweep),
 
-	"ExpiredLeases": stop(whyReclaims, faulttest.Reclaim), "FindReclaimable": stop(whyReclaims, faulttest.Reclaim),
+	"ExpiredLeases": stop(whyReclaims, faulttest.Reclaim), "ExpiresBefore": stop(whyReclaims, faulttest.Reclaim), "FindReclaimable": stop(whyReclaims, faulttest.Reclaim),
 	"ReclaimRun": stop(whyReclaims, faulttest.Reclaim),
 	"SettleNumbered": stop("successes are settled with it", faulttest.Execution, faulttest.Failure, faulttest.Report, faulttest.Child, faulttest.Schedule,
 		faulttest.Start, faulttest.Crashless),
@@ -67,6 +67,7 @@ var owed = map[string]faulttest.Stop{
 		faulttest.Schedule, faulttest.Start, faulttest.Crashless),
 	"PruneCancels": stop("the last step of a sweep ends with it", faulttest.Sweep),
 	"PruneWorkers": stop("the first step of a full pass ends with it", faulttest.Sweep),
+	"MendReady":    stop("a step of a full pass ends with it", faulttest.Sweep),
 }
 
 // stopOf is what a statement may stop.

@@ -46,6 +46,10 @@ func Every() []Need {
 type Stop struct {
 	Needs   []Need
 	Because string
+	// Late is what goes on only a good while after the statement works again,
+	// since it was set aside. The test does not wait for it, and the subject is
+	// used up.
+	Late []Need
 }
 
 // Subject is one store under test.

@@ -3,6 +3,7 @@ package faulttest
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -106,7 +107,7 @@ func (r *round) settle(within time.Duration, wants map[Need]func() bool, failing
 	deadline := time.Now().Add(within)
 	for {
 		for need, met := range wants {
-			if failing && r.stop.stops(need) || met() {
+			if failing && r.stop.stops(need) || slices.Contains(r.stop.Late, need) || met() {
 				delete(wants, need)
 			}
 		}
