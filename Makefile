@@ -24,7 +24,7 @@ quick: need ## every test once, without the race detector and without verify
 modes: need ## the whole store suite in every mode: publication, held snapshot, few rights, one connection, planted functions, the end of 2028
 	@DURABLE_TEST_MODES=full scripts/test.sh -count=1 -timeout 30m -run '^TestStore' ./postgres
 
-verify: format vet tidy generated lint ## gofmt, vet, mod tidy, sqlc diff, lint
+verify: format vet tidy generated lint measures ## gofmt, vet, mod tidy, sqlc diff, lint, and the measures of the packages
 
 format: ## fail when a file is not formatted
 	@files=$$(find . -name '*.go' -not -path '*/.*' -print0 | xargs -0 "$$($(GO) env GOROOT)/bin/gofmt" -l); \
@@ -33,6 +33,9 @@ format: ## fail when a file is not formatted
 
 vet: ## go vet
 	@$(GO) vet ./... && echo "ok  vet"
+
+measures: ## print the size of each package, and how many arrows between its files point up
+	@$(GO) test ./internal/archtest -run '^TestMeasures$$' -v | sed -n 's/^ *measures_test.go:[0-9]*: //p'
 
 lint: ## golangci-lint
 	@$(TOOL) golangci-lint run ./... && echo "ok  lint"

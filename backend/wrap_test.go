@@ -63,7 +63,7 @@ func doors(ctx context.Context, store backend.Store) map[string]func() error {
 		"locks":  func() error { _, err := store.Locks().ListLocks(ctx, "\xff", 1); return err },
 		"forced": func() error { _, err := store.Locks().ForceRelease(ctx, lease.Force{}); return err },
 		"schema": func() error {
-			_, err := durable.JobInfo{Name: "a b"}.NewSchedule("c d", json.RawMessage(`{`), durable.Cron("* *", "Nowhere"))
+			_, err := durable.ScheduleOf(durable.JobInfo{Name: "a b"}, "c d", json.RawMessage(`{`), durable.Cron("* *", "Nowhere"))
 			return err
 		},
 	}

@@ -51,12 +51,12 @@ func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Op
 	return s, err
 }
 
-// NewSchedule makes a schedule of a declared job from JSON args, for those who
-// do not have the job's code. It has no hash: no code declares it.
-func (j JobInfo) NewSchedule(name string, args []byte, rule Rule, options ...Option) (Schedule, error) {
-	p, faults := j.policy().with(onlySchedule, options)
-	run := newRun(j.Name, p, args)
-	run.fault = errors.Join(faults...)
+// ScheduleOf makes a schedule of a declared job from JSON args, for code that
+// does not have the job's own code. It has no hash: no code declares it.
+func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (Schedule, error) {
+	p, faults := policyOf(job).with(onlySchedule, options)
+	run := p.newRun(job.Name, args)
+	run.Refuse(errors.Join(faults...))
 	s, err := scheduleOf(name, rule, run, p)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -67,8 +67,8 @@ func (j JobInfo) NewSchedule(name string, args []byte, rule Rule, options ...Opt
 func scheduleOf(name string, rule Rule, run NewRun, p policy) (Schedule, error) {
 	s := Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
 		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags}
-	if run.fault != nil {
-		return s, run.fault
+	if fault := run.Fault(); fault != nil {
+		return s, fault
 	}
 	return s, s.check()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Job is a named kind of work with an argument type and a policy. One value is
@@ -25,7 +26,7 @@ type Job[A any] struct {
 func NewJob[A any](name string, options ...Option) Job[A] {
 	p, faults := defaultPolicy().with(onlyJob, options)
 	faults = append(faults, checkName("job", name))
-	faults = append(faults, checkPolicy(p)...)
+	faults = append(faults, p.faults()...)
 	faults = append(faults, checkAliases(name, p.aliases)...)
 	j := Job[A]{name: name, policy: p}
 	if err := errors.Join(faults...); err != nil {
@@ -48,7 +49,7 @@ func (j Job[A]) New(args A, options ...Option) NewRun {
 // make makes a run for a place, and returns the policy that it came from.
 func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	p, faults := j.policy.with(place, options)
-	run := newRun(j.name, p, nil)
+	run := p.newRun(j.name, nil)
 	info := CodecInfo{Job: j.name, Part: ArgsPart, Run: run.ID}
 	if place == onlySchedule || p.key.Policy != KeyUnique {
 		info.Run = RunID{} // they may become those of another run
@@ -57,8 +58,10 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	if err != nil {
 		err = fmt.Errorf("args: %w", err)
 	} else if j.fault == nil {
-		if run.Args, err = seal(p.codec, info, body); p.codec == nil {
-			run.written = body
+		if p.codec == nil {
+			run.SetEncodedArgs(body)
+		} else {
+			run.Args, err = seal(p.codec, info, body)
 		}
 	}
 	if err != nil {
@@ -69,7 +72,7 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	} else if j.name == "" {
 		faults = append(faults, errors.New("the job was not made by NewJob"))
 	}
-	run.fault = errors.Join(faults...)
+	run.Refuse(errors.Join(faults...))
 	return run, p
 }
 
@@ -90,4 +93,21 @@ func (j Job[A]) Info() JobInfo {
 		MaxAttempts: j.policy.maxAttempts, Timeout: Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
 		Retention: Duration(j.policy.retention),
 	}
+}
+
+// RunOf makes a run of a declared job from JSON args, for code that enqueues
+// without the job's own code.
+func RunOf(job JobInfo, args []byte, options ...Option) NewRun {
+	p, faults := policyOf(job).with(onlyRun, options)
+	run := p.newRun(job.Name, args)
+	run.Refuse(errors.Join(faults...))
+	return run
+}
+
+// policyOf is the job's policy as it was declared.
+func policyOf(job JobInfo) policy {
+	p := defaultPolicy()
+	p.queue, p.priority, p.maxAttempts = job.Queue, job.Priority, job.MaxAttempts
+	p.timeout, p.onCrash = time.Duration(job.Timeout), job.OnCrash
+	return p
 }

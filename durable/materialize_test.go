@@ -41,8 +41,8 @@ func TestSchedule_IdleWorkerLooksSeldomAndHearsOfChanges(t *testing.T) {
 		}
 		s.pass(7 * time.Second) // a poll interval and its jitter
 		before := counted.looks.Load()
-		one, err := durable.JobInfo{Name: job.Name(), Queue: durable.DefaultQueue, MaxAttempts: 3}.
-			NewSchedule("new", []byte("{}"), durable.Every(2*time.Second))
+		one, err := durable.ScheduleOf(durable.JobInfo{Name: job.Name(), Queue: durable.DefaultQueue, MaxAttempts: 3},
+			"new", []byte("{}"), durable.Every(2*time.Second))
 		require.NoError(t, err)
 		require.NoError(t, counted.SaveSchedule(t.Context(), one, "ann"))
 		s.pass(100 * time.Millisecond)

@@ -41,30 +41,16 @@ type NewRun struct {
 	fault   error  // found while it was made; reported by Enqueue
 }
 
-func newRun(job string, p policy, args []byte) NewRun {
-	return NewRun{
-		ID: NewRunID(), Job: job, Queue: p.queue, Priority: p.priority, Args: args,
-		MaxAttempts: p.maxAttempts, Timeout: p.timeout, OnCrash: p.onCrash, Tags: p.tags,
-		At: p.at, After: p.after, ExpiresAt: p.expiresAt, Key: p.key,
-	}
-}
+// Refuse records a fault that was found while the run was made. Enqueue reports
+// it, and stores nothing.
+func (r *NewRun) Refuse(fault error) { r.fault = errors.Join(r.fault, fault) }
 
-// NewRun makes a run of a declared job from JSON args, for those who enqueue
-// without the job's code.
-func (j JobInfo) NewRun(args []byte, options ...Option) NewRun {
-	p, faults := j.policy().with(onlyRun, options)
-	run := newRun(j.Name, p, args)
-	run.fault = errors.Join(faults...)
-	return run
-}
+// Fault returns what Refuse has recorded, or nil.
+func (r *NewRun) Fault() error { return r.fault }
 
-// policy is the job's policy as it was declared.
-func (j JobInfo) policy() policy {
-	p := defaultPolicy()
-	p.queue, p.priority, p.maxAttempts = j.Queue, j.Priority, j.MaxAttempts
-	p.timeout, p.onCrash = time.Duration(j.Timeout), j.OnCrash
-	return p
-}
+// SetEncodedArgs sets args that encoding/json has just written. They are not
+// parsed again when the run is checked, as long as Args are these very bytes.
+func (r *NewRun) SetEncodedArgs(args []byte) { r.Args, r.written = args, args }
 
 func checkID(id RunID) error {
 	if id.Version() != 7 {
@@ -115,9 +101,7 @@ func (r *NewRun) check() error {
 	if err := checkName("job", r.Job); err != nil {
 		return err
 	}
-	p := policy{queue: r.Queue, priority: r.Priority, maxAttempts: r.MaxAttempts, timeout: r.Timeout,
-		onCrash: r.OnCrash, tags: r.Tags, at: r.At, after: r.After, expiresAt: r.ExpiresAt}
-	if faults := checkPolicy(p); len(faults) > 0 {
+	if faults := r.PolicyFaults(); len(faults) > 0 {
 		return errors.Join(faults...)
 	}
 	if err := r.Key.check(r.At, r.After); err != nil {
@@ -152,45 +136,43 @@ func inName(c byte) bool {
 	}
 }
 
-// checkPolicy asks each question by itself: it is asked of every run, and the
-// words of a fault cost more than the question.
-func checkPolicy(p policy) []error {
+// PolicyFaults returns what is wrong with the policy of the run: everything but
+// its id, job, args, key and trace. Each question is asked by itself, because it
+// is asked of every run and formatting a fault costs more than the question.
+func (r *NewRun) PolicyFaults() []error {
 	var faults []error
 	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if err := checkName("queue", p.queue); err != nil {
+	if err := checkName("queue", r.Queue); err != nil {
 		faults = append(faults, err)
 	}
-	if p.priority < MinPriority || p.priority > MaxPriority {
-		refuse("priority %d: want %d to %d", p.priority, MinPriority, MaxPriority)
+	if r.Priority < MinPriority || r.Priority > MaxPriority {
+		refuse("priority %d: want %d to %d", r.Priority, MinPriority, MaxPriority)
 	}
-	if p.maxAttempts < 1 || p.maxAttempts > 10_000 {
-		refuse("max attempts %d: want 1 to 10000", p.maxAttempts)
+	if r.MaxAttempts < 1 || r.MaxAttempts > 10_000 {
+		refuse("max attempts %d: want 1 to 10000", r.MaxAttempts)
 	}
-	if p.timeout < 0 || p.timeout > maxDelay || p.timeout > 0 && p.timeout < time.Millisecond {
-		refuse("timeout %v: want 0 for none, or 1ms to %v", p.timeout, maxDelay)
+	if r.Timeout < 0 || r.Timeout > maxDelay || r.Timeout > 0 && r.Timeout < time.Millisecond {
+		refuse("timeout %v: want 0 for none, or 1ms to %v", r.Timeout, maxDelay)
 	}
-	if p.onCrash != CrashRetry && p.onCrash != CrashDead {
-		refuse("crash policy %d is unknown", p.onCrash)
+	if r.OnCrash != CrashRetry && r.OnCrash != CrashDead {
+		refuse("crash policy %d is unknown", r.OnCrash)
 	}
-	if !validRetention(p.retention) {
-		refuse("retention %v: want at least 1s, or KeepForever", p.retention)
+	if r.After < 0 {
+		refuse("after %v: want 0 or more", r.After)
 	}
-	if p.after < 0 {
-		refuse("after %v: want 0 or more", p.after)
-	}
-	if p.after != 0 && !p.at.IsZero() {
+	if r.After != 0 && !r.At.IsZero() {
 		refuse("both at and after are given")
 	}
-	if p.after > maxDelay {
-		refuse("after %v: want at most %v", p.after, maxDelay)
+	if r.After > maxDelay {
+		refuse("after %v: want at most %v", r.After, maxDelay)
 	}
-	if !inYears(p.at) {
-		refuse("at %v: want a year from 1970 to 9999", p.at)
+	if !inYears(r.At) {
+		refuse("at %v: want a year from 1970 to 9999", r.At)
 	}
-	if !inYears(p.expiresAt) {
-		refuse("expires at %v: want a year from 1970 to 9999", p.expiresAt)
+	if !inYears(r.ExpiresAt) {
+		refuse("expires at %v: want a year from 1970 to 9999", r.ExpiresAt)
 	}
-	return append(faults, checkTags(p.tags)...)
+	return append(faults, checkTags(r.Tags)...)
 }
 
 func checkTags(tags []string) (faults []error) {

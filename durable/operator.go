@@ -94,7 +94,7 @@ func (o *Operator) Rerun(ctx context.Context, id RunID, args json.RawMessage, op
 			job.OnCrash = declared.OnCrash
 		}
 	}
-	run := job.NewRun(args, options...)
+	run := RunOf(job, args, options...)
 	if len(run.Tags) == 0 {
 		run.Tags = record.Tags
 	}

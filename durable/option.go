@@ -80,6 +80,25 @@ func (p policy) with(place scope, options []Option) (policy, []error) {
 	return p, faults
 }
 
+// newRun makes a run of a job with this policy.
+func (p policy) newRun(job string, args []byte) NewRun {
+	return NewRun{
+		ID: NewRunID(), Job: job, Queue: p.queue, Priority: p.priority, Args: args,
+		MaxAttempts: p.maxAttempts, Timeout: p.timeout, OnCrash: p.onCrash, Tags: p.tags,
+		At: p.at, After: p.after, ExpiresAt: p.expiresAt, Key: p.key,
+	}
+}
+
+// faults returns what is wrong with the policy of a job.
+func (p policy) faults() []error {
+	run := p.newRun("", nil)
+	faults := run.PolicyFaults()
+	if !validRetention(p.retention) {
+		faults = append(faults, fmt.Errorf("retention %v: want at least 1s, or KeepForever", p.retention))
+	}
+	return faults
+}
+
 // OnQueue names the queue. Default "default".
 func OnQueue(name string) Option {
 	return Option{"OnQueue", anywhere, func(p *policy) { p.queue = name }}

@@ -68,7 +68,7 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
-		run := job.NewRun(args, append(v.options(), keys...)...)
+		run := durable.RunOf(job, args, append(v.options(), keys...)...)
 		run.ID = id
 		receipts, err := durable.NewClient(store).Enqueue(ctx, run)
 		if err != nil {

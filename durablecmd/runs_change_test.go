@@ -148,7 +148,7 @@ func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
 	for range made / 1000 {
 		runs := make([]durable.NewRun, 1000)
 		for i := range runs {
-			runs[i] = durable.JobInfo{Name: "sleep", Queue: "default", MaxAttempts: 1}.NewRun([]byte("{}"))
+			runs[i] = durable.RunOf(durable.JobInfo{Name: "sleep", Queue: "default", MaxAttempts: 1}, []byte("{}"))
 		}
 		_, err := durable.NewClient(store).Enqueue(t.Context(), runs...)
 		require.NoError(t, err)
