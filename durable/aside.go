@@ -165,6 +165,9 @@ func (s *settler) retryAside(ctx context.Context) {
 // tryAside tries one outcome that was set aside and tells whether it is settled.
 func (s *settler) tryAside(ctx context.Context, item *asideItem) bool {
 	err := s.write(ctx, []ended{item.ended})
+	if err != nil && ctx.Err() == nil {
+		err = s.writeUnderLease(ctx, []ended{item.ended})
+	}
 	if err == nil {
 		s.dropAside(item)
 		if item.blamed {

@@ -141,6 +141,9 @@ func (w *Worker) lookPause(made *Materialized, err error) time.Duration {
 	if made.Next >= 0 {
 		pause = min(pause, max(made.Next, materializeRest))
 	}
+	for i := range made.Passed {
+		pause = min(pause, max(made.Passed[i].Again, time.Second))
+	}
 	return pause
 }
 

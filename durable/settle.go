@@ -281,7 +281,11 @@ func (s *settler) persist(ctx context.Context, batch []ended) error {
 		tries = triesAlone
 	}
 	for try := 1; ; try++ {
-		err := s.write(ctx, batch)
+		write := s.write
+		if len(batch) == 1 && try > tries/2 {
+			write = s.writeUnderLease
+		}
+		err := write(ctx, batch)
 		if err == nil {
 			return nil
 		}
@@ -299,6 +303,21 @@ func (s *settler) persist(ctx context.Context, batch []ended) error {
 // write makes one call of the store.
 func (s *settler) write(ctx context.Context, batch []ended) error {
 	claims, settlements := s.group(batch)
+	return s.send(ctx, batch, claims, settlements)
+}
+
+// writeUnderLease writes outcomes and leaves the leases of their claims to expire,
+// also of those that have no other run: where the store cannot end a lease, that
+// keeps no outcome waiting. Reclaim ends a lease without runs, and charges nobody.
+func (s *settler) writeUnderLease(ctx context.Context, batch []ended) error {
+	claims, settlements := s.group(batch)
+	for i := range settlements {
+		settlements[i].Last = false
+	}
+	return s.send(ctx, batch, claims, settlements)
+}
+
+func (s *settler) send(ctx context.Context, batch []ended, claims []*claim, settlements []Settlement) error {
 	bounded, cancel := context.WithTimeout(ctx, s.w.callTimeout())
 	defer cancel()
 	sent := s.w.config.Elapsed()

@@ -134,7 +134,7 @@ func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
 	conn := connect(t, store.url)
 	job := durable.NewJob[struct{}]("mail")
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		s, err := job.Info().NewSchedule(name, []byte("{}"), durable.Every(time.Hour))
+		s, err := durable.ScheduleOf(job.Info(), name, []byte("{}"), durable.Every(time.Hour))
 		require.NoError(t, err)
 		require.NoError(t, store.SaveSchedule(t.Context(), s, "ann"))
 	}
@@ -206,7 +206,7 @@ func TestDeclareGoesAroundWhatIsRefused(t *testing.T) {
 		if name == "s2" {
 			queue = "bad"
 		}
-		s, err := durable.NewJob[struct{}]("j1", durable.OnQueue(queue)).Info().NewSchedule(name, []byte("{}"), durable.Every(time.Hour))
+		s, err := durable.ScheduleOf(durable.NewJob[struct{}]("j1", durable.OnQueue(queue)).Info(), name, []byte("{}"), durable.Every(time.Hour))
 		require.NoError(t, err)
 		s.Hash = "h"
 		declaration.Schedules = append(declaration.Schedules, s)

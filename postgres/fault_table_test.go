@@ -67,9 +67,6 @@ var stops = map[string]faulttest.Stop{
 // owed are statements that stop more than they have to. What is repaired is
 // taken out of here.
 var owed = map[string]faulttest.Stop{
-	"Unlease": stop("the last outcome of a claim is not taken without the end of its lease",
-		faulttest.Execution, faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Report, faulttest.Child, faulttest.Complete,
-		faulttest.Schedule, faulttest.Start, faulttest.Crashless),
 	"AdvanceAlike": setAside(faulttest.Schedule), "AdvanceSchedules": setAside(faulttest.Schedule),
 	"BeginPart": setAside(faulttest.Schedule, faulttest.Sweep), "EndPart": setAside(faulttest.Schedule, faulttest.Sweep),
 	"PruneCancels": stop("the last step of a sweep ends with it", faulttest.Sweep),
@@ -78,7 +75,7 @@ var owed = map[string]faulttest.Stop{
 }
 
 // setAside is a statement that sets all schedules aside, one by one: they rest
-// for a minute, or longer, though the statement works again.
+// for five seconds, or longer, though the statement works again.
 func setAside(needs ...faulttest.Need) faulttest.Stop {
 	one := stop("it is part of each evaluation of the schedules, which are set aside", needs...)
 	one.Late = []faulttest.Need{faulttest.Schedule}

@@ -20,7 +20,7 @@ func TestDeclaringAgainUsesUpNoNumbers(t *testing.T) {
 	require.NoError(t, err)
 	declaration := durable.Declaration{Worker: worker("w"), Jobs: []durable.JobInfo{job.Info()}}
 	for i := range 10 {
-		schedule, err := job.Info().NewSchedule(fmt.Sprintf("s%d", i), []byte(`{}`), durable.Every(time.Hour))
+		schedule, err := durable.ScheduleOf(job.Info(), fmt.Sprintf("s%d", i), []byte(`{}`), durable.Every(time.Hour))
 		require.NoError(t, err)
 		schedule.Hash = "1"
 		declaration.Schedules = append(declaration.Schedules, schedule)

@@ -69,7 +69,7 @@ func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
 	s, db, _ := sweepable(t, newPath(t))
 	job := durable.NewJob[struct{}]("mail")
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		one, err := job.Info().NewSchedule(name, []byte("{}"), durable.Every(time.Hour))
+		one, err := durable.ScheduleOf(job.Info(), name, []byte("{}"), durable.Every(time.Hour))
 		require.NoError(t, err)
 		require.NoError(t, s.SaveSchedule(t.Context(), one, "ann"))
 	}
@@ -101,7 +101,7 @@ func TestDeclareGoesAroundWhatIsRefused(t *testing.T) {
 		declaration.Jobs = append(declaration.Jobs, durable.NewJob[struct{}](name).Info())
 	}
 	for _, name := range []string{"s1", "s2", "s3"} {
-		one, err := durable.NewJob[struct{}]("j1").Info().NewSchedule(name, []byte("{}"), durable.Every(time.Hour))
+		one, err := durable.ScheduleOf(durable.NewJob[struct{}]("j1").Info(), name, []byte("{}"), durable.Every(time.Hour))
 		require.NoError(t, err)
 		one.Hash = "h"
 		declaration.Schedules = append(declaration.Schedules, one)

@@ -62,9 +62,6 @@ var stops = map[string]faulttest.Stop{
 // owed are statements that stop more than they have to. What is repaired is
 // taken out of here.
 var owed = map[string]faulttest.Stop{
-	"DeleteLeaseOf": stop("the last outcome of a claim is not taken without the end of its lease",
-		faulttest.Execution, faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Report, faulttest.Child, faulttest.Complete,
-		faulttest.Schedule, faulttest.Start, faulttest.Crashless),
 	"PruneCancels": stop("the last step of a sweep ends with it", faulttest.Sweep),
 	"PruneWorkers": stop("the first step of a full pass ends with it", faulttest.Sweep),
 	"MendReady":    stop("a step of a full pass ends with it", faulttest.Sweep),

@@ -10,7 +10,7 @@ import (
 // The pause after the first failure, which doubles with each further one, up to
 // the longest.
 const (
-	First   = time.Minute
+	First   = 5 * time.Second
 	Longest = time.Hour
 )
 
