@@ -15,7 +15,7 @@ help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
-	@scripts/test.sh -race -shuffle=on -count=1 -timeout 15m ./...
+	@scripts/test.sh -race -shuffle=on -count=1 -timeout 30m ./...
 	@$(MAKE) --no-print-directory verify
 
 quick: need ## every test once, without the race detector and without verify
