@@ -81,7 +81,8 @@ func (g gate) check(host, address string) error {
 	return nil
 }
 
-var shared = netip.MustParsePrefix("100.64.0.0/10") // of carriers and some clouds
+// shared are addresses of carriers and some clouds.
+var shared = netip.MustParsePrefix("100.64.0.0/10") //nolint:gochecknoglobals // never changes
 
 // innermost returns the IPv4 address inside one that is translated, or carried,
 // on its way.
@@ -102,7 +103,7 @@ func innermost(addr netip.Addr) netip.Addr {
 }
 
 // refusedPrefixes are addresses that are not those of a server somewhere.
-var refusedPrefixes = []struct {
+var refusedPrefixes = []struct { //nolint:gochecknoglobals // a constant table
 	prefix netip.Prefix
 	kind   string
 }{

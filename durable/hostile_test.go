@@ -246,14 +246,14 @@ func TestLog_LevelOfADeadRunTellsWhoDecided(t *testing.T) {
 	})
 }
 
-// longError is as long as those of a driver.
-var longError = errors.New("failed to connect to " + strings.Repeat("somewhere ", 20) + "the end")
+// errLong is as long as those of a driver.
+var errLong = errors.New("failed to connect to " + strings.Repeat("somewhere ", 20) + "the end")
 
 // awayStore answers no Heads.
 type awayStore struct{ durable.Store }
 
 func (awayStore) Heads(context.Context, durable.Serves) ([]durable.Head, error) {
-	return nil, longError
+	return nil, errLong
 }
 
 func TestLog_ErrorThatStaysTheSameIsLongOnceAMinute(t *testing.T) {

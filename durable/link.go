@@ -130,12 +130,6 @@ func (w *Worker) callTimeout() time.Duration {
 	return min(max(w.config.Terms.Duration/2, 2*time.Second), 15*time.Second)
 }
 
-// bounded is the context of a call that is to be finished even though the
-// worker is told to stop meanwhile.
-func (w *Worker) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), w.callTimeout())
-}
-
 // contactRenewer is the store's Renewer, watched.
 type contactRenewer struct{ w *Worker }
 

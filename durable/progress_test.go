@@ -316,7 +316,7 @@ func errUnless(err, want error) error {
 	if errors.Is(err, want) {
 		return nil
 	}
-	return fmt.Errorf("%v, want %v", err, want)
+	return fmt.Errorf("%w, want %w", err, want)
 }
 
 func TestProgress_CheckpointInADrainLeavesTimeToReturn(t *testing.T) {

@@ -21,7 +21,7 @@ func TestNothingThatATerminalObeysIsPrinted(t *testing.T) {
 	args := `{"message":"` + hostile + `"}`
 	s := serve(t, append(env, "DURABLE_LOG_FORMAT=json"), func(ctx context.Context, app *durablecmd.App) error {
 		durable.Register(app.Worker, durable.NewJob[map[string]string]("fail"), func(_ context.Context, run *durable.Run[map[string]string]) error {
-			return durable.Permanent(errorText(run.Args["message"]))
+			return durable.Permanent(textError(run.Args["message"]))
 		})
 		return stock(ctx, app)
 	})
@@ -47,9 +47,9 @@ func TestNothingThatATerminalObeysIsPrinted(t *testing.T) {
 	require.NotContains(t, s.stderr.String(), "\u009b")
 }
 
-type errorText string
+type textError string
 
-func (e errorText) Error() string { return string(e) }
+func (e textError) Error() string { return string(e) }
 
 func TestBytesThatAreNoTextAreReplaced(t *testing.T) {
 	t.Parallel()

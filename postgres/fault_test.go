@@ -137,7 +137,7 @@ func (p *failingProxy) pass(client io.Reader, server io.Writer) {
 			body = p.changed(start[0], body)
 			binary.BigEndian.PutUint32(start[1:], uint32(len(body)+4)) //nolint:gosec // a message
 		}
-		if _, err := server.Write(append(start, body...)); err != nil {
+		if _, err := server.Write(slices.Concat(start, body)); err != nil {
 			return
 		}
 	}

@@ -81,20 +81,20 @@ func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
 
 // lanesIn is laneIDs for a transaction of this store: it asks on the
 // transaction's own connection. Lanes that are new end the transaction with
-// newLanes, and withLanes begins it again once they are made.
+// newLanesError, and withLanes begins it again once they are made.
 func (s *Store) lanesIn(ctx context.Context, tx pgx.Tx, set laneSet) error {
 	missing, err := s.findLanes(ctx, tx, set)
 	if err == nil && len(missing) > 0 {
-		err = &newLanes{missing}
+		err = &newLanesError{missing}
 	}
 	return err
 }
 
-// newLanes is the error of a transaction that needs lanes that are not there.
-type newLanes struct{ lanes []lane }
+// newLanesError is the error of a transaction that needs lanes that are not there.
+type newLanesError struct{ lanes []lane }
 
 // Error says how many are missing.
-func (n *newLanes) Error() string { return fmt.Sprintf("%d lanes are new", len(n.lanes)) }
+func (n *newLanesError) Error() string { return fmt.Sprintf("%d lanes are new", len(n.lanes)) }
 
 // refusedLanes are lanes that the database refuses to make, and why.
 type refusedLanes map[lane]error
@@ -105,7 +105,7 @@ type refusedLanes map[lane]error
 func (s *Store) withLanes(ctx context.Context, refused refusedLanes, do func() error) error {
 	for try := 1; ; try++ {
 		err := s.repeat(ctx, do)
-		missing := (*newLanes)(nil)
+		missing := (*newLanesError)(nil)
 		if try == 10 || !errors.As(err, &missing) {
 			return err
 		}

@@ -94,7 +94,7 @@ func TestPool_ChangesOfLockedSchedulesLeaveTheWorkersRoom(t *testing.T) {
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 	for range cap(done) {
-		<-done
+		_ = <-done
 	}
 	require.Less(t, worst, 3*time.Second, "a claim waits behind the changes of schedules")
 }

@@ -64,7 +64,7 @@ func TestClaimStartsNothingThatIsNotPending(t *testing.T) {
 			_, err := store.Enqueue(t.Context(), runs...)
 			require.NoError(t, err)
 			store.exec(t, conn, statement, []durable.RunID{runs[0].ID, runs[1].ID, runs[3].ID})
-			r, none := claim(t, store, worker("w"), 2, time.Minute)
+			_, none := claim(t, store, worker("w"), 2, time.Minute)
 			require.Empty(t, none, "the first two cannot be started")
 			require.Zero(t, store.count(t, conn, "select count(*) from %s.leases"), "a lease of nothing")
 			require.Contains(t, log.String(), runs[1].ID.String())

@@ -181,7 +181,7 @@ func loopCalls() map[string]func(*call) error {
 			return c.store.Declare(c.ctx, durable.Declaration{Worker: newWorker(c.name), Schedules: []durable.Schedule{one}})
 		},
 		"Materialize": func(c *call) error {
-			_, err := c.store.Materialize(c.ctx, 10, func(now time.Time, s durable.Schedule) durable.Decision {
+			_, err := c.store.Materialize(c.ctx, 10, func(now time.Time, _ durable.Schedule) durable.Decision {
 				run := c.newRun()
 				return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: now.String(), Run: run}}}
 			})

@@ -97,7 +97,7 @@ func TestRecent_PastALongBlackout(t *testing.T) {
 	asked := 0
 	for _, n := range []int{1, 2, 100, 1000} {
 		counted := &counting{Context: t.Context()}
-		search := rule.Rule.Search(counted)
+		search := rule.Search(counted)
 		recent := search.Recent(begun, now, n)
 		require.NoError(t, search.Err())
 		require.Len(t, recent, n)

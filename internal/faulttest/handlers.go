@@ -16,9 +16,9 @@ type (
 	job  = durable.Job[args]
 )
 
-func kept(name string, options ...durable.Option) job {
-	return durable.NewJob[args](name, append(options, durable.Retention(durable.KeepForever), durable.Retry(durable.Fixed(50*time.Millisecond)),
-		durable.MaxAttempts(1000))...)
+func kept(name string) job {
+	return durable.NewJob[args](name, durable.Retention(durable.KeepForever), durable.Retry(durable.Fixed(50*time.Millisecond)),
+		durable.MaxAttempts(1000))
 }
 
 // jobs are what the workers of a round execute, but for gone.
