@@ -99,7 +99,26 @@ type readiness struct {
 	Stuck        int               `json:"stuck"`
 	SinceContact *durable.Duration `json:"since_contact"` // with the database
 	SetAside     *setAside         `json:"set_aside"`     // outcomes that the database does not take; null: none
-	PassedOver   int               `json:"passed_over"`   // what else the database refuses to change and the worker goes around
+	PassedOver   []passedOver      `json:"passed_over"`   // what else the database refuses to change and the worker goes around; some
+}
+
+// passedOver names one thing that the database refuses to change.
+type passedOver struct {
+	Doing string `json:"doing"` // what was tried
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+	Tries int    `json:"tries"`
+}
+
+// namedMost bounds the things that /readyz names.
+const namedMost = 10
+
+func passedOf(all []durable.SetAside) []passedOver {
+	named := []passedOver{}
+	for _, one := range all[:min(len(all), namedMost)] {
+		named = append(named, passedOver{Doing: one.Doing, Kind: one.Kind, Name: one.Name, Tries: one.Tries})
+	}
+	return named
 }
 
 // setAside tells of outcomes that the database does not take.
@@ -125,11 +144,11 @@ func (h *health) readiness() readiness {
 	}
 	w := h.watched()
 	if w == nil {
-		return notReady(readiness{}, "the database has not been reached yet")
+		return notReady(readiness{PassedOver: []passedOver{}}, "the database has not been reached yet")
 	}
 	s := w.Status()
 	since := durable.Duration(s.SinceContact.Round(time.Millisecond))
-	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, SetAside: asideOf(s.Unsettled), PassedOver: len(s.SetAside)}
+	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, SetAside: asideOf(s.Unsettled), PassedOver: passedOf(s.SetAside)}
 	switch {
 	case s.Draining:
 		return notReady(r, "draining")
