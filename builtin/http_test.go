@@ -245,5 +245,5 @@ func TestHTTPRefusesANameOfTheMachineItself(t *testing.T) {
 
 func TestSleepIsBounded(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, time.Hour, time.Duration(builtin.Sleep().New(builtin.SleepArgs{}).Timeout))
+	require.Equal(t, time.Hour, builtin.Sleep().New(builtin.SleepArgs{}).Timeout)
 }

@@ -94,7 +94,7 @@ func TestPool_ChangesOfLockedSchedulesLeaveTheWorkersRoom(t *testing.T) {
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 	for range cap(done) {
-		_ = <-done
+		t.Log(<-done) // given up, or done after the rollback
 	}
 	require.Less(t, worst, 3*time.Second, "a claim waits behind the changes of schedules")
 }
