@@ -16,6 +16,7 @@ help: ## list what there is
 
 test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
 	@scripts/test.sh -race -shuffle=on -count=1 -timeout 30m ./...
+	@scripts/test.sh -count=1 -timeout 15m -run '^TestOneStatementFails$$' ./sqlite # the detector makes it ten times as dear
 	@$(MAKE) --no-print-directory verify
 
 quick: need ## every test once, without the race detector and without verify

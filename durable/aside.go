@@ -98,7 +98,7 @@ func (s *settler) setAside(e ended, err error, since time.Duration) {
 	s.aside.mu.Lock()
 	s.aside.items = append(s.aside.items, item)
 	s.aside.mu.Unlock()
-	s.blame(item)
+	s.blame(item, s.wroteBefore)
 	s.countHeld()
 	s.w.aloneEnded(e.x.claim)
 }
@@ -107,8 +107,8 @@ func (s *settler) setAside(e ended, err error, since time.Duration) {
 func reasonOf(err error) string { return clip(storable(errorText(err)), 1000) }
 
 // blame tells, once, of an outcome that failed although other writes succeeded.
-func (s *settler) blame(item *asideItem) {
-	if item.blamed || time.Duration(s.wrote.Load()) <= item.since {
+func (s *settler) blame(item *asideItem, wrote time.Duration) {
+	if item.blamed || wrote <= item.since {
 		return
 	}
 	s.aside.mu.Lock()
@@ -164,6 +164,7 @@ func (s *settler) retryAside(ctx context.Context) {
 
 // tryAside tries one outcome that was set aside and tells whether it is settled.
 func (s *settler) tryAside(ctx context.Context, item *asideItem) bool {
+	wrote := time.Duration(s.wrote.Load())
 	err := s.write(ctx, []ended{item.ended})
 	if err != nil && ctx.Err() == nil {
 		err = s.writeUnderLease(ctx, []ended{item.ended})
@@ -176,19 +177,21 @@ func (s *settler) tryAside(ctx context.Context, item *asideItem) bool {
 		return true
 	}
 	if ctx.Err() == nil {
-		s.failAside(item, err)
+		s.failAside(item, err, wrote)
 	}
 	return false
 }
 
-// failAside takes in that an outcome has failed again.
-func (s *settler) failAside(item *asideItem, err error) {
+// failAside takes in that an outcome has failed again, in a try before which the
+// last write had succeeded at an instant: a success during the try proves nothing,
+// for an outage may have ended meanwhile.
+func (s *settler) failAside(item *asideItem, err error, wrote time.Duration) {
 	s.aside.mu.Lock()
 	item.reason = reasonOf(err)
 	s.aside.mu.Unlock()
 	now := s.w.config.Elapsed()
 	item.failedAt = now
-	s.blame(item)
+	s.blame(item, wrote)
 	item.due = now + s.w.jittered(item.pause)
 	if !item.blamed {
 		return

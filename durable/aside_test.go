@@ -105,8 +105,8 @@ func TestSettle_DrainTriesWhatWasSetAsideOnceMore(t *testing.T) {
 
 func TestSettle_OutageBlamesNoOutcome(t *testing.T) {
 	for name, methods := range map[string][]string{
-		"of everything":             {"Heads", "Claim", "Settle", "Reclaim", "Renew", "Declare", "Materialize", "Sweep"},
-		"of writes, reads go on":    {"Claim", "Settle", "Reclaim", "Renew", "Declare", "Materialize", "Sweep"},
+		"of everything":             {"Heads", "Claim", "HandBack", "Settle", "Reclaim", "Renew", "Declare", "Touch", "Materialize", "Sweep"},
+		"of writes, reads go on":    {"Claim", "HandBack", "Settle", "Reclaim", "Renew", "Declare", "Touch", "Materialize", "Sweep"},
 		"of settles and heartbeats": {"Settle", "Renew"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,6 +26,8 @@ type settler struct {
 	signal  chan struct{}
 
 	wrote atomic.Int64 // own clock when a write of the worker, of whatever kind, last succeeded
+	// wroteBefore is what wrote was before the last try of persist; the run method's own.
+	wroteBefore time.Duration
 
 	// The run method's own.
 	failures int           // calls in a row that failed
@@ -285,6 +287,7 @@ func (s *settler) persist(ctx context.Context, batch []ended) error {
 		if len(batch) == 1 && try > tries/2 {
 			write = s.writeUnderLease
 		}
+		s.wroteBefore = time.Duration(s.wrote.Load())
 		err := write(ctx, batch)
 		if err == nil {
 			return nil

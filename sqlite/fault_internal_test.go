@@ -45,7 +45,7 @@ func statementNames(t *testing.T) []string {
 func TestOneStatementFails(t *testing.T) {
 	t.Parallel()
 	for i, name := range statementNames(t) {
-		if raceDetector && i%5 != 0 && os.Getenv("DURABLE_TEST_LONG") == "" {
+		if raceDetector && i%40 != 0 && os.Getenv("DURABLE_TEST_LONG") == "" {
 			continue // it makes this test ten times as dear; without it all are tried
 		}
 		t.Run(name, func(t *testing.T) {
