@@ -19,7 +19,7 @@ import (
 // An outcome that is set aside while the store takes nothing at all is not to
 // blame: it is tried again when a write succeeds. One that fails after that, or
 // has failed while other writes succeeded, is blamed: it is logged as an error,
-// told by Worker.Status, and named by Run's error when a drain leaves it.
+// listed by Worker.Status, and named by Run's error when a drain leaves it.
 //
 // Memory: while heldMost outcomes, or heldBytes of them, are set aside or
 // deferred, the worker claims nothing. What is in hand by then still comes in, so
@@ -27,7 +27,7 @@ import (
 type asideOutcomes struct {
 	bytes    int           // of the items and the deferred outcomes; the run method's own
 	failures int           // retries in a row that failed; likewise
-	rest     time.Duration // own clock before which nothing is retried; likewise
+	rest     time.Duration // elapsed time before which nothing is retried; likewise
 
 	mu    sync.Mutex
 	items []*asideItem // the run method alone changes them, and reads them without the mutex
@@ -40,7 +40,7 @@ type asideItem struct {
 	ended
 
 	blamed   bool
-	since    time.Duration // own clock when it was first tried alone
+	since    time.Duration // elapsed time when it was first tried alone
 	failedAt time.Duration // when it last failed
 	due      time.Duration // when it is tried again
 	pause    time.Duration // after the next failure
