@@ -40,6 +40,8 @@ func TestSchedule_IdleWorkerLooksSeldomAndHearsOfChanges(t *testing.T) {
 			s.pass(100 * time.Millisecond)
 		}
 		s.pass(7 * time.Second) // a poll interval and its jitter
+		// The next occurrence of the schedule is then not a reason for the look.
+		s.pass(time.Until(time.Now().Truncate(2 * time.Second).Add(2500 * time.Millisecond)))
 		before := counted.looks.Load()
 		one, err := durable.ScheduleOf(durable.JobInfo{Name: job.Name(), Queue: durable.DefaultQueue, MaxAttempts: 3},
 			"new", []byte("{}"), durable.Every(2*time.Second))
