@@ -17,37 +17,37 @@ const lateness = time.Minute
 // not been given up.
 func decide(rule *cron.Search, now time.Time, s *Schedule) Decision {
 	if s.NextAt.IsZero() {
-		s.NextAt = rule.Next(s.plannedFrom(now))
+		s.NextAt = rule.Next(plannedFrom(s, now))
 		if s.NextAt.IsZero() || s.NextAt.After(now) {
 			return Decision{NextAt: s.NextAt}
 		}
 	}
 	var d Decision
 	first := s.NextAt
-	if s.missed(now) {
-		first = s.firstToCatchUp(rule, now)
-		d.skipMissed(rule, s.NextAt, first, now)
+	if missed(s, now) {
+		first = firstToCatchUp(s, rule, now)
+		skipMissed(&d, rule, s.NextAt, first, now)
 		if first.IsZero() {
 			d.NextAt = rule.Next(now)
 			return d
 		}
 	}
-	overlap, unfinished, most := s.overlap(), s.Unfinished, max(MaxCatchUp/s.room(), 1)
+	overlap, unfinished, most := s.OverlapPolicy(), s.Unfinished, max(MaxCatchUp/cost(s), 1)
 	for at := first; ; at = rule.Next(at) {
 		switch {
 		case at.IsZero() || at.After(now) || len(d.Occurrences) == most:
 			d.NextAt = at
 			return d
 		case overlap == OverlapWait && s.Plan.Full(unfinished):
-			d.NextAt, d.Waiting = at, s.waitOn(len(d.Occurrences) > 0)
+			d.NextAt, d.Waiting = at, nextWait(s, len(d.Occurrences) > 0)
 			return d
 		case overlap == OverlapSkip && s.Plan.Full(unfinished):
-			d.skipRest(rule, at, now)
+			skipRest(&d, rule, at, now)
 			return d
 		default:
 			key := rule.Key(at)
-			due := at.Add(share(time.Duration(s.Plan.Jitter), s.Name+" "+key))
-			d.Occurrences = append(d.Occurrences, Occurrence{Key: key, Run: s.run(due)})
+			due := at.Add(cron.Share(time.Duration(s.Plan.Jitter), s.Name+" "+key))
+			d.Occurrences = append(d.Occurrences, Occurrence{Key: key, Run: s.RunAt(due)})
 			unfinished++
 		}
 	}
@@ -55,7 +55,7 @@ func decide(rule *cron.Search, now time.Time, s *Schedule) Decision {
 
 // plannedFrom is the instant after which the occurrences of a schedule without a
 // plan count: when it was made, changed or resumed.
-func (s *Schedule) plannedFrom(now time.Time) time.Time {
+func plannedFrom(s *Schedule, now time.Time) time.Time {
 	if s.LookAt.IsZero() || s.LookAt.After(now) {
 		return now
 	}
@@ -64,7 +64,7 @@ func (s *Schedule) plannedFrom(now time.Time) time.Time {
 
 // missed tells whether nobody was there when the schedule was due. One that
 // waits was looked at again and again, and is not late because of it.
-func (s *Schedule) missed(now time.Time) bool {
+func missed(s *Schedule, now time.Time) bool {
 	since := s.NextAt
 	if s.Waiting > 0 {
 		since = s.LookAt
@@ -74,7 +74,7 @@ func (s *Schedule) missed(now time.Time) bool {
 
 // firstToCatchUp is the first occurrence that becomes a run although all up to
 // now were missed; the zero time: none does.
-func (s *Schedule) firstToCatchUp(rule *cron.Search, now time.Time) time.Time {
+func firstToCatchUp(s *Schedule, rule *cron.Search, now time.Time) time.Time {
 	since := s.NextAt
 	if within := time.Duration(s.Plan.CatchUpWithin); within > 0 && now.Add(-within).After(since) {
 		since = now.Add(-within)
@@ -85,7 +85,7 @@ func (s *Schedule) firstToCatchUp(rule *cron.Search, now time.Time) time.Time {
 	if since.Equal(s.NextAt) {
 		otherwise = s.NextAt
 	}
-	switch s.catchUp() {
+	switch s.CatchUpPolicy() {
 	case CatchUpLatest:
 		if last := rule.Last(since, now); !last.IsZero() {
 			return last
@@ -106,7 +106,7 @@ func (s *Schedule) firstToCatchUp(rule *cron.Search, now time.Time) time.Time {
 
 // skipMissed records what lies from an occurrence on and before the first one
 // that is caught up.
-func (d *Decision) skipMissed(rule *cron.Search, from, first, now time.Time) {
+func skipMissed(d *Decision, rule *cron.Search, from, first, now time.Time) {
 	until := now
 	if !first.IsZero() {
 		until = first.Add(-time.Microsecond)
@@ -123,7 +123,7 @@ func (d *Decision) skipMissed(rule *cron.Search, from, first, now time.Time) {
 
 // skipRest records an occurrence and all after it up to now: until then no run
 // ends. There may be a million, where what has waited for weeks waits no more.
-func (d *Decision) skipRest(rule *cron.Search, at, now time.Time) {
+func skipRest(d *Decision, rule *cron.Search, at, now time.Time) {
 	last := rule.Last(at, now)
 	if last.IsZero() { // planned by another machine's zone data
 		last = at
@@ -134,26 +134,32 @@ func (d *Decision) skipRest(rule *cron.Search, at, now time.Time) {
 
 // The first pause between two looks at a schedule that waits, and the longest.
 const (
-	shortestWait = 25 * time.Millisecond
+	ShortestWait = 25 * time.Millisecond
 	longestWait  = time.Second
 )
 
-// waitOn is how long to pause before looking again whether the earlier run has
+// nextWait is how long to pause before looking again whether the earlier run has
 // ended: soon when it has just been made, then twice as long each time, so that
 // the wait is longer by no more than the run itself took.
-func (s *Schedule) waitOn(begun bool) time.Duration {
+func nextWait(s *Schedule, begun bool) time.Duration {
 	if begun || s.Waiting == 0 {
-		return shortestWait
+		return ShortestWait
 	}
 	return min(2*s.Waiting, longestWait)
 }
 
-// planner decides about schedules one after another. It remembers rules that
+// Planner decides about schedules one after another. It remembers rules that
 // it has compiled, and bounds what one transaction stores.
-type planner struct {
+type Planner struct {
 	rules map[ruleKey]cron.Rule
-	room  int // occurrences that this transaction may still take
+	left  int // occurrences that this transaction may still take
 }
+
+// NewPlanner returns a planner that remembers no rule yet.
+func NewPlanner() *Planner { return &Planner{rules: map[ruleKey]cron.Rule{}, left: maxOccurrences} }
+
+// Begin gives the next transaction its whole number of occurrences.
+func (p *Planner) Begin() { p.left = maxOccurrences }
 
 // ruleKey is all that compile makes a rule of.
 type ruleKey struct {
@@ -163,8 +169,8 @@ type ruleKey struct {
 	blackouts  string
 }
 
-func (s *Schedule) ruleKey() ruleKey {
-	k := ruleKey{rule: s.Rule, start: s.Plan.Start, end: s.Plan.End, shift: s.shift()}
+func keyOf(s *Schedule) ruleKey {
+	k := ruleKey{rule: s.Rule, start: s.Plan.Start, end: s.Plan.End, shift: s.Shift()}
 	if len(s.Plan.Blackouts) > 0 {
 		k.blackouts = fmt.Sprintf("%q", s.Plan.Blackouts)
 	}
@@ -172,66 +178,52 @@ func (s *Schedule) ruleKey() ruleKey {
 }
 
 const (
-	// plannerRules bounds the rules that are remembered.
-	plannerRules = 10_000
-	// materializeRoom bounds the occurrences of one transaction: a schedule
+	// maxRules bounds the rules that are remembered.
+	maxRules = 10_000
+	// maxOccurrences bounds the occurrences of one transaction: a schedule
 	// that comes when it is used up is left due.
-	materializeRoom = 5000
-	// materializeArgs is how large args count as one occurrence more.
-	materializeArgs = 8 << 10
+	maxOccurrences = 5000
+	// argsOfOne is how large args count as one occurrence more.
+	argsOfOne = 8 << 10
 )
 
-// decide evaluates one schedule. What goes wrong is its own fault and no other's.
-func (p *planner) decide(ctx context.Context, now time.Time, s Schedule) Decision {
+// Decide evaluates one schedule. What goes wrong is its own fault and no other's.
+func (p *Planner) Decide(ctx context.Context, now time.Time, s Schedule) Decision {
 	rule, err := p.rule(&s)
 	if err != nil {
 		return Decision{NextAt: s.NextAt, Fault: err.Error()}
 	}
 	search, planned := rule.Search(ctx), s.NextAt
 	var d Decision
-	if p.room > 0 {
+	if p.left > 0 {
 		d = decide(search, now, &s)
 	} else if d = (Decision{NextAt: planned, Waiting: s.Waiting}); planned.IsZero() { // or it would count as one that is over
-		d.NextAt = search.Next(s.plannedFrom(now))
+		d.NextAt = search.Next(plannedFrom(&s, now))
 	}
 	if err := search.Err(); err != nil {
 		return Decision{NextAt: planned, Fault: err.Error()}
 	}
-	p.room -= len(d.Occurrences) * s.room()
+	p.left -= len(d.Occurrences) * cost(&s)
 	return d
 }
 
 // rule compiles the rule of a schedule, unless it is remembered.
-func (p *planner) rule(s *Schedule) (cron.Rule, error) {
-	key := s.ruleKey()
+func (p *Planner) rule(s *Schedule) (cron.Rule, error) {
+	key := keyOf(s)
 	if rule, known := p.rules[key]; known {
 		return rule, nil
 	}
-	rule, err := s.compile()
+	rule, err := s.Compile()
 	if err != nil {
 		return rule, err
 	}
-	if len(p.rules) >= plannerRules {
+	if len(p.rules) >= maxRules {
 		clear(p.rules)
 	}
 	p.rules[key] = rule
 	return rule, nil
 }
 
-// room is what an occurrence takes of a transaction's: large args take more, for
+// cost is what an occurrence takes of a transaction's: large args take more, for
 // what a call cannot store in its time would be tried again for ever.
-func (s *Schedule) room() int { return 1 + len(s.Args)/materializeArgs }
-
-// Preview lists the first n occurrences after an instant. It does not know
-// what overlap and catch-up will make of them.
-func (s *Schedule) Preview(after time.Time, n int) ([]time.Time, error) {
-	rule, err := s.compile()
-	if err != nil {
-		return nil, err
-	}
-	found, err := rule.Search(context.Background()).Preview(after, n)
-	if err != nil {
-		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
-	}
-	return found, nil
-}
+func cost(s *Schedule) int { return 1 + len(s.Args)/argsOfOne }

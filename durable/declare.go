@@ -7,10 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"time"
-
-	"github.com/durable-worker/durable-worker/internal/cron"
 )
 
 // AddSchedule makes a worker declare a schedule: a rule that enqueues a run of
@@ -42,11 +39,11 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Option) (Schedule, error) {
 	run, p := job.make(onlySchedule, args, options)
 	s, err := scheduleOf(name, rule, run, p)
-	s.Hash = s.hash()
+	s.Hash = hashOf(&s)
 	if p.codec != nil && err == nil { // encoded twice, args may differ
 		plain := s
 		plain.Args, err = plainArgs(args)
-		s.Hash = plain.hash()
+		s.Hash = hashOf(&plain)
 	}
 	return s, err
 }
@@ -70,57 +67,16 @@ func scheduleOf(name string, rule Rule, run NewRun, p policy) (Schedule, error) 
 	if fault := run.Fault(); fault != nil {
 		return s, fault
 	}
-	return s, s.check()
+	return s, s.Faults()
 }
 
-// hash tells one declaration from another. Whether it is paused at first is no
+// hashOf tells one declaration from another. Whether it is paused at first is no
 // part of it.
-func (s *Schedule) hash() string {
+func hashOf(s *Schedule) string {
 	text, _ := json.Marshal([]any{s.Rule, s.Plan, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
-
-// compile turns the rule and the plan into something that can be asked for
-// instants.
-func (s *Schedule) compile() (cron.Rule, error) {
-	if err := s.checkTexts(); err != nil {
-		return cron.Rule{}, err
-	}
-	c := cron.Spec{Expression: s.Rule.Cron, Zone: s.Rule.Zone, Every: time.Duration(s.Rule.Every), Anchor: s.Rule.Anchor, Once: s.Rule.Once,
-		Start: s.Plan.Start, End: s.Plan.End, Shift: s.shift()}
-	for _, w := range s.Plan.Blackouts {
-		c.Blackouts = append(c.Blackouts, cron.Window(w))
-	}
-	return cron.Compile(c)
-}
-
-// shift is how much later all its occurrences are than the rule says.
-func (s *Schedule) shift() time.Duration { return share(time.Duration(s.Plan.Spread), s.Name) }
-
-// share is a part of d, in whole microseconds and below d, that follows from a
-// text alone.
-func share(d time.Duration, text string) time.Duration {
-	if d < time.Microsecond {
-		return 0
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(text))
-	mixed := h.Sum64() // FNV leaves the upper bits of short texts alike
-	mixed ^= mixed >> 33
-	mixed *= 0xff51afd7ed558ccd
-	mixed ^= mixed >> 33
-	return time.Duration(mixed%uint64(d.Microseconds())) * time.Microsecond //nolint:gosec // positive, and below d
-}
-
-// run makes the run of an occurrence.
-func (s *Schedule) run(due time.Time) NewRun {
-	return NewRun{ID: NewRunID(), Job: s.Job, Queue: s.Queue, Priority: s.Priority, Args: s.Args, MaxAttempts: s.MaxAttempts,
-		Timeout: s.Timeout, OnCrash: s.OnCrash, Tags: s.Tags, At: due}
-}
-
-// RunNow makes a run of the schedule outside its rule, due at once.
-func (s *Schedule) RunNow() NewRun { return s.run(time.Time{}) }
 
 // declareAgain is how long after a declaration that has failed the next one is:
 // others take a schedule for an orphan when it has not been declared for long.

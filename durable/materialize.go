@@ -3,8 +3,6 @@ package durable
 import (
 	"context"
 	"time"
-
-	"github.com/durable-worker/durable-worker/internal/cron"
 )
 
 // The schedules of one transaction, whose rows it locks: at least, and at most,
@@ -93,21 +91,21 @@ func isDone(done <-chan struct{}) bool {
 // evaluator decides about due schedules, some at a time.
 type evaluator struct {
 	w     *Worker
-	plan  planner
+	plan  *Planner
 	chunk int // schedules of the next transaction
 }
 
 func newEvaluator(w *Worker) *evaluator {
-	return &evaluator{w: w, plan: planner{rules: map[ruleKey]cron.Rule{}}, chunk: materializeMost}
+	return &evaluator{w: w, plan: NewPlanner(), chunk: materializeMost}
 }
 
 // look materializes once, and tells whether there may be more at once.
 func (e *evaluator) look(ctx context.Context) (made Materialized, more bool, err error) {
 	w := e.w
-	e.plan.room = materializeRoom
+	e.plan.Begin()
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
 	began := w.config.Elapsed()
-	made, err = w.store.Materialize(bounded, e.chunk, func(now time.Time, s Schedule) Decision { return e.plan.decide(bounded, now, s) })
+	made, err = w.store.Materialize(bounded, e.chunk, func(now time.Time, s Schedule) Decision { return e.plan.Decide(bounded, now, s) })
 	took := w.config.Elapsed() - began
 	cancel()
 	w.contact(err)

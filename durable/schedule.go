@@ -203,20 +203,22 @@ func (s *Schedule) times() []byte {
 // CheckSchedule reports everything that is wrong with a schedule, wrapped in
 // ErrInvalid: its name, its rule and plan, and the run that it makes.
 func CheckSchedule(s Schedule) error {
-	if err := s.check(); err != nil {
+	if err := s.Faults(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
 }
 
-func (s *Schedule) check() error {
+// Faults is all that is wrong with the schedule, as CheckSchedule reports it but
+// not wrapped in ErrInvalid.
+func (s *Schedule) Faults() error {
 	faults := append([]error{checkName("schedule", s.Name)}, s.Plan.check(s.Rule)...)
 	if instants := s.checkInstants(); instants != nil {
 		faults = append(faults, instants...)
-	} else if _, err := s.compile(); err != nil {
+	} else if _, err := s.Compile(); err != nil {
 		faults = append(faults, err)
 	}
-	run := s.run(time.Time{})
+	run := s.RunAt(time.Time{})
 	if err := run.check(); err != nil {
 		faults = append(faults, err)
 	}
@@ -258,8 +260,8 @@ func (p *Plan) check(rule Rule) []error {
 	return faults
 }
 
-// catchUp and overlap are the policies with their defaults.
-func (s *Schedule) catchUp() CatchUpPolicy {
+// CatchUpPolicy is the plan's policy, or the default.
+func (s *Schedule) CatchUpPolicy() CatchUpPolicy {
 	switch {
 	case s.Plan.CatchUp != "":
 		return s.Plan.CatchUp
@@ -270,7 +272,8 @@ func (s *Schedule) catchUp() CatchUpPolicy {
 	}
 }
 
-func (s *Schedule) overlap() OverlapPolicy {
+// OverlapPolicy is the plan's policy, or the default.
+func (s *Schedule) OverlapPolicy() OverlapPolicy {
 	switch {
 	case s.Plan.Overlap != "":
 		return s.Plan.Overlap

@@ -42,7 +42,3 @@ func (u Unfinished) Keep(plan *Plan) []RunID {
 func (u Unfinished) Unclear(plan *Plan, overlap OverlapPolicy) bool {
 	return u.Others && overlap != OverlapAllow && !plan.Full(len(u.IDs))
 }
-
-// Overlapping is what becomes of an occurrence while as many runs have not ended
-// as may be at once: the plan's policy, or the default.
-func (s *Schedule) Overlapping() OverlapPolicy { return s.overlap() }

@@ -51,7 +51,7 @@ func (a *waits) found(list []Wait, now time.Duration) (announce []RunID) {
 		}
 	}
 	for _, one := range list {
-		if one.Pause <= shortestWait {
+		if one.Pause <= ShortestWait {
 			continue
 		}
 		run := a.runs[one.Run]

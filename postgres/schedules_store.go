@@ -77,7 +77,7 @@ func (s *Store) inParts(
 		part := make([]decided, len(some))
 		for i := range some {
 			one, unreadable := s.specs.schedule(&some[i])
-			unfinished, err := s.unfinishedOf(ctx, tx, some[i].ID, some[i].Unfinished, known, &one.Plan, one.Overlapping())
+			unfinished, err := s.unfinishedOf(ctx, tx, some[i].ID, some[i].Unfinished, known, &one.Plan, one.OverlapPolicy())
 			switch {
 			case code(err) != "": // that of this schedule alone
 				unreadable = err

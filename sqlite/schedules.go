@@ -110,7 +110,7 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 	if unreadable != nil && fault == "" {
 		fault = unreadable.Error()
 	}
-	overlap := rule.Overlapping()
+	overlap := rule.OverlapPolicy()
 	if fault != "" {
 		overlap = durable.OverlapAllow // nothing depends on how many there are
 	}
