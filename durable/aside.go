@@ -104,7 +104,7 @@ func (s *settler) setAside(e ended, err error, since time.Duration) {
 }
 
 // reasonOf is an error's text, bounded.
-func reasonOf(err error) string { return clip(storable(errorText(err)), 1000) }
+func reasonOf(err error) string { return clip(storableIn(errorText(err), MaxErrorSize), 1000) }
 
 // blame tells, once, of an outcome that failed although other writes succeeded.
 func (s *settler) blame(item *asideItem, wrote time.Duration) {

@@ -91,7 +91,7 @@ func (x *execution) cancelFor(reason string) {
 // where it ends the run.
 func outcomeCancelled(err error, reason string) Outcome {
 	if asked := askedFor(err); asked != nil && (asked.kind == Death || asked.kind == Cancellation) {
-		return Outcome{Kind: asked.kind, Error: storable(errorText(err))}
+		return Outcome{Kind: asked.kind, Error: storableIn(errorText(err), MaxErrorSize)}
 	}
 	return Outcome{Kind: Cancellation, Error: reason}
 }

@@ -151,12 +151,12 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 	x.permanent = asked != nil && asked.kind == Death
 	if reason := x.doomed.Load(); reason != nil && !lostOrDraining(cause) {
 		o := outcomeCancelled(f.err, *reason)
-		o.Stack, o.Log = storable(f.stack), x.logText(o.Kind)
+		o.Stack, o.Log = storableIn(f.stack, MaxErrorSize), x.logText(o.Kind)
 		return o
 	}
 	o := decideOutcome(asked, f.err, cause, &x.run, x.retry)
 	if o.Kind.Recorded() {
-		o.Error, o.Stack = storable(errorText(f.err)), storable(f.stack)
+		o.Error, o.Stack = storableIn(errorText(f.err), MaxErrorSize), storableIn(f.stack, MaxErrorSize)
 		o.Log = x.logText(o.Kind)
 	}
 	return o

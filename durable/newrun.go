@@ -108,11 +108,20 @@ func (r *NewRun) check() error {
 		return err
 	}
 	known := len(r.Args) > 0 && len(r.Args) == len(r.written) && &r.Args[0] == &r.written[0]
-	if err := checkJSON(r.Args, known); err != nil {
+	check := checkJSON
+	if known {
+		check = checkWritten
+	}
+	if err := check(r.Args, MaxArgsSize, MaxJSONDepth); err != nil {
 		return fmt.Errorf("args%w", err)
 	}
 	return checkTrace(r.Trace)
 }
+
+// CheckJSON reports what keeps a JSON text from being stored on every engine and
+// read back as it was: its size, its nesting, its strings. The error begins with
+// the path of the value.
+func CheckJSON(text []byte) error { return checkJSON(text, MaxArgsSize, MaxJSONDepth) }
 
 // checkName tells what is wrong with a name that becomes part of the store's
 // keys, of metrics and of pages.

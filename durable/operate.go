@@ -192,7 +192,7 @@ func (o *Order) Check() error {
 	refuse(o.Action != CancelRuns && o.Action != RetryRuns && o.Action != DeleteRuns,
 		"action %q: want %s, %s or %s", clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns)
 	refuse(len(o.Runs) > MaxOrder, "%d runs: want at most %d", len(o.Runs), MaxOrder)
-	refuse(len(o.Reason) > maxReason || storable(o.Reason) != o.Reason, "reason %q: want at most %d bytes of text", clip(o.Reason, 100), maxReason)
+	refuse(len(o.Reason) > maxReason || storableIn(o.Reason, MaxErrorSize) != o.Reason, "reason %q: want at most %d bytes of text", clip(o.Reason, 100), maxReason)
 	if err := checkActor(o.By); err != nil {
 		faults = append(faults, err)
 	}
@@ -247,7 +247,7 @@ func CheckRerun(run NewRun, by string) error {
 
 // checkActor tells what is wrong with the name of who changes something.
 func checkActor(by string) error {
-	if by == "" || len(by) > 2*MaxNameLength || storable(by) != by || hasControl(by) {
+	if by == "" || len(by) > 2*MaxNameLength || storableIn(by, MaxErrorSize) != by || hasControl(by) {
 		return fmt.Errorf("by %q: want the name of who asks, 1 to %d bytes of text", clip(by, 100), 2*MaxNameLength)
 	}
 	return nil

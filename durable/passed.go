@@ -28,4 +28,3 @@ func (e *PassedError) Error() string {
 	}
 	return fmt.Sprintf("%d refused by the store: %s", len(e.Passed), strings.Join(names, "; "))
 }
-

@@ -79,7 +79,7 @@ func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	if text, err = r.execution.seal(CheckpointPart, text); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err := checkJSON(text, false); err != nil {
+	if err := CheckJSON(text); err != nil {
 		return fmt.Errorf("%w: checkpoint%w", ErrInvalid, err)
 	}
 	return r.execution.reporting().checkpoint(ctx, text)

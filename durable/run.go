@@ -65,7 +65,7 @@ func (r *Run[A]) SetResult(value any) error {
 	if text, err = r.execution.seal(ResultPart, text); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err := checkJSON(text, false); err != nil {
+	if err := CheckJSON(text); err != nil {
 		return fmt.Errorf("%w: result%w", ErrInvalid, err)
 	}
 	r.execution.setResult(text)

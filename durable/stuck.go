@@ -79,7 +79,7 @@ func (x *execution) giveUp() {
 		if !x.replace(fateTooOld) {
 			return
 		}
-		o.Stack, o.Log = storable(x.w.stackOf(x)), x.logText(o.Kind)
+		o.Stack, o.Log = storableIn(x.w.stackOf(x), MaxErrorSize), x.logText(o.Kind)
 		x.logger().Error("handler is stuck: it ignored its timeout; the run is settled as failed", "timeout", x.run.Timeout.String(), "stack", o.Stack)
 		x.w.settler.add(x, o)
 	}()
@@ -97,7 +97,7 @@ func (w *Worker) watchLost(c *claim) {
 	c.lost.Store(afterStanding(0, w.config.Terms.Margin()/2, func() {
 		for i := range c.runs {
 			if x := &c.runs[i]; x.replace(fateLost) {
-				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storable(w.stackOf(x)))
+				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storableIn(w.stackOf(x), MaxErrorSize))
 			}
 		}
 	}))

@@ -46,7 +46,7 @@ type Completion struct {
 func (c *Completion) Check() error {
 	var faults []error
 	if c.Result != nil {
-		if err := checkJSON(c.Result, false); err != nil {
+		if err := CheckJSON(c.Result); err != nil {
 			faults = append(faults, fmt.Errorf("result%w", err))
 		}
 	}

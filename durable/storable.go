@@ -21,9 +21,6 @@ func clip(text string, n int) string {
 	return text[:n]
 }
 
-// storable makes an error or a stack fit for every store.
-func storable(text string) string { return storableIn(text, MaxErrorSize) }
-
 // storableIn makes any text fit for every store: valid UTF-8, no NUL, at most
 // size bytes with a mark where it was cut.
 func storableIn(text string, size int) string {
@@ -48,19 +45,37 @@ func isText(text string) bool { return utf8.ValidString(text) && strings.IndexBy
 // hasControl looks for what a terminal may obey, U+0080 to U+009F included.
 func hasControl(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
 
-// checkJSON tells what keeps a JSON text from being stored on every engine
-// and read back as it was. Its error begins with the path of the offender.
-// written tells that encoding/json wrote it.
-func checkJSON(text []byte, written bool) error {
-	if len(text) > MaxArgsSize {
-		return fmt.Errorf(": %d bytes, want at most %d; keep large data elsewhere and pass a reference", len(text), MaxArgsSize)
+// checkJSON tells what keeps a JSON text from being stored on every engine and
+// read back as it was. Its error begins with the path of the offender.
+func checkJSON(text []byte, size, nesting int) error {
+	if err := checkShape(text, size, nesting); err != nil {
+		return err
 	}
-	if depth(text) > MaxJSONDepth {
-		return fmt.Errorf(": nested deeper than %d", MaxJSONDepth)
-	}
-	if !written && !json.Valid(text) {
+	if !json.Valid(text) {
 		return errors.New(": not valid JSON")
 	}
+	return checkContent(text)
+}
+
+// checkWritten is checkJSON for a text that encoding/json has written.
+func checkWritten(text []byte, size, nesting int) error {
+	if err := checkShape(text, size, nesting); err != nil {
+		return err
+	}
+	return checkContent(text)
+}
+
+func checkShape(text []byte, size, nesting int) error {
+	if len(text) > size {
+		return fmt.Errorf(": %d bytes, want at most %d; keep large data elsewhere and pass a reference", len(text), size)
+	}
+	if depth(text) > nesting {
+		return fmt.Errorf(": nested deeper than %d", nesting)
+	}
+	return nil
+}
+
+func checkContent(text []byte) error {
 	// encoding/json writes \ufffd, escaped, only where a string was not UTF-8.
 	suspicious := !utf8.Valid(text) || bytes.IndexByte(text, '\\') >= 0 && (bytes.Contains(text, []byte(`\u0000`)) ||
 		bytes.Contains(text, []byte(`\ufffd`)) || bytes.Contains(text, []byte(`\ud`)) || bytes.Contains(text, []byte(`\uD`)))
