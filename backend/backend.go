@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/memory"
 	"github.com/durable-worker/durable-worker/postgres"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Store is an opened store with what only its owner does: bring its schema up
@@ -29,7 +30,7 @@ type Store interface {
 	// Examine looks at the engine, and at what stands in the schema, that an
 	// operator should know. It changes nothing. An error comes with what had
 	// been found until then.
-	Examine(ctx context.Context) (durable.Findings, error)
+	Examine(ctx context.Context) (store.Findings, error)
 	// Locks returns the named locks that are kept in the store.
 	Locks() lease.Locks
 	// Close gives the connections up. The store is not used afterwards.

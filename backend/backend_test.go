@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/backend"
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestConnectionStrings(t *testing.T) {
@@ -65,7 +65,7 @@ func TestConnectionStrings(t *testing.T) {
 		require.NotContains(t, err.Error(), "canary")
 		if strings.HasPrefix(dsn, "postgres") || strings.HasPrefix(dsn, "host") {
 			_, err = postgres.Open(t.Context(), dsn, postgres.Config{})
-			require.ErrorIs(t, err, durable.ErrInvalid, dsn)
+			require.ErrorIs(t, err, store.ErrInvalid, dsn)
 			require.NotContains(t, err.Error(), "canary")
 		}
 		_, err = backend.MigrationsSQL(dsn, "durable")

@@ -6,8 +6,8 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 type engine int8
@@ -64,8 +64,8 @@ func parsePostgres(dsn string) (target, error) {
 	if !keyValue.MatchString(dsn) && !strings.Contains(dsn, "://") {
 		return target{}, errors.New("a PostgreSQL URL begins with postgres://")
 	}
-	if _, err := postgres.Describe(dsn); errors.Is(err, durable.ErrInvalid) {
-		return target{}, errors.New(strings.TrimPrefix(err.Error(), durable.ErrInvalid.Error()+": "))
+	if _, err := postgres.Describe(dsn); errors.Is(err, store.ErrInvalid) {
+		return target{}, errors.New(strings.TrimPrefix(err.Error(), store.ErrInvalid.Error()+": "))
 	}
 	return target{engine: enginePostgres, location: dsn}, nil
 }

@@ -15,21 +15,22 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // doors are the calls of users and operators.
-func doors(ctx context.Context, store backend.Store) map[string]func() error {
-	client, operator := durable.NewClient(store), durable.NewOperator(store, "ann")
+func doors(ctx context.Context, db backend.Store) map[string]func() error {
+	client, operator := durable.NewClient(db), durable.NewOperator(db, "ann")
 	job := durable.NewJob[string]("mail")
 	run := job.New("x")
-	schedule := durable.Schedule{Name: "one", Rule: durable.Every(time.Hour), Job: "mail", Queue: "default", MaxAttempts: 1, Args: []byte(`{}`)}
-	holder := durable.Holder{Run: run.ID, Claim: lease.NewClaimID()}
+	schedule := store.Schedule{Name: "one", Rule: durable.Every(time.Hour), Job: "mail", Queue: "default", MaxAttempts: 1, Args: []byte(`{}`)}
+	holder := store.Holder{Run: run.ID, Claim: lease.NewClaimID()}
 	return map[string]func() error{
 		"enqueue":         func() error { _, err := job.Enqueue(ctx, client, "x"); return err },
 		"enqueue badly":   func() error { _, err := durable.NewJob[string]("a b").Enqueue(ctx, client, "x"); return err },
 		"enqueue no args": func() error { _, err := durable.NewJob[chan int]("a").Enqueue(ctx, client, nil); return err },
 		"enqueue many":    func() error { _, err := client.Enqueue(ctx, run, durable.NewJob[string]("").New("x")); return err },
-		"under":           func() error { _, err := store.EnqueueUnder(ctx, holder, run); return err },
+		"under":           func() error { _, err := db.EnqueueUnder(ctx, holder, run); return err },
 		"wait":            func() error { _, err := client.Wait(ctx, durable.NewRunID()); return err },
 		"cancel":          func() error { _, err := operator.Cancel(ctx, "", run.ID); return err },
 		"cancel badly":    func() error { _, err := operator.Cancel(ctx, "\xff", run.ID); return err },
@@ -37,31 +38,31 @@ func doors(ctx context.Context, store backend.Store) map[string]func() error {
 		"delete all":      func() error { _, err := operator.DeleteAll(ctx, durable.Filter{}, "", nil); return err },
 		"delete badly":    func() error { _, err := operator.DeleteAll(ctx, durable.Filter{Tag: "\xff"}, "", nil); return err },
 		"rerun":           func() error { _, err := operator.Rerun(ctx, run.ID, nil); return err },
-		"rerun directly":  func() error { _, err := store.Rerun(ctx, run.ID, run, "ann"); return err },
+		"rerun directly":  func() error { _, err := db.Rerun(ctx, run.ID, run, "ann"); return err },
 		"pause":           func() error { return operator.PauseQueue(ctx, "default") },
 		"pause badly":     func() error { return operator.PauseQueue(ctx, "a b") },
 		"queues":          func() error { _, err := operator.Queues(ctx); return err },
-		"report":          func() error { return store.Report(ctx, holder, durable.Report{Checkpoint: []byte(`1`)}) },
-		"checkpoint":      func() error { _, err := store.Checkpoint(ctx, run.ID); return err },
-		"schedules":       func() error { _, err := store.ListSchedules(ctx, "one"); return err },
-		"past":            func() error { _, err := store.SchedulePast(ctx, "one", 1); return err },
-		"save":            func() error { return store.SaveSchedule(ctx, schedule, "ann") },
-		"save badly":      func() error { return store.SaveSchedule(ctx, durable.Schedule{Name: "a b", Job: "a b"}, "") },
-		"change":          func() error { return store.ChangeSchedule(ctx, "one", durable.PauseSchedule, "ann") },
-		"change badly":    func() error { return store.ChangeSchedule(ctx, "\x00", "jump", "") },
-		"run schedule":    func() error { return store.RunSchedule(ctx, "one", durable.NewRunID(), "", "ann") },
-		"changes":         func() error { _, err := store.Changes(ctx, durable.ChangeFilter{Limit: -1}); return err },
-		"list badly":      func() error { _, err := store.Runs(ctx, durable.Filter{Limit: -1}); return err },
+		"report":          func() error { return db.Report(ctx, holder, store.Report{Checkpoint: []byte(`1`)}) },
+		"checkpoint":      func() error { _, err := db.Checkpoint(ctx, run.ID); return err },
+		"schedules":       func() error { _, err := db.ListSchedules(ctx, "one"); return err },
+		"past":            func() error { _, err := db.SchedulePast(ctx, "one", 1); return err },
+		"save":            func() error { return db.SaveSchedule(ctx, schedule, "ann") },
+		"save badly":      func() error { return db.SaveSchedule(ctx, store.Schedule{Name: "a b", Job: "a b"}, "") },
+		"change":          func() error { return db.ChangeSchedule(ctx, "one", store.PauseSchedule, "ann") },
+		"change badly":    func() error { return db.ChangeSchedule(ctx, "\x00", "jump", "") },
+		"run schedule":    func() error { return db.RunSchedule(ctx, "one", durable.NewRunID(), "", "ann") },
+		"changes":         func() error { _, err := db.Changes(ctx, store.ChangeFilter{Limit: -1}); return err },
+		"list badly":      func() error { _, err := db.Runs(ctx, durable.Filter{Limit: -1}); return err },
 		"lock": func() error {
-			_, err := lease.NewLocker(store.Locks(), lease.LockerConfig{}).Acquire(ctx, "x", lease.LockTerms{Terms: lease.Terms{Duration: time.Minute}, Policy: lease.Fail})
+			_, err := lease.NewLocker(db.Locks(), lease.LockerConfig{}).Acquire(ctx, "x", lease.LockTerms{Terms: lease.Terms{Duration: time.Minute}, Policy: lease.Fail})
 			return err
 		},
 		"lock badly": func() error {
-			_, err := lease.NewLocker(store.Locks(), lease.LockerConfig{}).Acquire(ctx, "\x00", lease.LockTerms{Policy: lease.Fail})
+			_, err := lease.NewLocker(db.Locks(), lease.LockerConfig{}).Acquire(ctx, "\x00", lease.LockTerms{Policy: lease.Fail})
 			return err
 		},
-		"locks":  func() error { _, err := store.Locks().ListLocks(ctx, "\xff", 1); return err },
-		"forced": func() error { _, err := store.Locks().ForceRelease(ctx, lease.Force{}); return err },
+		"locks":  func() error { _, err := db.Locks().ListLocks(ctx, "\xff", 1); return err },
+		"forced": func() error { _, err := db.Locks().ForceRelease(ctx, lease.Force{}); return err },
 		"schema": func() error {
 			_, err := durable.ScheduleOf(durable.JobInfo{Name: "a b"}, "c d", json.RawMessage(`{`), durable.Cron("* *", "Nowhere"))
 			return err

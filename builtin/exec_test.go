@@ -17,6 +17,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/builtin"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // shell is a station that may start a shell: the scripts are the tests' own.
@@ -205,7 +206,7 @@ func TestExecEndsTheWholeGroup(t *testing.T) {
 		s, path := shell(t, 50*time.Millisecond), filepath.Join(t.TempDir(), "pids")
 		r := s.attempt(run(path, deaf, durable.Timeout(4*time.Second)))
 		require.Equal(t, durable.Pending, r.State)
-		require.Equal(t, durable.Failure, r.Attempts[0].Outcome)
+		require.Equal(t, store.Failure, r.Attempts[0].Outcome)
 		require.Contains(t, reason(r), "command sh:")
 		gone(t, pids(t, path, 2))
 	})

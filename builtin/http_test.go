@@ -15,6 +15,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/builtin"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // receiver answers every request in one way, and counts them.
@@ -175,7 +176,7 @@ func TestHTTPGivesUpWhenTheTimeIsOver(t *testing.T) {
 	s := begin(t, builtin.Config{HTTPAllow: origins(t, address)})
 	r := s.attempt(posting(address, durable.Timeout(4*time.Second)))
 	require.Equal(t, durable.Pending, r.State)
-	require.Equal(t, durable.Failure, r.Attempts[0].Outcome)
+	require.Equal(t, store.Failure, r.Attempts[0].Outcome)
 	<-arrived
 	<-gone
 

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // SleepArgs are the arguments of the job "sleep".
 type SleepArgs struct {
-	For durable.Duration `json:"for"` // such as "3s"
+	For store.Duration `json:"for"` // such as "3s"
 }
 
 // LogArgs are the arguments of the job "log".

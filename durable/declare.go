@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // AddSchedule makes a worker declare a schedule: a rule that enqueues a run of
@@ -21,7 +24,7 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 	s, err := newSchedule(name, job, args, rule, options)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.refuseLate(fmt.Sprintf("schedule %q: added", clip(name, 150))) {
+	if w.refuseLate(fmt.Sprintf("schedule %q: added", storable.Clip(name, 150))) {
 		return
 	}
 	for _, other := range w.schedules {
@@ -30,13 +33,13 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 		}
 	}
 	if err != nil {
-		w.faults = append(w.faults, fmt.Errorf("schedule %q: %w", clip(name, 150), err))
+		w.faults = append(w.faults, fmt.Errorf("schedule %q: %w", storable.Clip(name, 150), err))
 		return
 	}
 	w.schedules = append(w.schedules, s)
 }
 
-func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Option) (Schedule, error) {
+func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Option) (store.Schedule, error) {
 	run, p := job.make(onlySchedule, args, options)
 	s, err := scheduleOf(name, rule, run, p)
 	s.Hash = hashOf(&s)
@@ -50,7 +53,7 @@ func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Op
 
 // ScheduleOf makes a schedule of a declared job from JSON args, for code that
 // does not have the job's own code. It has no hash: no code declares it.
-func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (Schedule, error) {
+func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {
 	p, faults := policyOf(job).with(onlySchedule, options)
 	run := p.newRun(job.Name, args)
 	run.Refuse(errors.Join(faults...))
@@ -61,8 +64,8 @@ func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Opt
 	return s, err
 }
 
-func scheduleOf(name string, rule Rule, run NewRun, p policy) (Schedule, error) {
-	s := Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
+func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, error) {
+	s := store.Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
 		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags}
 	if fault := run.Fault(); fault != nil {
 		return s, fault
@@ -72,7 +75,7 @@ func scheduleOf(name string, rule Rule, run NewRun, p policy) (Schedule, error) 
 
 // hashOf tells one declaration from another. Whether it is paused at first is no
 // part of it.
-func hashOf(s *Schedule) string {
+func hashOf(s *store.Schedule) string {
 	text, _ := json.Marshal([]any{s.Rule, s.Plan, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
@@ -106,7 +109,7 @@ func (w *Worker) declarePause() time.Duration {
 	if w.link.partly.Load() {
 		return w.spread(DeclareAgain)
 	}
-	return w.spread(DeclareEvery)
+	return w.spread(store.DeclareEvery)
 }
 
 // spread is a pause up to a tenth longer or shorter, whatever the poll's jitter.
@@ -117,7 +120,7 @@ func (w *Worker) spread(d time.Duration) time.Duration {
 // declare tells the store what this worker declares. What the store refuses of it
 // stops nothing else.
 func (w *Worker) declare(ctx context.Context) error {
-	declaration := Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}
+	declaration := store.Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}
 	for _, r := range w.jobs {
 		declaration.Jobs = append(declaration.Jobs, r.info)
 	}
@@ -125,7 +128,7 @@ func (w *Worker) declare(ctx context.Context) error {
 	defer cancel()
 	sent := w.config.Elapsed()
 	err := w.store.Declare(ctx, declaration)
-	var partly *PassedError
+	var partly *store.PassedError
 	if w.link.partly.Store(errors.As(err, &partly)); partly != nil {
 		w.passedOver("declare", partly.Passed)
 		err = nil

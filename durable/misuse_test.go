@@ -11,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestMisuse_WhatIsRegisteredLateIsRefused(t *testing.T) {
@@ -33,7 +34,7 @@ func TestMisuse_WhatIsRegisteredLateIsRefused(t *testing.T) {
 		}
 		<-done
 		id := s.enqueue(late.New(letter{}))
-		s.pass(2 * durable.DeclareEvery)
+		s.pass(2 * store.DeclareEvery)
 		require.Equal(t, durable.Pending, s.record(id).State, "nobody has the handler")
 		jobs, err := s.store.Jobs(t.Context())
 		require.NoError(t, err)

@@ -3,6 +3,8 @@ package durable
 import (
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Option sets one part of a job's policy. Given to NewJob it is the job's
@@ -36,7 +38,7 @@ type policy struct {
 	priority    int
 	maxAttempts int
 	timeout     time.Duration
-	onCrash     CrashPolicy
+	onCrash     store.CrashPolicy
 	tags        []string
 	retry       RetryPolicy
 	retention   time.Duration
@@ -45,10 +47,10 @@ type policy struct {
 	expiresAt   time.Time
 	aliases     []string // of a job
 	codec       Codec    // of a job; nil: none
-	key         Key
-	keyedBy     []string // the options that gave the key
-	plan        Plan     // of a schedule
-	paused      bool     // of a schedule
+	key         store.Key
+	keyedBy     []string   // the options that gave the key
+	plan        store.Plan // of a schedule
+	paused      bool       // of a schedule
 }
 
 // DefaultQueue is the queue of a job that names none.
@@ -93,7 +95,7 @@ func (p policy) newRun(job string, args []byte) NewRun {
 func (p policy) faults() []error {
 	run := p.newRun("", nil)
 	faults := run.PolicyFaults()
-	if !validRetention(p.retention) {
+	if !store.ValidRetention(p.retention) {
 		faults = append(faults, fmt.Errorf("retention %v: want at least 1s, or KeepForever", p.retention))
 	}
 	return faults
@@ -126,7 +128,7 @@ func Timeout(d time.Duration) Option {
 
 // OnCrash says what becomes of a run whose worker dies while executing it.
 // Default CrashRetry.
-func OnCrash(onCrash CrashPolicy) Option {
+func OnCrash(onCrash store.CrashPolicy) Option {
 	return Option{"OnCrash", anywhere, func(p *policy) { p.onCrash = onCrash }}
 }
 

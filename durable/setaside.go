@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // SetAside is something that a worker found the store to refuse, and that rests
@@ -39,7 +41,7 @@ type aside struct {
 }
 
 // passedOver tells people what a loop has passed over, each time it is.
-func (w *Worker) passedOver(doing string, passed []PassedOver) {
+func (w *Worker) passedOver(doing string, passed []store.PassedOver) {
 	now := w.config.Elapsed()
 	for i := range passed {
 		one := &passed[i]
@@ -50,7 +52,7 @@ func (w *Worker) passedOver(doing string, passed []PassedOver) {
 }
 
 // add takes note of one thing and returns how often it has failed.
-func (a *asides) add(doing string, one *PassedOver, now time.Duration) (tries int) {
+func (a *asides) add(doing string, one *store.PassedOver, now time.Duration) (tries int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire(now)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // workerInfo is what is known of a worker process, for the operator's eyes.
@@ -20,7 +20,7 @@ type workerInfo struct {
 }
 
 // Declare stores a worker, its jobs and its schedules.
-func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) error {
+func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("declare: %w", err)
 	}
@@ -49,7 +49,7 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 }
 
 // Touch notes that the worker is alive.
-func (s *Store) Touch(ctx context.Context, worker durable.WorkerID) error {
+func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("touch: %w", err)
 	}
@@ -66,7 +66,7 @@ func (s *Store) Touch(ctx context.Context, worker durable.WorkerID) error {
 }
 
 // declareSchedule stores what a worker that started at an instant declares.
-func (s *Store) declareSchedule(declared durable.Schedule, started, now time.Time) {
+func (s *Store) declareSchedule(declared store.Schedule, started, now time.Time) {
 	known, found := s.schedules[declared.Name]
 	if !found {
 		known = &schedule{}
@@ -81,7 +81,7 @@ func (s *Store) declareSchedule(declared durable.Schedule, started, now time.Tim
 	switch {
 	case found && known.Hash == declared.Hash:
 		known.hashAt = now
-	case !found || !started.Before(known.broughtAt) || now.Sub(known.hashAt) > durable.DeclaredWithin:
+	case !found || !started.Before(known.broughtAt) || now.Sub(known.hashAt) > store.DeclaredWithin:
 		declared.Paused = known.Paused
 		known.redefine(declared, now)
 		known.hashAt, known.broughtAt, known.edited = now, started, false
@@ -90,7 +90,7 @@ func (s *Store) declareSchedule(declared durable.Schedule, started, now time.Tim
 
 // redefine begins a new generation, planned afresh, from now on, unless its
 // times are the same.
-func (one *schedule) redefine(by durable.Schedule, now time.Time) {
+func (one *schedule) redefine(by store.Schedule, now time.Time) {
 	by = copySchedule(by)
 	by.Generation, by.NextAt, by.LookAt, by.Waiting = one.Generation+1, time.Time{}, now, 0
 	if !one.SameTimes(&by) {
@@ -117,7 +117,7 @@ func (s *Store) disableOrphans(since, now time.Time) {
 	}
 }
 
-func copySchedule(s durable.Schedule) durable.Schedule {
+func copySchedule(s store.Schedule) store.Schedule {
 	s.Args = bytes.Clone(s.Args)
 	s.Tags = slices.Clone(s.Tags)
 	s.Plan.Blackouts = slices.Clone(s.Plan.Blackouts)
@@ -125,12 +125,12 @@ func copySchedule(s durable.Schedule) durable.Schedule {
 }
 
 // Jobs lists the declared jobs by name.
-func (s *Store) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
+func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("jobs: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	byName := func(a, b durable.JobInfo) int { return cmp.Compare(a.Name, b.Name) }
+	byName := func(a, b store.JobInfo) int { return cmp.Compare(a.Name, b.Name) }
 	return slices.SortedFunc(maps.Values(s.jobs), byName), nil
 }

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Claim takes due runs by the request's steps and leases them together.
-func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
@@ -41,7 +41,7 @@ func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]dura
 
 // pick takes runs out of their lines and makes them Running. Steps count the
 // runs of a line as it stood before the first step.
-func (s *Store) pick(steps []durable.Step, limit int, now time.Time) []*run {
+func (s *Store) pick(steps []store.Step, limit int, now time.Time) []*run {
 	type span struct {
 		line *line
 		i, j int
@@ -56,8 +56,8 @@ func (s *Store) pick(steps []durable.Step, limit int, now time.Time) []*run {
 		i := l.from(step.From) + max(step.Skip, 0)
 		j := i
 		for end := l.due(now); j < end && j-i < step.Take && len(runs) < limit; j++ {
-			if r := l.runs[j]; r.state == durable.Pending { // not taken by an earlier step
-				r.state = durable.Running
+			if r := l.runs[j]; r.state == store.Pending { // not taken by an earlier step
+				r.state = store.Running
 				runs = append(runs, r)
 			}
 		}
@@ -74,13 +74,13 @@ func (s *Store) pick(steps []durable.Step, limit int, now time.Time) []*run {
 }
 
 // claimed tells what the claim still holds of what it was given.
-func (l *held) claimed(claim lease.ClaimID, now time.Time) []durable.Claimed {
-	claimed := make([]durable.Claimed, 0, len(l.runs))
+func (l *held) claimed(claim lease.ClaimID, now time.Time) []store.Claimed {
+	claimed := make([]store.Claimed, 0, len(l.runs))
 	for _, r := range l.runs {
-		if r.claim != claim || r.state != durable.Running {
+		if r.claim != claim || r.state != store.Running {
 			continue
 		}
-		claimed = append(claimed, durable.Claimed{
+		claimed = append(claimed, store.Claimed{
 			ID:          r.id,
 			Lane:        r.laneID(),
 			Attempt:     r.attempt,
@@ -99,7 +99,7 @@ func (l *held) claimed(claim lease.ClaimID, now time.Time) []durable.Claimed {
 }
 
 // HandBack takes back a claim whose answer never came.
-func (s *Store) HandBack(ctx context.Context, request durable.ClaimRequest) (int, error) {
+func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("hand back: %w", err)
 	}
@@ -113,9 +113,9 @@ func (s *Store) HandBack(ctx context.Context, request durable.ClaimRequest) (int
 	}
 	waiting := false
 	for _, r := range l.runs {
-		if r.claim == request.Claim && r.state == durable.Running {
-			s.end(r, request.Worker.Name, &durable.Outcome{Kind: durable.HandedBack}, now)
-			waiting = waiting || r.state == durable.Pending
+		if r.claim == request.Claim && r.state == store.Running {
+			s.end(r, request.Worker.Name, &store.Outcome{Kind: store.HandedBack}, now)
+			waiting = waiting || r.state == store.Pending
 		}
 	}
 	if waiting {

@@ -7,15 +7,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Enqueue stores all the runs or none.
-func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
+func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	if err := durable.CheckRuns(runs); err != nil {
+	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -24,9 +24,9 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 }
 
 // take stores runs that have been checked. The caller holds mu.
-func (s *Store) take(runs []durable.NewRun) []durable.Receipt {
+func (s *Store) take(runs []store.NewRun) []store.Receipt {
 	now := s.now()
-	receipts := make([]durable.Receipt, len(runs))
+	receipts := make([]store.Receipt, len(runs))
 	for i := range runs {
 		receipts[i] = s.enqueue(&runs[i], now)
 	}
@@ -38,7 +38,7 @@ func (s *Store) take(runs []durable.NewRun) []durable.Receipt {
 
 // insert stores one run, unless its id is already there. A run that is due
 // later is hinted at too: a sleeping worker then learns when to wake.
-func (s *Store) insert(n *durable.NewRun, schedule string, now time.Time) bool {
+func (s *Store) insert(n *store.NewRun, schedule string, now time.Time) bool {
 	if _, exists := s.runs[n.ID]; exists {
 		return false
 	}
@@ -78,7 +78,7 @@ func (s *Store) index(r *run) {
 }
 
 // below is the number of runs with a smaller id.
-func (s *Store) below(id durable.RunID) int {
-	i, _ := slices.BinarySearchFunc(s.byID, id, func(r *run, id durable.RunID) int { return bytes.Compare(r.id[:], id[:]) })
+func (s *Store) below(id store.RunID) int {
+	i, _ := slices.BinarySearchFunc(s.byID, id, func(r *run, id store.RunID) int { return bytes.Compare(r.id[:], id[:]) })
 	return i
 }

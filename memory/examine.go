@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Examine says what there is to know of this store.
-func (s *Store) Examine(context.Context) (durable.Findings, error) {
-	var f durable.Findings
+func (s *Store) Examine(context.Context) (store.Findings, error) {
+	var f store.Findings
 	f.Warn("storage", "runs are kept in memory and end with this process", "use PostgreSQL or SQLite for work that must not be lost")
 	s.mu.Lock()
 	defer s.mu.Unlock()

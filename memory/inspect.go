@@ -7,19 +7,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Run returns one run with its attempts.
-func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+func (s *Store) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return durable.Record{}, fmt.Errorf("run: %w", err)
+		return store.Record{}, fmt.Errorf("run: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, found := s.runs[id]
 	if !found {
-		return durable.Record{}, fmt.Errorf("run %s: %w", id, durable.ErrNotFound)
+		return store.Record{}, fmt.Errorf("run %s: %w", id, store.ErrNotFound)
 	}
 	record := r.toRecord()
 	record.Attempts = r.history()
@@ -28,17 +28,17 @@ func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, erro
 }
 
 // Runs lists runs, newest first.
-func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
-		return durable.Page{}, fmt.Errorf("runs: %w", err)
+		return store.Page{}, fmt.Errorf("runs: %w", err)
 	}
 	from, below, limit, err := filter.Range()
 	if err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var page durable.Page
+	var page store.Page
 	first, end := s.below(from), s.below(below)
 	for _, r := range slices.Backward(s.byID[min(first, end):end]) {
 		if !matches(&filter, r) {
@@ -53,7 +53,7 @@ func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, 
 	return page, nil
 }
 
-func matches(filter *durable.Filter, r *run) bool {
+func matches(filter *store.Filter, r *run) bool {
 	return (len(filter.IDs) == 0 || slices.Contains(filter.IDs, r.id)) && (len(filter.States) == 0 || slices.Contains(filter.States, r.state)) &&
 		(len(filter.Jobs) == 0 || slices.Contains(filter.Jobs, r.lane.name.job)) &&
 		(len(filter.Queues) == 0 || slices.Contains(filter.Queues, r.lane.name.queue)) &&
@@ -61,25 +61,25 @@ func matches(filter *durable.Filter, r *run) bool {
 }
 
 // Counts returns the number of runs in each state, exactly.
-func (s *Store) Counts(ctx context.Context) (map[durable.State]durable.Count, error) {
+func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("counts: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	counts := make(map[durable.State]durable.Count)
-	for _, state := range durable.States() {
-		counts[state] = durable.Count{}
+	counts := make(map[store.State]store.Count)
+	for _, state := range store.States() {
+		counts[state] = store.Count{}
 	}
 	for _, r := range s.byID {
-		counts[r.state] = durable.Count{N: counts[r.state].N + 1}
+		counts[r.state] = store.Count{N: counts[r.state].N + 1}
 	}
 	return counts, nil
 }
 
 // toRecord copies the run, without its attempts.
-func (r *run) toRecord() durable.Record {
-	record := durable.Record{
+func (r *run) toRecord() store.Record {
+	record := store.Record{
 		ID:          r.id,
 		Job:         r.lane.name.job,
 		Queue:       r.lane.name.queue,
@@ -94,7 +94,7 @@ func (r *run) toRecord() durable.Record {
 		StartedAt:   timeOrNil(r.startedAt),
 		FinishedAt:  timeOrNil(r.finishedAt),
 		ExpiresAt:   timeOrNil(r.expiresAt),
-		Timeout:     durable.Duration(r.timeout),
+		Timeout:     store.Duration(r.timeout),
 		Worker:      textOrNil(r.worker),
 		Fence:       r.fence,
 		Schedule:    textOrNil(r.schedule),
@@ -113,7 +113,7 @@ func (r *run) lastError() *string {
 	switch {
 	case r.reason != "":
 		return textOrNil(r.reason)
-	case r.state == durable.Succeeded || len(r.attempts) == 0:
+	case r.state == store.Succeeded || len(r.attempts) == 0:
 		return nil
 	default:
 		return copied(r.attempts[len(r.attempts)-1].Error)
@@ -121,17 +121,17 @@ func (r *run) lastError() *string {
 }
 
 // history copies the recorded attempts; a success is told by the run itself.
-func (r *run) history() []durable.Attempt {
-	attempts := append([]durable.Attempt{}, r.attempts...)
+func (r *run) history() []store.Attempt {
+	attempts := append([]store.Attempt{}, r.attempts...)
 	for i := range attempts {
 		attempts[i].Error = copied(attempts[i].Error)
 		attempts[i].Stack = copied(attempts[i].Stack)
 		attempts[i].Log = copied(attempts[i].Log)
 	}
 	last := len(attempts) - 1
-	if r.state == durable.Succeeded && (last < 0 || attempts[last].Fence != r.fence) {
-		attempts = append(attempts, durable.Attempt{
-			Number: r.attempt, Outcome: durable.Success, Worker: r.worker, Fence: r.fence,
+	if r.state == store.Succeeded && (last < 0 || attempts[last].Fence != r.fence) {
+		attempts = append(attempts, store.Attempt{
+			Number: r.attempt, Outcome: store.Success, Worker: r.worker, Fence: r.fence,
 			StartedAt: r.startedAt, EndedAt: r.finishedAt,
 		})
 	}

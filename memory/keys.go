@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // keyName is a key of a job.
@@ -13,21 +13,21 @@ type keyName struct{ job, text string }
 
 // keyHolder is who holds a key.
 type keyHolder struct {
-	run    durable.RunID
-	latest durable.RunID // of the enqueue that stored the run, or replaced it last
-	heldTo time.Time     // even when the run has ended; the zero time: only while it has not
+	run    store.RunID
+	latest store.RunID // of the enqueue that stored the run, or replaced it last
+	heldTo time.Time   // even when the run has ended; the zero time: only while it has not
 }
 
 // enqueue stores one run, or does what its key says.
-func (s *Store) enqueue(n *durable.NewRun, now time.Time) durable.Receipt {
+func (s *Store) enqueue(n *store.NewRun, now time.Time) store.Receipt {
 	if _, stored := s.runs[n.ID]; stored || n.Key.Text == "" {
-		return durable.Receipt{ID: n.ID, Existing: !s.insert(n, "", now)}
+		return store.Receipt{ID: n.ID, Existing: !s.insert(n, "", now)}
 	}
 	name := keyName{n.Job, n.Key.Text}
 	holder := s.keys[name]
 	switch n.Key.Judge(n.ID, s.holder(holder, now)) {
-	case durable.LeavesHolder:
-	case durable.ReplacesHolder:
+	case store.LeavesHolder:
+	case store.ReplacesHolder:
 		s.replace(s.runs[holder.run], n, now)
 		holder.latest = n.ID
 	default:
@@ -36,25 +36,25 @@ func (s *Store) enqueue(n *durable.NewRun, now time.Time) durable.Receipt {
 		if n.Key.HeldFor > 0 {
 			s.keys[name].heldTo = micro(now.Add(n.Key.HeldFor))
 		}
-		return durable.Receipt{ID: n.ID}
+		return store.Receipt{ID: n.ID}
 	}
-	return durable.Receipt{ID: holder.run, Existing: true}
+	return store.Receipt{ID: holder.run, Existing: true}
 }
 
 // holder tells who holds a key as the decision wants to know it.
-func (s *Store) holder(k *keyHolder, now time.Time) durable.KeyHolder {
+func (s *Store) holder(k *keyHolder, now time.Time) store.KeyHolder {
 	if k == nil {
-		return durable.KeyHolder{}
+		return store.KeyHolder{}
 	}
 	r, stored := s.runs[k.run]
 	if !stored {
-		return durable.KeyHolder{}
+		return store.KeyHolder{}
 	}
-	return durable.KeyHolder{Stored: true, Latest: k.latest, State: r.state, Held: k.heldTo.After(now)}
+	return store.KeyHolder{Stored: true, Latest: k.latest, State: r.state, Held: k.heldTo.After(now)}
 }
 
 // replace gives a pending run what another has that was enqueued for it.
-func (s *Store) replace(r *run, n *durable.NewRun, now time.Time) {
+func (s *Store) replace(r *run, n *store.NewRun, now time.Time) {
 	s.leave(r)
 	r.lane = s.lane(laneName{n.Queue, n.Job, n.Priority})
 	r.args, r.tags = bytes.Clone(n.Args), slices.Clone(n.Tags)

@@ -8,7 +8,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // laneName is what makes a lane.
@@ -20,7 +20,7 @@ type laneName struct {
 
 // lane holds the waiting runs of one (queue, job, priority).
 type lane struct {
-	id       durable.LaneID // from 1
+	id       store.LaneID // from 1
 	name     laneName
 	plain    line
 	isolated line
@@ -67,7 +67,7 @@ func (l *line) sweep(i, j int) {
 	j = min(j, len(l.runs))
 	keep := j
 	for k := j - 1; k >= i; k-- {
-		if l.runs[k].state == durable.Pending {
+		if l.runs[k].state == store.Pending {
 			keep--
 			l.runs[keep] = l.runs[k]
 		}
@@ -87,7 +87,7 @@ func (l *line) cut(i, j int) {
 }
 
 // line finds a line by its number, or answers nil.
-func (s *Store) line(id durable.LaneID) *line {
+func (s *Store) line(id store.LaneID) *line {
 	n := max(id, -id)
 	switch {
 	case n < 1 || int(n) > len(s.lanes):
@@ -104,7 +104,7 @@ func (s *Store) lane(name laneName) *lane {
 	if l, ok := s.byName[name]; ok {
 		return l
 	}
-	l := &lane{id: durable.LaneID(len(s.lanes) + 1), name: name} //nolint:gosec // memory ends long before
+	l := &lane{id: store.LaneID(len(s.lanes) + 1), name: name} //nolint:gosec // memory ends long before
 	s.lanes = append(s.lanes, l)
 	s.byName[name] = l
 	return l
@@ -112,7 +112,7 @@ func (s *Store) lane(name laneName) *lane {
 
 // wait makes a run pending and puts it in its line.
 func (s *Store) wait(r *run, dueAt time.Time) {
-	r.state, r.dueAt = durable.Pending, dueAt
+	r.state, r.dueAt = store.Pending, dueAt
 	if r.isolated() {
 		r.lane.isolated.add(r)
 	} else {
@@ -122,14 +122,14 @@ func (s *Store) wait(r *run, dueAt time.Time) {
 
 // Heads returns the served lanes by number, the line of isolated runs after
 // its lane.
-func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
+func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("heads: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	var heads []durable.Head
+	var heads []store.Head
 	for _, l := range s.lanes {
 		if !slices.Contains(serves.Queues, l.name.queue) || !slices.Contains(serves.Jobs, l.name.job) || s.queues[l.name.queue] {
 			continue
@@ -142,8 +142,8 @@ func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Hea
 	return heads, nil
 }
 
-func (l *lane) head(id durable.LaneID, waiting line, now time.Time) durable.Head {
-	h := durable.Head{Lane: id, Queue: l.name.queue, Job: l.name.job, Priority: l.name.priority}
+func (l *lane) head(id store.LaneID, waiting line, now time.Time) store.Head {
+	h := store.Head{Lane: id, Queue: l.name.queue, Job: l.name.job, Priority: l.name.priority}
 	if len(waiting.runs) > 0 {
 		h.Waiting = true
 		h.DueAt = waiting.runs[0].dueAt

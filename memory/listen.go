@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Listen calls hear from the calling goroutine until ctx ends.
-func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
+func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 	box := s.signals.Join()
 	defer s.signals.Part(box)
-	hear(durable.Signal{Kind: durable.RunEnded}) // before we listened
+	hear(store.Signal{Kind: store.RunEnded}) // before we listened
 	for {
 		select {
 		case <-ctx.Done():
@@ -25,7 +25,7 @@ func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
 }
 
 // Announce passes a signal on to all that listen.
-func (s *Store) Announce(ctx context.Context, signal durable.Signal) error {
+func (s *Store) Announce(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
@@ -34,4 +34,4 @@ func (s *Store) Announce(ctx context.Context, signal durable.Signal) error {
 }
 
 // hint tells every listener that runs may be due, without waiting for any.
-func (s *Store) hint() { s.signals.Give(durable.Signal{Kind: durable.RunsDue}) }
+func (s *Store) hint() { s.signals.Give(store.Signal{Kind: store.RunsDue}) }

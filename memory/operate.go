@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Operate changes runs as an operator asks.
-func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Changed, error) {
+func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s runs: %w", order.Action, err)
 	}
@@ -21,16 +21,16 @@ func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Cha
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	seen := make(map[durable.RunID]durable.Changed, len(order.Runs))
-	changed := make([]durable.Changed, len(order.Runs))
+	seen := make(map[store.RunID]store.Changed, len(order.Runs))
+	changed := make([]store.Changed, len(order.Runs))
 	waiting, asked := false, false
 	for i, id := range order.Runs {
 		if _, twice := seen[id]; !twice {
 			seen[id] = s.operate(&order, id, now)
 		}
 		changed[i] = seen[id]
-		waiting = waiting || changed[i].Did == durable.Done && changed[i].State == durable.Pending
-		asked = asked || changed[i].Did == durable.Asked
+		waiting = waiting || changed[i].Did == store.Done && changed[i].State == store.Pending
+		asked = asked || changed[i].Did == store.Asked
 	}
 	if waiting || asked {
 		s.hint()
@@ -39,69 +39,69 @@ func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Cha
 }
 
 // operate does what is ordered with one run.
-func (s *Store) operate(order *durable.Order, id durable.RunID, now time.Time) durable.Changed {
+func (s *Store) operate(order *store.Order, id store.RunID, now time.Time) store.Changed {
 	r, found := s.runs[id]
 	if !found {
-		return durable.Changed{ID: id, Did: durable.Missing}
+		return store.Changed{ID: id, Did: store.Missing}
 	}
-	did := durable.Unchanged
+	did := store.Unchanged
 	state := r.state
 	switch order.Action {
-	case durable.CancelRuns:
+	case store.CancelRuns:
 		did = s.cancel(r, order.Why(), now)
 		state = r.state
-	case durable.RetryRuns:
+	case store.RetryRuns:
 		did = s.retry(r, now)
 		state = r.state
-	case durable.DeleteRuns:
+	case store.DeleteRuns:
 		did = s.remove(r)
 	}
-	if did == durable.Done || did == askedNow {
+	if did == store.Done || did == askedNow {
 		s.note(change{at: now, kind: "run", subject: id.String(), what: string(order.Action), by: order.By, detail: order.Detail()})
 	}
 	if did == askedNow {
-		did = durable.Asked
+		did = store.Asked
 	}
-	changed := durable.Changed{ID: id, Did: did, State: state}
-	if order.Action == durable.RetryRuns && did == durable.Conflicting && state != durable.Succeeded {
+	changed := store.Changed{ID: id, Did: did, State: state}
+	if order.Action == store.RetryRuns && did == store.Conflicting && state != store.Succeeded {
 		changed.Key, changed.KeyHolder = r.key, s.keys[keyName{r.lane.name.job, r.key}].run
 	}
 	return changed
 }
 
 // askedNow tells a request that is new from one that has been made before.
-const askedNow durable.Did = "asked now"
+const askedNow store.Did = "asked now"
 
-func (s *Store) cancel(r *run, reason string, now time.Time) durable.Did {
+func (s *Store) cancel(r *run, reason string, now time.Time) store.Did {
 	switch {
-	case r.state == durable.Pending:
+	case r.state == store.Pending:
 		s.leave(r)
-		r.state, r.finishedAt, r.reason = durable.Cancelled, now, reason
-		return durable.Done
-	case r.state == durable.Running && r.cancel == "":
+		r.state, r.finishedAt, r.reason = store.Cancelled, now, reason
+		return store.Done
+	case r.state == store.Running && r.cancel == "":
 		r.cancel = reason
 		return askedNow
-	case r.state == durable.Running:
-		return durable.Asked
+	case r.state == store.Running:
+		return store.Asked
 	default:
-		return durable.Unchanged
+		return store.Unchanged
 	}
 }
 
-func (s *Store) retry(r *run, now time.Time) durable.Did {
+func (s *Store) retry(r *run, now time.Time) store.Did {
 	switch r.state {
-	case durable.Dead, durable.Cancelled:
+	case store.Dead, store.Cancelled:
 		if !s.retake(r, now) {
-			return durable.Conflicting
+			return store.Conflicting
 		}
 		r.attempt, r.crashCount, r.claim, r.cancel, r.reason = 0, 0, lease.ClaimID{}, "", ""
 		r.expiresAt, r.finishedAt = time.Time{}, time.Time{}
 		s.wait(r, now)
-		return durable.Done
-	case durable.Succeeded:
-		return durable.Conflicting
+		return store.Done
+	case store.Succeeded:
+		return store.Conflicting
 	default:
-		return durable.Unchanged
+		return store.Unchanged
 	}
 }
 
@@ -123,26 +123,26 @@ func (s *Store) retake(r *run, now time.Time) bool {
 	return true
 }
 
-func (s *Store) remove(r *run) durable.Did {
+func (s *Store) remove(r *run) store.Did {
 	switch r.state {
-	case durable.Running:
-		return durable.Conflicting
-	case durable.Pending:
+	case store.Running:
+		return store.Conflicting
+	case store.Pending:
 		s.leave(r)
 	}
 	s.forget(r)
 	i := s.below(r.id)
 	s.byID = slices.Delete(s.byID, i, i+1)
-	return durable.Done
+	return store.Done
 }
 
 // Rerun stores a run that is made after another one.
-func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun, by string) (durable.Receipt, error) {
+func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by string) (store.Receipt, error) {
 	if err := ctx.Err(); err != nil {
-		return durable.Receipt{}, fmt.Errorf("rerun: %w", err)
+		return store.Receipt{}, fmt.Errorf("rerun: %w", err)
 	}
-	if err := durable.CheckRerun(run, by); err != nil {
-		return durable.Receipt{}, err
+	if err := store.CheckRerun(run, by); err != nil {
+		return store.Receipt{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,27 +151,27 @@ func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun,
 	if receipt.Existing {
 		return receipt, nil
 	}
-	s.note(change{at: now, kind: "run", subject: of.String(), what: "rerun", by: by, detail: durable.RerunDetail(run.ID)})
+	s.note(change{at: now, kind: "run", subject: of.String(), what: "rerun", by: by, detail: store.RerunDetail(run.ID)})
 	s.hint()
 	return receipt, nil
 }
 
 // Cancels returns the running runs of the claims that are to be cancelled.
-func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]durable.CancelRequest, error) {
+func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("cancels: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var requests []durable.CancelRequest
+	var requests []store.CancelRequest
 	for _, claim := range claims {
 		l := s.leases[claim]
 		if l == nil {
 			continue
 		}
 		for _, r := range l.runs {
-			if r.claim == claim && r.state == durable.Running && r.cancel != "" {
-				requests = append(requests, durable.CancelRequest{Claim: claim, Run: r.id, Reason: r.cancel})
+			if r.claim == claim && r.state == store.Running && r.cancel != "" {
+				requests = append(requests, store.CancelRequest{Claim: claim, Run: r.id, Reason: r.cancel})
 			}
 		}
 	}

@@ -5,25 +5,25 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Report stores what a running handler says of itself.
-func (s *Store) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
+func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Report) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.verdict(holder.Run, holder.Claim) != durable.Accepted {
+	if s.verdict(holder.Run, holder.Claim) != store.Accepted {
 		return fmt.Errorf("report: run %s: %w", holder.Run, lease.ErrLost)
 	}
 	r := s.runs[holder.Run]
 	if report.Checkpoint != nil {
 		r.checkpoint = bytes.Clone(report.Checkpoint)
 	}
-	var p durable.Progress
+	var p store.Progress
 	if r.progress != nil {
 		p = *r.progress
 	}
@@ -40,7 +40,7 @@ func (s *Store) Report(ctx context.Context, holder durable.Holder, report durabl
 }
 
 // Checkpoint returns the run's last checkpoint, or nil.
-func (s *Store) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) {
+func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
@@ -52,7 +52,7 @@ func (s *Store) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error
 	return nil, nil
 }
 
-func copiedProgress(p *durable.Progress) *durable.Progress {
+func copiedProgress(p *store.Progress) *store.Progress {
 	if p == nil {
 		return nil
 	}

@@ -8,24 +8,24 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Queues lists the queues by name.
-func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
+func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := map[string]*durable.QueueInfo{}
+	known := map[string]*store.QueueInfo{}
 	for name, paused := range s.queues {
-		known[name] = &durable.QueueInfo{Name: name, Paused: paused}
+		known[name] = &store.QueueInfo{Name: name, Paused: paused}
 	}
 	for _, l := range s.lanes {
 		queue := known[l.name.queue]
 		if queue == nil {
-			queue = &durable.QueueInfo{Name: l.name.queue}
+			queue = &store.QueueInfo{Name: l.name.queue}
 			known[queue.Name] = queue
 		}
 		for _, waiting := range [][]*run{l.plain.runs, l.isolated.runs} {
@@ -35,7 +35,7 @@ func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
 			}
 		}
 	}
-	queues := []durable.QueueInfo{}
+	queues := []store.QueueInfo{}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		queues = append(queues, *known[name])
 	}
@@ -43,16 +43,16 @@ func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
 }
 
 // SetQueue pauses or resumes a queue.
-func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueAction, by string) error {
+func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAction, by string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s queue: %w", action, err)
 	}
-	if err := durable.CheckQueueChange(name, action, by); err != nil {
+	if err := store.CheckQueueChange(name, action, by); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	paused := action == durable.PauseQueue
+	paused := action == store.PauseQueue
 	if s.queues[name] == paused {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (s *Store) noteSchedule(at time.Time, schedule, what, by string) {
 }
 
 // Changes lists changes, newest first.
-func (s *Store) Changes(ctx context.Context, filter durable.ChangeFilter) ([]durable.Change, error) {
+func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("changes: %w", err)
 	}
@@ -100,14 +100,14 @@ func (s *Store) Changes(ctx context.Context, filter durable.ChangeFilter) ([]dur
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changes := []durable.Change{}
+	changes := []store.Change{}
 	for _, c := range slices.Backward(s.audit) {
 		if len(changes) == limit {
 			break
 		}
 		if (filter.Kind == "" || filter.Kind == c.kind) && (filter.Subject == "" || filter.Subject == c.subject) &&
 			(filter.Before == 0 || c.id < filter.Before) {
-			changes = append(changes, durable.Change{ID: c.id, At: c.at, Actor: c.by, Kind: c.kind, Subject: c.subject,
+			changes = append(changes, store.Change{ID: c.id, At: c.at, Actor: c.by, Kind: c.kind, Subject: c.subject,
 				Action: c.what, Detail: slices.Clone(c.detail)})
 		}
 	}

@@ -8,20 +8,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Reclaim takes back the runs of expired leases, the longest expired first.
-func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
+func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
 	if err := ctx.Err(); err != nil {
-		return durable.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+		return store.Reclaim{}, fmt.Errorf("reclaim: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	expired := s.expired(now, request)
-	done := durable.Reclaim{Now: now, Soon: s.expireBefore(now.Add(request.Ahead))}
+	done := store.Reclaim{Now: now, Soon: s.expireBefore(now.Add(request.Ahead))}
 	waiting := false
 	defer func() {
 		if waiting {
@@ -35,7 +35,7 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	for _, claim := range expired {
 		l, before := s.leases[claim], len(done.Runs)
 		for _, r := range l.runs {
-			if r.claim != claim || r.state != durable.Running {
+			if r.claim != claim || r.state != store.Running {
 				continue
 			}
 			if len(done.Runs) == most { // of this lease more are left
@@ -45,8 +45,8 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 				return done, nil
 			}
 			s.crash(r, l, request.MaxCrashes, now)
-			waiting = waiting || r.state == durable.Pending
-			done.Runs = append(done.Runs, durable.Reclaimed{
+			waiting = waiting || r.state == store.Pending
+			done.Runs = append(done.Runs, store.Reclaimed{
 				ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
 				Worker: l.worker.Name, State: r.state, CrashCount: r.crashCount,
 			})
@@ -68,7 +68,7 @@ func (s *Store) expireBefore(at time.Time) bool {
 }
 
 // expired lists the claims to look at.
-func (s *Store) expired(now time.Time, request durable.ReclaimRequest) []lease.ClaimID {
+func (s *Store) expired(now time.Time, request store.ReclaimRequest) []lease.ClaimID {
 	latest := now
 	if !request.Horizon.IsZero() && request.Horizon.Before(now) {
 		latest = request.Horizon
@@ -91,20 +91,20 @@ func (s *Store) expired(now time.Time, request durable.ReclaimRequest) []lease.C
 // crash ends an execution whose worker is gone. The claim leaves the run, so
 // that whatever the worker may still write is refused.
 func (s *Store) crash(r *run, l *held, maxCrashes int, now time.Time) {
-	r.crashCount = min(r.crashCount+1, durable.MostCrashes)
+	r.crashCount = min(r.crashCount+1, store.MostCrashes)
 	why := fmt.Sprintf("the lease of worker %s ran out (crash %d)", l.worker.Name, r.crashCount)
-	r.record(l.worker.Name, &durable.Outcome{Kind: durable.Crash, Error: why}, now)
+	r.record(l.worker.Name, &store.Outcome{Kind: store.Crash, Error: why}, now)
 	r.attempt--
 	r.claim = lease.ClaimID{}
 	switch {
-	case r.onCrash == durable.CrashDead:
-		r.state, r.dueAt, r.finishedAt = durable.Dead, now, now
+	case r.onCrash == store.CrashDead:
+		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
 		r.reason = "its worker crashed, and its crash policy is dead"
 	case l.alone && r.crashCount >= maxCrashes:
-		r.state, r.dueAt, r.finishedAt = durable.Dead, now, now
+		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
 		r.reason = fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", r.crashCount)
 	case r.cancel != "":
-		r.state, r.dueAt, r.finishedAt = durable.Cancelled, now, now
+		r.state, r.dueAt, r.finishedAt = store.Cancelled, now, now
 		r.reason = r.cancel
 	default:
 		s.wait(r, now)

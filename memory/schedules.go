@@ -7,18 +7,18 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // schedule is a stored rule.
 type schedule struct {
-	durable.Schedule
+	store.Schedule
 	over  bool      // its rule never fires again
 	retry time.Time // after a fault: not to be looked at before
 	fault string    // why the rule could not be evaluated the last time
 
-	runs  []*run         // of the schedule, oldest first; the unfinished and the latest finished ones
-	skips []durable.Skip // the latest, oldest first
+	runs  []*run       // of the schedule, oldest first; the unfinished and the latest finished ones
+	skips []store.Skip // the latest, oldest first
 
 	pausedBy   string
 	edited     bool      // an operator's version stands
@@ -68,10 +68,10 @@ func (one *schedule) unfinished() int {
 }
 
 // waits are the runs for which the schedule waits.
-func (one *schedule) waits() (waits []durable.Wait) {
+func (one *schedule) waits() (waits []store.Wait) {
 	for _, r := range one.runs {
 		if one.Waiting > 0 && one.fault == "" && !r.state.Terminal() {
-			waits = append(waits, durable.Wait{Schedule: one.Name, Run: r.id, Pause: one.Waiting})
+			waits = append(waits, store.Wait{Schedule: one.Name, Run: r.id, Pause: one.Waiting})
 		}
 	}
 	return waits
@@ -105,26 +105,26 @@ func (one *schedule) remember(r *run) {
 // Materialize evaluates due schedules. decide is called without the store's
 // mutex; a schedule that is declared anew meanwhile is left to the next call.
 func (s *Store) Materialize(
-	ctx context.Context, limit int, decide func(now time.Time, s durable.Schedule) durable.Decision,
-) (durable.Materialized, error) {
+	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
+) (store.Materialized, error) {
 	if err := ctx.Err(); err != nil {
-		return durable.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
 	}
 	if !s.evaluating.TryLock() {
-		return durable.Materialized{Busy: true}, nil
+		return store.Materialized{Busy: true}, nil
 	}
 	defer s.evaluating.Unlock()
 	due, now := s.dueSchedules(limit)
-	decisions := make([]durable.Decision, len(due))
+	decisions := make([]store.Decision, len(due))
 	for i := range due {
 		decisions[i] = decide(now, copySchedule(due[i]))
 	}
 	if ctx.Err() != nil { // or what it had no time for would be a fault
-		return durable.Materialized{}, fmt.Errorf("materialize: %w", context.Cause(ctx))
+		return store.Materialized{}, fmt.Errorf("materialize: %w", context.Cause(ctx))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	done := durable.Materialized{Due: len(due)}
+	done := store.Materialized{Due: len(due)}
 	for i := range due {
 		stored, found := s.schedules[due[i].Name]
 		if found && stored.unchanged(&due[i]) {
@@ -141,12 +141,12 @@ func (s *Store) Materialize(
 
 // unchanged tells whether what was decided about a copy of the schedule still
 // holds. One that was paused and resumed is planned afresh.
-func (one *schedule) unchanged(copied *durable.Schedule) bool {
+func (one *schedule) unchanged(copied *store.Schedule) bool {
 	return one.Generation == copied.Generation && !one.Paused && one.NextAt.Equal(copied.NextAt) && one.unfinished() <= copied.Unfinished
 }
 
 // dueSchedules copies the schedules to be looked at, the longest due first.
-func (s *Store) dueSchedules(limit int) ([]durable.Schedule, time.Time) {
+func (s *Store) dueSchedules(limit int) ([]store.Schedule, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -163,7 +163,7 @@ func (s *Store) dueSchedules(limit int) ([]durable.Schedule, time.Time) {
 		return cmp.Compare(a.Name, b.Name)
 	})
 	due = due[:min(len(due), max(limit, 0))]
-	copies := make([]durable.Schedule, len(due))
+	copies := make([]store.Schedule, len(due))
 	for i, one := range due {
 		copies[i] = copySchedule(one.Schedule)
 		copies[i].Unfinished = one.unfinished()
@@ -173,14 +173,14 @@ func (s *Store) dueSchedules(limit int) ([]durable.Schedule, time.Time) {
 
 // advance stores what was decided for one schedule and returns the new runs.
 // Runs that may not be stored are a fault of this schedule and of no other.
-func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time) []durable.RunID {
+func (s *Store) advance(one *schedule, decision *store.Decision, now time.Time) []store.RunID {
 	one.fault = decision.Fault
 	if one.fault == "" {
-		runs := make([]durable.NewRun, len(decision.Occurrences))
+		runs := make([]store.NewRun, len(decision.Occurrences))
 		for i, o := range decision.Occurrences {
 			runs[i] = o.Run
 		}
-		if err := durable.CheckRuns(runs); err != nil {
+		if err := store.CheckRuns(runs); err != nil {
 			one.fault = err.Error()
 		}
 	}
@@ -190,7 +190,7 @@ func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time
 		}
 		return nil
 	}
-	var ids []durable.RunID
+	var ids []store.RunID
 	for i := range decision.Occurrences {
 		o := &decision.Occurrences[i]
 		identity := occurrence{one.Name, one.Generation, o.Key}
@@ -214,7 +214,7 @@ func (s *Store) advance(one *schedule, decision *durable.Decision, now time.Time
 	return ids
 }
 
-func (one *schedule) skip(skips ...durable.Skip) {
+func (one *schedule) skip(skips ...store.Skip) {
 	one.skips = append(one.skips, skips...)
 	one.skips = one.skips[max(len(one.skips)-pastKept, 0):]
 }
@@ -222,7 +222,7 @@ func (one *schedule) skip(skips ...durable.Skip) {
 // passOver records what is due of a schedule that is about to be changed.
 func (one *schedule) passOver(now time.Time) {
 	if !one.Paused && !one.NextAt.IsZero() && !one.NextAt.After(now) {
-		one.skip(durable.Skip{Reason: durable.SkipChanged, First: one.NextAt, Last: now})
+		one.skip(store.Skip{Reason: store.SkipChanged, First: one.NextAt, Last: now})
 	}
 }
 

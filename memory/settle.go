@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Settle ends executions that are still their claim's.
-func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("settle: %w", err)
 	}
@@ -22,17 +22,17 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	var verdicts []durable.Verdict
+	var verdicts []store.Verdict
 	waiting := false
 	for i := range settlements {
 		settlement := &settlements[i]
 		for j := range settlement.Runs {
 			settled := &settlement.Runs[j]
 			verdict := s.verdict(settled.ID, settlement.Claim)
-			if verdict == durable.Accepted {
+			if verdict == store.Accepted {
 				r := s.runs[settled.ID]
 				s.end(r, settlement.Worker.Name, &settled.Outcome, now)
-				waiting = waiting || r.state == durable.Pending
+				waiting = waiting || r.state == store.Pending
 			}
 			verdicts = append(verdicts, verdict)
 		}
@@ -48,20 +48,20 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 
 // unaccounted tells whether the claim's lease covers running runs that its
 // worker does not know of.
-func (s *Store) unaccounted(settlement *durable.Settlement) bool {
+func (s *Store) unaccounted(settlement *store.Settlement) bool {
 	l := s.leases[settlement.Claim]
 	if l == nil || settlement.Claimed == 0 || settlement.Claimed == len(l.runs) {
 		return false
 	}
-	return slices.ContainsFunc(l.runs, func(r *run) bool { return r.claim == settlement.Claim && r.state == durable.Running })
+	return slices.ContainsFunc(l.runs, func(r *run) bool { return r.claim == settlement.Claim && r.state == store.Running })
 }
 
 // checkSettlements refuses outcomes that no execution has.
-func checkSettlements(settlements []durable.Settlement) error {
+func checkSettlements(settlements []store.Settlement) error {
 	for _, settlement := range settlements {
 		for _, settled := range settlement.Runs {
-			if kind := settled.Outcome.Kind; kind < durable.Success || kind > durable.HandedBack {
-				return fmt.Errorf("%w: run %s: %v cannot be settled", durable.ErrInvalid, settled.ID, kind)
+			if kind := settled.Outcome.Kind; kind < store.Success || kind > store.HandedBack {
+				return fmt.Errorf("%w: run %s: %v cannot be settled", store.ErrInvalid, settled.ID, kind)
 			}
 		}
 	}
@@ -70,36 +70,36 @@ func checkSettlements(settlements []durable.Settlement) error {
 
 // verdict is the guard of every settle: nothing but the claim's id and the
 // run's state decides.
-func (s *Store) verdict(id durable.RunID, claim lease.ClaimID) durable.Verdict {
+func (s *Store) verdict(id store.RunID, claim lease.ClaimID) store.Verdict {
 	r, found := s.runs[id]
 	switch {
 	case !found || r.claim != claim || claim == (lease.ClaimID{}):
-		return durable.Refused
-	case r.state != durable.Running:
-		return durable.Landed
+		return store.Refused
+	case r.state != store.Running:
+		return store.Landed
 	default:
-		return durable.Accepted
+		return store.Accepted
 	}
 }
 
 // end gives a running run its outcome. The claim stays on the run.
-func (s *Store) end(r *run, worker string, outcome *durable.Outcome, now time.Time) {
-	if outcome.Kind.Recorded() || outcome.Kind == durable.Success && outcome.Log != "" {
+func (s *Store) end(r *run, worker string, outcome *store.Outcome, now time.Time) {
+	if outcome.Kind.Recorded() || outcome.Kind == store.Success && outcome.Log != "" {
 		r.record(worker, outcome, now)
 	}
 	if outcome.Kind.Refunded() {
 		r.attempt--
 	}
 	switch state := outcome.Kind.State(); {
-	case state == durable.Pending && r.cancel != "":
-		r.state, r.finishedAt, r.reason = durable.Cancelled, now, r.cancel
-	case state == durable.Pending:
+	case state == store.Pending && r.cancel != "":
+		r.state, r.finishedAt, r.reason = store.Cancelled, now, r.cancel
+	case state == store.Pending:
 		var after time.Duration
-		if outcome.Kind != durable.HandedBack {
+		if outcome.Kind != store.HandedBack {
 			after = outcome.After
 		}
 		s.wait(r, micro(now.Add(after)))
-	case state == durable.Succeeded:
+	case state == store.Succeeded:
 		r.state, r.finishedAt = state, now
 		r.result = bytes.Clone(outcome.Result)
 	default:
@@ -109,8 +109,8 @@ func (s *Store) end(r *run, worker string, outcome *durable.Outcome, now time.Ti
 }
 
 // record notes how an execution ended.
-func (r *run) record(worker string, outcome *durable.Outcome, now time.Time) {
-	r.attempts = append(r.attempts, durable.Attempt{
+func (r *run) record(worker string, outcome *store.Outcome, now time.Time) {
+	r.attempts = append(r.attempts, store.Attempt{
 		Number:    r.attempt,
 		Outcome:   outcome.Kind,
 		Worker:    worker,

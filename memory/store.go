@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Config tells a store where its time comes from. The zero value is usable.
@@ -31,17 +31,17 @@ type Store struct {
 	mu     sync.Mutex // guards everything below
 	latest time.Time  // the store's time never goes back behind it
 
-	runs   map[durable.RunID]*run
+	runs   map[store.RunID]*run
 	byID   []*run  // every run, ascending
 	lanes  []*lane // lane n is lanes[n-1]
 	byName map[laneName]*lane
 	leases map[lease.ClaimID]*held
 
 	keys        map[keyName]*keyHolder
-	jobs        map[string]durable.JobInfo
+	jobs        map[string]store.JobInfo
 	workers     map[uuid.UUID]workerInfo
 	schedules   map[string]*schedule
-	occurrences map[occurrence]durable.RunID
+	occurrences map[occurrence]store.RunID
 	audit       []change        // oldest first
 	queues      map[string]bool // whether it is paused; those that an operator has touched
 
@@ -55,7 +55,7 @@ type Store struct {
 	signals board.Board // guards itself
 }
 
-var _ durable.Store = (*Store)(nil)
+var _ store.Store = (*Store)(nil)
 
 // New returns an empty store.
 func New(config Config) *Store {
@@ -64,14 +64,14 @@ func New(config Config) *Store {
 	}
 	return &Store{
 		clock:       config.Clock,
-		runs:        make(map[durable.RunID]*run),
+		runs:        make(map[store.RunID]*run),
 		byName:      make(map[laneName]*lane),
 		leases:      make(map[lease.ClaimID]*held),
 		keys:        make(map[keyName]*keyHolder),
-		jobs:        make(map[string]durable.JobInfo),
+		jobs:        make(map[string]store.JobInfo),
 		workers:     make(map[uuid.UUID]workerInfo),
 		schedules:   make(map[string]*schedule),
-		occurrences: make(map[occurrence]durable.RunID),
+		occurrences: make(map[occurrence]store.RunID),
 		places:      make(map[string][]*place),
 		ears:        make(map[lease.ClaimID]*ear),
 		queues:      make(map[string]bool),
@@ -93,12 +93,12 @@ func (s *Store) Close() {}
 // run is one row. Its lane, and what was enqueued, change only while it is
 // pending, by an enqueue that replaces it.
 type run struct {
-	id          durable.RunID
+	id          store.RunID
 	lane        *lane
 	args        []byte
 	maxAttempts int
 	timeout     time.Duration
-	onCrash     durable.CrashPolicy
+	onCrash     store.CrashPolicy
 	tags        []string
 	trace       string
 	key         string // it was enqueued with; empty: none
@@ -109,7 +109,7 @@ type run struct {
 	expiresAt   time.Time // the zero time: never
 
 	// Invariant: the run is in a line of its lane exactly while it is Pending.
-	state durable.State
+	state store.State
 	// dueAt orders the line, so it changes only while the run is in none.
 	dueAt time.Time
 	// claim is the last claim that took the run, or zero. It stays when the run
@@ -127,17 +127,17 @@ type run struct {
 	startedAt  time.Time
 	finishedAt time.Time // set exactly when the state is terminal
 	result     []byte
-	reason     string            // why it is dead or cancelled
-	attempts   []durable.Attempt // recorded outcomes, oldest first
-	progress   *durable.Progress // never changed once it is there
-	checkpoint []byte            // JSON; nil: none
+	reason     string          // why it is dead or cancelled
+	attempts   []store.Attempt // recorded outcomes, oldest first
+	progress   *store.Progress // never changed once it is there
+	checkpoint []byte          // JSON; nil: none
 }
 
 // isolated tells whether the run waits in its lane's line of isolated runs.
 func (r *run) isolated() bool { return r.crashCount >= 2 }
 
 // laneID is the lane's number, negative for an isolated run.
-func (r *run) laneID() durable.LaneID {
+func (r *run) laneID() store.LaneID {
 	if r.isolated() {
 		return -r.lane.id
 	}
@@ -146,7 +146,7 @@ func (r *run) laneID() durable.LaneID {
 
 // held is the lease of one claim.
 type held struct {
-	worker    durable.WorkerID
+	worker    store.WorkerID
 	runs      []*run // as claimed; never changes
 	alone     bool
 	expiresAt time.Time // zero: a reclaim has taken a part of the runs and left the rest to the next

@@ -12,6 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // shifted is a store whose clock runs, and jumps ahead when it is told to.
@@ -22,13 +23,13 @@ type shifted struct {
 
 func TestContract(t *testing.T) {
 	durabletest.TestStore(t, durabletest.Backend{
-		New: func(*testing.T) durable.Store {
+		New: func(*testing.T) store.Store {
 			ahead := new(atomic.Int64)
 			clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 			return shifted{memory.New(memory.Config{Clock: clock}), ahead}
 		},
-		Advance: func(_ *testing.T, s durable.Store, d time.Duration) { s.(shifted).ahead.Add(int64(d)) },
-		Begin: func(_ *testing.T, s durable.Store) durabletest.Transaction {
+		Advance: func(_ *testing.T, s store.Store, d time.Duration) { s.(shifted).ahead.Add(int64(d)) },
+		Begin: func(_ *testing.T, s store.Store) durabletest.Transaction {
 			tx := s.(shifted).Begin()
 			return durabletest.Transaction{Tx: tx, Commit: tx.Commit, Rollback: tx.Rollback}
 		},
@@ -37,11 +38,11 @@ func TestContract(t *testing.T) {
 
 var mail = durable.NewJob[string]("mail")
 
-func claimAll(t testing.TB, s durable.Store, duration time.Duration, limit int) (lease.ClaimID, []durable.Claimed) {
+func claimAll(t testing.TB, s store.Store, duration time.Duration, limit int) (lease.ClaimID, []store.Claimed) {
 	t.Helper()
-	request := durable.ClaimRequest{
-		Claim: lease.NewClaimID(), Worker: durable.WorkerID{Name: "w1"}, Duration: duration,
-		Steps: []durable.Step{{Lane: 1, Take: limit}}, Limit: limit,
+	request := store.ClaimRequest{
+		Claim: lease.NewClaimID(), Worker: store.WorkerID{Name: "w1"}, Duration: duration,
+		Steps: []store.Step{{Lane: 1, Take: limit}}, Limit: limit,
 	}
 	claimed, err := s.Claim(t.Context(), request)
 	if err != nil {
@@ -54,7 +55,7 @@ func TestTimeNeverGoesBack(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 1999, time.FixedZone("east", 3600))
 	s := memory.New(memory.Config{Clock: func() time.Time { return now }})
 	look := func() time.Time {
-		done, err := s.Reclaim(t.Context(), durable.ReclaimRequest{})
+		done, err := s.Reclaim(t.Context(), store.ReclaimRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,9 +81,9 @@ func TestInsideBubble(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		wakes, others := 0, 0
 		ended := make(chan error)
-		count := func(to *int) func(durable.Signal) {
-			return func(signal durable.Signal) {
-				if signal.Kind == durable.RunsDue {
+		count := func(to *int) func(store.Signal) {
+			return func(signal store.Signal) {
+				if signal.Kind == store.RunsDue {
 					*to++
 				}
 			}
@@ -99,7 +100,7 @@ func TestInsideBubble(t *testing.T) {
 		}
 		claimAll(t, s, 30*time.Second, 10)
 		<-time.After(30 * time.Second) // of the bubble: takes no time
-		done, err := s.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+		done, err := s.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		if err != nil || len(done.Runs) != 1 {
 			t.Errorf("reclaimed %+v, %v, want one run", done, err)
 		}
@@ -134,15 +135,15 @@ func TestEndedContextIsRefused(t *testing.T) {
 	if _, err := mail.Enqueue(ctx, s, "never"); err == nil {
 		t.Error("a run was enqueued under a context that had ended")
 	}
-	if counts, err := s.Counts(t.Context()); err != nil || counts[durable.Pending].N != 0 {
+	if counts, err := s.Counts(t.Context()); err != nil || counts[store.Pending].N != 0 {
 		t.Errorf("counts %v, %v", counts, err)
 	}
 }
 
 func TestCrashCannotBeSettled(t *testing.T) {
 	s := memory.New(memory.Config{})
-	settled := []durable.Settled{{ID: durable.NewRunID(), Outcome: durable.Outcome{Kind: durable.Crash}}}
-	if _, err := s.Settle(t.Context(), []durable.Settlement{{Claim: lease.NewClaimID(), Runs: settled}}); err == nil {
+	settled := []store.Settled{{ID: store.NewRunID(), Outcome: store.Outcome{Kind: store.Crash}}}
+	if _, err := s.Settle(t.Context(), []store.Settlement{{Claim: lease.NewClaimID(), Runs: settled}}); err == nil {
 		t.Error("a worker told that it had crashed, and was believed")
 	}
 }
@@ -161,7 +162,7 @@ func Example() {
 func BenchmarkClaimAndSettle(b *testing.B) {
 	const batch = 100
 	s := memory.New(memory.Config{})
-	runs := make([]durable.NewRun, batch)
+	runs := make([]store.NewRun, batch)
 	enqueue := func() {
 		for i := range runs {
 			runs[i] = mail.New("hello")
@@ -176,11 +177,11 @@ func BenchmarkClaimAndSettle(b *testing.B) {
 	b.ResetTimer()
 	for n := 0; n < b.N; n += batch {
 		claim, claimed := claimAll(b, s, time.Minute, batch)
-		settlement := durable.Settlement{Claim: claim, Last: true}
+		settlement := store.Settlement{Claim: claim, Last: true}
 		for _, run := range claimed {
-			settlement.Runs = append(settlement.Runs, durable.Settled{ID: run.ID, Outcome: durable.Outcome{Kind: durable.Success}})
+			settlement.Runs = append(settlement.Runs, store.Settled{ID: run.ID, Outcome: store.Outcome{Kind: store.Success}})
 		}
-		if _, err := s.Settle(b.Context(), []durable.Settlement{settlement}); err != nil {
+		if _, err := s.Settle(b.Context(), []store.Settlement{settlement}); err != nil {
 			b.Fatal(err)
 		}
 	}

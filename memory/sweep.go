@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // workersKept is how long workers are kept that are not heard of.
@@ -19,29 +19,29 @@ const workersKept = 7 * 24 * time.Hour
 // sweep is where the look at all runs stands. There is no need for two ways of
 // looking: every look is a full pass, and cheap.
 type sweep struct {
-	position durable.RunID // the runs up to here have been looked at
-	by       uuid.UUID     // whoever is at it; the zero id: nobody
-	at       time.Time     // the last step
+	position store.RunID // the runs up to here have been looked at
+	by       uuid.UUID   // whoever is at it; the zero id: nobody
+	at       time.Time   // the last step
 }
 
 // Sweep looks at the next runs by their ids.
-func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durable.Swept, error) {
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
 	if err := ctx.Err(); err != nil {
-		return durable.Swept{}, fmt.Errorf("sweep: %w", err)
+		return store.Swept{}, fmt.Errorf("sweep: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	if s.sweep.by != (uuid.UUID{}) && s.sweep.by != request.By && now.Sub(s.sweep.at) < durable.SweepTenure {
-		return durable.Swept{Busy: true}, nil
+	if s.sweep.by != (uuid.UUID{}) && s.sweep.by != request.By && now.Sub(s.sweep.at) < store.SweepTenure {
+		return store.Swept{Busy: true}, nil
 	}
 	s.sweep.by, s.sweep.at = request.By, now
 	from := s.below(s.sweep.position)
-	if s.sweep.position != (durable.RunID{}) && from < len(s.byID) && s.byID[from].id == s.sweep.position {
+	if s.sweep.position != (store.RunID{}) && from < len(s.byID) && s.byID[from].id == s.sweep.position {
 		from++
 	}
 	to := min(from+max(request.Limit, 1), len(s.byID))
-	var done durable.Swept
+	var done store.Swept
 	waiting := false
 	for _, r := range s.byID[from:to] {
 		s.sweep.position = r.id
@@ -51,7 +51,7 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 			done.Deleted++
 		case s.stranded(r):
 			done.Returned = append(done.Returned, s.takeBack(r, now))
-			waiting = waiting || r.state == durable.Pending
+			waiting = waiting || r.state == store.Pending
 		}
 	}
 	if done.Done = to == len(s.byID); done.Done {
@@ -69,12 +69,12 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 }
 
 // over tells whether a run has ended longer ago than it is kept.
-func (s *Store) over(r *run, request *durable.SweepRequest, now time.Time) bool {
+func (s *Store) over(r *run, request *store.SweepRequest, now time.Time) bool {
 	if !r.state.Terminal() {
 		return false
 	}
 	retention := request.Retention
-	if r.state == durable.Dead {
+	if r.state == store.Dead {
 		retention = request.RetentionDead
 	}
 	if own := time.Duration(s.jobs[r.lane.name.job].Retention); own != 0 {
@@ -106,22 +106,22 @@ func (s *Store) forget(r *run) {
 }
 
 // stranded tells whether a run is running under a claim that has no lease.
-func (s *Store) stranded(r *run) bool { return r.state == durable.Running && s.leases[r.claim] == nil }
+func (s *Store) stranded(r *run) bool { return r.state == store.Running && s.leases[r.claim] == nil }
 
 // takeBack ends the execution of a run whose lease has gone.
-func (s *Store) takeBack(r *run, now time.Time) durable.Reclaimed {
+func (s *Store) takeBack(r *run, now time.Time) store.Reclaimed {
 	r.claim = lease.ClaimID{}
 	r.attempt--
 	switch {
-	case r.onCrash == durable.CrashDead:
-		r.state, r.dueAt, r.finishedAt = durable.Dead, now, now
+	case r.onCrash == store.CrashDead:
+		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
 		r.reason = "its lease has gone, and its crash policy is dead"
 	case r.cancel != "":
-		r.state, r.dueAt, r.finishedAt, r.reason = durable.Cancelled, now, now, r.cancel
+		r.state, r.dueAt, r.finishedAt, r.reason = store.Cancelled, now, now, r.cancel
 	default:
 		s.wait(r, now)
 	}
-	return durable.Reclaimed{
+	return store.Reclaimed{
 		ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
 		Worker: r.worker, State: r.state, CrashCount: r.crashCount,
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // TestThreePodsOneRunPerTick is three pods whose clocks differ by 200 ms and a
@@ -53,7 +54,7 @@ func TestThreePodsOneRunPerTick(t *testing.T) {
 	})
 	t.Run("a schedule runs it once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			store := memory.New(memory.Config{})
+			db := memory.New(memory.Config{})
 			ctx, cancel := context.WithCancel(t.Context())
 			job := durable.NewJob[struct{}]("tick")
 			var runs atomic.Int64
@@ -61,13 +62,13 @@ func TestThreePodsOneRunPerTick(t *testing.T) {
 			for pod := range pods {
 				all.Go(func() {
 					<-time.After(time.Duration(pod) * 100 * time.Millisecond)
-					w := durable.NewWorker(store, durable.WorkerConfig{Name: fmt.Sprintf("pod-%d", pod), PollInterval: time.Second})
+					w := durable.NewWorker(db, durable.WorkerConfig{Name: fmt.Sprintf("pod-%d", pod), PollInterval: time.Second})
 					durable.Register(w, job, func(context.Context, *durable.Run[struct{}]) error {
 						<-time.After(5 * time.Millisecond)
 						runs.Add(1)
 						return nil
 					})
-					durable.AddSchedule(w, "tick", job, struct{}{}, durable.Every(10*time.Second))
+					durable.AddSchedule(w, "tick", job, struct{}{}, store.Every(10*time.Second))
 					if err := w.Run(ctx); err != nil {
 						t.Error(err)
 					}

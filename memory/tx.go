@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
-var _ durable.Tx = (*Tx)(nil)
+var _ store.Tx = (*Tx)(nil)
 
 // errEnded is the answer of a transaction that was committed or rolled back.
 var errEnded = errors.New("the transaction has ended")
@@ -23,29 +23,29 @@ var errEnded = errors.New("the transaction has ended")
 type Tx struct {
 	store    *Store
 	ended    bool
-	runs     []durable.NewRun
-	receipts []durable.Receipt               // what was answered for each
-	holds    map[durable.RunID]lease.ClaimID // guarded or completed
-	done     map[durable.RunID]durable.Completion
+	runs     []store.NewRun
+	receipts []store.Receipt               // what was answered for each
+	holds    map[store.RunID]lease.ClaimID // guarded or completed
+	done     map[store.RunID]store.Completion
 }
 
 // Begin begins a transaction. It holds nothing that would have to be given
 // back; Rollback only forgets.
 func (s *Store) Begin() *Tx {
-	return &Tx{store: s, holds: make(map[durable.RunID]lease.ClaimID), done: make(map[durable.RunID]durable.Completion)}
+	return &Tx{store: s, holds: make(map[store.RunID]lease.ClaimID), done: make(map[store.RunID]store.Completion)}
 }
 
 // EnqueueUnder stores the runs while the holder's run is its claim's.
-func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ...durable.NewRun) ([]durable.Receipt, error) {
+func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...store.NewRun) ([]store.Receipt, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
-	if err := durable.CheckRuns(runs); err != nil {
+	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.verdict(holder.Run, holder.Claim) != durable.Accepted {
+	if s.verdict(holder.Run, holder.Claim) != store.Accepted {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, lease.ErrLost)
 	}
 	return s.take(runs), nil
@@ -67,17 +67,17 @@ func (t *Tx) commit() error {
 	t.ended = true
 	s := t.store
 	for id, claim := range t.holds {
-		if s.verdict(id, claim) != durable.Accepted {
+		if s.verdict(id, claim) != store.Accepted {
 			return fmt.Errorf("commit: run %s: %w", id, lease.ErrLost)
 		}
 	}
 	if !slices.Equal(t.after().take(t.runs), t.receipts) {
-		return fmt.Errorf("commit: a unique key of one of the runs has changed hands since it was enqueued: %w", durable.ErrConflict)
+		return fmt.Errorf("commit: a unique key of one of the runs has changed hands since it was enqueued: %w", store.ErrConflict)
 	}
 	now := s.now()
 	for id, c := range t.done {
 		r := s.runs[id]
-		s.end(r, r.worker, &durable.Outcome{Kind: durable.Success, Result: c.Result, Log: c.Log}, now)
+		s.end(r, r.worker, &store.Outcome{Kind: store.Success, Result: c.Result, Log: c.Log}, now)
 	}
 	s.take(t.runs)
 	return nil
@@ -88,18 +88,18 @@ func (t *Tx) commit() error {
 func (t *Tx) Rollback() { t.ended = true }
 
 // Enqueue keeps the runs for Commit.
-func (t *Tx) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
+func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
 	if err := t.usable(ctx); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	if err := durable.CheckRuns(runs); err != nil {
+	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
 	}
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	shadow := t.after()
 	shadow.take(t.runs)
-	fixed := make([]durable.NewRun, len(runs))
+	fixed := make([]store.NewRun, len(runs))
 	for i := range runs {
 		fixed[i] = t.fixed(runs[i])
 	}
@@ -110,8 +110,8 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Rec
 
 // fixed is the run with its due time counted from now. The caller holds the
 // store's mutex.
-func (t *Tx) fixed(n durable.NewRun) durable.NewRun {
-	if n.At.IsZero() && n.Key.Policy != durable.KeyDebounce {
+func (t *Tx) fixed(n store.NewRun) store.NewRun {
+	if n.At.IsZero() && n.Key.Policy != store.KeyDebounce {
 		n.At, n.After = t.store.now().Add(n.After), 0
 	}
 	n.Args, n.Tags = bytes.Clone(n.Args), slices.Clone(n.Tags)
@@ -126,7 +126,7 @@ func (t *Tx) usable(ctx context.Context) error {
 }
 
 // Guard makes Commit refuse when the run is not the claim's then.
-func (t *Tx) Guard(ctx context.Context, holder durable.Holder) error {
+func (t *Tx) Guard(ctx context.Context, holder store.Holder) error {
 	if err := t.hold(ctx, holder); err != nil {
 		return fmt.Errorf("guard run %s: %w", holder.Run, err)
 	}
@@ -134,7 +134,7 @@ func (t *Tx) Guard(ctx context.Context, holder durable.Holder) error {
 }
 
 // Complete ends the run when the transaction is committed.
-func (t *Tx) Complete(ctx context.Context, holder durable.Holder, completion durable.Completion) error {
+func (t *Tx) Complete(ctx context.Context, holder store.Holder, completion store.Completion) error {
 	if err := completion.Check(); err != nil {
 		return fmt.Errorf("complete run %s: %w", holder.Run, err)
 	}
@@ -146,13 +146,13 @@ func (t *Tx) Complete(ctx context.Context, holder durable.Holder, completion dur
 	return nil
 }
 
-func (t *Tx) hold(ctx context.Context, holder durable.Holder) error {
+func (t *Tx) hold(ctx context.Context, holder store.Holder) error {
 	if err := t.usable(ctx); err != nil {
 		return err
 	}
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
-	if _, done := t.done[holder.Run]; done || t.store.verdict(holder.Run, holder.Claim) != durable.Accepted {
+	if _, done := t.done[holder.Run]; done || t.store.verdict(holder.Run, holder.Claim) != store.Accepted {
 		return lease.ErrLost
 	}
 	t.holds[holder.Run] = holder.Claim
@@ -160,17 +160,17 @@ func (t *Tx) hold(ctx context.Context, holder durable.Holder) error {
 }
 
 // Run returns one run as it will be when the transaction is committed.
-func (t *Tx) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := t.usable(ctx); err != nil {
-		return durable.Record{}, fmt.Errorf("run: %w", err)
+		return store.Record{}, fmt.Errorf("run: %w", err)
 	}
 	return t.seen().Run(ctx, id)
 }
 
 // Runs lists runs as they will be when the transaction is committed.
-func (t *Tx) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	if err := t.usable(ctx); err != nil {
-		return durable.Page{}, fmt.Errorf("runs: %w", err)
+		return store.Page{}, fmt.Errorf("runs: %w", err)
 	}
 	return t.seen().Runs(ctx, filter)
 }
@@ -201,7 +201,7 @@ func (t *Tx) after() *Store {
 		c.lane = shadow.lane(r.lane.name)
 		shadow.runs[c.id] = &c
 		shadow.byID = append(shadow.byID, &c)
-		if c.state == durable.Pending {
+		if c.state == store.Pending {
 			shadow.wait(&c, c.dueAt)
 		}
 	}
@@ -211,7 +211,7 @@ func (t *Tx) after() *Store {
 	}
 	for id, c := range t.done {
 		r := shadow.runs[id]
-		shadow.end(r, r.worker, &durable.Outcome{Kind: durable.Success, Result: c.Result, Log: c.Log}, now)
+		shadow.end(r, r.worker, &store.Outcome{Kind: store.Success, Result: c.Result, Log: c.Log}, now)
 	}
 	return shadow
 }

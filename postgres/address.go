@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Describe returns what the driver reads from a connection string, as a URL fit
@@ -46,7 +46,7 @@ func read(text string) (*pgxpool.Config, error) {
 		return nil, fmt.Errorf("the database URL names a file that cannot be read: %w", file)
 	}
 	return nil, fmt.Errorf("%w: the database URL, or a service that it names, cannot be read: "+
-		"want postgres://user:password@host:port/database?option=value, special characters in its parts written as %%XX", durable.ErrInvalid)
+		"want postgres://user:password@host:port/database?option=value, special characters in its parts written as %%XX", store.ErrInvalid)
 }
 
 // checkUserinfo refuses a URL in which a character of a password ends the
@@ -70,7 +70,7 @@ func checkUserinfo(text string) error {
 }
 
 var errUserinfo = fmt.Errorf("%w: the database URL cannot be read in one way only: write @ # ? and / in its user, password and options as %%40 %%23 %%3F and %%2F",
-	durable.ErrInvalid)
+	store.ErrInvalid)
 
 // address writes what the driver has read, without what is secret.
 func address(c *pgconn.Config) string {

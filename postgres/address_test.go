@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // shows tells whether four bytes in a row of a secret stand in a text, where
@@ -39,7 +39,7 @@ func FuzzDescribe(f *testing.F) {
 		}
 		shown, err := postgres.Describe(dsn)
 		if err != nil {
-			require.ErrorIs(t, err, durable.ErrInvalid)
+			require.ErrorIs(t, err, store.ErrInvalid)
 			return
 		}
 		read, err := pgconn.ParseConfig(dsn)

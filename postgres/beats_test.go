@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // follow stores leases without runs and renews them together, which takes as
@@ -38,9 +38,9 @@ func (o opened) lease(t *testing.T, conn *pgx.Conn, d time.Duration) lease.Claim
 	return id
 }
 
-func reclaimOnce(t *testing.T, store opened) durable.Reclaim {
+func reclaimOnce(t *testing.T, db opened) store.Reclaim {
 	t.Helper()
-	done, err := store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 1000})
+	done, err := db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 1000})
 	require.NoError(t, err)
 	return done
 }

@@ -9,11 +9,12 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Declare stores a worker, its jobs and its schedules. The lanes of schedules
 // are made first, on their own, so that their runs find them.
-func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) error {
+func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
 	if err := s.usable(ctx); err != nil {
 		return s.fail("declare", err)
 	}
@@ -37,13 +38,13 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 type declaring struct {
 	*Store
 
-	worker durable.WorkerID
-	partly durable.PassedError
+	worker store.WorkerID
+	partly store.PassedError
 }
 
 // all declares everything in one transaction, and when the database refuses that,
 // jobs and schedules in halves.
-func (d *declaring) all(ctx context.Context, declaration *durable.Declaration) error {
+func (d *declaring) all(ctx context.Context, declaration *store.Declaration) error {
 	tidy := func(b *batch) {
 		if declaration.DisableOrphans > 0 {
 			b.add(queries.DisableOrphans, micro(declaration.DisableOrphans))
@@ -84,7 +85,7 @@ func (d *declaring) some(ctx context.Context, add func(*batch)) error {
 	})
 }
 
-func (d *declaring) jobs(ctx context.Context, jobs []durable.JobInfo) error {
+func (d *declaring) jobs(ctx context.Context, jobs []store.JobInfo) error {
 	err := d.some(ctx, func(b *batch) { addJobs(b, jobs) })
 	if half := len(jobs) / 2; refusesRows(err) && half > 0 {
 		if err := d.jobs(ctx, jobs[:half]); err != nil {
@@ -98,7 +99,7 @@ func (d *declaring) jobs(ctx context.Context, jobs []durable.JobInfo) error {
 	return d.goOn(err, "job", jobs[0].Name)
 }
 
-func (d *declaring) schedules(ctx context.Context, schedules []durable.Schedule) error {
+func (d *declaring) schedules(ctx context.Context, schedules []store.Schedule) error {
 	err := d.lanesOf(ctx, schedules)
 	if err == nil {
 		err = d.some(ctx, func(b *batch) { addSchedules(b, d.worker, schedules) })
@@ -117,7 +118,7 @@ func (d *declaring) schedules(ctx context.Context, schedules []durable.Schedule)
 
 // lanesOf makes the lanes of schedules, on their own, so that their runs find
 // them.
-func (d *declaring) lanesOf(ctx context.Context, schedules []durable.Schedule) error {
+func (d *declaring) lanesOf(ctx context.Context, schedules []store.Schedule) error {
 	set := laneSet{}
 	for i := range schedules {
 		set[lane{schedules[i].Queue, schedules[i].Job, int16(schedules[i].Priority)}] = 0 //nolint:gosec // checked: -4 to 4
@@ -130,16 +131,16 @@ func (d *declaring) goOn(err error, kind, name string) error {
 	if !refusesRows(err) {
 		return err
 	}
-	d.partly.Passed = append(d.partly.Passed, durable.PassedOver{Kind: kind, Name: name, Again: durable.DeclareAgain, Err: err})
+	d.partly.Passed = append(d.partly.Passed, store.PassedOver{Kind: kind, Name: name, Again: durable.DeclareAgain, Err: err})
 	return nil
 }
 
-func addJobs(b *batch, jobs []durable.JobInfo) {
+func addJobs(b *batch, jobs []store.JobInfo) {
 	if len(jobs) == 0 {
 		return
 	}
 	jobs = slices.Clone(jobs)
-	slices.SortFunc(jobs, func(a, b durable.JobInfo) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(jobs, func(a, b store.JobInfo) int { return cmp.Compare(a.Name, b.Name) })
 	var p queries.DeclareJobsParams
 	for _, job := range jobs {
 		p.Names, p.Queues = append(p.Names, job.Name), append(p.Queues, job.Queue)
@@ -154,12 +155,12 @@ func addJobs(b *batch, jobs []durable.JobInfo) {
 // skipsKept bounds the skips that are kept of each schedule, hourly.
 const skipsKept = 1000
 
-func addSchedules(b *batch, worker durable.WorkerID, schedules []durable.Schedule) {
+func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
 	if len(schedules) == 0 {
 		return
 	}
 	schedules = slices.Clone(schedules)
-	slices.SortFunc(schedules, func(a, b durable.Schedule) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(schedules, func(a, b store.Schedule) int { return cmp.Compare(a.Name, b.Name) })
 	var p queries.InsertSchedulesParams
 	var tags []*string
 	for i := range schedules {
@@ -174,12 +175,12 @@ func addSchedules(b *batch, worker durable.WorkerID, schedules []durable.Schedul
 	columns := []any{p.Names, p.Specs, p.Hashes, p.Jobs, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags}
 	b.add(queries.LockSchedules, p.Names)
 	b.add(queries.InsertSchedules, append(append([]any{worker.Instance}, columns...), p.Paused)...)
-	b.add(queries.ReplaceSchedules, append(columns, worker.Instance, micro(durable.DeclaredWithin))...)
+	b.add(queries.ReplaceSchedules, append(columns, worker.Instance, micro(store.DeclaredWithin))...)
 	b.add(queries.TouchSchedules, p.Names, p.Hashes)
 }
 
 // Jobs lists the declared jobs.
-func (s *Store) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
+func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("jobs", err)
 	}
@@ -187,11 +188,11 @@ func (s *Store) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
 	if err != nil {
 		return nil, s.fail("jobs", err)
 	}
-	jobs := make([]durable.JobInfo, len(rows))
+	jobs := make([]store.JobInfo, len(rows))
 	for i, row := range rows {
-		jobs[i] = durable.JobInfo{
+		jobs[i] = store.JobInfo{
 			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-			Timeout: durable.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: durable.Duration(fromMicro(row.Retention)),
+			Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)),
 		}
 	}
 	return jobs, nil

@@ -11,22 +11,22 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Heads returns the lanes a worker serves with their first waiting runs.
-func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
+func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("heads", err)
 	}
-	var heads []durable.Head
+	var heads []store.Head
 	b := s.guarded(ctx)
 	b.add(queries.Heads, marksOf(serves.From), orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
 		heads = heads[:0]
 		for rows.Next() {
-			var h durable.Head
+			var h store.Head
 			var due *time.Time
 			var now time.Time
 			if err := rows.Scan(&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now); err != nil {
@@ -46,7 +46,7 @@ func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Hea
 }
 
 // marksOf writes the lower bounds of lanes as JSON.
-func marksOf(from map[durable.LaneID]time.Time) string {
+func marksOf(from map[store.LaneID]time.Time) string {
 	marks := append(make([]byte, 0, 2+48*len(from)), '{')
 	for lane, at := range from {
 		if len(marks) > 1 {
@@ -61,7 +61,7 @@ func marksOf(from map[durable.LaneID]time.Time) string {
 
 // Claim takes due runs. A claim that has been given runs before, so that its
 // lease is refused, is answered with those.
-func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("claim runs", err)
 	}
@@ -89,7 +89,7 @@ func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]dura
 
 // dealing is what a claim has done.
 type dealing struct {
-	runs  []durable.Claimed
+	runs  []store.Claimed
 	dealt int // rows of ready that it deleted; 0: not known
 }
 
@@ -174,7 +174,7 @@ func (s *Store) take(ctx context.Context, args []any, got *dealing) error {
 	return s.send(ctx, s.engine, b)
 }
 
-func claimArgs(request *durable.ClaimRequest, worker int32) []any {
+func claimArgs(request *store.ClaimRequest, worker int32) []any {
 	n := len(request.Steps)
 	lanes, froms := make([]int32, n), make([]time.Time, n)
 	skips, takes := make([]int32, n), make([]int32, n)
@@ -194,7 +194,7 @@ func (d *dealing) scan(rows pgx.Rows) error {
 	d.runs, d.dealt = d.runs[:0], 0
 	var trace *string // null for most
 	for rows.Next() {
-		var run durable.Claimed
+		var run store.Claimed
 		var timeout *int64
 		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
 			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &run.Args, &d.dealt)
@@ -219,7 +219,7 @@ type workerCache struct {
 }
 
 // workerID returns the number that leases and runs refer to a worker by.
-func (s *Store) workerID(ctx context.Context, worker durable.WorkerID) (int32, error) {
+func (s *Store) workerID(ctx context.Context, worker store.WorkerID) (int32, error) {
 	s.workers.mu.Lock()
 	id, known := s.workers.ids[worker.Instance]
 	s.workers.mu.Unlock()
@@ -230,7 +230,7 @@ func (s *Store) workerID(ctx context.Context, worker durable.WorkerID) (int32, e
 }
 
 // registerWorker writes the worker down, on a connection of its own.
-func (s *Store) registerWorker(ctx context.Context, worker durable.WorkerID) (int32, error) {
+func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int32, error) {
 	var id int32
 	err := s.repeat(ctx, func() (err error) { // another call may do the same for this worker
 		id, err = s.queries(s.general).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
@@ -246,7 +246,7 @@ func (s *Store) registerWorker(ctx context.Context, worker durable.WorkerID) (in
 }
 
 // Touch writes the worker's row, on one of the connections that reclaim.
-func (s *Store) Touch(ctx context.Context, worker durable.WorkerID) error {
+func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 	if err := s.usable(ctx); err != nil {
 		return s.fail("touch", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const uncommitted = "completed in a transaction that was not committed"
@@ -69,7 +70,7 @@ func (s *shop) begin(ctx context.Context) (pgx.Tx, error) {
 	return s.pool.Begin(context.WithoutCancel(ctx))
 }
 
-func (s *shop) enqueue() durable.RunID {
+func (s *shop) enqueue() store.RunID {
 	s.t.Helper()
 	receipt, err := order.Enqueue(s.t.Context(), s.store, 1)
 	require.NoError(s.t, err)
@@ -77,7 +78,7 @@ func (s *shop) enqueue() durable.RunID {
 }
 
 // ended waits for the end of a run.
-func (s *shop) ended(id durable.RunID) (record durable.Record) {
+func (s *shop) ended(id store.RunID) (record store.Record) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		var err error
@@ -87,7 +88,7 @@ func (s *shop) ended(id durable.RunID) (record durable.Record) {
 	return record
 }
 
-func (s *shop) effects(id durable.RunID) (n int) {
+func (s *shop) effects(id store.RunID) (n int) {
 	s.t.Helper()
 	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), fmt.Sprintf("select count(*) from %s.effects where run = $1", s.store.schema), id).Scan(&n))
 	return n
@@ -137,7 +138,7 @@ func TestCompleteIn(t *testing.T) {
 			id := s.enqueue()
 			record := s.ended(id)
 			stop()
-			require.Equal(t, durable.Succeeded, record.State)
+			require.Equal(t, store.Succeeded, record.State)
 			require.Equal(t, story.attempts, record.Attempt)
 			require.Equal(t, fmt.Sprint(story.attempts), string(record.Result))
 			require.Len(t, record.Attempts, story.attempts)
@@ -173,7 +174,7 @@ func TestCompleteIn_NeverCommittedEndsDead(t *testing.T) {
 	id := s.enqueue()
 	record := s.ended(id)
 	stop()
-	require.Equal(t, durable.Dead, record.State)
+	require.Equal(t, store.Dead, record.State)
 	require.Equal(t, uncommitted, *record.Error)
 	require.Len(t, record.Attempts, 4)
 	require.Zero(t, s.effects(id))
@@ -200,26 +201,26 @@ func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, renewed, 1)
 		beats = append(beats, time.Since(began))
-		done, err := s.store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+		done, err := s.store.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		require.NoError(t, err)
 		require.Empty(t, done.Runs)
 	}
 	require.Less(t, slices.Min(beats), 2*time.Second, "beats are not blocked")
-	require.NoError(t, s.store.WithTx(tx).Complete(t.Context(), holder, durable.Completion{}))
+	require.NoError(t, s.store.WithTx(tx).Complete(t.Context(), holder, store.Completion{}))
 	require.NoError(t, tx.Commit(t.Context()))
-	done, err := s.store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+	done, err := s.store.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, done.Runs, "the lease ends, and no run with it")
 	record, err := s.store.Run(t.Context(), holder.Run)
 	require.NoError(t, err)
-	require.Equal(t, durable.Succeeded, record.State)
+	require.Equal(t, store.Succeeded, record.State)
 	require.Zero(t, record.CrashCount)
-	verdicts, err := s.store.Settle(t.Context(), []durable.Settlement{
-		settlement(r, []durable.Claimed{{ID: holder.Run}}, durable.Outcome{Kind: durable.Failure, Error: uncommitted}),
-		settlement(other, []durable.Claimed{{ID: others.Run}}, durable.Outcome{Kind: durable.Success}),
+	verdicts, err := s.store.Settle(t.Context(), []store.Settlement{
+		settlement(r, []store.Claimed{{ID: holder.Run}}, store.Outcome{Kind: store.Failure, Error: uncommitted}),
+		settlement(other, []store.Claimed{{ID: others.Run}}, store.Outcome{Kind: store.Success}),
 	})
 	require.NoError(t, err)
-	require.Equal(t, []durable.Verdict{durable.Landed, durable.Accepted}, verdicts)
+	require.Equal(t, []store.Verdict{store.Landed, store.Accepted}, verdicts)
 	requireConsistent(t, s.store)
 	requireNoLease(t, s.store)
 }
@@ -236,14 +237,14 @@ func TestGuard_AReportIsAConflictMeanwhile(t *testing.T) {
 	var took []time.Duration
 	for range 3 {
 		began := time.Now()
-		err = s.store.Report(t.Context(), holder, durable.Report{Checkpoint: []byte(`1`)})
-		require.ErrorIs(t, err, durable.ErrConflict)
+		err = s.store.Report(t.Context(), holder, store.Report{Checkpoint: []byte(`1`)})
+		require.ErrorIs(t, err, store.ErrConflict)
 		require.ErrorContains(t, err, "a transaction of the handler's own")
 		took = append(took, time.Since(began))
 	}
 	require.Less(t, slices.Min(took), 4*time.Second)
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.NoError(t, s.store.Report(t.Context(), holder, durable.Report{Checkpoint: []byte(`1`)}))
+	require.NoError(t, s.store.Report(t.Context(), holder, store.Report{Checkpoint: []byte(`1`)}))
 }
 
 // An examination does not wait for ever for a table that somebody has locked.
@@ -270,7 +271,7 @@ func (o opened) age(t *testing.T, d time.Duration, claim lease.ClaimID) {
 }
 
 // claimOf returns the claim that holds a run.
-func (o opened) claimOf(t *testing.T, run durable.RunID) (claim lease.ClaimID) {
+func (o opened) claimOf(t *testing.T, run store.RunID) (claim lease.ClaimID) {
 	t.Helper()
 	require.NoError(t, connect(t, o.url).QueryRow(t.Context(), fmt.Sprintf(
 		"select claim_id from %s.leases where $1 = any (run_ids)", o.schema), run).Scan(&claim))
@@ -309,14 +310,14 @@ func TestGuard_LongTransactionBesideLivingWorkers(t *testing.T) {
 	require.NoError(t, err)
 	for range 20 {
 		id := s.enqueue()
-		require.Equal(t, durable.Succeeded, s.ended(id).State)
+		require.Equal(t, store.Succeeded, s.ended(id).State)
 		require.Equal(t, 1, s.effects(id))
 	}
 	record := s.ended(long.ID)
 	for _, stop := range stops {
 		stop()
 	}
-	require.Equal(t, durable.Succeeded, record.State)
+	require.Equal(t, store.Succeeded, record.State)
 	require.Zero(t, record.CrashCount)
 	require.EqualValues(t, 1, s.tries.Load())
 	require.Equal(t, 1, s.effects(long.ID))
@@ -335,7 +336,7 @@ func TestCompleteIn_ZombieIsRefused(t *testing.T) {
 			claim := s.store.claimOf(t, run.ID)
 			for crashes := 0; crashes == 0; { // a beat may come between, or somebody else's reclaim
 				s.store.age(t, time.Hour, claim)
-				if _, err := s.store.Reclaim(context.WithoutCancel(ctx), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10}); err != nil {
+				if _, err := s.store.Reclaim(context.WithoutCancel(ctx), store.ReclaimRequest{MaxCrashes: 4, Limit: 10}); err != nil {
 					return err
 				}
 				record, err := s.store.Run(context.WithoutCancel(ctx), run.ID)
@@ -371,7 +372,7 @@ func TestCompleteIn_ZombieIsRefused(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
-	require.Equal(t, durable.Succeeded, record.State)
+	require.Equal(t, store.Succeeded, record.State)
 	require.Equal(t, 1, record.CrashCount)
 	require.Equal(t, 1, s.effects(id))
 	requireConsistent(t, s.store)
@@ -407,15 +408,15 @@ func TestRunEnqueues(t *testing.T) {
 		return tx.Commit(ctx)
 	})
 	id := s.enqueue()
-	require.Equal(t, durable.Succeeded, s.ended(id).State)
+	require.Equal(t, store.Succeeded, s.ended(id).State)
 	stop()
-	for _, run := range []durable.NewRun{beside, within} {
+	for _, run := range []store.NewRun{beside, within} {
 		record, err := s.store.Run(t.Context(), run.ID)
 		require.NoError(t, err)
-		require.Equal(t, durable.Pending, record.State)
+		require.Equal(t, store.Pending, record.State)
 	}
 	counts, err := s.store.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 2, counts[durable.Pending].N)
+	require.EqualValues(t, 2, counts[store.Pending].N)
 	requireConsistent(t, s.store)
 }

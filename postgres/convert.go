@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func milliseconds(d time.Duration) string {
@@ -78,7 +78,7 @@ func timesUTC(t *time.Time) *time.Time {
 	return &u
 }
 
-func crashPolicy(n int16) durable.CrashPolicy { return durable.CrashPolicy(n) }
+func crashPolicy(n int16) store.CrashPolicy { return store.CrashPolicy(n) }
 
 // storableFault makes any text fit for a column.
 func storableFault(text string) string {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // thousand of each, and above that an estimate, from the figures of the last
 // vacuum or analyze and the size of the table as it is now, or from a sample of
 // its pages when there was none.
-func (s *Store) Counts(ctx context.Context) (map[durable.State]durable.Count, error) {
+func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("counts", err)
 	}
@@ -35,7 +35,7 @@ func (s *Store) Counts(ctx context.Context) (map[durable.State]durable.Count, er
 	return counts, nil
 }
 
-func (s *Store) counts(ctx context.Context) (map[durable.State]durable.Count, error) {
+func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error) {
 	var row queries.CountSomeRow
 	b := s.guarded(ctx)
 	b.add(queries.CountSome, int32(countMost+1)).Query(func(rows pgx.Rows) (err error) {
@@ -68,21 +68,21 @@ func (s *Store) counts(ctx context.Context) (map[durable.State]durable.Count, er
 	if err != nil {
 		return nil, err
 	}
-	counts := map[durable.State]durable.Count{
-		durable.Pending: pending, durable.Running: counted(row.Running), durable.Dead: dead, durable.Cancelled: cancelled,
+	counts := map[store.State]store.Count{
+		store.Pending: pending, store.Running: counted(row.Running), store.Dead: dead, store.Cancelled: cancelled,
 	}
 	for _, count := range counts {
 		total.N -= count.N
 		total.Estimated = total.Estimated || count.Estimated
 	}
 	total.N = max(total.N, 0)
-	counts[durable.Succeeded] = total
+	counts[store.Succeeded] = total
 	return counts, nil
 }
 
 // counted is a number that was counted up to the bound.
-func counted(n int64) durable.Count {
-	return durable.Count{N: min(n, countMost), Estimated: n > countMost}
+func counted(n int64) store.Count {
+	return store.Count{N: min(n, countMost), Estimated: n > countMost}
 }
 
 // estimate is about how many rows a table has, at least as many as were counted.
@@ -112,7 +112,7 @@ func percentOf(pages int64) float32 {
 
 // estimateProblems shares what problems holds between its two states by a
 // sample.
-func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *durable.Count) error {
+func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Count) error {
 	q := s.queries(s.general)
 	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "problems"})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // cutConn is a connection that ends in the middle of what is read from it, or
@@ -118,7 +119,7 @@ func TestCompleteIn_CutAtEveryByte(t *testing.T) {
 		return true, tx.Commit(ctx)
 	}
 	var mu sync.Mutex
-	errs, whole := map[durable.RunID]error{}, cut{}
+	errs, whole := map[store.RunID]error{}, cut{}
 	w := durable.NewWorker(s.store, durable.WorkerConfig{MaxConcurrentRuns: 8, PollInterval: 50 * time.Millisecond})
 	durable.Register(w, job, func(ctx context.Context, run *durable.Run[cut]) error {
 		where := run.Args
@@ -159,7 +160,7 @@ func TestCompleteIn_CutAtEveryByte(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	mu.Lock()
 	t.Logf("the whole exchange has %d bytes of replies and %d of requests", whole.Replies, whole.Request)
-	var runs []durable.NewRun
+	var runs []store.NewRun
 	for n := range whole.Replies + 2 {
 		runs = append(runs, job.New(cut{n, -1}))
 	}
@@ -172,7 +173,7 @@ func TestCompleteIn_CutAtEveryByte(t *testing.T) {
 	var landed, repeated int
 	for _, run := range runs {
 		record := s.ended(run.ID)
-		require.Equal(t, durable.Succeeded, record.State)
+		require.Equal(t, store.Succeeded, record.State)
 		require.Equal(t, 1, s.effects(run.ID), "%+v", record)
 		mu.Lock()
 		if errs[run.ID] != nil && record.Attempt == 1 {
@@ -190,7 +191,7 @@ func TestCompleteIn_CutAtEveryByte(t *testing.T) {
 	require.Positive(t, repeated)
 	counts, err := s.store.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, len(runs)+1, counts[durable.Pending].N, "each enqueued one more, once")
+	require.EqualValues(t, len(runs)+1, counts[store.Pending].N, "each enqueued one more, once")
 	requireConsistent(t, s.store)
 }
 
@@ -285,8 +286,8 @@ func (c *cutter) sweep(t *testing.T, do func(n int64)) {
 
 func TestEnqueue_CutAtEveryByte(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	cutOff, c := openCut(t, store)
+	db := openStore(t, "")
+	cutOff, c := openCut(t, db)
 	client, want := durable.NewClient(cutOff), 0
 	c.sweep(t, func(n int64) {
 		receipts, err := client.Enqueue(t.Context(), newRuns(2)...)
@@ -294,17 +295,17 @@ func TestEnqueue_CutAtEveryByte(t *testing.T) {
 		require.Len(t, receipts, 2)
 		want += 2
 	})
-	counts, err := store.Counts(t.Context())
+	counts, err := db.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, want, counts[durable.Pending].N)
-	requireConsistent(t, store)
+	require.EqualValues(t, want, counts[store.Pending].N)
+	requireConsistent(t, db)
 }
 
 func TestEnqueueUnder_CutAtEveryByte(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	cutOff, c := openCut(t, store)
-	_, holder := held(t, store)
+	db := openStore(t, "")
+	cutOff, c := openCut(t, db)
+	_, holder := held(t, db)
 	want := 0
 	c.sweep(t, func(n int64) {
 		run := newRun()
@@ -319,51 +320,51 @@ func TestEnqueueUnder_CutAtEveryByte(t *testing.T) {
 			require.Less(t, try, 100, "cut at %d: %v", n, err) // until the server has seen that the connection is gone
 		}
 	})
-	counts, err := store.Counts(t.Context())
+	counts, err := db.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, want, counts[durable.Pending].N)
-	requireConsistent(t, store)
+	require.EqualValues(t, want, counts[store.Pending].N)
+	requireConsistent(t, db)
 }
 
 func TestSettle_CutAtEveryByte(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	cutOff, c := openCut(t, store)
-	outcomes := []durable.Outcome{
-		{Kind: durable.Success}, {Kind: durable.Success, Result: []byte(`1`)}, {Kind: durable.Death, Error: "dead"},
-		{Kind: durable.Failure, After: time.Hour, Error: "failed"},
+	db := openStore(t, "")
+	cutOff, c := openCut(t, db)
+	outcomes := []store.Outcome{
+		{Kind: store.Success}, {Kind: store.Success, Result: []byte(`1`)}, {Kind: store.Death, Error: "dead"},
+		{Kind: store.Failure, After: time.Hour, Error: "failed"},
 	}
 	landed := 0
 	c.sweep(t, func(n int64) {
-		_, err := store.Enqueue(t.Context(), newRuns(len(outcomes))...)
+		_, err := db.Enqueue(t.Context(), newRuns(len(outcomes))...)
 		require.NoError(t, err)
-		r, runs := claim(t, store, worker("w"), len(outcomes), time.Minute)
+		r, runs := claim(t, db, worker("w"), len(outcomes), time.Minute)
 		require.Len(t, runs, len(outcomes))
-		s := settlement(r, runs, durable.Outcome{})
+		s := settlement(r, runs, store.Outcome{})
 		for i := range s.Runs {
 			s.Runs[i].Outcome = outcomes[i]
 		}
-		var verdicts []durable.Verdict
+		var verdicts []store.Verdict
 		for try := 0; ; try++ {
-			verdicts, err = cutOff.Settle(t.Context(), []durable.Settlement{s})
-			if err == nil && !slices.Contains(verdicts, durable.Deferred) {
+			verdicts, err = cutOff.Settle(t.Context(), []store.Settlement{s})
+			if err == nil && !slices.Contains(verdicts, store.Deferred) {
 				break
 			}
 			require.Less(t, try, 100, "cut at %d: %v", n, err) // until the server has seen that the connection is gone
 		}
 		for i, verdict := range verdicts {
 			require.Equal(t, verdicts[0], verdict, "all of them or none")
-			record, err := store.Run(t.Context(), runs[i].ID)
+			record, err := db.Run(t.Context(), runs[i].ID)
 			require.NoError(t, err)
 			require.Equal(t, outcomes[i].Kind.State(), record.State)
 			require.Len(t, record.Attempts, 1)
 		}
-		require.Contains(t, []durable.Verdict{durable.Accepted, durable.Landed}, verdicts[0])
-		if verdicts[0] == durable.Landed {
+		require.Contains(t, []store.Verdict{store.Accepted, store.Landed}, verdicts[0])
+		if verdicts[0] == store.Landed {
 			landed++
 		}
 	})
 	require.Positive(t, landed)
-	requireConsistent(t, store)
-	requireNoLease(t, store)
+	requireConsistent(t, db)
+	requireNoLease(t, db)
 }

@@ -15,45 +15,46 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 var job = durable.NewJob[map[string]string]("mail")
 
-func newRun(options ...durable.Option) durable.NewRun {
+func newRun(options ...durable.Option) store.NewRun {
 	return job.New(map[string]string{"to": "someone@example.org"}, options...)
 }
 
-func newRuns(n int, options ...durable.Option) []durable.NewRun {
-	runs := make([]durable.NewRun, n)
+func newRuns(n int, options ...durable.Option) []store.NewRun {
+	runs := make([]store.NewRun, n)
 	for i := range runs {
 		runs[i] = newRun(options...)
 	}
 	return runs
 }
 
-var serves = durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}}
+var serves = store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}}
 
 // request asks for all that is due in the lanes the heads show.
-func request(ctx context.Context, store durable.Store, worker durable.WorkerID, limit int, d time.Duration) (durable.ClaimRequest, error) {
-	heads, err := store.Heads(ctx, serves)
-	r := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: d, Limit: limit}
+func request(ctx context.Context, db store.Store, worker store.WorkerID, limit int, d time.Duration) (store.ClaimRequest, error) {
+	heads, err := db.Heads(ctx, serves)
+	r := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: d, Limit: limit}
 	for _, h := range heads {
 		if h.Waiting {
-			r.Steps = append(r.Steps, durable.Step{Lane: h.Lane, Take: limit})
+			r.Steps = append(r.Steps, store.Step{Lane: h.Lane, Take: limit})
 		}
 	}
 	return r, err
 }
 
-func settlement(r durable.ClaimRequest, runs []durable.Claimed, outcome durable.Outcome) durable.Settlement {
-	s := durable.Settlement{Claim: r.Claim, Worker: r.Worker, Last: true}
+func settlement(r store.ClaimRequest, runs []store.Claimed, outcome store.Outcome) store.Settlement {
+	s := store.Settlement{Claim: r.Claim, Worker: r.Worker, Last: true}
 	for _, run := range runs {
-		s.Runs = append(s.Runs, durable.Settled{ID: run.ID, Outcome: outcome})
+		s.Runs = append(s.Runs, store.Settled{ID: run.ID, Outcome: outcome})
 	}
 	return s
 }
 
-func worker(name string) durable.WorkerID { return durable.WorkerID{Name: name, Instance: uuid.New()} }
+func worker(name string) store.WorkerID { return store.WorkerID{Name: name, Instance: uuid.New()} }
 
 // withoutAutovacuum keeps the server from touching the hot tables by itself.
 func withoutAutovacuum(t *testing.T, store opened) {
@@ -69,26 +70,26 @@ func TestUpdatesOfRunsAreHOT(t *testing.T) {
 	t.Parallel()
 	// A server of its own: pages keep old versions while others' snapshots are
 	// held, an ANALYZE's among them.
-	store := openURL(t, pgtest.StartPrivate(t, pgtest.Options{}).URL(), "durable")
-	withoutAutovacuum(t, store)
+	db := openURL(t, pgtest.StartPrivate(t, pgtest.Options{}).URL(), "durable")
+	withoutAutovacuum(t, db)
 	const total = 20_000
 	for range total / 1000 {
-		_, err := store.Enqueue(t.Context(), newRuns(1000)...)
+		_, err := db.Enqueue(t.Context(), newRuns(1000)...)
 		require.NoError(t, err)
 	}
 	w := worker("w")
 	for done := 0; done < total; {
-		r, err := request(t.Context(), store, w, 500, time.Minute)
+		r, err := request(t.Context(), db, w, 500, time.Minute)
 		require.NoError(t, err)
-		runs, err := store.Claim(t.Context(), r)
+		runs, err := db.Claim(t.Context(), r)
 		require.NoError(t, err)
 		require.NotEmpty(t, runs)
-		_, err = store.Settle(t.Context(), []durable.Settlement{settlement(r, runs, durable.Outcome{Kind: durable.Success})})
+		_, err = db.Settle(t.Context(), []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Success})})
 		require.NoError(t, err)
 		done += len(runs)
 	}
-	store.Close() // the sessions report what they counted when they end
-	conn := connect(t, store.url)
+	db.Close() // the sessions report what they counted when they end
+	conn := connect(t, db.url)
 	var updated, hot float64
 	require.Eventually(t, func() bool {
 		err := conn.QueryRow(t.Context(), "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'runs'").Scan(&updated, &hot)
@@ -111,33 +112,33 @@ func TestPlansOfAColdDatabaseUseIndexes(t *testing.T) {
 // not.
 func testColdPlans(t *testing.T, held bool) {
 	t.Helper()
-	store := openURL(t, pgtest.Database(t)+"&plan_cache_mode=force_generic_plan", "durable")
-	conn := connect(t, store.url)
-	withoutAutovacuum(t, store)
+	db := openURL(t, pgtest.Database(t)+"&plan_cache_mode=force_generic_plan", "durable")
+	conn := connect(t, db.url)
+	withoutAutovacuum(t, db)
 	cycle := func(limit int) {
-		r, err := request(t.Context(), store, worker("w"), limit, time.Minute)
+		r, err := request(t.Context(), db, worker("w"), limit, time.Minute)
 		require.NoError(t, err)
-		runs, err := store.Claim(t.Context(), r)
+		runs, err := db.Claim(t.Context(), r)
 		require.NoError(t, err)
-		_, err = store.Settle(t.Context(), []durable.Settlement{settlement(r, runs, durable.Outcome{Kind: durable.Failure, Error: "x", After: time.Hour})})
+		_, err = db.Settle(t.Context(), []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Failure, Error: "x", After: time.Hour})})
 		require.NoError(t, err)
-		_, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+		_, err = db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		require.NoError(t, err)
 	}
 	if held {
-		receipts, err := store.Enqueue(t.Context(), newRun())
+		receipts, err := db.Enqueue(t.Context(), newRun())
 		require.NoError(t, err)
-		hold(t, store, "runs", "id = $1", receipts[0].ID)
+		hold(t, db, "runs", "id = $1", receipts[0].ID)
 	}
 	cycle(1) // plans are made on empty tables, and kept
 	for range 10 {
-		_, err := store.Enqueue(t.Context(), newRuns(5000)...)
+		_, err := db.Enqueue(t.Context(), newRuns(5000)...)
 		require.NoError(t, err)
 	}
 	for range 10 {
 		cycle(100)
 	}
-	store.Close()
+	db.Close()
 	scans := func() (n int64) {
 		require.NoError(t, conn.QueryRow(t.Context(), "select coalesce(sum(seq_tup_read), 0) from pg_stat_user_tables where relname in ('runs', 'ready', 'leases')").Scan(&n))
 		return n
@@ -175,26 +176,26 @@ func TestClaimRepeatedAfterItsAnswerWasLost(t *testing.T) {
 
 func TestOutcomeThatTheDatabaseRefusesHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, err := store.Enqueue(t.Context(), newRuns(3)...)
+	db := openStore(t, "")
+	_, err := db.Enqueue(t.Context(), newRuns(3)...)
 	require.NoError(t, err)
-	r, err := request(t.Context(), store, worker("w"), 10, time.Minute)
+	r, err := request(t.Context(), db, worker("w"), 10, time.Minute)
 	require.NoError(t, err)
-	runs, err := store.Claim(t.Context(), r)
+	runs, err := db.Claim(t.Context(), r)
 	require.NoError(t, err)
-	s := settlement(r, runs, durable.Outcome{Kind: durable.Success})
-	s.Runs[0].Outcome = durable.Outcome{Kind: durable.Death, Error: "bad \x00 text"}
+	s := settlement(r, runs, store.Outcome{Kind: store.Success})
+	s.Runs[0].Outcome = store.Outcome{Kind: store.Death, Error: "bad \x00 text"}
 	s.Runs[1].Outcome.Result = []byte(`{"unterminated`)
-	verdicts, err := store.Settle(t.Context(), []durable.Settlement{s})
+	verdicts, err := db.Settle(t.Context(), []store.Settlement{s})
 	require.NoError(t, err)
-	require.Equal(t, []durable.Verdict{durable.Accepted, durable.Accepted, durable.Accepted}, verdicts)
-	dead, err := store.Run(t.Context(), runs[0].ID)
+	require.Equal(t, []store.Verdict{store.Accepted, store.Accepted, store.Accepted}, verdicts)
+	dead, err := db.Run(t.Context(), runs[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, "(could not be stored)", *dead.Error)
-	odd, err := store.Run(t.Context(), runs[1].ID)
+	odd, err := db.Run(t.Context(), runs[1].ID)
 	require.NoError(t, err)
 	require.JSONEq(t, `"(could not be stored)"`, string(odd.Result))
-	renewed, err := store.Renew(t.Context(), []lease.ClaimID{r.Claim}, time.Minute)
+	renewed, err := db.Renew(t.Context(), []lease.ClaimID{r.Claim}, time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, renewed, "the lease has ended")
 }
@@ -216,18 +217,18 @@ func TestLaneNumbersThatNoLongerStandForTheirLane(t *testing.T) {
 
 func TestLeasesGrantedBeforeTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, err := store.Enqueue(t.Context(), newRun())
+	db := openStore(t, "")
+	_, err := db.Enqueue(t.Context(), newRun())
 	require.NoError(t, err)
-	r, err := request(t.Context(), store, worker("w"), 1, time.Minute)
+	r, err := request(t.Context(), db, worker("w"), 1, time.Minute)
 	require.NoError(t, err)
-	_, err = store.Claim(t.Context(), r)
+	_, err = db.Claim(t.Context(), r)
 	require.NoError(t, err)
-	store.shift(t, -10*time.Hour)
-	_, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10}) // notices
+	db.shift(t, -10*time.Hour)
+	_, err = db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10}) // notices
 	require.NoError(t, err)
-	store.shift(t, time.Minute)
-	done, err := store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+	db.shift(t, time.Minute)
+	done, err := db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 1)
 }
@@ -235,10 +236,10 @@ func TestLeasesGrantedBeforeTheClockWasSetBack(t *testing.T) {
 // Claimers that crash, settle late, in part and twice, beside reclaimers.
 func TestWorkersThatCrashBesideEachOther(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
+	db := openStore(t, "")
 	const total = 6000
 	for range total / 1000 {
-		_, err := store.Enqueue(t.Context(), newRuns(1000)...)
+		_, err := db.Enqueue(t.Context(), newRuns(1000)...)
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -247,13 +248,13 @@ func TestWorkersThatCrashBesideEachOther(t *testing.T) {
 	var workers sync.WaitGroup
 	var refused, reclaimed atomic.Int64
 	var mu sync.Mutex
-	won := map[durable.RunID]int{}
+	won := map[store.RunID]int{}
 	for i := range 4 {
 		workers.Go(func() {
 			w := worker(fmt.Sprintf("w%d", i))
 			for ctx.Err() == nil && (refused.Load() == 0 || time.Now().Before(enough)) {
-				work(t, store, w, &mu, won, &refused)
-				done, err := store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 1000, Limit: 10})
+				work(t, db, w, &mu, won, &refused)
+				done, err := db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 1000, Limit: 10})
 				if err != nil {
 					t.Error(err)
 				}
@@ -265,19 +266,19 @@ func TestWorkersThatCrashBesideEachOther(t *testing.T) {
 	for id, times := range won {
 		require.Equal(t, 1, times, "run %s was settled more than once", id)
 	}
-	requireConsistent(t, store)
+	requireConsistent(t, db)
 	t.Logf("settled %d, reclaimed %d, refused %d", len(won), reclaimed.Load(), refused.Load())
 	require.NotZero(t, refused.Load())
 }
 
 // work is one claim of a worker that misbehaves.
-func work(t *testing.T, store opened, w durable.WorkerID, mu *sync.Mutex, won map[durable.RunID]int, refused *atomic.Int64) {
-	r, err := request(t.Context(), store, w, 50, 30*time.Millisecond)
+func work(t *testing.T, db opened, w store.WorkerID, mu *sync.Mutex, won map[store.RunID]int, refused *atomic.Int64) {
+	r, err := request(t.Context(), db, w, 50, 30*time.Millisecond)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	runs, err := store.Claim(t.Context(), r)
+	runs, err := db.Claim(t.Context(), r)
 	if err != nil {
 		t.Error(err)
 		return
@@ -286,13 +287,13 @@ func work(t *testing.T, store opened, w durable.WorkerID, mu *sync.Mutex, won ma
 		return // crash
 	}
 	<-time.After(time.Duration(rand.IntN(40)) * time.Millisecond) // leases last 30 ms
-	s := settlement(r, runs, durable.Outcome{Kind: durable.Success})
+	s := settlement(r, runs, store.Outcome{Kind: store.Success})
 	for i := range s.Runs {
 		if rand.IntN(10) == 0 {
-			s.Runs[i].Outcome = durable.Outcome{Kind: durable.Failure, Error: "again"}
+			s.Runs[i].Outcome = store.Outcome{Kind: store.Failure, Error: "again"}
 		}
 	}
-	verdicts, err := store.Settle(t.Context(), []durable.Settlement{s})
+	verdicts, err := db.Settle(t.Context(), []store.Settlement{s})
 	if err != nil {
 		t.Error(err)
 		return
@@ -301,9 +302,9 @@ func work(t *testing.T, store opened, w durable.WorkerID, mu *sync.Mutex, won ma
 	defer mu.Unlock()
 	for i, verdict := range verdicts {
 		switch {
-		case verdict == durable.Refused:
+		case verdict == store.Refused:
 			refused.Add(1)
-		case s.Runs[i].Outcome.Kind == durable.Success:
+		case s.Runs[i].Outcome.Kind == store.Success:
 			won[s.Runs[i].ID]++
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Bounds of one statement of an enqueue; more runs are several statements of
@@ -18,17 +18,17 @@ const (
 )
 
 // Enqueue stores runs. Lanes that are new are made first, on their own.
-func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
+func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}
-	if err := durable.CheckRuns(runs); err != nil {
+	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
 	}
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("enqueue runs", err)
 	}
-	var receipts []durable.Receipt
+	var receipts []store.Receipt
 	insert := func() (err error) {
 		receipts, err = s.insert(ctx, s.general, runs)
 		return err
@@ -49,7 +49,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.
 
 // insert stores the runs in one transaction, or in the caller's when to is
 // one. The caller holds no connection of this store's.
-func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) ([]durable.Receipt, error) {
+func (s *Store) insert(ctx context.Context, to sender, runs []store.NewRun) ([]store.Receipt, error) {
 	set := lanesOf(runs)
 	if err := s.laneIDs(ctx, set); err != nil {
 		return nil, err
@@ -58,9 +58,9 @@ func (s *Store) insert(ctx context.Context, to sender, runs []durable.NewRun) ([
 }
 
 // lanesOf names the lanes of the runs.
-func lanesOf(runs []durable.NewRun) laneSet {
+func lanesOf(runs []store.NewRun) laneSet {
 	set := laneSet{}
-	last := &durable.NewRun{}
+	last := &store.NewRun{}
 	for i := range runs {
 		if run := &runs[i]; !sameLane(last, run) {
 			set[laneOf(run)], last = 0, run
@@ -71,7 +71,7 @@ func lanesOf(runs []durable.NewRun) laneSet {
 
 // insertInto is insert with the numbers of the lanes. Runs without keys are one
 // statement, or few.
-func (s *Store) insertInto(ctx context.Context, to sender, runs []durable.NewRun, set laneSet) ([]durable.Receipt, error) {
+func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set laneSet) ([]store.Receipt, error) {
 	if anyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
@@ -84,8 +84,8 @@ func (s *Store) insertInto(ctx context.Context, to sender, runs []durable.NewRun
 	return s.insertUnkeyed(ctx, to, runs, set, false) // in a transaction a refused statement would be its end
 }
 
-func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet, fresh bool) ([]durable.Receipt, error) {
-	existing := map[durable.RunID]struct{}{}
+func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet, fresh bool) ([]store.Receipt, error) {
+	existing := map[store.RunID]struct{}{}
 	b := &batch{names: s.names}
 	for _, part := range parts(runs) {
 		addEnqueue(b, part, set, fresh, existing)
@@ -96,8 +96,8 @@ func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []durable.New
 	return receipts(runs, existing), nil
 }
 
-func receipts(runs []durable.NewRun, existing map[durable.RunID]struct{}) []durable.Receipt {
-	answers := make([]durable.Receipt, len(runs))
+func receipts(runs []store.NewRun, existing map[store.RunID]struct{}) []store.Receipt {
+	answers := make([]store.Receipt, len(runs))
 	for i := range runs {
 		answers[i].ID = runs[i].ID
 		if len(existing) > 0 {
@@ -108,7 +108,7 @@ func receipts(runs []durable.NewRun, existing map[durable.RunID]struct{}) []dura
 }
 
 // scanInto reads ids into a set.
-func scanInto(set map[durable.RunID]struct{}) func(pgx.Rows) error {
+func scanInto(set map[store.RunID]struct{}) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) { set[id] = struct{}{} })
 	}
@@ -117,9 +117,9 @@ func scanInto(set map[durable.RunID]struct{}) func(pgx.Rows) error {
 // anySoon tells whether a run may be due before workers look by themselves.
 // Only a hint hangs on it, so this machine's clock is good enough, with a
 // wide margin.
-func anySoon(runs []durable.NewRun) bool {
+func anySoon(runs []store.NewRun) bool {
 	for i := range runs {
-		if runs[i].Delay() <= durable.WakeAhead && (runs[i].At.IsZero() || time.Until(runs[i].At) < time.Hour) {
+		if runs[i].Delay() <= store.WakeAhead && (runs[i].At.IsZero() || time.Until(runs[i].At) < time.Hour) {
 			return true
 		}
 	}
@@ -127,8 +127,8 @@ func anySoon(runs []durable.NewRun) bool {
 }
 
 // parts cuts the runs into what fits one statement.
-func parts(runs []durable.NewRun) [][]durable.NewRun {
-	var cut [][]durable.NewRun
+func parts(runs []store.NewRun) [][]store.NewRun {
+	var cut [][]store.NewRun
 	start, size := 0, 0
 	for i := range runs {
 		if i > start && (i-start == chunkRuns || size+len(runs[i].Args) > chunkBytes) {
@@ -159,7 +159,7 @@ type columns struct {
 	tags        []*string
 }
 
-func columnsOf(runs []durable.NewRun, set laneSet) *columns {
+func columnsOf(runs []store.NewRun, set laneSet) *columns {
 	n := len(runs)
 	c := &columns{
 		ids: make(uuidArray, n), lanes: make([]int32, n), ats: make([]*time.Time, n), afters: make([]int64, n),
@@ -188,7 +188,7 @@ func (c *columns) args() []any {
 }
 
 // traces are null when no run has one, which is the common case.
-func traces(runs []durable.NewRun) []*string {
+func traces(runs []store.NewRun) []*string {
 	var all []*string
 	for i := range runs {
 		if runs[i].Trace == "" {

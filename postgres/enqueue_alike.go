@@ -3,13 +3,13 @@ package postgres
 import (
 	"slices"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // addEnqueue adds the statement that stores a part of the runs of a call. With
 // fresh it may fail because one of them is stored.
-func addEnqueue(b *batch, part []durable.NewRun, set laneSet, fresh bool, existing map[durable.RunID]struct{}) {
+func addEnqueue(b *batch, part []store.NewRun, set laneSet, fresh bool, existing map[store.RunID]struct{}) {
 	switch {
 	case !alike(part):
 		b.add(queries.EnqueueRuns, append(columnsOf(part, set).args(), traces(part))...).Query(scanInto(existing))
@@ -21,7 +21,7 @@ func addEnqueue(b *batch, part []durable.NewRun, set laneSet, fresh bool, existi
 }
 
 // alike tells whether the runs differ in nothing but their ids and args.
-func alike(runs []durable.NewRun) bool {
+func alike(runs []store.NewRun) bool {
 	first := &runs[0]
 	for i := range runs {
 		if run := &runs[i]; run.Trace != first.Trace || !sameLane(first, run) || !run.At.Equal(first.At) || run.Delay() != first.Delay() ||
@@ -33,12 +33,12 @@ func alike(runs []durable.NewRun) bool {
 	return true
 }
 
-func sameLane(a, b *durable.NewRun) bool {
+func sameLane(a, b *store.NewRun) bool {
 	return a.Job == b.Job && a.Queue == b.Queue && a.Priority == b.Priority
 }
 
 // alikeArgs are in the order of EnqueueAlikeParams.
-func alikeArgs(runs []durable.NewRun, set laneSet) []any {
+func alikeArgs(runs []store.NewRun, set laneSet) []any {
 	first := &runs[0]
 	l := laneOf(first)
 	ids, bodies := make(uuidArray, len(runs)), make([]string, len(runs))

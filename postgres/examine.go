@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Where an examination begins to warn.
@@ -27,9 +27,9 @@ const (
 // should know, and says what to do. It changes nothing and takes a few seconds
 // at most. Without the schema of this program only the server is examined. An
 // error means that the examination itself could not go on.
-func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
-	var f durable.Findings
-	steps := []func(context.Context, *durable.Findings) error{s.examineServer, s.examineRole, s.examineSnapshots, s.examineConnection}
+func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
+	var f store.Findings
+	steps := []func(context.Context, *store.Findings) error{s.examineServer, s.examineRole, s.examineSnapshots, s.examineConnection}
 	if s.usable(ctx) == nil {
 		steps = append(steps, s.examineTables, s.examineIdentities, s.examineWork, s.examineJobs, s.examineStranded)
 	}
@@ -45,7 +45,7 @@ func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
 }
 
 // examineServer looks at settings, numbers and the clock.
-func (s *Store) examineServer(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
 	q := s.queries(s.general)
 	var server queries.ExamineServerRow
 	var trips []time.Duration
@@ -79,7 +79,7 @@ func (s *Store) examineServer(ctx context.Context, f *durable.Findings) error {
 }
 
 // examineSettings judges what the server is set to.
-func (s *Store) examineSettings(server queries.ExamineServerRow, f *durable.Findings) {
+func (s *Store) examineSettings(server queries.ExamineServerRow, f *store.Findings) {
 	if server.Isolation == "read committed" {
 		f.Fine("isolation", server.Isolation)
 	} else {
@@ -111,7 +111,7 @@ func (s *Store) examineSettings(server queries.ExamineServerRow, f *durable.Find
 }
 
 // examineSnapshots looks for what keeps dead rows from being cleaned up.
-func (s *Store) examineSnapshots(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineSnapshots(ctx context.Context, f *store.Findings) error {
 	held, err := s.queries(s.general).ExamineSnapshots(ctx)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (s *Store) examineSnapshots(ctx context.Context, f *durable.Findings) error
 }
 
 // examineTables looks at the dead rows of the hot tables.
-func (s *Store) examineTables(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	tables, err := s.queries(s.general).ExamineTables(ctx, queries.ExamineTablesParams{SchemaName: s.config.Schema})
 	if err != nil {
 		return err
@@ -158,16 +158,16 @@ func (s *Store) examineTables(ctx context.Context, f *durable.Findings) error {
 }
 
 // examineWork looks at what waits for somebody.
-func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	q := s.queries(s.general)
-	workers, err := q.ExamineWorkers(ctx, queries.ExamineWorkersParams{Within: micro(durable.DeclaredWithin)})
+	workers, err := q.ExamineWorkers(ctx, queries.ExamineWorkersParams{Within: micro(store.DeclaredWithin)})
 	if err != nil {
 		return err
 	}
 	if workers == 0 {
-		f.Warn("workers", fmt.Sprintf("none has been heard of within %v", durable.DeclaredWithin), "start one")
+		f.Warn("workers", fmt.Sprintf("none has been heard of within %v", store.DeclaredWithin), "start one")
 	} else {
-		f.Fine("workers", fmt.Sprintf("%d have been heard of within %v", workers, durable.DeclaredWithin))
+		f.Fine("workers", fmt.Sprintf("%d have been heard of within %v", workers, store.DeclaredWithin))
 	}
 	expired, err := q.ExamineLeases(ctx, queries.ExamineLeasesParams{Within: micro(lateLease)})
 	if err != nil {
@@ -191,8 +191,8 @@ func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
 }
 
 // examineJobs looks for runs that nobody will execute.
-func (s *Store) examineJobs(ctx context.Context, f *durable.Findings) error {
-	rows, err := s.queries(s.general).ExamineUndeclared(ctx, queries.ExamineUndeclaredParams{Within: micro(durable.DeclaredWithin)})
+func (s *Store) examineJobs(ctx context.Context, f *store.Findings) error {
+	rows, err := s.queries(s.general).ExamineUndeclared(ctx, queries.ExamineUndeclaredParams{Within: micro(store.DeclaredWithin)})
 	if err != nil {
 		return err
 	}

@@ -9,13 +9,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // examineConnection finds out what stands between this program and the server,
 // by asking whose answers come and whether a notification does.
-func (s *Store) examineConnection(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineConnection(ctx context.Context, f *store.Findings) error {
 	pooled, err := s.pooled(ctx)
 	if err != nil {
 		return err

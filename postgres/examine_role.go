@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // longLost is how long a client that is gone, or frozen, may keep its locks
@@ -14,7 +14,7 @@ const longLost = 15 * time.Minute
 
 // examineRole looks at what the role may do, and at how long a transaction of a
 // lost client stands.
-func (s *Store) examineRole(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineRole(ctx context.Context, f *store.Findings) error {
 	row, err := s.queries(s.general).ExamineRole(ctx)
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func (s *Store) examineRole(ctx context.Context, f *durable.Findings) error {
 	return nil
 }
 
-func judgeRole(name string, superuser bool, f *durable.Findings) {
+func judgeRole(name string, superuser bool, f *store.Findings) {
 	if superuser {
 		f.Warn("role", name+" is a superuser", "whoever gets hold of its password has the server: give each program a role of its own (docs/deploy.md, database roles)")
 		return
@@ -35,7 +35,7 @@ func judgeRole(name string, superuser bool, f *durable.Findings) {
 // judgeLost judges how long a run stays locked by a transaction (CompleteIn,
 // Guard) whose client is cut off or frozen: reclaim passes it over meanwhile. A
 // keepalive of 0 is a Unix socket's.
-func judgeLost(keepalive, idle time.Duration, f *durable.Findings) {
+func judgeLost(keepalive, idle time.Duration, f *store.Findings) {
 	ends := "never"
 	if idle > 0 {
 		ends = "after " + idle.String()

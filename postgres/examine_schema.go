@@ -4,12 +4,12 @@ import (
 	"context"
 	"strings"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // examineIdentities looks for tables that a publication would make read-only.
-func (s *Store) examineIdentities(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineIdentities(ctx context.Context, f *store.Findings) error {
 	rows, err := s.queries(s.general).ExamineIdentities(ctx, queries.ExamineIdentitiesParams{SchemaName: s.config.Schema})
 	if err != nil {
 		return err

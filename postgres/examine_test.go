@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // found lists what an examination says beyond "ok", by name. What it says of the
@@ -26,9 +26,9 @@ func found(t *testing.T, store *postgres.Store) (bad map[string]string) {
 	return bad
 }
 
-func foundOnce(t *testing.T, store *postgres.Store) map[string]string {
+func foundOnce(t *testing.T, db *postgres.Store) map[string]string {
 	t.Helper()
-	findings, err := store.Examine(t.Context())
+	findings, err := db.Examine(t.Context())
 	require.NoError(t, err)
 	bad := map[string]string{}
 	for _, one := range findings {
@@ -36,7 +36,7 @@ func foundOnce(t *testing.T, store *postgres.Store) map[string]string {
 		if one.Name == "role" { // the servers of tests know superusers only: TestExamineWarnsOfASuperuser
 			continue
 		}
-		if one.Level == durable.Fine {
+		if one.Level == store.Fine {
 			require.Empty(t, one.Hint, one.Name)
 			continue
 		}
@@ -49,21 +49,21 @@ func foundOnce(t *testing.T, store *postgres.Store) map[string]string {
 func TestExamineSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	c := pgtest.StartPrivate(t, pgtest.Options{Fsync: true})
-	store := openURL(t, c.URL(), "durable")
-	require.NoError(t, store.Declare(t.Context(), durable.Declaration{Worker: worker("w"), Jobs: []durable.JobInfo{{Name: newRun().Job, Queue: "default", MaxAttempts: 1}}}))
-	_, err := store.Enqueue(t.Context(), newRuns(3)...)
+	db := openURL(t, c.URL(), "durable")
+	require.NoError(t, db.Declare(t.Context(), store.Declaration{Worker: worker("w"), Jobs: []store.JobInfo{{Name: newRun().Job, Queue: "default", MaxAttempts: 1}}}))
+	_, err := db.Enqueue(t.Context(), newRuns(3)...)
 	require.NoError(t, err)
-	require.Empty(t, found(t, store.Store))
+	require.Empty(t, found(t, db.Store))
 
 	stray := newRun()
 	stray.Job = "stray"
-	_, err = store.Enqueue(t.Context(), stray)
+	_, err = db.Enqueue(t.Context(), stray)
 	require.NoError(t, err)
-	r, err := request(t.Context(), store, worker("w"), 1, time.Minute)
+	r, err := request(t.Context(), db, worker("w"), 1, time.Minute)
 	require.NoError(t, err)
-	_, err = store.Claim(t.Context(), r)
+	_, err = db.Claim(t.Context(), r)
 	require.NoError(t, err)
-	conn := connect(t, store.url)
+	conn := connect(t, db.url)
 	for _, statement := range []string{
 		"INSERT INTO durable.queues VALUES ('mail', true)", "ALTER TABLE durable.ready SET (autovacuum_enabled = off)",
 		"UPDATE durable.leases SET expires_at = now() - interval '2 minutes'", "UPDATE durable.workers SET seen_at = now() - interval '1 day'",
@@ -71,7 +71,7 @@ func TestExamineSaysWhatIsWrong(t *testing.T) {
 		_, err = conn.Exec(t.Context(), statement)
 		require.NoError(t, err)
 	}
-	bad := found(t, store.Store)
+	bad := found(t, db.Store)
 	require.Contains(t, bad["jobs"], "no worker for job stray: runs wait on queue default and it has never been declared")
 	require.Contains(t, bad["queues"], "paused: mail")
 	require.Contains(t, bad["leases"], "1 expired more than 1m0s ago")
@@ -80,7 +80,7 @@ func TestExamineSaysWhatIsWrong(t *testing.T) {
 	require.Len(t, bad, 5, bad)
 	_, err = conn.Exec(t.Context(), "UPDATE durable.jobs SET declared_at = now() - interval '1 day'")
 	require.NoError(t, err)
-	require.Contains(t, found(t, store.Store)["jobs"], "it was last declared 20")
+	require.Contains(t, found(t, db.Store)["jobs"], "it was last declared 20")
 }
 
 func TestExamineJudgesTheServersSettings(t *testing.T) {
@@ -105,15 +105,15 @@ func TestExamineWarnsOfASuperuser(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartPrivate(t, pgtest.Options{}).URL()
 	migrated := openFresh(t, server)
-	role := func(store opened) durable.Finding {
-		findings, err := store.Examine(t.Context())
+	role := func(db opened) store.Finding {
+		findings, err := db.Examine(t.Context())
 		require.NoError(t, err)
-		at := slices.IndexFunc(findings, func(f durable.Finding) bool { return f.Name == "role" })
+		at := slices.IndexFunc(findings, func(f store.Finding) bool { return f.Name == "role" })
 		require.GreaterOrEqual(t, at, 0)
 		return findings[at]
 	}
 	said := role(migrated)
-	require.Equal(t, durable.Warning, said.Level)
+	require.Equal(t, store.Warning, said.Level)
 	require.Contains(t, said.Text, "durable is a superuser")
-	require.Equal(t, durable.Fine, role(openAs(t, migrated, postgres.RoleWorker, newRole(t, server))).Level)
+	require.Equal(t, store.Fine, role(openAs(t, migrated, postgres.RoleWorker, newRole(t, server))).Level)
 }

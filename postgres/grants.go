@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Role is what a database role is for: it decides what Grants gives it.
@@ -86,7 +86,7 @@ func Grants(schema string, role Role, name string) (string, error) {
 		schema = defaultSchema
 	}
 	if !schemaPattern.MatchString(schema) || name == "" {
-		return "", fmt.Errorf("grants: %w: schema %q, role name %q", durable.ErrInvalid, schema, name)
+		return "", fmt.Errorf("grants: %w: schema %q, role name %q", store.ErrInvalid, schema, name)
 	}
 	to := pgx.Identifier{name}.Sanitize()
 	if role == RoleOwner {
@@ -94,7 +94,7 @@ func Grants(schema string, role Role, name string) (string, error) {
 	}
 	given, ok := privileges[role]
 	if !ok {
-		return "", fmt.Errorf("grants: %w: role %q: want one of %v", durable.ErrInvalid, role, Roles())
+		return "", fmt.Errorf("grants: %w: role %q: want one of %v", store.ErrInvalid, role, Roles())
 	}
 	in := pgx.Identifier{schema}.Sanitize()
 	var b strings.Builder

@@ -13,6 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // forbidden requires the server's refusal for want of a privilege.
@@ -39,9 +40,9 @@ func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 
 	client := durable.NewClient(producer)
 	plain, keyed := newRun(), newRun()
-	keyed.Key = durable.Key{Text: "once"}
+	keyed.Key = store.Key{Text: "once"}
 	batch := append(newRuns(3, durable.OnQueue("a-new-one")), newRun(durable.After(time.Hour)))
-	for _, runs := range [][]durable.NewRun{{plain}, {keyed}, batch} {
+	for _, runs := range [][]store.NewRun{{plain}, {keyed}, batch} {
 		_, err := client.Enqueue(t.Context(), runs...)
 		require.NoError(t, err)
 	}
@@ -53,7 +54,7 @@ func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 	require.NoError(t, err)
 	_, err = user.Run(t.Context(), within.ID)
 	require.NoError(t, err)
-	_, err = user.Runs(t.Context(), durable.Filter{})
+	_, err = user.Runs(t.Context(), store.Filter{})
 	require.NoError(t, err)
 	require.NoError(t, user.Commit())
 	_, err = client.Enqueue(t.Context(), newRun(durable.After(time.Hour), durable.Replace("later")))
@@ -62,18 +63,18 @@ func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 	records, err := client.Wait(t.Context(), plain.ID, keyed.ID, within.ID)
 	require.NoError(t, err)
 	for _, record := range records {
-		require.Equal(t, durable.Succeeded, record.State)
+		require.Equal(t, store.Succeeded, record.State)
 		require.NotEmpty(t, record.Result)
 	}
 	stop()
 	require.NoError(t, <-ended)
 
-	_, err = producer.Claim(t.Context(), durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: durable.WorkerID{Name: "p"}, Duration: time.Minute, Limit: 1,
-		Steps: []durable.Step{{Lane: 1, Take: 1}}})
+	_, err = producer.Claim(t.Context(), store.ClaimRequest{Claim: lease.NewClaimID(), Worker: store.WorkerID{Name: "p"}, Duration: time.Minute, Limit: 1,
+		Steps: []store.Step{{Lane: 1, Take: 1}}})
 	forbidden(t, err, "claim")
-	_, err = producer.Operate(t.Context(), durable.Order{Action: durable.DeleteRuns, Runs: []durable.RunID{plain.ID}, By: "p"})
+	_, err = producer.Operate(t.Context(), store.Order{Action: store.DeleteRuns, Runs: []store.RunID{plain.ID}, By: "p"})
 	forbidden(t, err, "delete")
-	forbidden(t, producer.Declare(t.Context(), durable.Declaration{Worker: durable.WorkerID{Name: "p"}}), "declare")
+	forbidden(t, producer.Declare(t.Context(), store.Declaration{Worker: store.WorkerID{Name: "p"}}), "declare")
 	conn := connect(t, producer.url)
 	for _, statement := range []string{"update durable.runs set state = 4", "update durable.queues set paused = true", "delete from durable.runs",
 		"update durable.lanes set job = 'x'", "insert into durable.jobs select * from durable.jobs", "select from durable.leases", "create table durable.x ()"} {
@@ -88,14 +89,14 @@ func TestGrants_AReaderReads(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartPrivate(t, pgtest.Options{}).URL()
 	migrated := openFresh(t, server)
-	require.NoError(t, migrated.Declare(t.Context(), durable.Declaration{Worker: worker("w"), Jobs: []durable.JobInfo{job.Info()}}))
+	require.NoError(t, migrated.Declare(t.Context(), store.Declaration{Worker: worker("w"), Jobs: []store.JobInfo{job.Info()}}))
 	run := newRun()
 	_, err := migrated.Enqueue(t.Context(), run)
 	require.NoError(t, err)
 	reader := openAs(t, migrated, postgres.RoleReader, newRole(t, server))
 	for what, read := range map[string]func() error{
 		"run":       func() error { _, err := reader.Run(t.Context(), run.ID); return err },
-		"runs":      func() error { _, err := reader.Runs(t.Context(), durable.Filter{}); return err },
+		"runs":      func() error { _, err := reader.Runs(t.Context(), store.Filter{}); return err },
 		"counts":    func() error { _, err := reader.Counts(t.Context()); return err },
 		"queues":    func() error { _, err := reader.Queues(t.Context()); return err },
 		"jobs":      func() error { _, err := reader.Jobs(t.Context()); return err },
@@ -137,7 +138,7 @@ func TestGrants_AreExact(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []struct{ schema, role, name string }{{"a;b", "worker", "w"}, {"", "nobody", "w"}, {"", "worker", ""}} {
 		_, err := postgres.Grants(bad.schema, postgres.Role(bad.role), bad.name)
-		require.ErrorIs(t, err, durable.ErrInvalid)
+		require.ErrorIs(t, err, store.ErrInvalid)
 	}
 	server := pgtest.StartPrivate(t, pgtest.Options{}).URL()
 	migrated := openFresh(t, server)

@@ -7,14 +7,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // HandBack takes back a claim whose answer never came. The lease that refuses
 // the claim comes first: a claim that is under way is waited for, and one that
 // comes later finds it.
-func (s *Store) HandBack(ctx context.Context, request durable.ClaimRequest) (int, error) {
+func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, s.fail("hand back", err)
 	}
@@ -47,14 +47,14 @@ func (s *Store) HandBack(ctx context.Context, request durable.ClaimRequest) (int
 }
 
 // handBack hands back some runs of a claim, and tells how many somebody holds.
-func (s *Store) handBack(ctx context.Context, request durable.ClaimRequest, ids []uuid.UUID) (held int, err error) {
-	settlement := durable.Settlement{Claim: request.Claim, Worker: request.Worker, Runs: make([]durable.Settled, len(ids))}
+func (s *Store) handBack(ctx context.Context, request store.ClaimRequest, ids []uuid.UUID) (held int, err error) {
+	settlement := store.Settlement{Claim: request.Claim, Worker: request.Worker, Runs: make([]store.Settled, len(ids))}
 	for i, id := range ids {
-		settlement.Runs[i] = durable.Settled{ID: id, Outcome: durable.Outcome{Kind: durable.HandedBack}}
+		settlement.Runs[i] = store.Settled{ID: id, Outcome: store.Outcome{Kind: store.HandedBack}}
 	}
-	verdicts, err := s.Settle(ctx, []durable.Settlement{settlement})
+	verdicts, err := s.Settle(ctx, []store.Settlement{settlement})
 	for _, verdict := range verdicts {
-		if verdict == durable.Deferred {
+		if verdict == store.Deferred {
 			held++
 		}
 	}

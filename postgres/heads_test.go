@@ -8,39 +8,39 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // While somebody holds an old snapshot, the entries of claimed runs stay in the
 // index; heads from the marks on do not step over them.
 func TestHeadsFromTheMarksDoNotStepOverWhatWasClaimed(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, err := store.Enqueue(t.Context(), newRuns(1)...)
+	db := openStore(t, "")
+	_, err := db.Enqueue(t.Context(), newRuns(1)...)
 	require.NoError(t, err)
-	snapshot, err := connect(t, store.url).Begin(t.Context())
+	snapshot, err := connect(t, db.url).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = snapshot.Exec(t.Context(), "set transaction isolation level repeatable read")
 	require.NoError(t, err)
-	_, err = snapshot.Exec(t.Context(), "select count(*) from "+store.schema+".runs")
+	_, err = snapshot.Exec(t.Context(), "select count(*) from "+db.schema+".runs")
 	require.NoError(t, err)
-	var lane durable.LaneID
+	var lane store.LaneID
 	var mark time.Time
 	for range 20 {
-		_, err := store.Enqueue(t.Context(), newRuns(1000)...)
+		_, err := db.Enqueue(t.Context(), newRuns(1000)...)
 		require.NoError(t, err)
-		r, claimed := claim(t, store, worker("w"), 2000, time.Minute)
+		r, claimed := claim(t, db, worker("w"), 2000, time.Minute)
 		lane, mark = r.Steps[0].Lane, claimed[len(claimed)-1].DueAt
 	}
 	late := newRun()
-	_, err = store.Enqueue(t.Context(), late)
+	_, err = db.Enqueue(t.Context(), late)
 	require.NoError(t, err)
 	marked := serves
-	marked.From = map[durable.LaneID]time.Time{lane: mark}
-	all, err := store.Heads(t.Context(), serves)
+	marked.From = map[store.LaneID]time.Time{lane: mark}
+	all, err := db.Heads(t.Context(), serves)
 	require.NoError(t, err)
-	some, err := store.Heads(t.Context(), marked)
+	some, err := db.Heads(t.Context(), marked)
 	require.NoError(t, err)
 	require.Len(t, some, 1)
 	require.True(t, some[0].Waiting)
@@ -48,10 +48,10 @@ func TestHeadsFromTheMarksDoNotStepOverWhatWasClaimed(t *testing.T) {
 
 	cost := func(marks string) int {
 		var plan string
-		conn := connect(t, store.url)
+		conn := connect(t, db.url)
 		_, err := conn.Exec(t.Context(), "set enable_seqscan = off; set enable_bitmapscan = off")
 		require.NoError(t, err)
-		require.NoError(t, conn.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+strings.ReplaceAll(queries.Heads, "durable.", store.schema+"."),
+		require.NoError(t, conn.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+strings.ReplaceAll(queries.Heads, "durable.", db.schema+"."),
 			marks, serves.Queues, serves.Jobs).Scan(&plan))
 		var read []struct {
 			Plan struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // hold locks rows of a table of the store, as an operator or a user's
@@ -24,7 +25,7 @@ func hold(t *testing.T, store opened, table, where string, args ...any) pgx.Tx {
 }
 
 // claim claims what is due.
-func claim(t *testing.T, store opened, w durable.WorkerID, limit int, d time.Duration) (durable.ClaimRequest, []durable.Claimed) {
+func claim(t *testing.T, store opened, w store.WorkerID, limit int, d time.Duration) (store.ClaimRequest, []store.Claimed) {
 	t.Helper()
 	r, err := request(t.Context(), store, w, limit, d)
 	require.NoError(t, err)
@@ -56,65 +57,65 @@ func TestClaimPassesOverARunThatSomebodyHolds(t *testing.T) {
 
 func TestSettleDefersARunThatSomebodyHolds(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, err := store.Enqueue(t.Context(), newRuns(6)...)
+	db := openStore(t, "")
+	_, err := db.Enqueue(t.Context(), newRuns(6)...)
 	require.NoError(t, err)
-	r, runs := claim(t, store, worker("a"), 5, time.Minute)
-	other, others := claim(t, store, worker("b"), 1, time.Minute)
-	s := settlement(r, append(runs, others...), durable.Outcome{Kind: durable.Success})
-	s.Runs[1].Outcome = durable.Outcome{Kind: durable.Failure, Error: "again", After: time.Hour}
+	r, runs := claim(t, db, worker("a"), 5, time.Minute)
+	other, others := claim(t, db, worker("b"), 1, time.Minute)
+	s := settlement(r, append(runs, others...), store.Outcome{Kind: store.Success})
+	s.Runs[1].Outcome = store.Outcome{Kind: store.Failure, Error: "again", After: time.Hour}
 	s.Runs[2].Outcome.Result = []byte(`"bad \u0000"`)
-	s.Runs[3].Outcome = durable.Outcome{Kind: durable.Death, Error: "bad \x00 text"}
-	tx := hold(t, store, "runs", "id = $1", runs[0].ID)
+	s.Runs[3].Outcome = store.Outcome{Kind: store.Death, Error: "bad \x00 text"}
+	tx := hold(t, db, "runs", "id = $1", runs[0].ID)
 
-	for _, want := range []durable.Verdict{durable.Accepted, durable.Landed} {
-		verdicts, err := store.Settle(t.Context(), []durable.Settlement{s})
+	for _, want := range []store.Verdict{store.Accepted, store.Landed} {
+		verdicts, err := db.Settle(t.Context(), []store.Settlement{s})
 		require.NoError(t, err)
-		require.Equal(t, []durable.Verdict{durable.Deferred, want, want, want, want, durable.Refused}, verdicts)
-		renewed, err := store.Renew(t.Context(), []lease.ClaimID{r.Claim}, time.Minute)
+		require.Equal(t, []store.Verdict{store.Deferred, want, want, want, want, store.Refused}, verdicts)
+		renewed, err := db.Renew(t.Context(), []lease.ClaimID{r.Claim}, time.Minute)
 		require.NoError(t, err)
 		require.Len(t, renewed, 1, "the lease stands for the run that is deferred")
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
-	for _, last := range []durable.Settlement{
-		settlement(r, runs[:1], durable.Outcome{Kind: durable.Success}),
-		settlement(other, others, durable.Outcome{Kind: durable.Success}),
+	for _, last := range []store.Settlement{
+		settlement(r, runs[:1], store.Outcome{Kind: store.Success}),
+		settlement(other, others, store.Outcome{Kind: store.Success}),
 	} {
-		verdicts, err := store.Settle(t.Context(), []durable.Settlement{last})
+		verdicts, err := db.Settle(t.Context(), []store.Settlement{last})
 		require.NoError(t, err)
-		require.Equal(t, []durable.Verdict{durable.Accepted}, verdicts)
+		require.Equal(t, []store.Verdict{store.Accepted}, verdicts)
 	}
-	renewed, err := store.Renew(t.Context(), []lease.ClaimID{r.Claim, other.Claim}, time.Minute)
+	renewed, err := db.Renew(t.Context(), []lease.ClaimID{r.Claim, other.Claim}, time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, renewed)
-	requireConsistent(t, store)
+	requireConsistent(t, db)
 }
 
 // declared is a schedule in the store, due now.
-func declared(t *testing.T, store opened) durable.Schedule {
+func declared(t *testing.T, db opened) store.Schedule {
 	t.Helper()
-	schedule := durable.Schedule{
-		Name: "often", Rule: durable.Rule{Every: durable.Duration(time.Minute)}, Hash: "1",
+	schedule := store.Schedule{
+		Name: "often", Rule: store.Rule{Every: store.Duration(time.Minute)}, Hash: "1",
 		Job: "mail", Queue: durable.DefaultQueue, Args: []byte("{}"), MaxAttempts: 1,
 	}
-	require.NoError(t, store.Declare(t.Context(), durable.Declaration{Worker: worker("w"), Schedules: []durable.Schedule{schedule}}))
+	require.NoError(t, db.Declare(t.Context(), store.Declaration{Worker: worker("w"), Schedules: []store.Schedule{schedule}}))
 	return schedule
 }
 
 func TestMaterializeRestsWhileADueScheduleIsHeld(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	declared(t, store)
-	tx := hold(t, store, "schedules", "true")
-	decide := func(now time.Time, _ durable.Schedule) durable.Decision {
-		return durable.Decision{NextAt: now.Add(time.Hour)}
+	db := openStore(t, "")
+	declared(t, db)
+	tx := hold(t, db, "schedules", "true")
+	decide := func(now time.Time, _ store.Schedule) store.Decision {
+		return store.Decision{NextAt: now.Add(time.Hour)}
 	}
-	done, err := store.Materialize(t.Context(), 10, decide)
+	done, err := db.Materialize(t.Context(), 10, decide)
 	require.NoError(t, err)
 	require.Zero(t, done.Due)
 	require.GreaterOrEqual(t, done.Next, 100*time.Millisecond)
 	require.NoError(t, tx.Rollback(t.Context()))
-	done, err = store.Materialize(t.Context(), 10, decide)
+	done, err = db.Materialize(t.Context(), 10, decide)
 	require.NoError(t, err)
 	require.Equal(t, 1, done.Due)
 	require.Greater(t, done.Next, time.Minute)
@@ -122,17 +123,17 @@ func TestMaterializeRestsWhileADueScheduleIsHeld(t *testing.T) {
 
 func TestMaterializerThatStopsKeepsNobodyBusyForLong(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	declared(t, store)
-	decide := func(now time.Time, _ durable.Schedule) durable.Decision {
-		return durable.Decision{NextAt: now.Add(time.Hour)}
+	db := openStore(t, "")
+	declared(t, db)
+	decide := func(now time.Time, _ store.Schedule) store.Decision {
+		return store.Decision{NextAt: now.Add(time.Hour)}
 	}
-	_, err := store.Materialize(t.Context(), 10, func(now time.Time, s durable.Schedule) durable.Decision {
-		busy, err := store.Materialize(t.Context(), 10, decide)
+	_, err := db.Materialize(t.Context(), 10, func(now time.Time, s store.Schedule) store.Decision {
+		busy, err := db.Materialize(t.Context(), 10, decide)
 		require.NoError(t, err)
 		require.True(t, busy.Busy)
 		require.Eventually(t, func() bool {
-			done, err := store.Materialize(t.Context(), 10, decide)
+			done, err := db.Materialize(t.Context(), 10, decide)
 			return err == nil && !done.Busy && done.Due == 1
 		}, 30*time.Second, 100*time.Millisecond)
 		return decide(now, s)
@@ -142,36 +143,36 @@ func TestMaterializerThatStopsKeepsNobodyBusyForLong(t *testing.T) {
 
 func TestLeasesThatAreStuckHideNoOthers(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, err := store.Enqueue(t.Context(), newRuns(8)...)
+	db := openStore(t, "")
+	_, err := db.Enqueue(t.Context(), newRuns(8)...)
 	require.NoError(t, err)
 	w := worker("w")
-	var stuck []durable.RunID
+	var stuck []store.RunID
 	for range 5 {
-		_, runs := claim(t, store, w, 1, time.Minute)
+		_, runs := claim(t, db, w, 1, time.Minute)
 		stuck = append(stuck, runs[0].ID)
 	}
 	for range 3 {
-		claim(t, store, w, 1, 2*time.Minute) // expire later
+		claim(t, db, w, 1, 2*time.Minute) // expire later
 	}
-	store.shift(t, time.Hour)
-	tx := hold(t, store, "runs", "id = any ($1)", stuck)
-	done, err := store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 2})
+	db.shift(t, time.Hour)
+	tx := hold(t, db, "runs", "id = any ($1)", stuck)
+	done, err := db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 2})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 2)
 	require.Equal(t, 2, done.Leases, "there may be more")
-	done, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 2})
+	done, err = db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 2})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 1)
 	require.Equal(t, 1, done.Leases)
-	done, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 2})
+	done, err = db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 2})
 	require.NoError(t, err)
 	require.Zero(t, done.Leases)
 	require.False(t, done.Now.IsZero())
 	require.NoError(t, tx.Rollback(t.Context()))
-	done, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+	done, err = db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 5)
 	require.Equal(t, 5, done.Leases)
-	requireConsistent(t, store)
+	requireConsistent(t, db)
 }

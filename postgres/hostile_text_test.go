@@ -8,46 +8,47 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // One of five hundred outcomes that the database refuses, in whichever of its
 // texts, holds up none of the others, and is recorded.
 func TestOneOfFiveHundredOutcomesIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, outcome := range map[string]durable.Outcome{
-		"log":        {Kind: durable.Success, Log: "a\x00b"},
-		"log of MiB": {Kind: durable.Success, Log: strings.Repeat("\xff", 10<<20)},
-		"error":      {Kind: durable.Failure, Error: "\xff\x00" + strings.Repeat("e", 10<<20)},
-		"stack":      {Kind: durable.Death, Error: "e", Stack: "\x00"},
-		"result":     {Kind: durable.Success, Result: []byte(`"\u0000 \ud800"`)},
-		"no json":    {Kind: durable.Success, Result: []byte("{"), Log: "l"},
-		"a reason":   {Kind: durable.Cancellation, Error: "\x00"},
+	for name, outcome := range map[string]store.Outcome{
+		"log":        {Kind: store.Success, Log: "a\x00b"},
+		"log of MiB": {Kind: store.Success, Log: strings.Repeat("\xff", 10<<20)},
+		"error":      {Kind: store.Failure, Error: "\xff\x00" + strings.Repeat("e", 10<<20)},
+		"stack":      {Kind: store.Death, Error: "e", Stack: "\x00"},
+		"result":     {Kind: store.Success, Result: []byte(`"\u0000 \ud800"`)},
+		"no json":    {Kind: store.Success, Result: []byte("{"), Log: "l"},
+		"a reason":   {Kind: store.Cancellation, Error: "\x00"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := openStore(t, "")
+			db := openStore(t, "")
 			runs := newRuns(500)
-			_, err := store.Enqueue(t.Context(), runs...)
+			_, err := db.Enqueue(t.Context(), runs...)
 			require.NoError(t, err)
-			r, err := request(t.Context(), store, worker("w"), 500, time.Minute)
+			r, err := request(t.Context(), db, worker("w"), 500, time.Minute)
 			require.NoError(t, err)
-			claimed, err := store.Claim(t.Context(), r)
+			claimed, err := db.Claim(t.Context(), r)
 			require.NoError(t, err)
 			require.Len(t, claimed, 500)
-			one := settlement(r, claimed, durable.Outcome{Kind: durable.Success, Log: "a line"})
+			one := settlement(r, claimed, store.Outcome{Kind: store.Success, Log: "a line"})
 			one.Runs[250].Outcome = outcome
-			verdicts, err := store.Settle(t.Context(), []durable.Settlement{one})
+			verdicts, err := db.Settle(t.Context(), []store.Settlement{one})
 			require.NoError(t, err)
 			for i, verdict := range verdicts {
-				require.Equal(t, durable.Accepted, verdict, "%d", i)
+				require.Equal(t, store.Accepted, verdict, "%d", i)
 			}
-			record, err := store.Run(t.Context(), claimed[250].ID)
+			record, err := db.Run(t.Context(), claimed[250].ID)
 			require.NoError(t, err)
 			require.Equal(t, outcome.Kind.State(), record.State)
-			counts, err := store.Counts(t.Context())
+			counts, err := db.Counts(t.Context())
 			require.NoError(t, err)
-			require.Zero(t, counts[durable.Running].N)
-			requireConsistent(t, store)
+			require.Zero(t, counts[store.Running].N)
+			requireConsistent(t, db)
 		})
 	}
 }
@@ -56,33 +57,33 @@ func TestOneOfFiveHundredOutcomesIsRefused(t *testing.T) {
 // nothing stored, wherever it is given.
 func TestHostileTextIsInvalidEverywhere(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, holder := held(t, store)
+	db := openStore(t, "")
+	_, holder := held(t, db)
 	for _, bad := range []string{"a\x00b", "\xff", "\xed\xa0\x80"} {
 		for name, call := range map[string]func() error{
-			"key":   func() error { _, err := store.Enqueue(t.Context(), newRun(durable.Unique(bad))); return err },
-			"tag":   func() error { _, err := store.Enqueue(t.Context(), newRun(durable.Tags(bad))); return err },
-			"trace": func() error { run := newRun(); run.Trace = bad; _, err := store.Enqueue(t.Context(), run); return err },
+			"key":   func() error { _, err := db.Enqueue(t.Context(), newRun(durable.Unique(bad))); return err },
+			"tag":   func() error { _, err := db.Enqueue(t.Context(), newRun(durable.Tags(bad))); return err },
+			"trace": func() error { run := newRun(); run.Trace = bad; _, err := db.Enqueue(t.Context(), run); return err },
 			"of child": func() error {
-				_, err := store.EnqueueUnder(t.Context(), holder, newRun(durable.Unique(bad)))
+				_, err := db.EnqueueUnder(t.Context(), holder, newRun(durable.Unique(bad)))
 				return err
 			},
 			"reason": func() error {
-				_, err := store.Operate(t.Context(), durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{holder.Run}, Reason: bad, By: "b"})
+				_, err := db.Operate(t.Context(), store.Order{Action: store.CancelRuns, Runs: []store.RunID{holder.Run}, Reason: bad, By: "b"})
 				return err
 			},
 			"actor": func() error {
-				_, err := store.Operate(t.Context(), durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{holder.Run}, By: bad})
+				_, err := db.Operate(t.Context(), store.Order{Action: store.CancelRuns, Runs: []store.RunID{holder.Run}, By: bad})
 				return err
 			},
 		} {
-			require.ErrorIs(t, call(), durable.ErrInvalid, "%s %q", name, bad)
+			require.ErrorIs(t, call(), store.ErrInvalid, "%s %q", name, bad)
 		}
 	}
-	record, err := store.Run(t.Context(), holder.Run)
+	record, err := db.Run(t.Context(), holder.Run)
 	require.NoError(t, err)
-	require.Equal(t, durable.Running, record.State)
-	page, err := store.Runs(t.Context(), durable.Filter{})
+	require.Equal(t, store.Running, record.State)
+	page, err := db.Runs(t.Context(), store.Filter{})
 	require.NoError(t, err)
 	require.Len(t, page.Runs, 1)
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // keyName is a key of a job.
 type keyName struct{ job, text string }
 
-func keyOf(run *durable.NewRun) keyName { return keyName{run.Job, run.Key.Text} }
+func keyOf(run *store.NewRun) keyName { return keyName{run.Job, run.Key.Text} }
 
 func compareKeys(a, b keyName) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.text, b.text))
 }
 
-func anyKeyed(runs []durable.NewRun) bool {
+func anyKeyed(runs []store.NewRun) bool {
 	for i := range runs {
 		if runs[i].Key.Text != "" {
 			return true
@@ -36,10 +36,10 @@ func anyKeyed(runs []durable.NewRun) bool {
 
 // keyHolder is who holds a key, and what is to become of it.
 type keyHolder struct {
-	durable.KeyHolder
-	id          durable.RunID
+	store.KeyHolder
+	id          store.RunID
 	row         queries.KeyHoldersRow // as it stands in the database
-	replacement *durable.NewRun       // what the pending run there gets; nil: nothing
+	replacement *store.NewRun         // what the pending run there gets; nil: nothing
 	fresh       int                   // 1 + the index of the new run that has taken the key; 0: none has
 	heldFor     int64                 // of that one, microseconds
 }
@@ -51,7 +51,7 @@ type keyring struct {
 	store *Store
 	to    sender
 	set   laneSet
-	runs  []durable.NewRun
+	runs  []store.NewRun
 
 	names    []keyName // sorted: everybody locks in this order
 	jobs     []string  // of the names
@@ -63,20 +63,20 @@ type keyring struct {
 	commits   bool // the transaction is ours, and
 	committed bool // has ended with what was written
 
-	stored  map[durable.RunID]struct{} // by this enqueue, before it asked
-	known   map[durable.RunID]struct{} // stored, by whomever
-	taken   map[durable.RunID]bool     // pending runs whose place in the line is ours
+	stored  map[store.RunID]struct{} // by this enqueue, before it asked
+	known   map[store.RunID]struct{} // stored, by whomever
+	taken   map[store.RunID]bool     // pending runs whose place in the line is ours
 	holders map[keyName]*keyHolder
 
-	receipts []durable.Receipt
-	fresh    []durable.NewRun // to be stored, with keys
-	places   []int            // their receipts
+	receipts []store.Receipt
+	fresh    []store.NewRun // to be stored, with keys
+	places   []int          // their receipts
 }
 
 // insertKeyed is insert for runs of which some have keys. In a caller's
 // transaction the keys stay locked until it ends, and its own limits and
 // isolation hold.
-func (s *Store) insertKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet) (answers []durable.Receipt, err error) {
+func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet) (answers []store.Receipt, err error) {
 	pool, own := to.(*pgxpool.Pool)
 	if !own {
 		k := s.newKeyring(to, runs, set)
@@ -113,7 +113,7 @@ const lookTries = 100
 
 // storeKeyedAlone does it in a transaction of its own, begun and committed in
 // the batches that do the work.
-func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []durable.NewRun, set laneSet, most time.Duration) (answers []durable.Receipt, err error) {
+func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set laneSet, most time.Duration) (answers []store.Receipt, err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -139,8 +139,8 @@ func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []
 	return k.receipts, nil
 }
 
-func (s *Store) newKeyring(to sender, runs []durable.NewRun, set laneSet) *keyring {
-	k := &keyring{store: s, to: to, set: set, runs: runs, taken: map[durable.RunID]bool{}}
+func (s *Store) newKeyring(to sender, runs []store.NewRun, set laneSet) *keyring {
+	k := &keyring{store: s, to: to, set: set, runs: runs, taken: map[store.RunID]bool{}}
 	k.index()
 	return k
 }
@@ -178,7 +178,7 @@ func (k *keyring) keep(ctx context.Context, b *batch, asNew bool) error {
 
 // index lists the keys, each once, with the first run that has it.
 func (k *keyring) index() {
-	firsts := map[keyName]*durable.NewRun{}
+	firsts := map[keyName]*store.NewRun{}
 	for i := range k.runs {
 		name := keyOf(&k.runs[i])
 		if _, again := firsts[name]; again || name.text == "" {
@@ -203,7 +203,7 @@ func (k *keyring) index() {
 // for the deletion has locked nothing, even if there is another row by now.
 func (k *keyring) look(ctx context.Context, b *batch) (complete bool, err error) {
 	k.holders = make(map[keyName]*keyHolder, len(k.names))
-	k.known = map[durable.RunID]struct{}{}
+	k.known = map[store.RunID]struct{}{}
 	b.add(queries.InsertKeys, k.jobs, k.texts, k.firsts, k.heldFors)
 	locked := 0
 	b.add(queries.LockKeys, k.jobs, k.texts).Query(func(rows pgx.Rows) error {
@@ -225,7 +225,7 @@ func (k *keyring) scanHolders(rows pgx.Rows) error {
 			return err
 		}
 		k.holders[keyName{row.Job, row.Key}] = &keyHolder{
-			KeyHolder: durable.KeyHolder{Stored: row.Stored, Latest: row.Latest, State: durable.State(row.State), Held: row.Held},
+			KeyHolder: store.KeyHolder{Stored: row.Stored, Latest: row.Latest, State: store.State(row.State), Held: row.Held},
 			id:        row.RunID, row: row,
 		}
 	}
@@ -235,34 +235,34 @@ func (k *keyring) scanHolders(rows pgx.Rows) error {
 // decide says for each run, in order, what becomes of it. It is asked again
 // when it has decided on a holder that was no longer pending.
 func (k *keyring) decide() {
-	k.receipts = make([]durable.Receipt, len(k.runs))
+	k.receipts = make([]store.Receipt, len(k.runs))
 	k.fresh, k.places = nil, nil
 	for i := range k.runs {
 		run := &k.runs[i]
 		_, stored := k.known[run.ID]
 		_, ours := k.stored[run.ID]
-		k.receipts[i] = durable.Receipt{ID: run.ID, Existing: stored && !ours}
+		k.receipts[i] = store.Receipt{ID: run.ID, Existing: stored && !ours}
 		if stored || run.Key.Text == "" {
 			continue
 		}
 		holder := k.holders[keyOf(run)]
 		switch run.Key.Judge(run.ID, holder.KeyHolder) {
-		case durable.LeavesHolder:
-			k.receipts[i] = durable.Receipt{ID: holder.id, Existing: true}
-		case durable.ReplacesHolder:
-			k.receipts[i] = durable.Receipt{ID: holder.id, Existing: true}
+		case store.LeavesHolder:
+			k.receipts[i] = store.Receipt{ID: holder.id, Existing: true}
+		case store.ReplacesHolder:
+			k.receipts[i] = store.Receipt{ID: holder.id, Existing: true}
 			k.replace(holder, run)
 		default:
 			k.fresh, k.places = append(k.fresh, *run), append(k.places, i)
 			holder.id, holder.fresh, holder.heldFor = run.ID, len(k.fresh), micro(run.Key.HeldFor)
-			holder.KeyHolder = durable.KeyHolder{Stored: true, Latest: run.ID, State: durable.Pending, Held: run.Key.HeldFor > 0}
+			holder.KeyHolder = store.KeyHolder{Stored: true, Latest: run.ID, State: store.Pending, Held: run.Key.HeldFor > 0}
 		}
 	}
 }
 
 // replace notes that a run replaces a pending one, which may be one that this
 // same enqueue stores.
-func (k *keyring) replace(holder *keyHolder, run *durable.NewRun) {
+func (k *keyring) replace(holder *keyHolder, run *store.NewRun) {
 	holder.Latest = run.ID
 	if holder.fresh == 0 {
 		holder.replacement = run
@@ -277,7 +277,7 @@ func (k *keyring) replace(holder *keyHolder, run *durable.NewRun) {
 // complete when one was not there any more: it was claimed, or changed.
 func (k *keyring) take(ctx context.Context) (complete bool, err error) {
 	b := &batch{names: k.store.names}
-	var wanted []durable.RunID
+	var wanted []store.RunID
 	for _, name := range k.names {
 		holder := k.holders[name]
 		if holder.replacement == nil || k.taken[holder.id] {
@@ -292,18 +292,18 @@ func (k *keyring) take(ctx context.Context) (complete bool, err error) {
 		return true, nil
 	}
 	err = k.store.send(ctx, k.to, b)
-	return !slices.ContainsFunc(wanted, func(id durable.RunID) bool { return !k.taken[id] }), err
+	return !slices.ContainsFunc(wanted, func(id store.RunID) bool { return !k.taken[id] }), err
 }
 
 // write stores what was decided.
 func (k *keyring) write(ctx context.Context) error {
-	stored := map[durable.RunID]struct{}{}
+	stored := map[store.RunID]struct{}{}
 	note := func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })
 	}
 	b := &batch{names: k.store.names}
 	k.addReplacements(b, note)
-	var plain []durable.NewRun
+	var plain []store.NewRun
 	for i := range k.runs {
 		run := &k.runs[i]
 		if _, there := k.known[run.ID]; run.Key.Text == "" && !there {
@@ -333,7 +333,7 @@ func (k *keyring) write(ctx context.Context) error {
 }
 
 // addRuns adds an insert of runs of which some have keys.
-func addRuns(b *batch, runs []durable.NewRun, set laneSet, each func(pgx.Rows) error) {
+func addRuns(b *batch, runs []store.NewRun, set laneSet, each func(pgx.Rows) error) {
 	if len(runs) == 0 {
 		return
 	}
@@ -343,7 +343,7 @@ func addRuns(b *batch, runs []durable.NewRun, set laneSet, each func(pgx.Rows) e
 	}
 }
 
-func keyTexts(runs []durable.NewRun) []string {
+func keyTexts(runs []store.NewRun) []string {
 	texts := make([]string, len(runs))
 	for i := range runs {
 		texts[i] = runs[i].Key.Text

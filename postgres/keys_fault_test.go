@@ -15,6 +15,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // scissors stands between a store and its server. Once armed it lets a number
@@ -151,14 +152,14 @@ func TestKeysWhenTheAnswerIsCutAnywhere(t *testing.T) {
 			}
 			t.Logf("%d cuts, %d executed", cut.cuts.Load(), executed)
 			require.Greater(t, keys, 20)
-			var counts map[durable.State]durable.Count
+			var counts map[store.State]store.Count
 			require.Eventually(t, func() bool { // the last one is due a millisecond after it was stored
 				drain(t, direct)
 				var err error
 				counts, err = direct.Counts(t.Context())
-				return err == nil && counts[durable.Pending].N == 0
+				return err == nil && counts[store.Pending].N == 0
 			}, time.Minute, 5*time.Millisecond)
-			require.EqualValues(t, keys, counts[durable.Succeeded].N, "%v: one for each key", counts)
+			require.EqualValues(t, keys, counts[store.Succeeded].N, "%v: one for each key", counts)
 			requireOnce(t, direct)
 			requireConsistent(t, direct)
 		})
@@ -166,21 +167,21 @@ func TestKeysWhenTheAnswerIsCutAnywhere(t *testing.T) {
 }
 
 // drain executes what is due and returns how much of each key.
-func drain(t *testing.T, store opened) map[string]int {
+func drain(t *testing.T, db opened) map[string]int {
 	done := map[string]int{}
-	r, err := request(t.Context(), store, worker("w"), 10, time.Minute)
+	r, err := request(t.Context(), db, worker("w"), 10, time.Minute)
 	if err != nil || len(r.Steps) == 0 {
 		return done
 	}
-	runs, err := store.Claim(t.Context(), r)
+	runs, err := db.Claim(t.Context(), r)
 	if err != nil || len(runs) == 0 {
 		return done
 	}
-	if _, err := store.Settle(t.Context(), []durable.Settlement{settlement(r, runs, durable.Outcome{Kind: durable.Success})}); err != nil {
+	if _, err := db.Settle(t.Context(), []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Success})}); err != nil {
 		t.Error(err)
 	}
 	for _, run := range runs {
-		record, err := store.Run(t.Context(), run.ID)
+		record, err := db.Run(t.Context(), run.ID)
 		if err != nil || record.Key == nil {
 			t.Errorf("run %s: %v", run.ID, err)
 			continue

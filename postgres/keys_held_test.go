@@ -9,15 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A transaction of a user's that keeps a key holds up those who want the key,
 // and nobody else, although they wait on connections of the same pool.
 func TestKeyThatIsKeptHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	run, holder := held(t, store)
-	u := doors[0].open(t, store)
+	db := openStore(t, "")
+	run, holder := held(t, db)
+	u := doors[0].open(t, db)
 	kept := newRun(durable.Unique("k"))
 	_, err := u.Enqueue(t.Context(), kept)
 	require.NoError(t, err)
@@ -25,24 +26,24 @@ func TestKeyThatIsKeptHoldsUpNobodyElse(t *testing.T) {
 	var waiting sync.WaitGroup
 	for range 8 { // the pool has 4 connections
 		waiting.Go(func() {
-			receipts, err := durable.NewClient(store).Enqueue(ctx, newRun(durable.Unique("k")))
-			if err != nil || receipts[0] != (durable.Receipt{ID: kept.ID, Existing: true}) {
+			receipts, err := durable.NewClient(db).Enqueue(ctx, newRun(durable.Unique("k")))
+			if err != nil || receipts[0] != (store.Receipt{ID: kept.ID, Existing: true}) {
 				t.Errorf("%v, %v", receipts, err)
 			}
 		})
 	}
-	conn := connect(t, store.url)
+	conn := connect(t, db.url)
 	require.Eventually(t, func() bool {
 		var n int
-		err := conn.QueryRow(t.Context(), "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%'||$1||'%'", store.schema).Scan(&n)
+		err := conn.QueryRow(t.Context(), "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%'||$1||'%'", db.schema).Scan(&n)
 		return err == nil && n == 2
 	}, 20*time.Second, 10*time.Millisecond)
 	for range 20 {
 		bounded, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		require.NoError(t, store.Report(bounded, holder, durable.Report{Checkpoint: []byte("1")}), "run %s", run)
-		_, err := store.Enqueue(bounded, newRun(durable.Unique("another")))
+		require.NoError(t, db.Report(bounded, holder, store.Report{Checkpoint: []byte("1")}), "run %s", run)
+		_, err := db.Enqueue(bounded, newRun(durable.Unique("another")))
 		require.NoError(t, err)
-		_, err = store.Operate(bounded, durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{newRun().ID}, By: "test"})
+		_, err = db.Operate(bounded, store.Order{Action: store.CancelRuns, Runs: []store.RunID{newRun().ID}, By: "test"})
 		require.NoError(t, err)
 		cancel()
 	}
@@ -55,14 +56,14 @@ func TestKeyThatIsKeptHoldsUpNobodyElse(t *testing.T) {
 // so, and does not wait for itself.
 func TestEnqueueUnder_SaysThatAKeyIsLocked(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, holder := held(t, store)
-	u := doors[0].open(t, store)
+	db := openStore(t, "")
+	_, holder := held(t, db)
+	u := doors[0].open(t, db)
 	_, err := u.Enqueue(t.Context(), newRun(durable.Unique("k")))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = store.EnqueueUnder(ctx, holder, newRun(durable.Unique("k")))
-	require.ErrorIs(t, err, durable.ErrConflict)
+	_, err = db.EnqueueUnder(ctx, holder, newRun(durable.Unique("k")))
+	require.ErrorIs(t, err, store.ErrConflict)
 	require.NoError(t, u.Commit())
 }

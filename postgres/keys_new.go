@@ -4,13 +4,13 @@ import (
 	"context"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // mayBeNew tells whether one statement can store the runs if nobody holds their
 // keys: they are alike, and no key is there twice.
-func mayBeNew(runs []durable.NewRun) bool {
+func mayBeNew(runs []store.NewRun) bool {
 	if !alike(runs) || len(parts(runs)) > 1 {
 		return false
 	}
@@ -33,8 +33,8 @@ func mayBeNew(runs []durable.NewRun) bool {
 
 // insertNewKeyed stores the runs if nobody holds their keys, but for those that
 // are stored, and returns which it has. What is in the batch already goes first.
-func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []durable.NewRun, set laneSet, b *batch) (stored map[durable.RunID]struct{}, err error) {
-	stored = map[durable.RunID]struct{}{}
+func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet, b *batch) (stored map[store.RunID]struct{}, err error) {
+	stored = map[store.RunID]struct{}{}
 	heldFor := time.Duration(0)
 	for i := range runs {
 		heldFor = max(heldFor, runs[i].Key.HeldFor)
@@ -46,11 +46,11 @@ func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []durable.Ne
 
 // insertOneNew stores a run with a key in one round trip, unless there is more
 // to ask: nothing has happened then.
-func (s *Store) insertOneNew(ctx context.Context, run durable.NewRun, set laneSet) (done bool, err error) {
+func (s *Store) insertOneNew(ctx context.Context, run store.NewRun, set laneSet) (done bool, err error) {
 	b := &batch{names: s.names}
 	lock, statement := limits(ctx, heldLimit)
 	b.add(queries.Limits, lock, statement)
-	stored, err := s.insertNewKeyed(ctx, s.general, []durable.NewRun{run}, set, b)
+	stored, err := s.insertNewKeyed(ctx, s.general, []store.NewRun{run}, set, b)
 	if code(err) == lockNotAvailable {
 		return false, nil
 	}

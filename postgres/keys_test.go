@@ -11,12 +11,13 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestKeysOfEightStores(t *testing.T) {
 	t.Parallel()
 	first := openURL(t, pgtest.Database(t), "durable")
-	stores := []durable.Store{first}
+	stores := []store.Store{first}
 	for range 7 {
 		stores = append(stores, openURL(t, first.url, first.schema))
 	}
@@ -36,21 +37,21 @@ func requireDeadlocks(t *testing.T, store opened, want int64) {
 
 // enqueueSoon enqueues in a goroutine of its own, and returns once it waits for
 // a lock.
-func enqueueSoon(t *testing.T, store opened, run durable.NewRun) <-chan durable.Receipt {
+func enqueueSoon(t *testing.T, db opened, run store.NewRun) <-chan store.Receipt {
 	t.Helper()
-	answer := make(chan durable.Receipt, 1)
+	answer := make(chan store.Receipt, 1)
 	go func() {
-		receipts, err := store.Enqueue(context.WithoutCancel(t.Context()), run)
+		receipts, err := db.Enqueue(context.WithoutCancel(t.Context()), run)
 		if err != nil {
 			t.Error(err)
-			receipts = []durable.Receipt{{}}
+			receipts = []store.Receipt{{}}
 		}
 		answer <- receipts[0]
 	}()
-	conn := connect(t, store.url)
+	conn := connect(t, db.url)
 	require.Eventually(t, func() bool {
 		var waits bool
-		err := conn.QueryRow(t.Context(), "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%'||$1||'%')", store.schema).Scan(&waits)
+		err := conn.QueryRow(t.Context(), "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%'||$1||'%')", db.schema).Scan(&waits)
 		return err == nil && waits
 	}, 20*time.Second, 10*time.Millisecond)
 	return answer
@@ -63,24 +64,24 @@ func TestReplaceWaitsForTheClaimUnderWay(t *testing.T) {
 	for _, commits := range []bool{true, false} {
 		t.Run(fmt.Sprintf("commits=%t", commits), func(t *testing.T) {
 			t.Parallel()
-			store := openStore(t, "")
-			receipts, err := store.Enqueue(t.Context(), newRun(durable.Replace("k")))
+			db := openStore(t, "")
+			receipts, err := db.Enqueue(t.Context(), newRun(durable.Replace("k")))
 			require.NoError(t, err)
-			tx, err := connect(t, store.url).Begin(t.Context())
+			tx, err := connect(t, db.url).Begin(t.Context())
 			require.NoError(t, err)
-			_, err = tx.Exec(t.Context(), "delete from "+store.schema+".ready")
+			_, err = tx.Exec(t.Context(), "delete from "+db.schema+".ready")
 			require.NoError(t, err)
 			next := newRun(durable.Replace("k"))
-			answer := enqueueSoon(t, store, next)
+			answer := enqueueSoon(t, db, next)
 			if commits {
-				_, err = tx.Exec(t.Context(), "update "+store.schema+".runs set state = 1, attempt = 1")
+				_, err = tx.Exec(t.Context(), "update "+db.schema+".runs set state = 1, attempt = 1")
 				require.NoError(t, err)
 				require.NoError(t, tx.Commit(t.Context()))
-				require.Equal(t, durable.Receipt{ID: next.ID}, <-answer)
+				require.Equal(t, store.Receipt{ID: next.ID}, <-answer)
 			} else {
 				require.NoError(t, tx.Rollback(t.Context()))
-				require.Equal(t, durable.Receipt{ID: receipts[0].ID, Existing: true}, <-answer)
-				requireConsistent(t, store)
+				require.Equal(t, store.Receipt{ID: receipts[0].ID, Existing: true}, <-answer)
+				requireConsistent(t, db)
 			}
 		})
 	}
@@ -88,20 +89,20 @@ func TestReplaceWaitsForTheClaimUnderWay(t *testing.T) {
 
 func TestKeyThatSomebodyLocksHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	first, err := store.Enqueue(t.Context(), newRun(durable.Unique("k")))
+	db := openStore(t, "")
+	first, err := db.Enqueue(t.Context(), newRun(durable.Unique("k")))
 	require.NoError(t, err)
-	tx := hold(t, store, "unique_keys", "key = 'k'")
-	_, err = store.Enqueue(t.Context(), newRun(), newRun(durable.Unique("other")))
+	tx := hold(t, db, "unique_keys", "key = 'k'")
+	_, err = db.Enqueue(t.Context(), newRun(), newRun(durable.Unique("other")))
 	require.NoError(t, err)
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err = store.Enqueue(short, newRun(durable.Unique("k")))
+	_, err = db.Enqueue(short, newRun(durable.Unique("k")))
 	require.Error(t, err)
 	require.NoError(t, tx.Rollback(t.Context()))
-	again, err := store.Enqueue(t.Context(), newRun(durable.Unique("k")))
+	again, err := db.Enqueue(t.Context(), newRun(durable.Unique("k")))
 	require.NoError(t, err)
-	require.Equal(t, durable.Receipt{ID: first[0].ID, Existing: true}, again[0])
+	require.Equal(t, store.Receipt{ID: first[0].ID, Existing: true}, again[0])
 }
 
 func TestKeyOfARunThatWasDeletedIsFree(t *testing.T) {
@@ -124,30 +125,30 @@ func TestKeyOfARunThatWasDeletedIsFree(t *testing.T) {
 
 func TestPlansOfKeysOfAColdDatabaseUseIndexes(t *testing.T) {
 	t.Parallel()
-	store := openURL(t, pgtest.Database(t), "durable")
-	conn := connect(t, store.url)
-	withoutAutovacuum(t, store)
-	keyed := func(from, n int) []durable.NewRun {
-		runs := make([]durable.NewRun, n)
+	db := openURL(t, pgtest.Database(t), "durable")
+	conn := connect(t, db.url)
+	withoutAutovacuum(t, db)
+	keyed := func(from, n int) []store.NewRun {
+		runs := make([]store.NewRun, n)
 		for i := range runs {
 			runs[i] = newRun(durable.Replace(fmt.Sprint("key ", from+i)))
 		}
 		return runs
 	}
 	for range 10 { // plans are made on empty tables, and kept
-		_, err := store.Enqueue(t.Context(), keyed(0, 1)...)
+		_, err := db.Enqueue(t.Context(), keyed(0, 1)...)
 		require.NoError(t, err)
 	}
 	const total = 20_000
 	for from := range total / 5000 {
-		_, err := store.Enqueue(t.Context(), keyed(from*5000, 5000)...)
+		_, err := db.Enqueue(t.Context(), keyed(from*5000, 5000)...)
 		require.NoError(t, err)
 	}
 	for i := range 100 {
-		_, err := store.Enqueue(t.Context(), keyed(i*100, 3)...)
+		_, err := db.Enqueue(t.Context(), keyed(i*100, 3)...)
 		require.NoError(t, err)
 	}
-	store.Close()
+	db.Close()
 	var whole, byIndex, updated int64
 	require.Eventually(t, func() bool {
 		err := conn.QueryRow(t.Context(), `select sum(seq_tup_read), sum(idx_tup_fetch), sum(n_tup_upd)
@@ -162,12 +163,12 @@ func TestPlansOfKeysOfAColdDatabaseUseIndexes(t *testing.T) {
 // what it rolls back was never there.
 func TestKeysInACallersTransaction(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
+	db := openStore(t, "")
 	for _, commits := range []bool{false, true} {
-		tx, err := connect(t, store.url).Begin(t.Context())
+		tx, err := connect(t, db.url).Begin(t.Context())
 		require.NoError(t, err)
 		inside := newRun(durable.Unique("k"))
-		receipts, err := store.WithTx(tx).Enqueue(t.Context(), inside, newRun(durable.Unique("k")), newRun())
+		receipts, err := db.WithTx(tx).Enqueue(t.Context(), inside, newRun(durable.Unique("k")), newRun())
 		require.NoError(t, err)
 		require.Equal(t, []bool{false, true, false}, []bool{receipts[0].Existing, receipts[1].Existing, receipts[2].Existing})
 		require.Equal(t, inside.ID, receipts[1].ID)
@@ -175,19 +176,19 @@ func TestKeysInACallersTransaction(t *testing.T) {
 		require.NoError(t, tx.QueryRow(t.Context(), "select current_setting('lock_timeout')||current_setting('enable_seqscan')").Scan(&limit))
 		require.Equal(t, "0on", limit, "the caller's own settings stand")
 		outside := newRun(durable.Unique("k"))
-		answer := enqueueSoon(t, store, outside)
+		answer := enqueueSoon(t, db, outside)
 		if commits {
 			require.NoError(t, tx.Commit(t.Context()))
-			require.Equal(t, durable.Receipt{ID: inside.ID, Existing: true}, <-answer)
+			require.Equal(t, store.Receipt{ID: inside.ID, Existing: true}, <-answer)
 			continue
 		}
 		require.NoError(t, tx.Rollback(t.Context()))
-		require.Equal(t, durable.Receipt{ID: outside.ID}, <-answer)
-		_, err = store.Run(t.Context(), inside.ID)
-		require.ErrorIs(t, err, durable.ErrNotFound)
-		_, runs := claim(t, store, worker("w"), 10, time.Minute)
+		require.Equal(t, store.Receipt{ID: outside.ID}, <-answer)
+		_, err = db.Run(t.Context(), inside.ID)
+		require.ErrorIs(t, err, store.ErrNotFound)
+		_, runs := claim(t, db, worker("w"), 10, time.Minute)
 		require.Len(t, runs, 1)
-		_, err = connect(t, store.url).Exec(t.Context(), fmt.Sprintf("update %s.runs set state = 2, finished_at = now()", store.schema))
+		_, err = connect(t, db.url).Exec(t.Context(), fmt.Sprintf("update %s.runs set state = 2, finished_at = now()", db.schema))
 		require.NoError(t, err)
 	}
 }

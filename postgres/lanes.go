@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // lane is what a lane's number stands for.
@@ -33,7 +33,7 @@ func compareLanes(a, b lane) int {
 // uses, so what is bounded is what a process keeps of them.
 type laneCache struct {
 	mu  sync.RWMutex
-	ids map[lane]durable.LaneID
+	ids map[lane]store.LaneID
 }
 
 // laneCacheMost is far above what a program uses that does not invent queues.
@@ -56,7 +56,7 @@ func (c *laneCache) remember(set laneSet) {
 }
 
 // laneSet is the lanes that some runs need, with their numbers.
-type laneSet map[lane]durable.LaneID
+type laneSet map[lane]store.LaneID
 
 // laneIDs finds the numbers of the lanes named in the set, making those that
 // are new. It uses a connection of its own, whatever transaction the caller is
@@ -188,6 +188,6 @@ func laneColumns(lanes []lane) queries.CreateLanesParams {
 	return c
 }
 
-func laneOf(run *durable.NewRun) lane {
+func laneOf(run *store.NewRun) lane {
 	return lane{run.Queue, run.Job, int16(run.Priority)} //nolint:gosec // checked: -4 to 4
 }

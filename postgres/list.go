@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Bounds of what is looked at for one page.
@@ -24,7 +24,7 @@ const (
 type lister struct {
 	store       *Store
 	to          sender // a pool, or a transaction of the caller's
-	filter      *durable.Filter
+	filter      *store.Filter
 	from, below uuid.UUID
 	limit       int
 	states      []int16
@@ -33,27 +33,27 @@ type lister struct {
 }
 
 // Runs lists runs, newest first.
-func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	if _, _, _, err := filter.Range(); err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	if err := s.usable(ctx); err != nil {
-		return durable.Page{}, s.fail("runs", err)
+		return store.Page{}, s.fail("runs", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
 	page, err := s.page(ctx, s.general, filter)
 	if err != nil {
-		return durable.Page{}, s.fail("runs", err)
+		return store.Page{}, s.fail("runs", err)
 	}
 	return page, nil
 }
 
 // page lists runs as a pool or a transaction sees them.
-func (s *Store) page(ctx context.Context, to sender, filter durable.Filter) (durable.Page, error) {
+func (s *Store) page(ctx context.Context, to sender, filter store.Filter) (store.Page, error) {
 	from, below, limit, err := filter.Range()
 	if err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	l := &lister{store: s, to: to, filter: &filter, from: from, below: below, limit: limit, states: make([]int16, len(filter.States)),
 		allLanes: len(filter.Jobs)+len(filter.Queues) == 0}
@@ -62,7 +62,7 @@ func (s *Store) page(ctx context.Context, to sender, filter durable.Filter) (dur
 	}
 	page, err := l.list(ctx)
 	if err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	return page, s.addProgress(ctx, to, page.Runs)
 }
@@ -77,24 +77,24 @@ func (s *Store) begin(ctx context.Context, to sender) *batch {
 }
 
 // only tells whether the filter asks for no other states than these.
-func (l *lister) only(states ...durable.State) bool {
-	return len(l.filter.States) > 0 && !slices.ContainsFunc(l.filter.States, func(s durable.State) bool { return !slices.Contains(states, s) })
+func (l *lister) only(states ...store.State) bool {
+	return len(l.filter.States) > 0 && !slices.ContainsFunc(l.filter.States, func(s store.State) bool { return !slices.Contains(states, s) })
 }
 
 // list picks the way that finds the runs most quickly: through the tables that
 // hold the unfinished, or the dead and cancelled ones, else along the key of
 // runs.
-func (l *lister) list(ctx context.Context) (durable.Page, error) {
+func (l *lister) list(ctx context.Context) (store.Page, error) {
 	if err := l.readLanes(ctx); err != nil || !l.allLanes && len(l.lanes) == 0 {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	if len(l.filter.IDs) > 0 {
 		return l.these(ctx, l.filter.IDs, uuid.Nil)
 	}
-	if l.only(durable.Dead, durable.Cancelled) {
+	if l.only(store.Dead, store.Cancelled) {
 		return l.problems(ctx)
 	}
-	if l.only(durable.Pending, durable.Running) {
+	if l.only(store.Pending, store.Running) {
 		page, few, err := l.unfinished(ctx)
 		if few || err != nil {
 			return page, err
@@ -115,7 +115,7 @@ func (l *lister) readLanes(ctx context.Context) error {
 
 // problems lists dead and cancelled runs: the newest ids of each lane, then the
 // newest of those.
-func (l *lister) problems(ctx context.Context) (durable.Page, error) {
+func (l *lister) problems(ctx context.Context) (store.Page, error) {
 	most := l.limit + 1
 	if l.filter.Tag != "" {
 		most = lookProblems
@@ -128,7 +128,7 @@ func (l *lister) problems(ctx context.Context) (durable.Page, error) {
 		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})
 	if err := l.store.send(ctx, l.to, b); err != nil || len(ids) == 0 {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	floor := uuid.Nil
 	if len(ids) == most {
@@ -138,9 +138,9 @@ func (l *lister) problems(ctx context.Context) (durable.Page, error) {
 }
 
 // unfinished lists pending and running runs, as long as few are pending.
-func (l *lister) unfinished(ctx context.Context) (page durable.Page, few bool, err error) {
+func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err error) {
 	lanes := []int32{}
-	if slices.Contains(l.filter.States, durable.Pending) {
+	if slices.Contains(l.filter.States, store.Pending) {
 		for _, lane := range l.lanes {
 			lanes = append(lanes, lane, -lane)
 		}
@@ -148,7 +148,7 @@ func (l *lister) unfinished(ctx context.Context) (page durable.Page, few bool, e
 	var ids uuidArray
 	waiting, held := 0, 0
 	b := l.store.begin(ctx, l.to)
-	b.add(queries.UnfinishedOf, lanes, int32(unfinishedMost), slices.Contains(l.filter.States, durable.Running)).Query(func(rows pgx.Rows) error {
+	b.add(queries.UnfinishedOf, lanes, int32(unfinishedMost), slices.Contains(l.filter.States, store.Running)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.UnfinishedOfRow])
 		ids, waiting, held = make(uuidArray, 0, len(found)), 0, 0
 		for _, row := range found {
@@ -166,7 +166,7 @@ func (l *lister) unfinished(ctx context.Context) (page durable.Page, few bool, e
 	if err := l.store.send(ctx, l.to, b); err != nil {
 		return page, false, err
 	}
-	if slices.Contains(l.filter.States, durable.Running) {
+	if slices.Contains(l.filter.States, store.Running) {
 		stranded, err := l.store.stranded(ctx, l.to, stretch{l.from, l.below, lookMost})
 		if err != nil {
 			return page, false, err
@@ -191,12 +191,12 @@ func (l *lister) unfinished(ctx context.Context) (page durable.Page, few bool, e
 
 // these lists those of the ids that pass the filter. A floor says that ids below
 // it have not been looked at.
-func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (durable.Page, error) {
+func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (store.Page, error) {
 	return l.page(ctx, floor, queries.ListThese, ids)
 }
 
 // walk lists runs along their key, downwards, as far as the bound goes.
-func (l *lister) walk(ctx context.Context) (page durable.Page, err error) {
+func (l *lister) walk(ctx context.Context) (page store.Page, err error) {
 	for _, look := range []int{lookFirst, lookMost} {
 		var floor uuid.UUID
 		b := l.store.begin(ctx, l.to)
@@ -207,7 +207,7 @@ func (l *lister) walk(ctx context.Context) (page durable.Page, err error) {
 			return page, err
 		}
 		page, err = l.page(ctx, floor, queries.ListRuns)
-		if err != nil || len(page.Runs) == l.limit || page.Next == (durable.RunID{}) {
+		if err != nil || len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
 			break
 		}
 	}
@@ -215,7 +215,7 @@ func (l *lister) walk(ctx context.Context) (page durable.Page, err error) {
 }
 
 // page reads the runs that pass the filter, down to the floor if there is one.
-func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ...any) (durable.Page, error) {
+func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ...any) (store.Page, error) {
 	from := l.from
 	if floor != uuid.Nil {
 		from = floor
@@ -224,7 +224,7 @@ func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ..
 	if l.allLanes || lanes == nil {
 		lanes = []int32{}
 	}
-	page := durable.Page{Next: floor}
+	page := store.Page{Next: floor}
 	b := l.store.begin(ctx, l.to)
 	args := append(more, l.below, from, l.states, l.allLanes, lanes, l.filter.Tag, int32(l.limit+1)) //nolint:gosec // small
 	b.add(list, args...).Query(func(rows pgx.Rows) error {
@@ -232,7 +232,7 @@ func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ..
 		return scanRecords(&page.Runs)(rows)
 	})
 	if err := l.store.send(ctx, l.to, b); err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	if len(page.Runs) > l.limit {
 		page.Runs = page.Runs[:l.limit]

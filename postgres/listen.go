@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -31,11 +31,11 @@ type hints struct {
 func (h *hints) init() { h.self, h.out = rand.Text(), board.NewBox() }
 
 // hint tells workers, here and elsewhere, that runs may be due. It never waits.
-func (s *Store) hint() { s.hints.out.Put(durable.Signal{Kind: durable.RunsDue}) }
+func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
 
 // Announce passes a signal on to all that listen, together with what else is
 // announced within a few milliseconds.
-func (s *Store) Announce(ctx context.Context, signal durable.Signal) error {
+func (s *Store) Announce(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
@@ -79,7 +79,7 @@ func (s *Store) sendHint(ctx context.Context) {
 
 // Listen calls hear for signals of this process and notifications of others,
 // never twice at the same time.
-func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
+func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	here := s.hints.here.Join()
@@ -101,7 +101,7 @@ func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
 		}
 	})
 	begun := func() { // what came before we listened
-		here.Put(durable.Signal{Kind: durable.RunsDue}, durable.Signal{Kind: durable.CancelAsked}, durable.Signal{Kind: durable.RunEnded})
+		here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelAsked}, store.Signal{Kind: store.RunEnded})
 	}
 	heard := func(payload string) { here.Put(signals(s.hints.self, payload)...) }
 	if err := s.receive(ctx, s.names.channel(), begun, heard); err != nil && ctx.Err() == nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/db"
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // catalog describes everything in a schema, its name left out.
@@ -147,13 +147,13 @@ func TestSchemaVersions(t *testing.T) {
 		t.Cleanup(store.Close)
 		return store
 	}
-	store := reopen()
-	_, err := store.Enqueue(t.Context(), newRun())
+	st := reopen()
+	_, err := st.Enqueue(t.Context(), newRun())
 	require.ErrorIs(t, err, postgres.ErrSchema)
 	require.ErrorContains(t, err, "migrate up")
-	_, err = store.Migrate(t.Context())
+	_, err = st.Migrate(t.Context())
 	require.NoError(t, err)
-	_, err = store.Enqueue(t.Context(), newRun())
+	_, err = st.Enqueue(t.Context(), newRun())
 	require.NoError(t, err)
 
 	conn := connect(t, url)
@@ -166,7 +166,7 @@ func TestSchemaVersions(t *testing.T) {
 	_, err = reopen().Enqueue(t.Context(), newRun())
 	require.ErrorIs(t, err, postgres.ErrSchema)
 	require.ErrorContains(t, err, "deploy a newer one")
-	require.NotErrorIs(t, err, durable.ErrInvalid)
+	require.NotErrorIs(t, err, store.ErrInvalid)
 }
 
 func TestOpenRefusesWhatCannotBeWritten(t *testing.T) {
@@ -176,7 +176,7 @@ func TestOpenRefusesWhatCannotBeWritten(t *testing.T) {
 	require.ErrorContains(t, err, "allows only reads")
 	for _, schema := range []string{"Durable", "a;b", "a b", "1a", strings.Repeat("a", 49)} {
 		_, err = postgres.Open(t.Context(), url, postgres.Config{Schema: schema})
-		require.ErrorIs(t, err, durable.ErrInvalid)
+		require.ErrorIs(t, err, store.ErrInvalid)
 	}
 	for _, bad := range []string{"postgres://u:secret@h:port/x", "host=h password=secret port=x", "postgres://u:secret@127.0.0.1:1/x?connect_timeout=1"} {
 		_, err = postgres.Open(t.Context(), bad, postgres.Config{})

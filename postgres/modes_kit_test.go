@@ -17,6 +17,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // newRole makes a role without any privilege on a private server.
@@ -71,24 +72,24 @@ func goZones(t *testing.T) string {
 
 // planEverywhere has a worker plan schedules in zones of all kinds, which takes
 // no time where it ends at all.
-func planEverywhere(t *testing.T, store opened) {
+func planEverywhere(t *testing.T, db opened) {
 	t.Helper()
-	w := durable.NewWorker(store, durable.WorkerConfig{PollInterval: 50 * time.Millisecond})
+	w := durable.NewWorker(db, durable.WorkerConfig{PollInterval: 50 * time.Millisecond})
 	durable.Register(w, job, func(context.Context, *durable.Run[map[string]string]) error { return nil })
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Casablanca", "America/Sao_Paulo", "Pacific/Apia"}
 	rules := []string{"30 3 * * *", "*/15 * * * *", "0 0 1 1 *", "0 12 31 12 *", "59 23 31 * *", "0 2 29 2 *"}
 	for i, zone := range zones {
 		for j, rule := range rules {
-			durable.AddSchedule(w, fmt.Sprintf("zone%d-rule%d", i, j), job, map[string]string{}, durable.Cron(rule, zone))
+			durable.AddSchedule(w, fmt.Sprintf("zone%d-rule%d", i, j), job, map[string]string{}, store.Cron(rule, zone))
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	require.Eventually(t, func() bool {
-		schedules, err := store.ListSchedules(t.Context())
+		schedules, err := db.ListSchedules(t.Context())
 		return err == nil && len(schedules) == len(zones)*len(rules) &&
-			!slices.ContainsFunc(schedules, func(one durable.ScheduleRecord) bool { return one.NextAt == nil })
+			!slices.ContainsFunc(schedules, func(one store.ScheduleRecord) bool { return one.NextAt == nil })
 	}, 2*time.Minute, 20*time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)

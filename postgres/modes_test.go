@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // testMode runs the suite on a database, a server or a role that is not as
@@ -79,7 +79,7 @@ func TestStoreWhileASnapshotIsHeld(t *testing.T) {
 func TestStoreWithOneConnection(t *testing.T) {
 	t.Parallel()
 	backend := contract(pgtest.Server(t), false)
-	backend.New = func(t *testing.T) durable.Store {
+	backend.New = func(t *testing.T) store.Store {
 		migrated := openFresh(t, pgtest.Server(t))
 		store, err := postgres.Open(t.Context(), migrated.url, postgres.Config{Schema: migrated.schema, MaxConns: 1})
 		require.NoError(t, err)
@@ -95,8 +95,8 @@ func TestStoreAsAWorkersRole(t *testing.T) {
 	server := pgtest.StartPrivate(t, pgtest.Options{}).URL()
 	role := newRole(t, server)
 	backend := contract(server, false)
-	backend.New = func(t *testing.T) durable.Store { return openAs(t, openFresh(t, server), postgres.RoleWorker, role) }
-	backend.Advance = func(t *testing.T, s durable.Store, d time.Duration) {
+	backend.New = func(t *testing.T) store.Store { return openAs(t, openFresh(t, server), postgres.RoleWorker, role) }
+	backend.Advance = func(t *testing.T, s store.Store, d time.Duration) {
 		o := s.(opened)
 		o.url = server // the owner's: a worker may not change the audit
 		o.shift(t, d)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A store that shall not notify sends nothing, whatever it does; its own
@@ -17,18 +18,18 @@ import (
 func TestNoNotifySendsNothing(t *testing.T) {
 	t.Parallel()
 	migrated := openStore(t, "")
-	store, err := postgres.Open(t.Context(), migrated.url, postgres.Config{Schema: migrated.schema, NoNotify: true})
+	db, err := postgres.Open(t.Context(), migrated.url, postgres.Config{Schema: migrated.schema, NoNotify: true})
 	require.NoError(t, err)
-	t.Cleanup(store.Close)
-	quiet := opened{store, migrated.url, migrated.schema}
+	t.Cleanup(db.Close)
+	quiet := opened{db, migrated.url, migrated.schema}
 	other := connect(t, migrated.url)
 	_, err = other.Exec(t.Context(), "LISTEN "+migrated.schema+"_wake")
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	heard, ended := make(chan durable.Signal, 10_000), make(chan error, 1)
-	go func() { ended <- store.Listen(ctx, func(s durable.Signal) { heard <- s }) }()
-	hears := func(kind durable.SignalKind, run durable.RunID) {
+	heard, ended := make(chan store.Signal, 10_000), make(chan error, 1)
+	go func() { ended <- db.Listen(ctx, func(s store.Signal) { heard <- s }) }()
+	hears := func(kind store.SignalKind, run store.RunID) {
 		t.Helper()
 		for {
 			select {
@@ -41,20 +42,20 @@ func TestNoNotifySendsNothing(t *testing.T) {
 			}
 		}
 	}
-	hears(durable.RunEnded, durable.RunID{}) // it listens
-	_, err = store.Enqueue(t.Context(), newRun(durable.Unique("k")))
+	hears(store.RunEnded, store.RunID{}) // it listens
+	_, err = db.Enqueue(t.Context(), newRun(durable.Unique("k")))
 	require.NoError(t, err)
-	hears(durable.RunsDue, durable.RunID{})
+	hears(store.RunsDue, store.RunID{})
 	for _, door := range doors {
 		u := door.open(t, quiet)
 		_, err = u.Enqueue(t.Context(), newRun())
 		require.NoError(t, err)
 		require.NoError(t, u.Commit())
-		hears(durable.RunsDue, durable.RunID{})
+		hears(store.RunsDue, store.RunID{})
 	}
 	ended1 := newRun().ID
-	require.NoError(t, store.Announce(t.Context(), durable.Signal{Kind: durable.RunEnded, Run: ended1}))
-	hears(durable.RunEnded, ended1)
+	require.NoError(t, db.Announce(t.Context(), store.Signal{Kind: store.RunEnded, Run: ended1}))
+	hears(store.RunEnded, ended1)
 
 	_, err = connect(t, migrated.url).Exec(t.Context(), "select pg_notify($1, 'the end')", migrated.schema+"_wake")
 	require.NoError(t, err)

@@ -8,37 +8,38 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // The numbers of lanes, schedules and workers are ints. Workers declare the same
 // things at every start and every hour, which must not use numbers up.
 func TestDeclaringAgainUsesUpNoNumbers(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	conn := connect(t, store.url)
-	_, err := conn.Exec(t.Context(), "select setval('"+store.schema+".schedules_id_seq', 2147483647 - 10, false)") // the last ten
+	db := openStore(t, "")
+	conn := connect(t, db.url)
+	_, err := conn.Exec(t.Context(), "select setval('"+db.schema+".schedules_id_seq', 2147483647 - 10, false)") // the last ten
 	require.NoError(t, err)
-	declaration := durable.Declaration{Worker: worker("w"), Jobs: []durable.JobInfo{job.Info()}}
+	declaration := store.Declaration{Worker: worker("w"), Jobs: []store.JobInfo{job.Info()}}
 	for i := range 10 {
-		schedule, err := durable.ScheduleOf(job.Info(), fmt.Sprintf("s%d", i), []byte(`{}`), durable.Every(time.Hour))
+		schedule, err := durable.ScheduleOf(job.Info(), fmt.Sprintf("s%d", i), []byte(`{}`), store.Every(time.Hour))
 		require.NoError(t, err)
 		schedule.Hash = "1"
 		declaration.Schedules = append(declaration.Schedules, schedule)
 	}
 	last := func() (numbers [3]int64) {
 		for i, table := range []string{"schedules", "lanes", "workers"} {
-			require.NoError(t, conn.QueryRow(t.Context(), "select last_value from "+store.schema+"."+table+"_id_seq").Scan(&numbers[i]))
+			require.NoError(t, conn.QueryRow(t.Context(), "select last_value from "+db.schema+"."+table+"_id_seq").Scan(&numbers[i]))
 		}
 		return numbers
 	}
-	require.NoError(t, store.Declare(t.Context(), declaration))
+	require.NoError(t, db.Declare(t.Context(), declaration))
 	first := last()
 	for _, hash := range []string{"1", "2", "2"} {
 		for i := range declaration.Schedules {
 			declaration.Schedules[i].Hash = hash
 		}
-		require.NoError(t, store.Declare(t.Context(), declaration))
-		_, err := store.Enqueue(t.Context(), newRuns(3)...)
+		require.NoError(t, db.Declare(t.Context(), declaration))
+		_, err := db.Enqueue(t.Context(), newRuns(3)...)
 		require.NoError(t, err)
 	}
 	after := last()
@@ -46,6 +47,6 @@ func TestDeclaringAgainUsesUpNoNumbers(t *testing.T) {
 	require.Equal(t, first, after)
 
 	var lanes int64
-	require.NoError(t, conn.QueryRow(t.Context(), "select count(*) from "+store.schema+".lanes").Scan(&lanes))
+	require.NoError(t, conn.QueryRow(t.Context(), "select count(*) from "+db.schema+".lanes").Scan(&lanes))
 	require.Equal(t, lanes, after[1])
 }

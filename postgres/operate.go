@@ -7,9 +7,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -24,14 +24,14 @@ const (
 // Operate changes runs as an operator asks. Each look is one short transaction
 // that waits for nobody: a run that a claim, a settle or a user's transaction
 // has in hand is passed over, and looked at again.
-func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Changed, error) {
+func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
 	if err := order.Check(); err != nil {
 		return nil, err
 	}
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail(string(order.Action)+" runs", err)
 	}
-	answers := make(map[uuid.UUID]durable.Changed, len(order.Runs))
+	answers := make(map[uuid.UUID]store.Changed, len(order.Runs))
 	left := unanswered(order.Runs, answers)
 	begun, pause := lease.Elapsed(), operatePause
 	for len(left) > 0 {
@@ -47,22 +47,22 @@ func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Cha
 		pause = min(2*pause, operatePauseMost)
 	}
 	wake := false
-	changed := make([]durable.Changed, len(order.Runs))
+	changed := make([]store.Changed, len(order.Runs))
 	for i, id := range order.Runs {
 		changed[i] = answers[id]
 		if changed[i].Did == "" {
-			changed[i] = durable.Changed{ID: id, Did: durable.Busy, State: changed[i].State}
+			changed[i] = store.Changed{ID: id, Did: store.Busy, State: changed[i].State}
 		}
-		wake = wake || changed[i].Did == durable.Done && changed[i].State == durable.Pending
+		wake = wake || changed[i].Did == store.Done && changed[i].State == store.Pending
 	}
-	if wake && order.Action == durable.RetryRuns {
+	if wake && order.Action == store.RetryRuns {
 		s.hint()
 	}
 	return changed, nil
 }
 
 // unanswered returns each run once that has no answer yet.
-func unanswered(runs []durable.RunID, answers map[uuid.UUID]durable.Changed) uuidArray {
+func unanswered(runs []store.RunID, answers map[uuid.UUID]store.Changed) uuidArray {
 	left := make(uuidArray, 0, len(runs))
 	seen := make(map[uuid.UUID]bool, len(runs))
 	for _, id := range runs {
@@ -89,19 +89,19 @@ func rest(ctx context.Context, d time.Duration) bool {
 // look does what is ordered with the runs that nobody else has in hand, and
 // notes their answers. Runs with a unique key whose row has to be locked first
 // are changed one by one, each in a transaction of its own.
-func (s *Store) look(ctx context.Context, order *durable.Order, runs uuidArray, answers map[uuid.UUID]durable.Changed) error {
+func (s *Store) look(ctx context.Context, order *store.Order, runs uuidArray, answers map[uuid.UUID]store.Changed) error {
 	var keyed []queries.OperableRow
 	err := s.repeat(ctx, func() error {
 		keyed = nil
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]durable.Changed{}}
+			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.Changed{}}
 			rows, err := o.read(ctx, runs)
 			if err != nil {
 				return err
 			}
 			plain := rows[:0]
 			for _, row := range rows {
-				if row.Keyed && order.Action != durable.CancelRuns && o.open(&row) {
+				if row.Keyed && order.Action != store.CancelRuns && o.open(&row) {
 					keyed = append(keyed, row)
 				} else {
 					plain = append(plain, row)
@@ -128,7 +128,7 @@ func (s *Store) look(ctx context.Context, order *durable.Order, runs uuidArray, 
 
 // answered adds answers. They count only when their transaction is committed;
 // one that was not is repeated, or its error is the caller's.
-func answered(all, some map[uuid.UUID]durable.Changed) {
+func answered(all, some map[uuid.UUID]store.Changed) {
 	for id, one := range some {
 		all[id] = one
 	}
@@ -138,8 +138,8 @@ func answered(all, some map[uuid.UUID]durable.Changed) {
 type operation struct {
 	store   *Store
 	tx      pgx.Tx
-	order   *durable.Order
-	answers map[uuid.UUID]durable.Changed // without Did: what state it was last seen in
+	order   *store.Order
+	answers map[uuid.UUID]store.Changed // without Did: what state it was last seen in
 }
 
 // read looks at the runs, and answers for those that there are not.
@@ -155,10 +155,10 @@ func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.Operabl
 		return nil, err
 	}
 	for _, id := range runs {
-		o.answers[id] = durable.Changed{ID: id, Did: durable.Missing}
+		o.answers[id] = store.Changed{ID: id, Did: store.Missing}
 	}
 	for _, row := range rows {
-		o.answers[row.ID] = durable.Changed{ID: row.ID, State: durable.State(row.State)}
+		o.answers[row.ID] = store.Changed{ID: row.ID, State: store.State(row.State)}
 	}
 	return rows, nil
 }
@@ -166,26 +166,26 @@ func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.Operabl
 // open tells whether the action may change a run that is in the state it was
 // seen in, and answers for it when not.
 func (o *operation) open(row *queries.OperableRow) bool {
-	state, did := durable.State(row.State), durable.Did("")
+	state, did := store.State(row.State), store.Did("")
 	switch o.order.Action {
-	case durable.CancelRuns:
+	case store.CancelRuns:
 		if state.Terminal() {
-			did = durable.Unchanged
+			did = store.Unchanged
 		}
-	case durable.RetryRuns:
+	case store.RetryRuns:
 		switch state {
-		case durable.Succeeded:
-			did = durable.Conflicting
-		case durable.Pending, durable.Running:
-			did = durable.Unchanged
+		case store.Succeeded:
+			did = store.Conflicting
+		case store.Pending, store.Running:
+			did = store.Unchanged
 		}
-	case durable.DeleteRuns:
-		if state == durable.Running {
-			did = durable.Conflicting
+	case store.DeleteRuns:
+		if state == store.Running {
+			did = store.Conflicting
 		}
 	}
 	if did != "" {
-		o.answers[row.ID] = durable.Changed{ID: row.ID, Did: did, State: state}
+		o.answers[row.ID] = store.Changed{ID: row.ID, Did: did, State: state}
 	}
 	return did == ""
 }
@@ -200,7 +200,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 		row := &rows[i]
 		switch {
 		case !o.open(row):
-		case row.State == int16(durable.Pending):
+		case row.State == int16(store.Pending):
 			pending, lanes, dues = append(pending, row.ID), append(lanes, row.Lane), append(dues, row.DueAt)
 		default:
 			ids = append(ids, row.ID)
@@ -209,20 +209,20 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	why, by, detail := o.order.Why(), o.order.By, string(o.order.Detail())
 	b := &batch{names: o.store.names}
 	if len(pending) > 0 {
-		if o.order.Action == durable.CancelRuns {
-			b.add(queries.CancelPending, lanes, dues, pending, why, by, detail).Query(o.done(durable.Done, durable.Cancelled))
+		if o.order.Action == store.CancelRuns {
+			b.add(queries.CancelPending, lanes, dues, pending, why, by, detail).Query(o.done(store.Done, store.Cancelled))
 		} else {
-			b.add(queries.DeletePending, lanes, dues, pending, keyed, by, detail).Query(o.done(durable.Done, durable.Pending))
+			b.add(queries.DeletePending, lanes, dues, pending, keyed, by, detail).Query(o.done(store.Done, store.Pending))
 		}
 	}
 	if len(ids) > 0 {
 		switch o.order.Action {
-		case durable.CancelRuns:
-			b.add(queries.AskCancels, ids, why, by, detail).Query(o.done(durable.Asked, durable.Running))
-		case durable.RetryRuns:
-			b.add(queries.RetryRuns, ids, keyed, by, detail).Query(o.done(durable.Done, durable.Pending))
+		case store.CancelRuns:
+			b.add(queries.AskCancels, ids, why, by, detail).Query(o.done(store.Asked, store.Running))
+		case store.RetryRuns:
+			b.add(queries.RetryRuns, ids, keyed, by, detail).Query(o.done(store.Done, store.Pending))
 			b.add(queries.CountRetried, ids)
-		case durable.DeleteRuns:
+		case store.DeleteRuns:
 			b.add(queries.DeleteFinished, ids, keyed, by, detail).Query(o.deleted)
 			b.add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
 		}
@@ -234,15 +234,15 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 }
 
 // done answers for the runs that a statement has changed.
-func (o *operation) done(did durable.Did, state durable.State) func(pgx.Rows) error {
+func (o *operation) done(did store.Did, state store.State) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { o.answers[id] = durable.Changed{ID: id, Did: did, State: state} })
+		return scanIDs(rows, func(id uuid.UUID) { o.answers[id] = store.Changed{ID: id, Did: did, State: state} })
 	}
 }
 
 // deleted answers for finished runs that are no more.
 func (o *operation) deleted(rows pgx.Rows) error {
 	return scanIDs(rows, func(id uuid.UUID) {
-		o.answers[id] = durable.Changed{ID: id, Did: durable.Done, State: o.answers[id].State}
+		o.answers[id] = store.Changed{ID: id, Did: store.Done, State: o.answers[id].State}
 	})
 }

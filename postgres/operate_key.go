@@ -7,9 +7,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // errPassedOver rolls back what was done for a run that could not be changed.
@@ -18,11 +18,11 @@ var errPassedOver = errors.New("the run was passed over")
 // lookKeyed retries or deletes one run that has a unique key, in a transaction
 // of its own: it waits, shortly, for the row of the key, and holds nothing
 // meanwhile.
-func (s *Store) lookKeyed(ctx context.Context, order *durable.Order, row *queries.OperableRow, answers map[uuid.UUID]durable.Changed) error {
+func (s *Store) lookKeyed(ctx context.Context, order *store.Order, row *queries.OperableRow, answers map[uuid.UUID]store.Changed) error {
 	err := s.repeat(ctx, func() error {
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]durable.Changed{
-				row.ID: {ID: row.ID, State: durable.State(row.State)},
+			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.Changed{
+				row.ID: {ID: row.ID, State: store.State(row.State)},
 			}}
 			b := s.guardedFor(ctx, heldLimit)
 			b.add(queries.Idle)
@@ -34,7 +34,7 @@ func (s *Store) lookKeyed(ctx context.Context, order *durable.Order, row *querie
 			case err != nil:
 				return err
 			case conflict:
-				o.answers[row.ID] = durable.Changed{ID: row.ID, Did: durable.Conflicting, State: durable.State(row.State), Key: row.Key, KeyHolder: holder}
+				o.answers[row.ID] = store.Changed{ID: row.ID, Did: store.Conflicting, State: store.State(row.State), Key: row.Key, KeyHolder: holder}
 			default:
 				if err := o.act(ctx, []queries.OperableRow{*row}, true); err != nil {
 					return err
@@ -61,7 +61,7 @@ func (s *Store) lookKeyed(ctx context.Context, order *durable.Order, row *querie
 // over. It takes it from a run that is deleted.
 func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (holder uuid.UUID, conflict bool, err error) {
 	q := o.store.queries(o.tx)
-	if o.order.Action == durable.DeleteRuns {
+	if o.order.Action == store.DeleteRuns {
 		if err := q.LockKeyOf(ctx, queries.LockKeyOfParams{Job: row.Job, Key: row.Key}); err != nil {
 			return row.ID, false, err
 		}
@@ -79,15 +79,15 @@ func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (hold
 }
 
 // Rerun stores a run that is made after another one.
-func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun, by string) (durable.Receipt, error) {
-	if err := durable.CheckRerun(run, by); err != nil {
-		return durable.Receipt{}, err
+func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by string) (store.Receipt, error) {
+	if err := store.CheckRerun(run, by); err != nil {
+		return store.Receipt{}, err
 	}
 	if err := s.usable(ctx); err != nil {
-		return durable.Receipt{}, s.fail("rerun", err)
+		return store.Receipt{}, s.fail("rerun", err)
 	}
-	var stored []durable.Receipt
-	runs := []durable.NewRun{run}
+	var stored []store.Receipt
+	runs := []store.NewRun{run}
 	insert := func() error {
 		set := lanesOf(runs)
 		if err := s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
@@ -103,7 +103,7 @@ func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun,
 				return err
 			}
 			return s.queries(tx).AuditChange(ctx, queries.AuditChangeParams{
-				Actor: by, Kind: "run", Subject: of.String(), Action: "rerun", Detail: string(durable.RerunDetail(run.ID)),
+				Actor: by, Kind: "run", Subject: of.String(), Action: "rerun", Detail: string(store.RerunDetail(run.ID)),
 			})
 		})
 	}
@@ -113,24 +113,24 @@ func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun,
 		err = s.repeat(ctx, insert)
 	}
 	if err != nil {
-		return durable.Receipt{}, s.fail("rerun", err)
+		return store.Receipt{}, s.fail("rerun", err)
 	}
 	s.hint()
 	return stored[0], nil
 }
 
 // Cancels returns the running runs of the claims that are to be cancelled.
-func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]durable.CancelRequest, error) {
+func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("cancels", err)
 	}
-	var requests []durable.CancelRequest
+	var requests []store.CancelRequest
 	b := s.guarded(ctx)
 	b.add(queries.Cancels, uuids(claims)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.CancelsRow])
 		requests = nil
 		for _, row := range found {
-			requests = append(requests, durable.CancelRequest{Claim: lease.ClaimID(row.ClaimID), Run: row.RunID, Reason: row.Reason})
+			requests = append(requests, store.CancelRequest{Claim: lease.ClaimID(row.ClaimID), Run: row.RunID, Reason: row.Reason})
 		}
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // oneConnection opens the same schema again with one connection for all but
@@ -29,7 +30,7 @@ func oneConnection(t *testing.T, first opened) opened {
 func TestPool_OneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
 	durabletest.TestTogether(t, durabletest.Backend{
-		New: func(t *testing.T) durable.Store { return oneConnection(t, openFresh(t, pgtest.Server(t))) },
+		New: func(t *testing.T) store.Store { return oneConnection(t, openFresh(t, pgtest.Server(t))) },
 	})
 }
 
@@ -38,18 +39,18 @@ func TestPool_OneConnectionIsEnough(t *testing.T) {
 // go on meanwhile.
 func TestPool_ReportsOfGuardedRunsLeaveRoom(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, err := store.Enqueue(t.Context(), newRuns(40)...)
+	db := openStore(t, "")
+	_, err := db.Enqueue(t.Context(), newRuns(40)...)
 	require.NoError(t, err)
-	r, runs := claim(t, store, worker("a"), 40, 10*time.Minute)
+	r, runs := claim(t, db, worker("a"), 40, 10*time.Minute)
 	require.Len(t, runs, 40)
-	tx := hold(t, store, "runs", "state = 1") // each handler's Guard
+	tx := hold(t, db, "runs", "state = 1") // each handler's Guard
 	note, done := "x", make(chan error, 2*len(runs))
 	for i := range runs {
-		holder := durable.Holder{Run: runs[i].ID, Claim: r.Claim}
-		go func() { done <- store.Report(t.Context(), holder, durable.Report{Note: &note}) }()
+		holder := store.Holder{Run: runs[i].ID, Claim: r.Claim}
+		go func() { done <- db.Report(t.Context(), holder, store.Report{Note: &note}) }()
 		go func() {
-			_, err := store.EnqueueUnder(t.Context(), holder, newRun())
+			_, err := db.EnqueueUnder(t.Context(), holder, newRun())
 			done <- err
 		}()
 	}
@@ -57,11 +58,11 @@ func TestPool_ReportsOfGuardedRunsLeaveRoom(t *testing.T) {
 	for ended := 0; ended < cap(done); {
 		select {
 		case err := <-done:
-			require.ErrorIs(t, err, durable.ErrConflict)
+			require.ErrorIs(t, err, store.ErrConflict)
 			ended++
 		default:
 			began := lease.Elapsed()
-			_, err := store.Enqueue(t.Context(), newRun())
+			_, err := db.Enqueue(t.Context(), newRun())
 			require.NoError(t, err)
 			worst = max(worst, lease.Elapsed()-began)
 		}
@@ -75,21 +76,21 @@ func TestPool_ReportsOfGuardedRunsLeaveRoom(t *testing.T) {
 // for a locked schedule than a worker has connections.
 func TestPool_ChangesOfLockedSchedulesLeaveTheWorkersRoom(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	require.NoError(t, store.SaveSchedule(t.Context(), durable.Schedule{
-		Name: "nightly", Rule: durable.Every(time.Hour), Job: "mail", Queue: durable.DefaultQueue, Args: []byte(`{}`), MaxAttempts: 1,
+	db := openStore(t, "")
+	require.NoError(t, db.SaveSchedule(t.Context(), store.Schedule{
+		Name: "nightly", Rule: store.Every(time.Hour), Job: "mail", Queue: durable.DefaultQueue, Args: []byte(`{}`), MaxAttempts: 1,
 	}, "ann"))
-	_, err := store.Enqueue(t.Context(), newRuns(1)...)
+	_, err := db.Enqueue(t.Context(), newRuns(1)...)
 	require.NoError(t, err)
-	tx := hold(t, store, "schedules", "true")
+	tx := hold(t, db, "schedules", "true")
 	done := make(chan error, 8)
 	for range cap(done) {
-		go func() { done <- store.ChangeSchedule(t.Context(), "nightly", durable.PauseSchedule, "ann") }()
+		go func() { done <- db.ChangeSchedule(t.Context(), "nightly", store.PauseSchedule, "ann") }()
 	}
 	worst := time.Duration(0)
 	for len(done) == 0 { // until the first has given up
 		began := lease.Elapsed()
-		_, _ = claim(t, store, worker("a"), 1, time.Minute)
+		_, _ = claim(t, db, worker("a"), 1, time.Minute)
 		worst = max(worst, lease.Elapsed()-began)
 	}
 	require.NoError(t, tx.Rollback(t.Context()))

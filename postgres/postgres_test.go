@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // opened is a migrated store with the URL of its database and its schema.
@@ -107,12 +107,12 @@ func contract(url string, deaf bool) durabletest.Backend {
 	}
 	return durabletest.Backend{
 		Deaf: deaf,
-		New: func(t *testing.T) durable.Store {
+		New: func(t *testing.T) store.Store {
 			return openFresh(t, url)
 		},
-		Advance: func(t *testing.T, s durable.Store, d time.Duration) {
+		Advance: func(t *testing.T, s store.Store, d time.Duration) {
 			s.(opened).shift(t, d)
 		},
-		Begin: func(t *testing.T, s durable.Store) durabletest.Transaction { return user.begin(t, s.(opened)) },
+		Begin: func(t *testing.T, s store.Store) durabletest.Transaction { return user.begin(t, s.(opened)) },
 	}
 }

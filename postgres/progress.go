@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // reportPause is the first pause of a report whose run is locked; each further
@@ -23,7 +23,7 @@ const reportPause = 10 * time.Millisecond
 // is locked it tries again for about a second, and holds no connection between
 // its tries: the lock may be that of a transaction of the handler's own, and many
 // handlers may have one.
-func (s *Store) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
+func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Report) error {
 	if err := s.usable(ctx); err != nil {
 		return s.fail("report", err)
 	}
@@ -51,7 +51,7 @@ func (s *Store) Report(ctx context.Context, holder durable.Holder, report durabl
 		err = try()
 	}
 	if code(err) == lockNotAvailable {
-		err = fmt.Errorf("%w: another transaction keeps the run locked, such as a transaction of the handler's own that has guarded or completed it: %w", durable.ErrConflict, err)
+		err = fmt.Errorf("%w: another transaction keeps the run locked, such as a transaction of the handler's own that has guarded or completed it: %w", store.ErrConflict, err)
 	}
 	if err != nil {
 		return s.fail("report", err)
@@ -63,7 +63,7 @@ func (s *Store) Report(ctx context.Context, holder durable.Holder, report durabl
 }
 
 // Checkpoint returns the run's last checkpoint, or nil.
-func (s *Store) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) {
+func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("checkpoint", err)
 	}
@@ -79,7 +79,7 @@ func (s *Store) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error
 
 // addProgress completes records of which some may have reported, with another
 // question to where they came from.
-func (s *Store) addProgress(ctx context.Context, to sender, records []durable.Record) error {
+func (s *Store) addProgress(ctx context.Context, to sender, records []store.Record) error {
 	var ids uuidArray
 	for i := range records {
 		if records[i].StartedAt != nil {
@@ -89,7 +89,7 @@ func (s *Store) addProgress(ctx context.Context, to sender, records []durable.Re
 	if len(ids) == 0 {
 		return nil
 	}
-	reported := map[durable.RunID]*durable.Progress{}
+	reported := map[store.RunID]*store.Progress{}
 	b := s.begin(ctx, to)
 	b.add(queries.ProgressOf, ids).Query(scanProgress(reported))
 	if err := s.send(ctx, to, b); err != nil {
@@ -102,11 +102,11 @@ func (s *Store) addProgress(ctx context.Context, to sender, records []durable.Re
 }
 
 // scanProgress reads rows of ProgressOf.
-func scanProgress(found map[durable.RunID]*durable.Progress) func(pgx.Rows) error {
+func scanProgress(found map[store.RunID]*store.Progress) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id uuid.UUID
-			var p durable.Progress
+			var p store.Progress
 			if err := rows.Scan(&id, &p.Fraction, &p.Note, &p.At); err != nil {
 				return err
 			}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Debezium and upgrades by logical replication publish all tables. From then on
@@ -15,23 +15,23 @@ import (
 func TestWorkGoesOnUnderAPublicationOfAllTables(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	store := openURL(t, url, "durable")
+	db := openURL(t, url, "durable")
 	conn := connect(t, url)
 	_, err := conn.Exec(t.Context(), "create publication everything for all tables")
 	require.NoError(t, err)
 
 	waiting := newRuns(3)
-	_, err = store.Enqueue(t.Context(), waiting...)
+	_, err = db.Enqueue(t.Context(), waiting...)
 	require.NoError(t, err)
-	ended, err := store.Operate(t.Context(), durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{waiting[0].ID}, By: "me"})
+	ended, err := db.Operate(t.Context(), store.Order{Action: store.CancelRuns, Runs: []store.RunID{waiting[0].ID}, By: "me"})
 	require.NoError(t, err)
 	require.NotEmpty(t, ended)
-	r, runs := claim(t, store, worker("w"), 3, time.Minute)
+	r, runs := claim(t, db, worker("w"), 3, time.Minute)
 	require.Len(t, runs, 2)
-	verdicts, err := store.Settle(t.Context(), []durable.Settlement{settlement(r, runs, durable.Outcome{Kind: durable.Success})})
+	verdicts, err := db.Settle(t.Context(), []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Success})})
 	require.NoError(t, err)
-	require.Equal(t, []durable.Verdict{durable.Accepted, durable.Accepted}, verdicts)
-	requireConsistent(t, store)
+	require.Equal(t, []store.Verdict{store.Accepted, store.Accepted}, verdicts)
+	requireConsistent(t, db)
 }
 
 func TestExamineFindsTablesThatAPublicationWouldStop(t *testing.T) {

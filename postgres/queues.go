@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // laneCountMost bounds how many runs of one line are counted for the list of
@@ -19,7 +19,7 @@ const laneCountMost = 10_000
 // Queues lists the queues by name. Of a lane with more than ten thousand runs
 // no more are counted: the number of its queue is then one below the true one,
 // and marked as estimated.
-func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
+func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("queues", err)
 	}
@@ -34,10 +34,10 @@ func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
 	if err := s.send(ctx, s.general, b); err != nil {
 		return nil, s.fail("queues", err)
 	}
-	queues := make([]durable.QueueInfo, len(rows))
+	queues := make([]store.QueueInfo, len(rows))
 	for i, row := range rows {
-		queues[i] = durable.QueueInfo{Name: row.Name, Paused: row.Paused,
-			Pending: durable.Count{N: row.Pending, Estimated: row.Largest >= laneCountMost}}
+		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused,
+			Pending: store.Count{N: row.Pending, Estimated: row.Largest >= laneCountMost}}
 		if row.Pending > 0 {
 			queues[i].OldestDue = timesUTC(&rows[i].Oldest)
 		}
@@ -47,14 +47,14 @@ func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
 
 // SetQueue pauses or resumes a queue: its row, and the copy in its lanes, which
 // is what claims look at.
-func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueAction, by string) error {
-	if err := durable.CheckQueueChange(name, action, by); err != nil {
+func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAction, by string) error {
+	if err := store.CheckQueueChange(name, action, by); err != nil {
 		return err
 	}
 	if err := s.usable(ctx); err != nil {
 		return s.fail(string(action)+" queue", err)
 	}
-	wanted := action == durable.PauseQueue
+	wanted := action == store.PauseQueue
 	try := func(most time.Duration) error {
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			q := s.queries(tx)
@@ -96,7 +96,7 @@ func lockQueue(ctx context.Context, q *queries.Queries, name string, pause bool)
 }
 
 // Changes lists what was audited, newest first.
-func (s *Store) Changes(ctx context.Context, filter durable.ChangeFilter) ([]durable.Change, error) {
+func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
 	limit, err := filter.Most()
 	if err != nil {
 		return nil, err
@@ -114,12 +114,12 @@ func (s *Store) Changes(ctx context.Context, filter durable.ChangeFilter) ([]dur
 	if filter.Kind != "" && filter.Subject != "" {
 		list = queries.ChangesOf
 	}
-	changes := []durable.Change{}
+	changes := []store.Change{}
 	b := s.guarded(ctx)
 	b.add(list, before, filter.Kind, filter.Subject, small(limit)).Query(func(found pgx.Rows) error {
 		rows, err := pgx.CollectRows(found, pgx.RowToStructByPos[queries.ChangesRow])
 		for _, row := range rows {
-			change := durable.Change{ID: row.ID, At: row.At.UTC(), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action}
+			change := store.Change{ID: row.ID, At: row.At.UTC(), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action}
 			if row.Detail != "" {
 				change.Detail = json.RawMessage(row.Detail)
 			}

@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // clampEvery is how often leases are looked at that were granted before the
@@ -29,13 +29,13 @@ const (
 // has found that there are some. Leases of which nothing could
 // be taken, because somebody holds the rows of all their runs, do not hide those
 // behind them.
-func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
+func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
 	if err := s.usable(ctx); err != nil {
-		return durable.Reclaim{}, s.fail("reclaim runs", err)
+		return store.Reclaim{}, s.fail("reclaim runs", err)
 	}
 	first, err := s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon), Ahead: micro(request.Ahead)})
 	if err != nil {
-		return durable.Reclaim{}, s.fail("reclaim runs", err)
+		return store.Reclaim{}, s.fail("reclaim runs", err)
 	}
 	if first.Held && s.clampDue() {
 		b := s.guarded(ctx)
@@ -44,21 +44,21 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 		b.add(queries.FreeLeases)
 		b.add(queries.PruneBeats)
 		if err := s.send(ctx, s.engine, b); err != nil {
-			return durable.Reclaim{}, s.fail("clamp leases", err)
+			return store.Reclaim{}, s.fail("clamp leases", err)
 		}
 	}
-	done := durable.Reclaim{Now: first.Now.UTC(), Soon: first.Soon}
+	done := store.Reclaim{Now: first.Now.UTC(), Soon: first.Soon}
 	if !first.Expired || request.Limit <= 0 {
 		return done, nil
 	}
 	r := &reclaiming{Store: s, request: &request, done: done, aside: s.aside.Resting(lease.Elapsed())}
 	if err := r.all(ctx); err != nil {
 		if len(r.done.Runs) == 0 {
-			return durable.Reclaim{}, s.fail("reclaim runs", err)
+			return store.Reclaim{}, s.fail("reclaim runs", err)
 		}
 		s.config.Logger.Warn("reclaimed in part", "error", err) // what was taken stays taken, and the caller should know
 	}
-	if slices.ContainsFunc(r.done.Runs, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
+	if slices.ContainsFunc(r.done.Runs, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return r.done, nil
@@ -68,8 +68,8 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 type reclaiming struct {
 	*Store
 
-	request *durable.ReclaimRequest
-	done    durable.Reclaim
+	request *store.ReclaimRequest
+	done    store.Reclaim
 	aside   uuidArray // claims and runs that are left alone
 	failed  int       // statements
 }
@@ -114,7 +114,7 @@ func (r *reclaiming) room() int {
 // round takes a part, in one transaction, and returns how many leases it has
 // looked at and which of them are stuck.
 func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed uuidArray, err error) {
-	var done durable.Reclaim
+	var done store.Reclaim
 	horizon := timeOrNull(r.request.Horizon)
 	err = r.repeat(ctx, func() error {
 		b := r.guarded(ctx)
@@ -139,9 +139,9 @@ func (s *Store) clampDue() bool {
 }
 
 // scanReclaimed reads one row for each run taken back, and at least one.
-func scanReclaimed(done *durable.Reclaim, stuck *uuidArray) func(pgx.Rows) error {
+func scanReclaimed(done *store.Reclaim, stuck *uuidArray) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		*done, *stuck = durable.Reclaim{}, nil
+		*done, *stuck = store.Reclaim{}, nil
 		var passed []uuid.UUID
 		for rows.Next() {
 			var id *uuid.UUID
@@ -154,9 +154,9 @@ func scanReclaimed(done *durable.Reclaim, stuck *uuidArray) func(pgx.Rows) error
 			if id == nil {
 				continue
 			}
-			done.Runs = append(done.Runs, durable.Reclaimed{
+			done.Runs = append(done.Runs, store.Reclaimed{
 				ID: *id, Lane: *laneID, Queue: *queue, Job: *job, Worker: *worker,
-				State: durable.State(*state), CrashCount: int(*crashes),
+				State: store.State(*state), CrashCount: int(*crashes),
 			})
 		}
 		*stuck = passed

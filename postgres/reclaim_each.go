@@ -5,9 +5,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // reclaimFailures bounds the statements of one call that fail. What they have
@@ -85,5 +85,5 @@ func (r *reclaiming) halves(ctx context.Context, claim uuid.UUID, ids uuidArray)
 func (r *reclaiming) pass(kind string, id uuid.UUID, err error) {
 	again := r.Store.aside.Put(id, lease.Elapsed())
 	r.aside = append(r.aside, id)
-	r.done.Passed = append(r.done.Passed, durable.PassedOver{Kind: kind, Name: id.String(), Again: again, Err: err})
+	r.done.Passed = append(r.done.Passed, store.PassedOver{Kind: kind, Name: id.String(), Again: again, Err: err})
 }

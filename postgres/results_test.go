@@ -12,23 +12,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 var echo = durable.NewJob[string]("echo")
 
 // counted counts the reads of one who waits.
 type counted struct {
-	durable.Store
+	store.Store
 	reads atomic.Int64
 }
 
-func (c *counted) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+func (c *counted) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	c.reads.Add(1)
 	return c.Store.Runs(ctx, filter)
 }
 
 // works runs a worker of the store until the test ends.
-func works(t *testing.T, store durable.Store, handler func(context.Context, *durable.Run[string]) error) {
+func works(t *testing.T, store store.Store, handler func(context.Context, *durable.Run[string]) error) {
 	t.Helper()
 	w := durable.NewWorker(store, durable.WorkerConfig{PollInterval: 100 * time.Millisecond, MaxConcurrentRuns: 500})
 	durable.Register(w, echo, handler)
@@ -119,13 +120,13 @@ func TestSignalsReachAnotherProcess(t *testing.T) {
 	here := openStore(t, "")
 	there := openURL(t, here.url, here.schema)
 	ctx, stop := context.WithCancel(t.Context())
-	heard, ended := make(chan durable.Signal, 1000), make(chan error)
-	go func() { ended <- here.Listen(ctx, func(s durable.Signal) { heard <- s }) }()
-	require.Equal(t, durable.RunsDue, (<-heard).Kind) // it listens
+	heard, ended := make(chan store.Signal, 1000), make(chan error)
+	go func() { ended <- here.Listen(ctx, func(s store.Signal) { heard <- s }) }()
+	require.Equal(t, store.RunsDue, (<-heard).Kind) // it listens
 	conn := connect(t, here.url)
 	_, err := conn.Exec(t.Context(), "select pg_notify($1, 'a payload of another version')", here.schema+"_wake")
 	require.NoError(t, err)
-	await := func(want durable.Signal) {
+	await := func(want store.Signal) {
 		t.Helper()
 		after := time.After(20 * time.Second)
 		for {
@@ -139,9 +140,9 @@ func TestSignalsReachAnotherProcess(t *testing.T) {
 			}
 		}
 	}
-	await(durable.Signal{Kind: durable.RunsDue})
-	for _, kind := range []durable.SignalKind{durable.CancelAsked, durable.RunAwaited, durable.RunEnded} {
-		signal := durable.Signal{Kind: kind, Run: durable.NewRunID()}
+	await(store.Signal{Kind: store.RunsDue})
+	for _, kind := range []store.SignalKind{store.CancelAsked, store.RunAwaited, store.RunEnded} {
+		signal := store.Signal{Kind: kind, Run: store.NewRunID()}
 		require.NoError(t, there.Announce(t.Context(), signal))
 		await(signal)
 	}
@@ -153,14 +154,14 @@ func TestSignalsReachAnotherProcess(t *testing.T) {
 // some end with what no database would store.
 func TestHostileOutcomesHoldUpNobody(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	client := durable.NewClient(store)
+	db := openStore(t, "")
+	client := durable.NewClient(db)
 	hostile := map[string]string{
 		"nul": "a \x00 b", "utf8": "a \xff b", "surrogate": "a \xed\xa0\x80 b", "huge": strings.Repeat("é", 5<<20), "escaped": `\u0000 \ud800`,
 	}
 	var begun atomic.Int64
 	all := make(chan struct{})
-	works(t, store, func(ctx context.Context, run *durable.Run[string]) error {
+	works(t, db, func(ctx context.Context, run *durable.Run[string]) error {
 		if begun.Add(1) == 500 {
 			close(all)
 		}
@@ -175,8 +176,8 @@ func TestHostileOutcomesHoldUpNobody(t *testing.T) {
 		run.Log().Info(text, text, text)
 		return durable.Permanent(errors.New(text))
 	})
-	var runs []durable.NewRun
-	names := map[durable.RunID]string{}
+	var runs []store.NewRun
+	names := map[store.RunID]string{}
 	for name := range hostile {
 		runs = append(runs, echo.New(name))
 		names[runs[len(runs)-1].ID] = name
@@ -186,7 +187,7 @@ func TestHostileOutcomesHoldUpNobody(t *testing.T) {
 	}
 	receipts, err := client.Enqueue(t.Context(), runs...)
 	require.NoError(t, err)
-	var ids []durable.RunID
+	var ids []store.RunID
 	for _, receipt := range receipts {
 		ids = append(ids, receipt.ID)
 	}
@@ -195,16 +196,16 @@ func TestHostileOutcomesHoldUpNobody(t *testing.T) {
 	for _, record := range records {
 		name := names[record.ID]
 		if name == "" {
-			require.Equal(t, durable.Succeeded, record.State)
+			require.Equal(t, store.Succeeded, record.State)
 			continue
 		}
-		require.Equal(t, durable.Dead, record.State, name)
+		require.Equal(t, store.Dead, record.State, name)
 		require.NotContains(t, *record.Error, "could not be stored")
-		full, err := store.Run(t.Context(), record.ID)
+		full, err := db.Run(t.Context(), record.ID)
 		require.NoError(t, err)
 		require.Len(t, full.Attempts, 1)
 		require.Contains(t, *full.Attempts[0].Log, "level=INFO", name)
-		require.LessOrEqual(t, len(*full.Attempts[0].Log), durable.MaxLogSize)
+		require.LessOrEqual(t, len(*full.Attempts[0].Log), store.MaxLogSize)
 	}
 }
 
@@ -212,21 +213,21 @@ func TestHostileOutcomesHoldUpNobody(t *testing.T) {
 // a store that is called otherwise keeps the others from harm.
 func TestLogLinesThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, err := store.Enqueue(t.Context(), newRuns(500)...)
+	db := openStore(t, "")
+	_, err := db.Enqueue(t.Context(), newRuns(500)...)
 	require.NoError(t, err)
-	r, err := request(t.Context(), store, worker("w"), 500, time.Minute)
+	r, err := request(t.Context(), db, worker("w"), 500, time.Minute)
 	require.NoError(t, err)
-	runs, err := store.Claim(t.Context(), r)
+	runs, err := db.Claim(t.Context(), r)
 	require.NoError(t, err)
 	require.Len(t, runs, 500)
-	s := settlement(r, runs, durable.Outcome{Kind: durable.Success})
+	s := settlement(r, runs, store.Outcome{Kind: store.Success})
 	s.Runs[7].Outcome.Log = "bad \x00 line"
-	verdicts, err := store.Settle(t.Context(), []durable.Settlement{s})
+	verdicts, err := db.Settle(t.Context(), []store.Settlement{s})
 	require.NoError(t, err)
-	require.Equal(t, slices.Repeat([]durable.Verdict{durable.Accepted}, 500), verdicts)
-	odd, err := store.Run(t.Context(), runs[7].ID)
+	require.Equal(t, slices.Repeat([]store.Verdict{store.Accepted}, 500), verdicts)
+	odd, err := db.Run(t.Context(), runs[7].ID)
 	require.NoError(t, err)
-	require.Equal(t, durable.Succeeded, odd.State)
+	require.Equal(t, store.Succeeded, odd.State)
 	require.Equal(t, "(could not be stored)", *odd.Attempts[0].Log)
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Materialize asks when the next schedule is due, without a transaction, and
@@ -17,23 +17,23 @@ import (
 // the transaction. While more are due than one transaction takes, there are two
 // such locks: two transactions then evaluate at once, of all processes.
 func (s *Store) Materialize(
-	ctx context.Context, limit int, decide func(now time.Time, s durable.Schedule) durable.Decision,
-) (durable.Materialized, error) {
+	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
+) (store.Materialized, error) {
 	if err := s.usable(ctx); err != nil {
-		return durable.Materialized{}, s.fail("materialize", err)
+		return store.Materialized{}, s.fail("materialize", err)
 	}
 	if !s.crowd.is() {
 		next, err := s.queries(s.engine).NextLook(ctx, queries.NextLookParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
-			return durable.Materialized{}, s.fail("materialize", err)
+			return store.Materialized{}, s.fail("materialize", err)
 		}
 		if next != 0 {
-			return durable.Materialized{Next: max(fromMicro(next), -1)}, nil
+			return store.Materialized{Next: max(fromMicro(next), -1)}, nil
 		}
 	}
 	done, err := s.narrowed(ctx, limit, func(limit int) (attempt, error) { return s.attempt(ctx, limit, decide) })
 	if err != nil {
-		return durable.Materialized{}, s.fail("materialize", err)
+		return store.Materialized{}, s.fail("materialize", err)
 	}
 	if len(done.Runs) > 0 {
 		s.hint()
@@ -43,13 +43,13 @@ func (s *Store) Materialize(
 
 // attempt is what one transaction did, also one that has failed.
 type attempt struct {
-	durable.Materialized
+	store.Materialized
 
 	first string // the schedule that it looked at first; empty: it came to none
 }
 
 func (s *Store) attempt(
-	ctx context.Context, limit int, decide func(now time.Time, s durable.Schedule) durable.Decision,
+	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
 ) (attempt, error) {
 	var done attempt
 	refused := refusedLanes{}
@@ -69,7 +69,7 @@ func (s *Store) attempt(
 // that it does not show whose fault that is (a row that cannot be read, a check at
 // the commit), again with ever fewer schedules, from the head of the index on. One
 // that is refused alone is set aside.
-func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (attempt, error)) (durable.Materialized, error) {
+func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (attempt, error)) (store.Materialized, error) {
 	done, err := try(limit)
 	for n := limit; refusesRows(err) && code(err) != notNullViolation && ctx.Err() == nil; {
 		if n <= 1 {
@@ -89,21 +89,21 @@ func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (at
 
 // setAside passes over a schedule for a while, without a change to its row: that
 // may be refused too. Without a name it is the one that is due first.
-func (s *Store) setAside(ctx context.Context, name string, refused error) (durable.Materialized, error) {
+func (s *Store) setAside(ctx context.Context, name string, refused error) (store.Materialized, error) {
 	if name == "" {
 		var err error
 		name, err = s.queries(s.engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
-			return durable.Materialized{}, errors.Join(refused, err)
+			return store.Materialized{}, errors.Join(refused, err)
 		}
 	}
 	again := s.resting.Put(name, lease.Elapsed())
-	return durable.Materialized{Passed: []durable.PassedOver{{Kind: "schedule", Name: name, Again: again, Err: refused}}}, nil
+	return store.Materialized{Passed: []store.PassedOver{{Kind: "schedule", Name: name, Again: again, Err: refused}}}, nil
 }
 
 func (s *Store) materialize(
 	ctx context.Context, tx pgx.Tx, limit int, refused refusedLanes,
-	decide func(now time.Time, s durable.Schedule) durable.Decision, done *attempt,
+	decide func(now time.Time, s store.Schedule) store.Decision, done *attempt,
 ) error {
 	q := s.queries(tx)
 	b := s.guarded(ctx)
@@ -129,7 +129,7 @@ func (s *Store) materialize(
 		done.first = rows[0].Name
 	}
 	s.crowd.looked(rows, due.Most)
-	one := func(schedule durable.Schedule) durable.Decision { return decide(evaluate.Now.UTC(), schedule) }
+	one := func(schedule store.Schedule) store.Decision { return decide(evaluate.Now.UTC(), schedule) }
 	if err := s.inParts(ctx, tx, rows, refused, one, &done.Materialized); err != nil {
 		return err
 	}

@@ -7,24 +7,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // What the server refuses, and what it has already, stands beside what is good.
 func TestSchedulesTheServerRefusesStopNoOther(t *testing.T) {
 	t.Parallel()
 	s := openFresh(t, pgtest.Server(t))
-	declaration := durable.Declaration{Worker: worker("w")}
+	declaration := store.Declaration{Worker: worker("w")}
 	for _, name := range []string{"bad", "good", "stored"} {
-		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
-			Name: name, Hash: "h", Job: "tick", Queue: "default", MaxAttempts: 1, Args: json.RawMessage("{}"), Rule: durable.Every(time.Hour),
+		declaration.Schedules = append(declaration.Schedules, store.Schedule{
+			Name: name, Hash: "h", Job: "tick", Queue: "default", MaxAttempts: 1, Args: json.RawMessage("{}"), Rule: store.Every(time.Hour),
 		})
 	}
 	require.NoError(t, s.Declare(t.Context(), declaration))
 	keys := map[string]string{"bad": "first", "good": "first", "stored": "first"}
-	fire := func(now time.Time, one durable.Schedule) durable.Decision {
-		return durable.Decision{NextAt: now, Occurrences: []durable.Occurrence{{Key: keys[one.Name], Run: one.RunNow()}}}
+	fire := func(now time.Time, one store.Schedule) store.Decision {
+		return store.Decision{NextAt: now, Occurrences: []store.Occurrence{{Key: keys[one.Name], Run: one.RunNow()}}}
 	}
 	made, err := s.Materialize(t.Context(), 10, fire)
 	require.NoError(t, err)

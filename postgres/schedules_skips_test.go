@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestSkipsArePrunedByEachSchedule(t *testing.T) {
@@ -16,10 +16,10 @@ func TestSkipsArePrunedByEachSchedule(t *testing.T) {
 	s := openFresh(t, pgtest.Server(t))
 	conn := connect(t, s.url)
 	declare := func() {
-		declaration := durable.Declaration{Worker: worker("w")}
+		declaration := store.Declaration{Worker: worker("w")}
 		for _, name := range []string{"many", "few"} {
-			declaration.Schedules = append(declaration.Schedules, durable.Schedule{
-				Name: name, Hash: "h", Job: "tick", Queue: "default", MaxAttempts: 1, Args: json.RawMessage("{}"), Rule: durable.Every(time.Hour),
+			declaration.Schedules = append(declaration.Schedules, store.Schedule{
+				Name: name, Hash: "h", Job: "tick", Queue: "default", MaxAttempts: 1, Args: json.RawMessage("{}"), Rule: store.Every(time.Hour),
 			})
 		}
 		require.NoError(t, s.Declare(t.Context(), declaration))

@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // decided is a due schedule and what becomes of it.
@@ -21,14 +21,14 @@ type decided struct {
 	id         int32
 	name       string
 	generation int64
-	decision   durable.Decision
-	runs       []durable.NewRun
-	unfinished durable.Unfinished // before these
-	plan       durable.Plan
+	decision   store.Decision
+	runs       []store.NewRun
+	unfinished store.Unfinished // before these
+	plan       store.Plan
 }
 
 func decideOne(
-	one durable.Schedule, row *queries.DueSchedulesRow, unfinished durable.Unfinished, decide func(durable.Schedule) durable.Decision, unreadable error,
+	one store.Schedule, row *queries.DueSchedulesRow, unfinished store.Unfinished, decide func(store.Schedule) store.Decision, unreadable error,
 ) decided {
 	d := decided{id: row.ID, name: row.Name, generation: row.Generation, unfinished: unfinished, plan: one.Plan}
 	one.Unfinished = len(d.unfinished.IDs)
@@ -43,7 +43,7 @@ func decideOne(
 	for _, o := range d.decision.Occurrences {
 		d.runs = append(d.runs, o.Run)
 	}
-	if err := durable.CheckRuns(d.runs); err != nil {
+	if err := store.CheckRuns(d.runs); err != nil {
 		d.fault(err)
 	}
 	return d
@@ -52,7 +52,7 @@ func decideOne(
 // fault leaves the schedule where it stands and notes why.
 func (d *decided) fault(err error) {
 	d.runs = nil
-	d.decision = durable.Decision{Fault: err.Error()}
+	d.decision = store.Decision{Fault: err.Error()}
 }
 
 // decidedAtOnce is how many schedules are stored in one statement.
@@ -61,7 +61,7 @@ const decidedAtOnce = 500
 // inParts decides about schedules and stores what was decided.
 func (s *Store) inParts(
 	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, refused refusedLanes,
-	decide func(durable.Schedule) durable.Decision, done *durable.Materialized,
+	decide func(store.Schedule) store.Decision, done *store.Materialized,
 ) error {
 	for len(rows) > 0 {
 		some := rows[:partOf(rows)]
@@ -112,15 +112,15 @@ func partOf(rows []queries.DueSchedulesRow) int {
 }
 
 // waits are the runs for which the schedule waits.
-func (d *decided) waits() (waits []durable.Wait) {
+func (d *decided) waits() (waits []store.Wait) {
 	if d.decision.Waiting == 0 || d.decision.Fault != "" {
 		return nil
 	}
 	for _, id := range d.unfinished.IDs {
-		waits = append(waits, durable.Wait{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
+		waits = append(waits, store.Wait{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
 	}
 	for i := range d.runs {
-		waits = append(waits, durable.Wait{Schedule: d.name, Run: d.runs[i].ID, Pause: d.decision.Waiting})
+		waits = append(waits, store.Wait{Schedule: d.name, Run: d.runs[i].ID, Pause: d.decision.Waiting})
 	}
 	return waits
 }
@@ -130,7 +130,7 @@ func (d *decided) waits() (waits []durable.Wait) {
 // refuses these, halves of them, down to each schedule by itself: a bad one
 // never stops the others.
 func (s *Store) storeDecided(
-	ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *durable.Materialized,
+	ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *store.Materialized,
 ) error {
 	set, err := s.decidedLanes(ctx, tx, some, refused)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Store) storeDecided(
 
 // storeHalves stores decisions in ever smaller parts. A schedule that is refused
 // alone rests with a fault, and when that is refused too it is set aside.
-func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, done *durable.Materialized) error {
+func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, done *store.Materialized) error {
 	ids, err := s.storeSome(ctx, tx, some, set, queries.MaterializeRuns)
 	if !refusesRows(err) {
 		done.Runs = append(done.Runs, ids...)
@@ -161,7 +161,7 @@ func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set 
 	some[0].fault(err)
 	if _, err = s.storeSome(ctx, tx, some, set, queries.MaterializeRuns); refusesRows(err) {
 		again := s.resting.Put(some[0].name, lease.Elapsed())
-		done.Passed = append(done.Passed, durable.PassedOver{Kind: "schedule", Name: some[0].name, Again: again, Err: err})
+		done.Passed = append(done.Passed, store.PassedOver{Kind: "schedule", Name: some[0].name, Again: again, Err: err})
 		return nil
 	}
 	return err
@@ -193,8 +193,8 @@ func (d *decided) addLanes(set laneSet) {
 }
 
 // storeSome stores decisions under a savepoint, all in one round trip.
-func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, insert string) ([]durable.RunID, error) {
-	var ids []durable.RunID
+func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, insert string) ([]store.RunID, error) {
+	var ids []store.RunID
 	b := &batch{names: s.names}
 	b.add(queries.BeginPart)
 	addOccurrences(b, some, set, insert, &ids)
@@ -210,8 +210,8 @@ func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set la
 	return ids, err
 }
 
-func addOccurrences(b *batch, some []decided, set laneSet, insert string, ids *[]durable.RunID) {
-	runs := make([]durable.NewRun, 0, len(some))
+func addOccurrences(b *batch, some []decided, set laneSet, insert string, ids *[]store.RunID) {
+	runs := make([]store.NewRun, 0, len(some))
 	schedules, generations, keys := make([]int32, 0, len(some)), make([]int64, 0, len(some)), make([]string, 0, len(some))
 	for i := range some {
 		for j := range some[i].runs {
@@ -254,7 +254,7 @@ func addAdvances(b *batch, some []decided) {
 			runs = append(runs, one.runs[0].ID)
 			continue
 		}
-		unfinished := durable.Unfinished{IDs: slices.Clone(one.unfinished.IDs), Others: one.unfinished.Others}
+		unfinished := store.Unfinished{IDs: slices.Clone(one.unfinished.IDs), Others: one.unfinished.Others}
 		for j := range one.runs {
 			unfinished.IDs = append(unfinished.IDs, one.runs[j].ID)
 		}
@@ -289,14 +289,14 @@ func idArray(ids []uuid.UUID) string {
 // specs remembers rules and plans by the texts they were read from.
 type specs struct {
 	mu   sync.Mutex
-	read map[string]durable.Schedule // nothing but the rule and the plan
+	read map[string]store.Schedule // nothing but the rule and the plan
 }
 
 // specsMost bounds the texts that are remembered.
 const specsMost = 10_000
 
 // set gives a schedule the rule and the plan of a text, if it can be read.
-func (s *specs) set(one *durable.Schedule, text string) error {
+func (s *specs) set(one *store.Schedule, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, ok := s.read[text]; ok {
@@ -307,14 +307,14 @@ func (s *specs) set(one *durable.Schedule, text string) error {
 		return err
 	}
 	if s.read == nil || len(s.read) >= specsMost {
-		s.read = map[string]durable.Schedule{}
+		s.read = map[string]store.Schedule{}
 	}
-	s.read[text] = durable.Schedule{Rule: one.Rule, Plan: one.Plan}
+	s.read[text] = store.Schedule{Rule: one.Rule, Plan: one.Plan}
 	return nil
 }
 
-func (s *specs) schedule(row *queries.DueSchedulesRow) (durable.Schedule, error) {
-	one := durable.Schedule{
+func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
+	one := store.Schedule{
 		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
 		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
 		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Waiting: fromMicro(row.Waiting),

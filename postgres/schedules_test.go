@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // TestSchedules_EightWorkersComeAndGo: eight workers with connections of their
@@ -22,15 +23,15 @@ func TestSchedules_EightWorkersComeAndGo(t *testing.T) {
 	first := openStore(t, "")
 	name := func(i int) string { return fmt.Sprintf("schedule-%d", i) }
 	job := durable.NewJob[struct{}]("tick")
-	worker := func(store durable.Store) *durable.Worker {
-		w := durable.NewWorker(store, durable.WorkerConfig{DrainTimeout: -1, PollInterval: 500 * time.Millisecond})
+	worker := func(db store.Store) *durable.Worker {
+		w := durable.NewWorker(db, durable.WorkerConfig{DrainTimeout: -1, PollInterval: 500 * time.Millisecond})
 		durable.Register(w, job, func(context.Context, *durable.Run[struct{}]) error {
 			<-time.After(5 * time.Millisecond)
 			return nil
 		})
 		for i := range schedules {
-			overlap := []durable.OverlapPolicy{durable.OverlapSkip, durable.OverlapWait, durable.OverlapAllow}[i%3]
-			durable.AddSchedule(w, name(i), job, struct{}{}, durable.Every(time.Second), durable.Overlap(overlap))
+			overlap := []store.OverlapPolicy{store.OverlapSkip, store.OverlapWait, store.OverlapAllow}[i%3]
+			durable.AddSchedule(w, name(i), job, struct{}{}, store.Every(time.Second), durable.Overlap(overlap))
 		}
 		return w
 	}
@@ -72,15 +73,15 @@ func TestSchedules_EightWorkersComeAndGo(t *testing.T) {
 }
 
 // instants counts what became of each second.
-func instants(past []durable.Past) map[int64]int {
+func instants(past []store.Past) map[int64]int {
 	seen := map[int64]int{}
 	for _, line := range past {
 		switch line.Kind {
-		case durable.PastRun:
+		case store.PastRun:
 			if at, err := time.Parse(time.RFC3339, *line.Occurrence); err == nil {
 				seen[at.Unix()]++
 			}
-		case durable.PastSkip:
+		case store.PastSkip:
 			for at := line.First.Unix(); at <= line.At.Unix(); at++ {
 				seen[at]++
 			}
@@ -90,7 +91,7 @@ func instants(past []durable.Past) map[int64]int {
 }
 
 // requireCalendar wants every second from the first to the last, once.
-func requireCalendar(t *testing.T, name string, past []durable.Past, least int) {
+func requireCalendar(t *testing.T, name string, past []store.Past, least int) {
 	t.Helper()
 	seen := instants(past)
 	var first, last int64
@@ -110,24 +111,24 @@ func requireCalendar(t *testing.T, name string, past []durable.Past, least int) 
 // second when there are no more than one takes.
 func TestMaterialize_TwoAtOnceInACrowd(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	other := openURL(t, store.url, store.schema)
-	declareSome(t, store, 5)
+	db := openStore(t, "")
+	other := openURL(t, db.url, db.schema)
+	declareSome(t, db, 5)
 	seen := map[string]int{}
-	decide := func(now time.Time, s durable.Schedule) durable.Decision {
+	decide := func(now time.Time, s store.Schedule) store.Decision {
 		seen[s.Name]++
-		return durable.Decision{NextAt: now.Add(time.Hour)}
+		return store.Decision{NextAt: now.Add(time.Hour)}
 	}
-	materialize := func(s opened, limit int, decide func(time.Time, durable.Schedule) durable.Decision) durable.Materialized {
+	materialize := func(s opened, limit int, decide func(time.Time, store.Schedule) store.Decision) store.Materialized {
 		made, err := s.Materialize(t.Context(), limit, decide)
 		require.NoError(t, err)
 		return made
 	}
-	require.Equal(t, 1, materialize(store, 1, decide).Due)
-	made := materialize(store, 1, func(now time.Time, s durable.Schedule) durable.Decision {
+	require.Equal(t, 1, materialize(db, 1, decide).Due)
+	made := materialize(db, 1, func(now time.Time, s store.Schedule) store.Decision {
 		require.True(t, materialize(other, 1, decide).Busy, "a process that knows of no crowd")
-		second := materialize(store, 1, func(now time.Time, s durable.Schedule) durable.Decision {
-			require.True(t, materialize(store, 1, decide).Busy, "a third")
+		second := materialize(db, 1, func(now time.Time, s store.Schedule) store.Decision {
+			require.True(t, materialize(db, 1, decide).Busy, "a third")
 			return decide(now, s)
 		})
 		require.Equal(t, 1, second.Due)
@@ -141,31 +142,31 @@ func TestMaterialize_TwoAtOnceInACrowd(t *testing.T) {
 	}
 }
 
-func declareSome(t *testing.T, store opened, n int) {
+func declareSome(t *testing.T, db opened, n int) {
 	t.Helper()
-	declaration := durable.Declaration{Worker: worker("w")}
+	declaration := store.Declaration{Worker: worker("w")}
 	for i := range n {
-		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
-			Name: fmt.Sprintf("schedule-%d", i), Rule: durable.Every(time.Minute), Hash: "1",
+		declaration.Schedules = append(declaration.Schedules, store.Schedule{
+			Name: fmt.Sprintf("schedule-%d", i), Rule: store.Every(time.Minute), Hash: "1",
 			Job: "mail", Queue: durable.DefaultQueue, Args: []byte("{}"), MaxAttempts: 1,
 		})
 	}
-	require.NoError(t, store.Declare(t.Context(), declaration))
+	require.NoError(t, db.Declare(t.Context(), declaration))
 }
 
 // A crowd that never ends goes on in the index from where the last transaction
 // was, and still comes back for what it had to pass over.
 func TestMaterialize_NothingIsLeftBehindInACrowd(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	declareSome(t, store, 4)
-	tx := hold(t, store, "schedules", "name = 'schedule-0'")
+	db := openStore(t, "")
+	declareSome(t, db, 4)
+	tx := hold(t, db, "schedules", "name = 'schedule-0'")
 	seen := map[string]int{}
 	look := func(times int) {
 		for range times {
-			made, err := store.Materialize(t.Context(), 1, func(now time.Time, s durable.Schedule) durable.Decision {
+			made, err := db.Materialize(t.Context(), 1, func(now time.Time, s store.Schedule) store.Decision {
 				seen[s.Name]++
-				return durable.Decision{NextAt: now} // due again
+				return store.Decision{NextAt: now} // due again
 			})
 			require.NoError(t, err)
 			require.Equal(t, 1, made.Due)

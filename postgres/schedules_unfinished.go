@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // unfinishedAtOnce is of how many runs one statement tells whether they have
@@ -40,9 +40,9 @@ const unfinishedFor = time.Second
 // to, or all if these do not tell whether there is room for another. The
 // transaction goes on after an error of the server.
 func (s *Store) unfinishedOf(
-	ctx context.Context, tx pgx.Tx, id int32, remembered []uuid.UUID, known map[uuid.UUID]bool, plan *durable.Plan, overlap durable.OverlapPolicy,
-) (durable.Unfinished, error) {
-	unfinished := durable.ReadUnfinished(remembered)
+	ctx context.Context, tx pgx.Tx, id int32, remembered []uuid.UUID, known map[uuid.UUID]bool, plan *store.Plan, overlap store.OverlapPolicy,
+) (store.Unfinished, error) {
+	unfinished := store.ReadUnfinished(remembered)
 	unfinished.IDs = slices.DeleteFunc(slices.Clone(unfinished.IDs), func(id uuid.UUID) bool { return !known[id] })
 	if !unfinished.Unclear(plan, overlap) {
 		return unfinished, nil
@@ -52,7 +52,7 @@ func (s *Store) unfinishedOf(
 	b := &batch{names: s.names}
 	b.add(queries.BeginPart)
 	b.add(queries.Limits, most, most) // until the part is undone
-	b.add(queries.UnfinishedOfSchedule, id, int32(durable.MaxAtOnce)).Query(func(rows pgx.Rows) error {
+	b.add(queries.UnfinishedOfSchedule, id, int32(store.MaxAtOnce)).Query(func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) { all = append(all, id) })
 	})
 	err := s.send(ctx, tx, b)
@@ -65,5 +65,5 @@ func (s *Store) unfinishedOf(
 		return unfinished, err
 	}
 	slices.SortFunc(all, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	return durable.Unfinished{IDs: all, Others: len(all) == durable.MaxAtOnce}, nil
+	return store.Unfinished{IDs: all, Others: len(all) == store.MaxAtOnce}, nil
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A spec that a newer program or a person has written stops no reader of the
@@ -16,10 +16,10 @@ import (
 func TestScheduleThatCannotBeReadIsListedWithAFault(t *testing.T) {
 	t.Parallel()
 	s := openFresh(t, pgtest.Server(t))
-	declaration := durable.Declaration{Worker: worker("w")}
+	declaration := store.Declaration{Worker: worker("w")}
 	for _, name := range []string{"bad", "good"} {
-		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
-			Name: name, Hash: "h", Job: "tick", Queue: "default", MaxAttempts: 1, Args: json.RawMessage("{}"), Rule: durable.Every(time.Hour),
+		declaration.Schedules = append(declaration.Schedules, store.Schedule{
+			Name: name, Hash: "h", Job: "tick", Queue: "default", MaxAttempts: 1, Args: json.RawMessage("{}"), Rule: store.Every(time.Hour),
 		})
 	}
 	require.NoError(t, s.Declare(t.Context(), declaration))
@@ -30,24 +30,24 @@ func TestScheduleThatCannotBeReadIsListedWithAFault(t *testing.T) {
 	require.Len(t, records, 2)
 	require.Contains(t, *records[0].Fault, "spec of schedule bad")
 	require.Nil(t, records[1].Fault)
-	require.Equal(t, durable.Every(time.Hour), records[1].Rule)
-	made, err := s.Materialize(t.Context(), 10, func(now time.Time, one durable.Schedule) durable.Decision {
+	require.Equal(t, store.Every(time.Hour), records[1].Rule)
+	made, err := s.Materialize(t.Context(), 10, func(now time.Time, one store.Schedule) store.Decision {
 		require.Equal(t, "good", one.Name, "only what can be read is decided about")
-		return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: "first", Run: one.RunNow()}}}
+		return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "first", Run: one.RunNow()}}}
 	})
 	require.NoError(t, err)
 	require.Len(t, made.Runs, 1)
 	_, err = s.SchedulePast(t.Context(), "bad", 10)
 	require.NoError(t, err)
-	err = s.RunSchedule(t.Context(), "bad", durable.NewRunID(), durable.OverlapSkip, "ann")
+	err = s.RunSchedule(t.Context(), "bad", store.NewRunID(), store.OverlapSkip, "ann")
 	require.ErrorContains(t, err, "spec of schedule bad", "it cannot be told whether there is room")
-	err = s.RunSchedule(t.Context(), "bad", durable.NewRunID(), durable.OverlapAllow, "ann")
+	err = s.RunSchedule(t.Context(), "bad", store.NewRunID(), store.OverlapAllow, "ann")
 	require.NoError(t, err)
-	require.NoError(t, s.ChangeSchedule(t.Context(), "bad", durable.PauseSchedule, "ann"))
+	require.NoError(t, s.ChangeSchedule(t.Context(), "bad", store.PauseSchedule, "ann"))
 	require.NoError(t, s.Declare(t.Context(), declaration))
 
 	edited := records[0].Schedule()
-	edited.Rule = durable.Every(time.Minute)
+	edited.Rule = store.Every(time.Minute)
 	require.NoError(t, s.SaveSchedule(t.Context(), edited, "ann"))
 	records, err = s.ListSchedules(t.Context(), "bad")
 	require.NoError(t, err)

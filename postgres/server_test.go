@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestListenerHearsAnotherProcess(t *testing.T) {
@@ -20,8 +20,8 @@ func TestListenerHearsAnotherProcess(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	woken, ended := make(chan struct{}, 100), make(chan error)
 	go func() {
-		ended <- here.Listen(ctx, func(signal durable.Signal) {
-			if signal.Kind == durable.RunsDue {
+		ended <- here.Listen(ctx, func(signal store.Signal) {
+			if signal.Kind == store.RunsDue {
 				woken <- struct{}{}
 			}
 		})
@@ -41,33 +41,33 @@ func TestListenerHearsAnotherProcess(t *testing.T) {
 func TestStoreOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	c := pgtest.StartPrivate(t, pgtest.Options{})
-	store := openURL(t, c.URL(), "durable")
+	db := openURL(t, c.URL(), "durable")
 	ended := make(chan error)
-	go func() { ended <- store.Listen(t.Context(), func(durable.Signal) {}) }()
-	_, err := store.Enqueue(t.Context(), newRuns(3)...)
+	go func() { ended <- db.Listen(t.Context(), func(store.Signal) {}) }()
+	_, err := db.Enqueue(t.Context(), newRuns(3)...)
 	require.NoError(t, err)
-	r, err := request(t.Context(), store, worker("w"), 1, time.Minute)
+	r, err := request(t.Context(), db, worker("w"), 1, time.Minute)
 	require.NoError(t, err)
-	runs, err := store.Claim(t.Context(), r)
+	runs, err := db.Claim(t.Context(), r)
 	require.NoError(t, err)
 
 	c.Stop(t, pgtest.Immediate)
 	require.Error(t, <-ended, "the listener says that its connection broke")
-	s := []durable.Settlement{settlement(r, runs, durable.Outcome{Kind: durable.Success})}
-	_, err = store.Settle(t.Context(), s)
+	s := []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Success})}
+	_, err = db.Settle(t.Context(), s)
 	require.Error(t, err)
 	c.Start(t)
 	require.Eventually(t, func() bool {
-		verdicts, err := store.Settle(t.Context(), s)
-		return err == nil && verdicts[0] != durable.Refused
+		verdicts, err := db.Settle(t.Context(), s)
+		return err == nil && verdicts[0] != store.Refused
 	}, time.Minute, 20*time.Millisecond)
-	var counts map[durable.State]durable.Count
+	var counts map[store.State]store.Count
 	require.Eventually(t, func() bool {
-		counts, err = store.Counts(t.Context())
+		counts, err = db.Counts(t.Context())
 		return err == nil
 	}, time.Minute, 20*time.Millisecond)
-	require.EqualValues(t, 1, counts[durable.Succeeded].N)
-	require.EqualValues(t, 2, counts[durable.Pending].N)
+	require.EqualValues(t, 1, counts[store.Succeeded].N)
+	require.EqualValues(t, 2, counts[store.Pending].N)
 }
 
 func TestConnectionsAreDroppedWhenTheServerBecomesReadOnly(t *testing.T) {
@@ -143,22 +143,22 @@ func TestSettingsOfADatabaseDoNotChangeWhatIsStored(t *testing.T) {
 	}
 }
 
-func requireKept(t *testing.T, store opened) {
+func requireKept(t *testing.T, db opened) {
 	t.Helper()
 	const text = `"日本 é 💥 \\ '"`
 	run := newRun()
 	run.Args, run.Tags = []byte(text), []string{text}
-	run.Key = durable.Key{Text: text + run.ID.String()}
+	run.Key = store.Key{Text: text + run.ID.String()}
 	run.At = time.Date(2031, 2, 3, 4, 5, 6, 789_000, time.UTC)
-	_, err := store.Enqueue(t.Context(), run)
+	_, err := db.Enqueue(t.Context(), run)
 	require.NoError(t, err)
-	record, err := store.Run(t.Context(), run.ID)
+	record, err := db.Run(t.Context(), run.ID)
 	require.NoError(t, err)
 	require.Equal(t, text, string(record.Args))
 	require.Equal(t, []string{text}, record.Tags)
 	require.Equal(t, run.Key.Text, *record.Key)
 	require.Equal(t, run.At, record.DueAt)
-	conn := connect(t, store.url+"&client_encoding=UTF8&default_query_exec_mode=cache_statement")
+	conn := connect(t, db.url+"&client_encoding=UTF8&default_query_exec_mode=cache_statement")
 	var stored string
 	require.NoError(t, conn.QueryRow(t.Context(), "select args::text from durable.runs where id = $1", run.ID).Scan(&stored))
 	require.Equal(t, text, stored)

@@ -7,20 +7,20 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Settle ends executions, all in one transaction. When the database refuses
 // the data of one run, which sanitised text never makes it do, the runs are
 // settled one by one, and a fixed text stands for what could not be stored.
-func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	if err := checkSettlements(settlements); err != nil {
 		return nil, err
 	}
 	work, total := make([]settling, len(settlements)), 0
 	for i := range settlements {
-		work[i] = settling{Settlement: &settlements[i], verdicts: make([]durable.Verdict, len(settlements[i].Runs))}
+		work[i] = settling{Settlement: &settlements[i], verdicts: make([]store.Verdict, len(settlements[i].Runs))}
 		total += len(settlements[i].Runs)
 	}
 	err := s.settleAll(ctx, work)
@@ -34,7 +34,7 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 	if err != nil {
 		return nil, s.fail("settle runs", err)
 	}
-	verdicts := make([]durable.Verdict, 0, total)
+	verdicts := make([]store.Verdict, 0, total)
 	waiting := false
 	for i := range work {
 		verdicts = append(verdicts, work[i].verdicts...)
@@ -47,11 +47,11 @@ func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([
 }
 
 // checkSettlements refuses outcomes that no execution has.
-func checkSettlements(settlements []durable.Settlement) error {
+func checkSettlements(settlements []store.Settlement) error {
 	for i := range settlements {
 		for _, settled := range settlements[i].Runs {
-			if kind := settled.Outcome.Kind; kind < durable.Success || kind > durable.HandedBack {
-				return fmt.Errorf("%w: run %s: %v cannot be settled", durable.ErrInvalid, settled.ID, kind)
+			if kind := settled.Outcome.Kind; kind < store.Success || kind > store.HandedBack {
+				return fmt.Errorf("%w: run %s: %v cannot be settled", store.ErrInvalid, settled.ID, kind)
 			}
 		}
 	}
@@ -60,8 +60,8 @@ func checkSettlements(settlements []durable.Settlement) error {
 
 // settling is a settlement under way.
 type settling struct {
-	*durable.Settlement
-	verdicts []durable.Verdict // zero: the write did not touch the run
+	*store.Settlement
+	verdicts []store.Verdict // zero: the write did not touch the run
 }
 
 // Bounds of the map of outcomes of one statement.
@@ -84,7 +84,7 @@ func (w *settling) addTo(b *batch) {
 	}
 	for i := range w.Runs {
 		run := &w.Runs[i]
-		if run.Outcome.Kind == durable.Success && run.Outcome.Result == nil && run.Outcome.Log == "" {
+		if run.Outcome.Kind == store.Success && run.Outcome.Result == nil && run.Outcome.Log == "" {
 			plain = append(plain, run.ID)
 			continue
 		}
@@ -109,16 +109,16 @@ func (w *settling) accept(asked int, all bool) func(pgx.Rows) error {
 		}
 		if all && len(ids) == asked {
 			for i := range w.verdicts {
-				w.verdicts[i] = durable.Accepted
+				w.verdicts[i] = store.Accepted
 			}
 			return nil
 		}
-		w.mark(ids, durable.Accepted)
+		w.mark(ids, store.Accepted)
 		return nil
 	}
 }
 
-func (w *settling) mark(ids []uuid.UUID, verdict durable.Verdict) {
+func (w *settling) mark(ids []uuid.UUID, verdict store.Verdict) {
 	marked := make(map[uuid.UUID]struct{}, len(ids))
 	for _, id := range ids {
 		marked[id] = struct{}{}
@@ -134,7 +134,7 @@ func (w *settling) mark(ids []uuid.UUID, verdict durable.Verdict) {
 // themselves.
 func (w *settling) putBack() bool {
 	for i, run := range w.Runs {
-		if w.verdicts[i] == durable.Accepted && run.Outcome.Kind.State() == durable.Pending && run.Outcome.After <= durable.WakeAhead {
+		if w.verdicts[i] == store.Accepted && run.Outcome.Kind.State() == store.Pending && run.Outcome.After <= store.WakeAhead {
 			return true
 		}
 	}
@@ -166,7 +166,7 @@ func (s *Store) judge(ctx context.Context, work []settling) error {
 	for i := range work {
 		for j, verdict := range work[i].verdicts {
 			if verdict == 0 {
-				work[i].verdicts[j] = durable.Refused
+				work[i].verdicts[j] = store.Refused
 			}
 		}
 	}
@@ -185,6 +185,6 @@ func (w *settling) landed(rows pgx.Rows) error {
 			ids = append(ids, id)
 		}
 	}
-	w.mark(ids, durable.Landed)
+	w.mark(ids, store.Landed)
 	return rows.Err()
 }

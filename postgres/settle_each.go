@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // unstorable stands for a text or a result that the database refused.
@@ -28,7 +28,7 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 			}
 		}
 		if w.Last && !w.deferred() {
-			last := []settling{{Settlement: &durable.Settlement{Claim: w.Claim, Worker: w.Worker, Last: true, Claimed: w.Claimed}}}
+			last := []settling{{Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Last: true, Claimed: w.Claimed}}}
 			if err := s.settleAll(ctx, last); err != nil {
 				return err
 			}
@@ -38,14 +38,14 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 }
 
 // part is the settlement of one run alone.
-func (w *settling) part(run durable.Settled, verdict []durable.Verdict) settling {
+func (w *settling) part(run store.Settled, verdict []store.Verdict) settling {
 	return settling{
-		Settlement: &durable.Settlement{Claim: w.Claim, Worker: w.Worker, Runs: []durable.Settled{run}},
+		Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Runs: []store.Settled{run}},
 		verdicts:   verdict,
 	}
 }
 
-func withoutData(o durable.Outcome) durable.Outcome {
+func withoutData(o store.Outcome) store.Outcome {
 	if o.Error != "" {
 		o.Error = unstorable
 	}
@@ -61,10 +61,10 @@ func withoutData(o durable.Outcome) durable.Outcome {
 
 // appendOutcome adds ,"id":[…] in the form that SettleRuns reads. The first
 // byte of the whole becomes the opening brace.
-func appendOutcome(to []byte, run *durable.Settled) []byte {
+func appendOutcome(to []byte, run *store.Settled) []byte {
 	o := &run.Outcome
 	state, after, refund := o.Kind.State(), o.After, 0
-	if o.Kind == durable.HandedBack {
+	if o.Kind == store.HandedBack {
 		after = 0
 	}
 	if o.Kind.Refunded() {
@@ -79,7 +79,7 @@ func appendOutcome(to []byte, run *durable.Settled) []byte {
 	to = append(to, ',')
 	to = strconv.AppendInt(to, int64(refund), 10)
 	to = append(to, ',')
-	if o.Kind.Recorded() || o.Kind == durable.Success && o.Log != "" {
+	if o.Kind.Recorded() || o.Kind == store.Success && o.Log != "" {
 		to = strconv.AppendInt(to, int64(o.Kind), 10)
 	} else {
 		to = append(to, "null"...)
@@ -87,7 +87,7 @@ func appendOutcome(to []byte, run *durable.Settled) []byte {
 	to = appendText(append(to, ','), o.Error)
 	to = appendText(append(to, ','), o.Stack)
 	result := ""
-	if o.Kind == durable.Success {
+	if o.Kind == store.Success {
 		result = string(o.Result)
 	}
 	to = appendText(append(to, ','), result)

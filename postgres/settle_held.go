@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // settleAll writes the settlements in one transaction, in the order of their
@@ -55,7 +55,7 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	free := make([]settling, len(work))
 	for i, w := range work {
 		clear(w.verdicts)
-		free[i].Settlement = &durable.Settlement{Claim: w.Claim, Worker: w.Worker}
+		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker}
 		ids := make(uuidArray, len(w.Runs))
 		for j := range w.Runs {
 			ids[j] = w.Runs[j].ID
@@ -78,11 +78,11 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	for i, w := range work {
 		var ids []uuid.UUID
 		for j, verdict := range free[i].verdicts {
-			if verdict == durable.Accepted {
+			if verdict == store.Accepted {
 				ids = append(ids, free[i].Runs[j].ID)
 			}
 		}
-		w.mark(ids, durable.Accepted)
+		w.mark(ids, store.Accepted)
 	}
 	return nil
 }
@@ -103,12 +103,12 @@ func (w *settling) divide(rows pgx.Rows, free *settling) error {
 		case isFree:
 			free.Runs = append(free.Runs, w.Runs[i])
 		case isOurs:
-			w.verdicts[i] = durable.Deferred
+			w.verdicts[i] = store.Deferred
 		}
 	}
-	free.verdicts = make([]durable.Verdict, len(free.Runs))
+	free.verdicts = make([]store.Verdict, len(free.Runs))
 	return rows.Err()
 }
 
 // deferred tells whether a run is still to be settled.
-func (w *settling) deferred() bool { return slices.Contains(w.verdicts, durable.Deferred) }
+func (w *settling) deferred() bool { return slices.Contains(w.verdicts, store.Deferred) }

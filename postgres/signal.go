@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A payload is the name of the process that sends it, which alone means that
@@ -16,19 +16,19 @@ const (
 	marksPerCall = 200 // a payload has to be shorter than 8000 bytes
 )
 
-var letters = map[durable.SignalKind]byte{ //nolint:gochecknoglobals // a constant table
-	durable.CancelAsked: 'c', durable.RunAwaited: 'w', durable.RunEnded: 'e',
+var letters = map[store.SignalKind]byte{ //nolint:gochecknoglobals // a constant table
+	store.CancelAsked: 'c', store.RunAwaited: 'w', store.RunEnded: 'e',
 }
 
 // payloads writes signals in as few notifications as will do.
-func payloads(self string, signals []durable.Signal) []string {
+func payloads(self string, signals []store.Signal) []string {
 	var texts []string
 	var marks strings.Builder
 	for i, signal := range signals {
 		if letter, known := letters[signal.Kind]; known {
 			marks.WriteByte(letter)
 			marks.WriteString(hex.EncodeToString(signal.Run[:]))
-		} else if signal.Kind == durable.RunsDue {
+		} else if signal.Kind == store.RunsDue {
 			texts = append(texts, self)
 		}
 		if marks.Len() == marksPerCall*markLength || i == len(signals)-1 && marks.Len() > 0 {
@@ -40,18 +40,18 @@ func payloads(self string, signals []durable.Signal) []string {
 }
 
 // signals reads a payload; none if it is this process's own.
-func signals(self, payload string) []durable.Signal {
+func signals(self, payload string) []store.Signal {
 	sender, marks, marked := strings.Cut(payload, " ")
 	if sender == self {
 		return nil
 	}
-	due := []durable.Signal{{Kind: durable.RunsDue}}
+	due := []store.Signal{{Kind: store.RunsDue}}
 	if !marked || marks == "" || len(marks)%markLength != 0 {
 		return due
 	}
-	var read []durable.Signal
+	var read []store.Signal
 	for ; marks != ""; marks = marks[markLength:] {
-		var signal durable.Signal
+		var signal store.Signal
 		for kind, letter := range letters {
 			if letter == marks[0] {
 				signal.Kind = kind

@@ -6,26 +6,26 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestPayloads(t *testing.T) {
-	due := durable.Signal{Kind: durable.RunsDue}
+	due := store.Signal{Kind: store.RunsDue}
 	t.Run("runs that are due are told as they always were", func(t *testing.T) {
-		require.Equal(t, []string{"SELF"}, payloads("SELF", []durable.Signal{due}))
-		require.Equal(t, []durable.Signal{due}, signals("SELF", "OTHER"))
+		require.Equal(t, []string{"SELF"}, payloads("SELF", []store.Signal{due}))
+		require.Equal(t, []store.Signal{due}, signals("SELF", "OTHER"))
 	})
 	t.Run("one's own are not heard", func(t *testing.T) {
 		require.Empty(t, signals("SELF", "SELF"))
-		require.Empty(t, signals("SELF", payloads("SELF", []durable.Signal{{Kind: durable.RunEnded}})[0]))
+		require.Empty(t, signals("SELF", payloads("SELF", []store.Signal{{Kind: store.RunEnded}})[0]))
 	})
 	t.Run("a thousand signals come back from few short payloads", func(t *testing.T) {
-		sent := []durable.Signal{due}
+		sent := []store.Signal{due}
 		for range 333 {
-			sent = append(sent, durable.Signal{Kind: durable.CancelAsked, Run: durable.NewRunID()},
-				durable.Signal{Kind: durable.RunAwaited, Run: durable.NewRunID()}, durable.Signal{Kind: durable.RunEnded, Run: durable.NewRunID()})
+			sent = append(sent, store.Signal{Kind: store.CancelAsked, Run: store.NewRunID()},
+				store.Signal{Kind: store.RunAwaited, Run: store.NewRunID()}, store.Signal{Kind: store.RunEnded, Run: store.NewRunID()})
 		}
-		var read []durable.Signal
+		var read []store.Signal
 		texts := payloads("SELF", sent)
 		require.Len(t, texts, 6)
 		for _, text := range texts {
@@ -36,7 +36,7 @@ func TestPayloads(t *testing.T) {
 	})
 	t.Run("what is not known means that runs may be due", func(t *testing.T) {
 		for _, text := range []string{"", " ", "OTHER ", "OTHER x", "OTHER e" + strings.Repeat("g", 32), "OTHER z" + strings.Repeat("0", 32), "OTHER e0 more"} {
-			require.Equal(t, []durable.Signal{due}, signals("SELF", text), text)
+			require.Equal(t, []store.Signal{due}, signals("SELF", text), text)
 		}
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // inSteps orders the runs as the steps that took them. The database returns
@@ -14,14 +14,14 @@ import (
 // what the steps took. Runs that these steps cannot have taken come last: a
 // claim that is repeated with other steps still holds them, and only its answer
 // tells the worker so.
-func inSteps(runs []durable.Claimed, steps []durable.Step) []durable.Claimed {
-	slices.SortFunc(runs, func(a, b durable.Claimed) int {
+func inSteps(runs []store.Claimed, steps []store.Step) []store.Claimed {
+	slices.SortFunc(runs, func(a, b store.Claimed) int {
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), a.DueAt.Compare(b.DueAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	if len(runs) == 0 || len(steps) < 2 {
 		return runs
 	}
-	lanes := map[durable.LaneID]*dealt{}
+	lanes := map[store.LaneID]*dealt{}
 	for i := 0; i < len(runs); {
 		j := i + 1
 		for j < len(runs) && runs[j].Lane == runs[i].Lane {
@@ -38,7 +38,7 @@ func inSteps(runs []durable.Claimed, steps []durable.Step) []durable.Claimed {
 	for _, lane := range lanes {
 		lane.covered = merge(lane.covered)
 	}
-	ordered := make([]durable.Claimed, 0, len(runs))
+	ordered := make([]store.Claimed, 0, len(runs))
 	for _, step := range steps {
 		if lane, ok := lanes[step.Lane]; ok {
 			ordered = lane.deal(ordered, spanOf(step))
@@ -55,7 +55,7 @@ func inSteps(runs []durable.Claimed, steps []durable.Step) []durable.Claimed {
 // span is a range of places in a lane's line, the end excluded.
 type span struct{ start, end int }
 
-func spanOf(step durable.Step) span {
+func spanOf(step store.Step) span {
 	start := max(step.Skip, 0)
 	return span{start, start + min(max(step.Take, 0), math.MaxInt32)}
 }
@@ -76,7 +76,7 @@ func merge(spans []span) []span {
 
 // dealt is the runs taken from one lane, by due time.
 type dealt struct {
-	runs    []durable.Claimed
+	runs    []store.Claimed
 	done    []bool
 	covered []span // the places that the steps look at
 }
@@ -92,7 +92,7 @@ func (d *dealt) rank(place int) int {
 }
 
 // deal adds the runs that a step took and no step before it.
-func (d *dealt) deal(to []durable.Claimed, s span) []durable.Claimed {
+func (d *dealt) deal(to []store.Claimed, s span) []store.Claimed {
 	for i := d.rank(s.start); i < min(d.rank(s.end), len(d.runs)); i++ {
 		if !d.done[i] {
 			d.done[i] = true
@@ -103,7 +103,7 @@ func (d *dealt) deal(to []durable.Claimed, s span) []durable.Claimed {
 }
 
 // rest adds the runs that no step took.
-func (d *dealt) rest(to []durable.Claimed) []durable.Claimed {
+func (d *dealt) rest(to []store.Claimed) []store.Claimed {
 	for i, done := range d.done {
 		if !done {
 			to = append(to, d.runs[i])

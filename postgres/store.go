@@ -14,13 +14,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/secret"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
-var _ durable.Store = (*Store)(nil)
+var _ store.Store = (*Store)(nil)
 
 // Config adjusts a store. The zero value of each field means its default.
 type Config struct {
@@ -89,10 +89,10 @@ func Open(ctx context.Context, url string, config Config) (*Store, error) {
 	}
 	if !schemaPattern.MatchString(config.Schema) || config.MaxConns < 0 {
 		return nil, fmt.Errorf("open postgres: %w: schema %q: want %s; max conns %d: want 0 or more",
-			durable.ErrInvalid, config.Schema, schemaPattern, config.MaxConns)
+			store.ErrInvalid, config.Schema, schemaPattern, config.MaxConns)
 	}
 	s := &Store{config: config, names: &namespace{schema: config.Schema}}
-	s.lanes.ids = map[lane]durable.LaneID{}
+	s.lanes.ids = map[lane]store.LaneID{}
 	s.workers.ids = map[uuid.UUID]int32{}
 	s.hints.init()
 	if err := s.connect(ctx, url); err != nil {

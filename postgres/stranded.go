@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A running run whose claim has no lease is stranded: nothing expires, so nothing
@@ -45,7 +45,7 @@ func (s *Store) stranded(ctx context.Context, to sender, of stretch) (ids uuidAr
 
 // examineStranded looks for runs that say they are running and that nobody
 // executes.
-func (s *Store) examineStranded(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
 	const name = "running runs"
 	bounded, cancel := context.WithTimeout(ctx, examineWithin)
 	defer cancel()

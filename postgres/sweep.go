@@ -13,23 +13,23 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Sweep makes one step of the walk along the ids, and where that has come to
 // its end, one of the full pass. It uses the pool of those who enqueue, not the
 // workers' connections.
-func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durable.Swept, error) {
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
 	if err := s.usable(ctx); err != nil {
-		return durable.Swept{}, s.fail("sweep", err)
+		return store.Swept{}, s.fail("sweep", err)
 	}
 	due, err := s.sweepDue(ctx, &request)
 	if err != nil {
-		return durable.Swept{}, s.fail("sweep", err)
+		return store.Swept{}, s.fail("sweep", err)
 	}
 	if !due {
-		return durable.Swept{Done: true}, nil
+		return store.Swept{Done: true}, nil
 	}
 	var step *sweeping
 	err = s.repeat(ctx, func() error {
@@ -39,9 +39,9 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 		})
 	})
 	if err != nil {
-		return durable.Swept{}, s.fail("sweep", err)
+		return store.Swept{}, s.fail("sweep", err)
 	}
-	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return step.done, nil
@@ -49,19 +49,19 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 
 // sweepDue asks without locks whether there is anything to look at: mostly there
 // is not.
-func (s *Store) sweepDue(ctx context.Context, request *durable.SweepRequest) (due bool, err error) {
+func (s *Store) sweepDue(ctx context.Context, request *store.SweepRequest) (due bool, err error) {
 	var age *int64
 	if d := walkAge(request); d < math.MaxInt64 {
 		micros := micro(d)
 		age = &micros
 	}
 	b := s.guarded(ctx)
-	b.add(queries.SweepDue, micro(passLeast), micro(passStep), int64(sweepBlocks), micro(durable.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
+	b.add(queries.SweepDue, micro(passLeast), micro(passStep), int64(sweepBlocks), micro(store.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
 	return due, s.send(ctx, s.general, b)
 }
 
 // walkAge is how old a run's id is when the walk along the ids comes to it.
-func walkAge(request *durable.SweepRequest) time.Duration {
+func walkAge(request *store.SweepRequest) time.Duration {
 	age := min(kept(request.Retention), kept(request.RetentionDead))
 	if age == math.MaxInt64 {
 		return age
@@ -93,11 +93,11 @@ type sweeping struct {
 	store   *Store
 	tx      pgx.Tx
 	queries *queries.Queries
-	request *durable.SweepRequest
+	request *store.SweepRequest
 	now     time.Time // the database's
 	own     string    // retention by lane, as JSON, of the jobs that have one of their own
 	longest time.Duration
-	done    durable.Swept
+	done    store.Swept
 	failed  int // statements that the database has refused
 }
 
@@ -117,8 +117,8 @@ func (w *sweeping) run(ctx context.Context) error {
 		return err
 	}
 	place, err := w.queries.SweepPlace(ctx, queries.SweepPlaceParams{
-		Sweeper: w.request.By, Tenure: micro(durable.SweepTenure),
-		Least: micro(passLeast), Step: micro(passStep), BlocksAStep: sweepBlocks, Every: micro(durable.SweepPassEvery),
+		Sweeper: w.request.By, Tenure: micro(store.SweepTenure),
+		Least: micro(passLeast), Step: micro(passStep), BlocksAStep: sweepBlocks, Every: micro(store.SweepPassEvery),
 	})
 	if err != nil || place.Taken {
 		w.done.Busy = err == nil
@@ -280,9 +280,9 @@ func (s *blocksSeen) scan(rows pgx.Rows) error {
 			return err
 		}
 		switch s.n++; {
-		case durable.State(state) == durable.Pending:
+		case store.State(state) == store.Pending:
 			s.unready = append(s.unready, id)
-		case durable.State(state) != durable.Running:
+		case store.State(state) != store.Running:
 			s.over = append(s.over, id)
 		case claim != nil:
 			s.claims[id.String()] = claim.String()
@@ -350,9 +350,9 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, som
 		return w.goOn(err, "run", some[0])
 	}
 	for _, row := range found {
-		w.done.Returned = append(w.done.Returned, durable.Reclaimed{
+		w.done.Returned = append(w.done.Returned, store.Reclaimed{
 			ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
-			State: durable.State(row.State), CrashCount: int(row.CrashCount),
+			State: store.State(row.State), CrashCount: int(row.CrashCount),
 		})
 	}
 	return nil

@@ -3,8 +3,8 @@ package postgres
 import (
 	"context"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // sweepFailures bounds the statements of one step that fail. What they have not
@@ -34,6 +34,6 @@ func (w *sweeping) goOn(err error, kind, name string) error {
 	if !refusesRows(err) {
 		return err
 	}
-	w.done.Passed = append(w.done.Passed, durable.PassedOver{Kind: kind, Name: name, Again: durable.SweepPassEvery, Err: err})
+	w.done.Passed = append(w.done.Passed, store.PassedOver{Kind: kind, Name: name, Again: store.SweepPassEvery, Err: err})
 	return nil
 }

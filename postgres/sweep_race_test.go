@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Sweepers with almost no retention beside workers that claim, settle and crash
@@ -23,8 +23,8 @@ import (
 // what is gone, and nothing that has a lease is taken.
 func TestSweepBesideEverythingElse(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	pool, err := pgxpool.New(t.Context(), store.url)
+	db := openStore(t, "")
+	pool, err := pgxpool.New(t.Context(), db.url)
 	require.NoError(t, err)
 	defer pool.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -33,16 +33,16 @@ func TestSweepBesideEverythingElse(t *testing.T) {
 	var deleted, retried, settled atomic.Int64
 	actors := map[string]func(context.Context) error{
 		"enqueue": func(ctx context.Context) error {
-			_, err := store.Enqueue(ctx, newRuns(20)...)
+			_, err := db.Enqueue(ctx, newRuns(20)...)
 			return err
 		},
-		"work":      func(ctx context.Context) error { return workOnce(ctx, store, &settled) },
-		"work too":  func(ctx context.Context) error { return workOnce(ctx, store, &settled) },
-		"operate":   func(ctx context.Context) error { return retryOnce(ctx, pool, store.schema, &retried) },
-		"sweep":     sweepAgain(pool, store, &deleted),
-		"sweep too": sweepAgain(pool, store, &deleted),
+		"work":      func(ctx context.Context) error { return workOnce(ctx, db, &settled) },
+		"work too":  func(ctx context.Context) error { return workOnce(ctx, db, &settled) },
+		"operate":   func(ctx context.Context) error { return retryOnce(ctx, pool, db.schema, &retried) },
+		"sweep":     sweepAgain(pool, db, &deleted),
+		"sweep too": sweepAgain(pool, db, &deleted),
 		"reclaim": func(ctx context.Context) error {
-			_, err := store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+			_, err := db.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 			return err
 		},
 	}
@@ -61,30 +61,30 @@ func TestSweepBesideEverythingElse(t *testing.T) {
 	t.Logf("%d deleted, %d retried, %d settled", deleted.Load(), retried.Load(), settled.Load())
 	require.Positive(t, deleted.Load())
 	require.Positive(t, retried.Load())
-	requireNoOrphans(t, store)
+	requireNoOrphans(t, db)
 }
 
 // workOnce claims some runs and settles them, in all ways.
-func workOnce(ctx context.Context, store opened, settled *atomic.Int64) error {
-	r, err := request(ctx, store, worker("w"), 10, time.Minute)
+func workOnce(ctx context.Context, db opened, settled *atomic.Int64) error {
+	r, err := request(ctx, db, worker("w"), 10, time.Minute)
 	if err != nil {
 		return err
 	}
-	runs, err := store.Claim(ctx, r)
+	runs, err := db.Claim(ctx, r)
 	if err != nil || len(runs) == 0 {
 		return err
 	}
-	kinds := []durable.OutcomeKind{durable.Success, durable.Death, durable.Cancellation, durable.Failure, durable.HandedBack}
-	s := settlement(r, runs, durable.Outcome{Kind: durable.Success})
+	kinds := []store.OutcomeKind{store.Success, store.Death, store.Cancellation, store.Failure, store.HandedBack}
+	s := settlement(r, runs, store.Outcome{Kind: store.Success})
 	for i := range s.Runs {
-		s.Runs[i].Outcome = durable.Outcome{Kind: kinds[rand.IntN(len(kinds))], Error: "x"}
+		s.Runs[i].Outcome = store.Outcome{Kind: kinds[rand.IntN(len(kinds))], Error: "x"}
 	}
-	verdicts, err := store.Settle(ctx, []durable.Settlement{s})
-	for slices.Contains(verdicts, durable.Deferred) { // whoever looked at a row was stopped by a busy machine
-		var rest []durable.Verdict
-		rest, err = store.Settle(ctx, []durable.Settlement{s})
+	verdicts, err := db.Settle(ctx, []store.Settlement{s})
+	for slices.Contains(verdicts, store.Deferred) { // whoever looked at a row was stopped by a busy machine
+		var rest []store.Verdict
+		rest, err = db.Settle(ctx, []store.Settlement{s})
 		for i := range rest {
-			if verdicts[i] == durable.Deferred {
+			if verdicts[i] == store.Deferred {
 				verdicts[i] = rest[i]
 			}
 		}
@@ -93,7 +93,7 @@ func workOnce(ctx context.Context, store opened, settled *atomic.Int64) error {
 		}
 	}
 	for i, verdict := range verdicts {
-		if verdict != durable.Accepted {
+		if verdict != store.Accepted {
 			return fmt.Errorf("run %s of a claim with a lease: verdict %d", s.Runs[i].ID, verdict)
 		}
 	}

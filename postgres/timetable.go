@@ -9,26 +9,26 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // ListSchedules lists schedules by name.
-func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
-	if err := durable.CheckScheduleNames(names...); err != nil {
+func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.ScheduleRecord, error) {
+	if err := store.CheckScheduleNames(names...); err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("list schedules", err)
 	}
-	rows, err := s.queries(s.general).ListSchedules(ctx, queries.ListSchedulesParams{Within: micro(durable.DeclaredWithin), Names: orEmpty(names)})
+	rows, err := s.queries(s.general).ListSchedules(ctx, queries.ListSchedulesParams{Within: micro(store.DeclaredWithin), Names: orEmpty(names)})
 	if err != nil {
 		return nil, s.fail("list schedules", err)
 	}
-	records := make([]durable.ScheduleRecord, len(rows))
+	records := make([]store.ScheduleRecord, len(rows))
 	for i := range rows {
 		row := &rows[i]
-		one := durable.Schedule{
+		one := store.Schedule{
 			Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: []byte(row.Args),
 			MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout), OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags,
 			Paused: row.Paused, Waiting: fromMicro(row.Waiting),
@@ -48,8 +48,8 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.S
 }
 
 // SchedulePast tells what became of a schedule's occurrences, newest first.
-func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]durable.Past, error) {
-	if err := durable.CheckSchedulePast(name, limit); err != nil {
+func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]store.Past, error) {
+	if err := store.CheckSchedulePast(name, limit); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
 	}
 	if err := s.usable(ctx); err != nil {
@@ -60,7 +60,7 @@ func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]dur
 	if err != nil {
 		return nil, scheduleFault(name, s.fail("past of schedule", err))
 	}
-	past := []durable.Past{}
+	past := []store.Past{}
 	b := s.guarded(ctx)
 	for _, list := range []string{queries.PastOccurrences, queries.PastRequests} {
 		b.add(list, id, small(limit)).Query(func(rows pgx.Rows) error { return scanPastRuns(rows, &past) })
@@ -68,29 +68,29 @@ func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]dur
 	b.add(queries.PastSkips, id, small(limit)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastSkipsRow])
 		for _, row := range found {
-			past = append(past, durable.Past{Kind: durable.PastSkip, At: row.LastAt.UTC(), First: timesUTC(&row.FirstAt), Reason: &row.Reason})
+			past = append(past, store.Past{Kind: store.PastSkip, At: row.LastAt.UTC(), First: timesUTC(&row.FirstAt), Reason: &row.Reason})
 		}
 		return err
 	})
 	b.add(queries.PastChanges, "schedule", name, small(limit)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastChangesRow])
 		for _, row := range found {
-			past = append(past, durable.Past{Kind: durable.PastChange, At: row.At.UTC(), Reason: &row.Action, By: &row.Actor})
+			past = append(past, store.Past{Kind: store.PastChange, At: row.At.UTC(), Reason: &row.Action, By: &row.Actor})
 		}
 		return err
 	})
 	if err := s.send(ctx, s.general, b); err != nil {
 		return nil, s.fail("past of schedule", err)
 	}
-	durable.SortPast(past)
+	store.SortPast(past)
 	return past, nil
 }
 
-func scanPastRuns(rows pgx.Rows, past *[]durable.Past) error {
+func scanPastRuns(rows pgx.Rows, past *[]store.Past) error {
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastOccurrencesRow])
 	for _, row := range found {
-		state := durable.State(row.State)
-		*past = append(*past, durable.Past{Kind: durable.PastRun, At: row.DueAt.UTC(), Occurrence: textOrNil(row.Occurrence), Run: &row.ID, State: &state})
+		state := store.State(row.State)
+		*past = append(*past, store.Past{Kind: store.PastRun, At: row.DueAt.UTC(), Occurrence: textOrNil(row.Occurrence), Run: &row.ID, State: &state})
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func scanPastRuns(rows pgx.Rows, past *[]durable.Past) error {
 // scheduleFault says that there is no such schedule when that is what is wrong.
 func scheduleFault(name string, err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+		return fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)
 	}
 	return err
 }
@@ -109,7 +109,7 @@ func scheduleFault(name string, err error) error {
 func (s *Store) change(
 	ctx context.Context, name, by string, do func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (action string, err error),
 ) error {
-	if err := durable.CheckScheduleChange(name, by); err != nil {
+	if err := store.CheckScheduleChange(name, by); err != nil {
 		return fmt.Errorf("change schedule: %w", err)
 	}
 	if err := s.usable(ctx); err != nil {
@@ -151,8 +151,8 @@ func (s *Store) change(
 }
 
 // SaveSchedule stores an operator's schedule.
-func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by string) error {
-	if err := durable.CheckSchedule(edited); err != nil {
+func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by string) error {
+	if err := store.CheckSchedule(edited); err != nil {
 		return fmt.Errorf("save schedule: %w", err)
 	}
 	p := queries.CreateScheduleParams{
@@ -167,7 +167,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 			generation = one.Generation
 		}
 		if generation != edited.Generation {
-			return "", fmt.Errorf("schedule %s: %w", edited.Name, durable.ErrConflict)
+			return "", fmt.Errorf("schedule %s: %w", edited.Name, store.ErrConflict)
 		}
 		if err := s.lanesIn(ctx, tx, set); err != nil {
 			return "", err
@@ -175,11 +175,11 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 		if one == nil {
 			made, err := q.CreateSchedule(ctx, p)
 			if err == nil && made == 0 {
-				err = fmt.Errorf("schedule %s: %w", edited.Name, durable.ErrConflict)
+				err = fmt.Errorf("schedule %s: %w", edited.Name, store.ErrConflict)
 			}
 			return "created", err
 		}
-		known := durable.Schedule{Name: edited.Name}
+		known := store.Schedule{Name: edited.Name}
 		keep := known.SetSpec([]byte(one.Spec)) == nil && edited.SameTimes(&known)
 		return "edited", q.EditSchedule(ctx, queries.EditScheduleParams{Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
 			MaxAttempts: p.MaxAttempts, Timeout: p.Timeout, OnCrash: p.OnCrash, Args: p.Args, Tags: p.Tags, ID: one.ID})
@@ -187,41 +187,41 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 }
 
 // ChangeSchedule pauses, resumes or deletes a schedule.
-func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.ScheduleAction, by string) error {
+func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.ScheduleAction, by string) error {
 	return s.change(ctx, name, by, func(_ pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
 		if one == nil {
-			return "", fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+			return "", fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)
 		}
 		switch action {
-		case durable.PauseSchedule:
+		case store.PauseSchedule:
 			if one.Paused {
 				return "", nil
 			}
 			return string(action), q.PauseSchedule(ctx, queries.PauseScheduleParams{PausedBy: by, ID: one.ID})
-		case durable.ResumeSchedule:
+		case store.ResumeSchedule:
 			if !one.Paused {
 				return "", nil
 			}
 			return string(action), q.ResumeSchedule(ctx, queries.ResumeScheduleParams{ID: one.ID})
-		case durable.DeleteSchedule:
+		case store.DeleteSchedule:
 			if err := q.DeleteSkips(ctx, queries.DeleteSkipsParams{Schedule: one.ID}); err != nil {
 				return "", err
 			}
 			return string(action), q.DeleteSchedule(ctx, queries.DeleteScheduleParams{ID: one.ID})
 		default:
-			return "", fmt.Errorf("%w: schedules cannot be asked to %q", durable.ErrInvalid, action)
+			return "", fmt.Errorf("%w: schedules cannot be asked to %q", store.ErrInvalid, action)
 		}
 	})
 }
 
 // RunSchedule stores a run of the schedule that is due now.
-func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, overlap durable.OverlapPolicy, by string) error {
-	if err := durable.CheckScheduleRun(name, id, by); err != nil {
+func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, overlap store.OverlapPolicy, by string) error {
+	if err := store.CheckScheduleRun(name, id, by); err != nil {
 		return fmt.Errorf("run schedule: %w", err)
 	}
 	return s.change(ctx, name, by, func(tx pgx.Tx, _ *queries.Queries, one *queries.LockScheduleRow) (string, error) {
 		if one == nil {
-			return "", fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
+			return "", fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)
 		}
 		of, err := s.queries(tx).ScheduleOfRun(ctx, queries.ScheduleOfRunParams{ID: id})
 		switch {
@@ -229,13 +229,13 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, 
 		case err != nil:
 			return "", err
 		case of != one.ID:
-			return "", fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, durable.ErrConflict)
+			return "", fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, store.ErrConflict)
 		default:
 			return "", nil
 		}
-		asked := durable.Schedule{Name: name, Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
+		asked := store.Schedule{Name: name, Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
 			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags}
-		if err := asked.SetSpec([]byte(one.Spec)); err != nil && overlap != durable.OverlapAllow {
+		if err := asked.SetSpec([]byte(one.Spec)); err != nil && overlap != store.OverlapAllow {
 			return "", err
 		}
 		known, err := s.unfinishedRuns(ctx, tx, one.Unfinished)
@@ -246,8 +246,8 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, 
 		if err != nil {
 			return "", err
 		}
-		if overlap != durable.OverlapAllow && asked.Plan.Full(len(unfinished.IDs)) {
-			return "", fmt.Errorf("schedule %s: a run of it has not ended: %w", name, durable.ErrConflict)
+		if overlap != store.OverlapAllow && asked.Plan.Full(len(unfinished.IDs)) {
+			return "", fmt.Errorf("schedule %s: a run of it has not ended: %w", name, store.ErrConflict)
 		}
 		run := asked.RunNow()
 		run.ID = id
@@ -256,13 +256,13 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, 
 			return "", err
 		}
 		b := &batch{names: s.names}
-		args := append(columnsOf([]durable.NewRun{run}, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})
+		args := append(columnsOf([]store.NewRun{run}, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})
 		stored := 0
 		b.add(queries.MaterializeRuns, args...).Query(func(rows pgx.Rows) error { return scanIDs(rows, func(uuid.UUID) { stored++ }) })
 		unfinished.IDs = append(unfinished.IDs, id)
 		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
 		if err = s.send(ctx, tx, b); err == nil && stored == 0 { // somebody has just stored another run of that id
-			err = fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, durable.ErrConflict)
+			err = fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, store.ErrConflict)
 		}
 		return "run " + id.String(), err
 	})

@@ -10,12 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
-var _ durable.Tx = (*Tx)(nil)
+var _ store.Tx = (*Tx)(nil)
 
 // Tx is the store bound to a transaction of the caller's. It lives as long as
 // that transaction, and is for one goroutine at a time, as the transaction is.
@@ -45,11 +45,11 @@ func (s *Store) WithSQLTx(tx *sql.Tx) *Tx {
 
 // Enqueue stores the runs within the transaction; see durable.Tx. Workers are
 // woken when it is committed.
-func (t *Tx) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
+func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}
-	if err := durable.CheckRuns(runs); err != nil {
+	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
 	}
 	if err := t.store.usable(ctx); err != nil {
@@ -66,12 +66,12 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Rec
 }
 
 // Guard locks the run until the transaction ends; see durable.Tx.
-func (t *Tx) Guard(ctx context.Context, holder durable.Holder) error {
+func (t *Tx) Guard(ctx context.Context, holder store.Holder) error {
 	return t.claimed(ctx, fmt.Sprintf("guard run %s", holder.Run), queries.GuardRun, holder.Run.String(), uuid.UUID(holder.Claim).String())
 }
 
 // Complete ends the run as succeeded within the transaction; see durable.Tx.
-func (t *Tx) Complete(ctx context.Context, holder durable.Holder, completion durable.Completion) error {
+func (t *Tx) Complete(ctx context.Context, holder store.Holder, completion store.Completion) error {
 	what := fmt.Sprintf("complete run %s", holder.Run)
 	if err := completion.Check(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -106,28 +106,28 @@ func (t *Tx) claimed(ctx context.Context, what, statement string, args ...any) e
 }
 
 // Run returns one run as the transaction sees it.
-func (t *Tx) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := t.store.usable(ctx); err != nil {
-		return durable.Record{}, t.store.fail("run", err)
+		return store.Record{}, t.store.fail("run", err)
 	}
 	record, err := t.store.run(ctx, t.door, id)
 	if err != nil {
-		return durable.Record{}, t.fail("run "+id.String(), err)
+		return store.Record{}, t.fail("run "+id.String(), err)
 	}
 	return record, nil
 }
 
 // Runs lists runs as the transaction sees them.
-func (t *Tx) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	if _, _, _, err := filter.Range(); err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	if err := t.store.usable(ctx); err != nil {
-		return durable.Page{}, t.store.fail("runs", err)
+		return store.Page{}, t.store.fail("runs", err)
 	}
 	page, err := t.store.page(ctx, t.door, filter)
 	if err != nil {
-		return durable.Page{}, t.fail("runs", err)
+		return store.Page{}, t.fail("runs", err)
 	}
 	return page, nil
 }
@@ -159,15 +159,15 @@ const (
 // EnqueueUnder stores the runs while the holder's run is its claim's. The run is
 // locked last, since the order of locks is ready, leases, runs; what was stored
 // before is rolled back when the run turns out to be lost.
-func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ...durable.NewRun) ([]durable.Receipt, error) {
+func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...store.NewRun) ([]store.Receipt, error) {
 	what := fmt.Sprintf("enqueue under run %s", holder.Run)
-	if err := durable.CheckRuns(runs); err != nil {
+	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
 	}
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail(what, err)
 	}
-	var receipts []durable.Receipt
+	var receipts []store.Receipt
 	insert := func(most time.Duration) (err error) {
 		set := lanesOf(runs)
 		if err = s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
@@ -188,7 +188,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 	}
 	err := s.briefly(ctx, holderBriefly, holderPatience, try)
 	if code(err) == lockNotAvailable {
-		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: inside a transaction that has, enqueue through that: %w", durable.ErrConflict, holderPatience, err)
+		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: inside a transaction that has, enqueue through that: %w", store.ErrConflict, holderPatience, err)
 	}
 	if err != nil {
 		return nil, s.fail(what, err)
@@ -200,8 +200,8 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 }
 
 func (s *Store) insertUnder(
-	ctx context.Context, tx pgx.Tx, holder durable.Holder, runs []durable.NewRun, set laneSet, most time.Duration,
-) ([]durable.Receipt, error) {
+	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set laneSet, most time.Duration,
+) ([]store.Receipt, error) {
 	if anyKeyed(runs) { // whoever has a key may be a transaction of the holder's own
 		b := s.guardedFor(ctx, most)
 		b.add(queries.Idle)

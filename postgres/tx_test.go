@@ -19,6 +19,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // user is a transaction of a store's user.
@@ -117,9 +118,9 @@ func TestTx_EveryDriver(t *testing.T) {
 		t.Run(door.name, func(t *testing.T) {
 			t.Parallel()
 			durabletest.TestTx(t, durabletest.Backend{
-				New:     func(t *testing.T) durable.Store { return openStore(t, "") },
-				Advance: func(t *testing.T, s durable.Store, d time.Duration) { s.(opened).shift(t, d) },
-				Begin:   func(t *testing.T, s durable.Store) durabletest.Transaction { return door.begin(t, s.(opened)) },
+				New:     func(t *testing.T) store.Store { return openStore(t, "") },
+				Advance: func(t *testing.T, s store.Store, d time.Duration) { s.(opened).shift(t, d) },
+				Begin:   func(t *testing.T, s store.Store) durabletest.Transaction { return door.begin(t, s.(opened)) },
 			})
 		})
 	}
@@ -132,9 +133,9 @@ func TestTx_LeavesSettingsAndForeignTablesAlone(t *testing.T) {
 	for _, door := range doors {
 		t.Run(door.name, func(t *testing.T) {
 			t.Parallel()
-			store := openStore(t, "")
-			_, runs := held(t, store)
-			u := door.open(t, store)
+			db := openStore(t, "")
+			_, runs := held(t, db)
+			u := door.open(t, db)
 			const settings = "select string_agg(name || '=' || setting, ';' order by name) from pg_settings where name !~ 'transaction_deferrable|in_hot'"
 			for _, table := range []string{"runs", "ready", "lanes", "leases"} {
 				require.NoError(t, u.exec(fmt.Sprintf("create temporary table %s (x int)", table)))
@@ -146,26 +147,26 @@ func TestTx_LeavesSettingsAndForeignTablesAlone(t *testing.T) {
 			require.NoError(t, u.Guard(t.Context(), runs))
 			_, err = u.Enqueue(t.Context(), newRuns(2)...)
 			require.NoError(t, err)
-			_, err = u.Runs(t.Context(), durable.Filter{})
+			_, err = u.Runs(t.Context(), store.Filter{})
 			require.NoError(t, err)
-			require.NoError(t, u.Complete(t.Context(), runs, durable.Completion{}))
+			require.NoError(t, u.Complete(t.Context(), runs, store.Completion{}))
 			after, err := u.query(settings)
 			require.NoError(t, err)
 			require.Equal(t, before, after)
 			require.NoError(t, u.Commit())
-			requireConsistent(t, store)
+			requireConsistent(t, db)
 		})
 	}
 }
 
 // held claims a new run.
-func held(t *testing.T, store opened) (durable.ClaimRequest, durable.Holder) {
+func held(t *testing.T, db opened) (store.ClaimRequest, store.Holder) {
 	t.Helper()
-	_, err := store.Enqueue(t.Context(), newRun())
+	_, err := db.Enqueue(t.Context(), newRun())
 	require.NoError(t, err)
-	r, runs := claim(t, store, worker("holder"), 1, time.Minute)
+	r, runs := claim(t, db, worker("holder"), 1, time.Minute)
 	require.Len(t, runs, 1)
-	return r, durable.Holder{Run: runs[0].ID, Claim: r.Claim}
+	return r, store.Holder{Run: runs[0].ID, Claim: r.Claim}
 }
 
 func TestTx_DueTimesAreCountedFromTheCall(t *testing.T) {
@@ -185,11 +186,11 @@ func TestTx_DueTimesAreCountedFromTheCall(t *testing.T) {
 
 func TestTx_BadInputLeavesTheTransactionUsable(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
+	db := openStore(t, "")
 	for _, door := range doors {
-		u := door.open(t, store)
-		_, err := u.Enqueue(t.Context(), durable.NewRun{})
-		require.ErrorIs(t, err, durable.ErrInvalid)
+		u := door.open(t, db)
+		_, err := u.Enqueue(t.Context(), store.NewRun{})
+		require.ErrorIs(t, err, store.ErrInvalid)
 		_, err = u.query("select 'still works'")
 		require.NoError(t, err)
 		u.Rollback()
@@ -200,14 +201,14 @@ func TestTx_BadInputLeavesTheTransactionUsable(t *testing.T) {
 // transaction that is begun again succeeds.
 func TestTx_SnapshotOlderThanALane(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	conn := connect(t, store.url)
+	db := openStore(t, "")
+	conn := connect(t, db.url)
 	for try := range 2 {
 		tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "select 1")
 		require.NoError(t, err)
-		_, err = store.WithTx(tx).Enqueue(t.Context(), newRun(durable.OnQueue("new")))
+		_, err = db.WithTx(tx).Enqueue(t.Context(), newRun(durable.OnQueue("new")))
 		if try == 0 {
 			require.ErrorContains(t, err, "begin it again")
 			require.NoError(t, tx.Rollback(t.Context()))
@@ -216,9 +217,9 @@ func TestTx_SnapshotOlderThanALane(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit(t.Context()))
 	}
-	counts, err := store.Counts(t.Context())
+	counts, err := db.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 1, counts[durable.Pending].N)
+	require.EqualValues(t, 1, counts[store.Pending].N)
 }
 
 // A user's pool of one connection, and a store of one, are enough: what the
@@ -244,67 +245,67 @@ func TestTx_OneConnectionEach(t *testing.T) {
 // waits for that and is then refused.
 func TestEnqueueUnder_WaitsForATakeoverUnderWay(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, holder := held(t, store)
-	tx, err := connect(t, store.url).Begin(t.Context())
+	db := openStore(t, "")
+	_, holder := held(t, db)
+	tx, err := connect(t, db.url).Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), fmt.Sprintf("update %s.runs set claim_id = gen_random_uuid() where id = $1", store.schema), holder.Run)
+	_, err = tx.Exec(t.Context(), fmt.Sprintf("update %s.runs set claim_id = gen_random_uuid() where id = $1", db.schema), holder.Run)
 	require.NoError(t, err)
 	run, answered := newRun(), make(chan error, 1)
 	go func() {
-		_, err := store.EnqueueUnder(context.WithoutCancel(t.Context()), holder, run)
+		_, err := db.EnqueueUnder(context.WithoutCancel(t.Context()), holder, run)
 		answered <- err
 	}()
-	conn := connect(t, store.url)
+	conn := connect(t, db.url)
 	require.Eventually(t, func() bool {
 		var waiting int
 		err := conn.QueryRow(t.Context(), "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%HoldRun%' and query like '%'||$1||'%'",
-			store.schema).Scan(&waiting)
+			db.schema).Scan(&waiting)
 		return err == nil && waiting == 1
 	}, time.Minute, time.Millisecond)
 	require.NoError(t, tx.Commit(t.Context()))
-	if err = <-answered; errors.Is(err, durable.ErrConflict) { // it waits for a second, and the machine stopped us for longer
-		_, err = store.EnqueueUnder(t.Context(), holder, run)
+	if err = <-answered; errors.Is(err, store.ErrConflict) { // it waits for a second, and the machine stopped us for longer
+		_, err = db.EnqueueUnder(t.Context(), holder, run)
 	}
 	require.ErrorIs(t, err, lease.ErrLost)
-	_, err = store.Run(t.Context(), run.ID)
-	require.ErrorIs(t, err, durable.ErrNotFound)
+	_, err = db.Run(t.Context(), run.ID)
+	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
 // The other way round: once EnqueueUnder is granted, a takeover cannot come
 // between it and its commit. The handler's own transaction is told apart.
 func TestEnqueueUnder_SaysThatTheRunIsLocked(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	_, holder := held(t, store)
-	u := doors[0].open(t, store)
+	db := openStore(t, "")
+	_, holder := held(t, db)
+	u := doors[0].open(t, db)
 	require.NoError(t, u.Guard(t.Context(), holder))
 	run := newRun()
-	_, err := store.EnqueueUnder(t.Context(), holder, run)
-	require.ErrorIs(t, err, durable.ErrConflict)
-	_, err = store.Run(t.Context(), run.ID)
-	require.ErrorIs(t, err, durable.ErrNotFound)
+	_, err := db.EnqueueUnder(t.Context(), holder, run)
+	require.ErrorIs(t, err, store.ErrConflict)
+	_, err = db.Run(t.Context(), run.ID)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = u.Enqueue(t.Context(), run)
 	require.NoError(t, err)
 	require.NoError(t, u.Commit())
-	requireConsistent(t, store)
+	requireConsistent(t, db)
 }
 
 // A worker that sleeps hears of the commit at once, whether or not the
 // transaction carried the notification.
 func TestTx_CommitWakesASleeper(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
+	db := openStore(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	woken, ended := make(chan time.Time, 10_000), make(chan error, 1)
-	go func() { ended <- store.Listen(ctx, func(durable.Signal) { woken <- time.Now() }) }()
+	go func() { ended <- db.Listen(ctx, func(store.Signal) { woken <- time.Now() }) }()
 	<-woken // it listens
 	var slowest time.Duration
 	for i := range 3 {
 		quickest := time.Hour
 		for try := 0; quickest >= 2*time.Second; try++ { // the machine may have no time for one of us
 			require.Less(t, try, 5, "the quickest commit woke the listener after %v", quickest)
-			quickest = min(quickest, wakes(t, doors[i%len(doors)].open(t, store), woken))
+			quickest = min(quickest, wakes(t, doors[i%len(doors)].open(t, db), woken))
 		}
 		slowest = max(slowest, quickest)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestAliasOutlivesTheProgramThatEnqueued(t *testing.T) {
@@ -38,7 +39,7 @@ func TestAliasOutlivesTheProgramThatEnqueued(t *testing.T) {
 	require.NoError(t, w.Run(ctx))
 	record, err := again.Run(t.Context(), run.ID)
 	require.NoError(t, err)
-	require.Equal(t, durable.Succeeded, record.State)
+	require.Equal(t, store.Succeeded, record.State)
 	require.Equal(t, "send-mail", record.Job)
 	require.JSONEq(t, `"send-mail to eve"`, string(record.Result))
 	require.Equal(t, "of the old program", trace)

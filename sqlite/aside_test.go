@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // refuse makes SQLite refuse changes of the rows for which a condition holds, as
@@ -21,7 +22,7 @@ func refuse(t *testing.T, db *sql.DB, verb, table, condition string) {
 	require.NoError(t, err)
 }
 
-func hex(id durable.RunID) string { return fmt.Sprintf("x'%x'", id[:]) }
+func hex(id store.RunID) string { return fmt.Sprintf("x'%x'", id[:]) }
 
 func TestReclaimGoesAroundARunThatCannotBeChanged(t *testing.T) {
 	s, db, advance := sweepable(t, newPath(t))
@@ -31,7 +32,7 @@ func TestReclaimGoesAroundARunThatCannotBeChanged(t *testing.T) {
 	claim(t, s, 20)
 	advance(time.Hour)
 	refuse(t, db, "UPDATE", "runs", "old.id = "+hex(runs[7].ID))
-	done, err := s.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+	done, err := s.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 39)
 	require.Len(t, done.Passed, 1)
@@ -40,7 +41,7 @@ func TestReclaimGoesAroundARunThatCannotBeChanged(t *testing.T) {
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM leases"))
 	claim(t, s, 20)
 	advance(time.Hour)
-	done, err = s.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 1})
+	done, err = s.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 1})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 20, "behind the lease that stays")
 	require.Empty(t, done.Passed, "it rests")
@@ -48,11 +49,11 @@ func TestReclaimGoesAroundARunThatCannotBeChanged(t *testing.T) {
 
 func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {
 	s, db, advance := sweepable(t, newPath(t))
-	runs := finish(t, s, 30, durable.Success)
+	runs := finish(t, s, 30, store.Success)
 	refuse(t, db, "DELETE", "runs", "old.id = "+hex(runs[17].ID))
 	advance(30 * time.Hour)
-	var all durable.Swept
-	request := durable.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 48 * time.Hour, Limit: 1000}
+	var all store.Swept
+	request := store.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 48 * time.Hour, Limit: 1000}
 	for !all.Done {
 		swept, err := s.Sweep(t.Context(), request)
 		require.NoError(t, err)
@@ -69,16 +70,16 @@ func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
 	s, db, _ := sweepable(t, newPath(t))
 	job := durable.NewJob[struct{}]("mail")
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		one, err := durable.ScheduleOf(job.Info(), name, []byte("{}"), durable.Every(time.Hour))
+		one, err := durable.ScheduleOf(job.Info(), name, []byte("{}"), store.Every(time.Hour))
 		require.NoError(t, err)
 		require.NoError(t, s.SaveSchedule(t.Context(), one, "ann"))
 	}
 	refuse(t, db, "UPDATE", "schedules", "old.name = 'b'")
 	refuse(t, db, "INSERT", "runs", "new.schedule = 'd'")
-	var passed []durable.PassedOver
+	var passed []store.PassedOver
 	for range 3 {
-		made, err := s.Materialize(t.Context(), 100, func(now time.Time, one durable.Schedule) durable.Decision {
-			return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: "k", Run: one.RunNow()}}}
+		made, err := s.Materialize(t.Context(), 100, func(now time.Time, one store.Schedule) store.Decision {
+			return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "k", Run: one.RunNow()}}}
 		})
 		require.NoError(t, err)
 		passed = append(passed, made.Passed...)
@@ -87,7 +88,7 @@ func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM schedules WHERE name = 'd' AND fault LIKE '%refused by a test%'"))
 	require.Len(t, passed, 1, "it rests")
 	require.Equal(t, "b", passed[0].Name)
-	made, err := s.Materialize(t.Context(), 100, func(time.Time, durable.Schedule) durable.Decision { return durable.Decision{} })
+	made, err := s.Materialize(t.Context(), 100, func(time.Time, store.Schedule) store.Decision { return store.Decision{} })
 	require.NoError(t, err)
 	require.Greater(t, made.Next, 30*time.Second, "and nobody looks for it meanwhile")
 }
@@ -96,17 +97,17 @@ func TestDeclareGoesAroundWhatIsRefused(t *testing.T) {
 	s, db, _ := sweepable(t, newPath(t))
 	refuse(t, db, "INSERT", "jobs", "new.name = 'j3'")
 	refuse(t, db, "INSERT", "schedules", "new.name = 's2'")
-	declaration := durable.Declaration{Worker: worker()}
+	declaration := store.Declaration{Worker: worker()}
 	for _, name := range []string{"j1", "j2", "j3", "j4"} {
 		declaration.Jobs = append(declaration.Jobs, durable.NewJob[struct{}](name).Info())
 	}
 	for _, name := range []string{"s1", "s2", "s3"} {
-		one, err := durable.ScheduleOf(durable.NewJob[struct{}]("j1").Info(), name, []byte("{}"), durable.Every(time.Hour))
+		one, err := durable.ScheduleOf(durable.NewJob[struct{}]("j1").Info(), name, []byte("{}"), store.Every(time.Hour))
 		require.NoError(t, err)
 		one.Hash = "h"
 		declaration.Schedules = append(declaration.Schedules, one)
 	}
-	var partly *durable.PassedError
+	var partly *store.PassedError
 	require.ErrorAs(t, s.Declare(t.Context(), declaration), &partly)
 	require.Len(t, partly.Passed, 2)
 	require.Equal(t, "j3", partly.Passed[0].Name)

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // BenchmarkEnqueue stores runs in batches, synchronous=FULL.
@@ -66,9 +66,9 @@ func BenchmarkDrain(b *testing.B) {
 }
 
 func drainOnce(tb testing.TB, s *sqlite.Store, batch int) (int, error) {
-	request := durable.ClaimRequest{
+	request := store.ClaimRequest{
 		Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: batch,
-		Steps: []durable.Step{{Lane: 1, Take: batch}},
+		Steps: []store.Step{{Lane: 1, Take: batch}},
 	}
 	runs, err := s.Claim(tb.Context(), request)
 	if err != nil || len(runs) == 0 {
@@ -93,7 +93,7 @@ func BenchmarkHeads(b *testing.B) {
 	}
 	b.ResetTimer()
 	for b.Loop() {
-		heads, err := s.Heads(b.Context(), durable.Serves{Queues: []string{"default"}, Jobs: jobs})
+		heads, err := s.Heads(b.Context(), store.Serves{Queues: []string{"default"}, Jobs: jobs})
 		require.NoError(b, err)
 		require.Len(b, heads, 60)
 	}

@@ -9,16 +9,17 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Declare stores a worker, its jobs and its schedules.
-func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) error {
-	var partly durable.PassedError
+func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
+	var partly store.PassedError
 	err := s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
 		worker := declaration.Worker
 		pass := func(kind, name string) func(error) {
 			return func(err error) {
-				partly.Passed = append(partly.Passed, durable.PassedOver{Kind: kind, Name: name, Again: durable.DeclareAgain, Err: err})
+				partly.Passed = append(partly.Passed, store.PassedOver{Kind: kind, Name: name, Again: durable.DeclareAgain, Err: err})
 			}
 		}
 		err := c.DeclareWorker(ctx, queries.DeclareWorkerParams{Instance: worker.Instance[:], Name: worker.Name, DeclaredAt: c.now})
@@ -54,7 +55,7 @@ func (s *Store) Declare(ctx context.Context, declaration durable.Declaration) er
 	return nil
 }
 
-func (c *change) declareJob(ctx context.Context, job *durable.JobInfo) error {
+func (c *change) declareJob(ctx context.Context, job *store.JobInfo) error {
 	return c.DeclareJob(ctx, queries.DeclareJobParams{
 		Name: job.Name, Queue: job.Queue, Priority: int64(job.Priority), MaxAttempts: int64(job.MaxAttempts),
 		Timeout: time.Duration(job.Timeout).Microseconds(), OnCrash: int64(job.OnCrash),
@@ -63,7 +64,7 @@ func (c *change) declareJob(ctx context.Context, job *durable.JobInfo) error {
 }
 
 // Touch writes the worker's row.
-func (s *Store) Touch(ctx context.Context, worker durable.WorkerID) error {
+func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 	err := s.write(ctx, heartbeats, func(ctx context.Context, c *change) error {
 		return c.DeclareWorker(ctx, queries.DeclareWorkerParams{Instance: worker.Instance[:], Name: worker.Name, DeclaredAt: c.now})
 	})
@@ -77,7 +78,7 @@ func (s *Store) Touch(ctx context.Context, worker durable.WorkerID) error {
 const orphanPolicy = "orphan"
 
 // declareSchedule stores what a worker that started at an instant declares.
-func (c *change) declareSchedule(ctx context.Context, declared *durable.Schedule, started int64) error {
+func (c *change) declareSchedule(ctx context.Context, declared *store.Schedule, started int64) error {
 	row, err := scheduleRow(declared)
 	if err != nil {
 		return err
@@ -90,7 +91,7 @@ func (c *change) declareSchedule(ctx context.Context, declared *durable.Schedule
 	if err != nil {
 		return err
 	}
-	newer := started >= known.BroughtAt || c.now-known.HashAt > durable.DeclaredWithin.Microseconds()
+	newer := started >= known.BroughtAt || c.now-known.HashAt > store.DeclaredWithin.Microseconds()
 	if known.Hash != declared.Hash && newer {
 		if err := c.replaceSchedule(ctx, row, known.Spec); err != nil {
 			return err
@@ -109,7 +110,7 @@ func (c *change) declareSchedule(ctx context.Context, declared *durable.Schedule
 
 // scheduleRow is the part of a row that the schedule itself tells, its hash
 // left out.
-func scheduleRow(one *durable.Schedule) (queries.InsertScheduleParams, error) {
+func scheduleRow(one *store.Schedule) (queries.InsertScheduleParams, error) {
 	tags, err := tagsText(one.Tags)
 	return queries.InsertScheduleParams{
 		Name: one.Name, Spec: string(one.Spec()), Job: one.Job, Queue: one.Queue, Priority: int64(one.Priority), Args: notNil(one.Args),
@@ -135,7 +136,7 @@ func (c *change) createSchedule(ctx context.Context, row queries.InsertScheduleP
 // one keeps its plan; of another is recorded what is due.
 func (c *change) replaceSchedule(ctx context.Context, row queries.InsertScheduleParams, knownSpec string) error {
 	var keep int64
-	known, now := durable.Schedule{Name: row.Name}, durable.Schedule{Name: row.Name}
+	known, now := store.Schedule{Name: row.Name}, store.Schedule{Name: row.Name}
 	if known.SetSpec([]byte(knownSpec)) == nil && now.SetSpec([]byte(row.Spec)) == nil && now.SameTimes(&known) {
 		keep = 1
 	} else if err := c.PassOver(ctx, queries.PassOverParams{Now: c.now, Name: row.Name}); err != nil {
@@ -205,7 +206,7 @@ func notNil(b []byte) []byte {
 }
 
 // Jobs lists the declared jobs by name.
-func (s *Store) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
+func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", s.explain(err))
@@ -214,12 +215,12 @@ func (s *Store) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", s.explain(err))
 	}
-	jobs := make([]durable.JobInfo, len(rows))
+	jobs := make([]store.JobInfo, len(rows))
 	for i, row := range rows {
-		jobs[i] = durable.JobInfo{
+		jobs[i] = store.JobInfo{
 			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-			Timeout: durable.Duration(duration(row.Timeout)), OnCrash: durable.CrashPolicy(row.OnCrash),
-			Retention: durable.Duration(duration(row.Retention)),
+			Timeout: store.Duration(duration(row.Timeout)), OnCrash: store.CrashPolicy(row.OnCrash),
+			Retention: store.Duration(duration(row.Retention)),
 		}
 	}
 	return jobs, nil

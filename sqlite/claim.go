@@ -10,19 +10,19 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // idSize is the length of an id in a list of ids.
 const idSize = 16
 
 // Claim takes due runs by the request's steps and leases them together.
-func (s *Store) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
-	var runs []durable.Claimed
+func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+	var runs []store.Claimed
 	var seqs []int64
-	var dropped []durable.RunID
+	var dropped []store.RunID
 	var undealt int64
 	err := s.write(ctx, claims, func(ctx context.Context, c *change) error {
 		ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: request.Claim[:]})
@@ -53,7 +53,7 @@ const droppedTold = 10
 
 // drop deletes what a claim that got nothing found in its way: rows of ready
 // whose run is not pending.
-func (c *change) drop(ctx context.Context, request *durable.ClaimRequest) (dropped []durable.RunID, err error) {
+func (c *change) drop(ctx context.Context, request *store.ClaimRequest) (dropped []store.RunID, err error) {
 	for _, step := range request.Steps {
 		if err := c.dropStep(ctx, step, min(step.Take, request.Limit), &dropped); err != nil {
 			return nil, err
@@ -62,7 +62,7 @@ func (c *change) drop(ctx context.Context, request *durable.ClaimRequest) (dropp
 	return dropped, nil
 }
 
-func (c *change) dropStep(ctx context.Context, step durable.Step, take int, dropped *[]durable.RunID) error {
+func (c *change) dropStep(ctx context.Context, step store.Step, take int, dropped *[]store.RunID) error {
 	rows, err := c.dropUnready.QueryContext(ctx, c.now, step.Lane, sinceOf(step), take, max(step.Skip, 0))
 	if err != nil {
 		return err
@@ -73,13 +73,13 @@ func (c *change) dropStep(ctx context.Context, step durable.Step, take int, drop
 		if err := rows.Scan(&id); err != nil {
 			return err
 		}
-		*dropped = append(*dropped, durable.RunID(id))
+		*dropped = append(*dropped, store.RunID(id))
 	}
 	return rows.Err()
 }
 
 // sinceOf is a step's lower bound as it is compared.
-func sinceOf(step durable.Step) int64 {
+func sinceOf(step store.Step) int64 {
 	if step.From.IsZero() {
 		return 0
 	}
@@ -88,7 +88,7 @@ func sinceOf(step durable.Step) int64 {
 
 // span is a stretch of neighbours in one line.
 type span struct {
-	lane        durable.LaneID
+	lane        store.LaneID
 	first, last place
 }
 
@@ -101,7 +101,7 @@ type place struct {
 // claim takes the runs of all steps before it takes any out of its line:
 // steps count the line as it stood before the first one. seqs are the numbers of
 // the runs.
-func (c *change) claim(ctx context.Context, request *durable.ClaimRequest) (runs []durable.Claimed, seqs []int64, err error) {
+func (c *change) claim(ctx context.Context, request *store.ClaimRequest) (runs []store.Claimed, seqs []int64, err error) {
 	var spans []span
 	for _, step := range request.Steps {
 		take := min(step.Take, request.Limit-len(runs))
@@ -149,8 +149,8 @@ func (c *change) unreadyAll(ctx context.Context, spans []span, runs int) error {
 
 // step takes up to take runs of one line, in its order.
 func (c *change) step(
-	ctx context.Context, request *durable.ClaimRequest, step durable.Step, take int,
-) (taken []durable.Claimed, seqs []int64, err error) {
+	ctx context.Context, request *store.ClaimRequest, step store.Step, take int,
+) (taken []store.Claimed, seqs []int64, err error) {
 	if taken, seqs, err = c.look(ctx, step, take); err != nil || len(taken) == 0 {
 		return nil, nil, err
 	}
@@ -162,7 +162,7 @@ func (c *change) step(
 }
 
 // look finds the runs of a step, as they are once they have been started.
-func (c *change) look(ctx context.Context, step durable.Step, take int) (runs []durable.Claimed, seqs []int64, err error) {
+func (c *change) look(ctx context.Context, step store.Step, take int) (runs []store.Claimed, seqs []int64, err error) {
 	rows, err := c.claimStep.QueryContext(ctx, c.now, step.Lane, sinceOf(step), take, max(step.Skip, 0))
 	if err != nil {
 		return nil, nil, err
@@ -186,7 +186,7 @@ func (c *change) look(ctx context.Context, step durable.Step, take int) (runs []
 
 // line sorts runs, with their numbers, as they wait.
 type line struct {
-	runs []durable.Claimed
+	runs []store.Claimed
 	seqs []int64
 }
 
@@ -201,10 +201,10 @@ func (l line) Swap(i, k int) {
 	l.seqs[i], l.seqs[k] = l.seqs[k], l.seqs[i]
 }
 
-func claimed(row *queries.FindClaimedRow, now int64) durable.Claimed {
-	run := durable.Claimed{
-		ID:          durable.RunID(row.ID),
-		Lane:        durable.LaneID(row.Lane),
+func claimed(row *queries.FindClaimedRow, now int64) store.Claimed {
+	run := store.Claimed{
+		ID:          store.RunID(row.ID),
+		Lane:        store.LaneID(row.Lane),
 		Attempt:     int(row.Attempt),
 		MaxAttempts: int(row.MaxAttempts),
 		CrashCount:  int(row.CrashCount),
@@ -222,7 +222,7 @@ func claimed(row *queries.FindClaimedRow, now int64) durable.Claimed {
 }
 
 // lease stores the one lease of all the runs.
-func (c *change) lease(ctx context.Context, request *durable.ClaimRequest, runs []durable.Claimed) error {
+func (c *change) lease(ctx context.Context, request *store.ClaimRequest, runs []store.Claimed) error {
 	ids := make([]byte, 0, idSize*len(runs))
 	for i := range runs {
 		ids = append(ids, runs[i].ID[:]...)
@@ -244,8 +244,8 @@ func (c *change) lease(ctx context.Context, request *durable.ClaimRequest, runs 
 
 // claimedBefore returns what a claim that is asked again still holds of what
 // it was given.
-func (c *change) claimedBefore(ctx context.Context, claim lease.ClaimID, ids []byte) ([]durable.Claimed, error) {
-	var runs []durable.Claimed
+func (c *change) claimedBefore(ctx context.Context, claim lease.ClaimID, ids []byte) ([]store.Claimed, error) {
+	var runs []store.Claimed
 	for id := range slices.Chunk(ids, idSize) {
 		row, err := c.FindClaimed(ctx, queries.FindClaimedParams{ID: id, ClaimID: claim[:]})
 		if errors.Is(err, sql.ErrNoRows) {

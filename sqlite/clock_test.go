@@ -12,17 +12,18 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // claimDue claims one run that is due.
-func claimDue(t *testing.T, s durable.Store) lease.ClaimID {
+func claimDue(t *testing.T, s store.Store) lease.ClaimID {
 	t.Helper()
-	heads, err := s.Heads(t.Context(), durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := s.Heads(t.Context(), store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 	require.NoError(t, err)
 	require.Len(t, heads, 1)
-	request := durable.ClaimRequest{
-		Claim: lease.NewClaimID(), Worker: durable.WorkerID{Name: "w", Instance: uuid.New()}, Duration: 5 * time.Minute,
-		Steps: []durable.Step{{Lane: heads[0].Lane, Take: 1}}, Limit: 1,
+	request := store.ClaimRequest{
+		Claim: lease.NewClaimID(), Worker: store.WorkerID{Name: "w", Instance: uuid.New()}, Duration: 5 * time.Minute,
+		Steps: []store.Step{{Lane: heads[0].Lane, Take: 1}}, Limit: 1,
 	}
 	runs, err := s.Claim(t.Context(), request)
 	require.NoError(t, err)
@@ -42,7 +43,7 @@ func TestProcessesAgreeOnTheTimeWhenTheClockIsSetBack(t *testing.T) {
 	after := open(t, path, sqlite.Config{Clock: func() time.Time { return time.Now().Add(-time.Hour) }})
 	fresh := claimDue(t, after) // what was due is due
 	for _, s := range []*sqlite.Store{before, after} {
-		done, err := s.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+		done, err := s.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		require.NoError(t, err)
 		require.Zero(t, done.Leases, "nobody has crashed")
 		require.InDelta(t, time.Now().UnixMilli(), done.Now.UnixMilli(), 60_000)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // sampled is how many runs an estimate looks at.
@@ -14,7 +14,7 @@ const sampled = 2000
 // of each. A larger one, and the succeeded runs among more than a hundred thousand
 // in all, are estimated from a sample of the runs, evenly over the order in which
 // they were stored.
-func (s *Store) Counts(ctx context.Context) (map[durable.State]durable.Count, error) {
+func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("counts: %w", s.explain(err))
@@ -26,7 +26,7 @@ func (s *Store) Counts(ctx context.Context) (map[durable.State]durable.Count, er
 	return counts, nil
 }
 
-func (l *lookups) counts(ctx context.Context) (map[durable.State]durable.Count, error) {
+func (l *lookups) counts(ctx context.Context) (map[store.State]store.Count, error) {
 	var all, span, pending, running, dead, cancelled int64
 	if err := l.count.QueryRowContext(ctx, countMost+1).Scan(&all, &span, &pending, &running, &dead, &cancelled); err != nil {
 		return nil, err
@@ -42,11 +42,11 @@ func (l *lookups) counts(ctx context.Context) (map[durable.State]durable.Count, 
 			return nil, err
 		}
 	}
-	counts := map[durable.State]durable.Count{
-		durable.Pending: counted(pending, span*isPending/sampled), durable.Running: counted(running, running),
-		durable.Dead: counted(dead, span*isDead/sampled), durable.Cancelled: counted(cancelled, span*isCancelled/sampled),
+	counts := map[store.State]store.Count{
+		store.Pending: counted(pending, span*isPending/sampled), store.Running: counted(running, running),
+		store.Dead: counted(dead, span*isDead/sampled), store.Cancelled: counted(cancelled, span*isCancelled/sampled),
 	}
-	succeeded := durable.Count{N: all, Estimated: all > countMost}
+	succeeded := store.Count{N: all, Estimated: all > countMost}
 	if succeeded.Estimated {
 		succeeded.N = span * found / sampled // of all; mostly none has been deleted from between
 	}
@@ -58,14 +58,14 @@ func (l *lookups) counts(ctx context.Context) (map[durable.State]durable.Count, 
 		succeeded.N -= c.N
 	}
 	succeeded.N = max(succeeded.N, 0)
-	counts[durable.Succeeded] = succeeded
+	counts[store.Succeeded] = succeeded
 	return counts, nil
 }
 
 // counted is a number that was counted up to the bound, or what it is about.
-func counted(n, about int64) durable.Count {
+func counted(n, about int64) store.Count {
 	if n <= countMost {
-		return durable.Count{N: n}
+		return store.Count{N: n}
 	}
-	return durable.Count{N: max(about, countMost), Estimated: true}
+	return store.Count{N: max(about, countMost), Estimated: true}
 }

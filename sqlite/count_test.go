@@ -7,6 +7,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestManyRunsAreCountedByASample(t *testing.T) {
@@ -20,7 +21,7 @@ func TestManyRunsAreCountedByASample(t *testing.T) {
 	_, err = s.Enqueue(t.Context(), runs...)
 	require.NoError(t, err)
 	operator := durable.NewOperator(s, "test")
-	var some []durable.RunID
+	var some []store.RunID
 	for i := range 30_000 {
 		some = append(some, runs[1+4*i].ID)
 	}
@@ -31,8 +32,8 @@ func TestManyRunsAreCountedByASample(t *testing.T) {
 
 	counts, err := s.Counts(t.Context())
 	require.NoError(t, err)
-	require.InDelta(t, 120_000, counts[durable.Pending].N, 6000)
-	require.True(t, counts[durable.Pending].Estimated)
-	require.Zero(t, counts[durable.Succeeded].N, "no run has been executed")
-	require.Equal(t, durable.Count{N: 1}, counts[durable.Cancelled])
+	require.InDelta(t, 120_000, counts[store.Pending].N, 6000)
+	require.True(t, counts[store.Pending].Estimated)
+	require.Zero(t, counts[store.Succeeded].N, "no run has been executed")
+	require.Equal(t, store.Count{N: 1}, counts[store.Cancelled])
 }

@@ -6,14 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Enqueue stores all the runs or none. Calls that come at the same time share
 // a transaction.
-func (s *Store) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
-	if err := durable.CheckRuns(runs); err != nil {
+func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
+	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
 	}
 	if len(runs) == 0 {
@@ -44,9 +44,9 @@ func (s *Store) store(ctx context.Context, c *change, fresh *lanes, call *call) 
 		return err
 	}
 	first := last - stored + 1 // the numbers follow one another
-	call.receipts = make([]durable.Receipt, len(call.runs))
+	call.receipts = make([]store.Receipt, len(call.runs))
 	for i := range call.runs {
-		call.receipts[i] = durable.Receipt{ID: call.runs[i].ID, Existing: stored == 0}
+		call.receipts[i] = store.Receipt{ID: call.runs[i].ID, Existing: stored == 0}
 	}
 	if stored == 0 {
 		return nil
@@ -94,14 +94,14 @@ func (c *change) insert(ctx context.Context, rows []queries.InsertRunParams) (st
 }
 
 // tellExisting marks the receipts of runs that were there before.
-func (c *change) tellExisting(ctx context.Context, first int64, receipts []durable.Receipt) error {
+func (c *change) tellExisting(ctx context.Context, first int64, receipts []store.Receipt) error {
 	ids, err := c.StoredSince(ctx, queries.StoredSinceParams{First: first})
 	if err != nil {
 		return err
 	}
-	stored := make(map[durable.RunID]bool, len(ids))
+	stored := make(map[store.RunID]bool, len(ids))
 	for _, id := range ids {
-		stored[durable.RunID(id)] = true
+		stored[store.RunID(id)] = true
 	}
 	for i := range receipts {
 		receipts[i].Existing = !stored[receipts[i].ID]
@@ -116,7 +116,7 @@ const (
 )
 
 // row makes the row of a new run.
-func (s *Store) row(ctx context.Context, c *change, fresh *lanes, r *durable.NewRun) (queries.InsertRunParams, error) {
+func (s *Store) row(ctx context.Context, c *change, fresh *lanes, r *store.NewRun) (queries.InsertRunParams, error) {
 	lane, err := s.lane(ctx, c, fresh, laneName{r.Queue, r.Job, r.Priority})
 	if err != nil {
 		return queries.InsertRunParams{}, err

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestEnqueueOfManyTellsWhichWereThere(t *testing.T) {
@@ -19,7 +19,7 @@ func TestEnqueueOfManyTellsWhichWereThere(t *testing.T) {
 	require.Len(t, receipts, 120)
 	for i, receipt := range receipts {
 		there := i >= 10 && i < 30 || i == 100
-		want := durable.Receipt{ID: runs[i].ID, Existing: there}
+		want := store.Receipt{ID: runs[i].ID, Existing: there}
 		require.Equal(t, want, receipt, i)
 	}
 	receipts, err = s.Enqueue(t.Context(), runs...)

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -29,13 +29,13 @@ const (
 // know, and says what to do. It changes nothing, and reads the whole file once.
 // Of a damaged file, and without the schema of this program, only the file is
 // examined. An error means that the examination itself could not go on.
-func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
-	var f durable.Findings
+func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
+	var f store.Findings
 	if err := s.examineFile(ctx, &f); err != nil {
 		return f, fmt.Errorf("examine: %w", s.explain(err))
 	}
 	s.examineDisk(&f)
-	damaged := slices.ContainsFunc(f, func(one durable.Finding) bool { return one.Name == nameIntegrity && one.Level == durable.Failed })
+	damaged := slices.ContainsFunc(f, func(one store.Finding) bool { return one.Name == nameIntegrity && one.Level == store.Failed })
 	if err := s.requireSchema(ctx, s.reads); err != nil || damaged {
 		return f, nil //nolint:nilerr // whoever asks has looked at the schema himself
 	}
@@ -49,7 +49,7 @@ func (s *Store) Examine(ctx context.Context) (durable.Findings, error) {
 }
 
 // examineFile looks at how the file is used, and whether it is whole.
-func (s *Store) examineFile(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineFile(ctx context.Context, f *store.Findings) error {
 	var journal, integrity string
 	var synchronous int
 	if err := s.reads.QueryRowContext(ctx, texts()["ExamineJournal"]).Scan(&journal); err != nil {
@@ -89,7 +89,7 @@ func (s *Store) examineFile(ctx context.Context, f *durable.Findings) error {
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // examineDisk looks at the file from outside.
-func (s *Store) examineDisk(f *durable.Findings) {
+func (s *Store) examineDisk(f *store.Findings) {
 	f.Fine("file system", filepath.Dir(s.file.path)+" is local, as far as can be told") // Open has refused another
 	info, err := os.Stat(s.file.path)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Store) examineDisk(f *durable.Findings) {
 
 // examineStranded looks for runs that say they are running and that nobody
 // executes.
-func (s *Store) examineStranded(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
 	look, err := s.read(ctx)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *Store) examineStranded(ctx context.Context, f *durable.Findings) error 
 }
 
 // examineClock compares the store's time with the machine's clock.
-func (s *Store) examineClock(ctx context.Context, look *lookups, f *durable.Findings) error {
+func (s *Store) examineClock(ctx context.Context, look *lookups, f *store.Findings) error {
 	latest, err := look.ExamineClock(ctx)
 	if err != nil {
 		return err
@@ -154,21 +154,21 @@ func (s *Store) examineClock(ctx context.Context, look *lookups, f *durable.Find
 }
 
 // examineWork looks at what stands in the tables.
-func (s *Store) examineWork(ctx context.Context, f *durable.Findings) error {
+func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	look, err := s.read(ctx)
 	if err != nil {
 		return err
 	}
 	now := s.clock.now()
-	lately := now - durable.DeclaredWithin.Microseconds()
+	lately := now - store.DeclaredWithin.Microseconds()
 	workers, err := look.ExamineWorkers(ctx, queries.ExamineWorkersParams{After: lately})
 	if err != nil {
 		return err
 	}
 	if workers == 0 {
-		f.Warn("workers", fmt.Sprintf("none has declared itself within %v", durable.DeclaredWithin), "start one")
+		f.Warn("workers", fmt.Sprintf("none has declared itself within %v", store.DeclaredWithin), "start one")
 	} else {
-		f.Fine("workers", fmt.Sprintf("%d have declared themselves within %v", workers, durable.DeclaredWithin))
+		f.Fine("workers", fmt.Sprintf("%d have declared themselves within %v", workers, store.DeclaredWithin))
 	}
 	expired, err := look.ExamineLeases(ctx, queries.ExamineLeasesParams{Before: now - lateLease.Microseconds()})
 	if err != nil {

@@ -12,18 +12,19 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // found lists what an examination says beyond "ok", by name.
-func found(t *testing.T, store *sqlite.Store) map[string]string {
+func found(t *testing.T, db *sqlite.Store) map[string]string {
 	t.Helper()
-	findings, err := store.Examine(t.Context())
+	findings, err := db.Examine(t.Context())
 	require.NoError(t, err)
 	require.Greater(t, len(findings), 3)
 	bad := map[string]string{}
 	for _, one := range findings {
-		require.Equal(t, one.Level == durable.Fine, one.Hint == "", one.Name)
-		if one.Level != durable.Fine {
+		require.Equal(t, one.Level == store.Fine, one.Hint == "", one.Name)
+		if one.Level != store.Fine {
 			bad[one.Name] += fmt.Sprintf("%s: %s; ", one.Level, one.Text)
 		}
 	}
@@ -33,13 +34,13 @@ func found(t *testing.T, store *sqlite.Store) map[string]string {
 func TestExamineSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
-	store := open(t, path, sqlite.Config{})
-	require.Empty(t, found(t, store), "without a schema only the file is examined")
-	migrate(t, store)
-	require.NoError(t, store.Declare(t.Context(), durable.Declaration{Worker: durable.WorkerID{Name: "w", Instance: uuid.New()}}))
-	require.Empty(t, found(t, store))
+	st := open(t, path, sqlite.Config{})
+	require.Empty(t, found(t, st), "without a schema only the file is examined")
+	migrate(t, st)
+	require.NoError(t, st.Declare(t.Context(), store.Declaration{Worker: store.WorkerID{Name: "w", Instance: uuid.New()}}))
+	require.Empty(t, found(t, st))
 
-	_, err := store.Enqueue(t.Context(), durable.NewJob[int]("stray").New(1))
+	_, err := st.Enqueue(t.Context(), durable.NewJob[int]("stray").New(1))
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(path, 0o644)) //nolint:gosec // that is what is to be found
 	db, err := sql.Open("sqlite", "file:"+path)
@@ -52,7 +53,7 @@ func TestExamineSaysWhatIsWrong(t *testing.T) {
 		_, err = db.ExecContext(t.Context(), statement)
 		require.NoError(t, err)
 	}
-	bad := found(t, store)
+	bad := found(t, st)
 	require.Contains(t, bad["jobs"], "no worker for job stray: runs wait on queue default and it has never been declared")
 	require.Contains(t, bad["queues"], "paused: mail")
 	require.Contains(t, bad["leases"], "1 expired more than 1m0s ago")
@@ -78,21 +79,21 @@ func TestExamineFindsThatTheClockWasSetBack(t *testing.T) {
 func TestExamineFindsADamagedFile(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
-	store, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+	st, err := sqlite.Open(t.Context(), path, sqlite.Config{})
 	require.NoError(t, err)
-	migrate(t, store)
-	runs := make([]durable.NewRun, 2000)
+	migrate(t, st)
+	runs := make([]store.NewRun, 2000)
 	for i := range runs {
 		runs[i] = durable.NewJob[int]("j").New(i, durable.After(time.Hour))
 	}
-	_, err = store.Enqueue(t.Context(), runs...)
+	_, err = st.Enqueue(t.Context(), runs...)
 	require.NoError(t, err)
 	db, err := sql.Open("sqlite", "file:"+path)
 	require.NoError(t, err)
 	_, err = db.ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)")
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	store.Close()
+	st.Close()
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
 	info, err := file.Stat()
@@ -102,6 +103,6 @@ func TestExamineFindsADamagedFile(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, file.Close())
-	store = open(t, path, sqlite.Config{})
-	require.Contains(t, found(t, store)["integrity"], "failed: quick_check: ")
+	st = open(t, path, sqlite.Config{})
+	require.Contains(t, found(t, st)["integrity"], "failed: quick_check: ")
 }

@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestOpen(t *testing.T) {
@@ -188,8 +188,8 @@ func fill(ctx context.Context, s *sqlite.Store, more func() error) (stored int64
 	if err != nil {
 		return stored, fault, err
 	}
-	if counts[durable.Pending].N != stored {
-		return stored, fault, fmt.Errorf("%d runs were acknowledged and %d are there", stored, counts[durable.Pending].N)
+	if counts[store.Pending].N != stored {
+		return stored, fault, fmt.Errorf("%d runs were acknowledged and %d are there", stored, counts[store.Pending].N)
 	}
 	if err := more(); err != nil {
 		return stored, fault, err
@@ -197,8 +197,8 @@ func fill(ctx context.Context, s *sqlite.Store, more func() error) (stored int64
 	if _, err := s.Enqueue(ctx, newRuns(100)...); err != nil {
 		return stored, fault, err
 	}
-	request := durable.ClaimRequest{
-		Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: 1000, Steps: []durable.Step{{Lane: 1, Take: 1000}},
+	request := store.ClaimRequest{
+		Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: 1000, Steps: []store.Step{{Lane: 1, Take: 1000}},
 	}
 	runs, err := s.Claim(ctx, request)
 	if err == nil {

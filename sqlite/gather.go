@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // gathering puts together the enqueues that wait to be written at the same
@@ -29,8 +29,8 @@ type batch struct {
 
 // call is one Enqueue. Its receipts belong to the leader until the batch is done.
 type call struct {
-	runs     []durable.NewRun
-	receipts []durable.Receipt
+	runs     []store.NewRun
+	receipts []store.Receipt
 }
 
 // batchSize is how many runs a batch has when nobody may join any more, so

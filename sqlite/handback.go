@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // HandBack takes back a claim whose answer never came.
-func (s *Store) HandBack(ctx context.Context, request durable.ClaimRequest) (int, error) {
+func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
 	waiting := false
 	err := s.write(ctx, settles, func(ctx context.Context, c *change) (err error) {
 		waiting, err = c.handBack(ctx, &request)
@@ -29,7 +29,7 @@ func (s *Store) HandBack(ctx context.Context, request durable.ClaimRequest) (int
 
 // handBack puts back the runs that are still the claim's, and leaves a lease that
 // refuses the claim from then on. waiting tells whether a run is pending again.
-func (c *change) handBack(ctx context.Context, request *durable.ClaimRequest) (waiting bool, err error) {
+func (c *change) handBack(ctx context.Context, request *store.ClaimRequest) (waiting bool, err error) {
 	ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: request.Claim[:]})
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, c.lease(ctx, request, nil)
@@ -37,9 +37,9 @@ func (c *change) handBack(ctx context.Context, request *durable.ClaimRequest) (w
 	if err != nil {
 		return false, err
 	}
-	settlement := durable.Settlement{Claim: request.Claim, Worker: request.Worker}
+	settlement := store.Settlement{Claim: request.Claim, Worker: request.Worker}
 	for id := range slices.Chunk(ids, idSize) {
-		back, err := c.settlePending(ctx, &settlement, &durable.Settled{ID: durable.RunID(id), Outcome: durable.Outcome{Kind: durable.HandedBack}})
+		back, err := c.settlePending(ctx, &settlement, &store.Settled{ID: store.RunID(id), Outcome: store.Outcome{Kind: store.HandedBack}})
 		if err != nil {
 			return false, err
 		}

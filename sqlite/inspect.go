@@ -6,46 +6,46 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Run returns one run with its attempts.
-func (s *Store) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+func (s *Store) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	record, err := s.run(ctx, id)
 	if err != nil {
-		return durable.Record{}, fmt.Errorf("run %s: %w", id, s.explain(err))
+		return store.Record{}, fmt.Errorf("run %s: %w", id, s.explain(err))
 	}
 	return record, nil
 }
 
 // run reads the run and its attempts in one snapshot.
-func (s *Store) run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+func (s *Store) run(ctx context.Context, id store.RunID) (store.Record, error) {
 	look, err := s.read(ctx)
 	if err != nil {
-		return durable.Record{}, err
+		return store.Record{}, err
 	}
 	tx, err := s.reads.BeginTx(ctx, nil)
 	if err != nil {
-		return durable.Record{}, err
+		return store.Record{}, err
 	}
 	defer func() { _ = tx.Rollback() }() // it has only read
 	return findRun(ctx, look.WithTx(tx), id)
 }
 
 // findRun reads the run and its attempts in a transaction.
-func findRun(ctx context.Context, snapshot *queries.Queries, id durable.RunID) (durable.Record, error) {
+func findRun(ctx context.Context, snapshot *queries.Queries, id store.RunID) (store.Record, error) {
 	row, err := snapshot.FindRun(ctx, queries.FindRunParams{ID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) {
-		err = durable.ErrNotFound
+		err = store.ErrNotFound
 	}
 	if err != nil {
-		return durable.Record{}, err
+		return store.Record{}, err
 	}
 	attempts, err := snapshot.ListAttempts(ctx, queries.ListAttemptsParams{RunID: id[:]})
 	if err != nil {
-		return durable.Record{}, err
+		return store.Record{}, err
 	}
 	record, err := recordOf((*listed)(&row))
 	record.Attempts = history(&row.Run, attempts)
@@ -60,17 +60,17 @@ func findRun(ctx context.Context, snapshot *queries.Queries, id durable.RunID) (
 }
 
 // Runs lists runs, newest first.
-func (s *Store) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	if _, _, _, err := filter.Range(); err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	look, err := s.read(ctx)
-	var page durable.Page
+	var page store.Page
 	if err == nil {
 		page, err = findRuns(ctx, look.Queries, filter)
 	}
 	if err != nil {
-		return durable.Page{}, fmt.Errorf("runs: %w", s.explain(err))
+		return store.Page{}, fmt.Errorf("runs: %w", s.explain(err))
 	}
 	return page, nil
 }
@@ -82,10 +82,10 @@ type listed queries.ListRunsRow
 const lookMost = 20_000
 
 // findRuns reads one page.
-func findRuns(ctx context.Context, look *queries.Queries, filter durable.Filter) (durable.Page, error) {
+func findRuns(ctx context.Context, look *queries.Queries, filter store.Filter) (store.Page, error) {
 	from, below, limit, err := filter.Range()
 	if err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	ask := queries.ListRunsParams{
 		Below: below[:], FromID: from[:], States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues),
@@ -93,18 +93,18 @@ func findRuns(ctx context.Context, look *queries.Queries, filter durable.Filter)
 	}
 	floor, err := floorOf(ctx, look, filter, ask)
 	if err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	if floor != nil {
 		ask.FromID = floor
 	}
 	rows, err := listRows(ctx, look, filter, ask)
 	if err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
-	var page durable.Page
+	var page store.Page
 	if floor != nil {
-		page.Next = durable.RunID(floor) // there may be more below it
+		page.Next = store.RunID(floor) // there may be more below it
 	}
 	for i := range rows {
 		if i == limit {
@@ -113,7 +113,7 @@ func findRuns(ctx context.Context, look *queries.Queries, filter durable.Filter)
 		}
 		record, err := recordOf(&rows[i])
 		if err != nil {
-			return durable.Page{}, err
+			return store.Page{}, err
 		}
 		page.Runs = append(page.Runs, record)
 	}
@@ -121,7 +121,7 @@ func findRuns(ctx context.Context, look *queries.Queries, filter durable.Filter)
 }
 
 // floorOf is the smallest id that is looked at; nil: all are.
-func floorOf(ctx context.Context, look *queries.Queries, filter durable.Filter, ask queries.ListRunsParams) (floor []byte, err error) {
+func floorOf(ctx context.Context, look *queries.Queries, filter store.Filter, ask queries.ListRunsParams) (floor []byte, err error) {
 	switch {
 	case len(filter.IDs) > 0:
 	case onlyProblems(filter.States):
@@ -133,7 +133,7 @@ func floorOf(ctx context.Context, look *queries.Queries, filter durable.Filter, 
 }
 
 // listRows asks the statement that finds the runs most quickly.
-func listRows(ctx context.Context, look *queries.Queries, filter durable.Filter, ask queries.ListRunsParams) (rows []listed, err error) {
+func listRows(ctx context.Context, look *queries.Queries, filter store.Filter, ask queries.ListRunsParams) (rows []listed, err error) {
 	if len(filter.IDs) > 0 {
 		return chosen(ctx, look, filter.IDs, ask)
 	}
@@ -152,7 +152,7 @@ func listRows(ctx context.Context, look *queries.Queries, filter durable.Filter,
 }
 
 // numbers are the states as they are stored.
-func numbers(states []durable.State) []int16 {
+func numbers(states []store.State) []int16 {
 	stored := make([]int16, len(states))
 	for i, state := range states {
 		stored[i] = int16(state)
@@ -161,9 +161,9 @@ func numbers(states []durable.State) []int16 {
 }
 
 // onlyProblems tells whether problems holds all that is asked for.
-func onlyProblems(states []durable.State) bool {
+func onlyProblems(states []store.State) bool {
 	for _, state := range states {
-		if state != durable.Dead && state != durable.Cancelled {
+		if state != store.Dead && state != store.Cancelled {
 			return false
 		}
 	}
@@ -175,14 +175,14 @@ func listedProblem(row *queries.ListProblemsRow) listed {
 }
 
 // recordOf makes the record of a run, without its attempts.
-func recordOf(row *listed) (durable.Record, error) {
+func recordOf(row *listed) (store.Record, error) {
 	r := &row.Run
 	tags, err := tagsOf(r.Tags)
-	record := durable.Record{
-		ID:          durable.RunID(r.ID),
+	record := store.Record{
+		ID:          store.RunID(r.ID),
 		Job:         row.Job,
 		Queue:       row.Queue,
-		State:       durable.State(r.State),
+		State:       store.State(r.State),
 		Attempt:     int(r.Attempt),
 		MaxAttempts: int(r.MaxAttempts),
 		CrashCount:  int(r.CrashCount),
@@ -193,7 +193,7 @@ func recordOf(row *listed) (durable.Record, error) {
 		StartedAt:   instantOrNil(r.StartedAt),
 		FinishedAt:  instantOrNil(r.FinishedAt),
 		ExpiresAt:   instantOrNil(r.ExpiresAt),
-		Timeout:     durable.Duration(duration(r.Timeout)),
+		Timeout:     store.Duration(duration(r.Timeout)),
 		Worker:      r.Worker,
 		Fence:       lease.Fence(r.Fence),
 		Schedule:    r.Schedule,
@@ -205,26 +205,26 @@ func recordOf(row *listed) (durable.Record, error) {
 	switch {
 	case row.Reason != nil && *row.Reason != "":
 		record.Error = row.Reason
-	case record.State != durable.Succeeded:
+	case record.State != store.Succeeded:
 		record.Error = textOrNil(row.LastError)
 	}
 	return record, err
 }
 
 // history lists the recorded attempts; a success is told by the run itself.
-func history(run *queries.Run, rows []queries.ListAttemptsRow) []durable.Attempt {
-	attempts := make([]durable.Attempt, 0, len(rows)+1)
+func history(run *queries.Run, rows []queries.ListAttemptsRow) []store.Attempt {
+	attempts := make([]store.Attempt, 0, len(rows)+1)
 	for _, row := range rows {
-		attempts = append(attempts, durable.Attempt{
-			Number: int(row.Number), Outcome: durable.OutcomeKind(row.Outcome), Worker: row.Worker, Fence: lease.Fence(row.Fence),
+		attempts = append(attempts, store.Attempt{
+			Number: int(row.Number), Outcome: store.OutcomeKind(row.Outcome), Worker: row.Worker, Fence: lease.Fence(row.Fence),
 			StartedAt: instant(row.StartedAt), EndedAt: instant(row.EndedAt), Error: row.Error, Stack: row.Stack, Log: row.Log,
 		})
 	}
 	last := len(rows) - 1
-	if durable.State(run.State) != durable.Succeeded || last >= 0 && rows[last].Fence == run.Fence {
+	if store.State(run.State) != store.Succeeded || last >= 0 && rows[last].Fence == run.Fence {
 		return attempts
 	}
-	success := durable.Attempt{Number: int(run.Attempt), Outcome: durable.Success, Fence: lease.Fence(run.Fence)}
+	success := store.Attempt{Number: int(run.Attempt), Outcome: store.Success, Fence: lease.Fence(run.Fence)}
 	if run.Worker != nil {
 		success.Worker = *run.Worker
 	}

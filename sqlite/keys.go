@@ -5,11 +5,11 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
-func anyKeyed(runs []durable.NewRun) bool {
+func anyKeyed(runs []store.NewRun) bool {
 	for i := range runs {
 		if runs[i].Key.Text != "" {
 			return true
@@ -21,7 +21,7 @@ func anyKeyed(runs []durable.NewRun) bool {
 // storeKeyed is store for a call some of whose runs have keys: one by one, so
 // that each sees what the one before it has left.
 func (s *Store) storeKeyed(ctx context.Context, c *change, fresh *lanes, call *call) error {
-	call.receipts = make([]durable.Receipt, len(call.runs))
+	call.receipts = make([]store.Receipt, len(call.runs))
 	for i := range call.runs {
 		row, err := s.row(ctx, c, fresh, &call.runs[i])
 		if err != nil {
@@ -35,9 +35,9 @@ func (s *Store) storeKeyed(ctx context.Context, c *change, fresh *lanes, call *c
 }
 
 // storeOne stores one run, or does what its key says.
-func (c *change) storeOne(ctx context.Context, r *durable.NewRun, row queries.InsertRunParams) (durable.Receipt, error) {
-	receipt := durable.Receipt{ID: r.ID, Existing: true}
-	verdict := durable.TakesKey
+func (c *change) storeOne(ctx context.Context, r *store.NewRun, row queries.InsertRunParams) (store.Receipt, error) {
+	receipt := store.Receipt{ID: r.ID, Existing: true}
+	verdict := store.TakesKey
 	var holder queries.FindHolderRow
 	if r.Key.Text != "" {
 		_, err := c.FindState(ctx, queries.FindStateParams{ID: r.ID[:]})
@@ -51,11 +51,11 @@ func (c *change) storeOne(ctx context.Context, r *durable.NewRun, row queries.In
 		verdict = r.Key.Judge(r.ID, c.holderOf(&holder))
 	}
 	switch verdict {
-	case durable.LeavesHolder:
-		receipt.ID = durable.RunID(holder.RunID)
+	case store.LeavesHolder:
+		receipt.ID = store.RunID(holder.RunID)
 		return receipt, nil
-	case durable.ReplacesHolder:
-		receipt.ID = durable.RunID(holder.RunID)
+	case store.ReplacesHolder:
+		receipt.ID = store.RunID(holder.RunID)
 		return receipt, c.replace(ctx, r, &holder, row)
 	default:
 		stored, err := c.insertOne(ctx, r, row)
@@ -65,19 +65,19 @@ func (c *change) storeOne(ctx context.Context, r *durable.NewRun, row queries.In
 }
 
 // holderOf tells who holds a key as the decision wants to know it.
-func (c *change) holderOf(row *queries.FindHolderRow) durable.KeyHolder {
+func (c *change) holderOf(row *queries.FindHolderRow) store.KeyHolder {
 	if row.State == nil {
-		return durable.KeyHolder{}
+		return store.KeyHolder{}
 	}
-	return durable.KeyHolder{
-		Stored: true, Latest: durable.RunID(row.Latest), State: durable.State(*row.State), //nolint:gosec // 0 to 5
+	return store.KeyHolder{
+		Stored: true, Latest: store.RunID(row.Latest), State: store.State(*row.State), //nolint:gosec // 0 to 5
 		Held: row.HeldTo != nil && *row.HeldTo > c.now,
 	}
 }
 
 // insertOne stores a run with its place in the line and gives it its key. A run
 // without a key may be there.
-func (c *change) insertOne(ctx context.Context, r *durable.NewRun, row queries.InsertRunParams) (stored bool, err error) {
+func (c *change) insertOne(ctx context.Context, r *store.NewRun, row queries.InsertRunParams) (stored bool, err error) {
 	rows, err := c.InsertKeyed(ctx, queries.InsertKeyedParams{
 		ID: row.ID, CreatedAt: row.CreatedAt, DueAt: row.DueAt, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout, Lane: row.Lane,
 		MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Trace: row.Trace, Args: row.Args, Key: textOrNil(r.Key.Text),
@@ -101,7 +101,7 @@ func (c *change) insertOne(ctx context.Context, r *durable.NewRun, row queries.I
 
 // replace gives a pending run what another has that was enqueued for it, and
 // another place in the line.
-func (c *change) replace(ctx context.Context, r *durable.NewRun, holder *queries.FindHolderRow, row queries.InsertRunParams) error {
+func (c *change) replace(ctx context.Context, r *store.NewRun, holder *queries.FindHolderRow, row queries.InsertRunParams) error {
 	lane := row.Lane
 	if *holder.Lane < 0 { // isolated, and stays so
 		lane = -lane

@@ -9,8 +9,8 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // laneName is what makes a lane.
@@ -79,7 +79,7 @@ func (s *Store) lane(ctx context.Context, c *change, fresh *lanes, name laneName
 
 // Heads returns the served lanes by number, the line of isolated runs after
 // its lane.
-func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
+func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
 	heads, err := s.heads(ctx, serves)
 	if err != nil {
 		return nil, fmt.Errorf("heads: %w", s.explain(err))
@@ -87,7 +87,7 @@ func (s *Store) Heads(ctx context.Context, serves durable.Serves) ([]durable.Hea
 	return heads, nil
 }
 
-func (s *Store) heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
+func (s *Store) heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, err
@@ -97,18 +97,18 @@ func (s *Store) heads(ctx context.Context, serves durable.Serves) ([]durable.Hea
 		return nil, err
 	}
 	now := s.clock.now()
-	var heads []durable.Head
+	var heads []store.Head
 	for _, row := range rows {
-		heads = append(heads, head(row, durable.LaneID(row.ID), row.DueAt, now))
+		heads = append(heads, head(row, store.LaneID(row.ID), row.DueAt, now))
 		if row.IsolatedDueAt >= 0 {
-			heads = append(heads, head(row, -durable.LaneID(row.ID), row.IsolatedDueAt, now))
+			heads = append(heads, head(row, -store.LaneID(row.ID), row.IsolatedDueAt, now))
 		}
 	}
 	return heads, nil
 }
 
-func head(row queries.ListHeadsRow, lane durable.LaneID, due, now int64) durable.Head {
-	h := durable.Head{Lane: lane, Queue: row.Queue, Job: row.Job, Priority: int(row.Priority)}
+func head(row queries.ListHeadsRow, lane store.LaneID, due, now int64) store.Head {
+	h := store.Head{Lane: lane, Queue: row.Queue, Job: row.Job, Priority: int(row.Priority)}
 	if due >= 0 {
 		h.Waiting = true
 		h.DueAt = instant(due)

@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // listenEvery is how often Listen looks whether another process has written.
 const listenEvery = 40 * time.Millisecond
 
 // hint tells the listeners of this process that runs may be due.
-func (s *Store) hint() { s.signals.Give(durable.Signal{Kind: durable.RunsDue}) }
+func (s *Store) hint() { s.signals.Give(store.Signal{Kind: store.RunsDue}) }
 
 // Announce passes a signal on to the listeners of this process. Those of other
 // processes see that the file has changed, not why.
-func (s *Store) Announce(ctx context.Context, signal durable.Signal) error {
+func (s *Store) Announce(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
@@ -27,14 +27,14 @@ func (s *Store) Announce(ctx context.Context, signal durable.Signal) error {
 // Listen calls hear at once for what is announced in this process, and within
 // a moment when another process has written anything: then runs may be due, and
 // some may have ended.
-func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
+func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 	box := s.signals.Join()
 	defer s.signals.Part(box)
 	tick := time.NewTicker(listenEvery)
 	defer tick.Stop()
 	seen, err := s.written(ctx)
 	if err == nil {
-		hear(durable.Signal{Kind: durable.RunEnded}) // before we listened
+		hear(store.Signal{Kind: store.RunEnded}) // before we listened
 	}
 	for err == nil {
 		select {
@@ -51,8 +51,8 @@ func (s *Store) Listen(ctx context.Context, hear func(durable.Signal)) error {
 			var now int64
 			if now, err = s.written(ctx); err == nil && now != seen {
 				seen = now
-				hear(durable.Signal{Kind: durable.RunsDue})
-				hear(durable.Signal{Kind: durable.RunEnded})
+				hear(store.Signal{Kind: store.RunsDue})
+				hear(store.Signal{Kind: store.RunEnded})
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"sync"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // room is how many runs a statement by number takes; a shorter list is filled
@@ -53,14 +53,14 @@ const mostNumbers = 1 << 16
 // done by id.
 type numbering struct {
 	mu sync.Mutex // guards of
-	of map[durable.RunID]int64
+	of map[store.RunID]int64
 }
 
-func (n *numbering) learn(runs []durable.Claimed, seqs []int64) {
+func (n *numbering) learn(runs []store.Claimed, seqs []int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.of == nil || len(n.of)+len(seqs) > mostNumbers {
-		n.of = make(map[durable.RunID]int64)
+		n.of = make(map[store.RunID]int64)
 	}
 	for i, seq := range seqs {
 		n.of[runs[i].ID] = seq
@@ -69,7 +69,7 @@ func (n *numbering) learn(runs []durable.Claimed, seqs []int64) {
 
 // find returns the numbers of the plain successes of a settlement, or nothing
 // when one is not known.
-func (n *numbering) find(settlement *durable.Settlement) []int64 {
+func (n *numbering) find(settlement *store.Settlement) []int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	found := make([]int64, 0, len(settlement.Runs))
@@ -87,7 +87,7 @@ func (n *numbering) find(settlement *durable.Settlement) []int64 {
 }
 
 // forget drops what has been settled.
-func (n *numbering) forget(settlements []durable.Settlement) {
+func (n *numbering) forget(settlements []store.Settlement) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range settlements {

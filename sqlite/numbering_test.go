@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A store settles by the number it remembers from the claim. What it remembers
@@ -24,16 +24,16 @@ func TestSettleByNumber(t *testing.T) {
 		require.NoError(t, err)
 		stale, runs := claim(t, s, 3)
 		now = now.Add(time.Hour)
-		_, err = s.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+		_, err = s.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		require.NoError(t, err)
 		held, again := claim(t, s, 3)
 		require.Len(t, again, 3)
 		verdicts, err := s.Settle(t.Context(), succeed(stale, runs))
 		require.NoError(t, err)
-		require.Equal(t, []durable.Verdict{durable.Refused, durable.Refused, durable.Refused}, verdicts)
+		require.Equal(t, []store.Verdict{store.Refused, store.Refused, store.Refused}, verdicts)
 		verdicts, err = s.Settle(t.Context(), succeed(held, again))
 		require.NoError(t, err)
-		require.Equal(t, []durable.Verdict{durable.Accepted, durable.Accepted, durable.Accepted}, verdicts)
+		require.Equal(t, []store.Verdict{store.Accepted, store.Accepted, store.Accepted}, verdicts)
 	})
 	t.Run("what another store has settled has landed, and the rest is accepted", func(t *testing.T) {
 		t.Parallel()
@@ -48,7 +48,7 @@ func TestSettleByNumber(t *testing.T) {
 		require.NoError(t, err)
 		verdicts, err := s.Settle(t.Context(), succeed(id, runs))
 		require.NoError(t, err)
-		require.Equal(t, []durable.Verdict{durable.Accepted, durable.Landed, durable.Accepted}, verdicts)
+		require.Equal(t, []store.Verdict{store.Accepted, store.Landed, store.Accepted}, verdicts)
 	})
 	t.Run("a run that is named twice is accepted once", func(t *testing.T) {
 		t.Parallel()
@@ -59,8 +59,8 @@ func TestSettleByNumber(t *testing.T) {
 		require.Len(t, runs, 200)
 		verdicts, err := s.Settle(t.Context(), succeed(id, append(runs, runs[0])))
 		require.NoError(t, err)
-		require.Equal(t, durable.Accepted, verdicts[0])
-		require.Equal(t, durable.Accepted, verdicts[199])
-		require.Equal(t, durable.Landed, verdicts[200])
+		require.Equal(t, store.Accepted, verdicts[0])
+		require.Equal(t, store.Accepted, verdicts[199])
+		require.Equal(t, store.Landed, verdicts[200])
 	})
 }

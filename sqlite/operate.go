@@ -7,21 +7,21 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Operate changes runs as an operator asks, all in one transaction.
-func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Changed, error) {
+func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
 	if err := order.Check(); err != nil {
 		return nil, err
 	}
-	var changed []durable.Changed
+	var changed []store.Changed
 	wake := false
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
-		changed, wake = make([]durable.Changed, len(order.Runs)), false
-		seen := make(map[durable.RunID]durable.Changed, len(order.Runs))
+		changed, wake = make([]store.Changed, len(order.Runs)), false
+		seen := make(map[store.RunID]store.Changed, len(order.Runs))
 		for i, id := range order.Runs {
 			one, twice := seen[id]
 			if !twice {
@@ -32,7 +32,7 @@ func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Cha
 				seen[id] = one
 			}
 			changed[i] = one
-			wake = wake || one.Did == durable.Asked || one.Did == durable.Done && one.State == durable.Pending
+			wake = wake || one.Did == store.Asked || one.Did == store.Done && one.State == store.Pending
 		}
 		return nil
 	})
@@ -46,25 +46,25 @@ func (s *Store) Operate(ctx context.Context, order durable.Order) ([]durable.Cha
 }
 
 // operate does what is ordered with one run.
-func (c *change) operate(ctx context.Context, order *durable.Order, id durable.RunID) (durable.Changed, error) {
+func (c *change) operate(ctx context.Context, order *store.Order, id store.RunID) (store.Changed, error) {
 	row, err := c.FindOperable(ctx, queries.FindOperableParams{ID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) {
-		return durable.Changed{ID: id, Did: durable.Missing}, nil
+		return store.Changed{ID: id, Did: store.Missing}, nil
 	}
 	if err != nil {
-		return durable.Changed{}, err
+		return store.Changed{}, err
 	}
-	changed := durable.Changed{ID: id, Did: durable.Unchanged, State: durable.State(row.State)}
+	changed := store.Changed{ID: id, Did: store.Unchanged, State: store.State(row.State)}
 	fresh := true // to be written down
 	switch order.Action {
-	case durable.CancelRuns:
+	case store.CancelRuns:
 		fresh, err = c.cancelRun(ctx, order, &row, &changed)
-	case durable.RetryRuns:
+	case store.RetryRuns:
 		err = c.retryRun(ctx, &row, &changed)
-	case durable.DeleteRuns:
+	case store.DeleteRuns:
 		err = c.deleteRun(ctx, &row, &changed)
 	}
-	if err != nil || !fresh || changed.Did != durable.Done && changed.Did != durable.Asked {
+	if err != nil || !fresh || changed.Did != store.Done && changed.Did != store.Asked {
 		return changed, err
 	}
 	return changed, c.audit(ctx, "run", id.String(), string(order.Action), order.By, order.Detail())
@@ -72,11 +72,11 @@ func (c *change) operate(ctx context.Context, order *durable.Order, id durable.R
 
 // cancelRun ends a pending run, or asks for the cancel of a running one. fresh
 // tells whether it had not been asked before.
-func (c *change) cancelRun(ctx context.Context, order *durable.Order, row *queries.FindOperableRow, changed *durable.Changed) (fresh bool, err error) {
+func (c *change) cancelRun(ctx context.Context, order *store.Order, row *queries.FindOperableRow, changed *store.Changed) (fresh bool, err error) {
 	id := changed.ID[:]
 	switch changed.State {
-	case durable.Pending:
-		changed.Did, changed.State = durable.Done, durable.Cancelled
+	case store.Pending:
+		changed.Did, changed.State = store.Done, store.Cancelled
 		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
 			return false, err
 		}
@@ -84,8 +84,8 @@ func (c *change) cancelRun(ctx context.Context, order *durable.Order, row *queri
 			return false, err
 		}
 		return true, c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id, EndedAt: c.now, Reason: order.Why()})
-	case durable.Running:
-		changed.Did = durable.Asked
+	case store.Running:
+		changed.Did = store.Asked
 		if row.Cancel != nil {
 			return false, nil
 		}
@@ -101,12 +101,12 @@ func (c *change) cancelRun(ctx context.Context, order *durable.Order, row *queri
 
 // retryRun makes a dead or cancelled run pending, unless its unique key is
 // another's by now.
-func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, changed *durable.Changed) error {
+func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, changed *store.Changed) error {
 	switch changed.State {
-	case durable.Succeeded:
-		changed.Did = durable.Conflicting
+	case store.Succeeded:
+		changed.Did = store.Conflicting
 		return nil
-	case durable.Pending, durable.Running:
+	case store.Pending, store.Running:
 		return nil
 	}
 	if row.Key != nil {
@@ -115,12 +115,12 @@ func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, cha
 			return err
 		}
 		if holder != changed.ID {
-			changed.Did, changed.Key, changed.KeyHolder = durable.Conflicting, *row.Key, holder
+			changed.Did, changed.Key, changed.KeyHolder = store.Conflicting, *row.Key, holder
 			return nil
 		}
 	}
 	id, lane := changed.ID[:], max(row.Lane, -row.Lane)
-	changed.Did, changed.State = durable.Done, durable.Pending
+	changed.Did, changed.State = store.Done, store.Pending
 	if err := c.RetryRun(ctx, queries.RetryRunParams{DueAt: c.now, ID: id}); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, cha
 
 // countRetried makes the schedule of a run that is pending again, if it has
 // one, count it as unfinished.
-func (c *change) countRetried(ctx context.Context, id durable.RunID) error {
+func (c *change) countRetried(ctx context.Context, id store.RunID) error {
 	of, err := c.ScheduleOf(ctx, queries.ScheduleOfParams{ID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -143,9 +143,9 @@ func (c *change) countRetried(ctx context.Context, id durable.RunID) error {
 	if err != nil {
 		return err
 	}
-	schedule := durable.Schedule{Name: of.Name}
+	schedule := store.Schedule{Name: of.Name}
 	_ = schedule.SetSpec([]byte(of.Spec)) // without a plan, a hundred are remembered
-	unfinished, err := c.unfinishedRuns(ctx, &schedule, durable.OverlapAllow, of.Unfinished)
+	unfinished, err := c.unfinishedRuns(ctx, &schedule, store.OverlapAllow, of.Unfinished)
 	if err != nil || slices.Contains(unfinished.IDs, id) {
 		return err
 	}
@@ -155,33 +155,33 @@ func (c *change) countRetried(ctx context.Context, id durable.RunID) error {
 
 // takeKey gives a run its unique key back, unless another run holds it: one
 // that has not ended, or whose time is not over. It returns who has the key then.
-func (c *change) takeKey(ctx context.Context, job, key string, id durable.RunID) (durable.RunID, error) {
+func (c *change) takeKey(ctx context.Context, job, key string, id store.RunID) (store.RunID, error) {
 	holder, err := c.FindKeyHolder(ctx, queries.FindKeyHolderParams{Job: job, Key: key})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return durable.RunID{}, err
+		return store.RunID{}, err
 	}
-	if err == nil && durable.RunID(holder.RunID) != id {
-		unfinished := holder.State == int64(durable.Pending) || holder.State == int64(durable.Running)
+	if err == nil && store.RunID(holder.RunID) != id {
+		unfinished := holder.State == int64(store.Pending) || holder.State == int64(store.Running)
 		if unfinished || holder.HeldTo != nil && *holder.HeldTo > c.now {
-			return durable.RunID(holder.RunID), nil
+			return store.RunID(holder.RunID), nil
 		}
 	}
 	return id, c.RetakeKey(ctx, queries.RetakeKeyParams{Job: job, Key: key, RunID: id[:]})
 }
 
 // deleteRun removes a run with all that belongs to it.
-func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, changed *durable.Changed) error {
+func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, changed *store.Changed) error {
 	id := changed.ID[:]
 	switch changed.State {
-	case durable.Running:
-		changed.Did = durable.Conflicting
+	case store.Running:
+		changed.Did = store.Conflicting
 		return nil
-	case durable.Pending:
+	case store.Pending:
 		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
 			return err
 		}
 	}
-	changed.Did = durable.Done
+	changed.Did = store.Done
 	if row.Key != nil {
 		if err := c.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: *row.Key, RunID: id}); err != nil {
 			return err
@@ -206,20 +206,20 @@ func (c *change) audit(ctx context.Context, kind, subject, action, by string, de
 }
 
 // Rerun stores a run that is made after another one.
-func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun, by string) (durable.Receipt, error) {
-	if err := durable.CheckRerun(run, by); err != nil {
-		return durable.Receipt{}, err
+func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by string) (store.Receipt, error) {
+	if err := store.CheckRerun(run, by); err != nil {
+		return store.Receipt{}, err
 	}
-	stored := call{runs: []durable.NewRun{run}}
+	stored := call{runs: []store.NewRun{run}}
 	fresh := newLanes()
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
 		if err := s.store(ctx, c, fresh, &stored); err != nil || stored.receipts[0].Existing {
 			return err
 		}
-		return c.audit(ctx, "run", of.String(), "rerun", by, durable.RerunDetail(run.ID))
+		return c.audit(ctx, "run", of.String(), "rerun", by, store.RerunDetail(run.ID))
 	})
 	if err != nil {
-		return durable.Receipt{}, fmt.Errorf("rerun: %w", err)
+		return store.Receipt{}, fmt.Errorf("rerun: %w", err)
 	}
 	s.lanes.add(fresh)
 	s.hint()
@@ -227,19 +227,19 @@ func (s *Store) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun,
 }
 
 // Cancels returns the running runs of the claims that are to be cancelled.
-func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]durable.CancelRequest, error) {
+func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cancels: %w", s.explain(err))
 	}
-	var requests []durable.CancelRequest
+	var requests []store.CancelRequest
 	for _, claim := range claims {
 		rows, err := look.ListCancels(ctx, queries.ListCancelsParams{ClaimID: claim[:]})
 		if err != nil {
 			return nil, fmt.Errorf("cancels: %w", s.explain(err))
 		}
 		for _, row := range rows {
-			requests = append(requests, durable.CancelRequest{Claim: claim, Run: durable.RunID(row.RunID), Reason: row.Reason})
+			requests = append(requests, store.CancelRequest{Claim: claim, Run: store.RunID(row.RunID), Reason: row.Reason})
 		}
 	}
 	return requests, nil

@@ -10,29 +10,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // swing does everything to the same runs until the time is over.
-func swing(t *testing.T, s *sqlite.Store, i int, runs []durable.NewRun, until time.Time) {
+func swing(t *testing.T, s *sqlite.Store, i int, runs []store.NewRun, until time.Time) {
 	ctx := context.Background()
-	outcomes := []durable.Outcome{{Kind: durable.Failure, Error: "bad"}, {Kind: durable.Death, Error: "dead"}, {Kind: durable.HandedBack}}
+	outcomes := []store.Outcome{{Kind: store.Failure, Error: "bad"}, {Kind: store.Death, Error: "dead"}, {Kind: store.HandedBack}}
 	for time.Now().Before(until) {
-		ids := []durable.RunID{runs[rand.IntN(len(runs))].ID, runs[rand.IntN(len(runs))].ID}
+		ids := []store.RunID{runs[rand.IntN(len(runs))].ID, runs[rand.IntN(len(runs))].ID}
 		var err error
 		switch i % 8 {
 		case 0, 1:
-			_, err = s.Operate(ctx, durable.Order{Action: durable.CancelRuns, Runs: ids, By: "hammer"})
+			_, err = s.Operate(ctx, store.Order{Action: store.CancelRuns, Runs: ids, By: "hammer"})
 		case 2, 3:
-			_, err = s.Operate(ctx, durable.Order{Action: durable.RetryRuns, Runs: ids, By: "hammer"})
+			_, err = s.Operate(ctx, store.Order{Action: store.RetryRuns, Runs: ids, By: "hammer"})
 		case 4:
-			_, err = s.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+			_, err = s.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		default:
-			request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker(), Duration: 10 * time.Millisecond, Limit: 5,
-				Steps: []durable.Step{{Lane: 1, Take: 5}}}
-			var claimed []durable.Claimed
+			request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker(), Duration: 10 * time.Millisecond, Limit: 5,
+				Steps: []store.Step{{Lane: 1, Take: 5}}}
+			var claimed []store.Claimed
 			if claimed, err = s.Claim(ctx, request); err == nil && rand.IntN(3) > 0 {
 				settlements := succeed(request.Claim, claimed)
 				for n := range settlements[0].Runs {
@@ -60,22 +60,22 @@ func TestOperatorsBesideWorkers(t *testing.T) {
 		swinging.Go(func() { swing(t, stores[i/8%2], i, runs, until) })
 	}
 	swinging.Wait()
-	order := durable.Order{Action: durable.CancelRuns, By: "last"}
+	order := store.Order{Action: store.CancelRuns, By: "last"}
 	for i := range runs {
 		order.Runs = append(order.Runs, runs[i].ID)
 	}
 	_, err = first.Operate(t.Context(), order)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		_, err := first.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 1000})
+		_, err := first.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 1000})
 		require.NoError(t, err)
 		counts, err := first.Counts(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, counts[durable.Pending].N, "a run that is to be cancelled is never pending again")
-		return counts[durable.Running].N == 0
+		require.Zero(t, counts[store.Pending].N, "a run that is to be cancelled is never pending again")
+		return counts[store.Running].N == 0
 	}, time.Minute, 10*time.Millisecond)
 	counts, err := first.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, len(runs), counts[durable.Dead].N+counts[durable.Cancelled].N, fmt.Sprint(counts))
+	require.EqualValues(t, len(runs), counts[store.Dead].N+counts[store.Cancelled].N, fmt.Sprint(counts))
 	integrity(t, path)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Somebody keeps the file's write lock for longer than a lease: every write
@@ -41,7 +42,7 @@ func TestAFileThatTakesNoWritesCostsNobodyACrash(t *testing.T) {
 		working.Go(func() { require.NoError(t, w.Run(ctx)) })
 	}
 	for range 20 / 2 {
-		_, err := durable.NewClient(s).Enqueue(t.Context(), job.New(struct{}{}), job.New(struct{}{}, durable.OnCrash(durable.CrashDead)))
+		_, err := durable.NewClient(s).Enqueue(t.Context(), job.New(struct{}{}), job.New(struct{}{}, durable.OnCrash(store.CrashDead)))
 		require.NoError(t, err)
 	}
 	begin(durable.NewJob[struct{}]("another"))

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // roleVariable makes the test binary play another process; its value is the
@@ -199,7 +199,7 @@ func TestAnotherProcess(t *testing.T) {
 		require.NoError(t, err)
 		counts, err := s.Counts(t.Context())
 		require.NoError(t, err)
-		stored := counts[durable.Pending].N - 1
+		stored := counts[store.Pending].N - 1
 		require.Zero(t, stored%100, "a call stores all its runs or none")
 		require.GreaterOrEqual(t, stored, 100*told)
 		require.LessOrEqual(t, stored, 100*(told+1))
@@ -255,7 +255,7 @@ func TestListen(t *testing.T) {
 	t.Run("it ends with an error when the store is closed", func(t *testing.T) {
 		s, _ := openMigrated(t)
 		ended := make(chan error, 1)
-		go func() { ended <- s.Listen(context.Background(), func(durable.Signal) {}) }()
+		go func() { ended <- s.Listen(context.Background(), func(store.Signal) {}) }()
 		s.Close()
 		require.ErrorContains(t, <-ended, "the store is closed")
 		_, err := s.Enqueue(t.Context(), newRuns(1)...)
@@ -266,17 +266,17 @@ func TestListen(t *testing.T) {
 }
 
 // listen begins to listen and waits until it does.
-func listen(t *testing.T, s durable.Waker) <-chan struct{} {
+func listen(t *testing.T, s store.Waker) <-chan struct{} {
 	t.Helper()
 	wakes, begun := make(chan struct{}, 1000), make(chan struct{}, 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- s.Listen(ctx, func(signal durable.Signal) {
+		done <- s.Listen(ctx, func(signal store.Signal) {
 			switch signal.Kind {
-			case durable.RunsDue:
+			case store.RunsDue:
 				wakes <- struct{}{}
-			case durable.RunEnded:
+			case store.RunEnded:
 				begun <- struct{}{}
 			}
 		})

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Report stores what a running handler says of itself.
-func (s *Store) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
+func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Report) error {
 	var stored int64
 	err := s.write(ctx, enqueues, func(ctx context.Context, c *change) (err error) {
 		stored, err = c.Report(ctx, queries.ReportParams{
@@ -23,7 +23,7 @@ func (s *Store) Report(ctx context.Context, holder durable.Holder, report durabl
 		return err
 	})
 	if busy(err) {
-		err = fmt.Errorf("%w: the file stays locked, by a transaction of the handler's own or by another: %w", durable.ErrConflict, err)
+		err = fmt.Errorf("%w: the file stays locked, by a transaction of the handler's own or by another: %w", store.ErrConflict, err)
 	}
 	if err == nil && stored == 0 {
 		err = fmt.Errorf("run %s: %w", holder.Run, lease.ErrLost)
@@ -35,7 +35,7 @@ func (s *Store) Report(ctx context.Context, holder durable.Holder, report durabl
 }
 
 // Checkpoint returns the run's last checkpoint, or nil.
-func (s *Store) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) {
+func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", s.explain(err))
@@ -48,7 +48,7 @@ func (s *Store) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error
 }
 
 // progressOf reads what a run has last reported; nil is nothing.
-func progressOf(ctx context.Context, look *queries.Queries, id durable.RunID) (*durable.Progress, error) {
+func progressOf(ctx context.Context, look *queries.Queries, id store.RunID) (*store.Progress, error) {
 	row, err := look.FindProgress(ctx, queries.FindProgressParams{RunID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) || err == nil && row.Fraction == nil {
 		return nil, nil
@@ -56,7 +56,7 @@ func progressOf(ctx context.Context, look *queries.Queries, id durable.RunID) (*
 	if err != nil {
 		return nil, err
 	}
-	progress := &durable.Progress{Fraction: *row.Fraction, At: instant(row.UpdatedAt)}
+	progress := &store.Progress{Fraction: *row.Fraction, At: instant(row.UpdatedAt)}
 	if row.Note != nil {
 		progress.Note = *row.Note
 	}
@@ -64,7 +64,7 @@ func progressOf(ctx context.Context, look *queries.Queries, id durable.RunID) (*
 }
 
 // addProgress completes records of which some may have reported.
-func addProgress(ctx context.Context, look *queries.Queries, records []durable.Record) (err error) {
+func addProgress(ctx context.Context, look *queries.Queries, records []store.Record) (err error) {
 	for i := range records {
 		if records[i].StartedAt == nil {
 			continue
@@ -77,7 +77,7 @@ func addProgress(ctx context.Context, look *queries.Queries, records []durable.R
 }
 
 // chosen reads the list of runs that are named.
-func chosen(ctx context.Context, look *queries.Queries, ids []durable.RunID, ask queries.ListRunsParams) ([]listed, error) {
+func chosen(ctx context.Context, look *queries.Queries, ids []store.RunID, ask queries.ListRunsParams) ([]listed, error) {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
 		texts[i] = hex.EncodeToString(id[:])

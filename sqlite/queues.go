@@ -8,15 +8,15 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // countMost bounds how many rows of one lane are counted.
 const countMost = 100_000
 
 // Queues lists the queues by name.
-func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
+func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", s.explain(err))
@@ -25,11 +25,11 @@ func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", s.explain(err))
 	}
-	queues := make([]durable.QueueInfo, len(rows))
+	queues := make([]store.QueueInfo, len(rows))
 	for i, row := range rows {
 		// A lane that reaches the bound makes the sum one that may be too small.
-		queues[i] = durable.QueueInfo{Name: row.Name, Paused: row.Paused != 0,
-			Pending: durable.Count{N: row.Pending, Estimated: row.Pending >= countMost}}
+		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused != 0,
+			Pending: store.Count{N: row.Pending, Estimated: row.Pending >= countMost}}
 		if row.Oldest != math.MaxInt64 {
 			queues[i].OldestDue = instantOrNil(&row.Oldest)
 		}
@@ -38,12 +38,12 @@ func (s *Store) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
 }
 
 // SetQueue pauses or resumes a queue.
-func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueAction, by string) error {
-	if err := durable.CheckQueueChange(name, action, by); err != nil {
+func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAction, by string) error {
+	if err := store.CheckQueueChange(name, action, by); err != nil {
 		return err
 	}
 	var wanted int64
-	if action == durable.PauseQueue {
+	if action == store.PauseQueue {
 		wanted = 1
 	}
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
@@ -64,7 +64,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action durable.QueueA
 }
 
 // Changes lists what was audited, newest first.
-func (s *Store) Changes(ctx context.Context, filter durable.ChangeFilter) ([]durable.Change, error) {
+func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
 	limit, err := filter.Most()
 	if err != nil {
 		return nil, err
@@ -86,9 +86,9 @@ func (s *Store) Changes(ctx context.Context, filter durable.ChangeFilter) ([]dur
 	if err != nil {
 		return nil, fmt.Errorf("changes: %w", s.explain(err))
 	}
-	changes := make([]durable.Change, len(rows))
+	changes := make([]store.Change, len(rows))
 	for i, row := range rows {
-		changes[i] = durable.Change{ID: row.ID, At: instant(row.At), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action}
+		changes[i] = store.Change{ID: row.ID, At: instant(row.At), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action}
 		if row.Detail != nil {
 			changes[i].Detail = json.RawMessage(*row.Detail)
 		}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestTwoStoresOnOneFile(t *testing.T) {
@@ -22,15 +22,15 @@ func TestTwoStoresOnOneFile(t *testing.T) {
 	_, err := first.Enqueue(t.Context(), newRuns(n)...)
 	require.NoError(t, err)
 	var mu sync.Mutex
-	claimed := make(map[durable.RunID]int)
+	claimed := make(map[store.RunID]int)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		s := []*sqlite.Store{first, second}[i%2]
 		wg.Go(func() {
 			for {
-				request := durable.ClaimRequest{
+				request := store.ClaimRequest{
 					Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: 7,
-					Steps: []durable.Step{{Lane: 1, Take: 5}, {Lane: 1, Skip: 5, Take: 2}},
+					Steps: []store.Step{{Lane: 1, Take: 5}, {Lane: 1, Skip: 5, Take: 2}},
 				}
 				runs, err := s.Claim(context.Background(), request)
 				if err != nil {
@@ -51,7 +51,7 @@ func TestTwoStoresOnOneFile(t *testing.T) {
 					return
 				}
 				for _, verdict := range verdicts {
-					if verdict != durable.Accepted {
+					if verdict != store.Accepted {
 						t.Errorf("verdict %d", verdict)
 					}
 				}
@@ -65,8 +65,8 @@ func TestTwoStoresOnOneFile(t *testing.T) {
 	}
 	counts, err := second.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, n, counts[durable.Succeeded].N)
-	require.Zero(t, counts[durable.Pending].N+counts[durable.Running].N)
+	require.EqualValues(t, n, counts[store.Succeeded].N)
+	require.Zero(t, counts[store.Pending].N+counts[store.Running].N)
 }
 
 func TestEnqueuesShareATransaction(t *testing.T) {
@@ -99,7 +99,7 @@ func TestEnqueuesShareATransaction(t *testing.T) {
 	counts, err := s.Counts(t.Context())
 	require.NoError(t, err)
 	t.Logf("%d stored, %d gave up", stored.Load(), gaveUp.Load())
-	require.GreaterOrEqual(t, counts[durable.Pending].N, stored.Load())
-	require.LessOrEqual(t, counts[durable.Pending].N, stored.Load()+2*gaveUp.Load(), "one who gave up may have stored its two runs")
-	require.Zero(t, counts[durable.Pending].N%2, "all or none")
+	require.GreaterOrEqual(t, counts[store.Pending].N, stored.Load())
+	require.LessOrEqual(t, counts[store.Pending].N, stored.Load()+2*gaveUp.Load(), "one who gave up may have stored its two runs")
+	require.Zero(t, counts[store.Pending].N%2, "all or none")
 }

@@ -9,16 +9,16 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Reclaim takes back the runs of expired leases, the longest expired first.
-func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
+func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
 	done, quiet, err := s.nothingExpired(ctx, &request)
 	if err != nil {
-		return durable.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+		return store.Reclaim{}, fmt.Errorf("reclaim: %w", err)
 	}
 	if quiet || request.Limit <= 0 {
 		return done, nil
@@ -26,13 +26,13 @@ func (s *Store) Reclaim(ctx context.Context, request durable.ReclaimRequest) (du
 	r := reclaiming{store: s, request: &request, resting: s.aside.Resting(lease.Elapsed())}
 	soon := done.Soon
 	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
-		r.change, r.done = c, durable.Reclaim{Now: instant(c.now), Soon: soon}
+		r.change, r.done = c, store.Reclaim{Now: instant(c.now), Soon: soon}
 		return r.all(ctx)
 	})
 	if err != nil {
-		return durable.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+		return store.Reclaim{}, fmt.Errorf("reclaim: %w", err)
 	}
-	if slices.ContainsFunc(r.done.Runs, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
+	if slices.ContainsFunc(r.done.Runs, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return r.done, nil
@@ -46,9 +46,9 @@ type reclaiming struct {
 	*change
 
 	store   *Store
-	request *durable.ReclaimRequest
+	request *store.ReclaimRequest
 	resting []string // claims and runs that are left alone, as bytes
-	done    durable.Reclaim
+	done    store.Reclaim
 }
 
 func (r *reclaiming) all(ctx context.Context) error {
@@ -125,7 +125,7 @@ func (r *reclaiming) part(ctx context.Context, lost *queries.ExpiredLeasesRow, b
 // pass sets aside a lease or a run.
 func (r *reclaiming) pass(kind string, id []byte, err error) {
 	again := r.store.aside.Put(string(id), lease.Elapsed())
-	r.done.Passed = append(r.done.Passed, durable.PassedOver{Kind: kind, Name: uuid.UUID(id).String(), Again: again, Err: err})
+	r.done.Passed = append(r.done.Passed, store.PassedOver{Kind: kind, Name: uuid.UUID(id).String(), Again: again, Err: err})
 }
 
 // run takes back one run, if the lease still holds it.
@@ -137,7 +137,7 @@ func (r *reclaiming) run(ctx context.Context, id []byte, lost *queries.ExpiredLe
 	if err != nil {
 		return err
 	}
-	run, err := r.crash(ctx, durable.RunID(id), lost, &row, r.request.MaxCrashes)
+	run, err := r.crash(ctx, store.RunID(id), lost, &row, r.request.MaxCrashes)
 	if err == nil {
 		r.done.Runs = append(r.done.Runs, run)
 	}
@@ -146,10 +146,10 @@ func (r *reclaiming) run(ctx context.Context, id []byte, lost *queries.ExpiredLe
 
 // nothingExpired asks whether a lease has expired, without the write lock: mostly
 // none has.
-func (s *Store) nothingExpired(ctx context.Context, request *durable.ReclaimRequest) (durable.Reclaim, bool, error) {
+func (s *Store) nothingExpired(ctx context.Context, request *store.ReclaimRequest) (store.Reclaim, bool, error) {
 	l, err := s.read(ctx)
 	if err != nil {
-		return durable.Reclaim{}, false, s.explain(err)
+		return store.Reclaim{}, false, s.explain(err)
 	}
 	s.keepTime(ctx)
 	now := s.clock.now()
@@ -159,10 +159,10 @@ func (s *Store) nothingExpired(ctx context.Context, request *durable.ReclaimRequ
 	}
 	expired, err := l.ExpiredLeases(ctx, queries.ExpiredLeasesParams{Until: until, Most: 1})
 	if err != nil {
-		return durable.Reclaim{}, false, s.explain(err)
+		return store.Reclaim{}, false, s.explain(err)
 	}
 	soon, err := l.ExpiresBefore(ctx, queries.ExpiresBeforeParams{At: now + request.Ahead.Microseconds()})
-	return durable.Reclaim{Now: instant(now), Soon: soon > 0}, len(expired) == 0, s.explain(err)
+	return store.Reclaim{Now: instant(now), Soon: soon > 0}, len(expired) == 0, s.explain(err)
 }
 
 // isolation is the number of crashes from which on a run is isolated.
@@ -171,9 +171,9 @@ const isolation = 2
 // crash ends an execution whose worker is gone. The claim leaves the run, so
 // that whatever the worker may still write is refused.
 func (c *change) crash(
-	ctx context.Context, id durable.RunID, lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, maxCrashes int,
-) (durable.Reclaimed, error) {
-	crashes := min(int(row.CrashCount)+1, durable.MostCrashes)
+	ctx context.Context, id store.RunID, lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, maxCrashes int,
+) (store.Reclaimed, error) {
+	crashes := min(int(row.CrashCount)+1, store.MostCrashes)
 	lane := row.Lane
 	if crashes >= isolation {
 		lane = -max(lane, -lane)
@@ -184,38 +184,38 @@ func (c *change) crash(
 		update.FinishedAt = &c.now
 	}
 	if err := c.ReclaimRun(ctx, update); err != nil {
-		return durable.Reclaimed{}, err
+		return store.Reclaimed{}, err
 	}
 	text := fmt.Sprintf("the lease of worker %s ran out (crash %d)", lost.WorkerName, crashes)
 	err := c.InsertAttempt(ctx, queries.InsertAttemptParams{
-		RunID: id[:], Fence: row.Fence, Number: row.Attempt, Outcome: int64(durable.Crash), Worker: lost.WorkerName,
+		RunID: id[:], Fence: row.Fence, Number: row.Attempt, Outcome: int64(store.Crash), Worker: lost.WorkerName,
 		StartedAt: *row.StartedAt, EndedAt: c.now, Error: &text,
 	})
 	if err != nil {
-		return durable.Reclaimed{}, err
+		return store.Reclaimed{}, err
 	}
 	if state.Terminal() {
 		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: reason})
 	} else {
 		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id[:]})
 	}
-	return durable.Reclaimed{
-		ID: id, Lane: durable.LaneID(lane), Job: row.Job, Queue: row.Queue,
+	return store.Reclaimed{
+		ID: id, Lane: store.LaneID(lane), Job: row.Job, Queue: row.Queue,
 		Worker: lost.WorkerName, State: state, CrashCount: crashes,
 	}, err
 }
 
 // sentence is what the crash rule, and a request for its cancel, make of a run,
 // and why when that ends it.
-func sentence(lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, crashes, maxCrashes int) (durable.State, string) {
+func sentence(lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, crashes, maxCrashes int) (store.State, string) {
 	switch {
-	case durable.CrashPolicy(row.OnCrash) == durable.CrashDead:
-		return durable.Dead, "its worker crashed, and its crash policy is dead"
+	case store.CrashPolicy(row.OnCrash) == store.CrashDead:
+		return store.Dead, "its worker crashed, and its crash policy is dead"
 	case lost.Alone != 0 && crashes >= maxCrashes:
-		return durable.Dead, fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", crashes)
+		return store.Dead, fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", crashes)
 	case row.Cancel != nil:
-		return durable.Cancelled, *row.Cancel
+		return store.Cancelled, *row.Cancel
 	default:
-		return durable.Pending, ""
+		return store.Pending, ""
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // faultPause is how long a schedule rests whose rule cannot be evaluated.
@@ -20,30 +20,30 @@ const faultPause = time.Minute
 // Materialize evaluates due schedules. decide is called inside the write
 // transaction and must not call the store.
 func (s *Store) Materialize(
-	ctx context.Context, limit int, decide func(now time.Time, s durable.Schedule) durable.Decision,
-) (durable.Materialized, error) {
+	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
+) (store.Materialized, error) {
 	if err := ctx.Err(); err != nil {
-		return durable.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
 	}
 	if !s.evaluating.TryLock() {
-		return durable.Materialized{Busy: true}, nil
+		return store.Materialized{Busy: true}, nil
 	}
 	defer s.evaluating.Unlock()
 	resting := s.resting.Resting(lease.Elapsed())
 	done, quiet, err := s.nothingDue(ctx, resting)
 	if err != nil {
-		return durable.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
 	}
 	if quiet {
 		return done, nil
 	}
 	m := materializing{store: s, resting: resting, decide: decide}
 	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
-		m.change, m.done, m.fresh = c, durable.Materialized{Next: -1}, nil
+		m.change, m.done, m.fresh = c, store.Materialized{Next: -1}, nil
 		return m.all(ctx, max(limit, 0))
 	})
 	if err != nil {
-		return durable.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
 	}
 	for _, fresh := range m.fresh {
 		s.lanes.add(fresh)
@@ -60,8 +60,8 @@ type materializing struct {
 
 	store   *Store
 	resting []string // schedules that are left alone
-	decide  func(time.Time, durable.Schedule) durable.Decision
-	done    durable.Materialized
+	decide  func(time.Time, store.Schedule) store.Decision
+	done    store.Materialized
 	fresh   []*lanes
 }
 
@@ -100,7 +100,7 @@ func (m *materializing) all(ctx context.Context, limit int) error {
 func (m *materializing) pass(name string, err error) {
 	again := m.store.resting.Put(name, lease.Elapsed())
 	m.resting = append(m.resting, name)
-	m.done.Passed = append(m.done.Passed, durable.PassedOver{Kind: "schedule", Name: name, Again: again, Err: err})
+	m.done.Passed = append(m.done.Passed, store.PassedOver{Kind: "schedule", Name: name, Again: again, Err: err})
 }
 
 // one decides about one schedule and stores what was decided, or the fault for
@@ -112,14 +112,14 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 	}
 	overlap := rule.OverlapPolicy()
 	if fault != "" {
-		overlap = durable.OverlapAllow // nothing depends on how many there are
+		overlap = store.OverlapAllow // nothing depends on how many there are
 	}
 	unfinished, err := m.unfinishedRuns(ctx, &rule, overlap, row.Unfinished)
 	if err != nil {
 		return err
 	}
 	rule.Unfinished = len(unfinished.IDs)
-	decision := durable.Decision{Fault: fault}
+	decision := store.Decision{Fault: fault}
 	if fault == "" {
 		decision = m.decide(instant(m.now), rule)
 	}
@@ -134,7 +134,7 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 	m.fresh, m.done.Runs = append(m.fresh, fresh), append(m.done.Runs, ids...)
 	if decision.Waiting > 0 && decision.Fault == "" {
 		for _, id := range slices.Concat(unfinished.IDs, ids) {
-			m.done.Waits = append(m.done.Waits, durable.Wait{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
+			m.done.Waits = append(m.done.Waits, store.Wait{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
 		}
 	}
 	return nil
@@ -175,30 +175,30 @@ func (s *Store) Hasten(ctx context.Context, names ...string) error {
 
 // nothingDue asks when the next schedule is due, without the write lock: mostly
 // none is now.
-func (s *Store) nothingDue(ctx context.Context, resting []string) (durable.Materialized, bool, error) {
+func (s *Store) nothingDue(ctx context.Context, resting []string) (store.Materialized, bool, error) {
 	l, err := s.read(ctx)
 	if err != nil {
-		return durable.Materialized{}, false, s.explain(err)
+		return store.Materialized{}, false, s.explain(err)
 	}
 	next, err := nextLook(ctx, l.Queries, resting)
 	if err != nil {
-		return durable.Materialized{}, false, s.explain(err)
+		return store.Materialized{}, false, s.explain(err)
 	}
 	if next < 0 {
-		return durable.Materialized{Next: -1}, true, nil
+		return store.Materialized{Next: -1}, true, nil
 	}
 	in := duration(next - s.clock.now())
-	return durable.Materialized{Next: in}, in > 0, nil
+	return store.Materialized{Next: in}, in > 0, nil
 }
 
 // scheduleOf reads a schedule. One that cannot be read is returned without what
 // could not be, so that it can be told apart.
-func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
+func scheduleOf(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	tags, err := tagsOf(row.Tags)
 	if len(tags) == 0 {
 		tags = nil
 	}
-	schedule := durable.Schedule{
+	schedule := store.Schedule{
 		Name:        row.Name,
 		Hash:        row.Hash,
 		Generation:  row.Generation,
@@ -208,7 +208,7 @@ func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 		Args:        row.Args,
 		MaxAttempts: int(row.MaxAttempts),
 		Timeout:     duration(row.Timeout),
-		OnCrash:     durable.CrashPolicy(row.OnCrash),
+		OnCrash:     store.CrashPolicy(row.OnCrash),
 		Tags:        tags,
 		Waiting:     duration(row.Waiting),
 	}
@@ -225,15 +225,15 @@ func scheduleOf(row *queries.DueSchedulesRow) (durable.Schedule, error) {
 // advance stores what was decided for one schedule and returns the new runs.
 // Runs that may not be stored are a fault of this schedule and of no other.
 func (s *Store) advance(
-	ctx context.Context, c *change, fresh *lanes, rule *durable.Schedule, unfinished durable.Unfinished, decision *durable.Decision,
-) ([]durable.RunID, error) {
+	ctx context.Context, c *change, fresh *lanes, rule *store.Schedule, unfinished store.Unfinished, decision *store.Decision,
+) ([]store.RunID, error) {
 	fault := decision.Fault
 	if fault == "" {
-		runs := make([]durable.NewRun, len(decision.Occurrences))
+		runs := make([]store.NewRun, len(decision.Occurrences))
 		for i, o := range decision.Occurrences {
 			runs[i] = o.Run
 		}
-		if err := durable.CheckRuns(runs); err != nil {
+		if err := store.CheckRuns(runs); err != nil {
 			fault = err.Error()
 		}
 	}
@@ -241,7 +241,7 @@ func (s *Store) advance(
 		look := c.now + faultPause.Microseconds()
 		return nil, c.PostponeSchedule(ctx, queries.PostponeScheduleParams{LookAt: &look, Fault: &fault, Name: rule.Name})
 	}
-	var ids []durable.RunID
+	var ids []store.RunID
 	for i := range decision.Occurrences {
 		o := &decision.Occurrences[i]
 		stored, err := s.insertOccurrence(ctx, c, fresh, rule, o)
@@ -274,14 +274,14 @@ func (s *Store) advance(
 // ones it remembers, 16 bytes each, or all if these do not tell whether there is
 // room for another.
 func (c *change) unfinishedRuns(
-	ctx context.Context, of *durable.Schedule, overlap durable.OverlapPolicy, remembered []byte,
-) (durable.Unfinished, error) {
-	unfinished := durable.ReadUnfinished(idsOf(remembered))
+	ctx context.Context, of *store.Schedule, overlap store.OverlapPolicy, remembered []byte,
+) (store.Unfinished, error) {
+	unfinished := store.ReadUnfinished(idsOf(remembered))
 	ids := unfinished.IDs
 	unfinished.IDs = nil
 	for _, id := range ids {
 		state, err := c.FindState(ctx, queries.FindStateParams{ID: id[:]})
-		if errors.Is(err, sql.ErrNoRows) || err == nil && durable.State(state).Terminal() {
+		if errors.Is(err, sql.ErrNoRows) || err == nil && store.State(state).Terminal() {
 			continue
 		}
 		if err != nil {
@@ -292,23 +292,23 @@ func (c *change) unfinishedRuns(
 	if !unfinished.Unclear(&of.Plan, overlap) {
 		return unfinished, nil
 	}
-	all, err := c.UnfinishedOfSchedule(ctx, queries.UnfinishedOfScheduleParams{Schedule: &of.Name, Most: durable.MaxAtOnce})
-	unfinished = durable.Unfinished{Others: len(all) == durable.MaxAtOnce}
+	all, err := c.UnfinishedOfSchedule(ctx, queries.UnfinishedOfScheduleParams{Schedule: &of.Name, Most: store.MaxAtOnce})
+	unfinished = store.Unfinished{Others: len(all) == store.MaxAtOnce}
 	for _, id := range all {
-		unfinished.IDs = append(unfinished.IDs, durable.RunID(id))
+		unfinished.IDs = append(unfinished.IDs, store.RunID(id))
 	}
-	slices.SortFunc(unfinished.IDs, func(a, b durable.RunID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(unfinished.IDs, func(a, b store.RunID) int { return bytes.Compare(a[:], b[:]) })
 	return unfinished, err
 }
 
-func idsOf(all []byte) (ids []durable.RunID) {
+func idsOf(all []byte) (ids []store.RunID) {
 	for ; len(all) >= 16; all = all[16:] {
-		ids = append(ids, durable.RunID(all[:16]))
+		ids = append(ids, store.RunID(all[:16]))
 	}
 	return ids
 }
 
-func idBytes(ids []durable.RunID) []byte {
+func idBytes(ids []store.RunID) []byte {
 	all := []byte{}
 	for _, id := range ids {
 		all = append(all, id[:]...)
@@ -318,7 +318,7 @@ func idBytes(ids []durable.RunID) []byte {
 
 // insertOccurrence stores one occurrence unless it is there.
 func (s *Store) insertOccurrence(
-	ctx context.Context, c *change, fresh *lanes, rule *durable.Schedule, o *durable.Occurrence,
+	ctx context.Context, c *change, fresh *lanes, rule *store.Schedule, o *store.Occurrence,
 ) (stored bool, err error) {
 	return s.insertScheduled(ctx, c, fresh, rule.Name, rule.Generation, &o.Key, &o.Run)
 }
@@ -326,7 +326,7 @@ func (s *Store) insertOccurrence(
 // insertScheduled stores a run of a schedule; without a key it is one that an
 // operator asked for.
 func (s *Store) insertScheduled(
-	ctx context.Context, c *change, fresh *lanes, schedule string, generation int64, key *string, run *durable.NewRun,
+	ctx context.Context, c *change, fresh *lanes, schedule string, generation int64, key *string, run *store.NewRun,
 ) (stored bool, err error) {
 	row, err := s.row(ctx, c, fresh, run)
 	if err != nil {

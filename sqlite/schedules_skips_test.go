@@ -7,17 +7,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestSkipsArePrunedByEachSchedule(t *testing.T) {
 	t.Parallel()
 	s, db, _ := sweepable(t, newPath(t))
 	declare := func() {
-		declaration := durable.Declaration{Worker: worker()}
+		declaration := store.Declaration{Worker: worker()}
 		for _, name := range []string{"many", "few"} {
-			declaration.Schedules = append(declaration.Schedules, durable.Schedule{
-				Name: name, Hash: "h", Job: "tick", Queue: "default", MaxAttempts: 1, Args: json.RawMessage("{}"), Rule: durable.Every(time.Hour),
+			declaration.Schedules = append(declaration.Schedules, store.Schedule{
+				Name: name, Hash: "h", Job: "tick", Queue: "default", MaxAttempts: 1, Args: json.RawMessage("{}"), Rule: store.Every(time.Hour),
 			})
 		}
 		require.NoError(t, s.Declare(t.Context(), declaration))

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Settle ends executions that are still their claim's, in one transaction.
-func (s *Store) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	if err := checkSettlements(settlements); err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ var errNotAll = errors.New("not all runs are still the claim's")
 
 // settleAll writes all settlements in one transaction, by number where it is
 // known. waiting tells whether a run is pending again.
-func (s *Store) settleAll(ctx context.Context, settlements []durable.Settlement, known *numbering) (verdicts []durable.Verdict, waiting bool, err error) {
+func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, known *numbering) (verdicts []store.Verdict, waiting bool, err error) {
 	err = s.write(ctx, settles, func(ctx context.Context, c *change) error {
 		verdicts, waiting = nil, false
 		for i := range settlements {
@@ -53,11 +53,11 @@ func (s *Store) settleAll(ctx context.Context, settlements []durable.Settlement,
 }
 
 // checkSettlements refuses outcomes that no execution has.
-func checkSettlements(settlements []durable.Settlement) error {
+func checkSettlements(settlements []store.Settlement) error {
 	for _, settlement := range settlements {
 		for _, settled := range settlement.Runs {
-			if kind := settled.Outcome.Kind; kind < durable.Success || kind > durable.HandedBack {
-				return fmt.Errorf("%w: run %s: %v cannot be settled", durable.ErrInvalid, settled.ID, kind)
+			if kind := settled.Outcome.Kind; kind < store.Success || kind > store.HandedBack {
+				return fmt.Errorf("%w: run %s: %v cannot be settled", store.ErrInvalid, settled.ID, kind)
 			}
 		}
 	}
@@ -66,8 +66,8 @@ func checkSettlements(settlements []durable.Settlement) error {
 
 // settle writes the plain successes of one claim in one statement and the
 // other outcomes one by one. waiting tells whether a run is pending again.
-func (c *change) settle(ctx context.Context, settlement *durable.Settlement, known *numbering) (verdicts []durable.Verdict, waiting bool, err error) {
-	var landed map[durable.RunID]bool
+func (c *change) settle(ctx context.Context, settlement *store.Settlement, known *numbering) (verdicts []store.Verdict, waiting bool, err error) {
+	var landed map[store.RunID]bool
 	seqs := known.find(settlement)
 	if len(seqs) > 0 {
 		var changed int64
@@ -81,7 +81,7 @@ func (c *change) settle(ctx context.Context, settlement *durable.Settlement, kno
 	if err != nil {
 		return nil, false, err
 	}
-	verdicts = make([]durable.Verdict, len(settlement.Runs))
+	verdicts = make([]store.Verdict, len(settlement.Runs))
 	for i := range settlement.Runs {
 		settled := &settlement.Runs[i]
 		accepted := len(seqs) > 0 || landed[settled.ID]
@@ -91,7 +91,7 @@ func (c *change) settle(ctx context.Context, settlement *durable.Settlement, kno
 			return nil, false, err
 		}
 		if accepted {
-			verdicts[i] = durable.Accepted
+			verdicts[i] = store.Accepted
 			waiting = waiting || !settled.Outcome.Kind.State().Terminal()
 		} else if verdicts[i], err = c.verdict(ctx, settled.ID, settlement.Claim); err != nil {
 			return nil, false, err
@@ -105,7 +105,7 @@ func (c *change) settle(ctx context.Context, settlement *durable.Settlement, kno
 
 // unlease ends the claim's lease, unless it covers running runs that its worker
 // does not know of.
-func (c *change) unlease(ctx context.Context, settlement *durable.Settlement) error {
+func (c *change) unlease(ctx context.Context, settlement *store.Settlement) error {
 	if settlement.Claimed > 0 {
 		ended, err := c.DeleteLeaseOf(ctx, queries.DeleteLeaseOfParams{ClaimID: settlement.Claim[:], Size: int64(idSize * settlement.Claimed)})
 		if err != nil || ended > 0 {
@@ -123,13 +123,13 @@ func (c *change) unlease(ctx context.Context, settlement *durable.Settlement) er
 }
 
 // plain tells whether nothing but the success itself is to be stored.
-func plain(settled *durable.Settled) bool {
-	return settled.Outcome.Kind == durable.Success && settled.Outcome.Result == nil && settled.Outcome.Log == ""
+func plain(settled *store.Settled) bool {
+	return settled.Outcome.Kind == store.Success && settled.Outcome.Result == nil && settled.Outcome.Log == ""
 }
 
 // settleSuccesses writes the plain successes and returns those that were
 // accepted.
-func (c *change) settleSuccesses(ctx context.Context, settlement *durable.Settlement) (map[durable.RunID]bool, error) {
+func (c *change) settleSuccesses(ctx context.Context, settlement *store.Settlement) (map[store.RunID]bool, error) {
 	var ids []byte
 	for i := range settlement.Runs {
 		if plain(&settlement.Runs[i]) {
@@ -144,23 +144,23 @@ func (c *change) settleSuccesses(ctx context.Context, settlement *durable.Settle
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }() // rows.Err tells
-	accepted := make(map[durable.RunID]bool, len(ids)/idSize)
+	accepted := make(map[store.RunID]bool, len(ids)/idSize)
 	for rows.Next() {
 		var id sql.RawBytes
 		if err := rows.Scan(&id); err != nil {
 			return nil, err
 		}
-		accepted[durable.RunID(id)] = true
+		accepted[store.RunID(id)] = true
 	}
 	return accepted, rows.Err()
 }
 
 // settleOne writes one outcome with all that belongs to it.
-func (c *change) settleOne(ctx context.Context, settlement *durable.Settlement, settled *durable.Settled) (accepted bool, err error) {
+func (c *change) settleOne(ctx context.Context, settlement *store.Settlement, settled *store.Settled) (accepted bool, err error) {
 	switch state := settled.Outcome.Kind.State(); state {
-	case durable.Succeeded:
+	case store.Succeeded:
 		accepted, err = c.settleSuccess(ctx, settlement, settled)
-	case durable.Pending:
+	case store.Pending:
 		accepted, err = c.settlePending(ctx, settlement, settled)
 	default:
 		accepted, err = c.settleEnded(ctx, settlement, settled, state)
@@ -169,7 +169,7 @@ func (c *change) settleOne(ctx context.Context, settlement *durable.Settlement, 
 }
 
 // settleSuccess ends a run that has a result or log lines.
-func (c *change) settleSuccess(ctx context.Context, settlement *durable.Settlement, settled *durable.Settled) (bool, error) {
+func (c *change) settleSuccess(ctx context.Context, settlement *store.Settlement, settled *store.Settled) (bool, error) {
 	row, err := c.SettleSuccess(ctx, queries.SettleSuccessParams{
 		FinishedAt: &c.now, Result: settled.Outcome.Result, ID: settled.ID[:], ClaimID: settlement.Claim[:],
 	})
@@ -183,10 +183,10 @@ func (c *change) settleSuccess(ctx context.Context, settlement *durable.Settleme
 }
 
 // settlePending makes a run wait again.
-func (c *change) settlePending(ctx context.Context, settlement *durable.Settlement, settled *durable.Settled) (bool, error) {
+func (c *change) settlePending(ctx context.Context, settlement *store.Settlement, settled *store.Settled) (bool, error) {
 	outcome := &settled.Outcome
 	due := c.now
-	if outcome.Kind != durable.HandedBack {
+	if outcome.Kind != store.HandedBack {
 		due += max(outcome.After, 0).Microseconds()
 	}
 	var refund int64
@@ -213,7 +213,7 @@ func (c *change) settlePending(ctx context.Context, settlement *durable.Settleme
 }
 
 // settleEnded ends a run that has not succeeded.
-func (c *change) settleEnded(ctx context.Context, settlement *durable.Settlement, settled *durable.Settled, state durable.State) (bool, error) {
+func (c *change) settleEnded(ctx context.Context, settlement *store.Settlement, settled *store.Settled, state store.State) (bool, error) {
 	row, err := c.SettleEnded(ctx, queries.SettleEndedParams{
 		State: int64(state), FinishedAt: &c.now, ID: settled.ID[:], ClaimID: settlement.Claim[:],
 	})
@@ -228,7 +228,7 @@ func (c *change) settleEnded(ctx context.Context, settlement *durable.Settlement
 }
 
 // record notes an attempt.
-func (c *change) record(ctx context.Context, worker string, settled *durable.Settled, number, fence int64, startedAt *int64) error {
+func (c *change) record(ctx context.Context, worker string, settled *store.Settled, number, fence int64, startedAt *int64) error {
 	return c.InsertAttempt(ctx, queries.InsertAttemptParams{
 		RunID: settled.ID[:], Fence: fence, Number: number, Outcome: int64(settled.Outcome.Kind), Worker: worker,
 		StartedAt: *startedAt, EndedAt: c.now, Error: textOrNil(settled.Outcome.Error), Stack: textOrNil(settled.Outcome.Stack),
@@ -237,17 +237,17 @@ func (c *change) record(ctx context.Context, worker string, settled *durable.Set
 }
 
 // verdict judges a write that found no running run of its claim.
-func (c *change) verdict(ctx context.Context, id durable.RunID, claim lease.ClaimID) (durable.Verdict, error) {
+func (c *change) verdict(ctx context.Context, id store.RunID, claim lease.ClaimID) (store.Verdict, error) {
 	row, err := c.FindClaimOfRun(ctx, queries.FindClaimOfRunParams{ID: id[:]})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return durable.Refused, nil
+		return store.Refused, nil
 	case err != nil:
 		return 0, err
 	case row.ClaimID != nil && lease.ClaimID(row.ClaimID) == claim:
-		return durable.Landed, nil
+		return store.Landed, nil
 	default:
-		return durable.Refused, nil
+		return store.Refused, nil
 	}
 }
 

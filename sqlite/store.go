@@ -13,10 +13,10 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Synchronous says when a write is safe from the loss of power.
@@ -82,7 +82,7 @@ type Store struct {
 	told      atomic.Int64 // those who wait for locks, by this process
 }
 
-var _ durable.Store = (*Store)(nil)
+var _ store.Store = (*Store)(nil)
 
 // control are the statements that work without a schema.
 type control struct {

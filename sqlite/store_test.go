@@ -11,17 +11,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // TestContract runs what every store must do.
 func TestContract(t *testing.T) {
 	var ahead sync.Map // how far the clock of each store was moved
 	durabletest.TestStore(t, durabletest.Backend{
-		New: func(t *testing.T) durable.Store {
+		New: func(t *testing.T) store.Store {
 			offset := new(atomic.Int64)
 			clock := func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
 			s := open(t, newPath(t), sqlite.Config{Clock: clock})
@@ -29,11 +29,11 @@ func TestContract(t *testing.T) {
 			ahead.Store(s, offset)
 			return s
 		},
-		Advance: func(_ *testing.T, s durable.Store, d time.Duration) {
+		Advance: func(_ *testing.T, s store.Store, d time.Duration) {
 			offset, _ := ahead.Load(s)
 			offset.(*atomic.Int64).Add(int64(d))
 		},
-		Begin: func(t *testing.T, s durable.Store) durabletest.Transaction {
+		Begin: func(t *testing.T, s store.Store) durabletest.Transaction {
 			store := s.(*sqlite.Store)
 			tx := begin(t, own(t, store))
 			return durabletest.Transaction{Tx: store.WithTx(tx), Commit: tx.Commit, Rollback: func() { _ = tx.Rollback() }}
@@ -69,35 +69,35 @@ func openMigrated(t *testing.T) (s *sqlite.Store, path string) {
 	return s, path
 }
 
-func newRuns(n int) []durable.NewRun {
-	runs := make([]durable.NewRun, n)
+func newRuns(n int) []store.NewRun {
+	runs := make([]store.NewRun, n)
 	for i := range runs {
-		runs[i] = durable.NewRun{ID: durable.NewRunID(), Job: "mail", Queue: "default", Args: []byte(`{"to":"a@example.com"}`), MaxAttempts: 3}
+		runs[i] = store.NewRun{ID: store.NewRunID(), Job: "mail", Queue: "default", Args: []byte(`{"to":"a@example.com"}`), MaxAttempts: 3}
 	}
 	return runs
 }
 
 // claim takes up to n runs of the lane of newRuns.
-func claim(t *testing.T, s *sqlite.Store, n int) (lease.ClaimID, []durable.Claimed) {
+func claim(t *testing.T, s *sqlite.Store, n int) (lease.ClaimID, []store.Claimed) {
 	t.Helper()
-	request := durable.ClaimRequest{
+	request := store.ClaimRequest{
 		Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: n,
-		Steps: []durable.Step{{Lane: 1, Take: n}},
+		Steps: []store.Step{{Lane: 1, Take: n}},
 	}
 	runs, err := s.Claim(t.Context(), request)
 	require.NoError(t, err)
 	return request.Claim, runs
 }
 
-func worker() durable.WorkerID { return durable.WorkerID{Name: "w", Instance: uuid.New()} }
+func worker() store.WorkerID { return store.WorkerID{Name: "w", Instance: uuid.New()} }
 
 // succeed makes the last settlement of a claim.
-func succeed(id lease.ClaimID, runs []durable.Claimed) []durable.Settlement {
-	settled := make([]durable.Settled, len(runs))
+func succeed(id lease.ClaimID, runs []store.Claimed) []store.Settlement {
+	settled := make([]store.Settled, len(runs))
 	for i := range runs {
-		settled[i] = durable.Settled{ID: runs[i].ID, Outcome: durable.Outcome{Kind: durable.Success}}
+		settled[i] = store.Settled{ID: runs[i].ID, Outcome: store.Outcome{Kind: store.Success}}
 	}
-	return []durable.Settlement{{Claim: id, Worker: worker(), Runs: settled, Last: true}}
+	return []store.Settlement{{Claim: id, Worker: worker(), Runs: settled, Last: true}}
 }
 
 // integrity asks SQLite whether the file is sound.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // An operator has deleted the lease of a worker that is gone.
@@ -27,9 +27,9 @@ func TestRunsWithoutALeaseAreShownAndHandedBack(t *testing.T) {
 	require.Contains(t, found(t, s)["running runs"], "3 have no lease")
 	counts, err := s.Counts(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 5, counts[durable.Running].N)
-	require.Zero(t, counts[durable.Succeeded].N)
-	page, err := s.Runs(t.Context(), durable.Filter{States: []durable.State{durable.Running}})
+	require.EqualValues(t, 5, counts[store.Running].N)
+	require.Zero(t, counts[store.Succeeded].N)
+	page, err := s.Runs(t.Context(), store.Filter{States: []store.State{store.Running}})
 	require.NoError(t, err)
 	require.Len(t, page.Runs, 5)
 	advance(time.Minute)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -36,16 +36,16 @@ const (
 // Sweep makes one step of the walk over the runs that are old enough, in the
 // order in which they were stored, and where that has come to its end, one of
 // the full pass.
-func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durable.Swept, error) {
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
 	var step sweeping
 	err := s.writeAround(ctx, enqueues, func(ctx context.Context, c *change) error {
 		step = sweeping{change: c, request: &request, most: min(max(request.Limit, 1), sweepDeletes)}
 		return step.run(ctx)
 	})
 	if err != nil {
-		return durable.Swept{}, fmt.Errorf("sweep: %w", err)
+		return store.Swept{}, fmt.Errorf("sweep: %w", err)
 	}
-	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r durable.Reclaimed) bool { return r.State == durable.Pending }) {
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return step.done, nil
@@ -54,10 +54,10 @@ func (s *Store) Sweep(ctx context.Context, request durable.SweepRequest) (durabl
 // sweeping is one step under way.
 type sweeping struct {
 	*change
-	request *durable.SweepRequest
+	request *store.SweepRequest
 	most    int             // runs to delete or to hand back
 	own     map[int64]int64 // retention by lane, of the jobs that have one of their own
-	done    durable.Swept
+	done    store.Swept
 }
 
 func (w *sweeping) run(ctx context.Context) error {
@@ -66,7 +66,7 @@ func (w *sweeping) run(ctx context.Context) error {
 		return err
 	}
 	since := w.now - place.SweptAt
-	if place.Sweeper != nil && !bytes.Equal(place.Sweeper, w.request.By[:]) && since >= 0 && since < durable.SweepTenure.Microseconds() {
+	if place.Sweeper != nil && !bytes.Equal(place.Sweeper, w.request.By[:]) && since >= 0 && since < store.SweepTenure.Microseconds() {
 		w.done.Busy = true
 		return nil
 	}
@@ -100,10 +100,10 @@ func (w *sweeping) run(ctx context.Context) error {
 func (w *sweeping) passEvery(ctx context.Context) (time.Duration, error) {
 	last, err := w.LastRun(ctx)
 	steps := last / sweepLooks
-	if err != nil || steps >= int64(durable.SweepPassEvery/passStep) {
-		return durable.SweepPassEvery, err
+	if err != nil || steps >= int64(store.SweepPassEvery/passStep) {
+		return store.SweepPassEvery, err
 	}
-	return min(passLeast+time.Duration(steps)*passStep, durable.SweepPassEvery), nil
+	return min(passLeast+time.Duration(steps)*passStep, store.SweepPassEvery), nil
 }
 
 // move stores where the step has come to. Numbers above the last run's are given
@@ -131,7 +131,7 @@ func (w *sweeping) prune(ctx context.Context) error {
 		},
 	} {
 		err := w.around(ctx, prune, func(err error) {
-			w.done.Passed = append(w.done.Passed, durable.PassedOver{Kind: "table", Name: kind, Again: durable.SweepPassEvery, Err: err})
+			w.done.Passed = append(w.done.Passed, store.PassedOver{Kind: "table", Name: kind, Again: store.SweepPassEvery, Err: err})
 		})
 		if err != nil {
 			return err
@@ -179,8 +179,8 @@ func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (m
 			return true, nil
 		}
 		err := w.around(ctx, func() error { return w.judge(ctx, &rows[i]) }, func(err error) {
-			w.done.Passed = append(w.done.Passed, durable.PassedOver{
-				Kind: "run", Name: uuid.UUID(rows[i].ID).String(), Again: durable.SweepPassEvery, Err: err})
+			w.done.Passed = append(w.done.Passed, store.PassedOver{
+				Kind: "run", Name: uuid.UUID(rows[i].ID).String(), Again: store.SweepPassEvery, Err: err})
 		})
 		if err != nil {
 			return false, err
@@ -193,16 +193,16 @@ func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (m
 // judge deletes a run that is over, and takes back one that is stranded. All in
 // one write transaction: nobody else can change it meanwhile.
 func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error {
-	switch durable.State(row.State) {
-	case durable.Running:
+	switch store.State(row.State) {
+	case store.Running:
 		return w.takeBack(ctx, row)
-	case durable.Pending:
+	case store.Pending:
 		mended, err := w.MendReady(ctx, queries.MendReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: row.ID})
 		w.done.Mended += int(mended)
 		return err
 	default:
 	}
-	if !durable.State(row.State).Terminal() || row.FinishedAt == nil || *row.FinishedAt >= w.now-w.retention(row) {
+	if !store.State(row.State).Terminal() || row.FinishedAt == nil || *row.FinishedAt >= w.now-w.retention(row) {
 		return nil
 	}
 	if row.Key != nil {
@@ -217,7 +217,7 @@ func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error 
 	if err := w.DeleteAttempts(ctx, queries.DeleteAttemptsParams{RunID: row.ID}); err != nil {
 		return err
 	}
-	if durable.State(row.State) != durable.Succeeded {
+	if store.State(row.State) != store.Succeeded {
 		if err := w.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: row.ID}); err != nil {
 			return err
 		}
@@ -235,7 +235,7 @@ func (w *sweeping) retention(row *queries.SweepAheadRow) int64 {
 	if own, found := w.own[max(row.Lane, -row.Lane)]; found {
 		return own
 	}
-	if durable.State(row.State) == durable.Dead {
+	if store.State(row.State) == store.Dead {
 		return kept(w.request.RetentionDead)
 	}
 	return kept(w.request.Retention)
@@ -251,12 +251,12 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	if err != nil {
 		return err
 	}
-	state, reason := durable.Pending, ""
+	state, reason := store.Pending, ""
 	switch {
-	case durable.CrashPolicy(run.OnCrash) == durable.CrashDead:
-		state, reason = durable.Dead, "its lease has gone, and its crash policy is dead"
+	case store.CrashPolicy(run.OnCrash) == store.CrashDead:
+		state, reason = store.Dead, "its lease has gone, and its crash policy is dead"
 	case run.Cancel != nil:
-		state, reason = durable.Cancelled, *run.Cancel
+		state, reason = store.Cancelled, *run.Cancel
 	}
 	update := queries.ReturnRunParams{State: int64(state), DueAt: w.now, Seq: row.Seq}
 	if state.Terminal() {
@@ -270,8 +270,8 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	} else {
 		err = w.InsertReady(ctx, queries.InsertReadyParams{Lane: run.Lane, DueAt: w.now, RunID: row.ID})
 	}
-	returned := durable.Reclaimed{
-		ID: durable.RunID(row.ID), Lane: durable.LaneID(run.Lane), Job: run.Job, Queue: run.Queue,
+	returned := store.Reclaimed{
+		ID: store.RunID(row.ID), Lane: store.LaneID(run.Lane), Job: run.Job, Queue: run.Queue,
 		State: state, CrashCount: int(run.CrashCount),
 	}
 	if run.Worker != nil {

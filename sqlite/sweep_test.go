@@ -10,9 +10,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // sweepable is a store whose clock can be moved, and a connection of an
@@ -37,10 +37,10 @@ func count(t testing.TB, db *sql.DB, query string, args ...any) (n int) {
 	return n
 }
 
-func sweep(t testing.TB, s *sqlite.Store) durable.Swept {
+func sweep(t testing.TB, s *sqlite.Store) store.Swept {
 	t.Helper()
-	var all durable.Swept
-	request := durable.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 48 * time.Hour, Limit: 1000}
+	var all store.Swept
+	request := store.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 48 * time.Hour, Limit: 1000}
 	for !all.Done {
 		swept, err := s.Sweep(t.Context(), request)
 		require.NoError(t, err)
@@ -53,18 +53,18 @@ func sweep(t testing.TB, s *sqlite.Store) durable.Swept {
 }
 
 // finish enqueues and ends runs.
-func finish(t testing.TB, s *sqlite.Store, n int, kind durable.OutcomeKind) []durable.NewRun {
+func finish(t testing.TB, s *sqlite.Store, n int, kind store.OutcomeKind) []store.NewRun {
 	t.Helper()
 	runs := newRuns(n)
 	_, err := s.Enqueue(t.Context(), runs...)
 	require.NoError(t, err)
-	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: n, Steps: []durable.Step{{Lane: 1, Take: n}}}
+	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: n, Steps: []store.Step{{Lane: 1, Take: n}}}
 	claimed, err := s.Claim(t.Context(), request)
 	require.NoError(t, err)
 	require.Len(t, claimed, n)
 	settlements := succeed(request.Claim, claimed)
 	for i := range settlements[0].Runs {
-		settlements[0].Runs[i].Outcome = durable.Outcome{Kind: kind, Error: "x"}
+		settlements[0].Runs[i].Outcome = store.Outcome{Kind: kind, Error: "x"}
 	}
 	_, err = s.Settle(t.Context(), settlements)
 	require.NoError(t, err)
@@ -74,8 +74,8 @@ func finish(t testing.TB, s *sqlite.Store, n int, kind durable.OutcomeKind) []du
 func TestSweepWalksInTheOrderOfStorage(t *testing.T) {
 	s, db, advance := sweepable(t, newPath(t))
 	require.Zero(t, sweep(t, s).Deleted)
-	finish(t, s, 350, durable.Success)
-	finish(t, s, 5, durable.Death)
+	finish(t, s, 350, store.Success)
+	finish(t, s, 5, store.Death)
 	pass := func() int { return count(t, db, "SELECT began_at FROM sweep") }
 	began := pass()
 	advance(25*time.Hour + time.Minute)
@@ -91,7 +91,7 @@ func TestSweepWalksInTheOrderOfStorage(t *testing.T) {
 
 func TestSweepAndUniqueKeys(t *testing.T) {
 	s, db, advance := sweepable(t, newPath(t))
-	runs := finish(t, s, 4, durable.Success)
+	runs := finish(t, s, 4, store.Success)
 	now := time.Now()
 	for i, held := range []any{nil, now.Add(time.Hour).UnixMicro(), now.Add(30 * time.Hour).UnixMicro()} {
 		key := fmt.Sprint("key ", i)
@@ -134,7 +134,7 @@ func TestSweepOfARunThatIsToBeCancelled(t *testing.T) {
 	advance(2 * time.Hour)
 	swept := sweep(t, s)
 	require.Len(t, swept.Returned, 2)
-	for id, want := range map[durable.RunID]durable.State{runs[0].ID: durable.Cancelled, runs[1].ID: durable.Pending, alive[0].ID: durable.Running} {
+	for id, want := range map[store.RunID]store.State{runs[0].ID: store.Cancelled, runs[1].ID: store.Pending, alive[0].ID: store.Running} {
 		record, err := s.Run(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, want, record.State)
@@ -148,10 +148,10 @@ func TestSweepOfARunThatIsToBeCancelled(t *testing.T) {
 func BenchmarkSweep(b *testing.B) {
 	s, _, advance := sweepable(b, b.TempDir()+"/runs.db")
 	for range 20 {
-		finish(b, s, 1000, durable.Death)
+		finish(b, s, 1000, store.Death)
 	}
 	advance(100 * time.Hour)
-	request := durable.SweepRequest{By: uuid.New(), Retention: time.Hour, RetentionDead: time.Hour, Limit: 1000}
+	request := store.SweepRequest{By: uuid.New(), Retention: time.Hour, RetentionDead: time.Hour, Limit: 1000}
 	b.ResetTimer()
 	deleted := 0
 	for range b.N {

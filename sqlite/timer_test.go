@@ -13,6 +13,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // TestTimer_TicksOnceForHostsWhoseClocksDiffer: three hosts whose clocks are
@@ -42,7 +43,7 @@ func TestTimer_TicksOnceForHostsWhoseClocksDiffer(t *testing.T) {
 			<-time.After(5 * time.Millisecond)
 			return nil
 		})
-		durable.AddSchedule(w, "timer", tick, struct{}{}, durable.Every(time.Second), durable.Overlap(durable.OverlapAllow))
+		durable.AddSchedule(w, "timer", tick, struct{}{}, store.Every(time.Second), durable.Overlap(store.OverlapAllow))
 		hosts.Go(func() { faults[i] = w.Run(ctx) })
 	}
 	hosts.Wait()

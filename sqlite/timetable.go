@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // ListSchedules lists schedules by name.
-func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
-	if err := durable.CheckScheduleNames(names...); err != nil {
+func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.ScheduleRecord, error) {
+	if err := store.CheckScheduleNames(names...); err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
 	look, err := s.read(ctx)
@@ -29,7 +29,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.S
 		return nil, fmt.Errorf("list schedules: %w", s.explain(err))
 	}
 	now := s.clock.now()
-	records := make([]durable.ScheduleRecord, len(rows))
+	records := make([]store.ScheduleRecord, len(rows))
 	for i := range rows {
 		records[i] = scheduleRecord(&rows[i], now)
 	}
@@ -38,11 +38,11 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]durable.S
 
 // scheduleRecord is a schedule as it stands in the store; of one that cannot be
 // read, what can be, and why the rest cannot.
-func scheduleRecord(row *queries.ListSchedulesRow, now int64) durable.ScheduleRecord {
+func scheduleRecord(row *queries.ListSchedulesRow, now int64) store.ScheduleRecord {
 	tags, err := tagsOf(row.Tags)
-	one := durable.Schedule{
+	one := store.Schedule{
 		Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: row.Args,
-		MaxAttempts: int(row.MaxAttempts), Timeout: duration(row.Timeout), OnCrash: durable.CrashPolicy(row.OnCrash), Tags: tags,
+		MaxAttempts: int(row.MaxAttempts), Timeout: duration(row.Timeout), OnCrash: store.CrashPolicy(row.OnCrash), Tags: tags,
 		Paused: row.Paused != 0, Waiting: duration(row.Waiting),
 	}
 	err = errors.Join(err, one.SetSpec([]byte(row.Spec)))
@@ -55,7 +55,7 @@ func scheduleRecord(row *queries.ListSchedulesRow, now int64) durable.ScheduleRe
 		record.Fault = orNil(err.Error())
 	}
 	record.DeclaredAt = instantOrNil(row.DeclaredAt)
-	record.Orphaned = row.DeclaredAt != nil && now-*row.DeclaredAt > durable.DeclaredWithin.Microseconds()
+	record.Orphaned = row.DeclaredAt != nil && now-*row.DeclaredAt > store.DeclaredWithin.Microseconds()
 	return record
 }
 
@@ -67,8 +67,8 @@ func orNil(text string) *string {
 }
 
 // SchedulePast tells what became of a schedule's occurrences, newest first.
-func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]durable.Past, error) {
-	if err := durable.CheckSchedulePast(name, limit); err != nil {
+func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]store.Past, error) {
+	if err := store.CheckSchedulePast(name, limit); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
 	}
 	look, err := s.read(ctx)
@@ -82,23 +82,23 @@ func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]dur
 	if err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", s.explain(err))
 	}
-	durable.SortPast(past)
+	store.SortPast(past)
 	return past, nil
 }
 
 // missing says that there is no such schedule when that is what is wrong.
 func (s *Store) missing(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
-		return durable.ErrNotFound
+		return store.ErrNotFound
 	}
 	return s.explain(err)
 }
 
-func (l *lookups) past(ctx context.Context, name string, most int64) ([]durable.Past, error) {
-	past := []durable.Past{}
+func (l *lookups) past(ctx context.Context, name string, most int64) ([]store.Past, error) {
+	past := []store.Past{}
 	addRun := func(id []byte, stored, due int64, occurrence string) {
-		run, state := durable.RunID(id), durable.State(stored)
-		past = append(past, durable.Past{Kind: durable.PastRun, At: instant(due), Occurrence: orNil(occurrence), Run: &run, State: &state})
+		run, state := store.RunID(id), store.State(stored)
+		past = append(past, store.Past{Kind: store.PastRun, At: instant(due), Occurrence: orNil(occurrence), Run: &run, State: &state})
 	}
 	runs, err := l.PastOccurrences(ctx, queries.PastOccurrencesParams{Schedule: &name, Most: most})
 	for _, row := range runs {
@@ -117,21 +117,21 @@ func (l *lookups) past(ctx context.Context, name string, most int64) ([]durable.
 	skips, err := l.PastSkips(ctx, queries.PastSkipsParams{Schedule: name, Most: most})
 	for _, row := range skips {
 		first := instant(row.FirstAt)
-		past = append(past, durable.Past{Kind: durable.PastSkip, At: instant(row.LastAt), First: &first, Reason: orNil(row.Reason)})
+		past = append(past, store.Past{Kind: store.PastSkip, At: instant(row.LastAt), First: &first, Reason: orNil(row.Reason)})
 	}
 	if err != nil {
 		return nil, err
 	}
 	changes, err := l.PastChanges(ctx, queries.PastChangesParams{Subject: name, Most: most})
 	for _, row := range changes {
-		past = append(past, durable.Past{Kind: durable.PastChange, At: instant(row.At), Reason: orNil(row.Action), By: orNil(row.Actor)})
+		past = append(past, store.Past{Kind: store.PastChange, At: instant(row.At), Reason: orNil(row.Action), By: orNil(row.Actor)})
 	}
 	return past, err
 }
 
 // SaveSchedule stores an operator's schedule.
-func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by string) error {
-	if err := errors.Join(durable.CheckSchedule(edited), durable.CheckScheduleChange(edited.Name, by)); err != nil {
+func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by string) error {
+	if err := errors.Join(store.CheckSchedule(edited), store.CheckScheduleChange(edited.Name, by)); err != nil {
 		return fmt.Errorf("save schedule: %w", err)
 	}
 	row, err := scheduleRow(&edited)
@@ -146,7 +146,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 		}
 		found := err == nil
 		if known.Generation != edited.Generation {
-			return durable.ErrConflict
+			return store.ErrConflict
 		}
 		if !found {
 			if err := c.createSchedule(ctx, row, edited.Paused); err != nil {
@@ -168,8 +168,8 @@ func (s *Store) SaveSchedule(ctx context.Context, edited durable.Schedule, by st
 }
 
 // ChangeSchedule pauses, resumes or deletes a schedule.
-func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.ScheduleAction, by string) error {
-	if err := durable.CheckScheduleChange(name, by); err != nil {
+func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.ScheduleAction, by string) error {
+	if err := store.CheckScheduleChange(name, by); err != nil {
 		return fmt.Errorf("change schedule: %w", err)
 	}
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
@@ -178,22 +178,22 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 			return s.missing(err)
 		}
 		switch action {
-		case durable.PauseSchedule:
+		case store.PauseSchedule:
 			if known.Paused != 0 {
 				return nil
 			}
 			err = c.pauseSchedule(ctx, name, by)
-		case durable.ResumeSchedule:
+		case store.ResumeSchedule:
 			if known.Paused == 0 {
 				return nil
 			}
 			err = c.ResumeSchedule(ctx, queries.ResumeScheduleParams{Now: &c.now, Name: name})
-		case durable.DeleteSchedule:
+		case store.DeleteSchedule:
 			if err = c.DeleteSkips(ctx, queries.DeleteSkipsParams{Schedule: name}); err == nil {
 				err = c.DeleteSchedule(ctx, queries.DeleteScheduleParams{Name: name})
 			}
 		default:
-			err = fmt.Errorf("%w: schedules cannot be asked to %q", durable.ErrInvalid, action)
+			err = fmt.Errorf("%w: schedules cannot be asked to %q", store.ErrInvalid, action)
 		}
 		if err != nil {
 			return err
@@ -208,8 +208,8 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action durable.
 }
 
 // RunSchedule stores a run of the schedule that is due now.
-func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, overlap durable.OverlapPolicy, by string) error {
-	if err := durable.CheckScheduleRun(name, id, by); err != nil {
+func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, overlap store.OverlapPolicy, by string) error {
+	if err := store.CheckScheduleRun(name, id, by); err != nil {
 		return fmt.Errorf("run schedule: %w", err)
 	}
 	fresh := newLanes()
@@ -225,17 +225,17 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, 
 		if err != nil {
 			return err
 		}
-		asked := durable.Schedule{Name: name, Job: known.Job, Queue: known.Queue, Priority: int(known.Priority), Args: known.Args, Tags: tags,
-			MaxAttempts: int(known.MaxAttempts), Timeout: duration(known.Timeout), OnCrash: durable.CrashPolicy(known.OnCrash)}
-		if err := asked.SetSpec([]byte(known.Spec)); err != nil && overlap != durable.OverlapAllow {
+		asked := store.Schedule{Name: name, Job: known.Job, Queue: known.Queue, Priority: int(known.Priority), Args: known.Args, Tags: tags,
+			MaxAttempts: int(known.MaxAttempts), Timeout: duration(known.Timeout), OnCrash: store.CrashPolicy(known.OnCrash)}
+		if err := asked.SetSpec([]byte(known.Spec)); err != nil && overlap != store.OverlapAllow {
 			return err
 		}
 		unfinished, err := c.unfinishedRuns(ctx, &asked, overlap, known.Unfinished)
 		if err != nil {
 			return err
 		}
-		if overlap != durable.OverlapAllow && asked.Plan.Full(len(unfinished.IDs)) {
-			return fmt.Errorf("a run of it has not ended: %w", durable.ErrConflict)
+		if overlap != store.OverlapAllow && asked.Plan.Full(len(unfinished.IDs)) {
+			return fmt.Errorf("a run of it has not ended: %w", store.ErrConflict)
 		}
 		run := asked.RunNow()
 		run.ID = id
@@ -258,7 +258,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id durable.RunID, 
 
 // storedFor tells whether a run of a schedule has the id. Another run that has it
 // is a conflict.
-func (c *change) storedFor(ctx context.Context, schedule string, id durable.RunID) (bool, error) {
+func (c *change) storedFor(ctx context.Context, schedule string, id store.RunID) (bool, error) {
 	if _, err := c.FindState(ctx, queries.FindStateParams{ID: id[:]}); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
 			err = nil
@@ -267,7 +267,7 @@ func (c *change) storedFor(ctx context.Context, schedule string, id durable.RunI
 	}
 	of, err := c.ScheduleOf(ctx, queries.ScheduleOfParams{ID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) || err == nil && of.Name != schedule {
-		return false, fmt.Errorf("run %s is none of it: %w", id, durable.ErrConflict)
+		return false, fmt.Errorf("run %s is none of it: %w", id, store.ErrConflict)
 	}
 	return err == nil, err
 }

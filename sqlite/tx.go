@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
+	"github.com/durable-worker/durable-worker/store"
 )
 
-var _ durable.Tx = (*Tx)(nil)
+var _ store.Tx = (*Tx)(nil)
 
 // Tx is the store bound to a transaction of the caller's. It lives as long as
 // that transaction, and is for one goroutine at a time, as the transaction is.
@@ -46,8 +46,8 @@ func (s *Store) DSN() string {
 func (s *Store) WithTx(tx *sql.Tx) *Tx { return &Tx{store: s, tx: tx} }
 
 // Enqueue stores the runs within the transaction; see durable.Tx.
-func (t *Tx) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Receipt, error) {
-	if err := durable.CheckRuns(runs); err != nil {
+func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
+	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
 	}
 	if len(runs) == 0 {
@@ -65,7 +65,7 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Rec
 
 // Guard takes the write lock of the file until the transaction ends; see
 // durable.Tx.
-func (t *Tx) Guard(ctx context.Context, holder durable.Holder) error {
+func (t *Tx) Guard(ctx context.Context, holder store.Holder) error {
 	err := t.within(ctx, func(ctx context.Context, c *change) error { return c.guard(ctx, holder) })
 	if err != nil {
 		return fmt.Errorf("guard run %s: %w", holder.Run, err)
@@ -74,7 +74,7 @@ func (t *Tx) Guard(ctx context.Context, holder durable.Holder) error {
 }
 
 // Complete ends the run as succeeded within the transaction; see durable.Tx.
-func (t *Tx) Complete(ctx context.Context, holder durable.Holder, completion durable.Completion) error {
+func (t *Tx) Complete(ctx context.Context, holder store.Holder, completion store.Completion) error {
 	if err := completion.Check(); err != nil {
 		return fmt.Errorf("complete run %s: %w", holder.Run, err)
 	}
@@ -88,7 +88,7 @@ func (t *Tx) Complete(ctx context.Context, holder durable.Holder, completion dur
 		if err != nil || completion.Log == "" {
 			return err
 		}
-		settled := durable.Settled{ID: holder.Run, Outcome: durable.Outcome{Kind: durable.Success, Log: completion.Log}}
+		settled := store.Settled{ID: holder.Run, Outcome: store.Outcome{Kind: store.Success, Log: completion.Log}}
 		return c.record(ctx, *row.Worker, &settled, row.Attempt, row.Fence, row.StartedAt)
 	})
 	if err != nil {
@@ -98,30 +98,30 @@ func (t *Tx) Complete(ctx context.Context, holder durable.Holder, completion dur
 }
 
 // Run returns one run as the transaction sees it.
-func (t *Tx) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	err := t.usable(ctx)
-	var record durable.Record
+	var record store.Record
 	if err == nil {
 		record, err = findRun(ctx, queries.New(t.tx), id)
 	}
 	if err != nil {
-		return durable.Record{}, fmt.Errorf("run %s: %w", id, t.store.explain(err))
+		return store.Record{}, fmt.Errorf("run %s: %w", id, t.store.explain(err))
 	}
 	return record, nil
 }
 
 // Runs lists runs as the transaction sees them.
-func (t *Tx) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
+func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
 	if _, _, _, err := filter.Range(); err != nil {
-		return durable.Page{}, err
+		return store.Page{}, err
 	}
 	err := t.usable(ctx)
-	var page durable.Page
+	var page store.Page
 	if err == nil {
 		page, err = findRuns(ctx, queries.New(t.tx), filter)
 	}
 	if err != nil {
-		return durable.Page{}, fmt.Errorf("runs: %w", t.store.explain(err))
+		return store.Page{}, fmt.Errorf("runs: %w", t.store.explain(err))
 	}
 	return page, nil
 }
@@ -164,14 +164,14 @@ func (t *Tx) usable(ctx context.Context) error {
 	}
 	info, err := os.Stat(path)
 	if err != nil || !os.SameFile(info, t.store.file.main) {
-		return fmt.Errorf("%w: the transaction is on %q, the store on %q", durable.ErrInvalid, path, t.store.file.path)
+		return fmt.Errorf("%w: the transaction is on %q, the store on %q", store.ErrInvalid, path, t.store.file.path)
 	}
 	t.found = true
 	return nil
 }
 
 // guard finds the holder's run, or answers that it is lost.
-func (c *change) guard(ctx context.Context, holder durable.Holder) error {
+func (c *change) guard(ctx context.Context, holder store.Holder) error {
 	return orLost(c.GuardRun(ctx, queries.GuardRunParams{ID: holder.Run[:], ClaimID: holder.Claim[:]}))
 }
 
@@ -184,8 +184,8 @@ func orLost(rows int64, err error) error {
 }
 
 // EnqueueUnder stores the runs while the holder's run is its claim's.
-func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ...durable.NewRun) ([]durable.Receipt, error) {
-	if err := durable.CheckRuns(runs); err != nil {
+func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...store.NewRun) ([]store.Receipt, error) {
+	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
 	}
 	call, fresh := &call{runs: runs}, newLanes()
@@ -196,7 +196,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 		return s.store(ctx, c, fresh, call)
 	})
 	if busy(err) {
-		err = fmt.Errorf("%w: the file stays locked: inside a transaction of the handler's own, enqueue through that: %w", durable.ErrConflict, err)
+		err = fmt.Errorf("%w: the file stays locked: inside a transaction of the handler's own, enqueue through that: %w", store.ErrConflict, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)

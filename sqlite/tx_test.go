@@ -14,6 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // own opens the store's file for tables of the test's own.
@@ -40,7 +41,7 @@ func TestTx_IsRefusedOnAnotherFile(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
 	_, err = s.WithTx(begin(t, db)).Enqueue(t.Context(), newRuns(1)...)
-	require.ErrorIs(t, err, durable.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 	require.ErrorContains(t, err, "other.db")
 }
 
@@ -85,7 +86,7 @@ func TestTx_FailedEnqueueLeavesNothing(t *testing.T) {
 	require.NoError(t, tx.Commit())
 	counts, err := s.Counts(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, counts[durable.Succeeded].N+counts[durable.Pending].N, "%v", counts)
+	require.Zero(t, counts[store.Succeeded].N+counts[store.Pending].N, "%v", counts)
 }
 
 func TestTx_ListenersAreWokenByTheCommit(t *testing.T) {
@@ -94,7 +95,7 @@ func TestTx_ListenersAreWokenByTheCommit(t *testing.T) {
 	db := own(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	woken, ended := make(chan time.Time, 100), make(chan error, 1)
-	go func() { ended <- s.Listen(ctx, func(durable.Signal) { woken <- time.Now() }) }()
+	go func() { ended <- s.Listen(ctx, func(store.Signal) { woken <- time.Now() }) }()
 	require.Eventually(t, func() bool { // until it listens
 		tx := begin(t, db)
 		_, err := s.WithTx(tx).Enqueue(t.Context(), newRuns(1)...)
@@ -116,13 +117,13 @@ func TestTx_AReportIsAConflictMeanwhile(t *testing.T) {
 	s := open(t, newPath(t), sqlite.Config{LockTimeout: 200 * time.Millisecond})
 	migrate(t, s)
 	tx := begin(t, own(t, s))
-	err := s.Report(t.Context(), durable.Holder{Run: durable.NewRunID(), Claim: lease.NewClaimID()}, durable.Report{Checkpoint: []byte(`1`)})
-	require.ErrorIs(t, err, durable.ErrConflict)
+	err := s.Report(t.Context(), store.Holder{Run: store.NewRunID(), Claim: lease.NewClaimID()}, store.Report{Checkpoint: []byte(`1`)})
+	require.ErrorIs(t, err, store.ErrConflict)
 	require.NoError(t, tx.Rollback())
 }
 
 // shop is a worker whose handler writes into a table of the user's own.
-func shop(t *testing.T, s *sqlite.Store, db *sql.DB, handle func(context.Context, *durable.Run[string]) error) (runOne func() durable.Record) {
+func shop(t *testing.T, s *sqlite.Store, db *sql.DB, handle func(context.Context, *durable.Run[string]) error) (runOne func() store.Record) {
 	t.Helper()
 	_, err := db.ExecContext(t.Context(), "CREATE TABLE shop_effects (run TEXT)")
 	require.NoError(t, err)
@@ -132,10 +133,10 @@ func shop(t *testing.T, s *sqlite.Store, db *sql.DB, handle func(context.Context
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	return func() durable.Record {
+	return func() store.Record {
 		receipt, err := job.Enqueue(t.Context(), s, "x")
 		require.NoError(t, err)
-		var record durable.Record
+		var record store.Record
 		require.Eventually(t, func() bool {
 			record, err = s.Run(t.Context(), receipt.ID)
 			return err == nil && record.State.Terminal()
@@ -201,7 +202,7 @@ func TestTx_CompleteInOnSQLite(t *testing.T) {
 				}
 				return finish(tries, tx)
 			})()
-			require.Equal(t, durable.Succeeded, record.State)
+			require.Equal(t, store.Succeeded, record.State)
 			require.Equal(t, fmt.Sprint(tries), string(record.Result))
 			require.Len(t, record.Attempts, tries)
 			require.Equal(t, 1, effects(t, db))

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func boundTests() map[string]func(*testing.T, *fixture) {
@@ -57,15 +58,15 @@ func bounds() []bound {
 	expires := func(y int) change { return func(r *durable.NewRun) { r.ExpiresAt = year(y) } }
 	tagged := func(s ...string) change { return func(r *durable.NewRun) { r.Tags = s } }
 	return []bound{
-		{"args size", args(jsonString(durable.MaxArgsSize)), args(jsonString(durable.MaxArgsSize + 1))},
-		{"args depth", args(nested(durable.MaxJSONDepth)), args(nested(durable.MaxJSONDepth + 1))},
-		{"largest priority", priority(durable.MaxPriority), priority(durable.MaxPriority + 1)},
-		{"smallest priority", priority(durable.MinPriority), priority(durable.MinPriority - 1)},
+		{"args size", args(jsonString(store.MaxArgsSize)), args(jsonString(store.MaxArgsSize + 1))},
+		{"args depth", args(nested(store.MaxJSONDepth)), args(nested(store.MaxJSONDepth + 1))},
+		{"largest priority", priority(store.MaxPriority), priority(store.MaxPriority + 1)},
+		{"smallest priority", priority(store.MinPriority), priority(store.MinPriority - 1)},
 		{"fewest attempts", attempts(1), attempts(0)},
 		{"most attempts", attempts(10_000), attempts(10_001)},
-		{"job's name", job(name(durable.MaxNameLength)), job(name(durable.MaxNameLength + 1))},
+		{"job's name", job(name(store.MaxNameLength)), job(name(store.MaxNameLength + 1))},
 		{"job's shortest name", job("j"), job("")},
-		{"queue's name", queue(name(durable.MaxNameLength)), queue(name(durable.MaxNameLength + 1))},
+		{"queue's name", queue(name(store.MaxNameLength)), queue(name(store.MaxNameLength + 1))},
 		{"queue's shortest name", queue("q"), queue("")},
 		{"timeout", timeout(time.Millisecond), timeout(time.Millisecond - 1)},
 		{"no timeout", timeout(0), timeout(-1)},
@@ -75,8 +76,8 @@ func bounds() []bound {
 		{"latest at", at(9999), at(10_000)},
 		{"earliest expiry", expires(1970), expires(1969)},
 		{"latest expiry", expires(9999), expires(10_000)},
-		{"tags", tagged(tags(durable.MaxTags)...), tagged(tags(durable.MaxTags + 1)...)},
-		{"tag's length", tagged(name(durable.MaxNameLength)), tagged(name(durable.MaxNameLength + 1))},
+		{"tags", tagged(tags(store.MaxTags)...), tagged(tags(store.MaxTags + 1)...)},
+		{"tag's length", tagged(name(store.MaxNameLength)), tagged(name(store.MaxNameLength + 1))},
 		{"tag's shortest", tagged("t"), tagged("")},
 	}
 }
@@ -176,14 +177,14 @@ func twiceInOneCall(_ *testing.T, f *fixture) {
 
 func largestErrors(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
-	largest := strings.Repeat("💥", durable.MaxErrorSize/len("💥"))
-	kinds := []durable.OutcomeKind{durable.Failure, durable.Death, durable.Cancellation}
+	largest := strings.Repeat("💥", store.MaxErrorSize/len("💥"))
+	kinds := []store.OutcomeKind{store.Failure, store.Death, store.Cancellation}
 	f.enqueue(newRuns(len(kinds))...)
 	claim, claimed := f.claim(worker, len(kinds))
-	settlement := durable.Settlement{Claim: claim, Worker: worker, Last: true}
+	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
 	for i, kind := range kinds {
-		outcome := durable.Outcome{Kind: kind, After: time.Hour, Error: largest, Stack: "goroutine 1:\n\t" + largest[:8000]}
-		settlement.Runs = append(settlement.Runs, durable.Settled{ID: claimed[i].ID, Outcome: outcome})
+		outcome := store.Outcome{Kind: kind, After: time.Hour, Error: largest, Stack: "goroutine 1:\n\t" + largest[:8000]}
+		settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
 	}
 	f.settle(settlement)
 	for i, kind := range kinds {
@@ -207,14 +208,14 @@ func resultsKept(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	results := [][]byte{
 		nil, []byte(`null`), []byte(`{}`), []byte(`"grüße 👋🏽 \ud83d\ude00"`), []byte(`9007199254740993`),
-		[]byte(`[1,{"a":[]}]`), jsonString(durable.MaxArgsSize),
+		[]byte(`[1,{"a":[]}]`), jsonString(store.MaxArgsSize),
 	}
 	f.enqueue(newRuns(len(results))...)
 	claim, claimed := f.claim(worker, len(results))
-	settlement := durable.Settlement{Claim: claim, Worker: worker, Last: true}
+	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
 	for i, result := range results {
-		outcome := durable.Outcome{Kind: durable.Success, Result: result}
-		settlement.Runs = append(settlement.Runs, durable.Settled{ID: claimed[i].ID, Outcome: outcome})
+		outcome := store.Outcome{Kind: store.Success, Result: result}
+		settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
 	}
 	f.settle(settlement)
 	for i, result := range results {
@@ -240,13 +241,13 @@ func sameJSON(a, b []byte) bool {
 }
 
 func workerNames(t *testing.T, f *fixture) {
-	for _, name := range []string{`'";--`, "👷🏽", "a b", "NULL", strings.Repeat("w", durable.MaxNameLength)} {
+	for _, name := range []string{`'";--`, "👷🏽", "a b", "NULL", strings.Repeat("w", store.MaxNameLength)} {
 		run := newRun()
 		f.enqueue(run)
 		worker := newWorker(name)
 		claim, claimed := f.claimOne(worker)
 		f.advance(31 * time.Second)
-		if verdicts := f.settle(one(claim, worker, claimed.ID, success())); verdicts[0] != durable.Accepted {
+		if verdicts := f.settle(one(claim, worker, claimed.ID, success())); verdicts[0] != store.Accepted {
 			t.Errorf("%q: verdict %d", name, verdicts[0])
 		}
 		if got := f.record(run.ID).Worker; got == nil || *got != name {
@@ -261,7 +262,7 @@ func hostileText(t *testing.T, f *fixture) {
 	run := newRun(func(r *durable.NewRun) { r.Job, r.Queue, r.Tags = "mail", durable.DefaultQueue, []string{text} })
 	f.enqueue(run)
 	claim, claimed := f.claimOne(worker)
-	f.settle(one(claim, worker, claimed.ID, durable.Outcome{Kind: durable.Death, Error: text, Stack: text}))
+	f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: store.Death, Error: text, Stack: text}))
 	record := f.record(run.ID)
 	if record.Tags[0] != text || *record.Error != text || *record.Attempts[0].Stack != text {
 		t.Errorf("text came back otherwise: %+v", record)

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // catchesUp is an operator's schedule of an interval that makes up for whatever
 // nobody was there for.
-func catchesUp(name string, every time.Duration) durable.Schedule {
+func catchesUp(name string, every time.Duration) store.Schedule {
 	s := own(name)
 	s.Rule = durable.Every(every)
 	s.Plan.CatchUp, s.Plan.Overlap = durable.CatchUpAll, durable.OverlapAllow
@@ -23,7 +24,7 @@ func (f *fixture) wantChanged(name string, due time.Time) {
 	f.wantMade(name, 0, "changed")
 	past, err := f.store.SchedulePast(f.ctx, name, 10)
 	for _, line := range past {
-		if line.Kind == durable.PastSkip && (!near(*line.First, due) || !near(line.At, f.now()) || line.At.Before(*line.First)) {
+		if line.Kind == store.PastSkip && (!near(*line.First, due) || !near(line.At, f.now()) || line.At.Before(*line.First)) {
 			f.t.Errorf("skipped from %v to %v, want from %v to now, %v", line.First, line.At, due, f.now())
 		}
 	}
@@ -61,14 +62,14 @@ func duePaused(_ *testing.T, f *fixture) {
 	f.save(catchesUp("tick", time.Hour))
 	f.until(f.planned("tick"), workless)
 	f.due("tick")
-	f.act("tick", durable.PauseSchedule)
+	f.act("tick", store.PauseSchedule)
 	f.wantChanged("tick", f.now().Add(-time.Second))
 	f.advance(10 * time.Hour)
 	stored := f.schedule("tick")
 	edited := stored.Schedule()
 	edited.Rule = durable.Every(3 * time.Hour)
 	f.save(edited)
-	f.act("tick", durable.ResumeSchedule)
+	f.act("tick", store.ResumeSchedule)
 	f.until(f.planned("tick"), workless)
 	f.wantMade("tick", 0, "changed") // what comes while it is paused is not due
 }
@@ -97,7 +98,7 @@ func plannedSince(t *testing.T, f *fixture) {
 	rests.Paused = true
 	f.save(rests)
 	f.advance(10 * time.Hour)
-	f.act("rests", durable.ResumeSchedule)
+	f.act("rests", store.ResumeSchedule)
 	made("rests", "it was resumed", 0)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func claimTests() map[string]func(*testing.T, *fixture) {
@@ -34,15 +35,15 @@ func claimThousand(t *testing.T, f *fixture) {
 	f.enqueue(low...)
 	f.enqueue(high...)
 	request := f.request(newWorker("w1"), 1000)
-	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil || len(heads) != 2 {
 		t.Fatalf("Heads: %v, %v", heads, err)
 	}
-	lanes := map[int]durable.LaneID{}
+	lanes := map[int]store.LaneID{}
 	for _, head := range heads {
 		lanes[head.Priority] = head.Lane
 	}
-	request.Steps = []durable.Step{{Lane: lanes[2], Take: 1000}, {Lane: lanes[0], Take: 1000}}
+	request.Steps = []store.Step{{Lane: lanes[2], Take: 1000}, {Lane: lanes[0], Take: 1000}}
 	claimed, err := f.store.Claim(f.ctx, request)
 	if err != nil || len(claimed) != 1000 {
 		t.Fatalf("claimed %d runs, %v, want 1000", len(claimed), err)
@@ -72,7 +73,7 @@ func fencesRise(t *testing.T, f *fixture) {
 			t.Fatalf("the record's fence is %d, the claim's %d", record.Fence, claimed.Fence)
 		}
 		last = claimed.Fence
-		f.settle(one(claim, worker, claimed.ID, durable.Outcome{Kind: durable.HandedBack}))
+		f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: store.HandedBack}))
 	}
 }
 
@@ -80,7 +81,7 @@ func claimNothing(t *testing.T, f *fixture) {
 	f.enqueue(newRun())
 	request := f.request(newWorker("w1"), 10)
 	due := request.Steps[0]
-	for _, steps := range [][]durable.Step{
+	for _, steps := range [][]store.Step{
 		nil,
 		{{Lane: due.Lane + 1000, Take: 10}},
 		{{Lane: -due.Lane, Take: 10}},
@@ -109,7 +110,7 @@ func leasesApart(t *testing.T, f *fixture) {
 		one(c1, worker, r2.ID, success()),
 		one(c2, worker, r1.ID, success()),
 	)
-	if verdicts[0] != durable.Refused || verdicts[1] != durable.Refused {
+	if verdicts[0] != store.Refused || verdicts[1] != store.Refused {
 		t.Errorf("verdicts %v, want each claim refused with the other's run", verdicts)
 	}
 }
@@ -141,7 +142,7 @@ func retryOrder(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	claim, first := f.claimOne(worker)
 	f.advance(time.Second)
-	f.settle(one(claim, worker, first.ID, durable.Outcome{Kind: durable.Failure, Error: "again"}))
+	f.settle(one(claim, worker, first.ID, store.Outcome{Kind: store.Failure, Error: "again"}))
 	_, claimed := f.claim(worker, 10)
 	if len(claimed) != 3 || claimed[0].ID != runs[1].ID || claimed[1].ID != runs[2].ID || claimed[2].ID != runs[0].ID {
 		t.Errorf("the retry was not the last of the claim")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // loser is a worker whose claims' answers get lost, and which does what workers
@@ -14,8 +15,8 @@ import (
 type loser struct {
 	*fixture
 	random *rand.Rand
-	worker durable.WorkerID
-	lanes  []durable.LaneID
+	worker store.WorkerID
+	lanes  []store.LaneID
 	ended  map[durable.RunID]int
 }
 
@@ -26,7 +27,7 @@ func lostAnswers(t *testing.T, f *fixture) {
 	for seed := range uint64(4) {
 		t.Logf("seed %d", seed)
 		for priority := range 4 {
-			f.enqueue(newRuns(runs/4, func(r *durable.NewRun) { r.Priority, r.OnCrash = priority, durable.CrashPolicy(priority%2) })...)
+			f.enqueue(newRuns(runs/4, func(r *durable.NewRun) { r.Priority, r.OnCrash = priority, store.CrashPolicy(priority%2) })...)
 		}
 		l := loser{fixture: f, random: rand.New(rand.NewPCG(seed, 1)), worker: newWorker(fmt.Sprint("w", seed)), ended: map[durable.RunID]int{}} //nolint:gosec // a test's
 		for _, step := range f.request(l.worker, 1).Steps {
@@ -51,10 +52,10 @@ func lostAnswers(t *testing.T, f *fixture) {
 }
 
 // steps are random ones of the lanes, some of them nonsense.
-func (l *loser) steps() []durable.Step {
-	steps := make([]durable.Step, l.random.IntN(5))
+func (l *loser) steps() []store.Step {
+	steps := make([]store.Step, l.random.IntN(5))
 	for i := range steps {
-		steps[i] = durable.Step{Lane: l.lanes[l.random.IntN(len(l.lanes))], Skip: max(l.random.IntN(12)-8, 0), Take: l.random.IntN(8)}
+		steps[i] = store.Step{Lane: l.lanes[l.random.IntN(len(l.lanes))], Skip: max(l.random.IntN(12)-8, 0), Take: l.random.IntN(8)}
 		if l.random.IntN(8) == 0 {
 			steps[i].Lane = -steps[i].Lane
 		}
@@ -86,7 +87,7 @@ func (l *loser) turn() {
 		settlement := all(request.Claim, l.worker, claimed[:n], success())
 		settlement.Last, settlement.Claimed = n == len(claimed), len(claimed)
 		for i, verdict := range l.settle(settlement) {
-			if verdict == durable.Accepted {
+			if verdict == store.Accepted {
 				l.ended[claimed[i].ID]++
 			}
 		}
@@ -94,7 +95,7 @@ func (l *loser) turn() {
 	}
 }
 
-func (l *loser) ask(request durable.ClaimRequest) []durable.Claimed {
+func (l *loser) ask(request store.ClaimRequest) []store.Claimed {
 	l.t.Helper()
 	claimed, err := l.store.Claim(l.ctx, request)
 	if err != nil {

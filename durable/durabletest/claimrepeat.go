@@ -6,6 +6,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // repeatOtherSteps asks one claim again with steps that differ from those that
@@ -16,17 +17,17 @@ func repeatOtherSteps(t *testing.T, f *fixture) {
 		f.enqueue(newRuns(12, func(r *durable.NewRun) { r.Priority = priority })...)
 	}
 	request := f.request(newWorker("w1"), 10)
-	lanes := make([]durable.LaneID, len(request.Steps))
+	lanes := make([]store.LaneID, len(request.Steps))
 	for i, step := range request.Steps {
 		lanes[i] = step.Lane
 	}
-	request.Steps = []durable.Step{{Lane: lanes[0], Take: 4}, {Lane: lanes[1], Take: 6}}
+	request.Steps = []store.Step{{Lane: lanes[0], Take: 4}, {Lane: lanes[1], Take: 6}}
 	first, err := f.store.Claim(f.ctx, request)
 	if err != nil || len(first) != 10 {
 		t.Fatalf("claimed %d runs, %v, want 10", len(first), err)
 	}
 	unknown := lanes[2] + 1000
-	for name, again := range map[string][]durable.Step{
+	for name, again := range map[string][]store.Step{
 		"the same":                request.Steps,
 		"the other way round":     {{Lane: lanes[1], Take: 6}, {Lane: lanes[0], Take: 4}},
 		"none":                    nil,
@@ -77,11 +78,11 @@ func repeatAfterSettles(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatalf("Claim again: %v", err)
 	}
-	wantSameRuns(t, "after settles", answer, append(append([]durable.Claimed{}, first[:3]...), first[9:]...))
+	wantSameRuns(t, "after settles", answer, append(append([]store.Claimed{}, first[:3]...), first[9:]...))
 }
 
 // wantSameRuns compares two answers to one claim, whatever their order.
-func wantSameRuns(t *testing.T, name string, got, want []durable.Claimed) {
+func wantSameRuns(t *testing.T, name string, got, want []store.Claimed) {
 	t.Helper()
 	fences := map[durable.RunID]lease.Fence{}
 	for i := range want {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // player executes the commands of one transcript and keeps its names.
@@ -20,9 +21,9 @@ type player struct {
 	names   map[durable.RunID]string
 	fences  map[durable.RunID]lease.Fence // the highest seen
 	claims  map[string]lease.ClaimID
-	workers map[string]durable.WorkerID
+	workers map[string]store.WorkerID
 	holders map[string]string // the worker of a claim
-	serves  durable.Serves    // every queue and job the transcript has used
+	serves  store.Serves      // every queue and job the transcript has used
 }
 
 func newPlayer(f *fixture) *player {
@@ -32,7 +33,7 @@ func newPlayer(f *fixture) *player {
 		names:   map[durable.RunID]string{},
 		fences:  map[durable.RunID]lease.Fence{},
 		claims:  map[string]lease.ClaimID{},
-		workers: map[string]durable.WorkerID{},
+		workers: map[string]store.WorkerID{},
 		holders: map[string]string{},
 	}
 }
@@ -104,7 +105,7 @@ func (p *player) know(name string, run durable.NewRun) {
 	}
 }
 
-func (p *player) worker(name string) durable.WorkerID {
+func (p *player) worker(name string) store.WorkerID {
 	if _, known := p.workers[name]; !known {
 		p.workers[name] = newWorker(name)
 	}
@@ -117,7 +118,7 @@ func (p *player) doClaim(c command) error {
 		p.claims[name] = lease.NewClaimID()
 	}
 	p.holders[name] = c.words[2]
-	request := durable.ClaimRequest{
+	request := store.ClaimRequest{
 		Claim: p.claims[name], Worker: p.worker(c.words[2]), Alone: c.has("alone"),
 		Duration: c.duration("lease", 30*time.Second), Limit: c.number("limit", 10),
 	}
@@ -127,7 +128,7 @@ func (p *player) doClaim(c command) error {
 	}
 	for _, lane := range lanes {
 		if len(c.options["step"]) == 0 && (lane.head.Lane < 0) == c.has("isolated") {
-			request.Steps = append(request.Steps, durable.Step{Lane: lane.head.Lane, Take: request.Limit})
+			request.Steps = append(request.Steps, store.Step{Lane: lane.head.Lane, Take: request.Limit})
 		}
 	}
 	for _, text := range c.options["step"] {
@@ -147,7 +148,7 @@ func (p *player) doClaim(c command) error {
 	return err
 }
 
-func (p *player) sayClaimed(run *durable.Claimed) {
+func (p *player) sayClaimed(run *store.Claimed) {
 	line := fmt.Sprintf("%s attempt %d of %d, fence %s", p.names[run.ID], run.Attempt, run.MaxAttempts,
 		[]string{"falls", "same", "rises"}[cmp.Compare(run.Fence, p.fences[run.ID])+1])
 	p.fences[run.ID] = run.Fence
@@ -161,17 +162,17 @@ func (p *player) sayClaimed(run *durable.Claimed) {
 }
 
 // step reads lane,from=r1,skip=1,take=2.
-func (p *player) step(text string, lanes []namedLane) (durable.Step, error) {
+func (p *player) step(text string, lanes []namedLane) (store.Step, error) {
 	name, rest, _ := strings.Cut(text, ",")
 	i := slices.IndexFunc(lanes, func(l namedLane) bool { return l.name == name })
 	if i < 0 {
-		return durable.Step{}, fmt.Errorf("no lane %s", name)
+		return store.Step{}, fmt.Errorf("no lane %s", name)
 	}
 	c, err := parse("step " + strings.ReplaceAll(rest, ",", " "))
 	if err != nil {
-		return durable.Step{}, err
+		return store.Step{}, err
 	}
-	step := durable.Step{Lane: lanes[i].head.Lane, Skip: c.number("skip", 0), Take: c.number("take", 10)}
+	step := store.Step{Lane: lanes[i].head.Lane, Skip: c.number("skip", 0), Take: c.number("take", 10)}
 	if from := c.text("from", ""); from != "" {
 		step.From = p.record(p.runs[from].ID).DueAt
 	}
@@ -180,7 +181,7 @@ func (p *player) step(text string, lanes []namedLane) (durable.Step, error) {
 
 func (p *player) doSettle(c command) error {
 	claim := c.words[1]
-	settlement := durable.Settlement{Claim: p.claims[claim], Worker: p.worker(p.holders[claim]), Last: c.has("last")}
+	settlement := store.Settlement{Claim: p.claims[claim], Worker: p.worker(p.holders[claim]), Last: c.has("last")}
 	lines := c.more
 	if len(lines) == 0 {
 		lines = []command{{words: c.words[2:], options: c.options}}
@@ -190,9 +191,9 @@ func (p *player) doSettle(c command) error {
 		if err != nil {
 			return err
 		}
-		settlement.Runs = append(settlement.Runs, durable.Settled{ID: p.runs[line.words[0]].ID, Outcome: outcome})
+		settlement.Runs = append(settlement.Runs, store.Settled{ID: p.runs[line.words[0]].ID, Outcome: outcome})
 	}
-	words := map[durable.Verdict]string{durable.Accepted: "accepted", durable.Landed: "landed", durable.Refused: "refused"}
+	words := map[store.Verdict]string{store.Accepted: "accepted", store.Landed: "landed", store.Refused: "refused"}
 	for i, verdict := range p.settle(settlement) {
 		p.say("%s %s", lines[i].words[0], words[verdict])
 	}
@@ -212,7 +213,7 @@ func (p *player) doRenew(c command) error {
 }
 
 func (p *player) doReclaim(c command) error {
-	request := durable.ReclaimRequest{MaxCrashes: c.number("max", 4), Limit: c.number("limit", 10)}
+	request := store.ReclaimRequest{MaxCrashes: c.number("max", 4), Limit: c.number("limit", 10)}
 	if horizon := c.text("horizon", ""); horizon != "" {
 		request.Horizon = p.now().Add(c.duration("horizon", 0))
 	}
@@ -274,15 +275,15 @@ func (c command) duration(key string, otherwise time.Duration) time.Duration {
 	return d
 }
 
-func (c command) outcome() (durable.Outcome, error) {
-	kinds := map[string]durable.OutcomeKind{
-		"success": durable.Success, "failure": durable.Failure, "dead": durable.Death,
-		"cancelled": durable.Cancellation, "snoozed": durable.Snoozed, "handed-back": durable.HandedBack,
+func (c command) outcome() (store.Outcome, error) {
+	kinds := map[string]store.OutcomeKind{
+		"success": store.Success, "failure": store.Failure, "dead": store.Death,
+		"cancelled": store.Cancellation, "snoozed": store.Snoozed, "handed-back": store.HandedBack,
 	}
 	if len(c.words) < 2 || kinds[c.words[1]] == 0 {
-		return durable.Outcome{}, fmt.Errorf("want a run and an outcome, not %q", c.words)
+		return store.Outcome{}, fmt.Errorf("want a run and an outcome, not %q", c.words)
 	}
-	outcome := durable.Outcome{Kind: kinds[c.words[1]], After: c.duration("after", 0), Error: c.text("error", "")}
+	outcome := store.Outcome{Kind: kinds[c.words[1]], After: c.duration("after", 0), Error: c.text("error", "")}
 	if result := c.text("result", ""); result != "" {
 		outcome.Result = []byte(result)
 	}

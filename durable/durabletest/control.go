@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func operateTests() map[string]func(*testing.T, *fixture) {
@@ -36,9 +37,9 @@ func operateTests() map[string]func(*testing.T, *fixture) {
 const reason = "not wanted any more"
 
 // operate makes an order and returns what it did.
-func (f *fixture) operate(action durable.RunAction, ids ...durable.RunID) []durable.Changed {
+func (f *fixture) operate(action store.RunAction, ids ...durable.RunID) []store.Changed {
 	f.t.Helper()
-	changed, err := f.store.Operate(f.ctx, durable.Order{Action: action, Runs: ids, Reason: reason, By: "ann"})
+	changed, err := f.store.Operate(f.ctx, store.Order{Action: action, Runs: ids, Reason: reason, By: "ann"})
 	if err != nil {
 		f.t.Fatalf("Operate: %v", err)
 	}
@@ -49,9 +50,9 @@ func (f *fixture) operate(action durable.RunAction, ids ...durable.RunID) []dura
 }
 
 // did makes an order for one run and wants an answer.
-func (f *fixture) did(action durable.RunAction, id durable.RunID, did durable.Did, state durable.State) {
+func (f *fixture) did(action store.RunAction, id durable.RunID, did store.Did, state durable.State) {
 	f.t.Helper()
-	if got, want := f.operate(action, id)[0], (durable.Changed{ID: id, Did: did, State: state}); got != want {
+	if got, want := f.operate(action, id)[0], (store.Changed{ID: id, Did: did, State: state}); got != want {
 		f.t.Errorf("%s: %+v, want %+v", action, got, want)
 	}
 }
@@ -88,9 +89,9 @@ func cancelPending(_ *testing.T, f *fixture) {
 	f.isolate(isolated)
 	f.enqueue(plain, newRun())
 	for _, run := range []durable.NewRun{plain, isolated} {
-		f.did(durable.CancelRuns, run.ID, durable.Done, durable.Cancelled)
+		f.did(store.CancelRuns, run.ID, store.Done, durable.Cancelled)
 		f.ended(run.ID, durable.Cancelled, reason)
-		f.did(durable.CancelRuns, run.ID, durable.Unchanged, durable.Cancelled)
+		f.did(store.CancelRuns, run.ID, store.Unchanged, durable.Cancelled)
 	}
 	if counts := f.counts(); counts[durable.Cancelled] != 2 || counts[durable.Pending] != 1 {
 		f.t.Errorf("counts %v", counts)
@@ -100,7 +101,7 @@ func cancelPending(_ *testing.T, f *fixture) {
 func cancelledIsNotClaimed(t *testing.T, f *fixture) {
 	runs := newRuns(3)
 	f.enqueue(runs...)
-	f.did(durable.CancelRuns, runs[1].ID, durable.Done, durable.Cancelled)
+	f.did(store.CancelRuns, runs[1].ID, store.Done, durable.Cancelled)
 	_, claimed := f.claim(newWorker("w1"), 10)
 	if len(claimed) != 2 || claimed[0].ID == runs[1].ID || claimed[1].ID == runs[1].ID {
 		t.Errorf("claimed %+v", claimed)
@@ -108,24 +109,24 @@ func cancelledIsNotClaimed(t *testing.T, f *fixture) {
 }
 
 func cancelRunning(t *testing.T, f *fixture) {
-	outcomes := map[durable.RunID]durable.Outcome{}
+	outcomes := map[durable.RunID]store.Outcome{}
 	runs := newRuns(7)
 	f.enqueue(runs...)
 	worker := newWorker("w1")
 	claim, _ := f.claim(worker, len(runs))
-	kinds := []durable.Outcome{
-		{Kind: durable.Success}, {Kind: durable.Success, Result: []byte(`1`)}, {Kind: durable.Death, Error: "bad"},
-		{Kind: durable.Cancellation, Error: "own"}, {Kind: durable.Failure, Error: "again", After: time.Hour},
-		{Kind: durable.Snoozed, After: time.Hour}, {Kind: durable.HandedBack},
+	kinds := []store.Outcome{
+		{Kind: store.Success}, {Kind: store.Success, Result: []byte(`1`)}, {Kind: store.Death, Error: "bad"},
+		{Kind: store.Cancellation, Error: "own"}, {Kind: store.Failure, Error: "again", After: time.Hour},
+		{Kind: store.Snoozed, After: time.Hour}, {Kind: store.HandedBack},
 	}
-	settlement := durable.Settlement{Claim: claim, Worker: worker, Last: true}
+	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
 	for i, run := range runs {
-		f.did(durable.CancelRuns, run.ID, durable.Asked, durable.Running)
+		f.did(store.CancelRuns, run.ID, store.Asked, durable.Running)
 		outcomes[run.ID] = kinds[i]
-		settlement.Runs = append(settlement.Runs, durable.Settled{ID: run.ID, Outcome: kinds[i]})
+		settlement.Runs = append(settlement.Runs, store.Settled{ID: run.ID, Outcome: kinds[i]})
 	}
 	for i, verdict := range f.settle(settlement) {
-		if verdict != durable.Accepted {
+		if verdict != store.Accepted {
 			t.Errorf("%v: verdict %d", kinds[i].Kind, verdict)
 		}
 	}
@@ -142,7 +143,7 @@ func cancelRunning(t *testing.T, f *fixture) {
 			t.Errorf("the attempt is refunded: %+v", record)
 		}
 	}
-	if again := f.settle(settlement); slices.ContainsFunc(again, func(v durable.Verdict) bool { return v != durable.Landed }) {
+	if again := f.settle(settlement); slices.ContainsFunc(again, func(v store.Verdict) bool { return v != store.Landed }) {
 		t.Errorf("a repeat has landed: %v", again)
 	}
 	f.advance(2 * time.Hour)
@@ -156,16 +157,16 @@ func cancelTwice(_ *testing.T, f *fixture) {
 	f.enqueue(run)
 	worker := newWorker("w1")
 	claim, _ := f.claimOne(worker)
-	f.did(durable.CancelRuns, run.ID, durable.Asked, durable.Running)
-	changed, err := f.store.Operate(f.ctx, durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{run.ID}, By: "bob"})
-	if err != nil || changed[0].Did != durable.Asked {
+	f.did(store.CancelRuns, run.ID, store.Asked, durable.Running)
+	changed, err := f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{run.ID}, By: "bob"})
+	if err != nil || changed[0].Did != store.Asked {
 		f.t.Errorf("%+v, %v", changed, err)
 	}
-	f.settle(one(claim, worker, run.ID, durable.Outcome{Kind: durable.HandedBack}))
+	f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.HandedBack}))
 	f.ended(run.ID, durable.Cancelled, reason)
 	unnamed := newRun()
 	f.enqueue(unnamed)
-	if _, err := f.store.Operate(f.ctx, durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{unnamed.ID}, By: "bob"}); err != nil {
+	if _, err := f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{unnamed.ID}, By: "bob"}); err != nil {
 		f.t.Error(err)
 	}
 	f.ended(unnamed.ID, durable.Cancelled, "cancelled by bob")
@@ -176,17 +177,17 @@ func cancelReclaimed(t *testing.T, f *fixture) {
 	f.enqueue(run)
 	worker := newWorker("w1")
 	claim, _ := f.claimOne(worker)
-	f.did(durable.CancelRuns, run.ID, durable.Asked, durable.Running)
+	f.did(store.CancelRuns, run.ID, store.Asked, durable.Running)
 	f.advance(time.Minute)
 	done := f.reclaim()
 	if len(done.Runs) != 1 || done.Runs[0].State != durable.Cancelled {
 		t.Errorf("reclaimed %+v", done.Runs)
 	}
 	record := f.ended(run.ID, durable.Cancelled, reason)
-	if record.CrashCount != 1 || len(record.Attempts) != 1 || record.Attempts[0].Outcome != durable.Crash {
+	if record.CrashCount != 1 || len(record.Attempts) != 1 || record.Attempts[0].Outcome != store.Crash {
 		t.Errorf("the crash is told: %+v", record)
 	}
-	if verdicts := f.settle(one(claim, worker, run.ID, success())); verdicts[0] != durable.Refused {
+	if verdicts := f.settle(one(claim, worker, run.ID, success())); verdicts[0] != store.Refused {
 		t.Errorf("verdict %v", verdicts)
 	}
 	if _, claimed := f.claim(worker, 10); len(claimed) != 0 {
@@ -202,7 +203,7 @@ func cancelCrashDead(_ *testing.T, f *fixture) {
 	run := newRun(func(r *durable.NewRun) { r.OnCrash = durable.CrashDead })
 	f.enqueue(run)
 	f.claimOne(newWorker("w1"))
-	f.did(durable.CancelRuns, run.ID, durable.Asked, durable.Running)
+	f.did(store.CancelRuns, run.ID, store.Asked, durable.Running)
 	f.advance(time.Minute)
 	f.reclaim()
 	f.ended(run.ID, durable.Dead, "its worker crashed, and its crash policy is dead")
@@ -212,7 +213,7 @@ func cancelsTold(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(4)...)
 	mine, runs := f.claim(newWorker("w1"), 2)
 	others, others2 := f.claim(newWorker("w2"), 2)
-	told := func(claims ...lease.ClaimID) []durable.CancelRequest {
+	told := func(claims ...lease.ClaimID) []store.CancelRequest {
 		requests, err := f.store.Cancels(f.ctx, claims)
 		if err != nil {
 			t.Fatal(err)
@@ -222,8 +223,8 @@ func cancelsTold(t *testing.T, f *fixture) {
 	if requests := told(mine, others, lease.NewClaimID()); len(requests) != 0 {
 		t.Errorf("told of %+v", requests)
 	}
-	f.operate(durable.CancelRuns, runs[1].ID, others2[0].ID)
-	want := []durable.CancelRequest{{Claim: mine, Run: runs[1].ID, Reason: reason}}
+	f.operate(store.CancelRuns, runs[1].ID, others2[0].ID)
+	want := []store.CancelRequest{{Claim: mine, Run: runs[1].ID, Reason: reason}}
 	if requests := told(mine); !slices.Equal(requests, want) {
 		t.Errorf("told of %+v, want %+v", requests, want)
 	}
@@ -239,14 +240,14 @@ func cancelsToldAgain(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(2)...)
 	worker := newWorker("w1")
 	claim, runs := f.claim(worker, 2)
-	f.operate(durable.CancelRuns, runs[0].ID)
+	f.operate(store.CancelRuns, runs[0].ID)
 	for range 2 {
 		requests, err := f.store.Cancels(f.ctx, []lease.ClaimID{claim})
 		if err != nil || len(requests) != 1 {
 			t.Errorf("%v, %v", requests, err)
 		}
 	}
-	f.settle(durable.Settlement{Claim: claim, Worker: worker, Runs: []durable.Settled{{ID: runs[0].ID, Outcome: success()}}})
+	f.settle(store.Settlement{Claim: claim, Worker: worker, Runs: []store.Settled{{ID: runs[0].ID, Outcome: success()}}})
 	requests, err := f.store.Cancels(f.ctx, []lease.ClaimID{claim})
 	if err != nil || len(requests) != 0 {
 		t.Errorf("of a run that has ended nothing is told: %v, %v", requests, err)
@@ -257,16 +258,16 @@ func orderAnswers(t *testing.T, f *fixture) {
 	runs := newRuns(3)
 	f.enqueue(runs...)
 	missing := durable.NewRunID()
-	got := f.operate(durable.CancelRuns, runs[2].ID, missing, runs[0].ID, runs[2].ID, missing)
-	want := []durable.Changed{
-		{ID: runs[2].ID, Did: durable.Done, State: durable.Cancelled}, {ID: missing, Did: durable.Missing},
-		{ID: runs[0].ID, Did: durable.Done, State: durable.Cancelled}, {ID: runs[2].ID, Did: durable.Done, State: durable.Cancelled},
-		{ID: missing, Did: durable.Missing},
+	got := f.operate(store.CancelRuns, runs[2].ID, missing, runs[0].ID, runs[2].ID, missing)
+	want := []store.Changed{
+		{ID: runs[2].ID, Did: store.Done, State: durable.Cancelled}, {ID: missing, Did: store.Missing},
+		{ID: runs[0].ID, Did: store.Done, State: durable.Cancelled}, {ID: runs[2].ID, Did: store.Done, State: durable.Cancelled},
+		{ID: missing, Did: store.Missing},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("answers %+v, want %+v", got, want)
 	}
-	if got := f.operate(durable.RetryRuns); len(got) != 0 {
+	if got := f.operate(store.RetryRuns); len(got) != 0 {
 		t.Errorf("an empty order: %+v", got)
 	}
 }
@@ -275,12 +276,12 @@ func orderRefused(t *testing.T, f *fixture) {
 	run := newRun()
 	f.enqueue(run)
 	ids := []durable.RunID{run.ID}
-	many := make([]durable.RunID, durable.MaxOrder+1)
-	for i, order := range []durable.Order{
-		{Action: "kill", Runs: ids, By: "ann"}, {Runs: ids, By: "ann"}, {Action: durable.CancelRuns, Runs: ids},
-		{Action: durable.CancelRuns, Runs: many, By: "ann"}, {Action: durable.CancelRuns, Runs: ids, By: "a\x00"},
-		{Action: durable.CancelRuns, Runs: ids, By: "ann", Reason: "\x00"}, {Action: durable.CancelRuns, Runs: ids, By: "ann", Reason: "\xff"},
-		{Action: durable.CancelRuns, Runs: ids, By: "ann", Reason: fmt.Sprintf("%01001d", 7)},
+	many := make([]durable.RunID, store.MaxOrder+1)
+	for i, order := range []store.Order{
+		{Action: "kill", Runs: ids, By: "ann"}, {Runs: ids, By: "ann"}, {Action: store.CancelRuns, Runs: ids},
+		{Action: store.CancelRuns, Runs: many, By: "ann"}, {Action: store.CancelRuns, Runs: ids, By: "a\x00"},
+		{Action: store.CancelRuns, Runs: ids, By: "ann", Reason: "\x00"}, {Action: store.CancelRuns, Runs: ids, By: "ann", Reason: "\xff"},
+		{Action: store.CancelRuns, Runs: ids, By: "ann", Reason: fmt.Sprintf("%01001d", 7)},
 	} {
 		if _, err := f.store.Operate(f.ctx, order); !errors.Is(err, durable.ErrInvalid) {
 			t.Errorf("order %d: %v, want ErrInvalid", i, err)

@@ -9,12 +9,13 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // crashCase is what decides about a run whose worker is gone.
 type crashCase struct {
 	cancel  bool // it was asked to be cancelled
-	policy  durable.CrashPolicy
+	policy  store.CrashPolicy
 	crashes int  // before this one
 	alone   bool // it was executed alone
 	most    int  // MaxCrashes
@@ -66,34 +67,34 @@ func (c crashCase) returned() durable.State {
 }
 
 // arrange brings a run to where its worker is gone.
-func (f *fixture) arrange(c crashCase) (request durable.ClaimRequest, id durable.RunID) {
+func (f *fixture) arrange(c crashCase) (request store.ClaimRequest, id durable.RunID) {
 	f.t.Helper()
 	run := newRun(func(r *durable.NewRun) { r.OnCrash = c.policy })
 	f.enqueue(run)
 	for range c.crashes {
-		f.claimLine(run.ID, func(*durable.ClaimRequest) {})
+		f.claimLine(run.ID, func(*store.ClaimRequest) {})
 		f.advance(31 * time.Second)
-		if _, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 100, Limit: 100}); err != nil {
+		if _, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 100, Limit: 100}); err != nil {
 			f.t.Fatalf("Reclaim: %v", err)
 		}
 	}
-	request = f.claimLine(run.ID, func(r *durable.ClaimRequest) { r.Alone = c.alone })
+	request = f.claimLine(run.ID, func(r *store.ClaimRequest) { r.Alone = c.alone })
 	if c.cancel {
-		f.operate(durable.CancelRuns, run.ID)
+		f.operate(store.CancelRuns, run.ID)
 	}
 	return request, run.ID
 }
 
 // claimLine claims the only waiting run, from whatever line it waits in.
-func (f *fixture) claimLine(id durable.RunID, change func(*durable.ClaimRequest)) durable.ClaimRequest {
+func (f *fixture) claimLine(id durable.RunID, change func(*store.ClaimRequest)) store.ClaimRequest {
 	f.t.Helper()
-	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil {
 		f.t.Fatalf("Heads: %v", err)
 	}
-	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w1"), Duration: 30 * time.Second, Limit: 1}
+	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w1"), Duration: 30 * time.Second, Limit: 1}
 	for _, head := range heads {
-		request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: 1})
+		request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: 1})
 	}
 	change(&request)
 	claimed, err := f.store.Claim(f.ctx, request)
@@ -107,7 +108,7 @@ func crashRuleOfReclaim(t *testing.T, f *fixture) {
 	for _, c := range crashCases() {
 		_, id := f.arrange(c)
 		f.advance(31 * time.Second)
-		done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: c.most, Limit: 100})
+		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: c.most, Limit: 100})
 		if err != nil || len(done.Runs) != 1 || done.Runs[0].ID != id {
 			t.Fatalf("%v: reclaimed %+v, %v", c, done, err)
 		}
@@ -122,8 +123,8 @@ func crashRuleOfSweep(t *testing.T, f *fixture) {
 	for _, c := range crashCases() {
 		request, id := f.arrange(c)
 		f.loseLease(request)
-		f.advance(durable.SweepPassEvery)
-		swept := f.sweep(durable.SweepRequest{By: uuid.New(), Limit: 100})
+		f.advance(store.SweepPassEvery)
+		swept := f.sweep(store.SweepRequest{By: uuid.New(), Limit: 100})
 		if len(swept.Returned) != 1 || swept.Returned[0].ID != id {
 			t.Fatalf("%v: swept %+v", c, swept)
 		}
@@ -146,15 +147,15 @@ func (f *fixture) wantEnded(what string, id durable.RunID, state durable.State) 
 		f.t.Errorf("%s: cancelled for %q", what, *record.Error)
 	}
 	if !state.Terminal() {
-		f.operate(durable.CancelRuns, id)
+		f.operate(store.CancelRuns, id)
 	}
 }
 
 // loseLease ends the lease of a claim whose run goes on: a settlement that says
 // it is the claim's last, and is of none.
-func (f *fixture) loseLease(request durable.ClaimRequest) {
+func (f *fixture) loseLease(request store.ClaimRequest) {
 	f.t.Helper()
-	f.settle(durable.Settlement{Claim: request.Claim, Worker: request.Worker, Last: true})
+	f.settle(store.Settlement{Claim: request.Claim, Worker: request.Worker, Last: true})
 }
 
 // reclaimParts takes the runs of large leases a few at a time.
@@ -165,7 +166,7 @@ func reclaimParts(t *testing.T, f *fixture) {
 	f.advance(31 * time.Second)
 	taken := map[durable.RunID]int{}
 	for step := 0; ; step++ {
-		done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10, Runs: 7})
+		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10, Runs: 7})
 		if err != nil || len(done.Runs) > 7 || len(done.Passed) > 0 || !done.Soon && len(done.Runs) > 0 {
 			t.Fatalf("step %d: %+v, %v", step, done, err)
 		}
@@ -192,7 +193,7 @@ func reclaimParts(t *testing.T, f *fixture) {
 // reclaimLooks asks without taking anything.
 func reclaimLooks(t *testing.T, f *fixture) {
 	look := func(ahead time.Duration) bool {
-		done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Ahead: ahead})
+		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Ahead: ahead})
 		if err != nil || done.Now.IsZero() || done.Leases > 0 || len(done.Runs) > 0 {
 			t.Fatalf("%+v, %v", done, err)
 		}
@@ -225,10 +226,10 @@ func reclaimLooks(t *testing.T, f *fixture) {
 // touchWorker writes the row of a worker that is known, and of one that is not.
 func touchWorker(t *testing.T, f *fixture) {
 	known := newWorker("w1")
-	if err := f.store.Declare(f.ctx, durable.Declaration{Worker: known}); err != nil {
+	if err := f.store.Declare(f.ctx, store.Declaration{Worker: known}); err != nil {
 		t.Fatal(err)
 	}
-	for _, worker := range []durable.WorkerID{known, known, newWorker("w2")} {
+	for _, worker := range []store.WorkerID{known, known, newWorker("w2")} {
 		if err := f.store.Touch(f.ctx, worker); err != nil {
 			t.Errorf("Touch: %v", err)
 		}

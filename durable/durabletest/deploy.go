@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // declares makes a worker declare schedules, with what it does about orphans.
-func (f *fixture) declares(worker durable.WorkerID, orphans time.Duration, schedules ...durable.Schedule) {
+func (f *fixture) declares(worker store.WorkerID, orphans time.Duration, schedules ...store.Schedule) {
 	f.t.Helper()
-	declaration := durable.Declaration{Worker: worker, Schedules: schedules, DisableOrphans: orphans}
+	declaration := store.Declaration{Worker: worker, Schedules: schedules, DisableOrphans: orphans}
 	if err := f.store.Declare(f.ctx, declaration); err != nil {
 		f.t.Fatalf("Declare: %v", err)
 	}
 }
 
 // version is a schedule as a version of the code declares it.
-func version(name, hash string) durable.Schedule {
+func version(name, hash string) store.Schedule {
 	s := newSchedule(name)
 	s.Hash, s.Tags = hash, []string{hash}
 	return s
@@ -66,7 +67,7 @@ func olderDeclares(_ *testing.T, f *fixture) {
 	f.wantVersion("nightly", "one", 3)
 	f.declares(newer, 0, version("nightly", "two"))
 	f.wantVersion("nightly", "one", 3)
-	f.advance(durable.DeclaredWithin + time.Minute) // nobody declares it any more
+	f.advance(store.DeclaredWithin + time.Minute) // nobody declares it any more
 	f.declares(newer, 0, version("nightly", "two"))
 	f.wantVersion("nightly", "two", 4)
 }
@@ -94,7 +95,7 @@ func orphansPaused(t *testing.T, f *fixture) {
 	if removed := f.schedule("removed"); removed.Paused || removed.Orphaned || removed.Generation != 1 {
 		t.Errorf("%+v, want it resumed, since it is declared again", removed)
 	}
-	f.act("removed", durable.PauseSchedule)
+	f.act("removed", store.PauseSchedule)
 	f.declares(worker, 0, version("removed", "one"))
 	if !f.schedule("removed").Paused {
 		t.Error("what an operator has paused was resumed")
@@ -142,8 +143,8 @@ func waitingKeptByEdit(t *testing.T, f *fixture) {
 	}
 	past, _ := f.store.SchedulePast(f.ctx, "tick", 1)
 	for _, line := range past {
-		if line.Kind == durable.PastRun {
-			f.did(durable.CancelRuns, *line.Run, durable.Done, durable.Cancelled)
+		if line.Kind == store.PastRun {
+			f.did(store.CancelRuns, *line.Run, store.Done, durable.Cancelled)
 		}
 	}
 	f.until(f.came("tick", 2), code)
@@ -173,7 +174,7 @@ func timetableRefuses(t *testing.T, f *fixture) {
 	if _, err := f.store.SchedulePast(f.ctx, "none", 10); !errors.Is(err, durable.ErrNotFound) {
 		t.Errorf("SchedulePast: %v", err)
 	}
-	if err := f.store.ChangeSchedule(f.ctx, "none", durable.PauseSchedule, "ann"); !errors.Is(err, durable.ErrNotFound) {
+	if err := f.store.ChangeSchedule(f.ctx, "none", store.PauseSchedule, "ann"); !errors.Is(err, durable.ErrNotFound) {
 		t.Errorf("ChangeSchedule: %v", err)
 	}
 	if err := f.store.RunSchedule(f.ctx, "none", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrNotFound) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func enqueueTests() map[string]func(*testing.T, *fixture) {
@@ -162,7 +163,7 @@ func nothingShared(t *testing.T, f *fixture) {
 		t.Fatalf("the caller of Enqueue can change stored args: %s", claimed.Args)
 	}
 	spoil(claimed.Args)
-	outcome := durable.Outcome{Kind: durable.Success, Result: []byte(text)}
+	outcome := store.Outcome{Kind: store.Success, Result: []byte(text)}
 	f.settle(one(claim, worker, run.ID, outcome))
 	spoil(outcome.Result)
 	record := f.record(run.ID)
@@ -208,13 +209,13 @@ func lanesDiffer(t *testing.T, f *fixture) {
 		newRun(func(r *durable.NewRun) { r.Priority = -1 }),
 		newRun(),
 	)
-	heads, err := f.store.Heads(f.ctx, durable.Serves{
+	heads, err := f.store.Heads(f.ctx, store.Serves{
 		Queues: []string{durable.DefaultQueue, "other", "none"}, Jobs: []string{"mail", "report", "Mail", "none"},
 	})
 	if err != nil {
 		t.Fatalf("Heads: %v", err)
 	}
-	lanes := map[durable.LaneID]bool{}
+	lanes := map[store.LaneID]bool{}
 	for _, head := range heads {
 		lanes[head.Lane] = true
 		if head.Lane <= 0 || !head.Waiting || head.In > 0 || head.DueAt.Location() != time.UTC || head.DueAt.After(f.now()) {

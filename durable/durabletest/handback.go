@@ -7,9 +7,10 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
-func (f *fixture) handBack(request durable.ClaimRequest) {
+func (f *fixture) handBack(request store.ClaimRequest) {
 	f.t.Helper()
 	if held, err := f.store.HandBack(f.ctx, request); err != nil || held != 0 {
 		f.t.Fatalf("HandBack: %d held, %v", held, err)
@@ -17,7 +18,7 @@ func (f *fixture) handBack(request durable.ClaimRequest) {
 }
 
 // granted makes a claim of all that is due, whose answer its worker never sees.
-func (f *fixture) granted(worker durable.WorkerID, n int) (durable.ClaimRequest, []durable.Claimed) {
+func (f *fixture) granted(worker store.WorkerID, n int) (store.ClaimRequest, []store.Claimed) {
 	f.t.Helper()
 	request := f.request(worker, n)
 	claimed, err := f.store.Claim(f.ctx, request)
@@ -31,7 +32,7 @@ func handBackClaim(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(2)...)
 	f.enqueue(newRun(func(r *durable.NewRun) { r.OnCrash = durable.CrashDead }))
 	request, claimed := f.granted(newWorker("w1"), 3)
-	f.did(durable.CancelRuns, claimed[1].ID, durable.Asked, durable.Running)
+	f.did(store.CancelRuns, claimed[1].ID, store.Asked, durable.Running)
 	for range 2 {
 		f.handBack(request)
 	}
@@ -46,7 +47,7 @@ func handBackClaim(t *testing.T, f *fixture) {
 	}
 	other, taken := f.granted(newWorker("w2"), 2)
 	f.handBack(request)
-	if verdicts := f.settle(one(request.Claim, request.Worker, taken[0].ID, success())); verdicts[0] != durable.Refused {
+	if verdicts := f.settle(one(request.Claim, request.Worker, taken[0].ID, success())); verdicts[0] != store.Refused {
 		t.Errorf("a late settle is %v, want it refused", verdicts[0])
 	}
 	f.advance(20 * time.Second)
@@ -143,13 +144,13 @@ func handBackBeside(t *testing.T, f *fixture) {
 func headsFrom(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(2, func(r *durable.NewRun) { r.At = f.now().Add(-time.Hour) })...)
 	f.enqueue(newRun())
-	serves := durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}}
+	serves := store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}}
 	heads, err := f.store.Heads(f.ctx, serves)
 	if err != nil || len(heads) != 1 || !heads[0].Waiting {
 		t.Fatalf("heads %+v, %v", heads, err)
 	}
 	_, claimed := f.claim(newWorker("w1"), 2)
-	serves.From = map[durable.LaneID]time.Time{heads[0].Lane: claimed[1].DueAt, heads[0].Lane + 1000: f.now().Add(time.Hour)}
+	serves.From = map[store.LaneID]time.Time{heads[0].Lane: claimed[1].DueAt, heads[0].Lane + 1000: f.now().Add(time.Hour)}
 	for range 2 {
 		again, err := f.store.Heads(f.ctx, serves)
 		if err != nil || len(again) != 1 || !again[0].Waiting || !again[0].DueAt.After(claimed[1].DueAt) || again[0].In > 0 {

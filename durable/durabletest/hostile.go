@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // What operators type, and what programs hand on, may be anything.
@@ -46,13 +47,13 @@ func hostileSchedules(t *testing.T, f *fixture) {
 		invalid(t, "ListSchedules", err)
 		_, err = f.store.SchedulePast(f.ctx, name, 5)
 		invalid(t, "SchedulePast", err)
-		for _, action := range []durable.ScheduleAction{durable.PauseSchedule, durable.ResumeSchedule, durable.DeleteSchedule} {
+		for _, action := range []store.ScheduleAction{store.PauseSchedule, store.ResumeSchedule, store.DeleteSchedule} {
 			invalid(t, "ChangeSchedule", f.store.ChangeSchedule(f.ctx, name, action, "ann"))
 		}
 		err = f.store.RunSchedule(f.ctx, name, durable.NewRunID(), durable.OverlapAllow, "ann")
 		invalid(t, "RunSchedule", err)
-		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, name, durable.PauseQueue, "ann"))
-		_, err = f.store.Operate(f.ctx, durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{durable.NewRunID()}, By: "ann", Reason: name})
+		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, name, store.PauseQueue, "ann"))
+		_, err = f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{durable.NewRunID()}, By: "ann", Reason: name})
 		invalid(t, "Operate", err)
 	}
 	if records, err := f.store.ListSchedules(f.ctx); err != nil || len(records) != 1 {
@@ -66,14 +67,14 @@ func hostileActors(t *testing.T, f *fixture) {
 	one := record.Schedule()
 	for _, by := range append(noTexts(), "") {
 		invalid(t, "SaveSchedule", f.store.SaveSchedule(f.ctx, one, by))
-		invalid(t, "ChangeSchedule", f.store.ChangeSchedule(f.ctx, "plain", durable.PauseSchedule, by))
+		invalid(t, "ChangeSchedule", f.store.ChangeSchedule(f.ctx, "plain", store.PauseSchedule, by))
 		err := f.store.RunSchedule(f.ctx, "plain", durable.NewRunID(), durable.OverlapAllow, by)
 		invalid(t, "RunSchedule", err)
-		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, "default", durable.PauseQueue, by))
+		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, "default", store.PauseQueue, by))
 		_, err = f.store.Rerun(f.ctx, durable.NewRunID(), newRun(), by)
 		invalid(t, "Rerun", err)
 	}
-	changes, err := f.store.Changes(f.ctx, durable.ChangeFilter{})
+	changes, err := f.store.Changes(f.ctx, store.ChangeFilter{})
 	if err != nil || len(changes) != 1 {
 		t.Errorf("Changes answered %+v, %v, want that the schedule was made", changes, err)
 	}
@@ -97,7 +98,7 @@ func hostileRules(t *testing.T, f *fixture) {
 		cron.Rule = durable.Cron("* * * * "+text, "")
 		zone.Rule = durable.Cron("* * * * *", text)
 		window.Plan.Blackouts = []durable.Window{{Days: text}, {From: text, Until: text}}
-		for _, s := range []durable.Schedule{cron, zone, window} {
+		for _, s := range []store.Schedule{cron, zone, window} {
 			invalid(t, "SaveSchedule", f.store.SaveSchedule(f.ctx, s, "ann"))
 		}
 	}
@@ -109,7 +110,7 @@ func hostileFilters(t *testing.T, f *fixture) {
 			_, err := f.store.Runs(f.ctx, filter)
 			invalid(t, "Runs", err)
 		}
-		for _, filter := range []durable.ChangeFilter{{Kind: text}, {Subject: text}} {
+		for _, filter := range []store.ChangeFilter{{Kind: text}, {Subject: text}} {
 			_, err := f.store.Changes(f.ctx, filter)
 			invalid(t, "Changes", err)
 		}
@@ -119,16 +120,16 @@ func hostileFilters(t *testing.T, f *fixture) {
 // resumeUnused: a name mistyped must not become a queue.
 func resumeUnused(t *testing.T, f *fixture) {
 	for range 2 {
-		f.setQueue("mial", durable.ResumeQueue)
+		f.setQueue("mial", store.ResumeQueue)
 	}
 	if queues := f.queues(); len(queues) != 0 {
 		t.Errorf("queues %+v, want none", queues)
 	}
-	if changes, err := f.store.Changes(f.ctx, durable.ChangeFilter{}); err != nil || len(changes) != 0 {
+	if changes, err := f.store.Changes(f.ctx, store.ChangeFilter{}); err != nil || len(changes) != 0 {
 		t.Errorf("Changes answered %+v, %v, want none", changes, err)
 	}
-	f.setQueue("mial", durable.PauseQueue)
-	f.setQueue("mial", durable.ResumeQueue)
+	f.setQueue("mial", store.PauseQueue)
+	f.setQueue("mial", store.ResumeQueue)
 	if queues := f.queues(); len(queues) != 1 || queues[0].Paused {
 		t.Errorf("queues %+v, want one that was paused and is not", queues)
 	}

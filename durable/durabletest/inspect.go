@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func inspectTests() map[string]func(*testing.T, *fixture) {
@@ -33,7 +34,7 @@ func runNotFound(t *testing.T, f *fixture) {
 
 func emptyStore(t *testing.T, f *fixture) {
 	counts := f.counts()
-	for _, state := range durable.States() {
+	for _, state := range store.States() {
 		if n, ok := counts[state]; !ok || n != 0 {
 			t.Errorf("%v: %d, %v, want a zero", state, n, ok)
 		}
@@ -41,7 +42,7 @@ func emptyStore(t *testing.T, f *fixture) {
 	if page := f.list(durable.Filter{}); len(page.Runs) != 0 || page.Next != (durable.RunID{}) {
 		t.Errorf("page %+v, want an empty one", page)
 	}
-	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil || len(heads) != 0 {
 		t.Errorf("Heads: %v, %v", heads, err)
 	}
@@ -103,7 +104,7 @@ func paging(t *testing.T, f *fixture) {
 }
 
 func filters(t *testing.T, f *fixture) {
-	states := []durable.OutcomeKind{durable.Success, durable.Death, durable.Cancellation, 0, durable.HandedBack}
+	states := []store.OutcomeKind{store.Success, store.Death, store.Cancellation, 0, store.HandedBack}
 	want := map[durable.RunID]durable.State{}
 	runs := make([]durable.NewRun, 120)
 	for i := range runs {
@@ -115,7 +116,7 @@ func filters(t *testing.T, f *fixture) {
 	f.enqueue(runs...)
 	worker := newWorker("w1")
 	request := f.request(worker, len(runs))
-	heads, err := f.store.Heads(f.ctx, durable.Serves{
+	heads, err := f.store.Heads(f.ctx, store.Serves{
 		Queues: []string{durable.DefaultQueue, "slow", "bulk"}, Jobs: []string{"mail", "report"},
 	})
 	if err != nil {
@@ -123,20 +124,20 @@ func filters(t *testing.T, f *fixture) {
 	}
 	request.Steps = nil
 	for _, head := range heads {
-		request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: len(runs)})
+		request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: len(runs)})
 	}
 	claimed, err := f.store.Claim(f.ctx, request)
 	if err != nil || len(claimed) != len(runs) {
 		t.Fatalf("claimed %d runs, %v", len(claimed), err)
 	}
-	settlement := durable.Settlement{Claim: request.Claim, Worker: worker}
+	settlement := store.Settlement{Claim: request.Claim, Worker: worker}
 	for i, c := range claimed {
 		kind := states[i%len(states)]
 		want[c.ID] = durable.Running
 		if kind != 0 {
 			want[c.ID] = kind.State()
-			outcome := durable.Outcome{Kind: kind, Error: "why"}
-			settlement.Runs = append(settlement.Runs, durable.Settled{ID: c.ID, Outcome: outcome})
+			outcome := store.Outcome{Kind: kind, Error: "why"}
+			settlement.Runs = append(settlement.Runs, store.Settled{ID: c.ID, Outcome: outcome})
 		}
 	}
 	f.settle(settlement)
@@ -144,7 +145,7 @@ func filters(t *testing.T, f *fixture) {
 		{}, {States: []durable.State{durable.Pending}}, {States: []durable.State{durable.Running}},
 		{States: []durable.State{durable.Succeeded}}, {States: []durable.State{durable.Dead}},
 		{States: []durable.State{durable.Cancelled}}, {States: []durable.State{durable.Dead, durable.Cancelled}},
-		{States: []durable.State{durable.Dead, durable.Running, durable.Pending}}, {States: durable.States()},
+		{States: []durable.State{durable.Dead, durable.Running, durable.Pending}}, {States: store.States()},
 		{Jobs: []string{"mail"}}, {Jobs: []string{"mail", "report"}}, {Jobs: []string{"none"}}, {Queues: []string{"slow"}},
 		{Queues: []string{"slow", "bulk", "none"}, Jobs: []string{"report"}},
 		{Queues: []string{"bulk"}, Jobs: []string{"mail"}, States: []durable.State{durable.Dead}},
@@ -178,8 +179,8 @@ func listRecords(t *testing.T, f *fixture) {
 	run := newRun(func(r *durable.NewRun) { r.Tags, r.Args = []string{"a"}, []byte(`{"x": 1}`) })
 	f.enqueue(run)
 	worker := newWorker("w1")
-	for i, outcome := range []durable.Outcome{
-		{Kind: durable.Failure, Error: "first", Stack: "stack"}, {Kind: durable.Failure, Error: "second"}, {Kind: durable.Death, Error: "last"},
+	for i, outcome := range []store.Outcome{
+		{Kind: store.Failure, Error: "first", Stack: "stack"}, {Kind: store.Failure, Error: "second"}, {Kind: store.Death, Error: "last"},
 	} {
 		claim, _ := f.claimOne(worker)
 		f.settle(one(claim, worker, run.ID, outcome))
@@ -205,10 +206,10 @@ func countStates(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(5, func(r *durable.NewRun) { r.After = time.Hour })...)
 	worker := newWorker("w1")
 	claim, claimed := f.claim(worker, 12)
-	settlement := durable.Settlement{Claim: claim, Worker: worker}
+	settlement := store.Settlement{Claim: claim, Worker: worker}
 	for i, outcome := range append(outcomes(), outcomes()...) {
 		if i < 10 {
-			settlement.Runs = append(settlement.Runs, durable.Settled{ID: claimed[i].ID, Outcome: outcome})
+			settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
 		}
 	}
 	f.settle(settlement)

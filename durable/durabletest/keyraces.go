@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // TestKeyRaces has many goroutines enqueue with the same keys through stores
@@ -54,7 +55,7 @@ type keyRace struct {
 
 const contenders = 64
 
-func (r *keyRace) run(key durable.Key) durable.NewRun {
+func (r *keyRace) run(key store.Key) durable.NewRun {
 	run := newRun(with(key))
 	run.Job = r.job
 	return run
@@ -77,16 +78,16 @@ func (r *keyRace) work(store durable.Store) func(context.Context) error {
 }
 
 // step claims one run and settles it.
-func (r *keyRace) step(ctx context.Context, store durable.Store, worker durable.WorkerID) (int, error) {
-	heads, err := store.Heads(ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{r.job}})
+func (r *keyRace) step(ctx context.Context, db durable.Store, worker store.WorkerID) (int, error) {
+	heads, err := db.Heads(ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{r.job}})
 	if err != nil {
 		return 0, err
 	}
-	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: time.Minute, Limit: 1}
+	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: time.Minute, Limit: 1}
 	for _, head := range heads {
-		request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: 1})
+		request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: 1})
 	}
-	claimed, err := store.Claim(ctx, request)
+	claimed, err := db.Claim(ctx, request)
 	if err != nil || len(claimed) == 0 {
 		return 0, err
 	}
@@ -97,8 +98,8 @@ func (r *keyRace) step(ctx context.Context, store durable.Store, worker durable.
 	r.executed[string(claimed[0].Args)]++
 	r.mu.Unlock()
 	r.at.Add(-1)
-	verdicts, err := settled(ctx, store, one(request.Claim, worker, claimed[0].ID, success()))
-	if err == nil && verdicts[0] != durable.Accepted {
+	verdicts, err := settled(ctx, db, one(request.Claim, worker, claimed[0].ID, success()))
+	if err == nil && verdicts[0] != store.Accepted {
 		err = fmt.Errorf("verdict %d", verdicts[0])
 	}
 	return 1, err
@@ -298,7 +299,7 @@ func (r *keyRace) newKeys() {
 		r.together(repeat(callers, func(i int) func(context.Context) error {
 			runs := make([]durable.NewRun, keys)
 			for n, place := range rand.Perm(keys) { //nolint:gosec // any order will do
-				runs[n] = r.run(durable.Key{Text: fmt.Sprint(round, "-", place), Policy: durable.KeyUnique})
+				runs[n] = r.run(store.Key{Text: fmt.Sprint(round, "-", place), Policy: store.KeyUnique})
 			}
 			return func(ctx context.Context) error {
 				receipts, err := r.through(i).Enqueue(ctx, runs...)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func keyTests() map[string]func(*testing.T, *fixture) {
@@ -31,46 +32,46 @@ func keyTests() map[string]func(*testing.T, *fixture) {
 }
 
 // key reads unique=, held=, replace=, debounce=, quiet= and at-most=.
-func (c command) key() durable.Key {
-	for word, policy := range map[string]durable.KeyPolicy{
-		"unique": durable.KeyUnique, "replace": durable.KeyReplace, "debounce": durable.KeyDebounce,
+func (c command) key() store.Key {
+	for word, policy := range map[string]store.KeyPolicy{
+		"unique": store.KeyUnique, "replace": store.KeyReplace, "debounce": store.KeyDebounce,
 	} {
 		if text := c.text(word, ""); text != "" {
-			return durable.Key{
+			return store.Key{
 				Text: text, Policy: policy, HeldFor: c.duration("held", 0), Quiet: c.duration("quiet", 0), AtMost: c.duration("at-most", 0),
 			}
 		}
 	}
-	return durable.Key{}
+	return store.Key{}
 }
 
 // with changes a run's key.
-func with(key durable.Key) func(*durable.NewRun) {
+func with(key store.Key) func(*durable.NewRun) {
 	return func(r *durable.NewRun) { r.Key = key }
 }
 
-func unique(text string) durable.Key { return durable.Key{Text: text} }
+func unique(text string) store.Key { return store.Key{Text: text} }
 
-func replacing(text string) durable.Key { return durable.Key{Text: text, Policy: durable.KeyReplace} }
+func replacing(text string) store.Key { return store.Key{Text: text, Policy: store.KeyReplace} }
 
-func debounced(text string, quiet, atMost time.Duration) durable.Key {
-	return durable.Key{Text: text, Policy: durable.KeyDebounce, Quiet: quiet, AtMost: atMost}
+func debounced(text string, quiet, atMost time.Duration) store.Key {
+	return store.Key{Text: text, Policy: store.KeyDebounce, Quiet: quiet, AtMost: atMost}
 }
 
 func keysRefused(_ *testing.T, f *fixture) {
-	long := strings.Repeat("k", durable.MaxKeyLength+1)
-	for name, key := range map[string]durable.Key{
+	long := strings.Repeat("k", store.MaxKeyLength+1)
+	for name, key := range map[string]store.Key{
 		"a key too long":               unique(long),
 		"a key with a control":         unique("a\nb"),
 		"a key with NUL":               unique("a\x00b"),
 		"a key that is not UTF-8":      unique("a\xff"),
-		"no text":                      {Policy: durable.KeyReplace},
+		"no text":                      {Policy: store.KeyReplace},
 		"no text, but a time":          {HeldFor: time.Second},
 		"an unknown policy":            {Text: "k", Policy: 7},
 		"a negative policy":            {Text: "k", Policy: -1},
 		"a negative time":              {Text: "k", HeldFor: -1},
 		"a time beyond all":            {Text: "k", HeldFor: 101 * 365 * 24 * time.Hour},
-		"a time to replace":            {Text: "k", Policy: durable.KeyReplace, HeldFor: time.Second},
+		"a time to replace":            {Text: "k", Policy: store.KeyReplace, HeldFor: time.Second},
 		"quiet without debounce":       {Text: "k", Quiet: time.Second},
 		"no quiet":                     debounced("k", 0, 0),
 		"a quiet of nothing":           debounced("k", time.Microsecond, 0),
@@ -91,7 +92,7 @@ func keysKept(t *testing.T, f *fixture) {
 		t.Errorf("a run without a key has %q", *key)
 	}
 	for _, text := range []string{
-		strings.Repeat("k", durable.MaxKeyLength), "k", "K", " k", "k ", "NULL", "null", `it's "quoted" \ $1 ? {a,b}`, "世界 👋🏽", "é", "e\u0301",
+		strings.Repeat("k", store.MaxKeyLength), "k", "K", " k", "k ", "NULL", "null", `it's "quoted" \ $1 ? {a,b}`, "世界 👋🏽", "é", "e\u0301",
 	} {
 		run := newRun(with(unique(text)))
 		f.enqueue(run)
@@ -272,12 +273,12 @@ func keysRepeated(t *testing.T, f *fixture) {
 
 func keysOfProblems(_ *testing.T, f *fixture) {
 	worker := newWorker("w1")
-	for _, kind := range []durable.OutcomeKind{durable.Death, durable.Cancellation} {
+	for _, kind := range []store.OutcomeKind{store.Death, store.Cancellation} {
 		run := newRun(with(unique("k")))
 		f.enqueue(run)
 		claim, claimed := f.claimOne(worker)
 		f.existing(run.ID, newRun(with(unique("k"))))
-		f.settle(one(claim, worker, claimed.ID, durable.Outcome{Kind: kind, Error: "enough"}))
+		f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: kind, Error: "enough"}))
 	}
 	f.enqueue(newRun(with(unique("k"))))
 }

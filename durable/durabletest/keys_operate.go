@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // keyed is a run with a unique key.
 func keyed(key string, heldFor time.Duration) durable.NewRun {
-	return newRun(func(r *durable.NewRun) { r.Key = durable.Key{Text: key, HeldFor: heldFor} })
+	return newRun(func(r *durable.NewRun) { r.Key = store.Key{Text: key, HeldFor: heldFor} })
 }
 
 // holder enqueues a run with a key and tells who has the key then.
@@ -25,13 +26,13 @@ func (f *fixture) holder(run durable.NewRun) durable.RunID {
 func keysOfRetried(t *testing.T, f *fixture) {
 	first, second, third := keyed("k", 0), keyed("k", 0), keyed("k", 0)
 	f.holder(first)
-	f.did(durable.CancelRuns, first.ID, durable.Done, durable.Cancelled)
+	f.did(store.CancelRuns, first.ID, store.Done, durable.Cancelled)
 	if f.holder(second) != second.ID {
 		t.Fatal("a cancelled run keeps its key")
 	}
 	f.keyHeld(first.ID, "k", second.ID)
-	f.did(durable.CancelRuns, second.ID, durable.Done, durable.Cancelled)
-	f.did(durable.RetryRuns, first.ID, durable.Done, durable.Pending)
+	f.did(store.CancelRuns, second.ID, store.Done, durable.Cancelled)
+	f.did(store.RetryRuns, first.ID, store.Done, durable.Pending)
 	if id := f.holder(third); id != first.ID {
 		t.Errorf("the key is %s's, want the retried run's", id)
 	}
@@ -42,8 +43,8 @@ func keysOfRetried(t *testing.T, f *fixture) {
 // holds its key.
 func (f *fixture) keyHeld(id durable.RunID, key string, holder durable.RunID) {
 	f.t.Helper()
-	want := durable.Changed{ID: id, Did: durable.Conflicting, State: durable.Cancelled, Key: key, KeyHolder: holder}
-	if got := f.operate(durable.RetryRuns, id)[0]; got != want {
+	want := store.Changed{ID: id, Did: store.Conflicting, State: durable.Cancelled, Key: key, KeyHolder: holder}
+	if got := f.operate(store.RetryRuns, id)[0]; got != want {
 		f.t.Errorf("retry: %+v, want %+v", got, want)
 	}
 }
@@ -51,11 +52,11 @@ func (f *fixture) keyHeld(id durable.RunID, key string, holder durable.RunID) {
 func keysOfDeleted(t *testing.T, f *fixture) {
 	first, second := keyed("k", time.Hour), keyed("k", 0)
 	f.holder(first)
-	f.did(durable.CancelRuns, first.ID, durable.Done, durable.Cancelled)
+	f.did(store.CancelRuns, first.ID, store.Done, durable.Cancelled)
 	if id := f.holder(second); id != first.ID {
 		t.Fatalf("the key is %s's, and it is held for an hour", id)
 	}
-	f.did(durable.DeleteRuns, first.ID, durable.Done, durable.Cancelled)
+	f.did(store.DeleteRuns, first.ID, store.Done, durable.Cancelled)
 	if id := f.holder(second); id != second.ID {
 		t.Errorf("the key is %s's, whose run is deleted", id)
 	}
@@ -65,7 +66,7 @@ func keysOfSwept(t *testing.T, f *fixture) {
 	long, short := keyed("long", 48*time.Hour), keyed("short", time.Hour)
 	for _, run := range []durable.NewRun{long, short} {
 		f.holder(run)
-		f.did(durable.CancelRuns, run.ID, durable.Done, durable.Cancelled)
+		f.did(store.CancelRuns, run.ID, store.Done, durable.Cancelled)
 	}
 	f.advance(26 * time.Hour)
 	for range 20 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func listenTests() map[string]func(*testing.T, *fixture) {
@@ -22,20 +23,20 @@ func listenTests() map[string]func(*testing.T, *fixture) {
 // woken waits until n listeners have heard that runs are due.
 func (f *fixture) woken(n int, do func()) {
 	f.t.Helper()
-	f.heard(n, durable.Signal{Kind: durable.RunsDue}, do)
+	f.heard(n, store.Signal{Kind: store.RunsDue}, do)
 }
 
 // heard listens n times, does something again and again until every listener
 // has heard a signal, and waits until all have ended. A hint may be missed while
 // Listen begins, which is why once is not enough.
-func (f *fixture) heard(n int, want durable.Signal, do func()) {
+func (f *fixture) heard(n int, want store.Signal, do func()) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(f.ctx)
 	ended := make(chan error, n)
 	wakes := make(chan int, 10_000)
 	for i := range n {
 		go func() {
-			ended <- f.store.Listen(ctx, func(signal durable.Signal) {
+			ended <- f.store.Listen(ctx, func(signal store.Signal) {
 				if signal != want {
 					return
 				}
@@ -83,7 +84,7 @@ func listenHandBack(_ *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	claim, claimed := f.claimOne(worker)
 	f.woken(1, func() {
-		f.settle(one(claim, worker, claimed.ID, durable.Outcome{Kind: durable.HandedBack}))
+		f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: store.HandedBack}))
 		claim, claimed = f.claimOne(worker)
 	})
 }
@@ -96,14 +97,14 @@ func listenEnds(_ *testing.T, f *fixture) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	cancel()
 	f.together(func(context.Context) error {
-		return f.store.Listen(ctx, func(durable.Signal) {})
+		return f.store.Listen(ctx, func(store.Signal) {})
 	})
 }
 
 func listenAnnounced(t *testing.T, f *fixture) {
-	for _, kind := range []durable.SignalKind{durable.RunsDue, durable.CancelAsked, durable.RunAwaited, durable.RunEnded} {
-		signal := durable.Signal{Kind: kind}
-		if kind != durable.RunsDue {
+	for _, kind := range []store.SignalKind{store.RunsDue, store.CancelAsked, store.RunAwaited, store.RunEnded} {
+		signal := store.Signal{Kind: kind}
+		if kind != store.RunsDue {
 			signal.Run = durable.NewRunID()
 		}
 		f.heard(2, signal, func() {
@@ -115,5 +116,5 @@ func listenAnnounced(t *testing.T, f *fixture) {
 }
 
 func listenBegins(_ *testing.T, f *fixture) {
-	f.heard(2, durable.Signal{Kind: durable.RunEnded}, func() {})
+	f.heard(2, store.Signal{Kind: store.RunEnded}, func() {})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // mixture is a store that many goroutines use in every way at once, and what
@@ -18,7 +19,7 @@ type mixture struct {
 	mu       sync.Mutex
 	enqueued int64
 	accepted int64 // successes
-	claims   []durable.Settlement
+	claims   []store.Settlement
 }
 
 func verbsRace(t *testing.T, f *fixture) {
@@ -62,13 +63,13 @@ func (m *mixture) enqueueSome(ctx context.Context) error {
 
 // claimSome claims from plain and from isolated lines.
 func (m *mixture) claimSome(ctx context.Context) error {
-	heads, err := m.store.Heads(ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := m.store.Heads(ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil {
 		return err
 	}
-	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w1"), Duration: time.Microsecond, Limit: m.batch}
+	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w1"), Duration: time.Microsecond, Limit: m.batch}
 	for _, head := range heads {
-		request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: m.batch})
+		request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: m.batch})
 	}
 	claimed, err := m.store.Claim(ctx, request)
 	m.mu.Lock()
@@ -80,12 +81,12 @@ func (m *mixture) claimSome(ctx context.Context) error {
 // settleSome settles the two claims made last, and one a second time.
 func (m *mixture) settleSome(ctx context.Context) error {
 	m.mu.Lock()
-	recent := append([]durable.Settlement{}, m.claims[max(len(m.claims)-2, 0):]...)
+	recent := append([]store.Settlement{}, m.claims[max(len(m.claims)-2, 0):]...)
 	m.mu.Unlock()
 	verdicts, err := m.store.Settle(ctx, recent)
 	m.mu.Lock()
 	for _, verdict := range verdicts {
-		if verdict == durable.Accepted {
+		if verdict == store.Accepted {
 			m.accepted++
 		}
 	}
@@ -105,7 +106,7 @@ func (m *mixture) renewAll(ctx context.Context) error {
 }
 
 func (m *mixture) reclaimSome(ctx context.Context) error {
-	_, err := m.store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 1000, Limit: m.batch})
+	_, err := m.store.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 1000, Limit: m.batch})
 	return err
 }
 
@@ -124,17 +125,17 @@ func (m *mixture) look(ctx context.Context) error {
 }
 
 func (m *mixture) declare(ctx context.Context) error {
-	return m.store.Declare(ctx, durable.Declaration{
+	return m.store.Declare(ctx, store.Declaration{
 		Worker:    newWorker("w1"),
 		Jobs:      []durable.JobInfo{{Name: "mail", Queue: durable.DefaultQueue, MaxAttempts: 3}},
-		Schedules: []durable.Schedule{newSchedule("one"), newSchedule("two"), newSchedule("three")},
+		Schedules: []store.Schedule{newSchedule("one"), newSchedule("two"), newSchedule("three")},
 	})
 }
 
 func (m *mixture) materialize(ctx context.Context) error {
-	made, err := m.store.Materialize(ctx, 10, func(now time.Time, s durable.Schedule) durable.Decision {
+	made, err := m.store.Materialize(ctx, 10, func(now time.Time, s store.Schedule) store.Decision {
 		run := newRun()
-		return durable.Decision{NextAt: now, Occurrences: []durable.Occurrence{{Key: s.Name + run.ID.String(), Run: run}}}
+		return store.Decision{NextAt: now, Occurrences: []store.Occurrence{{Key: s.Name + run.ID.String(), Run: run}}}
 	})
 	m.mu.Lock()
 	m.enqueued += int64(len(made.Runs))

@@ -4,11 +4,12 @@ import (
 	"errors"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // doAct pauses, resumes or deletes a schedule as the operator ann.
 func (p *player) doAct(c command) error {
-	return p.store.ChangeSchedule(p.ctx, c.words[1], durable.ScheduleAction(c.words[0]), "ann")
+	return p.store.ChangeSchedule(p.ctx, c.words[1], store.ScheduleAction(c.words[0]), "ann")
 }
 
 // doAsk asks for a run of a schedule: ask schedule run [allow].
@@ -34,11 +35,11 @@ func (p *player) doPast(c command) error {
 	past, err := p.store.SchedulePast(p.ctx, c.words[1], c.number("limit", 10))
 	for _, line := range past {
 		switch line.Kind {
-		case durable.PastRun:
+		case store.PastRun:
 			p.say("run %s, %s, %v", p.names[*line.Run], choose(line.Occurrence == nil, "asked for", "occurrence "+text(line.Occurrence)), *line.State)
-		case durable.PastSkip:
+		case store.PastSkip:
 			p.say("skip, %s", text(line.Reason))
-		case durable.PastChange:
+		case store.PastChange:
 			reason := text(line.Reason)
 			p.say("change, %s by %s", choose(len(reason) > 36, "a run asked for", reason), text(line.By))
 		}

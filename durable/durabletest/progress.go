@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func progressTests() map[string]func(*testing.T, *fixture) {
@@ -32,11 +33,11 @@ func fractionOf(f float64) *float64 { return &f }
 
 func noteOf(text string) *string { return &text }
 
-func (f *fixture) report(claim lease.ClaimID, id durable.RunID, report durable.Report) error {
-	return f.store.Report(f.ctx, durable.Holder{Run: id, Claim: claim}, report)
+func (f *fixture) report(claim lease.ClaimID, id durable.RunID, report store.Report) error {
+	return f.store.Report(f.ctx, store.Holder{Run: id, Claim: claim}, report)
 }
 
-func (f *fixture) mustReport(claim lease.ClaimID, id durable.RunID, report durable.Report) {
+func (f *fixture) mustReport(claim lease.ClaimID, id durable.RunID, report store.Report) {
 	f.t.Helper()
 	if err := f.report(claim, id, report); err != nil {
 		f.t.Fatalf("Report: %v", err)
@@ -54,9 +55,9 @@ func (f *fixture) checkpoint(id durable.RunID) string {
 
 func zombieReports(t *testing.T, f *fixture) {
 	z := f.zombie()
-	f.mustReport(z.held, z.run, durable.Report{Fraction: fractionOf(0.5), Note: noteOf("half"), Checkpoint: []byte(`1`)})
+	f.mustReport(z.held, z.run, store.Report{Fraction: fractionOf(0.5), Note: noteOf("half"), Checkpoint: []byte(`1`)})
 	before := f.record(z.run)
-	for _, report := range []durable.Report{
+	for _, report := range []store.Report{
 		{Fraction: fractionOf(0.9), Note: noteOf("stale")}, {Checkpoint: []byte(`2`)}, {},
 	} {
 		if err := f.report(z.stale, z.run, report); !errors.Is(err, lease.ErrLost) {
@@ -75,7 +76,7 @@ func reportNotRunning(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	refused := func(when string, claim lease.ClaimID, id durable.RunID) {
 		t.Helper()
-		if err := f.report(claim, id, durable.Report{Checkpoint: []byte(`1`)}); !errors.Is(err, lease.ErrLost) {
+		if err := f.report(claim, id, store.Report{Checkpoint: []byte(`1`)}); !errors.Is(err, lease.ErrLost) {
 			t.Errorf("Report of a run that %s: %v, want lease.ErrLost", when, err)
 		}
 	}
@@ -98,17 +99,17 @@ func reportParts(t *testing.T, f *fixture) {
 	if record := f.record(run.ID); record.Progress != nil || record.Checkpoint != nil {
 		t.Errorf("before any report: %+v, %s", record.Progress, record.Checkpoint)
 	}
-	f.mustReport(claim, run.ID, durable.Report{Checkpoint: []byte(`{"at":1}`)})
+	f.mustReport(claim, run.ID, store.Report{Checkpoint: []byte(`{"at":1}`)})
 	if record := f.record(run.ID); record.Progress != nil || string(record.Checkpoint) != `{"at":1}` {
 		t.Errorf("after a checkpoint: %+v, %s", record.Progress, record.Checkpoint)
 	}
-	f.mustReport(claim, run.ID, durable.Report{Fraction: fractionOf(0.1234), Note: noteOf("some \"text\" — 😀")})
-	f.mustReport(claim, run.ID, durable.Report{Checkpoint: []byte(`{"at":2}`)})
+	f.mustReport(claim, run.ID, store.Report{Fraction: fractionOf(0.1234), Note: noteOf("some \"text\" — 😀")})
+	f.mustReport(claim, run.ID, store.Report{Checkpoint: []byte(`{"at":2}`)})
 	record := f.record(run.ID)
 	if p := record.Progress; p == nil || p.Fraction != 0.1234 || p.Note != "some \"text\" — 😀" || p.At.IsZero() || string(record.Checkpoint) != `{"at":2}` {
 		t.Errorf("after all: %+v, %s", p, record.Checkpoint)
 	}
-	f.mustReport(claim, run.ID, durable.Report{Fraction: fractionOf(0), Note: noteOf("")})
+	f.mustReport(claim, run.ID, store.Report{Fraction: fractionOf(0), Note: noteOf("")})
 	page, err := f.store.Runs(f.ctx, durable.Filter{})
 	if err != nil || len(page.Runs) != 1 {
 		t.Fatalf("Runs: %d runs, %v", len(page.Runs), err)
@@ -122,14 +123,14 @@ func checkpointSurvives(t *testing.T, f *fixture) {
 	f.enqueue(newRun())
 	worker := newWorker("w1")
 	claim, run := f.claimOne(worker)
-	f.mustReport(claim, run.ID, durable.Report{Fraction: fractionOf(0.25), Note: noteOf("a quarter"), Checkpoint: []byte(`7`)})
+	f.mustReport(claim, run.ID, store.Report{Fraction: fractionOf(0.25), Note: noteOf("a quarter"), Checkpoint: []byte(`7`)})
 	f.advance(31 * time.Second)
 	f.reclaim()
 	if got := f.checkpoint(run.ID); got != `7` {
 		t.Errorf("after a crash the checkpoint is %q", got)
 	}
 	claim, run = f.claimOne(worker)
-	f.settle(one(claim, worker, run.ID, durable.Outcome{Kind: durable.HandedBack}))
+	f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.HandedBack}))
 	claim, run = f.claimOne(worker)
 	f.settle(one(claim, worker, run.ID, success()))
 	record := f.record(run.ID)
@@ -141,9 +142,9 @@ func checkpointSurvives(t *testing.T, f *fixture) {
 func checkpointBytes(t *testing.T, f *fixture) {
 	f.enqueue(newRun())
 	claim, run := f.claimOne(newWorker("w1"))
-	large := `"` + strings.Repeat("x", durable.MaxArgsSize-2) + `"`
+	large := `"` + strings.Repeat("x", store.MaxArgsSize-2) + `"`
 	for _, text := range []string{`{"b":1,"a":  2, "a":3}`, `"😀"`, `null`, large} {
-		f.mustReport(claim, run.ID, durable.Report{Checkpoint: []byte(text)})
+		f.mustReport(claim, run.ID, store.Report{Checkpoint: []byte(text)})
 		if got := f.checkpoint(run.ID); got != text {
 			t.Errorf("checkpoint %.50s came back as %.50s", text, got)
 		}
@@ -153,7 +154,7 @@ func checkpointBytes(t *testing.T, f *fixture) {
 func checkpointNone(t *testing.T, f *fixture) {
 	f.enqueue(newRun())
 	claim, run := f.claimOne(newWorker("w1"))
-	f.mustReport(claim, run.ID, durable.Report{Fraction: fractionOf(1), Note: noteOf("")})
+	f.mustReport(claim, run.ID, store.Report{Fraction: fractionOf(1), Note: noteOf("")})
 	for _, id := range []durable.RunID{run.ID, durable.NewRunID()} {
 		if text, err := f.store.Checkpoint(f.ctx, id); text != nil || err != nil {
 			t.Errorf("Checkpoint: %s, %v; want none", text, err)
@@ -173,7 +174,7 @@ func reportRaces(t *testing.T, f *fixture) {
 		var held lease.ClaimID
 		f.together(func(ctx context.Context) error {
 			for n := 0; ; n++ {
-				err := f.store.Report(ctx, durable.Holder{Run: run.ID, Claim: stale}, durable.Report{Checkpoint: fmt.Appendf(nil, "%d", n)})
+				err := f.store.Report(ctx, store.Holder{Run: run.ID, Claim: stale}, store.Report{Checkpoint: fmt.Appendf(nil, "%d", n)})
 				if errors.Is(err, lease.ErrLost) {
 					return nil
 				}
@@ -203,7 +204,7 @@ func reportRaces(t *testing.T, f *fixture) {
 
 func logOfSuccess(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
-	run := func(outcome durable.Outcome) durable.Record {
+	run := func(outcome store.Outcome) durable.Record {
 		f.enqueue(newRun())
 		claim, claimed := f.claimOne(worker)
 		f.settle(one(claim, worker, claimed.ID, outcome))
@@ -211,12 +212,12 @@ func logOfSuccess(t *testing.T, f *fixture) {
 	}
 	for _, result := range [][]byte{nil, []byte(`1`)} {
 		for _, lines := range []string{"", "one\ntwo"} {
-			record := run(durable.Outcome{Kind: durable.Success, Result: result, Log: lines})
+			record := run(store.Outcome{Kind: store.Success, Result: result, Log: lines})
 			if len(record.Attempts) != 1 || record.State != durable.Succeeded || string(record.Result) != string(result) || record.Error != nil {
 				t.Fatalf("result %s, log %q: %+v", result, lines, record)
 			}
 			a := record.Attempts[0]
-			if text(a.Log) != lines || a.Outcome != durable.Success || a.Number != 1 || a.Worker != "w1" || a.Fence != record.Fence || a.Error != nil ||
+			if text(a.Log) != lines || a.Outcome != store.Success || a.Number != 1 || a.Worker != "w1" || a.Fence != record.Fence || a.Error != nil ||
 				a.StartedAt.IsZero() || a.EndedAt.Before(a.StartedAt) {
 				t.Errorf("result %s, log %q: attempt %+v", result, lines, a)
 			}
@@ -226,10 +227,10 @@ func logOfSuccess(t *testing.T, f *fixture) {
 
 func logOfEnds(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
-	for _, kind := range []durable.OutcomeKind{durable.Failure, durable.Death, durable.Cancellation} {
+	for _, kind := range []store.OutcomeKind{store.Failure, store.Death, store.Cancellation} {
 		f.enqueue(newRun())
 		claim, claimed := f.claimOne(worker)
-		f.settle(one(claim, worker, claimed.ID, durable.Outcome{Kind: kind, After: time.Hour, Error: "why", Log: `level=INFO msg="a \"b\""`}))
+		f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: kind, After: time.Hour, Error: "why", Log: `level=INFO msg="a \"b\""`}))
 		attempts := f.record(claimed.ID).Attempts
 		if len(attempts) != 1 || text(attempts[0].Log) != `level=INFO msg="a \"b\""` || text(attempts[0].Error) != "why" {
 			t.Errorf("%v: %+v", kind, attempts)
@@ -240,9 +241,9 @@ func logOfEnds(t *testing.T, f *fixture) {
 func logOfPutBack(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	f.enqueue(newRun())
-	for _, kind := range []durable.OutcomeKind{durable.HandedBack, durable.Snoozed} {
+	for _, kind := range []store.OutcomeKind{store.HandedBack, store.Snoozed} {
 		claim, claimed := f.claimOne(worker)
-		f.settle(one(claim, worker, claimed.ID, durable.Outcome{Kind: kind, After: time.Hour, Log: "lines"}))
+		f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: kind, After: time.Hour, Log: "lines"}))
 		if attempts := f.record(claimed.ID).Attempts; len(attempts) != 0 {
 			t.Errorf("%v: %+v", kind, attempts)
 		}
@@ -286,7 +287,7 @@ func listChosen(t *testing.T, f *fixture) {
 			t.Errorf("%s: %v, want ErrInvalid", what, err)
 		}
 	}
-	for _, filter := range []durable.ChangeFilter{{Kind: "a\x00"}, {Subject: "\xff"}} {
+	for _, filter := range []store.ChangeFilter{{Kind: "a\x00"}, {Subject: "\xff"}} {
 		if _, err := f.store.Changes(f.ctx, filter); !errors.Is(err, durable.ErrInvalid) {
 			t.Errorf("%+v: %v, want ErrInvalid", filter, err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func queueTests() map[string]func(*testing.T, *fixture) {
@@ -20,14 +21,14 @@ func queueTests() map[string]func(*testing.T, *fixture) {
 	}
 }
 
-func (f *fixture) setQueue(name string, action durable.QueueAction) {
+func (f *fixture) setQueue(name string, action store.QueueAction) {
 	f.t.Helper()
 	if err := f.store.SetQueue(f.ctx, name, action, "ann"); err != nil {
 		f.t.Fatalf("SetQueue: %v", err)
 	}
 }
 
-func (f *fixture) queues() []durable.QueueInfo {
+func (f *fixture) queues() []store.QueueInfo {
 	f.t.Helper()
 	queues, err := f.store.Queues(f.ctx)
 	if err != nil {
@@ -37,11 +38,11 @@ func (f *fixture) queues() []durable.QueueInfo {
 }
 
 // claimEvery asks with steps for all lanes, whatever the heads say of them.
-func (f *fixture) claimEvery(lanes ...durable.LaneID) []durable.Claimed {
+func (f *fixture) claimEvery(lanes ...store.LaneID) []store.Claimed {
 	f.t.Helper()
-	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w"), Duration: time.Minute, Limit: 100}
+	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w"), Duration: time.Minute, Limit: 100}
 	for _, lane := range lanes {
-		request.Steps = append(request.Steps, durable.Step{Lane: lane, Take: 100})
+		request.Steps = append(request.Steps, store.Step{Lane: lane, Take: 100})
 	}
 	claimed, err := f.store.Claim(f.ctx, request)
 	if err != nil {
@@ -52,13 +53,13 @@ func (f *fixture) claimEvery(lanes ...durable.LaneID) []durable.Claimed {
 
 func pauseQueue(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(2)...)
-	serves := durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail", "later"}}
+	serves := store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail", "later"}}
 	heads, err := f.store.Heads(f.ctx, serves)
 	if err != nil || len(heads) != 1 {
 		t.Fatalf("%v, %v", heads, err)
 	}
 	for range 2 {
-		f.setQueue(durable.DefaultQueue, durable.PauseQueue)
+		f.setQueue(durable.DefaultQueue, store.PauseQueue)
 	}
 	f.enqueue(newRun(), newRun(func(r *durable.NewRun) { r.Job = "later" })) // a lane that is new
 	if paused, err := f.store.Heads(f.ctx, serves); err != nil || len(paused) != 0 {
@@ -68,7 +69,7 @@ func pauseQueue(t *testing.T, f *fixture) {
 		t.Errorf("claimed %+v", claimed)
 	}
 	for range 2 {
-		f.setQueue(durable.DefaultQueue, durable.ResumeQueue)
+		f.setQueue(durable.DefaultQueue, store.ResumeQueue)
 	}
 	if resumed, err := f.store.Heads(f.ctx, serves); err != nil || len(resumed) != 2 {
 		t.Errorf("heads %+v, %v", resumed, err)
@@ -77,7 +78,7 @@ func pauseQueue(t *testing.T, f *fixture) {
 		t.Errorf("claimed %+v", claimed)
 	}
 	var actions []string
-	for _, c := range f.changes(durable.ChangeFilter{Kind: "queue", Subject: durable.DefaultQueue}) {
+	for _, c := range f.changes(store.ChangeFilter{Kind: "queue", Subject: durable.DefaultQueue}) {
 		actions = append(actions, c.Action)
 	}
 	if !slices.Equal(actions, []string{"resume", "pause"}) {
@@ -86,9 +87,9 @@ func pauseQueue(t *testing.T, f *fixture) {
 }
 
 func pauseUnused(t *testing.T, f *fixture) {
-	f.setQueue("slow", durable.PauseQueue)
+	f.setQueue("slow", store.PauseQueue)
 	f.enqueue(newRun(func(r *durable.NewRun) { r.Queue = "slow" }))
-	if heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{"slow"}, Jobs: []string{"mail"}}); err != nil || len(heads) != 0 {
+	if heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{"slow"}, Jobs: []string{"mail"}}); err != nil || len(heads) != 0 {
 		t.Errorf("heads %+v, %v", heads, err)
 	}
 	if queues := f.queues(); len(queues) != 1 || !queues[0].Paused || queues[0].Pending.N != 1 {
@@ -104,11 +105,11 @@ func listQueues(t *testing.T, f *fixture) {
 	f.enqueue(newRun(func(r *durable.NewRun) { r.Queue, r.Priority = "slow", 1 }))
 	f.enqueue(newRun(func(r *durable.NewRun) { r.Queue, r.Job = "slow", "report" }))
 	f.enqueue(newRun(func(r *durable.NewRun) { r.Queue, r.After = "later", time.Hour }))
-	f.setQueue("empty", durable.PauseQueue)
-	f.setQueue("slow", durable.PauseQueue)
+	f.setQueue("empty", store.PauseQueue)
+	f.setQueue("slow", store.PauseQueue)
 	queues := f.queues()
-	for i, want := range []durable.QueueInfo{{Name: "default", Pending: durable.Count{N: 1}}, {Name: "empty", Paused: true},
-		{Name: "later", Pending: durable.Count{N: 1}}, {Name: "slow", Paused: true, Pending: durable.Count{N: 2}}} {
+	for i, want := range []store.QueueInfo{{Name: "default", Pending: store.Count{N: 1}}, {Name: "empty", Paused: true},
+		{Name: "later", Pending: store.Count{N: 1}}, {Name: "slow", Paused: true, Pending: store.Count{N: 2}}} {
 		if i >= len(queues) {
 			t.Fatalf("queues %+v", queues)
 		}
@@ -130,7 +131,7 @@ func listQueues(t *testing.T, f *fixture) {
 
 func queueRefused(t *testing.T, f *fixture) {
 	for i, ask := range [][3]string{{"", "pause", "ann"}, {"a b", "pause", "ann"}, {"slow", "stop", "ann"}, {"slow", "", "ann"}, {"slow", "pause", ""}} {
-		if err := f.store.SetQueue(f.ctx, ask[0], durable.QueueAction(ask[1]), ask[2]); !errors.Is(err, durable.ErrInvalid) {
+		if err := f.store.SetQueue(f.ctx, ask[0], store.QueueAction(ask[1]), ask[2]); !errors.Is(err, durable.ErrInvalid) {
 			t.Errorf("%d: %v, want ErrInvalid", i, err)
 		}
 	}
@@ -154,10 +155,10 @@ func filterMore(t *testing.T, f *fixture) {
 		})
 	}
 	f.enqueue(runs...)
-	f.operate(durable.CancelRuns, runs[0].ID, runs[1].ID, runs[8].ID)
+	f.operate(store.CancelRuns, runs[0].ID, runs[1].ID, runs[8].ID)
 	worker := newWorker("w1")
 	f.claim(worker, 10)
-	for _, state := range [][]durable.State{nil, {durable.Pending}, {durable.Cancelled}, {durable.Running}, {durable.Pending, durable.Running}, durable.States()} {
+	for _, state := range [][]durable.State{nil, {durable.Pending}, {durable.Cancelled}, {durable.Running}, {durable.Pending, durable.Running}, store.States()} {
 		for _, filter := range []durable.Filter{{Tag: "red"}, {Tag: `a"b`}, {Tag: "re"}, {Since: base.Add(10 * time.Second)}, {Until: base.Add(10 * time.Second)},
 			{Since: base.Add(3 * time.Second), Until: base.Add(30 * time.Second), Tag: "red"}, {Since: base.Add(time.Hour)}, {Until: base, Since: base}} {
 			var want []durable.RunID

@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func raceTests() map[string]func(*testing.T, *fixture) {
@@ -68,15 +69,15 @@ func repeat(n int, function func(i int) func(context.Context) error) []func(cont
 
 // settled settles until nothing is deferred: somebody who has a run's row for a
 // moment may be stopped in that moment by a busy machine.
-func settled(ctx context.Context, store durable.Store, settlement durable.Settlement) ([]durable.Verdict, error) {
-	verdicts := slices.Repeat([]durable.Verdict{durable.Deferred}, len(settlement.Runs))
-	for slices.Contains(verdicts, durable.Deferred) {
-		answer, err := store.Settle(ctx, []durable.Settlement{settlement})
+func settled(ctx context.Context, db durable.Store, settlement store.Settlement) ([]store.Verdict, error) {
+	verdicts := slices.Repeat([]store.Verdict{store.Deferred}, len(settlement.Runs))
+	for slices.Contains(verdicts, store.Deferred) {
+		answer, err := db.Settle(ctx, []store.Settlement{settlement})
 		if err != nil {
 			return nil, err
 		}
 		for i := range verdicts {
-			if verdicts[i] == durable.Deferred {
+			if verdicts[i] == store.Deferred {
 				verdicts[i] = answer[i]
 			}
 		}
@@ -87,7 +88,7 @@ func settled(ctx context.Context, store durable.Store, settlement durable.Settle
 func claimersRace(t *testing.T, f *fixture) {
 	const runs, claimers, batch = 2000, 16, 37
 	f.enqueue(newRuns(runs)...)
-	template := f.request(durable.WorkerID{}, batch)
+	template := f.request(store.WorkerID{}, batch)
 	var mu sync.Mutex
 	takers := map[durable.RunID]int{}
 	f.together(repeat(claimers, func(i int) func(context.Context) error {
@@ -125,7 +126,7 @@ func claimersRace(t *testing.T, f *fixture) {
 func sameClaimRace(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(100)...)
 	request := f.request(newWorker("w1"), 10)
-	answers := make([][]durable.Claimed, 8)
+	answers := make([][]store.Claimed, 8)
 	f.together(repeat(len(answers), func(i int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			var err error
@@ -158,7 +159,7 @@ func settleReclaimRenewRace(t *testing.T, f *fixture) {
 		claims[i], runs[i] = claim, claimed.ID
 	}
 	f.advance(31 * time.Second)
-	verdicts, renewed, crashed := make([]durable.Verdict, n), make([]bool, n), make([]durable.Reclaim, n)
+	verdicts, renewed, crashed := make([]store.Verdict, n), make([]bool, n), make([]store.Reclaim, n)
 	var functions []func(context.Context) error
 	for i := range n {
 		functions = append(functions, func(ctx context.Context) error {
@@ -173,7 +174,7 @@ func settleReclaimRenewRace(t *testing.T, f *fixture) {
 			return err
 		}, func(ctx context.Context) error {
 			var err error
-			crashed[i], err = f.store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 2})
+			crashed[i], err = f.store.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 2})
 			return err
 		})
 	}
@@ -187,11 +188,11 @@ func settleReclaimRenewRace(t *testing.T, f *fixture) {
 	for i := range n {
 		record := f.record(runs[i])
 		switch verdicts[i] {
-		case durable.Accepted:
+		case store.Accepted:
 			if reclaimed[runs[i]] != 0 || record.State != durable.Succeeded || record.CrashCount != 0 {
 				t.Errorf("a settle was accepted and the run was reclaimed %d times: %+v", reclaimed[runs[i]], record)
 			}
-		case durable.Refused:
+		case store.Refused:
 			if reclaimed[runs[i]] != 1 || renewed[i] || record.State != durable.Pending || record.CrashCount != 1 {
 				t.Errorf("a settle was refused, reclaims %d, renewed %v: %+v", reclaimed[runs[i]], renewed[i], record)
 			}
@@ -205,8 +206,8 @@ func sameSettleRace(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(50)...)
 	worker := newWorker("w1")
 	claim, claimed := f.claim(worker, 50)
-	settlement := all(claim, worker, claimed, durable.Outcome{Kind: durable.Failure, After: time.Hour, Error: "failed"})
-	answers := make([][]durable.Verdict, 8)
+	settlement := all(claim, worker, claimed, store.Outcome{Kind: store.Failure, After: time.Hour, Error: "failed"})
+	answers := make([][]store.Verdict, 8)
 	f.together(repeat(len(answers), func(i int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			var err error
@@ -220,9 +221,9 @@ func sameSettleRace(t *testing.T, f *fixture) {
 	for j, c := range claimed {
 		accepted := 0
 		for _, answer := range answers {
-			if answer[j] == durable.Accepted {
+			if answer[j] == store.Accepted {
 				accepted++
-			} else if answer[j] != durable.Landed {
+			} else if answer[j] != store.Landed {
 				t.Errorf("verdict %d, want accepted or landed", answer[j])
 			}
 		}
@@ -271,7 +272,7 @@ func reclaimRace(t *testing.T, f *fixture) {
 	f.together(repeat(8, func(int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for range leases {
-				done, err := f.store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 3})
+				done, err := f.store.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 3})
 				if err != nil {
 					return err
 				}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // What a user of recurring work sees, through workers: first boot, restarts with
@@ -123,9 +124,9 @@ func (f *fixture) made(name string) (runs int, skips []string) {
 	}
 	for _, line := range past {
 		switch {
-		case line.Kind == durable.PastRun && line.Occurrence != nil:
+		case line.Kind == store.PastRun && line.Occurrence != nil:
 			runs++
-		case line.Kind == durable.PastSkip:
+		case line.Kind == store.PastSkip:
 			skips = append(skips, text(line.Reason))
 		}
 	}
@@ -221,7 +222,7 @@ func overlapEnds(_ *testing.T, f *fixture) {
 	f.boot("tick", hourly("tick"))
 	f.until(f.came("tick", 1), hourly("tick"))
 	past, _ := f.store.SchedulePast(f.ctx, "tick", 1)
-	f.did(durable.CancelRuns, *past[0].Run, durable.Done, durable.Cancelled)
+	f.did(store.CancelRuns, *past[0].Run, store.Done, durable.Cancelled)
 	f.due("tick")
 	f.until(f.came("tick", 2), hourly("tick"))
 	f.wantMade("tick", 2)
@@ -233,13 +234,13 @@ func sameCodeAgain(t *testing.T, f *fixture) {
 	edited := stored.Schedule()
 	edited.Rule = durable.Cron("*/5 * * * *", "Europe/Berlin")
 	f.save(edited)
-	f.act("tick", durable.PauseSchedule)
+	f.act("tick", store.PauseSchedule)
 	f.advance(time.Minute)
 	f.until(f.planned("other"), both(hourly("tick"), hourly("other")))
 	if now := f.schedule("tick"); now.Rule != edited.Rule || !now.Paused || !now.Edited || now.NextAt != nil {
 		t.Errorf("%+v, want the operator's rule, paused", now)
 	}
-	f.act("tick", durable.ResumeSchedule)
+	f.act("tick", store.ResumeSchedule)
 	f.until(f.planned("tick"), hourly("tick"))
 	if next := f.schedule("tick").NextAt; next.Sub(f.now()) > 5*time.Minute {
 		t.Errorf("planned at %v, want by the operator's rule", next)
@@ -248,7 +249,7 @@ func sameCodeAgain(t *testing.T, f *fixture) {
 
 func otherCode(t *testing.T, f *fixture) {
 	f.until(func() bool { return f.planned("tick")() && f.planned("asleep")() }, both(hourly("tick"), hourly("asleep")))
-	f.act("asleep", durable.PauseSchedule)
+	f.act("asleep", store.PauseSchedule)
 	f.advance(time.Minute)
 	rule := durable.Cron("*/5 * * * *", "America/Chicago")
 	other := both(recurring("tick", rule, durable.MaxAttempts(5)), recurring("asleep", rule))
@@ -275,14 +276,14 @@ func declaredPaused(t *testing.T, f *fixture) {
 	if now := f.schedule("tick"); !now.Paused || now.NextAt != nil {
 		t.Errorf("%+v, want it paused", now)
 	}
-	f.act("tick", durable.ResumeSchedule)
+	f.act("tick", store.ResumeSchedule)
 	f.until(f.planned("tick"), code)
 	f.wantMade("tick", 0)
 }
 
 func editedWhilePaused(t *testing.T, f *fixture) {
 	f.until(f.planned("tick"), hourly("tick"))
-	f.act("tick", durable.PauseSchedule)
+	f.act("tick", store.PauseSchedule)
 	stored := f.schedule("tick")
 	edited := stored.Schedule()
 	edited.Rule = durable.Cron("*/5 * * * *", "UTC")
@@ -292,7 +293,7 @@ func editedWhilePaused(t *testing.T, f *fixture) {
 	if now := f.schedule("tick"); !now.Paused || now.NextAt != nil || now.Rule != edited.Rule {
 		t.Errorf("%+v, want the new rule, paused", now)
 	}
-	f.act("tick", durable.ResumeSchedule)
+	f.act("tick", store.ResumeSchedule)
 	f.until(f.planned("tick"), hourly("tick"))
 	f.wantMade("tick", 0)
 }
@@ -302,7 +303,7 @@ func askedNow(t *testing.T, f *fixture) {
 	before := f.schedule("tick")
 	for _, paused := range []bool{false, true} {
 		if paused {
-			f.act("tick", durable.PauseSchedule)
+			f.act("tick", store.PauseSchedule)
 			before = f.schedule("tick")
 		}
 		id := durable.NewRunID()
@@ -340,39 +341,39 @@ func badRuleAlone(t *testing.T, f *fixture) {
 func neverKept(t *testing.T, f *fixture) {
 	far, odd := time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC), time.FixedZone("odd", 30*60*60)
 	never := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	for says, change := range map[string]func(s *durable.Schedule){
-		"a start that JSON cannot hold":      func(s *durable.Schedule) { s.Plan.Start = far },
-		"an end that JSON cannot hold":       func(s *durable.Schedule) { s.Plan.End = far },
-		"a start before all":                 func(s *durable.Schedule) { s.Plan.Start = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) },
-		"an anchor that JSON cannot hold":    func(s *durable.Schedule) { s.Rule.Anchor = far },
-		"an offset that JSON cannot hold":    func(s *durable.Schedule) { s.Plan.Start = time.Now().In(odd) },
-		"an anchor of a cron expression":     func(s *durable.Schedule) { s.Rule = durable.Cron("@daily", "").From(time.Now()) },
-		"an instant too far":                 func(s *durable.Schedule) { s.Rule = durable.Once(far) },
-		"an instant after its end":           func(s *durable.Schedule) { s.Rule, s.Plan.End = durable.Once(never), never },
-		"no interval":                        func(s *durable.Schedule) { s.Rule = durable.Every(0) },
-		"an interval below a second":         func(s *durable.Schedule) { s.Rule = durable.Every(999 * time.Millisecond) },
-		"an interval of three hundred years": func(s *durable.Schedule) { s.Rule = durable.Every(290 * 365 * 24 * time.Hour) },
-		"an interval that goes back":         func(s *durable.Schedule) { s.Rule = durable.Every(-time.Hour) },
-		"two rules":                          func(s *durable.Schedule) { s.Rule.Cron = "@daily" },
-		"no such minute":                     func(s *durable.Schedule) { s.Rule = durable.Cron("60 * * * *", "") },
-		"a thirtieth of February":            func(s *durable.Schedule) { s.Rule = durable.Cron("0 0 30 2 *", "") },
-		"seven fields":                       func(s *durable.Schedule) { s.Rule = durable.Cron("0 0 0 1 1 * 2030", "") },
-		"ten thousand bytes":                 func(s *durable.Schedule) { s.Rule = durable.Cron(string(make([]byte, 10_000)), "") },
-		"a zone of another system":           func(s *durable.Schedule) { s.Rule = durable.Cron("@daily", "Central Standard Time") },
-		"the zone of the machine":            func(s *durable.Schedule) { s.Rule = durable.Cron("@daily", "Local") },
-		"a blackout of all there is":         func(s *durable.Schedule) { s.Plan.Blackouts = []durable.Window{{Days: "*"}} },
-		"jitter beyond the interval":         func(s *durable.Schedule) { s.Plan.Jitter = durable.Duration(time.Hour + 1) },
-		"a spread that goes back":            func(s *durable.Schedule) { s.Plan.Spread = -1 },
-		"a bound below zero":                 func(s *durable.Schedule) { s.Plan.CatchUp, s.Plan.CatchUpMost = durable.CatchUpAll, -1 },
-		"a bound without bounds":             func(s *durable.Schedule) { s.Plan.CatchUpMost = 1 << 40 },
-		"catching up with what is dropped":   func(s *durable.Schedule) { s.Plan.CatchUp, s.Plan.Overlap = durable.CatchUpAll, durable.OverlapSkip },
-		"an end before its start":            func(s *durable.Schedule) { s.Plan.Start, s.Plan.End = never, never.Add(-1) },
-		"a name with a space":                func(s *durable.Schedule) { s.Name = "a b" },
-		"a name with NUL":                    func(s *durable.Schedule) { s.Name = "a\x00b" },
-		"a name of a megabyte":               func(s *durable.Schedule) { s.Name = string(make([]byte, 1<<20)) },
-		"a name of a picture":                func(s *durable.Schedule) { s.Name = "😀" },
-		"no name":                            func(s *durable.Schedule) { s.Name = "" },
-		"args that are no JSON":              func(s *durable.Schedule) { s.Args = []byte("{") },
+	for says, change := range map[string]func(s *store.Schedule){
+		"a start that JSON cannot hold":      func(s *store.Schedule) { s.Plan.Start = far },
+		"an end that JSON cannot hold":       func(s *store.Schedule) { s.Plan.End = far },
+		"a start before all":                 func(s *store.Schedule) { s.Plan.Start = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"an anchor that JSON cannot hold":    func(s *store.Schedule) { s.Rule.Anchor = far },
+		"an offset that JSON cannot hold":    func(s *store.Schedule) { s.Plan.Start = time.Now().In(odd) },
+		"an anchor of a cron expression":     func(s *store.Schedule) { s.Rule = durable.Cron("@daily", "").From(time.Now()) },
+		"an instant too far":                 func(s *store.Schedule) { s.Rule = durable.Once(far) },
+		"an instant after its end":           func(s *store.Schedule) { s.Rule, s.Plan.End = durable.Once(never), never },
+		"no interval":                        func(s *store.Schedule) { s.Rule = durable.Every(0) },
+		"an interval below a second":         func(s *store.Schedule) { s.Rule = durable.Every(999 * time.Millisecond) },
+		"an interval of three hundred years": func(s *store.Schedule) { s.Rule = durable.Every(290 * 365 * 24 * time.Hour) },
+		"an interval that goes back":         func(s *store.Schedule) { s.Rule = durable.Every(-time.Hour) },
+		"two rules":                          func(s *store.Schedule) { s.Rule.Cron = "@daily" },
+		"no such minute":                     func(s *store.Schedule) { s.Rule = durable.Cron("60 * * * *", "") },
+		"a thirtieth of February":            func(s *store.Schedule) { s.Rule = durable.Cron("0 0 30 2 *", "") },
+		"seven fields":                       func(s *store.Schedule) { s.Rule = durable.Cron("0 0 0 1 1 * 2030", "") },
+		"ten thousand bytes":                 func(s *store.Schedule) { s.Rule = durable.Cron(string(make([]byte, 10_000)), "") },
+		"a zone of another system":           func(s *store.Schedule) { s.Rule = durable.Cron("@daily", "Central Standard Time") },
+		"the zone of the machine":            func(s *store.Schedule) { s.Rule = durable.Cron("@daily", "Local") },
+		"a blackout of all there is":         func(s *store.Schedule) { s.Plan.Blackouts = []durable.Window{{Days: "*"}} },
+		"jitter beyond the interval":         func(s *store.Schedule) { s.Plan.Jitter = store.Duration(time.Hour + 1) },
+		"a spread that goes back":            func(s *store.Schedule) { s.Plan.Spread = -1 },
+		"a bound below zero":                 func(s *store.Schedule) { s.Plan.CatchUp, s.Plan.CatchUpMost = durable.CatchUpAll, -1 },
+		"a bound without bounds":             func(s *store.Schedule) { s.Plan.CatchUpMost = 1 << 40 },
+		"catching up with what is dropped":   func(s *store.Schedule) { s.Plan.CatchUp, s.Plan.Overlap = durable.CatchUpAll, durable.OverlapSkip },
+		"an end before its start":            func(s *store.Schedule) { s.Plan.Start, s.Plan.End = never, never.Add(-1) },
+		"a name with a space":                func(s *store.Schedule) { s.Name = "a b" },
+		"a name with NUL":                    func(s *store.Schedule) { s.Name = "a\x00b" },
+		"a name of a megabyte":               func(s *store.Schedule) { s.Name = string(make([]byte, 1<<20)) },
+		"a name of a picture":                func(s *store.Schedule) { s.Name = "😀" },
+		"no name":                            func(s *store.Schedule) { s.Name = "" },
+		"args that are no JSON":              func(s *store.Schedule) { s.Args = []byte("{") },
 	} {
 		s := own("hostile")
 		change(&s)

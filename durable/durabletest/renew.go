@@ -8,6 +8,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func renewTests() map[string]func(*testing.T, *fixture) {
@@ -33,7 +34,7 @@ func renewTests() map[string]func(*testing.T, *fixture) {
 const many = 150
 
 // hoard claims n runs, each with a claim of its own.
-func (f *fixture) hoard(worker durable.WorkerID, n int) (claims []lease.ClaimID, runs []durable.RunID) {
+func (f *fixture) hoard(worker store.WorkerID, n int) (claims []lease.ClaimID, runs []durable.RunID) {
 	f.t.Helper()
 	f.enqueue(newRuns(n)...)
 	request := f.request(worker, 1)
@@ -78,7 +79,7 @@ func (f *fixture) reclaimed() map[durable.RunID]bool {
 	f.t.Helper()
 	runs := map[durable.RunID]bool{}
 	for {
-		done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		if err != nil {
 			f.t.Fatalf("Reclaim: %v", err)
 		}
@@ -133,7 +134,7 @@ func manySettled(t *testing.T, f *fixture) {
 	claims, runs := f.hoard(worker, many)
 	f.renews(claims, claims)
 	for i := range 10 {
-		if verdicts := f.settle(one(claims[i], worker, runs[i], success())); verdicts[0] != durable.Accepted {
+		if verdicts := f.settle(one(claims[i], worker, runs[i], success())); verdicts[0] != store.Accepted {
 			t.Fatalf("verdict %d, want accepted", verdicts[0])
 		}
 	}
@@ -164,7 +165,7 @@ func manyLost(t *testing.T, f *fixture) {
 		if lost[run] {
 			stolen = append(stolen, run)
 			f.unchanged(run, func() {
-				if verdicts := f.settle(one(claims[i], worker, run, success())); verdicts[0] != durable.Refused {
+				if verdicts := f.settle(one(claims[i], worker, run, success())); verdicts[0] != store.Refused {
 					t.Errorf("verdict %d on a lost run, want refused", verdicts[0])
 				}
 			})
@@ -254,7 +255,7 @@ func partLost(t *testing.T, f *fixture) {
 	f.advance(31 * time.Second)
 	taken := map[durable.RunID]bool{}
 	part := func() int {
-		done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10, Runs: 7})
+		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10, Runs: 7})
 		if err != nil {
 			t.Fatalf("%d runs were taken back, then Reclaim answered %v", len(taken), err)
 		}
@@ -268,10 +269,10 @@ func partLost(t *testing.T, f *fixture) {
 		t.Fatalf("%d runs were taken back, want 7", len(taken))
 	}
 	f.renews(append(make([]lease.ClaimID, many), claim)) // also among many
-	i := slices.IndexFunc(claimed, func(c durable.Claimed) bool { return !taken[c.ID] })
+	i := slices.IndexFunc(claimed, func(c store.Claimed) bool { return !taken[c.ID] })
 	settlement := one(claim, worker, claimed[i].ID, success())
 	settlement.Last = false
-	if verdicts := f.settle(settlement); verdicts[0] != durable.Accepted {
+	if verdicts := f.settle(settlement); verdicts[0] != store.Accepted {
 		t.Errorf("verdict %d on a run that nobody has taken, want accepted", verdicts[0])
 	}
 	for part() > 0 {
@@ -293,15 +294,15 @@ func manyRace(t *testing.T, f *fixture) {
 		}
 		f.advance(time.Second)
 		var renewed []lease.ClaimID
-		done := make([]durable.Reclaim, 2)
+		done := make([]store.Reclaim, 2)
 		f.together(func(ctx context.Context) (err error) {
 			renewed, err = f.store.Renew(ctx, claims, time.Hour)
 			return err
 		}, func(ctx context.Context) (err error) {
-			done[0], err = f.store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 100, Limit: 7})
+			done[0], err = f.store.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 100, Limit: 7})
 			return err
 		}, func(ctx context.Context) (err error) {
-			done[1], err = f.store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 100, Limit: 7})
+			done[1], err = f.store.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 100, Limit: 7})
 			return err
 		})
 		lost := map[durable.RunID]bool{}

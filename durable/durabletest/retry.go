@@ -8,29 +8,30 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func retryDead(t *testing.T, f *fixture) {
 	run := newRun(func(r *durable.NewRun) { r.MaxAttempts = 2 })
 	f.isolate(run)
-	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{run.Queue}, Jobs: []string{run.Job}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{run.Queue}, Jobs: []string{run.Job}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	request := f.request(newWorker("w1"), 1)
 	for _, head := range heads {
 		if head.Lane < 0 {
-			request.Steps, request.Alone = []durable.Step{{Lane: head.Lane, Take: 1}}, true
+			request.Steps, request.Alone = []store.Step{{Lane: head.Lane, Take: 1}}, true
 		}
 	}
 	claimed, err := f.store.Claim(f.ctx, request)
 	if err != nil || len(claimed) != 1 {
 		t.Fatalf("%v, %v", claimed, err)
 	}
-	death := one(request.Claim, request.Worker, run.ID, durable.Outcome{Kind: durable.Death, Error: "bad"})
+	death := one(request.Claim, request.Worker, run.ID, store.Outcome{Kind: store.Death, Error: "bad"})
 	f.settle(death)
 	f.ended(run.ID, durable.Dead, "bad")
-	f.did(durable.RetryRuns, run.ID, durable.Done, durable.Pending)
+	f.did(store.RetryRuns, run.ID, store.Done, durable.Pending)
 	record := f.record(run.ID)
 	if record.State != durable.Pending || record.Attempt != 0 || record.CrashCount != 0 || record.Isolated || record.FinishedAt != nil ||
 		record.DueAt.After(f.now()) {
@@ -39,7 +40,7 @@ func retryDead(t *testing.T, f *fixture) {
 	if len(record.Attempts) != 3 {
 		t.Errorf("the history stays: %+v", record.Attempts)
 	}
-	if verdicts := f.settle(death); verdicts[0] != durable.Refused {
+	if verdicts := f.settle(death); verdicts[0] != store.Refused {
 		t.Errorf("a late settle: %v", verdicts)
 	}
 	if counts := f.counts(); counts[durable.Dead] != 0 || counts[durable.Pending] != 1 {
@@ -57,19 +58,19 @@ func retryDead(t *testing.T, f *fixture) {
 func retryOthers(_ *testing.T, f *fixture) {
 	run := newRun(func(r *durable.NewRun) { r.ExpiresAt = f.now().Add(time.Minute) })
 	f.enqueue(run)
-	f.did(durable.RetryRuns, run.ID, durable.Unchanged, durable.Pending)
+	f.did(store.RetryRuns, run.ID, store.Unchanged, durable.Pending)
 	worker := newWorker("w1")
 	claim, _ := f.claimOne(worker)
-	f.did(durable.RetryRuns, run.ID, durable.Unchanged, durable.Running)
-	f.settle(one(claim, worker, run.ID, durable.Outcome{Kind: durable.Cancellation, Error: "expired"}))
+	f.did(store.RetryRuns, run.ID, store.Unchanged, durable.Running)
+	f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.Cancellation, Error: "expired"}))
 	f.advance(time.Hour)
-	f.did(durable.RetryRuns, run.ID, durable.Done, durable.Pending)
+	f.did(store.RetryRuns, run.ID, store.Done, durable.Pending)
 	claim, claimed := f.claimOne(worker)
 	if claimed.Expired {
 		f.t.Error("a retried run has no expiry any more")
 	}
 	f.settle(one(claim, worker, run.ID, success()))
-	f.did(durable.RetryRuns, run.ID, durable.Conflicting, durable.Succeeded)
+	f.did(store.RetryRuns, run.ID, store.Conflicting, durable.Succeeded)
 }
 
 func retryAgain(_ *testing.T, f *fixture) {
@@ -77,16 +78,16 @@ func retryAgain(_ *testing.T, f *fixture) {
 	f.enqueue(run)
 	worker := newWorker("w1")
 	for range 3 {
-		f.did(durable.CancelRuns, run.ID, durable.Done, durable.Cancelled)
-		f.did(durable.RetryRuns, run.ID, durable.Done, durable.Pending)
+		f.did(store.CancelRuns, run.ID, store.Done, durable.Cancelled)
+		f.did(store.RetryRuns, run.ID, store.Done, durable.Pending)
 		claim, _ := f.claimOne(worker)
-		f.did(durable.CancelRuns, run.ID, durable.Asked, durable.Running)
-		f.settle(one(claim, worker, run.ID, durable.Outcome{Kind: durable.Failure, Error: "bad"}))
+		f.did(store.CancelRuns, run.ID, store.Asked, durable.Running)
+		f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.Failure, Error: "bad"}))
 		f.ended(run.ID, durable.Cancelled, reason)
-		f.did(durable.RetryRuns, run.ID, durable.Done, durable.Pending)
+		f.did(store.RetryRuns, run.ID, store.Done, durable.Pending)
 	}
 	claim, _ := f.claimOne(worker)
-	f.settle(one(claim, worker, run.ID, durable.Outcome{Kind: durable.HandedBack}))
+	f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.HandedBack}))
 	if record := f.record(run.ID); record.State != durable.Pending {
 		f.t.Errorf("the old request is forgotten: %+v", record)
 	}
@@ -101,20 +102,20 @@ func deleteRuns(t *testing.T, f *fixture) {
 	for _, c := range claimed {
 		ids = append(ids, c.ID)
 	}
-	f.settle(durable.Settlement{Claim: claim, Worker: worker, Runs: []durable.Settled{
-		{ID: ids[1], Outcome: success()}, {ID: ids[2], Outcome: durable.Outcome{Kind: durable.Death, Error: "bad"}},
-		{ID: ids[3], Outcome: durable.Outcome{Kind: durable.Cancellation, Error: "no"}},
+	f.settle(store.Settlement{Claim: claim, Worker: worker, Runs: []store.Settled{
+		{ID: ids[1], Outcome: success()}, {ID: ids[2], Outcome: store.Outcome{Kind: store.Death, Error: "bad"}},
+		{ID: ids[3], Outcome: store.Outcome{Kind: store.Cancellation, Error: "no"}},
 	}})
 	for i, state := range []durable.State{durable.Pending, durable.Succeeded, durable.Dead, durable.Cancelled} {
-		f.did(durable.DeleteRuns, ids[i], durable.Done, state)
-		f.did(durable.DeleteRuns, ids[i], durable.Missing, 0)
+		f.did(store.DeleteRuns, ids[i], store.Done, state)
+		f.did(store.DeleteRuns, ids[i], store.Missing, 0)
 		if _, err := f.store.Run(f.ctx, ids[i]); !errors.Is(err, durable.ErrNotFound) {
 			t.Errorf("a deleted run: %v", err)
 		}
 	}
-	f.did(durable.DeleteRuns, ids[4], durable.Conflicting, durable.Running)
+	f.did(store.DeleteRuns, ids[4], store.Conflicting, durable.Running)
 	counts := f.counts()
-	for _, state := range durable.States() {
+	for _, state := range store.States() {
 		if state != durable.Running && counts[state] != 0 {
 			t.Errorf("counts %v", counts)
 		}
@@ -122,7 +123,7 @@ func deleteRuns(t *testing.T, f *fixture) {
 	if page := f.list(durable.Filter{}); len(page.Runs) != 1 {
 		t.Errorf("listed %+v", page.Runs)
 	}
-	f.settle(durable.Settlement{Claim: claim, Worker: worker, Last: true, Runs: []durable.Settled{{ID: ids[4], Outcome: success()}}})
+	f.settle(store.Settlement{Claim: claim, Worker: worker, Last: true, Runs: []store.Settled{{ID: ids[4], Outcome: success()}}})
 	if _, left := f.claim(worker, 10); len(left) != 0 {
 		t.Errorf("claimed %+v", left)
 	}
@@ -132,7 +133,7 @@ func deleteRuns(t *testing.T, f *fixture) {
 	}
 }
 
-func (f *fixture) changes(filter durable.ChangeFilter) []durable.Change {
+func (f *fixture) changes(filter store.ChangeFilter) []store.Change {
 	f.t.Helper()
 	changes, err := f.store.Changes(f.ctx, filter)
 	if err != nil {
@@ -148,15 +149,15 @@ func orderAudited(t *testing.T, f *fixture) {
 	claim, _ := f.claimOne(worker)
 	f.enqueue(run)
 	for range 2 {
-		f.operate(durable.CancelRuns, run.ID, running.ID, durable.NewRunID())
+		f.operate(store.CancelRuns, run.ID, running.ID, durable.NewRunID())
 	}
-	f.operate(durable.DeleteRuns, running.ID)
+	f.operate(store.DeleteRuns, running.ID)
 	f.settle(one(claim, worker, running.ID, success()))
-	f.operate(durable.CancelRuns, running.ID)
-	f.operate(durable.RetryRuns, run.ID, running.ID)
-	f.operate(durable.DeleteRuns, run.ID)
+	f.operate(store.CancelRuns, running.ID)
+	f.operate(store.RetryRuns, run.ID, running.ID)
+	f.operate(store.DeleteRuns, run.ID)
 	words := func(id durable.RunID) (actions []string) {
-		for _, c := range f.changes(durable.ChangeFilter{Kind: "run", Subject: id.String()}) {
+		for _, c := range f.changes(store.ChangeFilter{Kind: "run", Subject: id.String()}) {
 			if c.Actor != "ann" || !strings.Contains(string(c.Detail), reason) || c.At.After(f.now()) || c.At.Before(f.now().Add(-time.Minute)) {
 				t.Errorf("change %+v", c)
 			}
@@ -170,7 +171,7 @@ func orderAudited(t *testing.T, f *fixture) {
 	if got := words(running.ID); !slices.Equal(got, []string{"cancel"}) {
 		t.Errorf("audited %v", got)
 	}
-	if all := f.changes(durable.ChangeFilter{Kind: "run"}); len(all) != 4 {
+	if all := f.changes(store.ChangeFilter{Kind: "run"}); len(all) != 4 {
 		t.Errorf("audited %+v", all)
 	}
 }
@@ -187,7 +188,7 @@ func rerun(t *testing.T, f *fixture) {
 	if record := f.record(made.ID); string(record.Args) != `{"other": true}` || record.State != durable.Pending {
 		t.Errorf("%+v", record)
 	}
-	changes := f.changes(durable.ChangeFilter{Kind: "run", Subject: of.ID.String()})
+	changes := f.changes(store.ChangeFilter{Kind: "run", Subject: of.ID.String()})
 	if len(changes) != 1 || changes[0].Action != "rerun" || !strings.Contains(string(changes[0].Detail), made.ID.String()) {
 		t.Errorf("audited %+v", changes)
 	}
@@ -203,13 +204,13 @@ func listChanges(t *testing.T, f *fixture) {
 	runs := newRuns(5)
 	f.enqueue(runs...)
 	for _, run := range runs {
-		f.operate(durable.CancelRuns, run.ID)
+		f.operate(store.CancelRuns, run.ID)
 	}
-	if err := f.store.SetQueue(f.ctx, "slow", durable.PauseQueue, "bob"); err != nil {
+	if err := f.store.SetQueue(f.ctx, "slow", store.PauseQueue, "bob"); err != nil {
 		t.Fatal(err)
 	}
 	var seen []string
-	filter := durable.ChangeFilter{Limit: 4}
+	filter := store.ChangeFilter{Limit: 4}
 	for {
 		page := f.changes(filter)
 		for _, c := range page {
@@ -227,10 +228,10 @@ func listChanges(t *testing.T, f *fixture) {
 	if !slices.Equal(seen, want) {
 		t.Errorf("changes of %v, want %v", seen, want)
 	}
-	if queue := f.changes(durable.ChangeFilter{Kind: "queue"}); len(queue) != 1 || queue[0].Action != "pause" || queue[0].Actor != "bob" {
+	if queue := f.changes(store.ChangeFilter{Kind: "queue"}); len(queue) != 1 || queue[0].Action != "pause" || queue[0].Actor != "bob" {
 		t.Errorf("changes %+v", queue)
 	}
-	if _, err := f.store.Changes(f.ctx, durable.ChangeFilter{Limit: 201}); !errors.Is(err, durable.ErrInvalid) {
+	if _, err := f.store.Changes(f.ctx, store.ChangeFilter{Limit: 201}); !errors.Is(err, durable.ErrInvalid) {
 		t.Errorf("limit 201: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func scheduleTests() map[string]func(*testing.T, *fixture) {
@@ -27,21 +28,21 @@ func scheduleTests() map[string]func(*testing.T, *fixture) {
 	}
 }
 
-func newSchedule(name string) durable.Schedule {
-	return durable.Schedule{
+func newSchedule(name string) store.Schedule {
+	return store.Schedule{
 		Name: name, Rule: durable.Every(time.Hour), Hash: "h1", Job: "mail", Queue: durable.DefaultQueue,
 		Args: []byte(`{}`), MaxAttempts: durable.DefaultMaxAttempts,
 	}
 }
 
-func (f *fixture) declare(schedules ...durable.Schedule) {
+func (f *fixture) declare(schedules ...store.Schedule) {
 	f.t.Helper()
-	if err := f.store.Declare(f.ctx, durable.Declaration{Worker: newWorker("w1"), Schedules: schedules}); err != nil {
+	if err := f.store.Declare(f.ctx, store.Declaration{Worker: newWorker("w1"), Schedules: schedules}); err != nil {
 		f.t.Fatalf("Declare: %v", err)
 	}
 }
 
-func (f *fixture) materialize(limit int, decide func(time.Time, durable.Schedule) durable.Decision) durable.Materialized {
+func (f *fixture) materialize(limit int, decide func(time.Time, store.Schedule) store.Decision) store.Materialized {
 	f.t.Helper()
 	made, err := f.store.Materialize(f.ctx, limit, decide)
 	if err != nil || made.Busy {
@@ -51,27 +52,27 @@ func (f *fixture) materialize(limit int, decide func(time.Time, durable.Schedule
 }
 
 // in plans a schedule without an occurrence.
-func in(d time.Duration) func(time.Time, durable.Schedule) durable.Decision {
-	return func(now time.Time, _ durable.Schedule) durable.Decision { return durable.Decision{NextAt: now.Add(d)} }
+func in(d time.Duration) func(time.Time, store.Schedule) store.Decision {
+	return func(now time.Time, _ store.Schedule) store.Decision { return store.Decision{NextAt: now.Add(d)} }
 }
 
 // fire makes one occurrence of what is due, and plans the next in an hour.
-func fire(now time.Time, s durable.Schedule) durable.Decision {
+func fire(now time.Time, s store.Schedule) store.Decision {
 	run := newRun(func(r *durable.NewRun) { r.At = s.NextAt })
-	return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: "once", Run: run}}}
+	return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "once", Run: run}}}
 }
 
 func materializeThousand(t *testing.T, f *fixture) {
 	const n, limit = 1000, 300
-	schedules := make([]durable.Schedule, n)
+	schedules := make([]store.Schedule, n)
 	for i := range schedules {
 		schedules[i] = newSchedule(fmt.Sprintf("schedule-%d", i))
 	}
 	f.declare(schedules...)
-	for _, decide := range []func(time.Time, durable.Schedule) durable.Decision{in(10 * time.Second), fire} {
+	for _, decide := range []func(time.Time, store.Schedule) store.Decision{in(10 * time.Second), fire} {
 		seen := map[string]bool{}
 		for _, want := range []int{300, 300, 300, 100, 0} {
-			made := f.materialize(limit, func(now time.Time, s durable.Schedule) durable.Decision {
+			made := f.materialize(limit, func(now time.Time, s store.Schedule) store.Decision {
 				seen[s.Name] = true
 				return decide(now, s)
 			})
@@ -105,7 +106,7 @@ func materializeBusy(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
 	evaluating, goOn := make(chan struct{}), make(chan struct{})
 	f.together(func(ctx context.Context) error {
-		made, err := f.store.Materialize(ctx, 10, func(now time.Time, s durable.Schedule) durable.Decision {
+		made, err := f.store.Materialize(ctx, 10, func(now time.Time, s store.Schedule) store.Decision {
 			close(evaluating)
 			<-goOn
 			return in(time.Hour)(now, s)
@@ -121,9 +122,9 @@ func materializeBusy(t *testing.T, f *fixture) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		made, err := f.store.Materialize(ctx, 10, func(time.Time, durable.Schedule) durable.Decision {
+		made, err := f.store.Materialize(ctx, 10, func(time.Time, store.Schedule) store.Decision {
 			t.Error("the second caller was asked to decide")
-			return durable.Decision{}
+			return store.Decision{}
 		})
 		if err == nil && (!made.Busy || made.Due != 0 || len(made.Runs) != 0) {
 			t.Errorf("the second caller: %+v, want busy", made)
@@ -133,7 +134,7 @@ func materializeBusy(t *testing.T, f *fixture) {
 }
 
 func scheduleComplete(t *testing.T, f *fixture) {
-	want := durable.Schedule{
+	want := store.Schedule{
 		Name: "nightly", Rule: durable.Cron("0 3 * * *", "Europe/Berlin"), Hash: "a hash", Job: "report", Queue: "slow",
 		Priority: -2, Args: []byte(`{ "a" : 9007199254740993 }`), MaxAttempts: 7, Timeout: 90 * time.Second,
 		OnCrash: durable.CrashDead, Tags: []string{"x", "y,z"},
@@ -144,7 +145,7 @@ func scheduleComplete(t *testing.T, f *fixture) {
 	want.Generation, every.Generation = 1, 1
 	asked := 0
 	planned := false
-	decide := func(now time.Time, got durable.Schedule) durable.Decision {
+	decide := func(now time.Time, got store.Schedule) store.Decision {
 		asked++
 		if got.NextAt.IsZero() == planned {
 			t.Errorf("%s is planned for %v", got.Name, got.NextAt)
@@ -156,7 +157,7 @@ func scheduleComplete(t *testing.T, f *fixture) {
 			t.Errorf("%s counts from %v, and it is %v", got.Name, got.LookAt, now)
 		}
 		got.NextAt, got.LookAt = time.Time{}, time.Time{}
-		wanted := map[string]durable.Schedule{"nightly": want, "every": every}[got.Name]
+		wanted := map[string]store.Schedule{"nightly": want, "every": every}[got.Name]
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", wanted) {
 			t.Errorf("decide got\n%+v, want\n%+v", got, wanted)
 		}
@@ -177,8 +178,8 @@ func occurrenceStored(t *testing.T, f *fixture) {
 	f.advance(10 * time.Second)
 	first := newRun(func(r *durable.NewRun) { r.Args, r.Tags, r.Priority = []byte(`{"n": 1}`), []string{"a"}, 3 })
 	second := newRun(func(r *durable.NewRun) { r.Job, r.Queue, r.After = "report", "slow", time.Hour })
-	made := f.materialize(10, func(now time.Time, _ durable.Schedule) durable.Decision {
-		return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: "1", Run: first}, {Key: "2", Run: second}}}
+	made := f.materialize(10, func(now time.Time, _ store.Schedule) store.Decision {
+		return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "1", Run: first}, {Key: "2", Run: second}}}
 	})
 	if len(made.Runs) != 2 || made.Due != 1 {
 		t.Fatalf("materialized %+v, want two runs of one schedule", made)
@@ -202,7 +203,7 @@ func occurrenceRefused(t *testing.T, f *fixture) {
 	f.declare(newSchedule("good"), newSchedule("bad"))
 	f.materialize(10, in(10*time.Second))
 	f.advance(10 * time.Second)
-	decide := func(now time.Time, s durable.Schedule) durable.Decision {
+	decide := func(now time.Time, s store.Schedule) store.Decision {
 		decision := fire(now, s)
 		if s.Name == "bad" {
 			decision.Occurrences[0].Run.Args = []byte(strings.Repeat("x", 10))
@@ -229,7 +230,7 @@ func occurrenceAgain(t *testing.T, f *fixture) {
 	f.advance(10 * time.Second)
 	f.materialize(10, fire)
 	f.advance(time.Hour)
-	made := f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+	made := f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		d := fire(now, s)
 		if s.Name == "anew" {
 			d.Occurrences[0].Key = "twice"
@@ -267,15 +268,15 @@ func materializeRace(t *testing.T, f *fixture) {
 
 func jobsListed(t *testing.T, f *fixture) {
 	jobs := []durable.JobInfo{
-		{Name: "report", Queue: "slow", Priority: -4, MaxAttempts: 1, Timeout: durable.Duration(time.Hour), OnCrash: durable.CrashDead},
+		{Name: "report", Queue: "slow", Priority: -4, MaxAttempts: 1, Timeout: store.Duration(time.Hour), OnCrash: durable.CrashDead},
 		{Name: "mail", Queue: durable.DefaultQueue, MaxAttempts: 3},
 	}
 	if before, err := f.store.Jobs(f.ctx); err != nil || len(before) != 0 {
 		t.Errorf("Jobs of an empty store: %v, %v", before, err)
 	}
-	newer := durable.JobInfo{Name: "mail", Queue: "mail", Priority: 4, MaxAttempts: 10_000, Timeout: durable.Duration(1500 * time.Microsecond)}
+	newer := durable.JobInfo{Name: "mail", Queue: "mail", Priority: 4, MaxAttempts: 10_000, Timeout: store.Duration(1500 * time.Microsecond)}
 	for _, declared := range [][]durable.JobInfo{jobs, jobs, {newer}} {
-		if err := f.store.Declare(f.ctx, durable.Declaration{Worker: newWorker("w1"), Jobs: declared}); err != nil {
+		if err := f.store.Declare(f.ctx, store.Declaration{Worker: newWorker("w1"), Jobs: declared}); err != nil {
 			t.Fatalf("Declare: %v", err)
 		}
 	}
@@ -286,9 +287,9 @@ func jobsListed(t *testing.T, f *fixture) {
 }
 
 func materializeNothing(t *testing.T, f *fixture) {
-	made := f.materialize(10, func(time.Time, durable.Schedule) durable.Decision {
+	made := f.materialize(10, func(time.Time, store.Schedule) store.Decision {
 		t.Error("asked to decide")
-		return durable.Decision{}
+		return store.Decision{}
 	})
 	if made.Due != 0 || len(made.Runs) != 0 || made.Next >= 0 {
 		t.Errorf("materialized %+v, want nothing, and nothing to come", made)
@@ -297,7 +298,7 @@ func materializeNothing(t *testing.T, f *fixture) {
 
 func materializeLongestFirst(t *testing.T, f *fixture) {
 	f.declare(newSchedule("alpha"), newSchedule("omega"))
-	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+	f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		if s.Name == "omega" {
 			return in(10*time.Second)(now, s)
 		}
@@ -306,7 +307,7 @@ func materializeLongestFirst(t *testing.T, f *fixture) {
 	f.advance(30 * time.Second)
 	var order []string
 	for range 2 {
-		f.materialize(1, func(now time.Time, s durable.Schedule) durable.Decision {
+		f.materialize(1, func(now time.Time, s store.Schedule) store.Decision {
 			order = append(order, s.Name)
 			return in(time.Hour)(now, s)
 		})
@@ -320,14 +321,14 @@ func farAway(t *testing.T, f *fixture) {
 	far := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	const years = 250 * 365 * 24 * time.Hour // a duration holds 292 of them
 	f.declare(newSchedule("nightly"))
-	plan := func(time.Time, durable.Schedule) durable.Decision { return durable.Decision{NextAt: far} }
-	for _, made := range []durable.Materialized{f.materialize(10, plan), f.materialize(10, plan)} {
+	plan := func(time.Time, store.Schedule) store.Decision { return store.Decision{NextAt: far} }
+	for _, made := range []store.Materialized{f.materialize(10, plan), f.materialize(10, plan)} {
 		if made.Next < years {
 			t.Errorf("looked at %+v, want nothing for centuries", made)
 		}
 	}
 	f.enqueue(newRun(func(r *durable.NewRun) { r.At = far }))
-	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil || len(heads) == 0 {
 		t.Fatalf("Heads: %+v, %v", heads, err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func settleTests() map[string]func(*testing.T, *fixture) {
@@ -27,21 +28,21 @@ func settleTests() map[string]func(*testing.T, *fixture) {
 }
 
 // outcomes is one of each kind that a worker may settle.
-func outcomes() []durable.Outcome {
-	return []durable.Outcome{
-		{Kind: durable.Success, Result: []byte(`1`)},
-		{Kind: durable.Failure, After: time.Hour, Error: "failed", Stack: "stack"},
-		{Kind: durable.Death, Error: "died"},
-		{Kind: durable.Cancellation, Error: "cancelled"},
-		{Kind: durable.Snoozed, After: time.Hour},
-		{Kind: durable.HandedBack},
+func outcomes() []store.Outcome {
+	return []store.Outcome{
+		{Kind: store.Success, Result: []byte(`1`)},
+		{Kind: store.Failure, After: time.Hour, Error: "failed", Stack: "stack"},
+		{Kind: store.Death, Error: "died"},
+		{Kind: store.Cancellation, Error: "cancelled"},
+		{Kind: store.Snoozed, After: time.Hour},
+		{Kind: store.HandedBack},
 	}
 }
 
 // zombie is a claim of one run that was taken over by the very same worker:
 // same process, same name. Only the claim's id tells the two apart.
 type zombie struct {
-	worker      durable.WorkerID
+	worker      store.WorkerID
 	stale, held lease.ClaimID
 	run         durable.RunID
 }
@@ -50,10 +51,10 @@ func (f *fixture) zombie() zombie {
 	f.t.Helper()
 	f.enqueue(newRun())
 	z := zombie{worker: newWorker("w1")}
-	var first, second durable.Claimed
+	var first, second store.Claimed
 	z.stale, first = f.claimOne(z.worker)
 	f.advance(31 * time.Second)
-	want := durable.Reclaimed{
+	want := store.Reclaimed{
 		ID: first.ID, Lane: first.Lane, Job: "mail", Queue: durable.DefaultQueue, Worker: "w1", State: durable.Pending, CrashCount: 1,
 	}
 	if done := f.reclaim(); len(done.Runs) != 1 || done.Runs[0] != want {
@@ -81,12 +82,12 @@ func zombieSettles(t *testing.T, f *fixture) {
 	z := f.zombie()
 	for _, outcome := range outcomes() {
 		f.unchanged(z.run, func() {
-			if verdicts := f.settle(one(z.stale, z.worker, z.run, outcome)); verdicts[0] != durable.Refused {
+			if verdicts := f.settle(one(z.stale, z.worker, z.run, outcome)); verdicts[0] != store.Refused {
 				t.Errorf("%v under a stale claim: verdict %d, want refused", outcome.Kind, verdicts[0])
 			}
 		})
 	}
-	if verdicts := f.settle(one(z.held, z.worker, z.run, success())); verdicts[0] != durable.Accepted {
+	if verdicts := f.settle(one(z.held, z.worker, z.run, success())); verdicts[0] != store.Accepted {
 		t.Errorf("the holder's settle: verdict %d, want accepted", verdicts[0])
 	}
 }
@@ -100,7 +101,7 @@ func zombieBeforeClaim(t *testing.T, f *fixture) {
 		f.advance(31 * time.Second)
 		f.reclaim()
 		f.unchanged(run.ID, func() {
-			if verdicts := f.settle(one(claim, worker, run.ID, outcome)); verdicts[0] != durable.Refused {
+			if verdicts := f.settle(one(claim, worker, run.ID, outcome)); verdicts[0] != store.Refused {
 				t.Errorf("%v after a reclaim: verdict %d, want refused", outcome.Kind, verdicts[0])
 			}
 		})
@@ -108,15 +109,15 @@ func zombieBeforeClaim(t *testing.T, f *fixture) {
 }
 
 func zombieAfterEnd(t *testing.T, f *fixture) {
-	for _, ending := range []durable.Outcome{outcomes()[0], outcomes()[2], outcomes()[3]} {
+	for _, ending := range []store.Outcome{outcomes()[0], outcomes()[2], outcomes()[3]} {
 		z := f.zombie()
 		f.settle(one(z.held, z.worker, z.run, ending))
 		for _, outcome := range outcomes() {
 			f.unchanged(z.run, func() {
-				if verdicts := f.settle(one(z.stale, z.worker, z.run, outcome)); verdicts[0] != durable.Refused {
+				if verdicts := f.settle(one(z.stale, z.worker, z.run, outcome)); verdicts[0] != store.Refused {
 					t.Errorf("%v after %v: verdict %d, want refused", outcome.Kind, ending.Kind, verdicts[0])
 				}
-				if verdicts := f.settle(one(z.held, z.worker, z.run, outcome)); verdicts[0] != durable.Landed {
+				if verdicts := f.settle(one(z.held, z.worker, z.run, outcome)); verdicts[0] != store.Landed {
 					t.Errorf("%v after one's own %v: verdict %d, want landed", outcome.Kind, ending.Kind, verdicts[0])
 				}
 			})
@@ -146,14 +147,14 @@ func unknownClaim(t *testing.T, f *fixture) {
 	f.enqueue(runs...)
 	worker := newWorker("w1")
 	claim, claimed := f.claim(worker, 2)
-	f.settle(durable.Settlement{Claim: claim, Worker: worker, Runs: []durable.Settled{{ID: claimed[0].ID, Outcome: success()}}})
+	f.settle(store.Settlement{Claim: claim, Worker: worker, Runs: []store.Settled{{ID: claimed[0].ID, Outcome: success()}}})
 	for _, stranger := range []lease.ClaimID{lease.NewClaimID(), {}} {
-		settlement := durable.Settlement{Claim: stranger, Worker: worker, Last: true}
+		settlement := store.Settlement{Claim: stranger, Worker: worker, Last: true}
 		for _, run := range runs {
 			for _, outcome := range outcomes() {
-				settlement.Runs = append(settlement.Runs[:0], durable.Settled{ID: run.ID, Outcome: outcome})
+				settlement.Runs = append(settlement.Runs[:0], store.Settled{ID: run.ID, Outcome: outcome})
 				f.unchanged(run.ID, func() {
-					if verdicts := f.settle(settlement); verdicts[0] != durable.Refused {
+					if verdicts := f.settle(settlement); verdicts[0] != store.Refused {
 						t.Errorf("%v under an unknown claim: verdict %d, want refused", outcome.Kind, verdicts[0])
 					}
 				})
@@ -166,12 +167,12 @@ func unknownRun(t *testing.T, f *fixture) {
 	f.enqueue(newRun())
 	worker := newWorker("w1")
 	claim, claimed := f.claimOne(worker)
-	verdicts := f.settle(durable.Settlement{Claim: claim, Worker: worker, Last: true, Runs: []durable.Settled{
+	verdicts := f.settle(store.Settlement{Claim: claim, Worker: worker, Last: true, Runs: []store.Settled{
 		{ID: durable.NewRunID(), Outcome: success()},
 		{ID: claimed.ID, Outcome: success()},
-		{ID: durable.NewRunID(), Outcome: durable.Outcome{Kind: durable.Death, Error: "gone"}},
+		{ID: durable.NewRunID(), Outcome: store.Outcome{Kind: store.Death, Error: "gone"}},
 	}})
-	want := []durable.Verdict{durable.Refused, durable.Accepted, durable.Refused}
+	want := []store.Verdict{store.Refused, store.Accepted, store.Refused}
 	if !reflect.DeepEqual(verdicts, want) {
 		t.Errorf("verdicts %v, want %v", verdicts, want)
 	}
@@ -191,7 +192,7 @@ func oneOfFiveHundred(t *testing.T, f *fixture) {
 	}
 	verdicts := f.settle(all(stolen, worker, stolenRuns, success()), all(held, worker, heldRuns, success()))
 	for i, verdict := range verdicts {
-		if (verdict == durable.Refused) != (i == 0) || (verdict == durable.Accepted) != (i > 0) {
+		if (verdict == store.Refused) != (i == 0) || (verdict == store.Accepted) != (i > 0) {
 			t.Fatalf("verdict %d is %d", i, verdict)
 		}
 	}
@@ -209,15 +210,15 @@ func verdictOrder(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(6)...)
 	c1, first := f.claim(worker, 3)
 	c2, second := f.claim(worker, 3)
-	done := func(id durable.RunID) durable.Settled { return durable.Settled{ID: id, Outcome: success()} }
-	f.settle(durable.Settlement{Claim: c1, Worker: worker, Runs: []durable.Settled{done(first[1].ID)}})
+	done := func(id durable.RunID) store.Settled { return store.Settled{ID: id, Outcome: success()} }
+	f.settle(store.Settlement{Claim: c1, Worker: worker, Runs: []store.Settled{done(first[1].ID)}})
 	verdicts := f.settle(
-		durable.Settlement{Claim: c2, Worker: worker, Runs: []durable.Settled{done(second[2].ID), done(first[0].ID)}},
-		durable.Settlement{Claim: c1, Worker: worker, Runs: []durable.Settled{done(first[1].ID), done(first[2].ID), done(second[0].ID)}},
-		durable.Settlement{Claim: c2, Worker: worker, Runs: []durable.Settled{done(second[1].ID)}},
+		store.Settlement{Claim: c2, Worker: worker, Runs: []store.Settled{done(second[2].ID), done(first[0].ID)}},
+		store.Settlement{Claim: c1, Worker: worker, Runs: []store.Settled{done(first[1].ID), done(first[2].ID), done(second[0].ID)}},
+		store.Settlement{Claim: c2, Worker: worker, Runs: []store.Settled{done(second[1].ID)}},
 	)
-	want := []durable.Verdict{
-		durable.Accepted, durable.Refused, durable.Landed, durable.Accepted, durable.Refused, durable.Accepted,
+	want := []store.Verdict{
+		store.Accepted, store.Refused, store.Landed, store.Accepted, store.Refused, store.Accepted,
 	}
 	if !reflect.DeepEqual(verdicts, want) {
 		t.Errorf("verdicts %v, want %v", verdicts, want)
@@ -228,15 +229,15 @@ func settleThousand(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	f.enqueue(newRuns(1000)...)
 	claim, claimed := f.claim(worker, 1000)
-	settlement := durable.Settlement{Claim: claim, Worker: worker, Last: true}
+	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
 	want := map[durable.State]int64{}
 	for i, c := range claimed {
 		outcome := outcomes()[i%len(outcomes())]
 		want[outcome.Kind.State()]++
-		settlement.Runs = append(settlement.Runs, durable.Settled{ID: c.ID, Outcome: outcome})
+		settlement.Runs = append(settlement.Runs, store.Settled{ID: c.ID, Outcome: outcome})
 	}
 	for i, verdict := range f.settle(settlement) {
-		if verdict != durable.Accepted {
+		if verdict != store.Accepted {
 			t.Fatalf("verdict %d is %d, want accepted", i, verdict)
 		}
 	}
@@ -246,7 +247,7 @@ func settleThousand(t *testing.T, f *fixture) {
 		}
 	}
 	for i, verdict := range f.settle(settlement) {
-		if verdict != durable.Landed {
+		if verdict != store.Landed {
 			t.Fatalf("verdict %d of the repeat is %d, want landed", i, verdict)
 		}
 	}
@@ -256,8 +257,8 @@ func settleNothing(t *testing.T, f *fixture) {
 	f.enqueue(newRun())
 	worker := newWorker("w1")
 	claim, claimed := f.claimOne(worker)
-	f.settle(durable.Settlement{Claim: claim, Worker: worker, Runs: []durable.Settled{{ID: claimed.ID, Outcome: success()}}})
-	f.settle(durable.Settlement{Claim: claim, Worker: worker, Last: true})
+	f.settle(store.Settlement{Claim: claim, Worker: worker, Runs: []store.Settled{{ID: claimed.ID, Outcome: success()}}})
+	f.settle(store.Settlement{Claim: claim, Worker: worker, Last: true})
 	renewed, err := f.store.Renew(f.ctx, []lease.ClaimID{claim}, time.Minute)
 	if err != nil || len(renewed) != 0 {
 		t.Errorf("the lease still stands: %v, %v", renewed, err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func strandedTests() map[string]func(*testing.T, *fixture) {
@@ -46,7 +47,7 @@ func lastOfOther(t *testing.T, f *fixture) {
 		first := all(claim, worker, claimed[:1], success())
 		first.Last = false
 		f.settle(first)
-		last := all(claim, worker, claimed[1:], durable.Outcome{Kind: durable.Death})
+		last := all(claim, worker, claimed[1:], store.Outcome{Kind: store.Death})
 		last.Claimed = given
 		for range 2 {
 			f.settle(last)

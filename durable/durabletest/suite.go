@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Backend is how the suite gets stores of one engine.
@@ -128,7 +129,7 @@ func (f *fixture) advance(d time.Duration) {
 // no lease.
 func (f *fixture) now() time.Time {
 	f.t.Helper()
-	done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 1, Horizon: time.Unix(1, 0)})
+	done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 1, Horizon: time.Unix(1, 0)})
 	if err != nil {
 		f.t.Fatalf("Reclaim: %v", err)
 	}
@@ -171,29 +172,29 @@ func (f *fixture) enqueue(runs ...durable.NewRun) {
 	}
 }
 
-func newWorker(name string) durable.WorkerID {
-	return durable.WorkerID{Name: name, Instance: uuid.New()}
+func newWorker(name string) store.WorkerID {
+	return store.WorkerID{Name: name, Instance: uuid.New()}
 }
 
 // request asks for up to n runs of every lane of job "mail" on the default
 // queue, isolated ones left out.
-func (f *fixture) request(worker durable.WorkerID, n int) durable.ClaimRequest {
+func (f *fixture) request(worker store.WorkerID, n int) store.ClaimRequest {
 	f.t.Helper()
-	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil {
 		f.t.Fatalf("Heads: %v", err)
 	}
-	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: 30 * time.Second, Limit: n}
+	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: 30 * time.Second, Limit: n}
 	for _, head := range heads {
 		if head.Lane > 0 {
-			request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: n})
+			request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: n})
 		}
 	}
 	return request
 }
 
 // claim claims up to n runs under a new claim.
-func (f *fixture) claim(worker durable.WorkerID, n int) (lease.ClaimID, []durable.Claimed) {
+func (f *fixture) claim(worker store.WorkerID, n int) (lease.ClaimID, []store.Claimed) {
 	f.t.Helper()
 	request := f.request(worker, n)
 	claimed, err := f.store.Claim(f.ctx, request)
@@ -204,7 +205,7 @@ func (f *fixture) claim(worker durable.WorkerID, n int) (lease.ClaimID, []durabl
 }
 
 // claimOne claims the run that waits first.
-func (f *fixture) claimOne(worker durable.WorkerID) (lease.ClaimID, durable.Claimed) {
+func (f *fixture) claimOne(worker store.WorkerID) (lease.ClaimID, store.Claimed) {
 	f.t.Helper()
 	claim, claimed := f.claim(worker, 1)
 	if len(claimed) != 1 {
@@ -213,7 +214,7 @@ func (f *fixture) claimOne(worker durable.WorkerID) (lease.ClaimID, durable.Clai
 	return claim, claimed[0]
 }
 
-func (f *fixture) settle(settlements ...durable.Settlement) []durable.Verdict {
+func (f *fixture) settle(settlements ...store.Settlement) []store.Verdict {
 	f.t.Helper()
 	verdicts, err := f.store.Settle(f.ctx, settlements)
 	if err != nil {
@@ -229,9 +230,9 @@ func (f *fixture) settle(settlements ...durable.Settlement) []durable.Verdict {
 	return verdicts
 }
 
-func (f *fixture) reclaim() durable.Reclaim {
+func (f *fixture) reclaim() store.Reclaim {
 	f.t.Helper()
-	done, err := f.store.Reclaim(f.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 100})
+	done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 100})
 	if err != nil {
 		f.t.Fatalf("Reclaim: %v", err)
 	}
@@ -261,20 +262,20 @@ func (f *fixture) counts() map[durable.State]int64 {
 }
 
 // one settles one run of a claim, the claim's last.
-func one(claim lease.ClaimID, worker durable.WorkerID, id durable.RunID, outcome durable.Outcome) durable.Settlement {
-	return durable.Settlement{
+func one(claim lease.ClaimID, worker store.WorkerID, id durable.RunID, outcome store.Outcome) store.Settlement {
+	return store.Settlement{
 		Claim: claim, Worker: worker, Last: true,
-		Runs: []durable.Settled{{ID: id, Outcome: outcome}},
+		Runs: []store.Settled{{ID: id, Outcome: outcome}},
 	}
 }
 
 // all settles everything that a claim was given alike.
-func all(claim lease.ClaimID, worker durable.WorkerID, claimed []durable.Claimed, outcome durable.Outcome) durable.Settlement {
-	settlement := durable.Settlement{Claim: claim, Worker: worker, Last: true}
+func all(claim lease.ClaimID, worker store.WorkerID, claimed []store.Claimed, outcome store.Outcome) store.Settlement {
+	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
 	for _, c := range claimed {
-		settlement.Runs = append(settlement.Runs, durable.Settled{ID: c.ID, Outcome: outcome})
+		settlement.Runs = append(settlement.Runs, store.Settled{ID: c.ID, Outcome: outcome})
 	}
 	return settlement
 }
 
-func success() durable.Outcome { return durable.Outcome{Kind: durable.Success} }
+func success() store.Outcome { return store.Outcome{Kind: store.Success} }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func sweepTests() map[string]func(*testing.T, *fixture) {
@@ -31,14 +32,14 @@ func sweepTests() map[string]func(*testing.T, *fixture) {
 }
 
 // sweeper makes requests as the workers do.
-func sweeper() durable.SweepRequest {
-	return durable.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 7 * 24 * time.Hour, Limit: 100}
+func sweeper() store.SweepRequest {
+	return store.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 7 * 24 * time.Hour, Limit: 100}
 }
 
 // sweep makes steps until nothing more is to be looked at.
-func (f *fixture) sweep(request durable.SweepRequest) durable.Swept {
+func (f *fixture) sweep(request store.SweepRequest) store.Swept {
 	f.t.Helper()
-	var all durable.Swept
+	var all store.Swept
 	for range 10_000 {
 		swept, err := f.store.Sweep(f.ctx, request)
 		if err != nil {
@@ -61,7 +62,7 @@ func (f *fixture) sweep(request durable.SweepRequest) durable.Swept {
 }
 
 // wantSwept sweeps and says what should have been deleted.
-func (f *fixture) wantSwept(request durable.SweepRequest, deleted int) {
+func (f *fixture) wantSwept(request store.SweepRequest, deleted int) {
 	f.t.Helper()
 	if swept := f.sweep(request); swept.Deleted != deleted || len(swept.Returned) > 0 {
 		f.t.Errorf("swept %+v, want %d deleted and none returned", swept, deleted)
@@ -69,21 +70,21 @@ func (f *fixture) wantSwept(request durable.SweepRequest, deleted int) {
 }
 
 // end enqueues one run and ends it.
-func (f *fixture) end(kind durable.OutcomeKind, changes ...func(*durable.NewRun)) durable.RunID {
+func (f *fixture) end(kind store.OutcomeKind, changes ...func(*durable.NewRun)) durable.RunID {
 	f.t.Helper()
 	run := newRun(changes...)
 	f.enqueue(run)
-	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{run.Queue}, Jobs: []string{run.Job}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{run.Queue}, Jobs: []string{run.Job}})
 	if err != nil {
 		f.t.Fatalf("Heads: %v", err)
 	}
 	request := f.request(newWorker("w1"), 1)
-	request.Steps = []durable.Step{{Lane: heads[0].Lane, Take: 1}}
+	request.Steps = []store.Step{{Lane: heads[0].Lane, Take: 1}}
 	claimed, err := f.store.Claim(f.ctx, request)
 	if err != nil || len(claimed) != 1 || claimed[0].ID != run.ID {
 		f.t.Fatalf("claimed %+v, %v, want run %s", claimed, err, run.ID)
 	}
-	f.settle(one(request.Claim, request.Worker, run.ID, durable.Outcome{Kind: kind, Error: "so it is"}))
+	f.settle(one(request.Claim, request.Worker, run.ID, store.Outcome{Kind: kind, Error: "so it is"}))
 	return run.ID
 }
 
@@ -95,7 +96,7 @@ func (f *fixture) wantGone(id durable.RunID) {
 }
 
 func sweepByAge(_ *testing.T, f *fixture) {
-	succeeded, cancelled, dead := f.end(durable.Success), f.end(durable.Cancellation), f.end(durable.Death)
+	succeeded, cancelled, dead := f.end(store.Success), f.end(store.Cancellation), f.end(store.Death)
 	f.wantSwept(sweeper(), 0)
 	f.advance(23*time.Hour + 30*time.Minute)
 	f.wantSwept(sweeper(), 0)
@@ -121,10 +122,10 @@ func sweepByAge(_ *testing.T, f *fixture) {
 func sweepUnfinished(_ *testing.T, f *fixture) {
 	f.enqueue(newRuns(3)...)
 	claim, run := f.claimOne(newWorker("w1"))
-	f.settle(one(claim, newWorker("w1"), run.ID, durable.Outcome{Kind: durable.Failure, Error: "again", After: time.Hour}))
+	f.settle(one(claim, newWorker("w1"), run.ID, store.Outcome{Kind: store.Failure, Error: "again", After: time.Hour}))
 	f.claimOne(newWorker("w2"))
 	f.advance(365 * 24 * time.Hour)
-	f.wantSwept(durable.SweepRequest{By: uuid.New(), Retention: time.Second, RetentionDead: time.Second, Limit: 10}, 0)
+	f.wantSwept(store.SweepRequest{By: uuid.New(), Retention: time.Second, RetentionDead: time.Second, Limit: 10}, 0)
 	if counts := f.counts(); counts[durable.Pending] != 2 || counts[durable.Running] != 1 {
 		f.t.Errorf("counts %v, want 2 pending and 1 running", counts)
 	}
@@ -133,14 +134,14 @@ func sweepUnfinished(_ *testing.T, f *fixture) {
 func sweepByJob(t *testing.T, f *fixture) {
 	of := func(job string) func(*durable.NewRun) { return func(r *durable.NewRun) { r.Job = job } }
 	var jobs []durable.JobInfo
-	for name, d := range map[string]time.Duration{"short": time.Hour, "long": 30 * 24 * time.Hour, "kept": durable.KeepForever, "mail": 0} {
-		jobs = append(jobs, durable.JobInfo{Name: name, Queue: durable.DefaultQueue, MaxAttempts: 3, Retention: durable.Duration(d)})
+	for name, d := range map[string]time.Duration{"short": time.Hour, "long": 30 * 24 * time.Hour, "kept": store.KeepForever, "mail": 0} {
+		jobs = append(jobs, durable.JobInfo{Name: name, Queue: durable.DefaultQueue, MaxAttempts: 3, Retention: store.Duration(d)})
 	}
-	if err := f.store.Declare(f.ctx, durable.Declaration{Worker: newWorker("w1"), Jobs: jobs}); err != nil {
+	if err := f.store.Declare(f.ctx, store.Declaration{Worker: newWorker("w1"), Jobs: jobs}); err != nil {
 		t.Fatal(err)
 	}
 	var short, long []durable.RunID
-	for _, kind := range []durable.OutcomeKind{durable.Success, durable.Cancellation, durable.Death} {
+	for _, kind := range []store.OutcomeKind{store.Success, store.Cancellation, store.Death} {
 		short = append(short, f.end(kind, of("short")))
 		long = append(long, f.end(kind, of("long")))
 		f.end(kind, of("kept"))
@@ -162,16 +163,16 @@ func sweepByJob(t *testing.T, f *fixture) {
 }
 
 func sweepForever(_ *testing.T, f *fixture) {
-	f.end(durable.Success)
-	f.end(durable.Death)
+	f.end(store.Success)
+	f.end(store.Death)
 	f.advance(50 * 365 * 24 * time.Hour)
-	for _, d := range []time.Duration{0, -1, durable.KeepForever} {
-		f.wantSwept(durable.SweepRequest{By: uuid.New(), Retention: d, RetentionDead: d, Limit: 10}, 0)
+	for _, d := range []time.Duration{0, -1, store.KeepForever} {
+		f.wantSwept(store.SweepRequest{By: uuid.New(), Retention: d, RetentionDead: d, Limit: 10}, 0)
 		f.advance(2 * time.Hour)
 	}
-	f.wantSwept(durable.SweepRequest{By: uuid.New(), Retention: durable.KeepForever, RetentionDead: time.Hour, Limit: 10}, 1)
+	f.wantSwept(store.SweepRequest{By: uuid.New(), Retention: store.KeepForever, RetentionDead: time.Hour, Limit: 10}, 1)
 	f.advance(2 * time.Hour)
-	f.wantSwept(durable.SweepRequest{By: uuid.New(), Retention: time.Hour, Limit: 10}, 1)
+	f.wantSwept(store.SweepRequest{By: uuid.New(), Retention: time.Hour, Limit: 10}, 1)
 }
 
 func sweepOddIDs(_ *testing.T, f *fixture) {
@@ -180,9 +181,9 @@ func sweepOddIDs(_ *testing.T, f *fixture) {
 		uuid.MustParse("7fffffff-ffff-7fff-bfff-ffffffffffff"), uuid.MustParse("ffffffff-ffff-7fff-bfff-ffffffffffff"),
 	}
 	for _, id := range odd {
-		f.end(durable.Success, func(r *durable.NewRun) { r.ID = id })
+		f.end(store.Success, func(r *durable.NewRun) { r.ID = id })
 	}
-	f.end(durable.Success)
+	f.end(store.Success)
 	f.wantSwept(sweeper(), 0)
 	f.advance(26 * time.Hour)
 	f.wantSwept(sweeper(), len(odd)+1)
@@ -190,7 +191,7 @@ func sweepOddIDs(_ *testing.T, f *fixture) {
 
 func sweepInSteps(t *testing.T, f *fixture) {
 	for range 7 {
-		f.end(durable.Death)
+		f.end(store.Death)
 	}
 	f.advance(200 * time.Hour)
 	request := sweeper()
@@ -215,12 +216,12 @@ func sweepInSteps(t *testing.T, f *fixture) {
 
 func sweepBusy(t *testing.T, f *fixture) {
 	for range 3 {
-		f.end(durable.Success)
+		f.end(store.Success)
 	}
 	f.advance(26 * time.Hour)
 	first, second := sweeper(), sweeper()
 	first.Limit = 1
-	step := func(request durable.SweepRequest) durable.Swept {
+	step := func(request store.SweepRequest) store.Swept {
 		swept, err := f.store.Sweep(f.ctx, request)
 		if err != nil {
 			t.Fatal(err)
@@ -233,7 +234,7 @@ func sweepBusy(t *testing.T, f *fixture) {
 	if swept := step(second); !swept.Busy || swept.Deleted > 0 {
 		t.Errorf("another sweeper: %+v, want it busy", swept)
 	}
-	f.advance(durable.SweepTenure + time.Second)
+	f.advance(store.SweepTenure + time.Second)
 	f.wantSwept(second, 2)
 	if swept := step(first); swept.Busy {
 		t.Errorf("busy, and the other one is done: %+v", swept)
@@ -242,7 +243,7 @@ func sweepBusy(t *testing.T, f *fixture) {
 
 func sweepAndEnqueue(_ *testing.T, f *fixture) {
 	run := newRun()
-	f.end(durable.Death, func(r *durable.NewRun) { r.ID = run.ID })
+	f.end(store.Death, func(r *durable.NewRun) { r.ID = run.ID })
 	f.advance(200 * time.Hour)
 	f.wantSwept(sweeper(), 1)
 	f.enqueue(run)
@@ -253,7 +254,7 @@ func sweepAndEnqueue(_ *testing.T, f *fixture) {
 
 // strand makes a run that is running under a claim without a lease: a
 // settlement that says it is the claim's last, and is not.
-func (f *fixture) strand(worker durable.WorkerID, changes ...func(*durable.NewRun)) (durable.ClaimRequest, durable.Claimed) {
+func (f *fixture) strand(worker store.WorkerID, changes ...func(*durable.NewRun)) (store.ClaimRequest, store.Claimed) {
 	f.t.Helper()
 	f.enqueue(newRuns(2, changes...)...)
 	request := f.request(worker, 2)
@@ -281,13 +282,13 @@ func sweepStranded(t *testing.T, f *fixture) {
 	if record.State != durable.Pending || record.Attempt != 0 || record.CrashCount != 0 || len(record.Attempts) != 0 {
 		t.Errorf("the run is %+v, want it as it was before the claim", record)
 	}
-	if verdicts := f.settle(one(request.Claim, w1, lost.ID, success())); verdicts[0] != durable.Refused {
+	if verdicts := f.settle(one(request.Claim, w1, lost.ID, success())); verdicts[0] != store.Refused {
 		t.Errorf("a late settle is %v, want it refused", verdicts[0])
 	}
 	if _, again := f.claimOne(newWorker("w3")); again.ID != lost.ID || again.Attempt != 1 || again.Fence <= lost.Fence {
 		t.Errorf("claimed %+v, want run %s in its first attempt with a higher fence", again, lost.ID)
 	}
-	if verdicts := f.settle(one(other, newWorker("w2"), alive.ID, success())); verdicts[0] != durable.Accepted {
+	if verdicts := f.settle(one(other, newWorker("w2"), alive.ID, success())); verdicts[0] != store.Accepted {
 		t.Errorf("the settle of a run with a lease is %v, want it accepted", verdicts[0])
 	}
 }

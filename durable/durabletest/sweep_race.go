@@ -9,12 +9,13 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func sweepBesideWorkers(t *testing.T, f *fixture) {
 	const runs = 600
 	f.enqueue(newRuns(runs)...)
-	template := f.request(durable.WorkerID{}, 7)
+	template := f.request(store.WorkerID{}, 7)
 	var settled atomic.Int64
 	request := sweeper()
 	work := func(i int) func(context.Context) error {
@@ -46,16 +47,16 @@ func sweepBesideWorkers(t *testing.T, f *fixture) {
 }
 
 // claimAndSettle takes what the template's steps find, and ends it well.
-func claimAndSettle(ctx context.Context, store durable.Store, template durable.ClaimRequest, worker durable.WorkerID) (int, error) {
+func claimAndSettle(ctx context.Context, db durable.Store, template store.ClaimRequest, worker store.WorkerID) (int, error) {
 	request := template
 	request.Claim, request.Worker = lease.NewClaimID(), worker
-	claimed, err := store.Claim(ctx, request)
+	claimed, err := db.Claim(ctx, request)
 	if err != nil || len(claimed) == 0 {
 		return 0, err
 	}
-	verdicts, err := settled(ctx, store, all(request.Claim, worker, claimed, success()))
+	verdicts, err := settled(ctx, db, all(request.Claim, worker, claimed, success()))
 	for _, verdict := range verdicts {
-		if verdict != durable.Accepted {
+		if verdict != store.Accepted {
 			return 0, fmt.Errorf("a settle of a living worker is %v", verdict)
 		}
 	}
@@ -65,7 +66,7 @@ func claimAndSettle(ctx context.Context, store durable.Store, template durable.C
 func sweepersRace(t *testing.T, f *fixture) {
 	const runs = 400
 	f.enqueue(newRuns(runs)...)
-	template := f.request(durable.WorkerID{}, 50)
+	template := f.request(store.WorkerID{}, 50)
 	for n := 0; n < runs; {
 		more, err := claimAndSettle(f.ctx, f.store, template, newWorker("w1"))
 		if err != nil {

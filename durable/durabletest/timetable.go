@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func timetableTests() map[string]func(*testing.T, *fixture) {
@@ -33,7 +34,7 @@ func timetableTests() map[string]func(*testing.T, *fixture) {
 	}
 }
 
-func (f *fixture) schedule(name string) durable.ScheduleRecord {
+func (f *fixture) schedule(name string) store.ScheduleRecord {
 	f.t.Helper()
 	records, err := f.store.ListSchedules(f.ctx, name)
 	if err != nil || len(records) != 1 {
@@ -42,14 +43,14 @@ func (f *fixture) schedule(name string) durable.ScheduleRecord {
 	return records[0]
 }
 
-func (f *fixture) save(s durable.Schedule) {
+func (f *fixture) save(s store.Schedule) {
 	f.t.Helper()
 	if err := f.store.SaveSchedule(f.ctx, s, "ann"); err != nil {
 		f.t.Fatalf("SaveSchedule: %v", err)
 	}
 }
 
-func (f *fixture) act(name string, action durable.ScheduleAction) {
+func (f *fixture) act(name string, action store.ScheduleAction) {
 	f.t.Helper()
 	if err := f.store.ChangeSchedule(f.ctx, name, action, "ann"); err != nil {
 		f.t.Fatalf("ChangeSchedule(%s): %v", action, err)
@@ -57,7 +58,7 @@ func (f *fixture) act(name string, action durable.ScheduleAction) {
 }
 
 // own makes an operator's schedule.
-func own(name string) durable.Schedule {
+func own(name string) store.Schedule {
 	s := newSchedule(name)
 	s.Hash = ""
 	return s
@@ -65,7 +66,7 @@ func own(name string) durable.Schedule {
 
 func scheduleSaved(t *testing.T, f *fixture) {
 	s := own("nightly")
-	s.Rule, s.Plan.Overlap, s.Plan.Jitter = durable.Cron("0 3 * * *", "Europe/Berlin"), durable.OverlapWait, durable.Duration(time.Minute)
+	s.Rule, s.Plan.Overlap, s.Plan.Jitter = durable.Cron("0 3 * * *", "Europe/Berlin"), durable.OverlapWait, store.Duration(time.Minute)
 	s.Plan.Blackouts, s.Args, s.Tags = []durable.Window{{Days: "sat,sun"}}, []byte(`{ "a" : 1 }`), []string{"x"}
 	s.Priority, s.Timeout, s.OnCrash = 3, time.Minute, durable.CrashDead
 	f.save(s)
@@ -106,8 +107,8 @@ func schedulePaused(t *testing.T, f *fixture) {
 	if made := f.materialize(10, in(10*time.Second)); made.Due != 1 || !f.schedule("asleep").Paused {
 		t.Errorf("looked at %+v, want the one that is not paused at first", made)
 	}
-	f.act("nightly", durable.PauseSchedule)
-	f.act("nightly", durable.PauseSchedule)
+	f.act("nightly", store.PauseSchedule)
+	f.act("nightly", store.PauseSchedule)
 	if paused := f.schedule("nightly"); !paused.Paused || text(paused.PausedBy) != "ann" || paused.NextAt != nil {
 		t.Errorf("%+v, want paused by ann", paused)
 	}
@@ -116,10 +117,10 @@ func schedulePaused(t *testing.T, f *fixture) {
 	if made := f.materialize(10, fire); made.Due != 0 || made.Next >= 0 {
 		t.Errorf("looked at %+v, want nothing", made)
 	}
-	f.act("nightly", durable.ResumeSchedule)
-	f.act("asleep", durable.ResumeSchedule)
+	f.act("nightly", store.ResumeSchedule)
+	f.act("asleep", store.ResumeSchedule)
 	planned := 0
-	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+	f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		if s.NextAt.IsZero() {
 			planned++
 		}
@@ -131,8 +132,8 @@ func schedulePaused(t *testing.T, f *fixture) {
 }
 
 // fireAs makes one occurrence of a key.
-func fireAs(key string) func(time.Time, durable.Schedule) durable.Decision {
-	return func(now time.Time, s durable.Schedule) durable.Decision {
+func fireAs(key string) func(time.Time, store.Schedule) store.Decision {
+	return func(now time.Time, s store.Schedule) store.Decision {
 		decision := fire(now, s)
 		decision.Occurrences[0].Key, decision.NextAt = key, now.Add(10*time.Second)
 		return decision
@@ -144,7 +145,7 @@ func scheduleDeleted(t *testing.T, f *fixture) {
 	f.materialize(10, in(10*time.Second))
 	f.advance(10 * time.Second)
 	first := f.materialize(10, fireAs("monday"))
-	f.act("nightly", durable.DeleteSchedule)
+	f.act("nightly", store.DeleteSchedule)
 	if records, err := f.store.ListSchedules(f.ctx); err != nil || len(records) != 0 {
 		t.Errorf("ListSchedules: %+v, %v, want none", records, err)
 	}
@@ -180,10 +181,10 @@ func retriedCounted(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.did(durable.CancelRuns, id, durable.Done, durable.Cancelled)
+	f.did(store.CancelRuns, id, store.Done, durable.Cancelled)
 	count := func() (told int) {
 		f.advance(10 * time.Second)
-		f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+		f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 			told = s.Unfinished
 			return in(10*time.Second)(now, s)
 		})
@@ -192,7 +193,7 @@ func retriedCounted(t *testing.T, f *fixture) {
 	if n := count(); n != 0 {
 		t.Errorf("%d runs are unfinished once it is cancelled, want none", n)
 	}
-	f.did(durable.RetryRuns, id, durable.Done, durable.Pending)
+	f.did(store.RetryRuns, id, store.Done, durable.Pending)
 	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
 		t.Errorf("asked for another one beside it: %v, want a conflict", err)
 	}
@@ -241,7 +242,7 @@ func unfinishedCounted(t *testing.T, f *fixture) {
 	var counts []int
 	for round := range 5 {
 		f.advance(10 * time.Second)
-		f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+		f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 			if s.Name == "other" {
 				return in(10*time.Second)(now, s)
 			}
@@ -251,9 +252,9 @@ func unfinishedCounted(t *testing.T, f *fixture) {
 		if round == 2 {
 			claim, claimed := f.claim(worker, 10)
 			for i, run := range claimed {
-				kinds := []durable.OutcomeKind{durable.Success, durable.Death, durable.Cancellation, durable.Failure}
-				f.settle(durable.Settlement{Claim: claim, Worker: worker, Last: i == len(claimed)-1,
-					Runs: []durable.Settled{{ID: run.ID, Outcome: durable.Outcome{Kind: kinds[i%len(kinds)], After: time.Hour}}}})
+				kinds := []store.OutcomeKind{store.Success, store.Death, store.Cancellation, store.Failure}
+				f.settle(store.Settlement{Claim: claim, Worker: worker, Last: i == len(claimed)-1,
+					Runs: []store.Settled{{ID: run.ID, Outcome: store.Outcome{Kind: kinds[i%len(kinds)], After: time.Hour}}}})
 			}
 		}
 	}
@@ -267,9 +268,9 @@ func waitingKept(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
 	f.materialize(10, in(10*time.Second))
 	f.advance(10 * time.Second)
-	wait := func(pause time.Duration) func(time.Time, durable.Schedule) durable.Decision {
-		return func(_ time.Time, s durable.Schedule) durable.Decision {
-			return durable.Decision{NextAt: s.NextAt, Waiting: pause}
+	wait := func(pause time.Duration) func(time.Time, store.Schedule) store.Decision {
+		return func(_ time.Time, s store.Schedule) store.Decision {
+			return store.Decision{NextAt: s.NextAt, Waiting: pause}
 		}
 	}
 	made := f.materialize(10, wait(5*time.Second))
@@ -277,12 +278,12 @@ func waitingKept(t *testing.T, f *fixture) {
 		t.Errorf("looked at %+v, want it looked at again in 5 s", made)
 	}
 	f.advance(6 * time.Second)
-	if made = f.materialize(10, func(time.Time, durable.Schedule) durable.Decision { return durable.Decision{Fault: "none of its own"} }); made.Due != 1 {
+	if made = f.materialize(10, func(time.Time, store.Schedule) store.Decision { return store.Decision{Fault: "none of its own"} }); made.Due != 1 {
 		t.Errorf("looked at %+v, want it", made)
 	}
 	f.advance(time.Minute)
-	var seen durable.Schedule
-	made = f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+	var seen store.Schedule
+	made = f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		seen = s
 		return fireAs("monday")(now, s)
 	})
@@ -290,7 +291,7 @@ func waitingKept(t *testing.T, f *fixture) {
 		t.Errorf("decide was told %+v, want that it has waited, and rested from its fault", seen)
 	}
 	f.advance(10 * time.Second)
-	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+	f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		if s.Waiting != 0 || !s.LookAt.IsZero() {
 			t.Errorf("decide was told %+v, want that it does not wait", s)
 		}
@@ -299,7 +300,7 @@ func waitingKept(t *testing.T, f *fixture) {
 }
 
 func waitingStarvesNobody(t *testing.T, f *fixture) {
-	schedules := []durable.Schedule{newSchedule("z")}
+	schedules := []store.Schedule{newSchedule("z")}
 	for i := range 100 {
 		schedules = append(schedules, newSchedule(fmt.Sprintf("a-%d", i)))
 	}
@@ -307,9 +308,9 @@ func waitingStarvesNobody(t *testing.T, f *fixture) {
 	f.materialize(1000, in(10*time.Second))
 	f.advance(10 * time.Second)
 	for range 12 {
-		f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+		f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 			if s.Name != "z" {
-				return durable.Decision{NextAt: s.NextAt, Waiting: time.Second}
+				return store.Decision{NextAt: s.NextAt, Waiting: time.Second}
 			}
 			return fire(now, s)
 		})
@@ -324,33 +325,33 @@ func pastTold(t *testing.T, f *fixture) {
 	f.materialize(10, in(10*time.Second))
 	var first time.Time
 	f.advance(time.Hour)
-	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+	f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		first = s.NextAt
 		decision := fireAs("monday")(now, s)
 		decision.Occurrences[0].Run.At = now
-		decision.Skips = []durable.Skip{{Reason: durable.SkipMissed, First: s.NextAt, Last: now.Add(-time.Minute)}}
+		decision.Skips = []store.Skip{{Reason: store.SkipMissed, First: s.NextAt, Last: now.Add(-time.Minute)}}
 		return decision
 	})
 	f.advance(10 * time.Second)
-	f.act("nightly", durable.PauseSchedule)
+	f.act("nightly", store.PauseSchedule)
 	past, err := f.store.SchedulePast(f.ctx, "nightly", 10)
 	if err != nil || len(past) != 4 {
 		t.Fatalf("SchedulePast: %+v, %v, want four lines", past, err)
 	}
 	due, change, run, skip := past[0], past[1], past[2], past[3]
-	if due.Kind == durable.PastChange { // at the same moment
+	if due.Kind == store.PastChange { // at the same moment
 		due, change = change, due
 	}
-	if due.Kind != durable.PastSkip || text(due.Reason) != "changed" || due.First == nil || due.First.After(due.At) || !near(due.At, change.At) {
+	if due.Kind != store.PastSkip || text(due.Reason) != "changed" || due.First == nil || due.First.After(due.At) || !near(due.At, change.At) {
 		t.Errorf("%+v, want what was due", due)
 	}
-	if change.Kind != durable.PastChange || text(change.Reason) != "pause" || text(change.By) != "ann" {
+	if change.Kind != store.PastChange || text(change.Reason) != "pause" || text(change.By) != "ann" {
 		t.Errorf("%+v, want the change", change)
 	}
-	if run.Kind != durable.PastRun || text(run.Occurrence) != "monday" || run.Run == nil || run.State == nil || *run.State != durable.Pending {
+	if run.Kind != store.PastRun || text(run.Occurrence) != "monday" || run.Run == nil || run.State == nil || *run.State != durable.Pending {
 		t.Errorf("%+v, want the run", run)
 	}
-	if skip.Kind != durable.PastSkip || text(skip.Reason) != "missed" || skip.First == nil || !near(*skip.First, first.Add(-10*time.Second)) ||
+	if skip.Kind != store.PastSkip || text(skip.Reason) != "missed" || skip.First == nil || !near(*skip.First, first.Add(-10*time.Second)) ||
 		!skip.At.After(*skip.First) || skip.At.Location() != time.UTC {
 		t.Errorf("%+v, want the skip from %v", skip, first)
 	}

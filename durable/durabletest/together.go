@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // TestTogether calls every method of a store many times concurrently, each on
@@ -73,35 +74,35 @@ func (c *call) newRun() durable.NewRun {
 
 func (c *call) newKeyed() durable.NewRun {
 	run := c.newRun()
-	run.Key = durable.Key{Text: c.name}
+	run.Key = store.Key{Text: c.name}
 	return run
 }
 
 // newSchedule makes a schedule whose runs have a lane of their own.
-func (c *call) newSchedule() durable.Schedule {
+func (c *call) newSchedule() store.Schedule {
 	s := own(c.name)
 	s.Queue, s.Job = c.name, "job-"+c.name
 	return s
 }
 
 // holder enqueues a run and claims it.
-func (c *call) holder() (durable.Holder, durable.WorkerID, error) {
+func (c *call) holder() (store.Holder, store.WorkerID, error) {
 	run, worker := c.newRun(), newWorker(c.name)
 	if _, err := c.store.Enqueue(c.ctx, run); err != nil {
-		return durable.Holder{}, worker, err
+		return store.Holder{}, worker, err
 	}
 	request, err := c.request(worker)
 	if err == nil {
 		_, err = c.store.Claim(c.ctx, request)
 	}
-	return durable.Holder{Run: run.ID, Claim: request.Claim}, worker, err
+	return store.Holder{Run: run.ID, Claim: request.Claim}, worker, err
 }
 
-func (c *call) request(worker durable.WorkerID) (durable.ClaimRequest, error) {
-	heads, err := c.store.Heads(c.ctx, durable.Serves{Queues: []string{c.name}, Jobs: []string{"job-" + c.name}})
-	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: time.Minute, Limit: 1}
+func (c *call) request(worker store.WorkerID) (store.ClaimRequest, error) {
+	heads, err := c.store.Heads(c.ctx, store.Serves{Queues: []string{c.name}, Jobs: []string{"job-" + c.name}})
+	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: time.Minute, Limit: 1}
 	for _, head := range heads {
-		request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: 1})
+		request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: 1})
 	}
 	return request, err
 }
@@ -142,7 +143,7 @@ func claimCalls() map[string]func(*call) error {
 		"Settle": func(c *call) error {
 			holder, worker, err := c.holder()
 			if err == nil {
-				_, err = c.store.Settle(c.ctx, []durable.Settlement{one(holder.Claim, worker, holder.Run, success())})
+				_, err = c.store.Settle(c.ctx, []store.Settlement{one(holder.Claim, worker, holder.Run, success())})
 			}
 			return err
 		},
@@ -154,13 +155,13 @@ func claimCalls() map[string]func(*call) error {
 			return err
 		},
 		"Reclaim": func(c *call) error {
-			_, err := c.store.Reclaim(c.ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+			_, err := c.store.Reclaim(c.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 			return err
 		},
 		"Report": func(c *call) error {
 			holder, _, err := c.holder()
 			if err == nil {
-				err = c.store.Report(c.ctx, holder, durable.Report{Checkpoint: []byte(`1`)})
+				err = c.store.Report(c.ctx, holder, store.Report{Checkpoint: []byte(`1`)})
 			}
 			return err
 		},
@@ -178,25 +179,25 @@ func loopCalls() map[string]func(*call) error {
 		"Declare": func(c *call) error {
 			one := c.newSchedule()
 			one.Hash = c.name
-			return c.store.Declare(c.ctx, durable.Declaration{Worker: newWorker(c.name), Schedules: []durable.Schedule{one}})
+			return c.store.Declare(c.ctx, store.Declaration{Worker: newWorker(c.name), Schedules: []store.Schedule{one}})
 		},
 		"Materialize": func(c *call) error {
-			_, err := c.store.Materialize(c.ctx, 10, func(now time.Time, _ durable.Schedule) durable.Decision {
+			_, err := c.store.Materialize(c.ctx, 10, func(now time.Time, _ store.Schedule) store.Decision {
 				run := c.newRun()
-				return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: now.String(), Run: run}}}
+				return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: now.String(), Run: run}}}
 			})
 			return err
 		},
 		"Hasten": func(c *call) error { return c.store.Hasten(c.ctx, c.name) },
 		"Sweep": func(c *call) error {
-			_, err := c.store.Sweep(c.ctx, durable.SweepRequest{By: newWorker(c.name).Instance, Retention: time.Hour, Limit: 100})
+			_, err := c.store.Sweep(c.ctx, store.SweepRequest{By: newWorker(c.name).Instance, Retention: time.Hour, Limit: 100})
 			return err
 		},
-		"Announce": func(c *call) error { return c.store.Announce(c.ctx, durable.Signal{Kind: durable.RunsDue}) },
+		"Announce": func(c *call) error { return c.store.Announce(c.ctx, store.Signal{Kind: store.RunsDue}) },
 		"Listen": func(c *call) error {
 			ctx, cancel := context.WithCancel(c.ctx)
 			defer cancel()
-			return c.store.Listen(ctx, func(durable.Signal) { cancel() })
+			return c.store.Listen(ctx, func(store.Signal) { cancel() })
 		},
 	}
 }
@@ -209,15 +210,15 @@ func operatorCalls() map[string]func(*call) error {
 		"Queues": func(c *call) error { _, err := c.store.Queues(c.ctx); return err },
 		"Jobs":   func(c *call) error { _, err := c.store.Jobs(c.ctx); return err },
 		"Changes": func(c *call) error {
-			_, err := c.store.Changes(c.ctx, durable.ChangeFilter{Limit: 10})
+			_, err := c.store.Changes(c.ctx, store.ChangeFilter{Limit: 10})
 			return err
 		},
 		"Operate": func(c *call) error {
 			run := c.newKeyed()
 			_, err := c.store.Enqueue(c.ctx, run)
-			for _, action := range []durable.RunAction{durable.CancelRuns, durable.RetryRuns, durable.DeleteRuns} {
+			for _, action := range []store.RunAction{store.CancelRuns, store.RetryRuns, store.DeleteRuns} {
 				if err == nil {
-					_, err = c.store.Operate(c.ctx, durable.Order{Action: action, Runs: []durable.RunID{run.ID}, By: "ann"})
+					_, err = c.store.Operate(c.ctx, store.Order{Action: action, Runs: []durable.RunID{run.ID}, By: "ann"})
 				}
 			}
 			return err
@@ -226,7 +227,7 @@ func operatorCalls() map[string]func(*call) error {
 			_, err := c.store.Rerun(c.ctx, durable.NewRunID(), c.newKeyed(), "ann")
 			return err
 		},
-		"SetQueue": func(c *call) error { return c.store.SetQueue(c.ctx, c.name, durable.PauseQueue, "ann") },
+		"SetQueue": func(c *call) error { return c.store.SetQueue(c.ctx, c.name, store.PauseQueue, "ann") },
 	}
 }
 
@@ -238,7 +239,7 @@ func scheduleCalls() map[string]func(*call) error {
 		"ChangeSchedule": func(c *call) error {
 			err := c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann")
 			if err == nil {
-				err = c.store.ChangeSchedule(c.ctx, c.name, durable.PauseSchedule, "ann")
+				err = c.store.ChangeSchedule(c.ctx, c.name, store.PauseSchedule, "ann")
 			}
 			return err
 		},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func traceTests() map[string]func(*testing.T, *fixture) {
@@ -41,7 +42,7 @@ func tracesExact(t *testing.T, f *fixture) {
 	// Some with and some without in one call, so that none can come to stand
 	// beside another run; and a call in which none has one.
 	var runs []durable.NewRun
-	for i, trace := range []string{"", exampleTrace, "", "{},\"'\\;NULL", "null", "", strings.Repeat("~", durable.MaxTraceSize)} {
+	for i, trace := range []string{"", exampleTrace, "", "{},\"'\\;NULL", "null", "", strings.Repeat("~", store.MaxTraceSize)} {
 		runs = append(runs, newRun(traced(trace)))
 		if i%2 == 0 {
 			runs[i].Tags = []string{"tag"}
@@ -88,7 +89,7 @@ func traceOfARepeat(t *testing.T, f *fixture) {
 }
 
 func tracesRefused(t *testing.T, f *fixture) {
-	for _, trace := range []string{strings.Repeat("x", durable.MaxTraceSize+1), "a\nb", "a\x00", "é", "\xff"} {
+	for _, trace := range []string{strings.Repeat("x", store.MaxTraceSize+1), "a\nb", "a\x00", "é", "\xff"} {
 		_, err := f.store.Enqueue(f.ctx, newRun(), newRun(traced(trace)))
 		if !errors.Is(err, durable.ErrInvalid) || !strings.Contains(err.Error(), "trace") {
 			t.Errorf("trace %.20q: %v, want it refused", trace, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Transaction is a transaction of a store's user, with the store bound to it.
@@ -72,12 +73,12 @@ func (f *fixture) enqueueIn(tx Transaction, runs ...durable.NewRun) {
 }
 
 // held claims a new run.
-func (f *fixture) held() (durable.WorkerID, durable.Holder) {
+func (f *fixture) held() (store.WorkerID, store.Holder) {
 	f.t.Helper()
 	f.enqueue(newRun())
 	worker := newWorker("w1")
 	claim, claimed := f.claimOne(worker)
-	return worker, durable.Holder{Run: claimed.ID, Claim: claim}
+	return worker, store.Holder{Run: claimed.ID, Claim: claim}
 }
 
 // lost fails unless an answer says that the run is no longer the claim's.
@@ -126,7 +127,7 @@ func txReads(t *testing.T, f *fixture) {
 	run := newRun(func(r *durable.NewRun) { r.Job, r.Tags = "letter", []string{"t"} })
 	tx := f.begin()
 	f.enqueueIn(tx, run)
-	if err := tx.Complete(f.ctx, holder, durable.Completion{Result: []byte(`7`)}); err != nil {
+	if err := tx.Complete(f.ctx, holder, store.Completion{Result: []byte(`7`)}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
 	page, err := tx.Runs(f.ctx, durable.Filter{Jobs: []string{"letter"}, States: []durable.State{durable.Pending}})
@@ -196,7 +197,7 @@ func txComplete(t *testing.T, f *fixture) {
 	run := newRun()
 	tx := f.begin()
 	f.enqueueIn(tx, run)
-	if err := tx.Complete(f.ctx, holder, durable.Completion{Result: []byte(`{"a":1}`)}); err != nil {
+	if err := tx.Complete(f.ctx, holder, store.Completion{Result: []byte(`{"a":1}`)}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
 	if record := f.record(holder.Run); record.State != durable.Running {
@@ -210,7 +211,7 @@ func txComplete(t *testing.T, f *fixture) {
 	}
 	f.record(run.ID)
 	for _, outcome := range outcomes() {
-		if verdicts := f.settle(one(holder.Claim, worker, holder.Run, outcome)); verdicts[0] != durable.Landed {
+		if verdicts := f.settle(one(holder.Claim, worker, holder.Run, outcome)); verdicts[0] != store.Landed {
 			t.Errorf("a settle after the commit got verdict %d, want landed", verdicts[0])
 		}
 	}
@@ -222,12 +223,12 @@ func txComplete(t *testing.T, f *fixture) {
 func txCompleteRollback(t *testing.T, f *fixture) {
 	worker, holder := f.held()
 	tx := f.begin()
-	if err := tx.Complete(f.ctx, holder, durable.Completion{}); err != nil {
+	if err := tx.Complete(f.ctx, holder, store.Completion{}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
 	tx.Rollback()
-	verdicts := f.settle(one(holder.Claim, worker, holder.Run, durable.Outcome{Kind: durable.Failure, Error: "not committed"}))
-	if record := f.record(holder.Run); verdicts[0] != durable.Accepted || record.State != durable.Pending {
+	verdicts := f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Failure, Error: "not committed"}))
+	if record := f.record(holder.Run); verdicts[0] != store.Accepted || record.State != durable.Pending {
 		t.Errorf("the settle got verdict %d, and the run is %v", verdicts[0], record.State)
 	}
 }
@@ -235,16 +236,16 @@ func txCompleteRollback(t *testing.T, f *fixture) {
 func txZombie(t *testing.T, f *fixture) {
 	z := f.zombie()
 	before := f.record(z.run)
-	stale := durable.Holder{Run: z.run, Claim: z.stale}
+	stale := store.Holder{Run: z.run, Claim: z.stale}
 	tx := f.begin()
 	lost(t, "Guard", tx.Guard(f.ctx, stale))
-	lost(t, "Complete", tx.Complete(f.ctx, stale, durable.Completion{Result: []byte(`"zombie"`)}))
+	lost(t, "Complete", tx.Complete(f.ctx, stale, store.Completion{Result: []byte(`"zombie"`)}))
 	f.commit(tx)
 	if after := f.record(z.run); after.State != durable.Running || after.Result != nil || after.Fence != before.Fence {
 		t.Errorf("a zombie changed %+v to %+v", before, after)
 	}
 	tx = f.begin()
-	if err := tx.Complete(f.ctx, durable.Holder{Run: z.run, Claim: z.held}, durable.Completion{}); err != nil {
+	if err := tx.Complete(f.ctx, store.Holder{Run: z.run, Claim: z.held}, store.Completion{}); err != nil {
 		t.Errorf("Complete of the successor: %v", err)
 	}
 	f.commit(tx)
@@ -253,26 +254,26 @@ func txZombie(t *testing.T, f *fixture) {
 func txEnded(t *testing.T, f *fixture) {
 	worker, holder := f.held()
 	tx := f.begin()
-	if err := tx.Complete(f.ctx, holder, durable.Completion{}); err != nil {
+	if err := tx.Complete(f.ctx, holder, store.Completion{}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
-	lost(t, "Complete again", tx.Complete(f.ctx, holder, durable.Completion{}))
+	lost(t, "Complete again", tx.Complete(f.ctx, holder, store.Completion{}))
 	f.commit(tx)
 	for _, outcome := range outcomes()[1:] {
 		f.enqueue(newRun())
 		claim, claimed := f.claimOne(worker)
 		f.settle(one(claim, worker, claimed.ID, outcome))
-		f.endedStaysEnded(durable.Holder{Run: claimed.ID, Claim: claim})
+		f.endedStaysEnded(store.Holder{Run: claimed.ID, Claim: claim})
 	}
 	f.endedStaysEnded(holder)
 }
 
-func (f *fixture) endedStaysEnded(holder durable.Holder) {
+func (f *fixture) endedStaysEnded(holder store.Holder) {
 	f.t.Helper()
 	before := f.record(holder.Run)
 	tx := f.begin()
 	lost(f.t, "Guard", tx.Guard(f.ctx, holder))
-	lost(f.t, "Complete", tx.Complete(f.ctx, holder, durable.Completion{Result: []byte(`1`)}))
+	lost(f.t, "Complete", tx.Complete(f.ctx, holder, store.Completion{Result: []byte(`1`)}))
 	f.commit(tx)
 	if after := f.record(holder.Run); after.State != before.State || string(after.Result) != string(before.Result) {
 		f.t.Errorf("%+v became %+v", before, after)
@@ -290,9 +291,9 @@ func (f *fixture) endedStaysEnded(holder durable.Holder) {
 func txUnknown(t *testing.T, f *fixture) {
 	_, holder := f.held()
 	tx := f.begin()
-	lost(t, "Complete", tx.Complete(f.ctx, durable.Holder{Run: durable.NewRunID(), Claim: holder.Claim}, durable.Completion{}))
-	lost(t, "Complete", tx.Complete(f.ctx, durable.Holder{Run: holder.Run, Claim: lease.NewClaimID()}, durable.Completion{}))
-	lost(t, "Guard", tx.Guard(f.ctx, durable.Holder{Run: holder.Run}))
+	lost(t, "Complete", tx.Complete(f.ctx, store.Holder{Run: durable.NewRunID(), Claim: holder.Claim}, store.Completion{}))
+	lost(t, "Complete", tx.Complete(f.ctx, store.Holder{Run: holder.Run, Claim: lease.NewClaimID()}, store.Completion{}))
+	lost(t, "Guard", tx.Guard(f.ctx, store.Holder{Run: holder.Run}))
 	f.commit(tx)
 	if record := f.record(holder.Run); record.State != durable.Running {
 		t.Errorf("the run is %v", record.State)
@@ -307,7 +308,7 @@ func txGuard(t *testing.T, f *fixture) {
 			t.Fatalf("Guard: %v", err)
 		}
 	}
-	if err := tx.Complete(f.ctx, holder, durable.Completion{}); err != nil {
+	if err := tx.Complete(f.ctx, holder, store.Completion{}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
 	f.commit(tx)
@@ -321,7 +322,7 @@ func txOneOfMany(t *testing.T, f *fixture) {
 	granted := 0
 	for range 5 {
 		tx := f.begin()
-		err := tx.Complete(f.ctx, holder, durable.Completion{})
+		err := tx.Complete(f.ctx, holder, store.Completion{})
 		if err == nil && tx.Commit() == nil {
 			granted++
 			continue

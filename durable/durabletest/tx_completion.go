@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func txLog(t *testing.T, f *fixture) {
 	worker, holder := f.held()
 	for _, text := range []string{"rolled back", "first line\nsecond \u00e9"} {
 		tx := f.begin()
-		if err := tx.Complete(f.ctx, holder, durable.Completion{Result: []byte(`7`), Log: text}); err != nil {
+		if err := tx.Complete(f.ctx, holder, store.Completion{Result: []byte(`7`), Log: text}); err != nil {
 			t.Fatalf("Complete: %v", err)
 		}
 		if seen, err := tx.Run(f.ctx, holder.Run); err != nil || len(seen.Attempts) != 1 || seen.Attempts[0].Log == nil || *seen.Attempts[0].Log != text {
@@ -24,13 +25,13 @@ func txLog(t *testing.T, f *fixture) {
 			f.commit(tx)
 		}
 	}
-	f.settle(one(holder.Claim, worker, holder.Run, durable.Outcome{Kind: durable.Failure, Error: "late", Log: "late"}))
+	f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Failure, Error: "late", Log: "late"}))
 	record := f.record(holder.Run)
 	if len(record.Attempts) != 1 {
 		t.Fatalf("%d attempts, want 1: %+v", len(record.Attempts), record.Attempts)
 	}
 	a := record.Attempts[0]
-	if a.Log == nil || *a.Log != "first line\nsecond \u00e9" || a.Outcome != durable.Success || a.Number != 1 || a.Worker != worker.Name ||
+	if a.Log == nil || *a.Log != "first line\nsecond \u00e9" || a.Outcome != store.Success || a.Number != 1 || a.Worker != worker.Name ||
 		a.Error != nil || a.EndedAt.Before(a.StartedAt) {
 		t.Errorf("the attempt is %+v", a)
 	}
@@ -41,7 +42,7 @@ func txLog(t *testing.T, f *fixture) {
 func txUnstorable(t *testing.T, f *fixture) {
 	_, holder := f.held()
 	tx := f.begin()
-	for name, bad := range map[string]durable.Completion{
+	for name, bad := range map[string]store.Completion{
 		"NUL in the result":             {Result: []byte(`"\u0000"`)},
 		"invalid UTF-8 in the result":   {Result: []byte("\"\xff\"")},
 		"a lone surrogate":              {Result: []byte(`"\ud800"`)},
@@ -50,13 +51,13 @@ func txUnstorable(t *testing.T, f *fixture) {
 		"ten mebibytes":                 {Result: jsonString(10 << 20)},
 		"NUL in the log":                {Log: "a\x00b"},
 		"invalid UTF-8 in the log":      {Log: "\xff"},
-		"a log beyond its largest size": {Log: strings.Repeat("l", durable.MaxLogSize+1)},
+		"a log beyond its largest size": {Log: strings.Repeat("l", store.MaxLogSize+1)},
 	} {
 		if err := tx.Complete(f.ctx, holder, bad); !errors.Is(err, durable.ErrInvalid) {
 			t.Errorf("%s: Complete answered %v, want ErrInvalid", name, err)
 		}
 	}
-	if err := tx.Complete(f.ctx, holder, durable.Completion{Log: strings.Repeat("l", durable.MaxLogSize)}); err != nil {
+	if err := tx.Complete(f.ctx, holder, store.Completion{Log: strings.Repeat("l", store.MaxLogSize)}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
 	f.commit(tx)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func underTests() map[string]func(*testing.T, *fixture) {
@@ -39,14 +40,14 @@ func underCurrent(t *testing.T, f *fixture) {
 	if counts := f.counts(); counts[durable.Pending] != 3 || counts[durable.Running] != 1 {
 		t.Errorf("counts %v, want 3 pending and 1 running", counts)
 	}
-	heads, err := f.store.Heads(f.ctx, durable.Serves{Queues: []string{"child"}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{"child"}, Jobs: []string{"mail"}})
 	if err != nil || len(heads) != 1 || !heads[0].Waiting {
 		t.Errorf("heads %+v, %v: want a run that waits", heads, err)
 	}
 }
 
 // underRefused enqueues under a claim that is not the run's any more.
-func (f *fixture) underRefused(holder durable.Holder) {
+func (f *fixture) underRefused(holder store.Holder) {
 	f.t.Helper()
 	before := f.counts()
 	run := newRun(func(r *durable.NewRun) { r.Job = "child" })
@@ -62,9 +63,9 @@ func (f *fixture) underRefused(holder durable.Holder) {
 
 func underZombie(_ *testing.T, f *fixture) {
 	z := f.zombie()
-	f.underRefused(durable.Holder{Run: z.run, Claim: z.stale})
-	f.underRefused(durable.Holder{Run: z.run})
-	f.underRefused(durable.Holder{Run: durable.NewRunID(), Claim: z.held})
+	f.underRefused(store.Holder{Run: z.run, Claim: z.stale})
+	f.underRefused(store.Holder{Run: z.run})
+	f.underRefused(store.Holder{Run: durable.NewRunID(), Claim: z.held})
 }
 
 func underReclaimed(_ *testing.T, f *fixture) {
@@ -80,7 +81,7 @@ func underEnded(_ *testing.T, f *fixture) {
 		worker := newWorker("w1")
 		claim, claimed := f.claimOne(worker)
 		f.settle(one(claim, worker, claimed.ID, outcome))
-		f.underRefused(durable.Holder{Run: claimed.ID, Claim: claim})
+		f.underRefused(store.Holder{Run: claimed.ID, Claim: claim})
 	}
 }
 
@@ -106,10 +107,10 @@ func underInvalid(t *testing.T, f *fixture) {
 func underRace(_ *testing.T, f *fixture) {
 	const n = 8
 	f.enqueue(newRuns(n)...)
-	var holders []durable.Holder
+	var holders []store.Holder
 	for range n {
 		claim, claimed := f.claimOne(newWorker("w1"))
-		holders = append(holders, durable.Holder{Run: claimed.ID, Claim: claim})
+		holders = append(holders, store.Holder{Run: claimed.ID, Claim: claim})
 	}
 	f.advance(31 * time.Second)
 	stored, refused := make([][]durable.RunID, n), make([]durable.RunID, n)
@@ -135,7 +136,7 @@ func underRace(_ *testing.T, f *fixture) {
 	})
 	functions = append(functions, func(ctx context.Context) error {
 		for left := n; left > 0; {
-			done, err := f.store.Reclaim(ctx, durable.ReclaimRequest{MaxCrashes: 4, Limit: 1})
+			done, err := f.store.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 1})
 			if err != nil {
 				return err
 			}

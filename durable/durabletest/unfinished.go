@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // makesUntilFull makes up to so many occurrences of a schedule at a look, unless
 // there is no room.
-func makesUntilFull(round, n int) func(time.Time, durable.Schedule) durable.Decision {
-	return func(now time.Time, s durable.Schedule) durable.Decision {
-		d := durable.Decision{NextAt: now.Add(time.Second)}
+func makesUntilFull(round, n int) func(time.Time, store.Schedule) store.Decision {
+	return func(now time.Time, s store.Schedule) store.Decision {
+		d := store.Decision{NextAt: now.Add(time.Second)}
 		for i := 0; i < n && !s.Plan.Full(s.Unfinished+i); i++ {
-			d.Occurrences = append(d.Occurrences, durable.Occurrence{Key: fmt.Sprintf("%04d-%04d", round, i), Run: newRun()})
+			d.Occurrences = append(d.Occurrences, store.Occurrence{Key: fmt.Sprintf("%04d-%04d", round, i), Run: newRun()})
 		}
 		return d
 	}
@@ -25,7 +26,7 @@ func makesUntilFull(round, n int) func(time.Time, durable.Schedule) durable.Deci
 // asManyAtOnce fills schedules to their bounds, a part at each look, and looks
 // again when some have ended.
 func asManyAtOnce(t *testing.T, f *fixture) {
-	for _, most := range []int{3, 100, 101, 150, durable.MaxAtOnce} {
+	for _, most := range []int{3, 100, 101, 150, store.MaxAtOnce} {
 		s := own(fmt.Sprintf("at-once-%d", most))
 		s.Plan.AtOnce, s.Job = most, s.Name
 		f.save(s)
@@ -34,7 +35,7 @@ func asManyAtOnce(t *testing.T, f *fixture) {
 		f.materialize(10, makesUntilFull(round, 80))
 		f.advance(2 * time.Second)
 	}
-	for _, most := range []int{3, 100, 101, 150, durable.MaxAtOnce} {
+	for _, most := range []int{3, 100, 101, 150, store.MaxAtOnce} {
 		name := fmt.Sprintf("at-once-%d", most)
 		f.wantUnfinished(name, most)
 		if err := f.store.RunSchedule(f.ctx, name, durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
@@ -45,12 +46,12 @@ func asManyAtOnce(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	past = slices.DeleteFunc(past, func(line durable.Past) bool { return line.Kind != durable.PastRun })
+	past = slices.DeleteFunc(past, func(line store.Past) bool { return line.Kind != store.PastRun })
 	for _, line := range past[:30] {
-		f.did(durable.CancelRuns, *line.Run, durable.Done, durable.Cancelled)
+		f.did(store.CancelRuns, *line.Run, store.Done, durable.Cancelled)
 	}
 	f.wantUnfinished("at-once-150", 120)
-	f.did(durable.RetryRuns, *past[7].Run, durable.Done, durable.Pending)
+	f.did(store.RetryRuns, *past[7].Run, store.Done, durable.Pending)
 	f.wantUnfinished("at-once-150", 121)
 }
 
@@ -58,7 +59,7 @@ func asManyAtOnce(t *testing.T, f *fixture) {
 func (f *fixture) wantUnfinished(name string, want int) {
 	f.t.Helper()
 	told := -1
-	f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+	f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		if s.Name == name {
 			told = s.Unfinished
 		}
@@ -78,10 +79,10 @@ func hungRemembered(t *testing.T, f *fixture) {
 	f.save(s)
 	var all []durable.RunID
 	for round := range 30 {
-		made := f.materialize(10, func(now time.Time, _ durable.Schedule) durable.Decision {
-			d := durable.Decision{NextAt: now.Add(time.Second)}
+		made := f.materialize(10, func(now time.Time, _ store.Schedule) store.Decision {
+			d := store.Decision{NextAt: now.Add(time.Second)}
 			for i := range 10 {
-				d.Occurrences = append(d.Occurrences, durable.Occurrence{Key: fmt.Sprintf("%04d-%04d", round, i), Run: newRun()})
+				d.Occurrences = append(d.Occurrences, store.Occurrence{Key: fmt.Sprintf("%04d-%04d", round, i), Run: newRun()})
 			}
 			return d
 		})
@@ -90,7 +91,7 @@ func hungRemembered(t *testing.T, f *fixture) {
 	}
 	slices.SortFunc(all, func(a, b durable.RunID) int { return slices.Compare(a[:], b[:]) })
 	for _, id := range all[1:] {
-		f.did(durable.CancelRuns, id, durable.Done, durable.Cancelled)
+		f.did(store.CancelRuns, id, store.Done, durable.Cancelled)
 	}
 	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
 		t.Errorf("asked for another one beside what hangs: %v, want a conflict", err)
@@ -101,7 +102,7 @@ func hungRemembered(t *testing.T, f *fixture) {
 	f.save(edited)
 	f.wantUnfinished("nightly", 1)
 	f.wantUnfinished("nightly", 1)
-	f.did(durable.CancelRuns, all[0], durable.Done, durable.Cancelled)
+	f.did(store.CancelRuns, all[0], store.Done, durable.Cancelled)
 	f.wantUnfinished("nightly", 0)
 }
 
@@ -134,7 +135,7 @@ func scheduleAskedTwice(t *testing.T, f *fixture) {
 			t.Errorf("asked again with the same id, beside another: %v", err)
 		}
 	}
-	f.did(durable.CancelRuns, first, durable.Done, durable.Cancelled)
+	f.did(store.CancelRuns, first, store.Done, durable.Cancelled)
 	if err := f.store.RunSchedule(f.ctx, "nightly", first, durable.OverlapSkip, "ann"); err != nil {
 		t.Errorf("asked again when it had ended: %v", err)
 	}

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // namedLane is a lane as transcripts write it.
 type namedLane struct {
 	name string
-	head durable.Head
+	head store.Head
 }
 
 // lanes lists lanes by priority and name, plain lines before isolated ones.
-func (p *player) lanes(serves durable.Serves) ([]namedLane, error) {
+func (p *player) lanes(serves store.Serves) ([]namedLane, error) {
 	heads, err := p.store.Heads(p.ctx, serves)
 	var lanes []namedLane
 	for _, h := range heads {
@@ -107,7 +108,7 @@ func text(pointer *string) string {
 func (p *player) doList(c command) error {
 	filter := durable.Filter{Jobs: c.list("jobs"), Queues: c.list("queues"), Limit: c.number("limit", 0)}
 	for _, word := range c.list("states") {
-		state, err := durable.ParseState(word)
+		state, err := store.ParseState(word)
 		if err != nil {
 			return err
 		}
@@ -127,7 +128,7 @@ func (p *player) doList(c command) error {
 func (p *player) doCounts(command) error {
 	counts := p.counts()
 	var words []string
-	for _, state := range durable.States() {
+	for _, state := range store.States() {
 		words = append(words, fmt.Sprintf("%d %v", counts[state], state))
 	}
 	p.say("%s", strings.Join(words, ", "))
@@ -135,9 +136,9 @@ func (p *player) doCounts(command) error {
 }
 
 func (p *player) doDeclare(c command) error {
-	declaration := durable.Declaration{Worker: p.worker("w1")}
+	declaration := store.Declaration{Worker: p.worker("w1")}
 	for _, name := range c.words[1:] {
-		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
+		declaration.Schedules = append(declaration.Schedules, store.Schedule{
 			Name: name, Rule: durable.Every(c.duration("every", time.Hour)), Hash: c.text("hash", "h1"), Job: c.text("job", "mail"),
 			Queue: durable.DefaultQueue, Args: []byte(`{}`), MaxAttempts: durable.DefaultMaxAttempts,
 		})
@@ -147,7 +148,7 @@ func (p *player) doDeclare(c command) error {
 
 func (p *player) doMaterialize(c command) error {
 	var asked []string
-	decide := func(now time.Time, s durable.Schedule) durable.Decision {
+	decide := func(now time.Time, s store.Schedule) store.Decision {
 		state := "not planned yet"
 		if !s.NextAt.IsZero() {
 			state = due(s.NextAt.Sub(now))
@@ -159,7 +160,7 @@ func (p *player) doMaterialize(c command) error {
 			state += fmt.Sprintf(", %d unfinished", s.Unfinished)
 		}
 		asked = append(asked, fmt.Sprintf("asked about %s generation %d, %s", s.Name, s.Generation, state))
-		decision := durable.Decision{NextAt: now.Add(time.Hour)}
+		decision := store.Decision{NextAt: now.Add(time.Hour)}
 		for _, line := range c.more {
 			if line.words[0] == s.Name {
 				decision = p.decision(line, now, s)
@@ -179,8 +180,8 @@ func (p *player) doMaterialize(c command) error {
 }
 
 // decision reads one line below materialize. An occurrence is key:run.
-func (p *player) decision(c command, now time.Time, s durable.Schedule) durable.Decision {
-	decision := durable.Decision{Fault: c.text("fault", ""), NextAt: s.NextAt}
+func (p *player) decision(c command, now time.Time, s store.Schedule) store.Decision {
+	decision := store.Decision{Fault: c.text("fault", ""), NextAt: s.NextAt}
 	if next := c.text("next", ""); next == "never" {
 		decision.NextAt = time.Time{}
 	} else if decision.Fault == "" {
@@ -190,14 +191,14 @@ func (p *player) decision(c command, now time.Time, s durable.Schedule) durable.
 		decision.NextAt = s.NextAt
 	}
 	if reason := c.text("skip", ""); reason != "" {
-		decision.Skips = []durable.Skip{{Reason: durable.SkipReason(reason), First: s.NextAt, Last: now}}
+		decision.Skips = []store.Skip{{Reason: store.SkipReason(reason), First: s.NextAt, Last: now}}
 	}
 	for _, text := range c.list("occurrences") {
 		key, name, _ := strings.Cut(text, ":")
 		run := newRun()
 		run.Job, run.Queue, run.Args, run.At = s.Job, s.Queue, s.Args, s.NextAt
 		p.know(name, run)
-		decision.Occurrences = append(decision.Occurrences, durable.Occurrence{Key: key, Run: run})
+		decision.Occurrences = append(decision.Occurrences, store.Occurrence{Key: key, Run: run})
 	}
 	return decision
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // hastenWaiting has one schedule make a run and wait for it, beside one that
@@ -15,14 +15,14 @@ func hastenWaiting(t *testing.T, f *fixture) {
 	f.materialize(10, in(10*time.Second))
 	f.advance(11 * time.Second)
 	const pause = 40 * time.Second
-	made := f.materialize(10, func(now time.Time, s durable.Schedule) durable.Decision {
+	made := f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		d := fire(now, s)
 		if s.Name != "calm" {
 			d.NextAt, d.Waiting = now, pause
 		}
 		return d
 	})
-	told := map[string]durable.Wait{}
+	told := map[string]store.Wait{}
 	for _, one := range made.Waits {
 		told[one.Schedule] = one
 	}
@@ -32,13 +32,13 @@ func hastenWaiting(t *testing.T, f *fixture) {
 	if record := f.record(told["waits"].Run); *record.Schedule != "waits" {
 		t.Errorf("it is told to wait for a run of %s", *record.Schedule)
 	}
-	if err := f.store.ChangeSchedule(f.ctx, "paused", durable.PauseSchedule, "ann"); err != nil {
+	if err := f.store.ChangeSchedule(f.ctx, "paused", store.PauseSchedule, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	seen := func() (names []string) {
-		f.materialize(10, func(_ time.Time, s durable.Schedule) durable.Decision {
+		f.materialize(10, func(_ time.Time, s store.Schedule) store.Decision {
 			names = append(names, s.Name)
-			return durable.Decision{NextAt: s.NextAt, Waiting: pause}
+			return store.Decision{NextAt: s.NextAt, Waiting: pause}
 		})
 		return names
 	}

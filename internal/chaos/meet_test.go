@@ -19,6 +19,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 type meetArgs struct {
@@ -205,7 +206,7 @@ func TestEverythingMeets_SQLite(t *testing.T) {
 
 // nothingOpen holds when all runs have ended. Those that were retried are swept
 // by the next full pass only.
-func nothingOpen(counts map[durable.State]durable.Count) bool {
+func nothingOpen(counts map[durable.State]store.Count) bool {
 	return counts[durable.Pending].N+counts[durable.Running].N == 0
 }
 

@@ -1,9 +1,11 @@
-package durable
+package store
 
 import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
 // The checks of what operators ask of schedules. Stores call them before they
@@ -50,8 +52,8 @@ func CheckScheduleRun(name string, id RunID, by string) error {
 
 func nameFaults(names ...string) (faults []error) {
 	for _, name := range names {
-		if len(name) > MaxNameLength || !isText(name) {
-			faults = append(faults, fmt.Errorf("schedule name %q: want at most %d bytes of text without NUL", clip(name, 150), MaxNameLength))
+		if len(name) > MaxNameLength || !storable.IsText(name) {
+			faults = append(faults, fmt.Errorf("schedule name %q: want at most %d bytes of text without NUL", storable.Clip(name, 150), MaxNameLength))
 		}
 	}
 	return faults
@@ -68,8 +70,8 @@ func (s *Schedule) checkTexts() error {
 		texts = append(texts, w.Days, w.From, w.Until)
 	}
 	for _, text := range texts {
-		if len(text) > maxRuleText || !isText(text) {
-			return fmt.Errorf("rule with %q: want at most %d bytes of text without NUL", clip(text, 100), maxRuleText)
+		if len(text) > maxRuleText || !storable.IsText(text) {
+			return fmt.Errorf("rule with %q: want at most %d bytes of text without NUL", storable.Clip(text, 100), maxRuleText)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package durable
+package store
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
 // Rule says when a schedule fires. Make it with Cron, Every or Once.
@@ -212,7 +214,7 @@ func CheckSchedule(s Schedule) error {
 // Faults is all that is wrong with the schedule, as CheckSchedule reports it but
 // not wrapped in ErrInvalid.
 func (s *Schedule) Faults() error {
-	faults := append([]error{checkName("schedule", s.Name)}, s.Plan.check(s.Rule)...)
+	faults := append([]error{CheckName("schedule", s.Name)}, s.Plan.check(s.Rule)...)
 	if instants := s.checkInstants(); instants != nil {
 		faults = append(faults, instants...)
 	} else if _, err := s.Compile(); err != nil {
@@ -236,12 +238,12 @@ func (p *Plan) check(rule Rule) []error {
 	switch p.CatchUp {
 	case "", CatchUpSkip, CatchUpLatest, CatchUpAll:
 	default:
-		refuse(true, "catch-up %q: want skip, latest or all", clip(string(p.CatchUp), 50))
+		refuse(true, "catch-up %q: want skip, latest or all", storable.Clip(string(p.CatchUp), 50))
 	}
 	switch p.Overlap {
 	case "", OverlapAllow, OverlapSkip, OverlapWait:
 	default:
-		refuse(true, "overlap %q: want allow, skip or wait", clip(string(p.Overlap), 50))
+		refuse(true, "overlap %q: want allow, skip or wait", storable.Clip(string(p.Overlap), 50))
 	}
 	refuse(p.CatchUp == CatchUpAll && p.Overlap == OverlapSkip,
 		"catch-up all with overlap skip would drop all missed occurrences but one: want overlap wait or allow")

@@ -1,4 +1,4 @@
-package durable
+package store
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 	"unicode/utf8"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
 // Bounds of what may be enqueued and stored.
@@ -98,7 +100,7 @@ func (r *NewRun) check() error {
 	if err := checkID(r.ID); err != nil {
 		return err
 	}
-	if err := checkName("job", r.Job); err != nil {
+	if err := CheckName("job", r.Job); err != nil {
 		return err
 	}
 	if faults := r.PolicyFaults(); len(faults) > 0 {
@@ -108,24 +110,24 @@ func (r *NewRun) check() error {
 		return err
 	}
 	known := len(r.Args) > 0 && len(r.Args) == len(r.written) && &r.Args[0] == &r.written[0]
-	check := checkJSON
+	check := storable.CheckJSON
 	if known {
-		check = checkWritten
+		check = storable.CheckWritten
 	}
 	if err := check(r.Args, MaxArgsSize, MaxJSONDepth); err != nil {
 		return fmt.Errorf("args%w", err)
 	}
-	return checkTrace(r.Trace)
+	return CheckTrace(r.Trace)
 }
 
 // CheckJSON reports what keeps a JSON text from being stored on every engine and
 // read back as it was: its size, its nesting, its strings. The error begins with
 // the path of the value.
-func CheckJSON(text []byte) error { return checkJSON(text, MaxArgsSize, MaxJSONDepth) }
+func CheckJSON(text []byte) error { return storable.CheckJSON(text, MaxArgsSize, MaxJSONDepth) }
 
 // checkName tells what is wrong with a name that becomes part of the store's
 // keys, of metrics and of pages.
-func checkName(kind, name string) error {
+func CheckName(kind, name string) error {
 	good := 0
 	for good < len(name) && inName(name[good]) {
 		good++
@@ -133,7 +135,7 @@ func checkName(kind, name string) error {
 	if good == len(name) && good > 0 && good <= MaxNameLength {
 		return nil
 	}
-	return fmt.Errorf("%s name %q: want 1 to %d of letters, digits and _ . : / @ -", kind, clip(name, 150), MaxNameLength)
+	return fmt.Errorf("%s name %q: want 1 to %d of letters, digits and _ . : / @ -", kind, storable.Clip(name, 150), MaxNameLength)
 }
 
 func inName(c byte) bool {
@@ -151,7 +153,7 @@ func inName(c byte) bool {
 func (r *NewRun) PolicyFaults() []error {
 	var faults []error
 	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if err := checkName("queue", r.Queue); err != nil {
+	if err := CheckName("queue", r.Queue); err != nil {
 		faults = append(faults, err)
 	}
 	if r.Priority < MinPriority || r.Priority > MaxPriority {
@@ -160,8 +162,8 @@ func (r *NewRun) PolicyFaults() []error {
 	if r.MaxAttempts < 1 || r.MaxAttempts > 10_000 {
 		refuse("max attempts %d: want 1 to 10000", r.MaxAttempts)
 	}
-	if r.Timeout < 0 || r.Timeout > maxDelay || r.Timeout > 0 && r.Timeout < time.Millisecond {
-		refuse("timeout %v: want 0 for none, or 1ms to %v", r.Timeout, maxDelay)
+	if r.Timeout < 0 || r.Timeout > MaxDelay || r.Timeout > 0 && r.Timeout < time.Millisecond {
+		refuse("timeout %v: want 0 for none, or 1ms to %v", r.Timeout, MaxDelay)
 	}
 	if r.OnCrash != CrashRetry && r.OnCrash != CrashDead {
 		refuse("crash policy %d is unknown", r.OnCrash)
@@ -172,8 +174,8 @@ func (r *NewRun) PolicyFaults() []error {
 	if r.After != 0 && !r.At.IsZero() {
 		refuse("both at and after are given")
 	}
-	if r.After > maxDelay {
-		refuse("after %v: want at most %v", r.After, maxDelay)
+	if r.After > MaxDelay {
+		refuse("after %v: want at most %v", r.After, MaxDelay)
 	}
 	if !inYears(r.At) {
 		refuse("at %v: want a year from 1970 to 9999", r.At)
@@ -189,14 +191,14 @@ func checkTags(tags []string) (faults []error) {
 		faults = append(faults, fmt.Errorf("%d tags: want at most %d", len(tags), MaxTags))
 	}
 	for _, tag := range tags {
-		if tag == "" || len(tag) > MaxNameLength || !utf8.ValidString(tag) || hasControl(tag) {
-			faults = append(faults, fmt.Errorf("tag %q: want 1 to %d bytes of text without control characters", clip(tag, 150), MaxNameLength))
+		if tag == "" || len(tag) > MaxNameLength || !utf8.ValidString(tag) || storable.HasControl(tag) {
+			faults = append(faults, fmt.Errorf("tag %q: want 1 to %d bytes of text without control characters", storable.Clip(tag, 150), MaxNameLength))
 		}
 	}
 	return faults
 }
 
-const maxDelay = 100 * 365 * 24 * time.Hour
+const MaxDelay = 100 * 365 * 24 * time.Hour
 
 // inYears tells whether a time is stored and shown as a year of four digits: it is
 // kept as UTC, and JSON has no other.
@@ -206,7 +208,7 @@ func inYears(t time.Time) bool {
 }
 
 // checkTrace tells why a trace cannot be stored.
-func checkTrace(trace string) error {
+func CheckTrace(trace string) error {
 	switch {
 	case len(trace) > MaxTraceSize:
 		return fmt.Errorf("trace: %d bytes, want at most %d", len(trace), MaxTraceSize)
@@ -225,3 +227,6 @@ func printable(text string) bool {
 	}
 	return true
 }
+
+// MaxTraceSize bounds NewRun.Trace, in bytes.
+const MaxTraceSize = 512

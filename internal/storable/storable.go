@@ -1,4 +1,4 @@
-package durable
+package storable
 
 import (
 	"bytes"
@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// clip shortens text to at most n bytes without splitting a character.
-func clip(text string, n int) string {
+// Clip shortens text to at most n bytes without splitting a character.
+func Clip(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
@@ -21,12 +21,12 @@ func clip(text string, n int) string {
 	return text[:n]
 }
 
-// storableIn makes any text fit for every store: valid UTF-8, no NUL, at most
+// Text makes any text fit for every store: valid UTF-8, no NUL, at most
 // size bytes with a mark where it was cut.
-func storableIn(text string, size int) string {
+func Text(text string, size int) string {
 	const mark = " … (cut)"
 	long := len(text) > size
-	text = clip(text, size)
+	text = Clip(text, size)
 	if strings.IndexByte(text, 0) >= 0 {
 		text = strings.ReplaceAll(text, "\x00", "\uFFFD")
 	}
@@ -34,20 +34,20 @@ func storableIn(text string, size int) string {
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
 	if long || len(text) > size { // replacements are longer than what they replace
-		text = clip(text, size-len(mark)) + mark
+		text = Clip(text, size-len(mark)) + mark
 	}
 	return text
 }
 
-// isText tells whether every store can be asked for the text.
-func isText(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
+// IsText tells whether every store can be asked for the text.
+func IsText(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
-// hasControl looks for what a terminal may obey, U+0080 to U+009F included.
-func hasControl(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
+// HasControl looks for what a terminal may obey, U+0080 to U+009F included.
+func HasControl(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
 
-// checkJSON tells what keeps a JSON text from being stored on every engine and
+// CheckJSON tells what keeps a JSON text from being stored on every engine and
 // read back as it was. Its error begins with the path of the offender.
-func checkJSON(text []byte, size, nesting int) error {
+func CheckJSON(text []byte, size, nesting int) error {
 	if err := checkShape(text, size, nesting); err != nil {
 		return err
 	}
@@ -57,8 +57,8 @@ func checkJSON(text []byte, size, nesting int) error {
 	return checkContent(text)
 }
 
-// checkWritten is checkJSON for a text that encoding/json has written.
-func checkWritten(text []byte, size, nesting int) error {
+// CheckWritten is CheckJSON for a text that encoding/json has written.
+func CheckWritten(text []byte, size, nesting int) error {
 	if err := checkShape(text, size, nesting); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func checkStrings(text []byte) error {
 			if l.array {
 				fmt.Fprintf(&b, "[%d]", l.index)
 			} else if l.key != "" {
-				b.WriteString("." + clip(l.key, 100))
+				b.WriteString("." + Clip(l.key, 100))
 			}
 		}
 		return strings.ToValidUTF8(b.String(), "?")
@@ -207,9 +207,9 @@ func hex4(text []byte) int {
 	return code
 }
 
-// findStack returns the part of a dump of all goroutines that holds a frame,
+// FindStack returns the part of a dump of all goroutines that holds a frame,
 // without a half line at its end.
-func findStack(dump, frame string) string {
+func FindStack(dump, frame string) string {
 	for _, goroutine := range strings.Split(dump, "\n\n") {
 		if strings.Contains(goroutine, frame) {
 			return goroutine

@@ -1,4 +1,4 @@
-package durable
+package store
 
 import (
 	"context"
@@ -327,4 +327,20 @@ type Inspector interface {
 	// Changes lists what operators, and policies in their place, have changed,
 	// newest first. The oldest may have been dropped.
 	Changes(ctx context.Context, filter ChangeFilter) ([]Change, error)
+}
+
+// String returns the verdict's word.
+func (v Verdict) String() string {
+	switch v {
+	case Accepted:
+		return "accepted"
+	case Landed:
+		return "landed"
+	case Refused:
+		return "refused"
+	case Deferred:
+		return "deferred"
+	default:
+		return "none"
+	}
 }

@@ -1,4 +1,4 @@
-package durable
+package store
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
 )
 
@@ -190,9 +191,9 @@ func (o *Order) Check() error {
 		}
 	}
 	refuse(o.Action != CancelRuns && o.Action != RetryRuns && o.Action != DeleteRuns,
-		"action %q: want %s, %s or %s", clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns)
+		"action %q: want %s, %s or %s", storable.Clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns)
 	refuse(len(o.Runs) > MaxOrder, "%d runs: want at most %d", len(o.Runs), MaxOrder)
-	refuse(len(o.Reason) > maxReason || storableIn(o.Reason, MaxErrorSize) != o.Reason, "reason %q: want at most %d bytes of text", clip(o.Reason, 100), maxReason)
+	refuse(len(o.Reason) > maxReason || storable.Text(o.Reason, MaxErrorSize) != o.Reason, "reason %q: want at most %d bytes of text", storable.Clip(o.Reason, 100), maxReason)
 	if err := checkActor(o.By); err != nil {
 		faults = append(faults, err)
 	}
@@ -221,11 +222,11 @@ func (o *Order) Detail() []byte {
 // ErrInvalid. Stores call it before they change anything.
 func CheckQueueChange(name string, action QueueAction, by string) error {
 	var faults []error
-	if err := checkName("queue", name); err != nil {
+	if err := CheckName("queue", name); err != nil {
 		faults = append(faults, err)
 	}
 	if action != PauseQueue && action != ResumeQueue {
-		faults = append(faults, fmt.Errorf("action %q: want %s or %s", clip(string(action), 50), PauseQueue, ResumeQueue))
+		faults = append(faults, fmt.Errorf("action %q: want %s or %s", storable.Clip(string(action), 50), PauseQueue, ResumeQueue))
 	}
 	if err := checkActor(by); err != nil {
 		faults = append(faults, err)
@@ -247,8 +248,8 @@ func CheckRerun(run NewRun, by string) error {
 
 // checkActor tells what is wrong with the name of who changes something.
 func checkActor(by string) error {
-	if by == "" || len(by) > 2*MaxNameLength || storableIn(by, MaxErrorSize) != by || hasControl(by) {
-		return fmt.Errorf("by %q: want the name of who asks, 1 to %d bytes of text", clip(by, 100), 2*MaxNameLength)
+	if by == "" || len(by) > 2*MaxNameLength || storable.Text(by, MaxErrorSize) != by || storable.HasControl(by) {
+		return fmt.Errorf("by %q: want the name of who asks, 1 to %d bytes of text", storable.Clip(by, 100), 2*MaxNameLength)
 	}
 	return nil
 }
@@ -263,14 +264,14 @@ func invalid(what string, faults []error) error {
 // Most is how many changes the filter asks for. It refuses with ErrInvalid
 // what makes no sense.
 func (f *ChangeFilter) Most() (int, error) {
-	if !isText(f.Kind) || !isText(f.Subject) {
-		return 0, fmt.Errorf("%w: kind %q, subject %q: want text without NUL", ErrInvalid, clip(f.Kind, 150), clip(f.Subject, 150))
+	if !storable.IsText(f.Kind) || !storable.IsText(f.Subject) {
+		return 0, fmt.Errorf("%w: kind %q, subject %q: want text without NUL", ErrInvalid, storable.Clip(f.Kind, 150), storable.Clip(f.Subject, 150))
 	}
 	if f.Limit == 0 {
 		return defaultPage, nil
 	}
-	if f.Limit < 1 || f.Limit > largestPage {
-		return 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, f.Limit, largestPage)
+	if f.Limit < 1 || f.Limit > LargestPage {
+		return 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, f.Limit, LargestPage)
 	}
 	return f.Limit, nil
 }

@@ -1,10 +1,12 @@
-package durable
+package store
 
 import (
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
 // Filter narrows a list of runs. The zero value lists everything.
@@ -23,7 +25,7 @@ type Filter struct {
 // The number of runs on a page.
 const (
 	defaultPage = 50
-	largestPage = 200
+	LargestPage = 200
 )
 
 // Range is what a store needs to know of a filter: the ids listed lie from the
@@ -34,11 +36,11 @@ func (f *Filter) Range() (from, below RunID, limit int, err error) {
 	if limit == 0 {
 		limit = defaultPage
 	}
-	if limit < 1 || limit > largestPage {
-		return from, below, 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, limit, largestPage)
+	if limit < 1 || limit > LargestPage {
+		return from, below, 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, limit, LargestPage)
 	}
-	if len(f.IDs) > largestPage {
-		return from, below, 0, fmt.Errorf("%w: %d ids: want at most %d", ErrInvalid, len(f.IDs), largestPage)
+	if len(f.IDs) > LargestPage {
+		return from, below, 0, fmt.Errorf("%w: %d ids: want at most %d", ErrInvalid, len(f.IDs), LargestPage)
 	}
 	if err := f.checkWords(); err != nil {
 		return from, below, 0, err
@@ -75,8 +77,8 @@ func (f *Filter) checkWords() error {
 		}
 	}
 	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag}) {
-		if !isText(text) {
-			return fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, clip(text, 150))
+		if !storable.IsText(text) {
+			return fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, storable.Clip(text, 150))
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package durable
+package store
 
 import (
 	"encoding/binary"
@@ -149,3 +149,36 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	*d = Duration(v)
 	return err
 }
+
+// EndedError says that a run has ended without success.
+type EndedError struct {
+	ID     RunID
+	State  State  // Dead or Cancelled
+	Reason string // as the run's record tells it
+}
+
+// Error names the run, its state and the reason.
+func (e *EndedError) Error() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("run %s is %v", e.ID, e.State)
+	}
+	return fmt.Sprintf("run %s is %v: %s", e.ID, e.State, e.Reason)
+}
+
+// Ended returns an *EndedError when the run is dead or cancelled.
+func (r *Record) Ended() error {
+	if r.State != Dead && r.State != Cancelled {
+		return nil
+	}
+	e := &EndedError{ID: r.ID, State: r.State}
+	if r.Error != nil {
+		e.Reason = *r.Error
+	}
+	return e
+}
+
+// Bounds of the lines of an attempt that are kept; the latest are.
+const (
+	MaxLogLines = 200
+	MaxLogSize  = 16 << 10 // bytes of all of them
+)
