@@ -158,9 +158,9 @@ func enqueueNaps(t *testing.T, db durable.Store, n int, d time.Duration) []durab
 
 // enqueueHeld enqueues n runs that end when they are released: however slow the
 // machine is, they are all under way until then.
-func enqueueHeld(t *testing.T, store durable.Store, n int, until string) []durable.RunID {
+func enqueueHeld(t *testing.T, db durable.Store, n int, until string) []durable.RunID {
 	t.Helper()
-	return enqueueAlike(t, store, n, napArgs{For: store.Duration(50 * time.Millisecond), Until: until})
+	return enqueueAlike(t, db, n, napArgs{For: store.Duration(50 * time.Millisecond), Until: until})
 }
 
 func release(t *testing.T, until string) {

@@ -72,7 +72,7 @@ func TestSchedules_NothingMissedNothingTwice(t *testing.T) {
 // save stores a schedule of an interval, new or instead of a generation.
 func (b *beats) save(name string, generation int64, every time.Duration) {
 	b.t.Helper()
-	args, err := json.Marshal(napArgs{For: durable.Duration(5 * time.Millisecond)})
+	args, err := json.Marshal(napArgs{For: store.Duration(5 * time.Millisecond)})
 	require.NoError(b.t, err)
 	info := nap.Info()
 	b.change(name, every, func() error {

@@ -18,7 +18,7 @@ func TestStoodStill_HandlerIsNotAccused(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "durable.db")
 	db := openStore(t, dsn)
 	stopped := startWorker(t, dsn, "stopped", "DURABLE_LEASE_DURATION=60s", "DURABLE_CANCEL_GRACE=1s")
-	run := nap.New(napArgs{For: durable.Duration(time.Hour)}, durable.Timeout(3*time.Second), durable.MaxAttempts(1))
+	run := nap.New(napArgs{For: store.Duration(time.Hour)}, durable.Timeout(3*time.Second), durable.MaxAttempts(1))
 	_, err := durable.NewClient(db).Enqueue(t.Context(), run)
 	require.NoError(t, err)
 	until(t, db, time.Minute, "it executes", func(map[durable.State]store.Count) bool { return len(runningOn(t, db, "stopped")) == 1 })

@@ -214,7 +214,7 @@ func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
 	t.Parallel()
 	var starts, delays []time.Duration
 	for i := range 200 {
-		s := planned(durable.Every(time.Hour), SpreadStart(time.Hour), Jitter(time.Minute))
+		s := planned(durable.Every(time.Hour), durable.SpreadStart(time.Hour), durable.Jitter(time.Minute))
 		s.Name = fmt.Sprintf("spread-%d", i)
 		next, err := s.Preview(noon.Add(-time.Microsecond), 2)
 		require.NoError(t, err)
@@ -223,7 +223,7 @@ func TestDecide_JitterAndSpreadFollowFromNames(t *testing.T) {
 		s.NextAt = next[0]
 		plan := plannerWith(1)
 		first := plan.Decide(t.Context(), next[0], s)
-		plan.Left() = 1
+		plan.SetLeft(1)
 		again := plan.Decide(t.Context(), next[0], s)
 		require.Equal(t, first.Occurrences[0].Run.At, again.Occurrences[0].Run.At, "the same on every worker")
 		delays = append(delays, first.Occurrences[0].Run.At.Sub(next[0]))
@@ -249,46 +249,10 @@ func requireSpread(t *testing.T, delays []time.Duration, within time.Duration) {
 func TestSchedule_SpecIsReadBack(t *testing.T) {
 	t.Parallel()
 	s := planned(durable.Every(time.Minute).From(noon).In("Europe/Berlin"), durable.CatchUp(durable.CatchUpAll, time.Hour, 7), durable.Overlap(durable.OverlapWait),
-		durable.StartAt(noon), durable.EndAt(noon.Add(time.Hour)), Blackout(Window{Days: "sat"}), Jitter(time.Second), SpreadStart(time.Second))
+		durable.StartAt(noon), durable.EndAt(noon.Add(time.Hour)), durable.Blackout(durable.Window{Days: "sat"}), durable.Jitter(time.Second), durable.SpreadStart(time.Second))
 	var read store.Schedule
 	require.NoError(t, read.SetSpec(s.Spec()))
 	require.Equal(t, s.Rule, read.Rule)
 	require.Equal(t, s.Plan, read.Plan)
 	require.JSONEq(t, `{"rule": {"every": "10s"}, "plan": {}}`, string((&store.Schedule{Rule: durable.Every(10 * time.Second)}).Spec()))
-}
-
-func TestSchedule_RefusesTogether(t *testing.T) {
-	t.Parallel()
-	_, err := newSchedule("two words", NewJob[struct{}]("tick"), struct{}{}, durable.Every(time.Minute), []durable.Option{
-		durable.CatchUp("some", -1, 1001), durable.Overlap("never"), Jitter(time.Hour), SpreadStart(2 * time.Minute), Blackout(Window{Days: "caturday"}),
-		durable.StartAt(noon), durable.EndAt(noon.Add(-1)),
-	})
-	for _, part := range []string{"two words", `catch-up "some"`, "within -1ns", "latest 1001", `overlap "never"`, "jitter 1h", "spread start 2m",
-		"caturday", "not after its start"} {
-		require.ErrorContains(t, err, part)
-	}
-	_, err = newSchedule("a", NewJob[struct{}]("tick"), struct{}{}, durable.Every(time.Minute), []durable.Option{After(time.Hour), Retry(Fixed(1))})
-	require.ErrorContains(t, err, "After is for one run, not for a schedule")
-	require.ErrorContains(t, err, "Retry is for a job, not for a schedule")
-	require.ErrorContains(t, NewJob[struct{}]("j", Paused()).fault, "Paused is for a schedule, not for a job")
-	_, err = newSchedule("a", NewJob[struct{}]("tick"), struct{}{}, durable.Every(time.Minute), []durable.Option{durable.CatchUp(durable.CatchUpAll, 0, 0), durable.Overlap(durable.OverlapSkip)})
-	require.ErrorContains(t, err, "want overlap wait or allow")
-}
-
-func TestNextChunk(t *testing.T) {
-	for _, one := range []struct {
-		name  string
-		chunk int
-		took  time.Duration
-		want  int
-	}{
-		{"what was quick is doubled", 250, time.Millisecond, 500},
-		{"no more than five hundred", 500, time.Millisecond, 500},
-		{"what took its time stays", 350, materializeFor, 350},
-		{"what took too long shrinks", 450, materializeFor * 3 / 2, 300},
-		{"and by no more than half at once", 500, time.Minute, 250},
-		{"no fewer than fifty", 60, time.Minute, 50},
-	} {
-		t.Run(one.name, func(t *testing.T) { require.Equal(t, one.want, nextChunk(one.chunk, one.took)) })
-	}
 }
