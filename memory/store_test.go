@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/memory"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
 // shifted is a store whose clock runs, and jumps ahead when it is told to.
@@ -22,16 +22,16 @@ type shifted struct {
 }
 
 func TestContract(t *testing.T) {
-	durabletest.TestStore(t, durabletest.Backend{
+	storetest.TestStore(t, storetest.Backend{
 		New: func(*testing.T) store.Store {
 			ahead := new(atomic.Int64)
 			clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 			return shifted{memory.New(memory.Config{Clock: clock}), ahead}
 		},
 		Advance: func(_ *testing.T, s store.Store, d time.Duration) { s.(shifted).ahead.Add(int64(d)) },
-		Begin: func(_ *testing.T, s store.Store) durabletest.Transaction {
+		Begin: func(_ *testing.T, s store.Store) storetest.Transaction {
 			tx := s.(shifted).Begin()
-			return durabletest.Transaction{Tx: tx, Commit: tx.Commit, Rollback: tx.Rollback}
+			return storetest.Transaction{Tx: tx, Commit: tx.Commit, Rollback: tx.Rollback}
 		},
 	})
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
 func TestKeysOfEightStores(t *testing.T) {
@@ -21,7 +21,7 @@ func TestKeysOfEightStores(t *testing.T) {
 	for range 7 {
 		stores = append(stores, openURL(t, first.url, first.schema))
 	}
-	durabletest.TestKeyRaces(t, stores...)
+	storetest.TestKeyRaces(t, stores...)
 	requireConsistent(t, first)
 	requireDeadlocks(t, first, 0)
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/postgres"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
 // testMode runs the suite on a database, a server or a role that is not as
 // others are: the parts that send most kinds of statements, or with
 // DURABLE_TEST_MODES=full (make modes) all of it.
-func testMode(t *testing.T, backend durabletest.Backend, more ...string) {
+func testMode(t *testing.T, backend storetest.Backend, more ...string) {
 	t.Helper()
 	if os.Getenv("DURABLE_TEST_MODES") != "full" {
 		backend.Groups = append([]string{"transcripts", "claim", "settle", "sweep", "transaction", "timetable"}, more...)
 	}
-	durabletest.TestStore(t, backend)
+	storetest.TestStore(t, backend)
 }
 
 // pooled is a server behind a transaction pooler that keeps no prepared

@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
 // oneConnection opens the same schema again with one connection for all but
@@ -29,7 +29,7 @@ func oneConnection(t *testing.T, first opened) opened {
 // the first would wait until its context ends.
 func TestPool_OneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
-	durabletest.TestTogether(t, durabletest.Backend{
+	storetest.TestTogether(t, storetest.Backend{
 		New: func(t *testing.T) store.Store { return oneConnection(t, openFresh(t, pgtest.Server(t))) },
 	})
 }

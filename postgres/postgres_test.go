@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/postgres"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
 // opened is a migrated store with the URL of its database and its schema.
@@ -96,16 +96,16 @@ func TestStore(t *testing.T) {
 }
 
 func testContract(t *testing.T, url string, deaf bool) {
-	durabletest.TestStore(t, contract(url, deaf))
+	storetest.TestStore(t, contract(url, deaf))
 }
 
 // contract is a store in a fresh schema for each test.
-func contract(url string, deaf bool) durabletest.Backend {
+func contract(url string, deaf bool) storetest.Backend {
 	user := doors[0]
 	if deaf { // and it keeps no prepared statements
 		user = doors[1]
 	}
-	return durabletest.Backend{
+	return storetest.Backend{
 		Deaf: deaf,
 		New: func(t *testing.T) store.Store {
 			return openFresh(t, url)
@@ -113,6 +113,6 @@ func contract(url string, deaf bool) durabletest.Backend {
 		Advance: func(t *testing.T, s store.Store, d time.Duration) {
 			s.(opened).shift(t, d)
 		},
-		Begin: func(t *testing.T, s store.Store) durabletest.Transaction { return user.begin(t, s.(opened)) },
+		Begin: func(t *testing.T, s store.Store) storetest.Transaction { return user.begin(t, s.(opened)) },
 	}
 }

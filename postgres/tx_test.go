@@ -16,15 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/postgres"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
 // user is a transaction of a store's user.
 type user struct {
-	durabletest.Transaction
+	storetest.Transaction
 	query func(statement string) (string, error)
 	exec  func(statement string, args ...any) error
 }
@@ -35,7 +35,7 @@ type door struct {
 	open func(t *testing.T, store opened) user
 }
 
-func (d door) begin(t *testing.T, store opened) durabletest.Transaction {
+func (d door) begin(t *testing.T, store opened) storetest.Transaction {
 	t.Helper()
 	return d.open(t, store).Transaction
 }
@@ -59,7 +59,7 @@ func pgxDoor(name, options string) door {
 		ctx := context.WithoutCancel(t.Context())
 		t.Cleanup(func() { _ = tx.Rollback(ctx) })
 		return user{
-			durabletest.Transaction{
+			storetest.Transaction{
 				Tx: store.WithTx(tx), Commit: func() error { return tx.Commit(ctx) }, Rollback: func() { _ = tx.Rollback(ctx) },
 			},
 			func(statement string) (text string, err error) {
@@ -84,7 +84,7 @@ func sqlDoor(name, driver, options string) door {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback() })
 		return user{
-			durabletest.Transaction{Tx: store.WithSQLTx(tx), Commit: tx.Commit, Rollback: func() { _ = tx.Rollback() }},
+			storetest.Transaction{Tx: store.WithSQLTx(tx), Commit: tx.Commit, Rollback: func() { _ = tx.Rollback() }},
 			func(statement string) (text string, err error) {
 				err = tx.QueryRowContext(context.WithoutCancel(t.Context()), statement).Scan(&text)
 				return text, err
@@ -117,10 +117,10 @@ func TestTx_EveryDriver(t *testing.T) {
 	for _, door := range doors[1:] { // TestStore takes the first
 		t.Run(door.name, func(t *testing.T) {
 			t.Parallel()
-			durabletest.TestTx(t, durabletest.Backend{
+			storetest.TestTx(t, storetest.Backend{
 				New:     func(t *testing.T) store.Store { return openStore(t, "") },
 				Advance: func(t *testing.T, s store.Store, d time.Duration) { s.(opened).shift(t, d) },
-				Begin:   func(t *testing.T, s store.Store) durabletest.Transaction { return door.begin(t, s.(opened)) },
+				Begin:   func(t *testing.T, s store.Store) storetest.Transaction { return door.begin(t, s.(opened)) },
 			})
 		})
 	}

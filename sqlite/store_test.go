@@ -11,16 +11,16 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/sqlite"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
 // TestContract runs what every store must do.
 func TestContract(t *testing.T) {
 	var ahead sync.Map // how far the clock of each store was moved
-	durabletest.TestStore(t, durabletest.Backend{
+	storetest.TestStore(t, storetest.Backend{
 		New: func(t *testing.T) store.Store {
 			offset := new(atomic.Int64)
 			clock := func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
@@ -33,10 +33,10 @@ func TestContract(t *testing.T) {
 			offset, _ := ahead.Load(s)
 			offset.(*atomic.Int64).Add(int64(d))
 		},
-		Begin: func(t *testing.T, s store.Store) durabletest.Transaction {
+		Begin: func(t *testing.T, s store.Store) storetest.Transaction {
 			store := s.(*sqlite.Store)
 			tx := begin(t, own(t, store))
-			return durabletest.Transaction{Tx: store.WithTx(tx), Commit: tx.Commit, Rollback: func() { _ = tx.Rollback() }}
+			return storetest.Transaction{Tx: store.WithTx(tx), Commit: tx.Commit, Rollback: func() { _ = tx.Rollback() }}
 		},
 	})
 }
