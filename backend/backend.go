@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/memory"
 	"github.com/durable-worker/durable-worker/postgres"
 	"github.com/durable-worker/durable-worker/sqlite"
@@ -32,7 +32,7 @@ type Store interface {
 	// been found until then.
 	Examine(ctx context.Context) (store.Findings, error)
 	// Locks returns the named locks that are kept in the store.
-	Locks() lease.Locks
+	Locks() lock.Locks
 	// Close gives the connections up. The store is not used afterwards.
 	Close()
 }

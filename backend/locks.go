@@ -3,13 +3,13 @@ package backend
 import (
 	"context"
 
-	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lease/redislease"
+	"github.com/durable-worker/durable-worker/lock/redislock"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // RedisLocks are named locks that are kept in Redis.
 type RedisLocks interface {
-	lease.Locks
+	lock.Locks
 	// Close gives the connections up.
 	Close() error
 }
@@ -18,8 +18,8 @@ type RedisLocks interface {
 // is the schema of the database, begins every key, so that two applications
 // share a server without meeting. It silences the client library's own logger.
 func OpenRedisLocks(ctx context.Context, address, namespace string) (RedisLocks, error) {
-	redislease.Quiet()
-	locks, err := redislease.Open(ctx, address, redislease.Config{Prefix: namespace + ":lock:"})
+	redislock.Quiet()
+	locks, err := redislock.Open(ctx, address, redislock.Config{Prefix: namespace + ":lock:"})
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func OpenRedisLocks(ctx context.Context, address, namespace string) (RedisLocks,
 // CheckRedis tells whether a text is the address of a Redis server, without
 // connecting. The error does not repeat it.
 func CheckRedis(address string) error {
-	_, err := redislease.Describe(address)
+	_, err := redislock.Describe(address)
 	return err
 }
 
@@ -38,7 +38,7 @@ func RedactRedis(address string) string {
 	if address == "" {
 		return "none"
 	}
-	shown, err := redislease.Describe(address)
+	shown, err := redislock.Describe(address)
 	if err != nil {
 		return "(unreadable)"
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -54,15 +55,15 @@ func doors(ctx context.Context, db backend.Store) map[string]func() error {
 		"changes":         func() error { _, err := db.Changes(ctx, store.ChangeFilter{Limit: -1}); return err },
 		"list badly":      func() error { _, err := db.Runs(ctx, durable.Filter{Limit: -1}); return err },
 		"lock": func() error {
-			_, err := lease.NewLocker(db.Locks(), lease.LockerConfig{}).Acquire(ctx, "x", lease.LockTerms{Terms: lease.Terms{Duration: time.Minute}, Policy: lease.Fail})
+			_, err := lock.NewLocker(db.Locks(), lock.LockerConfig{}).Acquire(ctx, "x", lock.Terms{Terms: lease.Terms{Duration: time.Minute}, Policy: lock.Fail})
 			return err
 		},
 		"lock badly": func() error {
-			_, err := lease.NewLocker(db.Locks(), lease.LockerConfig{}).Acquire(ctx, "\x00", lease.LockTerms{Policy: lease.Fail})
+			_, err := lock.NewLocker(db.Locks(), lock.LockerConfig{}).Acquire(ctx, "\x00", lock.Terms{Policy: lock.Fail})
 			return err
 		},
 		"locks":  func() error { _, err := db.Locks().ListLocks(ctx, "\xff", 1); return err },
-		"forced": func() error { _, err := db.Locks().ForceRelease(ctx, lease.Force{}); return err },
+		"forced": func() error { _, err := db.Locks().ForceRelease(ctx, lock.Force{}); return err },
 		"schema": func() error {
 			_, err := durable.ScheduleOf(durable.JobInfo{Name: "a b"}, "c d", json.RawMessage(`{`), durable.Cron("* *", "Nowhere"))
 			return err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lease/redislease"
+	"github.com/durable-worker/durable-worker/lock/redislock"
 	"github.com/durable-worker/durable-worker/memory"
 )
 
@@ -163,7 +163,7 @@ func (b *bench) lockStores(ctx context.Context, c contention) (stores []lease.Lo
 	closers = append(closers, w.close)
 	for range c.processes {
 		if c.on == onRedis {
-			opened, err := redislease.Open(ctx, "unix://"+w.target, redislease.Config{})
+			opened, err := redislock.Open(ctx, "unix://"+w.target, redislock.Config{})
 			if err != nil {
 				closeAll()
 				return nil, nil, err

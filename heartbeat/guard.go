@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // Terms are the terms on which the Keeper renews.
@@ -33,8 +34,8 @@ func (k *Keeper) Terms() lease.Terms { return k.config.Terms }
 // must be running: it is what notices the loss. A zero duration in the terms
 // means the keeper's; another one than the keeper's is refused.
 func Guard(
-	ctx context.Context, keeper *Keeper, locker *lease.Locker, name string, terms lease.LockTerms,
-	fn func(ctx context.Context, grant lease.Grant) error,
+	ctx context.Context, keeper *Keeper, locker *lock.Locker, name string, terms lock.Terms,
+	fn func(ctx context.Context, grant lock.Grant) error,
 ) (err error) {
 	kept := keeper.Terms()
 	if terms.Duration == 0 {
@@ -44,7 +45,7 @@ func Guard(
 		terms.Heartbeat = kept.Heartbeat
 	}
 	if terms.Terms != kept {
-		return fmt.Errorf("guard %q: %w: the terms are %+v, and the keeper's %+v", name, lease.ErrInvalid, terms.Terms, kept)
+		return fmt.Errorf("guard %q: %w: the terms are %+v, and the keeper's %+v", name, lock.ErrInvalid, terms.Terms, kept)
 	}
 	grant, err := locker.Acquire(ctx, name, terms)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/protocol"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // Config tells a Keeper how to beat. Every field must be set.
@@ -128,7 +129,7 @@ func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.Bea
 	if err == nil {
 		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed}
 	}
-	var unknown *lease.UnknownError
+	var unknown *lock.UnknownError
 	partly := errors.As(err, &unknown)
 	failed := len(claims)
 	if partly {

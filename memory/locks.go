@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // locks are the named locks of a store. They share its mutex and its clock.
 type locks struct{ store *Store }
 
 // Locks returns the named locks of the store.
-func (s *Store) Locks() lease.Locks { return locks{s} }
+func (s *Store) Locks() lock.Locks { return locks{s} }
 
 // place is one slot of a lock. A name keeps its places for ever, and with them
 // its fence.
@@ -30,9 +31,9 @@ type place struct {
 func (p *place) held(now time.Time) bool { return p.claim != lease.ClaimID{} && p.expiresAt.After(now) }
 
 // Acquire takes a free slot of a name.
-func (l locks) Acquire(ctx context.Context, request lease.LockRequest) (lease.LockAnswer, error) {
+func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, error) {
 	if err := firstOf(ctx.Err(), request.Validate()); err != nil {
-		return lease.LockAnswer{}, fmt.Errorf("acquire lock: %w", err)
+		return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
 	}
 	s := l.store
 	s.mu.Lock()
@@ -49,7 +50,7 @@ func (l locks) Acquire(ctx context.Context, request lease.LockRequest) (lease.Lo
 		switch {
 		case p.claim == request.Claim:
 			p.expiresAt = now.Add(request.Duration)
-			return lease.LockAnswer{Granted: true, Slot: slot, Fence: p.fence}, nil
+			return lock.Answer{Granted: true, Slot: slot, Fence: p.fence}, nil
 		case p.held(now):
 			held++
 			if soonest.IsZero() || p.expiresAt.Before(soonest) {
@@ -60,12 +61,12 @@ func (l locks) Acquire(ctx context.Context, request lease.LockRequest) (lease.Lo
 		}
 	}
 	if held >= request.Slots {
-		return lease.LockAnswer{FreeIn: soonest.Sub(now)}, nil
+		return lock.Answer{FreeIn: soonest.Sub(now)}, nil
 	}
 	p := places[free]
 	expired := p.claim != lease.ClaimID{}
 	*p = place{claim: request.Claim, fence: fence + 1, owner: request.Owner, acquiredAt: now, expiresAt: now.Add(request.Duration)}
-	return lease.LockAnswer{Granted: true, Slot: free, Fence: p.fence, TookOver: expired}, nil
+	return lock.Answer{Granted: true, Slot: free, Fence: p.fence, TookOver: expired}, nil
 }
 
 // Renew extends every named claim that still stands, expired or not.
@@ -91,7 +92,7 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 
 // Release frees the slot that the claim holds.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
-	if err := lease.CheckLockName(name); err != nil {
+	if err := lock.CheckName(name); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -111,8 +112,8 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 }
 
 // ListLocks lists the slots that are held.
-func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease.LockRecord, error) {
-	if err := lease.CheckLockPrefix(prefix); err != nil {
+func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.Record, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -122,28 +123,28 @@ func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	var records []lease.LockRecord
+	var records []lock.Record
 	for name, places := range s.places {
 		if !strings.HasPrefix(name, prefix) {
 			continue
 		}
 		for slot, p := range places {
 			if p.claim != (lease.ClaimID{}) {
-				records = append(records, lease.LockRecord{
+				records = append(records, lock.Record{
 					Name: name, Slot: slot, Owner: p.owner, Claim: p.claim.Short(), Fence: p.fence,
 					AcquiredAt: p.acquiredAt, ExpiresAt: p.expiresAt, Expired: !p.held(now),
 				})
 			}
 		}
 	}
-	slices.SortFunc(records, func(a, b lease.LockRecord) int {
+	slices.SortFunc(records, func(a, b lock.Record) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
 	})
 	return records[:min(len(records), max(limit, 0))], nil
 }
 
 // ForceRelease frees a slot, whoever holds it.
-func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error) {
+func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
 	if err := firstOf(ctx.Err(), force.Validate()); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)
 	}
@@ -157,14 +158,14 @@ func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error
 	p := places[force.Slot]
 	p.claim = lease.ClaimID{}
 	s.tellFreed(force.Name)
-	s.forced = append(s.forced, lease.ForceRecord{
+	s.forced = append(s.forced, lock.ForceRecord{
 		At: s.now(), Name: force.Name, Slot: force.Slot, Owner: p.owner, Fence: p.fence, By: force.By, Reason: force.Reason,
 	})
 	return true, nil
 }
 
 // ListForced lists the forced releases, newest first.
-func (l locks) ListForced(ctx context.Context, limit int) ([]lease.ForceRecord, error) {
+func (l locks) ListForced(ctx context.Context, limit int) ([]lock.ForceRecord, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("list forced releases: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -48,7 +49,7 @@ type Store struct {
 	sweep sweep
 
 	places map[string][]*place // of each lock ever asked for
-	forced []lease.ForceRecord
+	forced []lock.ForceRecord
 	waits  []*waitNote            // for locks, the one to be told next first
 	ears   map[lease.ClaimID]*ear // of those who listen for releases
 

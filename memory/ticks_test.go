@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/memory"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -28,10 +28,10 @@ func TestThreePodsOneRunPerTick(t *testing.T) {
 			var all sync.WaitGroup
 			for pod := range pods {
 				all.Go(func() {
-					locker := lease.NewLocker(locks, lease.LockerConfig{})
+					locker := lock.NewLocker(locks, lock.LockerConfig{})
 					<-time.After(time.Duration(pod) * 100 * time.Millisecond)
 					for range ticks {
-						grant, err := locker.TryAcquire(t.Context(), "tick", lease.LockTerms{})
+						grant, err := locker.TryAcquire(t.Context(), "tick", lock.Terms{})
 						if err == nil {
 							most.Store(max(most.Load(), inside.Add(1)))
 							<-time.After(5 * time.Millisecond)
@@ -39,7 +39,7 @@ func TestThreePodsOneRunPerTick(t *testing.T) {
 							inside.Add(-1)
 							err = locker.Release(t.Context(), grant)
 						}
-						if err != nil && !errors.Is(err, lease.ErrHeld) {
+						if err != nil && !errors.Is(err, lock.ErrHeld) {
 							t.Error(err)
 						}
 						<-time.After(10*time.Second - 5*time.Millisecond)

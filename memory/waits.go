@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // waitNote is what a process has noted of its waiting for a lock.
 type waitNote struct {
-	lease.LockWait
+	lock.Wait
 	until time.Time
 }
 
@@ -24,7 +25,7 @@ type ear struct {
 }
 
 // NoteWait notes that a process waits for a name.
-func (l locks) NoteWait(ctx context.Context, wait lease.LockWait, d time.Duration) error {
+func (l locks) NoteWait(ctx context.Context, wait lock.Wait, d time.Duration) error {
 	if err := firstOf(ctx.Err(), wait.Validate()); err != nil {
 		return fmt.Errorf("note wait: %w", err)
 	}
@@ -50,8 +51,8 @@ func (l locks) NoteWait(ctx context.Context, wait lease.LockWait, d time.Duratio
 }
 
 // ListWaits lists the notes that stand.
-func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease.LockWait, error) {
-	if err := lease.CheckLockPrefix(prefix); err != nil {
+func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.Wait, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list waits: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -60,13 +61,13 @@ func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease
 	s := l.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var waits []lease.LockWait
+	var waits []lock.Wait
 	for _, n := range s.waits {
 		if n.until.After(s.now()) && strings.HasPrefix(n.Name, prefix) {
-			waits = append(waits, n.LockWait)
+			waits = append(waits, n.Wait)
 		}
 	}
-	slices.SortFunc(waits, func(a, b lease.LockWait) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since)) })
+	slices.SortFunc(waits, func(a, b lock.Wait) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since)) })
 	return waits[:min(len(waits), max(limit, 0))], nil
 }
 

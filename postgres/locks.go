@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
@@ -18,18 +19,18 @@ type locks struct{ store *Store }
 
 // Locks returns the named locks of the store: rows of its table locks. They
 // need no session and no LISTEN, so they work through a transaction pooler.
-func (s *Store) Locks() lease.Locks { return locks{s} }
+func (s *Store) Locks() lock.Locks { return locks{s} }
 
 // Acquire takes a free slot of a name. The rows of a new name are made first.
-func (l locks) Acquire(ctx context.Context, request lease.LockRequest) (lease.LockAnswer, error) {
+func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, error) {
 	if err := request.Validate(); err != nil {
-		return lease.LockAnswer{}, fmt.Errorf("acquire lock: %w", err)
+		return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
 	}
 	s := l.store
 	if err := s.usable(ctx); err != nil {
-		return lease.LockAnswer{}, s.fail("acquire lock", err)
+		return lock.Answer{}, s.fail("acquire lock", err)
 	}
-	var answer lease.LockAnswer
+	var answer lock.Answer
 	var present int
 	ask := func() error {
 		b := s.guarded(ctx)
@@ -49,7 +50,7 @@ func (l locks) Acquire(ctx context.Context, request lease.LockRequest) (lease.Lo
 		}
 	}
 	if err != nil {
-		return lease.LockAnswer{}, s.fail("acquire lock", err)
+		return lock.Answer{}, s.fail("acquire lock", err)
 	}
 	return answer, nil
 }
@@ -68,9 +69,9 @@ func again(ask func() error) error {
 	return err
 }
 
-func scanAnswer(answer *lease.LockAnswer, present *int) func(pgx.Rows) error {
+func scanAnswer(answer *lock.Answer, present *int) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		*answer = lease.LockAnswer{}
+		*answer = lock.Answer{}
 		for rows.Next() {
 			var slot *int
 			var fence *int64
@@ -83,7 +84,7 @@ func scanAnswer(answer *lease.LockAnswer, present *int) func(pgx.Rows) error {
 				answer.FreeIn = fromMicro(freeIn)
 				continue
 			}
-			*answer = lease.LockAnswer{Granted: true, Slot: *slot, Fence: lease.Fence(*fence), TookOver: *expired}
+			*answer = lock.Answer{Granted: true, Slot: *slot, Fence: lease.Fence(*fence), TookOver: *expired}
 		}
 		return rows.Err()
 	}
@@ -91,7 +92,7 @@ func scanAnswer(answer *lease.LockAnswer, present *int) func(pgx.Rows) error {
 
 // makeSlots stores the rows that a name lacks, and deletes some that nobody
 // wants any more.
-func (l locks) makeSlots(ctx context.Context, request lease.LockRequest) error {
+func (l locks) makeSlots(ctx context.Context, request lock.Request) error {
 	b := l.store.guarded(ctx)
 	b.add(queries.InsertLocks, request.Name, small(request.Slots))
 	b.add(queries.DeleteOldLocks)
@@ -122,7 +123,7 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 
 // Release frees the slot that the claim holds.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
-	if err := lease.CheckLockName(name); err != nil {
+	if err := lock.CheckName(name); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
 	}
 	freed, err := l.free(ctx, queries.ReleaseLock, l.store.names.freedChannel(), name, uuid.UUID(claim))
@@ -144,8 +145,8 @@ func (l locks) free(ctx context.Context, statement string, args ...any) (bool, e
 }
 
 // ListLocks lists the slots that are held.
-func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease.LockRecord, error) {
-	if err := lease.CheckLockPrefix(prefix); err != nil {
+func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.Record, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)
 	}
 	s := l.store
@@ -153,9 +154,9 @@ func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease
 	if err != nil {
 		return nil, s.fail("list locks", err)
 	}
-	records := make([]lease.LockRecord, len(rows))
+	records := make([]lock.Record, len(rows))
 	for i, row := range rows {
-		records[i] = lease.LockRecord{
+		records[i] = lock.Record{
 			Name: row.Name, Slot: int(row.Slot), Owner: row.Owner, Claim: lease.ClaimID(*row.ClaimID).Short(), Fence: lease.Fence(row.Fence),
 			AcquiredAt: row.AcquiredAt.UTC(), ExpiresAt: row.ExpiresAt.UTC(), Expired: row.Expired,
 		}
@@ -164,7 +165,7 @@ func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease
 }
 
 // ForceRelease frees a slot, whoever holds it, and writes it into audit.
-func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error) {
+func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
 	if err := force.Validate(); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)
 	}
@@ -176,15 +177,15 @@ func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error
 }
 
 // ListForced lists the forced releases, newest first.
-func (l locks) ListForced(ctx context.Context, limit int) ([]lease.ForceRecord, error) {
+func (l locks) ListForced(ctx context.Context, limit int) ([]lock.ForceRecord, error) {
 	s := l.store
 	rows, err := s.queries(s.general).ListForced(ctx, queries.ListForcedParams{Most: small(limit)})
 	if err != nil {
 		return nil, s.fail("list forced releases", err)
 	}
-	records := make([]lease.ForceRecord, len(rows))
+	records := make([]lock.ForceRecord, len(rows))
 	for i, row := range rows {
-		records[i] = lease.ForceRecord{At: row.At.UTC(), Name: row.Subject, By: row.Actor}
+		records[i] = lock.ForceRecord{At: row.At.UTC(), Name: row.Subject, By: row.Actor}
 		if err := json.Unmarshal(row.Detail, &records[i]); err != nil {
 			return nil, fmt.Errorf("list forced releases: %w", err)
 		}

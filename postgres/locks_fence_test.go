@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // The server's clock was set back, so every fence is counted on from the stored
@@ -18,8 +19,8 @@ func TestLocks_SlotsGrantedAtTheSameMomentShareNoFence(t *testing.T) {
 	const slots, rounds = 16, 20
 	s := openFresh(t, pgtest.Server(t))
 	locks := s.Locks()
-	ask := func() (lease.LockRequest, lease.LockAnswer, error) {
-		r := lease.LockRequest{Name: "timer", Slots: slots, Claim: lease.NewClaimID(), Duration: time.Minute}
+	ask := func() (lock.Request, lock.Answer, error) {
+		r := lock.Request{Name: "timer", Slots: slots, Claim: lease.NewClaimID(), Duration: time.Minute}
 		answer, err := locks.Acquire(t.Context(), r)
 		return r, answer, err
 	}
@@ -34,8 +35,8 @@ func TestLocks_SlotsGrantedAtTheSameMomentShareNoFence(t *testing.T) {
 	seen := map[lease.Fence]bool{}
 	last := lease.Fence(ahead)
 	for range rounds {
-		var requests [slots]lease.LockRequest
-		var answers [slots]lease.LockAnswer
+		var requests [slots]lock.Request
+		var answers [slots]lock.Answer
 		var errs [slots]error
 		var all sync.WaitGroup
 		for i := range slots {

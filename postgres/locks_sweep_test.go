@@ -8,6 +8,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // A name that nobody has wanted for a week is forgotten when a new one comes.
@@ -15,9 +16,9 @@ func TestLocks_NobodyHasWantedForAWeek(t *testing.T) {
 	t.Parallel()
 	s := openFresh(t, pgtest.Server(t))
 	conn, locks := connect(t, s.url), s.Locks()
-	take := func(name string, d time.Duration) (lease.LockRequest, lease.LockAnswer) {
+	take := func(name string, d time.Duration) (lock.Request, lock.Answer) {
 		t.Helper()
-		r := lease.LockRequest{Name: name, Slots: 1, Claim: lease.NewClaimID(), Duration: d}
+		r := lock.Request{Name: name, Slots: 1, Claim: lease.NewClaimID(), Duration: d}
 		answer, err := locks.Acquire(t.Context(), r)
 		require.NoError(t, err)
 		require.True(t, answer.Granted)

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
-	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lease/leasetest"
+	"github.com/durable-worker/durable-worker/lock/locktest"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/postgres"
 )
 
 // openedLocks are the locks of a store with the store.
 type openedLocks struct {
-	lease.Locks
+	lock.Locks
 	store opened
 }
 
@@ -25,13 +25,13 @@ func TestLocks(t *testing.T) {
 }
 
 func testLocks(t *testing.T, url string, deaf bool) {
-	leasetest.TestLocks(t, leasetest.Backend{
+	locktest.TestLocks(t, locktest.Backend{
 		Deaf: deaf,
-		New: func(t *testing.T) lease.Locks {
+		New: func(t *testing.T) lock.Locks {
 			s := openFresh(t, url)
 			return openedLocks{s.Locks(), s}
 		},
-		Advance: func(t *testing.T, locks lease.Locks, d time.Duration) {
+		Advance: func(t *testing.T, locks lock.Locks, d time.Duration) {
 			s := locks.(openedLocks).store
 			for _, back := range []string{".locks SET acquired_at = acquired_at - @, expires_at = expires_at - @", ".lock_waits SET since = since - @, until = until - @"} {
 				_, err := connect(t, s.url).Exec(t.Context(), "UPDATE "+s.schema+strings.ReplaceAll(back, "@", "$1::bigint * interval '1 microsecond'"), d.Microseconds())
@@ -47,5 +47,5 @@ func BenchmarkLocks(b *testing.B) {
 	defer s.Close()
 	_, err = s.Migrate(b.Context())
 	require.NoError(b, err)
-	leasetest.BenchmarkLocks(b, s.Locks())
+	locktest.BenchmarkLocks(b, s.Locks())
 }

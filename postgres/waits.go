@@ -9,12 +9,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/postgres/internal/queries"
 )
 
 // NoteWait notes that a process waits for a name. What lapsed long ago is
 // deleted on the way.
-func (l locks) NoteWait(ctx context.Context, wait lease.LockWait, d time.Duration) error {
+func (l locks) NoteWait(ctx context.Context, wait lock.Wait, d time.Duration) error {
 	if err := wait.Validate(); err != nil {
 		return fmt.Errorf("note wait: %w", err)
 	}
@@ -36,8 +37,8 @@ func (l locks) NoteWait(ctx context.Context, wait lease.LockWait, d time.Duratio
 }
 
 // ListWaits lists the notes that stand.
-func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease.LockWait, error) {
-	if err := lease.CheckLockPrefix(prefix); err != nil {
+func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.Wait, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list waits: %w", err)
 	}
 	s := l.store
@@ -45,9 +46,9 @@ func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease
 	if err != nil {
 		return nil, s.fail("list waits", err)
 	}
-	waits := make([]lease.LockWait, len(rows))
+	waits := make([]lock.Wait, len(rows))
 	for i, row := range rows {
-		waits[i] = lease.LockWait{
+		waits[i] = lock.Wait{
 			Name: row.Name, Waiter: lease.ClaimID(row.Waiter), Owner: row.Owner, Calls: int(row.Calls), Since: row.Since.UTC(),
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
 
@@ -20,28 +21,28 @@ const oldLock = 7 * 24 * time.Hour
 type locks struct{ store *Store }
 
 // Locks returns the named locks of the store: rows of its table locks.
-func (s *Store) Locks() lease.Locks { return locks{s} }
+func (s *Store) Locks() lock.Locks { return locks{s} }
 
 // Acquire takes a free slot of a name, in one write transaction.
-func (l locks) Acquire(ctx context.Context, request lease.LockRequest) (lease.LockAnswer, error) {
+func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, error) {
 	if err := request.Validate(); err != nil {
-		return lease.LockAnswer{}, fmt.Errorf("acquire lock: %w", err)
+		return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
 	}
-	var answer lease.LockAnswer
+	var answer lock.Answer
 	err := l.store.write(ctx, claims, func(ctx context.Context, c *change) (err error) {
 		answer, err = c.grantLock(ctx, request)
 		return err
 	})
 	if err != nil {
-		return lease.LockAnswer{}, fmt.Errorf("acquire lock: %w", err)
+		return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
 	}
 	return answer, nil
 }
 
-func (c *change) grantLock(ctx context.Context, request lease.LockRequest) (lease.LockAnswer, error) {
+func (c *change) grantLock(ctx context.Context, request lock.Request) (lock.Answer, error) {
 	rows, err := c.ListSlots(ctx, queries.ListSlotsParams{Name: request.Name})
 	if err != nil {
-		return lease.LockAnswer{}, err
+		return lock.Answer{}, err
 	}
 	expiry := c.now + request.Duration.Microseconds()
 	taken, held, soonest, fence := map[int]bool{}, 0, int64(0), c.now-1
@@ -52,7 +53,7 @@ func (c *change) grantLock(ctx context.Context, request lease.LockRequest) (leas
 		switch {
 		case bytes.Equal(row.ClaimID, request.Claim[:]):
 			_, err := c.RenewLock(ctx, queries.RenewLockParams{ExpiresAt: expiry, ClaimID: row.ClaimID})
-			return lease.LockAnswer{Granted: true, Slot: slot, Fence: lease.Fence(row.Fence)}, err
+			return lock.Answer{Granted: true, Slot: slot, Fence: lease.Fence(row.Fence)}, err
 		case row.ClaimID != nil && row.ExpiresAt > c.now:
 			held++
 			taken[slot] = true
@@ -64,7 +65,7 @@ func (c *change) grantLock(ctx context.Context, request lease.LockRequest) (leas
 		}
 	}
 	if held >= request.Slots {
-		return lease.LockAnswer{FreeIn: duration(soonest - c.now)}, nil
+		return lock.Answer{FreeIn: duration(soonest - c.now)}, nil
 	}
 	for taken[free] {
 		free++
@@ -76,7 +77,7 @@ func (c *change) grantLock(ctx context.Context, request lease.LockRequest) (leas
 	if err == nil && len(rows) == 0 {
 		err = c.DeleteOldLocks(ctx, queries.DeleteOldLocksParams{Before: c.now - oldLock.Microseconds()})
 	}
-	return lease.LockAnswer{Granted: true, Slot: free, Fence: lease.Fence(fence + 1), TookOver: expired[free]}, err
+	return lock.Answer{Granted: true, Slot: free, Fence: lease.Fence(fence + 1), TookOver: expired[free]}, err
 }
 
 // Renew extends every named claim that still stands, ahead of whoever else
@@ -107,7 +108,7 @@ func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duratio
 
 // Release frees the slot that the claim holds.
 func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
-	if err := lease.CheckLockName(name); err != nil {
+	if err := lock.CheckName(name); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
 	}
 	var freed int64
@@ -125,8 +126,8 @@ func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (b
 }
 
 // ListLocks lists the slots that are held.
-func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease.LockRecord, error) {
-	if err := lease.CheckLockPrefix(prefix); err != nil {
+func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.Record, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)
 	}
 	look, err := l.store.read(ctx)
@@ -138,9 +139,9 @@ func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease
 		return nil, fmt.Errorf("list locks: %w", l.store.explain(err))
 	}
 	now := l.store.clock.now()
-	records := make([]lease.LockRecord, len(rows))
+	records := make([]lock.Record, len(rows))
 	for i, row := range rows {
-		records[i] = lease.LockRecord{
+		records[i] = lock.Record{
 			Name: row.Name, Slot: int(row.Slot), Owner: row.Owner, Claim: lease.ClaimID(row.ClaimID).Short(), Fence: lease.Fence(row.Fence),
 			AcquiredAt: instant(row.AcquiredAt), ExpiresAt: instant(row.ExpiresAt), Expired: row.ExpiresAt <= now,
 		}
@@ -157,7 +158,7 @@ type forcedDetail struct {
 }
 
 // ForceRelease frees a slot, whoever holds it, and writes it into audit.
-func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error) {
+func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
 	if err := force.Validate(); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)
 	}
@@ -191,7 +192,7 @@ func (l locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error
 }
 
 // ListForced lists the forced releases, newest first.
-func (l locks) ListForced(ctx context.Context, limit int) ([]lease.ForceRecord, error) {
+func (l locks) ListForced(ctx context.Context, limit int) ([]lock.ForceRecord, error) {
 	look, err := l.store.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list forced releases: %w", l.store.explain(err))
@@ -200,13 +201,13 @@ func (l locks) ListForced(ctx context.Context, limit int) ([]lease.ForceRecord, 
 	if err != nil {
 		return nil, fmt.Errorf("list forced releases: %w", l.store.explain(err))
 	}
-	records := make([]lease.ForceRecord, len(rows))
+	records := make([]lock.ForceRecord, len(rows))
 	for i, row := range rows {
 		var detail forcedDetail
 		if err := json.Unmarshal([]byte(*row.Detail), &detail); err != nil {
 			return nil, fmt.Errorf("list forced releases: %w", err)
 		}
-		records[i] = lease.ForceRecord{
+		records[i] = lock.ForceRecord{
 			At: instant(row.At), Name: row.Subject, Slot: detail.Slot, Owner: detail.Owner, Fence: detail.Fence,
 			By: row.Actor, Reason: detail.Reason,
 		}

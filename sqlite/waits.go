@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/sqlite/internal/queries"
 )
 
 // NoteWait notes that a process waits for a name. What has lapsed is deleted on
 // the way.
-func (l locks) NoteWait(ctx context.Context, wait lease.LockWait, d time.Duration) error {
+func (l locks) NoteWait(ctx context.Context, wait lock.Wait, d time.Duration) error {
 	if err := wait.Validate(); err != nil {
 		return fmt.Errorf("note wait: %w", err)
 	}
@@ -42,8 +43,8 @@ func (l locks) tell(ctx context.Context, c *change, name string) error {
 }
 
 // ListWaits lists the notes that stand.
-func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease.LockWait, error) {
-	if err := lease.CheckLockPrefix(prefix); err != nil {
+func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.Wait, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list waits: %w", err)
 	}
 	look, err := l.store.read(ctx)
@@ -54,9 +55,9 @@ func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease
 	if err != nil {
 		return nil, fmt.Errorf("list waits: %w", l.store.explain(err))
 	}
-	waits := make([]lease.LockWait, len(rows))
+	waits := make([]lock.Wait, len(rows))
 	for i, row := range rows {
-		waits[i] = lease.LockWait{
+		waits[i] = lock.Wait{
 			Name: row.Name, Waiter: lease.ClaimID(row.Waiter), Owner: row.Owner, Calls: int(row.Calls), Since: instant(row.Since),
 		}
 	}

@@ -40,10 +40,10 @@ var law = map[string][]string{
 	"sqlite":                {"durable", "lease", "internal/aside", "internal/board", "db/sqlite", "sqlite/internal/*"},
 	"sqlite/internal/*":     {},
 	"builtin":               {"durable"},
-	"backend":               {"durable", "lease", "lease/redislease", "postgres", "sqlite", "memory"},
+	"backend":               {"durable", "lease", "lock/redislock", "postgres", "sqlite", "memory"},
 	"durablecmd":            {"backend", "builtin", "durable", "lease", "memory"},
 	"cmd/durable-worker":    {"durablecmd", "builtin", "durable"},
-	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease", "lease/redislease", "heartbeat"},
+	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease", "lock/redislock", "heartbeat"},
 	"deploy":                {},
 	"internal/pgtest":       {"db"},
 	"internal/redistest":    {},
@@ -53,8 +53,8 @@ var law = map[string][]string{
 	"internal/chaos/*":      {"*"},
 	"dashboard":             {"durable", "lease"},
 	"metrics":               {"durable", "lease"},
-	"lease/leasetest":       {"lease"},
-	"lease/redislease":      {"lease", "internal/secret"},
+	"lock/locktest":       {"lease"},
+	"lock/redislock":      {"lease", "internal/secret"},
 	"examples/*/internal/*": {"*"},
 	"cmd/durable-worker/*":  {"durable"},
 	"durablecmd/internal/*": {"durable", "lease"},
@@ -73,7 +73,7 @@ var libraries = map[string][]string{
 	"github.com/caarlos0/env/v11":    {"durablecmd"},
 	"github.com/alecthomas/kong":     {"durablecmd"},
 	"github.com/netresearch/go-cron": {"internal/cron"},
-	"github.com/redis/go-redis/v9":   {"lease/redislease"},
+	"github.com/redis/go-redis/v9":   {"lock/redislock"},
 	"golang.org/x/term":              {"durablecmd"},
 	"golang.org/x/sys":               {"sqlite", "durablecmd"},
 	"github.com/mattn/go-isatty":     {"durablecmd"},
@@ -84,7 +84,7 @@ var libraries = map[string][]string{
 }
 
 // forTests are the packages that may import what belongs to tests.
-var forTests = []string{"durable/durabletest", "lease/leasetest", "internal/pgtest", "internal/redistest", "internal/faulttest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
+var forTests = []string{"durable/durabletest", "lock/locktest", "internal/pgtest", "internal/redistest", "internal/faulttest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
 
 // forTestsOnly are imported by tests and by nothing else. A contract suite
 // uses plain testing, so that the author of a store elsewhere needs no library.

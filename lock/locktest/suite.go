@@ -1,9 +1,9 @@
-// Package leasetest is the contract of lease.Locks as a test suite.
+// Package locktest is the contract of lease.Locks as a test suite.
 //
 // The author of a store of locks calls [TestLocks] from a test of the store.
 // The suite uses plain testing and nothing else, sleeps for nothing, and runs
 // in parallel; every test gets a store of its own.
-package leasetest
+package locktest
 
 import (
 	"context"
@@ -16,18 +16,19 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // Backend is how the suite gets stores of one engine.
 type Backend struct {
 	// New returns an empty store that shares nothing with any other. It closes
 	// the store by t.Cleanup. It is called from parallel tests.
-	New func(t *testing.T) lease.Locks
+	New func(t *testing.T) lock.Locks
 	// Advance makes d pass on the clock of a store that New returned: by moving
 	// an injected clock ahead, or by moving every stored time back. No other
 	// call of that store is under way. In between, the store's clock may run by
 	// itself or stand still.
-	Advance func(t *testing.T, locks lease.Locks, d time.Duration)
+	Advance func(t *testing.T, locks lock.Locks, d time.Duration)
 	// Deaf: HearFreed hears of no release, as behind a transaction pooler.
 	Deaf bool
 }
@@ -67,12 +68,12 @@ type fixture struct {
 	t       *testing.T
 	ctx     context.Context
 	backend Backend
-	locks   lease.Locks
+	locks   lock.Locks
 }
 
 // held is a grant as the suite remembers it.
 type held struct {
-	lease.LockAnswer
+	lock.Answer
 	name  string
 	claim lease.ClaimID
 }
@@ -82,11 +83,11 @@ func (f *fixture) advance(d time.Duration) {
 	f.backend.Advance(f.t, f.locks, d)
 }
 
-func request(name string, slots int) lease.LockRequest {
-	return lease.LockRequest{Name: name, Slots: slots, Claim: lease.NewClaimID(), Owner: "owner of " + name[:min(len(name), 9)], Duration: life}
+func request(name string, slots int) lock.Request {
+	return lock.Request{Name: name, Slots: slots, Claim: lease.NewClaimID(), Owner: "owner of " + name[:min(len(name), 9)], Duration: life}
 }
 
-func (f *fixture) ask(r lease.LockRequest) lease.LockAnswer {
+func (f *fixture) ask(r lock.Request) lock.Answer {
 	f.t.Helper()
 	answer, err := f.locks.Acquire(f.ctx, r)
 	if err != nil {
@@ -236,7 +237,7 @@ func fenceRises(t *testing.T, f *fixture) {
 	rises(f.take("nightly", 1), "a release")
 	f.advance(2 * life)
 	rises(f.take("nightly", 1), "an expiry")
-	if released, err := f.locks.ForceRelease(f.ctx, lease.Force{Name: "nightly", By: "op"}); err != nil || !released {
+	if released, err := f.locks.ForceRelease(f.ctx, lock.Force{Name: "nightly", By: "op"}); err != nil || !released {
 		t.Fatalf("force: %v, %v", released, err)
 	}
 	rises(f.take("nightly", 1), "force")
@@ -274,7 +275,7 @@ func givenBack(t *testing.T, f *fixture) {
 func namesApart(_ *testing.T, f *fixture) {
 	names := []string{
 		"a", "A", "a ", "a:b", "a:slot:0", "{a}", "}{", "{", "%7B", "*", "a*", "[a]", "ключ", "日本", "a\nb", `a"b'c\`, "a%", "a_",
-		strings.Repeat("x", lease.MaxLockName), strings.Repeat("x", lease.MaxLockName-1) + "y",
+		strings.Repeat("x", lock.MaxName), strings.Repeat("x", lock.MaxName-1) + "y",
 	}
 	for _, name := range names {
 		f.take(name, 1)
@@ -296,24 +297,24 @@ func namesApart(_ *testing.T, f *fixture) {
 }
 
 func boundsRefused(t *testing.T, f *fixture) {
-	for what, change := range map[string]func(*lease.LockRequest){
-		"empty name":        func(r *lease.LockRequest) { r.Name = "" },
-		"long name":         func(r *lease.LockRequest) { r.Name = strings.Repeat("x", lease.MaxLockName+1) },
-		"NUL":               func(r *lease.LockRequest) { r.Name = "a\x00" },
-		"no UTF-8":          func(r *lease.LockRequest) { r.Name = "a\xff" },
-		"no slot":           func(r *lease.LockRequest) { r.Slots = 0 },
-		"too many slots":    func(r *lease.LockRequest) { r.Slots = lease.MaxLockSlots + 1 },
-		"no claim":          func(r *lease.LockRequest) { r.Claim = lease.ClaimID{} },
-		"long owner":        func(r *lease.LockRequest) { r.Owner = strings.Repeat("x", lease.MaxLockName+1) },
-		"negative duration": func(r *lease.LockRequest) { r.Duration = -1 },
+	for what, change := range map[string]func(*lock.Request){
+		"empty name":        func(r *lock.Request) { r.Name = "" },
+		"long name":         func(r *lock.Request) { r.Name = strings.Repeat("x", lock.MaxName+1) },
+		"NUL":               func(r *lock.Request) { r.Name = "a\x00" },
+		"no UTF-8":          func(r *lock.Request) { r.Name = "a\xff" },
+		"no slot":           func(r *lock.Request) { r.Slots = 0 },
+		"too many slots":    func(r *lock.Request) { r.Slots = lock.MaxLockSlots + 1 },
+		"no claim":          func(r *lock.Request) { r.Claim = lease.ClaimID{} },
+		"long owner":        func(r *lock.Request) { r.Owner = strings.Repeat("x", lock.MaxName+1) },
+		"negative duration": func(r *lock.Request) { r.Duration = -1 },
 	} {
 		r := request("nightly", 1)
 		change(&r)
-		if answer, err := f.locks.Acquire(f.ctx, r); !errors.Is(err, lease.ErrInvalid) {
+		if answer, err := f.locks.Acquire(f.ctx, r); !errors.Is(err, lock.ErrInvalid) {
 			t.Errorf("%s: %+v, %v", what, answer, err)
 		}
 	}
-	if _, err := f.locks.ForceRelease(f.ctx, lease.Force{Name: "nightly"}); !errors.Is(err, lease.ErrInvalid) {
+	if _, err := f.locks.ForceRelease(f.ctx, lock.Force{Name: "nightly"}); !errors.Is(err, lock.ErrInvalid) {
 		t.Errorf("a forced release by nobody: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package lease
+package lock
 
 // Until is until, for a clock of the test's own.
 var Until = until //nolint:gochecknoglobals // for tests

@@ -1,4 +1,4 @@
-package lease
+package lock
 
 import (
 	"context"
@@ -7,13 +7,15 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // Sentinels of named locks, matched with errors.Is.
 var (
 	// ErrHeld: every slot of the lock is taken, so nothing was granted. It is
 	// also what an outage of the store looks like under the policy [Skip].
-	ErrHeld = errors.New("lease: lock is held")
+	ErrHeld = errors.New("lock: held")
 	// ErrUnavailable: the store of the locks could not be asked.
 	ErrUnavailable = errors.New("lease: lock store is unavailable")
 	// ErrInvalid: the request was refused before the store was asked. The text
@@ -23,15 +25,15 @@ var (
 
 // Bounds of what names a lock.
 const (
-	MaxLockName  = 255  // bytes of a name, and of an owner
+	MaxName      = 255  // bytes of a name, and of an owner
 	MaxLockSlots = 1000 // slots of one name
 )
 
-// LockStore keeps named locks. It decides with its own clock, in one atomic
+// Store keeps named locks. It decides with its own clock, in one atomic
 // step per call, and knows nothing of waiting, policies or people: a [Locker]
 // stands in front of it.
 //
-// The laws, each checked by leasetest.TestLocks:
+// The laws, each checked by locktest.TestLocks:
 //
 //   - A slot has at most one holder at any instant of the store's clock.
 //   - With a cap of n, a slot is granted only when it is below n and fewer than
@@ -47,27 +49,27 @@ const (
 //     grant, with a new expiry.
 //   - A claim that was released, forced out or taken over changes nothing any
 //     more: it is not renewed, and its release is refused.
-type LockStore interface {
+type Store interface {
 	// Acquire takes a free slot of a name, or says that there is none. A slot
 	// whose claim has expired is free. It never waits for a slot.
-	Acquire(ctx context.Context, request LockRequest) (LockAnswer, error)
+	Acquire(ctx context.Context, request Request) (Answer, error)
 	// Renew extends every named claim that still stands to d from now on the
-	// store's clock and returns the claims it extended; it makes a LockStore a
+	// store's clock and returns the claims it extended; it makes a Store a
 	// heartbeat.Renewer. A claim that is not among them is lost for good. An
 	// expired claim that nobody has taken over may be extended or refused. An
 	// error means that nothing is known about any of them, save an UnknownError,
 	// which names those of which nothing is known.
-	Renew(ctx context.Context, claims []ClaimID, d time.Duration) ([]ClaimID, error)
+	Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error)
 	// Release frees the slot that the claim holds, and tells whether there was
 	// one. Releasing twice is harmless.
-	Release(ctx context.Context, name string, claim ClaimID) (released bool, err error)
+	Release(ctx context.Context, name string, claim lease.ClaimID) (released bool, err error)
 }
 
 // UnknownError says that a renewal was answered for a part of the claims only, as
 // by a store of several servers of which one is away. What is returned beside it
 // was renewed; of Claims nothing is known; the others are lost.
 type UnknownError struct {
-	Claims []ClaimID
+	Claims []lease.ClaimID
 	Err    error // why
 }
 
@@ -81,16 +83,16 @@ func (e *UnknownError) Unwrap() error { return e.Err }
 
 // CheckLockPrefix refuses with ErrInvalid a prefix that no lock's name can
 // have. Stores call it; it makes all of them refuse the same.
-func CheckLockPrefix(prefix string) error { return checkLockText("prefix", prefix, 0) }
+func CheckPrefix(prefix string) error { return checkText("prefix", prefix, 0) }
 
 // CheckLockName refuses with ErrInvalid a name that no lock can have.
-func CheckLockName(name string) error { return checkLockText("name", name, 1) }
+func CheckName(name string) error { return checkText("name", name, 1) }
 
-// LockOperator is what an operator does with the locks of a store.
-type LockOperator interface {
+// Operator is what an operator does with the locks of a store.
+type Operator interface {
 	// ListLocks lists the slots that are held, by name and slot, at most limit of
 	// them, of names that begin with prefix.
-	ListLocks(ctx context.Context, prefix string, limit int) ([]LockRecord, error)
+	ListLocks(ctx context.Context, prefix string, limit int) ([]Record, error)
 	// ForceRelease frees a slot, whoever holds it, and writes down who did it
 	// and why in the same step. The old holder is fenced out: it is not
 	// renewed, and the next grant has a larger fence. It tells whether the slot
@@ -102,25 +104,25 @@ type LockOperator interface {
 
 // Locks is everything a store does for named locks.
 type Locks interface {
-	LockStore
-	LockOperator
-	LockWaits
+	Store
+	Operator
+	Waits
 }
 
-// LockRequest asks for a slot of a name.
-type LockRequest struct {
+// Request asks for a slot of a name.
+type Request struct {
 	Name     string
 	Slots    int           // the cap: slots 0 to Slots-1 may be granted
-	Claim    ClaimID       // made by the caller, so that asking twice is harmless
+	Claim    lease.ClaimID // made by the caller, so that asking twice is harmless
 	Owner    string        // for people; never compared
 	Duration time.Duration // of the grant, on the store's clock
 }
 
-// LockAnswer is what the store says to a LockRequest.
-type LockAnswer struct {
+// Answer is what the store says to a Request.
+type Answer struct {
 	Granted bool
 	Slot    int
-	Fence   Fence
+	Fence   lease.Fence
 	// TookOver: the slot's last claim had expired without being released.
 	TookOver bool
 	// FreeIn is, when nothing was granted, the time until the first of the held
@@ -129,15 +131,15 @@ type LockAnswer struct {
 	FreeIn time.Duration
 }
 
-// LockRecord is a held slot, for people.
-type LockRecord struct {
-	Name       string    `json:"name"`
-	Slot       int       `json:"slot"`
-	Owner      string    `json:"owner"`
-	Claim      string    `json:"claim"` // the first digits of the ClaimID
-	Fence      Fence     `json:"fence"`
-	AcquiredAt time.Time `json:"acquired_at"`
-	ExpiresAt  time.Time `json:"expires_at"`
+// Record is a held slot, for people.
+type Record struct {
+	Name       string      `json:"name"`
+	Slot       int         `json:"slot"`
+	Owner      string      `json:"owner"`
+	Claim      string      `json:"claim"` // the first digits of the ClaimID
+	Fence      lease.Fence `json:"fence"`
+	AcquiredAt time.Time   `json:"acquired_at"`
+	ExpiresAt  time.Time   `json:"expires_at"`
 	// Expired: the claim has run out on the store's clock, and nobody has
 	// asked for the slot since.
 	Expired bool `json:"expired"`
@@ -153,23 +155,23 @@ type Force struct {
 
 // ForceRecord tells of a forced release.
 type ForceRecord struct {
-	At     time.Time `json:"at"`
-	Name   string    `json:"name"`
-	Slot   int       `json:"slot"`
-	Owner  string    `json:"owner"` // who held it
-	Fence  Fence     `json:"fence"` // of the grant that was ended
-	By     string    `json:"by"`
-	Reason string    `json:"reason"`
+	At     time.Time   `json:"at"`
+	Name   string      `json:"name"`
+	Slot   int         `json:"slot"`
+	Owner  string      `json:"owner"` // who held it
+	Fence  lease.Fence `json:"fence"` // of the grant that was ended
+	By     string      `json:"by"`
+	Reason string      `json:"reason"`
 }
 
 // Validate reports every violation of the bounds of a request. Stores call it;
 // it makes all of them refuse the same.
-func (r LockRequest) Validate() error {
-	faults := []error{checkLockText("name", r.Name, 1), checkLockText("owner", r.Owner, 0)}
+func (r Request) Validate() error {
+	faults := []error{checkText("name", r.Name, 1), checkText("owner", r.Owner, 0)}
 	if r.Slots < 1 || r.Slots > MaxLockSlots {
 		faults = append(faults, fmt.Errorf("%w: lock %q: %d slots: want 1 to %d", ErrInvalid, r.Name, r.Slots, MaxLockSlots))
 	}
-	if r.Claim == (ClaimID{}) {
+	if r.Claim == (lease.ClaimID{}) {
 		faults = append(faults, fmt.Errorf("%w: lock %q: the claim is zero", ErrInvalid, r.Name))
 	}
 	if r.Duration < time.Millisecond {
@@ -180,16 +182,16 @@ func (r LockRequest) Validate() error {
 
 // Validate reports every violation of the bounds of an order.
 func (f Force) Validate() error {
-	faults := []error{checkLockText("name", f.Name, 1), checkLockText("by", f.By, 1), checkLockText("reason", f.Reason, 0)}
+	faults := []error{checkText("name", f.Name, 1), checkText("by", f.By, 1), checkText("reason", f.Reason, 0)}
 	if f.Slot < 0 {
 		faults = append(faults, fmt.Errorf("%w: slot %d: want 0 or more", ErrInvalid, f.Slot))
 	}
 	return errors.Join(faults...)
 }
 
-func checkLockText(what, text string, least int) error {
-	if len(text) < least || len(text) > MaxLockName || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return fmt.Errorf("%w: lock %s %.40q: want %d to %d bytes of UTF-8 without NUL", ErrInvalid, what, text, least, MaxLockName)
+func checkText(what, text string, least int) error {
+	if len(text) < least || len(text) > MaxName || !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return fmt.Errorf("%w: lock %s %.40q: want %d to %d bytes of UTF-8 without NUL", ErrInvalid, what, text, least, MaxName)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package lease_test
+package lock_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/memory"
 )
 
@@ -17,20 +18,20 @@ func TestLocker_ReleaseElsewhereWakesWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, start := memory.New(memory.Config{}).Locks(), time.Now()
 		elapsed := func() time.Duration { return time.Since(start) }
-		holder := lease.NewLocker(locks, lease.LockerConfig{Owner: "holder", Waits: locks, Elapsed: elapsed})
-		waiter := lease.NewLocker(locks, lease.LockerConfig{Owner: "waiter", Waits: locks, Elapsed: elapsed})
-		noted := func() []lease.LockWait {
+		holder := lock.NewLocker(locks, lock.LockerConfig{Owner: "holder", Waits: locks, Elapsed: elapsed})
+		waiter := lock.NewLocker(locks, lock.LockerConfig{Owner: "waiter", Waits: locks, Elapsed: elapsed})
+		noted := func() []lock.Wait {
 			waits, err := locks.ListWaits(t.Context(), "", 10)
 			require.NoError(t, err)
 			return waits
 		}
 		for range 10 {
-			held, err := holder.Acquire(t.Context(), "nightly", lease.LockTerms{})
+			held, err := holder.Acquire(t.Context(), "nightly", lock.Terms{})
 			require.NoError(t, err)
-			got := make(chan lease.Grant)
+			got := make(chan lock.Grant)
 			for range 2 {
 				go func() {
-					grant, err := waiter.Acquire(t.Context(), "nightly", lease.LockTerms{Wait: -1})
+					grant, err := waiter.Acquire(t.Context(), "nightly", lock.Terms{Wait: -1})
 					require.NoError(t, err)
 					got <- grant
 				}()
@@ -38,7 +39,7 @@ func TestLocker_ReleaseElsewhereWakesWhoWaits(t *testing.T) {
 			time.Sleep(15*time.Second + 300*time.Millisecond) //nolint:forbidigo // virtual time, longer than a note's life
 			waits := noted()
 			require.Len(t, waits, 1)
-			require.Equal(t, lease.LockWait{Name: "nightly", Waiter: waits[0].Waiter, Owner: "waiter", Calls: 2, Since: waits[0].Since}, waits[0])
+			require.Equal(t, lock.Wait{Name: "nightly", Waiter: waits[0].Waiter, Owner: "waiter", Calls: 2, Since: waits[0].Since}, waits[0])
 			began := time.Now()
 			require.NoError(t, holder.Release(t.Context(), held))
 			require.NoError(t, waiter.Release(t.Context(), <-got))
@@ -51,9 +52,9 @@ func TestLocker_ReleaseElsewhereWakesWhoWaits(t *testing.T) {
 }
 
 // deaf are locks whose notes cannot be written.
-type deaf struct{ lease.Locks }
+type deaf struct{ lock.Locks }
 
-func (deaf) NoteWait(context.Context, lease.LockWait, time.Duration) error { return errDown }
+func (deaf) NoteWait(context.Context, lock.Wait, time.Duration) error { return errDown }
 
 func (deaf) HearFreed(context.Context, lease.ClaimID, func(string)) error { return errDown }
 
@@ -62,16 +63,16 @@ func TestLocker_WaitsThatCannotBeNotedAreWaitedOutByAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, start := deaf{memory.New(memory.Config{}).Locks()}, time.Now()
 		elapsed := func() time.Duration { return time.Since(start) }
-		holder := lease.NewLocker(locks, lease.LockerConfig{Elapsed: elapsed})
-		waiter := lease.NewLocker(locks, lease.LockerConfig{Elapsed: elapsed, Waits: locks})
-		held, err := holder.Acquire(t.Context(), "nightly", lease.LockTerms{})
+		holder := lock.NewLocker(locks, lock.LockerConfig{Elapsed: elapsed})
+		waiter := lock.NewLocker(locks, lock.LockerConfig{Elapsed: elapsed, Waits: locks})
+		held, err := holder.Acquire(t.Context(), "nightly", lock.Terms{})
 		require.NoError(t, err)
 		go func() {
 			time.Sleep(20 * time.Second) //nolint:forbidigo // virtual time
 			require.NoError(t, holder.Release(t.Context(), held))
 		}()
 		began := time.Now()
-		_, err = waiter.Acquire(t.Context(), "nightly", lease.LockTerms{Wait: -1})
+		_, err = waiter.Acquire(t.Context(), "nightly", lock.Terms{Wait: -1})
 		require.NoError(t, err)
 		require.Less(t, time.Since(began), 21500*time.Millisecond)
 	})

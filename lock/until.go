@@ -1,9 +1,11 @@
-package lease
+package lock
 
 import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // mostWait bounds how long the own clock is not read. It goes on while the machine
@@ -13,7 +15,7 @@ const mostWait = time.Second
 // until returns a child of parent that ends with the cause ErrLost at an instant
 // of the own clock; a second later at most when the machine was suspended.
 func until(parent context.Context, deadline time.Duration, elapsed func() time.Duration) (context.Context, context.CancelFunc) {
-	timed, release := context.WithTimeoutCause(parent, deadline-elapsed(), ErrLost)
+	timed, release := context.WithTimeoutCause(parent, deadline-elapsed(), lease.ErrLost)
 	ctx, lose := context.WithCancelCause(timed)
 	var mu sync.Mutex // guards the timer, which may end before it is known here
 	var timer *time.Timer
@@ -23,7 +25,7 @@ func until(parent context.Context, deadline time.Duration, elapsed func() time.D
 		if left := deadline - elapsed(); left > 0 && ctx.Err() == nil {
 			timer.Reset(min(left, mostWait))
 		} else {
-			lose(ErrLost)
+			lose(lease.ErrLost)
 		}
 	}
 	mu.Lock()

@@ -1,4 +1,4 @@
-package redislease
+package redislock
 
 import (
 	"cmp"
@@ -13,10 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // NoteWait notes that a process waits for a name.
-func (l *Locks) NoteWait(ctx context.Context, wait lease.LockWait, d time.Duration) error {
+func (l *Locks) NoteWait(ctx context.Context, wait lock.Wait, d time.Duration) error {
 	if err := wait.Validate(); err != nil {
 		return fmt.Errorf("note wait: %w", err)
 	}
@@ -27,8 +28,8 @@ func (l *Locks) NoteWait(ctx context.Context, wait lease.LockWait, d time.Durati
 }
 
 // ListWaits lists the notes that stand. It walks all keys with SCAN.
-func (l *Locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lease.LockWait, error) {
-	if err := lease.CheckLockPrefix(prefix); err != nil {
+func (l *Locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.Wait, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list waits: %w", err)
 	}
 	keys, err := l.scan(ctx, l.prefix+"{"+braces.Replace(prefix), "*}:waits")
@@ -39,7 +40,7 @@ func (l *Locks) ListWaits(ctx context.Context, prefix string, limit int) ([]leas
 	if err != nil {
 		return nil, fmt.Errorf("list waits: %w", err)
 	}
-	var waits []lease.LockWait
+	var waits []lock.Wait
 	for _, key := range keys {
 		name, rest, ok := l.parse(key)
 		if !ok || rest != "waits" {
@@ -56,13 +57,13 @@ func (l *Locks) ListWaits(ctx context.Context, prefix string, limit int) ([]leas
 			}
 			claim, ok := parseClaim(waiter)
 			if ok && instant(stored.Until).After(now) {
-				waits = append(waits, lease.LockWait{
+				waits = append(waits, lock.Wait{
 					Name: name, Waiter: claim, Owner: stored.Owner, Calls: int(number(stored.Calls)), Since: instant(stored.Since),
 				})
 			}
 		}
 	}
-	slices.SortFunc(waits, func(a, b lease.LockWait) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since)) })
+	slices.SortFunc(waits, func(a, b lock.Wait) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since)) })
 	return waits[:min(len(waits), max(limit, 0))], nil
 }
 

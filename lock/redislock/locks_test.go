@@ -1,4 +1,4 @@
-package redislease_test
+package redislock_test
 
 import (
 	"context"
@@ -12,21 +12,22 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/redistest"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lease/leasetest"
-	"github.com/durable-worker/durable-worker/lease/redislease"
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/lock/locktest"
+	"github.com/durable-worker/durable-worker/lock/redislock"
 )
 
 // opened are locks with a connection of the test's own.
 type opened struct {
-	*redislease.Locks
+	*redislock.Locks
 	client redis.UniversalClient
 	prefix string
 }
 
 func open(t *testing.T, url string) opened {
 	t.Helper()
-	config := redislease.Config{Prefix: "test-" + lease.NewClaimID().Short() + ":", Timeout: 20 * time.Second}
-	locks, err := redislease.Open(t.Context(), url, config)
+	config := redislock.Config{Prefix: "test-" + lease.NewClaimID().Short() + ":", Timeout: 20 * time.Second}
+	locks, err := redislock.Open(t.Context(), url, config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
 	return opened{locks, connect(t, url), config.Prefix}
@@ -61,21 +62,21 @@ func shift(t *testing.T, locks opened, d time.Duration) {
 	require.NoError(t, each.Err())
 }
 
-func backend(url string) leasetest.Backend {
-	return leasetest.Backend{
-		New:     func(t *testing.T) lease.Locks { return open(t, url) },
-		Advance: func(t *testing.T, locks lease.Locks, d time.Duration) { shift(t, locks.(opened), d) },
+func backend(url string) locktest.Backend {
+	return locktest.Backend{
+		New:     func(t *testing.T) lock.Locks { return open(t, url) },
+		Advance: func(t *testing.T, locks lock.Locks, d time.Duration) { shift(t, locks.(opened), d) },
 	}
 }
 
-func TestLocks(t *testing.T) { leasetest.TestLocks(t, backend(redistest.URL(t))) }
+func TestLocks(t *testing.T) { locktest.TestLocks(t, backend(redistest.URL(t))) }
 
 func BenchmarkLocks(b *testing.B) {
-	config := redislease.Config{Prefix: "bench-" + lease.NewClaimID().Short() + ":"}
-	locks, err := redislease.Open(b.Context(), redistest.URL(b), config)
+	config := redislock.Config{Prefix: "bench-" + lease.NewClaimID().Short() + ":"}
+	locks, err := redislock.Open(b.Context(), redistest.URL(b), config)
 	require.NoError(b, err)
 	defer func() { require.NoError(b, locks.Close()) }()
-	leasetest.BenchmarkLocks(b, locks)
+	locktest.BenchmarkLocks(b, locks)
 }
 
 // away fails, of every pipeline, the commands on the keys of one lock, as a cluster
@@ -100,10 +101,10 @@ func (a away) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 
 func TestRenew_AnswersForTheServersThatAnswered(t *testing.T) {
 	client := connect(t, redistest.URL(t))
-	locks, err := redislease.OpenClient(t.Context(), client, redislease.Config{Prefix: "test-" + lease.NewClaimID().Short() + ":"})
+	locks, err := redislock.OpenClient(t.Context(), client, redislock.Config{Prefix: "test-" + lease.NewClaimID().Short() + ":"})
 	require.NoError(t, err)
 	take := func(name string) lease.ClaimID {
-		request := lease.LockRequest{Name: name, Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute}
+		request := lock.Request{Name: name, Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute}
 		answer, err := locks.Acquire(t.Context(), request)
 		require.NoError(t, err)
 		require.True(t, answer.Granted)
@@ -115,7 +116,7 @@ func TestRenew_AnswersForTheServersThatAnswered(t *testing.T) {
 	require.True(t, released)
 	client.AddHook(away{"there"})
 	renewed, err := locks.Renew(t.Context(), []lease.ClaimID{here, there, gone}, time.Minute)
-	var unknown *lease.UnknownError
+	var unknown *lock.UnknownError
 	require.ErrorAs(t, err, &unknown)
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.Equal(t, []lease.ClaimID{there}, unknown.Claims)
@@ -125,9 +126,9 @@ func TestRenew_AnswersForTheServersThatAnswered(t *testing.T) {
 	require.NotErrorAs(t, err, &unknown)
 	require.Empty(t, renewed)
 
-	locker := lease.NewLocker(locks, lease.LockerConfig{})
+	locker := lock.NewLocker(locks, lock.LockerConfig{})
 	renewed, err = locker.Renew(t.Context(), []lease.ClaimID{here, there}, time.Minute)
-	require.ErrorIs(t, err, lease.ErrUnavailable)
+	require.ErrorIs(t, err, lock.ErrUnavailable)
 	require.Equal(t, []lease.ClaimID{here}, renewed)
 	require.Zero(t, locker.Degraded(), "other locks can be had")
 }

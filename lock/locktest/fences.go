@@ -1,10 +1,11 @@
-package leasetest
+package locktest
 
 import (
 	"context"
 	"testing"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // distinctFences lets many take slots of one name at the same moment, again and
@@ -15,7 +16,7 @@ func distinctFences(t *testing.T, f *fixture) {
 	seen := map[lease.Fence]int{}
 	last := lease.Fence(0)
 	for round := range rounds {
-		requests, answers := make([]lease.LockRequest, askers), make([]lease.LockAnswer, askers)
+		requests, answers := make([]lock.Request, askers), make([]lock.Answer, askers)
 		f.together(askers, func(ctx context.Context, i int) (err error) {
 			requests[i] = request("timer", slots)
 			answers[i], err = f.locks.Acquire(ctx, requests[i])

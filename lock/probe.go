@@ -1,9 +1,11 @@
-package lease
+package lock
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // Health is what a probe found.
@@ -29,8 +31,8 @@ func (l *Locker) Probe(ctx context.Context) (Health, error) {
 	asked := l.config.Elapsed()
 	call, cancel := context.WithTimeout(ctx, l.config.CallTimeout)
 	defer cancel()
-	claim := NewClaimID()
-	answer, err := l.store.Acquire(call, LockRequest{
+	claim := lease.NewClaimID()
+	answer, err := l.store.Acquire(call, Request{
 		Name: l.probe, Slots: probeSlots, Claim: claim, Owner: l.config.Owner, Duration: probeDuration,
 	})
 	l.called("probe", asked, err)
@@ -46,7 +48,7 @@ func (l *Locker) Probe(ctx context.Context) (Health, error) {
 		return Unhealthy, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if !released {
-		return Degraded, fmt.Errorf("probe %s: %w", l.probe, ErrLost)
+		return Degraded, fmt.Errorf("probe %s: %w", l.probe, lease.ErrLost)
 	}
 	l.reached(ctx)
 	return Healthy, nil

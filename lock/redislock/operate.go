@@ -1,4 +1,4 @@
-package redislease
+package redislock
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // mostForced is how many forced releases of a lock are remembered.
@@ -22,15 +23,15 @@ const mostForced = 100
 
 // ListLocks lists the slots that are held. It walks all keys with SCAN, and may
 // miss what comes or goes meanwhile.
-func (l *Locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lease.LockRecord, error) {
-	if err := lease.CheckLockPrefix(prefix); err != nil {
+func (l *Locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.Record, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)
 	}
 	keys, err := l.scan(ctx, l.prefix+"{"+braces.Replace(prefix), "*}:[0-9]*")
 	if err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)
 	}
-	var records []lease.LockRecord
+	var records []lock.Record
 	for _, key := range keys {
 		name, rest, ok := l.parse(key)
 		slot, err := strconv.Atoi(rest)
@@ -45,13 +46,13 @@ func (l *Locks) ListLocks(ctx context.Context, prefix string, limit int) ([]leas
 			records = append(records, record)
 		}
 	}
-	slices.SortFunc(records, func(a, b lease.LockRecord) int {
+	slices.SortFunc(records, func(a, b lock.Record) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Slot, b.Slot))
 	})
 	return records[:min(len(records), max(limit, 0))], nil
 }
 
-func (l *Locks) record(ctx context.Context, name string, slot int) (lease.LockRecord, bool, error) {
+func (l *Locks) record(ctx context.Context, name string, slot int) (lock.Record, bool, error) {
 	n := strconv.Itoa(slot)
 	pipe := l.client.Pipeline()
 	holder := pipe.Get(ctx, l.slot(name, slot))
@@ -59,15 +60,15 @@ func (l *Locks) record(ctx context.Context, name string, slot int) (lease.LockRe
 	fields := pipe.HMGet(ctx, l.book(name), "owner:"+n, "at:"+n, "fence:"+n)
 	if _, err := pipe.Exec(ctx); err != nil {
 		if errors.Is(err, redis.Nil) {
-			return lease.LockRecord{}, false, nil
+			return lock.Record{}, false, nil
 		}
-		return lease.LockRecord{}, false, err
+		return lock.Record{}, false, err
 	}
 	now, err := l.client.Time(ctx).Result()
 	if err != nil {
-		return lease.LockRecord{}, false, err
+		return lock.Record{}, false, err
 	}
-	record := lease.LockRecord{Name: name, Slot: slot, Claim: holder.Val()[:min(8, len(holder.Val()))], ExpiresAt: now.Add(left.Val()).UTC()}
+	record := lock.Record{Name: name, Slot: slot, Claim: holder.Val()[:min(8, len(holder.Val()))], ExpiresAt: now.Add(left.Val()).UTC()}
 	if values := fields.Val(); len(values) == 3 {
 		record.Owner, _ = values[0].(string)
 		record.AcquiredAt = instant(values[1])
@@ -77,7 +78,7 @@ func (l *Locks) record(ctx context.Context, name string, slot int) (lease.LockRe
 }
 
 // ForceRelease frees a slot, whoever holds it.
-func (l *Locks) ForceRelease(ctx context.Context, force lease.Force) (bool, error) {
+func (l *Locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
 	if err := force.Validate(); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)
 	}
@@ -90,12 +91,12 @@ func (l *Locks) ForceRelease(ctx context.Context, force lease.Force) (bool, erro
 }
 
 // ListForced lists the forced releases, newest first.
-func (l *Locks) ListForced(ctx context.Context, limit int) ([]lease.ForceRecord, error) {
+func (l *Locks) ListForced(ctx context.Context, limit int) ([]lock.ForceRecord, error) {
 	keys, err := l.scan(ctx, l.prefix+"{", "*}:forced")
 	if err != nil {
 		return nil, fmt.Errorf("list forced releases: %w", err)
 	}
-	var records []lease.ForceRecord
+	var records []lock.ForceRecord
 	for _, key := range keys {
 		name, _, ok := l.parse(key)
 		if !ok {
@@ -110,13 +111,13 @@ func (l *Locks) ListForced(ctx context.Context, limit int) ([]lease.ForceRecord,
 			if err := json.Unmarshal([]byte(text), &stored); err != nil {
 				return nil, fmt.Errorf("list forced releases: %w", err)
 			}
-			records = append(records, lease.ForceRecord{
+			records = append(records, lock.ForceRecord{
 				At: instant(stored.At), Name: name, Slot: int(number(stored.Slot)), Owner: stored.Owner,
 				Fence: lease.Fence(number(stored.Fence)), By: stored.By, Reason: stored.Reason,
 			})
 		}
 	}
-	slices.SortFunc(records, func(a, b lease.ForceRecord) int { return b.At.Compare(a.At) })
+	slices.SortFunc(records, func(a, b lock.ForceRecord) int { return b.At.Compare(a.At) })
 	return records[:min(len(records), max(limit, 0))], nil
 }
 

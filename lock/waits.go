@@ -1,45 +1,47 @@
-package lease
+package lock
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
-// LockWaits lets the processes that use one store of locks know of each other's
+// Waits lets the processes that use one store of locks know of each other's
 // waiting: operators see who waits, and who waits hears of releases. All of it
 // is a hint. It may come late, for nothing, or not at all; whoever waits asks
 // the store again by itself.
-type LockWaits interface {
+type Waits interface {
 	// NoteWait writes down that a process waits for a name, in place of what it
 	// noted before; the note lapses after d. With no calls it takes the note back.
-	NoteWait(ctx context.Context, wait LockWait, d time.Duration) error
+	NoteWait(ctx context.Context, wait Wait, d time.Duration) error
 	// ListWaits lists the notes that stand, by name and age, at most limit of
 	// them, of names that begin with prefix.
-	ListWaits(ctx context.Context, prefix string, limit int) ([]LockWait, error)
+	ListWaits(ctx context.Context, prefix string, limit int) ([]Wait, error)
 	// HearFreed calls hear, never twice at the same time, with names that the
 	// waiter has noted and whose slots were released, also by force: of the
 	// processes that wait for a name the store tells one of each release, any of
 	// them. It calls hear with "", which stands for every name, when it begins to
 	// hear and when it may have missed something. It blocks until ctx ends (and
 	// returns nil) or the connection breaks.
-	HearFreed(ctx context.Context, waiter ClaimID, hear func(name string)) error
+	HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(name string)) error
 }
 
-// LockWait says that a process waits for a lock.
-type LockWait struct {
-	Name   string    `json:"name"`
-	Waiter ClaimID   `json:"-"` // of the process, random
-	Owner  string    `json:"owner"`
-	Calls  int       `json:"calls"` // of the process, that wait
-	Since  time.Time `json:"since"` // of the note, on the store's clock; ignored by NoteWait
+// Wait says that a process waits for a lock.
+type Wait struct {
+	Name   string        `json:"name"`
+	Waiter lease.ClaimID `json:"-"` // of the process, random
+	Owner  string        `json:"owner"`
+	Calls  int           `json:"calls"` // of the process, that wait
+	Since  time.Time     `json:"since"` // of the note, on the store's clock; ignored by NoteWait
 }
 
 // Validate reports every violation of the bounds of a note.
-func (w LockWait) Validate() error {
-	faults := []error{checkLockText("name", w.Name, 1), checkLockText("owner", w.Owner, 0)}
-	if w.Waiter == (ClaimID{}) || w.Calls < 0 {
+func (w Wait) Validate() error {
+	faults := []error{checkText("name", w.Name, 1), checkText("owner", w.Owner, 0)}
+	if w.Waiter == (lease.ClaimID{}) || w.Calls < 0 {
 		faults = append(faults, fmt.Errorf("%w: lock %q: a wait of %d calls by %s", ErrInvalid, w.Name, w.Calls, w.Waiter.Short()))
 	}
 	return errors.Join(faults...)
@@ -118,7 +120,7 @@ func (l *Locker) unnote(ctx context.Context, name string) {
 func (l *Locker) write(ctx context.Context, name string, calls int) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.CallTimeout)
 	defer cancel()
-	err := l.config.Waits.NoteWait(ctx, LockWait{Name: name, Waiter: l.waiter, Owner: l.config.Owner, Calls: calls}, noteLife)
+	err := l.config.Waits.NoteWait(ctx, Wait{Name: name, Waiter: l.waiter, Owner: l.config.Owner, Calls: calls}, noteLife)
 	if err != nil {
 		l.config.Logger.Debug("noting who waits failed, releases are found by asking", "lock", name, "error", err)
 	}

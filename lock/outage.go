@@ -1,10 +1,12 @@
-package lease
+package lock
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // outage is what a Locker knows of its store's absence.
@@ -16,7 +18,7 @@ type outage struct {
 	reported time.Duration // until here the time was reported to the observer
 	began    time.Duration
 	retryAt  time.Duration
-	orphans  map[ClaimID]string // claims that may stand in the store, held by nobody
+	orphans  map[lease.ClaimID]string // claims that may stand in the store, held by nobody
 }
 
 // outagePause is the longest time between two questions to a store that is down.
@@ -27,9 +29,9 @@ const mostOrphans = 100
 
 // ask makes one call, unless the store is known to be down. The error is an
 // ErrUnavailable, or the cause of the end of ctx.
-func (l *Locker) ask(ctx context.Context, a *attempt) (LockAnswer, error) {
+func (l *Locker) ask(ctx context.Context, a *attempt) (Answer, error) {
 	if !l.mayAsk() {
-		return LockAnswer{}, fmt.Errorf("%w: it was so a moment ago", ErrUnavailable)
+		return Answer{}, fmt.Errorf("%w: it was so a moment ago", ErrUnavailable)
 	}
 	asked := l.config.Elapsed()
 	call, cancel := context.WithTimeout(ctx, l.config.CallTimeout)
@@ -38,13 +40,13 @@ func (l *Locker) ask(ctx context.Context, a *attempt) (LockAnswer, error) {
 	if err != nil {
 		a.unknown = true
 		if ctx.Err() != nil {
-			return LockAnswer{}, context.Cause(ctx)
+			return Answer{}, context.Cause(ctx)
 		}
 	}
 	l.called("acquire", asked, err)
 	if err != nil {
 		l.failed(err)
-		return LockAnswer{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return Answer{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	l.reached(ctx)
 	return answer, nil
@@ -118,7 +120,7 @@ func (l *Locker) Degraded() time.Duration {
 
 // giveBack releases a claim that may have been granted and that nobody holds:
 // at once, or when the store is back.
-func (l *Locker) giveBack(ctx context.Context, claim ClaimID, name string) {
+func (l *Locker) giveBack(ctx context.Context, claim lease.ClaimID, name string) {
 	if l.Degraded() == 0 {
 		if _, err := l.release(ctx, claim, name); err == nil {
 			return
@@ -127,14 +129,14 @@ func (l *Locker) giveBack(ctx context.Context, claim ClaimID, name string) {
 	l.orphan(claim, name)
 }
 
-func (l *Locker) orphan(claim ClaimID, name string) {
+func (l *Locker) orphan(claim lease.ClaimID, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.outage.orphans) >= mostOrphans {
 		return
 	}
 	if l.outage.orphans == nil {
-		l.outage.orphans = map[ClaimID]string{}
+		l.outage.orphans = map[lease.ClaimID]string{}
 	}
 	l.outage.orphans[claim] = name
 }
@@ -144,7 +146,7 @@ func (l *Locker) fallBack(a *attempt, why error) (Grant, error) {
 	switch a.terms.Policy {
 	case RunLocal:
 		grant := Grant{
-			Lease: Lease{Claim: NewClaimID(), Asked: l.config.Elapsed()}, Name: a.request.Name, Local: true, Terms: a.terms,
+			Lease: lease.Lease{Claim: lease.NewClaimID(), Asked: l.config.Elapsed()}, Name: a.request.Name, Local: true, Terms: a.terms,
 		}
 		if l.holdLocal(grant) {
 			return grant, nil

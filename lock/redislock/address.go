@@ -1,4 +1,4 @@
-package redislease
+package redislock
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // Describe returns what the client reads from a URL, fit for people and logs:
@@ -41,7 +41,7 @@ func read(text string) (address, error) {
 	// A raw # ? or / in a password ends it, and what is left of the password is
 	// taken for a host.
 	if after := u.EscapedPath() + "?" + u.RawQuery; strings.Contains(text, "#") || strings.Contains(after, "@") {
-		return address{}, fmt.Errorf("%w: the URL of Redis cannot be read in one way only: write @ # ? and / in its user and password as %%40 %%23 %%3F and %%2F", lease.ErrInvalid)
+		return address{}, fmt.Errorf("%w: the URL of Redis cannot be read in one way only: write @ # ? and / in its user and password as %%40 %%23 %%3F and %%2F", lock.ErrInvalid)
 	}
 	a := address{scheme: u.Scheme}
 	if u.Query().Has("addr") {
@@ -55,7 +55,7 @@ func read(text string) (address, error) {
 	return a, nil
 }
 
-var errURL = fmt.Errorf("%w: the URL of Redis cannot be read: want redis://user:password@host:port/db, rediss:// or unix://", lease.ErrInvalid)
+var errURL = fmt.Errorf("%w: the URL of Redis cannot be read: want redis://user:password@host:port/db, rediss:// or unix://", lock.ErrInvalid)
 
 // String is the address without what is secret.
 func (a address) String() string {

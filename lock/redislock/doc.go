@@ -1,4 +1,4 @@
-// Package redislease keeps named locks in Redis, version 6 or later.
+// Package redislock keeps named locks in Redis, version 6 or later.
 //
 // A lock on one Redis is for efficiency: it keeps two from doing the same work.
 // A failover that loses the last writes, or a FLUSHALL, loses locks, and two may
@@ -22,4 +22,4 @@
 // finds it by asking.
 //
 // A server that may evict keys is refused: a lock that is evicted is held by two.
-package redislease
+package redislock

@@ -1,6 +1,10 @@
-package lease
+package lock
 
-import "time"
+import (
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
 
 // hold notes a grant of the store.
 func (l *Locker) hold(g Grant) {
@@ -54,7 +58,7 @@ func (l *Locker) drop(g Grant) *holding {
 }
 
 // split tells the claims of the store from the local ones.
-func (l *Locker) split(claims []ClaimID) (stored, local []ClaimID) {
+func (l *Locker) split(claims []lease.ClaimID) (stored, local []lease.ClaimID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, claim := range claims {
@@ -68,8 +72,8 @@ func (l *Locker) split(claims []ClaimID) (stored, local []ClaimID) {
 }
 
 // renewed moves the deadlines of what was renewed and forgets the rest.
-func (l *Locker) renewed(asked, renewed []ClaimID, at, d time.Duration) {
-	stands := make(map[ClaimID]bool, len(renewed))
+func (l *Locker) renewed(asked, renewed []lease.ClaimID, at, d time.Duration) {
+	stands := make(map[lease.ClaimID]bool, len(renewed))
 	for _, claim := range renewed {
 		stands[claim] = true
 	}
@@ -79,7 +83,7 @@ func (l *Locker) renewed(asked, renewed []ClaimID, at, d time.Duration) {
 		switch h := l.holdings[claim]; {
 		case h == nil:
 		case stands[claim]:
-			h.until = Terms{Duration: d}.Deadline(at)
+			h.until = lease.Terms{Duration: d}.Deadline(at)
 		default:
 			delete(l.holdings, claim)
 			lost = append(lost, h)
@@ -88,7 +92,7 @@ func (l *Locker) renewed(asked, renewed []ClaimID, at, d time.Duration) {
 	l.mu.Unlock()
 	for _, h := range lost {
 		l.config.Logger.Warn("lock lost", "lock", h.name, "held", (at - h.since).String())
-		l.config.Observer.LockEnded(LockEnd{Name: h.name, Held: at - h.since, Lost: true})
+		l.config.Observer.LockEnded(End{Name: h.name, Held: at - h.since, Lost: true})
 	}
 }
 
@@ -105,6 +109,6 @@ func (l *Locker) warnOld(now time.Duration) {
 	l.mu.Unlock()
 	for _, h := range old {
 		l.config.Logger.Warn("lock held longer than expected", "lock", h.name, "held", (now - h.since).String(), "longest", h.longest.String())
-		l.config.Observer.LockEnded(LockEnd{Name: h.name, Held: now - h.since, Overdue: true})
+		l.config.Observer.LockEnded(End{Name: h.name, Held: now - h.since, Overdue: true})
 	}
 }

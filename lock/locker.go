@@ -1,4 +1,4 @@
-package lease
+package lock
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // LockerConfig tells a Locker who it is. The zero value is usable.
@@ -25,9 +27,9 @@ type LockerConfig struct {
 	// Waits lets those who wait hear of other processes' releases, and operators
 	// see them: the store's own. Default: neither; a release elsewhere is found
 	// within 1.25 s.
-	Waits LockWaits
+	Waits Waits
 	// Observer gets what is to be counted. Default: nobody.
-	Observer LockObserver
+	Observer Observer
 	// Elapsed is the process's own clock. Default [Elapsed].
 	Elapsed func() time.Duration
 	// Random spreads retries; it answers in [0, 1). Default math/rand/v2.
@@ -43,34 +45,34 @@ type LockerConfig struct {
 // A Locker is the heartbeat.Renewer of what it grants. heartbeat.Guard does
 // the whole of acquire, keep alive, run and release.
 type Locker struct {
-	store  LockStore
+	store  Store
 	config LockerConfig
-	probe  string  // the name of this Locker's own probe lock
-	waiter ClaimID // names this Locker among those that wait
+	probe  string        // the name of this Locker's own probe lock
+	waiter lease.ClaimID // names this Locker among those that wait
 
 	mu       sync.Mutex // guards the fields below
 	lines    map[string][]*waiter
 	notes    map[string]time.Duration // names whose wait is noted in the store, and when
 	hearing  *hearing                 // nil while nothing is noted
 	verdicts map[string]verdict
-	holdings map[ClaimID]*holding
+	holdings map[lease.ClaimID]*holding
 	sweepAt  int // size of holdings at which those long lost are dropped
 	outage   outage
 }
 
 // Grant is a slot of a lock, as its holder sees it.
 type Grant struct {
-	Lease
+	lease.Lease
 	Name  string
 	Slot  int
-	Fence Fence // for resources outside the store; 0 when Local
+	Fence lease.Fence // for resources outside the store; 0 when Local
 	// Local: the store could not be asked, and the policy is RunLocal. The cap
 	// holds in this process alone.
 	Local bool
 	// TookOver: the last holder of the slot let it expire; it crashed, or
 	// stalled and may still be at work.
 	TookOver bool
-	Terms    LockTerms
+	Terms    Terms
 }
 
 // holding is what the Locker knows of a grant until it is released or lost.
@@ -84,7 +86,7 @@ type holding struct {
 }
 
 // NewLocker returns a Locker of a store.
-func NewLocker(store LockStore, config LockerConfig) *Locker {
+func NewLocker(store Store, config LockerConfig) *Locker {
 	if config.Owner == "" {
 		host, _ := os.Hostname()
 		config.Owner = fmt.Sprintf("%s-%d", host, os.Getpid())
@@ -99,21 +101,21 @@ func NewLocker(store LockStore, config LockerConfig) *Locker {
 		config.Observer = unobserved{}
 	}
 	if config.Elapsed == nil {
-		config.Elapsed = Elapsed
+		config.Elapsed = lease.Elapsed
 	}
 	if config.Random == nil {
 		config.Random = rand.Float64
 	}
 	return &Locker{
-		store: store, config: config, probe: probePrefix + NewClaimID().Short(), waiter: NewClaimID(),
-		lines: map[string][]*waiter{}, notes: map[string]time.Duration{}, verdicts: map[string]verdict{}, holdings: map[ClaimID]*holding{}, sweepAt: 64,
+		store: store, config: config, probe: probePrefix + lease.NewClaimID().Short(), waiter: lease.NewClaimID(),
+		lines: map[string][]*waiter{}, notes: map[string]time.Duration{}, verdicts: map[string]verdict{}, holdings: map[lease.ClaimID]*holding{}, sweepAt: 64,
 	}
 }
 
 // TryAcquire takes a free slot of a name, without waiting. The error is an
 // ErrHeld when there is none, and also when somebody in this process already
 // waits for the name: a try never overtakes those who wait.
-func (l *Locker) TryAcquire(ctx context.Context, name string, terms LockTerms) (Grant, error) {
+func (l *Locker) TryAcquire(ctx context.Context, name string, terms Terms) (Grant, error) {
 	terms.Wait = 0
 	return l.Acquire(ctx, name, terms)
 }
@@ -127,10 +129,10 @@ func (l *Locker) TryAcquire(ctx context.Context, name string, terms LockTerms) (
 //
 // When ctx ends the error is its cause; a grant that came at that moment is
 // given back.
-func (l *Locker) Acquire(ctx context.Context, name string, terms LockTerms) (Grant, error) {
+func (l *Locker) Acquire(ctx context.Context, name string, terms Terms) (Grant, error) {
 	terms = terms.WithDefaults()
-	a := &attempt{terms: terms, began: l.config.Elapsed(), request: LockRequest{
-		Name: name, Slots: terms.Slots, Claim: NewClaimID(), Owner: l.config.Owner, Duration: terms.Duration,
+	a := &attempt{terms: terms, began: l.config.Elapsed(), request: Request{
+		Name: name, Slots: terms.Slots, Claim: lease.NewClaimID(), Owner: l.config.Owner, Duration: terms.Duration,
 	}}
 	if err := errors.Join(a.request.Validate(), terms.Validate()); err != nil {
 		return Grant{}, fmt.Errorf("acquire lock: %w", err)
@@ -145,8 +147,8 @@ func (l *Locker) Acquire(ctx context.Context, name string, terms LockTerms) (Gra
 
 // attempt is one call of Acquire.
 type attempt struct {
-	request LockRequest
-	terms   LockTerms
+	request Request
+	terms   Terms
 	began   time.Duration
 	// unknown: a call of the store failed, so the claim may have been granted.
 	unknown bool
@@ -183,7 +185,7 @@ func (l *Locker) try(ctx context.Context, a *attempt) (Grant, time.Duration, err
 	case err == nil && answer.Granted:
 		a.unknown = false
 		grant := Grant{
-			Lease: Lease{Claim: a.request.Claim, Asked: asked}, Name: a.request.Name,
+			Lease: lease.Lease{Claim: a.request.Claim, Asked: asked}, Name: a.request.Name,
 			Slot: answer.Slot, Fence: answer.Fence, TookOver: answer.TookOver, Terms: a.terms,
 		}
 		l.hold(grant)
@@ -204,20 +206,20 @@ func (l *Locker) try(ctx context.Context, a *attempt) (Grant, time.Duration, err
 // that a heartbeat.Keeper holds needs no Extend.
 func (l *Locker) Extend(ctx context.Context, grant Grant) (Grant, error) {
 	asked := l.config.Elapsed()
-	renewed, err := l.Renew(ctx, []ClaimID{grant.Claim}, grant.Terms.Duration)
+	renewed, err := l.Renew(ctx, []lease.ClaimID{grant.Claim}, grant.Terms.Duration)
 	if err != nil {
 		return grant, fmt.Errorf("extend lock %q: %w", grant.Name, err)
 	}
 	if len(renewed) == 0 {
-		return grant, fmt.Errorf("extend lock %q: %w", grant.Name, ErrLost)
+		return grant, fmt.Errorf("extend lock %q: %w", grant.Name, lease.ErrLost)
 	}
 	grant.Asked = asked
 	return grant, nil
 }
 
-// Renew extends grants in one call of the store; see LockStore.Renew. Local
+// Renew extends grants in one call of the store; see Store.Renew. Local
 // grants are renewed by being there.
-func (l *Locker) Renew(ctx context.Context, claims []ClaimID, d time.Duration) ([]ClaimID, error) {
+func (l *Locker) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	asked := l.config.Elapsed()
 	stored, local := l.split(claims)
 	l.warnOld(asked)
@@ -227,7 +229,7 @@ func (l *Locker) Renew(ctx context.Context, claims []ClaimID, d time.Duration) (
 	renewed, err := l.store.Renew(ctx, stored, d)
 	l.called("renew", asked, err)
 	if unknown := (*UnknownError)(nil); errors.As(err, &unknown) { // no outage: a part of the store answers
-		known := slices.DeleteFunc(slices.Clone(stored), func(c ClaimID) bool { return slices.Contains(unknown.Claims, c) })
+		known := slices.DeleteFunc(slices.Clone(stored), func(c lease.ClaimID) bool { return slices.Contains(unknown.Claims, c) })
 		l.renewed(known, renewed, asked, d)
 		return append(local, renewed...), fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -252,7 +254,7 @@ func (l *Locker) Release(ctx context.Context, grant Grant) error {
 	defer l.wake(grant.Name)
 	if grant.Local {
 		if held == nil {
-			return fmt.Errorf("release lock %q: %w", grant.Name, ErrLost)
+			return fmt.Errorf("release lock %q: %w", grant.Name, lease.ErrLost)
 		}
 		l.ended(grant, held, nil)
 		return nil
@@ -263,7 +265,7 @@ func (l *Locker) Release(ctx context.Context, grant Grant) error {
 		l.orphan(grant.Claim, grant.Name)
 		err = fmt.Errorf("lock %q: %w: %w", grant.Name, ErrUnavailable, err)
 	case !released:
-		err = fmt.Errorf("release lock %q: %w", grant.Name, ErrLost)
+		err = fmt.Errorf("release lock %q: %w", grant.Name, lease.ErrLost)
 	}
 	if held != nil {
 		l.ended(grant, held, err)
@@ -272,7 +274,7 @@ func (l *Locker) Release(ctx context.Context, grant Grant) error {
 }
 
 // release makes one bounded call that outlives ctx.
-func (l *Locker) release(ctx context.Context, claim ClaimID, name string) (bool, error) {
+func (l *Locker) release(ctx context.Context, claim lease.ClaimID, name string) (bool, error) {
 	asked := l.config.Elapsed()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.CallTimeout)
 	defer cancel()
@@ -292,5 +294,5 @@ func (g Grant) Context(parent context.Context) (context.Context, context.CancelF
 	if g.Local {
 		return context.WithCancel(parent)
 	}
-	return until(parent, g.Terms.Deadline(g.Asked), Elapsed)
+	return until(parent, g.Terms.Deadline(g.Asked), lease.Elapsed)
 }

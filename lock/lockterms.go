@@ -1,9 +1,11 @@
-package lease
+package lock
 
 import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
 // Policy says what happens with a lock when its store cannot be asked. All of
@@ -37,14 +39,14 @@ func (p Policy) String() string {
 	}
 }
 
-// MaxRecheck bounds LockTerms.Recheck.
+// MaxRecheck bounds Terms.Recheck.
 const MaxRecheck = time.Second
 
-// LockTerms say on what terms a lock is asked for.
-type LockTerms struct {
+// Terms say on what terms a lock is asked for.
+type Terms struct {
 	// Terms are the life of the grant and of its renewals. The default of the
 	// duration is 30 s.
-	Terms
+	lease.Terms
 	// Slots is the cap: how many may hold the name at once. Default 1. It may
 	// be raised and lowered from one request to the next.
 	Slots int
@@ -67,7 +69,7 @@ type LockTerms struct {
 }
 
 // WithDefaults returns the terms with zero fields replaced by their defaults.
-func (t LockTerms) WithDefaults() LockTerms {
+func (t Terms) WithDefaults() Terms {
 	t.Terms = t.Terms.WithDefaults()
 	if t.Slots == 0 {
 		t.Slots = 1
@@ -79,7 +81,7 @@ func (t LockTerms) WithDefaults() LockTerms {
 }
 
 // Validate reports every violation of the law between the fields.
-func (t LockTerms) Validate() error {
+func (t Terms) Validate() error {
 	faults := []error{t.Terms.Validate()}
 	wrong := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if t.Slots < 1 || t.Slots > MaxLockSlots {

@@ -1,16 +1,16 @@
-package leasetest
+package locktest
 
 import (
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // BenchmarkLocks measures an acquisition and a release of a lock that nobody
 // else wants, and reports the median and the 99th percentile of an acquisition.
-func BenchmarkLocks(b *testing.B, locks lease.Locks) {
+func BenchmarkLocks(b *testing.B, locks lock.Locks) {
 	took := make([]time.Duration, 0, b.N)
 	for b.Loop() {
 		r := request("nightly", 1)

@@ -1,4 +1,4 @@
-package lease_test
+package lock_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 func TestUntil_ASuspendedMachineIsNoticedWithinASecond(t *testing.T) {
@@ -22,7 +23,7 @@ func TestUntil_ASuspendedMachineIsNoticedWithinASecond(t *testing.T) {
 			time.Sleep(d) //nolint:forbidigo // virtual time of the bubble
 			synctest.Wait()
 		}
-		ctx, cancel := lease.Until(t.Context(), 20*time.Second, elapsed)
+		ctx, cancel := lock.Until(t.Context(), 20*time.Second, elapsed)
 		defer cancel()
 		pass(5500 * time.Millisecond)
 		require.NoError(t, ctx.Err())
@@ -31,14 +32,14 @@ func TestUntil_ASuspendedMachineIsNoticedWithinASecond(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
 
 		asleep.Store(0)
-		ctx, cancel = lease.Until(t.Context(), 20*time.Second, elapsed)
+		ctx, cancel = lock.Until(t.Context(), 20*time.Second, elapsed)
 		pass(13400 * time.Millisecond)
 		require.NoError(t, ctx.Err())
 		pass(200 * time.Millisecond)
 		require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
 		cancel()
 
-		ctx, cancel = lease.Until(t.Context(), time.Hour, elapsed)
+		ctx, cancel = lock.Until(t.Context(), time.Hour, elapsed)
 		cancel()
 		require.ErrorIs(t, context.Cause(ctx), context.Canceled)
 	})

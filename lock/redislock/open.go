@@ -1,4 +1,4 @@
-package redislease
+package redislock
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/secret"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // Config tells Locks how to use a server. The zero value is usable.
@@ -45,7 +46,7 @@ type Locks struct {
 	sweepAt int // size of granted at which those long expired are dropped
 }
 
-var _ lease.Locks = (*Locks)(nil)
+var _ lock.Locks = (*Locks)(nil)
 
 // spot is where a claim stands.
 type spot struct {
@@ -63,7 +64,7 @@ func Open(ctx context.Context, url string, config Config) (*Locks, error) {
 		return nil, fmt.Errorf("open redis: %w", err)
 	}
 	if config.TLS != nil && !server.tls() {
-		return nil, fmt.Errorf("open redis: %w: Config.TLS is set, and the URL is one without TLS: want rediss://", lease.ErrInvalid)
+		return nil, fmt.Errorf("open redis: %w: Config.TLS is set, and the URL is one without TLS: want rediss://", lock.ErrInvalid)
 	}
 	if config.Timeout <= 0 {
 		config.Timeout = time.Second
@@ -84,7 +85,7 @@ func OpenClient(ctx context.Context, client redis.UniversalClient, config Config
 		config.Prefix = "durable:lock:"
 	}
 	if strings.ContainsAny(config.Prefix, "{}") {
-		return nil, fmt.Errorf("open redis: %w: prefix %q: braces belong to the names", lease.ErrInvalid, config.Prefix)
+		return nil, fmt.Errorf("open redis: %w: prefix %q: braces belong to the names", lock.ErrInvalid, config.Prefix)
 	}
 	if err := eachMaster(ctx, client, checkEviction); err != nil {
 		return nil, fmt.Errorf("open redis: %w", err)

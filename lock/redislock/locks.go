@@ -1,4 +1,4 @@
-package redislease
+package redislock
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // bookLife is how long a lock that nobody asks for is remembered. Its fence is
@@ -59,9 +60,9 @@ func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
 func life(d time.Duration) int64 { return max(bookLife, 2*d).Milliseconds() }
 
 // Acquire takes a free slot of a name.
-func (l *Locks) Acquire(ctx context.Context, request lease.LockRequest) (lease.LockAnswer, error) {
+func (l *Locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, error) {
 	if err := request.Validate(); err != nil {
-		return lease.LockAnswer{}, fmt.Errorf("acquire lock: %w", err)
+		return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
 	}
 	slots := request.Slots
 	for {
@@ -72,18 +73,18 @@ func (l *Locks) Acquire(ctx context.Context, request lease.LockRequest) (lease.L
 		answer, err := l.run(ctx, acquireText, keys, text(request.Claim), request.Slots, millis(request.Duration),
 			request.Owner, life(request.Duration)).Int64Slice()
 		if err != nil {
-			return lease.LockAnswer{}, fmt.Errorf("acquire lock: %w", err)
+			return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
 		}
 		switch {
 		case len(answer) == 4 && answer[0] == 1:
 			l.note(request.Claim, spot{request.Name, int(answer[1]), lease.Elapsed() + request.Duration})
-			return lease.LockAnswer{Granted: true, Slot: int(answer[1]), Fence: lease.Fence(answer[2]), TookOver: answer[3] == 1}, nil
+			return lock.Answer{Granted: true, Slot: int(answer[1]), Fence: lease.Fence(answer[2]), TookOver: answer[3] == 1}, nil
 		case len(answer) == 2 && answer[0] == 0:
-			return lease.LockAnswer{FreeIn: time.Duration(max(answer[1], 1)) * time.Millisecond}, nil
+			return lock.Answer{FreeIn: time.Duration(max(answer[1], 1)) * time.Millisecond}, nil
 		case len(answer) == 2 && answer[0] == 2 && int(answer[1]) > slots: // the cap was lowered
 			slots = int(answer[1])
 		default:
-			return lease.LockAnswer{}, fmt.Errorf("acquire lock: the script answered %v", answer)
+			return lock.Answer{}, fmt.Errorf("acquire lock: the script answered %v", answer)
 		}
 	}
 }
@@ -122,7 +123,7 @@ func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	case len(unknown) == len(asked):
 		return nil, fmt.Errorf("renew locks: %w", err)
 	case len(unknown) > 0:
-		return renewed, fmt.Errorf("renew locks: %w", &lease.UnknownError{Claims: unknown, Err: err})
+		return renewed, fmt.Errorf("renew locks: %w", &lock.UnknownError{Claims: unknown, Err: err})
 	default:
 		return renewed, nil
 	}
@@ -130,7 +131,7 @@ func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 
 // Release frees the slot that the claim holds.
 func (l *Locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
-	if err := lease.CheckLockName(name); err != nil {
+	if err := lock.CheckName(name); err != nil {
 		return false, fmt.Errorf("release lock: %w", err)
 	}
 	at, known := l.find(claim)

@@ -1,4 +1,4 @@
-package leasetest
+package locktest
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 func forceTests() map[string]func(*testing.T, *fixture) {
@@ -30,7 +31,7 @@ func listed(t *testing.T, f *fixture) {
 	if err != nil || len(records) != 3 {
 		t.Fatalf("%+v, %v, want three", records, err)
 	}
-	inOrder := slices.IsSortedFunc(records, func(x, y lease.LockRecord) int {
+	inOrder := slices.IsSortedFunc(records, func(x, y lock.Record) int {
 		if x.Name != y.Name {
 			return slices.Compare([]byte(x.Name), []byte(y.Name))
 		}
@@ -59,7 +60,7 @@ func listed(t *testing.T, f *fixture) {
 func forced(t *testing.T, f *fixture) {
 	a := f.take("nightly", 2)
 	b := f.take("nightly", 2)
-	released, err := f.locks.ForceRelease(f.ctx, lease.Force{Name: "nightly", Slot: a.Slot, By: "ada", Reason: "its host is on fire"})
+	released, err := f.locks.ForceRelease(f.ctx, lock.Force{Name: "nightly", Slot: a.Slot, By: "ada", Reason: "its host is on fire"})
 	if err != nil || !released {
 		t.Fatalf("%v, %v", released, err)
 	}
@@ -84,14 +85,14 @@ func forced(t *testing.T, f *fixture) {
 
 func forcedNothing(t *testing.T, f *fixture) {
 	for _, name := range []string{"never", "nightly"} {
-		released, err := f.locks.ForceRelease(f.ctx, lease.Force{Name: name, By: "ada"})
+		released, err := f.locks.ForceRelease(f.ctx, lock.Force{Name: name, By: "ada"})
 		if err != nil || released {
 			t.Errorf("%s: %v, %v", name, released, err)
 		}
 	}
 	h := f.take("nightly", 1)
 	f.release(h, true)
-	if released, err := f.locks.ForceRelease(f.ctx, lease.Force{Name: "nightly", By: "ada"}); err != nil || released {
+	if released, err := f.locks.ForceRelease(f.ctx, lock.Force{Name: "nightly", By: "ada"}); err != nil || released {
 		t.Errorf("%v, %v", released, err)
 	}
 	if records, err := f.locks.ListForced(f.ctx, 10); err != nil || len(records) != 0 {
@@ -100,9 +101,9 @@ func forcedNothing(t *testing.T, f *fixture) {
 }
 
 func unnameable(t *testing.T, f *fixture) {
-	for _, name := range []string{"a\x00b", "\x00", "a\xff", strings.Repeat("n", lease.MaxLockName+1)} {
+	for _, name := range []string{"a\x00b", "\x00", "a\xff", strings.Repeat("n", lock.MaxName+1)} {
 		refused := func(what string, err error) {
-			if !errors.Is(err, lease.ErrInvalid) || len(err.Error()) > 500 {
+			if !errors.Is(err, lock.ErrInvalid) || len(err.Error()) > 500 {
 				t.Errorf("%s of %.20q answered %v, want ErrInvalid", what, name, err)
 			}
 		}
@@ -112,9 +113,9 @@ func unnameable(t *testing.T, f *fixture) {
 		refused("ListWaits", err)
 		_, err = f.locks.Release(f.ctx, name, lease.NewClaimID())
 		refused("Release", err)
-		_, err = f.locks.ForceRelease(f.ctx, lease.Force{Name: name, By: "ada"})
+		_, err = f.locks.ForceRelease(f.ctx, lock.Force{Name: name, By: "ada"})
 		refused("ForceRelease", err)
-		_, err = f.locks.ForceRelease(f.ctx, lease.Force{Name: "nightly", By: "ada", Reason: name})
+		_, err = f.locks.ForceRelease(f.ctx, lock.Force{Name: "nightly", By: "ada", Reason: name})
 		refused("ForceRelease", err)
 	}
 }

@@ -1,4 +1,4 @@
-package leasetest
+package locktest
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,4 @@
-package leasetest
+package locktest
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 func waitTests(deaf bool) map[string]func(*testing.T, *fixture) {
@@ -23,13 +24,13 @@ func waitTests(deaf bool) map[string]func(*testing.T, *fixture) {
 
 func (f *fixture) note(name string, waiter lease.ClaimID, calls int) {
 	f.t.Helper()
-	wait := lease.LockWait{Name: name, Waiter: waiter, Owner: "owner of " + name, Calls: calls}
+	wait := lock.Wait{Name: name, Waiter: waiter, Owner: "owner of " + name, Calls: calls}
 	if err := f.locks.NoteWait(f.ctx, wait, life); err != nil {
 		f.t.Fatalf("NoteWait %q: %v", name, err)
 	}
 }
 
-func (f *fixture) waits(prefix string, limit int) []lease.LockWait {
+func (f *fixture) waits(prefix string, limit int) []lock.Wait {
 	f.t.Helper()
 	waits, err := f.locks.ListWaits(f.ctx, prefix, limit)
 	if err != nil {
@@ -49,7 +50,7 @@ func notedWait(t *testing.T, f *fixture) {
 	}
 	f.note("a{*}", one, 2)
 	for _, w := range f.waits("a{", 10) {
-		want := lease.LockWait{Name: "a{*}", Waiter: w.Waiter, Owner: "owner of a{*}", Calls: 1, Since: w.Since}
+		want := lock.Wait{Name: "a{*}", Waiter: w.Waiter, Owner: "owner of a{*}", Calls: 1, Since: w.Since}
 		if w.Waiter == one {
 			want.Calls = 2
 		}
@@ -127,7 +128,7 @@ func heardRelease(t *testing.T, f *fixture) {
 		t.Errorf("heard of %q, want what it waits for", name)
 	}
 	f.take("forced", 1)
-	if _, err := f.locks.ForceRelease(f.ctx, lease.Force{Name: "forced", By: "ada"}); err != nil {
+	if _, err := f.locks.ForceRelease(f.ctx, lock.Force{Name: "forced", By: "ada"}); err != nil {
 		t.Fatal(err)
 	}
 	if name := f.next(heard); name != "forced" {
@@ -156,7 +157,7 @@ func heardInTurn(t *testing.T, f *fixture) {
 }
 
 func invalidWait(t *testing.T, f *fixture) {
-	for _, wait := range []lease.LockWait{{Waiter: lease.NewClaimID(), Calls: 1}, {Name: "nightly", Calls: 1}, {Name: "a\x00", Waiter: lease.NewClaimID()}} {
+	for _, wait := range []lock.Wait{{Waiter: lease.NewClaimID(), Calls: 1}, {Name: "nightly", Calls: 1}, {Name: "a\x00", Waiter: lease.NewClaimID()}} {
 		if err := f.locks.NoteWait(f.ctx, wait, life); err == nil {
 			t.Errorf("%+v was noted", wait)
 		}

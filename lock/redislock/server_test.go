@@ -1,4 +1,4 @@
-package redislease_test
+package redislock_test
 
 import (
 	"context"
@@ -22,8 +22,9 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/redistest"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lease/leasetest"
-	"github.com/durable-worker/durable-worker/lease/redislease"
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/lock/locktest"
+	"github.com/durable-worker/durable-worker/lock/redislock"
 )
 
 // TestLocks_Cluster runs the suite on a node in cluster mode, which refuses
@@ -38,36 +39,36 @@ func TestLocks_Cluster(t *testing.T) {
 		info, err := node.ClusterInfo(context.Background()).Result()
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	}, 2*time.Minute, 20*time.Millisecond)
-	leasetest.TestLocks(t, backend(url))
+	locktest.TestLocks(t, backend(url))
 }
 
 func TestOpen_RefusesAServerThatMayEvict(t *testing.T) {
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-lfu"} {
 		server := redistest.Socket(t, "maxmemory 1mb", "maxmemory-policy "+policy)
-		_, err := redislease.Open(t.Context(), server.URL(), redislease.Config{})
-		require.ErrorIs(t, err, redislease.ErrEviction)
+		_, err := redislock.Open(t.Context(), server.URL(), redislock.Config{})
+		require.ErrorIs(t, err, redislock.ErrEviction)
 		require.ErrorContains(t, err, policy)
 	}
 }
 
 func TestOpen_KeepsSecretsAndRefusesNonsense(t *testing.T) {
 	for _, url := range []string{"redis://user:hunter2@[bad", "http://user:hunter2@host", "redis://user:hunter2@host:6379/x", "redis://:1#hunter2@host", "redis://:1?hunter2@host"} {
-		_, err := redislease.Open(t.Context(), url, redislease.Config{})
-		require.ErrorIs(t, err, lease.ErrInvalid)
+		_, err := redislock.Open(t.Context(), url, redislock.Config{})
+		require.ErrorIs(t, err, lock.ErrInvalid)
 		require.NotContains(t, err.Error(), "hunter2")
 	}
-	_, err := redislease.Open(t.Context(), redistest.URL(t), redislease.Config{Prefix: "a{b}"})
-	require.ErrorIs(t, err, lease.ErrInvalid)
+	_, err := redislock.Open(t.Context(), redistest.URL(t), redislock.Config{Prefix: "a{b}"})
+	require.ErrorIs(t, err, lock.ErrInvalid)
 }
 
 func TestOpen_APasswordDecidesNothing(t *testing.T) {
 	server := redistest.Port(t, "requirepass myaddr=x")
 	url := "redis://:myaddr=x@" + server.Address()
-	locks, err := redislease.Open(t.Context(), url, redislease.Config{Timeout: 20 * time.Second})
+	locks, err := redislock.Open(t.Context(), url, redislock.Config{Timeout: 20 * time.Second})
 	require.NoError(t, err, "one server, not a cluster")
 	require.NoError(t, locks.Close())
-	_, err = redislease.Open(t.Context(), url, redislease.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
-	require.ErrorIs(t, err, lease.ErrInvalid, "the password would go in the clear")
+	_, err = redislock.Open(t.Context(), url, redislock.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
+	require.ErrorIs(t, err, lock.ErrInvalid, "the password would go in the clear")
 	require.ErrorContains(t, err, "rediss://")
 	require.NotContains(t, err.Error(), "myaddr")
 }
@@ -77,7 +78,7 @@ func TestOpen_APasswordDecidesNothing(t *testing.T) {
 func TestFullMemory(t *testing.T) {
 	server := redistest.Socket(t)
 	locks := open(t, server.URL())
-	held := lease.LockRequest{Name: "nightly", Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute}
+	held := lock.Request{Name: "nightly", Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute}
 	_, err := locks.Acquire(t.Context(), held)
 	require.NoError(t, err)
 	require.NoError(t, locks.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
@@ -94,18 +95,18 @@ func TestFullMemory(t *testing.T) {
 // lock follows its policy, and returns to the store by itself.
 func TestOutages(t *testing.T) {
 	server := redistest.Socket(t)
-	locks, err := redislease.Open(t.Context(), server.URL(), redislease.Config{Timeout: time.Second})
+	locks, err := redislock.Open(t.Context(), server.URL(), redislock.Config{Timeout: time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locks.Close() })
-	var counters lease.LockCounters
-	l := lease.NewLocker(locks, lease.LockerConfig{CallTimeout: time.Second, Observer: &counters})
-	try := func(name string, policy lease.Policy) (lease.Grant, error) {
-		return l.TryAcquire(t.Context(), name, lease.LockTerms{Policy: policy})
+	var counters lock.Counters
+	l := lock.NewLocker(locks, lock.LockerConfig{CallTimeout: time.Second, Observer: &counters})
+	try := func(name string, policy lock.Policy) (lock.Grant, error) {
+		return l.TryAcquire(t.Context(), name, lock.Terms{Policy: policy})
 	}
-	heals := func(name string) lease.Grant {
-		var grant lease.Grant
+	heals := func(name string) lock.Grant {
+		var grant lock.Grant
 		require.Eventually(t, func() (ok bool) {
-			grant, err = try(name, lease.Skip)
+			grant, err = try(name, lock.Skip)
 			return err == nil
 		}, 2*time.Minute, 50*time.Millisecond)
 		return grant
@@ -116,15 +117,15 @@ func TestOutages(t *testing.T) {
 		"slow": {func() { server.Signal(t, syscall.SIGSTOP) }, func() { server.Signal(t, syscall.SIGCONT) }},
 	} {
 		fault.begin()
-		_, err = try("skip", lease.Skip)
-		require.ErrorIs(t, err, lease.ErrHeld, what)
-		_, err = try("fail", lease.Fail)
-		require.ErrorIs(t, err, lease.ErrUnavailable, what)
-		grant, err := try("local "+what, lease.RunLocal)
+		_, err = try("skip", lock.Skip)
+		require.ErrorIs(t, err, lock.ErrHeld, what)
+		_, err = try("fail", lock.Fail)
+		require.ErrorIs(t, err, lock.ErrUnavailable, what)
+		grant, err := try("local "+what, lock.RunLocal)
 		require.NoError(t, err, what)
 		require.True(t, grant.Local, what)
-		_, err = try("local "+what, lease.RunLocal)
-		require.ErrorIs(t, err, lease.ErrHeld, what)
+		_, err = try("local "+what, lock.RunLocal)
+		require.ErrorIs(t, err, lock.ErrHeld, what)
 		require.Positive(t, l.Degraded(), what)
 		fault.end()
 		heals("healed " + what)
@@ -144,7 +145,7 @@ func TestOutages(t *testing.T) {
 
 func TestKeysCanBeReadWithTheCommandLine(t *testing.T) {
 	locks := open(t, redistest.URL(t))
-	r := lease.LockRequest{Name: "a{b}", Slots: 2, Claim: lease.NewClaimID(), Owner: "host-1", Duration: time.Minute}
+	r := lock.Request{Name: "a{b}", Slots: 2, Claim: lease.NewClaimID(), Owner: "host-1", Duration: time.Minute}
 	_, err := locks.Acquire(t.Context(), r)
 	require.NoError(t, err)
 	left, err := locks.client.PTTL(t.Context(), locks.prefix+"{a%7Bb%7D}:0").Result()
@@ -159,7 +160,7 @@ func TestKeysCanBeReadWithTheCommandLine(t *testing.T) {
 func TestPrefixesDoNotMeet(t *testing.T) {
 	for range 2 {
 		locks := open(t, redistest.URL(t))
-		answer, err := locks.Acquire(t.Context(), lease.LockRequest{Name: "nightly", Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute})
+		answer, err := locks.Acquire(t.Context(), lock.Request{Name: "nightly", Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute})
 		require.NoError(t, err)
 		require.True(t, answer.Granted)
 		records, err := locks.ListLocks(t.Context(), "", 10)
@@ -170,12 +171,12 @@ func TestPrefixesDoNotMeet(t *testing.T) {
 
 // TestAnotherProcessMayReleaseByClaim: what a restarted process wrote down.
 func TestAnotherProcessMayReleaseByClaim(t *testing.T) {
-	config := redislease.Config{Prefix: "test-" + lease.NewClaimID().Short() + ":"}
-	a, err := redislease.Open(t.Context(), redistest.URL(t), config)
+	config := redislock.Config{Prefix: "test-" + lease.NewClaimID().Short() + ":"}
+	a, err := redislock.Open(t.Context(), redistest.URL(t), config)
 	require.NoError(t, err)
-	b, err := redislease.Open(t.Context(), redistest.URL(t), config)
+	b, err := redislock.Open(t.Context(), redistest.URL(t), config)
 	require.NoError(t, err)
-	r := lease.LockRequest{Name: "nightly", Slots: 3, Claim: lease.NewClaimID(), Duration: time.Minute}
+	r := lock.Request{Name: "nightly", Slots: 3, Claim: lease.NewClaimID(), Duration: time.Minute}
 	_, err = a.Acquire(t.Context(), r)
 	require.NoError(t, err)
 	for _, want := range []bool{true, false} {
@@ -194,22 +195,22 @@ func TestOpen_TLSAndACL(t *testing.T) {
 		"tls-cert-file "+filepath.Join(dir, "cert.pem"), "tls-key-file "+filepath.Join(dir, "key.pem"),
 		"tls-ca-cert-file "+filepath.Join(dir, "cert.pem"),
 		"user locker on >secret ~app:* +@all -config", "user default off")
-	config := redislease.Config{Prefix: "app:", Timeout: 20 * time.Second, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
-	locks, err := redislease.Open(t.Context(), "rediss://locker:secret@"+server.Address(), config)
+	config := redislock.Config{Prefix: "app:", Timeout: 20 * time.Second, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	locks, err := redislock.Open(t.Context(), "rediss://locker:secret@"+server.Address(), config)
 	require.NoError(t, err)
 	defer func() { _ = locks.Close() }()
-	answer, err := locks.Acquire(t.Context(), lease.LockRequest{Name: "nightly", Slots: 2, Claim: lease.NewClaimID(), Duration: time.Minute})
+	answer, err := locks.Acquire(t.Context(), lock.Request{Name: "nightly", Slots: 2, Claim: lease.NewClaimID(), Duration: time.Minute})
 	require.NoError(t, err)
 	require.True(t, answer.Granted)
-	_, err = redislease.Open(t.Context(), "rediss://locker:wrong@"+server.Address(), config)
+	_, err = redislock.Open(t.Context(), "rediss://locker:wrong@"+server.Address(), config)
 	require.ErrorContains(t, err, "WRONGPASS")
-	_, err = redislease.Open(t.Context(), "rediss://locker:secret@"+server.Address(), redislease.Config{Prefix: "app:", Timeout: 20 * time.Second})
+	_, err = redislock.Open(t.Context(), "rediss://locker:secret@"+server.Address(), redislock.Config{Prefix: "app:", Timeout: 20 * time.Second})
 	require.ErrorContains(t, err, "certificate")
 	config.Prefix = "other:"
-	foreign, err := redislease.Open(t.Context(), "rediss://locker:secret@"+server.Address(), config)
+	foreign, err := redislock.Open(t.Context(), "rediss://locker:secret@"+server.Address(), config)
 	require.NoError(t, err)
 	defer func() { _ = foreign.Close() }()
-	_, err = foreign.Acquire(t.Context(), lease.LockRequest{Name: "nightly", Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute})
+	_, err = foreign.Acquire(t.Context(), lock.Request{Name: "nightly", Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute})
 	require.ErrorContains(t, err, "NOPERM")
 }
 

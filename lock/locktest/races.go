@@ -1,4 +1,4 @@
-package leasetest
+package locktest
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 func raceTests() map[string]func(*testing.T, *fixture) {
@@ -51,7 +52,7 @@ func hundredAskers(t *testing.T, f *fixture) {
 
 func sameClaimRace(t *testing.T, f *fixture) {
 	r := request("timer", 3)
-	answers := make([]lease.LockAnswer, 16)
+	answers := make([]lock.Answer, 16)
 	f.together(len(answers), func(ctx context.Context, i int) (err error) {
 		answers[i], err = f.locks.Acquire(ctx, r)
 		return err
@@ -141,7 +142,7 @@ func takeOverRace(t *testing.T, f *fixture) {
 		old[i] = f.take(nth(i), 1)
 	}
 	f.advance(life + time.Second)
-	renewed, released, taken := make([]bool, n), make([]bool, n), make([]lease.LockAnswer, n)
+	renewed, released, taken := make([]bool, n), make([]bool, n), make([]lock.Answer, n)
 	f.together(3*n, func(ctx context.Context, job int) (err error) {
 		switch i := job / 3; job % 3 {
 		case 0:
@@ -203,10 +204,10 @@ func renewRace(t *testing.T, f *fixture) {
 }
 
 // lockers stand for processes on different machines.
-func (f *fixture) lockers(n int, observer lease.LockObserver) []*lease.Locker {
-	lockers := make([]*lease.Locker, n)
+func (f *fixture) lockers(n int, observer lock.Observer) []*lock.Locker {
+	lockers := make([]*lock.Locker, n)
 	for i := range lockers {
-		lockers[i] = lease.NewLocker(f.locks, lease.LockerConfig{
+		lockers[i] = lock.NewLocker(f.locks, lock.LockerConfig{
 			Owner: fmt.Sprintf("host-%d", i), Observer: observer, CallTimeout: patience,
 		})
 	}
@@ -216,9 +217,9 @@ func (f *fixture) lockers(n int, observer lease.LockObserver) []*lease.Locker {
 func contenders(t *testing.T, f *fixture) {
 	const all = 200
 	var book ledger
-	var counters lease.LockCounters
+	var counters lock.Counters
 	lockers := f.lockers(4, &counters)
-	terms := lease.LockTerms{Wait: patience}
+	terms := lock.Terms{Wait: patience}
 	f.together(all, func(ctx context.Context, i int) error {
 		locker := lockers[i%len(lockers)]
 		grant, err := locker.Acquire(ctx, "nightly", terms)
@@ -242,7 +243,7 @@ func twoHosts(t *testing.T, f *fixture) {
 	hosts := f.lockers(2, nil)
 	f.together(12, func(ctx context.Context, i int) error {
 		for range 5 {
-			grant, err := hosts[i%2].Acquire(ctx, "timer", lease.LockTerms{Slots: 3, Wait: patience})
+			grant, err := hosts[i%2].Acquire(ctx, "timer", lock.Terms{Slots: 3, Wait: patience})
 			if err != nil {
 				return err
 			}

@@ -1,29 +1,31 @@
-package lease
+package lock
 
 import (
 	"context"
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
 )
 
-// LockObserver gets what a Locker does, to count it. Its methods are called by
+// Observer gets what a Locker does, to count it. Its methods are called by
 // the goroutines that use the Locker and must not block.
-type LockObserver interface {
+type Observer interface {
 	// LockDecided tells how a call of Acquire or TryAcquire ended.
-	LockDecided(LockDecision)
+	LockDecided(Decision)
 	// LockEnded tells that a grant was released or lost, or is overdue.
-	LockEnded(LockEnd)
+	LockEnded(End)
 	// LockCalled tells of one call of the store.
-	LockCalled(LockCall)
+	LockCalled(Call)
 	// LockDegraded tells of time during which the store could not be asked:
 	// with each failed call the time since the last one, and the rest when the
 	// store is back.
 	LockDegraded(passed time.Duration)
 }
 
-// LockDecision is how a call of Acquire or TryAcquire ended.
-type LockDecision struct {
+// Decision is how a call of Acquire or TryAcquire ended.
+type Decision struct {
 	Name    string
 	Err     error // nil: granted
 	Slot    int
@@ -33,16 +35,16 @@ type LockDecision struct {
 	Waiting int           // calls of this process that wait for the name now
 }
 
-// LockEnd is the end of a grant, or the news that it does not end.
-type LockEnd struct {
+// End is the end of a grant, or the news that it does not end.
+type End struct {
 	Name    string
 	Held    time.Duration
 	Lost    bool // the store no longer had it
 	Overdue bool // held for 1.5 times as long as expected, and held on
 }
 
-// LockCall is one call of the store.
-type LockCall struct {
+// Call is one call of the store.
+type Call struct {
 	Verb string // acquire, renew, release, probe
 	Took time.Duration
 	Err  error
@@ -50,13 +52,13 @@ type LockCall struct {
 
 type unobserved struct{}
 
-func (unobserved) LockDecided(LockDecision)   {}
-func (unobserved) LockEnded(LockEnd)          {}
-func (unobserved) LockCalled(LockCall)        {}
+func (unobserved) LockDecided(Decision)       {}
+func (unobserved) LockEnded(End)              {}
+func (unobserved) LockCalled(Call)            {}
 func (unobserved) LockDegraded(time.Duration) {}
 
 func (l *Locker) called(verb string, asked time.Duration, err error) {
-	l.config.Observer.LockCalled(LockCall{Verb: verb, Took: l.config.Elapsed() - asked, Err: err})
+	l.config.Observer.LockCalled(Call{Verb: verb, Took: l.config.Elapsed() - asked, Err: err})
 }
 
 // decided logs and counts how an attempt ended.
@@ -81,31 +83,31 @@ func (l *Locker) decided(a *attempt, grant Grant, err error) {
 	l.mu.Lock()
 	waiting := len(l.lines[name])
 	l.mu.Unlock()
-	l.config.Observer.LockDecided(LockDecision{
+	l.config.Observer.LockDecided(Decision{
 		Name: name, Err: err, Slot: grant.Slot, Local: grant.Local, Expired: grant.TookOver, Waited: waited, Waiting: waiting,
 	})
 }
 
 func (l *Locker) ended(g Grant, h *holding, err error) {
 	held := l.config.Elapsed() - h.since
-	lost := errors.Is(err, ErrLost)
+	lost := errors.Is(err, lease.ErrLost)
 	if lost {
 		l.config.Logger.Warn("lock was lost before it was released", "lock", g.Name, "slot", g.Slot, "held", held.String())
 	} else {
 		l.config.Logger.Info("lock released", "lock", g.Name, "slot", g.Slot, "owner", l.config.Owner,
 			"fence", g.Fence, "held", held.String())
 	}
-	l.config.Observer.LockEnded(LockEnd{Name: g.Name, Held: held, Lost: lost})
+	l.config.Observer.LockEnded(End{Name: g.Name, Held: held, Lost: lost})
 }
 
-// LockCounters is a LockObserver that adds up. The zero value is ready.
-type LockCounters struct {
+// Counters is a Observer that adds up. The zero value is ready.
+type Counters struct {
 	mu     sync.Mutex
-	counts LockCounts
+	counts Counts
 }
 
-// LockCounts are the sums of LockCounters since its start.
-type LockCounts struct {
+// Counts are the sums of Counters since its start.
+type Counts struct {
 	Granted     int64         `json:"granted"`      // by the store
 	GrantedHere int64         `json:"granted_here"` // locally, while the store was unavailable
 	Held        int64         `json:"held"`         // refused: every slot was taken
@@ -123,14 +125,14 @@ type LockCounts struct {
 }
 
 // Counts returns the sums.
-func (c *LockCounters) Counts() LockCounts {
+func (c *Counters) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counts
 }
 
-// LockDecided implements LockObserver.
-func (c *LockCounters) LockDecided(d LockDecision) {
+// LockDecided implements Observer.
+func (c *Counters) LockDecided(d Decision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts.Waited += d.Waited
@@ -149,8 +151,8 @@ func (c *LockCounters) LockDecided(d LockDecision) {
 	}
 }
 
-// LockEnded implements LockObserver.
-func (c *LockCounters) LockEnded(e LockEnd) {
+// LockEnded implements Observer.
+func (c *Counters) LockEnded(e End) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -165,8 +167,8 @@ func (c *LockCounters) LockEnded(e LockEnd) {
 	c.counts.HeldFor += e.Held
 }
 
-// LockCalled implements LockObserver.
-func (c *LockCounters) LockCalled(call LockCall) {
+// LockCalled implements Observer.
+func (c *Counters) LockCalled(call Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts.Calls++
@@ -176,8 +178,8 @@ func (c *LockCounters) LockCalled(call LockCall) {
 	}
 }
 
-// LockDegraded implements LockObserver.
-func (c *LockCounters) LockDegraded(passed time.Duration) {
+// LockDegraded implements Observer.
+func (c *Counters) LockDegraded(passed time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts.Degraded += passed
