@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // insertDue stores $2 runs of job $1 that have been due for an hour, the $3-th
@@ -39,8 +39,8 @@ func (w *watch) due(ctx context.Context, job string, first, n int) error {
 
 // cycles claims and settles n runs through the store's own methods, one batch
 // after another on one connection, with the marks a worker has.
-func cycles(ctx context.Context, w *watch, store durable.Store, n, batch int) (sample, error) {
-	heads, err := store.Heads(ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{jobName}})
+func cycles(ctx context.Context, w *watch, db durable.Store, n, batch int) (sample, error) {
+	heads, err := db.Heads(ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{jobName}})
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func cycles(ctx context.Context, w *watch, store durable.Store, n, batch int) (s
 	for done := 0; done < n; done += batch {
 		request.Claim = lease.NewClaimID()
 		asked := time.Now()
-		runs, err := store.Claim(ctx, request)
+		runs, err := db.Claim(ctx, request)
 		if err == nil && len(runs) != batch {
 			err = fmt.Errorf("claimed %d runs of %d", len(runs), batch)
 		}

@@ -13,9 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 type durableContender struct{}
@@ -138,7 +139,7 @@ func (c durableContender) finished(ctx context.Context, w *watch) (int, error) {
 	return int(counts[durable.Succeeded].N), err
 }
 
-func (durableContender) counts(ctx context.Context, w *watch) (map[durable.State]durable.Count, error) {
+func (durableContender) counts(ctx context.Context, w *watch) (map[durable.State]store.Count, error) {
 	store, err := backend.Open(ctx, w.target, backend.Config{})
 	if err != nil {
 		return nil, err

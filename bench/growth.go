@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // growth is one thing of which there is more and more, and what it costs then.
@@ -204,7 +205,7 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 const scheduleChunk = 1000
 
 // declareHourly declares n schedules of one run.
-func declareHourly(ctx context.Context, store durable.Catalog, run durable.NewRun, n int) error {
+func declareHourly(ctx context.Context, store store.Catalog, run durable.NewRun, n int) error {
 	for done := 0; done < n; done += scheduleChunk {
 		var some []durable.Schedule
 		for i := done; i < min(done+scheduleChunk, n); i++ {

@@ -11,8 +11,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // dueAtOnce is many schedules that all come due at one instant.
@@ -33,8 +34,8 @@ type materializing struct {
 
 // Materialize passes the call on.
 func (m *materializing) Materialize(
-	ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision,
-) (durable.Materialized, error) {
+	ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision,
+) (store.Materialized, error) {
 	began := time.Now()
 	made, err := m.Store.Materialize(ctx, limit, decide)
 	m.mu.Lock()
@@ -145,7 +146,7 @@ func (d dueAtOnce) figures(store *materializing, began time.Time, all time.Durat
 func (d dueAtOnce) declare(ctx context.Context, store backend.Store, due time.Time) error {
 	declaration := durable.Declaration{Worker: durable.WorkerID{Name: "bench", Instance: uuid.New()}}
 	for i := range d.schedules {
-		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
+		declaration.Schedules = append(declaration.Schedules, store.Schedule{
 			Name: fmt.Sprintf("schedule-%06d", i), Hash: "h", Job: "due", Queue: "default", MaxAttempts: 3,
 			Args: json.RawMessage(`{"n":1}`), Rule: durable.Every(24 * time.Hour).From(due),
 		})

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // steady is a database in which runs are enqueued, executed and deleted at one

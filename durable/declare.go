@@ -85,10 +85,6 @@ func hashOf(s *store.Schedule) string {
 // others take a schedule for an orphan when it has not been declared for long.
 const declareAgain = time.Minute
 
-// DeclareAgain is how long after a declaration that was refused in part the next
-// one is.
-const DeclareAgain = 5 * time.Minute
-
 // declareLoop tells the store hourly what this worker declares, somewhat earlier
 // or later, so that workers that were started together do not all come at the same
 // moment. The first declaration has been made by Run.
@@ -107,7 +103,7 @@ func (w *Worker) declareLoop(ctx context.Context) {
 // refused in part.
 func (w *Worker) declarePause() time.Duration {
 	if w.link.partly.Load() {
-		return w.spread(DeclareAgain)
+		return w.spread(store.DeclareAgain)
 	}
 	return w.spread(store.DeclareEvery)
 }

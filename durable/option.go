@@ -53,11 +53,11 @@ type policy struct {
 	paused      bool       // of a schedule
 }
 
-// DefaultQueue is the queue of a job that names none.
-const DefaultQueue = "default"
-
-// DefaultMaxAttempts is how often a run is tried when its job does not say.
-const DefaultMaxAttempts = 3
+// What a job has that says nothing else.
+const (
+	DefaultQueue       = store.DefaultQueue
+	DefaultMaxAttempts = store.DefaultMaxAttempts
+)
 
 func defaultPolicy() policy {
 	return policy{queue: DefaultQueue, maxAttempts: DefaultMaxAttempts}

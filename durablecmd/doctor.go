@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
-	"github.com/durable-worker/durable-worker/builtin"
+	"github.com/durable-worker/durable-worker/store/backend"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/store"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/durable-worker/durable-worker/builtin"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lock"
 )

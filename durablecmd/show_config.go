@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/store"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // faulty is a store of locks that fails, hangs or pauses as told.
@@ -84,7 +84,7 @@ func guard(t *testing.T, script func(t *testing.T, store *faulty, hosts func(log
 }
 
 func (h host) guard(ctx context.Context, name string, terms lock.Terms, fn func(ctx context.Context, grant lock.Grant) error) error {
-	return heartbeat.Guard(ctx, h.keeper, h.locker, name, terms, fn)
+	return lock.Guard(ctx, h.keeper, h.locker, name, terms, fn)
 }
 
 func TestGuard_LongRunIsKeptAliveAndFreesTheLock(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/protocol"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lock"
 )
 
 // Config tells a Keeper how to beat. Every field must be set.
@@ -129,7 +128,7 @@ func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.Bea
 	if err == nil {
 		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed}
 	}
-	var unknown *lock.UnknownError
+	var unknown *lease.UnknownError
 	partly := errors.As(err, &unknown)
 	failed := len(claims)
 	if partly {
@@ -183,3 +182,6 @@ func (k *Keeper) poke() {
 	default:
 	}
 }
+
+// Terms are the terms on which the Keeper renews.
+func (k *Keeper) Terms() lease.Terms { return k.config.Terms }

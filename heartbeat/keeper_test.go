@@ -15,7 +15,6 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lock"
 )
 
 // scripted is a Renewer that answers as told.
@@ -192,7 +191,7 @@ func TestKeeper_WhatAPartOfTheStoreDoesNotAnswerIsTriedAgain(t *testing.T) {
 		awayCtx, goes := k.Hold(t.Context(), lease.Lease{Claim: away})
 		r.change(func() {
 			r.gone[away] = true
-			r.fail = fmt.Errorf("renew: %w", &lock.UnknownError{Claims: []lease.ClaimID{away}, Err: errors.New("down")})
+			r.fail = fmt.Errorf("renew: %w", &lease.UnknownError{Claims: []lease.ClaimID{away}, Err: errors.New("down")})
 		})
 		pass(20 * time.Second)
 		require.True(t, goes.Valid())

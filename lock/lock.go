@@ -17,16 +17,16 @@ var (
 	// also what an outage of the store looks like under the policy [Skip].
 	ErrHeld = errors.New("lock: held")
 	// ErrUnavailable: the store of the locks could not be asked.
-	ErrUnavailable = errors.New("lease: lock store is unavailable")
+	ErrUnavailable = errors.New("lock: store is unavailable")
 	// ErrInvalid: the request was refused before the store was asked. The text
 	// names every offender.
-	ErrInvalid = errors.New("lease: invalid")
+	ErrInvalid = errors.New("lock: invalid")
 )
 
 // Bounds of what names a lock.
 const (
-	MaxName      = 255  // bytes of a name, and of an owner
-	MaxLockSlots = 1000 // slots of one name
+	MaxName  = 255  // bytes of a name, and of an owner
+	MaxSlots = 1000 // slots of one name
 )
 
 // Store keeps named locks. It decides with its own clock, in one atomic
@@ -64,22 +64,6 @@ type Store interface {
 	// one. Releasing twice is harmless.
 	Release(ctx context.Context, name string, claim lease.ClaimID) (released bool, err error)
 }
-
-// UnknownError says that a renewal was answered for a part of the claims only, as
-// by a store of several servers of which one is away. What is returned beside it
-// was renewed; of Claims nothing is known; the others are lost.
-type UnknownError struct {
-	Claims []lease.ClaimID
-	Err    error // why
-}
-
-// Error tells of how many claims nothing is known, and why.
-func (e *UnknownError) Error() string {
-	return fmt.Sprintf("nothing is known about %d claims: %v", len(e.Claims), e.Err)
-}
-
-// Unwrap returns why.
-func (e *UnknownError) Unwrap() error { return e.Err }
 
 // CheckLockPrefix refuses with ErrInvalid a prefix that no lock's name can
 // have. Stores call it; it makes all of them refuse the same.
@@ -168,8 +152,8 @@ type ForceRecord struct {
 // it makes all of them refuse the same.
 func (r Request) Validate() error {
 	faults := []error{checkText("name", r.Name, 1), checkText("owner", r.Owner, 0)}
-	if r.Slots < 1 || r.Slots > MaxLockSlots {
-		faults = append(faults, fmt.Errorf("%w: lock %q: %d slots: want 1 to %d", ErrInvalid, r.Name, r.Slots, MaxLockSlots))
+	if r.Slots < 1 || r.Slots > MaxSlots {
+		faults = append(faults, fmt.Errorf("%w: lock %q: %d slots: want 1 to %d", ErrInvalid, r.Name, r.Slots, MaxSlots))
 	}
 	if r.Claim == (lease.ClaimID{}) {
 		faults = append(faults, fmt.Errorf("%w: lock %q: the claim is zero", ErrInvalid, r.Name))

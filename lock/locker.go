@@ -42,7 +42,7 @@ type LockerConfig struct {
 // methods may be called from many goroutines. It starts one, while calls wait
 // that are to hear of releases elsewhere; the last of them waits for its end.
 //
-// A Locker is the heartbeat.Renewer of what it grants. heartbeat.Guard does
+// A Locker is the heartbeat.Renewer of what it grants. lock.Guard does
 // the whole of acquire, keep alive, run and release.
 type Locker struct {
 	store  Store
@@ -228,7 +228,7 @@ func (l *Locker) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durat
 	}
 	renewed, err := l.store.Renew(ctx, stored, d)
 	l.called("renew", asked, err)
-	if unknown := (*UnknownError)(nil); errors.As(err, &unknown) { // no outage: a part of the store answers
+	if unknown := (*lease.UnknownError)(nil); errors.As(err, &unknown) { // no outage: a part of the store answers
 		known := slices.DeleteFunc(slices.Clone(stored), func(c lease.ClaimID) bool { return slices.Contains(unknown.Claims, c) })
 		l.renewed(known, renewed, asked, d)
 		return append(local, renewed...), fmt.Errorf("%w: %w", ErrUnavailable, err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // scripted is a store of locks that fails or is slow as told, and counts.

@@ -53,7 +53,7 @@ type Terms struct {
 	// Wait is how long Acquire waits for a slot: 0 not at all, negative for as
 	// long as its context lives.
 	Wait time.Duration
-	// Timeout bounds the function that heartbeat.Guard runs; 0: no bound. The
+	// Timeout bounds the function that lock.Guard runs; 0: no bound. The
 	// law is Timeout < Duration, so that one grant covers a run even when no
 	// renewal succeeds.
 	Timeout time.Duration
@@ -84,8 +84,8 @@ func (t Terms) WithDefaults() Terms {
 func (t Terms) Validate() error {
 	faults := []error{t.Terms.Validate()}
 	wrong := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if t.Slots < 1 || t.Slots > MaxLockSlots {
-		wrong("%d slots: want 1 to %d", t.Slots, MaxLockSlots)
+	if t.Slots < 1 || t.Slots > MaxSlots {
+		wrong("%d slots: want 1 to %d", t.Slots, MaxSlots)
 	}
 	if t.Timeout < 0 || t.Timeout > 0 && t.Timeout >= t.Duration {
 		wrong("timeout %v: want less than the lease duration %v", t.Timeout, t.Duration)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 func TestLocker_ReleaseElsewhereWakesWhoWaits(t *testing.T) {

@@ -21,6 +21,12 @@ const (
 	MaxPriority   = 4
 )
 
+// What a job has that says nothing else.
+const (
+	DefaultQueue       = "default"
+	DefaultMaxAttempts = 3 // how often a run is tried
+)
+
 // NewRun is a request to perform a job once, ready to be stored. Make it with
 // Job.New, or by hand where the job's code is not at hand; Enqueue checks it.
 type NewRun struct {
@@ -198,6 +204,7 @@ func checkTags(tags []string) (faults []error) {
 	return faults
 }
 
+// MaxDelay bounds how far ahead a run may be due, and every other delay.
 const MaxDelay = 100 * 365 * 24 * time.Hour
 
 // inYears tells whether a time is stored and shown as a year of four digits: it is

@@ -242,6 +242,10 @@ type JobInfo struct {
 	Retention   Duration    `json:"retention"` // of its ended runs; zero: the worker's, negative: for ever
 }
 
+// DeclareAgain is how long after a declaration that was refused in part the next
+// one is.
+const DeclareAgain = 5 * time.Minute
+
 // Declaration is what a worker tells the store when it starts, and hourly.
 type Declaration struct {
 	Worker    WorkerID

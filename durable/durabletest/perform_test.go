@@ -15,8 +15,8 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
-	"github.com/durable-worker/durable-worker/memory"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 type handlerOf = func(ctx context.Context, run *durable.Run[mailArgs]) error

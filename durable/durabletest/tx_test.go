@@ -9,9 +9,9 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
-	"github.com/durable-worker/durable-worker/memory"
-	"github.com/durable-worker/durable-worker/sqlite"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 func TestKitWithTransactions(t *testing.T) {

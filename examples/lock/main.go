@@ -20,7 +20,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock/redislock"
 	"github.com/durable-worker/durable-worker/lock"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 func main() {
@@ -73,7 +73,7 @@ func report(ctx context.Context, locks lock.Locks, out io.Writer) error {
 		})
 		keepers.Go(func() { keeper.Run(ctx) })
 		all.Go(func() {
-			errs[i] = heartbeat.Guard(ctx, keeper, locker, "report", lock.Terms{}, func(context.Context, lock.Grant) error {
+			errs[i] = lock.Guard(ctx, keeper, locker, "report", lock.Terms{}, func(context.Context, lock.Grant) error {
 				others.Wait() // longer than the others need to find the lock held
 				mu.Lock()
 				defer mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"sync"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 	"github.com/durable-worker/durable-worker/store"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/db"
 	sqlitedb "github.com/durable-worker/durable-worker/db/sqlite"
 	"github.com/durable-worker/durable-worker/durable"

@@ -303,7 +303,7 @@ func boundsRefused(t *testing.T, f *fixture) {
 		"NUL":               func(r *lock.Request) { r.Name = "a\x00" },
 		"no UTF-8":          func(r *lock.Request) { r.Name = "a\xff" },
 		"no slot":           func(r *lock.Request) { r.Slots = 0 },
-		"too many slots":    func(r *lock.Request) { r.Slots = lock.MaxLockSlots + 1 },
+		"too many slots":    func(r *lock.Request) { r.Slots = lock.MaxSlots + 1 },
 		"no claim":          func(r *lock.Request) { r.Claim = lease.ClaimID{} },
 		"long owner":        func(r *lock.Request) { r.Owner = strings.Repeat("x", lock.MaxName+1) },
 		"negative duration": func(r *lock.Request) { r.Duration = -1 },

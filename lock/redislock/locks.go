@@ -123,7 +123,7 @@ func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	case len(unknown) == len(asked):
 		return nil, fmt.Errorf("renew locks: %w", err)
 	case len(unknown) > 0:
-		return renewed, fmt.Errorf("renew locks: %w", &lock.UnknownError{Claims: unknown, Err: err})
+		return renewed, fmt.Errorf("renew locks: %w", &lease.UnknownError{Claims: unknown, Err: err})
 	default:
 		return renewed, nil
 	}

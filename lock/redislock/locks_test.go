@@ -116,7 +116,7 @@ func TestRenew_AnswersForTheServersThatAnswered(t *testing.T) {
 	require.True(t, released)
 	client.AddHook(away{"there"})
 	renewed, err := locks.Renew(t.Context(), []lease.ClaimID{here, there, gone}, time.Minute)
-	var unknown *lock.UnknownError
+	var unknown *lease.UnknownError
 	require.ErrorAs(t, err, &unknown)
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.Equal(t, []lease.ClaimID{there}, unknown.Claims)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -32,7 +31,7 @@ func boundTests() map[string]func(*testing.T, *fixture) {
 // bound is a value at its bound, and the same one step further.
 type bound struct {
 	name           string
-	within, beyond func(*durable.NewRun)
+	within, beyond func(*store.NewRun)
 }
 
 func jsonString(size int) []byte { return []byte(`"` + strings.Repeat("x", size-2) + `"`) }
@@ -44,19 +43,19 @@ func nested(depth int) []byte {
 func tags(n int) []string { return strings.Split(strings.Repeat("t ", n-1)+"t", " ") }
 
 func bounds() []bound {
-	type change = func(*durable.NewRun)
+	type change = func(*store.NewRun)
 	name := func(n int) string { return strings.Repeat("n", n) }
 	year := func(y int) time.Time { return time.Date(y, 6, 1, 0, 0, 0, 0, time.UTC) }
-	args := func(b []byte) change { return func(r *durable.NewRun) { r.Args = b } }
-	priority := func(n int) change { return func(r *durable.NewRun) { r.Priority = n } }
-	attempts := func(n int) change { return func(r *durable.NewRun) { r.MaxAttempts = n } }
-	job := func(s string) change { return func(r *durable.NewRun) { r.Job = s } }
-	queue := func(s string) change { return func(r *durable.NewRun) { r.Queue = s } }
-	timeout := func(d time.Duration) change { return func(r *durable.NewRun) { r.Timeout = d } }
-	after := func(d time.Duration) change { return func(r *durable.NewRun) { r.After = d } }
-	at := func(y int) change { return func(r *durable.NewRun) { r.At = year(y) } }
-	expires := func(y int) change { return func(r *durable.NewRun) { r.ExpiresAt = year(y) } }
-	tagged := func(s ...string) change { return func(r *durable.NewRun) { r.Tags = s } }
+	args := func(b []byte) change { return func(r *store.NewRun) { r.Args = b } }
+	priority := func(n int) change { return func(r *store.NewRun) { r.Priority = n } }
+	attempts := func(n int) change { return func(r *store.NewRun) { r.MaxAttempts = n } }
+	job := func(s string) change { return func(r *store.NewRun) { r.Job = s } }
+	queue := func(s string) change { return func(r *store.NewRun) { r.Queue = s } }
+	timeout := func(d time.Duration) change { return func(r *store.NewRun) { r.Timeout = d } }
+	after := func(d time.Duration) change { return func(r *store.NewRun) { r.After = d } }
+	at := func(y int) change { return func(r *store.NewRun) { r.At = year(y) } }
+	expires := func(y int) change { return func(r *store.NewRun) { r.ExpiresAt = year(y) } }
+	tagged := func(s ...string) change { return func(r *store.NewRun) { r.Tags = s } }
 	return []bound{
 		{"args size", args(jsonString(store.MaxArgsSize)), args(jsonString(store.MaxArgsSize + 1))},
 		{"args depth", args(nested(store.MaxJSONDepth)), args(nested(store.MaxJSONDepth + 1))},
@@ -101,26 +100,26 @@ func boundsBeyond(_ *testing.T, f *fixture) {
 	for _, bound := range bounds() {
 		f.refused(bound.name, "", newRun(bound.beyond))
 	}
-	f.refused("both at and after", "", newRun(func(r *durable.NewRun) { r.At, r.After = f.now(), time.Second }))
-	f.refused("an id that is not of version 7", "", newRun(func(r *durable.NewRun) { r.ID = uuid.New() }))
-	f.refused("no id", "", newRun(func(r *durable.NewRun) { r.ID = durable.RunID{} }))
-	f.refused("an unknown crash policy", "", newRun(func(r *durable.NewRun) { r.OnCrash = 7 }))
+	f.refused("both at and after", "", newRun(func(r *store.NewRun) { r.At, r.After = f.now(), time.Second }))
+	f.refused("an id that is not of version 7", "", newRun(func(r *store.NewRun) { r.ID = uuid.New() }))
+	f.refused("no id", "", newRun(func(r *store.NewRun) { r.ID = store.RunID{} }))
+	f.refused("an unknown crash policy", "", newRun(func(r *store.NewRun) { r.OnCrash = 7 }))
 }
 
 // refused enqueues a good run and a bad one and wants neither stored.
-func (f *fixture) refused(name, mention string, bad durable.NewRun) {
+func (f *fixture) refused(name, mention string, bad store.NewRun) {
 	f.t.Helper()
 	good := newRun()
 	receipts, err := f.store.Enqueue(f.ctx, good, bad)
-	if !errors.Is(err, durable.ErrInvalid) || len(receipts) > 0 {
+	if !errors.Is(err, store.ErrInvalid) || len(receipts) > 0 {
 		f.t.Errorf("%s: Enqueue: %v, %v, want ErrInvalid", name, receipts, err)
 		return
 	}
 	if !strings.Contains(err.Error(), mention) {
 		f.t.Errorf("%s: the error does not mention %q: %v", name, mention, err)
 	}
-	for _, run := range []durable.NewRun{good, bad} {
-		if _, err := f.store.Run(f.ctx, run.ID); !errors.Is(err, durable.ErrNotFound) {
+	for _, run := range []store.NewRun{good, bad} {
+		if _, err := f.store.Run(f.ctx, run.ID); !errors.Is(err, store.ErrNotFound) {
 			f.t.Errorf("%s: something was stored, or %v", name, err)
 		}
 	}
@@ -144,21 +143,21 @@ func unstorableText(_ *testing.T, f *fixture) {
 		{"half", `{"a":`, "args"},
 	}
 	for _, text := range texts {
-		f.refused(text.name, text.mention, newRun(func(r *durable.NewRun) { r.Args = []byte(text.args) }))
+		f.refused(text.name, text.mention, newRun(func(r *store.NewRun) { r.Args = []byte(text.args) }))
 	}
 	for _, tag := range []string{"a\x00b", "a\xff", "a\nb", "\x7f"} {
-		f.refused("a tag of unstorable text", "tag", newRun(func(r *durable.NewRun) { r.Tags = []string{tag} }))
+		f.refused("a tag of unstorable text", "tag", newRun(func(r *store.NewRun) { r.Tags = []string{tag} }))
 	}
 	for _, name := range []string{"a b", "a\x00", "ü", "a\xff", `a"b`, "a;b", "a\n"} {
-		f.refused("a job's name", "job", newRun(func(r *durable.NewRun) { r.Job = name }))
-		f.refused("a queue's name", "queue", newRun(func(r *durable.NewRun) { r.Queue = name }))
+		f.refused("a job's name", "job", newRun(func(r *store.NewRun) { r.Job = name }))
+		f.refused("a queue's name", "queue", newRun(func(r *store.NewRun) { r.Queue = name }))
 	}
 }
 
 func refusedTogether(t *testing.T, f *fixture) {
 	runs := newRuns(100)
 	runs[73].Priority = 99
-	if _, err := f.store.Enqueue(f.ctx, runs...); !errors.Is(err, durable.ErrInvalid) || !strings.Contains(err.Error(), "run 73") {
+	if _, err := f.store.Enqueue(f.ctx, runs...); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "run 73") {
 		t.Errorf("Enqueue: %v, want ErrInvalid that names run 73", err)
 	}
 	for state, n := range f.counts() {
@@ -170,7 +169,7 @@ func refusedTogether(t *testing.T, f *fixture) {
 
 func twiceInOneCall(_ *testing.T, f *fixture) {
 	run := newRun()
-	if _, err := f.store.Enqueue(f.ctx, run, newRun(), run); !errors.Is(err, durable.ErrInvalid) {
+	if _, err := f.store.Enqueue(f.ctx, run, newRun(), run); !errors.Is(err, store.ErrInvalid) {
 		f.t.Errorf("Enqueue: %v, want ErrInvalid", err)
 	}
 }
@@ -259,7 +258,7 @@ func workerNames(t *testing.T, f *fixture) {
 func hostileText(t *testing.T, f *fixture) {
 	const text = `'); DROP TABLE runs; -- $1 ? %s {"a":1} \u0041 \'`
 	worker := newWorker("w1")
-	run := newRun(func(r *durable.NewRun) { r.Job, r.Queue, r.Tags = "mail", durable.DefaultQueue, []string{text} })
+	run := newRun(func(r *store.NewRun) { r.Job, r.Queue, r.Tags = "mail", store.DefaultQueue, []string{text} })
 	f.enqueue(run)
 	claim, claimed := f.claimOne(worker)
 	f.settle(one(claim, worker, claimed.ID, store.Outcome{Kind: store.Death, Error: text, Stack: text}))

@@ -12,8 +12,8 @@ import (
 // nobody was there for.
 func catchesUp(name string, every time.Duration) store.Schedule {
 	s := own(name)
-	s.Rule = durable.Every(every)
-	s.Plan.CatchUp, s.Plan.Overlap = durable.CatchUpAll, durable.OverlapAllow
+	s.Rule = store.Every(every)
+	s.Plan.CatchUp, s.Plan.Overlap = store.CatchUpAll, store.OverlapAllow
 	return s
 }
 
@@ -35,12 +35,12 @@ func (f *fixture) wantChanged(name string, due time.Time) {
 
 func dueChangedByCode(_ *testing.T, f *fixture) {
 	one := version("tick", "one")
-	one.Rule = durable.Every(time.Hour)
+	one.Rule = store.Every(time.Hour)
 	f.declares(newWorker("w1"), 0, one)
 	f.until(f.planned("tick"), workless)
 	f.due("tick")
 	two := version("tick", "two")
-	two.Rule = durable.Every(2 * time.Hour)
+	two.Rule = store.Every(2 * time.Hour)
 	f.declares(newWorker("w2"), 0, two)
 	f.wantChanged("tick", f.now().Add(-time.Second))
 	f.until(f.planned("tick"), workless)
@@ -53,7 +53,7 @@ func dueChangedByEdit(_ *testing.T, f *fixture) {
 	f.due("tick")
 	stored := f.schedule("tick")
 	edited := stored.Schedule()
-	edited.Rule = durable.Every(3 * time.Hour)
+	edited.Rule = store.Every(3 * time.Hour)
 	f.save(edited)
 	f.wantChanged("tick", f.now().Add(-time.Second))
 }
@@ -67,7 +67,7 @@ func duePaused(_ *testing.T, f *fixture) {
 	f.advance(10 * time.Hour)
 	stored := f.schedule("tick")
 	edited := stored.Schedule()
-	edited.Rule = durable.Every(3 * time.Hour)
+	edited.Rule = store.Every(3 * time.Hour)
 	f.save(edited)
 	f.act("tick", store.ResumeSchedule)
 	f.until(f.planned("tick"), workless)

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -30,12 +29,12 @@ func claimTests() map[string]func(*testing.T, *fixture) {
 }
 
 func claimThousand(t *testing.T, f *fixture) {
-	high := newRuns(300, func(r *durable.NewRun) { r.Priority = 2 })
+	high := newRuns(300, func(r *store.NewRun) { r.Priority = 2 })
 	low := newRuns(900)
 	f.enqueue(low...)
 	f.enqueue(high...)
 	request := f.request(newWorker("w1"), 1000)
-	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil || len(heads) != 2 {
 		t.Fatalf("Heads: %v, %v", heads, err)
 	}
@@ -48,7 +47,7 @@ func claimThousand(t *testing.T, f *fixture) {
 	if err != nil || len(claimed) != 1000 {
 		t.Fatalf("claimed %d runs, %v, want 1000", len(claimed), err)
 	}
-	want := append(append([]durable.NewRun{}, high...), low[:700]...)
+	want := append(append([]store.NewRun{}, high...), low[:700]...)
 	for i, c := range claimed {
 		if c.ID != want[i].ID {
 			t.Fatalf("run %d of the claim is out of order", i)
@@ -117,7 +116,7 @@ func leasesApart(t *testing.T, f *fixture) {
 
 func repeatInOrder(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(40)...)
-	f.enqueue(newRuns(40, func(r *durable.NewRun) { r.Priority = 1 })...)
+	f.enqueue(newRuns(40, func(r *store.NewRun) { r.Priority = 1 })...)
 	request := f.request(newWorker("w1"), 60)
 	request.Steps[0].Take, request.Steps[1].Take = 25, 25
 	first, err := f.store.Claim(f.ctx, request)

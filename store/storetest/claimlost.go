@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -17,7 +16,7 @@ type loser struct {
 	random *rand.Rand
 	worker store.WorkerID
 	lanes  []store.LaneID
-	ended  map[durable.RunID]int
+	ended  map[store.RunID]int
 }
 
 // lostAnswers makes random claims, of which many answers are lost, until every
@@ -27,9 +26,9 @@ func lostAnswers(t *testing.T, f *fixture) {
 	for seed := range uint64(4) {
 		t.Logf("seed %d", seed)
 		for priority := range 4 {
-			f.enqueue(newRuns(runs/4, func(r *durable.NewRun) { r.Priority, r.OnCrash = priority, store.CrashPolicy(priority%2) })...)
+			f.enqueue(newRuns(runs/4, func(r *store.NewRun) { r.Priority, r.OnCrash = priority, store.CrashPolicy(priority%2) })...)
 		}
-		l := loser{fixture: f, random: rand.New(rand.NewPCG(seed, 1)), worker: newWorker(fmt.Sprint("w", seed)), ended: map[durable.RunID]int{}} //nolint:gosec // a test's
+		l := loser{fixture: f, random: rand.New(rand.NewPCG(seed, 1)), worker: newWorker(fmt.Sprint("w", seed)), ended: map[store.RunID]int{}} //nolint:gosec // a test's
 		for _, step := range f.request(l.worker, 1).Steps {
 			l.lanes = append(l.lanes, step.Lane)
 		}
@@ -40,7 +39,7 @@ func lostAnswers(t *testing.T, f *fixture) {
 			l.turn()
 		}
 		counts := f.counts()
-		if counts[durable.Running] != 0 || counts[durable.Pending] != 0 || counts[durable.Dead] != 0 || len(l.ended) != runs {
+		if counts[store.Running] != 0 || counts[store.Pending] != 0 || counts[store.Dead] != 0 || len(l.ended) != runs {
 			t.Fatalf("seed %d: %d of %d runs have ended; %v", seed, len(l.ended), runs, counts)
 		}
 		for id, times := range l.ended {

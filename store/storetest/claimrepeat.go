@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -14,7 +13,7 @@ import (
 // they are, the answer is everything that the claim holds.
 func repeatOtherSteps(t *testing.T, f *fixture) {
 	for priority := range 3 {
-		f.enqueue(newRuns(12, func(r *durable.NewRun) { r.Priority = priority })...)
+		f.enqueue(newRuns(12, func(r *store.NewRun) { r.Priority = priority })...)
 	}
 	request := f.request(newWorker("w1"), 10)
 	lanes := make([]store.LaneID, len(request.Steps))
@@ -55,7 +54,7 @@ func repeatOtherSteps(t *testing.T, f *fixture) {
 			wantSameRuns(t, name, answer, first)
 		}
 	}
-	if left := f.counts(); left[durable.Running] != 10 || left[durable.Pending] != 26 {
+	if left := f.counts(); left[store.Running] != 10 || left[store.Pending] != 26 {
 		t.Errorf("a repeat took runs: %v", left)
 	}
 }
@@ -63,7 +62,7 @@ func repeatOtherSteps(t *testing.T, f *fixture) {
 // repeatAfterSettles asks a claim again of which a part has been settled.
 func repeatAfterSettles(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(6)...)
-	f.enqueue(newRuns(6, func(r *durable.NewRun) { r.Priority = 1 })...)
+	f.enqueue(newRuns(6, func(r *store.NewRun) { r.Priority = 1 })...)
 	worker := newWorker("w1")
 	request := f.request(worker, 12)
 	first, err := f.store.Claim(f.ctx, request)
@@ -84,7 +83,7 @@ func repeatAfterSettles(t *testing.T, f *fixture) {
 // wantSameRuns compares two answers to one claim, whatever their order.
 func wantSameRuns(t *testing.T, name string, got, want []store.Claimed) {
 	t.Helper()
-	fences := map[durable.RunID]lease.Fence{}
+	fences := map[store.RunID]lease.Fence{}
 	for i := range want {
 		fences[want[i].ID] = want[i].Fence
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -17,9 +16,9 @@ import (
 type player struct {
 	*fixture
 	out     strings.Builder
-	runs    map[string]durable.NewRun
-	names   map[durable.RunID]string
-	fences  map[durable.RunID]lease.Fence // the highest seen
+	runs    map[string]store.NewRun
+	names   map[store.RunID]string
+	fences  map[store.RunID]lease.Fence // the highest seen
 	claims  map[string]lease.ClaimID
 	workers map[string]store.WorkerID
 	holders map[string]string // the worker of a claim
@@ -29,9 +28,9 @@ type player struct {
 func newPlayer(f *fixture) *player {
 	return &player{
 		fixture: f,
-		runs:    map[string]durable.NewRun{},
-		names:   map[durable.RunID]string{},
-		fences:  map[durable.RunID]lease.Fence{},
+		runs:    map[string]store.NewRun{},
+		names:   map[store.RunID]string{},
+		fences:  map[store.RunID]lease.Fence{},
 		claims:  map[string]lease.ClaimID{},
 		workers: map[string]store.WorkerID{},
 		holders: map[string]string{},
@@ -67,7 +66,7 @@ func (p *player) doAdvance(c command) error {
 }
 
 func (p *player) doEnqueue(c command) error {
-	var runs []durable.NewRun
+	var runs []store.NewRun
 	for _, name := range c.words[1:] {
 		run, again := p.runs[name]
 		if !again {
@@ -77,7 +76,7 @@ func (p *player) doEnqueue(c command) error {
 			run.After, run.Timeout = c.duration("after", 0), c.duration("timeout", 0)
 			run.Tags = c.list("tags")
 			if c.text("on-crash", "retry") == "dead" {
-				run.OnCrash = durable.CrashDead
+				run.OnCrash = store.CrashDead
 			}
 			if expires := c.duration("expires", 0); expires != 0 {
 				run.ExpiresAt = p.now().Add(expires)
@@ -95,7 +94,7 @@ func (p *player) doEnqueue(c command) error {
 }
 
 // know gives a run its name.
-func (p *player) know(name string, run durable.NewRun) {
+func (p *player) know(name string, run store.NewRun) {
 	p.runs[name], p.names[run.ID] = run, name
 	if !slices.Contains(p.serves.Queues, run.Queue) {
 		p.serves.Queues = append(p.serves.Queues, run.Queue)

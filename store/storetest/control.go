@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -37,7 +36,7 @@ func operateTests() map[string]func(*testing.T, *fixture) {
 const reason = "not wanted any more"
 
 // operate makes an order and returns what it did.
-func (f *fixture) operate(action store.RunAction, ids ...durable.RunID) []store.Changed {
+func (f *fixture) operate(action store.RunAction, ids ...store.RunID) []store.Changed {
 	f.t.Helper()
 	changed, err := f.store.Operate(f.ctx, store.Order{Action: action, Runs: ids, Reason: reason, By: "ann"})
 	if err != nil {
@@ -50,7 +49,7 @@ func (f *fixture) operate(action store.RunAction, ids ...durable.RunID) []store.
 }
 
 // did makes an order for one run and wants an answer.
-func (f *fixture) did(action store.RunAction, id durable.RunID, did store.Did, state durable.State) {
+func (f *fixture) did(action store.RunAction, id store.RunID, did store.Did, state store.State) {
 	f.t.Helper()
 	if got, want := f.operate(action, id)[0], (store.Changed{ID: id, Did: did, State: state}); got != want {
 		f.t.Errorf("%s: %+v, want %+v", action, got, want)
@@ -58,20 +57,20 @@ func (f *fixture) did(action store.RunAction, id durable.RunID, did store.Did, s
 }
 
 // ended wants a run to have ended so.
-func (f *fixture) ended(id durable.RunID, state durable.State, why string) durable.Record {
+func (f *fixture) ended(id store.RunID, state store.State, why string) store.Record {
 	f.t.Helper()
 	record := f.record(id)
 	if record.State != state || text(record.Error) != why || record.FinishedAt == nil {
 		f.t.Errorf("the run is %v, %q, finished %v; want %v, %q", record.State, text(record.Error), record.FinishedAt, state, why)
 	}
-	if page := f.list(durable.Filter{States: []durable.State{state}}); !slices.ContainsFunc(page.Runs, func(r durable.Record) bool { return r.ID == id }) {
+	if page := f.list(store.Filter{States: []store.State{state}}); !slices.ContainsFunc(page.Runs, func(r store.Record) bool { return r.ID == id }) {
 		f.t.Errorf("the run is not among the %v ones", state)
 	}
 	return record
 }
 
 // isolate crashes the run that waits first until it is isolated.
-func (f *fixture) isolate(run durable.NewRun) {
+func (f *fixture) isolate(run store.NewRun) {
 	f.t.Helper()
 	f.enqueue(run)
 	for range 2 {
@@ -88,12 +87,12 @@ func cancelPending(_ *testing.T, f *fixture) {
 	isolated, plain := newRun(), newRun()
 	f.isolate(isolated)
 	f.enqueue(plain, newRun())
-	for _, run := range []durable.NewRun{plain, isolated} {
-		f.did(store.CancelRuns, run.ID, store.Done, durable.Cancelled)
-		f.ended(run.ID, durable.Cancelled, reason)
-		f.did(store.CancelRuns, run.ID, store.Unchanged, durable.Cancelled)
+	for _, run := range []store.NewRun{plain, isolated} {
+		f.did(store.CancelRuns, run.ID, store.Done, store.Cancelled)
+		f.ended(run.ID, store.Cancelled, reason)
+		f.did(store.CancelRuns, run.ID, store.Unchanged, store.Cancelled)
 	}
-	if counts := f.counts(); counts[durable.Cancelled] != 2 || counts[durable.Pending] != 1 {
+	if counts := f.counts(); counts[store.Cancelled] != 2 || counts[store.Pending] != 1 {
 		f.t.Errorf("counts %v", counts)
 	}
 }
@@ -101,7 +100,7 @@ func cancelPending(_ *testing.T, f *fixture) {
 func cancelledIsNotClaimed(t *testing.T, f *fixture) {
 	runs := newRuns(3)
 	f.enqueue(runs...)
-	f.did(store.CancelRuns, runs[1].ID, store.Done, durable.Cancelled)
+	f.did(store.CancelRuns, runs[1].ID, store.Done, store.Cancelled)
 	_, claimed := f.claim(newWorker("w1"), 10)
 	if len(claimed) != 2 || claimed[0].ID == runs[1].ID || claimed[1].ID == runs[1].ID {
 		t.Errorf("claimed %+v", claimed)
@@ -109,7 +108,7 @@ func cancelledIsNotClaimed(t *testing.T, f *fixture) {
 }
 
 func cancelRunning(t *testing.T, f *fixture) {
-	outcomes := map[durable.RunID]store.Outcome{}
+	outcomes := map[store.RunID]store.Outcome{}
 	runs := newRuns(7)
 	f.enqueue(runs...)
 	worker := newWorker("w1")
@@ -121,7 +120,7 @@ func cancelRunning(t *testing.T, f *fixture) {
 	}
 	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
 	for i, run := range runs {
-		f.did(store.CancelRuns, run.ID, store.Asked, durable.Running)
+		f.did(store.CancelRuns, run.ID, store.Asked, store.Running)
 		outcomes[run.ID] = kinds[i]
 		settlement.Runs = append(settlement.Runs, store.Settled{ID: run.ID, Outcome: kinds[i]})
 	}
@@ -130,16 +129,16 @@ func cancelRunning(t *testing.T, f *fixture) {
 			t.Errorf("%v: verdict %d", kinds[i].Kind, verdict)
 		}
 	}
-	f.ended(runs[0].ID, durable.Succeeded, "")
-	f.ended(runs[1].ID, durable.Succeeded, "")
-	f.ended(runs[2].ID, durable.Dead, "bad")
-	f.ended(runs[3].ID, durable.Cancelled, "own")
-	failed := f.ended(runs[4].ID, durable.Cancelled, reason)
+	f.ended(runs[0].ID, store.Succeeded, "")
+	f.ended(runs[1].ID, store.Succeeded, "")
+	f.ended(runs[2].ID, store.Dead, "bad")
+	f.ended(runs[3].ID, store.Cancelled, "own")
+	failed := f.ended(runs[4].ID, store.Cancelled, reason)
 	if len(failed.Attempts) != 1 || text(failed.Attempts[0].Error) != "again" || failed.Attempt != 1 {
 		t.Errorf("the failed attempt is kept: %+v", failed)
 	}
 	for _, run := range runs[5:] {
-		if record := f.ended(run.ID, durable.Cancelled, reason); record.Attempt != 0 || len(record.Attempts) != 0 {
+		if record := f.ended(run.ID, store.Cancelled, reason); record.Attempt != 0 || len(record.Attempts) != 0 {
 			t.Errorf("the attempt is refunded: %+v", record)
 		}
 	}
@@ -157,19 +156,19 @@ func cancelTwice(_ *testing.T, f *fixture) {
 	f.enqueue(run)
 	worker := newWorker("w1")
 	claim, _ := f.claimOne(worker)
-	f.did(store.CancelRuns, run.ID, store.Asked, durable.Running)
-	changed, err := f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{run.ID}, By: "bob"})
+	f.did(store.CancelRuns, run.ID, store.Asked, store.Running)
+	changed, err := f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []store.RunID{run.ID}, By: "bob"})
 	if err != nil || changed[0].Did != store.Asked {
 		f.t.Errorf("%+v, %v", changed, err)
 	}
 	f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.HandedBack}))
-	f.ended(run.ID, durable.Cancelled, reason)
+	f.ended(run.ID, store.Cancelled, reason)
 	unnamed := newRun()
 	f.enqueue(unnamed)
-	if _, err := f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{unnamed.ID}, By: "bob"}); err != nil {
+	if _, err := f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []store.RunID{unnamed.ID}, By: "bob"}); err != nil {
 		f.t.Error(err)
 	}
-	f.ended(unnamed.ID, durable.Cancelled, "cancelled by bob")
+	f.ended(unnamed.ID, store.Cancelled, "cancelled by bob")
 }
 
 func cancelReclaimed(t *testing.T, f *fixture) {
@@ -177,13 +176,13 @@ func cancelReclaimed(t *testing.T, f *fixture) {
 	f.enqueue(run)
 	worker := newWorker("w1")
 	claim, _ := f.claimOne(worker)
-	f.did(store.CancelRuns, run.ID, store.Asked, durable.Running)
+	f.did(store.CancelRuns, run.ID, store.Asked, store.Running)
 	f.advance(time.Minute)
 	done := f.reclaim()
-	if len(done.Runs) != 1 || done.Runs[0].State != durable.Cancelled {
+	if len(done.Runs) != 1 || done.Runs[0].State != store.Cancelled {
 		t.Errorf("reclaimed %+v", done.Runs)
 	}
-	record := f.ended(run.ID, durable.Cancelled, reason)
+	record := f.ended(run.ID, store.Cancelled, reason)
 	if record.CrashCount != 1 || len(record.Attempts) != 1 || record.Attempts[0].Outcome != store.Crash {
 		t.Errorf("the crash is told: %+v", record)
 	}
@@ -200,13 +199,13 @@ func cancelReclaimed(t *testing.T, f *fixture) {
 }
 
 func cancelCrashDead(_ *testing.T, f *fixture) {
-	run := newRun(func(r *durable.NewRun) { r.OnCrash = durable.CrashDead })
+	run := newRun(func(r *store.NewRun) { r.OnCrash = store.CrashDead })
 	f.enqueue(run)
 	f.claimOne(newWorker("w1"))
-	f.did(store.CancelRuns, run.ID, store.Asked, durable.Running)
+	f.did(store.CancelRuns, run.ID, store.Asked, store.Running)
 	f.advance(time.Minute)
 	f.reclaim()
-	f.ended(run.ID, durable.Dead, "its worker crashed, and its crash policy is dead")
+	f.ended(run.ID, store.Dead, "its worker crashed, and its crash policy is dead")
 }
 
 func cancelsTold(t *testing.T, f *fixture) {
@@ -257,11 +256,11 @@ func cancelsToldAgain(t *testing.T, f *fixture) {
 func orderAnswers(t *testing.T, f *fixture) {
 	runs := newRuns(3)
 	f.enqueue(runs...)
-	missing := durable.NewRunID()
+	missing := store.NewRunID()
 	got := f.operate(store.CancelRuns, runs[2].ID, missing, runs[0].ID, runs[2].ID, missing)
 	want := []store.Changed{
-		{ID: runs[2].ID, Did: store.Done, State: durable.Cancelled}, {ID: missing, Did: store.Missing},
-		{ID: runs[0].ID, Did: store.Done, State: durable.Cancelled}, {ID: runs[2].ID, Did: store.Done, State: durable.Cancelled},
+		{ID: runs[2].ID, Did: store.Done, State: store.Cancelled}, {ID: missing, Did: store.Missing},
+		{ID: runs[0].ID, Did: store.Done, State: store.Cancelled}, {ID: runs[2].ID, Did: store.Done, State: store.Cancelled},
 		{ID: missing, Did: store.Missing},
 	}
 	if !slices.Equal(got, want) {
@@ -275,19 +274,19 @@ func orderAnswers(t *testing.T, f *fixture) {
 func orderRefused(t *testing.T, f *fixture) {
 	run := newRun()
 	f.enqueue(run)
-	ids := []durable.RunID{run.ID}
-	many := make([]durable.RunID, store.MaxOrder+1)
+	ids := []store.RunID{run.ID}
+	many := make([]store.RunID, store.MaxOrder+1)
 	for i, order := range []store.Order{
 		{Action: "kill", Runs: ids, By: "ann"}, {Runs: ids, By: "ann"}, {Action: store.CancelRuns, Runs: ids},
 		{Action: store.CancelRuns, Runs: many, By: "ann"}, {Action: store.CancelRuns, Runs: ids, By: "a\x00"},
 		{Action: store.CancelRuns, Runs: ids, By: "ann", Reason: "\x00"}, {Action: store.CancelRuns, Runs: ids, By: "ann", Reason: "\xff"},
 		{Action: store.CancelRuns, Runs: ids, By: "ann", Reason: fmt.Sprintf("%01001d", 7)},
 	} {
-		if _, err := f.store.Operate(f.ctx, order); !errors.Is(err, durable.ErrInvalid) {
+		if _, err := f.store.Operate(f.ctx, order); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("order %d: %v, want ErrInvalid", i, err)
 		}
 	}
-	if record := f.record(run.ID); record.State != durable.Pending {
+	if record := f.record(run.ID); record.State != store.Pending {
 		t.Errorf("the run is %v", record.State)
 	}
 }

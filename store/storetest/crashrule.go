@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -31,9 +30,9 @@ func crashCases() (cases []crashCase) {
 	for _, cancel := range []bool{false, true} {
 		for _, alone := range []bool{false, true} {
 			for _, most := range []int{2, 100} {
-				cases = append(cases, crashCase{cancel, durable.CrashDead, 0, alone, most})
+				cases = append(cases, crashCase{cancel, store.CrashDead, 0, alone, most})
 				for crashes := range 4 {
-					cases = append(cases, crashCase{cancel, durable.CrashRetry, crashes, alone, most})
+					cases = append(cases, crashCase{cancel, store.CrashRetry, crashes, alone, most})
 				}
 			}
 		}
@@ -43,33 +42,33 @@ func crashCases() (cases []crashCase) {
 
 // reclaimed is what becomes of the run when its lease has expired. The crash
 // rule is stronger than a request for its cancel.
-func (c crashCase) reclaimed() durable.State {
+func (c crashCase) reclaimed() store.State {
 	switch {
-	case c.policy == durable.CrashDead, c.alone && c.crashes+1 >= c.most:
-		return durable.Dead
+	case c.policy == store.CrashDead, c.alone && c.crashes+1 >= c.most:
+		return store.Dead
 	case c.cancel:
-		return durable.Cancelled
+		return store.Cancelled
 	default:
-		return durable.Pending
+		return store.Pending
 	}
 }
 
 // returned is what becomes of it when its lease has gone: no crash is counted.
-func (c crashCase) returned() durable.State {
+func (c crashCase) returned() store.State {
 	switch {
-	case c.policy == durable.CrashDead:
-		return durable.Dead
+	case c.policy == store.CrashDead:
+		return store.Dead
 	case c.cancel:
-		return durable.Cancelled
+		return store.Cancelled
 	default:
-		return durable.Pending
+		return store.Pending
 	}
 }
 
 // arrange brings a run to where its worker is gone.
-func (f *fixture) arrange(c crashCase) (request store.ClaimRequest, id durable.RunID) {
+func (f *fixture) arrange(c crashCase) (request store.ClaimRequest, id store.RunID) {
 	f.t.Helper()
-	run := newRun(func(r *durable.NewRun) { r.OnCrash = c.policy })
+	run := newRun(func(r *store.NewRun) { r.OnCrash = c.policy })
 	f.enqueue(run)
 	for range c.crashes {
 		f.claimLine(run.ID, func(*store.ClaimRequest) {})
@@ -86,9 +85,9 @@ func (f *fixture) arrange(c crashCase) (request store.ClaimRequest, id durable.R
 }
 
 // claimLine claims the only waiting run, from whatever line it waits in.
-func (f *fixture) claimLine(id durable.RunID, change func(*store.ClaimRequest)) store.ClaimRequest {
+func (f *fixture) claimLine(id store.RunID, change func(*store.ClaimRequest)) store.ClaimRequest {
 	f.t.Helper()
-	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil {
 		f.t.Fatalf("Heads: %v", err)
 	}
@@ -137,13 +136,13 @@ func crashRuleOfSweep(t *testing.T, f *fixture) {
 
 // wantEnded looks at the record of a run, and ends it if it is pending, so that
 // it is in nobody's way.
-func (f *fixture) wantEnded(what string, id durable.RunID, state durable.State) {
+func (f *fixture) wantEnded(what string, id store.RunID, state store.State) {
 	f.t.Helper()
 	record := f.record(id)
 	if record.State != state || (record.FinishedAt != nil) != state.Terminal() || state.Terminal() && (record.Error == nil || *record.Error == "") {
 		f.t.Errorf("%s: the record is %+v, want it %v, with a reason if that is an end", what, record, state)
 	}
-	if state == durable.Cancelled && *record.Error != "cancelled by ann: "+reason && *record.Error != reason {
+	if state == store.Cancelled && *record.Error != "cancelled by ann: "+reason && *record.Error != reason {
 		f.t.Errorf("%s: cancelled for %q", what, *record.Error)
 	}
 	if !state.Terminal() {
@@ -164,7 +163,7 @@ func reclaimParts(t *testing.T, f *fixture) {
 	f.claim(newWorker("w1"), 30)
 	f.claim(newWorker("w2"), 20)
 	f.advance(31 * time.Second)
-	taken := map[durable.RunID]int{}
+	taken := map[store.RunID]int{}
 	for step := 0; ; step++ {
 		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10, Runs: 7})
 		if err != nil || len(done.Runs) > 7 || len(done.Passed) > 0 || !done.Soon && len(done.Runs) > 0 {
@@ -181,7 +180,7 @@ func reclaimParts(t *testing.T, f *fixture) {
 		t.Errorf("%d runs were taken, want 50", len(taken))
 	}
 	for id, crashes := range taken {
-		if record := f.record(id); record.State != durable.Pending || record.CrashCount != 1 || crashes != 1 {
+		if record := f.record(id); record.State != store.Pending || record.CrashCount != 1 || crashes != 1 {
 			t.Errorf("the run is %+v", record)
 		}
 	}

@@ -104,7 +104,7 @@ func orphansPaused(t *testing.T, f *fixture) {
 
 func dueKeptByCode(t *testing.T, f *fixture) {
 	f.boot("tick", hourly("tick"))
-	f.until(f.came("tick", 1), hourly("tick", durable.MaxAttempts(7), durable.CatchUp(durable.CatchUpLatest, 0, 0)))
+	f.until(f.came("tick", 1), hourly("tick", durable.MaxAttempts(7), durable.CatchUp(store.CatchUpLatest, 0, 0)))
 	f.wantMade("tick", 1)
 	if now := f.schedule("tick"); now.Generation != 2 || now.MaxAttempts != 7 {
 		t.Errorf("%+v, want what the code says now", now)
@@ -116,7 +116,7 @@ func dueKeptByEdit(t *testing.T, f *fixture) {
 	f.advance(10*time.Hour + 10*time.Minute) // nobody works, and then somebody wants all of it
 	stored := f.schedule("tick")
 	edited := stored.Schedule()
-	edited.Plan.CatchUp, edited.Plan.Overlap, edited.Queue = durable.CatchUpAll, durable.OverlapAllow, "other"
+	edited.Plan.CatchUp, edited.Plan.Overlap, edited.Queue = store.CatchUpAll, store.OverlapAllow, "other"
 	f.save(edited)
 	f.until(f.came("tick", 1), hourly("tick"))
 	if n, _ := f.made("tick"); n < 9 || n > 11 {
@@ -125,7 +125,7 @@ func dueKeptByEdit(t *testing.T, f *fixture) {
 }
 
 func waitingKeptByEdit(t *testing.T, f *fixture) {
-	code := hourly("tick", durable.Overlap(durable.OverlapWait))
+	code := hourly("tick", durable.Overlap(store.OverlapWait))
 	f.boot("tick", code)
 	f.until(f.came("tick", 1), code)
 	f.due("tick")
@@ -144,7 +144,7 @@ func waitingKeptByEdit(t *testing.T, f *fixture) {
 	past, _ := f.store.SchedulePast(f.ctx, "tick", 1)
 	for _, line := range past {
 		if line.Kind == store.PastRun {
-			f.did(store.CancelRuns, *line.Run, store.Done, durable.Cancelled)
+			f.did(store.CancelRuns, *line.Run, store.Done, store.Cancelled)
 		}
 	}
 	f.until(f.came("tick", 2), code)
@@ -156,8 +156,8 @@ func askedTogether(t *testing.T, f *fixture) {
 	var got, refused atomic.Int32
 	f.together(repeat(8, func(int) func(context.Context) error {
 		return func(ctx context.Context) error {
-			err := f.store.RunSchedule(ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann")
-			if errors.Is(err, durable.ErrConflict) {
+			err := f.store.RunSchedule(ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann")
+			if errors.Is(err, store.ErrConflict) {
 				refused.Add(1)
 				return nil
 			}
@@ -171,27 +171,27 @@ func askedTogether(t *testing.T, f *fixture) {
 }
 
 func timetableRefuses(t *testing.T, f *fixture) {
-	if _, err := f.store.SchedulePast(f.ctx, "none", 10); !errors.Is(err, durable.ErrNotFound) {
+	if _, err := f.store.SchedulePast(f.ctx, "none", 10); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("SchedulePast: %v", err)
 	}
-	if err := f.store.ChangeSchedule(f.ctx, "none", store.PauseSchedule, "ann"); !errors.Is(err, durable.ErrNotFound) {
+	if err := f.store.ChangeSchedule(f.ctx, "none", store.PauseSchedule, "ann"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("ChangeSchedule: %v", err)
 	}
-	if err := f.store.RunSchedule(f.ctx, "none", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrNotFound) {
+	if err := f.store.RunSchedule(f.ctx, "none", store.NewRunID(), store.OverlapSkip, "ann"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("RunSchedule: %v", err)
 	}
 	absent := own("absent")
 	absent.Generation = 7
-	if err := f.store.SaveSchedule(f.ctx, absent, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.SaveSchedule(f.ctx, absent, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("SaveSchedule of what is gone: %v", err)
 	}
 	wrong := own("wrong")
-	wrong.Rule = durable.Cron("61 * * * *", "")
-	if err := f.store.SaveSchedule(f.ctx, wrong, "ann"); !errors.Is(err, durable.ErrInvalid) {
+	wrong.Rule = store.Cron("61 * * * *", "")
+	if err := f.store.SaveSchedule(f.ctx, wrong, "ann"); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("SaveSchedule: %v", err)
 	}
 	f.save(own("nightly"))
-	if err := f.store.ChangeSchedule(f.ctx, "nightly", "paint", "ann"); !errors.Is(err, durable.ErrInvalid) {
+	if err := f.store.ChangeSchedule(f.ctx, "nightly", "paint", "ann"); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("ChangeSchedule: %v", err)
 	}
 	if past, err := f.store.SchedulePast(f.ctx, "nightly", 10); err != nil || len(past) != 1 {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -38,7 +37,7 @@ func enqueueMany(t *testing.T, f *fixture) {
 			t.Fatalf("receipt %d says existing = %v", i, receipt.Existing)
 		}
 	}
-	if got := f.counts()[durable.Pending]; got != n+1 {
+	if got := f.counts()[store.Pending]; got != n+1 {
 		t.Errorf("%d runs are pending, want %d", got, n+1)
 	}
 }
@@ -59,9 +58,9 @@ func argsExact(t *testing.T, f *fixture) {
 		`"grüße 世界 👋🏽 \u00e9 \ud83d\ude00 \/ \" \\ \n \u2028 ` + "\u2028\ufffd" + `"`,
 		`"$1 ? ' '' -- ; \\x00 {a,b} null"`,
 	}
-	runs := make([]durable.NewRun, len(texts))
+	runs := make([]store.NewRun, len(texts))
 	for i := range texts {
-		runs[i] = newRun(func(r *durable.NewRun) { r.Args = []byte(texts[i]) })
+		runs[i] = newRun(func(r *store.NewRun) { r.Args = []byte(texts[i]) })
 	}
 	f.enqueue(runs...)
 	_, claimed := f.claim(newWorker("w1"), len(texts))
@@ -80,7 +79,7 @@ func argsExact(t *testing.T, f *fixture) {
 
 func tagsExact(t *testing.T, f *fixture) {
 	tags := []string{"b", "a", "b", "with space", `q"uote'`, `comma,brace{}\`, "世界 👋🏽", "NULL"}
-	tagged := newRun(func(r *durable.NewRun) { r.Tags = tags })
+	tagged := newRun(func(r *store.NewRun) { r.Tags = tags })
 	plain := newRun()
 	f.enqueue(tagged, plain)
 	if got := f.record(tagged.ID).Tags; !slices.Equal(got, tags) {
@@ -95,7 +94,7 @@ func timesExact(t *testing.T, f *fixture) {
 	zone := time.FixedZone("somewhere", 2*60*60+30*60)
 	at := time.Date(2101, 3, 4, 5, 6, 7, 123456789, zone)
 	expires := time.Date(2102, 3, 4, 5, 6, 7, 999999999, zone)
-	run := newRun(func(r *durable.NewRun) { r.At, r.ExpiresAt = at, expires })
+	run := newRun(func(r *store.NewRun) { r.At, r.ExpiresAt = at, expires })
 	due := newRun()
 	f.enqueue(run, due)
 	record := f.record(run.ID)
@@ -130,8 +129,8 @@ func timesExact(t *testing.T, f *fixture) {
 func dueTimes(t *testing.T, f *fixture) {
 	before := f.now()
 	past := before.Add(-time.Hour)
-	at := newRun(func(r *durable.NewRun) { r.At = past })
-	after := newRun(func(r *durable.NewRun) { r.After = time.Hour })
+	at := newRun(func(r *store.NewRun) { r.At = past })
+	after := newRun(func(r *store.NewRun) { r.After = time.Hour })
 	stored := newRun()
 	f.enqueue(at, after, stored)
 	now := f.now()
@@ -152,7 +151,7 @@ func dueTimes(t *testing.T, f *fixture) {
 
 func nothingShared(t *testing.T, f *fixture) {
 	const text = `{"a":"untouched"}`
-	run := newRun(func(r *durable.NewRun) { r.Args, r.Tags = []byte(text), []string{"a"} })
+	run := newRun(func(r *store.NewRun) { r.Args, r.Tags = []byte(text), []string{"a"} })
 	f.enqueue(run)
 	spoil := func(b []byte) { copy(b, bytes.Repeat([]byte("!"), len(b))) }
 	spoil(run.Args)
@@ -182,14 +181,14 @@ func nothingShared(t *testing.T, f *fixture) {
 }
 
 func recordComplete(t *testing.T, f *fixture) {
-	run := newRun(func(r *durable.NewRun) {
+	run := newRun(func(r *store.NewRun) {
 		r.Job, r.Queue, r.Priority = "a.b:c/d@e-f_G9", "queue/1@x", -3
 		r.MaxAttempts, r.Timeout = 10_000, 90*time.Minute+1500*time.Microsecond
 	})
 	f.enqueue(run)
 	record := f.record(run.ID)
 	if record.ID != run.ID || record.Job != run.Job || record.Queue != run.Queue || record.Priority != run.Priority ||
-		record.MaxAttempts != run.MaxAttempts || time.Duration(record.Timeout) != run.Timeout || record.State != durable.Pending {
+		record.MaxAttempts != run.MaxAttempts || time.Duration(record.Timeout) != run.Timeout || record.State != store.Pending {
 		t.Errorf("record %+v, want what was enqueued: %+v", record, run)
 	}
 	if record.Attempt != 0 || record.CrashCount != 0 || record.Isolated || record.Fence != 0 || record.StartedAt != nil ||
@@ -202,15 +201,15 @@ func recordComplete(t *testing.T, f *fixture) {
 func lanesDiffer(t *testing.T, f *fixture) {
 	f.enqueue(
 		newRun(),
-		newRun(func(r *durable.NewRun) { r.Queue = "other" }),
-		newRun(func(r *durable.NewRun) { r.Job = "report" }),
-		newRun(func(r *durable.NewRun) { r.Job = "Mail" }),
-		newRun(func(r *durable.NewRun) { r.Priority = 1 }),
-		newRun(func(r *durable.NewRun) { r.Priority = -1 }),
+		newRun(func(r *store.NewRun) { r.Queue = "other" }),
+		newRun(func(r *store.NewRun) { r.Job = "report" }),
+		newRun(func(r *store.NewRun) { r.Job = "Mail" }),
+		newRun(func(r *store.NewRun) { r.Priority = 1 }),
+		newRun(func(r *store.NewRun) { r.Priority = -1 }),
 		newRun(),
 	)
 	heads, err := f.store.Heads(f.ctx, store.Serves{
-		Queues: []string{durable.DefaultQueue, "other", "none"}, Jobs: []string{"mail", "report", "Mail", "none"},
+		Queues: []string{store.DefaultQueue, "other", "none"}, Jobs: []string{"mail", "report", "Mail", "none"},
 	})
 	if err != nil {
 		t.Fatalf("Heads: %v", err)

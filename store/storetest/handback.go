@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -30,13 +29,13 @@ func (f *fixture) granted(worker store.WorkerID, n int) (store.ClaimRequest, []s
 
 func handBackClaim(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(2)...)
-	f.enqueue(newRun(func(r *durable.NewRun) { r.OnCrash = durable.CrashDead }))
+	f.enqueue(newRun(func(r *store.NewRun) { r.OnCrash = store.CrashDead }))
 	request, claimed := f.granted(newWorker("w1"), 3)
-	f.did(store.CancelRuns, claimed[1].ID, store.Asked, durable.Running)
+	f.did(store.CancelRuns, claimed[1].ID, store.Asked, store.Running)
 	for range 2 {
 		f.handBack(request)
 	}
-	for i, want := range []durable.State{durable.Pending, durable.Cancelled, durable.Pending} {
+	for i, want := range []store.State{store.Pending, store.Cancelled, store.Pending} {
 		record := f.record(claimed[i].ID)
 		if record.State != want || record.Attempt != 0 || record.CrashCount != 0 || len(record.Attempts) != 0 {
 			t.Errorf("run %d is %+v, want it %v, without an attempt or a crash", i, record, want)
@@ -72,7 +71,7 @@ func handBackFirst(t *testing.T, f *fixture) {
 			t.Errorf("the claim is given %d runs, %v, want none", len(claimed), err)
 		}
 	}
-	if counts := f.counts(); counts[durable.Pending] != 3 {
+	if counts := f.counts(); counts[store.Pending] != 3 {
 		t.Errorf("counts %v, want 3 pending", counts)
 	}
 	f.advance(31 * time.Second)
@@ -90,7 +89,7 @@ func handBackRest(t *testing.T, f *fixture) {
 	settlement.Last = false
 	f.settle(settlement)
 	f.handBack(request)
-	if counts := f.counts(); counts[durable.Succeeded] != 2 || counts[durable.Pending] != 4 {
+	if counts := f.counts(); counts[store.Succeeded] != 2 || counts[store.Pending] != 4 {
 		t.Errorf("counts %v, want 2 succeeded and 4 pending", counts)
 	}
 	late, _ := f.granted(worker, 4)
@@ -100,7 +99,7 @@ func handBackRest(t *testing.T, f *fixture) {
 	}
 	f.handBack(late)
 	for _, run := range claimed[2:] {
-		if record := f.record(run.ID); record.State != durable.Pending || record.CrashCount != 1 || record.Attempt != 0 {
+		if record := f.record(run.ID); record.State != store.Pending || record.CrashCount != 1 || record.Attempt != 0 {
 			t.Errorf("the run is %+v, want it as reclaim left it", record)
 		}
 	}
@@ -110,7 +109,7 @@ func handBackThousand(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(1200)...)
 	request, _ := f.granted(newWorker("w1"), 1200)
 	f.handBack(request)
-	if counts := f.counts(); counts[durable.Pending] != 1200 {
+	if counts := f.counts(); counts[store.Pending] != 1200 {
 		t.Errorf("counts %v, want 1200 pending", counts)
 	}
 	f.granted(newWorker("w2"), 1200)
@@ -120,7 +119,7 @@ func handBackThousand(t *testing.T, f *fixture) {
 func handBackBeside(t *testing.T, f *fixture) {
 	const runs, rounds = 20, 30
 	f.enqueue(newRuns(runs)...)
-	f.enqueue(newRuns(runs, func(r *durable.NewRun) { r.Priority = 1 })...)
+	f.enqueue(newRuns(runs, func(r *store.NewRun) { r.Priority = 1 })...)
 	for range rounds {
 		request := f.request(newWorker("w1"), 2*runs)
 		var both sync.WaitGroup
@@ -135,16 +134,16 @@ func handBackBeside(t *testing.T, f *fixture) {
 			}
 		})
 		both.Wait()
-		if counts := f.counts(); counts[durable.Pending] != 2*runs {
+		if counts := f.counts(); counts[store.Pending] != 2*runs {
 			t.Fatalf("counts %v, want all pending", counts)
 		}
 	}
 }
 
 func headsFrom(t *testing.T, f *fixture) {
-	f.enqueue(newRuns(2, func(r *durable.NewRun) { r.At = f.now().Add(-time.Hour) })...)
+	f.enqueue(newRuns(2, func(r *store.NewRun) { r.At = f.now().Add(-time.Hour) })...)
 	f.enqueue(newRun())
-	serves := store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}}
+	serves := store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail"}}
 	heads, err := f.store.Heads(f.ctx, serves)
 	if err != nil || len(heads) != 1 || !heads[0].Waiting {
 		t.Fatalf("heads %+v, %v", heads, err)

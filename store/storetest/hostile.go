@@ -6,7 +6,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -31,7 +30,7 @@ func noTexts() []string {
 // a person reads and that every terminal can show.
 func invalid(t *testing.T, what string, err error) {
 	t.Helper()
-	if !errors.Is(err, durable.ErrInvalid) {
+	if !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("%s answered %.300v, want ErrInvalid", what, err)
 		return
 	}
@@ -50,10 +49,10 @@ func hostileSchedules(t *testing.T, f *fixture) {
 		for _, action := range []store.ScheduleAction{store.PauseSchedule, store.ResumeSchedule, store.DeleteSchedule} {
 			invalid(t, "ChangeSchedule", f.store.ChangeSchedule(f.ctx, name, action, "ann"))
 		}
-		err = f.store.RunSchedule(f.ctx, name, durable.NewRunID(), durable.OverlapAllow, "ann")
+		err = f.store.RunSchedule(f.ctx, name, store.NewRunID(), store.OverlapAllow, "ann")
 		invalid(t, "RunSchedule", err)
 		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, name, store.PauseQueue, "ann"))
-		_, err = f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{durable.NewRunID()}, By: "ann", Reason: name})
+		_, err = f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []store.RunID{store.NewRunID()}, By: "ann", Reason: name})
 		invalid(t, "Operate", err)
 	}
 	if records, err := f.store.ListSchedules(f.ctx); err != nil || len(records) != 1 {
@@ -68,10 +67,10 @@ func hostileActors(t *testing.T, f *fixture) {
 	for _, by := range append(noTexts(), "") {
 		invalid(t, "SaveSchedule", f.store.SaveSchedule(f.ctx, one, by))
 		invalid(t, "ChangeSchedule", f.store.ChangeSchedule(f.ctx, "plain", store.PauseSchedule, by))
-		err := f.store.RunSchedule(f.ctx, "plain", durable.NewRunID(), durable.OverlapAllow, by)
+		err := f.store.RunSchedule(f.ctx, "plain", store.NewRunID(), store.OverlapAllow, by)
 		invalid(t, "RunSchedule", err)
 		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, "default", store.PauseQueue, by))
-		_, err = f.store.Rerun(f.ctx, durable.NewRunID(), newRun(), by)
+		_, err = f.store.Rerun(f.ctx, store.NewRunID(), newRun(), by)
 		invalid(t, "Rerun", err)
 	}
 	changes, err := f.store.Changes(f.ctx, store.ChangeFilter{})
@@ -95,9 +94,9 @@ func hostilePast(t *testing.T, f *fixture) {
 func hostileRules(t *testing.T, f *fixture) {
 	for _, text := range noTexts() {
 		cron, zone, window := newSchedule("one"), newSchedule("one"), newSchedule("one")
-		cron.Rule = durable.Cron("* * * * "+text, "")
-		zone.Rule = durable.Cron("* * * * *", text)
-		window.Plan.Blackouts = []durable.Window{{Days: text}, {From: text, Until: text}}
+		cron.Rule = store.Cron("* * * * "+text, "")
+		zone.Rule = store.Cron("* * * * *", text)
+		window.Plan.Blackouts = []store.Window{{Days: text}, {From: text, Until: text}}
 		for _, s := range []store.Schedule{cron, zone, window} {
 			invalid(t, "SaveSchedule", f.store.SaveSchedule(f.ctx, s, "ann"))
 		}
@@ -106,7 +105,7 @@ func hostileRules(t *testing.T, f *fixture) {
 
 func hostileFilters(t *testing.T, f *fixture) {
 	for _, text := range noTexts()[:4] {
-		for _, filter := range []durable.Filter{{Jobs: []string{text}}, {Queues: []string{text}}, {Tag: text}} {
+		for _, filter := range []store.Filter{{Jobs: []string{text}}, {Queues: []string{text}}, {Tag: text}} {
 			_, err := f.store.Runs(f.ctx, filter)
 			invalid(t, "Runs", err)
 		}

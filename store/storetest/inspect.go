@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -25,8 +24,8 @@ func inspectTests() map[string]func(*testing.T, *fixture) {
 
 func runNotFound(t *testing.T, f *fixture) {
 	f.enqueue(newRun())
-	for _, id := range []durable.RunID{durable.NewRunID(), {}} {
-		if _, err := f.store.Run(f.ctx, id); !errors.Is(err, durable.ErrNotFound) {
+	for _, id := range []store.RunID{store.NewRunID(), {}} {
+		if _, err := f.store.Run(f.ctx, id); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("Run(%v): %v, want ErrNotFound", id, err)
 		}
 	}
@@ -39,16 +38,16 @@ func emptyStore(t *testing.T, f *fixture) {
 			t.Errorf("%v: %d, %v, want a zero", state, n, ok)
 		}
 	}
-	if page := f.list(durable.Filter{}); len(page.Runs) != 0 || page.Next != (durable.RunID{}) {
+	if page := f.list(store.Filter{}); len(page.Runs) != 0 || page.Next != (store.RunID{}) {
 		t.Errorf("page %+v, want an empty one", page)
 	}
-	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil || len(heads) != 0 {
 		t.Errorf("Heads: %v, %v", heads, err)
 	}
 }
 
-func (f *fixture) list(filter durable.Filter) durable.Page {
+func (f *fixture) list(filter store.Filter) store.Page {
 	f.t.Helper()
 	page, err := f.store.Runs(f.ctx, filter)
 	if err != nil {
@@ -58,7 +57,7 @@ func (f *fixture) list(filter durable.Filter) durable.Page {
 }
 
 // pages walks all pages of a filter.
-func (f *fixture) pages(filter durable.Filter) (ids []durable.RunID, sizes []int) {
+func (f *fixture) pages(filter store.Filter) (ids []store.RunID, sizes []int) {
 	f.t.Helper()
 	for {
 		page := f.list(filter)
@@ -66,7 +65,7 @@ func (f *fixture) pages(filter durable.Filter) (ids []durable.RunID, sizes []int
 			ids = append(ids, page.Runs[i].ID)
 		}
 		sizes = append(sizes, len(page.Runs))
-		if page.Next == (durable.RunID{}) {
+		if page.Next == (store.RunID{}) {
 			return ids, sizes
 		}
 		if len(sizes) > 1000 {
@@ -76,8 +75,8 @@ func (f *fixture) pages(filter durable.Filter) (ids []durable.RunID, sizes []int
 	}
 }
 
-func newestFirst(runs []durable.NewRun) []durable.RunID {
-	var ids []durable.RunID
+func newestFirst(runs []store.NewRun) []store.RunID {
+	var ids []store.RunID
 	for _, run := range slices.Backward(runs) {
 		ids = append(ids, run.ID)
 	}
@@ -93,31 +92,31 @@ func paging(t *testing.T, f *fixture) {
 	}{
 		{0, []int{50, 10}}, {200, []int{60}}, {60, []int{60}}, {59, []int{59, 1}}, {30, []int{30, 30}}, {25, []int{25, 25, 10}},
 	} {
-		ids, sizes := f.pages(durable.Filter{Limit: test.limit})
+		ids, sizes := f.pages(store.Filter{Limit: test.limit})
 		if !slices.Equal(ids, newestFirst(runs)) || !slices.Equal(sizes, test.sizes) {
 			t.Errorf("limit %d: %d runs on pages of %v, want %v", test.limit, len(ids), sizes, test.sizes)
 		}
 	}
-	if ids, _ := f.pages(durable.Filter{Limit: 1}); !slices.Equal(ids, newestFirst(runs)) {
+	if ids, _ := f.pages(store.Filter{Limit: 1}); !slices.Equal(ids, newestFirst(runs)) {
 		t.Errorf("limit 1: %d runs", len(ids))
 	}
 }
 
 func filters(t *testing.T, f *fixture) {
 	states := []store.OutcomeKind{store.Success, store.Death, store.Cancellation, 0, store.HandedBack}
-	want := map[durable.RunID]durable.State{}
-	runs := make([]durable.NewRun, 120)
+	want := map[store.RunID]store.State{}
+	runs := make([]store.NewRun, 120)
 	for i := range runs {
-		runs[i] = newRun(func(r *durable.NewRun) {
+		runs[i] = newRun(func(r *store.NewRun) {
 			r.Job = []string{"mail", "report"}[i%2]
-			r.Queue = []string{durable.DefaultQueue, "slow", "bulk"}[i%3]
+			r.Queue = []string{store.DefaultQueue, "slow", "bulk"}[i%3]
 		})
 	}
 	f.enqueue(runs...)
 	worker := newWorker("w1")
 	request := f.request(worker, len(runs))
 	heads, err := f.store.Heads(f.ctx, store.Serves{
-		Queues: []string{durable.DefaultQueue, "slow", "bulk"}, Jobs: []string{"mail", "report"},
+		Queues: []string{store.DefaultQueue, "slow", "bulk"}, Jobs: []string{"mail", "report"},
 	})
 	if err != nil {
 		t.Fatalf("Heads: %v", err)
@@ -133,7 +132,7 @@ func filters(t *testing.T, f *fixture) {
 	settlement := store.Settlement{Claim: request.Claim, Worker: worker}
 	for i, c := range claimed {
 		kind := states[i%len(states)]
-		want[c.ID] = durable.Running
+		want[c.ID] = store.Running
 		if kind != 0 {
 			want[c.ID] = kind.State()
 			outcome := store.Outcome{Kind: kind, Error: "why"}
@@ -141,17 +140,17 @@ func filters(t *testing.T, f *fixture) {
 		}
 	}
 	f.settle(settlement)
-	for _, filter := range []durable.Filter{
-		{}, {States: []durable.State{durable.Pending}}, {States: []durable.State{durable.Running}},
-		{States: []durable.State{durable.Succeeded}}, {States: []durable.State{durable.Dead}},
-		{States: []durable.State{durable.Cancelled}}, {States: []durable.State{durable.Dead, durable.Cancelled}},
-		{States: []durable.State{durable.Dead, durable.Running, durable.Pending}}, {States: store.States()},
+	for _, filter := range []store.Filter{
+		{}, {States: []store.State{store.Pending}}, {States: []store.State{store.Running}},
+		{States: []store.State{store.Succeeded}}, {States: []store.State{store.Dead}},
+		{States: []store.State{store.Cancelled}}, {States: []store.State{store.Dead, store.Cancelled}},
+		{States: []store.State{store.Dead, store.Running, store.Pending}}, {States: store.States()},
 		{Jobs: []string{"mail"}}, {Jobs: []string{"mail", "report"}}, {Jobs: []string{"none"}}, {Queues: []string{"slow"}},
 		{Queues: []string{"slow", "bulk", "none"}, Jobs: []string{"report"}},
-		{Queues: []string{"bulk"}, Jobs: []string{"mail"}, States: []durable.State{durable.Dead}},
-		{Queues: []string{"bulk"}, Jobs: []string{"mail"}, States: []durable.State{durable.Succeeded, durable.Running}},
+		{Queues: []string{"bulk"}, Jobs: []string{"mail"}, States: []store.State{store.Dead}},
+		{Queues: []string{"bulk"}, Jobs: []string{"mail"}, States: []store.State{store.Succeeded, store.Running}},
 	} {
-		matching := slices.DeleteFunc(slices.Clone(runs), func(r durable.NewRun) bool {
+		matching := slices.DeleteFunc(slices.Clone(runs), func(r store.NewRun) bool {
 			return len(filter.States) > 0 && !slices.Contains(filter.States, want[r.ID]) ||
 				len(filter.Jobs) > 0 && !slices.Contains(filter.Jobs, r.Job) ||
 				len(filter.Queues) > 0 && !slices.Contains(filter.Queues, r.Queue)
@@ -170,13 +169,13 @@ func listOrder(t *testing.T, f *fixture) {
 	f.enqueue(runs[3], runs[1])
 	f.enqueue(runs[4])
 	f.enqueue(runs[0], runs[2])
-	if ids, _ := f.pages(durable.Filter{Limit: 2}); !slices.Equal(ids, newestFirst(runs)) {
+	if ids, _ := f.pages(store.Filter{Limit: 2}); !slices.Equal(ids, newestFirst(runs)) {
 		t.Errorf("runs %v, want %v", ids, newestFirst(runs))
 	}
 }
 
 func listRecords(t *testing.T, f *fixture) {
-	run := newRun(func(r *durable.NewRun) { r.Tags, r.Args = []string{"a"}, []byte(`{"x": 1}`) })
+	run := newRun(func(r *store.NewRun) { r.Tags, r.Args = []string{"a"}, []byte(`{"x": 1}`) })
 	f.enqueue(run)
 	worker := newWorker("w1")
 	for i, outcome := range []store.Outcome{
@@ -184,7 +183,7 @@ func listRecords(t *testing.T, f *fixture) {
 	} {
 		claim, _ := f.claimOne(worker)
 		f.settle(one(claim, worker, run.ID, outcome))
-		listed, whole := f.list(durable.Filter{}).Runs[0], f.record(run.ID)
+		listed, whole := f.list(store.Filter{}).Runs[0], f.record(run.ID)
 		if listed.Error == nil || *listed.Error != outcome.Error || len(listed.Attempts) != 0 {
 			t.Errorf("listed %+v, want the error %q and no attempts", listed, outcome.Error)
 		}
@@ -203,7 +202,7 @@ func listRecords(t *testing.T, f *fixture) {
 
 func countStates(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(20)...)
-	f.enqueue(newRuns(5, func(r *durable.NewRun) { r.After = time.Hour })...)
+	f.enqueue(newRuns(5, func(r *store.NewRun) { r.After = time.Hour })...)
 	worker := newWorker("w1")
 	claim, claimed := f.claim(worker, 12)
 	settlement := store.Settlement{Claim: claim, Worker: worker}
@@ -213,8 +212,8 @@ func countStates(t *testing.T, f *fixture) {
 		}
 	}
 	f.settle(settlement)
-	want := map[durable.State]int64{
-		durable.Pending: 17, durable.Running: 2, durable.Succeeded: 2, durable.Dead: 2, durable.Cancelled: 2,
+	want := map[store.State]int64{
+		store.Pending: 17, store.Running: 2, store.Succeeded: 2, store.Dead: 2, store.Cancelled: 2,
 	}
 	for state, n := range f.counts() {
 		if n != want[state] {
@@ -223,7 +222,7 @@ func countStates(t *testing.T, f *fixture) {
 	}
 	f.advance(31 * time.Second)
 	f.reclaim()
-	if counts := f.counts(); counts[durable.Pending] != 19 || counts[durable.Running] != 0 {
+	if counts := f.counts(); counts[store.Pending] != 19 || counts[store.Running] != 0 {
 		t.Errorf("counts %v after a reclaim, want 19 pending and 0 running", counts)
 	}
 }
@@ -231,9 +230,9 @@ func countStates(t *testing.T, f *fixture) {
 func stablePages(t *testing.T, f *fixture) {
 	runs := newRuns(10)
 	f.enqueue(runs...)
-	first := f.list(durable.Filter{Limit: 4})
+	first := f.list(store.Filter{Limit: 4})
 	f.enqueue(newRuns(3)...)
-	rest, _ := f.pages(durable.Filter{Limit: 4, Before: first.Next})
+	rest, _ := f.pages(store.Filter{Limit: 4, Before: first.Next})
 	if !slices.Equal(rest, newestFirst(runs)[4:]) {
 		t.Errorf("the pages after the first show %d runs, want 6", len(rest))
 	}

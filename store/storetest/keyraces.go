@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -19,7 +18,7 @@ import (
 // that share what they store, such as those of several processes on one
 // database. TestStore calls it with one store; a store's author calls it with
 // several. The stores must be migrated and empty.
-func TestKeyRaces(t *testing.T, stores ...durable.Store) {
+func TestKeyRaces(t *testing.T, stores ...store.Store) {
 	t.Helper()
 	races := []struct {
 		sentence string
@@ -42,7 +41,7 @@ func TestKeyRaces(t *testing.T, stores ...durable.Store) {
 // keyRace is one job whose runs are enqueued, claimed and watched at once.
 type keyRace struct {
 	*fixture
-	stores []durable.Store
+	stores []store.Store
 	job    string
 	clock  atomic.Int64 // orders what happened in this process
 
@@ -55,16 +54,16 @@ type keyRace struct {
 
 const contenders = 64
 
-func (r *keyRace) run(key store.Key) durable.NewRun {
+func (r *keyRace) run(key store.Key) store.NewRun {
 	run := newRun(with(key))
 	run.Job = r.job
 	return run
 }
 
-func (r *keyRace) through(i int) durable.Store { return r.stores[i%len(r.stores)] }
+func (r *keyRace) through(i int) store.Store { return r.stores[i%len(r.stores)] }
 
 // work claims and settles what is due until the race is over and nothing waits.
-func (r *keyRace) work(store durable.Store) func(context.Context) error {
+func (r *keyRace) work(store store.Store) func(context.Context) error {
 	worker := newWorker("w")
 	return func(ctx context.Context) error {
 		for {
@@ -78,8 +77,8 @@ func (r *keyRace) work(store durable.Store) func(context.Context) error {
 }
 
 // step claims one run and settles it.
-func (r *keyRace) step(ctx context.Context, db durable.Store, worker store.WorkerID) (int, error) {
-	heads, err := db.Heads(ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{r.job}})
+func (r *keyRace) step(ctx context.Context, db store.Store, worker store.WorkerID) (int, error) {
+	heads, err := db.Heads(ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{r.job}})
 	if err != nil {
 		return 0, err
 	}
@@ -106,10 +105,10 @@ func (r *keyRace) step(ctx context.Context, db durable.Store, worker store.Worke
 }
 
 // watch counts the job's runs in some states, again and again.
-func (r *keyRace) watch(store durable.Store, most int, states ...durable.State) func(context.Context) error {
+func (r *keyRace) watch(db store.Store, most int, states ...store.State) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for r.working.Load() {
-			page, err := store.Runs(ctx, durable.Filter{Jobs: []string{r.job}, States: states})
+			page, err := db.Runs(ctx, store.Filter{Jobs: []string{r.job}, States: states})
 			if err != nil {
 				return err
 			}
@@ -143,7 +142,7 @@ func (r *keyRace) contend(enqueue func(ctx context.Context, i int) error, beside
 func (r *keyRace) unique() {
 	const calls = 10
 	var mu sync.Mutex
-	stored, named := map[durable.RunID]bool{}, map[durable.RunID]bool{}
+	stored, named := map[store.RunID]bool{}, map[store.RunID]bool{}
 	r.contend(func(ctx context.Context, i int) error {
 		for n, again := 0, true; n < calls || again && n < 1000*calls; n++ { // until a second run has been stored
 			run := r.run(unique("k"))
@@ -161,7 +160,7 @@ func (r *keyRace) unique() {
 			mu.Unlock()
 		}
 		return nil
-	}, r.work(r.through(0)), r.work(r.through(1)), r.work(r.through(2)), r.watch(r.through(3), 1, durable.Pending, durable.Running))
+	}, r.work(r.through(0)), r.work(r.through(1)), r.work(r.through(2)), r.watch(r.through(3), 1, store.Pending, store.Running))
 	for id := range named {
 		if !stored[id] {
 			r.t.Errorf("run %s was named and never stored", id)
@@ -183,7 +182,7 @@ func (r *keyRace) unique() {
 func (r *keyRace) debounce() {
 	type call struct{ began, ended int64 }
 	calls := make([]call, contenders*10)
-	var first atomic.Pointer[durable.RunID]
+	var first atomic.Pointer[store.RunID]
 	var fresh atomic.Int64
 	r.contend(func(ctx context.Context, i int) error {
 		for k := range 10 {
@@ -204,7 +203,7 @@ func (r *keyRace) debounce() {
 			}
 		}
 		return nil
-	}, r.watch(r.through(0), 1, durable.Pending))
+	}, r.watch(r.through(0), 1, store.Pending))
 	if r.t.Failed() {
 		return
 	}
@@ -232,7 +231,7 @@ func (r *keyRace) replace() {
 		return err
 	}
 	functions := []func(context.Context) error{
-		r.work(r.through(0)), r.work(r.through(1)), r.work(r.through(2)), r.watch(r.through(3), 1, durable.Pending),
+		r.work(r.through(0)), r.work(r.through(1)), r.work(r.through(2)), r.watch(r.through(3), 1, store.Pending),
 	}
 	r.together(append(functions, func(ctx context.Context) error {
 		defer r.working.Store(false)
@@ -268,7 +267,7 @@ func (r *keyRace) replace() {
 // drained waits until no run of the job is pending or running.
 func (r *keyRace) drained(ctx context.Context) error {
 	for {
-		page, err := r.store.Runs(ctx, durable.Filter{Jobs: []string{r.job}, States: []durable.State{durable.Pending, durable.Running}})
+		page, err := r.store.Runs(ctx, store.Filter{Jobs: []string{r.job}, States: []store.State{store.Pending, store.Running}})
 		if err != nil || len(page.Runs) == 0 {
 			return err
 		}
@@ -279,7 +278,7 @@ func (r *keyRace) orders() {
 	const keys = 10
 	r.contend(func(ctx context.Context, i int) error {
 		for k := range 3 {
-			runs := make([]durable.NewRun, keys)
+			runs := make([]store.NewRun, keys)
 			for n := range runs {
 				place := (n*(1+i%2*(keys-2)) + i + k) % keys // up or down, from anywhere
 				runs[n] = r.run(replacing(strconv.Itoa(place)))
@@ -289,7 +288,7 @@ func (r *keyRace) orders() {
 			}
 		}
 		return nil
-	}, r.work(r.through(0)), r.work(r.through(1)), r.watch(r.through(2), keys, durable.Pending))
+	}, r.work(r.through(0)), r.work(r.through(1)), r.watch(r.through(2), keys, store.Pending))
 }
 
 func (r *keyRace) newKeys() {
@@ -297,7 +296,7 @@ func (r *keyRace) newKeys() {
 	var stored atomic.Int64
 	for round := range rounds {
 		r.together(repeat(callers, func(i int) func(context.Context) error {
-			runs := make([]durable.NewRun, keys)
+			runs := make([]store.NewRun, keys)
 			for n, place := range rand.Perm(keys) { //nolint:gosec // any order will do
 				runs[n] = r.run(store.Key{Text: fmt.Sprint(round, "-", place), Policy: store.KeyUnique})
 			}
@@ -316,7 +315,7 @@ func (r *keyRace) newKeys() {
 		r.t.Fatalf("%d of %d keys were stored as new", n, rounds*keys)
 	}
 	counts, err := r.store.Counts(r.ctx)
-	if n := counts[durable.Pending].N; err != nil || n < rounds*keys {
+	if n := counts[store.Pending].N; err != nil || n < rounds*keys {
 		r.t.Fatalf("%d runs wait of %d: %v", n, rounds*keys, err)
 	}
 }

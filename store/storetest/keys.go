@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -46,8 +45,8 @@ func (c command) key() store.Key {
 }
 
 // with changes a run's key.
-func with(key store.Key) func(*durable.NewRun) {
-	return func(r *durable.NewRun) { r.Key = key }
+func with(key store.Key) func(*store.NewRun) {
+	return func(r *store.NewRun) { r.Key = key }
 }
 
 func unique(text string) store.Key { return store.Key{Text: text} }
@@ -81,8 +80,8 @@ func keysRefused(_ *testing.T, f *fixture) {
 	} {
 		f.refused(name, "", newRun(with(key)))
 	}
-	f.refused("debounce with after", "debounce", newRun(with(debounced("k", time.Second, 0)), func(r *durable.NewRun) { r.After = time.Second }))
-	f.refused("debounce with at", "debounce", newRun(with(debounced("k", time.Second, 0)), func(r *durable.NewRun) { r.At = f.now() }))
+	f.refused("debounce with after", "debounce", newRun(with(debounced("k", time.Second, 0)), func(r *store.NewRun) { r.After = time.Second }))
+	f.refused("debounce with at", "debounce", newRun(with(debounced("k", time.Second, 0)), func(r *store.NewRun) { r.At = f.now() }))
 }
 
 func keysKept(t *testing.T, f *fixture) {
@@ -106,11 +105,11 @@ func keysKept(t *testing.T, f *fixture) {
 
 // existing enqueues runs one by one and wants them all answered with one that
 // is there.
-func (f *fixture) existing(id durable.RunID, runs ...durable.NewRun) {
+func (f *fixture) existing(id store.RunID, runs ...store.NewRun) {
 	f.t.Helper()
 	for i := range runs {
 		receipts, err := f.store.Enqueue(f.ctx, runs[i])
-		if err != nil || len(receipts) != 1 || receipts[0] != (durable.Receipt{ID: id, Existing: true}) {
+		if err != nil || len(receipts) != 1 || receipts[0] != (store.Receipt{ID: id, Existing: true}) {
 			f.t.Errorf("Enqueue: %+v, %v, want the existing run %s", receipts, err, id)
 		}
 	}
@@ -125,7 +124,7 @@ func keysMixed(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatalf("Enqueue: %v", err)
 	}
-	want := []durable.Receipt{
+	want := []store.Receipt{
 		{ID: runs[0].ID}, {ID: runs[1].ID}, {ID: runs[1].ID, Existing: true}, {ID: runs[3].ID},
 		{ID: holder.ID, Existing: true}, {ID: runs[5].ID},
 	}
@@ -135,7 +134,7 @@ func keysMixed(t *testing.T, f *fixture) {
 		}
 	}
 	_, claimed := f.claim(newWorker("w1"), 10)
-	for i, id := range []durable.RunID{holder.ID, runs[0].ID, runs[1].ID, runs[3].ID, runs[5].ID} {
+	for i, id := range []store.RunID{holder.ID, runs[0].ID, runs[1].ID, runs[3].ID, runs[5].ID} {
 		if len(claimed) != 5 || claimed[i].ID != id {
 			t.Fatalf("run %d of the claim is not the one expected: %+v", i, claimed)
 		}
@@ -154,7 +153,7 @@ func keysWithinACall(t *testing.T, f *fixture) {
 			t.Fatalf("Enqueue: %v", err)
 		}
 		for i := range receipts[1:] {
-			if receipts[1+i] != (durable.Receipt{ID: runs[0].ID, Existing: true}) {
+			if receipts[1+i] != (store.Receipt{ID: runs[0].ID, Existing: true}) {
 				t.Errorf("receipt %d is %+v, want the existing run", 1+i, receipts[1+i])
 			}
 		}
@@ -165,7 +164,7 @@ func keysWithinACall(t *testing.T, f *fixture) {
 	}
 	f.existing(runs[0].ID, runs[4])
 	_, claimed := f.claimOne(newWorker("w1"))
-	if string(claimed.Args) != "4" || f.counts()[durable.Pending] != 0 {
+	if string(claimed.Args) != "4" || f.counts()[store.Pending] != 0 {
 		t.Errorf("claimed %s, want the one run with what was enqueued last: %v", claimed.Args, f.counts())
 	}
 }
@@ -185,15 +184,15 @@ func keysMany(t *testing.T, f *fixture) {
 		t.Fatalf("Enqueue: %v", err)
 	}
 	for i, receipt := range receipts {
-		want := durable.Receipt{ID: second[i].ID}
+		want := store.Receipt{ID: second[i].ID}
 		if i >= n {
-			want = durable.Receipt{ID: first[2*n-1-i].ID, Existing: true}
+			want = store.Receipt{ID: first[2*n-1-i].ID, Existing: true}
 		}
 		if receipt != want {
 			t.Fatalf("receipt %d is %+v, want %+v", i, receipt, want)
 		}
 	}
-	if got := f.counts()[durable.Pending]; got != 2*n {
+	if got := f.counts()[store.Pending]; got != 2*n {
 		t.Errorf("%d runs are pending, want %d", got, 2*n)
 	}
 	if got := string(f.record(first[7].ID).Args); got != fmt.Sprint(2*n-1-7) {
@@ -206,15 +205,15 @@ func replacedWhole(t *testing.T, f *fixture) {
 	f.enqueue(first)
 	created := f.record(first.ID).CreatedAt
 	at := f.now().Add(-time.Hour)
-	second := newRun(with(replacing("k")), func(r *durable.NewRun) {
+	second := newRun(with(replacing("k")), func(r *store.NewRun) {
 		r.Queue, r.Priority, r.Args, r.MaxAttempts, r.Timeout = "other", -3, []byte(` {"a": 1}`), 9, 90*time.Second
-		r.OnCrash, r.Tags, r.At, r.ExpiresAt = durable.CrashDead, []string{"x"}, at, at.Add(240*time.Hour)
+		r.OnCrash, r.Tags, r.At, r.ExpiresAt = store.CrashDead, []string{"x"}, at, at.Add(240*time.Hour)
 	})
 	f.existing(first.ID, second)
 	r := f.record(first.ID)
 	if r.Queue != "other" || r.Priority != -3 || string(r.Args) != ` {"a": 1}` || r.MaxAttempts != 9 || time.Duration(r.Timeout) != 90*time.Second ||
 		len(r.Tags) != 1 || r.DueAt != at || r.ExpiresAt == nil || *r.ExpiresAt != at.Add(240*time.Hour) || r.CreatedAt != created ||
-		r.Key == nil || *r.Key != "k" || r.State != durable.Pending || r.Attempt != 0 {
+		r.Key == nil || *r.Key != "k" || r.State != store.Pending || r.Attempt != 0 {
 		t.Errorf("record %+v, want what was enqueued: %+v", r, second)
 	}
 	spoiled := second.Args
@@ -224,7 +223,7 @@ func replacedWhole(t *testing.T, f *fixture) {
 	}
 	f.existing(first.ID, newRun(with(replacing("k"))))
 	r = f.record(first.ID)
-	if r.Queue != durable.DefaultQueue || r.Timeout != 0 || len(r.Tags) != 0 || r.ExpiresAt != nil || r.DueAt.Before(created) {
+	if r.Queue != store.DefaultQueue || r.Timeout != 0 || len(r.Tags) != 0 || r.ExpiresAt != nil || r.DueAt.Before(created) {
 		t.Errorf("record %+v, want what was enqueued last", r)
 	}
 	if heads := f.request(newWorker("w1"), 10).Steps; len(heads) != 1 {
@@ -250,9 +249,9 @@ func keysRepeated(t *testing.T, f *fixture) {
 			t.Fatalf("Enqueue: %v", err)
 		}
 		for i, receipt := range receipts {
-			want := durable.Receipt{ID: runs[i].ID, Existing: existing}
+			want := store.Receipt{ID: runs[i].ID, Existing: existing}
 			if i == 0 {
-				want = durable.Receipt{ID: holder.ID, Existing: true}
+				want = store.Receipt{ID: holder.ID, Existing: true}
 			}
 			if receipt != want {
 				t.Errorf("receipt %d is %+v, want %+v", i, receipt, want)
@@ -266,7 +265,7 @@ func keysRepeated(t *testing.T, f *fixture) {
 	check(true)
 	f.settle(all(claim, worker, claimed, success()))
 	check(true)
-	if counts := f.counts(); counts[durable.Succeeded] != 50 || counts[durable.Pending] != 0 {
+	if counts := f.counts(); counts[store.Succeeded] != 50 || counts[store.Pending] != 0 {
 		t.Errorf("counts %v, want fifty that have succeeded once", counts)
 	}
 }

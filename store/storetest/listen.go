@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -105,7 +104,7 @@ func listenAnnounced(t *testing.T, f *fixture) {
 	for _, kind := range []store.SignalKind{store.RunsDue, store.CancelAsked, store.RunAwaited, store.RunEnded} {
 		signal := store.Signal{Kind: kind}
 		if kind != store.RunsDue {
-			signal.Run = durable.NewRunID()
+			signal.Run = store.NewRunID()
 		}
 		f.heard(2, signal, func() {
 			if err := f.store.Announce(f.ctx, signal); err != nil {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -48,7 +47,7 @@ func verbsRace(t *testing.T, f *fixture) {
 	}
 	m.drain()
 	counts := f.counts()
-	if counts[durable.Succeeded] != m.enqueued || m.accepted != m.enqueued {
+	if counts[store.Succeeded] != m.enqueued || m.accepted != m.enqueued {
 		t.Errorf("%d runs were enqueued, %d settles accepted, and %v", m.enqueued, m.accepted, counts)
 	}
 }
@@ -63,7 +62,7 @@ func (m *mixture) enqueueSome(ctx context.Context) error {
 
 // claimSome claims from plain and from isolated lines.
 func (m *mixture) claimSome(ctx context.Context) error {
-	heads, err := m.store.Heads(ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := m.store.Heads(ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil {
 		return err
 	}
@@ -115,7 +114,7 @@ func (m *mixture) look(ctx context.Context) error {
 	if _, err := m.store.Counts(ctx); err != nil {
 		return err
 	}
-	page, err := m.store.Runs(ctx, durable.Filter{States: []durable.State{durable.Running, durable.Pending}, Limit: 10})
+	page, err := m.store.Runs(ctx, store.Filter{States: []store.State{store.Running, store.Pending}, Limit: 10})
 	for _, run := range page.Runs {
 		if _, err := m.store.Run(ctx, run.ID); err != nil {
 			return err
@@ -127,7 +126,7 @@ func (m *mixture) look(ctx context.Context) error {
 func (m *mixture) declare(ctx context.Context) error {
 	return m.store.Declare(ctx, store.Declaration{
 		Worker:    newWorker("w1"),
-		Jobs:      []durable.JobInfo{{Name: "mail", Queue: durable.DefaultQueue, MaxAttempts: 3}},
+		Jobs:      []store.JobInfo{{Name: "mail", Queue: store.DefaultQueue, MaxAttempts: 3}},
 		Schedules: []store.Schedule{newSchedule("one"), newSchedule("two"), newSchedule("three")},
 	})
 }
@@ -158,7 +157,7 @@ func (m *mixture) drain() {
 		if err := m.settleSome(m.ctx); err != nil {
 			m.t.Fatalf("Settle: %v", err)
 		}
-		if m.counts()[durable.Succeeded] == m.enqueued {
+		if m.counts()[store.Succeeded] == m.enqueued {
 			return
 		}
 	}

@@ -3,7 +3,6 @@ package storetest
 import (
 	"errors"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -14,17 +13,17 @@ func (p *player) doAct(c command) error {
 
 // doAsk asks for a run of a schedule: ask schedule run [allow].
 func (p *player) doAsk(c command) error {
-	overlap := durable.OverlapSkip
+	overlap := store.OverlapSkip
 	if c.has("allow") {
-		overlap = durable.OverlapAllow
+		overlap = store.OverlapAllow
 	}
-	id := durable.NewRunID()
+	id := store.NewRunID()
 	err := p.store.RunSchedule(p.ctx, c.words[1], id, overlap, "ann")
-	if errors.Is(err, durable.ErrConflict) {
+	if errors.Is(err, store.ErrConflict) {
 		p.say("refused, a run of it has not ended")
 		return nil
 	}
-	run := newRun(func(r *durable.NewRun) { r.ID = id })
+	run := newRun(func(r *store.NewRun) { r.ID = id })
 	p.know(c.words[2], run)
 	p.say("stored %s", c.words[2])
 	return err

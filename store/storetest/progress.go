@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -33,18 +32,18 @@ func fractionOf(f float64) *float64 { return &f }
 
 func noteOf(text string) *string { return &text }
 
-func (f *fixture) report(claim lease.ClaimID, id durable.RunID, report store.Report) error {
+func (f *fixture) report(claim lease.ClaimID, id store.RunID, report store.Report) error {
 	return f.store.Report(f.ctx, store.Holder{Run: id, Claim: claim}, report)
 }
 
-func (f *fixture) mustReport(claim lease.ClaimID, id durable.RunID, report store.Report) {
+func (f *fixture) mustReport(claim lease.ClaimID, id store.RunID, report store.Report) {
 	f.t.Helper()
 	if err := f.report(claim, id, report); err != nil {
 		f.t.Fatalf("Report: %v", err)
 	}
 }
 
-func (f *fixture) checkpoint(id durable.RunID) string {
+func (f *fixture) checkpoint(id store.RunID) string {
 	f.t.Helper()
 	text, err := f.store.Checkpoint(f.ctx, id)
 	if err != nil {
@@ -74,7 +73,7 @@ func reportNotRunning(t *testing.T, f *fixture) {
 	run := newRun()
 	f.enqueue(run)
 	worker := newWorker("w1")
-	refused := func(when string, claim lease.ClaimID, id durable.RunID) {
+	refused := func(when string, claim lease.ClaimID, id store.RunID) {
 		t.Helper()
 		if err := f.report(claim, id, store.Report{Checkpoint: []byte(`1`)}); !errors.Is(err, lease.ErrLost) {
 			t.Errorf("Report of a run that %s: %v, want lease.ErrLost", when, err)
@@ -82,7 +81,7 @@ func reportNotRunning(t *testing.T, f *fixture) {
 	}
 	refused("is pending", lease.NewClaimID(), run.ID)
 	refused("is pending, by no claim", lease.ClaimID{}, run.ID)
-	refused("never was", lease.NewClaimID(), durable.NewRunID())
+	refused("never was", lease.NewClaimID(), store.NewRunID())
 	claim, claimed := f.claimOne(worker)
 	refused("is another's", lease.NewClaimID(), run.ID)
 	f.settle(one(claim, worker, claimed.ID, success()))
@@ -110,7 +109,7 @@ func reportParts(t *testing.T, f *fixture) {
 		t.Errorf("after all: %+v, %s", p, record.Checkpoint)
 	}
 	f.mustReport(claim, run.ID, store.Report{Fraction: fractionOf(0), Note: noteOf("")})
-	page, err := f.store.Runs(f.ctx, durable.Filter{})
+	page, err := f.store.Runs(f.ctx, store.Filter{})
 	if err != nil || len(page.Runs) != 1 {
 		t.Fatalf("Runs: %d runs, %v", len(page.Runs), err)
 	}
@@ -155,7 +154,7 @@ func checkpointNone(t *testing.T, f *fixture) {
 	f.enqueue(newRun())
 	claim, run := f.claimOne(newWorker("w1"))
 	f.mustReport(claim, run.ID, store.Report{Fraction: fractionOf(1), Note: noteOf("")})
-	for _, id := range []durable.RunID{run.ID, durable.NewRunID()} {
+	for _, id := range []store.RunID{run.ID, store.NewRunID()} {
 		if text, err := f.store.Checkpoint(f.ctx, id); text != nil || err != nil {
 			t.Errorf("Checkpoint: %s, %v; want none", text, err)
 		}
@@ -178,7 +177,7 @@ func reportRaces(t *testing.T, f *fixture) {
 				if errors.Is(err, lease.ErrLost) {
 					return nil
 				}
-				if err != nil && !errors.Is(err, durable.ErrConflict) { // whoever takes the run back may be stopped by a busy machine
+				if err != nil && !errors.Is(err, store.ErrConflict) { // whoever takes the run back may be stopped by a busy machine
 					return err
 				}
 			}
@@ -204,7 +203,7 @@ func reportRaces(t *testing.T, f *fixture) {
 
 func logOfSuccess(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
-	run := func(outcome store.Outcome) durable.Record {
+	run := func(outcome store.Outcome) store.Record {
 		f.enqueue(newRun())
 		claim, claimed := f.claimOne(worker)
 		f.settle(one(claim, worker, claimed.ID, outcome))
@@ -213,7 +212,7 @@ func logOfSuccess(t *testing.T, f *fixture) {
 	for _, result := range [][]byte{nil, []byte(`1`)} {
 		for _, lines := range []string{"", "one\ntwo"} {
 			record := run(store.Outcome{Kind: store.Success, Result: result, Log: lines})
-			if len(record.Attempts) != 1 || record.State != durable.Succeeded || string(record.Result) != string(result) || record.Error != nil {
+			if len(record.Attempts) != 1 || record.State != store.Succeeded || string(record.Result) != string(result) || record.Error != nil {
 				t.Fatalf("result %s, log %q: %+v", result, lines, record)
 			}
 			a := record.Attempts[0]
@@ -254,41 +253,41 @@ func listChosen(t *testing.T, f *fixture) {
 	runs := newRuns(10)
 	runs[3].Queue = "other"
 	f.enqueue(runs...)
-	list := func(filter durable.Filter) []durable.RunID {
+	list := func(filter store.Filter) []store.RunID {
 		t.Helper()
 		page, err := f.store.Runs(f.ctx, filter)
 		if err != nil {
 			t.Fatalf("Runs: %v", err)
 		}
-		var ids []durable.RunID
+		var ids []store.RunID
 		for i := range page.Runs {
 			ids = append(ids, page.Runs[i].ID)
 		}
 		return ids
 	}
-	some := []durable.RunID{runs[1].ID, durable.NewRunID(), runs[3].ID, runs[7].ID, runs[1].ID}
-	if ids := list(durable.Filter{IDs: some}); len(ids) != 3 || ids[0] != runs[7].ID || ids[1] != runs[3].ID || ids[2] != runs[1].ID {
+	some := []store.RunID{runs[1].ID, store.NewRunID(), runs[3].ID, runs[7].ID, runs[1].ID}
+	if ids := list(store.Filter{IDs: some}); len(ids) != 3 || ids[0] != runs[7].ID || ids[1] != runs[3].ID || ids[2] != runs[1].ID {
 		t.Errorf("listed %v of %v, want three, newest first", ids, some)
 	}
-	if ids := list(durable.Filter{IDs: some, Queues: []string{"other"}}); len(ids) != 1 || ids[0] != runs[3].ID {
+	if ids := list(store.Filter{IDs: some, Queues: []string{"other"}}); len(ids) != 1 || ids[0] != runs[3].ID {
 		t.Errorf("of queue other: %v", ids)
 	}
-	if ids := list(durable.Filter{IDs: some, Limit: 1, Before: runs[3].ID}); len(ids) != 1 || ids[0] != runs[1].ID {
+	if ids := list(store.Filter{IDs: some, Limit: 1, Before: runs[3].ID}); len(ids) != 1 || ids[0] != runs[1].ID {
 		t.Errorf("before %s: %v", runs[3].ID, ids)
 	}
-	if ids := list(durable.Filter{IDs: some, States: []durable.State{durable.Dead}}); len(ids) != 0 {
+	if ids := list(store.Filter{IDs: some, States: []store.State{store.Dead}}); len(ids) != 0 {
 		t.Errorf("dead: %v", ids)
 	}
-	for what, filter := range map[string]durable.Filter{
-		"201 ids": {IDs: make([]durable.RunID, 201)}, "an empty choice of ids": {IDs: []durable.RunID{}}, "an unknown state": {States: []durable.State{99}},
+	for what, filter := range map[string]store.Filter{
+		"201 ids": {IDs: make([]store.RunID, 201)}, "an empty choice of ids": {IDs: []store.RunID{}}, "an unknown state": {States: []store.State{99}},
 		"a NUL": {Jobs: []string{"mail", "a\x00b"}}, "a queue that is no text": {Queues: []string{"\xff"}}, "a tag that is no text": {Tag: "\xc3("},
 	} {
-		if _, err := f.store.Runs(f.ctx, filter); !errors.Is(err, durable.ErrInvalid) {
+		if _, err := f.store.Runs(f.ctx, filter); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", what, err)
 		}
 	}
 	for _, filter := range []store.ChangeFilter{{Kind: "a\x00"}, {Subject: "\xff"}} {
-		if _, err := f.store.Changes(f.ctx, filter); !errors.Is(err, durable.ErrInvalid) {
+		if _, err := f.store.Changes(f.ctx, filter); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%+v: %v, want ErrInvalid", filter, err)
 		}
 	}

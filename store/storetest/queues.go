@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -53,15 +52,15 @@ func (f *fixture) claimEvery(lanes ...store.LaneID) []store.Claimed {
 
 func pauseQueue(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(2)...)
-	serves := store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail", "later"}}
+	serves := store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail", "later"}}
 	heads, err := f.store.Heads(f.ctx, serves)
 	if err != nil || len(heads) != 1 {
 		t.Fatalf("%v, %v", heads, err)
 	}
 	for range 2 {
-		f.setQueue(durable.DefaultQueue, store.PauseQueue)
+		f.setQueue(store.DefaultQueue, store.PauseQueue)
 	}
-	f.enqueue(newRun(), newRun(func(r *durable.NewRun) { r.Job = "later" })) // a lane that is new
+	f.enqueue(newRun(), newRun(func(r *store.NewRun) { r.Job = "later" })) // a lane that is new
 	if paused, err := f.store.Heads(f.ctx, serves); err != nil || len(paused) != 0 {
 		t.Errorf("heads %+v, %v", paused, err)
 	}
@@ -69,7 +68,7 @@ func pauseQueue(t *testing.T, f *fixture) {
 		t.Errorf("claimed %+v", claimed)
 	}
 	for range 2 {
-		f.setQueue(durable.DefaultQueue, store.ResumeQueue)
+		f.setQueue(store.DefaultQueue, store.ResumeQueue)
 	}
 	if resumed, err := f.store.Heads(f.ctx, serves); err != nil || len(resumed) != 2 {
 		t.Errorf("heads %+v, %v", resumed, err)
@@ -78,7 +77,7 @@ func pauseQueue(t *testing.T, f *fixture) {
 		t.Errorf("claimed %+v", claimed)
 	}
 	var actions []string
-	for _, c := range f.changes(store.ChangeFilter{Kind: "queue", Subject: durable.DefaultQueue}) {
+	for _, c := range f.changes(store.ChangeFilter{Kind: "queue", Subject: store.DefaultQueue}) {
 		actions = append(actions, c.Action)
 	}
 	if !slices.Equal(actions, []string{"resume", "pause"}) {
@@ -88,7 +87,7 @@ func pauseQueue(t *testing.T, f *fixture) {
 
 func pauseUnused(t *testing.T, f *fixture) {
 	f.setQueue("slow", store.PauseQueue)
-	f.enqueue(newRun(func(r *durable.NewRun) { r.Queue = "slow" }))
+	f.enqueue(newRun(func(r *store.NewRun) { r.Queue = "slow" }))
 	if heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{"slow"}, Jobs: []string{"mail"}}); err != nil || len(heads) != 0 {
 		t.Errorf("heads %+v, %v", heads, err)
 	}
@@ -102,9 +101,9 @@ func listQueues(t *testing.T, f *fixture) {
 		t.Errorf("queues %+v", queues)
 	}
 	f.isolate(newRun())
-	f.enqueue(newRun(func(r *durable.NewRun) { r.Queue, r.Priority = "slow", 1 }))
-	f.enqueue(newRun(func(r *durable.NewRun) { r.Queue, r.Job = "slow", "report" }))
-	f.enqueue(newRun(func(r *durable.NewRun) { r.Queue, r.After = "later", time.Hour }))
+	f.enqueue(newRun(func(r *store.NewRun) { r.Queue, r.Priority = "slow", 1 }))
+	f.enqueue(newRun(func(r *store.NewRun) { r.Queue, r.Job = "slow", "report" }))
+	f.enqueue(newRun(func(r *store.NewRun) { r.Queue, r.After = "later", time.Hour }))
 	f.setQueue("empty", store.PauseQueue)
 	f.setQueue("slow", store.PauseQueue)
 	queues := f.queues()
@@ -131,7 +130,7 @@ func listQueues(t *testing.T, f *fixture) {
 
 func queueRefused(t *testing.T, f *fixture) {
 	for i, ask := range [][3]string{{"", "pause", "ann"}, {"a b", "pause", "ann"}, {"slow", "stop", "ann"}, {"slow", "", "ann"}, {"slow", "pause", ""}} {
-		if err := f.store.SetQueue(f.ctx, ask[0], store.QueueAction(ask[1]), ask[2]); !errors.Is(err, durable.ErrInvalid) {
+		if err := f.store.SetQueue(f.ctx, ask[0], store.QueueAction(ask[1]), ask[2]); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%d: %v, want ErrInvalid", i, err)
 		}
 	}
@@ -141,10 +140,10 @@ func queueRefused(t *testing.T, f *fixture) {
 }
 
 func filterMore(t *testing.T, f *fixture) {
-	runs := make([]durable.NewRun, 40)
+	runs := make([]store.NewRun, 40)
 	base := time.UnixMilli(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli())
 	for i := range runs {
-		runs[i] = newRun(func(r *durable.NewRun) {
+		runs[i] = newRun(func(r *store.NewRun) {
 			at := base.Add(time.Duration(i) * time.Second).UnixMilli()
 			for b := range 6 {
 				r.ID[b] = byte(at >> (40 - 8*b))
@@ -158,10 +157,10 @@ func filterMore(t *testing.T, f *fixture) {
 	f.operate(store.CancelRuns, runs[0].ID, runs[1].ID, runs[8].ID)
 	worker := newWorker("w1")
 	f.claim(worker, 10)
-	for _, state := range [][]durable.State{nil, {durable.Pending}, {durable.Cancelled}, {durable.Running}, {durable.Pending, durable.Running}, store.States()} {
-		for _, filter := range []durable.Filter{{Tag: "red"}, {Tag: `a"b`}, {Tag: "re"}, {Since: base.Add(10 * time.Second)}, {Until: base.Add(10 * time.Second)},
+	for _, state := range [][]store.State{nil, {store.Pending}, {store.Cancelled}, {store.Running}, {store.Pending, store.Running}, store.States()} {
+		for _, filter := range []store.Filter{{Tag: "red"}, {Tag: `a"b`}, {Tag: "re"}, {Since: base.Add(10 * time.Second)}, {Until: base.Add(10 * time.Second)},
 			{Since: base.Add(3 * time.Second), Until: base.Add(30 * time.Second), Tag: "red"}, {Since: base.Add(time.Hour)}, {Until: base, Since: base}} {
-			var want []durable.RunID
+			var want []store.RunID
 			for i, run := range slices.Backward(runs) {
 				at := base.Add(time.Duration(i) * time.Second)
 				if (filter.Tag == "" || slices.Contains(run.Tags, filter.Tag)) && (filter.Since.IsZero() || !at.Before(filter.Since)) &&
@@ -175,7 +174,7 @@ func filterMore(t *testing.T, f *fixture) {
 			}
 		}
 	}
-	if _, err := f.store.Runs(f.ctx, durable.Filter{Since: time.Date(1, 2, 3, 4, 5, 6, 7, time.UTC)}); !errors.Is(err, durable.ErrInvalid) {
+	if _, err := f.store.Runs(f.ctx, store.Filter{Since: time.Date(1, 2, 3, 4, 5, 6, 7, time.UTC)}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a year below 1970: %v", err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -69,7 +68,7 @@ func repeat(n int, function func(i int) func(context.Context) error) []func(cont
 
 // settled settles until nothing is deferred: somebody who has a run's row for a
 // moment may be stopped in that moment by a busy machine.
-func settled(ctx context.Context, db durable.Store, settlement store.Settlement) ([]store.Verdict, error) {
+func settled(ctx context.Context, db store.Store, settlement store.Settlement) ([]store.Verdict, error) {
 	verdicts := slices.Repeat([]store.Verdict{store.Deferred}, len(settlement.Runs))
 	for slices.Contains(verdicts, store.Deferred) {
 		answer, err := db.Settle(ctx, []store.Settlement{settlement})
@@ -90,7 +89,7 @@ func claimersRace(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(runs)...)
 	template := f.request(store.WorkerID{}, batch)
 	var mu sync.Mutex
-	takers := map[durable.RunID]int{}
+	takers := map[store.RunID]int{}
 	f.together(repeat(claimers, func(i int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			request := template
@@ -118,7 +117,7 @@ func claimersRace(t *testing.T, f *fixture) {
 			t.Errorf("run %s was claimed %d times", id, n)
 		}
 	}
-	if counts := f.counts(); counts[durable.Running] != runs {
+	if counts := f.counts(); counts[store.Running] != runs {
 		t.Errorf("counts %v, want %d running", counts, runs)
 	}
 }
@@ -144,7 +143,7 @@ func sameClaimRace(t *testing.T, f *fixture) {
 			}
 		}
 	}
-	if counts := f.counts(); counts[durable.Running] != 10 {
+	if counts := f.counts(); counts[store.Running] != 10 {
 		t.Errorf("counts %v, want 10 running", counts)
 	}
 }
@@ -153,7 +152,7 @@ func settleReclaimRenewRace(t *testing.T, f *fixture) {
 	const n = 40
 	f.enqueue(newRuns(n)...)
 	worker := newWorker("w1")
-	claims, runs := make([]lease.ClaimID, n), make([]durable.RunID, n)
+	claims, runs := make([]lease.ClaimID, n), make([]store.RunID, n)
 	for i := range n {
 		claim, claimed := f.claimOne(worker)
 		claims[i], runs[i] = claim, claimed.ID
@@ -179,7 +178,7 @@ func settleReclaimRenewRace(t *testing.T, f *fixture) {
 		})
 	}
 	f.together(functions...)
-	reclaimed := map[durable.RunID]int{}
+	reclaimed := map[store.RunID]int{}
 	for _, done := range crashed {
 		for _, run := range done.Runs {
 			reclaimed[run.ID]++
@@ -189,11 +188,11 @@ func settleReclaimRenewRace(t *testing.T, f *fixture) {
 		record := f.record(runs[i])
 		switch verdicts[i] {
 		case store.Accepted:
-			if reclaimed[runs[i]] != 0 || record.State != durable.Succeeded || record.CrashCount != 0 {
+			if reclaimed[runs[i]] != 0 || record.State != store.Succeeded || record.CrashCount != 0 {
 				t.Errorf("a settle was accepted and the run was reclaimed %d times: %+v", reclaimed[runs[i]], record)
 			}
 		case store.Refused:
-			if reclaimed[runs[i]] != 1 || renewed[i] || record.State != durable.Pending || record.CrashCount != 1 {
+			if reclaimed[runs[i]] != 1 || renewed[i] || record.State != store.Pending || record.CrashCount != 1 {
 				t.Errorf("a settle was refused, reclaims %d, renewed %v: %+v", reclaimed[runs[i]], renewed[i], record)
 			}
 		default:
@@ -235,7 +234,7 @@ func sameSettleRace(t *testing.T, f *fixture) {
 
 func sameEnqueueRace(t *testing.T, f *fixture) {
 	runs := newRuns(200)
-	answers := make([][]durable.Receipt, 8)
+	answers := make([][]store.Receipt, 8)
 	f.together(repeat(len(answers), func(i int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			var err error
@@ -268,7 +267,7 @@ func reclaimRace(t *testing.T, f *fixture) {
 	}
 	f.advance(31 * time.Second)
 	var mu sync.Mutex
-	crashes := map[durable.RunID]int{}
+	crashes := map[store.RunID]int{}
 	f.together(repeat(8, func(int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for range leases {
@@ -290,7 +289,7 @@ func reclaimRace(t *testing.T, f *fixture) {
 			t.Errorf("run %s was reclaimed %d times", id, n)
 		}
 	}
-	if counts := f.counts(); len(crashes) != leases*batch || counts[durable.Pending] != leases*batch {
+	if counts := f.counts(); len(crashes) != leases*batch || counts[store.Pending] != leases*batch {
 		t.Errorf("%d runs were reclaimed, want %d: %v", len(crashes), leases*batch, counts)
 	}
 }

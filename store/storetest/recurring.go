@@ -50,10 +50,10 @@ type program func(w *durable.Worker)
 
 // hourly declares a schedule at each full hour.
 func hourly(name string, options ...durable.Option) program {
-	return recurring(name, durable.Every(time.Hour), options...)
+	return recurring(name, store.Every(time.Hour), options...)
 }
 
-func recurring(name string, rule durable.Rule, options ...durable.Option) program {
+func recurring(name string, rule store.Rule, options ...durable.Option) program {
 	return func(w *durable.Worker) {
 		durable.AddSchedule(w, name, durable.NewJob[struct{}](nobody), struct{}{}, rule, options...)
 	}
@@ -110,7 +110,7 @@ func (f *fixture) planned(name string) func() bool {
 }
 
 // ruled tells whether a schedule has a rule by now.
-func (f *fixture) ruled(name string, rule durable.Rule) bool {
+func (f *fixture) ruled(name string, rule store.Rule) bool {
 	records, err := f.store.ListSchedules(f.ctx, name)
 	return err == nil && len(records) == 1 && records[0].Rule == rule
 }
@@ -182,16 +182,16 @@ func dueOnce(_ *testing.T, f *fixture) {
 }
 
 func dueOnceOfTwo(_ *testing.T, f *fixture) {
-	f.boot("tick", hourly("tick", durable.Overlap(durable.OverlapAllow)))
-	f.until(f.came("tick", 1), hourly("tick", durable.Overlap(durable.OverlapAllow)), hourly("tick", durable.Overlap(durable.OverlapAllow)))
+	f.boot("tick", hourly("tick", durable.Overlap(store.OverlapAllow)))
+	f.until(f.came("tick", 1), hourly("tick", durable.Overlap(store.OverlapAllow)), hourly("tick", durable.Overlap(store.OverlapAllow)))
 	f.wantMade("tick", 1)
 }
 
 func outageCaughtUp(t *testing.T, f *fixture) {
 	code := both(hourly("skip"),
-		hourly("latest", durable.CatchUp(durable.CatchUpLatest, 0, 0)),
-		hourly("all", durable.CatchUp(durable.CatchUpAll, 0, 0), durable.Overlap(durable.OverlapAllow)),
-		hourly("some", durable.CatchUp(durable.CatchUpAll, 0, 3), durable.Overlap(durable.OverlapAllow)))
+		hourly("latest", durable.CatchUp(store.CatchUpLatest, 0, 0)),
+		hourly("all", durable.CatchUp(store.CatchUpAll, 0, 0), durable.Overlap(store.OverlapAllow)),
+		hourly("some", durable.CatchUp(store.CatchUpAll, 0, 3), durable.Overlap(store.OverlapAllow)))
 	f.until(func() bool {
 		return f.planned("skip")() && f.planned("latest")() && f.planned("all")() && f.planned("some")()
 	}, code)
@@ -208,7 +208,7 @@ func outageCaughtUp(t *testing.T, f *fixture) {
 }
 
 func overlapKept(_ *testing.T, f *fixture) {
-	code := both(hourly("skip"), hourly("allow", durable.Overlap(durable.OverlapAllow)))
+	code := both(hourly("skip"), hourly("allow", durable.Overlap(store.OverlapAllow)))
 	f.until(func() bool { return f.planned("skip")() && f.planned("allow")() }, code)
 	f.due("skip")
 	f.until(func() bool { return f.came("skip", 1)() && f.came("allow", 1)() }, code)
@@ -222,7 +222,7 @@ func overlapEnds(_ *testing.T, f *fixture) {
 	f.boot("tick", hourly("tick"))
 	f.until(f.came("tick", 1), hourly("tick"))
 	past, _ := f.store.SchedulePast(f.ctx, "tick", 1)
-	f.did(store.CancelRuns, *past[0].Run, store.Done, durable.Cancelled)
+	f.did(store.CancelRuns, *past[0].Run, store.Done, store.Cancelled)
 	f.due("tick")
 	f.until(f.came("tick", 2), hourly("tick"))
 	f.wantMade("tick", 2)
@@ -232,7 +232,7 @@ func sameCodeAgain(t *testing.T, f *fixture) {
 	f.until(f.planned("tick"), hourly("tick"))
 	stored := f.schedule("tick")
 	edited := stored.Schedule()
-	edited.Rule = durable.Cron("*/5 * * * *", "Europe/Berlin")
+	edited.Rule = store.Cron("*/5 * * * *", "Europe/Berlin")
 	f.save(edited)
 	f.act("tick", store.PauseSchedule)
 	f.advance(time.Minute)
@@ -251,7 +251,7 @@ func otherCode(t *testing.T, f *fixture) {
 	f.until(func() bool { return f.planned("tick")() && f.planned("asleep")() }, both(hourly("tick"), hourly("asleep")))
 	f.act("asleep", store.PauseSchedule)
 	f.advance(time.Minute)
-	rule := durable.Cron("*/5 * * * *", "America/Chicago")
+	rule := store.Cron("*/5 * * * *", "America/Chicago")
 	other := both(recurring("tick", rule, durable.MaxAttempts(5)), recurring("asleep", rule))
 	f.until(func() bool { return f.ruled("tick", rule) && f.planned("tick")() }, other)
 	if now := f.schedule("tick"); now.MaxAttempts != 5 || now.Paused || now.NextAt.Sub(f.now()) > 5*time.Minute {
@@ -286,7 +286,7 @@ func editedWhilePaused(t *testing.T, f *fixture) {
 	f.act("tick", store.PauseSchedule)
 	stored := f.schedule("tick")
 	edited := stored.Schedule()
-	edited.Rule = durable.Cron("*/5 * * * *", "UTC")
+	edited.Rule = store.Cron("*/5 * * * *", "UTC")
 	f.save(edited)
 	f.advance(time.Hour)
 	f.until(f.planned("other"), both(hourly("tick"), hourly("other")))
@@ -306,12 +306,12 @@ func askedNow(t *testing.T, f *fixture) {
 			f.act("tick", store.PauseSchedule)
 			before = f.schedule("tick")
 		}
-		id := durable.NewRunID()
-		err := f.store.RunSchedule(f.ctx, "tick", id, durable.OverlapAllow, "ann")
+		id := store.NewRunID()
+		err := f.store.RunSchedule(f.ctx, "tick", id, store.OverlapAllow, "ann")
 		if err != nil {
 			t.Fatalf("RunSchedule: %v", err)
 		}
-		if run := f.record(id); run.State != durable.Pending || text(run.Schedule) != "tick" {
+		if run := f.record(id); run.State != store.Pending || text(run.Schedule) != "tick" {
 			t.Errorf("%+v, want a run of the schedule", run)
 		}
 		after := f.schedule("tick")
@@ -330,7 +330,7 @@ func askedNow(t *testing.T, f *fixture) {
 
 func badRuleAlone(t *testing.T, f *fixture) {
 	bad := newSchedule("bad")
-	bad.Rule = durable.Cron("0 0 30 2 *", "UTC") // no worker of today declares this
+	bad.Rule = store.Cron("0 0 30 2 *", "UTC") // no worker of today declares this
 	f.declare(bad)
 	f.until(f.planned("good"), hourly("good"))
 	if now := f.schedule("bad"); now.Fault == nil {
@@ -347,26 +347,26 @@ func neverKept(t *testing.T, f *fixture) {
 		"a start before all":                 func(s *store.Schedule) { s.Plan.Start = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"an anchor that JSON cannot hold":    func(s *store.Schedule) { s.Rule.Anchor = far },
 		"an offset that JSON cannot hold":    func(s *store.Schedule) { s.Plan.Start = time.Now().In(odd) },
-		"an anchor of a cron expression":     func(s *store.Schedule) { s.Rule = durable.Cron("@daily", "").From(time.Now()) },
-		"an instant too far":                 func(s *store.Schedule) { s.Rule = durable.Once(far) },
-		"an instant after its end":           func(s *store.Schedule) { s.Rule, s.Plan.End = durable.Once(never), never },
-		"no interval":                        func(s *store.Schedule) { s.Rule = durable.Every(0) },
-		"an interval below a second":         func(s *store.Schedule) { s.Rule = durable.Every(999 * time.Millisecond) },
-		"an interval of three hundred years": func(s *store.Schedule) { s.Rule = durable.Every(290 * 365 * 24 * time.Hour) },
-		"an interval that goes back":         func(s *store.Schedule) { s.Rule = durable.Every(-time.Hour) },
+		"an anchor of a cron expression":     func(s *store.Schedule) { s.Rule = store.Cron("@daily", "").From(time.Now()) },
+		"an instant too far":                 func(s *store.Schedule) { s.Rule = store.Once(far) },
+		"an instant after its end":           func(s *store.Schedule) { s.Rule, s.Plan.End = store.Once(never), never },
+		"no interval":                        func(s *store.Schedule) { s.Rule = store.Every(0) },
+		"an interval below a second":         func(s *store.Schedule) { s.Rule = store.Every(999 * time.Millisecond) },
+		"an interval of three hundred years": func(s *store.Schedule) { s.Rule = store.Every(290 * 365 * 24 * time.Hour) },
+		"an interval that goes back":         func(s *store.Schedule) { s.Rule = store.Every(-time.Hour) },
 		"two rules":                          func(s *store.Schedule) { s.Rule.Cron = "@daily" },
-		"no such minute":                     func(s *store.Schedule) { s.Rule = durable.Cron("60 * * * *", "") },
-		"a thirtieth of February":            func(s *store.Schedule) { s.Rule = durable.Cron("0 0 30 2 *", "") },
-		"seven fields":                       func(s *store.Schedule) { s.Rule = durable.Cron("0 0 0 1 1 * 2030", "") },
-		"ten thousand bytes":                 func(s *store.Schedule) { s.Rule = durable.Cron(string(make([]byte, 10_000)), "") },
-		"a zone of another system":           func(s *store.Schedule) { s.Rule = durable.Cron("@daily", "Central Standard Time") },
-		"the zone of the machine":            func(s *store.Schedule) { s.Rule = durable.Cron("@daily", "Local") },
-		"a blackout of all there is":         func(s *store.Schedule) { s.Plan.Blackouts = []durable.Window{{Days: "*"}} },
+		"no such minute":                     func(s *store.Schedule) { s.Rule = store.Cron("60 * * * *", "") },
+		"a thirtieth of February":            func(s *store.Schedule) { s.Rule = store.Cron("0 0 30 2 *", "") },
+		"seven fields":                       func(s *store.Schedule) { s.Rule = store.Cron("0 0 0 1 1 * 2030", "") },
+		"ten thousand bytes":                 func(s *store.Schedule) { s.Rule = store.Cron(string(make([]byte, 10_000)), "") },
+		"a zone of another system":           func(s *store.Schedule) { s.Rule = store.Cron("@daily", "Central Standard Time") },
+		"the zone of the machine":            func(s *store.Schedule) { s.Rule = store.Cron("@daily", "Local") },
+		"a blackout of all there is":         func(s *store.Schedule) { s.Plan.Blackouts = []store.Window{{Days: "*"}} },
 		"jitter beyond the interval":         func(s *store.Schedule) { s.Plan.Jitter = store.Duration(time.Hour + 1) },
 		"a spread that goes back":            func(s *store.Schedule) { s.Plan.Spread = -1 },
-		"a bound below zero":                 func(s *store.Schedule) { s.Plan.CatchUp, s.Plan.CatchUpMost = durable.CatchUpAll, -1 },
+		"a bound below zero":                 func(s *store.Schedule) { s.Plan.CatchUp, s.Plan.CatchUpMost = store.CatchUpAll, -1 },
 		"a bound without bounds":             func(s *store.Schedule) { s.Plan.CatchUpMost = 1 << 40 },
-		"catching up with what is dropped":   func(s *store.Schedule) { s.Plan.CatchUp, s.Plan.Overlap = durable.CatchUpAll, durable.OverlapSkip },
+		"catching up with what is dropped":   func(s *store.Schedule) { s.Plan.CatchUp, s.Plan.Overlap = store.CatchUpAll, store.OverlapSkip },
 		"an end before its start":            func(s *store.Schedule) { s.Plan.Start, s.Plan.End = never, never.Add(-1) },
 		"a name with a space":                func(s *store.Schedule) { s.Name = "a b" },
 		"a name with NUL":                    func(s *store.Schedule) { s.Name = "a\x00b" },

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -34,7 +33,7 @@ func renewTests() map[string]func(*testing.T, *fixture) {
 const many = 150
 
 // hoard claims n runs, each with a claim of its own.
-func (f *fixture) hoard(worker store.WorkerID, n int) (claims []lease.ClaimID, runs []durable.RunID) {
+func (f *fixture) hoard(worker store.WorkerID, n int) (claims []lease.ClaimID, runs []store.RunID) {
 	f.t.Helper()
 	f.enqueue(newRuns(n)...)
 	request := f.request(worker, 1)
@@ -75,9 +74,9 @@ func (f *fixture) renews(claims []lease.ClaimID, standing ...[]lease.ClaimID) {
 }
 
 // reclaimed takes back everything that has expired and tells which runs.
-func (f *fixture) reclaimed() map[durable.RunID]bool {
+func (f *fixture) reclaimed() map[store.RunID]bool {
 	f.t.Helper()
-	runs := map[durable.RunID]bool{}
+	runs := map[store.RunID]bool{}
 	for {
 		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		if err != nil {
@@ -92,7 +91,7 @@ func (f *fixture) reclaimed() map[durable.RunID]bool {
 	}
 }
 
-func (f *fixture) wantReclaimed(runs ...durable.RunID) {
+func (f *fixture) wantReclaimed(runs ...store.RunID) {
 	f.t.Helper()
 	got := f.reclaimed()
 	for _, run := range runs {
@@ -155,12 +154,12 @@ func manyLost(t *testing.T, f *fixture) {
 	if done.Leases == 0 || done.Leases == many {
 		t.Fatalf("%d leases were reclaimed at once", done.Leases)
 	}
-	lost := map[durable.RunID]bool{}
+	lost := map[store.RunID]bool{}
 	for _, run := range done.Runs {
 		lost[run.ID] = true
 	}
 	var standing []lease.ClaimID
-	var stolen []durable.RunID
+	var stolen []store.RunID
 	for i, run := range runs {
 		if lost[run] {
 			stolen = append(stolen, run)
@@ -253,7 +252,7 @@ func partLost(t *testing.T, f *fixture) {
 	f.advance(31 * time.Second)
 	f.renews([]lease.ClaimID{claim}, []lease.ClaimID{claim})
 	f.advance(31 * time.Second)
-	taken := map[durable.RunID]bool{}
+	taken := map[store.RunID]bool{}
 	part := func() int {
 		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10, Runs: 7})
 		if err != nil {
@@ -305,7 +304,7 @@ func manyRace(t *testing.T, f *fixture) {
 			done[1], err = f.store.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 100, Limit: 7})
 			return err
 		})
-		lost := map[durable.RunID]bool{}
+		lost := map[store.RunID]bool{}
 		for _, run := range append(done[0].Runs, done[1].Runs...) {
 			lost[run.ID] = true
 		}
@@ -317,7 +316,7 @@ func manyRace(t *testing.T, f *fixture) {
 			standing[claim] = true
 		}
 		var heldClaims []lease.ClaimID
-		var heldRuns []durable.RunID
+		var heldRuns []store.RunID
 		for i, claim := range claims {
 			if standing[claim] == lost[runs[i]] {
 				t.Fatalf("round %d: renewed %t and taken back %t", round, standing[claim], lost[runs[i]])

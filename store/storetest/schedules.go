@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -30,8 +29,8 @@ func scheduleTests() map[string]func(*testing.T, *fixture) {
 
 func newSchedule(name string) store.Schedule {
 	return store.Schedule{
-		Name: name, Rule: durable.Every(time.Hour), Hash: "h1", Job: "mail", Queue: durable.DefaultQueue,
-		Args: []byte(`{}`), MaxAttempts: durable.DefaultMaxAttempts,
+		Name: name, Rule: store.Every(time.Hour), Hash: "h1", Job: "mail", Queue: store.DefaultQueue,
+		Args: []byte(`{}`), MaxAttempts: store.DefaultMaxAttempts,
 	}
 }
 
@@ -58,7 +57,7 @@ func in(d time.Duration) func(time.Time, store.Schedule) store.Decision {
 
 // fire makes one occurrence of what is due, and plans the next in an hour.
 func fire(now time.Time, s store.Schedule) store.Decision {
-	run := newRun(func(r *durable.NewRun) { r.At = s.NextAt })
+	run := newRun(func(r *store.NewRun) { r.At = s.NextAt })
 	return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "once", Run: run}}}
 }
 
@@ -89,10 +88,10 @@ func materializeThousand(t *testing.T, f *fixture) {
 		f.advance(10 * time.Second)
 	}
 	names := map[string]bool{}
-	for _, id := range must(f.pages(durable.Filter{Limit: 200})) {
+	for _, id := range must(f.pages(store.Filter{Limit: 200})) {
 		names[text(f.record(id).Schedule)] = true
 	}
-	if pending := f.counts()[durable.Pending]; pending != n || len(names) != n {
+	if pending := f.counts()[store.Pending]; pending != n || len(names) != n {
 		t.Errorf("%d runs of %d schedules, want %d", pending, len(names), n)
 	}
 	if made := f.materialize(limit, fire); made.Due != 0 || made.Next <= 55*time.Minute || made.Next > time.Hour {
@@ -100,7 +99,7 @@ func materializeThousand(t *testing.T, f *fixture) {
 	}
 }
 
-func must(ids []durable.RunID, _ []int) []durable.RunID { return ids }
+func must(ids []store.RunID, _ []int) []store.RunID { return ids }
 
 func materializeBusy(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
@@ -135,12 +134,12 @@ func materializeBusy(t *testing.T, f *fixture) {
 
 func scheduleComplete(t *testing.T, f *fixture) {
 	want := store.Schedule{
-		Name: "nightly", Rule: durable.Cron("0 3 * * *", "Europe/Berlin"), Hash: "a hash", Job: "report", Queue: "slow",
+		Name: "nightly", Rule: store.Cron("0 3 * * *", "Europe/Berlin"), Hash: "a hash", Job: "report", Queue: "slow",
 		Priority: -2, Args: []byte(`{ "a" : 9007199254740993 }`), MaxAttempts: 7, Timeout: 90 * time.Second,
-		OnCrash: durable.CrashDead, Tags: []string{"x", "y,z"},
+		OnCrash: store.CrashDead, Tags: []string{"x", "y,z"},
 	}
 	every := newSchedule("every")
-	every.Rule = durable.Every(90 * time.Second)
+	every.Rule = store.Every(90 * time.Second)
 	f.declare(want, every)
 	want.Generation, every.Generation = 1, 1
 	asked := 0
@@ -176,22 +175,22 @@ func occurrenceStored(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
 	f.materialize(10, in(10*time.Second))
 	f.advance(10 * time.Second)
-	first := newRun(func(r *durable.NewRun) { r.Args, r.Tags, r.Priority = []byte(`{"n": 1}`), []string{"a"}, 3 })
-	second := newRun(func(r *durable.NewRun) { r.Job, r.Queue, r.After = "report", "slow", time.Hour })
+	first := newRun(func(r *store.NewRun) { r.Args, r.Tags, r.Priority = []byte(`{"n": 1}`), []string{"a"}, 3 })
+	second := newRun(func(r *store.NewRun) { r.Job, r.Queue, r.After = "report", "slow", time.Hour })
 	made := f.materialize(10, func(now time.Time, _ store.Schedule) store.Decision {
 		return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "1", Run: first}, {Key: "2", Run: second}}}
 	})
 	if len(made.Runs) != 2 || made.Due != 1 {
 		t.Fatalf("materialized %+v, want two runs of one schedule", made)
 	}
-	for _, run := range []durable.NewRun{first, second} {
+	for _, run := range []store.NewRun{first, second} {
 		record := f.record(run.ID)
 		if text(record.Schedule) != "nightly" || record.Job != run.Job || record.Queue != run.Queue ||
-			record.Priority != run.Priority || string(record.Args) != string(run.Args) || record.State != durable.Pending {
+			record.Priority != run.Priority || string(record.Args) != string(run.Args) || record.State != store.Pending {
 			t.Errorf("record %+v, want %+v of schedule nightly", record, run)
 		}
 	}
-	if listed := f.list(durable.Filter{Limit: 1}).Runs[0]; text(listed.Schedule) != "nightly" {
+	if listed := f.list(store.Filter{Limit: 1}).Runs[0]; text(listed.Schedule) != "nightly" {
 		t.Errorf("listed without its schedule: %+v", listed)
 	}
 	if _, claimed := f.claimOne(newWorker("w1")); claimed.ID != first.ID {
@@ -261,21 +260,21 @@ func materializeRace(t *testing.T, f *fixture) {
 			}
 		}
 	})...)
-	if counts := f.counts(); counts[durable.Pending] != 20 {
+	if counts := f.counts(); counts[store.Pending] != 20 {
 		t.Errorf("counts %v, want 20 pending", counts)
 	}
 }
 
 func jobsListed(t *testing.T, f *fixture) {
-	jobs := []durable.JobInfo{
-		{Name: "report", Queue: "slow", Priority: -4, MaxAttempts: 1, Timeout: store.Duration(time.Hour), OnCrash: durable.CrashDead},
-		{Name: "mail", Queue: durable.DefaultQueue, MaxAttempts: 3},
+	jobs := []store.JobInfo{
+		{Name: "report", Queue: "slow", Priority: -4, MaxAttempts: 1, Timeout: store.Duration(time.Hour), OnCrash: store.CrashDead},
+		{Name: "mail", Queue: store.DefaultQueue, MaxAttempts: 3},
 	}
 	if before, err := f.store.Jobs(f.ctx); err != nil || len(before) != 0 {
 		t.Errorf("Jobs of an empty store: %v, %v", before, err)
 	}
-	newer := durable.JobInfo{Name: "mail", Queue: "mail", Priority: 4, MaxAttempts: 10_000, Timeout: store.Duration(1500 * time.Microsecond)}
-	for _, declared := range [][]durable.JobInfo{jobs, jobs, {newer}} {
+	newer := store.JobInfo{Name: "mail", Queue: "mail", Priority: 4, MaxAttempts: 10_000, Timeout: store.Duration(1500 * time.Microsecond)}
+	for _, declared := range [][]store.JobInfo{jobs, jobs, {newer}} {
 		if err := f.store.Declare(f.ctx, store.Declaration{Worker: newWorker("w1"), Jobs: declared}); err != nil {
 			t.Fatalf("Declare: %v", err)
 		}
@@ -327,8 +326,8 @@ func farAway(t *testing.T, f *fixture) {
 			t.Errorf("looked at %+v, want nothing for centuries", made)
 		}
 	}
-	f.enqueue(newRun(func(r *durable.NewRun) { r.At = far }))
-	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	f.enqueue(newRun(func(r *store.NewRun) { r.At = far }))
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil || len(heads) == 0 {
 		t.Fatalf("Heads: %+v, %v", heads, err)
 	}

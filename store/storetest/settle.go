@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -44,7 +43,7 @@ func outcomes() []store.Outcome {
 type zombie struct {
 	worker      store.WorkerID
 	stale, held lease.ClaimID
-	run         durable.RunID
+	run         store.RunID
 }
 
 func (f *fixture) zombie() zombie {
@@ -55,7 +54,7 @@ func (f *fixture) zombie() zombie {
 	z.stale, first = f.claimOne(z.worker)
 	f.advance(31 * time.Second)
 	want := store.Reclaimed{
-		ID: first.ID, Lane: first.Lane, Job: "mail", Queue: durable.DefaultQueue, Worker: "w1", State: durable.Pending, CrashCount: 1,
+		ID: first.ID, Lane: first.Lane, Job: "mail", Queue: store.DefaultQueue, Worker: "w1", State: store.Pending, CrashCount: 1,
 	}
 	if done := f.reclaim(); len(done.Runs) != 1 || done.Runs[0] != want {
 		f.t.Fatalf("reclaimed %+v, want %+v", done, want)
@@ -69,7 +68,7 @@ func (f *fixture) zombie() zombie {
 }
 
 // unchanged does something that must not change the run.
-func (f *fixture) unchanged(id durable.RunID, do func()) {
+func (f *fixture) unchanged(id store.RunID, do func()) {
 	f.t.Helper()
 	before := f.record(id)
 	do()
@@ -168,9 +167,9 @@ func unknownRun(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	claim, claimed := f.claimOne(worker)
 	verdicts := f.settle(store.Settlement{Claim: claim, Worker: worker, Last: true, Runs: []store.Settled{
-		{ID: durable.NewRunID(), Outcome: success()},
+		{ID: store.NewRunID(), Outcome: success()},
 		{ID: claimed.ID, Outcome: success()},
-		{ID: durable.NewRunID(), Outcome: store.Outcome{Kind: store.Death, Error: "gone"}},
+		{ID: store.NewRunID(), Outcome: store.Outcome{Kind: store.Death, Error: "gone"}},
 	}})
 	want := []store.Verdict{store.Refused, store.Accepted, store.Refused}
 	if !reflect.DeepEqual(verdicts, want) {
@@ -196,7 +195,7 @@ func oneOfFiveHundred(t *testing.T, f *fixture) {
 			t.Fatalf("verdict %d is %d", i, verdict)
 		}
 	}
-	if counts := f.counts(); counts[durable.Succeeded] != 499 || counts[durable.Running] != 1 {
+	if counts := f.counts(); counts[store.Succeeded] != 499 || counts[store.Running] != 1 {
 		t.Errorf("counts %v, want 499 succeeded and 1 running", counts)
 	}
 	renewed, err := f.store.Renew(f.ctx, []lease.ClaimID{thief}, time.Minute)
@@ -210,7 +209,7 @@ func verdictOrder(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(6)...)
 	c1, first := f.claim(worker, 3)
 	c2, second := f.claim(worker, 3)
-	done := func(id durable.RunID) store.Settled { return store.Settled{ID: id, Outcome: success()} }
+	done := func(id store.RunID) store.Settled { return store.Settled{ID: id, Outcome: success()} }
 	f.settle(store.Settlement{Claim: c1, Worker: worker, Runs: []store.Settled{done(first[1].ID)}})
 	verdicts := f.settle(
 		store.Settlement{Claim: c2, Worker: worker, Runs: []store.Settled{done(second[2].ID), done(first[0].ID)}},
@@ -230,7 +229,7 @@ func settleThousand(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(1000)...)
 	claim, claimed := f.claim(worker, 1000)
 	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
-	want := map[durable.State]int64{}
+	want := map[store.State]int64{}
 	for i, c := range claimed {
 		outcome := outcomes()[i%len(outcomes())]
 		want[outcome.Kind.State()]++

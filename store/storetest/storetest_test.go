@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 	"github.com/durable-worker/durable-worker/store/storetest"
 )
 
@@ -23,12 +23,12 @@ type clocked struct {
 
 func backend() storetest.Backend {
 	return storetest.Backend{
-		New: func(*testing.T) durable.Store {
+		New: func(*testing.T) store.Store {
 			passed, start := new(atomic.Int64), time.Now()
 			clock := func() time.Time { return start.Add(time.Duration(passed.Load())) }
 			return clocked{memory.New(memory.Config{Clock: clock}), passed}
 		},
-		Advance: func(_ *testing.T, s durable.Store, d time.Duration) { s.(clocked).passed.Add(int64(d)) },
+		Advance: func(_ *testing.T, s store.Store, d time.Duration) { s.(clocked).passed.Add(int64(d)) },
 	}
 }
 

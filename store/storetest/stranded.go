@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -63,14 +62,14 @@ func strandedShown(t *testing.T, f *fixture) {
 	_, lost := f.strand(newWorker("w1"))
 	f.enqueue(newRuns(3)...)
 	_, held := f.claimOne(newWorker("w2"))
-	if counts := f.counts(); counts[durable.Running] != 2 || counts[durable.Pending] != 2 || counts[durable.Succeeded] != 1 {
+	if counts := f.counts(); counts[store.Running] != 2 || counts[store.Pending] != 2 || counts[store.Succeeded] != 1 {
 		t.Errorf("counts %v, want 2 running, 2 pending, 1 succeeded", counts)
 	}
-	for _, filter := range []durable.Filter{
-		{States: []durable.State{durable.Running}}, {States: []durable.State{durable.Running}, Jobs: []string{"mail"}},
-		{States: []durable.State{durable.Running, durable.Dead}},
+	for _, filter := range []store.Filter{
+		{States: []store.State{store.Running}}, {States: []store.State{store.Running}, Jobs: []string{"mail"}},
+		{States: []store.State{store.Running, store.Dead}},
 	} {
-		got := map[durable.RunID]bool{}
+		got := map[store.RunID]bool{}
 		for _, record := range f.list(filter).Runs {
 			got[record.ID] = true
 		}
@@ -78,7 +77,7 @@ func strandedShown(t *testing.T, f *fixture) {
 			t.Errorf("listed %v, want %s and %s", got, lost.ID, held.ID)
 		}
 	}
-	if got := f.list(durable.Filter{States: []durable.State{durable.Running}, Jobs: []string{"other"}}); len(got.Runs) > 0 {
+	if got := f.list(store.Filter{States: []store.State{store.Running}, Jobs: []string{"other"}}); len(got.Runs) > 0 {
 		t.Errorf("of another job: listed %+v", got.Runs)
 	}
 }

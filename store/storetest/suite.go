@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -18,19 +17,19 @@ import (
 type Backend struct {
 	// New returns an empty, migrated store that shares nothing with any other.
 	// It closes the store by t.Cleanup. It is called from parallel tests.
-	New func(t *testing.T) durable.Store
+	New func(t *testing.T) store.Store
 	// Advance makes d pass on the clock of a store that New returned: by
 	// moving an injected clock ahead, or by moving every stored time back. No
 	// other call of that store is under way. In between, the store's clock
 	// may run by itself or stand still.
-	Advance func(t *testing.T, s durable.Store, d time.Duration)
+	Advance func(t *testing.T, s store.Store, d time.Duration)
 	// Deaf says that Listen hears nothing, as behind a pooler that gives each
 	// transaction another connection. What is promised without wake-ups is
 	// tested all the same.
 	Deaf bool
 	// Begin begins a transaction of a user of a store that New returned. The
 	// test commits it or rolls it back. Nil: the engine has no transactions.
-	Begin func(t *testing.T, s durable.Store) Transaction
+	Begin func(t *testing.T, s store.Store) Transaction
 	// Groups are the parts of the suite to run, such as "claim", for one more
 	// way to run an engine that passes all of it otherwise. None: all.
 	Groups []string
@@ -112,7 +111,7 @@ type fixture struct {
 	t       *testing.T
 	ctx     context.Context
 	backend Backend
-	store   durable.Store
+	store   store.Store
 }
 
 func newFixture(t *testing.T, backend Backend) *fixture {
@@ -137,10 +136,10 @@ func (f *fixture) now() time.Time {
 }
 
 // newRun makes a run of job "mail" that the changes make special.
-func newRun(changes ...func(*durable.NewRun)) durable.NewRun {
-	run := durable.NewRun{
-		ID: durable.NewRunID(), Job: "mail", Queue: durable.DefaultQueue,
-		Args: []byte(`{}`), MaxAttempts: durable.DefaultMaxAttempts,
+func newRun(changes ...func(*store.NewRun)) store.NewRun {
+	run := store.NewRun{
+		ID: store.NewRunID(), Job: "mail", Queue: store.DefaultQueue,
+		Args: []byte(`{}`), MaxAttempts: store.DefaultMaxAttempts,
 	}
 	for _, change := range changes {
 		change(&run)
@@ -148,15 +147,15 @@ func newRun(changes ...func(*durable.NewRun)) durable.NewRun {
 	return run
 }
 
-func newRuns(n int, changes ...func(*durable.NewRun)) []durable.NewRun {
-	runs := make([]durable.NewRun, n)
+func newRuns(n int, changes ...func(*store.NewRun)) []store.NewRun {
+	runs := make([]store.NewRun, n)
 	for i := range runs {
 		runs[i] = newRun(changes...)
 	}
 	return runs
 }
 
-func (f *fixture) enqueue(runs ...durable.NewRun) {
+func (f *fixture) enqueue(runs ...store.NewRun) {
 	f.t.Helper()
 	receipts, err := f.store.Enqueue(f.ctx, runs...)
 	if err != nil {
@@ -180,7 +179,7 @@ func newWorker(name string) store.WorkerID {
 // queue, isolated ones left out.
 func (f *fixture) request(worker store.WorkerID, n int) store.ClaimRequest {
 	f.t.Helper()
-	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"mail"}})
 	if err != nil {
 		f.t.Fatalf("Heads: %v", err)
 	}
@@ -239,7 +238,7 @@ func (f *fixture) reclaim() store.Reclaim {
 	return done
 }
 
-func (f *fixture) record(id durable.RunID) durable.Record {
+func (f *fixture) record(id store.RunID) store.Record {
 	f.t.Helper()
 	record, err := f.store.Run(f.ctx, id)
 	if err != nil {
@@ -248,13 +247,13 @@ func (f *fixture) record(id durable.RunID) durable.Record {
 	return record
 }
 
-func (f *fixture) counts() map[durable.State]int64 {
+func (f *fixture) counts() map[store.State]int64 {
 	f.t.Helper()
 	counts, err := f.store.Counts(f.ctx)
 	if err != nil {
 		f.t.Fatalf("Counts: %v", err)
 	}
-	numbers := make(map[durable.State]int64, len(counts))
+	numbers := make(map[store.State]int64, len(counts))
 	for state, count := range counts {
 		numbers[state] = count.N
 	}
@@ -262,7 +261,7 @@ func (f *fixture) counts() map[durable.State]int64 {
 }
 
 // one settles one run of a claim, the claim's last.
-func one(claim lease.ClaimID, worker store.WorkerID, id durable.RunID, outcome store.Outcome) store.Settlement {
+func one(claim lease.ClaimID, worker store.WorkerID, id store.RunID, outcome store.Outcome) store.Settlement {
 	return store.Settlement{
 		Claim: claim, Worker: worker, Last: true,
 		Runs: []store.Settled{{ID: id, Outcome: outcome}},

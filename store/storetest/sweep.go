@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -70,7 +69,7 @@ func (f *fixture) wantSwept(request store.SweepRequest, deleted int) {
 }
 
 // end enqueues one run and ends it.
-func (f *fixture) end(kind store.OutcomeKind, changes ...func(*durable.NewRun)) durable.RunID {
+func (f *fixture) end(kind store.OutcomeKind, changes ...func(*store.NewRun)) store.RunID {
 	f.t.Helper()
 	run := newRun(changes...)
 	f.enqueue(run)
@@ -88,9 +87,9 @@ func (f *fixture) end(kind store.OutcomeKind, changes ...func(*durable.NewRun)) 
 	return run.ID
 }
 
-func (f *fixture) wantGone(id durable.RunID) {
+func (f *fixture) wantGone(id store.RunID) {
 	f.t.Helper()
-	if record, err := f.store.Run(f.ctx, id); !errors.Is(err, durable.ErrNotFound) {
+	if record, err := f.store.Run(f.ctx, id); !errors.Is(err, store.ErrNotFound) {
 		f.t.Errorf("run %s is still there: %+v, %v", id, record, err)
 	}
 }
@@ -126,21 +125,21 @@ func sweepUnfinished(_ *testing.T, f *fixture) {
 	f.claimOne(newWorker("w2"))
 	f.advance(365 * 24 * time.Hour)
 	f.wantSwept(store.SweepRequest{By: uuid.New(), Retention: time.Second, RetentionDead: time.Second, Limit: 10}, 0)
-	if counts := f.counts(); counts[durable.Pending] != 2 || counts[durable.Running] != 1 {
+	if counts := f.counts(); counts[store.Pending] != 2 || counts[store.Running] != 1 {
 		f.t.Errorf("counts %v, want 2 pending and 1 running", counts)
 	}
 }
 
 func sweepByJob(t *testing.T, f *fixture) {
-	of := func(job string) func(*durable.NewRun) { return func(r *durable.NewRun) { r.Job = job } }
-	var jobs []durable.JobInfo
+	of := func(job string) func(*store.NewRun) { return func(r *store.NewRun) { r.Job = job } }
+	var jobs []store.JobInfo
 	for name, d := range map[string]time.Duration{"short": time.Hour, "long": 30 * 24 * time.Hour, "kept": store.KeepForever, "mail": 0} {
-		jobs = append(jobs, durable.JobInfo{Name: name, Queue: durable.DefaultQueue, MaxAttempts: 3, Retention: store.Duration(d)})
+		jobs = append(jobs, store.JobInfo{Name: name, Queue: store.DefaultQueue, MaxAttempts: 3, Retention: store.Duration(d)})
 	}
 	if err := f.store.Declare(f.ctx, store.Declaration{Worker: newWorker("w1"), Jobs: jobs}); err != nil {
 		t.Fatal(err)
 	}
-	var short, long []durable.RunID
+	var short, long []store.RunID
 	for _, kind := range []store.OutcomeKind{store.Success, store.Cancellation, store.Death} {
 		short = append(short, f.end(kind, of("short")))
 		long = append(long, f.end(kind, of("long")))
@@ -176,12 +175,12 @@ func sweepForever(_ *testing.T, f *fixture) {
 }
 
 func sweepOddIDs(_ *testing.T, f *fixture) {
-	odd := []durable.RunID{
+	odd := []store.RunID{
 		uuid.MustParse("00000000-0000-7000-8000-000000000001"), uuid.MustParse("01000000-0000-7000-8000-000000000001"),
 		uuid.MustParse("7fffffff-ffff-7fff-bfff-ffffffffffff"), uuid.MustParse("ffffffff-ffff-7fff-bfff-ffffffffffff"),
 	}
 	for _, id := range odd {
-		f.end(store.Success, func(r *durable.NewRun) { r.ID = id })
+		f.end(store.Success, func(r *store.NewRun) { r.ID = id })
 	}
 	f.end(store.Success)
 	f.wantSwept(sweeper(), 0)
@@ -243,18 +242,18 @@ func sweepBusy(t *testing.T, f *fixture) {
 
 func sweepAndEnqueue(_ *testing.T, f *fixture) {
 	run := newRun()
-	f.end(store.Death, func(r *durable.NewRun) { r.ID = run.ID })
+	f.end(store.Death, func(r *store.NewRun) { r.ID = run.ID })
 	f.advance(200 * time.Hour)
 	f.wantSwept(sweeper(), 1)
 	f.enqueue(run)
-	if record := f.record(run.ID); record.State != durable.Pending || len(record.Attempts) != 0 || record.Error != nil {
+	if record := f.record(run.ID); record.State != store.Pending || len(record.Attempts) != 0 || record.Error != nil {
 		f.t.Errorf("the new run is %+v, want it to know nothing of the old one", record)
 	}
 }
 
 // strand makes a run that is running under a claim without a lease: a
 // settlement that says it is the claim's last, and is not.
-func (f *fixture) strand(worker store.WorkerID, changes ...func(*durable.NewRun)) (store.ClaimRequest, store.Claimed) {
+func (f *fixture) strand(worker store.WorkerID, changes ...func(*store.NewRun)) (store.ClaimRequest, store.Claimed) {
 	f.t.Helper()
 	f.enqueue(newRuns(2, changes...)...)
 	request := f.request(worker, 2)
@@ -275,11 +274,11 @@ func sweepStranded(t *testing.T, f *fixture) {
 	if len(swept.Returned) != 1 || swept.Deleted != 0 {
 		t.Fatalf("swept %+v, want one run returned", swept)
 	}
-	if r := swept.Returned[0]; r.ID != lost.ID || r.State != durable.Pending || r.Job != "mail" || r.Queue != durable.DefaultQueue || r.Worker != "w1" || r.CrashCount != 0 {
+	if r := swept.Returned[0]; r.ID != lost.ID || r.State != store.Pending || r.Job != "mail" || r.Queue != store.DefaultQueue || r.Worker != "w1" || r.CrashCount != 0 {
 		t.Errorf("returned %+v", r)
 	}
 	record := f.record(lost.ID)
-	if record.State != durable.Pending || record.Attempt != 0 || record.CrashCount != 0 || len(record.Attempts) != 0 {
+	if record.State != store.Pending || record.Attempt != 0 || record.CrashCount != 0 || len(record.Attempts) != 0 {
 		t.Errorf("the run is %+v, want it as it was before the claim", record)
 	}
 	if verdicts := f.settle(one(request.Claim, w1, lost.ID, success())); verdicts[0] != store.Refused {
@@ -294,12 +293,12 @@ func sweepStranded(t *testing.T, f *fixture) {
 }
 
 func sweepStrandedDead(t *testing.T, f *fixture) {
-	_, lost := f.strand(newWorker("w1"), func(r *durable.NewRun) { r.OnCrash = durable.CrashDead })
+	_, lost := f.strand(newWorker("w1"), func(r *store.NewRun) { r.OnCrash = store.CrashDead })
 	swept := f.sweep(sweeper())
-	if len(swept.Returned) != 1 || swept.Returned[0].State != durable.Dead {
+	if len(swept.Returned) != 1 || swept.Returned[0].State != store.Dead {
 		t.Fatalf("swept %+v, want one run dead", swept)
 	}
-	if record := f.record(lost.ID); record.State != durable.Dead || record.FinishedAt == nil || record.Error == nil {
+	if record := f.record(lost.ID); record.State != store.Dead || record.FinishedAt == nil || record.Error == nil {
 		t.Errorf("the run is %+v, want it dead with a reason", record)
 	}
 }

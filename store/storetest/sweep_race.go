@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -41,13 +40,13 @@ func sweepBesideWorkers(t *testing.T, f *fixture) {
 		return nil
 	}
 	f.together(append(repeat(4, work), sweep)...)
-	if counts := f.counts(); counts[durable.Succeeded] != runs {
+	if counts := f.counts(); counts[store.Succeeded] != runs {
 		t.Errorf("counts %v, want all of %d succeeded", counts, runs)
 	}
 }
 
 // claimAndSettle takes what the template's steps find, and ends it well.
-func claimAndSettle(ctx context.Context, db durable.Store, template store.ClaimRequest, worker store.WorkerID) (int, error) {
+func claimAndSettle(ctx context.Context, db store.Store, template store.ClaimRequest, worker store.WorkerID) (int, error) {
 	request := template
 	request.Claim, request.Worker = lease.NewClaimID(), worker
 	claimed, err := db.Claim(ctx, request)

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -66,11 +65,11 @@ func own(name string) store.Schedule {
 
 func scheduleSaved(t *testing.T, f *fixture) {
 	s := own("nightly")
-	s.Rule, s.Plan.Overlap, s.Plan.Jitter = durable.Cron("0 3 * * *", "Europe/Berlin"), durable.OverlapWait, store.Duration(time.Minute)
-	s.Plan.Blackouts, s.Args, s.Tags = []durable.Window{{Days: "sat,sun"}}, []byte(`{ "a" : 1 }`), []string{"x"}
-	s.Priority, s.Timeout, s.OnCrash = 3, time.Minute, durable.CrashDead
+	s.Rule, s.Plan.Overlap, s.Plan.Jitter = store.Cron("0 3 * * *", "Europe/Berlin"), store.OverlapWait, store.Duration(time.Minute)
+	s.Plan.Blackouts, s.Args, s.Tags = []store.Window{{Days: "sat,sun"}}, []byte(`{ "a" : 1 }`), []string{"x"}
+	s.Priority, s.Timeout, s.OnCrash = 3, time.Minute, store.CrashDead
 	f.save(s)
-	if err := f.store.SaveSchedule(f.ctx, s, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.SaveSchedule(f.ctx, s, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("saved as new twice: %v, want a conflict", err)
 	}
 	listed := f.schedule("nightly")
@@ -82,9 +81,9 @@ func scheduleSaved(t *testing.T, f *fixture) {
 		t.Errorf("listed %+v, want an operator's own, not planned yet", listed)
 	}
 	edit := listed.Schedule()
-	edit.Rule = durable.Every(time.Minute)
+	edit.Rule = store.Every(time.Minute)
 	f.save(edit)
-	if err := f.store.SaveSchedule(f.ctx, edit, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.SaveSchedule(f.ctx, edit, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("saved over a version that was not read: %v, want a conflict", err)
 	}
 	f.materialize(10, in(time.Hour))
@@ -149,7 +148,7 @@ func scheduleDeleted(t *testing.T, f *fixture) {
 	if records, err := f.store.ListSchedules(f.ctx); err != nil || len(records) != 0 {
 		t.Errorf("ListSchedules: %+v, %v, want none", records, err)
 	}
-	if state := f.record(first.Runs[0]).State; state != durable.Pending {
+	if state := f.record(first.Runs[0]).State; state != store.Pending {
 		t.Errorf("its run is %v, want it kept", state)
 	}
 	f.save(own("nightly"))
@@ -165,23 +164,23 @@ func scheduleAskedWithRoom(t *testing.T, f *fixture) {
 	three.Plan.AtOnce = 3
 	f.declare(three)
 	for range 3 {
-		if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); err != nil {
+		if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("asked for a fourth one: %v, want a conflict", err)
 	}
 }
 
 func retriedCounted(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
-	id := durable.NewRunID()
-	err := f.store.RunSchedule(f.ctx, "nightly", id, durable.OverlapSkip, "ann")
+	id := store.NewRunID()
+	err := f.store.RunSchedule(f.ctx, "nightly", id, store.OverlapSkip, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.did(store.CancelRuns, id, store.Done, durable.Cancelled)
+	f.did(store.CancelRuns, id, store.Done, store.Cancelled)
 	count := func() (told int) {
 		f.advance(10 * time.Second)
 		f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
@@ -193,8 +192,8 @@ func retriedCounted(t *testing.T, f *fixture) {
 	if n := count(); n != 0 {
 		t.Errorf("%d runs are unfinished once it is cancelled, want none", n)
 	}
-	f.did(store.RetryRuns, id, store.Done, durable.Pending)
-	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+	f.did(store.RetryRuns, id, store.Done, store.Pending)
+	if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("asked for another one beside it: %v, want a conflict", err)
 	}
 	if n := count(); n != 1 {
@@ -204,18 +203,18 @@ func retriedCounted(t *testing.T, f *fixture) {
 
 func scheduleAsked(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"))
-	id := durable.NewRunID()
-	err := f.store.RunSchedule(f.ctx, "nightly", id, durable.OverlapSkip, "ann")
+	id := store.NewRunID()
+	err := f.store.RunSchedule(f.ctx, "nightly", id, store.OverlapSkip, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if record := f.record(id); text(record.Schedule) != "nightly" || record.State != durable.Pending || record.Job != "mail" {
+	if record := f.record(id); text(record.Schedule) != "nightly" || record.State != store.Pending || record.Job != "mail" {
 		t.Errorf("%+v, want a run of the schedule", record)
 	}
-	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("asked for a second one: %v, want a conflict", err)
 	}
-	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapAllow, "ann"); err != nil {
+	if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapAllow, "ann"); err != nil {
 		t.Errorf("asked for a second one all the same: %v", err)
 	}
 	worker := newWorker("w1")
@@ -224,7 +223,7 @@ func scheduleAsked(t *testing.T, f *fixture) {
 		t.Fatalf("claimed %d runs, want 2", len(claimed))
 	}
 	f.settle(all(claim, worker, claimed, success()))
-	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); err != nil {
+	if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann"); err != nil {
 		t.Errorf("asked again when they had ended: %v", err)
 	}
 	if f.schedule("nightly").NextAt != nil {
@@ -235,7 +234,7 @@ func scheduleAsked(t *testing.T, f *fixture) {
 func unfinishedCounted(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"), newSchedule("other"))
 	f.materialize(10, in(10*time.Second))
-	if err := f.store.RunSchedule(f.ctx, "other", durable.NewRunID(), durable.OverlapSkip, "ann"); err != nil {
+	if err := f.store.RunSchedule(f.ctx, "other", store.NewRunID(), store.OverlapSkip, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	worker := newWorker("w1")
@@ -315,7 +314,7 @@ func waitingStarvesNobody(t *testing.T, f *fixture) {
 			return fire(now, s)
 		})
 	}
-	if pending := f.counts()[durable.Pending]; pending != 1 {
+	if pending := f.counts()[store.Pending]; pending != 1 {
 		t.Errorf("%d runs, want that of the schedule which does not wait", pending)
 	}
 }
@@ -348,7 +347,7 @@ func pastTold(t *testing.T, f *fixture) {
 	if change.Kind != store.PastChange || text(change.Reason) != "pause" || text(change.By) != "ann" {
 		t.Errorf("%+v, want the change", change)
 	}
-	if run.Kind != store.PastRun || text(run.Occurrence) != "monday" || run.Run == nil || run.State == nil || *run.State != durable.Pending {
+	if run.Kind != store.PastRun || text(run.Occurrence) != "monday" || run.Run == nil || run.State == nil || *run.State != store.Pending {
 		t.Errorf("%+v, want the run", run)
 	}
 	if skip.Kind != store.PastSkip || text(skip.Reason) != "missed" || skip.First == nil || !near(*skip.First, first.Add(-10*time.Second)) ||

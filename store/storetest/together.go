@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -40,7 +39,7 @@ type call struct {
 
 func everyMethodReturns(t *testing.T, f *fixture) {
 	calls := methodCalls()
-	methods := reflect.TypeFor[durable.Store]()
+	methods := reflect.TypeFor[store.Store]()
 	for i := range methods.NumMethod() {
 		if name := methods.Method(i).Name; calls[name] == nil {
 			t.Errorf("%s is not called: add it to methodCalls", name)
@@ -64,15 +63,15 @@ func everyMethodReturns(t *testing.T, f *fixture) {
 
 // sentinel tells whether the store has answered, if not as the caller would wish.
 func sentinel(err error) bool {
-	return errors.Is(err, durable.ErrNotFound) || errors.Is(err, durable.ErrConflict) || errors.Is(err, lease.ErrLost)
+	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict) || errors.Is(err, lease.ErrLost)
 }
 
 // newRun makes a run in a lane of its own.
-func (c *call) newRun() durable.NewRun {
-	return newRun(func(r *durable.NewRun) { r.Queue, r.Job = c.name, "job-"+c.name })
+func (c *call) newRun() store.NewRun {
+	return newRun(func(r *store.NewRun) { r.Queue, r.Job = c.name, "job-"+c.name })
 }
 
-func (c *call) newKeyed() durable.NewRun {
+func (c *call) newKeyed() store.NewRun {
 	run := c.newRun()
 	run.Key = store.Key{Text: c.name}
 	return run
@@ -170,7 +169,7 @@ func claimCalls() map[string]func(*call) error {
 
 func loopCalls() map[string]func(*call) error {
 	return map[string]func(*call) error{
-		"Checkpoint": func(c *call) error { _, err := c.store.Checkpoint(c.ctx, durable.NewRunID()); return err },
+		"Checkpoint": func(c *call) error { _, err := c.store.Checkpoint(c.ctx, store.NewRunID()); return err },
 		"Touch":      func(c *call) error { return c.store.Touch(c.ctx, newWorker(c.name)) },
 		"Cancels": func(c *call) error {
 			_, err := c.store.Cancels(c.ctx, []lease.ClaimID{lease.NewClaimID()})
@@ -204,8 +203,8 @@ func loopCalls() map[string]func(*call) error {
 
 func operatorCalls() map[string]func(*call) error {
 	return map[string]func(*call) error{
-		"Run":    func(c *call) error { _, err := c.store.Run(c.ctx, durable.NewRunID()); return err },
-		"Runs":   func(c *call) error { _, err := c.store.Runs(c.ctx, durable.Filter{Limit: 10}); return err },
+		"Run":    func(c *call) error { _, err := c.store.Run(c.ctx, store.NewRunID()); return err },
+		"Runs":   func(c *call) error { _, err := c.store.Runs(c.ctx, store.Filter{Limit: 10}); return err },
 		"Counts": func(c *call) error { _, err := c.store.Counts(c.ctx); return err },
 		"Queues": func(c *call) error { _, err := c.store.Queues(c.ctx); return err },
 		"Jobs":   func(c *call) error { _, err := c.store.Jobs(c.ctx); return err },
@@ -218,13 +217,13 @@ func operatorCalls() map[string]func(*call) error {
 			_, err := c.store.Enqueue(c.ctx, run)
 			for _, action := range []store.RunAction{store.CancelRuns, store.RetryRuns, store.DeleteRuns} {
 				if err == nil {
-					_, err = c.store.Operate(c.ctx, store.Order{Action: action, Runs: []durable.RunID{run.ID}, By: "ann"})
+					_, err = c.store.Operate(c.ctx, store.Order{Action: action, Runs: []store.RunID{run.ID}, By: "ann"})
 				}
 			}
 			return err
 		},
 		"Rerun": func(c *call) error {
-			_, err := c.store.Rerun(c.ctx, durable.NewRunID(), c.newKeyed(), "ann")
+			_, err := c.store.Rerun(c.ctx, store.NewRunID(), c.newKeyed(), "ann")
 			return err
 		},
 		"SetQueue": func(c *call) error { return c.store.SetQueue(c.ctx, c.name, store.PauseQueue, "ann") },
@@ -246,7 +245,7 @@ func scheduleCalls() map[string]func(*call) error {
 		"RunSchedule": func(c *call) error {
 			err := c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann")
 			if err == nil {
-				err = c.store.RunSchedule(c.ctx, c.name, durable.NewRunID(), durable.OverlapAllow, "ann")
+				err = c.store.RunSchedule(c.ctx, c.name, store.NewRunID(), store.OverlapAllow, "ann")
 			}
 			return err
 		},

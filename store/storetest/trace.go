@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -21,27 +20,27 @@ func traceTests() map[string]func(*testing.T, *fixture) {
 const exampleTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 // tracesOf claims everything and returns the traces by run.
-func (f *fixture) tracesOf(n int) map[durable.RunID]string {
+func (f *fixture) tracesOf(n int) map[store.RunID]string {
 	f.t.Helper()
 	_, claimed := f.claim(newWorker("w1"), n)
 	if len(claimed) != n {
 		f.t.Fatalf("claimed %d runs, want %d", len(claimed), n)
 	}
-	traces := map[durable.RunID]string{}
+	traces := map[store.RunID]string{}
 	for _, c := range claimed {
 		traces[c.ID] = c.Trace
 	}
 	return traces
 }
 
-func traced(trace string) func(*durable.NewRun) {
-	return func(r *durable.NewRun) { r.Trace = trace }
+func traced(trace string) func(*store.NewRun) {
+	return func(r *store.NewRun) { r.Trace = trace }
 }
 
 func tracesExact(t *testing.T, f *fixture) {
 	// Some with and some without in one call, so that none can come to stand
 	// beside another run; and a call in which none has one.
-	var runs []durable.NewRun
+	var runs []store.NewRun
 	for i, trace := range []string{"", exampleTrace, "", "{},\"'\\;NULL", "null", "", strings.Repeat("~", store.MaxTraceSize)} {
 		runs = append(runs, newRun(traced(trace)))
 		if i%2 == 0 {
@@ -91,11 +90,11 @@ func traceOfARepeat(t *testing.T, f *fixture) {
 func tracesRefused(t *testing.T, f *fixture) {
 	for _, trace := range []string{strings.Repeat("x", store.MaxTraceSize+1), "a\nb", "a\x00", "é", "\xff"} {
 		_, err := f.store.Enqueue(f.ctx, newRun(), newRun(traced(trace)))
-		if !errors.Is(err, durable.ErrInvalid) || !strings.Contains(err.Error(), "trace") {
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "trace") {
 			t.Errorf("trace %.20q: %v, want it refused", trace, err)
 		}
 	}
-	if got := f.counts()[durable.Pending]; got != 0 {
+	if got := f.counts()[store.Pending]; got != 0 {
 		t.Errorf("%d runs were stored", got)
 	}
 }

@@ -5,14 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
 // Transaction is a transaction of a store's user, with the store bound to it.
 type Transaction struct {
-	durable.Tx
+	store.Tx
 	Commit   func() error
 	Rollback func()
 }
@@ -51,15 +50,15 @@ func (f *fixture) commit(tx Transaction) {
 }
 
 // absent fails when a run is stored.
-func (f *fixture) absent(id durable.RunID) {
+func (f *fixture) absent(id store.RunID) {
 	f.t.Helper()
-	if _, err := f.store.Run(f.ctx, id); !errors.Is(err, durable.ErrNotFound) {
+	if _, err := f.store.Run(f.ctx, id); !errors.Is(err, store.ErrNotFound) {
 		f.t.Fatalf("Run answered %v, want ErrNotFound", err)
 	}
 }
 
 // enqueueIn enqueues runs that are new through a transaction.
-func (f *fixture) enqueueIn(tx Transaction, runs ...durable.NewRun) {
+func (f *fixture) enqueueIn(tx Transaction, runs ...store.NewRun) {
 	f.t.Helper()
 	receipts, err := tx.Enqueue(f.ctx, runs...)
 	if err != nil || len(receipts) != len(runs) {
@@ -90,7 +89,7 @@ func lost(t *testing.T, what string, err error) {
 }
 
 func txEnqueue(t *testing.T, f *fixture) {
-	run := newRun(func(r *durable.NewRun) {
+	run := newRun(func(r *store.NewRun) {
 		r.Tags, r.Args = []string{`a "b"`, `c\d,{e}`}, []byte(`{"é": "\"\\, {NULL}"}`)
 		r.Queue, r.ExpiresAt = "other", f.now().Add(time.Hour)
 	})
@@ -100,7 +99,7 @@ func txEnqueue(t *testing.T, f *fixture) {
 	f.absent(run.ID)
 	f.commit(tx)
 	record := f.record(run.ID)
-	if record.State != durable.Pending || string(record.Args) != string(run.Args) || len(record.Tags) != 2 ||
+	if record.State != store.Pending || string(record.Args) != string(run.Args) || len(record.Tags) != 2 ||
 		record.Tags[0] != run.Tags[0] || record.Tags[1] != run.Tags[1] || record.Queue != "other" ||
 		record.ExpiresAt == nil || record.ExpiresAt.Sub(run.ExpiresAt).Abs() > time.Millisecond {
 		t.Errorf("stored %+v, want %+v", record, run)
@@ -111,7 +110,7 @@ func txEnqueue(t *testing.T, f *fixture) {
 }
 
 func txRollback(_ *testing.T, f *fixture) {
-	run := newRun(func(r *durable.NewRun) { r.Queue = "never-used-before" })
+	run := newRun(func(r *store.NewRun) { r.Queue = "never-used-before" })
 	tx := f.begin()
 	f.enqueueIn(tx, run)
 	tx.Rollback()
@@ -124,27 +123,27 @@ func txRollback(_ *testing.T, f *fixture) {
 
 func txReads(t *testing.T, f *fixture) {
 	_, holder := f.held()
-	run := newRun(func(r *durable.NewRun) { r.Job, r.Tags = "letter", []string{"t"} })
+	run := newRun(func(r *store.NewRun) { r.Job, r.Tags = "letter", []string{"t"} })
 	tx := f.begin()
 	f.enqueueIn(tx, run)
 	if err := tx.Complete(f.ctx, holder, store.Completion{Result: []byte(`7`)}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
-	page, err := tx.Runs(f.ctx, durable.Filter{Jobs: []string{"letter"}, States: []durable.State{durable.Pending}})
+	page, err := tx.Runs(f.ctx, store.Filter{Jobs: []string{"letter"}, States: []store.State{store.Pending}})
 	if err != nil || len(page.Runs) != 1 || page.Runs[0].ID != run.ID || len(page.Runs[0].Tags) != 1 {
 		t.Errorf("Runs answered %+v, %v", page, err)
 	}
 	record, err := tx.Run(f.ctx, holder.Run)
-	if err != nil || record.State != durable.Succeeded || string(record.Result) != "7" || len(record.Attempts) != 1 {
+	if err != nil || record.State != store.Succeeded || string(record.Result) != "7" || len(record.Attempts) != 1 {
 		t.Errorf("Run answered %+v, %v", record, err)
 	}
-	if _, err := tx.Run(f.ctx, durable.NewRunID()); !errors.Is(err, durable.ErrNotFound) {
+	if _, err := tx.Run(f.ctx, store.NewRunID()); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("Run of no run answered %v, want ErrNotFound", err)
 	}
-	if _, err := tx.Runs(f.ctx, durable.Filter{Limit: -1}); !errors.Is(err, durable.ErrInvalid) {
+	if _, err := tx.Runs(f.ctx, store.Filter{Limit: -1}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("Runs with a bad limit answered %v, want ErrInvalid", err)
 	}
-	if got := f.record(holder.Run).State; got != durable.Running {
+	if got := f.record(holder.Run).State; got != store.Running {
 		t.Errorf("from outside the run is %v, want running", got)
 	}
 	tx.Rollback()
@@ -153,7 +152,7 @@ func txReads(t *testing.T, f *fixture) {
 func txInvalid(t *testing.T, f *fixture) {
 	run := newRun()
 	tx := f.begin()
-	if _, err := tx.Enqueue(f.ctx, newRun(), newRun(func(r *durable.NewRun) { r.Args = []byte(`"\u0000"`) })); !errors.Is(err, durable.ErrInvalid) {
+	if _, err := tx.Enqueue(f.ctx, newRun(), newRun(func(r *store.NewRun) { r.Args = []byte(`"\u0000"`) })); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("Enqueue answered %v, want ErrInvalid", err)
 	}
 	if receipts, err := tx.Enqueue(f.ctx); err != nil || len(receipts) != 0 {
@@ -161,7 +160,7 @@ func txInvalid(t *testing.T, f *fixture) {
 	}
 	f.enqueueIn(tx, run)
 	f.commit(tx)
-	if counts := f.counts(); counts[durable.Pending] != 1 {
+	if counts := f.counts(); counts[store.Pending] != 1 {
 		t.Errorf("counts %v, want 1 pending", counts)
 	}
 }
@@ -183,7 +182,7 @@ func txTwice(t *testing.T, f *fixture) {
 
 func txDue(t *testing.T, f *fixture) {
 	before := f.now()
-	run := newRun(func(r *durable.NewRun) { r.After = time.Hour })
+	run := newRun(func(r *store.NewRun) { r.After = time.Hour })
 	tx := f.begin()
 	f.enqueueIn(tx, run)
 	f.commit(tx)
@@ -200,13 +199,13 @@ func txComplete(t *testing.T, f *fixture) {
 	if err := tx.Complete(f.ctx, holder, store.Completion{Result: []byte(`{"a":1}`)}); err != nil {
 		t.Fatalf("Complete: %v", err)
 	}
-	if record := f.record(holder.Run); record.State != durable.Running {
+	if record := f.record(holder.Run); record.State != store.Running {
 		t.Errorf("before the commit the run is %v", record.State)
 	}
 	f.absent(run.ID)
 	f.commit(tx)
 	record := f.record(holder.Run)
-	if record.State != durable.Succeeded || string(record.Result) != `{"a":1}` || record.FinishedAt == nil || record.Error != nil || len(record.Attempts) != 1 {
+	if record.State != store.Succeeded || string(record.Result) != `{"a":1}` || record.FinishedAt == nil || record.Error != nil || len(record.Attempts) != 1 {
 		t.Errorf("completed %+v", record)
 	}
 	f.record(run.ID)
@@ -228,7 +227,7 @@ func txCompleteRollback(t *testing.T, f *fixture) {
 	}
 	tx.Rollback()
 	verdicts := f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Failure, Error: "not committed"}))
-	if record := f.record(holder.Run); verdicts[0] != store.Accepted || record.State != durable.Pending {
+	if record := f.record(holder.Run); verdicts[0] != store.Accepted || record.State != store.Pending {
 		t.Errorf("the settle got verdict %d, and the run is %v", verdicts[0], record.State)
 	}
 }
@@ -241,7 +240,7 @@ func txZombie(t *testing.T, f *fixture) {
 	lost(t, "Guard", tx.Guard(f.ctx, stale))
 	lost(t, "Complete", tx.Complete(f.ctx, stale, store.Completion{Result: []byte(`"zombie"`)}))
 	f.commit(tx)
-	if after := f.record(z.run); after.State != durable.Running || after.Result != nil || after.Fence != before.Fence {
+	if after := f.record(z.run); after.State != store.Running || after.Result != nil || after.Fence != before.Fence {
 		t.Errorf("a zombie changed %+v to %+v", before, after)
 	}
 	tx = f.begin()
@@ -278,7 +277,7 @@ func (f *fixture) endedStaysEnded(holder store.Holder) {
 	if after := f.record(holder.Run); after.State != before.State || string(after.Result) != string(before.Result) {
 		f.t.Errorf("%+v became %+v", before, after)
 	}
-	if before.State == durable.Pending { // leave nothing to be claimed by the next
+	if before.State == store.Pending { // leave nothing to be claimed by the next
 		if before.DueAt.After(f.now()) {
 			return
 		}
@@ -291,11 +290,11 @@ func (f *fixture) endedStaysEnded(holder store.Holder) {
 func txUnknown(t *testing.T, f *fixture) {
 	_, holder := f.held()
 	tx := f.begin()
-	lost(t, "Complete", tx.Complete(f.ctx, store.Holder{Run: durable.NewRunID(), Claim: holder.Claim}, store.Completion{}))
+	lost(t, "Complete", tx.Complete(f.ctx, store.Holder{Run: store.NewRunID(), Claim: holder.Claim}, store.Completion{}))
 	lost(t, "Complete", tx.Complete(f.ctx, store.Holder{Run: holder.Run, Claim: lease.NewClaimID()}, store.Completion{}))
 	lost(t, "Guard", tx.Guard(f.ctx, store.Holder{Run: holder.Run}))
 	f.commit(tx)
-	if record := f.record(holder.Run); record.State != durable.Running {
+	if record := f.record(holder.Run); record.State != store.Running {
 		t.Errorf("the run is %v", record.State)
 	}
 }
@@ -312,7 +311,7 @@ func txGuard(t *testing.T, f *fixture) {
 		t.Fatalf("Complete: %v", err)
 	}
 	f.commit(tx)
-	if record := f.record(holder.Run); record.State != durable.Succeeded || record.Result != nil {
+	if record := f.record(holder.Run); record.State != store.Succeeded || record.Result != nil {
 		t.Errorf("completed %+v", record)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -53,7 +52,7 @@ func txUnstorable(t *testing.T, f *fixture) {
 		"invalid UTF-8 in the log":      {Log: "\xff"},
 		"a log beyond its largest size": {Log: strings.Repeat("l", store.MaxLogSize+1)},
 	} {
-		if err := tx.Complete(f.ctx, holder, bad); !errors.Is(err, durable.ErrInvalid) {
+		if err := tx.Complete(f.ctx, holder, bad); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: Complete answered %v, want ErrInvalid", name, err)
 		}
 	}
@@ -61,7 +60,7 @@ func txUnstorable(t *testing.T, f *fixture) {
 		t.Fatalf("Complete: %v", err)
 	}
 	f.commit(tx)
-	if got := f.record(holder.Run).State; got != durable.Succeeded {
+	if got := f.record(holder.Run).State; got != store.Succeeded {
 		t.Errorf("the run is %v", got)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -25,7 +24,7 @@ func underTests() map[string]func(*testing.T, *fixture) {
 
 func underCurrent(t *testing.T, f *fixture) {
 	_, holder := f.held()
-	runs := newRuns(3, func(r *durable.NewRun) { r.Queue = "child" })
+	runs := newRuns(3, func(r *store.NewRun) { r.Queue = "child" })
 	for try := range 2 {
 		receipts, err := f.store.EnqueueUnder(f.ctx, holder, runs...)
 		if err != nil || len(receipts) != len(runs) {
@@ -37,7 +36,7 @@ func underCurrent(t *testing.T, f *fixture) {
 			}
 		}
 	}
-	if counts := f.counts(); counts[durable.Pending] != 3 || counts[durable.Running] != 1 {
+	if counts := f.counts(); counts[store.Pending] != 3 || counts[store.Running] != 1 {
 		t.Errorf("counts %v, want 3 pending and 1 running", counts)
 	}
 	heads, err := f.store.Heads(f.ctx, store.Serves{Queues: []string{"child"}, Jobs: []string{"mail"}})
@@ -50,7 +49,7 @@ func underCurrent(t *testing.T, f *fixture) {
 func (f *fixture) underRefused(holder store.Holder) {
 	f.t.Helper()
 	before := f.counts()
-	run := newRun(func(r *durable.NewRun) { r.Job = "child" })
+	run := newRun(func(r *store.NewRun) { r.Job = "child" })
 	_, err := f.store.EnqueueUnder(f.ctx, holder, run)
 	lost(f.t, "EnqueueUnder", err)
 	f.absent(run.ID)
@@ -65,7 +64,7 @@ func underZombie(_ *testing.T, f *fixture) {
 	z := f.zombie()
 	f.underRefused(store.Holder{Run: z.run, Claim: z.stale})
 	f.underRefused(store.Holder{Run: z.run})
-	f.underRefused(store.Holder{Run: durable.NewRunID(), Claim: z.held})
+	f.underRefused(store.Holder{Run: store.NewRunID(), Claim: z.held})
 }
 
 func underReclaimed(_ *testing.T, f *fixture) {
@@ -77,7 +76,7 @@ func underReclaimed(_ *testing.T, f *fixture) {
 
 func underEnded(_ *testing.T, f *fixture) {
 	for _, outcome := range outcomes() {
-		f.enqueue(newRun(func(r *durable.NewRun) { r.Priority = 1 }))
+		f.enqueue(newRun(func(r *store.NewRun) { r.Priority = 1 }))
 		worker := newWorker("w1")
 		claim, claimed := f.claimOne(worker)
 		f.settle(one(claim, worker, claimed.ID, outcome))
@@ -96,7 +95,7 @@ func underExpired(t *testing.T, f *fixture) {
 func underInvalid(t *testing.T, f *fixture) {
 	_, holder := f.held()
 	good := newRun()
-	if _, err := f.store.EnqueueUnder(f.ctx, holder, good, durable.NewRun{}); !errors.Is(err, durable.ErrInvalid) {
+	if _, err := f.store.EnqueueUnder(f.ctx, holder, good, store.NewRun{}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("EnqueueUnder answered %v, want ErrInvalid", err)
 	}
 	f.absent(good.ID)
@@ -113,17 +112,17 @@ func underRace(_ *testing.T, f *fixture) {
 		holders = append(holders, store.Holder{Run: claimed.ID, Claim: claim})
 	}
 	f.advance(31 * time.Second)
-	stored, refused := make([][]durable.RunID, n), make([]durable.RunID, n)
+	stored, refused := make([][]store.RunID, n), make([]store.RunID, n)
 	functions := repeat(n, func(i int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for ctx.Err() == nil {
-				run := newRun(func(r *durable.NewRun) { r.Job = "child" })
+				run := newRun(func(r *store.NewRun) { r.Job = "child" })
 				_, err := f.store.EnqueueUnder(ctx, holders[i], run)
 				if errors.Is(err, lease.ErrLost) {
 					refused[i] = run.ID
 					return nil
 				}
-				if errors.Is(err, durable.ErrConflict) { // whoever takes the run back was stopped by a busy machine
+				if errors.Is(err, store.ErrConflict) { // whoever takes the run back was stopped by a busy machine
 					continue
 				}
 				if err != nil {

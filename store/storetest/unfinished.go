@@ -38,7 +38,7 @@ func asManyAtOnce(t *testing.T, f *fixture) {
 	for _, most := range []int{3, 100, 101, 150, store.MaxAtOnce} {
 		name := fmt.Sprintf("at-once-%d", most)
 		f.wantUnfinished(name, most)
-		if err := f.store.RunSchedule(f.ctx, name, durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+		if err := f.store.RunSchedule(f.ctx, name, store.NewRunID(), store.OverlapSkip, "ann"); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("asked for one more of %s: %v, want a conflict", name, err)
 		}
 	}
@@ -48,10 +48,10 @@ func asManyAtOnce(t *testing.T, f *fixture) {
 	}
 	past = slices.DeleteFunc(past, func(line store.Past) bool { return line.Kind != store.PastRun })
 	for _, line := range past[:30] {
-		f.did(store.CancelRuns, *line.Run, store.Done, durable.Cancelled)
+		f.did(store.CancelRuns, *line.Run, store.Done, store.Cancelled)
 	}
 	f.wantUnfinished("at-once-150", 120)
-	f.did(store.RetryRuns, *past[7].Run, store.Done, durable.Pending)
+	f.did(store.RetryRuns, *past[7].Run, store.Done, store.Pending)
 	f.wantUnfinished("at-once-150", 121)
 }
 
@@ -75,9 +75,9 @@ func (f *fixture) wantUnfinished(name string, want int) {
 // the first, and then forbids it.
 func hungRemembered(t *testing.T, f *fixture) {
 	s := own("nightly")
-	s.Plan.Overlap = durable.OverlapAllow
+	s.Plan.Overlap = store.OverlapAllow
 	f.save(s)
-	var all []durable.RunID
+	var all []store.RunID
 	for round := range 30 {
 		made := f.materialize(10, func(now time.Time, _ store.Schedule) store.Decision {
 			d := store.Decision{NextAt: now.Add(time.Second)}
@@ -89,20 +89,20 @@ func hungRemembered(t *testing.T, f *fixture) {
 		all = append(all, made.Runs...)
 		f.advance(2 * time.Second)
 	}
-	slices.SortFunc(all, func(a, b durable.RunID) int { return slices.Compare(a[:], b[:]) })
+	slices.SortFunc(all, func(a, b store.RunID) int { return slices.Compare(a[:], b[:]) })
 	for _, id := range all[1:] {
-		f.did(store.CancelRuns, id, store.Done, durable.Cancelled)
+		f.did(store.CancelRuns, id, store.Done, store.Cancelled)
 	}
-	if err := f.store.RunSchedule(f.ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("asked for another one beside what hangs: %v, want a conflict", err)
 	}
 	stored := f.schedule("nightly")
 	edited := stored.Schedule()
-	edited.Plan.Overlap = durable.OverlapSkip
+	edited.Plan.Overlap = store.OverlapSkip
 	f.save(edited)
 	f.wantUnfinished("nightly", 1)
 	f.wantUnfinished("nightly", 1)
-	f.did(store.CancelRuns, all[0], store.Done, durable.Cancelled)
+	f.did(store.CancelRuns, all[0], store.Done, store.Cancelled)
 	f.wantUnfinished("nightly", 0)
 }
 
@@ -110,8 +110,8 @@ func hungRemembered(t *testing.T, f *fixture) {
 // executes.
 func manyWait(_ *testing.T, f *fixture) {
 	const most = 120
-	code := both(recurring("many", durable.Every(time.Second), durable.CatchUp(durable.CatchUpAll, 0, 0), durable.AtOnce(most)),
-		recurring("beat", durable.Every(time.Second), durable.Overlap(durable.OverlapAllow)))
+	code := both(recurring("many", store.Every(time.Second), durable.CatchUp(store.CatchUpAll, 0, 0), durable.AtOnce(most)),
+		recurring("beat", store.Every(time.Second), durable.Overlap(store.OverlapAllow)))
 	f.until(func() bool { return f.planned("many")() && f.planned("beat")() }, code)
 	f.advance(15 * time.Minute)
 	f.until(func() bool { n, _ := f.made("many"); return n >= most }, code, code)
@@ -126,33 +126,33 @@ func manyWait(_ *testing.T, f *fixture) {
 // scheduleAskedTwice repeats calls whose answers were lost.
 func scheduleAskedTwice(t *testing.T, f *fixture) {
 	f.declare(newSchedule("nightly"), newSchedule("other"))
-	first, second := durable.NewRunID(), durable.NewRunID()
+	first, second := store.NewRunID(), store.NewRunID()
 	for range 3 {
-		if err := f.store.RunSchedule(f.ctx, "nightly", first, durable.OverlapSkip, "ann"); err != nil {
+		if err := f.store.RunSchedule(f.ctx, "nightly", first, store.OverlapSkip, "ann"); err != nil {
 			t.Errorf("asked again with the same id: %v", err)
 		}
-		if err := f.store.RunSchedule(f.ctx, "nightly", second, durable.OverlapAllow, "ann"); err != nil {
+		if err := f.store.RunSchedule(f.ctx, "nightly", second, store.OverlapAllow, "ann"); err != nil {
 			t.Errorf("asked again with the same id, beside another: %v", err)
 		}
 	}
-	f.did(store.CancelRuns, first, store.Done, durable.Cancelled)
-	if err := f.store.RunSchedule(f.ctx, "nightly", first, durable.OverlapSkip, "ann"); err != nil {
+	f.did(store.CancelRuns, first, store.Done, store.Cancelled)
+	if err := f.store.RunSchedule(f.ctx, "nightly", first, store.OverlapSkip, "ann"); err != nil {
 		t.Errorf("asked again when it had ended: %v", err)
 	}
 	past, err := f.store.SchedulePast(f.ctx, "nightly", 10)
 	if err != nil || len(past) != 4 {
 		t.Errorf("SchedulePast: %+v, %v, want two runs and who asked for them", past, err)
 	}
-	if err := f.store.RunSchedule(f.ctx, "other", first, durable.OverlapAllow, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.RunSchedule(f.ctx, "other", first, store.OverlapAllow, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("asked with the id of another's run: %v, want a conflict", err)
 	}
 	enqueued := newRun()
 	f.enqueue(enqueued)
-	if err := f.store.RunSchedule(f.ctx, "other", enqueued.ID, durable.OverlapAllow, "ann"); !errors.Is(err, durable.ErrConflict) {
+	if err := f.store.RunSchedule(f.ctx, "other", enqueued.ID, store.OverlapAllow, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("asked with the id of a run of none: %v, want a conflict", err)
 	}
-	invalid(t, "RunSchedule without an id", f.store.RunSchedule(f.ctx, "other", durable.RunID{}, durable.OverlapAllow, "ann"))
-	if counts := f.counts(); counts[durable.Pending] != 2 || counts[durable.Cancelled] != 1 {
+	invalid(t, "RunSchedule without an id", f.store.RunSchedule(f.ctx, "other", store.RunID{}, store.OverlapAllow, "ann"))
+	if counts := f.counts(); counts[store.Pending] != 2 || counts[store.Cancelled] != 1 {
 		t.Errorf("counts %v, want 2 pending and 1 cancelled", counts)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -78,7 +77,7 @@ func (p *player) doRun(c command) error {
 			line += ", " + fmt.Sprintf(format, args...)
 		}
 	}
-	add(r.State == durable.Pending, "%s", due(r.DueAt.Sub(p.now())))
+	add(r.State == store.Pending, "%s", due(r.DueAt.Sub(p.now())))
 	add(r.CrashCount > 0, "crash count %d", r.CrashCount)
 	add(r.Isolated, "isolated")
 	add(r.Priority != 0, "priority %d", r.Priority)
@@ -106,7 +105,7 @@ func text(pointer *string) string {
 }
 
 func (p *player) doList(c command) error {
-	filter := durable.Filter{Jobs: c.list("jobs"), Queues: c.list("queues"), Limit: c.number("limit", 0)}
+	filter := store.Filter{Jobs: c.list("jobs"), Queues: c.list("queues"), Limit: c.number("limit", 0)}
 	for _, word := range c.list("states") {
 		state, err := store.ParseState(word)
 		if err != nil {
@@ -121,7 +120,7 @@ func (p *player) doList(c command) error {
 	for i := range page.Runs {
 		p.say("%s %v", p.names[page.Runs[i].ID], page.Runs[i].State)
 	}
-	p.say("%s", choose(page.Next == durable.RunID{}, "the last page", "more before "+p.names[page.Next]))
+	p.say("%s", choose(page.Next == store.RunID{}, "the last page", "more before "+p.names[page.Next]))
 	return err
 }
 
@@ -139,8 +138,8 @@ func (p *player) doDeclare(c command) error {
 	declaration := store.Declaration{Worker: p.worker("w1")}
 	for _, name := range c.words[1:] {
 		declaration.Schedules = append(declaration.Schedules, store.Schedule{
-			Name: name, Rule: durable.Every(c.duration("every", time.Hour)), Hash: c.text("hash", "h1"), Job: c.text("job", "mail"),
-			Queue: durable.DefaultQueue, Args: []byte(`{}`), MaxAttempts: durable.DefaultMaxAttempts,
+			Name: name, Rule: store.Every(c.duration("every", time.Hour)), Hash: c.text("hash", "h1"), Job: c.text("job", "mail"),
+			Queue: store.DefaultQueue, Args: []byte(`{}`), MaxAttempts: store.DefaultMaxAttempts,
 		})
 	}
 	return p.store.Declare(p.ctx, declaration)
