@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -44,9 +45,9 @@ func cycles(ctx context.Context, w *watch, db durable.Store, n, batch int) (samp
 	if err != nil {
 		return nil, err
 	}
-	request := durable.ClaimRequest{Worker: durable.WorkerID{Name: "cycles", Instance: uuid.New()}, Duration: time.Minute, Limit: batch}
+	request := store.ClaimRequest{Worker: store.WorkerID{Name: "cycles", Instance: uuid.New()}, Duration: time.Minute, Limit: batch}
 	for _, h := range heads {
-		request.Steps = append(request.Steps, durable.Step{Lane: h.Lane, From: h.DueAt, Take: batch})
+		request.Steps = append(request.Steps, store.Step{Lane: h.Lane, From: h.DueAt, Take: batch})
 	}
 	before, err := w.fast(ctx)
 	if err != nil {
@@ -65,12 +66,12 @@ func cycles(ctx context.Context, w *watch, db durable.Store, n, batch int) (samp
 			return nil, err
 		}
 		claims = append(claims, float64(time.Since(asked).Microseconds())/1e3)
-		s := durable.Settlement{Claim: request.Claim, Worker: request.Worker, Last: true}
+		s := store.Settlement{Claim: request.Claim, Worker: request.Worker, Last: true}
 		for i := range runs {
-			s.Runs = append(s.Runs, durable.Settled{ID: runs[i].ID, Outcome: durable.Outcome{Kind: durable.Success}})
+			s.Runs = append(s.Runs, store.Settled{ID: runs[i].ID, Outcome: store.Outcome{Kind: store.Success}})
 			request.Steps[0].From = runs[i].DueAt
 		}
-		if _, err := store.Settle(ctx, []durable.Settlement{s}); err != nil {
+		if _, err := db.Settle(ctx, []store.Settlement{s}); err != nil {
 			return nil, err
 		}
 	}

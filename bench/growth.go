@@ -158,7 +158,7 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 	if err := errors.Join(w.vacuum(ctx), w.forget(ctx)); err != nil {
 		return nil, err
 	}
-	fire := func(now time.Time, _ durable.Schedule) durable.Decision {
+	fire := func(now time.Time, _ store.Schedule) durable.Decision {
 		one := job.New(args{N: firstNumber})
 		return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: now.String(), Run: one}}}
 	}
@@ -207,9 +207,9 @@ const scheduleChunk = 1000
 // declareHourly declares n schedules of one run.
 func declareHourly(ctx context.Context, store store.Catalog, run durable.NewRun, n int) error {
 	for done := 0; done < n; done += scheduleChunk {
-		var some []durable.Schedule
+		var some []store.Schedule
 		for i := done; i < min(done+scheduleChunk, n); i++ {
-			some = append(some, durable.Schedule{Name: fmt.Sprintf("schedule-%d", i), Hash: "1", Rule: durable.Every(time.Hour),
+			some = append(some, store.Schedule{Name: fmt.Sprintf("schedule-%d", i), Hash: "1", Rule: durable.Every(time.Hour),
 				Job: run.Job, Queue: run.Queue, MaxAttempts: run.MaxAttempts, Args: run.Args})
 		}
 		if err := store.Declare(ctx, durable.Declaration{Schedules: some}); err != nil {

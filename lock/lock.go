@@ -15,12 +15,12 @@ import (
 var (
 	// ErrHeld: every slot of the lock is taken, so nothing was granted. It is
 	// also what an outage of the store looks like under the policy [Skip].
-	ErrHeld = errors.New("lock: held")
+	ErrHeld = errors.New("lock is held")
 	// ErrUnavailable: the store of the locks could not be asked.
-	ErrUnavailable = errors.New("lock: store is unavailable")
+	ErrUnavailable = errors.New("lock store is unavailable")
 	// ErrInvalid: the request was refused before the store was asked. The text
 	// names every offender.
-	ErrInvalid = errors.New("lock: invalid")
+	ErrInvalid = errors.New("invalid lock")
 )
 
 // Bounds of what names a lock.
