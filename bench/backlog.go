@@ -107,15 +107,15 @@ func (b *bench) backlog(ctx context.Context, own, other int) (sample, error) {
 	if err := w.server.execute(ctx, "CHECKPOINT"); err != nil {
 		return nil, err
 	}
-	store, err := backend.Open(ctx, w.target, backend.Config{})
+	db, err := backend.Open(ctx, w.target, backend.Config{})
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
-	if _, err := cycles(ctx, w, store, 2000, 100); err != nil { // plans and pages
+	defer db.Close()
+	if _, err := cycles(ctx, w, db, 2000, 100); err != nil { // plans and pages
 		return nil, err
 	}
-	return cycles(ctx, w, store, min(50_000, own/4), 100)
+	return cycles(ctx, w, db, min(50_000, own/4), 100)
 }
 
 func backlogRow(n int) row {

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/lock/redislock"
 	"github.com/durable-worker/durable-worker/store/backend"
@@ -66,9 +65,9 @@ func (b *bench) locks(ctx context.Context, c contention) (sample, error) {
 	bounded, cancel := context.WithTimeout(ctx, c.window)
 	defer cancel()
 	var all sync.WaitGroup
-	for p, store := range stores {
-		locker := lease.NewLocker(countedLocks{store, &asked}, lease.LockerConfig{
-			Owner: fmt.Sprintf("process-%d", p), Waits: c.waits(store),
+	for p, db := range stores {
+		locker := lock.NewLocker(countedLocks{db, &asked}, lock.LockerConfig{
+			Owner: fmt.Sprintf("process-%d", p), Waits: c.waits(db),
 		})
 		for i := range c.each {
 			n := p*c.each + i
@@ -95,7 +94,7 @@ func (c contention) waits(locks lock.Locks) lock.Waits {
 
 // contend wants the lock until ctx ends.
 func (l *ledger) contend(ctx context.Context, locker *lock.Locker, holds time.Duration) (grants int64, err error) {
-	terms := lease.LockTerms{Wait: -1}
+	terms := lock.Terms{Wait: -1}
 	for ctx.Err() == nil {
 		grant, err := locker.Acquire(ctx, "contended", terms)
 		if err != nil {
