@@ -22,7 +22,7 @@ func (s *scene) cancelOne(id durable.RunID) {
 	s.t.Helper()
 	changed, err := durable.NewOperator(s.store, "ann").Cancel(s.t.Context(), "not wanted", id)
 	require.NoError(s.t, err)
-	require.Equal(s.t, store.Asked, changed[0].Did)
+	require.Equal(s.t, store.CancelRequested, changed[0].Result)
 }
 
 func TestCancel_AHandlerIsToldWithinOneBeat(t *testing.T) {
@@ -118,7 +118,7 @@ func TestCancel_ARunThatWasNotBegunIsNotExecuted(t *testing.T) {
 		s.pass(time.Second)
 		changed, err := durable.NewOperator(s.store, "ann").Cancel(t.Context(), "not wanted", second)
 		require.NoError(t, err)
-		require.Equal(t, store.Done, changed[0].Did, "it waits")
+		require.Equal(t, store.RunChanged, changed[0].Result, "it waits")
 		s.pass(2 * time.Minute)
 		_, began := executed.Load(first)
 		require.True(t, began)

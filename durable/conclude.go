@@ -48,12 +48,12 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 			case store.Deferred:
 				s.putOff(e)
 				c.unsettled++ // it is counted out below
-			case store.Accepted, store.Landed:
+			case store.Applied, store.AlreadyApplied:
 				if e.x.verifies() {
 					e.x.logVerified(e.outcome, verdicts[i])
 				}
 				s.w.announceEnd(ctx, e.x.run.ID)
-			case store.Refused:
+			case store.Rejected:
 				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
 					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
 			}
@@ -98,7 +98,7 @@ func (w *Worker) aloneEnded(c *claim) {
 // accepted counts the verdicts by which something was written.
 func accepted(verdicts []store.Verdict) (n int) {
 	for _, verdict := range verdicts {
-		if verdict == store.Accepted {
+		if verdict == store.Applied {
 			n++
 		}
 	}

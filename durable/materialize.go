@@ -103,7 +103,7 @@ func newEvaluator(w *Worker) *evaluator {
 }
 
 // look materializes once, and tells whether there may be more at once.
-func (e *evaluator) look(ctx context.Context) (made store.Materialized, more bool, err error) {
+func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, more bool, err error) {
 	w := e.w
 	e.plan.Begin()
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
@@ -128,7 +128,7 @@ func (e *evaluator) look(ctx context.Context) (made store.Materialized, more boo
 }
 
 // lookPause is how long after a look at the schedules the next one is.
-func (w *Worker) lookPause(made *store.Materialized, err error) time.Duration {
+func (w *Worker) lookPause(made *store.MaterializeResult, err error) time.Duration {
 	pause := w.jittered(w.config.PollInterval)
 	switch {
 	case err != nil:

@@ -63,15 +63,15 @@ type endlessStore struct {
 	deleted int
 }
 
-func (s *endlessStore) Sweep(ctx context.Context, _ store.SweepRequest) (store.Swept, error) {
+func (s *endlessStore) Sweep(ctx context.Context, _ store.SweepRequest) (store.SweepResult, error) {
 	s.calls.Add(1)
 	took := time.Duration(s.took.Load())
 	select {
 	case <-ctx.Done():
-		return store.Swept{}, ctx.Err()
+		return store.SweepResult{}, ctx.Err()
 	case <-time.After(took):
 		s.working.Add(int64(took))
-		return store.Swept{Deleted: s.deleted}, nil
+		return store.SweepResult{Deleted: s.deleted}, nil
 	}
 }
 

@@ -45,7 +45,7 @@ func (a *waits) init() {
 // found takes in what a look has left waiting, and returns the runs that are to
 // be announced as awaited. A schedule that has only begun to wait is looked at
 // again soon enough.
-func (a *waits) found(list []store.Wait, now time.Duration) (announce []RunID) {
+func (a *waits) found(list []store.WaitingSchedule, now time.Duration) (announce []RunID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, run := range a.runs {
@@ -117,12 +117,12 @@ func (a *waits) over(records []Record) (names []string) {
 }
 
 // await asks those who execute runs to announce their ends.
-func (w *Worker) await(ctx context.Context, list []store.Wait) {
+func (w *Worker) await(ctx context.Context, list []store.WaitingSchedule) {
 	if w.config.NoListen {
 		return
 	}
 	for _, id := range w.waits.found(list, w.config.Elapsed()) {
-		if err := w.store.Announce(ctx, store.Signal{Kind: store.RunAwaited, Run: id}); err != nil {
+		if err := w.store.Publish(ctx, store.Signal{Kind: store.RunAwaited, Run: id}); err != nil {
 			w.warn(ctx, "asking for the end of a run failed, the schedule that waits for it is looked at now and then", err)
 		}
 	}
@@ -139,7 +139,7 @@ func (w *Worker) hasten(ctx context.Context) bool {
 		page, err := w.store.Runs(bounded, Filter{IDs: some, States: []State{Succeeded, Dead, Cancelled}, Limit: len(some)})
 		if names := w.waits.over(page.Runs); err == nil && len(names) > 0 {
 			hastened = true
-			err = w.store.Hasten(bounded, names...)
+			err = w.store.ReevaluateNow(bounded, names...)
 		}
 		cancel()
 		w.contact(err)

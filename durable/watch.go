@@ -164,7 +164,7 @@ func (w *watch) lookLoop(ctx context.Context) {
 // announce tells workers that somebody waits.
 func (w *watch) announce(ctx context.Context, ids []RunID) {
 	for _, id := range ids {
-		_ = w.store.Announce(ctx, store.Signal{Kind: store.RunAwaited, Run: id}) // likewise
+		_ = w.store.Publish(ctx, store.Signal{Kind: store.RunAwaited, Run: id}) // likewise
 	}
 }
 

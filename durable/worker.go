@@ -287,10 +287,10 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (st
 	return stuck
 }
 
-// Hurry ends the time handlers have to finish in a drain: their contexts are
+// StopNow ends the time handlers have to finish in a drain: their contexts are
 // cancelled at once and their runs handed back. Called before the drain has
 // begun, it holds for the drain to come.
-func (w *Worker) Hurry() {
+func (w *Worker) StopNow() {
 	select {
 	case w.hurry <- struct{}{}:
 	default:

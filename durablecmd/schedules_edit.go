@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // scheduleFlags are the parts of a schedule. What is not given stays as it is.
@@ -80,9 +80,9 @@ func (f scheduleFlags) apply(s *store.Schedule) error {
 	set((*time.Duration)(&plan.CatchUpWithin), f.CatchUpWithin)
 	set(&plan.CatchUpMost, f.CatchUpMost)
 	if f.AtOnce != nil && *f.AtOnce == 0 {
-		return usage("--at-once 0: want 1 to %d", store.MaxAtOnce)
+		return usage("--at-once 0: want 1 to %d", store.MaxUnfinishedRuns)
 	}
-	set(&plan.AtOnce, f.AtOnce)
+	set(&plan.MaxUnfinished, f.AtOnce)
 	set((*string)(&plan.Overlap), f.Overlap)
 	set(&plan.Start, f.Start)
 	set(&plan.End, f.End)

@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // command splits a line into words; _ stands for a space inside one.
@@ -60,7 +60,7 @@ func TestSchedulesAreOperated(t *testing.T) {
 	do("schedules resume nightly")
 	seen := decode[struct {
 		Next []time.Time
-		Past []store.Past
+		Past []store.HistoryEntry
 	}](t, do("schedules preview nightly --json --next 3 --past 100"))
 	require.Len(t, seen.Next, 3)
 	require.Len(t, seen.Past, 2+6, "two runs; created, edited, twice run, paused, resumed")

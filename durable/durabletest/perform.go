@@ -90,19 +90,19 @@ type performance struct {
 func (p *performance) Declare(context.Context, store.Declaration) error { return nil }
 
 // Materialize leaves the schedules to others.
-func (p *performance) Materialize(context.Context, int, func(time.Time, store.Schedule) store.Decision) (store.Materialized, error) {
-	return store.Materialized{Busy: true}, nil
+func (p *performance) Materialize(context.Context, int, func(time.Time, store.Schedule) store.Decision) (store.MaterializeResult, error) {
+	return store.MaterializeResult{Busy: true}, nil
 }
 
 // Reclaim leaves expired leases to others.
-func (p *performance) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+func (p *performance) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
 	request.Horizon = time.Unix(1, 0) // earlier than any lease
 	return p.Store.Reclaim(ctx, request)
 }
 
 // Sweep leaves old runs to others.
-func (p *performance) Sweep(context.Context, store.SweepRequest) (store.Swept, error) {
-	return store.Swept{Busy: true}, nil
+func (p *performance) Sweep(context.Context, store.SweepRequest) (store.SweepResult, error) {
+	return store.SweepResult{Busy: true}, nil
 }
 
 // Settle tells what has become of the run.

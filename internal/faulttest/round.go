@@ -75,9 +75,9 @@ func (r *round) abandon() error {
 // during is while the statement fails.
 func (r *round) during() {
 	failing := time.Now()
-	_, err := r.subject.Sound.Operate(r.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{r.runs[Cancel]}, By: "test"})
+	_, err := r.subject.Sound.Operate(r.ctx, store.RunCommand{Action: store.CancelRuns, Runs: []durable.RunID{r.runs[Cancel]}, By: "test"})
 	r.must(err)
-	_ = r.subject.Sound.Announce(r.ctx, store.Signal{Kind: store.CancelAsked})
+	_ = r.subject.Sound.Publish(r.ctx, store.Signal{Kind: store.CancelAsked})
 	for need, job := range map[Need]job{Failure: jobs.fail, Death: jobs.die, Report: jobs.report, Child: jobs.parent, Complete: jobs.complete} {
 		r.runs[need] = r.enqueue(job)
 	}
@@ -170,7 +170,7 @@ func (r *round) after() {
 
 // close ends the worker, and leaves nothing for a later round.
 func (r *round) close() {
-	_, err := r.subject.Sound.Operate(r.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{r.runs[Reclaim]}, By: "test"})
+	_, err := r.subject.Sound.Operate(r.ctx, store.RunCommand{Action: store.CancelRuns, Runs: []durable.RunID{r.runs[Reclaim]}, By: "test"})
 	r.must(err)
 	r.worker.cancel()
 	if !r.worker.endedWithin(2 * r.pace.Within) {

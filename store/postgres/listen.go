@@ -33,9 +33,9 @@ func (h *hints) init() { h.self, h.out = rand.Text(), board.NewBox() }
 // hint tells workers, here and elsewhere, that runs may be due. It never waits.
 func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
 
-// Announce passes a signal on to all that listen, together with what else is
+// Publish passes a signal on to all that listen, together with what else is
 // announced within a few milliseconds.
-func (s *Store) Announce(ctx context.Context, signal store.Signal) error {
+func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}

@@ -18,22 +18,22 @@ import (
 // such locks: two transactions then evaluate at once, of all processes.
 func (s *Store) Materialize(
 	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
-) (store.Materialized, error) {
+) (store.MaterializeResult, error) {
 	if err := s.usable(ctx); err != nil {
-		return store.Materialized{}, s.fail("materialize", err)
+		return store.MaterializeResult{}, s.fail("materialize", err)
 	}
 	if !s.crowd.is() {
 		next, err := s.queries(s.engine).NextLook(ctx, queries.NextLookParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
-			return store.Materialized{}, s.fail("materialize", err)
+			return store.MaterializeResult{}, s.fail("materialize", err)
 		}
 		if next != 0 {
-			return store.Materialized{Next: max(fromMicro(next), -1)}, nil
+			return store.MaterializeResult{Next: max(fromMicro(next), -1)}, nil
 		}
 	}
 	done, err := s.narrowed(ctx, limit, func(limit int) (attempt, error) { return s.attempt(ctx, limit, decide) })
 	if err != nil {
-		return store.Materialized{}, s.fail("materialize", err)
+		return store.MaterializeResult{}, s.fail("materialize", err)
 	}
 	if len(done.Runs) > 0 {
 		s.hint()
@@ -43,7 +43,7 @@ func (s *Store) Materialize(
 
 // attempt is what one transaction did, also one that has failed.
 type attempt struct {
-	store.Materialized
+	store.MaterializeResult
 
 	first string // the schedule that it looked at first; empty: it came to none
 }
@@ -69,7 +69,7 @@ func (s *Store) attempt(
 // that it does not show whose fault that is (a row that cannot be read, a check at
 // the commit), again with ever fewer schedules, from the head of the index on. One
 // that is refused alone is set aside.
-func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (attempt, error)) (store.Materialized, error) {
+func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (attempt, error)) (store.MaterializeResult, error) {
 	done, err := try(limit)
 	for n := limit; refusesRows(err) && code(err) != notNullViolation && ctx.Err() == nil; {
 		if n <= 1 {
@@ -84,21 +84,21 @@ func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (at
 			done.Due = limit // there are more
 		}
 	}
-	return done.Materialized, err
+	return done.MaterializeResult, err
 }
 
 // setAside passes over a schedule for a while, without a change to its row: that
 // may be refused too. Without a name it is the one that is due first.
-func (s *Store) setAside(ctx context.Context, name string, refused error) (store.Materialized, error) {
+func (s *Store) setAside(ctx context.Context, name string, refused error) (store.MaterializeResult, error) {
 	if name == "" {
 		var err error
 		name, err = s.queries(s.engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
-			return store.Materialized{}, errors.Join(refused, err)
+			return store.MaterializeResult{}, errors.Join(refused, err)
 		}
 	}
 	again := s.resting.Put(name, lease.Elapsed())
-	return store.Materialized{Passed: []store.PassedOver{{Kind: "schedule", Name: name, Again: again, Err: refused}}}, nil
+	return store.MaterializeResult{Passed: []store.PassedOver{{Kind: "schedule", Name: name, Again: again, Err: refused}}}, nil
 }
 
 func (s *Store) materialize(
@@ -130,7 +130,7 @@ func (s *Store) materialize(
 	}
 	s.crowd.looked(rows, due.Most)
 	one := func(schedule store.Schedule) store.Decision { return decide(evaluate.Now.UTC(), schedule) }
-	if err := s.inParts(ctx, tx, rows, refused, one, &done.Materialized); err != nil {
+	if err := s.inParts(ctx, tx, rows, refused, one, &done.MaterializeResult); err != nil {
 		return err
 	}
 	if done.Due == limit {
@@ -146,8 +146,8 @@ func (s *Store) materialize(
 	return err
 }
 
-// Hasten has schedules that wait looked at now.
-func (s *Store) Hasten(ctx context.Context, names ...string) error {
+// ReevaluateNow has schedules that wait looked at now.
+func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if len(names) == 0 {
 		return nil
 	}

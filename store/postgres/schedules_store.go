@@ -61,7 +61,7 @@ const decidedAtOnce = 500
 // inParts decides about schedules and stores what was decided.
 func (s *Store) inParts(
 	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, refused refusedLanes,
-	decide func(store.Schedule) store.Decision, done *store.Materialized,
+	decide func(store.Schedule) store.Decision, done *store.MaterializeResult,
 ) error {
 	for len(rows) > 0 {
 		some := rows[:partOf(rows)]
@@ -112,15 +112,15 @@ func partOf(rows []queries.DueSchedulesRow) int {
 }
 
 // waits are the runs for which the schedule waits.
-func (d *decided) waits() (waits []store.Wait) {
+func (d *decided) waits() (waits []store.WaitingSchedule) {
 	if d.decision.Waiting == 0 || d.decision.Fault != "" {
 		return nil
 	}
 	for _, id := range d.unfinished.IDs {
-		waits = append(waits, store.Wait{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
+		waits = append(waits, store.WaitingSchedule{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
 	}
 	for i := range d.runs {
-		waits = append(waits, store.Wait{Schedule: d.name, Run: d.runs[i].ID, Pause: d.decision.Waiting})
+		waits = append(waits, store.WaitingSchedule{Schedule: d.name, Run: d.runs[i].ID, Pause: d.decision.Waiting})
 	}
 	return waits
 }
@@ -130,7 +130,7 @@ func (d *decided) waits() (waits []store.Wait) {
 // refuses these, halves of them, down to each schedule by itself: a bad one
 // never stops the others.
 func (s *Store) storeDecided(
-	ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *store.Materialized,
+	ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *store.MaterializeResult,
 ) error {
 	set, err := s.decidedLanes(ctx, tx, some, refused)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Store) storeDecided(
 
 // storeHalves stores decisions in ever smaller parts. A schedule that is refused
 // alone rests with a fault, and when that is refused too it is set aside.
-func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, done *store.Materialized) error {
+func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, done *store.MaterializeResult) error {
 	ids, err := s.storeSome(ctx, tx, some, set, queries.MaterializeRuns)
 	if !refusesRows(err) {
 		done.Runs = append(done.Runs, ids...)
@@ -321,7 +321,7 @@ func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	}
 	err := s.set(&one, row.Spec)
 	if (one.Waiting > 0 || row.NextAt == nil) && row.LookAt.Unix() != 0 {
-		one.LookAt = row.LookAt.UTC()
+		one.EvaluateAt = row.LookAt.UTC()
 	}
 	if row.NextAt != nil {
 		one.NextAt = row.NextAt.UTC()

@@ -109,11 +109,11 @@ func (w *settling) accept(asked int, all bool) func(pgx.Rows) error {
 		}
 		if all && len(ids) == asked {
 			for i := range w.verdicts {
-				w.verdicts[i] = store.Accepted
+				w.verdicts[i] = store.Applied
 			}
 			return nil
 		}
-		w.mark(ids, store.Accepted)
+		w.mark(ids, store.Applied)
 		return nil
 	}
 }
@@ -134,7 +134,7 @@ func (w *settling) mark(ids []uuid.UUID, verdict store.Verdict) {
 // themselves.
 func (w *settling) putBack() bool {
 	for i, run := range w.Runs {
-		if w.verdicts[i] == store.Accepted && run.Outcome.Kind.State() == store.Pending && run.Outcome.After <= store.WakeAhead {
+		if w.verdicts[i] == store.Applied && run.Outcome.Kind.State() == store.Pending && run.Outcome.After <= store.WakeAhead {
 			return true
 		}
 	}
@@ -166,7 +166,7 @@ func (s *Store) judge(ctx context.Context, work []settling) error {
 	for i := range work {
 		for j, verdict := range work[i].verdicts {
 			if verdict == 0 {
-				work[i].verdicts[j] = store.Refused
+				work[i].verdicts[j] = store.Rejected
 			}
 		}
 	}
@@ -185,6 +185,6 @@ func (w *settling) landed(rows pgx.Rows) error {
 			ids = append(ids, id)
 		}
 	}
-	w.mark(ids, store.Landed)
+	w.mark(ids, store.AlreadyApplied)
 	return rows.Err()
 }

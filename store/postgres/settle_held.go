@@ -78,11 +78,11 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	for i, w := range work {
 		var ids []uuid.UUID
 		for j, verdict := range free[i].verdicts {
-			if verdict == store.Accepted {
+			if verdict == store.Applied {
 				ids = append(ids, free[i].Runs[j].ID)
 			}
 		}
-		w.mark(ids, store.Accepted)
+		w.mark(ids, store.Applied)
 	}
 	return nil
 }

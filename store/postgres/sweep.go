@@ -20,16 +20,16 @@ import (
 // Sweep makes one step of the walk along the ids, and where that has come to
 // its end, one of the full pass. It uses the pool of those who enqueue, not the
 // workers' connections.
-func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	if err := s.usable(ctx); err != nil {
-		return store.Swept{}, s.fail("sweep", err)
+		return store.SweepResult{}, s.fail("sweep", err)
 	}
 	due, err := s.sweepDue(ctx, &request)
 	if err != nil {
-		return store.Swept{}, s.fail("sweep", err)
+		return store.SweepResult{}, s.fail("sweep", err)
 	}
 	if !due {
-		return store.Swept{Done: true}, nil
+		return store.SweepResult{Done: true}, nil
 	}
 	var step *sweeping
 	err = s.repeat(ctx, func() error {
@@ -39,9 +39,9 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 		})
 	})
 	if err != nil {
-		return store.Swept{}, s.fail("sweep", err)
+		return store.SweepResult{}, s.fail("sweep", err)
 	}
-	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return step.done, nil
@@ -97,7 +97,7 @@ type sweeping struct {
 	now     time.Time // the database's
 	own     string    // retention by lane, as JSON, of the jobs that have one of their own
 	longest time.Duration
-	done    store.Swept
+	done    store.SweepResult
 	failed  int // statements that the database has refused
 }
 
@@ -350,7 +350,7 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, som
 		return w.goOn(err, "run", some[0])
 	}
 	for _, row := range found {
-		w.done.Returned = append(w.done.Returned, store.Reclaimed{
+		w.done.Returned = append(w.done.Returned, store.ReclaimedRun{
 			ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
 			State: store.State(row.State), CrashCount: int(row.CrashCount),
 		})

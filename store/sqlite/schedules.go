@@ -21,29 +21,29 @@ const faultPause = time.Minute
 // transaction and must not call the store.
 func (s *Store) Materialize(
 	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
-) (store.Materialized, error) {
+) (store.MaterializeResult, error) {
 	if err := ctx.Err(); err != nil {
-		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.MaterializeResult{}, fmt.Errorf("materialize: %w", err)
 	}
 	if !s.evaluating.TryLock() {
-		return store.Materialized{Busy: true}, nil
+		return store.MaterializeResult{Busy: true}, nil
 	}
 	defer s.evaluating.Unlock()
 	resting := s.resting.Resting(lease.Elapsed())
 	done, quiet, err := s.nothingDue(ctx, resting)
 	if err != nil {
-		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.MaterializeResult{}, fmt.Errorf("materialize: %w", err)
 	}
 	if quiet {
 		return done, nil
 	}
 	m := materializing{store: s, resting: resting, decide: decide}
 	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
-		m.change, m.done, m.fresh = c, store.Materialized{Next: -1}, nil
+		m.change, m.done, m.fresh = c, store.MaterializeResult{Next: -1}, nil
 		return m.all(ctx, max(limit, 0))
 	})
 	if err != nil {
-		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.MaterializeResult{}, fmt.Errorf("materialize: %w", err)
 	}
 	for _, fresh := range m.fresh {
 		s.lanes.add(fresh)
@@ -61,7 +61,7 @@ type materializing struct {
 	store   *Store
 	resting []string // schedules that are left alone
 	decide  func(time.Time, store.Schedule) store.Decision
-	done    store.Materialized
+	done    store.MaterializeResult
 	fresh   []*lanes
 }
 
@@ -134,7 +134,7 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 	m.fresh, m.done.Runs = append(m.fresh, fresh), append(m.done.Runs, ids...)
 	if decision.Waiting > 0 && decision.Fault == "" {
 		for _, id := range slices.Concat(unfinished.IDs, ids) {
-			m.done.Waits = append(m.done.Waits, store.Wait{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
+			m.done.Waits = append(m.done.Waits, store.WaitingSchedule{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
 		}
 	}
 	return nil
@@ -154,8 +154,8 @@ func nextLook(ctx context.Context, q *queries.Queries, resting []string) (int64,
 	return -1, err
 }
 
-// Hasten has schedules that wait looked at now.
-func (s *Store) Hasten(ctx context.Context, names ...string) error {
+// ReevaluateNow has schedules that wait looked at now.
+func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -175,20 +175,20 @@ func (s *Store) Hasten(ctx context.Context, names ...string) error {
 
 // nothingDue asks when the next schedule is due, without the write lock: mostly
 // none is now.
-func (s *Store) nothingDue(ctx context.Context, resting []string) (store.Materialized, bool, error) {
+func (s *Store) nothingDue(ctx context.Context, resting []string) (store.MaterializeResult, bool, error) {
 	l, err := s.read(ctx)
 	if err != nil {
-		return store.Materialized{}, false, s.explain(err)
+		return store.MaterializeResult{}, false, s.explain(err)
 	}
 	next, err := nextLook(ctx, l.Queries, resting)
 	if err != nil {
-		return store.Materialized{}, false, s.explain(err)
+		return store.MaterializeResult{}, false, s.explain(err)
 	}
 	if next < 0 {
-		return store.Materialized{Next: -1}, true, nil
+		return store.MaterializeResult{Next: -1}, true, nil
 	}
 	in := duration(next - s.clock.now())
-	return store.Materialized{Next: in}, in > 0, nil
+	return store.MaterializeResult{Next: in}, in > 0, nil
 }
 
 // scheduleOf reads a schedule. One that cannot be read is returned without what
@@ -214,7 +214,7 @@ func scheduleOf(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	}
 	err = errors.Join(err, schedule.SetSpec([]byte(row.Spec)))
 	if (schedule.Waiting > 0 || row.NextAt == nil) && row.LookAt != nil {
-		schedule.LookAt = instant(*row.LookAt)
+		schedule.EvaluateAt = instant(*row.LookAt)
 	}
 	if row.NextAt != nil {
 		schedule.NextAt = instant(*row.NextAt)
@@ -292,8 +292,8 @@ func (c *change) unfinishedRuns(
 	if !unfinished.Unclear(&of.Plan, overlap) {
 		return unfinished, nil
 	}
-	all, err := c.UnfinishedOfSchedule(ctx, queries.UnfinishedOfScheduleParams{Schedule: &of.Name, Most: store.MaxAtOnce})
-	unfinished = store.Unfinished{Others: len(all) == store.MaxAtOnce}
+	all, err := c.UnfinishedOfSchedule(ctx, queries.UnfinishedOfScheduleParams{Schedule: &of.Name, Most: store.MaxUnfinishedRuns})
+	unfinished = store.Unfinished{Others: len(all) == store.MaxUnfinishedRuns}
 	for _, id := range all {
 		unfinished.IDs = append(unfinished.IDs, store.RunID(id))
 	}

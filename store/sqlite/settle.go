@@ -91,7 +91,7 @@ func (c *change) settle(ctx context.Context, settlement *store.Settlement, known
 			return nil, false, err
 		}
 		if accepted {
-			verdicts[i] = store.Accepted
+			verdicts[i] = store.Applied
 			waiting = waiting || !settled.Outcome.Kind.State().Terminal()
 		} else if verdicts[i], err = c.verdict(ctx, settled.ID, settlement.Claim); err != nil {
 			return nil, false, err
@@ -241,13 +241,13 @@ func (c *change) verdict(ctx context.Context, id store.RunID, claim lease.ClaimI
 	row, err := c.FindClaimOfRun(ctx, queries.FindClaimOfRunParams{ID: id[:]})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return store.Refused, nil
+		return store.Rejected, nil
 	case err != nil:
 		return 0, err
 	case row.ClaimID != nil && lease.ClaimID(row.ClaimID) == claim:
-		return store.Landed, nil
+		return store.AlreadyApplied, nil
 	default:
-		return store.Refused, nil
+		return store.Rejected, nil
 	}
 }
 

@@ -36,16 +36,16 @@ const (
 // Sweep makes one step of the walk over the runs that are old enough, in the
 // order in which they were stored, and where that has come to its end, one of
 // the full pass.
-func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	var step sweeping
 	err := s.writeAround(ctx, enqueues, func(ctx context.Context, c *change) error {
 		step = sweeping{change: c, request: &request, most: min(max(request.Limit, 1), sweepDeletes)}
 		return step.run(ctx)
 	})
 	if err != nil {
-		return store.Swept{}, fmt.Errorf("sweep: %w", err)
+		return store.SweepResult{}, fmt.Errorf("sweep: %w", err)
 	}
-	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return step.done, nil
@@ -57,7 +57,7 @@ type sweeping struct {
 	request *store.SweepRequest
 	most    int             // runs to delete or to hand back
 	own     map[int64]int64 // retention by lane, of the jobs that have one of their own
-	done    store.Swept
+	done    store.SweepResult
 }
 
 func (w *sweeping) run(ctx context.Context) error {
@@ -270,7 +270,7 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	} else {
 		err = w.InsertReady(ctx, queries.InsertReadyParams{Lane: run.Lane, DueAt: w.now, RunID: row.ID})
 	}
-	returned := store.Reclaimed{
+	returned := store.ReclaimedRun{
 		ID: store.RunID(row.ID), Lane: store.LaneID(run.Lane), Job: run.Job, Queue: run.Queue,
 		State: state, CrashCount: int(run.CrashCount),
 	}

@@ -193,7 +193,7 @@ func (f *fixture) request(worker store.WorkerID, n int) store.ClaimRequest {
 }
 
 // claim claims up to n runs under a new claim.
-func (f *fixture) claim(worker store.WorkerID, n int) (lease.ClaimID, []store.Claimed) {
+func (f *fixture) claim(worker store.WorkerID, n int) (lease.ClaimID, []store.ClaimedRun) {
 	f.t.Helper()
 	request := f.request(worker, n)
 	claimed, err := f.store.Claim(f.ctx, request)
@@ -204,7 +204,7 @@ func (f *fixture) claim(worker store.WorkerID, n int) (lease.ClaimID, []store.Cl
 }
 
 // claimOne claims the run that waits first.
-func (f *fixture) claimOne(worker store.WorkerID) (lease.ClaimID, store.Claimed) {
+func (f *fixture) claimOne(worker store.WorkerID) (lease.ClaimID, store.ClaimedRun) {
 	f.t.Helper()
 	claim, claimed := f.claim(worker, 1)
 	if len(claimed) != 1 {
@@ -229,7 +229,7 @@ func (f *fixture) settle(settlements ...store.Settlement) []store.Verdict {
 	return verdicts
 }
 
-func (f *fixture) reclaim() store.Reclaim {
+func (f *fixture) reclaim() store.ReclaimResult {
 	f.t.Helper()
 	done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 100})
 	if err != nil {
@@ -269,7 +269,7 @@ func one(claim lease.ClaimID, worker store.WorkerID, id store.RunID, outcome sto
 }
 
 // all settles everything that a claim was given alike.
-func all(claim lease.ClaimID, worker store.WorkerID, claimed []store.Claimed, outcome store.Outcome) store.Settlement {
+func all(claim lease.ClaimID, worker store.WorkerID, claimed []store.ClaimedRun, outcome store.Outcome) store.Settlement {
 	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
 	for _, c := range claimed {
 		settlement.Runs = append(settlement.Runs, store.Settled{ID: c.ID, Outcome: outcome})
