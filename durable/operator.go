@@ -127,14 +127,14 @@ func (o *Operator) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 
 // Bulk is how far an action on all runs of a filter has come.
 type Bulk struct {
-	Seen        int   `json:"seen"` // runs that matched
-	Done        int   `json:"done"`
-	Asked       int   `json:"asked"`
-	Unchanged   int   `json:"unchanged"`
-	Conflicting int   `json:"conflict"`
-	Busy        int   `json:"busy"`
-	Missing     int   `json:"missing"` // deleted between the look and the action
-	Next        RunID `json:"next"`    // as Filter.Before, it goes on from here; the zero id: it is through
+	Seen            int   `json:"seen"` // runs that matched
+	Changed         int   `json:"changed"`
+	CancelRequested int   `json:"cancel_requested"`
+	Unchanged       int   `json:"unchanged"`
+	Conflict        int   `json:"conflict"`
+	Locked          int   `json:"locked"`
+	NotFound        int   `json:"not_found"` // deleted between the look and the action
+	Next            RunID `json:"next"`      // as Filter.Before, it goes on from here; the zero id: it is through
 }
 
 // CancelAll cancels the runs that match, pending and running ones unless the
@@ -208,7 +208,7 @@ func (b Bulk) MarshalJSON() ([]byte, error) {
 // add counts what became of some runs.
 func (b *Bulk) add(changed []store.ChangedRun) {
 	b.Seen += len(changed)
-	counters := map[store.ChangeResult]*int{store.RunChanged: &b.Done, store.CancelRequested: &b.Asked, store.RunUnchanged: &b.Unchanged, store.RunNotFound: &b.Missing, store.RunConflict: &b.Conflicting, store.RunLocked: &b.Busy}
+	counters := map[store.ChangeResult]*int{store.RunChanged: &b.Changed, store.CancelRequested: &b.CancelRequested, store.RunUnchanged: &b.Unchanged, store.RunNotFound: &b.NotFound, store.RunConflict: &b.Conflict, store.RunLocked: &b.Locked}
 	for _, c := range changed {
 		*counters[c.Result]++
 	}

@@ -28,7 +28,7 @@ func Overlap(overlap store.OverlapPolicy) Option {
 // made never more than n are executed at once; those that operators ask for all
 // the same, or retry, come on top. Not with OverlapAllow.
 func MaxUnfinished(n int) Option {
-	return Option{"AtOnce", onlySchedule, func(p *policy) {
+	return Option{"MaxUnfinished", onlySchedule, func(p *policy) {
 		if p.plan.MaxUnfinished = n; n == 0 {
 			p.plan.MaxUnfinished = -1 // refused: zero at once would never fire
 		}

@@ -246,7 +246,7 @@ func bulkText(b durable.Bulk, total string) string {
 	for _, part := range []struct {
 		n    int
 		word string
-	}{{b.Done, "done"}, {b.Asked, "asked"}, {b.Unchanged, "unchanged"}, {b.Conflicting, "refused"}, {b.Busy, "busy"}, {b.Missing, "gone"}} {
+	}{{b.Changed, "changed"}, {b.CancelRequested, "cancel requested"}, {b.Unchanged, "unchanged"}, {b.Conflict, "conflict"}, {b.Locked, "locked"}, {b.NotFound, "not found"}} {
 		if part.n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", part.n, part.word))
 		}

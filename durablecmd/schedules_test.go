@@ -123,7 +123,7 @@ func TestSchedulesRefuse(t *testing.T) {
 		"schedules create a log --force --every 0":                             "no rule",
 		"schedules set taken":                                                  "nothing to change",
 		"schedules set taken --json":                                           "nothing to change",
-		"schedules set taken --at-once 0":                                      "want 1 to 1000",
+		"schedules set taken --max-unfinished 0":                               "want 1 to 1000",
 		"schedules set taken --end 1960-01-01T00:00:00Z":                       "1970",
 		"schedules create a none --every 1m":                                   "unknown job",
 		"schedules create a log --force":                                       "no rule",

@@ -88,12 +88,12 @@ type ChangeResult string
 
 // What becomes of a run.
 const (
-	RunChanged      ChangeResult = "done"      // it was changed
-	CancelRequested ChangeResult = "asked"     // it is running, and will be cancelled
-	RunUnchanged    ChangeResult = "unchanged" // there was nothing to do
-	RunNotFound     ChangeResult = "missing"   // there is no such run
-	RunConflict     ChangeResult = "conflict"  // what it is does not allow it
-	RunLocked       ChangeResult = "busy"      // somebody else had it in hand all the time
+	RunChanged      ChangeResult = "changed"          // it was changed
+	CancelRequested ChangeResult = "cancel_requested" // it is running, and will be cancelled
+	RunUnchanged    ChangeResult = "unchanged"        // there was nothing to do
+	RunNotFound     ChangeResult = "not_found"        // there is no such run
+	RunConflict     ChangeResult = "conflict"         // what it is does not allow it
+	RunLocked       ChangeResult = "locked"           // somebody else had it in hand all the time
 )
 
 // Changed is the answer about one run of an order.
@@ -112,11 +112,11 @@ type ChangedRun struct {
 func (c ChangedRun) MarshalJSON() ([]byte, error) {
 	written := struct {
 		ID        RunID        `json:"id"`
-		Did       ChangeResult `json:"did"`
+		Result    ChangeResult `json:"result"`
 		State     *State       `json:"state"`
 		Key       string       `json:"key,omitempty"`
 		KeyHolder *RunID       `json:"key_holder,omitempty"`
-	}{ID: c.ID, Did: c.Result, State: &c.State, Key: c.Key}
+	}{ID: c.ID, Result: c.Result, State: &c.State, Key: c.Key}
 	if c.KeyHolder != (RunID{}) {
 		written.KeyHolder = &c.KeyHolder
 	}

@@ -53,7 +53,7 @@ type Plan struct {
 	CatchUpWithin Duration      `json:"catch_up_within,omitempty"` // older missed occurrences are skipped; zero: no bound
 	CatchUpMost   int           `json:"catch_up_most,omitempty"`   // the latest so many; zero: MaxCatchUp
 	Overlap       OverlapPolicy `json:"overlap,omitempty"`
-	MaxUnfinished int           `json:"at_once,omitempty"` // runs that may be unfinished before Overlap counts; zero: 1
+	MaxUnfinished int           `json:"max_unfinished,omitempty"` // runs that may be unfinished before Overlap counts; zero: 1
 	Start         time.Time     `json:"start,omitzero"`
 	End           time.Time     `json:"end,omitzero"`
 	Blackouts     []Window      `json:"blackouts,omitempty"`
@@ -247,8 +247,8 @@ func (p *Plan) check(rule Rule) []error {
 	}
 	refuse(p.CatchUp == CatchUpAll && p.Overlap == OverlapSkip,
 		"catch-up all with overlap skip would drop all missed occurrences but one: want overlap wait or allow")
-	refuse(p.MaxUnfinished < 0 || p.MaxUnfinished > MaxUnfinishedRuns, "%d at once: want 1 to %d", p.MaxUnfinished, MaxUnfinishedRuns)
-	refuse(p.MaxUnfinished > 0 && p.Overlap == OverlapAllow, "%d at once with overlap allow, which knows no bound: want overlap skip or wait", p.MaxUnfinished)
+	refuse(p.MaxUnfinished < 0 || p.MaxUnfinished > MaxUnfinishedRuns, "%d unfinished runs: want 1 to %d", p.MaxUnfinished, MaxUnfinishedRuns)
+	refuse(p.MaxUnfinished > 0 && p.Overlap == OverlapAllow, "%d unfinished runs with overlap allow, which has no bound: want overlap skip or wait", p.MaxUnfinished)
 	refuse(p.CatchUpWithin < 0, "catch-up within %v: want 0 for no bound, or more", time.Duration(p.CatchUpWithin))
 	refuse(p.CatchUpMost < 0 || p.CatchUpMost > MaxCatchUp, "catch-up of the latest %d: want 1 to %d, or 0 for %d", p.CatchUpMost, MaxCatchUp, MaxCatchUp)
 	most := day

@@ -337,11 +337,11 @@ type Inspector interface {
 func (v Verdict) String() string {
 	switch v {
 	case Applied:
-		return "accepted"
+		return "applied"
 	case AlreadyApplied:
-		return "landed"
+		return "already applied"
 	case Rejected:
-		return "refused"
+		return "rejected"
 	case Deferred:
 		return "deferred"
 	default:

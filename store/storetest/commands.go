@@ -192,7 +192,7 @@ func (p *player) doSettle(c command) error {
 		}
 		settlement.Runs = append(settlement.Runs, store.Settled{ID: p.runs[line.words[0]].ID, Outcome: outcome})
 	}
-	words := map[store.Verdict]string{store.Applied: "accepted", store.AlreadyApplied: "landed", store.Rejected: "refused"}
+	words := map[store.Verdict]string{store.Applied: "applied", store.AlreadyApplied: "already applied", store.Rejected: "rejected"}
 	for i, verdict := range p.settle(settlement) {
 		p.say("%s %s", lines[i].words[0], words[verdict])
 	}

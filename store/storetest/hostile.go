@@ -45,7 +45,7 @@ func hostileSchedules(t *testing.T, f *fixture) {
 		_, err := f.store.ListSchedules(f.ctx, "plain", name)
 		invalid(t, "ListSchedules", err)
 		_, err = f.store.ScheduleHistory(f.ctx, name, 5)
-		invalid(t, "SchedulePast", err)
+		invalid(t, "ScheduleHistory", err)
 		for _, action := range []store.ScheduleAction{store.PauseSchedule, store.ResumeSchedule, store.DeleteSchedule} {
 			invalid(t, "ChangeSchedule", f.store.ChangeSchedule(f.ctx, name, action, "ann"))
 		}
@@ -85,7 +85,7 @@ func hostileActors(t *testing.T, f *fixture) {
 func hostilePast(t *testing.T, f *fixture) {
 	f.save(newSchedule("plain"))
 	_, err := f.store.ScheduleHistory(f.ctx, "plain", -1)
-	invalid(t, "SchedulePast", err)
+	invalid(t, "ScheduleHistory", err)
 	if past, err := f.store.ScheduleHistory(f.ctx, "plain", 0); err != nil || len(past) != 0 {
 		t.Errorf("SchedulePast of no lines answered %+v, %v", past, err)
 	}

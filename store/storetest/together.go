@@ -187,12 +187,12 @@ func loopCalls() map[string]func(*call) error {
 			})
 			return err
 		},
-		"Hasten": func(c *call) error { return c.store.ReevaluateNow(c.ctx, c.name) },
+		"ReevaluateNow": func(c *call) error { return c.store.ReevaluateNow(c.ctx, c.name) },
 		"Sweep": func(c *call) error {
 			_, err := c.store.Sweep(c.ctx, store.SweepRequest{By: newWorker(c.name).Instance, Retention: time.Hour, Limit: 100})
 			return err
 		},
-		"Announce": func(c *call) error { return c.store.Publish(c.ctx, store.Signal{Kind: store.RunsDue}) },
+		"Publish": func(c *call) error { return c.store.Publish(c.ctx, store.Signal{Kind: store.RunsDue}) },
 		"Listen": func(c *call) error {
 			ctx, cancel := context.WithCancel(c.ctx)
 			defer cancel()
@@ -232,9 +232,9 @@ func operatorCalls() map[string]func(*call) error {
 
 func scheduleCalls() map[string]func(*call) error {
 	return map[string]func(*call) error{
-		"ListSchedules": func(c *call) error { _, err := c.store.ListSchedules(c.ctx); return err },
-		"SchedulePast":  func(c *call) error { _, err := c.store.ScheduleHistory(c.ctx, c.name, 10); return err },
-		"SaveSchedule":  func(c *call) error { return c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann") },
+		"ListSchedules":   func(c *call) error { _, err := c.store.ListSchedules(c.ctx); return err },
+		"ScheduleHistory": func(c *call) error { _, err := c.store.ScheduleHistory(c.ctx, c.name, 10); return err },
+		"SaveSchedule":    func(c *call) error { return c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann") },
 		"ChangeSchedule": func(c *call) error {
 			err := c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann")
 			if err == nil {
