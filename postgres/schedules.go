@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,7 +44,9 @@ func (s *Store) Materialize(
 type attempt struct {
 	durable.Materialized
 
-	first string // the schedule that it looked at first; empty: it came to none
+	first   string            // the schedule that it looked at first; empty: it came to none
+	taken   int               // schedules whose decision is stored
+	refused []refusedOnItsOwn // those whose decision was not, each tried alone
 }
 
 func (s *Store) attempt(
@@ -63,42 +64,6 @@ func (s *Store) attempt(
 		s.forgetLanes()
 	}
 	return done, err
-}
-
-// narrowed materializes, and when the database refuses the whole transaction, so
-// that it does not show whose fault that is (a row that cannot be read, a check at
-// the commit), again with ever fewer schedules, from the head of the index on. One
-// that is refused alone is set aside.
-func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (attempt, error)) (durable.Materialized, error) {
-	done, err := try(limit)
-	for n := limit; refusesRows(err) && code(err) != notNullViolation && ctx.Err() == nil; {
-		if n <= 1 {
-			return s.setAside(ctx, done.first, err)
-		}
-		if done.Due > 0 {
-			n = min(n, done.Due)
-		}
-		n = max(n/2, 1)
-		s.crowd.forget()
-		if done, err = try(n); err == nil && done.Due == n {
-			done.Due = limit // there are more
-		}
-	}
-	return done.Materialized, err
-}
-
-// setAside passes over a schedule for a while, without a change to its row: that
-// may be refused too. Without a name it is the one that is due first.
-func (s *Store) setAside(ctx context.Context, name string, refused error) (durable.Materialized, error) {
-	if name == "" {
-		var err error
-		name, err = s.queries(s.engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
-		if err != nil {
-			return durable.Materialized{}, errors.Join(refused, err)
-		}
-	}
-	again := s.resting.Put(name, lease.Elapsed())
-	return durable.Materialized{Passed: []durable.PassedOver{{Kind: "schedule", Name: name, Again: again, Err: refused}}}, nil
 }
 
 func (s *Store) materialize(
@@ -130,7 +95,7 @@ func (s *Store) materialize(
 	}
 	s.crowd.looked(rows, due.Most)
 	one := func(schedule durable.Schedule) durable.Decision { return decide(evaluate.Now.UTC(), schedule) }
-	if err := s.inParts(ctx, tx, rows, refused, one, &done.Materialized); err != nil {
+	if err := s.inParts(ctx, tx, rows, refused, one, done); err != nil {
 		return err
 	}
 	if done.Due == limit {
