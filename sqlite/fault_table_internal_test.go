@@ -31,7 +31,7 @@ var stops = map[string]faulttest.Stop{
 
 	"AdvanceSchedule": stop(whyEvaluate, faulttest.Schedule), "DueSchedules": stop(whyEvaluate, faulttest.Schedule),
 	"InsertOccurrence": stop(whyEvaluate, faulttest.Schedule), "NextLook": stop(whyEvaluate, faulttest.Schedule),
-	"FindState": stop("it tells what the holder of a key is doing, and a run of a schedule", faulttest.Schedule, faulttest.Child),
+	"FindState": stop("it tells what the holder of a key is doing", faulttest.Child),
 
 	"FindHolder": stop(whyChildren, faulttest.Child), "FindLane": stop(whyChildren, faulttest.Child), "GuardRun": stop(whyChildren, faulttest.Child),
 	"InsertKeyed": stop(whyChildren, faulttest.Child), "TakeKey": stop(whyChildren, faulttest.Child),
@@ -45,9 +45,7 @@ var stops = map[string]faulttest.Stop{
 	"OwnRetentions": stop(whySweeps, faulttest.Sweep), "SweepAhead": stop(whySweeps, faulttest.Sweep), "HasLease": stop(whySweeps, faulttest.Sweep),
 
 	"ExpiredLeases": stop(whyReclaims, faulttest.Reclaim), "ExpiresBefore": stop(whyReclaims, faulttest.Reclaim), "FindReclaimable": stop(whyReclaims, faulttest.Reclaim),
-	"ReclaimRun": stop(whyReclaims, faulttest.Reclaim),
-	"SettleNumbered": stop("successes are settled with it", faulttest.Execution, faulttest.Failure, faulttest.Report, faulttest.Child, faulttest.Schedule,
-		faulttest.Start, faulttest.Crashless),
+	"ReclaimRun":     stop(whyReclaims, faulttest.Reclaim),
 	"SettlePending":  stop("retries are settled with it", faulttest.Failure),
 	"SettleEnded":    stop("deaths are settled with it", faulttest.Death, faulttest.Cancel),
 	"InsertAttempt":  stop("failures and crashes are written with it", faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Reclaim),
@@ -57,20 +55,4 @@ var stops = map[string]faulttest.Stop{
 	"DeleteLease":    stop(whyReclaims, faulttest.Reclaim),
 	"RenewLease":     stop("leases are renewed with it", faulttest.Beat, faulttest.Crashless),
 	"ListCancels":    stop("workers learn with it what is to be cancelled", faulttest.Cancel),
-}
-
-// owed are statements that stop more than they have to. What is repaired is
-// taken out of here.
-var owed = map[string]faulttest.Stop{
-	"PruneCancels": stop("the last step of a sweep ends with it", faulttest.Sweep),
-	"PruneWorkers": stop("the first step of a full pass ends with it", faulttest.Sweep),
-	"MendReady":    stop("a step of a full pass ends with it", faulttest.Sweep),
-}
-
-// stopOf is what a statement may stop.
-func stopOf(name string) faulttest.Stop {
-	if one, ok := owed[name]; ok {
-		return one
-	}
-	return stops[name]
 }
