@@ -51,7 +51,7 @@ type Config struct {
 type Store struct {
 	file        *file
 	clock       clock
-	marked      atomic.Int64 // of lease.Elapsed, when the time was last noted in the file; zero: never
+	marked      atomic.Int64 // of elapsed, when the time was last noted in the file; zero: never
 	logger      *slog.Logger
 	lockTimeout time.Duration
 	level       string // the pragma that says when a write is safe
@@ -62,7 +62,7 @@ type Store struct {
 	aside      aside.Set[string]    // leases and runs that Reclaim could not change, by their bytes
 	resting    aside.Set[string]    // schedules that Materialize could not advance
 	unpruned   aside.Set[string]    // tables that Sweep could not prune
-	elapsed    func() time.Duration // lease.Elapsed: what the three above go by
+	elapsed    func() time.Duration // lease.Elapsed: what the three above go by, and marked
 
 	// gate guards the writing connection and what hangs on it.
 	gate   gate
@@ -120,10 +120,8 @@ func Open(ctx context.Context, path string, config Config) (*Store, error) {
 	}
 	s := &Store{
 		file: file, clock: clock{read: config.Clock}, elapsed: lease.Elapsed,
-		logger: cmp.Or(config.Logger, slog.New(slog.DiscardHandler)), lockTimeout: config.LockTimeout,
-	}
-	if s.lockTimeout <= 0 {
-		s.lockTimeout = 5 * time.Second
+		logger:      cmp.Or(config.Logger, slog.New(slog.DiscardHandler)),
+		lockTimeout: cmp.Or(max(config.LockTimeout, 0), 5*time.Second),
 	}
 	for _, one := range file.exposure() {
 		s.logger.Warn("the database file is within reach of others", "what", one.text, "do", one.hint)
