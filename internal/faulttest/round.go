@@ -162,6 +162,9 @@ func (r *round) after() {
 	if r.second != nil && !r.second.endedWithin(r.pace.Within) {
 		r.fault("after it works again, a worker that was told to stop has not ended")
 	}
+	if r.stop.stops(Sweep) { // what could not be deleted is left to the full pass, for which a round does not wait
+		r.must(r.endBrief())
+	}
 	third := r.start("third", "second", false)
 	wants := map[Need]func() bool{
 		Schedule: func() bool { return r.tickCount() > ticks },
