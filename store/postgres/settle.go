@@ -13,7 +13,8 @@ import (
 
 // Settle ends executions, all in one transaction. When the database refuses
 // the data of one run, which sanitised text never makes it do, the runs are
-// settled one by one, and a fixed text stands for what could not be stored.
+// settled one by one, and a fixed text stands for what could not be stored. When
+// it refuses anything else, the statement for plain successes is left out.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	if err := checkSettlements(settlements); err != nil {
 		return nil, err
@@ -24,6 +25,9 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 		total += len(settlements[i].Runs)
 	}
 	err := s.settleAll(ctx, work)
+	if refusesRows(err) && !refusesData(err) && ctx.Err() == nil && anyPlain(settlements) {
+		err = s.settleWithoutPlain(ctx, work, err)
+	}
 	if refusesData(err) {
 		s.config.Logger.Error("the database refused the outcome of a run, settling one by one", "error", err)
 		err = s.settleEach(ctx, work)
@@ -62,6 +66,7 @@ func checkSettlements(settlements []store.Settlement) error {
 type settling struct {
 	*store.Settlement
 	verdicts []store.Verdict // zero: the write did not touch the run
+	general  bool            // plain successes are settled with the statement for the rest
 }
 
 // Bounds of the map of outcomes of one statement.
@@ -84,7 +89,7 @@ func (w *settling) addTo(b *batch) {
 	}
 	for i := range w.Runs {
 		run := &w.Runs[i]
-		if run.Outcome.Kind == store.Success && run.Outcome.Result == nil && run.Outcome.Log == "" {
+		if !w.general && isPlain(run) {
 			plain = append(plain, run.ID)
 			continue
 		}
@@ -97,6 +102,11 @@ func (w *settling) addTo(b *batch) {
 	if len(plain) > 0 {
 		b.add(queries.SettleSuccesses, plain, uuid.UUID(w.Claim)).Query(w.accept(len(plain), len(plain) == len(w.Runs)))
 	}
+}
+
+// isPlain tells whether nothing but the success itself is to be stored.
+func isPlain(run *store.Settled) bool {
+	return run.Outcome.Kind == store.Success && run.Outcome.Result == nil && run.Outcome.Log == ""
 }
 
 // accept reads the ids that a statement has touched. When those are all of the

@@ -55,6 +55,7 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	free := make([]settling, len(work))
 	for i, w := range work {
 		clear(w.verdicts)
+		free[i].general = w.general
 		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker}
 		ids := make(uuidArray, len(w.Runs))
 		for j := range w.Runs {

@@ -41,6 +41,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 	if err != nil {
 		return store.SweepResult{}, s.fail("sweep", err)
 	}
+	s.prune(ctx, step)
 	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
@@ -98,7 +99,8 @@ type sweeping struct {
 	own     string    // retention by lane, as JSON, of the jobs that have one of their own
 	longest time.Duration
 	done    store.SweepResult
-	failed  int // statements that the database has refused
+	failed  int           // statements that the database has refused
+	workers time.Duration // workers that have not declared themselves for as long go; zero: none
 }
 
 func (w *sweeping) run(ctx context.Context) error {
@@ -166,10 +168,7 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	if begins {
 		place.Block = 0
 		if after := max(w.longest, workersKept-day); after < math.MaxInt64-day {
-			err := w.part(ctx, func(b *batch) { b.add(queries.PruneWorkers, micro(after+day)) })
-			if err := w.goOn(err, "table", "workers"); err != nil {
-				return err
-			}
+			w.workers = after + day
 		}
 	}
 	block := place.Block
@@ -188,8 +187,6 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	move := queries.MoveSweepParams{Position: place.Position, Block: place.Block, Begins: begins}
 	if !w.done.Done {
 		move.Sweeper = &w.request.By
-	} else if err := w.goOn(w.part(ctx, func(b *batch) { b.add(queries.PruneCancels) }), "table", "cancels"); err != nil {
-		return err
 	}
 	return w.queries.MoveSweep(ctx, move)
 }

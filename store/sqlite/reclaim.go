@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -23,7 +22,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 	if quiet || request.Limit <= 0 {
 		return done, nil
 	}
-	r := reclaiming{store: s, request: &request, resting: s.aside.Resting(lease.Elapsed())}
+	r := reclaiming{store: s, request: &request, resting: s.aside.Resting(s.elapsed())}
 	soon := done.Soon
 	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
 		r.change, r.done = c, store.ReclaimResult{Now: instant(c.now), Soon: soon}
@@ -105,7 +104,7 @@ func (r *reclaiming) lease(ctx context.Context, lost *queries.ExpiredLeasesRow) 
 		}
 	}
 	if left {
-		r.store.aside.Put(string(lost.ClaimID), lease.Elapsed())
+		r.store.aside.Put(string(lost.ClaimID), r.store.elapsed())
 		return r.part(ctx, lost, before)
 	}
 	r.done.Leases++
@@ -124,7 +123,7 @@ func (r *reclaiming) part(ctx context.Context, lost *queries.ExpiredLeasesRow, b
 
 // pass sets aside a lease or a run.
 func (r *reclaiming) pass(kind string, id []byte, err error) {
-	again := r.store.aside.Put(string(id), lease.Elapsed())
+	again := r.store.aside.Put(string(id), r.store.elapsed())
 	r.done.Passed = append(r.done.Passed, store.PassedOver{Kind: kind, Name: uuid.UUID(id).String(), Again: again, Err: err})
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -29,7 +28,7 @@ func (s *Store) Materialize(
 		return store.MaterializeResult{Busy: true}, nil
 	}
 	defer s.evaluating.Unlock()
-	resting := s.resting.Resting(lease.Elapsed())
+	resting := s.resting.Resting(s.elapsed())
 	done, quiet, err := s.nothingDue(ctx, resting)
 	if err != nil {
 		return store.MaterializeResult{}, fmt.Errorf("materialize: %w", err)
@@ -39,7 +38,7 @@ func (s *Store) Materialize(
 	}
 	m := materializing{store: s, resting: resting, decide: decide}
 	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
-		m.change, m.done, m.fresh = c, store.MaterializeResult{Next: -1}, nil
+		m.change, m.done, m.fresh, m.taken, m.refused = c, store.MaterializeResult{Next: -1}, nil, 0, nil
 		return m.all(ctx, max(limit, 0))
 	})
 	if err != nil {
@@ -47,6 +46,9 @@ func (s *Store) Materialize(
 	}
 	for _, fresh := range m.fresh {
 		s.lanes.add(fresh)
+	}
+	if m.taken > 0 {
+		s.resting.Took(s.elapsed())
 	}
 	if len(m.done.Runs) > 0 {
 		s.hint()
@@ -63,6 +65,8 @@ type materializing struct {
 	decide  func(time.Time, store.Schedule) store.Decision
 	done    store.MaterializeResult
 	fresh   []*lanes
+	taken   int               // schedules whose decision is stored
+	refused []refusedOnItsOwn // those whose decision was not
 }
 
 func (m *materializing) all(ctx context.Context, limit int) error {
@@ -80,27 +84,20 @@ func (m *materializing) all(ctx context.Context, limit int) error {
 		}
 		m.done.Due++
 		err := m.around(ctx, func() error { return m.one(ctx, row, "") }, func(err error) {
-			err = m.around(ctx, func() error { return m.one(ctx, row, err.Error()) }, func(err error) { m.pass(row.Name, err) })
-			if err != nil {
-				m.pass(row.Name, err)
-			}
+			m.refused = append(m.refused, refusedOnItsOwn{row, err})
 		})
 		if err != nil {
 			return err
 		}
+	}
+	if err := m.judgeRefused(ctx); err != nil {
+		return err
 	}
 	next, err := nextLook(ctx, m.Queries, m.resting)
 	if next >= 0 {
 		m.done.Next = max(duration(next-m.now), 0)
 	}
 	return err
-}
-
-// pass sets a schedule aside.
-func (m *materializing) pass(name string, err error) {
-	again := m.store.resting.Put(name, lease.Elapsed())
-	m.resting = append(m.resting, name)
-	m.done.Passed = append(m.done.Passed, store.PassedOver{Kind: "schedule", Name: name, Again: again, Err: err})
 }
 
 // one decides about one schedule and stores what was decided, or the fault for
@@ -132,6 +129,9 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 		return err
 	}
 	m.fresh, m.done.Runs = append(m.fresh, fresh), append(m.done.Runs, ids...)
+	if decision.Fault == "" {
+		m.taken++
+	}
 	if decision.Waiting > 0 && decision.Fault == "" {
 		for _, id := range slices.Concat(unfinished.IDs, ids) {
 			m.done.Waits = append(m.done.Waits, store.WaitingSchedule{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
@@ -284,7 +284,7 @@ func (c *change) unfinishedRuns(
 		if errors.Is(err, sql.ErrNoRows) || err == nil && store.State(state).Terminal() {
 			continue
 		}
-		if err != nil {
+		if err != nil && overlap != store.OverlapAllow { // to which it does not matter, so that it stays remembered
 			return unfinished, err
 		}
 		unfinished.IDs = append(unfinished.IDs, id)

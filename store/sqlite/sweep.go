@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -44,6 +45,9 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 	})
 	if err != nil {
 		return store.SweepResult{}, fmt.Errorf("sweep: %w", err)
+	}
+	if step.done.Done {
+		s.prune(ctx, &step.done)
 	}
 	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
@@ -116,28 +120,31 @@ func (w *sweeping) move(ctx context.Context, place queries.FindSweepRow, more bo
 	moved := queries.MoveSweepParams{Position: min(place.Position, last), Pass: place.Pass, BeganAt: place.BeganAt, SweptAt: w.now}
 	if w.done.Done = !more && place.Pass < 0; !w.done.Done {
 		moved.Sweeper = w.request.By[:]
-	} else if err := w.prune(ctx); err != nil {
-		return err
 	}
 	return w.MoveSweep(ctx, moved)
 }
 
-// prune forgets cancel requests and workers that nothing needs any more.
-func (w *sweeping) prune(ctx context.Context) error {
-	for kind, prune := range map[string]func() error{
-		"cancels": func() error { return w.PruneCancels(ctx) },
-		"workers": func() error {
-			return w.PruneWorkers(ctx, queries.PruneWorkersParams{Before: w.now - workersKept.Microseconds()})
-		},
+// prune forgets cancel requests and workers that nothing needs any more, after the
+// step and apart from it: what cannot be forgotten keeps no run from being deleted.
+// A table for which that fails rests, each time for longer.
+func (s *Store) prune(ctx context.Context, done *store.SweepResult) {
+	for _, table := range []struct {
+		name  string
+		prune func(context.Context, *change) error
+	}{
+		{"cancels", func(ctx context.Context, c *change) error { return c.PruneCancels(ctx) }},
+		{"workers", func(ctx context.Context, c *change) error {
+			return c.PruneWorkers(ctx, queries.PruneWorkersParams{Before: c.now - workersKept.Microseconds()})
+		}},
 	} {
-		err := w.around(ctx, prune, func(err error) {
-			w.done.Passed = append(w.done.Passed, store.PassedOver{Kind: "table", Name: kind, Again: store.SweepPassEvery, Err: err})
-		})
-		if err != nil {
-			return err
+		if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(s.elapsed()), table.name) {
+			continue
+		}
+		if err := s.write(ctx, enqueues, table.prune); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			again := s.unpruned.Put(table.name, s.elapsed())
+			done.Passed = append(done.Passed, store.PassedOver{Kind: "table", Name: table.name, Again: again, Err: err})
 		}
 	}
-	return nil
 }
 
 // readRetentions reads how long jobs keep their runs by rules of their own.
