@@ -93,14 +93,15 @@ func wrongTimers(t tree) []string {
 	for _, m := range rowOfConstant.FindAllStringSubmatchIndex(text, -1) {
 		n, _ := strconv.Atoi(text[m[2]:m[3]])
 		name, said := text[m[6]:m[7]], time.Duration(n)*units[text[m[4]:m[5]]]
-		if !slices.Contains(values[name], said) {
-			findings = append(findings, fmt.Sprintf("%s:%d: no constant %s is %v; there are %v", timingPage, lineOf(text, m[0]), name, said, values[name]))
+		if is := values[strings.ToLower(name)]; !slices.Contains(is, said) {
+			findings = append(findings, fmt.Sprintf("%s:%d: no constant %s is %v; there are %v", timingPage, lineOf(text, m[0]), name, said, is))
 		}
 	}
 	return findings
 }
 
-// durations are the constants that are a time, by name.
+// durations are the constants that are a time, by name in lower case: a constant
+// that moves to another package changes its first letter.
 func durations(t tree) map[string][]time.Duration {
 	exprs := map[string][]ast.Expr{}
 	for _, f := range t.written() {
@@ -117,7 +118,7 @@ func durations(t tree) map[string][]time.Duration {
 	for name, all := range exprs {
 		for _, expr := range all {
 			if v := valueOf(expr, exprs); !math.IsNaN(v) {
-				values[name] = append(values[name], time.Duration(v))
+				values[strings.ToLower(name)] = append(values[strings.ToLower(name)], time.Duration(v))
 			}
 		}
 	}
