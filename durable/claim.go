@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/poller"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // claim is one period of ownership of runs by this worker.
@@ -33,15 +34,15 @@ type claim struct {
 type claimer struct {
 	w        *Worker
 	handlers context.Context // parent of every handler's context
-	serves   Serves
+	serves   store.Serves
 	plan     plan
-	headsAt  time.Duration // when the heads were last read
-	woken    atomic.Bool   // a wake-up came
-	pending  *ClaimRequest // its outcome is unknown; it is asked again, or handed back
-	asked    time.Duration // when pending was first sent
-	givesUp  bool          // pending is to be handed back
-	resting  bool          // nothing was due when last looked
-	empty    int           // claims in a row that got nothing although heads were due
+	headsAt  time.Duration       // when the heads were last read
+	woken    atomic.Bool         // a wake-up came
+	pending  *store.ClaimRequest // its outcome is unknown; it is asked again, or handed back
+	asked    time.Duration       // when pending was first sent
+	givesUp  bool                // pending is to be handed back
+	resting  bool                // nothing was due when last looked
+	empty    int                 // claims in a row that got nothing although heads were due
 	queues   map[string]*queueRoom
 	appetite appetite
 	reach    reach
@@ -173,8 +174,8 @@ func (c *claimer) stop() {
 }
 
 // request makes the claim to ask for.
-func (c *claimer) request(steps []Step, alone bool, n int) {
-	c.pending = &ClaimRequest{Claim: c.w.config.NewClaimID(), Worker: c.w.id, Duration: c.w.config.Terms.Duration,
+func (c *claimer) request(steps []store.Step, alone bool, n int) {
+	c.pending = &store.ClaimRequest{Claim: c.w.config.NewClaimID(), Worker: c.w.id, Duration: c.w.config.Terms.Duration,
 		Steps: steps, Limit: n, Alone: alone}
 	if alone {
 		c.pending.Limit = 1
@@ -207,7 +208,7 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 }
 
 // begin turns what was claimed into executions under one hold.
-func (c *claimer) begin(request ClaimRequest, runs []Claimed) []*execution {
+func (c *claimer) begin(request store.ClaimRequest, runs []store.Claimed) []*execution {
 	held := &claim{id: request.Claim, alone: request.Alone, asked: c.asked, unsettled: len(runs), runs: make([]execution, len(runs))}
 	items := make([]*execution, len(runs))
 	for i := range runs {
