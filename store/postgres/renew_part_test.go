@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A lease expires while its worker lives, and a transaction of its handler holds
@@ -17,40 +18,40 @@ func TestLeaseThatWasTakenInPartIsNotRenewed(t *testing.T) {
 	for name, others := range map[string]int{"alone": 0, "with many": 100} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := openStore(t, "")
-			conn := connect(t, store.url)
-			receipts, err := store.Enqueue(t.Context(), newRuns(3)...)
+			db := openStore(t, "")
+			conn := connect(t, db.url)
+			receipts, err := db.Enqueue(t.Context(), newRuns(3)...)
 			require.NoError(t, err)
-			r, runs := claim(t, store, worker("a"), 3, 30*time.Second)
+			r, runs := claim(t, db, worker("a"), 3, 30*time.Second)
 			require.Len(t, runs, 3)
 			asked := []lease.ClaimID{r.Claim}
 			for range others {
-				asked = append(asked, store.lease(t, conn, time.Hour))
+				asked = append(asked, db.lease(t, conn, time.Hour))
 			}
-			renewed, err := store.Renew(t.Context(), asked, 30*time.Second)
+			renewed, err := db.Renew(t.Context(), asked, 30*time.Second)
 			require.NoError(t, err)
 			require.Len(t, renewed, len(asked))
-			store.shift(t, 31*time.Second)
-			renewed, err = store.Renew(t.Context(), asked, 30*time.Second)
+			db.shift(t, 31*time.Second)
+			renewed, err = db.Renew(t.Context(), asked, 30*time.Second)
 			require.NoError(t, err)
 			require.Len(t, renewed, len(asked), "nobody has taken any of it over")
-			store.shift(t, 31*time.Second)
+			db.shift(t, 31*time.Second)
 
-			tx := hold(t, store, "runs", "id = $1", receipts[0].ID)
-			done, err := store.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 1000})
+			tx := hold(t, db, "runs", "id = $1", receipts[0].ID)
+			done, err := db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 1000})
 			require.NoError(t, err)
 			require.Len(t, done.Runs, 2)
-			require.Equal(t, 1, store.count(t, conn, "select count(*) from %s.leases where claim_id = $1", uuid.UUID(r.Claim)))
-			renewed, err = store.Renew(t.Context(), asked, 30*time.Second)
+			require.Equal(t, 1, db.count(t, conn, "select count(*) from %s.leases where claim_id = $1", uuid.UUID(r.Claim)))
+			renewed, err = db.Renew(t.Context(), asked, 30*time.Second)
 			require.NoError(t, err)
 			require.Empty(t, renewed)
 
 			require.NoError(t, tx.Rollback(t.Context()))
-			verdicts, err := store.Settle(t.Context(), []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Success})})
+			verdicts, err := db.Settle(t.Context(), []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Success})})
 			require.NoError(t, err)
-			require.ElementsMatch(t, []store.Verdict{store.Applied, store.Rejected, store.Rejected}, verdicts,
+			require.ElementsMatch(t, []store.Verdict{store.Accepted, store.Refused, store.Refused}, verdicts,
 				"what was held is still its worker's to end")
-			requireConsistent(t, store)
+			requireConsistent(t, db)
 		})
 	}
 }
@@ -58,16 +59,16 @@ func TestLeaseThatWasTakenInPartIsNotRenewed(t *testing.T) {
 // A lease whose runs are all held is whole, and its worker may go on.
 func TestLeaseOfWhichNothingWasTakenIsRenewed(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	receipts, err := store.Enqueue(t.Context(), newRuns(2)...)
+	db := openStore(t, "")
+	receipts, err := db.Enqueue(t.Context(), newRuns(2)...)
 	require.NoError(t, err)
-	r, _ := claim(t, store, worker("a"), 2, 30*time.Second)
-	store.shift(t, 31*time.Second)
-	tx := hold(t, store, "runs", "id = any ($1)", []uuid.UUID{receipts[0].ID, receipts[1].ID})
-	done, err := store.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+	r, _ := claim(t, db, worker("a"), 2, 30*time.Second)
+	db.shift(t, 31*time.Second)
+	tx := hold(t, db, "runs", "id = any ($1)", []uuid.UUID{receipts[0].ID, receipts[1].ID})
+	done, err := db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, done.Runs)
-	renewed, err := store.Renew(t.Context(), []lease.ClaimID{r.Claim}, 30*time.Second)
+	renewed, err := db.Renew(t.Context(), []lease.ClaimID{r.Claim}, 30*time.Second)
 	require.NoError(t, err)
 	require.Equal(t, []lease.ClaimID{r.Claim}, renewed)
 	require.NoError(t, tx.Rollback(t.Context()))
