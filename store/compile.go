@@ -8,8 +8,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/cron"
 )
 
-// Compile turns the rule and the plan into something that can be asked for
-// instants.
+// Compile turns the rule and the plan into a rule that computes instants.
 func (s *Schedule) Compile() (cron.Rule, error) {
 	if err := s.checkTexts(); err != nil {
 		return cron.Rule{}, err

@@ -9,8 +9,8 @@ const (
 	// CrashRetry executes the run again, alone on a worker from the second
 	// crash on, until it has crashed MaxCrashes workers.
 	CrashRetry CrashPolicy = 0
-	// CrashDead ends the run in dead at once, for work that must not be begun
-	// twice without a person looking at it.
+	// CrashDead ends the run in dead immediately, for work that must not begin
+	// twice before a person has checked it.
 	CrashDead CrashPolicy = 1
 )
 

@@ -16,8 +16,8 @@ type Filter struct {
 	Queues []string
 	IDs    []RunID   // only these, at most 200; nil: any. Empty and not nil is refused: a choice of none is not a choice of all
 	Tag    string    // only runs with this tag; empty: any
-	Since  time.Time // only runs made at or after it, by the time in their ids, in milliseconds; the zero time: any
-	Until  time.Time // only runs made before it, likewise
+	Since  time.Time // only runs created at or after it, by the time in their ids, in milliseconds; the zero time: any
+	Until  time.Time // only runs created before it, likewise
 	Before RunID     // cursor: only runs with a smaller id; the zero id is none
 	Limit  int       // 1 to 200; zero means 50
 }
@@ -65,8 +65,8 @@ func (f *Filter) Range() (from, below RunID, limit int, err error) {
 	return from, below, limit, nil
 }
 
-// checkWords refuses what no run can match, and what not every engine could be
-// asked.
+// checkWords refuses what no run can match, and what not every engine could
+// search for.
 func (f *Filter) checkWords() error {
 	if f.IDs != nil && len(f.IDs) == 0 {
 		return fmt.Errorf("%w: an empty list of ids: want nil where any run is meant", ErrInvalid)
@@ -84,7 +84,7 @@ func (f *Filter) checkWords() error {
 	return nil
 }
 
-// firstID is the smallest id that can be made at an instant.
+// firstID is the smallest id that can be created at an instant.
 func firstID(at time.Time) RunID {
 	var id RunID
 	var stamp [8]byte
@@ -93,9 +93,9 @@ func firstID(at time.Time) RunID {
 	return id
 }
 
-// Page is one page of a list, newest first. A store looks at a bounded number
+// Page is one page of a list, newest first. A store reads a bounded number
 // of runs for one page: where few runs pass the filter a page may be short, or
-// empty, although there are more. Only Next tells whether it is the last.
+// empty, although there are more. Only Next reports whether it is the last.
 type Page struct {
 	Runs []Record
 	Next RunID // cursor of the next page; the zero id: this is the last

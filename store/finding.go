@@ -8,7 +8,7 @@ type Level int8
 // The levels.
 const (
 	Fine    Level = iota + 1 // nothing to do
-	Warning                  // works, and should be looked at
+	Warning                  // works, and needs attention
 	Failed                   // does not work, or promises are not kept
 )
 
@@ -48,7 +48,7 @@ func (f *Findings) Fine(name, text string) {
 	*f = append(*f, Finding{Name: name, Level: Fine, Text: text})
 }
 
-// Warn adds a finding to look at.
+// Warn adds a finding that needs attention.
 func (f *Findings) Warn(name, text, hint string) {
 	*f = append(*f, Finding{Name: name, Level: Warning, Text: text, Hint: hint})
 }

@@ -17,7 +17,7 @@ const MaxKeyLength = 255
 type KeyPolicy int8
 
 const (
-	// KeyUnique leaves the holder as it stands, until it has ended and its time
+	// KeyUnique leaves the holder unchanged, until it has ended and its time
 	// is over.
 	KeyUnique KeyPolicy = iota
 	// KeyReplace gives a pending holder what the new run has.
@@ -38,7 +38,7 @@ type Key struct {
 }
 
 // KeyHolder is the run that holds a key, as a store finds it when a run is
-// enqueued with that key. The zero value is nobody.
+// enqueued with that key. The zero value means that the key is free.
 type KeyHolder struct {
 	Stored bool  // the run is in the store
 	Latest RunID // of the enqueue that stored the holder, or replaced it last
@@ -70,7 +70,7 @@ func (p KeyPolicy) String() string {
 	}
 }
 
-// check tells what is wrong with the key of a run that is due at or after.
+// check reports what is wrong with the key of a run that is due at or after.
 func (k *Key) check(at time.Time, after time.Duration) error {
 	switch {
 	case *k == Key{}:
@@ -108,8 +108,8 @@ func (r *NewRun) Delay() time.Duration {
 	return r.After
 }
 
-// Judge decides about a run that is not in the store. Every store asks it, with
-// the key locked against everybody else.
+// Judge decides about a run that is not in the store. Every store calls it, with
+// the key locked against all other transactions.
 func (k Key) Judge(run RunID, holder KeyHolder) KeyVerdict {
 	switch {
 	case !holder.Stored:

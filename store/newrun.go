@@ -34,7 +34,7 @@ type NewRun struct {
 	Job         string
 	Queue       string
 	Priority    int
-	Args        []byte // JSON; to be replaced, not changed in place, once Job.New has made them
+	Args        []byte // JSON; to be replaced, not changed in place, once Job.New has created them
 	MaxAttempts int
 	Timeout     time.Duration
 	OnCrash     CrashPolicy
@@ -42,15 +42,15 @@ type NewRun struct {
 	At          time.Time     // due at; the zero time: when stored
 	After       time.Duration // due so long after it is stored; not with At
 	ExpiresAt   time.Time     // the zero time: never
-	Trace       string        // of whoever enqueues, such as a W3C traceparent; up to MaxTraceSize bytes of printable ASCII
+	Trace       string        // of the enqueuer, such as a W3C traceparent; up to MaxTraceSize bytes of printable ASCII
 	Key         Key           // the zero value: none
 
 	written []byte // Args as encoding/json wrote them: they are JSON while Args are these
-	fault   error  // found while it was made; reported by Enqueue
+	fault   error  // found while it was created; reported by Enqueue
 }
 
-// Refuse records a fault that was found while the run was made. Enqueue reports
-// it, and stores nothing.
+// Refuse records a fault that was found while the run was created. Enqueue
+// reports it, and stores nothing.
 func (r *NewRun) Refuse(fault error) { r.fault = errors.Join(r.fault, fault) }
 
 // Fault returns what Refuse has recorded, or nil.
@@ -131,7 +131,7 @@ func (r *NewRun) check() error {
 // the path of the value.
 func CheckJSON(text []byte) error { return storable.CheckJSON(text, MaxArgsSize, MaxJSONDepth) }
 
-// checkName tells what is wrong with a name that becomes part of the store's
+// checkName reports what is wrong with a name that becomes part of the store's
 // keys, of metrics and of pages.
 func CheckName(kind, name string) error {
 	good := 0
@@ -154,8 +154,8 @@ func inName(c byte) bool {
 }
 
 // PolicyFaults returns what is wrong with the policy of the run: everything but
-// its id, job, args, key and trace. Each question is asked by itself, because it
-// is asked of every run and formatting a fault costs more than the question.
+// its id, job, args, key and trace. The checks are separate statements because
+// they run for every run, and formatting a fault costs more than a check.
 func (r *NewRun) PolicyFaults() []error {
 	var faults []error
 	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -207,14 +207,14 @@ func checkTags(tags []string) (faults []error) {
 // MaxDelay bounds how far ahead a run may be due, and every other delay.
 const MaxDelay = 100 * 365 * 24 * time.Hour
 
-// inYears tells whether a time is stored and shown as a year of four digits: it is
+// inYears reports whether a time is stored and shown as a year of four digits: it is
 // kept as UTC, and JSON has no other.
 func inYears(t time.Time) bool {
 	y := t.UTC().Year()
 	return t.IsZero() || y >= 1970 && y <= 9999
 }
 
-// checkTrace tells why a trace cannot be stored.
+// checkTrace reports why a trace cannot be stored.
 func CheckTrace(trace string) error {
 	switch {
 	case len(trace) > MaxTraceSize:

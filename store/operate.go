@@ -11,45 +11,45 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Controls is the operator's part of a store. An Operator is the door to it
-// for programs.
+// Controls is the operator's part of a store. Programs use it through an
+// Operator.
 type Controls interface {
-	// Operate changes runs as an operator asks, and answers one Changed for
-	// each run of the order, in order. What is changed is written into the
-	// audit in the same transaction. A run that somebody else has in hand at
-	// this moment (a claim, a user's transaction) is looked at again for as
-	// long as ctx allows, at most about ten seconds, and then answered Busy;
-	// nobody is waited for meanwhile. On PostgreSQL the runs that had to be
-	// looked at again are changed in transactions of their own. An order that
-	// makes no sense is refused with ErrInvalid and changes nothing.
+	// Operate changes runs on behalf of an operator, and returns one ChangedRun
+	// for each run of the command, in order. Changes are written to the audit in
+	// the same transaction. A run that another transaction has locked at this
+	// moment (a claim, a user's transaction) is retried for as long as ctx allows,
+	// at most about ten seconds, and then returned as RunLocked; the call does not
+	// wait for any lock meanwhile. On PostgreSQL the runs that had to be retried
+	// are changed in transactions of their own. A command that makes no sense is
+	// refused with ErrInvalid and changes nothing.
 	Operate(ctx context.Context, order RunCommand) ([]ChangedRun, error)
-	// Rerun stores a new run that an operator makes after another one. Of is
+	// Rerun stores a new run that an operator creates after another one. Of is
 	// only named in the audit; it need not exist any more. A run whose id is
-	// already stored is left as it stands.
+	// already stored is left unchanged.
 	Rerun(ctx context.Context, of RunID, run NewRun, by string) (Receipt, error)
 	// SetQueue pauses or resumes a queue, which need not have been used yet.
 	// No claim that begins after SetQueue has returned takes a run of a paused
-	// queue. What is executing goes on.
+	// queue. Runs that are executing continue.
 	SetQueue(ctx context.Context, name string, action QueueAction, by string) error
-	// Cancels returns the runs of the claims that are running and that
-	// somebody has asked to be cancelled. Asked again it answers again.
+	// Cancels returns the runs of the claims that are running and for which an
+	// operator has requested cancellation. A repeat returns them again.
 	Cancels(ctx context.Context, claims []lease.ClaimID) ([]CancelRequest, error)
 }
 
-// RunAction is what an operator asks of runs.
+// RunAction is an operator's action on runs.
 type RunAction string
 
 // The actions on runs.
 const (
-	// CancelRuns ends a pending run in cancelled, with the reason. Of a
-	// running run it is asked: its worker is told, and no outcome but a
+	// CancelRuns ends a pending run in cancelled, with the reason. For a
+	// running run it is a request: its worker is notified, and no outcome but a
 	// success or a death leaves it anything but cancelled, whatever becomes of
-	// the worker. A finished run is left as it stands.
+	// the worker. A finished run is left unchanged.
 	CancelRuns RunAction = "cancel"
 	// RetryRuns makes a dead or cancelled run pending again, due now, with all
 	// its attempts, no crash counted, not isolated, and without its expiry. A
-	// late settle of an earlier claim is refused. An unfinished run is left as
-	// it stands; a succeeded one, and one whose unique key another run holds,
+	// late settle of an earlier claim is refused. An unfinished run is left
+	// unchanged; a succeeded one, and one whose unique key another run holds,
 	// is a conflict.
 	RetryRuns RunAction = "retry"
 	// DeleteRuns removes a finished or a pending run with all that belongs to
@@ -75,12 +75,12 @@ func (a RunAction) States() []State {
 // MaxCommandRuns is the most runs of one order.
 const MaxCommandRuns = 1000
 
-// Order asks for one action on runs.
+// RunCommand requests one action on runs.
 type RunCommand struct {
 	Action RunAction
 	Runs   []RunID // at most MaxCommandRuns; one that is named twice is changed once
 	Reason string  // kept with cancelled runs, and in the audit; at most 1000 bytes of text
-	By     string  // who asks, for the audit; not empty
+	By     string  // the actor, for the audit; not empty
 }
 
 // Did is what became of one run of an order.
@@ -93,7 +93,7 @@ const (
 	RunUnchanged    ChangeResult = "unchanged"        // there was nothing to do
 	RunNotFound     ChangeResult = "not_found"        // there is no such run
 	RunConflict     ChangeResult = "conflict"         // what it is does not allow it
-	RunLocked       ChangeResult = "locked"           // somebody else had it in hand all the time
+	RunLocked       ChangeResult = "locked"           // another transaction had it locked all the time
 )
 
 // Changed is the answer about one run of an order.
@@ -126,24 +126,24 @@ func (c ChangedRun) MarshalJSON() ([]byte, error) {
 	return json.Marshal(written)
 }
 
-// CancelRequest tells the worker of a claim that a run is to be cancelled.
+// CancelRequest notifies the worker of a claim that a run is to be cancelled.
 type CancelRequest struct {
 	Claim  lease.ClaimID
 	Run    RunID
 	Reason string
 }
 
-// QueueAction is what an operator asks of a queue.
+// QueueAction is an operator's action on a queue.
 type QueueAction string
 
-// The actions on queues. Asked for twice, they do nothing the second time.
+// The actions on queues. A repeat is a no-op.
 const (
 	PauseQueue  QueueAction = "pause"
 	ResumeQueue QueueAction = "resume"
 )
 
-// QueueInfo is a queue as it stands. A queue is known when a run was ever
-// enqueued on it, or when it was paused.
+// QueueInfo describes a queue. A queue is known when a run was ever enqueued on
+// it, or when it was paused.
 type QueueInfo struct {
 	Name      string     `json:"name"`
 	Paused    bool       `json:"paused"`
@@ -200,8 +200,8 @@ func (o *RunCommand) Check() error {
 	return invalid("order", faults)
 }
 
-// Why is the reason that cancelled runs are given: the order's own, or who
-// asked.
+// Why is the reason that cancelled runs are given: the command's own, or its
+// actor.
 func (o *RunCommand) Why() string {
 	if o.Reason != "" {
 		return o.Reason
@@ -209,7 +209,7 @@ func (o *RunCommand) Why() string {
 	return "cancelled by " + o.By
 }
 
-// Detail is what the audit says of an order beside its action; nil: nothing.
+// Detail is what the audit says of a command besides its action; nil: nothing.
 func (o *RunCommand) Detail() []byte {
 	if o.Reason == "" {
 		return nil
@@ -234,7 +234,7 @@ func CheckQueueChange(name string, action QueueAction, by string) error {
 	return invalid("change of a queue", faults)
 }
 
-// CheckRerun reports what is wrong with a run that is to be made after
+// CheckRerun reports what is wrong with a run that is to be created after
 // another, wrapped in ErrInvalid. Stores call it before they store anything.
 func CheckRerun(run NewRun, by string) error {
 	if err := CheckRuns([]NewRun{run}); err != nil {
@@ -246,10 +246,10 @@ func CheckRerun(run NewRun, by string) error {
 	return nil
 }
 
-// checkActor tells what is wrong with the name of who changes something.
+// checkActor reports what is wrong with the name of who changes something.
 func checkActor(by string) error {
 	if by == "" || len(by) > 2*MaxNameLength || storable.Text(by, MaxErrorSize) != by || storable.HasControl(by) {
-		return fmt.Errorf("by %q: want the name of who asks, 1 to %d bytes of text", storable.Clip(by, 100), 2*MaxNameLength)
+		return fmt.Errorf("by %q: want the actor's name, 1 to %d bytes of text", storable.Clip(by, 100), 2*MaxNameLength)
 	}
 	return nil
 }
@@ -261,8 +261,8 @@ func invalid(what string, faults []error) error {
 	return fmt.Errorf("%w: %s: %w", ErrInvalid, what, errors.Join(faults...))
 }
 
-// Most is how many changes the filter asks for. It refuses with ErrInvalid
-// what makes no sense.
+// Most is how many changes the filter asks for. It returns ErrInvalid for a
+// filter that makes no sense.
 func (f *ChangeFilter) Most() (int, error) {
 	if !storable.IsText(f.Kind) || !storable.IsText(f.Subject) {
 		return 0, fmt.Errorf("%w: kind %q, subject %q: want text without NUL", ErrInvalid, storable.Clip(f.Kind, 150), storable.Clip(f.Subject, 150))
@@ -276,8 +276,8 @@ func (f *ChangeFilter) Most() (int, error) {
 	return f.Limit, nil
 }
 
-// RerunDetail is what the audit says of a rerun beside the run it was made
-// after: the new run.
+// RerunDetail is what the audit says of a rerun besides the run after which it
+// was created: the new run.
 func RerunDetail(made RunID) []byte {
 	text, _ := json.Marshal(map[string]RunID{"run": made}) // ids always can be
 	return text

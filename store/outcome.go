@@ -60,12 +60,12 @@ func (k OutcomeKind) State() State {
 	}
 }
 
-// Refunded tells whether the attempt does not count.
+// Refunded reports whether the attempt does not count.
 func (k OutcomeKind) Refunded() bool { return k == Snoozed || k == HandedBack || k == Crash }
 
-// Recorded tells whether the outcome becomes a row of the run's attempts. A
-// success is told by the run itself, unless it has log lines, and what a handler or a drain put back
-// left no trace worth keeping.
+// Recorded reports whether the outcome becomes a row of the run's attempts. The
+// run itself shows a success, unless it has log lines, and what a handler or a
+// drain put back left no trace worth keeping.
 func (k OutcomeKind) Recorded() bool {
 	return k == Failure || k == Death || k == Cancellation || k == Crash
 }

@@ -15,7 +15,7 @@ type PassedOver struct {
 	Err   error
 }
 
-// PassedError says that a call has done what was asked, except for some things.
+// PassedError says that a call has done what was requested, except for some things.
 type PassedError struct {
 	Passed []PassedOver
 }

@@ -28,8 +28,8 @@ type Report struct {
 type Reporter interface {
 	// Report stores a report, unless the run is no longer running under the
 	// holder's claim: then nothing is stored and the error is lease.ErrLost. It
-	// answers ErrConflict, and stores nothing, when somebody else, such as a
-	// transaction of the holder's own, keeps the run locked.
+	// returns ErrConflict, and stores nothing, when another transaction, such as
+	// the holder's own, keeps the run locked.
 	Report(ctx context.Context, holder Holder, report Report) error
 	// Checkpoint returns the run's last checkpoint, or nil.
 	Checkpoint(ctx context.Context, id RunID) ([]byte, error)

@@ -12,7 +12,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// RunID identifies a run: a version 7 UUID made by the client before it
+// RunID identifies a run: a version 7 UUID that the client creates before it
 // enqueues, so that a repeated enqueue is recognised. The time in it decides
 // nothing.
 type RunID = uuid.UUID
@@ -71,7 +71,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", int16(s))
 }
 
-// Terminal tells whether a run in this state is finished for good.
+// Terminal reports whether a run in this state is finished for good.
 func (s State) Terminal() bool { return s >= Succeeded }
 
 // MarshalText writes the state's word.
@@ -93,7 +93,7 @@ func ParseState(text string) (State, error) {
 	return 0, fmt.Errorf("%q is not a state (pending, running, succeeded, dead, cancelled)", text)
 }
 
-// Record is a run as it stands in the store. Times are UTC with microseconds.
+// Record is a run as stored. Times are UTC with microseconds.
 type Record struct {
 	ID          RunID           `json:"id"`
 	Job         string          `json:"job"`
@@ -154,7 +154,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 type EndedError struct {
 	ID     RunID
 	State  State  // Dead or Cancelled
-	Reason string // as the run's record tells it
+	Reason string // as in the run's record
 }
 
 // Error names the run, its state and the reason.

@@ -29,15 +29,15 @@ type Rule struct {
 // are both given, either will do, and */2 counts as given, other than in crontab.
 // An expression that repeats within the day, because its second,
 // minute or hour has * or a step such as */15, fires at every instant whose
-// wall time matches, so that its beat goes on.
+// wall time matches, so that its rhythm continues.
 func Cron(expression, zone string) Rule { return Rule{Cron: expression, Zone: zone} }
 
 // Every fires at each multiple of d since 1970-01-01T00:00:00Z, at least one
 // second. It does not drift and does not depend on when a worker started.
 func Every(d time.Duration) Rule { return Rule{Every: Duration(d)} }
 
-// Once fires at one instant. When no worker was there to see it, the run is
-// made as soon as one is, unless CatchUp says otherwise.
+// Once fires at one instant. When no worker was running then, the run is
+// created as soon as one is, unless CatchUp says otherwise.
 func Once(t time.Time) Rule { return Rule{Once: t.UTC()} }
 
 // From anchors an interval: it fires at whole intervals before and after t.
@@ -119,13 +119,13 @@ type Schedule struct {
 	NextAt      time.Time // the next occurrence; the zero time: not planned yet
 
 	// Waiting is not zero while the occurrence at NextAt waits for an earlier
-	// run to end, and is then the last pause between two looks. EvaluateAt is when
-	// it was to be looked at again; of a schedule that is not planned yet, when
-	// it was made, got its times or was resumed: it is planned from then on.
+	// run to end, and is then the last pause between two evaluations. EvaluateAt is
+	// when the schedule was due to be evaluated again; before it has a NextAt, when
+	// it was created, got its times or was resumed: it is planned from then on.
 	Waiting    time.Duration
 	EvaluateAt time.Time
 	// Unfinished is how many of its runs have not ended, at least as far as it
-	// takes to tell whether there is room for another; read after the schedule
+	// takes to decide whether there is room for another; read after the schedule
 	// was locked, so that no other can have been added.
 	Unfinished int
 }
@@ -135,8 +135,8 @@ type Decision struct {
 	Occurrences []Occurrence  // to materialize now, oldest first
 	Skips       []Skip        // to record
 	NextAt      time.Time     // the next one; the zero time: never again
-	Waiting     time.Duration // not zero: the one at NextAt waits; look again after so long
-	Fault       string        // why the rule cannot be evaluated; the schedule is then looked at again after a minute
+	Waiting     time.Duration // not zero: the one at NextAt waits; evaluate again after this time
+	Fault       string        // why the rule cannot be evaluated; the schedule is then evaluated again after a minute
 }
 
 // Occurrence is one due instant of a schedule and the run it becomes. Its
@@ -189,7 +189,7 @@ func (s *Schedule) SetSpec(text []byte) error {
 	return nil
 }
 
-// SameTimes tells whether another version of a schedule fires at the same times:
+// SameTimes reports whether another version of a schedule fires at the same times:
 // by the same rule, start, end, blackouts and spread. What replaces it keeps its
 // plan, so that an occurrence which is due, or waits, is not lost by it.
 func (s *Schedule) SameTimes(other *Schedule) bool {
@@ -286,5 +286,5 @@ func (s *Schedule) OverlapPolicy() OverlapPolicy {
 	}
 }
 
-// Full tells whether so many unfinished runs leave no room for another.
+// Full reports whether so many unfinished runs leave no room for another.
 func (p *Plan) Full(unfinished int) bool { return unfinished >= max(p.MaxUnfinished, 1) }

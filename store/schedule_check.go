@@ -8,12 +8,12 @@ import (
 	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
-// The checks of what operators ask of schedules. Stores call them before they
-// look anything up, so that all of them refuse the same; the errors wrap
-// ErrInvalid and name the offender.
+// The checks of operators' requests for schedules. Stores call them before they
+// read anything, so that all of them refuse the same; the errors wrap ErrInvalid
+// and name the invalid value.
 
 // CheckScheduleNames refuses names that no schedule can have and that not every
-// engine can be asked for.
+// engine can search for.
 func CheckScheduleNames(names ...string) error {
 	return invalid("schedules", nameFaults(names...))
 }
@@ -28,8 +28,8 @@ func CheckScheduleHistory(name string, limit int) error {
 	return invalid("past of a schedule", faults)
 }
 
-// CheckScheduleChange refuses a name as CheckScheduleNames does, and a name of
-// who asks that the audit cannot keep.
+// CheckScheduleChange refuses a name as CheckScheduleNames does, and an actor's
+// name that the audit cannot store.
 func CheckScheduleChange(name, by string) error {
 	faults := nameFaults(name)
 	if err := checkActor(by); err != nil {

@@ -2,19 +2,19 @@ package store
 
 import "context"
 
-// SignalKind says what a Signal tells of.
+// SignalKind says what has changed.
 type SignalKind int8
 
 // The kinds of signal.
 const (
 	RunsDue     SignalKind = iota + 1 // runs are due now or within WakeAhead; the Run means nothing
 	CancelAsked                       // a running run is to be cancelled
-	RunAwaited                        // somebody waits for the end of a run: whoever ends it announces RunEnded
+	RunAwaited                        // a client or schedule waits for the end of a run: the worker that ends it announces RunEnded
 	RunEnded                          // a run has ended for good
 )
 
-// Signal is a hint that something has changed. With the zero Run it speaks of
-// some run: whoever cares for this kind looks at all of its own.
+// Signal is a hint that something has changed. A zero Run means any run:
+// listeners of this kind re-check everything they watch.
 type Signal struct {
 	Kind SignalKind
 	Run  RunID
@@ -24,10 +24,10 @@ type Signal struct {
 // others. A signal is a hint: it may come late, twice, for nothing, or not at
 // all; what is stored decides. Kinds that a listener has no use for are ignored.
 type Waker interface {
-	// Listen calls hear, never twice at the same time, for every signal that is
-	// announced in this process or in another, save RunAwaited, CancelAsked and
+	// Listen calls hear, never concurrently, for every signal that is
+	// announced in this process or in another, except RunAwaited, CancelAsked and
 	// RunEnded on SQLite, where another process makes known only that it has
-	// written: that is heard as RunsDue and RunEnded of the zero run. The store
+	// written: that arrives as RunsDue and RunEnded of the zero run. The store
 	// itself announces RunsDue after an enqueue, a settle, a materialization or
 	// a reclaim has made runs due now or within WakeAhead. Once it listens, and
 	// when it may have missed something, Listen calls hear with RunEnded of the

@@ -11,15 +11,14 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Store is everything a client and a worker ask of an engine. It adds nothing
-// to its roles. The stores are packages postgres, sqlite and memory;
-// durabletest.TestStore is the contract in executable form.
+// Store is everything that a client and a worker need from an engine. It adds
+// nothing to its roles. The stores are packages postgres, sqlite and memory;
+// storetest.TestStore is the contract in executable form.
 //
-// All methods may be called at the same time from many goroutines. Times are
-// the store's: it stamps and compares with its own clock (the database's on
-// PostgreSQL). An error that is not one of this package's sentinels means that
-// the outcome is unknown, and every method may then be called again with the
-// same arguments.
+// All methods may be called concurrently. Times are the store's: it stamps and
+// compares with its own clock (the database's on PostgreSQL). An error that is
+// not one of this package's sentinels means that the outcome is unknown, and
+// every method may then be called again with the same arguments.
 type Store interface {
 	Enqueuer
 	ClaimEnqueuer
@@ -38,12 +37,12 @@ type Store interface {
 // Enqueuer takes runs. A Client, a Store, a store bound to a transaction (Tx),
 // and the Run of a handler are Enqueuers.
 type Enqueuer interface {
-	// Enqueue stores all the runs or none, and answers one receipt for each,
-	// in order. A run whose ID is already stored is left as it stands and its
-	// receipt says Existing; that is what makes a repeat safe. A run whose Key
+	// Enqueue stores all the runs or none, and returns one receipt for each,
+	// in order. A run whose ID is already stored is left unchanged and its
+	// receipt says Existing; that makes a repeat safe. A run whose Key
 	// another run of its job holds may not be stored, or change that other run
 	// (see KeyPolicy); its receipt then has the other's ID and says Existing. Of
-	// several that come at once with one key, and within one call, each sees
+	// several that come concurrently with one key, and within one call, each sees
 	// what the one before it has left. Runs are checked first (see CheckRuns);
 	// the first fault refuses them all.
 	Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
@@ -65,9 +64,9 @@ type Serves struct {
 	Queues []string
 	Jobs   []string
 	// From may name, for some lanes, the instant from which their first waiting
-	// run is looked for. A store may look before it all the same: the bound
+	// run is searched. A store may search before it all the same: the bound
 	// spares it what was claimed long ago. Lanes that are not named, and lines of
-	// isolated runs, are looked at from their beginning.
+	// isolated runs, are searched from their beginning.
 	From map[LaneID]time.Time
 }
 
@@ -82,9 +81,9 @@ type Head struct {
 	In       time.Duration // until it is due on the store's clock; zero or less: due
 }
 
-// Step is one part of a claim: look at the lane from an instant on, pass over
-// Skip due runs, take up to Take. Every step counts the line as it stood before
-// the claim: a later step of the same lane has to skip what earlier ones take.
+// Step is one part of a claim: read the lane from an instant on, skip Skip due
+// runs, take up to Take. Every step counts the line as it was before the claim:
+// a later step of the same lane has to skip what earlier ones take.
 type Step struct {
 	Lane LaneID
 	From time.Time // lower bound of due_at; the zero time is none
@@ -92,13 +91,13 @@ type Step struct {
 	Take int
 }
 
-// WorkerID tells one worker process from another.
+// WorkerID identifies one worker process.
 type WorkerID struct {
 	Name     string    // a label for people; may repeat
 	Instance uuid.UUID // random per process start
 }
 
-// ClaimRequest asks for runs.
+// ClaimRequest requests runs.
 type ClaimRequest struct {
 	Claim    lease.ClaimID
 	Worker   WorkerID
@@ -130,7 +129,7 @@ type Settlement struct {
 	Worker WorkerID
 	Runs   []Settled
 	Last   bool // no other run of the claim remains: its lease ends in the same transaction
-	// Claimed is how many runs the claim's answer had; zero: not told. When the
+	// Claimed is how many runs the claim's answer had; zero: unknown. When the
 	// lease covers others that are still running, Last leaves it to expire, so
 	// that Reclaim finds them.
 	Claimed int
@@ -150,20 +149,20 @@ const (
 	Applied        Verdict = iota + 1 // this write landed
 	AlreadyApplied                    // an earlier write of the same claim had already landed
 	Rejected                          // the run is no longer the claim's: lease.ErrLost
-	Deferred                          // somebody else holds the run's row at this moment: settle it again later
+	Deferred                          // another transaction holds the run's row at this moment: settle it again later
 )
 
 // MostCrashes is where the crash count of a run stops to rise, and the largest
 // WorkerConfig.MaxCrashes.
 const MostCrashes = math.MaxInt16
 
-// ReclaimRequest asks to take back what dead workers left.
+// ReclaimRequest requests the runs that dead workers left.
 type ReclaimRequest struct {
 	MaxCrashes int           // a crash in isolation that brings the count here ends the run in dead
-	Limit      int           // most leases looked at; zero: none is taken, only Now and Soon are answered
+	Limit      int           // most leases read; zero: none is taken, only Now and Soon are answered
 	Horizon    time.Time     // when not zero, leases that expire after it are left alone even if they have expired
-	Ahead      time.Duration // how far Soon looks ahead
-	Runs       int           // most runs taken, which may be a part of a lease; zero: as many as the store does at once
+	Ahead      time.Duration // how far ahead Soon reads
+	Runs       int           // most runs taken, which may be a part of a lease; zero: as many as the store takes per call
 }
 
 // Reclaim is what a Reclaim call did.
@@ -175,14 +174,14 @@ type ReclaimResult struct {
 	Passed []PassedOver // what could not be taken, and stopped nothing else
 }
 
-// Reclaimed is one run taken back from a dead worker.
+// ReclaimedRun is one run reclaimed from a dead worker.
 type ReclaimedRun struct {
 	ID         RunID
 	Lane       LaneID
 	Job        string
 	Queue      string
 	Worker     string // the name of the worker that lost it
-	State      State  // Pending, or Dead, or Cancelled when that was asked
+	State      State  // Pending, or Dead, or Cancelled when that was requested
 	CrashCount int
 }
 
@@ -195,32 +194,32 @@ type Claimer interface {
 	// Claim takes due runs by the request's steps and leases them together:
 	// one lease, at most Limit runs, each charged one attempt and given a
 	// higher fence. Runs that another claim is taking at the same moment are
-	// passed over. The runs come in the order of the steps. No runs: no lease.
-	// The same claim asked twice, while its lease stands, returns those of the
+	// skipped. The runs come in the order of the steps. No runs: no lease.
+	// The same claim sent again, while its lease exists, returns those of the
 	// runs it was given the first time that are still running under it.
 	Claim(ctx context.Context, request ClaimRequest) ([]ClaimedRun, error)
-	// HandBack takes back a claim whose answer never came. Runs that are still
-	// running under it are handed back as Settle does it: pending and due now, the
-	// attempt refunded, no crash counted, or cancelled where that was asked. From
-	// then on, for the duration of its lease, the same claim is given nothing,
-	// even when it was still on its way: its lease stands without runs until it
-	// expires. A repeat changes nothing. held is how many runs are left because
-	// somebody else holds their rows at this moment: call it again.
+	// HandBack requeues the runs of a claim whose answer never came. Runs that are
+	// still running under it are handed back as Settle does it: pending and due
+	// now, the attempt refunded, no crash counted, or cancelled where that was
+	// requested. From then on, for the duration of its lease, the same claim is
+	// given nothing, even when it was still on its way: its lease stays without
+	// runs until it expires. A repeat is a no-op. held is how many runs are left
+	// because another transaction holds their rows at this moment: call it again.
 	HandBack(ctx context.Context, request ClaimRequest) (held int, err error)
 	// Settle ends executions. Only a run that is still running under the
 	// settlement's claim changes; whether its lease has expired does not
-	// matter as long as nobody has taken it over. The verdicts come in the
+	// matter as long as no other claim has taken it over. The verdicts come in the
 	// order of the runs, settlement after settlement. All in one transaction,
-	// save the runs that are Deferred, whose claim keeps its lease. A run that
-	// was asked to be cancelled is cancelled where its outcome would have made
-	// it pending.
+	// except the runs that are Deferred, whose claim keeps its lease. A run that
+	// is to be cancelled is cancelled where its outcome would have made it
+	// pending.
 	Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error)
-	// Reclaim takes back the runs of expired leases: pending, due now, the
+	// Reclaim requeues the runs of expired leases: pending, due now, the
 	// attempt refunded, one crash counted. From the second crash on a run is
 	// isolated. A run whose crash policy is CrashDead, and a run claimed Alone
 	// whose count has come to MaxCrashes, is dead with a reason; another that
-	// was asked to be cancelled is cancelled. The claim leaves the run, so that
-	// a late settle is Refused and not taken as Landed. A lease of which more
+	// is to be cancelled is cancelled. The claim leaves the run, so that a late
+	// settle is Rejected and not taken as AlreadyApplied. A lease of which more
 	// runs are left than the request takes stays, for the next call. A run or a
 	// lease that the store refuses to change stops no other: it is Passed, and
 	// set aside for a while that grows each time.
@@ -239,14 +238,14 @@ type JobInfo struct {
 	MaxAttempts int         `json:"max_attempts"`
 	Timeout     Duration    `json:"timeout"`
 	OnCrash     CrashPolicy `json:"on_crash"`
-	Retention   Duration    `json:"retention"` // of its ended runs; zero: the worker's, negative: for ever
+	Retention   Duration    `json:"retention"` // of its ended runs; zero: the worker's, negative: forever
 }
 
 // DeclareAgain is how long after a declaration that was refused in part the next
 // one is.
 const DeclareAgain = 5 * time.Minute
 
-// Declaration is what a worker tells the store when it starts, and hourly.
+// Declaration is what a worker sends the store when it starts, and hourly.
 type Declaration struct {
 	Worker    WorkerID
 	Jobs      []JobInfo
@@ -260,7 +259,7 @@ type Declaration struct {
 type Catalog interface {
 	// Declare stores the worker, its jobs and its schedules. A job that is
 	// known is brought up to date. A schedule whose Hash is the stored one is
-	// left as it stands, also when an operator has edited it since; another
+	// left unchanged, also when an operator has edited it since; another
 	// hash replaces it, begins a new generation and plans it afresh. That other
 	// hash counts only when the worker has started after the one that brought
 	// the stored hash, or when no worker has declared the stored one within
@@ -279,28 +278,28 @@ type Catalog interface {
 
 // Schedules materializes due occurrences.
 type Schedules interface {
-	// Materialize looks at up to limit schedules that are due (or not planned
-	// yet), asks decide for each and stores what it decided, all in one
-	// transaction. One caller at a time evaluates; another gets Busy at once. A
-	// store may let two evaluate, apart from each other, while more are due than
+	// Materialize evaluates up to limit schedules that are due (or not planned
+	// yet): it calls decide for each and stores the decisions, all in one
+	// transaction. One caller at a time evaluates; another gets Busy immediately.
+	// A store may let two evaluate, apart from each other, while more are due than
 	// a caller's limit.
-	// The schedules are locked first, and what decide is told of unfinished
-	// runs is read after that. An occurrence that is already stored is passed
-	// over. A schedule with a fault, or with an occurrence that CheckRuns
-	// refuses, keeps its plan and stops no other; nor does one whose row the store
-	// refuses to change, which is Passed and set aside for a while. decide must be quick and not
+	// The schedules are locked first, and the unfinished runs that decide sees are
+	// read after that. An occurrence that is already stored is skipped. A schedule
+	// with a fault, or with an occurrence that CheckRuns refuses, keeps its plan
+	// and stops no other; nor does one whose row the store refuses to change,
+	// which is Passed and set aside for a while. decide must be quick and must not
 	// call the store; now is the store's time. Of the skips, the latest thousand
 	// of a schedule are kept.
 	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (MaterializeResult, error)
-	// ReevaluateNow has the schedules of these names looked at now that wait for an
-	// earlier run to end. Others, and names that nothing has, are passed over.
+	// ReevaluateNow re-evaluates immediately the schedules of these names that
+	// wait for an earlier run to end. Others, and unknown names, are skipped.
 	ReevaluateNow(ctx context.Context, names ...string) error
 }
 
 // MaterializeResult is what a Materialize call did.
 type MaterializeResult struct {
-	Busy bool // somebody else evaluates; nothing was done
-	Due  int  // schedules looked at; equal to the limit when there may be more
+	Busy bool // another caller evaluates; nothing was done
+	Due  int  // schedules evaluated; equal to the limit when there may be more
 	Runs []RunID
 	Next time.Duration // until the next schedule is due; negative: none
 
@@ -315,7 +314,7 @@ type MaterializeResult struct {
 type WaitingSchedule struct {
 	Schedule string
 	Run      RunID
-	Pause    time.Duration // until the schedule is looked at again
+	Pause    time.Duration // until the schedule is evaluated again
 }
 
 // Inspector reads runs.

@@ -23,7 +23,7 @@ type OrphanPolicy time.Duration
 // when a worker declares it again. Schedules of operators are left alone.
 func DisableOrphans(after time.Duration) OrphanPolicy { return OrphanPolicy(after) }
 
-// ScheduleRecord is a schedule as it stands in the store.
+// ScheduleRecord is a schedule as stored.
 type ScheduleRecord struct {
 	Name        string          `json:"name"`
 	Rule        Rule            `json:"rule"`
@@ -41,7 +41,7 @@ type ScheduleRecord struct {
 	Waiting     bool            `json:"waiting"` // the occurrence at NextAt waits for an earlier run to end
 	Paused      bool            `json:"paused"`
 	PausedBy    *string         `json:"paused_by"`   // who paused it; "orphan" for the orphan policy
-	Edited      bool            `json:"edited"`      // an operator's version stands, until the code's changes
+	Edited      bool            `json:"edited"`      // an operator's version is in effect, until the code's changes
 	DeclaredAt  *time.Time      `json:"declared_at"` // by a worker; nil: never
 	Orphaned    bool            `json:"orphaned"`    // declared once, and not within DeclaredWithin
 	Fault       *string         `json:"fault"`       // why it could not be evaluated the last time
@@ -54,7 +54,7 @@ func (r *ScheduleRecord) Schedule() Schedule {
 		Tags: r.Tags, Paused: r.Paused}
 }
 
-// Record is the part of a record that the schedule itself tells.
+// Record is the part of a record that the schedule itself determines.
 func (s *Schedule) Record() ScheduleRecord {
 	r := ScheduleRecord{Name: s.Name, Rule: s.Rule, Plan: s.Plan, Generation: s.Generation, Job: s.Job, Queue: s.Queue,
 		Priority: s.Priority, Args: s.Args, MaxAttempts: s.MaxAttempts, Timeout: Duration(s.Timeout), OnCrash: s.OnCrash,
@@ -65,7 +65,7 @@ func (s *Schedule) Record() ScheduleRecord {
 	return r
 }
 
-// HistoryKind says what a line of a schedule's past tells.
+// HistoryKind says what a line of a schedule's history describes.
 type HistoryKind string
 
 // The kinds.
@@ -79,7 +79,7 @@ const (
 type HistoryEntry struct {
 	Kind       HistoryKind `json:"kind"`
 	At         time.Time   `json:"at"`         // when the run was due, of the last occurrence skipped, or of the change
-	Occurrence *string     `json:"occurrence"` // of a run; nil: it was asked for by an operator
+	Occurrence *string     `json:"occurrence"` // of a run; nil: an operator triggered it
 	Run        *RunID      `json:"run"`
 	State      *State      `json:"state"`  // of the run
 	Reason     *string     `json:"reason"` // of a skip; what was changed
@@ -94,15 +94,15 @@ type ScheduleAction string
 const (
 	PauseSchedule  ScheduleAction = "pause"
 	ResumeSchedule ScheduleAction = "resume" // it is planned from now on
-	DeleteSchedule ScheduleAction = "delete" // its runs stay; a worker that declares it makes it anew
+	DeleteSchedule ScheduleAction = "delete" // its runs stay; a worker that declares it creates it again
 )
 
 // ScheduleAdmin is the operator's part of a store's schedules. Every change is
-// recorded with who made it, in the same transaction.
+// recorded with its actor, in the same transaction.
 type ScheduleAdmin interface {
 	// ListSchedules lists the schedules of these names, or all, by name.
 	ListSchedules(ctx context.Context, names ...string) ([]ScheduleRecord, error)
-	// ScheduleHistory tells what became of a schedule's last occurrences and who
+	// ScheduleHistory reports what became of a schedule's last occurrences and who
 	// changed it, newest first, at most limit lines of each kind; ErrNotFound
 	// when there is none of the name.
 	ScheduleHistory(ctx context.Context, name string, limit int) ([]HistoryEntry, error)

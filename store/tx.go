@@ -18,12 +18,12 @@ import (
 // has to be rolled back. Like the transaction itself a Tx is for one goroutine
 // at a time.
 type Tx interface {
-	// Enqueue stores the runs within the transaction. What is due after a while
-	// is due so long after this call, however long the transaction goes on.
+	// Enqueue stores the runs within the transaction. A delay counts from this
+	// call, however long the transaction takes.
 	Enqueuer
-	// Guard locks the holder's run until the transaction ends, so that nobody
-	// takes it over meanwhile, even when its lease expires. When the run is not
-	// the claim's any more it answers lease.ErrLost.
+	// Guard locks the holder's run until the transaction ends, so that no other
+	// worker takes it over meanwhile, even when its lease expires. When the run is
+	// not the claim's any more it returns lease.ErrLost.
 	Guard(ctx context.Context, holder Holder) error
 	// Complete ends the holder's run as succeeded. When the run is not the
 	// claim's any more it changes nothing and answers lease.ErrLost; the
@@ -61,8 +61,8 @@ func (c *Completion) Check() error {
 type ClaimEnqueuer interface {
 	// EnqueueUnder is Enqueue on condition that the holder's run is running
 	// under the holder's claim when the runs are stored; else it stores nothing
-	// and answers lease.ErrLost. Whoever takes the run over at that moment waits.
-	// It answers ErrConflict, and stores nothing, when somebody else, such as a
-	// transaction of the holder's own, keeps the run locked.
+	// and returns lease.ErrLost. A takeover of the run at that moment waits.
+	// It returns ErrConflict, and stores nothing, when another transaction, such
+	// as the holder's own, keeps the run locked.
 	EnqueueUnder(ctx context.Context, holder Holder, runs ...NewRun) ([]Receipt, error)
 }

@@ -13,7 +13,7 @@ type Unfinished struct {
 	Others bool // older ones were left out, which may not have ended either
 }
 
-// ReadUnfinished reads what Unfinished.Keep has made. The zero id stands for
+// ReadUnfinished reads what Unfinished.Keep has returned. The zero id means
 // those that were left out.
 func ReadUnfinished(kept []RunID) Unfinished {
 	u := Unfinished{IDs: kept}
@@ -27,7 +27,8 @@ func ReadUnfinished(kept []RunID) Unfinished {
 }
 
 // Keep is what a store keeps: the latest hundred, or as many as may be unfinished
-// at once if that is more, so that it can tell when there is no room for another.
+// at the same time if that is more, so that it can decide when there is no room
+// for another.
 func (u Unfinished) Keep(plan *Plan) []RunID {
 	most := max(unfinishedKept, min(plan.MaxUnfinished, MaxUnfinishedRuns))
 	left := max(len(u.IDs)-most, 0)
@@ -37,7 +38,7 @@ func (u Unfinished) Keep(plan *Plan) []RunID {
 	return slices.Concat([]RunID{{}}, u.IDs[left:])
 }
 
-// Unclear tells whether the runs that are remembered leave open if there is room
+// Unclear reports whether the runs that are remembered leave open if there is room
 // for another by a policy: the store then has to ask for all.
 func (u Unfinished) Unclear(plan *Plan, overlap OverlapPolicy) bool {
 	return u.Others && overlap != OverlapAllow && !plan.Full(len(u.IDs))

@@ -12,7 +12,7 @@ func keyed(key string, heldFor time.Duration) store.NewRun {
 	return newRun(func(r *store.NewRun) { r.Key = store.Key{Text: key, HeldFor: heldFor} })
 }
 
-// holder enqueues a run with a key and tells who has the key then.
+// holder enqueues a run with a key and reports who has the key then.
 func (f *fixture) holder(run store.NewRun) store.RunID {
 	f.t.Helper()
 	receipts, err := f.store.Enqueue(f.ctx, run)

@@ -29,7 +29,7 @@ func (p *player) doAsk(c command) error {
 	return err
 }
 
-// doPast tells what became of a schedule, newest first.
+// doPast reports what became of a schedule, newest first.
 func (p *player) doPast(c command) error {
 	past, err := p.store.ScheduleHistory(p.ctx, c.words[1], c.number("limit", 10))
 	for _, line := range past {

@@ -101,7 +101,7 @@ func (f *fixture) until(holds func() bool, programs ...program) {
 	f.together(functions...)
 }
 
-// planned tells whether a schedule has a next occurrence, in the future.
+// planned reports whether a schedule has a next occurrence, in the future.
 func (f *fixture) planned(name string) func() bool {
 	return func() bool {
 		records, err := f.store.ListSchedules(f.ctx, name)
@@ -109,7 +109,7 @@ func (f *fixture) planned(name string) func() bool {
 	}
 }
 
-// ruled tells whether a schedule has a rule by now.
+// ruled reports whether a schedule has a rule by now.
 func (f *fixture) ruled(name string, rule store.Rule) bool {
 	records, err := f.store.ListSchedules(f.ctx, name)
 	return err == nil && len(records) == 1 && records[0].Rule == rule
@@ -133,7 +133,7 @@ func (f *fixture) made(name string) (runs int, skips []string) {
 	return runs, skips
 }
 
-// came tells whether so many occurrences have become runs and the schedule is
+// came reports whether so many occurrences have become runs and the schedule is
 // planned again.
 func (f *fixture) came(name string, runs int) func() bool {
 	return func() bool {

@@ -73,7 +73,7 @@ func (f *fixture) renews(claims []lease.ClaimID, standing ...[]lease.ClaimID) {
 	}
 }
 
-// reclaimed takes back everything that has expired and tells which runs.
+// reclaimed takes back everything that has expired and reports which runs.
 func (f *fixture) reclaimed() map[store.RunID]bool {
 	f.t.Helper()
 	runs := map[store.RunID]bool{}

@@ -359,6 +359,6 @@ func pastTold(t *testing.T, f *fixture) {
 	}
 }
 
-// near tells whether two instants are close. A store whose time passes by
+// near reports whether two instants are close. A store whose time passes by
 // moving what it has stored has moved one of them.
 func near(a, b time.Time) bool { return a.Sub(b).Abs() <= 11*time.Second }

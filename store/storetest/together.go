@@ -61,7 +61,7 @@ func everyMethodReturns(t *testing.T, f *fixture) {
 	running.Wait()
 }
 
-// sentinel tells whether the store has answered, if not as the caller would wish.
+// sentinel reports whether the store has answered, if not as the caller would wish.
 func sentinel(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict) || errors.Is(err, lease.ErrLost)
 }
