@@ -12,10 +12,10 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Config tells a Keeper how to beat. Every field must be set.
+// Config configures a Keeper. Every field must be set.
 type Config struct {
 	Terms   lease.Terms
-	Elapsed func() time.Duration // own clock, see lease.Elapsed
+	Elapsed func() time.Duration // monotonic clock, see lease.Elapsed
 	Random  func() float64       // in [0, 1)
 	Logger  *slog.Logger
 }
@@ -48,8 +48,8 @@ func New(renewer Renewer, config Config) *Keeper {
 	}
 }
 
-// Hold takes a granted lease into care. The returned context is a child of ctx
-// that ends with the cause lease.ErrLost when the lease is lost, at once if it
+// Hold renews a granted lease from now on. The returned context is a child of ctx
+// that ends with the cause lease.ErrLost when the lease is lost, immediately if it
 // already is. The caller must Release the hold when its work has ended.
 func (k *Keeper) Hold(ctx context.Context, granted lease.Lease) (context.Context, *Hold) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -64,7 +64,7 @@ func (k *Keeper) Hold(ctx context.Context, granted lease.Lease) (context.Context
 	return ctx, h
 }
 
-// Valid tells whether the lease is still known to be held, by the local clock.
+// Valid reports whether the lease is still known to be held, by the local clock.
 func (h *Hold) Valid() bool {
 	return h.keeper.config.Elapsed() < time.Duration(h.deadline.Load())
 }
@@ -82,8 +82,8 @@ func (h *Hold) Release() {
 	h.cancel(context.Canceled)
 }
 
-// mostWait bounds how long the own clock is not read while leases are held. It goes
-// on while the machine is suspended, and the timers of package time do not.
+// mostWait bounds how long Elapsed is not read while leases are held. Elapsed
+// advances while the machine is suspended; the timers of package time do not.
 const mostWait = time.Second
 
 // Run beats until ctx ends. It returns when the renewal in flight has ended.
@@ -135,7 +135,7 @@ func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.Bea
 		failed = len(unknown.Claims)
 	}
 	if ctx.Err() != context.Canceled {
-		k.config.Logger.Warn("heartbeat failed, will be tried again", "leases", failed, "error", err)
+		k.config.Logger.Warn("heartbeat failed, will be retried", "leases", failed, "error", err)
 	}
 	if partly {
 		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed, Unknown: unknown.Claims}

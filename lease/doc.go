@@ -1,12 +1,12 @@
-// Package lease is the law of who may write, and until when.
+// Package lease defines who may write to a run, and until when.
 //
 // A lease is the exclusive right to write to the runs of one claim until an
-// instant of the store's clock. It is identified by a random [ClaimID], made
-// by the worker before it asks, so that asking twice is harmless. Every write
-// names the ClaimID and is refused when it is no longer the run's.
+// instant of the store's clock. It is identified by a random [ClaimID], which
+// the worker creates before its request, so that a repeat is harmless. Every
+// write names the ClaimID and is refused when it is no longer the run's.
 //
 // Two clocks take part and only one of them decides. The store's clock says
-// when a lease has expired and may be taken over. The worker's own clock only
+// when a lease has expired and may be taken over. The worker's monotonic clock only
 // makes the worker stop earlier: [Terms.Deadline] counts elapsed time from
 // before the request was sent, so that the worker's deadline always comes
 // before the store's expiry as long as the two clocks run at nearly the same

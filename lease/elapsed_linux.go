@@ -7,10 +7,10 @@ import (
 )
 
 // clockBoottime is CLOCK_BOOTTIME of clock_gettime(2): it never steps, and
-// unlike the monotonic clock it goes on while the machine is suspended.
+// unlike the monotonic clock it advances while the machine is suspended.
 const clockBoottime = 7
 
-// Elapsed is the worker's own clock: the time since the machine started,
+// Elapsed is the worker's monotonic clock: the time since the machine started,
 // including time spent suspended. Only differences mean anything.
 func Elapsed() time.Duration {
 	var ts syscall.Timespec

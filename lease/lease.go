@@ -8,12 +8,12 @@ import (
 )
 
 // ErrLost is the cause of a context whose lease has been lost, or can no
-// longer be known to be held. Whoever sees it must stop: another worker may
+// longer be known to be held. Code that gets it must stop: another worker may
 // begin at any moment.
 var ErrLost = errors.New("lease: lost")
 
 // ClaimID is the random identity of one claim: 122 random bits in the form of
-// a version 4 UUID. It is a bearer secret of the worker that made it; print
+// a version 4 UUID. It is a bearer secret of the worker that created it; print
 // [ClaimID.Short] in logs, never the whole.
 type ClaimID [16]byte
 
@@ -26,8 +26,8 @@ func NewClaimID() ClaimID {
 	return id
 }
 
-// Short returns the first eight hexadecimal digits, enough to tell claims
-// apart in a log and too few to act as one.
+// Short returns the first eight hexadecimal digits: enough to distinguish claims
+// in a log, and too few to act as one.
 func (id ClaimID) Short() string { return hex.EncodeToString(id[:4]) }
 
 // Fence is the number handed to code outside the store. It only ever rises,
@@ -37,7 +37,7 @@ type Fence int64
 // Lease is the right that one claim holds, as its holder sees it.
 type Lease struct {
 	Claim ClaimID
-	// Asked is the instant of the holder's own clock (see [Elapsed]) just
+	// Asked is the monotonic time of the holder (see [Elapsed]) just
 	// before the request that was granted was sent. The local deadline is
 	// counted from it.
 	Asked time.Duration

@@ -14,8 +14,8 @@ type Terms struct {
 	// Duration is the life of a lease from one renewal to its expiry on the
 	// store's clock. At least one second; default 30 s.
 	Duration time.Duration
-	// Heartbeat is the time between two renewals. Default Duration/3; the law
-	// is Heartbeat ≤ Duration/2, so that a second try fits before the deadline.
+	// Heartbeat is the time between two renewals. Default Duration/3; at most
+	// Duration/2, so that a second try fits before the deadline.
 	Heartbeat time.Duration
 }
 
@@ -30,7 +30,7 @@ func (t Terms) WithDefaults() Terms {
 	return t
 }
 
-// Validate reports every violation of the law between the fields.
+// Validate reports every constraint between the fields that is violated.
 func (t Terms) Validate() error {
 	var faults []error
 	if t.Duration < MinDuration {
@@ -51,7 +51,7 @@ func (t Terms) Margin() time.Duration {
 	return max(t.Duration/10, min(time.Second, t.Duration/6))
 }
 
-// Deadline returns the instant of the worker's own clock at which it must have
+// Deadline returns the instant of the worker's monotonic time at which it must have
 // stopped, for a lease granted or renewed by a request sent at asked. One
 // percent of the duration is left for clocks that run at different rates.
 func (t Terms) Deadline(asked time.Duration) time.Duration {

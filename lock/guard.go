@@ -22,10 +22,10 @@ import (
 //
 // Without a grant the function is not run, and the error says why:
 // ErrHeld when every slot was taken (under the policy [Skip] also when
-// the store could not be asked), ErrUnavailable under [Fail]. When the
-// slot was lost while the function ran, the error is a lease.ErrLost beside the
-// function's own. A release that fails for another reason is no error: the slot
-// is freed when its time has run out.
+// the store was unreachable), ErrUnavailable under [Fail]. When the
+// slot was lost while the function ran, a lease.ErrLost is joined to the
+// function's own error. A release that fails for another reason is no error: the
+// slot is freed when its time has run out.
 //
 // The keeper must be one of this locker, as in heartbeat.New(locker, config), and its Run
 // must be running: it is what notices the loss. A zero duration in the terms

@@ -57,7 +57,7 @@ func (l *Locker) drop(g Grant) *holding {
 	return h
 }
 
-// split tells the claims of the store from the local ones.
+// split separates the claims of the store from the local ones.
 func (l *Locker) split(claims []lease.ClaimID) (stored, local []lease.ClaimID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,7 @@ func (l *Locker) renewed(asked, renewed []lease.ClaimID, at, d time.Duration) {
 	}
 }
 
-// warnOld tells once of each grant that is held longer than expected.
+// warnOld warns once of each grant that is held longer than expected.
 func (l *Locker) warnOld(now time.Duration) {
 	var old []*holding
 	l.mu.Lock()

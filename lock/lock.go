@@ -16,10 +16,10 @@ var (
 	// ErrHeld: every slot of the lock is taken, so nothing was granted. It is
 	// also what an outage of the store looks like under the policy [Skip].
 	ErrHeld = errors.New("lock is held")
-	// ErrUnavailable: the store of the locks could not be asked.
+	// ErrUnavailable: the store of the locks is unreachable.
 	ErrUnavailable = errors.New("lock store is unavailable")
-	// ErrInvalid: the request was refused before the store was asked. The text
-	// names every offender.
+	// ErrInvalid: the request was refused before the store was called. The text
+	// names every fault.
 	ErrInvalid = errors.New("invalid lock")
 )
 
@@ -31,36 +31,36 @@ const (
 
 // Store keeps named locks. It decides with its own clock, in one atomic
 // step per call, and knows nothing of waiting, policies or people: a [Locker]
-// stands in front of it.
+// calls it.
 //
-// The laws, each checked by locktest.TestLocks:
+// The rules, each checked by locktest.TestLocks:
 //
 //   - A slot has at most one holder at any instant of the store's clock.
 //   - With a cap of n, a slot is granted only when it is below n and fewer than
 //     n slots of the name are held. After the cap was lowered, holders above it
 //     drain, and nothing is granted while they keep the number at n or more.
-//     The cap is the request's: while two programs ask with different caps,
+//     The cap is the request's: while two programs request different caps,
 //     each is granted only what its own cap allows.
 //   - The fence of a grant is larger than that of every grant of the same name
-//     that was answered before this one was asked for, whatever the slot. It
+//     that was answered before this one was requested, whatever the slot. It
 //     survives release, expiry and force. No two grants of a name share one,
 //     also when two slots are granted at the same moment.
-//   - Asking again with the same ClaimID while it is held answers the same
-//     grant, with a new expiry.
+//   - A repeat with the same ClaimID while it is held returns the same grant,
+//     with a new expiry.
 //   - A claim that was released, forced out or taken over changes nothing any
 //     more: it is not renewed, and its release is refused.
 type Store interface {
 	// Acquire takes a free slot of a name, or says that there is none. A slot
 	// whose claim has expired is free. It never waits for a slot.
 	Acquire(ctx context.Context, request Request) (Answer, error)
-	// Renew extends every named claim that still stands to d from now on the
+	// Renew extends every named claim that still exists to d from now on the
 	// store's clock and returns the claims it extended; it makes a Store a
 	// heartbeat.Renewer. A claim that is not among them is lost for good. An
-	// expired claim that nobody has taken over may be extended or refused. An
-	// error means that nothing is known about any of them, save an UnknownError,
+	// expired claim that was not taken over may be extended or refused. An
+	// error means that nothing is known about any of them, except an UnknownError,
 	// which names those of which nothing is known.
 	Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error)
-	// Release frees the slot that the claim holds, and tells whether there was
+	// Release frees the slot that the claim holds, and reports whether there was
 	// one. Releasing twice is harmless.
 	Release(ctx context.Context, name string, claim lease.ClaimID) (released bool, err error)
 }
@@ -77,9 +77,9 @@ type Operator interface {
 	// ListLocks lists the slots that are held, by name and slot, at most limit of
 	// them, of names that begin with prefix.
 	ListLocks(ctx context.Context, prefix string, limit int) ([]Record, error)
-	// ForceRelease frees a slot, whoever holds it, and writes down who did it
-	// and why in the same step. The old holder is fenced out: it is not
-	// renewed, and the next grant has a larger fence. It tells whether the slot
+	// ForceRelease frees a slot, whatever holds it, and records who did it and
+	// why in the same step. The old holder is fenced out: it is not
+	// renewed, and the next grant has a larger fence. It reports whether the slot
 	// was held.
 	ForceRelease(ctx context.Context, force Force) (released bool, err error)
 	// ListForced lists the forced releases, newest first, at most limit of them.
@@ -93,11 +93,11 @@ type Locks interface {
 	Waits
 }
 
-// Request asks for a slot of a name.
+// Request requests a slot of a name.
 type Request struct {
 	Name     string
 	Slots    int           // the cap: slots 0 to Slots-1 may be granted
-	Claim    lease.ClaimID // made by the caller, so that asking twice is harmless
+	Claim    lease.ClaimID // created by the caller, so that a repeat is harmless
 	Owner    string        // for people; never compared
 	Duration time.Duration // of the grant, on the store's clock
 }
@@ -124,8 +124,8 @@ type Record struct {
 	Fence      lease.Fence `json:"fence"`
 	AcquiredAt time.Time   `json:"acquired_at"`
 	ExpiresAt  time.Time   `json:"expires_at"`
-	// Expired: the claim has run out on the store's clock, and nobody has
-	// asked for the slot since.
+	// Expired: the claim has expired on the store's clock, and the slot has not
+	// been requested since.
 	Expired bool `json:"expired"`
 }
 
@@ -137,7 +137,7 @@ type Force struct {
 	Reason string
 }
 
-// ForceRecord tells of a forced release.
+// ForceRecord describes a forced release.
 type ForceRecord struct {
 	At     time.Time   `json:"at"`
 	Name   string      `json:"name"`

@@ -14,7 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// LockerConfig tells a Locker who it is. The zero value is usable.
+// LockerConfig configures a Locker. The zero value is usable.
 type LockerConfig struct {
 	// Owner names this process to people, in lists and logs. Default
 	// <hostname>-<pid>. Ownership is never decided by it.
@@ -24,23 +24,23 @@ type LockerConfig struct {
 	CallTimeout time.Duration
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger
-	// Waits lets those who wait hear of other processes' releases, and operators
-	// see them: the store's own. Default: neither; a release elsewhere is found
-	// within 1.25 s.
+	// Waits notifies waiting calls of other processes' releases, and shows the
+	// waiters to operators: the store's own. Default: neither; a release elsewhere
+	// is found within 1.25 s.
 	Waits Waits
-	// Observer gets what is to be counted. Default: nobody.
+	// Observer gets what is to be counted. Default: none.
 	Observer Observer
-	// Elapsed is the process's own clock. Default [Elapsed].
+	// Elapsed is the process's monotonic clock. Default [Elapsed].
 	Elapsed func() time.Duration
 	// Random spreads retries; it answers in [0, 1). Default math/rand/v2.
 	Random func() float64
 }
 
-// Locker gives out named locks of one store to the code of one process: it
-// waits, fairly; it follows each lock's [Policy] when the store cannot be
-// asked; it counts and logs. Make one for each store with [NewLocker]; its
-// methods may be called from many goroutines. It starts one, while calls wait
-// that are to hear of releases elsewhere; the last of them waits for its end.
+// Locker grants named locks of one store to the code of one process: it
+// waits, fairly; it follows each lock's [Policy] when the store is
+// unreachable; it counts and logs. Create one for each store with [NewLocker]; its
+// methods may be called concurrently. It starts one goroutine, while calls wait
+// that are notified of releases elsewhere; the last of them waits for its end.
 //
 // A Locker is the heartbeat.Renewer of what it grants. lock.Guard does
 // the whole of acquire, keep alive, run and release.
@@ -66,7 +66,7 @@ type Grant struct {
 	Name  string
 	Slot  int
 	Fence lease.Fence // for resources outside the store; 0 when Local
-	// Local: the store could not be asked, and the policy is RunLocal. The cap
+	// Local: the store was unreachable, and the policy is RunLocal. The cap
 	// holds in this process alone.
 	Local bool
 	// TookOver: the last holder of the slot let it expire; it crashed, or
@@ -78,7 +78,7 @@ type Grant struct {
 // holding is what the Locker knows of a grant until it is released or lost.
 type holding struct {
 	name    string
-	since   time.Duration // own clock
+	since   time.Duration // monotonic time
 	until   time.Duration // local deadline; means nothing when local
 	longest time.Duration
 	local   bool
@@ -113,17 +113,17 @@ func NewLocker(store Store, config LockerConfig) *Locker {
 }
 
 // TryAcquire takes a free slot of a name, without waiting. The error is an
-// ErrHeld when there is none, and also when somebody in this process already
-// waits for the name: a try never overtakes those who wait.
+// ErrHeld when there is none, and also when a call in this process already
+// waits for the name: a try never overtakes those that wait.
 func (l *Locker) TryAcquire(ctx context.Context, name string, terms Terms) (Grant, error) {
 	terms.Wait = 0
 	return l.Acquire(ctx, name, terms)
 }
 
 // Acquire takes a free slot of a name, waiting for terms.Wait at most; then the
-// error is an ErrHeld. Those who wait in one process are served in the order in
-// which they came, and one of them asks for all: it is woken by a release in
-// this process, and otherwise asks again after a random pause that grows to a
+// error is an ErrHeld. The calls that wait in one process are served in the order in
+// which they came, and one of them polls for all: it is woken by a release in
+// this process, and otherwise polls after a random pause that grows to a
 // second; with LockerConfig.Waits a release elsewhere wakes it too. Between
 // processes no order is promised.
 //
@@ -173,7 +173,7 @@ func (a *attempt) held(why error) error {
 	return fmt.Errorf("lock %q: %w", a.request.Name, ErrHeld)
 }
 
-// try asks the store once, and the lock's policy when it cannot be asked. The
+// try calls the store once, and the lock's policy when it is unreachable. The
 // duration is the time until a slot may become free by itself.
 func (l *Locker) try(ctx context.Context, a *attempt) (Grant, time.Duration, error) {
 	if err := ctx.Err(); err != nil {
@@ -244,10 +244,10 @@ func (l *Locker) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durat
 	return append(local, renewed...), nil
 }
 
-// Release gives a grant back, and wakes whoever waits for it here. It uses a
+// Release gives a grant back, and wakes a call that waits for it here. It uses a
 // context that does not end with ctx, bounded by CallTimeout. The error is
 // ErrLost when the store no longer had it, so that another may have been
-// granted meanwhile, and ErrUnavailable when the store could not be asked: then
+// granted meanwhile, and ErrUnavailable when the store was unreachable: then
 // the lock is freed when the store is back, or when its time has run out.
 func (l *Locker) Release(ctx context.Context, grant Grant) error {
 	held := l.drop(grant)

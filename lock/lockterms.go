@@ -8,20 +8,20 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Policy says what happens with a lock when its store cannot be asked. All of
+// Policy says what happens with a lock when its store is unreachable. All of
 // them return to the store by themselves.
 type Policy int8
 
 // The policies.
 const (
 	// Skip does not run: the answer is an ErrHeld that is an ErrUnavailable
-	// too. Whoever waits goes on waiting.
+	// too. Calls that wait continue to wait.
 	Skip Policy = iota
 	// RunLocal grants up to the cap within this process, with fence 0, which
 	// every resource that checks fences refuses. Over all processes together
 	// the cap does not hold meanwhile.
 	RunLocal
-	// Fail answers ErrUnavailable at once.
+	// Fail returns ErrUnavailable immediately.
 	Fail
 )
 
@@ -42,20 +42,20 @@ func (p Policy) String() string {
 // MaxRecheck bounds Terms.Recheck.
 const MaxRecheck = time.Second
 
-// Terms say on what terms a lock is asked for.
+// Terms are the terms of a request for a lock.
 type Terms struct {
 	// Terms are the life of the grant and of its renewals. The default of the
 	// duration is 30 s.
 	lease.Terms
-	// Slots is the cap: how many may hold the name at once. Default 1. It may
-	// be raised and lowered from one request to the next.
+	// Slots is the cap: how many may hold the name at the same time. Default 1. It
+	// may be raised and lowered from one request to the next.
 	Slots int
 	// Wait is how long Acquire waits for a slot: 0 not at all, negative for as
 	// long as its context lives.
 	Wait time.Duration
-	// Timeout bounds the function that lock.Guard runs; 0: no bound. The
-	// law is Timeout < Duration, so that one grant covers a run even when no
-	// renewal succeeds.
+	// Timeout bounds the function that lock.Guard runs; 0: no bound. It must be
+	// below Duration, so that one grant covers a run even when no renewal
+	// succeeds.
 	Timeout time.Duration
 	// Longest is how long the lock is expected to be held at most; a holder
 	// that is 1.5 times as old is warned about. Default Timeout; 0: never.
@@ -64,7 +64,7 @@ type Terms struct {
 	// so that a timer of a few seconds on many machines asks less. At most
 	// 1 s; 0: not at all. A grant is never remembered.
 	Recheck time.Duration
-	// Policy says what happens when the store cannot be asked. Default Skip.
+	// Policy says what happens when the store is unreachable. Default Skip.
 	Policy Policy
 }
 
@@ -80,7 +80,7 @@ func (t Terms) WithDefaults() Terms {
 	return t
 }
 
-// Validate reports every violation of the law between the fields.
+// Validate reports every constraint between the fields that is violated.
 func (t Terms) Validate() error {
 	faults := []error{t.Terms.Validate()}
 	wrong := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }

@@ -12,13 +12,13 @@ import (
 // Observer gets what a Locker does, to count it. Its methods are called by
 // the goroutines that use the Locker and must not block.
 type Observer interface {
-	// LockDecided tells how a call of Acquire or TryAcquire ended.
+	// LockDecided reports how a call of Acquire or TryAcquire ended.
 	LockDecided(Decision)
-	// LockEnded tells that a grant was released or lost, or is overdue.
+	// LockEnded reports that a grant was released or lost, or is overdue.
 	LockEnded(End)
-	// LockCalled tells of one call of the store.
+	// LockCalled reports one call of the store.
 	LockCalled(Call)
-	// LockDegraded tells of time during which the store could not be asked:
+	// LockDegraded reports time during which the store was unreachable:
 	// with each failed call the time since the last one, and the rest when the
 	// store is back.
 	LockDegraded(passed time.Duration)
@@ -111,7 +111,7 @@ type Counts struct {
 	Granted     int64         `json:"granted"`      // by the store
 	GrantedHere int64         `json:"granted_here"` // locally, while the store was unavailable
 	Held        int64         `json:"held"`         // refused: every slot was taken
-	Unavailable int64         `json:"unavailable"`  // refused: the store could not be asked
+	Unavailable int64         `json:"unavailable"`  // refused: the store was unreachable
 	Expired     int64         `json:"expired"`      // taken over from a holder that let it expire
 	Waited      time.Duration `json:"waited"`       // by all calls together
 	Released    int64         `json:"released"`

@@ -11,14 +11,14 @@ import (
 
 // outage is what a Locker knows of its store's absence.
 //
-// Invariant: while down, at most one call asks the store in each pause; all
-// others follow their lock's policy at once.
+// Invariant: while down, at most one call tries the store in each pause; all
+// others follow their lock's policy immediately.
 type outage struct {
 	down     bool
 	reported time.Duration // until here the time was reported to the observer
 	began    time.Duration
 	retryAt  time.Duration
-	orphans  map[lease.ClaimID]string // claims that may stand in the store, held by nobody
+	orphans  map[lease.ClaimID]string // claims that may exist in the store and have no holder
 }
 
 // outagePause is the longest time between two questions to a store that is down.
@@ -62,7 +62,7 @@ func (l *Locker) mayAsk() bool {
 	if now < l.outage.retryAt {
 		return false
 	}
-	l.outage.retryAt = now + l.config.CallTimeout // this call is the one that asks
+	l.outage.retryAt = now + l.config.CallTimeout // this call is the one that tries
 	return true
 }
 
@@ -86,7 +86,7 @@ func (l *Locker) failed(err error) {
 }
 
 // reached notes that a call of the store was answered. The first one after an
-// outage frees what may have been granted to nobody.
+// outage frees the grants that no holder may have got.
 func (l *Locker) reached(ctx context.Context) {
 	l.mu.Lock()
 	o := &l.outage
@@ -107,7 +107,7 @@ func (l *Locker) reached(ctx context.Context) {
 	}
 }
 
-// Degraded tells for how long the store could not be asked, and is 0 when the
+// Degraded reports for how long the store has been unreachable, and is 0 when the
 // last call was answered.
 func (l *Locker) Degraded() time.Duration {
 	l.mu.Lock()
@@ -118,8 +118,8 @@ func (l *Locker) Degraded() time.Duration {
 	return max(l.config.Elapsed()-l.outage.began, 1)
 }
 
-// giveBack releases a claim that may have been granted and that nobody holds:
-// at once, or when the store is back.
+// giveBack releases a claim that may have been granted and has no holder:
+// immediately, or when the store is back.
 func (l *Locker) giveBack(ctx context.Context, claim lease.ClaimID, name string) {
 	if l.Degraded() == 0 {
 		if _, err := l.release(ctx, claim, name); err == nil {
@@ -159,7 +159,7 @@ func (l *Locker) fallBack(a *attempt, why error) (Grant, error) {
 	}
 }
 
-// waitsOn tells whether whoever waits goes on waiting after an error.
+// waitsOn reports whether a waiting call continues to wait after an error.
 func waitsOn(err error, a *attempt) bool {
 	return errors.Is(err, ErrHeld) && a.terms.Wait != 0
 }

@@ -15,7 +15,7 @@ type Health string
 const (
 	Healthy   Health = "healthy"   // a lock was taken and given back
 	Degraded  Health = "degraded"  // the store answers and did not grant it
-	Unhealthy Health = "unhealthy" // the store could not be asked
+	Unhealthy Health = "unhealthy" // the store was unreachable
 )
 
 const (
@@ -25,8 +25,8 @@ const (
 )
 
 // Probe takes and releases a lock of five seconds. Its name belongs to this
-// Locker alone, so that processes that probe at once do not meet. The error says why
-// the answer is not Healthy.
+// Locker alone, so that concurrent probes of several processes do not collide. The
+// error says why the answer is not Healthy.
 func (l *Locker) Probe(ctx context.Context) (Health, error) {
 	asked := l.config.Elapsed()
 	call, cancel := context.WithTimeout(ctx, l.config.CallTimeout)

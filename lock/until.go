@@ -8,12 +8,12 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// mostWait bounds how long the own clock is not read. It goes on while the machine
-// is suspended, and the timers of package time do not.
+// mostWait bounds how long the elapsed time is not read. It advances while the
+// machine is suspended; the timers of package time do not.
 const mostWait = time.Second
 
 // until returns a child of parent that ends with the cause ErrLost at an instant
-// of the own clock; a second later at most when the machine was suspended.
+// of the elapsed time; a second later at most when the machine was suspended.
 func until(parent context.Context, deadline time.Duration, elapsed func() time.Duration) (context.Context, context.CancelFunc) {
 	timed, release := context.WithTimeoutCause(parent, deadline-elapsed(), lease.ErrLost)
 	ctx, lose := context.WithCancelCause(timed)

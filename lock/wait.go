@@ -12,12 +12,12 @@ import (
 // the store; the others only wait to become the first.
 type waiter struct {
 	wake chan struct{} // a release, or the first place
-	rest bool          // the slot has just been taken: no use asking at once
-	// heard: what woke it came from another process, whose own may be faster.
+	rest bool          // the slot has just been taken: an immediate request would be in vain
+	// heard: the wake-up came from another process, whose own may be faster.
 	heard bool
 }
 
-// await stands in line until there is a grant, the wait is over, or ctx ends.
+// await waits in line until there is a grant, the wait is over, or ctx ends.
 func (l *Locker) await(ctx context.Context, a *attempt) (Grant, error) {
 	limit := ctx
 	if a.terms.Wait > 0 {
@@ -100,7 +100,7 @@ func (l *Locker) first(name string, me *waiter) (first, rest bool) {
 	return l.lines[name][0] == me, rest
 }
 
-// wasHeard tells once whether the last call came from elsewhere.
+// wasHeard reports once whether the last wake-up came from another process.
 func (l *Locker) wasHeard(me *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +109,7 @@ func (l *Locker) wasHeard(me *waiter) bool {
 	return heard
 }
 
-// wake lets the first in line ask at once, and forgets that the name was held.
+// wake lets the first in line ask immediately, and forgets that the name was held.
 func (l *Locker) wake(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +127,7 @@ func (w *waiter) call() {
 	}
 }
 
-// Waiting tells how many calls of this process wait for each name.
+// Waiting reports how many calls of this process wait for each name.
 func (l *Locker) Waiting() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,7 +181,7 @@ func (l *Locker) remember(a *attempt, freeIn time.Duration) {
 	l.verdicts[a.request.Name] = verdict{a.request.Slots, l.config.Elapsed() + min(a.terms.Recheck, freeIn)}
 }
 
-// knownHeld tells whether an attempt that does not wait need not ask.
+// knownHeld reports whether an attempt that does not wait need not call the store.
 func (l *Locker) knownHeld(a *attempt) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

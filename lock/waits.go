@@ -10,9 +10,9 @@ import (
 )
 
 // Waits lets the processes that use one store of locks know of each other's
-// waiting: operators see who waits, and who waits hears of releases. All of it
-// is a hint. It may come late, for nothing, or not at all; whoever waits asks
-// the store again by itself.
+// waiting: operators see who waits, and waiters are notified of releases. All of
+// it is a hint. It may come late, without need, or not at all; every waiter also
+// polls the store.
 type Waits interface {
 	// NoteWait writes down that a process waits for a name, in place of what it
 	// noted before; the note lapses after d. With no calls it takes the note back.
@@ -20,12 +20,12 @@ type Waits interface {
 	// ListWaits lists the notes that stand, by name and age, at most limit of
 	// them, of names that begin with prefix.
 	ListWaits(ctx context.Context, prefix string, limit int) ([]Wait, error)
-	// HearFreed calls hear, never twice at the same time, with names that the
-	// waiter has noted and whose slots were released, also by force: of the
-	// processes that wait for a name the store tells one of each release, any of
-	// them. It calls hear with "", which stands for every name, when it begins to
-	// hear and when it may have missed something. It blocks until ctx ends (and
-	// returns nil) or the connection breaks.
+	// HearFreed calls hear, never concurrently, with names that the waiter has
+	// noted and whose slots were released, also by force: of the processes that
+	// wait for a name the store notifies one of each release, any of them. It
+	// calls hear with "", which means every name, when it begins to listen and
+	// when it may have missed something. It blocks until ctx ends (and returns
+	// nil) or the connection breaks.
 	HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(name string)) error
 }
 
@@ -55,14 +55,14 @@ const (
 	hearAgain = time.Second // after the connection broke
 )
 
-// hearing is one listener for all that wait in this process.
+// hearing is one listener for all waiting calls of this process.
 type hearing struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// note tells other processes that calls of this one wait for a name, and lets
-// this one hear of releases until the last of them has left.
+// note announces to other processes that calls of this one wait for a name, and
+// listens for releases until the last of them has left.
 func (l *Locker) note(ctx context.Context, name string) {
 	if l.config.Waits == nil {
 		return
@@ -89,9 +89,9 @@ func (l *Locker) note(ctx context.Context, name string) {
 	l.write(ctx, name, calls)
 }
 
-// unnote takes a note back when nobody waits for the name any more. The last
-// waits until nothing is heard any more. A note that is written at that moment
-// by another call may be lost, and is written anew a little later.
+// unnote withdraws a note when no call waits for the name any more. The last
+// one waits until the listener has ended. A note that is written at that moment
+// by another call may be lost, and is written again a little later.
 func (l *Locker) unnote(ctx context.Context, name string) {
 	l.mu.Lock()
 	_, noted := l.notes[name]
@@ -122,18 +122,18 @@ func (l *Locker) write(ctx context.Context, name string, calls int) {
 	defer cancel()
 	err := l.config.Waits.NoteWait(ctx, Wait{Name: name, Waiter: l.waiter, Owner: l.config.Owner, Calls: calls}, noteLife)
 	if err != nil {
-		l.config.Logger.Debug("noting who waits failed, releases are found by asking", "lock", name, "error", err)
+		l.config.Logger.Debug("announcing a waiter failed, releases are found by polling", "lock", name, "error", err)
 	}
 }
 
-// hear wakes those whom other processes' releases may serve, until ctx ends.
+// hear wakes the calls that other processes' releases may serve, until ctx ends.
 func (l *Locker) hear(ctx context.Context) {
 	for {
 		err := l.config.Waits.HearFreed(ctx, l.waiter, l.freed)
 		if ctx.Err() != nil {
 			return
 		}
-		l.config.Logger.Debug("hearing of releases failed, they are found by asking", "error", err)
+		l.config.Logger.Debug("lock notifications unavailable, polling instead", "error", err)
 		select {
 		case <-time.After(hearAgain):
 		case <-ctx.Done():
@@ -142,7 +142,7 @@ func (l *Locker) hear(ctx context.Context) {
 	}
 }
 
-// freed lets the first in line ask, of one name or of all.
+// freed lets the first in line of one name, or of all, call the store.
 func (l *Locker) freed(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

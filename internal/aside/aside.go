@@ -1,5 +1,5 @@
-// Package aside keeps what a store could not change, so that a loop that meets
-// it again leaves it alone for a while and goes on with everything else.
+// Package aside remembers what a store could not change, so that a loop that meets
+// it again skips it for a while and continues with everything else.
 package aside
 
 import (
@@ -88,7 +88,7 @@ func (s *Set[K]) Doubt(key K, now time.Duration) (pause time.Duration, blamed bo
 	return pause, blamed
 }
 
-// Took takes in that something was taken at an instant: what fails from then on
+// Took records that something was taken at an instant: what fails from then on
 // does not because nothing is.
 func (s *Set[K]) Took(now time.Duration) {
 	s.mu.Lock()
@@ -111,7 +111,7 @@ func (s *Set[K]) Resting(now time.Duration) []K {
 
 // forget drops what has not failed again for as long as the longest pause after
 // its own was over, or for a minute where it was not to blame: what fails after
-// that begins anew. s.mu is held.
+// that begins with the first pause again. s.mu is held.
 func (s *Set[K]) forget(now time.Duration) {
 	for key, one := range s.kept {
 		kept := Longest

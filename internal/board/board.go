@@ -1,5 +1,5 @@
 // Package board passes signals between the goroutines of one process. Stores
-// put on it what their listeners are to hear.
+// put the signals for their listeners on it.
 package board
 
 import (

@@ -33,8 +33,8 @@ func fieldsOf(n int) []field {
 }
 
 // normalize checks the fields of an expression in lower case, strictly: what
-// the library would read in a way that nobody means is refused here. It returns
-// them as the library spells them.
+// the library would read in an unintended way is refused here. It returns them
+// as the library spells them.
 func normalize(expression string) (string, error) {
 	texts := strings.Fields(expression)
 	if n := len(texts); n != 5 && n != 6 {
@@ -150,7 +150,7 @@ func (f *field) value(text string) (int, bool) {
 	return 0, false
 }
 
-// monthEnd tells whether an item is one of the last days of a month, or the
+// monthEnd reports whether an item is one of the last days of a month, or the
 // weekday nearest to a day.
 func (f *field) monthEnd(item string) bool {
 	if item == "l" || item == "lw" {
@@ -167,7 +167,7 @@ func (f *field) monthEnd(item string) bool {
 	return false
 }
 
-// nth tells whether an item is one weekday of each month, such as fri#2, fril or
+// nth reports whether an item is one weekday of each month, such as fri#2, fril or
 // fri#l.
 func (f *field) nth(item string) bool {
 	day, which, ok := strings.Cut(item, "#")

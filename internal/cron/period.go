@@ -34,7 +34,7 @@ func periodAt(t time.Time, zone *time.Location) period {
 	return p
 }
 
-// holds tells whether an instant lies before the end of the period.
+// holds reports whether an instant lies before the end of the period.
 func (p *period) holds(t time.Time) bool { return p.end.IsZero() || t.Before(p.end) }
 
 func offsetOf(t time.Time, zone *time.Location) time.Duration {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Search answers when a rule fires, in a bounded number of steps for each
+// Search finds when a rule fires, in a bounded number of steps for each
 // occurrence. Once one took more, or the context has ended, it finds nothing any
-// more, and Err says why: whoever takes "nothing" for "never again" asks Err
-// first. It is not for concurrent use.
+// more, and Err says why: before you take "nothing" for "never again", check
+// Err. It is not for concurrent use.
 type Search struct {
 	Rule
 	ctx   context.Context
@@ -22,11 +22,11 @@ type Search struct {
 // it.
 const searchSteps = 100_000
 
-// blackoutSteps is what a blackout that is passed over counts: of 4000 in a row,
+// blackoutSteps is what a blackout that is skipped counts: of 4000 in a row,
 // ten years of one a day, nothing more is expected.
 const blackoutSteps = searchSteps / 4000
 
-// heedEvery is after how many steps the context is asked.
+// heedEvery is after how many steps the context is checked.
 const heedEvery = 256
 
 // errSteps says that a search took too many steps.
@@ -148,8 +148,8 @@ func (s *Search) Last(since, now time.Time) time.Time {
 const recentTries = 128
 
 // Recent returns the last n occurrences that are not before since and not
-// after now, oldest first. It looks for an instant from which on there are n of
-// them, and not many more: first farther and farther back, then by halves
+// after now, oldest first. It searches for an instant from which on there are n
+// of them, and not many more: first farther and farther back, then by halves
 // between one that has too many and one that has too few.
 func (s *Search) Recent(since, now time.Time, n int) []time.Time {
 	since = since.Truncate(time.Microsecond)

@@ -13,9 +13,9 @@ import (
 //
 // A rule that repeats within the day (a second, minute or hour field with * or
 // a step, such as */15) fires at every instant whose wall time matches: in a
-// repeated hour twice as often, in a skipped hour not at all, so that its beat
-// goes on. Any other rule names fixed times of day: each fires once, at the
-// first of two instants that have it, and at the first instant after the gap
+// repeated hour twice as often, in a skipped hour not at all, so that its
+// rhythm continues. Any other rule names fixed times of day: each fires once, at
+// the first of two instants that have it, and at the first instant after the gap
 // when no instant has it.
 type wallClock struct {
 	fields  *cronlib.SpecSchedule
@@ -95,7 +95,7 @@ func (s *Search) nextMatch(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// matches tells whether the fields hold at a wall time.
+// matches reports whether the fields hold at a wall time.
 func (w *wallClock) matches(wall time.Time) bool {
 	return w.fields.Next(wall.Add(-time.Second)).Equal(wall)
 }

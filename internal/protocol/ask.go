@@ -4,20 +4,20 @@ import "time"
 
 // Ask decides when a poller asks for more, and for how many.
 //
-// It asks at once when it is idle. Otherwise free slots wait for company, so
+// It asks immediately when it is idle. Otherwise free slots wait for company, so
 // that one claim carries many runs: Linger for the first of them, and once a
 // quarter of all is free a tenth of Linger for the rest, which handlers that
 // take no time need to come in. It sleeps only after an answer that says that
 // nothing is left.
 //
-// A wake-up reaches every worker of a fleet at once, and most come in vain. Who
-// has come in vain often waits a random while first, the longer the oftener:
-// with n workers the first of them still asks within about two milliseconds,
-// and all together ask some five hundred times a second, however many they are,
-// until the while is as long as it may be. A few workers never wait.
+// A wake-up reaches every worker of a fleet at the same time, and most come in
+// vain. A worker that has often come in vain waits a random while first, the
+// longer the oftener: with n workers the first of them still asks within about two
+// milliseconds, and all together ask some five hundred times a second, however many
+// they are, until the while is as long as it may be. A few workers never wait.
 type Ask struct {
 	Capacity int           // slots in all
-	Batch    int           // most asked for at once
+	Batch    int           // most asked for per claim
 	Interval time.Duration // sleep after an answer with nothing left
 	Jitter   float64       // of the sleep: Interval·(1 ± Jitter)
 	Linger   time.Duration // most that a free slot waits for company
@@ -142,7 +142,7 @@ func (a *Ask) call(e AskEvent) {
 }
 
 // sleep is the jittered interval, cut short when something is known to come
-// due; then a small random part keeps a fleet from asking as one.
+// due; then a small random part keeps the workers of a fleet from asking in step.
 func (a *Ask) sleep(next time.Duration, random float64) time.Duration {
 	pause := time.Duration(float64(a.Interval) * (1 + a.Jitter*(2*random-1)))
 	if next >= 0 {

@@ -188,7 +188,7 @@ func (b *Beat) retry(e BeatEvent) time.Duration {
 	return e.At + time.Duration(float64(b.Terms.Duration)/10*(0.75+0.5*e.Random))
 }
 
-// reorder makes the order anew, when many deadlines have moved.
+// reorder sorts the order again, when many deadlines have moved.
 func (b *Beat) reorder() {
 	b.order = b.order[:0]
 	for _, h := range b.held {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Drain decides how a worker that was told to stop gives up its runs: handlers
-// may finish for Timeout, then their contexts are cancelled, and those that
-// have not returned Grace later are given up as stuck.
+// Drain decides how a worker that stops gives up its runs: handlers may finish
+// for Timeout, then their contexts are cancelled, and those that have not returned
+// Grace later are given up as stuck.
 type Drain struct {
 	Timeout time.Duration
 	Grace   time.Duration
@@ -33,7 +33,7 @@ type DrainKind int8
 // The events of Drain.
 const (
 	DrainTick  DrainKind = iota // time has passed
-	DrainStop                   // the worker was told to stop
+	DrainStop                   // the worker stops
 	DrainHurry                  // do not wait for handlers to finish
 )
 

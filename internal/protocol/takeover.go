@@ -24,7 +24,7 @@ type Takeover struct {
 
 	known     bool
 	store     time.Time     // the store's clock when last seen, as if it had not jumped
-	seen      time.Duration // own clock then
+	seen      time.Duration // monotonic time then
 	holdUntil time.Duration // a hold for a jump is on until this instant
 	jumped    bool          // the horizon keeps the old time
 
@@ -46,7 +46,7 @@ func (t *Takeover) Horizon(now time.Duration) (horizon time.Time, ok bool) {
 	return t.store.Add(now - t.seen + t.Slack), true
 }
 
-// Seen takes in the store's clock as an answer told it. It reports by how much
+// Seen records the store's clock as an answer reported it. It returns by how much
 // the clock jumped forward, or zero; a jump begins a hold.
 func (t *Takeover) Seen(now time.Duration, store time.Time) (jump time.Duration) {
 	expected := t.store.Add(now - t.seen)
@@ -64,7 +64,7 @@ func (t *Takeover) Seen(now time.Duration, store time.Time) (jump time.Duration)
 	return 0
 }
 
-// Wrote takes in a write that the store has taken. It happened at some instant
+// Wrote records a write that the store has accepted. It happened at some instant
 // between the two: the time since the write before it is taken to be as long as
 // it can have been.
 func (t *Takeover) Wrote(sent, answered time.Duration) {

@@ -53,7 +53,7 @@ func decide(rule *cron.Search, now time.Time, s *store.Schedule) store.Decision 
 }
 
 // plannedFrom is the instant after which the occurrences of a schedule without a
-// plan count: when it was made, changed or resumed.
+// plan count: when it was created, changed or resumed.
 func plannedFrom(s *store.Schedule, now time.Time) time.Time {
 	if s.EvaluateAt.IsZero() || s.EvaluateAt.After(now) {
 		return now
@@ -61,8 +61,8 @@ func plannedFrom(s *store.Schedule, now time.Time) time.Time {
 	return s.EvaluateAt
 }
 
-// missed tells whether nobody was there when the schedule was due. One that
-// waits was looked at again and again, and is not late because of it.
+// missed reports whether no worker was running when the schedule was due. One that
+// waits was evaluated again and again, and is not late because of it.
 func missed(s *store.Schedule, now time.Time) bool {
 	since := s.NextAt
 	if s.Waiting > 0 {
@@ -79,7 +79,7 @@ func firstToCatchUp(s *store.Schedule, rule *cron.Search, now time.Time) time.Ti
 		since = now.Add(-within)
 	}
 	// Where another machine's zone data have planned it, the calendar may not
-	// hold what the schedule stands at.
+	// hold the instant at which the schedule is.
 	var otherwise time.Time
 	if since.Equal(s.NextAt) {
 		otherwise = s.NextAt
@@ -131,14 +131,14 @@ func skipRest(d *store.Decision, rule *cron.Search, at, now time.Time) {
 	d.NextAt = rule.Next(now)
 }
 
-// The first pause between two looks at a schedule that waits, and the longest.
+// The first pause between two evaluations of a schedule that waits, and the longest.
 const (
 	ShortestWait = 25 * time.Millisecond
 	longestWait  = time.Second
 )
 
-// nextWait is how long to pause before looking again whether the earlier run has
-// ended: soon when it has just been made, then twice as long each time, so that
+// nextWait is how long to pause before checking again whether the earlier run has
+// ended: soon when it has just been created, then twice as long each time, so that
 // the wait is longer by no more than the run itself took.
 func nextWait(s *store.Schedule, begun bool) time.Duration {
 	if begun || s.Waiting == 0 {

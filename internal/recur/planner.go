@@ -86,5 +86,5 @@ func (p *Planner) rule(s *store.Schedule) (cron.Rule, error) {
 }
 
 // cost is what an occurrence takes of a transaction's: large args take more, for
-// what a call cannot store in its time would be tried again for ever.
+// what a call cannot store in its time would be tried again forever.
 func cost(s *store.Schedule) int { return 1 + len(s.Args)/argsOfOne }

@@ -39,13 +39,13 @@ func Text(text string, size int) string {
 	return text
 }
 
-// IsText tells whether every store can be asked for the text.
+// IsText reports whether every store can store and search for the text.
 func IsText(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
-// HasControl looks for what a terminal may obey, U+0080 to U+009F included.
+// HasControl reports whether the text has characters that a terminal may obey, U+0080 to U+009F included.
 func HasControl(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
 
-// CheckJSON tells what keeps a JSON text from being stored on every engine and
+// CheckJSON reports what keeps a JSON text from being stored on every engine and
 // read back as it was. Its error begins with the path of the offender.
 func CheckJSON(text []byte, size, nesting int) error {
 	if err := checkShape(text, size, nesting); err != nil {
@@ -159,7 +159,7 @@ func checkStrings(text []byte) error {
 	return nil
 }
 
-// refuseString looks at the inside of a JSON string as it is written.
+// refuseString checks the inside of a JSON string as it is written.
 func refuseString(token []byte) string {
 	if !utf8.Valid(token) {
 		return "not valid UTF-8"

@@ -15,7 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/lock"
 )
 
-// bookLife is how long a lock that nobody asks for is remembered. Its fence is
+// bookLife is how long a lock that is not requested is remembered. Its fence is
 // safe beyond that too: a new one begins at the server's time.
 const bookLife = 7 * 24 * time.Hour
 
@@ -89,7 +89,7 @@ func (l *Locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer,
 	}
 }
 
-// Renew extends every named claim that still stands, in one round trip. What
+// Renew extends every named claim that still exists, in one round trip. What
 // has expired is gone. Where some servers of a cluster have answered and others
 // have not, the error is a lease.UnknownError.
 func (l *Locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
@@ -166,7 +166,7 @@ func (l *Locks) search(ctx context.Context, name string, claim lease.ClaimID) (s
 	return 0, false, nil
 }
 
-// note remembers where a claim stands.
+// note remembers the spot of a claim.
 func (l *Locks) note(claim lease.ClaimID, at spot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/durable-worker/durable-worker/lock"
 )
 
-// Config tells Locks how to use a server. The zero value is usable.
+// Config configures Locks. The zero value is usable.
 type Config struct {
 	// Prefix begins every key, so that applications and environments share a
 	// server without meeting. Default "durable:lock:".
@@ -48,11 +48,11 @@ type Locks struct {
 
 var _ lock.Locks = (*Locks)(nil)
 
-// spot is where a claim stands.
+// spot is the key of a claim.
 type spot struct {
 	name  string
 	slot  int
-	until time.Duration // own clock; the claim has expired by then
+	until time.Duration // monotonic time; the claim has expired by then
 }
 
 // Open connects to the server that a URL names and checks that it can hold
@@ -93,7 +93,7 @@ func OpenClient(ctx context.Context, client redis.UniversalClient, config Config
 	return &Locks{client: client, prefix: config.Prefix, granted: map[lease.ClaimID]spot{}, sweepAt: 64}, nil
 }
 
-// Close closes the connections that Open made. Locks that are held expire.
+// Close closes the connections that Open created. Locks that are held expire.
 func (l *Locks) Close() error {
 	if !l.owned {
 		return nil
@@ -131,7 +131,7 @@ func eachMaster(ctx context.Context, client redis.UniversalClient, do func(conte
 	return do(ctx, client)
 }
 
-// checkEviction refuses a node that drops keys when its memory is full. It asks
+// checkEviction refuses a node that drops keys when its memory is full. It reads
 // INFO, which servers allow that forbid CONFIG.
 func checkEviction(ctx context.Context, node redis.Cmdable) error {
 	info, err := node.Info(ctx, "memory").Result()

@@ -77,7 +77,7 @@ func (l *Locks) record(ctx context.Context, name string, slot int) (lock.Record,
 	return record, true, nil
 }
 
-// ForceRelease frees a slot, whoever holds it.
+// ForceRelease frees a slot, whatever holds it.
 func (l *Locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
 	if err := force.Validate(); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)
@@ -121,10 +121,10 @@ func (l *Locks) ListForced(ctx context.Context, limit int) ([]lock.ForceRecord, 
 	return records[:min(len(records), max(limit, 0))], nil
 }
 
-// scan lists the keys that begin with a text and go on as a pattern says.
+// scan lists the keys that begin with a text and continue as a pattern says.
 func (l *Locks) scan(ctx context.Context, begin, pattern string) ([]string, error) {
 	literal := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`).Replace(begin)
-	var mu sync.Mutex // nodes of a cluster are asked at the same time
+	var mu sync.Mutex // nodes of a cluster are read concurrently
 	found := map[string]bool{}
 	err := eachMaster(ctx, l.client, func(ctx context.Context, node redis.Cmdable) error {
 		each := node.Scan(ctx, 0, literal+pattern, 1000).Iterator()

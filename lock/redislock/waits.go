@@ -81,7 +81,7 @@ func (l *Locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(n
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("hear of releases: %w", err)
+			return fmt.Errorf("subscribe to releases: %w", err)
 		}
 		switch received := received.(type) {
 		case *redis.Subscription:
