@@ -13,7 +13,7 @@ import (
 )
 
 // RunDue lets the workers execute what is due now, and what becomes due
-// meanwhile, until none of it is waiting or running, and tells how the
+// meanwhile, until none of it is waiting or running, and reports how the
 // executions ended. Time passes only as handlers take it, and some milliseconds
 // for each occurrence of a schedule that waits for the one before. A retry that is due
 // later is left alone, and so are runs that no worker of the kit serves, and
@@ -79,7 +79,7 @@ func (k *Kit) AdvanceTo(instant time.Time) Tally {
 	return k.Advance(d)
 }
 
-// now is the test's own clock: what Advance has let pass, without the
+// now is the test's virtual time: what Advance has let pass, without the
 // milliseconds that were needed to come to rest, and what has passed since.
 func (k *Kit) now() time.Time { return k.at.Add(time.Since(k.left)) }
 
@@ -96,7 +96,7 @@ func (k *Kit) begin(needs string) {
 	}
 }
 
-// end ends a call, and sets the test's clock. It tells what has ended since the
+// end ends a call, and sets the test's clock. It reports what has ended since the
 // call before: a worker may have been so quick as to execute what the test
 // enqueued before the test came to this call.
 func (k *Kit) end(at time.Time) Tally {
@@ -123,8 +123,8 @@ func (k *Kit) finish(what string) {
 	}
 }
 
-// wait returns when something was claimed, settled or taken back; false: for so
-// long nothing was.
+// wait returns when something was claimed, settled or requeued; false: nothing was
+// within that time.
 func (k *Kit) wait(most time.Duration) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -141,7 +141,7 @@ func (k *Kit) exhausted() bool { return !k.spend(0) }
 // moment is what the live workers have before them.
 type moment struct {
 	due       int           // lanes with a run, and schedules with an occurrence, that is due
-	freed     int           // schedules with an occurrence that is due and waited for runs that have ended: workers are about to look
+	freed     int           // schedules with an occurrence that is due and waited for runs that have ended: workers are about to evaluate them
 	next      time.Duration // until the next run is due; negative: none waits
 	unsettled int           // runs claimed and not settled
 	executing int           // of them, those whose handler has not returned
@@ -180,8 +180,8 @@ func (k *Kit) look() moment {
 	return now
 }
 
-// dueSchedules counts the schedules that a worker is about to look at: adds those
-// that are due, and tells how many have waited and need not any more.
+// dueSchedules counts the schedules that a worker is about to evaluate: adds those
+// that are due, and reports how many have waited and need not any more.
 func (k *Kit) dueSchedules(due int) (dueToo, freed int) {
 	k.t.Helper()
 	schedules, err := k.Store.ListSchedules(context.Background())
@@ -216,7 +216,7 @@ func (k *Kit) unfinished(schedule string) (n int) {
 	return n
 }
 
-// orphans tells whether a run is in the hands of a worker that is not live.
+// orphans reports whether a run is in the hands of a worker that is not live.
 func (k *Kit) orphans() bool {
 	k.t.Helper()
 	page, err := k.Store.Runs(context.Background(), durable.Filter{States: []durable.State{durable.Running}, Limit: 1})

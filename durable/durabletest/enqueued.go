@@ -11,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 )
 
-// Source is where the assertions look: a store, or a store that is bound to a
+// Source is what the assertions read: a store, or a store that is bound to a
 // transaction, which sees what the transaction has enqueued before it commits.
 type Source interface {
 	// Runs lists runs by descending id, see durable.Inspector.
@@ -150,7 +150,7 @@ func instead(t testing.TB, from Source) string {
 	return text.String()
 }
 
-// describe tells a run in one line.
+// describe describes a run in one line.
 func describe(r *durable.Record) string {
 	text := fmt.Sprintf("%s job=%s queue=%s %v attempt=%d/%d due=%s", r.ID, r.Job, r.Queue, r.State, r.Attempt, r.MaxAttempts,
 		r.DueAt.UTC().Format(time.RFC3339Nano))

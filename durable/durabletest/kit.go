@@ -15,14 +15,14 @@ import (
 )
 
 // Run runs a test with a kit: the real engine, on a memory store, in virtual
-// time. Within test the clock begins on 2000-01-01 UTC and passes only while
+// time. Within test the clock begins on 2000-01-01 UTC and advances only while
 // every goroutine of the test waits, so that days take milliseconds and
-// everything happens at its very instant. time.Now, timers, context deadlines
-// and sleeps, of handlers too, are of that clock.
+// everything happens at its exact instant. time.Now, timers, context deadlines
+// and sleeps, of handlers too, use that clock.
 //
-// The rules are those of testing/synctest, which Run is made of: test must not
-// call t.Run or t.Parallel (the caller of Run may), and time stands still while
-// a goroutine waits for something outside the test: a network connection, a
+// The rules are those of testing/synctest, on which Run is built: test must not
+// call t.Run or t.Parallel (the caller of Run may), and time does not advance
+// while a goroutine waits for something outside the test: a network connection, a
 // process, a mutex held for long. Handlers that need those are tested with
 // Perform, or on a real store.
 //
@@ -55,15 +55,15 @@ type Kit struct {
 	Store *memory.Store
 	// Client enqueues into Store.
 	Client *durable.Client
-	// Limits bound RunDue, RunAll and Advance, so that a run that begins anew
-	// for ever fails the test and does not hang it.
+	// Limits bound RunDue, RunAll and Advance, so that a run that begins again
+	// forever fails the test and does not hang it.
 	Limits Limits
 
 	t       testing.TB
 	log     *slog.Logger
 	changed chan struct{} // something was claimed or settled
 	workers []*Worker
-	at      time.Time // where the test's own clock stands, see Advance
+	at      time.Time // the test's virtual time, see Advance
 	left    time.Time // when the last call returned
 
 	mu    sync.Mutex // guards what the workers write
@@ -113,7 +113,7 @@ func (k *Kit) Seed(seed uint64) {
 	k.seed = &seed
 }
 
-// poke tells a call that waits to look again.
+// poke makes a call that waits check again.
 func (k *Kit) poke() {
 	select {
 	case k.changed <- struct{}{}:
@@ -129,7 +129,7 @@ func (k *Kit) spend(n int) bool {
 	return k.spent < k.Limits.Executions
 }
 
-// count takes in an execution that has ended.
+// count records an execution that has ended.
 func (k *Kit) count(kind store.OutcomeKind) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,8 +150,8 @@ func (k *Kit) count(kind store.OutcomeKind) {
 	}
 }
 
-// close stops every worker. They are told together, as a cluster that goes
-// down, and then waited for.
+// close stops every worker: all of them first, as a cluster that goes down, and
+// then it waits.
 func (k *Kit) close() {
 	k.t.Helper()
 	for _, w := range k.workers {

@@ -19,7 +19,7 @@ import (
 // LeaseDuration is how long the leases of a kit's workers last unless the test
 // says otherwise: so much time passes before the runs of a worker that is gone
 // are executed by another. It is longer than the default of durable, because
-// workers look for expired leases several times within it.
+// workers check for expired leases several times within it.
 const LeaseDuration = 10 * time.Minute
 
 // Worker is a worker of a kit: a real one that the test can cut off from its
@@ -80,26 +80,26 @@ func (k *Kit) Worker(configure func(w *durable.Worker), changes ...func(*durable
 	return w
 }
 
-// link is how a worker stands to its store, and to time.
+// link is the state of a worker's connection to its store, and of its clock.
 type link int8
 
 const (
 	connected link = iota
 	cut            // calls go nowhere
-	frozen         // calls wait, and the worker's clock stands still
+	frozen         // calls wait, and the worker's clock does not advance
 	dead           // calls fail
 )
 
 // Pause cuts the worker off from its store, as a broken network does, until
-// Resume. Its handlers go on and its clock runs: before its leases end it ends
+// Resume. Its handlers continue and its clock runs: before its leases end it ends
 // the contexts of its handlers with lease.ErrLost, and what it writes is lost or,
 // after Resume, refused.
 func (w *Worker) Pause() { w.set(cut) }
 
-// Freeze does what can be done here of stopping a process (SIGSTOP, a machine
-// that is suspended), until Resume: the worker's clock stands still, so that it
-// takes its leases for valid for ever, and its calls of the store wait, to be
-// sent when it goes on. In this it differs from a real freeze: handlers
+// Freeze simulates, as far as possible here, a stopped process (SIGSTOP, a
+// suspended machine), until Resume: the worker's clock does not advance, so that
+// it takes its leases for valid forever, and its calls of the store wait, to be
+// sent when it resumes. In this it differs from a real freeze: handlers
 // execute, and timers of package time end, among them a run's timeout and the
 // time limits of the worker's calls; in a real one they all do so at its end. A
 // call that was already with the store when the process froze is not simulated.
@@ -129,7 +129,7 @@ func (w *Worker) Stop() error {
 	return w.err
 }
 
-// Name returns the worker's name, as it stands in the records of its runs.
+// Name returns the worker's name, as in the records of its runs.
 func (w *Worker) Name() string { return w.config.Name }
 
 // Refused lists the runs whose outcome the worker wrote too late: they were no
@@ -140,7 +140,7 @@ func (w *Worker) Refused() []durable.RunID {
 	return append([]durable.RunID(nil), w.refused...)
 }
 
-// set changes the link, lets the calls that wait look again, and returns when
+// set changes the link, lets the calls that wait check again, and returns when
 // what follows from it at this instant has happened.
 func (w *Worker) set(to link) {
 	w.mu.Lock()
@@ -168,9 +168,9 @@ func (w *Worker) release() {
 	}
 }
 
-// elapsed is the worker's own clock. While frozen it stands a second back: the
+// elapsed is the worker's monotonic clock. While frozen it is a second behind: the
 // loops of the worker then wait at least a second for what is about to come,
-// and do not turn at one instant for ever.
+// and do not spin at one instant forever.
 func (w *Worker) elapsed() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +181,7 @@ func (w *Worker) elapsed() time.Duration {
 }
 
 // random is a worker's source of jitter. It depends on the time alone and not
-// on which goroutine asks first.
+// on which goroutine calls it first.
 func (w *Worker) random() float64 {
 	w.kit.mu.Lock()
 	defer w.kit.mu.Unlock()
@@ -191,7 +191,7 @@ func (w *Worker) random() float64 {
 	return rand.New(rand.NewPCG(*w.kit.seed^w.number<<32, uint64(time.Since(w.began)))).Float64() //nolint:gosec // the point is that it repeats
 }
 
-// live tells whether the worker executes runs.
+// live reports whether the worker executes runs.
 func (w *Worker) live() bool {
 	select {
 	case <-w.ended:

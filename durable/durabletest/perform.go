@@ -21,7 +21,7 @@ import (
 type Performed struct {
 	Outcome  store.Outcome    // what the worker has settled: the kind, the delay, the error, the result
 	Err      error            // what the handler returned; after a panic or an exit, the text of the outcome's error
-	Record   durable.Record   // the run as it stands after it, with its attempts
+	Record   durable.Record   // the run as stored after it, with its attempts
 	Enqueued []durable.Record // the runs enqueued in the store meanwhile, in order
 	Log      []string         // what the handler logged with Run.Log, as level=INFO msg=… key=value
 }
@@ -105,7 +105,7 @@ func (p *performance) Sweep(context.Context, store.SweepRequest) (store.SweepRes
 	return store.SweepResult{Busy: true}, nil
 }
 
-// Settle tells what has become of the run.
+// Settle reports what has become of the run.
 func (p *performance) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	verdicts, err := p.Store.Settle(ctx, settlements)
 	if err != nil {
@@ -171,7 +171,7 @@ func (p *performance) error(outcome store.Outcome) error {
 	return p.err
 }
 
-// Write takes in a line of the log.
+// Write records a line of the log.
 func (p *performance) Write(line []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +187,7 @@ func (p *performance) logged() []string {
 // handlersOwn lets through what was not logged by the worker itself.
 type handlersOwn struct{ slog.Handler }
 
-// Handle drops the worker's records, which are made in package durable.
+// Handle drops the worker's records, which package durable creates.
 func (h handlersOwn) Handle(ctx context.Context, record slog.Record) error {
 	frame, _ := runtime.CallersFrames([]uintptr{record.PC}).Next()
 	if strings.HasPrefix(frame.Function, "github.com/durable-worker/durable-worker/durable.") ||

@@ -12,7 +12,7 @@ import (
 )
 
 // wire is the connection of one worker to the kit's store. Every method by
-// which a worker writes or asks goes through it; TestNothingPassesACutWire
+// which a worker writes or reads goes through it; TestNothingPassesACutWire
 // finds one that does not.
 type wire struct {
 	durable.Store
@@ -142,7 +142,7 @@ func landed(db store.Inspector, run store.Settled, verdict store.Verdict) store.
 	return run.Outcome
 }
 
-// Reclaim tells RunAll that a run is back.
+// Reclaim notifies RunAll that a run is back.
 func (x wire) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
 	return through(ctx, x.w, func() (store.ReclaimResult, error) {
 		done, err := x.Store.Reclaim(ctx, request)

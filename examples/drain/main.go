@@ -1,6 +1,6 @@
-// Command drain is a deploy while work is going on: the worker that is told to
-// stop lets a short run finish and hands a long one back, and the worker of the new
-// version goes on with it where the old one stopped. No attempt is spent.
+// Command drain is a deploy during work: the worker that is stopped lets a short
+// run finish and hands a long one back, and the worker of the new version
+// continues it where the old one stopped. No attempt is spent.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command encryption keeps args and results from whoever can read the database:
+// Command encryption hides args and results from readers of the database:
 // AES-GCM with named keys, a change of keys while runs wait, and what becomes of
 // runs that were tampered with or whose key is gone.
 package main
@@ -26,7 +26,7 @@ type keyring struct {
 	keys    map[string]cipher.AEAD
 }
 
-// add takes in a key of 32 random bytes, and encrypts with it from now on.
+// add adds a key of 32 random bytes, and encrypts with it from now on.
 func (k *keyring) add(name string, key []byte) error {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -83,7 +83,7 @@ func run(ctx context.Context, out io.Writer) error {
 	job, gone := durable.NewJob[string]("letter", once, durable.WithCodec(ring)), durable.NewJob[string]("letter", once, durable.WithCodec(lost))
 	err := errors.Join(lost.add("k0", newKey()), ring.add("k1", newKey())) // of a secret store, really
 	runs := []durable.NewRun{job.New("Ann"), job.New("Eve"), gone.New("Zoe")}
-	runs[1].Args = runs[0].Args                      // somebody who can write to the database swaps args
+	runs[1].Args = runs[0].Args                      // an attacker who can write to the database swaps args
 	err = errors.Join(err, ring.add("k2", newKey())) // from now on; k1 still decrypts
 	runs = append(runs, job.New("Bob"))
 	if _, fault := durable.NewClient(store).Enqueue(ctx, runs...); fault != nil || err != nil {

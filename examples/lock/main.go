@@ -18,8 +18,8 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lock/redislock"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/lock/redislock"
 	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
@@ -80,7 +80,7 @@ func report(ctx context.Context, locks lock.Locks, out io.Writer) error {
 				written++
 				return nil
 			})
-			if errors.Is(errs[i], lock.ErrHeld) { // not an error: somebody else writes it
+			if errors.Is(errs[i], lock.ErrHeld) { // not an error: another process writes it
 				mu.Lock()
 				skipped++
 				mu.Unlock()

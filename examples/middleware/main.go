@@ -1,6 +1,6 @@
-// Command middleware puts three things around every handler of a worker: a log
-// line per attempt, a deadline for jobs that have none, and the tenant, which is
-// told by the queue.
+// Command middleware wraps every handler of a worker in three ways: a log line
+// per attempt, a deadline for jobs that have none, and the tenant, which follows
+// from the queue.
 package main
 
 import (
@@ -34,7 +34,7 @@ func logged(logger *slog.Logger) durable.Middleware {
 }
 
 // deadline bounds the attempts of jobs that have no timeout of their own. Unlike
-// a timeout it is only an offer: a handler that ignores its context goes on.
+// a timeout it is only an offer: a handler that ignores its context continues.
 func deadline(d time.Duration) durable.Middleware {
 	return func(ctx context.Context, run durable.RunInfo, next func(context.Context) error) error {
 		if run.Timeout > 0 {
@@ -48,8 +48,8 @@ func deadline(d time.Duration) durable.Middleware {
 
 type tenantKey struct{}
 
-// tenants puts the tenant of a run into the handler's context. A run of nobody
-// we know is not executed: no retry can help.
+// tenants puts the tenant of a run into the handler's context. A run of an
+// unknown tenant is not executed: no retry can help.
 func tenants(known ...string) durable.Middleware {
 	return func(ctx context.Context, run durable.RunInfo, next func(context.Context) error) error {
 		name := strings.TrimPrefix(run.Queue, "tenant/")
@@ -82,7 +82,7 @@ func run(ctx context.Context, path string, out io.Writer) error {
 	job := durable.NewJob[Invoice]("invoice", durable.MaxAttempts(2), durable.Retry(durable.Fixed(10*time.Millisecond)))
 	_, err = durable.NewClient(store).Enqueue(ctx,
 		job.New(Invoice{Number: 1}, durable.OnQueue("tenant/acme"), durable.Priority(4)),
-		job.New(Invoice{Number: 2}, durable.OnQueue("tenant/nobody"), durable.Priority(3)),
+		job.New(Invoice{Number: 2}, durable.OnQueue("tenant/unknown"), durable.Priority(3)),
 		job.New(Invoice{Number: 3}, durable.OnQueue("tenant/slow"), durable.Priority(2)))
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func run(ctx context.Context, path string, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	w := durable.NewWorker(store, durable.WorkerConfig{
-		MaxConcurrentRuns: 1, Queues: []durable.Queue{{Name: "tenant/acme"}, {Name: "tenant/slow"}, {Name: "tenant/nobody"}},
+		MaxConcurrentRuns: 1, Queues: []durable.Queue{{Name: "tenant/acme"}, {Name: "tenant/slow"}, {Name: "tenant/unknown"}},
 		Middleware: []durable.Middleware{logged(logger), deadline(100 * time.Millisecond), tenants("acme", "slow")},
 	})
 	durable.Register(w, job, func(ctx context.Context, run *durable.Run[Invoice]) error {

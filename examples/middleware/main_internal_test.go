@@ -15,7 +15,7 @@ func TestEveryAttemptGoesThroughTheMiddleware(t *testing.T) {
 		"invoice 1 of acme is sent\n" + `msg=attempt job=invoice queue=tenant/acme attempt=1 error=<nil>`,
 		`msg=attempt job=invoice queue=tenant/slow attempt=1 error="too slow"`,
 		`msg=attempt job=invoice queue=tenant/slow attempt=2 error="too slow"`,
-		`msg=attempt job=invoice queue=tenant/nobody attempt=1 error="no tenant \"nobody\""`,
+		`msg=attempt job=invoice queue=tenant/unknown attempt=1 error="no tenant \"unknown\""`,
 	} {
 		require.Contains(t, out.String(), line)
 	}

@@ -16,9 +16,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 func work() durable.Job[int] {
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// worker is a process that works until it is told to stop.
+// worker is a process that works until its context ends.
 func worker(ctx context.Context, dsn, name string, _ io.Writer) error {
 	store, err := backend.Open(ctx, dsn, backend.Config{})
 	if err != nil {

@@ -1,5 +1,5 @@
 // Command progress is a web server's part of a long run: it enqueues, shows how far
-// the run has come, and waits for the result. The handler logs, and goes on from
+// the run has come, and waits for the result. The handler logs, and continues from
 // its checkpoint when an attempt has failed.
 package main
 
@@ -32,7 +32,7 @@ func perform(ctx context.Context, run *durable.Run[[]int]) error {
 	if found, err := run.LastCheckpoint(ctx, &at); err != nil {
 		return err
 	} else if found {
-		run.Log().Info("going on", "from", at.Done)
+		run.Log().Info("continuing", "from", at.Done)
 	}
 	for _, n := range run.Args[at.Done:] {
 		at.Done, at.Sum = at.Done+1, at.Sum+n

@@ -15,6 +15,6 @@ func TestASumGoesOnFromItsCheckpoint(t *testing.T) {
 progress: \d+ %, number \d
 attempt 1: failure
 attempt 2: success
-  its log: .*msg="going on" from=3.*
+  its log: .*msg=continuing from=3.*
 `, out.String())
 }

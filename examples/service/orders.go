@@ -22,7 +22,7 @@ func ship() durable.Job[shipArgs] {
 	return durable.NewJob[shipArgs]("ship", durable.Timeout(time.Minute))
 }
 
-// orders is the service: its own tables, beside those of the store.
+// orders is the service: its own tables, next to those of the store.
 type orders struct {
 	db    *sql.DB
 	store *sqlite.Store
@@ -65,7 +65,7 @@ func (o *orders) perform(ctx context.Context, run *durable.Run[shipArgs]) error 
 	return tx.Commit()
 }
 
-// ServeHTTP takes orders by POST and tells how many have been shipped by GET.
+// ServeHTTP takes orders by POST and reports how many have been shipped by GET.
 func (o *orders) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	var err error

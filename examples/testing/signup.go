@@ -16,7 +16,7 @@ type MailArgs struct {
 	Email string `json:"email"`
 }
 
-// Welcome is due at once.
+// Welcome is due immediately.
 func Welcome() durable.Job[MailArgs] {
 	return durable.NewJob[MailArgs]("welcome", durable.MaxAttempts(5), durable.Timeout(time.Minute))
 }

@@ -77,7 +77,7 @@ func host(ctx context.Context, db durable.Store, name string, ticks *printer) er
 		return nil
 	})
 	durable.AddSchedule(w, "refresh-prices", job, RefreshArgs{Cache: "prices"}, durable.Every(time.Second).In("Europe/Berlin"),
-		durable.Overlap(durable.OverlapSkip),      // at most one at once over all hosts; the default
+		durable.Overlap(durable.OverlapSkip),      // at most one at a time over all hosts; the default
 		durable.SpreadStart(500*time.Millisecond), // not on the very second on which everybody else begins
 		durable.Blackout(durable.Window{From: "2030-12-24", Until: "2030-12-26"}))
 	return w.Run(ctx)

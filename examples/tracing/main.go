@@ -16,8 +16,8 @@ import (
 	"sync"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/store/sqlite"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 // span is one piece of work within a trace.
