@@ -22,7 +22,7 @@ func Alias(names ...string) Option {
 	return Option{"Alias", onlyJob, func(p *policy) { p.aliases = slices.Concat(p.aliases, names) }}
 }
 
-// checkAliases tells what is wrong with the old names of a job.
+// checkAliases reports what is wrong with the old names of a job.
 func checkAliases(name string, aliases []string) []error {
 	var faults []error
 	for i, alias := range aliases {
@@ -49,7 +49,7 @@ func (w *Worker) registerAliases(name string, aliases []string) {
 	}
 }
 
-// aliasFaults tells which old names are names of other jobs, whichever was
+// aliasFaults reports which old names are names of other jobs, whichever was
 // registered first. w.mu is held.
 func (w *Worker) aliasFaults() []error {
 	var faults []error

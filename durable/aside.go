@@ -64,8 +64,8 @@ const (
 	asideLost = 5
 	// asideNamed bounds the runs that are named together.
 	asideNamed = 10
-	// heldMost and heldBytes are the outcomes set aside and deferred at which a
-	// worker stops claiming. It goes on when half of that is left.
+	// heldMost and heldBytes limit the outcomes set aside and deferred: at either
+	// the worker stops claiming, and resumes when half of that is left.
 	heldMost  = 4 * settleBatch
 	heldBytes = waitingBytes / 2
 )
@@ -83,7 +83,7 @@ func (e *UnsettledError) Error() string {
 	return fmt.Sprintf("the store does not take the outcomes of %d runs, which are left to their leases: %v: %s", len(e.Runs), e.Runs, e.Reason)
 }
 
-// Unsettled tells of outcomes that a worker cannot write.
+// Unsettled describes the outcomes that a worker cannot write.
 type Unsettled struct {
 	Count  int     // outcomes that the store does not take, though it takes other writes
 	Runs   []RunID // the first ten of their runs
@@ -110,7 +110,7 @@ func reasonOf(err error) string {
 	return storable.Clip(storable.Text(errorText(err), store.MaxErrorSize), 1000)
 }
 
-// blame tells, once, of an outcome that failed although other writes succeeded.
+// blame logs, once, an outcome that failed although other writes succeeded.
 func (s *settler) blame(item *asideItem, wrote time.Duration) {
 	if item.blamed || wrote <= item.since {
 		return
@@ -118,7 +118,7 @@ func (s *settler) blame(item *asideItem, wrote time.Duration) {
 	s.aside.mu.Lock()
 	item.blamed = true
 	s.aside.mu.Unlock()
-	item.x.logger().Error("the store does not take the outcome of a run: it is set aside, and tried again now and then",
+	item.x.logger().Error("the store does not take the outcome of a run: it is set aside and retried at intervals",
 		"outcome", item.outcome.Kind.String(), "error", item.reason)
 }
 
@@ -166,7 +166,7 @@ func (s *settler) retryAside(ctx context.Context) {
 	s.aside.rest = now + max(asideCalm*(now-began), min(settlePause<<min(s.aside.failures, 10), asideRest))
 }
 
-// tryAside tries one outcome that was set aside and tells whether it is settled.
+// tryAside tries one outcome that was set aside and reports whether it is settled.
 func (s *settler) tryAside(ctx context.Context, item *asideItem) bool {
 	wrote := time.Duration(s.wrote.Load())
 	err := s.write(ctx, []ended{item.ended})
@@ -186,9 +186,9 @@ func (s *settler) tryAside(ctx context.Context, item *asideItem) bool {
 	return false
 }
 
-// failAside takes in that an outcome has failed again, in a try before which the
-// last write had succeeded at an instant: a success during the try proves nothing,
-// for an outage may have ended meanwhile.
+// failAside records that an outcome has failed again. wrote is when the last write
+// before the try succeeded: a success during the try proves nothing, because an
+// outage may have ended meanwhile.
 func (s *settler) failAside(item *asideItem, err error, wrote time.Duration) {
 	s.aside.mu.Lock()
 	item.reason = reasonOf(err)
@@ -228,7 +228,7 @@ func (s *settler) dropAside(item *asideItem) {
 	s.countHeld()
 }
 
-// countHeld stops claims when too much is held, and lets them go on when half of
+// countHeld stops claims when too much is held, and resumes them when half of
 // that is left.
 func (s *settler) countHeld() {
 	count, bytes := len(s.aside.items)+len(s.deferred), s.aside.bytes
@@ -240,7 +240,7 @@ func (s *settler) countHeld() {
 	a.mu.Unlock()
 	switch {
 	case full && !was:
-		s.w.config.Logger.Error("the worker claims no more runs: it holds too many outcomes that the store does not take",
+		s.w.config.Logger.Error("the worker claims no more runs: it holds too many outcomes that the store rejects",
 			"outcomes", count, "bytes", bytes, "locked", len(s.deferred), "runs", s.heldRuns())
 	case was && !full:
 		s.w.config.Logger.Info("the worker claims runs again", "outcomes", count)
@@ -259,14 +259,14 @@ func (s *settler) heldRuns() (ids []RunID) {
 	return ids
 }
 
-// full tells whether so much is held that nothing may be claimed.
+// full reports whether too much is held to claim more.
 func (s *settler) full() bool {
 	s.aside.mu.Lock()
 	defer s.aside.mu.Unlock()
 	return s.aside.full
 }
 
-// status tells what is set aside.
+// status describes what is set aside.
 func (s *settler) status() Unsettled {
 	s.mu.Lock()
 	crowded := s.w != nil && s.crowded()
@@ -298,7 +298,7 @@ func (s *settler) lastTries(ctx context.Context) {
 	}
 }
 
-// leave tells what is left to the leases when run ends.
+// leave logs what is left to the leases when run ends.
 func (s *settler) leave() {
 	s.mu.Lock()
 	s.closed = true
@@ -322,6 +322,6 @@ func (s *settler) leave() {
 		for i := range left[:min(len(left), asideNamed)] {
 			some = append(some, left[i].x.run.ID)
 		}
-		s.w.config.Logger.Warn("outcomes left unsettled, their leases run out", "runs", len(left), "some", some)
+		s.w.config.Logger.Warn("outcomes left unsettled; their leases will expire", "runs", len(left), "some", some)
 	}
 }

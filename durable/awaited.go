@@ -12,12 +12,12 @@ import (
 const (
 	// awaitedMost bounds the runs that a worker remembers as awaited.
 	awaitedMost = 10_000
-	// awaitedFor is how long it does without being told again.
+	// awaitedFor is how long a run stays awaited without another request.
 	awaitedFor = time.Minute
 )
 
-// awaited are the runs whose end somebody waits for, so that it is announced.
-// Nobody waits for most runs: the counter keeps a settle from taking the mutex.
+// awaited are the runs whose end a client or schedule waits for, so that it is announced.
+// Most runs have no waiter: the counter keeps a settle from taking the mutex.
 type awaited struct {
 	number atomic.Int64 // of runs
 	mu     sync.Mutex
@@ -25,7 +25,7 @@ type awaited struct {
 	swept  time.Duration           // when the map was last gone through
 }
 
-// add remembers a run. Beyond the bound it does not: who waits looks by itself.
+// add remembers a run. Beyond the bound it does not: waiters poll anyway.
 func (a *awaited) add(id RunID, now time.Duration) {
 	if id == (RunID{}) {
 		return
@@ -66,13 +66,13 @@ func (a *awaited) has(id RunID, now time.Duration) bool {
 	return a.until[id] > now
 }
 
-// announceEnd tells those who wait that a run may have ended. A run that is to
-// be executed again is announced too: the store alone knows whether it is.
+// announceEnd notifies waiters that a run may have ended. A run that is to
+// be executed again is announced too: only the store knows whether it is.
 func (w *Worker) announceEnd(ctx context.Context, id RunID) {
 	if !w.awaited.has(id, w.config.Elapsed()) {
 		return
 	}
 	if err := w.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: id}); err != nil {
-		w.warn(ctx, "announcing the end of a run failed, who waits for it will look", err)
+		w.warn(ctx, "announcing the end of a run failed, waiters will find it by polling", err)
 	}
 }

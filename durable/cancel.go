@@ -9,9 +9,9 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// listenForCancels asks the store which runs in hand are to be cancelled,
-// whenever it is told that there may be some: after each beat that has renewed
-// a lease, and by whoever calls tellCancels. It does not hold up a beat.
+// listenForCancels asks the store which runs in hand are to be cancelled when
+// there may be some: after each beat that has renewed a lease, and after each
+// call of tellCancels. It does not delay a beat.
 func (w *Worker) listenForCancels(ctx context.Context) {
 	for {
 		select {
@@ -23,8 +23,7 @@ func (w *Worker) listenForCancels(ctx context.Context) {
 	}
 }
 
-// tellCancels has the store asked soon which runs are to be cancelled. It never
-// waits.
+// tellCancels requests a check for runs to be cancelled. It never blocks.
 func (w *Worker) tellCancels() {
 	select {
 	case w.cancels <- struct{}{}:
@@ -32,8 +31,8 @@ func (w *Worker) tellCancels() {
 	}
 }
 
-// askCancels asks the store which runs in hand are to be cancelled, and tells
-// their handlers. What fails is asked again after the next beat.
+// askCancels asks the store which runs in hand are to be cancelled and cancels
+// their contexts. After an error the next beat repeats it.
 func (w *Worker) askCancels(ctx context.Context) {
 	held := w.active.held()
 	if len(held) == 0 {
@@ -48,7 +47,7 @@ func (w *Worker) askCancels(ctx context.Context) {
 	requests, err := w.store.Cancels(bounded, ids)
 	w.contact(err)
 	if err != nil {
-		w.warn(ctx, "asking for runs to cancel failed, will be tried again", err)
+		w.warn(ctx, "asking for runs to cancel failed, will be retried", err)
 		return
 	}
 	for _, request := range requests {
@@ -75,12 +74,12 @@ func (r *roster) held() map[lease.ClaimID]*claim {
 	return held
 }
 
-// cancelFor cancels the run for a reason. A handler that has been called is
-// told by its context; one that has not will not be: whichever of the two
-// stores, of begun here and of doomed in perform, comes second sees the other.
+// cancelFor cancels the run for a reason. A handler that has been called sees
+// it by its context; one that has not is not called: of the two stores, begun
+// here and doomed in perform, whichever comes second sees the other.
 func (x *execution) cancelFor(reason string) {
 	if !x.doomed.CompareAndSwap(nil, &reason) {
-		return // told before
+		return // already cancelled
 	}
 	if x.begun.Load() {
 		x.cancel(ErrCancelled)
@@ -89,7 +88,7 @@ func (x *execution) cancelFor(reason string) {
 }
 
 // outcomeCancelled is the outcome of a handler that returned an error although,
-// or because, its run was to be cancelled. What the handler asked for stands
+// or because, its run was to be cancelled. What the handler asked for is kept
 // where it ends the run.
 func outcomeCancelled(err error, reason string) store.Outcome {
 	if asked := askedFor(err); asked != nil && (asked.kind == store.Death || asked.kind == store.Cancellation) {
@@ -98,7 +97,7 @@ func outcomeCancelled(err error, reason string) store.Outcome {
 	return store.Outcome{Kind: store.Cancellation, Error: reason}
 }
 
-// lostOrDraining tells whether the handler's context ended for a reason that
+// lostOrDraining reports whether the handler's context ended for a reason that
 // hands the run back; the store knows what becomes of it then.
 func lostOrDraining(cause error) bool {
 	return errors.Is(cause, lease.ErrLost) || errors.Is(cause, ErrDraining)

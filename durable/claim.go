@@ -199,7 +199,7 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 		c.reach.lookedAbove(ended - now)
 	}
 	if err != nil {
-		c.w.warn(ctx, "looking for runs failed, will be tried again", err)
+		c.w.warn(ctx, "claim: reading the heads failed, will be retried", err)
 		return err
 	}
 	c.plan.learn(heads)

@@ -8,17 +8,17 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// A claim whose answer does not come has an unknown outcome: its runs may be
-// leased to this worker, which does not know them. It is asked again under the
-// same id, which is answered with what it holds. When that cannot help, because
-// the answer takes longer than a call may, or would come late, or the worker
-// stops, the claim is handed back by its id. Either way no run that was never
-// begun waits for the expiry of a lease, and none is charged a crash.
+// A claim without an answer has an unknown outcome: its runs may be leased to
+// this worker, which does not know them. It is retried under the same id, and
+// the answer is what it holds. When a retry cannot help, because the answer
+// takes longer than a call may, or would come late, or the worker stops, the
+// claim is handed back by its id. Either way no run that was never begun waits
+// for a lease to expire, and none is charged a crash.
 
 // again renews the steps of a claim whose outcome is unknown. Its identity and
 // the instant from which its deadline counts stay: if it was granted the first
 // time, its runs are the answer, and when that comes after the deadline they are
-// handed back at once, not begun and not crashed.
+// handed back immediately, not begun and not crashed.
 func (c *claimer) again(steps []store.Step, alone bool, n int) {
 	if !c.pending.Alone && !alone && len(steps) > 0 {
 		c.pending.Steps, c.pending.Limit = steps, n
@@ -31,7 +31,7 @@ func (c *claimer) claimTimeout() time.Duration {
 	return min(c.w.callTimeout(), max(c.w.config.Terms.Duration/2, time.Second))
 }
 
-// send asks for the pending claim, for the first time or again.
+// send sends the pending claim, for the first time or again.
 func (c *claimer) send(ctx context.Context) (answer, error) {
 	request, began := *c.pending, c.w.config.Elapsed()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.claimTimeout())
@@ -39,7 +39,7 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 	runs, err := c.w.store.Claim(bounded, request)
 	c.w.contactWrite(began, len(runs), err)
 	if err != nil {
-		c.w.warn(bounded, "claim failed, will be tried again", err)
+		c.w.warn(bounded, "claim failed, will be retried", err)
 		c.failed(bounded)
 		return answer{}, err
 	}
@@ -59,11 +59,11 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 	return answer{Items: c.begin(request, runs), Left: true}, nil
 }
 
-// quickClaim is the part of its time that a claim may take which asks for twice
-// as many the next time.
+// quickClaim is the divisor of a claim's time limit: a claim that takes less than
+// that part doubles what the next one asks for.
 const quickClaim = 4
 
-// failed takes in that the pending claim has had no answer. One that has used up
+// failed records that the pending claim has had no answer. One that has used up
 // its time would do so again.
 func (c *claimer) failed(bounded context.Context) {
 	late := c.w.config.Elapsed()-c.asked > c.w.config.Terms.Duration/4
@@ -84,7 +84,7 @@ func (c *claimer) handBack(ctx context.Context) error {
 		err = errHeld
 	}
 	if err != nil {
-		c.w.warn(bounded, "handing back a claim without an answer failed, will be tried again", err)
+		c.w.warn(bounded, "handing back a claim without an answer failed, will be retried", err)
 		return err
 	}
 	c.w.config.Logger.Info("a claim had no answer and was handed back", "claim", c.pending.Claim.Short())
@@ -93,10 +93,10 @@ func (c *claimer) handBack(ctx context.Context) error {
 	return nil
 }
 
-var errHeld = errors.New("somebody holds the rows of some of its runs")
+var errHeld = errors.New("some of its runs are locked by another transaction")
 
 // resign hands back the claim whose outcome is not known when the worker stops
-// asking, and returns when that is done, or when handlers would have had to be
+// claiming. It returns when that is done, or when handlers would have had to be
 // back too.
 func (c *claimer) resign(ctx context.Context) {
 	c.givesUp = c.pending != nil
@@ -105,7 +105,7 @@ func (c *claimer) resign(ctx context.Context) {
 	pause := 20 * time.Millisecond
 	for c.givesUp && c.handBack(outer) != nil {
 		if !c.w.sleep(outer, c.w.jittered(pause)) {
-			c.w.config.Logger.Warn("a claim without an answer was left, its lease runs out", "claim", c.pending.Claim.Short())
+			c.w.config.Logger.Warn("a claim without an answer was left; its lease will expire", "claim", c.pending.Claim.Short())
 			return
 		}
 		pause = min(2*pause, time.Second)

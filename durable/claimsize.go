@@ -31,10 +31,10 @@ func (a *appetite) bound(n int) int {
 	return n
 }
 
-// failed takes in that a claim of so many runs had no answer.
+// failed records that a claim of so many runs had no answer.
 func (a *appetite) failed(asked int) { a.runs = max(asked/2, 1) }
 
-// eased takes in that a claim of so many runs had a quick answer.
+// eased records that a claim of so many runs had a quick answer.
 func (a *appetite) eased(got int) {
 	if got < a.runs || got == 0 {
 		return
@@ -44,7 +44,7 @@ func (a *appetite) eased(got int) {
 	}
 }
 
-// learn takes in what a claim has brought. What grows counts at once, what
+// learn records what a claim has brought. What grows counts at once, what
 // shrinks by and by.
 func (a *appetite) learn(runs []store.ClaimedRun) {
 	if len(runs) == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Client is the door of the code that enqueues, and that waits for results.
-// Its methods may be called from many goroutines.
+// Client enqueues runs and waits for their results. Its methods may be called
+// concurrently.
 type Client struct {
 	store  Store
 	tracer Tracer // nil: none
@@ -45,8 +45,8 @@ func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 
 type enqueueFunc func(ctx context.Context, runs []NewRun) ([]Receipt, error)
 
-// enqueuePersistently repeats an enqueue whose outcome is unknown, and tells a
-// tracer.
+// enqueuePersistently repeats an enqueue whose outcome is unknown, and notifies
+// a tracer.
 func enqueuePersistently(ctx context.Context, tracer Tracer, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {
 	if len(runs) == 0 {
 		return nil, nil
@@ -75,7 +75,7 @@ func enqueueAgain(ctx context.Context, runs []NewRun, enqueue enqueueFunc) ([]Re
 	}
 }
 
-// refused tells whether nothing was stored, and nothing would be the next time.
+// refused reports whether nothing was stored, and nothing would be the next time.
 func refused(err error) bool {
 	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, lease.ErrLost)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Codec turns what a job stores into another form and back, for encryption or
-// compression. It belongs to the job (WithCodec), so that it is applied whichever
-// door a run comes through. Both methods are called from many goroutines, must be
-// quick, and must neither change nor keep data.
+// Codec encodes and decodes what a job stores, for encryption or compression. It
+// belongs to the job (WithCodec), so it applies to every way in which a run is
+// enqueued. Both methods are called concurrently, must be quick, and must neither
+// change nor keep data.
 //
 // Not encoded are a run's tags, key, trace, progress note and log lines, and what
 // errors say.
@@ -25,7 +25,7 @@ type Codec interface {
 	// Decode is the reverse. When it fails in a worker, the attempt has failed
 	// and is retried by policy, since the worker may be given the missing key;
 	// the run is dead when no attempt is left. It must refuse what was not
-	// encoded with the same info, and its error must not tell the data.
+	// encoded with the same info, and its error must not contain the data.
 	Decode(info CodecInfo, data []byte) ([]byte, error)
 }
 
@@ -51,14 +51,14 @@ const (
 	CheckpointPart CodecPart = "checkpoint"
 )
 
-// WithCodec has the args, results and checkpoints of the job's runs encoded
-// before they are stored, and decoded for the handler. Args that were made
+// WithCodec encodes the args, results and checkpoints of the job's runs before
+// they are stored, and decodes them for the handler. Args that were created
 // without the Job's value (by JobInfo.NewRun, on the command line, in SQL) are
-// stored as they are, and it is for Decode to refuse them. Who reads runs uses
-// Job.ArgsOf and Job.ResultOf.
+// stored as they are; Decode has to refuse them. To read runs use Job.ArgsOf and
+// Job.ResultOf.
 func WithCodec(c Codec) Option {
 	if c == nil {
-		return Option{} // refused as empty: nobody who asked for a codec wants to go without
+		return Option{} // refused as empty: a nil codec must not store plain text
 	}
 	return Option{"WithCodec", onlyJob, func(p *policy) { p.codec = c }}
 }
@@ -125,8 +125,8 @@ func unwrap(text []byte) ([]byte, bool) {
 	return inner, is
 }
 
-// plainArgs stand for the args of a schedule in its hash, marked, so that a job
-// that is given a codec has its schedules stored anew.
+// plainArgs stand for the args of a schedule in its hash. They are marked, so a
+// job that is given a codec has its schedules stored again.
 func plainArgs(args any) ([]byte, error) {
 	data, err := json.Marshal(args)
 	if err != nil {

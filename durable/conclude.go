@@ -54,7 +54,7 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 				}
 				s.w.announceEnd(ctx, e.x.run.ID)
 			case store.Rejected:
-				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
+				e.x.logger().Warn("stale settle rejected: the run belongs to another claim",
 					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
 			}
 			i++
@@ -77,7 +77,7 @@ func (s *settler) over(c *claim) {
 	s.w.aloneEnded(c)
 }
 
-// putOff keeps an outcome whose run somebody else has locked.
+// putOff keeps an outcome whose run is locked by another transaction.
 func (s *settler) putOff(e ended) {
 	if len(s.deferred) == 0 {
 		s.deferAt = s.w.config.Elapsed() + deferredPause

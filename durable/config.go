@@ -15,7 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// WorkerConfig tells a worker how much to take and how long to wait. The zero
+// WorkerConfig says how much a worker takes and how long it waits. The zero
 // value of each field means its default.
 type WorkerConfig struct {
 	// Name labels the worker for people: 1 to 128 bytes of text. It may repeat
@@ -23,7 +23,7 @@ type WorkerConfig struct {
 	Name string
 	// Queues are the queues served. Default: "default", without a cap.
 	Queues []Queue
-	// MaxConcurrentRuns bounds the handlers that execute at once. Default 100.
+	// MaxConcurrentRuns bounds the handlers that execute concurrently. Default 100.
 	MaxConcurrentRuns int
 	// ClaimBatchSize bounds the runs taken by one claim. Default
 	// MaxConcurrentRuns; a larger value has no effect.
@@ -40,15 +40,15 @@ type WorkerConfig struct {
 	// PollJitter spreads each sleep over PollInterval·(1 ± PollJitter), at
 	// most 1. Default 0.2; a negative value switches it off.
 	PollJitter float64
-	// NoListen makes the worker poll only: it asks the store for no wake-ups.
+	// NoListen makes the worker only poll: it does not listen for wake-ups.
 	NoListen bool
 	// Terms are the lease's duration and heartbeat. Default 30 s and a third.
 	Terms lease.Terms
 	// Retry is the policy of jobs that have none of their own. Default:
 	// exponential from 5 s to 1 h, ±20 %.
 	Retry RetryPolicy
-	// DrainTimeout is how long handlers may go on after the worker was told to
-	// stop, before their contexts are cancelled: at most 100 years. Default
+	// DrainTimeout is how long handlers may continue after the worker's ctx has
+	// ended, before their contexts are cancelled: at most 100 years. Default
 	// 10 s; a negative value means not at all.
 	DrainTimeout time.Duration
 	// CancelGrace is how long a handler may take to return after its context
@@ -66,25 +66,25 @@ type WorkerConfig struct {
 	// Middleware is called around every handler, the first outermost. Default:
 	// none.
 	Middleware []Middleware
-	// Tracer is told what the worker does. Default: none. Enqueues of a Client
-	// are told by Client.WithTracer.
+	// Tracer observes what the worker does. Default: none. To observe enqueues
+	// of a Client use Client.WithTracer.
 	Tracer Tracer
 	// Retention is how long succeeded and cancelled runs are kept, from their
 	// end, unless their job has a Retention of its own. At least 1 s; default
-	// 24 h; a negative value (KeepForever) means for ever. Give all workers of a
+	// 24 h; a negative value (KeepForever) means forever. Give all workers of a
 	// store the same: any of them may be the one that deletes.
 	Retention time.Duration
 	// RetentionDead is the same for dead runs. Default 168 h.
 	RetentionDead time.Duration
-	// SweepInterval is how often the worker looks for runs to delete, spread
+	// SweepInterval is how often the worker deletes what is old enough, spread
 	// like the poll. At least 1 s, at most 100 years; default 1 min.
 	SweepInterval time.Duration
 	// Logger gets the life of runs (debug), and what a person should see
 	// (info and up). Default: nothing is logged.
 	Logger *slog.Logger
 
-	// Elapsed is the worker's own clock. Default lease.Elapsed. Whoever
-	// replaces it must let it advance with the timers of package time.
+	// Elapsed is the worker's monotonic clock. Default lease.Elapsed. A
+	// replacement must advance with the timers of package time.
 	Elapsed func() time.Duration
 	// NewClaimID makes claim ids. Default lease.NewClaimID.
 	NewClaimID func() lease.ClaimID
@@ -99,7 +99,7 @@ type WorkerConfig struct {
 // Queue is a queue served by a worker.
 type Queue struct {
 	Name string
-	Max  int // most runs of this queue executed at once by this worker; zero: no cap of its own
+	Max  int // most runs of this queue executed concurrently by this worker; zero: no cap of its own
 }
 
 func (c WorkerConfig) withDefaults() WorkerConfig {
@@ -165,8 +165,8 @@ func (c WorkerConfig) validate() error {
 	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
 	refuse(c.PollJitter > 1 || math.IsNaN(c.PollJitter), "poll jitter ratio %v: want at most 1", c.PollJitter)
 	refuse(c.MaxCrashes < 2 || c.MaxCrashes > store.MostCrashes, "max crashes %d: want 2 to %d", c.MaxCrashes, store.MostCrashes)
-	refuse(!store.ValidRetention(c.Retention), "retention %v: want at least 1s, or a negative value for ever", c.Retention)
-	refuse(!store.ValidRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value for ever", c.RetentionDead)
+	refuse(!store.ValidRetention(c.Retention), "retention %v: want at least 1s, or a negative value to keep them forever", c.Retention)
+	refuse(!store.ValidRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value to keep them forever", c.RetentionDead)
 	refuse(c.SweepInterval < time.Second, "sweep interval %v: want at least 1s", c.SweepInterval)
 	for name, d := range map[string]time.Duration{ // beyond it sums of instants overflow
 		"poll interval": c.PollInterval, "sweep interval": c.SweepInterval, "drain timeout": c.DrainTimeout, "cancel grace": c.CancelGrace,
@@ -184,7 +184,7 @@ func (c WorkerConfig) validate() error {
 	return errors.Join(faults...)
 }
 
-// debug tells whether the life of single runs is logged.
+// debug reports whether the life of single runs is logged.
 func (w *Worker) debug() bool {
 	return w.config.Logger.Enabled(context.Background(), slog.LevelDebug)
 }

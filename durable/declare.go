@@ -73,8 +73,8 @@ func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, e
 	return s, s.Faults()
 }
 
-// hashOf tells one declaration from another. Whether it is paused at first is no
-// part of it.
+// hashOf identifies a declaration. Whether it is paused at first is no part of
+// it.
 func hashOf(s *store.Schedule) string {
 	text, _ := json.Marshal([]any{s.Rule, s.Plan, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})
 	sum := sha256.Sum256(text)
@@ -85,15 +85,15 @@ func hashOf(s *store.Schedule) string {
 // others take a schedule for an orphan when it has not been declared for long.
 const declareAgain = time.Minute
 
-// declareLoop tells the store hourly what this worker declares, somewhat earlier
-// or later, so that workers that were started together do not all come at the same
-// moment. The first declaration has been made by Run.
+// declareLoop declares to the store hourly what this worker offers, somewhat
+// earlier or later, so that workers that were started together do not all come
+// at the same moment. Run has sent the first declaration.
 func (w *Worker) declareLoop(ctx context.Context) {
 	pause := w.declarePause()
 	for w.sleep(ctx, pause) {
 		pause = w.declarePause()
 		if err := w.declare(ctx); err != nil {
-			w.warn(ctx, "declaration failed, will be tried again", err)
+			w.warn(ctx, "declaration failed, will be retried", err)
 			pause = w.spread(declareAgain)
 		}
 	}
@@ -113,7 +113,7 @@ func (w *Worker) spread(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.9 + 0.2*w.config.Random()))
 }
 
-// declare tells the store what this worker declares. What the store refuses of it
+// declare sends the store what this worker declares. What the store refuses of it
 // stops nothing else.
 func (w *Worker) declare(ctx context.Context) error {
 	declaration := store.Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}

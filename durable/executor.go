@@ -8,11 +8,11 @@ import (
 // executors are the goroutines that execute handlers, as many as there are
 // handlers that block and a few more.
 //
-// A goroutine that takes a run while others wait first calls up another
-// goroutine, and only one at a time is being called up. Handlers that block
-// therefore hold nobody up: the goroutine called up takes the next run. Handlers
-// that return at once are executed by few goroutines, whose stacks have grown to
-// what handlers need; growing a fresh stack costs more than a short handler.
+// A goroutine that takes a run while others wait first wakes (or starts) one more
+// goroutine, and only one is being woken at a time. Handlers that block therefore
+// delay no other run: the goroutine that was woken takes the next one. Handlers
+// that return immediately are executed by few goroutines, whose stacks have grown
+// to what handlers need; growing a fresh stack costs more than a short handler.
 type executors struct {
 	mu      sync.Mutex
 	queue   []*execution // claimed and not begun; first in, first out

@@ -10,7 +10,7 @@ type hub struct {
 	store Store
 
 	mu    sync.Mutex
-	watch *watch // nil while nobody waits
+	watch *watch // nil while there is no waiter
 }
 
 // waiter is one Wait call.
@@ -32,7 +32,7 @@ func newWaiter(ids []RunID) *waiter {
 	return w
 }
 
-// tell takes in that a run has ended, or that it cannot be waited for.
+// tell records that a run has ended, or that it cannot be waited for.
 func (w *waiter) tell(id RunID, record Record, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

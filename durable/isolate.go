@@ -22,24 +22,24 @@ import (
 // H is the longest that a handler of the process takes, and other work has at
 // least half of the worker's time.
 //
-// Handlers that go on for longer than the worker's patience, at first roomLeast,
+// Handlers that run for longer than the worker's patience, at first roomLeast,
 // make it give up: other work has three times as long as that was in vain, and
-// then its patience is twice as long, up to roomMost. The runs that have kept it
-// are named, once each. With handlers that take longer than roomLeast, but not
+// then its patience is twice as long, up to roomMost. The runs that have delayed
+// it are named, once each. With handlers that take longer than roomLeast, but not
 // roomMost, the bound is therefore 10 H. A handler that has been given up, and has
 // not returned, may crash the process at any time: while there is one, no isolated
 // run is claimed by this process, and nothing is held up for it.
 type isolation struct {
 	aloneActive atomic.Bool // an isolated run is in hand
 
-	making   bool          // room is being made, or was made: nothing else is claimed
+	making   bool          // room is being made, or has been: nothing else is claimed
 	since    time.Duration // when that began
 	first    time.Duration // when the first isolated run was claimed in it; negative: none yet
 	missed   int           // claims in a row of isolated runs that got none
 	patience time.Duration // how long it may take to make room; zero: roomLeast
 	rest     time.Duration // other work goes first until this instant
 	delay    time.Duration // how long a run must have been due; negative: to be drawn
-	told     bool          // that stuck handlers keep this process from isolated runs
+	told     bool          // it was logged that stuck handlers keep this process from isolated runs
 }
 
 const (
@@ -49,22 +49,22 @@ const (
 	roomMost   = 10 * time.Minute
 )
 
-// roomPause is how long a worker waits before it looks whether there is room.
+// roomPause is how long a worker waits before it checks again whether there is room.
 const roomPause = 20 * time.Millisecond
 
 // aloneTold is how long an isolated run may keep its worker from other work
 // without a word.
 const aloneTold = time.Minute
 
-// tellAlone warns, once, of an isolated run that goes on for long.
+// tellAlone warns, once, of an isolated run that takes long.
 func (x *execution) tellAlone() {
 	if !x.returned.Load() && x.fate.Load() == fateOpen {
-		x.logger().Warn("an isolated run goes on: its worker executes nothing else until it ends; if it hangs, end it, or give its job a timeout",
+		x.logger().Warn("isolated run still running; this worker executes nothing else until it finishes. If it hangs, cancel it or set a Timeout on its job",
 			"for", aloneTold.String())
 	}
 }
 
-// mostBlamed bounds the runs that are named at once.
+// mostBlamed bounds the runs that one message names.
 const mostBlamed = 10
 
 // isolate returns the steps of a claim of one isolated run, or whether to wait
@@ -108,7 +108,7 @@ func (c *claimer) isolate(now time.Duration) (steps []store.Step, alone, wait bo
 	return []store.Step{{Lane: c.plan.isolated[c.missed%len(c.plan.isolated)].Lane, Take: 1}}, true, false
 }
 
-// mayMakeRoom tells whether to begin to make room.
+// mayMakeRoom reports whether to begin to make room.
 func (c *claimer) mayMakeRoom(now time.Duration) bool {
 	process := c.w.config.Process
 	rested := now >= c.rest
@@ -148,7 +148,7 @@ func (c *claimer) interrupted() {
 	}
 }
 
-// answeredAlone takes in how many runs a claim of an isolated run has got.
+// answeredAlone records how many runs a claim of an isolated run has got.
 func (c *claimer) answeredAlone(n int) {
 	if n == 0 {
 		c.missed++
@@ -174,7 +174,7 @@ func (c *claimer) blame(while time.Duration) {
 		}
 	}
 	if len(names) > 0 {
-		c.w.config.Logger.Warn("an isolated run waits, and runs that go on for long keep this worker from taking it: if they hang, end them, or give their jobs a timeout",
+		c.w.config.Logger.Warn("isolated run waiting; this worker cannot take it until long-running runs finish. If they hang, cancel them or set a Timeout on their jobs",
 			"isolated", c.plan.isolated[0].Job, "runs", names)
 	}
 }
@@ -183,12 +183,12 @@ func (c *claimer) blame(while time.Duration) {
 func (c *claimer) tellStuck() {
 	if !c.told {
 		c.told = true
-		c.w.config.Logger.Warn("an isolated run waits, and this process does not take it: a handler that was given up has not returned and might crash it; restart it",
+		c.w.config.Logger.Warn("isolated run waiting; this process does not take it: a handler that was given up has not returned and might crash the process. Restart it",
 			"isolated", c.plan.isolated[0].Job)
 	}
 }
 
-// anyDue tells whether an ordinary lane is due.
+// anyDue reports whether an ordinary lane is due.
 func (p *plan) anyDue() bool {
 	for _, l := range p.lanes {
 		if l.due {

@@ -160,12 +160,12 @@ func TestIsolation_WhatKeepsAWorkerIsNamedOnce(t *testing.T) {
 			return counts[durable.Succeeded].N
 		}
 		require.EqualValues(t, 1, succeeded())
-		require.Equal(t, 1, strings.Count(s.log.String(), "keep this worker from taking it"), "once, however long it goes on")
+		require.Equal(t, 1, strings.Count(s.log.String(), "this worker cannot take it until"), "once, however long it goes on")
 		require.Contains(t, s.log.String(), stuck.String()+" (mail, for ")
 		close(release)
 		s.pass(time.Minute)
 		require.EqualValues(t, 3, succeeded())
-		require.NotContains(t, s.log.String(), "an isolated run goes on")
+		require.NotContains(t, s.log.String(), "isolated run still running")
 		require.NoError(t, stop())
 	})
 }
@@ -182,9 +182,9 @@ func TestIsolation_ASuspectThatGoesOnIsTold(t *testing.T) {
 		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { <-release; return nil })
 		stop := s.begin(w)
 		s.pass(59 * time.Second)
-		require.NotContains(t, s.log.String(), "an isolated run goes on")
+		require.NotContains(t, s.log.String(), "isolated run still running")
 		s.pass(10 * time.Minute)
-		require.Equal(t, 1, strings.Count(s.log.String(), "an isolated run goes on: its worker executes nothing else"))
+		require.Equal(t, 1, strings.Count(s.log.String(), "isolated run still running; this worker executes nothing else"))
 		require.Contains(t, s.log.String(), id.String())
 		close(release)
 		s.pass(time.Second)

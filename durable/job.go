@@ -41,9 +41,9 @@ func NewJob[A any](name string, options ...Option) Job[A] {
 // Name returns the job's name.
 func (j Job[A]) Name() string { return j.name }
 
-// New makes a run of the job without enqueueing it, for one Enqueue of many.
-// The run's ID is made here, so enqueueing the same value again is recognised
-// as a repeat. What is wrong with it is reported by Enqueue.
+// New creates a run of the job without enqueueing it, for one Enqueue of many.
+// The run's ID is assigned here, so enqueueing the same value again is recognised
+// as a repeat. Enqueue reports what is wrong with it.
 func (j Job[A]) New(args A, options ...Option) NewRun {
 	run, _ := j.make(onlyRun, args, options)
 	return run
@@ -73,7 +73,7 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	if j.fault != nil {
 		faults = append(faults, j.fault)
 	} else if j.name == "" {
-		faults = append(faults, errors.New("the job was not made by NewJob"))
+		faults = append(faults, errors.New("the job was not created by NewJob"))
 	}
 	run.Refuse(errors.Join(faults...))
 	return run, p

@@ -27,7 +27,7 @@ func UniqueFor(key string, d time.Duration) Option {
 // one: it gets this run's args, queue, priority, max attempts, timeout, crash
 // policy, tags, expiry and due time, and begins with its first attempt. Its ID
 // stays, and the receipt says Existing. A holder that is running has begun with
-// the older args: the new run is then stored beside it, and takes the key.
+// the older args: the new run is then stored as another run, and takes the key.
 func Replace(key string) Option {
 	return keyed("Replace", store.Key{Text: key, Policy: store.KeyReplace})
 }
@@ -46,7 +46,7 @@ func keyed(name string, key store.Key) Option {
 	}}
 }
 
-// checkKeyed tells what is wrong with the key options that were given.
+// checkKeyed reports what is wrong with the key options that were given.
 func (p *policy) checkKeyed() error {
 	switch {
 	case len(p.keyedBy) > 1:

@@ -14,12 +14,12 @@ import (
 
 // link is what the worker knows of its connection to the store.
 //
-// Reads and writes are told apart. A full disk, or a server that has become
+// Reads and writes are tracked separately. A full disk, or a server that has become
 // read-only, answers every read: owners cannot renew all the same, and what
 // protects them is decided by writes alone (protocol.Takeover).
 type link struct {
 	mu       sync.Mutex
-	answered time.Duration // own clock when the store last answered
+	answered time.Duration // monotonic time when the store last answered
 	silent   bool          // the last call failed
 	refused  bool          // the last write failed
 	takeover protocol.Takeover
@@ -34,7 +34,7 @@ func (l *link) init(terms lease.Terms) {
 	}
 }
 
-// contact takes in how a call of the store ended.
+// contact records how a call of the store ended.
 func (w *Worker) contact(err error) {
 	now := w.config.Elapsed()
 	l := &w.link
@@ -52,9 +52,9 @@ func (l *link) contact(now time.Duration, err error) {
 	l.answered, l.silent = now, false
 }
 
-// contactWrite takes in how a call ended that was sent at an instant to write,
-// and how many rows it has surely written: a call that found nothing to change
-// says nothing about writes.
+// contactWrite records how a write ended that was sent at an instant, and how
+// many rows it has certainly written: a call that found nothing to change says
+// nothing about writes.
 func (w *Worker) contactWrite(sent time.Duration, written int, err error) {
 	now := w.config.Elapsed()
 	l := &w.link
@@ -70,7 +70,7 @@ func (w *Worker) contactWrite(sent time.Duration, written int, err error) {
 	}
 }
 
-// cutOff tells whether the store has been silent for so long that the leases
+// cutOff reports whether the store has been silent for so long that the leases
 // of living workers may have run out.
 func (w *Worker) cutOff() bool {
 	w.link.mu.Lock()
@@ -80,7 +80,7 @@ func (w *Worker) cutOff() bool {
 
 // warning is what was last logged of one message.
 type warning struct {
-	at   time.Duration // own clock
+	at   time.Duration // monotonic time
 	full time.Duration // likewise: when the error was last logged in full
 	text string
 }
@@ -97,7 +97,7 @@ const (
 // warn logs a failure that is tried again, each message at most once a second. An
 // error that stays the same is long once a minute and short in between.
 func (w *Worker) warn(ctx context.Context, message string, err error) {
-	if errors.Is(ctx.Err(), context.Canceled) { // whatever its cause: the worker is told to stop
+	if errors.Is(ctx.Err(), context.Canceled) { // whatever its cause: the worker is stopping
 		return
 	}
 	now, text := w.config.Elapsed(), errorText(err)
@@ -151,7 +151,7 @@ func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d tim
 // Status is what a health check wants to know.
 type Status struct {
 	Ready        bool          // declared, working, and within the lease's duration the store has answered, and taken a write if one was tried, and Unsettled is not Full
-	Draining     bool          // told to stop
+	Draining     bool          // the worker is stopping
 	Executing    int           // handlers that have not returned
 	Stuck        int           // of them, given up
 	SinceContact time.Duration // since the store last answered

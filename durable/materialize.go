@@ -17,7 +17,7 @@ const (
 	materializeFor   = 25 * time.Millisecond
 )
 
-// nextChunk is how many schedules to take at once after so many took a time.
+// nextChunk is how many schedules to take per call after so many took a time.
 func nextChunk(chunk int, took time.Duration) int {
 	fit := 2 * chunk
 	if took > materializeFor/2 {
@@ -26,24 +26,24 @@ func nextChunk(chunk int, took time.Duration) int {
 	return min(max(fit, chunk/2, materializeLeast), materializeMost)
 }
 
-// materializeRest keeps a schedule that is due and cannot be had, for its row
-// is locked, from being asked for without a pause.
+// materializeRest is the pause before a schedule that is due, but whose row is
+// locked, is asked for again.
 const materializeRest = 10 * time.Millisecond
 
-// materializeCalm is how many poll intervals may pass between two looks when
-// nothing is due sooner and the store tells of changes at once.
+// materializeCalm is how many poll intervals may pass between two evaluations
+// when nothing is due sooner and the store reports changes immediately.
 const materializeCalm = 4
 
 // materializeLoop enqueues due occurrences until ctx ends. All workers run it;
-// the store lets one evaluate at a time and the others look again later.
+// the store lets one evaluate at a time and the others try again later.
 func (w *Worker) materializeLoop(ctx context.Context) {
 	first, second := newEvaluator(w), make(chan struct{})
-	close(second) // nobody evaluates beside this loop
+	close(second) // no second evaluator runs next to this loop
 	pause, hastened, rest := time.Duration(0), false, materializeRest
 	for w.untilLook(ctx, pause) {
-		hastened = w.hasten(ctx) || hastened // since the last look that was not Busy
+		hastened = w.hasten(ctx) || hastened // since the last evaluation that was not Busy
 		select {
-		case <-w.changes: // this look sees them
+		case <-w.changes: // this evaluation sees them
 		default:
 		}
 		made, more, err := first.look(ctx)
@@ -55,7 +55,7 @@ func (w *Worker) materializeLoop(ctx context.Context) {
 		case made.Busy && !isDone(second): // with all that is left, maybe
 			<-second
 			pause = 0
-		case made.Busy && hastened: // who evaluates may have seen the run before it ended
+		case made.Busy && hastened: // the evaluator may have seen the run before it ended
 			pause, rest = min(rest, pause), 2*rest
 		default:
 			hastened, rest = false, materializeRest
@@ -102,7 +102,7 @@ func newEvaluator(w *Worker) *evaluator {
 	return &evaluator{w: w, plan: recur.NewPlanner(), chunk: materializeMost}
 }
 
-// look materializes once, and tells whether there may be more at once.
+// look materializes once, and reports whether there may be more immediately.
 func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, more bool, err error) {
 	w := e.w
 	e.plan.Begin()
@@ -113,7 +113,7 @@ func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, mor
 	cancel()
 	w.contact(err)
 	if err != nil {
-		w.warn(ctx, "materialize failed, will be tried again", err)
+		w.warn(ctx, "materialize failed, will be retried", err)
 		e.chunk = max(e.chunk/2, 1) // maybe it was more than a call has time for
 	} else if made.Due == e.chunk {
 		more, e.chunk = true, nextChunk(e.chunk, took)
@@ -127,7 +127,7 @@ func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, mor
 	return made, more, err
 }
 
-// lookPause is how long after a look at the schedules the next one is.
+// lookPause is how long after an evaluation of the schedules the next one is.
 func (w *Worker) lookPause(made *store.MaterializeResult, err error) time.Duration {
 	pause := w.jittered(w.config.PollInterval)
 	switch {
@@ -148,10 +148,10 @@ func (w *Worker) lookPause(made *store.MaterializeResult, err error) time.Durati
 	return pause
 }
 
-// untilLook waits until the next look at the schedules, and reports false when
-// ctx ended. A signal that they may have changed makes it sooner, but no sooner
-// than a poll interval after the last; one that a run has ended for which one
-// waits, at once.
+// untilLook waits until the next evaluation of the schedules, and reports false
+// when ctx ended. A signal that they may have changed makes it sooner, but no
+// sooner than a poll interval after the last; a signal that a run has ended for
+// which a schedule waits makes it immediate.
 func (w *Worker) untilLook(ctx context.Context, pause time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
@@ -178,8 +178,8 @@ func (w *Worker) untilLook(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// tellChanges has the schedules looked at, when the last look is a poll interval
-// ago. It never waits.
+// tellChanges requests an evaluation of the schedules as soon as the last one is
+// a poll interval ago. It never blocks.
 func (w *Worker) tellChanges() {
 	select {
 	case w.changes <- struct{}{}:

@@ -21,8 +21,8 @@ import (
 // goroutines.
 type Middleware func(ctx context.Context, run RunInfo, next func(ctx context.Context) error) error
 
-// RunInfo is a run under execution as middleware and tracers see it: what a
-// handler's Run tells, without the args.
+// RunInfo is a run under execution as middleware and tracers see it: a handler's
+// Run without the args.
 type RunInfo struct {
 	ID          RunID
 	Job         string // the name under which the run is stored; see Alias
@@ -34,7 +34,7 @@ type RunInfo struct {
 	DueAt       time.Time
 	CreatedAt   time.Time
 	Timeout     time.Duration // of this attempt; zero: none
-	Trace       string        // of whoever enqueued it, see Tracer; empty: none
+	Trace       string        // of the enqueuer, see Tracer; empty: none
 }
 
 // runInfo is the run as others may see it.

@@ -73,9 +73,9 @@ func TestMisuse_AWorkerWithoutAStoreOrWithAJobOfNoMakingDoesNotStart(t *testing.
 	durable.AddSchedule(w, "s", made, letter{}, durable.Every(time.Hour))
 	err := w.Run(t.Context())
 	require.ErrorIs(t, err, durable.ErrInvalid)
-	require.ErrorContains(t, err, "not made by NewJob")
+	require.ErrorContains(t, err, "not created by NewJob")
 	_, err = made.Enqueue(t.Context(), memory.New(memory.Config{}), letter{})
-	require.ErrorContains(t, err, "not made by NewJob")
+	require.ErrorContains(t, err, "not created by NewJob")
 }
 
 func TestMisuse_ARunIsOfNoUseWhenItsHandlerHasReturned(t *testing.T) {

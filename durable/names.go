@@ -9,14 +9,14 @@ import (
 // What the code around handlers says daily. The rest of the vocabulary, and what
 // the engines implement, is in package store.
 type (
-	RunID   = store.RunID   // names a run; made by NewRunID, ordered by time
+	RunID   = store.RunID   // names a run; created by NewRunID, ordered by time
 	State   = store.State   // of a run: Pending, Running, Succeeded, Dead or Cancelled
 	Record  = store.Record  // everything that is stored of a run
 	Filter  = store.Filter  // selects runs
 	Page    = store.Page    // a part of a list of runs
 	Receipt = store.Receipt // the answer to an enqueue
 	NewRun  = store.NewRun  // a run that is not enqueued yet
-	Rule    = store.Rule    // says when a schedule fires; made by Cron, Every or Once
+	Rule    = store.Rule    // says when a schedule fires; created by Cron, Every or Once
 	Window  = store.Window  // a time in which a schedule does not fire
 	JobInfo = store.JobInfo // a job as its workers have declared it
 	Store   = store.Store   // what an engine implements
@@ -54,7 +54,7 @@ const (
 	OverlapWait  = store.OverlapWait  // it becomes a run when the earlier one has ended
 )
 
-// NewRunID makes an id; ids made later sort later.
+// NewRunID creates an id; later ids sort later.
 func NewRunID() RunID { return store.NewRunID() }
 
 // ParseRunID reads an id as its String writes it.

@@ -121,7 +121,7 @@ func MaxAttempts(n int) Option {
 
 // Timeout bounds one attempt: its context ends with ErrTimeout and the attempt
 // has failed. Zero, the default, is none; a handler that hangs then holds its
-// slot for ever. At least one millisecond otherwise.
+// slot forever. At least one millisecond otherwise.
 func Timeout(d time.Duration) Option {
 	return Option{"Timeout", anywhere, func(p *policy) { p.timeout = d }}
 }
@@ -132,7 +132,7 @@ func OnCrash(onCrash store.CrashPolicy) Option {
 	return Option{"OnCrash", anywhere, func(p *policy) { p.onCrash = onCrash }}
 }
 
-// Tags marks runs for people. Given more than once, the last one stands.
+// Tags marks runs for people. Given more than once, the last one wins.
 func Tags(tags ...string) Option {
 	tags = append([]string(nil), tags...)
 	return Option{"Tags", anywhere, func(p *policy) { p.tags = tags }}

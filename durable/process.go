@@ -35,8 +35,8 @@ func (p *Process) part(w *Worker) {
 	delete(p.workers, w)
 }
 
-// enter tells whether a worker may claim runs that are not isolated. If so, it
-// says left once it knows what it was given.
+// enter reports whether a worker may claim runs that are not isolated. If so, it
+// calls left once it knows what it was given.
 func (p *Process) enter(w *Worker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,8 +96,8 @@ func (p *Process) release(w *Worker) {
 	}
 }
 
-// stop is release by a worker that claims no more: what it executes alone goes
-// on alone.
+// stop is release by a worker that claims no more: what it executes alone
+// continues alone.
 func (p *Process) stop(w *Worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,21 +106,21 @@ func (p *Process) stop(w *Worker) {
 	}
 }
 
-// reserved tells whether another worker has reserved the process.
+// reserved reports whether another worker has reserved the process.
 func (p *Process) reserved(w *Worker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.alone != nil && p.alone != w
 }
 
-// quiet tells whether nothing executes, and nothing is about to.
+// quiet reports whether nothing executes, and nothing is about to.
 func (p *Process) quiet() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.handlers == 0 && p.claims == 0
 }
 
-// stuck tells whether there are handlers for which nobody waits any more: they
+// stuck reports whether there are handlers that no worker waits for any more: they
 // were given up, or their worker has ended without them.
 func (p *Process) stuck() bool {
 	p.mu.Lock()

@@ -17,13 +17,13 @@ import (
 // progressEvery is the least time between two reports of one run's progress.
 const progressEvery = time.Second
 
-// Progress tells how far the run has come: fraction is 0 to 1, the note is for
+// Progress reports how far the run has come: fraction is 0 to 1, the note is for
 // people and cut at MaxNoteSize. At most one report a second reaches the store;
-// of those that come in between, the latest is sent when the second is over, by
-// itself, unless the handler has returned by then: what is stored at the end may
-// be up to a second old. The error is lease.ErrLost when the run is no longer
-// this attempt's, ErrInvalid for a fraction out of range, or that of the store.
-// A handler may go on without its progress being known. While a transaction of
+// of those that come in between, the latest is sent when the second is over,
+// unless the handler has returned by then: what is stored at the end may be up to
+// a second old. The error is lease.ErrLost when the run is no longer this
+// attempt's, ErrInvalid for a fraction out of range, or that of the store. A
+// handler may continue although its progress is not known. While a transaction of
 // the handler's own has guarded or completed the run, no report gets through: the
 // error is then ErrConflict, after a wait.
 func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) error {
@@ -36,7 +36,7 @@ func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) er
 }
 
 // Checkpoint stores a JSON value with the run, in place of the one before. A
-// later attempt, on whatever worker, reads it with LastCheckpoint and goes on
+// later attempt, on whatever worker, reads it with LastCheckpoint and continues
 // from there. When Checkpoint returns nil the value is stored durably; when it
 // returns lease.ErrLost another worker may have the run, and nothing was stored.
 // A context that a drain has ended does not keep it from storing; it may then take
@@ -97,7 +97,7 @@ type reports struct {
 	ended  bool
 }
 
-// reporting returns the execution's reports, made when they are first asked for.
+// reporting returns the execution's reports, created on first use.
 func (x *execution) reporting() *reports {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -149,7 +149,7 @@ func (r *reports) progress(ctx context.Context, report store.Report) error {
 	return nil
 }
 
-// begin takes the turn if nobody has it.
+// begin takes the turn if it is free.
 func (r *reports) begin() bool {
 	select {
 	case r.turn <- struct{}{}:

@@ -7,11 +7,11 @@ import "time"
 // run with a due instant in the past, or one whose transaction took long. It is
 // cheap, and then always done, unless an old snapshot keeps the database from
 // removing what was claimed since: then it costs more the longer that lasts. So
-// it rests belowRest times as long as it took beyond a look from the marks on, at
-// most belowMost. It is pure.
+// it pauses belowRest times as long as it took beyond a read from the marks on,
+// at most belowMost. It is pure.
 type reach struct {
-	above time.Duration // what a look from the marks on took last
-	until time.Duration // no look below the marks before this instant
+	above time.Duration // what a read from the marks on took last
+	until time.Duration // no read below the marks before this instant
 }
 
 const (
@@ -19,13 +19,13 @@ const (
 	belowMost = 30 * time.Second
 )
 
-// below tells whether to look below the marks.
+// below reports whether to read below the marks.
 func (r *reach) below(now time.Duration) bool { return now >= r.until }
 
-// lookedBelow takes in a look below the marks that has taken so long.
+// lookedBelow records how long a read below the marks took.
 func (r *reach) lookedBelow(now, took time.Duration) {
 	r.until = now + min(belowRest*max(took-r.above, 0), belowMost)
 }
 
-// lookedAbove takes in a look from the marks on that has taken so long.
+// lookedAbove records how long a read from the marks on took.
 func (r *reach) lookedAbove(took time.Duration) { r.above = took }

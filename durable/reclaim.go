@@ -15,11 +15,11 @@ const (
 	reclaimRuns  = 2000
 )
 
-// reclaimLoop takes back what dead workers left, until ctx ends. Every worker
-// runs it, busy or not. While nothing may be reclaimed it looks all the same: a
+// reclaimLoop reclaims what dead workers left, until ctx ends. Every worker
+// runs it, busy or not. While nothing may be reclaimed it reads all the same: a
 // lease that is about to expire although its owner should have renewed it is
-// when a worker has to know whether writes work, and one that has none of its
-// own to go by makes one.
+// when a worker has to know whether writes work, and a worker without a lease
+// to judge by creates one.
 func (w *Worker) reclaimLoop(ctx context.Context) {
 	c := w.config
 	every := min(c.PollInterval, c.Terms.Duration/4)
@@ -32,7 +32,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 		done, err := w.reclaim(ctx, runs)
 		switch {
 		case err != nil:
-			w.warn(ctx, "reclaim failed, will be tried again", err)
+			w.warn(ctx, "reclaim failed, will be retried", err)
 			runs = max(runs/2, 1)
 			continue
 		case len(done.Runs) > 0 && (done.Leases == reclaimLimit || len(done.Runs) >= runs):
@@ -96,7 +96,7 @@ func (w *Worker) proveWrites(ctx context.Context, pause time.Duration) time.Dura
 	return pause
 }
 
-// reclaimed tells people, and the poller, what was taken back.
+// reclaimed logs what was reclaimed and wakes the poller.
 func (w *Worker) reclaimed(ctx context.Context, done store.ReclaimResult) {
 	for _, run := range done.Runs {
 		w.traceReclaimed(run)
@@ -106,10 +106,10 @@ func (w *Worker) reclaimed(ctx context.Context, done store.ReclaimResult) {
 			log.Error("run is dead: its worker crashed")
 			w.announceEnd(ctx, run.ID)
 		case Cancelled:
-			log.Info("run cancelled as it was asked: the lease of its worker ran out")
+			log.Info("run cancelled as requested: the lease of its worker expired")
 			w.announceEnd(ctx, run.ID)
 		default:
-			log.Warn("run reclaimed: the lease of its worker ran out", "isolated", run.Lane < 0)
+			log.Warn("run reclaimed: the lease of its worker expired", "isolated", run.Lane < 0)
 		}
 	}
 	if len(done.Runs) > 0 {

@@ -29,15 +29,15 @@ func Result[R any](ctx context.Context, client *Client, id RunID) (R, error) {
 	return result, nil
 }
 
-// Wait blocks until every one of the runs has ended for good, in whatever
-// process, and returns their records in the order of the ids, without attempts
-// and checkpoints. It is woken by the worker that ends a run; where no wake-up
-// comes, it finds out by looking, at the latest every two seconds. All that wait
-// on one Client share one listener, which ends with the last of them.
+// Wait blocks until every one of the runs has ended, in whatever process, and
+// returns their records in the order of the ids, without attempts and
+// checkpoints. The worker that ends a run wakes it; without a wake-up it finds
+// out by polling, at the latest every two seconds. All waits on one Client share
+// one listener, which ends with the last of them.
 //
 // The error is ErrNotFound when there is no such run, or none any more, and
-// ctx's own when ctx ends first. A store that cannot be reached is asked again
-// for about a minute.
+// ctx's own when ctx ends first. A store that cannot be reached is retried for
+// about a minute.
 func (c *Client) Wait(ctx context.Context, ids ...RunID) ([]Record, error) {
 	w := newWaiter(ids)
 	if len(ids) == 0 {

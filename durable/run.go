@@ -32,9 +32,9 @@ type Run[A any] struct {
 	execution *execution
 }
 
-// Valid tells whether the run may still be written to: its lease is held by
-// the worker's own clock, and ctx has not ended. Ask before an effect that
-// cannot be taken back. The answer can be overtaken by a pause of the process
+// Valid reports whether the run may still be written to: its lease is held by
+// the worker's monotonic clock, and ctx has not ended. Call it before an effect
+// that cannot be undone. The answer can be overtaken by a pause of the process
 // right after it; only the store, or a resource that checks the Fence, refuses
 // for certain.
 func (r *Run[A]) Valid(ctx context.Context) bool {

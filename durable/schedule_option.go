@@ -22,11 +22,11 @@ func Overlap(overlap store.OverlapPolicy) Option {
 	return Option{"Overlap", onlySchedule, func(p *policy) { p.plan.Overlap = overlap }}
 }
 
-// MaxUnfinished lets up to n runs of the schedule be unfinished at once over all hosts,
-// 1 to MaxUnfinishedRuns, before Overlap says what becomes of an occurrence. Default 1.
-// A run that waits to be tried again counts, so of the runs that occurrences have
-// made never more than n are executed at once; those that operators ask for all
-// the same, or retry, come on top. Not with OverlapAllow.
+// MaxUnfinished lets up to n runs of the schedule be unfinished at the same time
+// over all hosts, 1 to MaxUnfinishedRuns, before Overlap decides about an
+// occurrence. Default 1. A run that waits for a retry counts, so never more than
+// n of the runs that occurrences have created execute concurrently; runs that
+// operators trigger or retry come on top. Not with OverlapAllow.
 func MaxUnfinished(n int) Option {
 	return Option{"MaxUnfinished", onlySchedule, func(p *policy) {
 		if p.plan.MaxUnfinished = n; n == 0 {
@@ -59,8 +59,8 @@ func Jitter(d time.Duration) Option {
 }
 
 // SpreadStart moves all occurrences of a schedule by one delay below within,
-// which follows from the schedule's name: schedules that would all fire at
-// once are spread, and every worker knows the same delay.
+// which follows from the schedule's name: schedules that would all fire at the
+// same instant are spread, and every worker knows the same delay.
 func SpreadStart(within time.Duration) Option {
 	return Option{"SpreadStart", onlySchedule, func(p *policy) { p.plan.Spread = store.Duration(within) }}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// SetAside is something that a worker found the store to refuse, and that rests
-// until it is tried again, while everything else goes on.
+// SetAside is something that the store refused to change. It is retried later,
+// while everything else continues.
 type SetAside struct {
 	Doing string        // what was tried: reclaim, sweep, materialize, declare
 	Kind  string        // what it is: run, lease, schedule, job
@@ -22,13 +22,13 @@ type SetAside struct {
 }
 
 // asideMost bounds what a worker lists, asideKept how long beyond the next try it
-// lists a thing of which it has not heard again.
+// lists something that was not reported again.
 const (
 	asideMost = 100
 	asideKept = time.Minute
 )
 
-// asides are what the store's loops have passed over.
+// asides are what the store's loops have skipped.
 type asides struct {
 	mu   sync.Mutex
 	kept map[string]*aside
@@ -37,16 +37,16 @@ type asides struct {
 type aside struct {
 	SetAside
 
-	began, until time.Duration // own clock
+	began, until time.Duration // monotonic time
 }
 
-// passedOver tells people what a loop has passed over, each time it is.
+// passedOver logs what a loop has skipped, each time it does.
 func (w *Worker) passedOver(doing string, passed []store.PassedOver) {
 	now := w.config.Elapsed()
 	for i := range passed {
 		one := &passed[i]
 		tries := w.asides.add(doing, one, now)
-		w.config.Logger.Error("passed over, the store refuses to change it", "doing", doing, "kind", one.Kind, "name", one.Name,
+		w.config.Logger.Error("skipped, the store refuses to change it", "doing", doing, "kind", one.Kind, "name", one.Name,
 			"tries", tries, "again_in", one.Again.String(), "error", one.Err)
 	}
 }

@@ -23,18 +23,18 @@ type settler struct {
 	bytes   int // of the waiting outcomes
 	room    sync.Cond
 	told    bool // it was logged that handlers wait for room
-	lifted  bool // the worker drains: nobody waits for room any more
+	lifted  bool // the worker drains: no handler waits for room any more
 	closed  bool
 	signal  chan struct{}
 
-	wrote atomic.Int64 // own clock when a write of the worker, of whatever kind, last succeeded
+	wrote atomic.Int64 // monotonic time when a write of the worker, of whatever kind, last succeeded
 	// wroteBefore is what wrote was before the last try of persist; the run method's own.
 	wroteBefore time.Duration
 
 	// The run method's own.
 	failures int           // calls in a row that failed
-	deferred []ended       // their rows were held by somebody else
-	deferAt  time.Duration // own clock when the deferred ones are settled again
+	deferred []ended       // their rows were locked by another transaction
+	deferAt  time.Duration // monotonic time when the deferred ones are settled again
 	left     []ended       // given up: ctx has ended
 	aside    asideOutcomes
 
@@ -61,8 +61,8 @@ const (
 	settleBytes = 2 << 20
 	// waitingBytes bounds the outcomes that wait.
 	waitingBytes = 64 << 20
-	// deferredPause is the time after which a run is settled again whose row was
-	// held by somebody else.
+	// deferredPause is the time after which a run whose row was locked by another
+	// transaction is settled again.
 	deferredPause = 250 * time.Millisecond
 	// settlePause is the pause after a call that failed. From settleQuick failures
 	// in a row on, more than it takes to find one bad outcome in a full batch, it
@@ -76,7 +76,7 @@ const (
 )
 
 func (s *settler) init(w *Worker) {
-	s.mu.Lock() // a health check may ask already
+	s.mu.Lock() // a health check may read already
 	defer s.mu.Unlock()
 	s.w, s.limit, s.signal = w, 4*w.config.MaxConcurrentRuns+settleBatch, make(chan struct{}, 1)
 	s.room.L = &s.mu
@@ -93,7 +93,7 @@ func (s *settler) add(x *execution, outcome store.Outcome) {
 	}
 	if s.closed {
 		s.mu.Unlock()
-		x.logger().Warn("a handler has returned after its worker had stopped; its outcome is dropped, and its lease runs out",
+		x.logger().Warn("a handler has returned after its worker had stopped; its outcome is dropped, and its lease will expire",
 			"outcome", outcome.Kind.String())
 		return
 	}
@@ -107,8 +107,8 @@ func (s *settler) add(x *execution, outcome store.Outcome) {
 	}
 }
 
-// crowded tells whether a handler that has returned has to wait for room. s.mu is
-// held.
+// crowded reports whether a handler that has returned has to wait for room. s.mu
+// is held.
 func (s *settler) crowded() bool {
 	return (len(s.waiting) >= s.limit || s.bytes >= waitingBytes) && !s.lifted && !s.closed
 }
@@ -226,7 +226,7 @@ func portion(all []ended) (n, bytes int) {
 	return n, bytes
 }
 
-// settleDeferred settles again what somebody else had locked, if it is time.
+// settleDeferred settles again what another transaction had locked, if it is time.
 func (s *settler) settleDeferred(ctx context.Context) {
 	if len(s.deferred) == 0 || s.w.config.Elapsed() < s.deferAt {
 		return
@@ -274,11 +274,11 @@ func (s *settler) settle(ctx context.Context, batch []ended) {
 	}
 }
 
-// persist makes the call again and again, until it succeeds, ctx ends, or it is
-// time to try with fewer. While the store is cut off it goes on with the same:
-// that is nothing that fewer would help. The pauses are short against the
-// time for which workers hold back from reclaiming after an outage, so that what
-// a living worker hands back is there first.
+// persist repeats the call until it succeeds, ctx ends, or it is time to try
+// with fewer. While the store is cut off it repeats the same batch: fewer would
+// not help. The pauses are short against the time for which workers hold back
+// from reclaiming after an outage, so that what a living worker hands back is
+// there first.
 func (s *settler) persist(ctx context.Context, batch []ended) error {
 	tries := triesTogether
 	if len(batch) == 1 {
@@ -294,7 +294,7 @@ func (s *settler) persist(ctx context.Context, batch []ended) error {
 		if err == nil {
 			return nil
 		}
-		s.w.warn(ctx, "settle failed, will be tried again", err)
+		s.w.warn(ctx, "settle failed, will be retried", err)
 		if errors.Is(err, context.DeadlineExceeded) {
 			try++ // it took long, and others wait
 		}
@@ -313,7 +313,7 @@ func (s *settler) write(ctx context.Context, batch []ended) error {
 
 // writeUnderLease writes outcomes and leaves the leases of their claims to expire,
 // also of those that have no other run: where the store cannot end a lease, that
-// keeps no outcome waiting. Reclaim ends a lease without runs, and charges nobody.
+// keeps no outcome waiting. Reclaim ends a lease without runs, and charges no run.
 func (s *settler) writeUnderLease(ctx context.Context, batch []ended) error {
 	claims, settlements := s.group(batch)
 	for i := range settlements {

@@ -16,9 +16,9 @@ import (
 // graceSlices are the timers that one grace is made of.
 const graceSlices = 8
 
-// standing is a timer whose end is a grace. Of that the time for which the
-// process stood still (SIGSTOP, a suspended machine) counts as an eighth at most:
-// handlers stood still as well.
+// standing is a timer whose end is a grace. Of that, the time for which the
+// process was stopped (SIGSTOP, a suspended machine) counts as an eighth at most:
+// handlers were stopped as well.
 type standing struct {
 	mu      sync.Mutex // guards timer and stopped
 	timer   *time.Timer
@@ -54,7 +54,7 @@ func (s *standing) after(d time.Duration, f func()) {
 	}
 }
 
-// stop stops the timer; nil is none. An f that has begun goes on.
+// stop stops the timer; nil is none. An f that has begun continues.
 func (s *standing) stop() {
 	if s == nil {
 		return
@@ -136,7 +136,7 @@ func (x *execution) replace(fate int32) bool {
 }
 
 // stackOf finds the stack of a stuck handler by the address of its execution;
-// empty when it cannot be told.
+// empty when it cannot be found.
 func (w *Worker) stackOf(x *execution) string {
 	buffer := make([]byte, 1<<20)
 	return storable.FindStack(string(buffer[:runtime.Stack(buffer, true)]), fmt.Sprintf("(*execution).perform(%p", x))

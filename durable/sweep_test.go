@@ -125,7 +125,7 @@ func TestSweep_OutageIsSurvived(t *testing.T) {
 		s.pass(10 * time.Minute)
 		_, err := s.store.Run(t.Context(), id)
 		require.ErrorIs(t, err, durable.ErrNotFound)
-		require.Contains(t, s.log.String(), "sweep failed, will be tried again")
+		require.Contains(t, s.log.String(), "sweep failed, will be retried")
 		require.NoError(t, stop())
 	})
 }
@@ -147,7 +147,7 @@ func TestSweep_StrandedRunIsExecuted(t *testing.T) {
 		stop := s.begin(w)
 		s.pass(2 * time.Minute)
 		require.Equal(t, durable.Succeeded, s.record(lost).State)
-		require.Contains(t, s.log.String(), "run taken back: it was running and its lease had gone")
+		require.Contains(t, s.log.String(), "requeued a running run whose lease row is missing")
 		require.NoError(t, stop())
 	})
 }

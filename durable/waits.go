@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// waitsMost bounds the runs whose ends a worker wants to hear of for the
-	// schedules that wait for them. For the others it looks now and then.
+	// waitsMost bounds the runs for whose ends a worker listens because schedules
+	// wait for them. The others it polls.
 	waitsMost = 1000
 	// waitsFor is how long it does without having found the schedule waiting
 	// again: by then another worker evaluates it.
 	waitsFor = 5 * time.Second
 )
 
-// waits are the runs for which schedules wait, as this worker has found them in
-// its own looks. It asks those who execute them to announce their ends, and then
-// has the schedules looked at. It is a hint like every signal: a schedule that
-// waits is looked at now and then in any case.
+// waits are the runs for which schedules wait, as this worker found them when it
+// evaluated. It asks the workers that execute them to announce their ends, and
+// then has the schedules evaluated. It is a hint like every signal: a schedule
+// that waits is evaluated from time to time in any case.
 type waits struct {
 	ended chan struct{} // some may have ended
 
@@ -42,8 +42,8 @@ func (a *waits) init() {
 	a.ended, a.runs = make(chan struct{}, 1), map[RunID]*waitedFor{}
 }
 
-// found takes in what a look has left waiting, and returns the runs that are to
-// be announced as awaited. A schedule that has only begun to wait is looked at
+// found records what an evaluation has left waiting, and returns the runs that are
+// to be announced as awaited. A schedule that has only begun to wait is evaluated
 // again soon enough.
 func (a *waits) found(list []store.WaitingSchedule, now time.Duration) (announce []RunID) {
 	a.mu.Lock()
@@ -73,7 +73,7 @@ func (a *waits) found(list []store.WaitingSchedule, now time.Duration) (announce
 	return announce
 }
 
-// hear takes in that a run, or with the zero id some run, may have ended.
+// hear records that a run, or with the zero id some run, may have ended.
 func (a *waits) hear(id RunID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,20 +116,20 @@ func (a *waits) over(records []Record) (names []string) {
 	return names
 }
 
-// await asks those who execute runs to announce their ends.
+// await asks the workers that execute runs to announce their ends.
 func (w *Worker) await(ctx context.Context, list []store.WaitingSchedule) {
 	if w.config.NoListen {
 		return
 	}
 	for _, id := range w.waits.found(list, w.config.Elapsed()) {
 		if err := w.store.Publish(ctx, store.Signal{Kind: store.RunAwaited, Run: id}); err != nil {
-			w.warn(ctx, "asking for the end of a run failed, the schedule that waits for it is looked at now and then", err)
+			w.warn(ctx, "requesting notice of a run's end failed, the schedule that waits for it is polled", err)
 		}
 	}
 }
 
-// hasten has schedules looked at now for which a run has ended, and reports
-// whether there are any. What fails is left to the look that is due anyway.
+// hasten evaluates now the schedules for which a run has ended, and reports
+// whether there are any. After an error the next regular evaluation finds them.
 func (w *Worker) hasten(ctx context.Context) bool {
 	ids, hastened := w.waits.take(), false
 	for len(ids) > 0 {
@@ -144,7 +144,7 @@ func (w *Worker) hasten(ctx context.Context) bool {
 		cancel()
 		w.contact(err)
 		if err != nil {
-			w.warn(ctx, "hastening schedules failed, they are looked at now and then", err)
+			w.warn(ctx, "re-evaluating schedules failed, they are polled", err)
 		}
 	}
 	return hastened

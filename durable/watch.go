@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	waitTick     = 50 * time.Millisecond // the shortest pause between two looks at one run
+	waitTick     = 50 * time.Millisecond // the shortest pause between two reads of one run
 	waitLinger   = 2 * time.Millisecond
 	waitHearing  = 500 * time.Millisecond
 	waitMost     = 2 * time.Second
 	awaitEvery   = 5 * time.Second // a run is announced as awaited
-	waitFailures = 36              // looks in a row that may fail: about a minute
+	waitFailures = 36              // reads in a row that may fail: about a minute
 )
 
-// watch looks at the runs that somebody waits for: when they are new, when a
-// signal says that they may have ended, and now and then.
+// watch reads the runs that callers wait for: when they are new, when a signal
+// says that they may have ended, and at intervals.
 type watch struct {
 	store   Store
 	waiters int // the hub's own
@@ -33,17 +33,17 @@ type watch struct {
 	all     bool // some run may have ended
 }
 
-// watched is a run that somebody waits for.
+// watched is a run that a caller waits for.
 type watched struct {
 	waiters   map[*waiter]struct{}
 	look      bool          // at the next opportunity
-	left      time.Duration // until it is looked at without a signal
-	pause     time.Duration // between two such looks
-	failures  int           // looks in a row that failed
+	left      time.Duration // until it is read without a signal
+	pause     time.Duration // between two such reads
+	failures  int           // reads in a row that failed
 	announced bool          // as awaited
 }
 
-// newWatch starts a watch. It goes on when ctx ends: others may have joined.
+// newWatch starts a watch. It continues when ctx ends: others may have joined.
 func newWatch(ctx context.Context, store Store) *watch {
 	w := &watch{store: store, wake: make(chan struct{}, 1), runs: map[RunID]*watched{}}
 	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -90,7 +90,7 @@ func (w *watch) remove(one *waiter) {
 	}
 }
 
-// hear takes in a signal.
+// hear handles a signal.
 func (w *watch) hear(signal store.Signal) {
 	if signal.Kind != store.RunEnded {
 		return
@@ -98,14 +98,14 @@ func (w *watch) hear(signal store.Signal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if signal.Run == (RunID{}) {
-		w.all, w.hearing = true, true // looked at with the next tick: such signals may come one after the other
+		w.all, w.hearing = true, true // read with the next tick: such signals may come one after the other
 	} else if run := w.runs[signal.Run]; run != nil {
 		run.look = true
 		w.poke()
 	}
 }
 
-// deaf makes every run be looked at often again: nothing will be heard.
+// deaf makes every run be read often again: no signals will come.
 func (w *watch) deaf() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,7 +119,7 @@ func (w *watch) deaf() {
 func (w *watch) listenLoop(ctx context.Context) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		heard := false
-		_ = w.store.Listen(ctx, func(s store.Signal) { heard = true; w.hear(s) }) // without it, looks find out
+		_ = w.store.Listen(ctx, func(s store.Signal) { heard = true; w.hear(s) }) // without it, polling finds out
 		w.deaf()
 		if heard {
 			pause = 100 * time.Millisecond
@@ -132,7 +132,7 @@ func (w *watch) listenLoop(ctx context.Context) {
 	}
 }
 
-// lookLoop looks at runs until ctx ends.
+// lookLoop reads runs until ctx ends.
 func (w *watch) lookLoop(ctx context.Context) {
 	tick := time.NewTicker(waitTick)
 	defer tick.Stop()
@@ -149,7 +149,7 @@ func (w *watch) lookLoop(ctx context.Context) {
 			w.pass(waitTick)
 			w.lookAt(ctx, w.others(), []State{Succeeded, Dead, Cancelled})
 		case <-w.wake:
-			select { // what comes with it is looked at in the same call
+			select { // what comes with it is read in the same call
 			case <-ctx.Done():
 				return
 			case <-time.After(waitLinger):
@@ -161,7 +161,7 @@ func (w *watch) lookLoop(ctx context.Context) {
 	}
 }
 
-// announce tells workers that somebody waits.
+// announce notifies workers that a caller waits.
 func (w *watch) announce(ctx context.Context, ids []RunID) {
 	for _, id := range ids {
 		_ = w.store.Publish(ctx, store.Signal{Kind: store.RunAwaited, Run: id}) // likewise
@@ -178,8 +178,8 @@ func (w *watch) awaited() []RunID {
 	return ids
 }
 
-// pass lets time go on. What has been looked at twice is looked at less often
-// while the listener is up.
+// pass lets time advance. What has been read twice is read less often while the
+// listener is up.
 func (w *watch) pass(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,8 +196,8 @@ func (w *watch) pass(d time.Duration) {
 	}
 }
 
-// choose takes the runs that were not announced before, and those that are to
-// be looked at.
+// choose takes the runs that were not announced before, and those that are due
+// to be read.
 func (w *watch) choose() (fresh, chosen []RunID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -214,7 +214,7 @@ func (w *watch) choose() (fresh, chosen []RunID) {
 	return fresh, chosen
 }
 
-// others are, when some run may have ended, those that are not to be looked at
+// others are, when some run may have ended, those that are not due to be read
 // anyway.
 func (w *watch) others() (ids []RunID) {
 	w.mu.Lock()
@@ -228,11 +228,11 @@ func (w *watch) others() (ids []RunID) {
 	return ids
 }
 
-// lookBatch is how many runs are looked at in one call.
+// lookBatch is how many runs are read in one call.
 const lookBatch = 200
 
-// lookAt reads runs and tells who waits. Only with no states in the filter does
-// a run that is not found mean that there is none.
+// lookAt reads runs and notifies their waiters. Only with no states in the filter
+// does a run that is not found mean that there is none.
 func (w *watch) lookAt(ctx context.Context, ids []RunID, states []State) {
 	for len(ids) > 0 && ctx.Err() == nil {
 		some := ids[:min(len(ids), lookBatch)]
@@ -271,7 +271,7 @@ func (w *watch) found(ids []RunID, records []Record, everything bool) {
 	}
 }
 
-// failed makes the runs be looked at again soon, or gives up.
+// failed makes the runs be read again soon, or gives up.
 func (w *watch) failed(ids []RunID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -284,7 +284,7 @@ func (w *watch) failed(ids []RunID, err error) {
 	}
 }
 
-// tell passes on what became of a run, which nobody waits for any more. The
+// tell passes on what became of a run, which then has no waiter any more. The
 // caller holds the mutex.
 func (w *watch) tell(id RunID, record Record, err error) {
 	run := w.runs[id]

@@ -44,7 +44,7 @@ type Worker struct {
 	active    roster       // claims in hand
 	stuck     atomic.Int64 // handlers that were given up and whose slots were given to others
 	phase     atomic.Int32 // see the constants
-	listens   atomic.Bool  // the store tells of changes at once
+	listens   atomic.Bool  // the store reports changes immediately
 	link      link
 	asides    asides
 	awaited   awaited
@@ -155,7 +155,7 @@ func (w *Worker) begin() error {
 	return nil
 }
 
-// refuseLate tells whether the tenure has begun: what is declared then is
+// refuseLate reports whether the tenure has begun: what is declared then is
 // refused, because workers read it without a lock. It is no panic: that would
 // take down the handlers of a process for one that came late. w.mu is held.
 func (w *Worker) refuseLate(what string) bool {
@@ -246,7 +246,7 @@ func (w *Worker) warnUnbounded() {
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		w.config.Logger.Warn("jobs without a timeout: a handler that hangs keeps its slot for ever", "jobs", names)
+		w.config.Logger.Warn("jobs without a timeout: a handler that hangs keeps its slot forever", "jobs", names)
 	}
 }
 
@@ -287,9 +287,9 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (st
 	return stuck
 }
 
-// StopNow ends the time handlers have to finish in a drain: their contexts are
-// cancelled at once and their runs handed back. Called before the drain has
-// begun, it holds for the drain to come.
+// StopNow cancels the contexts of running handlers immediately and hands their
+// runs back: it ends the time that a drain gives them. Called before the drain
+// has begun, it applies to the drain to come.
 func (w *Worker) StopNow() {
 	select {
 	case w.hurry <- struct{}{}:
@@ -306,7 +306,7 @@ func (w *Worker) untilDeclared(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		w.warn(ctx, "the store does not take the worker's declaration, will be tried again", err)
+		w.warn(ctx, "the store does not take the worker's declaration, will be retried", err)
 		if !w.sleep(ctx, w.jittered(pause)) {
 			return false
 		}
@@ -314,7 +314,7 @@ func (w *Worker) untilDeclared(ctx context.Context) bool {
 	}
 }
 
-// listenLoop keeps a listener up: wake-ups shorten sleeps, polling goes on
+// listenLoop keeps a listener up: wake-ups shorten sleeps, polling continues
 // without them.
 func (w *Worker) listenLoop(ctx context.Context) {
 	pause := time.Duration(0)
@@ -322,18 +322,18 @@ func (w *Worker) listenLoop(ctx context.Context) {
 		began := w.config.Elapsed()
 		err := w.store.Listen(ctx, w.hear)
 		if err != nil {
-			w.warn(ctx, "listening for wake-ups failed, polling goes on", err)
+			w.warn(ctx, "listening for wake-ups failed, polling instead", err)
 		}
 		if pause = min(max(2*pause, 100*time.Millisecond), 5*time.Second); w.config.Elapsed()-began > 10*time.Second {
 			pause = 100 * time.Millisecond
 		}
 		w.listens.Store(false)
-		w.wake() // something may have come while nobody listened
+		w.wake() // something may have come while no listener was up
 		w.tellChanges()
 	}
 }
 
-// hear takes in a signal. Kinds that mean nothing to a worker are passed over.
+// hear handles a signal and ignores the kinds that a worker does not use.
 func (w *Worker) hear(signal store.Signal) {
 	w.listens.Store(true)
 	switch signal.Kind {
@@ -350,7 +350,7 @@ func (w *Worker) hear(signal store.Signal) {
 	}
 }
 
-// wake makes the poller ask at once, without reading the heads first.
+// wake makes the poller claim immediately, without reading the heads first.
 func (w *Worker) wake() {
 	w.claimer.woken.Store(true)
 	w.poller.Wake()

@@ -271,7 +271,7 @@ func TestWorker_LateWriteIsRefused(t *testing.T) {
 		r := s.record(id)
 		require.Equal(t, durable.Succeeded, r.State)
 		require.JSONEq(t, `"second"`, string(r.Result))
-		require.Contains(t, s.log.String(), "a late write was refused")
+		require.Contains(t, s.log.String(), "stale settle rejected")
 		require.NoError(t, stop())
 	})
 }

@@ -97,7 +97,7 @@ func (c connector) openPatiently(ctx context.Context) (backend.Store, error) {
 			return store, err
 		}
 		wait := time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // spreads load
-		c.logger.Warn("the database cannot be reached, will be tried again", "error", unlessTold(&told, err), "in", wait.Round(time.Millisecond).String())
+		c.logger.Warn("the database cannot be reached, will be retried", "error", unlessTold(&told, err), "in", wait.Round(time.Millisecond).String())
 		select {
 		case <-ctx.Done():
 			return nil, err

@@ -103,7 +103,7 @@ func rescued(t *testing.T, db durable.Store, n int) {
 	})
 }
 
-var lateWrite = regexp.MustCompile(`late write was refused|handed back`)
+var lateWrite = regexp.MustCompile(`stale settle rejected|handed back`)
 
 func TestPoisonAmongInnocents_PostgreSQL(t *testing.T) {
 	t.Parallel()
