@@ -49,7 +49,7 @@ func TestLeaseThatWasTakenInPartIsNotRenewed(t *testing.T) {
 			require.NoError(t, tx.Rollback(t.Context()))
 			verdicts, err := db.Settle(t.Context(), []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Success})})
 			require.NoError(t, err)
-			require.ElementsMatch(t, []store.Verdict{store.Applied, store.Rejected, store.Refused}, verdicts,
+			require.ElementsMatch(t, []store.Verdict{store.Applied, store.Rejected, store.Rejected}, verdicts,
 				"what was held is still its worker's to end")
 			requireConsistent(t, db)
 		})
