@@ -11,7 +11,7 @@ import (
 var goroutines = excuses{
 	"durable/tracer_worker.go":   "calls of the tracer; toldOf waits for them",
 	"durable/worker.go":          "work starts the loops of one tenure and drain one that waits; both wait for them",
-	"durable/watch.go":           "listens and looks for all that wait; the last of them waits for it",
+	"internal/await/watch.go":    "listens and looks for all that wait; the last of them waits for it",
 	"durable/executor.go":        "the goroutines that execute handlers; executor waits for them",
 	"durable/materialize.go":     "the second evaluator; materializeLoop waits for it",
 	"heartbeat/keeper.go":        "the renewal in flight; Run waits for it",

@@ -36,10 +36,11 @@ var law = map[string][]string{
 	"store":               {"heartbeat", "internal/cron", "internal/storable", "lease"},
 	"store/storetest":     {"durable", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers
 	"internal/recur":      {"store", "internal/cron"},
+	"internal/await":      {"store", "internal/recur"},
 	"internal/board":      {"store"},
 	"db":                  {},
 	"db/sqlite":           {},
-	"durable":             {"store", "heartbeat", "poller", "internal/cron", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"durable":             {"store", "heartbeat", "poller", "internal/cron", "internal/await", "internal/protocol", "internal/recur", "internal/storable", "lease"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
