@@ -104,3 +104,14 @@ func accepted(verdicts []store.Verdict) (n int) {
 	}
 	return n
 }
+
+// announceEnd notifies waiters that a run may have ended. A run that is to
+// be executed again is announced too: only the store knows whether it is.
+func (w *Worker) announceEnd(ctx context.Context, id RunID) {
+	if !w.awaited.Has(id, w.config.Elapsed()) {
+		return
+	}
+	if err := w.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: id}); err != nil {
+		w.warn(ctx, "announcing the end of a run failed, waiters will find it by polling", err)
+	}
+}
