@@ -1,127 +1,294 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
 -- name: Heads :many
--- Unique index lanes (queue, job, priority), then one probe of ready_order per
--- lane. No locks. marks maps a lane to the instant from which it is looked at,
--- others are looked at from their beginning: while an old snapshot is held, a
--- probe without a bound steps over the entry of every run claimed since then.
-SELECT l.id::int AS lane, l.queue, l.job, l.priority, h.due_at, now()::timestamptz AS now
-FROM durable.lanes l
+-- The earliest due_at of every lane served, and of the line of its isolated runs.
+-- Index: the unique one of lanes (queue, job, priority), then one probe of
+-- ready_order per lane. Locks: none. marks maps a lane to the instant from which
+-- its line is read; a lane that is not in it is read from the beginning. While an
+-- old snapshot is held, a probe without a bound steps over the entry of every run
+-- claimed since then.
+SELECT
+    lanes.id::int AS lane,
+    lanes.queue,
+    lanes.job,
+    lanes.priority,
+    head.due_at,
+    now()::timestamptz AS now
+FROM durable.lanes
 LEFT JOIN LATERAL (
-    SELECT r.due_at
-    FROM durable.ready r
-    WHERE r.lane = l.id AND r.due_at >= coalesce((@marks::jsonb ->> (l.id::text))::timestamptz, '-infinity')
-    ORDER BY r.due_at, r.run_id
-    LIMIT 1) h ON true
-WHERE l.queue = ANY (@queues::text[]) AND l.job = ANY (@jobs::text[]) AND NOT l.paused
+    SELECT ready.due_at
+    FROM durable.ready
+    WHERE ready.lane = lanes.id
+      AND ready.due_at >= coalesce((@marks::jsonb ->> (lanes.id::text))::timestamptz, '-infinity')
+    ORDER BY ready.due_at, ready.run_id
+    LIMIT 1
+) head ON true
+WHERE lanes.queue = ANY (@queues::text[])
+  AND lanes.job = ANY (@jobs::text[])
+  AND NOT lanes.paused
 UNION ALL
-SELECT (-l.id)::int, l.queue, l.job, l.priority, h.due_at, now()
-FROM durable.lanes l
-CROSS JOIN LATERAL (SELECT r.due_at FROM durable.ready r WHERE r.lane = -l.id ORDER BY r.due_at, r.run_id LIMIT 1) h
-WHERE l.queue = ANY (@queues::text[]) AND l.job = ANY (@jobs::text[]) AND NOT l.paused;
+SELECT
+    (-lanes.id)::int,
+    lanes.queue,
+    lanes.job,
+    lanes.priority,
+    head.due_at,
+    now()
+FROM durable.lanes
+CROSS JOIN LATERAL (
+    SELECT ready.due_at
+    FROM durable.ready
+    WHERE ready.lane = -lanes.id
+    ORDER BY ready.due_at, ready.run_id
+    LIMIT 1
+) head
+WHERE lanes.queue = ANY (@queues::text[])
+  AND lanes.job = ANY (@jobs::text[])
+  AND NOT lanes.paused;
 
 -- name: ClaimRuns :many
--- ready_order per step, then runs_pkey. Locks and deletes rows of ready with
--- SKIP LOCKED, inserts one lease, then updates the runs, which nothing of ours
--- locks while they are pending (see ClaimFreeRuns). array() is evaluated once and cannot
--- take more than the limit; LIMIT may refer to a column outside a LATERAL, and
--- the join is lazy: no more rows are locked than are taken or passed over.
--- Twice with one claim_id: leases_pkey refuses it (23505) and nothing changes.
--- A row of ready whose run is not pending, which only a change by hand can
--- leave, goes and starts nothing: dealt, the rows that went, is then more than
--- the rows that come back.
--- $1 claim_id, $2 worker, $3 duration in microseconds, $4 alone; the steps: $5
--- lanes, $6 due from, $7 skip, $8 take; $9 the most runs. (sqlc stumbles over
--- names here.)
-WITH d AS MATERIALIZED (
-    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
-        SELECT x.ctid
-        FROM (SELECT unnest($5::int[]) lane, unnest($6::timestamptz[]) mark, unnest($7::int[]) skip, unnest($8::int[]) take) s,
-             LATERAL (SELECT r.ctid FROM durable.ready r
-                      WHERE r.lane = s.lane AND r.due_at >= s.mark AND r.due_at <= now()
-                      ORDER BY r.due_at, r.run_id OFFSET s.skip LIMIT s.take FOR UPDATE SKIP LOCKED) x
-        WHERE NOT EXISTS (SELECT FROM durable.lanes l WHERE l.id = abs(s.lane) AND l.paused)
-        LIMIT $9))
+-- Claims runs for a worker: deletes their rows of ready, inserts one lease for all
+-- of them, and starts them.
+-- Index: ready_order per step, then runs_pkey. Locks: the rows of ready with SKIP
+-- LOCKED, then the runs, which no statement of the store locks while they are
+-- pending (see ClaimFreeRuns). array() is evaluated once and cannot take more than
+-- the limit; LIMIT may refer to a column outside a LATERAL, and the join is lazy: no
+-- more rows are locked than are taken or passed over.
+-- Idempotent: a repeat with the same claim_id violates leases_pkey (23505) and
+-- changes nothing; ClaimedRuns then returns what the first one got.
+-- A row of ready whose run is not pending, which only a change by hand can leave,
+-- is deleted and starts nothing: dealt, the number of rows deleted, is then greater
+-- than the number of rows returned.
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT due.ctid
+        FROM (
+            SELECT
+                unnest(@lanes::int[]) AS lane,
+                unnest(@marks::timestamptz[]) AS mark,
+                unnest(@skips::int[]) AS skip,
+                unnest(@takes::int[]) AS take
+        ) steps,
+        LATERAL (
+            SELECT ready.ctid
+            FROM durable.ready
+            WHERE ready.lane = steps.lane
+              AND ready.due_at >= steps.mark
+              AND ready.due_at <= now()
+            ORDER BY ready.due_at, ready.run_id
+            OFFSET steps.skip
+            LIMIT steps.take
+            FOR UPDATE SKIP LOCKED
+        ) due
+        WHERE NOT EXISTS (
+            SELECT
+            FROM durable.lanes
+            WHERE lanes.id = abs(steps.lane)
+              AND lanes.paused
+        )
+        LIMIT @most
+    ))
     RETURNING run_id
-), n AS (
-    INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
-    SELECT $1::uuid, $2::int, now(), now() + $3::bigint * interval '1 microsecond', $3::bigint, $4::boolean, array_agg(d.run_id)
-    FROM d HAVING count(*) > 0
+), granted AS (
+    INSERT INTO durable.leases (
+        claim_id, worker, acquired_at, expires_at, duration, alone, run_ids
+    )
+    SELECT
+        @claim_id::uuid,
+        @worker::int,
+        now(),
+        now() + (@duration::bigint) * interval '1 microsecond',
+        @duration::bigint,
+        @alone::boolean,
+        array_agg(taken.run_id)
+    FROM taken
+    HAVING count(*) > 0
 )
-UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
+UPDATE durable.runs
+SET state = 1,
+    claim_id = @claim_id::uuid,
+    worker = @worker::int,
+    attempt = attempt + 1,
+    started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
-WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, (SELECT count(*) FROM d)::int AS dealt;
+WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+  AND state = 0
+RETURNING
+    id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
+    coalesce(expires_at <= now(), false)::boolean AS expired,
+    trace,
+    args::text AS args,
+    (SELECT count(*) FROM taken)::int AS dealt;
 
 -- name: ClaimFreeRuns :many
--- ClaimRuns for when somebody (a user's transaction, an operator) holds the row
--- of a pending run: locks the runs together with their rows of ready, and
--- passes over the pairs of which either is held. Dearer by the second lock.
-WITH d AS MATERIALIZED (
-    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
-        SELECT x.ctid
-        FROM (SELECT unnest($5::int[]) lane, unnest($6::timestamptz[]) mark, unnest($7::int[]) skip, unnest($8::int[]) take) s,
-             LATERAL (SELECT r.ctid FROM durable.ready r JOIN durable.runs b ON b.id = r.run_id
-                      WHERE r.lane = s.lane AND r.due_at >= s.mark AND r.due_at <= now()
-                      ORDER BY r.due_at, r.run_id OFFSET s.skip LIMIT s.take FOR NO KEY UPDATE OF r, b SKIP LOCKED) x
-        WHERE NOT EXISTS (SELECT FROM durable.lanes l WHERE l.id = abs(s.lane) AND l.paused)
-        LIMIT $9))
+-- ClaimRuns for when another transaction (a user's, an operator's) has locked the row
+-- of a pending run. It differs in one join: it locks the runs together with their rows
+-- of ready and passes over the pairs of which either is locked. Slower by the second
+-- lock.
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT due.ctid
+        FROM (
+            SELECT
+                unnest(@lanes::int[]) AS lane,
+                unnest(@marks::timestamptz[]) AS mark,
+                unnest(@skips::int[]) AS skip,
+                unnest(@takes::int[]) AS take
+        ) steps,
+        LATERAL (
+            SELECT waiting.ctid
+            FROM durable.ready waiting
+            JOIN durable.runs pending ON pending.id = waiting.run_id
+            WHERE waiting.lane = steps.lane
+              AND waiting.due_at >= steps.mark
+              AND waiting.due_at <= now()
+            ORDER BY waiting.due_at, waiting.run_id
+            OFFSET steps.skip
+            LIMIT steps.take
+            FOR NO KEY UPDATE OF waiting, pending SKIP LOCKED
+        ) due
+        WHERE NOT EXISTS (
+            SELECT
+            FROM durable.lanes
+            WHERE lanes.id = abs(steps.lane)
+              AND lanes.paused
+        )
+        LIMIT @most
+    ))
     RETURNING run_id
-), n AS (
-    INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
-    SELECT $1::uuid, $2::int, now(), now() + $3::bigint * interval '1 microsecond', $3::bigint, $4::boolean, array_agg(d.run_id)
-    FROM d HAVING count(*) > 0
+), granted AS (
+    INSERT INTO durable.leases (
+        claim_id, worker, acquired_at, expires_at, duration, alone, run_ids
+    )
+    SELECT
+        @claim_id::uuid,
+        @worker::int,
+        now(),
+        now() + (@duration::bigint) * interval '1 microsecond',
+        @duration::bigint,
+        @alone::boolean,
+        array_agg(taken.run_id)
+    FROM taken
+    HAVING count(*) > 0
 )
-UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
+UPDATE durable.runs
+SET state = 1,
+    claim_id = @claim_id::uuid,
+    worker = @worker::int,
+    attempt = attempt + 1,
+    started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
-WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, (SELECT count(*) FROM d)::int AS dealt;
+WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+  AND state = 0
+RETURNING
+    id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
+    coalesce(expires_at <= now(), false)::boolean AS expired,
+    trace,
+    args::text AS args,
+    (SELECT count(*) FROM taken)::int AS dealt;
 
 -- name: ClaimedRuns :many
--- leases_pkey, runs_pkey. No locks. The answer to a claim that has been given
--- its runs before.
-SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, 0::int AS dealt
+-- The answer to a claim that has been given its runs before.
+-- Index: leases_pkey, runs_pkey. Locks: none.
+SELECT
+    id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
+    coalesce(expires_at <= now(), false)::boolean AS expired,
+    trace,
+    args::text AS args,
+    0::int AS dealt
 FROM durable.runs
-WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = @claim_id::uuid)) AND claim_id = @claim_id::uuid AND state = 1;
+WHERE id = ANY (ARRAY(
+        SELECT unnest(leases.run_ids)
+        FROM durable.leases
+        WHERE leases.claim_id = @claim_id::uuid
+    ))
+  AND claim_id = @claim_id::uuid
+  AND state = 1;
 
 -- name: RefuseClaim :exec
--- leases_pkey. Waits for a claim of this id that is under way, and where there is
--- none, inserts a lease of no runs: the claim, should it still come, is refused
--- (23505) until that expires and is reclaimed as nothing. Twice: the row is
--- there.
-INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
-VALUES (@claim_id::uuid, @worker::int, now(), now() + (@duration::bigint) * interval '1 microsecond', @duration::bigint, @alone::boolean, '{}')
+-- Keeps a claim whose answer was lost from succeeding later. Waits for a claim of this
+-- id that is under way; where there is none, inserts a lease of no runs: the claim,
+-- should it still arrive, is refused (23505) until that lease expires and is reclaimed
+-- with nothing in it.
+-- Index: leases_pkey. Idempotent: a repeat finds the row and inserts nothing.
+INSERT INTO durable.leases (
+    claim_id, worker, acquired_at, expires_at, duration, alone, run_ids
+)
+VALUES (
+    @claim_id::uuid,
+    @worker::int,
+    now(),
+    now() + (@duration::bigint) * interval '1 microsecond',
+    @duration::bigint,
+    @alone::boolean,
+    '{}'
+)
 ON CONFLICT DO NOTHING;
 
 -- name: HeldRuns :many
--- leases_pkey, runs_pkey. No locks. The runs that are still a claim's.
+-- The runs that still belong to a claim.
+-- Index: leases_pkey, runs_pkey. Locks: none.
 SELECT id
 FROM durable.runs
-WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = @claim_id::uuid)) AND claim_id = @claim_id::uuid AND state = 1;
+WHERE id = ANY (ARRAY(
+        SELECT unnest(leases.run_ids)
+        FROM durable.leases
+        WHERE leases.claim_id = @claim_id::uuid
+    ))
+  AND claim_id = @claim_id::uuid
+  AND state = 1;
 
 -- name: Leased :one
--- leases_pkey. No locks. Whether a claim has a lease.
-SELECT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = @claim_id::uuid)::boolean AS leased;
+-- Whether a claim has a lease. Index: leases_pkey. Locks: none.
+SELECT EXISTS (
+    SELECT
+    FROM durable.leases
+    WHERE leases.claim_id = @claim_id::uuid
+)::boolean AS leased;
 
 -- name: Undealt :many
--- leases_pkey, runs_pkey. No locks. Runs that a lease names and that are not
--- its claim's.
-SELECT i.id::uuid AS id
-FROM (SELECT unnest(l.run_ids) AS id FROM durable.leases l WHERE l.claim_id = @claim_id::uuid) i
-WHERE NOT EXISTS (SELECT FROM durable.runs r WHERE r.id = i.id AND r.claim_id = @claim_id::uuid AND r.state = 1);
+-- Runs that a lease names and that do not belong to its claim.
+-- Index: leases_pkey, runs_pkey. Locks: none.
+SELECT named.id::uuid AS id
+FROM (
+    SELECT unnest(leases.run_ids) AS id
+    FROM durable.leases
+    WHERE leases.claim_id = @claim_id::uuid
+) named
+WHERE NOT EXISTS (
+    SELECT
+    FROM durable.runs
+    WHERE runs.id = named.id
+      AND runs.claim_id = @claim_id::uuid
+      AND runs.state = 1
+);
 
 -- name: RegisterWorker :one
--- workers_instance_key. Locks its own row. A worker that is known uses up no
--- number: ON CONFLICT alone would take one each hour. Twice: the same row.
-WITH u AS (
-    UPDATE durable.workers SET seen_at = now() WHERE instance = @instance::uuid RETURNING id
-), i AS (
+-- Index: workers_instance_key. Locks: its own row. A known worker uses up no number:
+-- ON CONFLICT alone would take one each hour.
+-- Idempotent: a repeat returns the same row.
+WITH known AS (
+    UPDATE durable.workers
+    SET seen_at = now()
+    WHERE instance = @instance::uuid
+    RETURNING id
+), registered AS (
     INSERT INTO durable.workers (instance, name)
-    SELECT @instance::uuid, @name::text WHERE NOT EXISTS (SELECT FROM u)
-    ON CONFLICT (instance) DO UPDATE SET seen_at = now()
+    SELECT @instance::uuid, @name::text
+    WHERE NOT EXISTS (SELECT FROM known)
+    ON CONFLICT (instance) DO UPDATE
+    SET seen_at = now()
     RETURNING id
 )
-SELECT id FROM u UNION ALL SELECT id FROM i;
+SELECT id FROM known
+UNION ALL
+SELECT id FROM registered;
 
 -- name: TouchWorker :execrows
--- workers_instance_key. Locks its own row. No rows: it is not stored. Twice: the
--- same row.
-UPDATE durable.workers SET seen_at = now() WHERE instance = @instance;
+-- No rows: the worker is not stored. Index: workers_instance_key. Locks: its own row.
+-- Idempotent: a repeat updates the same row.
+UPDATE durable.workers
+SET seen_at = now()
+WHERE instance = @instance;

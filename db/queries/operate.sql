@@ -1,155 +1,311 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
 -- name: Operable :many
--- runs_pkey, lanes_pkey. No locks: what is read here decides only which of the
--- statements below is tried, and each looks again.
-SELECT r.id, r.state, r.lane, r.due_at, coalesce(r.key, '')::text AS key, (r.key IS NOT NULL)::boolean AS keyed, l.job
-FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane) WHERE r.id = ANY (@ids::uuid[]);
+-- What decides which of the statements below is tried; each checks again.
+-- Index: runs_pkey, lanes_pkey. Locks: none.
+SELECT
+    runs.id,
+    runs.state,
+    runs.lane,
+    runs.due_at,
+    coalesce(runs.key, '')::text AS key,
+    (runs.key IS NOT NULL)::boolean AS keyed,
+    lanes.job
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id = ANY (@ids::uuid[]);
 
 -- name: CancelPending :many
--- ready_order, then runs_pkey: one probe for each run. Locks each run together
--- with its row of ready and passes over the pairs of which a claim, another
--- operator or a user's transaction holds either. Who has the row of ready has
--- a pending run. Twice: no row of ready.
-WITH d AS MATERIALIZED (
-    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
-        SELECT x.ctid
-        FROM (SELECT unnest(@lanes::int[]) lane, unnest(@dues::timestamptz[]) due_at, unnest(@ids::uuid[]) run_id) w,
-             LATERAL (SELECT r.ctid FROM durable.ready r JOIN durable.runs b ON b.id = r.run_id
-                      WHERE r.lane = w.lane AND r.due_at = w.due_at AND r.run_id = w.run_id
-                      FOR NO KEY UPDATE OF r, b SKIP LOCKED) x))
+-- Cancels pending runs and returns their ids. A transaction that has the row of ready
+-- has a pending run.
+-- Index: ready_order, one probe for each run, then runs_pkey. Locks: each run together
+-- with its row of ready; passes over the pairs of which a claim, another operator or a
+-- user's transaction has locked either.
+-- Idempotent: a repeat finds no row of ready.
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT locked.ctid
+        FROM (
+            SELECT
+                unnest(@lanes::int[]) AS lane,
+                unnest(@dues::timestamptz[]) AS due_at,
+                unnest(@ids::uuid[]) AS run_id
+        ) asked,
+        LATERAL (
+            SELECT waiting.ctid
+            FROM durable.ready waiting
+            JOIN durable.runs pending ON pending.id = waiting.run_id
+            WHERE waiting.lane = asked.lane
+              AND waiting.due_at = asked.due_at
+              AND waiting.run_id = asked.run_id
+            FOR NO KEY UPDATE OF waiting, pending SKIP LOCKED
+        ) locked
+    ))
     RETURNING run_id
-), u AS (
-    UPDATE durable.runs SET state = 5, finished_at = now()
-    WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
+), cancelled AS (
+    UPDATE durable.runs
+    SET state = 5,
+        finished_at = now()
+    WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+      AND state = 0
     RETURNING id, lane
-), p AS (
-    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane) SELECT u.id, now(), 5, @reason::text, abs(u.lane) FROM u
+), reported AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+    SELECT cancelled.id, now(), 5, @reason::text, abs(cancelled.lane)
+    FROM cancelled
     ON CONFLICT DO NOTHING
-), a AS (
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT @actor::text, 'run', u.id::text, 'cancel', nullif(@detail::text, '')::json FROM u
+    SELECT
+        @actor::text, 'run', cancelled.id::text, 'cancel', nullif(@detail::text, '')::json
+    FROM cancelled
 )
-SELECT u.id FROM u;
+SELECT cancelled.id
+FROM cancelled;
 
 -- name: AskCancels :many
--- runs_pkey. Locks the running runs that nobody else holds. cancels only tells
--- the worker. Twice: the reason stands, and nothing is written down again.
-WITH k AS MATERIALIZED (
-    SELECT id, claim_id, (cancel IS NULL) AS fresh FROM durable.runs WHERE id = ANY (@ids::uuid[]) AND state = 1 FOR NO KEY UPDATE SKIP LOCKED
-), u AS (
-    UPDATE durable.runs SET cancel = @reason::text WHERE id = ANY (ARRAY(SELECT k.id FROM k WHERE k.fresh)) AND state = 1 RETURNING id
-), c AS (
-    INSERT INTO durable.cancels (claim_id, run_id) SELECT k.claim_id, k.id FROM k WHERE k.fresh ON CONFLICT DO NOTHING
-), a AS (
+-- Requests the cancellation of running runs; cancels only notifies their worker.
+-- Index: runs_pkey. Locks: the running runs, with SKIP LOCKED.
+-- Idempotent: a repeat keeps the first reason and records nothing more.
+WITH locked_runs AS MATERIALIZED (
+    SELECT id, claim_id, (cancel IS NULL) AS fresh
+    FROM durable.runs
+    WHERE id = ANY (@ids::uuid[])
+      AND state = 1
+    FOR NO KEY UPDATE SKIP LOCKED
+), asked AS (
+    UPDATE durable.runs
+    SET cancel = @reason::text
+    WHERE id = ANY (ARRAY(
+            SELECT locked_runs.id
+            FROM locked_runs
+            WHERE locked_runs.fresh
+        ))
+      AND state = 1
+    RETURNING id
+), notified AS (
+    INSERT INTO durable.cancels (claim_id, run_id)
+    SELECT locked_runs.claim_id, locked_runs.id
+    FROM locked_runs
+    WHERE locked_runs.fresh
+    ON CONFLICT DO NOTHING
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT @actor::text, 'run', u.id::text, 'cancel', nullif(@detail::text, '')::json FROM u
+    SELECT @actor::text, 'run', asked.id::text, 'cancel', nullif(@detail::text, '')::json
+    FROM asked
 )
-SELECT k.id FROM k;
+SELECT locked_runs.id
+FROM locked_runs;
 
 -- name: RetryRuns :many
--- runs_pkey, problems_pkey. Locks the dead and cancelled runs that nobody else
--- holds; those with a unique key only when keyed says that the caller has locked
--- it. Twice: they are pending.
-WITH k AS MATERIALIZED (
-    SELECT id FROM durable.runs WHERE id = ANY (@ids::uuid[]) AND state IN (4, 5) AND (key IS NULL OR @keyed::boolean) FOR NO KEY UPDATE SKIP LOCKED
-), u AS (
-    UPDATE durable.runs SET state = 0, due_at = now(), attempt = 0, crash_count = 0, lane = abs(lane), claim_id = NULL, cancel = NULL,
-        expires_at = NULL, finished_at = NULL
-    WHERE id = ANY (ARRAY(SELECT k.id FROM k)) AND state IN (4, 5)
+-- Makes dead and cancelled runs pending again; those with a unique key only when keyed
+-- says that the caller has locked it.
+-- Index: runs_pkey, problems_pkey. Locks: the runs, with SKIP LOCKED.
+-- Idempotent: a repeat finds them pending.
+WITH locked_runs AS MATERIALIZED (
+    SELECT id
+    FROM durable.runs
+    WHERE id = ANY (@ids::uuid[])
+      AND state IN (4, 5)
+      AND (key IS NULL OR @keyed::boolean)
+    FOR NO KEY UPDATE SKIP LOCKED
+), retried AS (
+    UPDATE durable.runs
+    SET state = 0,
+        due_at = now(),
+        attempt = 0,
+        crash_count = 0,
+        lane = abs(lane),
+        claim_id = NULL,
+        cancel = NULL,
+        expires_at = NULL,
+        finished_at = NULL
+    WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
+      AND state IN (4, 5)
     RETURNING id, lane, due_at
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
-), p AS (
-    DELETE FROM durable.problems WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), a AS (
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT retried.lane, retried.due_at, retried.id
+    FROM retried
+), resolved AS (
+    DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT retried.id FROM retried))
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT @actor::text, 'run', u.id::text, 'retry', nullif(@detail::text, '')::json FROM u
+    SELECT @actor::text, 'run', retried.id::text, 'retry', nullif(@detail::text, '')::json
+    FROM retried
 )
-SELECT u.id FROM u;
+SELECT retried.id
+FROM retried;
 
 -- name: CountRetried :exec
--- runs_pkey, schedules_pkey. After RetryRuns in its transaction: the schedules of
--- runs that are pending again count them as unfinished. Locks the schedules, and
--- waits for whoever evaluates them, within the lock_timeout. Twice: each counts
--- once.
-UPDATE durable.schedules s SET unfinished = ARRAY(SELECT c.id FROM (SELECT unnest(s.unfinished) AS id UNION SELECT unnest(w.ids)) c ORDER BY c.id)
-FROM (SELECT r.schedule, array_agg(r.id) AS ids FROM durable.runs r WHERE r.id = ANY (@ids::uuid[]) AND r.schedule IS NOT NULL AND r.state = 0 GROUP BY r.schedule) w
-WHERE s.id = w.schedule;
+-- After RetryRuns in its transaction: the schedules of runs that are pending again count
+-- them as unfinished.
+-- Index: runs_pkey, schedules_pkey. Locks: the schedules; waits, within the lock_timeout,
+-- for a materializer that evaluates them.
+-- Idempotent: each run counts once.
+UPDATE durable.schedules
+SET unfinished = ARRAY(
+    SELECT counted.id
+    FROM (
+        SELECT unnest(schedules.unfinished) AS id
+        UNION
+        SELECT unnest(retried.ids)
+    ) counted
+    ORDER BY counted.id
+)
+FROM (
+    SELECT runs.schedule, array_agg(runs.id) AS ids
+    FROM durable.runs
+    WHERE runs.id = ANY (@ids::uuid[])
+      AND runs.schedule IS NOT NULL
+      AND runs.state = 0
+    GROUP BY runs.schedule
+) retried
+WHERE schedules.id = retried.schedule;
 
 -- name: DeletePending :many
--- CancelPending, but the runs go with all that belongs to them: attempts_pkey,
--- problems_pkey, progress_pkey. keyed as in RetryRuns. Twice: no row of ready.
-WITH d AS MATERIALIZED (
-    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
-        SELECT x.ctid
-        FROM (SELECT unnest(@lanes::int[]) lane, unnest(@dues::timestamptz[]) due_at, unnest(@ids::uuid[]) run_id) w,
-             LATERAL (SELECT r.ctid FROM durable.ready r JOIN durable.runs b ON b.id = r.run_id
-                      WHERE r.lane = w.lane AND r.due_at = w.due_at AND r.run_id = w.run_id AND (b.key IS NULL OR @keyed::boolean)
-                      FOR UPDATE OF r, b SKIP LOCKED) x))
+-- CancelPending, but the runs are deleted with all that belongs to them; keyed as in
+-- RetryRuns.
+-- Index: as CancelPending, and attempts_pkey, problems_pkey, progress_pkey. Locks: as
+-- CancelPending. Idempotent: a repeat finds no row of ready.
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT locked.ctid
+        FROM (
+            SELECT
+                unnest(@lanes::int[]) AS lane,
+                unnest(@dues::timestamptz[]) AS due_at,
+                unnest(@ids::uuid[]) AS run_id
+        ) asked,
+        LATERAL (
+            SELECT waiting.ctid
+            FROM durable.ready waiting
+            JOIN durable.runs pending ON pending.id = waiting.run_id
+            WHERE waiting.lane = asked.lane
+              AND waiting.due_at = asked.due_at
+              AND waiting.run_id = asked.run_id
+              AND (pending.key IS NULL OR @keyed::boolean)
+            FOR UPDATE OF waiting, pending SKIP LOCKED
+        ) locked
+    ))
     RETURNING run_id
-), u AS (
-    DELETE FROM durable.runs WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0 RETURNING id
-), t AS (
-    DELETE FROM durable.attempts WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), p AS (
-    DELETE FROM durable.problems WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), g AS (
-    DELETE FROM durable.progress WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), a AS (
+), deleted AS (
+    DELETE FROM durable.runs
+    WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+      AND state = 0
+    RETURNING id
+), attempts_deleted AS (
+    DELETE FROM durable.attempts
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), problems_deleted AS (
+    DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), progress_deleted AS (
+    DELETE FROM durable.progress
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT @actor::text, 'run', u.id::text, 'delete', nullif(@detail::text, '')::json FROM u
+    SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json
+    FROM deleted
 )
-SELECT u.id FROM u;
+SELECT deleted.id
+FROM deleted;
 
 -- name: DeleteFinished :many
--- runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks the finished runs
--- that nobody else holds. keyed as in RetryRuns. Twice: no rows.
-WITH k AS MATERIALIZED (
-    SELECT id FROM durable.runs WHERE id = ANY (@ids::uuid[]) AND state IN (2, 4, 5) AND (key IS NULL OR @keyed::boolean) FOR UPDATE SKIP LOCKED
-), u AS (
-    DELETE FROM durable.runs WHERE id = ANY (ARRAY(SELECT k.id FROM k)) AND state IN (2, 4, 5) RETURNING id
-), t AS (
-    DELETE FROM durable.attempts WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), p AS (
-    DELETE FROM durable.problems WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), g AS (
-    DELETE FROM durable.progress WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), a AS (
+-- Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
+-- Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
+-- SKIP LOCKED. Idempotent: a repeat finds no rows.
+WITH locked_runs AS MATERIALIZED (
+    SELECT id
+    FROM durable.runs
+    WHERE id = ANY (@ids::uuid[])
+      AND state IN (2, 4, 5)
+      AND (key IS NULL OR @keyed::boolean)
+    FOR UPDATE SKIP LOCKED
+), deleted AS (
+    DELETE FROM durable.runs
+    WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
+      AND state IN (2, 4, 5)
+    RETURNING id
+), attempts_deleted AS (
+    DELETE FROM durable.attempts
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), problems_deleted AS (
+    DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), progress_deleted AS (
+    DELETE FROM durable.progress
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT @actor::text, 'run', u.id::text, 'delete', nullif(@detail::text, '')::json FROM u
+    SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json
+    FROM deleted
 )
-SELECT u.id FROM u;
+SELECT deleted.id
+FROM deleted;
 
 -- name: LockKey :one
--- unique_keys_pkey. Waits for whoever holds the row, within the lock_timeout; the
--- transaction holds nothing else yet. Makes the row when nobody has the key.
--- Twice: the same row.
-INSERT INTO durable.unique_keys (job, key, run_id, latest) VALUES (@job, @key, @run_id, @run_id)
-ON CONFLICT (job, key) DO UPDATE SET run_id = unique_keys.run_id
+-- Locks a unique key, and inserts its row when no run has the key.
+-- Index: unique_keys_pkey. Locks: the row; waits for its holder within the lock_timeout,
+-- while the transaction has locked nothing else yet.
+-- Idempotent: a repeat returns the same row.
+INSERT INTO durable.unique_keys (job, key, run_id, latest)
+VALUES (@job, @key, @run_id, @run_id)
+ON CONFLICT (job, key) DO UPDATE
+SET run_id = unique_keys.run_id
 RETURNING run_id, coalesce(held_to > now(), false)::boolean AS held;
 
 -- name: LockKeyOf :exec
--- unique_keys_pkey. Waits likewise; no row: nobody has the key.
-SELECT FROM durable.unique_keys WHERE job = @job AND key = @key FOR UPDATE;
+-- Locks a unique key; no row: no run has the key.
+-- Index: unique_keys_pkey. Locks: the row; waits as LockKey does.
+SELECT
+FROM durable.unique_keys
+WHERE job = @job
+  AND key = @key
+FOR UPDATE;
 
 -- name: Unfinished :one
--- runs_pkey. No locks: asked while the row of the key is locked, so that whoever
+-- Index: runs_pkey. Locks: none; the row of the key is locked, so a transaction that
 -- would make the run unfinished again waits.
-SELECT EXISTS (SELECT FROM durable.runs WHERE id = @id AND state < 2)::boolean AS unfinished;
+SELECT EXISTS (
+    SELECT
+    FROM durable.runs
+    WHERE id = @id
+      AND state < 2
+)::boolean AS unfinished;
 
 -- name: TakeKey :exec
--- unique_keys_pkey; a row that LockKey has locked.
-UPDATE durable.unique_keys SET run_id = @run_id, latest = @run_id, held_to = NULL WHERE job = @job AND key = @key AND run_id <> @run_id;
+-- Index: unique_keys_pkey. Locks: a row that LockKey has locked.
+UPDATE durable.unique_keys
+SET run_id = @run_id,
+    latest = @run_id,
+    held_to = NULL
+WHERE job = @job
+  AND key = @key
+  AND run_id <> @run_id;
 
 -- name: ReleaseKey :exec
--- unique_keys_pkey; a row that LockKeyOf has locked. Twice: no row.
-DELETE FROM durable.unique_keys WHERE job = @job AND key = @key AND run_id = @run_id;
+-- Index: unique_keys_pkey. Locks: a row that LockKeyOf has locked.
+-- Idempotent: a repeat deletes no row.
+DELETE FROM durable.unique_keys
+WHERE job = @job
+  AND key = @key
+  AND run_id = @run_id;
 
 -- name: Cancels :many
--- cancels_pkey, then runs_pkey. No locks. Twice: the same rows.
-SELECT c.claim_id, c.run_id, r.cancel::text AS reason
-FROM durable.cancels c JOIN durable.runs r ON r.id = c.run_id
-WHERE c.claim_id = ANY (@claims::uuid[]) AND r.claim_id = c.claim_id AND r.state = 1 AND r.cancel IS NOT NULL
-ORDER BY c.claim_id, c.run_id;
+-- The cancel requests for running runs of these claims.
+-- Index: cancels_pkey, then runs_pkey. Locks: none.
+SELECT cancels.claim_id, cancels.run_id, runs.cancel::text AS reason
+FROM durable.cancels
+JOIN durable.runs ON runs.id = cancels.run_id
+WHERE cancels.claim_id = ANY (@claims::uuid[])
+  AND runs.claim_id = cancels.claim_id
+  AND runs.state = 1
+  AND runs.cancel IS NOT NULL
+ORDER BY cancels.claim_id, cancels.run_id;
 
 -- name: AuditChange :exec
 -- In the transaction of the change.
@@ -157,14 +313,26 @@ INSERT INTO durable.audit (actor, kind, subject, action, detail)
 VALUES (@actor, @kind, @subject, @action, nullif(@detail::text, '')::json);
 
 -- name: Changes :many
--- audit_pkey backwards; an empty text filters nothing, so a filter that few rows
--- pass reads many. No locks.
-SELECT id, at, actor, kind, subject, action, coalesce(detail::text, '')::text AS detail FROM durable.audit
-WHERE id < @before AND (@kind::text = '' OR kind = @kind) AND (@subject::text = '' OR subject = @subject)
-ORDER BY id DESC LIMIT @most;
+-- Index: audit_pkey backwards; an empty text filters nothing, so a filter that few rows
+-- pass reads many. Locks: none.
+SELECT
+    id, at, actor, kind, subject, action,
+    coalesce(detail::text, '')::text AS detail
+FROM durable.audit
+WHERE id < @before
+  AND (@kind::text = '' OR kind = @kind)
+  AND (@subject::text = '' OR subject = @subject)
+ORDER BY id DESC
+LIMIT @most;
 
 -- name: ChangesOf :many
--- audit_subject backwards. No locks.
-SELECT id, at, actor, kind, subject, action, coalesce(detail::text, '')::text AS detail FROM durable.audit
-WHERE id < @before AND kind = @kind AND subject = @subject
-ORDER BY id DESC LIMIT @most;
+-- Index: audit_subject backwards. Locks: none.
+SELECT
+    id, at, actor, kind, subject, action,
+    coalesce(detail::text, '')::text AS detail
+FROM durable.audit
+WHERE id < @before
+  AND kind = @kind
+  AND subject = @subject
+ORDER BY id DESC
+LIMIT @most;

@@ -167,7 +167,7 @@ func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, pa
 		batch.add(queries.LeaveBeat, b.id, part)
 	}
 	if len(join) > 0 {
-		batch.add(queries.FollowBeat, b.id, join, micro(d))
+		batch.add(queries.FollowBeat, b.id, micro(d), join)
 	}
 	ids := make([]uuid.UUID, 0, len(b.followers)+len(join))
 	batch.add(queries.Followers, b.id).Query(func(rows pgx.Rows) error {

@@ -182,8 +182,8 @@ func claimArgs(request *store.ClaimRequest, worker int32) []any {
 		lanes[i], froms[i] = step.Lane, step.From // the zero time lies before every run
 		skips[i], takes[i] = small(step.Skip), small(step.Take)
 	}
-	return []any{uuid.UUID(request.Claim), worker, micro(request.Duration), request.Alone,
-		lanes, froms, skips, takes, small(request.Limit)}
+	return []any{uuid.UUID(request.Claim), worker, lanes, froms, skips, takes, small(request.Limit),
+		micro(request.Duration), request.Alone}
 }
 
 // small is a count as the database takes it.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -180,11 +181,16 @@ func columnsOf(runs []store.NewRun, set laneSet) *columns {
 	return c
 }
 
-// args are in the order of EnqueueRunsParams, without the traces, and of
-// MaterializeRunsParams.
-func (c *columns) args() []any {
-	return []any{c.known, c.queues, c.jobs, c.priorities, c.ids, c.lanes, c.ats, c.afters, c.expiries,
-		c.timeouts, c.maxAttempts, c.onCrashes, c.bodies, c.tags}
+// args are in the order of EnqueueKeyedRunsParams, without the keys and traces,
+// and of MaterializeRunsParams.
+func (c *columns) args() []any { return slices.Concat(c.served(), []any{c.ids}, c.each()) }
+
+// served are the lanes that the runs are for.
+func (c *columns) served() []any { return []any{c.known, c.queues, c.jobs, c.priorities} }
+
+// each are the columns of the runs, without their ids.
+func (c *columns) each() []any {
+	return []any{c.lanes, c.ats, c.afters, c.expiries, c.timeouts, c.maxAttempts, c.onCrashes, c.bodies, c.tags}
 }
 
 // traces are null when no run has one, which is the common case.

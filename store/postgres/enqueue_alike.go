@@ -12,11 +12,14 @@ import (
 func addEnqueue(b *batch, part []store.NewRun, set laneSet, fresh bool, existing map[store.RunID]struct{}) {
 	switch {
 	case !alike(part):
-		b.add(queries.EnqueueRuns, append(columnsOf(part, set).args(), traces(part))...).Query(scanInto(existing))
+		c := columnsOf(part, set)
+		b.add(queries.EnqueueRuns, slices.Concat([]any{c.ids}, c.served(), c.each(), []any{traces(part)})...).Query(scanInto(existing))
 	case fresh:
-		b.add(queries.EnqueueNew, alikeArgs(part, set)...)
+		a := alikeOf(part, set)
+		b.add(queries.EnqueueNew, slices.Concat(a.lane, a.shared, []any{a.ids, a.bodies})...)
 	default:
-		b.add(queries.EnqueueAlike, alikeArgs(part, set)...).Query(scanInto(existing))
+		a := alikeOf(part, set)
+		b.add(queries.EnqueueAlike, slices.Concat([]any{a.ids}, a.lane, a.shared, []any{a.bodies})...).Query(scanInto(existing))
 	}
 }
 
@@ -37,14 +40,24 @@ func sameLane(a, b *store.NewRun) bool {
 	return a.Job == b.Job && a.Queue == b.Queue && a.Priority == b.Priority
 }
 
-// alikeArgs are in the order of EnqueueAlikeParams.
-func alikeArgs(runs []store.NewRun, set laneSet) []any {
+// alikeRuns are the parameters of runs that are alike.
+type alikeRuns struct {
+	lane   []any // id, queue, job, priority
+	shared []any // what the runs have in common, from at to trace
+	ids    uuidArray
+	bodies []string
+}
+
+// alikeOf returns lane and shared in the order of EnqueueNewParams.
+func alikeOf(runs []store.NewRun, set laneSet) alikeRuns {
 	first := &runs[0]
 	l := laneOf(first)
-	ids, bodies := make(uuidArray, len(runs)), make([]string, len(runs))
+	a := alikeRuns{ids: make(uuidArray, len(runs)), bodies: make([]string, len(runs))}
 	for i := range runs {
-		ids[i], bodies[i] = runs[i].ID, string(runs[i].Args)
+		a.ids[i], a.bodies[i] = runs[i].ID, string(runs[i].Args)
 	}
-	return []any{set[l], l.queue, l.job, l.priority, timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),
-		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), ids, bodies, textOrNil(first.Trace)}
+	a.lane = []any{set[l], l.queue, l.job, l.priority}
+	a.shared = []any{timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),
+		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), textOrNil(first.Trace)}
+	return a
 }

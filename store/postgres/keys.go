@@ -361,9 +361,9 @@ func (k *keyring) addReplacements(b *batch, note func(pgx.Rows) error) {
 			continue
 		}
 		l := laneOf(run)
-		b.add(queries.ReplaceRun, holder.id, k.set[l], l.queue, l.job, l.priority, timeOrNull(run.At), micro(run.Delay()),
+		b.add(queries.ReplaceRun, k.set[l], l.queue, l.job, l.priority, timeOrNull(run.At), micro(run.Delay()),
 			micro(run.Key.AtMost), micro(run.Timeout), timeOrNull(run.ExpiresAt), small(run.MaxAttempts), int16(run.OnCrash),
-			string(run.Args), textArray(run.Tags), textOrNil(run.Trace)).Query(note)
+			string(run.Args), textArray(run.Tags), textOrNil(run.Trace), holder.id).Query(note)
 	}
 }
 
@@ -372,7 +372,7 @@ func (k *keyring) addKeys(b *batch) {
 	for _, name := range k.names {
 		holder := k.holders[name]
 		if holder.id != holder.row.RunID || holder.Latest != holder.row.Latest {
-			b.add(queries.SetKey, name.job, name.text, holder.id, holder.Latest, holder.heldFor)
+			b.add(queries.SetKey, holder.id, holder.heldFor, holder.Latest, name.job, name.text)
 		}
 	}
 }

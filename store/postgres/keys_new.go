@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -39,7 +40,8 @@ func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []store.NewR
 	for i := range runs {
 		heldFor = max(heldFor, runs[i].Key.HeldFor)
 	}
-	args := append(alikeArgs(runs, set), keyTexts(runs), micro(heldFor))
+	a := alikeOf(runs, set)
+	args := slices.Concat(a.lane, []any{micro(heldFor), a.ids, keyTexts(runs)}, a.shared, []any{a.bodies})
 	b.add(queries.EnqueueNewKeyed, args...).Query(scanInto(stored))
 	return stored, s.send(ctx, to, b)
 }

@@ -34,7 +34,7 @@ func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, 
 	var present int
 	ask := func() error {
 		b := s.guarded(ctx)
-		b.add(queries.AcquireLock, request.Name, small(request.Slots), uuid.UUID(request.Claim), request.Owner, micro(request.Duration)).
+		b.add(queries.AcquireLock, small(request.Slots), request.Name, uuid.UUID(request.Claim), micro(request.Duration), request.Owner).
 			Query(scanAnswer(&answer, &present))
 		err := s.send(ctx, s.general, b)
 		if code(err) == uniqueViolation { // the same claim is being asked for by another call

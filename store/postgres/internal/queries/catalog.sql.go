@@ -13,12 +13,32 @@ import (
 
 const DeclareJobs = `-- name: DeclareJobs :exec
 INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash, retention)
-SELECT u.name, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.retention
-FROM (SELECT unnest($1::text[]) AS name, unnest($2::text[]) queue, unnest($3::smallint[]) priority,
-             unnest($4::int[]) max_attempts, unnest($5::bigint[]) timeout, unnest($6::smallint[]) on_crash,
-             unnest($7::bigint[]) retention) u
-ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    timeout = excluded.timeout, on_crash = excluded.on_crash, retention = excluded.retention, declared_at = now()
+SELECT
+    declared.name,
+    declared.queue,
+    declared.priority,
+    declared.max_attempts,
+    declared.timeout,
+    declared.on_crash,
+    declared.retention
+FROM (
+    SELECT
+        unnest($1::text[]) AS name,
+        unnest($2::text[]) AS queue,
+        unnest($3::smallint[]) AS priority,
+        unnest($4::int[]) AS max_attempts,
+        unnest($5::bigint[]) AS timeout,
+        unnest($6::smallint[]) AS on_crash,
+        unnest($7::bigint[]) AS retention
+) declared
+ON CONFLICT (name) DO UPDATE
+SET queue = excluded.queue,
+    priority = excluded.priority,
+    max_attempts = excluded.max_attempts,
+    timeout = excluded.timeout,
+    on_crash = excluded.on_crash,
+    retention = excluded.retention,
+    declared_at = now()
 `
 
 type DeclareJobsParams struct {
@@ -31,7 +51,8 @@ type DeclareJobsParams struct {
 	Retentions  []int64
 }
 
-// jobs_pkey. Locks the rows in the order given (by name). Twice: the same rows.
+// Index: jobs_pkey. Locks: the rows, in the order given (by name).
+// Idempotent: a repeat writes the same rows.
 func (q *Queries) DeclareJobs(ctx context.Context, arg DeclareJobsParams) error {
 	_, err := q.db.Exec(ctx, DeclareJobs,
 		arg.Names,
@@ -46,38 +67,95 @@ func (q *Queries) DeclareJobs(ctx context.Context, arg DeclareJobsParams) error 
 }
 
 const DisableOrphans = `-- name: DisableOrphans :exec
-WITH o AS MATERIALIZED (
-    SELECT s.id, s.next_at FROM durable.schedules s WHERE NOT s.paused AND s.declared_at < now() - ($1::bigint) * interval '1 microsecond'
-    ORDER BY s.name FOR UPDATE SKIP LOCKED
-), k AS (
-    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT o.id, o.next_at, now(), 'changed' FROM o WHERE o.next_at <= now()
-), t AS (
-    UPDATE durable.schedules s SET paused = true, paused_by = 'orphan', look_at = 'infinity' FROM o WHERE s.id = o.id RETURNING s.name
+WITH orphaned AS MATERIALIZED (
+    SELECT schedules.id, schedules.next_at
+    FROM durable.schedules
+    WHERE NOT schedules.paused
+      AND schedules.declared_at < now() - ($1::bigint) * interval '1 microsecond'
+    ORDER BY schedules.name
+    FOR UPDATE SKIP LOCKED
+), skipped AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason)
+    SELECT orphaned.id, orphaned.next_at, now(), 'changed'
+    FROM orphaned
+    WHERE orphaned.next_at <= now()
+), disabled AS (
+    UPDATE durable.schedules
+    SET paused = true,
+        paused_by = 'orphan',
+        look_at = 'infinity'
+    FROM orphaned
+    WHERE schedules.id = orphaned.id
+    RETURNING schedules.name
 )
-INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'paused, no worker declares it' FROM t
+INSERT INTO durable.audit (actor, kind, subject, action)
+SELECT 'orphan', 'schedule', disabled.name, 'paused, no worker declares it'
+FROM disabled
 `
 
 type DisableOrphansParams struct {
 	After int64
 }
 
-// Reads the whole table, a small one; rows that others have locked are left to
-// the next time. What is due is recorded. Twice: they are paused.
+// Pauses schedules that no worker has declared for so many microseconds; what is due is
+// recorded in skips.
+// Index: none; reads the whole table, a small one. Locks: the rows with SKIP LOCKED; those
+// that others have locked are left to the next time.
+// Idempotent: a repeat finds them paused.
 func (q *Queries) DisableOrphans(ctx context.Context, arg DisableOrphansParams) error {
 	_, err := q.db.Exec(ctx, DisableOrphans, arg.After)
 	return err
 }
 
 const InsertSchedules = `-- name: InsertSchedules :exec
-INSERT INTO durable.schedules (name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused, look_at,
-    declared_at, hash_at, brought_at)
-SELECT u.name, u.spec::json, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args::json, u.tags::text[], u.paused,
-       CASE WHEN u.paused THEN 'infinity' ELSE clock_timestamp() END, now(), now(),
-       coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = $1), now())
-FROM (SELECT unnest($2::text[]) AS name, unnest($3::text[]) spec, unnest($4::text[]) hash, unnest($5::text[]) job, unnest($6::text[]) queue,
-             unnest($7::smallint[]) priority, unnest($8::int[]) max_attempts, unnest($9::bigint[]) timeout,
-             unnest($10::smallint[]) on_crash, unnest($11::text[]) args, unnest($12::text[]) tags, unnest($13::boolean[]) paused) u
-WHERE NOT EXISTS (SELECT FROM durable.schedules s WHERE s.name = u.name)
+INSERT INTO durable.schedules (
+    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused,
+    look_at, declared_at, hash_at, brought_at
+)
+SELECT
+    declared.name,
+    declared.spec::json,
+    declared.hash,
+    declared.job,
+    declared.queue,
+    declared.priority,
+    declared.max_attempts,
+    declared.timeout,
+    declared.on_crash,
+    declared.args::json,
+    declared.tags::text[],
+    declared.paused,
+    CASE WHEN declared.paused THEN 'infinity' ELSE clock_timestamp() END,
+    now(),
+    now(),
+    coalesce(
+        (
+            SELECT workers.started_at
+            FROM durable.workers
+            WHERE workers.instance = $1
+        ),
+        now()
+    )
+FROM (
+    SELECT
+        unnest($2::text[]) AS name,
+        unnest($3::text[]) AS spec,
+        unnest($4::text[]) AS hash,
+        unnest($5::text[]) AS job,
+        unnest($6::text[]) AS queue,
+        unnest($7::smallint[]) AS priority,
+        unnest($8::int[]) AS max_attempts,
+        unnest($9::bigint[]) AS timeout,
+        unnest($10::smallint[]) AS on_crash,
+        unnest($11::text[]) AS args,
+        unnest($12::text[]) AS tags,
+        unnest($13::boolean[]) AS paused
+) declared
+WHERE NOT EXISTS (
+    SELECT
+    FROM durable.schedules
+    WHERE schedules.name = declared.name
+)
 ON CONFLICT (name) DO NOTHING
 `
 
@@ -97,11 +175,12 @@ type InsertSchedulesParams struct {
 	Paused      []bool
 }
 
-// schedules_name_key. Locks only what it inserts. A name that is there is passed
-// over before the row is made: ON CONFLICT alone would use up a number for each,
+// Index: schedules_name_key. Locks: only what it inserts. A name that exists is passed
+// over before the row is formed: ON CONFLICT alone would use up a number for each,
 // every worker declares all its schedules at every start and every hour, and
-// schedules.id is an int. It stays one: runs.schedule would have to follow, and
-// that rewrites runs. Twice: the names are there.
+// schedules.id is an int. It stays an int: runs.schedule would have to follow, and
+// that rewrites runs.
+// Idempotent: a repeat finds the names and inserts nothing.
 func (q *Queries) InsertSchedules(ctx context.Context, arg InsertSchedulesParams) error {
 	_, err := q.db.Exec(ctx, InsertSchedules,
 		arg.Instance,
@@ -122,7 +201,9 @@ func (q *Queries) InsertSchedules(ctx context.Context, arg InsertSchedulesParams
 }
 
 const Jobs = `-- name: Jobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention FROM durable.jobs ORDER BY name
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention
+FROM durable.jobs
+ORDER BY name
 `
 
 type JobsRow struct {
@@ -135,7 +216,7 @@ type JobsRow struct {
 	Retention   int64
 }
 
-// jobs_pkey in order, a small table. No locks.
+// Index: jobs_pkey in order; a small table. Locks: none.
 func (q *Queries) Jobs(ctx context.Context) ([]JobsRow, error) {
 	rows, err := q.db.Query(ctx, Jobs)
 	if err != nil {
@@ -165,15 +246,19 @@ func (q *Queries) Jobs(ctx context.Context) ([]JobsRow, error) {
 }
 
 const LockSchedules = `-- name: LockSchedules :many
-SELECT id FROM durable.schedules WHERE name = ANY ($1::text[]) ORDER BY name FOR UPDATE
+SELECT id
+FROM durable.schedules
+WHERE name = ANY ($1::text[])
+ORDER BY name
+FOR UPDATE
 `
 
 type LockSchedulesParams struct {
 	Names []string
 }
 
-// schedules_name_key. Locks the rows by name, so it waits for a materializer
-// that evaluates one.
+// Index: schedules_name_key. Locks: the rows by name, so it waits for a materializer
+// that evaluates one of them.
 func (q *Queries) LockSchedules(ctx context.Context, arg LockSchedulesParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, LockSchedules, arg.Names)
 	if err != nil {
@@ -195,46 +280,125 @@ func (q *Queries) LockSchedules(ctx context.Context, arg LockSchedulesParams) ([
 }
 
 const PruneSkips = `-- name: PruneSkips :exec
-DELETE FROM durable.skips k USING (
-    SELECT n.id FROM (SELECT s.id, row_number() OVER (PARTITION BY s.schedule ORDER BY s.id DESC) AS place FROM durable.skips s) n WHERE n.place > ($1::bigint)
-) old WHERE k.id = old.id
+DELETE FROM durable.skips
+USING (
+    SELECT ranked.id
+    FROM (
+        SELECT
+            any_skip.id,
+            row_number() OVER (
+                PARTITION BY any_skip.schedule
+                ORDER BY any_skip.id DESC
+            ) AS place
+        FROM durable.skips any_skip
+    ) ranked
+    WHERE ranked.place > ($1::bigint)
+) old
+WHERE skips.id = old.id
 `
 
 type PruneSkipsParams struct {
 	Keep int64
 }
 
-// skips_schedule, all of it. Keeps the latest so many of each schedule.
+// Deletes all skips of a schedule but the latest so many.
+// Index: skips_schedule, all of it. Idempotent: a repeat finds no older ones.
 func (q *Queries) PruneSkips(ctx context.Context, arg PruneSkipsParams) error {
 	_, err := q.db.Exec(ctx, PruneSkips, arg.Keep)
 	return err
 }
 
 const ReplaceSchedules = `-- name: ReplaceSchedules :exec
-WITH u AS MATERIALIZED (
-    SELECT unnest($1::text[]) AS name, unnest($2::text[]) spec, unnest($3::text[]) hash, unnest($4::text[]) job, unnest($5::text[]) queue,
-           unnest($6::smallint[]) priority, unnest($7::int[]) max_attempts, unnest($8::bigint[]) timeout,
-           unnest($9::smallint[]) on_crash, unnest($10::text[]) args, unnest($11::text[]) tags
-), b AS MATERIALIZED (
-    SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = $12), now()) AS started_at, clock_timestamp() AS at
-), r AS MATERIALIZED (
-    SELECT s.id, s.spec::jsonb -> 'rule' = u.spec::jsonb -> 'rule'
-           AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
-             = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[] AS same,
-           u.spec, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args, u.tags, b.at, b.started_at
-    FROM durable.schedules s JOIN u ON s.name = u.name, b
-    WHERE s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - ($13::bigint) * interval '1 microsecond')
-), k AS (
-    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, r.at, 'changed'
-    FROM durable.schedules s JOIN r ON s.id = r.id WHERE NOT r.same AND NOT s.paused AND s.next_at <= r.at
+WITH declared AS MATERIALIZED (
+    SELECT
+        unnest($1::text[]) AS name,
+        unnest($2::text[]) AS spec,
+        unnest($3::text[]) AS hash,
+        unnest($4::text[]) AS job,
+        unnest($5::text[]) AS queue,
+        unnest($6::smallint[]) AS priority,
+        unnest($7::int[]) AS max_attempts,
+        unnest($8::bigint[]) AS timeout,
+        unnest($9::smallint[]) AS on_crash,
+        unnest($10::text[]) AS args,
+        unnest($11::text[]) AS tags
+), declarer AS MATERIALIZED (
+    SELECT
+        coalesce(
+            (
+                SELECT workers.started_at
+                FROM durable.workers
+                WHERE workers.instance = $12
+            ),
+            now()
+        ) AS started_at,
+        clock_timestamp() AS at
+), replaced AS MATERIALIZED (
+    SELECT
+        schedules.id,
+        schedules.spec::jsonb -> 'rule' = declared.spec::jsonb -> 'rule'
+            AND (schedules.spec::jsonb -> 'plan')
+                - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
+              = (declared.spec::jsonb -> 'plan')
+                - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
+            AS same,
+        declared.spec,
+        declared.hash,
+        declared.job,
+        declared.queue,
+        declared.priority,
+        declared.max_attempts,
+        declared.timeout,
+        declared.on_crash,
+        declared.args,
+        declared.tags,
+        declarer.at,
+        declarer.started_at
+    FROM durable.schedules
+    JOIN declared ON schedules.name = declared.name,
+    declarer
+    WHERE schedules.hash <> declared.hash
+      AND (
+          declarer.started_at >= schedules.brought_at
+          OR schedules.hash_at < now() - ($13::bigint) * interval '1 microsecond'
+      )
+), skipped AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason)
+    SELECT schedules.id, schedules.next_at, replaced.at, 'changed'
+    FROM durable.schedules
+    JOIN replaced ON schedules.id = replaced.id
+    WHERE NOT replaced.same
+      AND NOT schedules.paused
+      AND schedules.next_at <= replaced.at
 )
-UPDATE durable.schedules s SET generation = s.generation + 1, fault = NULL, edited = false,
-    next_at = CASE WHEN r.same THEN s.next_at END, waiting = CASE WHEN r.same AND s.fault IS NULL THEN s.waiting ELSE 0 END,
-    look_at = CASE WHEN s.paused THEN 'infinity' WHEN r.same AND s.fault IS NULL THEN s.look_at ELSE r.at END,
-    spec = r.spec::json, hash = r.hash, job = r.job, queue = r.queue,
-    priority = r.priority, max_attempts = r.max_attempts, timeout = r.timeout, on_crash = r.on_crash, args = r.args::json, tags = r.tags::text[],
-    hash_at = now(), brought_at = r.started_at
-FROM r WHERE s.id = r.id
+UPDATE durable.schedules
+SET generation = schedules.generation + 1,
+    fault = NULL,
+    edited = false,
+    next_at = CASE WHEN replaced.same THEN schedules.next_at END,
+    waiting = CASE
+        WHEN replaced.same AND schedules.fault IS NULL THEN schedules.waiting
+        ELSE 0
+    END,
+    look_at = CASE
+        WHEN schedules.paused THEN 'infinity'
+        WHEN replaced.same AND schedules.fault IS NULL THEN schedules.look_at
+        ELSE replaced.at
+    END,
+    spec = replaced.spec::json,
+    hash = replaced.hash,
+    job = replaced.job,
+    queue = replaced.queue,
+    priority = replaced.priority,
+    max_attempts = replaced.max_attempts,
+    timeout = replaced.timeout,
+    on_crash = replaced.on_crash,
+    args = replaced.args::json,
+    tags = replaced.tags::text[],
+    hash_at = now(),
+    brought_at = replaced.started_at
+FROM replaced
+WHERE schedules.id = replaced.id
 `
 
 type ReplaceSchedulesParams struct {
@@ -253,11 +417,12 @@ type ReplaceSchedulesParams struct {
 	Within      int64
 }
 
-// schedules_name_key; rows that LockSchedules has locked. Another hash than the
-// stored one counts when its worker has started after the one that brought the
-// stored one, or when nobody has declared that within so many microseconds.
-// One with the same times keeps its plan; another is planned afresh, from this
-// instant on, and what is due then is recorded. Twice: the hash is the stored one.
+// Index: schedules_name_key. Locks: rows that LockSchedules has locked. A hash other
+// than the stored one takes effect when its worker started after the one that brought
+// the stored one, or when no worker has declared the stored one within so many
+// microseconds. A schedule whose times are the same keeps its next occurrence; another
+// is planned again from this instant on, and what is due then is recorded in skips.
+// Idempotent: a repeat finds the stored hash equal and changes nothing.
 func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesParams) error {
 	_, err := q.db.Exec(ctx, ReplaceSchedules,
 		arg.Names,
@@ -278,17 +443,36 @@ func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesPara
 }
 
 const TouchSchedules = `-- name: TouchSchedules :exec
-WITH t AS (
-    UPDATE durable.schedules s SET declared_at = now(), hash_at = CASE WHEN s.hash = u.hash THEN now() ELSE s.hash_at END,
-        paused = s.paused AND NOT p.orphan, paused_by = CASE WHEN p.orphan THEN NULL ELSE s.paused_by END,
-        look_at = CASE WHEN p.orphan THEN clock_timestamp() ELSE s.look_at END, next_at = CASE WHEN p.orphan THEN NULL ELSE s.next_at END,
-        waiting = CASE WHEN p.orphan THEN 0 ELSE s.waiting END
-    FROM (SELECT unnest($1::text[]) AS name, unnest($2::text[]) hash) u,
-         (SELECT o.id, o.paused AND o.paused_by = 'orphan' AND o.paused_by IS NOT NULL AS orphan FROM durable.schedules o) p
-    WHERE s.name = u.name AND p.id = s.id
-    RETURNING s.name, p.orphan
+WITH touched AS (
+    UPDATE durable.schedules
+    SET declared_at = now(),
+        hash_at = CASE WHEN schedules.hash = declared.hash THEN now() ELSE schedules.hash_at END,
+        paused = schedules.paused AND NOT before.orphan,
+        paused_by = CASE WHEN before.orphan THEN NULL ELSE schedules.paused_by END,
+        look_at = CASE WHEN before.orphan THEN clock_timestamp() ELSE schedules.look_at END,
+        next_at = CASE WHEN before.orphan THEN NULL ELSE schedules.next_at END,
+        waiting = CASE WHEN before.orphan THEN 0 ELSE schedules.waiting END
+    FROM (
+        SELECT
+            unnest($1::text[]) AS name,
+            unnest($2::text[]) AS hash
+    ) declared,
+    (
+        SELECT
+            any_schedule.id,
+            any_schedule.paused
+                AND any_schedule.paused_by = 'orphan'
+                AND any_schedule.paused_by IS NOT NULL AS orphan
+        FROM durable.schedules any_schedule
+    ) before
+    WHERE schedules.name = declared.name
+      AND before.id = schedules.id
+    RETURNING schedules.name, before.orphan
 )
-INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'resumed, it is declared again' FROM t WHERE t.orphan
+INSERT INTO durable.audit (actor, kind, subject, action)
+SELECT 'orphan', 'schedule', touched.name, 'resumed, it is declared again'
+FROM touched
+WHERE touched.orphan
 `
 
 type TouchSchedulesParams struct {
@@ -296,8 +480,9 @@ type TouchSchedulesParams struct {
 	Hashes []string
 }
 
-// schedules_name_key; rows that LockSchedules has locked. Those that were paused
-// as orphans go on. Twice: the same.
+// Index: schedules_name_key. Locks: rows that LockSchedules has locked. Schedules that
+// were paused as orphans are resumed.
+// Idempotent: a repeat writes the same values.
 func (q *Queries) TouchSchedules(ctx context.Context, arg TouchSchedulesParams) error {
 	_, err := q.db.Exec(ctx, TouchSchedules, arg.Names, arg.Hashes)
 	return err

@@ -13,37 +13,80 @@ import (
 )
 
 const ClaimFreeRuns = `-- name: ClaimFreeRuns :many
-WITH d AS MATERIALIZED (
-    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
-        SELECT x.ctid
-        FROM (SELECT unnest($5::int[]) lane, unnest($6::timestamptz[]) mark, unnest($7::int[]) skip, unnest($8::int[]) take) s,
-             LATERAL (SELECT r.ctid FROM durable.ready r JOIN durable.runs b ON b.id = r.run_id
-                      WHERE r.lane = s.lane AND r.due_at >= s.mark AND r.due_at <= now()
-                      ORDER BY r.due_at, r.run_id OFFSET s.skip LIMIT s.take FOR NO KEY UPDATE OF r, b SKIP LOCKED) x
-        WHERE NOT EXISTS (SELECT FROM durable.lanes l WHERE l.id = abs(s.lane) AND l.paused)
-        LIMIT $9))
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT due.ctid
+        FROM (
+            SELECT
+                unnest($3::int[]) AS lane,
+                unnest($4::timestamptz[]) AS mark,
+                unnest($5::int[]) AS skip,
+                unnest($6::int[]) AS take
+        ) steps,
+        LATERAL (
+            SELECT waiting.ctid
+            FROM durable.ready waiting
+            JOIN durable.runs pending ON pending.id = waiting.run_id
+            WHERE waiting.lane = steps.lane
+              AND waiting.due_at >= steps.mark
+              AND waiting.due_at <= now()
+            ORDER BY waiting.due_at, waiting.run_id
+            OFFSET steps.skip
+            LIMIT steps.take
+            FOR NO KEY UPDATE OF waiting, pending SKIP LOCKED
+        ) due
+        WHERE NOT EXISTS (
+            SELECT
+            FROM durable.lanes
+            WHERE lanes.id = abs(steps.lane)
+              AND lanes.paused
+        )
+        LIMIT $7
+    ))
     RETURNING run_id
-), n AS (
-    INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
-    SELECT $1::uuid, $2::int, now(), now() + $3::bigint * interval '1 microsecond', $3::bigint, $4::boolean, array_agg(d.run_id)
-    FROM d HAVING count(*) > 0
+), granted AS (
+    INSERT INTO durable.leases (
+        claim_id, worker, acquired_at, expires_at, duration, alone, run_ids
+    )
+    SELECT
+        $1::uuid,
+        $2::int,
+        now(),
+        now() + ($8::bigint) * interval '1 microsecond',
+        $8::bigint,
+        $9::boolean,
+        array_agg(taken.run_id)
+    FROM taken
+    HAVING count(*) > 0
 )
-UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
+UPDATE durable.runs
+SET state = 1,
+    claim_id = $1::uuid,
+    worker = $2::int,
+    attempt = attempt + 1,
+    started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
-WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, (SELECT count(*) FROM d)::int AS dealt
+WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+  AND state = 0
+RETURNING
+    id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
+    coalesce(expires_at <= now(), false)::boolean AS expired,
+    trace,
+    args::text AS args,
+    (SELECT count(*) FROM taken)::int AS dealt
 `
 
 type ClaimFreeRunsParams struct {
-	Column1 uuid.UUID
-	Column2 int32
-	Column3 int64
-	Column4 bool
-	Column5 []int32
-	Column6 []time.Time
-	Column7 []int32
-	Column8 []int32
-	Limit   int32
+	ClaimID  uuid.UUID
+	Worker   int32
+	Lanes    []int32
+	Marks    []time.Time
+	Skips    []int32
+	Takes    []int32
+	Most     int32
+	Duration int64
+	Alone    bool
 }
 
 type ClaimFreeRunsRow struct {
@@ -62,20 +105,21 @@ type ClaimFreeRunsRow struct {
 	Dealt       int32
 }
 
-// ClaimRuns for when somebody (a user's transaction, an operator) holds the row
-// of a pending run: locks the runs together with their rows of ready, and
-// passes over the pairs of which either is held. Dearer by the second lock.
+// ClaimRuns for when another transaction (a user's, an operator's) has locked the row
+// of a pending run. It differs in one join: it locks the runs together with their rows
+// of ready and passes over the pairs of which either is locked. Slower by the second
+// lock.
 func (q *Queries) ClaimFreeRuns(ctx context.Context, arg ClaimFreeRunsParams) ([]ClaimFreeRunsRow, error) {
 	rows, err := q.db.Query(ctx, ClaimFreeRuns,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Column4,
-		arg.Column5,
-		arg.Column6,
-		arg.Column7,
-		arg.Column8,
-		arg.Limit,
+		arg.ClaimID,
+		arg.Worker,
+		arg.Lanes,
+		arg.Marks,
+		arg.Skips,
+		arg.Takes,
+		arg.Most,
+		arg.Duration,
+		arg.Alone,
 	)
 	if err != nil {
 		return nil, err
@@ -110,37 +154,79 @@ func (q *Queries) ClaimFreeRuns(ctx context.Context, arg ClaimFreeRunsParams) ([
 }
 
 const ClaimRuns = `-- name: ClaimRuns :many
-WITH d AS MATERIALIZED (
-    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
-        SELECT x.ctid
-        FROM (SELECT unnest($5::int[]) lane, unnest($6::timestamptz[]) mark, unnest($7::int[]) skip, unnest($8::int[]) take) s,
-             LATERAL (SELECT r.ctid FROM durable.ready r
-                      WHERE r.lane = s.lane AND r.due_at >= s.mark AND r.due_at <= now()
-                      ORDER BY r.due_at, r.run_id OFFSET s.skip LIMIT s.take FOR UPDATE SKIP LOCKED) x
-        WHERE NOT EXISTS (SELECT FROM durable.lanes l WHERE l.id = abs(s.lane) AND l.paused)
-        LIMIT $9))
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT due.ctid
+        FROM (
+            SELECT
+                unnest($3::int[]) AS lane,
+                unnest($4::timestamptz[]) AS mark,
+                unnest($5::int[]) AS skip,
+                unnest($6::int[]) AS take
+        ) steps,
+        LATERAL (
+            SELECT ready.ctid
+            FROM durable.ready
+            WHERE ready.lane = steps.lane
+              AND ready.due_at >= steps.mark
+              AND ready.due_at <= now()
+            ORDER BY ready.due_at, ready.run_id
+            OFFSET steps.skip
+            LIMIT steps.take
+            FOR UPDATE SKIP LOCKED
+        ) due
+        WHERE NOT EXISTS (
+            SELECT
+            FROM durable.lanes
+            WHERE lanes.id = abs(steps.lane)
+              AND lanes.paused
+        )
+        LIMIT $7
+    ))
     RETURNING run_id
-), n AS (
-    INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
-    SELECT $1::uuid, $2::int, now(), now() + $3::bigint * interval '1 microsecond', $3::bigint, $4::boolean, array_agg(d.run_id)
-    FROM d HAVING count(*) > 0
+), granted AS (
+    INSERT INTO durable.leases (
+        claim_id, worker, acquired_at, expires_at, duration, alone, run_ids
+    )
+    SELECT
+        $1::uuid,
+        $2::int,
+        now(),
+        now() + ($8::bigint) * interval '1 microsecond',
+        $8::bigint,
+        $9::boolean,
+        array_agg(taken.run_id)
+    FROM taken
+    HAVING count(*) > 0
 )
-UPDATE durable.runs SET state = 1, claim_id = $1::uuid, worker = $2::int, attempt = attempt + 1, started_at = now(),
+UPDATE durable.runs
+SET state = 1,
+    claim_id = $1::uuid,
+    worker = $2::int,
+    attempt = attempt + 1,
+    started_at = now(),
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
-WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
-RETURNING id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, (SELECT count(*) FROM d)::int AS dealt
+WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+  AND state = 0
+RETURNING
+    id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
+    coalesce(expires_at <= now(), false)::boolean AS expired,
+    trace,
+    args::text AS args,
+    (SELECT count(*) FROM taken)::int AS dealt
 `
 
 type ClaimRunsParams struct {
-	Column1 uuid.UUID
-	Column2 int32
-	Column3 int64
-	Column4 bool
-	Column5 []int32
-	Column6 []time.Time
-	Column7 []int32
-	Column8 []int32
-	Limit   int32
+	ClaimID  uuid.UUID
+	Worker   int32
+	Lanes    []int32
+	Marks    []time.Time
+	Skips    []int32
+	Takes    []int32
+	Most     int32
+	Duration int64
+	Alone    bool
 }
 
 type ClaimRunsRow struct {
@@ -159,29 +245,29 @@ type ClaimRunsRow struct {
 	Dealt       int32
 }
 
-// ready_order per step, then runs_pkey. Locks and deletes rows of ready with
-// SKIP LOCKED, inserts one lease, then updates the runs, which nothing of ours
-// locks while they are pending (see ClaimFreeRuns). array() is evaluated once and cannot
-// take more than the limit; LIMIT may refer to a column outside a LATERAL, and
-// the join is lazy: no more rows are locked than are taken or passed over.
-// Twice with one claim_id: leases_pkey refuses it (23505) and nothing changes.
-// A row of ready whose run is not pending, which only a change by hand can
-// leave, goes and starts nothing: dealt, the rows that went, is then more than
-// the rows that come back.
-// $1 claim_id, $2 worker, $3 duration in microseconds, $4 alone; the steps: $5
-// lanes, $6 due from, $7 skip, $8 take; $9 the most runs. (sqlc stumbles over
-// names here.)
+// Claims runs for a worker: deletes their rows of ready, inserts one lease for all
+// of them, and starts them.
+// Index: ready_order per step, then runs_pkey. Locks: the rows of ready with SKIP
+// LOCKED, then the runs, which no statement of the store locks while they are
+// pending (see ClaimFreeRuns). array() is evaluated once and cannot take more than
+// the limit; LIMIT may refer to a column outside a LATERAL, and the join is lazy: no
+// more rows are locked than are taken or passed over.
+// Idempotent: a repeat with the same claim_id violates leases_pkey (23505) and
+// changes nothing; ClaimedRuns then returns what the first one got.
+// A row of ready whose run is not pending, which only a change by hand can leave,
+// is deleted and starts nothing: dealt, the number of rows deleted, is then greater
+// than the number of rows returned.
 func (q *Queries) ClaimRuns(ctx context.Context, arg ClaimRunsParams) ([]ClaimRunsRow, error) {
 	rows, err := q.db.Query(ctx, ClaimRuns,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Column4,
-		arg.Column5,
-		arg.Column6,
-		arg.Column7,
-		arg.Column8,
-		arg.Limit,
+		arg.ClaimID,
+		arg.Worker,
+		arg.Lanes,
+		arg.Marks,
+		arg.Skips,
+		arg.Takes,
+		arg.Most,
+		arg.Duration,
+		arg.Alone,
 	)
 	if err != nil {
 		return nil, err
@@ -216,9 +302,20 @@ func (q *Queries) ClaimRuns(ctx context.Context, arg ClaimRunsParams) ([]ClaimRu
 }
 
 const ClaimedRuns = `-- name: ClaimedRuns :many
-SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, coalesce(expires_at <= now(), false)::boolean AS expired, trace, args::text AS args, 0::int AS dealt
+SELECT
+    id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
+    coalesce(expires_at <= now(), false)::boolean AS expired,
+    trace,
+    args::text AS args,
+    0::int AS dealt
 FROM durable.runs
-WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = $1::uuid)) AND claim_id = $1::uuid AND state = 1
+WHERE id = ANY (ARRAY(
+        SELECT unnest(leases.run_ids)
+        FROM durable.leases
+        WHERE leases.claim_id = $1::uuid
+    ))
+  AND claim_id = $1::uuid
+  AND state = 1
 `
 
 type ClaimedRunsParams struct {
@@ -241,8 +338,8 @@ type ClaimedRunsRow struct {
 	Dealt       int32
 }
 
-// leases_pkey, runs_pkey. No locks. The answer to a claim that has been given
-// its runs before.
+// The answer to a claim that has been given its runs before.
+// Index: leases_pkey, runs_pkey. Locks: none.
 func (q *Queries) ClaimedRuns(ctx context.Context, arg ClaimedRunsParams) ([]ClaimedRunsRow, error) {
 	rows, err := q.db.Query(ctx, ClaimedRuns, arg.ClaimID)
 	if err != nil {
@@ -278,20 +375,45 @@ func (q *Queries) ClaimedRuns(ctx context.Context, arg ClaimedRunsParams) ([]Cla
 }
 
 const Heads = `-- name: Heads :many
-SELECT l.id::int AS lane, l.queue, l.job, l.priority, h.due_at, now()::timestamptz AS now
-FROM durable.lanes l
+
+SELECT
+    lanes.id::int AS lane,
+    lanes.queue,
+    lanes.job,
+    lanes.priority,
+    head.due_at,
+    now()::timestamptz AS now
+FROM durable.lanes
 LEFT JOIN LATERAL (
-    SELECT r.due_at
-    FROM durable.ready r
-    WHERE r.lane = l.id AND r.due_at >= coalesce(($1::jsonb ->> (l.id::text))::timestamptz, '-infinity')
-    ORDER BY r.due_at, r.run_id
-    LIMIT 1) h ON true
-WHERE l.queue = ANY ($2::text[]) AND l.job = ANY ($3::text[]) AND NOT l.paused
+    SELECT ready.due_at
+    FROM durable.ready
+    WHERE ready.lane = lanes.id
+      AND ready.due_at >= coalesce(($1::jsonb ->> (lanes.id::text))::timestamptz, '-infinity')
+    ORDER BY ready.due_at, ready.run_id
+    LIMIT 1
+) head ON true
+WHERE lanes.queue = ANY ($2::text[])
+  AND lanes.job = ANY ($3::text[])
+  AND NOT lanes.paused
 UNION ALL
-SELECT (-l.id)::int, l.queue, l.job, l.priority, h.due_at, now()
-FROM durable.lanes l
-CROSS JOIN LATERAL (SELECT r.due_at FROM durable.ready r WHERE r.lane = -l.id ORDER BY r.due_at, r.run_id LIMIT 1) h
-WHERE l.queue = ANY ($2::text[]) AND l.job = ANY ($3::text[]) AND NOT l.paused
+SELECT
+    (-lanes.id)::int,
+    lanes.queue,
+    lanes.job,
+    lanes.priority,
+    head.due_at,
+    now()
+FROM durable.lanes
+CROSS JOIN LATERAL (
+    SELECT ready.due_at
+    FROM durable.ready
+    WHERE ready.lane = -lanes.id
+    ORDER BY ready.due_at, ready.run_id
+    LIMIT 1
+) head
+WHERE lanes.queue = ANY ($2::text[])
+  AND lanes.job = ANY ($3::text[])
+  AND NOT lanes.paused
 `
 
 type HeadsParams struct {
@@ -309,10 +431,13 @@ type HeadsRow struct {
 	Now      time.Time
 }
 
-// Unique index lanes (queue, job, priority), then one probe of ready_order per
-// lane. No locks. marks maps a lane to the instant from which it is looked at,
-// others are looked at from their beginning: while an old snapshot is held, a
-// probe without a bound steps over the entry of every run claimed since then.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// The earliest due_at of every lane served, and of the line of its isolated runs.
+// Index: the unique one of lanes (queue, job, priority), then one probe of
+// ready_order per lane. Locks: none. marks maps a lane to the instant from which
+// its line is read; a lane that is not in it is read from the beginning. While an
+// old snapshot is held, a probe without a bound steps over the entry of every run
+// claimed since then.
 func (q *Queries) Heads(ctx context.Context, arg HeadsParams) ([]HeadsRow, error) {
 	rows, err := q.db.Query(ctx, Heads, arg.Marks, arg.Queues, arg.Jobs)
 	if err != nil {
@@ -343,14 +468,21 @@ func (q *Queries) Heads(ctx context.Context, arg HeadsParams) ([]HeadsRow, error
 const HeldRuns = `-- name: HeldRuns :many
 SELECT id
 FROM durable.runs
-WHERE id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = $1::uuid)) AND claim_id = $1::uuid AND state = 1
+WHERE id = ANY (ARRAY(
+        SELECT unnest(leases.run_ids)
+        FROM durable.leases
+        WHERE leases.claim_id = $1::uuid
+    ))
+  AND claim_id = $1::uuid
+  AND state = 1
 `
 
 type HeldRunsParams struct {
 	ClaimID uuid.UUID
 }
 
-// leases_pkey, runs_pkey. No locks. The runs that are still a claim's.
+// The runs that still belong to a claim.
+// Index: leases_pkey, runs_pkey. Locks: none.
 func (q *Queries) HeldRuns(ctx context.Context, arg HeldRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, HeldRuns, arg.ClaimID)
 	if err != nil {
@@ -372,14 +504,18 @@ func (q *Queries) HeldRuns(ctx context.Context, arg HeldRunsParams) ([]uuid.UUID
 }
 
 const Leased = `-- name: Leased :one
-SELECT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = $1::uuid)::boolean AS leased
+SELECT EXISTS (
+    SELECT
+    FROM durable.leases
+    WHERE leases.claim_id = $1::uuid
+)::boolean AS leased
 `
 
 type LeasedParams struct {
 	ClaimID uuid.UUID
 }
 
-// leases_pkey. No locks. Whether a claim has a lease.
+// Whether a claim has a lease. Index: leases_pkey. Locks: none.
 func (q *Queries) Leased(ctx context.Context, arg LeasedParams) (bool, error) {
 	row := q.db.QueryRow(ctx, Leased, arg.ClaimID)
 	var leased bool
@@ -388,8 +524,18 @@ func (q *Queries) Leased(ctx context.Context, arg LeasedParams) (bool, error) {
 }
 
 const RefuseClaim = `-- name: RefuseClaim :exec
-INSERT INTO durable.leases (claim_id, worker, acquired_at, expires_at, duration, alone, run_ids)
-VALUES ($1::uuid, $2::int, now(), now() + ($3::bigint) * interval '1 microsecond', $3::bigint, $4::boolean, '{}')
+INSERT INTO durable.leases (
+    claim_id, worker, acquired_at, expires_at, duration, alone, run_ids
+)
+VALUES (
+    $1::uuid,
+    $2::int,
+    now(),
+    now() + ($3::bigint) * interval '1 microsecond',
+    $3::bigint,
+    $4::boolean,
+    '{}'
+)
 ON CONFLICT DO NOTHING
 `
 
@@ -400,10 +546,11 @@ type RefuseClaimParams struct {
 	Alone    bool
 }
 
-// leases_pkey. Waits for a claim of this id that is under way, and where there is
-// none, inserts a lease of no runs: the claim, should it still come, is refused
-// (23505) until that expires and is reclaimed as nothing. Twice: the row is
-// there.
+// Keeps a claim whose answer was lost from succeeding later. Waits for a claim of this
+// id that is under way; where there is none, inserts a lease of no runs: the claim,
+// should it still arrive, is refused (23505) until that lease expires and is reclaimed
+// with nothing in it.
+// Index: leases_pkey. Idempotent: a repeat finds the row and inserts nothing.
 func (q *Queries) RefuseClaim(ctx context.Context, arg RefuseClaimParams) error {
 	_, err := q.db.Exec(ctx, RefuseClaim,
 		arg.ClaimID,
@@ -415,15 +562,22 @@ func (q *Queries) RefuseClaim(ctx context.Context, arg RefuseClaimParams) error 
 }
 
 const RegisterWorker = `-- name: RegisterWorker :one
-WITH u AS (
-    UPDATE durable.workers SET seen_at = now() WHERE instance = $1::uuid RETURNING id
-), i AS (
+WITH known AS (
+    UPDATE durable.workers
+    SET seen_at = now()
+    WHERE instance = $1::uuid
+    RETURNING id
+), registered AS (
     INSERT INTO durable.workers (instance, name)
-    SELECT $1::uuid, $2::text WHERE NOT EXISTS (SELECT FROM u)
-    ON CONFLICT (instance) DO UPDATE SET seen_at = now()
+    SELECT $1::uuid, $2::text
+    WHERE NOT EXISTS (SELECT FROM known)
+    ON CONFLICT (instance) DO UPDATE
+    SET seen_at = now()
     RETURNING id
 )
-SELECT id FROM u UNION ALL SELECT id FROM i
+SELECT id FROM known
+UNION ALL
+SELECT id FROM registered
 `
 
 type RegisterWorkerParams struct {
@@ -431,8 +585,9 @@ type RegisterWorkerParams struct {
 	Name     string
 }
 
-// workers_instance_key. Locks its own row. A worker that is known uses up no
-// number: ON CONFLICT alone would take one each hour. Twice: the same row.
+// Index: workers_instance_key. Locks: its own row. A known worker uses up no number:
+// ON CONFLICT alone would take one each hour.
+// Idempotent: a repeat returns the same row.
 func (q *Queries) RegisterWorker(ctx context.Context, arg RegisterWorkerParams) (int32, error) {
 	row := q.db.QueryRow(ctx, RegisterWorker, arg.Instance, arg.Name)
 	var id int32
@@ -441,15 +596,17 @@ func (q *Queries) RegisterWorker(ctx context.Context, arg RegisterWorkerParams) 
 }
 
 const TouchWorker = `-- name: TouchWorker :execrows
-UPDATE durable.workers SET seen_at = now() WHERE instance = $1
+UPDATE durable.workers
+SET seen_at = now()
+WHERE instance = $1
 `
 
 type TouchWorkerParams struct {
 	Instance uuid.UUID
 }
 
-// workers_instance_key. Locks its own row. No rows: it is not stored. Twice: the
-// same row.
+// No rows: the worker is not stored. Index: workers_instance_key. Locks: its own row.
+// Idempotent: a repeat updates the same row.
 func (q *Queries) TouchWorker(ctx context.Context, arg TouchWorkerParams) (int64, error) {
 	result, err := q.db.Exec(ctx, TouchWorker, arg.Instance)
 	if err != nil {
@@ -459,17 +616,27 @@ func (q *Queries) TouchWorker(ctx context.Context, arg TouchWorkerParams) (int64
 }
 
 const Undealt = `-- name: Undealt :many
-SELECT i.id::uuid AS id
-FROM (SELECT unnest(l.run_ids) AS id FROM durable.leases l WHERE l.claim_id = $1::uuid) i
-WHERE NOT EXISTS (SELECT FROM durable.runs r WHERE r.id = i.id AND r.claim_id = $1::uuid AND r.state = 1)
+SELECT named.id::uuid AS id
+FROM (
+    SELECT unnest(leases.run_ids) AS id
+    FROM durable.leases
+    WHERE leases.claim_id = $1::uuid
+) named
+WHERE NOT EXISTS (
+    SELECT
+    FROM durable.runs
+    WHERE runs.id = named.id
+      AND runs.claim_id = $1::uuid
+      AND runs.state = 1
+)
 `
 
 type UndealtParams struct {
 	ClaimID uuid.UUID
 }
 
-// leases_pkey, runs_pkey. No locks. Runs that a lease names and that are not
-// its claim's.
+// Runs that a lease names and that do not belong to its claim.
+// Index: leases_pkey, runs_pkey. Locks: none.
 func (q *Queries) Undealt(ctx context.Context, arg UndealtParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, Undealt, arg.ClaimID)
 	if err != nil {

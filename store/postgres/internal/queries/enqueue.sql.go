@@ -13,60 +13,85 @@ import (
 )
 
 const EnqueueAlike = `-- name: EnqueueAlike :many
-WITH k AS MATERIALIZED (
-    SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
-), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
-    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint::float8 * interval '1 microsecond'),
-           $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[], $14::text
-    FROM (SELECT pg_catalog.unnest($12::uuid[]) id, pg_catalog.unnest($13::text[]) args) u
+WITH known AS MATERIALIZED (
+    SELECT lanes.id
+    FROM durable.lanes
+    WHERE lanes.id = $2::int
+      AND lanes.queue = $3::text
+      AND lanes.job = $4::text
+      AND lanes.priority = $5::smallint
+), stored AS (
+    INSERT INTO durable.runs (
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace
+    )
+    SELECT
+        given.id,
+        (SELECT known.id FROM known),
+        coalesce(
+            $6::timestamptz,
+            statement_timestamp() + ($7::bigint)::float8 * interval '1 microsecond'
+        ),
+        $8::timestamptz,
+        nullif($9::bigint, 0),
+        $10::int,
+        $11::smallint,
+        given.args::json,
+        ($12::text)::text[],
+        $13::text
+    FROM (
+        SELECT
+            pg_catalog.unnest($1::uuid[]) AS id,
+            pg_catalog.unnest($14::text[]) AS args
+    ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT stored.lane, stored.due_at, stored.id
+    FROM stored
 )
-SELECT e.id::uuid AS id FROM (SELECT pg_catalog.unnest($12::uuid[]) id) e
-WHERE (SELECT count(*) FROM i) < pg_catalog.cardinality($12::uuid[]) AND e.id NOT IN (SELECT i.id FROM i)
+SELECT asked.id::uuid AS id
+FROM (SELECT pg_catalog.unnest($1::uuid[]) AS id) asked
+WHERE (SELECT count(*) FROM stored) < pg_catalog.cardinality($1::uuid[])
+  AND asked.id NOT IN (SELECT stored.id FROM stored)
 `
 
 type EnqueueAlikeParams struct {
-	Column1  int32
-	Column2  string
-	Column3  string
-	Column4  int16
-	Column5  time.Time
-	Column6  int64
-	Column7  time.Time
-	Column8  int64
-	Column9  int32
-	Column10 int16
-	Column11 string
-	Column12 []uuid.UUID
-	Column13 []string
-	Column14 string
+	Ids         []uuid.UUID
+	Lane        int32
+	Queue       string
+	Job         string
+	Priority    int16
+	At          time.Time
+	After       int64
+	ExpiresAt   time.Time
+	Timeout     int64
+	MaxAttempts int32
+	OnCrash     int16
+	Tags        string
+	Trace       string
+	Args        []string
 }
 
-// EnqueueRuns for runs of one lane that differ in nothing but their ids and
-// args, which is the common case: half of the time of EnqueueRuns goes into
-// arrays that say the same for every run. $1 lane, $2 queue, $3 job, $4 priority,
-// $5 due at or null, $6 due after, $7 expire at, $8 timeout, $9 max attempts, $10
-// on crash, $11 tags, $12 ids, $13 args, $14 trace.
+// EnqueueRuns for runs of one lane that differ in nothing but their ids and args,
+// which is the common case: half of the time of EnqueueRuns goes into arrays that
+// repeat the same value for every run.
 func (q *Queries) EnqueueAlike(ctx context.Context, arg EnqueueAlikeParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueAlike,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Column4,
-		arg.Column5,
-		arg.Column6,
-		arg.Column7,
-		arg.Column8,
-		arg.Column9,
-		arg.Column10,
-		arg.Column11,
-		arg.Column12,
-		arg.Column13,
-		arg.Column14,
+		arg.Ids,
+		arg.Lane,
+		arg.Queue,
+		arg.Job,
+		arg.Priority,
+		arg.At,
+		arg.After,
+		arg.ExpiresAt,
+		arg.Timeout,
+		arg.MaxAttempts,
+		arg.OnCrash,
+		arg.Tags,
+		arg.Trace,
+		arg.Args,
 	)
 	if err != nil {
 		return nil, err
@@ -87,129 +112,190 @@ func (q *Queries) EnqueueAlike(ctx context.Context, arg EnqueueAlikeParams) ([]u
 }
 
 const EnqueueNew = `-- name: EnqueueNew :exec
-WITH k AS MATERIALIZED (
-    SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
-), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
-    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint::float8 * interval '1 microsecond'),
-           $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[], $14::text
-    FROM (SELECT pg_catalog.unnest($12::uuid[]) id, pg_catalog.unnest($13::text[]) args) u
+WITH known AS MATERIALIZED (
+    SELECT lanes.id
+    FROM durable.lanes
+    WHERE lanes.id = $1::int
+      AND lanes.queue = $2::text
+      AND lanes.job = $3::text
+      AND lanes.priority = $4::smallint
+), stored AS (
+    INSERT INTO durable.runs (
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace
+    )
+    SELECT
+        given.id,
+        (SELECT known.id FROM known),
+        coalesce(
+            $5::timestamptz,
+            statement_timestamp() + ($6::bigint)::float8 * interval '1 microsecond'
+        ),
+        $7::timestamptz,
+        nullif($8::bigint, 0),
+        $9::int,
+        $10::smallint,
+        given.args::json,
+        ($11::text)::text[],
+        $12::text
+    FROM (
+        SELECT
+            pg_catalog.unnest($13::uuid[]) AS id,
+            pg_catalog.unnest($14::text[]) AS args
+    ) given
     RETURNING id, lane, due_at
 )
-INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+INSERT INTO durable.ready (lane, due_at, run_id)
+SELECT stored.lane, stored.due_at, stored.id
+FROM stored
 `
 
 type EnqueueNewParams struct {
-	Column1  int32
-	Column2  string
-	Column3  string
-	Column4  int16
-	Column5  time.Time
-	Column6  int64
-	Column7  time.Time
-	Column8  int64
-	Column9  int32
-	Column10 int16
-	Column11 string
-	Column12 []uuid.UUID
-	Column13 []string
-	Column14 string
+	Lane        int32
+	Queue       string
+	Job         string
+	Priority    int16
+	At          time.Time
+	After       int64
+	ExpiresAt   time.Time
+	Timeout     int64
+	MaxAttempts int32
+	OnCrash     int16
+	Tags        string
+	Trace       string
+	Ids         []uuid.UUID
+	Args        []string
 }
 
-// EnqueueAlike for runs that are most likely not stored yet: without ON CONFLICT
-// an index entry is neither looked for nor announced before it is written, and
-// no record of the WAL confirms it; a quarter of the time. runs_pkey and
-// lanes_pkey. Locks only what it inserts. Twice: runs_pkey refuses it (23505)
-// and nothing changes; EnqueueAlike then says which were stored.
+// EnqueueAlike for runs that are most likely not stored yet: without ON CONFLICT an
+// index entry is neither looked up nor announced before it is written, and no record
+// of the WAL confirms it; that saves a quarter of the time.
+// Index: runs_pkey, lanes_pkey. Locks: only what it inserts.
+// Idempotent: a repeat violates runs_pkey (23505) and changes nothing; EnqueueAlike
+// then says which runs were stored.
 func (q *Queries) EnqueueNew(ctx context.Context, arg EnqueueNewParams) error {
 	_, err := q.db.Exec(ctx, EnqueueNew,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Column4,
-		arg.Column5,
-		arg.Column6,
-		arg.Column7,
-		arg.Column8,
-		arg.Column9,
-		arg.Column10,
-		arg.Column11,
-		arg.Column12,
-		arg.Column13,
-		arg.Column14,
+		arg.Lane,
+		arg.Queue,
+		arg.Job,
+		arg.Priority,
+		arg.At,
+		arg.After,
+		arg.ExpiresAt,
+		arg.Timeout,
+		arg.MaxAttempts,
+		arg.OnCrash,
+		arg.Tags,
+		arg.Trace,
+		arg.Ids,
+		arg.Args,
 	)
 	return err
 }
 
 const EnqueueRuns = `-- name: EnqueueRuns :many
-WITH k AS MATERIALIZED (
-    SELECT l.id
-    FROM (SELECT pg_catalog.unnest($1::int[]) id, pg_catalog.unnest($2::text[]) queue, pg_catalog.unnest($3::text[]) job, pg_catalog.unnest($4::smallint[]) priority) w
-    JOIN durable.lanes l ON l.id = w.id AND l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
-), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace)
-    SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
-           coalesce(u.at, statement_timestamp() + u.after::float8 * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
-           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.trace
-    FROM (SELECT pg_catalog.unnest($5::uuid[]) id, pg_catalog.unnest($6::int[]) lane, pg_catalog.unnest($7::timestamptz[]) at, pg_catalog.unnest($8::bigint[]) after,
-                 pg_catalog.unnest($9::timestamptz[]) expires_at, pg_catalog.unnest($10::bigint[]) timeout,
-                 pg_catalog.unnest($11::int[]) max_attempts, pg_catalog.unnest($12::smallint[]) on_crash,
-                 pg_catalog.unnest($13::text[]) args, pg_catalog.unnest($14::text[]) tags, pg_catalog.unnest($15::text[]) trace) u
+WITH known AS MATERIALIZED (
+    SELECT lanes.id
+    FROM (
+        SELECT
+            pg_catalog.unnest($2::int[]) AS id,
+            pg_catalog.unnest($3::text[]) AS queue,
+            pg_catalog.unnest($4::text[]) AS job,
+            pg_catalog.unnest($5::smallint[]) AS priority
+    ) learnt
+    JOIN durable.lanes ON lanes.id = learnt.id
+        AND lanes.queue = learnt.queue
+        AND lanes.job = learnt.job
+        AND lanes.priority = learnt.priority
+), stored AS (
+    INSERT INTO durable.runs (
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace
+    )
+    SELECT
+        given.id,
+        CASE WHEN given.lane = ANY (ARRAY(SELECT known.id FROM known)) THEN given.lane END,
+        coalesce(
+            given.at,
+            statement_timestamp() + given.after::float8 * interval '1 microsecond'
+        ),
+        given.expires_at,
+        nullif(given.timeout, 0),
+        given.max_attempts,
+        given.on_crash,
+        given.args::json,
+        given.tags::text[],
+        given.trace
+    FROM (
+        SELECT
+            pg_catalog.unnest($1::uuid[]) AS id,
+            pg_catalog.unnest($6::int[]) AS lane,
+            pg_catalog.unnest($7::timestamptz[]) AS at,
+            pg_catalog.unnest($8::bigint[]) AS after,
+            pg_catalog.unnest($9::timestamptz[]) AS expires_at,
+            pg_catalog.unnest($10::bigint[]) AS timeout,
+            pg_catalog.unnest($11::int[]) AS max_attempts,
+            pg_catalog.unnest($12::smallint[]) AS on_crash,
+            pg_catalog.unnest($13::text[]) AS args,
+            pg_catalog.unnest($14::text[]) AS tags,
+            pg_catalog.unnest($15::text[]) AS trace
+    ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT stored.lane, stored.due_at, stored.id
+    FROM stored
 )
-SELECT e.id::uuid AS id FROM (SELECT pg_catalog.unnest($5::uuid[]) id) e
-WHERE (SELECT count(*) FROM i) < pg_catalog.cardinality($5::uuid[]) AND e.id NOT IN (SELECT i.id FROM i)
+SELECT asked.id::uuid AS id
+FROM (SELECT pg_catalog.unnest($1::uuid[]) AS id) asked
+WHERE (SELECT count(*) FROM stored) < pg_catalog.cardinality($1::uuid[])
+  AND asked.id NOT IN (SELECT stored.id FROM stored)
 `
 
 type EnqueueRunsParams struct {
-	Column1  []int32
-	Column2  []string
-	Column3  []string
-	Column4  []int16
-	Column5  []uuid.UUID
-	Column6  []int32
-	Column7  []time.Time
-	Column8  []int64
-	Column9  []time.Time
-	Column10 []int64
-	Column11 []int32
-	Column12 []int16
-	Column13 []string
-	Column14 []string
-	Column15 []string
+	Ids         []uuid.UUID
+	Known       []int32
+	Queues      []string
+	Jobs        []string
+	Priorities  []int16
+	Lanes       []int32
+	Ats         []time.Time
+	Afters      []int64
+	Expiries    []time.Time
+	Timeouts    []int64
+	MaxAttempts []int32
+	OnCrashes   []int16
+	Args        []string
+	Tags        []string
+	Traces      []string
 }
 
-// runs_pkey and lanes_pkey. Locks only what it inserts. Twice: a run whose id is
-// stored is passed over, gets no second row in ready, and its id is returned;
-// where none is, nothing is compared. A lane number that does not stand for the
-// lane it was learnt as becomes NULL and fails the whole statement (23502). traces
-// is NULL when no run has one: unnest then yields no rows, and NULL stands beside
-// those of the others.
+// Stores runs and their rows of ready; returns the ids that were stored before.
+// Index: runs_pkey, lanes_pkey. Locks: only what it inserts.
+// Idempotent: a run whose id is stored is passed over, gets no second row in ready,
+// and its id is returned; where none is stored, nothing is compared.
+// A lane number that no longer names the lane it was learnt as (queue, job, priority)
+// becomes NULL and fails the whole statement (23502). traces is NULL when no run has
+// one: unnest then yields no rows, and NULL is filled in beside the others.
 // In a long transaction of the caller's now() would be its beginning, so the
-// statement's time counts. $1 lanes known, $2 their queues, $3 jobs, $4
-// priorities; of the runs: $5 ids, $6 lanes, $7 due at or null, $8 due after, $9
-// expire at, $10 timeouts, $11 max attempts, $12 on crash, $13 args, $14 tags, $15
-// traces. (sqlc stumbles over names here.)
+// statement's time counts. A run is due at its instant, or after so many microseconds
+// where that is null; a timeout of 0 is none.
 func (q *Queries) EnqueueRuns(ctx context.Context, arg EnqueueRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueRuns,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Column4,
-		arg.Column5,
-		arg.Column6,
-		arg.Column7,
-		arg.Column8,
-		arg.Column9,
-		arg.Column10,
-		arg.Column11,
-		arg.Column12,
-		arg.Column13,
-		arg.Column14,
-		arg.Column15,
+		arg.Ids,
+		arg.Known,
+		arg.Queues,
+		arg.Jobs,
+		arg.Priorities,
+		arg.Lanes,
+		arg.Ats,
+		arg.Afters,
+		arg.Expiries,
+		arg.Timeouts,
+		arg.MaxAttempts,
+		arg.OnCrashes,
+		arg.Args,
+		arg.Tags,
+		arg.Traces,
 	)
 	if err != nil {
 		return nil, err

@@ -13,26 +13,62 @@ import (
 )
 
 const EnqueueKeyedRuns = `-- name: EnqueueKeyedRuns :many
-WITH k AS MATERIALIZED (
-    SELECT l.id
-    FROM (SELECT pg_catalog.unnest($1::int[]) id, pg_catalog.unnest($2::text[]) queue, pg_catalog.unnest($3::text[]) job, pg_catalog.unnest($4::smallint[]) priority) w
-    JOIN durable.lanes l ON l.id = w.id AND l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
-), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace)
-    SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
-           coalesce(u.at, statement_timestamp() + u.after::float8 * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
-           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], nullif(u.name, ''), u.trace
-    FROM (SELECT pg_catalog.unnest($5::uuid[]) id, pg_catalog.unnest($6::int[]) lane, pg_catalog.unnest($7::timestamptz[]) at, pg_catalog.unnest($8::bigint[]) after,
-                 pg_catalog.unnest($9::timestamptz[]) expires_at, pg_catalog.unnest($10::bigint[]) timeout,
-                 pg_catalog.unnest($11::int[]) max_attempts, pg_catalog.unnest($12::smallint[]) on_crash,
-                 pg_catalog.unnest($13::text[]) args, pg_catalog.unnest($14::text[]) tags, pg_catalog.unnest($15::text[]) name,
-                 pg_catalog.unnest($16::text[]) trace) u
+WITH known AS MATERIALIZED (
+    SELECT lanes.id
+    FROM (
+        SELECT
+            pg_catalog.unnest($1::int[]) AS id,
+            pg_catalog.unnest($2::text[]) AS queue,
+            pg_catalog.unnest($3::text[]) AS job,
+            pg_catalog.unnest($4::smallint[]) AS priority
+    ) learnt
+    JOIN durable.lanes ON lanes.id = learnt.id
+        AND lanes.queue = learnt.queue
+        AND lanes.job = learnt.job
+        AND lanes.priority = learnt.priority
+), stored AS (
+    INSERT INTO durable.runs (
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace
+    )
+    SELECT
+        given.id,
+        CASE WHEN given.lane = ANY (ARRAY(SELECT known.id FROM known)) THEN given.lane END,
+        coalesce(
+            given.at,
+            statement_timestamp() + given.after::float8 * interval '1 microsecond'
+        ),
+        given.expires_at,
+        nullif(given.timeout, 0),
+        given.max_attempts,
+        given.on_crash,
+        given.args::json,
+        given.tags::text[],
+        nullif(given.name, ''),
+        given.trace
+    FROM (
+        SELECT
+            pg_catalog.unnest($5::uuid[]) AS id,
+            pg_catalog.unnest($6::int[]) AS lane,
+            pg_catalog.unnest($7::timestamptz[]) AS at,
+            pg_catalog.unnest($8::bigint[]) AS after,
+            pg_catalog.unnest($9::timestamptz[]) AS expires_at,
+            pg_catalog.unnest($10::bigint[]) AS timeout,
+            pg_catalog.unnest($11::int[]) AS max_attempts,
+            pg_catalog.unnest($12::smallint[]) AS on_crash,
+            pg_catalog.unnest($13::text[]) AS args,
+            pg_catalog.unnest($14::text[]) AS tags,
+            pg_catalog.unnest($15::text[]) AS name,
+            pg_catalog.unnest($16::text[]) AS trace
+    ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT stored.lane, stored.due_at, stored.id
+    FROM stored
 )
-SELECT i.id FROM i
+SELECT stored.id
+FROM stored
 `
 
 type EnqueueKeyedRunsParams struct {
@@ -55,6 +91,7 @@ type EnqueueKeyedRunsParams struct {
 }
 
 // EnqueueRuns for runs of which some have keys, which the transaction has locked.
+// Returns the ids that it stored.
 func (q *Queries) EnqueueKeyedRuns(ctx context.Context, arg EnqueueKeyedRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueKeyedRuns,
 		arg.Known,
@@ -93,72 +130,117 @@ func (q *Queries) EnqueueKeyedRuns(ctx context.Context, arg EnqueueKeyedRunsPara
 }
 
 const EnqueueNewKeyed = `-- name: EnqueueNewKeyed :many
-WITH k AS MATERIALIZED (
-    SELECT l.id FROM durable.lanes l WHERE l.id = $1::int AND l.queue = $2::text AND l.job = $3::text AND l.priority = $4::smallint
-), h AS (
+WITH known AS MATERIALIZED (
+    SELECT lanes.id
+    FROM durable.lanes
+    WHERE lanes.id = $1::int
+      AND lanes.queue = $2::text
+      AND lanes.job = $3::text
+      AND lanes.priority = $4::smallint
+), free_keys AS (
     INSERT INTO durable.unique_keys (job, key, run_id, latest, held_to)
-    SELECT $3::text, w.name, w.id, w.id, CASE WHEN $16::bigint > 0 THEN clock_timestamp() + $16::bigint::float8 * interval '1 microsecond' END
-    FROM (SELECT pg_catalog.unnest($12::uuid[]) id, pg_catalog.unnest($15::text[]) name) w WHERE w.name <> '' ORDER BY w.name COLLATE "C"
+    SELECT
+        $3::text,
+        given.name,
+        given.id,
+        given.id,
+        CASE
+            WHEN $5::bigint > 0
+                THEN clock_timestamp() + ($5::bigint)::float8 * interval '1 microsecond'
+        END
+    FROM (
+        SELECT
+            pg_catalog.unnest($6::uuid[]) AS id,
+            pg_catalog.unnest($7::text[]) AS name
+    ) given
+    WHERE given.name <> ''
+    ORDER BY given.name COLLATE "C"
     ON CONFLICT DO NOTHING
     RETURNING run_id
-), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace, key)
-    SELECT u.id, (SELECT k.id FROM k), coalesce($5::timestamptz, statement_timestamp() + $6::bigint::float8 * interval '1 microsecond'),
-           $7::timestamptz, nullif($8::bigint, 0), $9::int, $10::smallint, u.args::json, $11::text::text[], $14::text, nullif(u.name, '')
-    FROM (SELECT pg_catalog.unnest($12::uuid[]) id, pg_catalog.unnest($13::text[]) args, pg_catalog.unnest($15::text[]) name) u
-    WHERE (SELECT count(*) FROM h) = pg_catalog.cardinality(pg_catalog.array_remove($15::text[], ''))
+), stored AS (
+    INSERT INTO durable.runs (
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace, key
+    )
+    SELECT
+        given.id,
+        (SELECT known.id FROM known),
+        coalesce(
+            $8::timestamptz,
+            statement_timestamp() + ($9::bigint)::float8 * interval '1 microsecond'
+        ),
+        $10::timestamptz,
+        nullif($11::bigint, 0),
+        $12::int,
+        $13::smallint,
+        given.args::json,
+        ($14::text)::text[],
+        $15::text,
+        nullif(given.name, '')
+    FROM (
+        SELECT
+            pg_catalog.unnest($6::uuid[]) AS id,
+            pg_catalog.unnest($16::text[]) AS args,
+            pg_catalog.unnest($7::text[]) AS name
+    ) given
+    WHERE (SELECT count(*) FROM free_keys)
+        = pg_catalog.cardinality(pg_catalog.array_remove($7::text[], ''))
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT stored.lane, stored.due_at, stored.id
+    FROM stored
 )
-SELECT i.id FROM i
+SELECT stored.id
+FROM stored
 `
 
 type EnqueueNewKeyedParams struct {
-	Column1  int32
-	Column2  string
-	Column3  string
-	Column4  int16
-	Column5  time.Time
-	Column6  int64
-	Column7  time.Time
-	Column8  int64
-	Column9  int32
-	Column10 int16
-	Column11 string
-	Column12 []uuid.UUID
-	Column13 []string
-	Column14 string
-	Column15 []string
-	Column16 int64
+	Lane        int32
+	Queue       string
+	Job         string
+	Priority    int16
+	HeldFor     int64
+	Ids         []uuid.UUID
+	Keys        []string
+	At          time.Time
+	After       int64
+	ExpiresAt   time.Time
+	Timeout     int64
+	MaxAttempts int32
+	OnCrash     int16
+	Tags        string
+	Trace       string
+	Args        []string
 }
 
-// EnqueueAlike for runs of which some have keys, each one's own, that most likely
-// nobody holds. unique_keys_pkey, runs_pkey and lanes_pkey. Locks only what it
-// inserts, the keys first and in the order everybody locks in; waits for whoever
-// has just inserted the same key. Unless all keys are free no run is stored; one
-// that is stored already is passed over. When fewer ids come back than there are
-// runs the transaction holds the keys that were free, and has to ask about the others. Twice: the same. $1 to $14 are those
-// of EnqueueAlike; $15 keys, empty where a run has none, $16 microseconds held or 0.
+// EnqueueAlike for runs of which some have keys, each one its own, that are most likely
+// free. The keys are empty where a run has none. Unless all keys are free no run is
+// stored; a run that is stored already is passed over. When fewer ids are returned than
+// there are runs, the transaction has the keys that were free, and has to ask for the
+// others.
+// Index: unique_keys_pkey, runs_pkey, lanes_pkey. Locks: only what it inserts, the keys
+// first and in the order in which all callers lock them; waits for a transaction that
+// has just inserted the same key.
+// Idempotent: a repeat passes over what is there.
 func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueNewKeyed,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Column4,
-		arg.Column5,
-		arg.Column6,
-		arg.Column7,
-		arg.Column8,
-		arg.Column9,
-		arg.Column10,
-		arg.Column11,
-		arg.Column12,
-		arg.Column13,
-		arg.Column14,
-		arg.Column15,
-		arg.Column16,
+		arg.Lane,
+		arg.Queue,
+		arg.Job,
+		arg.Priority,
+		arg.HeldFor,
+		arg.Ids,
+		arg.Keys,
+		arg.At,
+		arg.After,
+		arg.ExpiresAt,
+		arg.Timeout,
+		arg.MaxAttempts,
+		arg.OnCrash,
+		arg.Tags,
+		arg.Trace,
+		arg.Args,
 	)
 	if err != nil {
 		return nil, err
@@ -179,9 +261,24 @@ func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams
 }
 
 const InsertKeys = `-- name: InsertKeys :exec
+
 INSERT INTO durable.unique_keys (job, key, run_id, latest, held_to)
-SELECT w.job, w.name, w.id, w.id, CASE WHEN w.micros > 0 THEN clock_timestamp() + w.micros::float8 * interval '1 microsecond' END
-FROM (SELECT pg_catalog.unnest($1::text[]) job, pg_catalog.unnest($2::text[]) name, pg_catalog.unnest($3::uuid[]) id, pg_catalog.unnest($4::bigint[]) micros) w
+SELECT
+    given.job,
+    given.name,
+    given.id,
+    given.id,
+    CASE
+        WHEN given.micros > 0
+            THEN clock_timestamp() + given.micros::float8 * interval '1 microsecond'
+    END
+FROM (
+    SELECT
+        pg_catalog.unnest($1::text[]) AS job,
+        pg_catalog.unnest($2::text[]) AS name,
+        pg_catalog.unnest($3::uuid[]) AS id,
+        pg_catalog.unnest($4::bigint[]) AS micros
+) given
 ON CONFLICT DO NOTHING
 `
 
@@ -192,10 +289,12 @@ type InsertKeysParams struct {
 	HeldFors []int64
 }
 
-// unique_keys_pkey. In the order given, which is the same for everybody; waits
-// for whoever has just inserted the same key. Twice: conflicts are passed over,
-// without a dead row. As below, clock_timestamp() is the enqueue's time where
-// now() may be the begin of a caller's long transaction.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Index: unique_keys_pkey. Locks: only what it inserts, in the order given, which is the
+// same for all callers; waits for a transaction that has just inserted the same key.
+// Idempotent: conflicts are passed over, without a dead row.
+// As below, clock_timestamp() is the enqueue's time where now() may be the beginning of
+// a caller's long transaction.
 func (q *Queries) InsertKeys(ctx context.Context, arg InsertKeysParams) error {
 	_, err := q.db.Exec(ctx, InsertKeys,
 		arg.Jobs,
@@ -207,12 +306,39 @@ func (q *Queries) InsertKeys(ctx context.Context, arg InsertKeysParams) error {
 }
 
 const KeyHolders = `-- name: KeyHolders :many
-SELECT k.job, k.key, k.run_id, k.latest, k.held, (r.id IS NOT NULL)::boolean AS stored,
-       coalesce(r.state, 0)::smallint AS state, coalesce(r.lane, 0)::int AS lane, coalesce(r.due_at, 'epoch')::timestamptz AS due_at
-FROM (SELECT pg_catalog.unnest($1::text[]) job, pg_catalog.unnest($2::text[]) name) w
-CROSS JOIN LATERAL (SELECT u.job, u.key, u.run_id, u.latest, coalesce(u.held_to > clock_timestamp(), false)::boolean AS held
-                    FROM durable.unique_keys u WHERE u.job = w.job AND u.key = w.name OFFSET 0) k
-LEFT JOIN LATERAL (SELECT b.id, b.state, b.lane, b.due_at FROM durable.runs b WHERE b.id = k.run_id OFFSET 0) r ON true
+SELECT
+    held_key.job,
+    held_key.key,
+    held_key.run_id,
+    held_key.latest,
+    held_key.held,
+    (holder.id IS NOT NULL)::boolean AS stored,
+    coalesce(holder.state, 0)::smallint AS state,
+    coalesce(holder.lane, 0)::int AS lane,
+    coalesce(holder.due_at, 'epoch')::timestamptz AS due_at
+FROM (
+    SELECT
+        pg_catalog.unnest($1::text[]) AS job,
+        pg_catalog.unnest($2::text[]) AS name
+) given
+CROSS JOIN LATERAL (
+    SELECT
+        unique_keys.job,
+        unique_keys.key,
+        unique_keys.run_id,
+        unique_keys.latest,
+        coalesce(unique_keys.held_to > clock_timestamp(), false)::boolean AS held
+    FROM durable.unique_keys
+    WHERE unique_keys.job = given.job
+      AND unique_keys.key = given.name
+    OFFSET 0
+) held_key
+LEFT JOIN LATERAL (
+    SELECT runs.id, runs.state, runs.lane, runs.due_at
+    FROM durable.runs
+    WHERE runs.id = held_key.run_id
+    OFFSET 0
+) holder ON true
 `
 
 type KeyHoldersParams struct {
@@ -232,9 +358,9 @@ type KeyHoldersRow struct {
 	DueAt  time.Time
 }
 
-// unique_keys_pkey and runs_pkey, one probe each per key (OFFSET keeps it so).
-// No locks: the keys are locked, and of a holder's state only that it has ended
-// is for good. A key whose row is gone is not returned.
+// Index: unique_keys_pkey and runs_pkey, one probe each per key (OFFSET keeps it so).
+// Locks: none; the keys are locked, and of a holder's state only that it has ended is
+// final. A key whose row is gone is not returned.
 func (q *Queries) KeyHolders(ctx context.Context, arg KeyHoldersParams) ([]KeyHoldersRow, error) {
 	rows, err := q.db.Query(ctx, KeyHolders, arg.Jobs, arg.Keys)
 	if err != nil {
@@ -266,9 +392,19 @@ func (q *Queries) KeyHolders(ctx context.Context, arg KeyHoldersParams) ([]KeyHo
 }
 
 const LockKeys = `-- name: LockKeys :many
-SELECT k.run_id
-FROM (SELECT pg_catalog.unnest($1::text[]) job, pg_catalog.unnest($2::text[]) name) w,
-     LATERAL (SELECT u.run_id FROM durable.unique_keys u WHERE u.job = w.job AND u.key = w.name FOR UPDATE) k
+SELECT locked.run_id
+FROM (
+    SELECT
+        pg_catalog.unnest($1::text[]) AS job,
+        pg_catalog.unnest($2::text[]) AS name
+) given,
+LATERAL (
+    SELECT unique_keys.run_id
+    FROM durable.unique_keys
+    WHERE unique_keys.job = given.job
+      AND unique_keys.key = given.name
+    FOR UPDATE
+) locked
 `
 
 type LockKeysParams struct {
@@ -276,10 +412,10 @@ type LockKeysParams struct {
 	Keys []string
 }
 
-// unique_keys_pkey, one probe per key: what locks is not merged into a join.
-// Locks the rows in the order given and waits for whoever has them, so that the
-// statements after it see what the one before has left. A row that whoever had
-// it has deleted is not returned, and nothing is locked in its place.
+// Index: unique_keys_pkey, one probe per key: a subquery that locks is not merged into
+// a join. Locks: the rows in the order given, and waits for their holders, so that the
+// statements after it see what those have committed. A row that its holder has deleted
+// is not returned, and nothing is locked in its place.
 func (q *Queries) LockKeys(ctx context.Context, arg LockKeysParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, LockKeys, arg.Jobs, arg.Keys)
 	if err != nil {
@@ -301,64 +437,90 @@ func (q *Queries) LockKeys(ctx context.Context, arg LockKeysParams) ([]uuid.UUID
 }
 
 const ReplaceRun = `-- name: ReplaceRun :many
-WITH u AS (
-    UPDATE durable.runs SET
-        lane = (SELECT CASE WHEN runs.lane < 0 THEN -l.id ELSE l.id END FROM durable.lanes l
-                WHERE l.id = $2::int AND l.queue = $3::text AND l.job = $4::text AND l.priority = $5::smallint),
-        due_at = least(coalesce($6::timestamptz, clock_timestamp() + $7::bigint::float8 * interval '1 microsecond'),
-                       CASE WHEN $8::bigint > 0 THEN created_at + $8::bigint::float8 * interval '1 microsecond' END),
-        timeout = nullif($9::bigint, 0), expires_at = $10::timestamptz, max_attempts = $11::int, on_crash = $12::smallint,
-        args = $13::text::json, tags = $14::text::text[], trace = $15::text, attempt = 0
-    WHERE id = $1::uuid AND state = 0
+WITH replaced AS (
+    UPDATE durable.runs
+    SET lane = (
+            SELECT CASE WHEN runs.lane < 0 THEN -lanes.id ELSE lanes.id END
+            FROM durable.lanes
+            WHERE lanes.id = $1::int
+              AND lanes.queue = $2::text
+              AND lanes.job = $3::text
+              AND lanes.priority = $4::smallint
+        ),
+        due_at = least(
+            coalesce(
+                $5::timestamptz,
+                clock_timestamp() + ($6::bigint)::float8 * interval '1 microsecond'
+            ),
+            CASE
+                WHEN $7::bigint > 0
+                    THEN created_at + ($7::bigint)::float8 * interval '1 microsecond'
+            END
+        ),
+        timeout = nullif($8::bigint, 0),
+        expires_at = $9::timestamptz,
+        max_attempts = $10::int,
+        on_crash = $11::smallint,
+        args = ($12::text)::json,
+        tags = ($13::text)::text[],
+        trace = $14::text,
+        attempt = 0
+    WHERE id = $15::uuid
+      AND state = 0
     RETURNING id, lane, due_at
-), p AS (
-    DELETE FROM durable.progress WHERE run_id = $1::uuid
+), forgotten AS (
+    DELETE FROM durable.progress
+    WHERE run_id = $15::uuid
 )
-INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u RETURNING run_id
+INSERT INTO durable.ready (lane, due_at, run_id)
+SELECT replaced.lane, replaced.due_at, replaced.id
+FROM replaced
+RETURNING run_id
 `
 
 type ReplaceRunParams struct {
-	Column1  uuid.UUID
-	Column2  int32
-	Column3  string
-	Column4  string
-	Column5  int16
-	Column6  time.Time
-	Column7  int64
-	Column8  int64
-	Column9  int64
-	Column10 time.Time
-	Column11 int32
-	Column12 int16
-	Column13 string
-	Column14 string
-	Column15 string
+	Lane        int32
+	Queue       string
+	Job         string
+	Priority    int16
+	At          time.Time
+	After       int64
+	AtMost      int64
+	Timeout     int64
+	ExpiresAt   time.Time
+	MaxAttempts int32
+	OnCrash     int16
+	Args        string
+	Tags        string
+	Trace       string
+	ID          uuid.UUID
 }
 
-// runs_pkey. The transaction has taken the run's row of ready, so nobody else
-// changes the run. Leaves it isolated where it was. What an attempt has noted
-// for the next one was about other args. A lane number that does not stand for
-// the lane it was learnt as becomes NULL and fails (23502). The lane: $2 number,
-// $3 queue, $4 job, $5 priority; when due: $6 at or null, $7 after, $8 at most
-// after it was first stored or 0, microseconds; $9 timeout. (sqlc stumbles over
-// names here.)
+// Gives a pending run what a later enqueue with the same key has, and a new place in
+// line; an isolated run stays isolated. What an attempt has noted for the next one was
+// about other args and is deleted.
+// Index: runs_pkey, lanes_pkey, progress_pkey. Locks: the run; the transaction has
+// deleted its row of ready, so no other one changes it.
+// A lane number that no longer names the lane it was learnt as becomes NULL and fails
+// (23502). The run is due at its instant, or after so many microseconds where that is
+// null, but no later than at_most after it was first stored (0: no bound).
 func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, ReplaceRun,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Column4,
-		arg.Column5,
-		arg.Column6,
-		arg.Column7,
-		arg.Column8,
-		arg.Column9,
-		arg.Column10,
-		arg.Column11,
-		arg.Column12,
-		arg.Column13,
-		arg.Column14,
-		arg.Column15,
+		arg.Lane,
+		arg.Queue,
+		arg.Job,
+		arg.Priority,
+		arg.At,
+		arg.After,
+		arg.AtMost,
+		arg.Timeout,
+		arg.ExpiresAt,
+		arg.MaxAttempts,
+		arg.OnCrash,
+		arg.Args,
+		arg.Tags,
+		arg.Trace,
+		arg.ID,
 	)
 	if err != nil {
 		return nil, err
@@ -379,43 +541,52 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.
 }
 
 const SetKey = `-- name: SetKey :exec
-UPDATE durable.unique_keys SET
-    held_to = CASE WHEN run_id = $3::uuid THEN held_to WHEN $5::bigint > 0 THEN clock_timestamp() + $5::bigint::float8 * interval '1 microsecond' END,
-    run_id = $3::uuid, latest = $4::uuid
-WHERE job = $1::text AND key = $2::text
+UPDATE durable.unique_keys
+SET held_to = CASE
+        WHEN run_id = $1::uuid
+            THEN held_to
+        WHEN $2::bigint > 0
+            THEN clock_timestamp() + ($2::bigint)::float8 * interval '1 microsecond'
+    END,
+    run_id = $1::uuid,
+    latest = $3::uuid
+WHERE job = $4::text
+  AND key = $5::text
 `
 
 type SetKeyParams struct {
-	Column1 string
-	Column2 string
-	Column3 uuid.UUID
-	Column4 uuid.UUID
-	Column5 int64
+	RunID   uuid.UUID
+	HeldFor int64
+	Latest  uuid.UUID
+	Job     string
+	Key     string
 }
 
-// unique_keys_pkey; a row that the transaction has locked. A holder that is
-// only replaced keeps its time. $1 job, $2 key, $3 holder, $4 latest, $5
-// microseconds held or 0.
+// Gives a key to a holder, for so many microseconds after its end (0: none). A holder
+// that is only replaced keeps its time.
+// Index: unique_keys_pkey. Locks: a row that the transaction has locked.
 func (q *Queries) SetKey(ctx context.Context, arg SetKeyParams) error {
 	_, err := q.db.Exec(ctx, SetKey,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Column4,
-		arg.Column5,
+		arg.RunID,
+		arg.HeldFor,
+		arg.Latest,
+		arg.Job,
+		arg.Key,
 	)
 	return err
 }
 
 const StoredRuns = `-- name: StoredRuns :many
-SELECT id FROM durable.runs WHERE id = ANY ($1::uuid[])
+SELECT id
+FROM durable.runs
+WHERE id = ANY ($1::uuid[])
 `
 
 type StoredRunsParams struct {
 	Ids []uuid.UUID
 }
 
-// runs_pkey. No locks. Which of the runs are there already.
+// Which of the runs are stored already. Index: runs_pkey. Locks: none.
 func (q *Queries) StoredRuns(ctx context.Context, arg StoredRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, StoredRuns, arg.Ids)
 	if err != nil {
@@ -437,7 +608,11 @@ func (q *Queries) StoredRuns(ctx context.Context, arg StoredRunsParams) ([]uuid.
 }
 
 const TakeReady = `-- name: TakeReady :many
-DELETE FROM durable.ready WHERE lane = $1::int AND due_at = $2::timestamptz AND run_id = $3::uuid RETURNING run_id
+DELETE FROM durable.ready
+WHERE lane = $1::int
+  AND due_at = $2::timestamptz
+  AND run_id = $3::uuid
+RETURNING run_id
 `
 
 type TakeReadyParams struct {
@@ -446,8 +621,9 @@ type TakeReadyParams struct {
 	RunID uuid.UUID
 }
 
-// ready_order. Takes the place of a pending run out of its line, and waits for
-// a claim that has it: no row comes back when that one has taken it.
+// Takes a pending run out of its line, and waits for a claim that has locked its row:
+// no row is returned when that claim has taken it.
+// Index: ready_order. Locks: the row. Idempotent: a repeat returns no row.
 func (q *Queries) TakeReady(ctx context.Context, arg TakeReadyParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, TakeReady, arg.Lane, arg.DueAt, arg.RunID)
 	if err != nil {

@@ -11,9 +11,31 @@ import (
 
 const CreateLanes = `-- name: CreateLanes :exec
 INSERT INTO durable.lanes (queue, job, priority, paused)
-SELECT w.queue, w.job, w.priority, coalesce((SELECT q.paused FROM durable.queues q WHERE q.name = w.queue), false)
-FROM (SELECT unnest($1::text[]) queue, unnest($2::text[]) job, unnest($3::smallint[]) priority) w
-WHERE NOT EXISTS (SELECT FROM durable.lanes l WHERE l.queue = w.queue AND l.job = w.job AND l.priority = w.priority)
+SELECT
+    wanted.queue,
+    wanted.job,
+    wanted.priority,
+    coalesce(
+        (
+            SELECT queues.paused
+            FROM durable.queues
+            WHERE queues.name = wanted.queue
+        ),
+        false
+    )
+FROM (
+    SELECT
+        unnest($1::text[]) AS queue,
+        unnest($2::text[]) AS job,
+        unnest($3::smallint[]) AS priority
+) wanted
+WHERE NOT EXISTS (
+    SELECT
+    FROM durable.lanes
+    WHERE lanes.queue = wanted.queue
+      AND lanes.job = wanted.job
+      AND lanes.priority = wanted.priority
+)
 ON CONFLICT DO NOTHING
 `
 
@@ -23,18 +45,25 @@ type CreateLanesParams struct {
 	Priorities []int16
 }
 
-// Unique index lanes (queue, job, priority). Locks only what it inserts, in the
-// order given. ShareQueues goes before it, so that a pause is not missed. Twice:
-// conflicts are passed over.
+// Index: the unique one of lanes (queue, job, priority). Locks: only what it inserts, in
+// the order given. ShareQueues goes before it, so that a pause is not missed.
+// Idempotent: a repeat passes over conflicts.
 func (q *Queries) CreateLanes(ctx context.Context, arg CreateLanesParams) error {
 	_, err := q.db.Exec(ctx, CreateLanes, arg.Queues, arg.Jobs, arg.Priorities)
 	return err
 }
 
 const Lanes = `-- name: Lanes :many
-SELECT l.id, l.queue, l.job, l.priority
-FROM (SELECT unnest($1::text[]) queue, unnest($2::text[]) job, unnest($3::smallint[]) priority) w
-JOIN durable.lanes l ON l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
+SELECT lanes.id, lanes.queue, lanes.job, lanes.priority
+FROM (
+    SELECT
+        unnest($1::text[]) AS queue,
+        unnest($2::text[]) AS job,
+        unnest($3::smallint[]) AS priority
+) wanted
+JOIN durable.lanes ON lanes.queue = wanted.queue
+    AND lanes.job = wanted.job
+    AND lanes.priority = wanted.priority
 `
 
 type LanesParams struct {
@@ -50,7 +79,7 @@ type LanesRow struct {
 	Priority int16
 }
 
-// Unique index lanes (queue, job, priority). No locks.
+// Index: the unique one of lanes (queue, job, priority). Locks: none.
 func (q *Queries) Lanes(ctx context.Context, arg LanesParams) ([]LanesRow, error) {
 	rows, err := q.db.Query(ctx, Lanes, arg.Queues, arg.Jobs, arg.Priorities)
 	if err != nil {
@@ -77,30 +106,38 @@ func (q *Queries) Lanes(ctx context.Context, arg LanesParams) ([]LanesRow, error
 }
 
 const ShareQueues = `-- name: ShareQueues :exec
-SELECT FROM durable.queues WHERE name = ANY ($1::text[]) ORDER BY name FOR SHARE
+SELECT
+FROM durable.queues
+WHERE name = ANY ($1::text[])
+ORDER BY name
+FOR SHARE
 `
 
 type ShareQueuesParams struct {
 	Names []string
 }
 
-// queues_pkey. Locks the rows by name against a pause or a resumption until the
-// lanes are made: those see the lanes, or the lanes see what they have done.
+// Index: queues_pkey. Locks: the rows by name, FOR SHARE, against a pause or a
+// resumption until the lanes are stored: either the change sees the lanes, or the lanes
+// see the change.
 func (q *Queries) ShareQueues(ctx context.Context, arg ShareQueuesParams) error {
 	_, err := q.db.Exec(ctx, ShareQueues, arg.Names)
 	return err
 }
 
 const TouchQueues = `-- name: TouchQueues :exec
-INSERT INTO durable.queues (name) SELECT DISTINCT unnest($1::text[]) AS name ORDER BY name ON CONFLICT DO NOTHING
+INSERT INTO durable.queues (name)
+SELECT DISTINCT unnest($1::text[]) AS name
+ORDER BY name
+ON CONFLICT DO NOTHING
 `
 
 type TouchQueuesParams struct {
 	Names []string
 }
 
-// queues_pkey. Locks only what it inserts, by name. Twice: conflicts are passed
-// over.
+// Index: queues_pkey. Locks: only what it inserts, by name.
+// Idempotent: a repeat passes over conflicts.
 func (q *Queries) TouchQueues(ctx context.Context, arg TouchQueuesParams) error {
 	_, err := q.db.Exec(ctx, TouchQueues, arg.Names)
 	return err

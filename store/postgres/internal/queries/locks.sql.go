@@ -13,37 +13,79 @@ import (
 )
 
 const AcquireLock = `-- name: AcquireLock :many
-WITH s AS MATERIALIZED (
-    SELECT slot, fence, expires_at, claim_id IS NOT NULL AND expires_at > now() AS held FROM durable.locks WHERE name = $1::text
-), f AS MATERIALIZED (
-    SELECT l.slot, coalesce(l.claim_id <> $3::uuid, false) AS expired,
-           greatest(l.fence, (SELECT max(s.fence) FROM s), (extract(epoch FROM now()) * 1000000)::bigint) AS above
-    FROM durable.locks l
-    WHERE l.name = $1::text AND (l.claim_id = $3::uuid
-        OR l.slot < $2::int AND (l.claim_id IS NULL OR l.expires_at <= now())
-           AND l.slot + (SELECT count(*) FROM s WHERE s.slot > l.slot AND s.held) < $2::int)
-    ORDER BY l.claim_id = $3::uuid DESC NULLS LAST, l.slot LIMIT 1 FOR UPDATE SKIP LOCKED
-), u AS (
-    UPDATE durable.locks l SET
-        fence = CASE WHEN l.claim_id = $3::uuid THEN l.fence
-                     ELSE f.above + 1 + (1000 + l.slot - (f.above + 1) % 1000) % 1000 END,
-        acquired_at = CASE WHEN l.claim_id = $3::uuid THEN l.acquired_at ELSE now() END,
-        expires_at = now() + $5::bigint * interval '1 microsecond', claim_id = $3::uuid, owner = $4::text
-    FROM f WHERE l.name = $1::text AND l.slot = f.slot
-    RETURNING l.slot, l.fence, f.expired
+WITH slots AS MATERIALIZED (
+    SELECT
+        slot,
+        fence,
+        expires_at,
+        claim_id IS NOT NULL AND expires_at > now() AS held
+    FROM durable.locks
+    WHERE name = $2::text
+), free_slot AS MATERIALIZED (
+    SELECT
+        locks.slot,
+        coalesce(locks.claim_id <> $3::uuid, false) AS expired,
+        greatest(
+            locks.fence,
+            (SELECT max(slots.fence) FROM slots),
+            (extract(epoch FROM now()) * 1000000)::bigint
+        ) AS above
+    FROM durable.locks
+    WHERE locks.name = $2::text
+      AND (
+          locks.claim_id = $3::uuid
+          OR locks.slot < $1::int
+              AND (locks.claim_id IS NULL OR locks.expires_at <= now())
+              AND locks.slot + (
+                  SELECT count(*)
+                  FROM slots
+                  WHERE slots.slot > locks.slot
+                    AND slots.held
+              ) < $1::int
+      )
+    ORDER BY locks.claim_id = $3::uuid DESC NULLS LAST, locks.slot
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+), granted AS (
+    UPDATE durable.locks
+    SET fence = CASE
+            WHEN locks.claim_id = $3::uuid THEN locks.fence
+            ELSE free_slot.above + 1 + (1000 + locks.slot - (free_slot.above + 1) % 1000) % 1000
+        END,
+        acquired_at = CASE
+            WHEN locks.claim_id = $3::uuid THEN locks.acquired_at
+            ELSE now()
+        END,
+        expires_at = now() + ($4::bigint) * interval '1 microsecond',
+        claim_id = $3::uuid,
+        owner = $5::text
+    FROM free_slot
+    WHERE locks.name = $2::text
+      AND locks.slot = free_slot.slot
+    RETURNING locks.slot, locks.fence, free_slot.expired
 )
-SELECT u.slot, u.fence, u.expired, c.present, c.free_in
-FROM (SELECT count(*) FILTER (WHERE s.slot < $2::int)::int AS present,
-             coalesce((extract(epoch FROM min(s.expires_at) FILTER (WHERE s.held) - now()) * 1000000)::bigint, 0)::bigint AS free_in FROM s) c
-LEFT JOIN u ON true
+SELECT granted.slot, granted.fence, granted.expired, counted.present, counted.free_in
+FROM (
+    SELECT
+        count(*) FILTER (WHERE slots.slot < $1::int)::int AS present,
+        coalesce(
+            (
+                extract(epoch FROM min(slots.expires_at) FILTER (WHERE slots.held) - now())
+                * 1000000
+            )::bigint,
+            0
+        )::bigint AS free_in
+    FROM slots
+) counted
+LEFT JOIN granted ON true
 `
 
 type AcquireLockParams struct {
-	Column1 string
-	Column2 int32
-	Column3 uuid.UUID
-	Column4 string
-	Column5 int64
+	Cap      int32
+	Name     string
+	ClaimID  uuid.UUID
+	Duration int64
+	Owner    string
 }
 
 type AcquireLockRow struct {
@@ -54,23 +96,23 @@ type AcquireLockRow struct {
 	FreeIn  int64
 }
 
-// locks_pkey, the rows of one name. Takes one free row with SKIP LOCKED, the
-// claim's own first, so nobody waits and nobody asks slot by slot. A slot may be
-// granted when the slots below it and the held ones above it are fewer than the
-// cap: with the lowest free slot that is the same as counting the holders, and
-// it stays true whatever others are granted at the same moment, also while slots
-// above a lowered cap drain. The fence is the next number above all of the name
-// that leaves the slot as the rest of a division by 1000: two slots granted at
-// the same moment, which see nothing of each other, cannot meet, and no grant
-// waits for another. Twice: the same slot, extended.
-// $1 name, $2 cap, $3 claim, $4 owner, $5 duration in microseconds.
+// Takes one free slot of a named lock, the claim's own first, or says when the next may
+// become free. No call waits, and no call asks slot by slot.
+// Index: locks_pkey, the rows of one name. Locks: one row with SKIP LOCKED.
+// A slot may be granted when the slots below it and the held ones above it are fewer
+// than the cap: with the lowest free slot that is the same as counting the holders, and
+// it stays true whatever others are granted concurrently, also while slots above a
+// lowered cap drain. The fence is the next number above all of the name that leaves the
+// slot as the remainder of a division by 1000: two slots granted concurrently, which
+// cannot see each other, never get the same fence, and no grant waits for another.
+// Idempotent: a repeat returns the same slot, extended.
 func (q *Queries) AcquireLock(ctx context.Context, arg AcquireLockParams) ([]AcquireLockRow, error) {
 	rows, err := q.db.Query(ctx, AcquireLock,
-		arg.Column1,
-		arg.Column2,
-		arg.Column3,
-		arg.Column4,
-		arg.Column5,
+		arg.Cap,
+		arg.Name,
+		arg.ClaimID,
+		arg.Duration,
+		arg.Owner,
 	)
 	if err != nil {
 		return nil, err
@@ -97,31 +139,47 @@ func (q *Queries) AcquireLock(ctx context.Context, arg AcquireLockParams) ([]Acq
 }
 
 const DeleteLapsedWaits = `-- name: DeleteLapsedWaits :exec
-DELETE FROM durable.lock_waits WHERE (name, waiter) IN (
-    SELECT l.name, l.waiter FROM durable.lock_waits l WHERE l.until < now() - interval '1 minute' LIMIT 100 FOR UPDATE SKIP LOCKED)
+DELETE FROM durable.lock_waits
+WHERE (name, waiter) IN (
+    SELECT lapsed.name, lapsed.waiter
+    FROM durable.lock_waits lapsed
+    WHERE lapsed.until < now() - interval '1 minute'
+    LIMIT 100
+    FOR UPDATE SKIP LOCKED
+)
 `
 
-// Reads the table, a small one. With SKIP LOCKED. Twice: fewer rows.
+// Index: none; reads the table, a small one. Locks: the rows with SKIP LOCKED.
+// Idempotent: a repeat deletes further rows, or none.
 func (q *Queries) DeleteLapsedWaits(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, DeleteLapsedWaits)
 	return err
 }
 
 const DeleteOldLocks = `-- name: DeleteOldLocks :exec
-DELETE FROM durable.locks WHERE (name, slot) IN (
-    SELECT l.name, l.slot FROM durable.locks l WHERE l.expires_at < now() - interval '7 days'
-    ORDER BY l.expires_at LIMIT 100 FOR UPDATE SKIP LOCKED)
+DELETE FROM durable.locks
+WHERE (name, slot) IN (
+    SELECT old.name, old.slot
+    FROM durable.locks old
+    WHERE old.expires_at < now() - interval '7 days'
+    ORDER BY old.expires_at
+    LIMIT 100
+    FOR UPDATE SKIP LOCKED
+)
 `
 
-// locks_expiry. Rows that nobody has wanted for a week, some at a time, with
-// SKIP LOCKED. Twice: fewer rows.
+// Rows that have been free for a week, some at a time.
+// Index: locks_expiry. Locks: the rows with SKIP LOCKED.
+// Idempotent: a repeat deletes further rows, or none.
 func (q *Queries) DeleteOldLocks(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, DeleteOldLocks)
 	return err
 }
 
 const DeleteWait = `-- name: DeleteWait :exec
-DELETE FROM durable.lock_waits WHERE name = $1 AND waiter = $2
+DELETE FROM durable.lock_waits
+WHERE name = $1
+  AND waiter = $2
 `
 
 type DeleteWaitParams struct {
@@ -129,28 +187,56 @@ type DeleteWaitParams struct {
 	Waiter uuid.UUID
 }
 
-// lock_waits_pkey. Twice: no row.
+// Index: lock_waits_pkey. Idempotent: a repeat deletes no row.
 func (q *Queries) DeleteWait(ctx context.Context, arg DeleteWaitParams) error {
 	_, err := q.db.Exec(ctx, DeleteWait, arg.Name, arg.Waiter)
 	return err
 }
 
 const ForceReleaseLock = `-- name: ForceReleaseLock :one
-WITH x AS (
-    SELECT l.name, l.slot, l.owner, l.fence FROM durable.locks l
-    WHERE l.name = $2::text AND l.slot = $3::int AND l.claim_id IS NOT NULL FOR UPDATE
-), u AS (
-    UPDATE durable.locks l SET claim_id = NULL, expires_at = now() FROM x WHERE l.name = x.name AND l.slot = x.slot
-    RETURNING x.name, x.slot, x.owner, x.fence
-), a AS (
+WITH held AS (
+    SELECT locks.name, locks.slot, locks.owner, locks.fence
+    FROM durable.locks
+    WHERE locks.name = $2::text
+      AND locks.slot = $3::int
+      AND locks.claim_id IS NOT NULL
+    FOR UPDATE
+), released AS (
+    UPDATE durable.locks
+    SET claim_id = NULL,
+        expires_at = now()
+    FROM held
+    WHERE locks.name = held.name
+      AND locks.slot = held.slot
+    RETURNING held.name, held.slot, held.owner, held.fence
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT $4::text, 'lock', u.name, 'release',
-           json_build_object('slot', u.slot, 'owner', u.owner, 'fence', u.fence, 'reason', $5::text) FROM u
-), w AS (
-    SELECT l.waiter FROM durable.lock_waits l JOIN u ON u.name = l.name WHERE l.until > now() ORDER BY random() LIMIT 1
+    SELECT
+        $4::text,
+        'lock',
+        released.name,
+        'release',
+        json_build_object(
+            'slot', released.slot,
+            'owner', released.owner,
+            'fence', released.fence,
+            'reason', $5::text
+        )
+    FROM released
+), next_waiter AS (
+    SELECT lock_waits.waiter
+    FROM durable.lock_waits
+    JOIN released ON released.name = lock_waits.name
+    WHERE lock_waits.until > now()
+    ORDER BY random()
+    LIMIT 1
 )
-SELECT (SELECT count(*) FROM u)::int AS freed,
-       (SELECT count(pg_notify($1::text, w.waiter::text || ' ' || $2::text)) FROM w)::int AS told
+SELECT
+    (SELECT count(*) FROM released)::int AS freed,
+    (
+        SELECT count(pg_notify($1::text, next_waiter.waiter::text || ' ' || $2::text))
+        FROM next_waiter
+    )::int AS notified
 `
 
 type ForceReleaseLockParams struct {
@@ -162,12 +248,14 @@ type ForceReleaseLockParams struct {
 }
 
 type ForceReleaseLockRow struct {
-	Freed int32
-	Told  int32
+	Freed    int32
+	Notified int32
 }
 
-// locks_pkey; waits for whoever renews it at this moment. The deed and its
-// record are one statement. Notifies as ReleaseLock does. Twice: no rows.
+// Releases a slot for an operator and records it in the audit log, in one statement.
+// Notifies as ReleaseLock does.
+// Index: locks_pkey, lock_waits_pkey. Locks: the row; waits for a renewal that has it.
+// Idempotent: a repeat frees and records nothing.
 func (q *Queries) ForceReleaseLock(ctx context.Context, arg ForceReleaseLockParams) (ForceReleaseLockRow, error) {
 	row := q.db.QueryRow(ctx, ForceReleaseLock,
 		arg.Channel,
@@ -177,29 +265,36 @@ func (q *Queries) ForceReleaseLock(ctx context.Context, arg ForceReleaseLockPara
 		arg.Reason,
 	)
 	var i ForceReleaseLockRow
-	err := row.Scan(&i.Freed, &i.Told)
+	err := row.Scan(&i.Freed, &i.Notified)
 	return i, err
 }
 
 const InsertLocks = `-- name: InsertLocks :exec
-INSERT INTO durable.locks (name, slot) SELECT $1::text, generate_series(0, $2::int - 1)
+INSERT INTO durable.locks (name, slot)
+SELECT $1::text, generate_series(0, ($2::int) - 1)
 ON CONFLICT DO NOTHING
 `
 
 type InsertLocksParams struct {
-	Column1 string
-	Column2 int32
+	Name string
+	Cap  int32
 }
 
-// locks_pkey. The rows of a name that lacks some. Waits for another who inserts
-// the same. Twice: nothing. $1 name, $2 cap.
+// The rows of a name that lacks some. Index: locks_pkey. Locks: only what it inserts;
+// waits for a transaction that inserts the same.
+// Idempotent: a repeat inserts nothing.
 func (q *Queries) InsertLocks(ctx context.Context, arg InsertLocksParams) error {
-	_, err := q.db.Exec(ctx, InsertLocks, arg.Column1, arg.Column2)
+	_, err := q.db.Exec(ctx, InsertLocks, arg.Name, arg.Cap)
 	return err
 }
 
 const ListForced = `-- name: ListForced :many
-SELECT at, actor, subject, detail FROM durable.audit WHERE kind = 'lock' AND action = 'release' ORDER BY id DESC LIMIT $1
+SELECT at, actor, subject, detail
+FROM durable.audit
+WHERE kind = 'lock'
+  AND action = 'release'
+ORDER BY id DESC
+LIMIT $1
 `
 
 type ListForcedParams struct {
@@ -213,7 +308,7 @@ type ListForcedRow struct {
 	Detail  []byte
 }
 
-// audit_pkey, backwards. No locks.
+// Index: audit_pkey, backwards. Locks: none.
 func (q *Queries) ListForced(ctx context.Context, arg ListForcedParams) ([]ListForcedRow, error) {
 	rows, err := q.db.Query(ctx, ListForced, arg.Most)
 	if err != nil {
@@ -240,9 +335,14 @@ func (q *Queries) ListForced(ctx context.Context, arg ListForcedParams) ([]ListF
 }
 
 const ListLocks = `-- name: ListLocks :many
-SELECT name, slot, owner, claim_id, fence, acquired_at, expires_at, (expires_at <= now())::boolean AS expired
-FROM durable.locks WHERE claim_id IS NOT NULL AND starts_with(name, $1::text)
-ORDER BY name, slot LIMIT $2
+SELECT
+    name, slot, owner, claim_id, fence, acquired_at, expires_at,
+    (expires_at <= now())::boolean AS expired
+FROM durable.locks
+WHERE claim_id IS NOT NULL
+  AND starts_with(name, $1::text)
+ORDER BY name, slot
+LIMIT $2
 `
 
 type ListLocksParams struct {
@@ -261,7 +361,7 @@ type ListLocksRow struct {
 	Expired    bool
 }
 
-// locks_pkey, from the prefix on. No locks.
+// Index: locks_pkey, from the prefix on. Locks: none.
 func (q *Queries) ListLocks(ctx context.Context, arg ListLocksParams) ([]ListLocksRow, error) {
 	rows, err := q.db.Query(ctx, ListLocks, arg.Prefix, arg.Most)
 	if err != nil {
@@ -292,8 +392,12 @@ func (q *Queries) ListLocks(ctx context.Context, arg ListLocksParams) ([]ListLoc
 }
 
 const ListWaits = `-- name: ListWaits :many
-SELECT name, waiter, owner, calls, since FROM durable.lock_waits
-WHERE until > now() AND starts_with(name, $1::text) ORDER BY name, since, waiter LIMIT $2
+SELECT name, waiter, owner, calls, since
+FROM durable.lock_waits
+WHERE until > now()
+  AND starts_with(name, $1::text)
+ORDER BY name, since, waiter
+LIMIT $2
 `
 
 type ListWaitsParams struct {
@@ -309,7 +413,7 @@ type ListWaitsRow struct {
 	Since  time.Time
 }
 
-// lock_waits_pkey, from the prefix on. No locks.
+// Index: lock_waits_pkey, from the prefix on. Locks: none.
 func (q *Queries) ListWaits(ctx context.Context, arg ListWaitsParams) ([]ListWaitsRow, error) {
 	rows, err := q.db.Query(ctx, ListWaits, arg.Prefix, arg.Most)
 	if err != nil {
@@ -338,8 +442,16 @@ func (q *Queries) ListWaits(ctx context.Context, arg ListWaitsParams) ([]ListWai
 
 const NoteWait = `-- name: NoteWait :exec
 INSERT INTO durable.lock_waits (name, waiter, until, calls, owner)
-VALUES ($1, $2, now() + ($3::bigint) * interval '1 microsecond', $4, $5)
-ON CONFLICT (name, waiter) DO UPDATE SET until = excluded.until, calls = excluded.calls,
+VALUES (
+    $1,
+    $2,
+    now() + ($3::bigint) * interval '1 microsecond',
+    $4,
+    $5
+)
+ON CONFLICT (name, waiter) DO UPDATE
+SET until = excluded.until,
+    calls = excluded.calls,
     since = CASE WHEN lock_waits.until > now() THEN lock_waits.since ELSE now() END
 `
 
@@ -351,7 +463,8 @@ type NoteWaitParams struct {
 	Owner    string
 }
 
-// lock_waits_pkey; the row is its process's own. Twice: it lasts a little longer.
+// Index: lock_waits_pkey. Locks: a row that only its own process writes.
+// Idempotent: a repeat extends the wait.
 func (q *Queries) NoteWait(ctx context.Context, arg NoteWaitParams) error {
 	_, err := q.db.Exec(ctx, NoteWait,
 		arg.Name,
@@ -364,14 +477,27 @@ func (q *Queries) NoteWait(ctx context.Context, arg NoteWaitParams) error {
 }
 
 const ReleaseLock = `-- name: ReleaseLock :one
-WITH u AS (
-    UPDATE durable.locks SET claim_id = NULL, expires_at = now()
-    WHERE claim_id = $3::uuid AND name = $2::text RETURNING name
-), w AS (
-    SELECT l.waiter FROM durable.lock_waits l JOIN u ON u.name = l.name WHERE l.until > now() ORDER BY random() LIMIT 1
+WITH released AS (
+    UPDATE durable.locks
+    SET claim_id = NULL,
+        expires_at = now()
+    WHERE claim_id = $3::uuid
+      AND name = $2::text
+    RETURNING name
+), next_waiter AS (
+    SELECT lock_waits.waiter
+    FROM durable.lock_waits
+    JOIN released ON released.name = lock_waits.name
+    WHERE lock_waits.until > now()
+    ORDER BY random()
+    LIMIT 1
 )
-SELECT (SELECT count(*) FROM u)::int AS freed,
-       (SELECT count(pg_notify($1::text, w.waiter::text || ' ' || $2::text)) FROM w)::int AS told
+SELECT
+    (SELECT count(*) FROM released)::int AS freed,
+    (
+        SELECT count(pg_notify($1::text, next_waiter.waiter::text || ' ' || $2::text))
+        FROM next_waiter
+    )::int AS notified
 `
 
 type ReleaseLockParams struct {
@@ -381,35 +507,43 @@ type ReleaseLockParams struct {
 }
 
 type ReleaseLockRow struct {
-	Freed int32
-	Told  int32
+	Freed    int32
+	Notified int32
 }
 
-// locks_claim, lock_waits_pkey. Fenced by the claim. Notifies, when it commits,
-// one of those who have noted that they wait, any: commits that notify are
-// serialised by the server, and nobody waits most of the time. Twice: no rows.
+// Frees a slot and, when it commits, notifies any one of those that have recorded that
+// they wait: the server serializes commits that notify, and most of the time none waits.
+// Index: locks_claim, lock_waits_pkey. Locks: the row. Fenced by the claim.
+// Idempotent: a repeat frees nothing.
 func (q *Queries) ReleaseLock(ctx context.Context, arg ReleaseLockParams) (ReleaseLockRow, error) {
 	row := q.db.QueryRow(ctx, ReleaseLock, arg.Channel, arg.Name, arg.Claim)
 	var i ReleaseLockRow
-	err := row.Scan(&i.Freed, &i.Told)
+	err := row.Scan(&i.Freed, &i.Notified)
 	return i, err
 }
 
 const RenewLocks = `-- name: RenewLocks :many
-UPDATE durable.locks SET expires_at = now() + $1::bigint * interval '1 microsecond'
-WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.locks l WHERE l.claim_id = ANY ($2::uuid[]) ORDER BY l.claim_id FOR UPDATE))
+UPDATE durable.locks
+SET expires_at = now() + ($1::bigint) * interval '1 microsecond'
+WHERE claim_id = ANY (ARRAY(
+    SELECT held.claim_id
+    FROM durable.locks held
+    WHERE held.claim_id = ANY ($2::uuid[])
+    ORDER BY held.claim_id
+    FOR UPDATE
+))
 RETURNING claim_id
 `
 
 type RenewLocksParams struct {
-	Column1 int64
-	Column2 []uuid.UUID
+	Duration int64
+	ClaimIds []uuid.UUID
 }
 
-// locks_claim. Locks the rows in the claims' order. Twice: harmless.
-// $1 duration in microseconds, $2 claims.
+// Index: locks_claim. Locks: the rows in the claims' order.
+// Idempotent: a repeat renews from a later instant.
 func (q *Queries) RenewLocks(ctx context.Context, arg RenewLocksParams) ([]*uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, RenewLocks, arg.Column1, arg.Column2)
+	rows, err := q.db.Query(ctx, RenewLocks, arg.Duration, arg.ClaimIds)
 	if err != nil {
 		return nil, err
 	}

@@ -13,17 +13,35 @@ import (
 )
 
 const AskCancels = `-- name: AskCancels :many
-WITH k AS MATERIALIZED (
-    SELECT id, claim_id, (cancel IS NULL) AS fresh FROM durable.runs WHERE id = ANY ($1::uuid[]) AND state = 1 FOR NO KEY UPDATE SKIP LOCKED
-), u AS (
-    UPDATE durable.runs SET cancel = $2::text WHERE id = ANY (ARRAY(SELECT k.id FROM k WHERE k.fresh)) AND state = 1 RETURNING id
-), c AS (
-    INSERT INTO durable.cancels (claim_id, run_id) SELECT k.claim_id, k.id FROM k WHERE k.fresh ON CONFLICT DO NOTHING
-), a AS (
+WITH locked_runs AS MATERIALIZED (
+    SELECT id, claim_id, (cancel IS NULL) AS fresh
+    FROM durable.runs
+    WHERE id = ANY ($1::uuid[])
+      AND state = 1
+    FOR NO KEY UPDATE SKIP LOCKED
+), asked AS (
+    UPDATE durable.runs
+    SET cancel = $2::text
+    WHERE id = ANY (ARRAY(
+            SELECT locked_runs.id
+            FROM locked_runs
+            WHERE locked_runs.fresh
+        ))
+      AND state = 1
+    RETURNING id
+), notified AS (
+    INSERT INTO durable.cancels (claim_id, run_id)
+    SELECT locked_runs.claim_id, locked_runs.id
+    FROM locked_runs
+    WHERE locked_runs.fresh
+    ON CONFLICT DO NOTHING
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT $3::text, 'run', u.id::text, 'cancel', nullif($4::text, '')::json FROM u
+    SELECT $3::text, 'run', asked.id::text, 'cancel', nullif($4::text, '')::json
+    FROM asked
 )
-SELECT k.id FROM k
+SELECT locked_runs.id
+FROM locked_runs
 `
 
 type AskCancelsParams struct {
@@ -33,8 +51,9 @@ type AskCancelsParams struct {
 	Detail string
 }
 
-// runs_pkey. Locks the running runs that nobody else holds. cancels only tells
-// the worker. Twice: the reason stands, and nothing is written down again.
+// Requests the cancellation of running runs; cancels only notifies their worker.
+// Index: runs_pkey. Locks: the running runs, with SKIP LOCKED.
+// Idempotent: a repeat keeps the first reason and records nothing more.
 func (q *Queries) AskCancels(ctx context.Context, arg AskCancelsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, AskCancels,
 		arg.Ids,
@@ -86,26 +105,47 @@ func (q *Queries) AuditChange(ctx context.Context, arg AuditChangeParams) error 
 }
 
 const CancelPending = `-- name: CancelPending :many
-WITH d AS MATERIALIZED (
-    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
-        SELECT x.ctid
-        FROM (SELECT unnest($1::int[]) lane, unnest($2::timestamptz[]) due_at, unnest($3::uuid[]) run_id) w,
-             LATERAL (SELECT r.ctid FROM durable.ready r JOIN durable.runs b ON b.id = r.run_id
-                      WHERE r.lane = w.lane AND r.due_at = w.due_at AND r.run_id = w.run_id
-                      FOR NO KEY UPDATE OF r, b SKIP LOCKED) x))
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT locked.ctid
+        FROM (
+            SELECT
+                unnest($1::int[]) AS lane,
+                unnest($2::timestamptz[]) AS due_at,
+                unnest($3::uuid[]) AS run_id
+        ) asked,
+        LATERAL (
+            SELECT waiting.ctid
+            FROM durable.ready waiting
+            JOIN durable.runs pending ON pending.id = waiting.run_id
+            WHERE waiting.lane = asked.lane
+              AND waiting.due_at = asked.due_at
+              AND waiting.run_id = asked.run_id
+            FOR NO KEY UPDATE OF waiting, pending SKIP LOCKED
+        ) locked
+    ))
     RETURNING run_id
-), u AS (
-    UPDATE durable.runs SET state = 5, finished_at = now()
-    WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0
+), cancelled AS (
+    UPDATE durable.runs
+    SET state = 5,
+        finished_at = now()
+    WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+      AND state = 0
     RETURNING id, lane
-), p AS (
-    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane) SELECT u.id, now(), 5, $4::text, abs(u.lane) FROM u
+), reported AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+    SELECT cancelled.id, now(), 5, $4::text, abs(cancelled.lane)
+    FROM cancelled
     ON CONFLICT DO NOTHING
-), a AS (
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT $5::text, 'run', u.id::text, 'cancel', nullif($6::text, '')::json FROM u
+    SELECT
+        $5::text, 'run', cancelled.id::text, 'cancel', nullif($6::text, '')::json
+    FROM cancelled
 )
-SELECT u.id FROM u
+SELECT cancelled.id
+FROM cancelled
 `
 
 type CancelPendingParams struct {
@@ -117,10 +157,12 @@ type CancelPendingParams struct {
 	Detail string
 }
 
-// ready_order, then runs_pkey: one probe for each run. Locks each run together
-// with its row of ready and passes over the pairs of which a claim, another
-// operator or a user's transaction holds either. Who has the row of ready has
-// a pending run. Twice: no row of ready.
+// Cancels pending runs and returns their ids. A transaction that has the row of ready
+// has a pending run.
+// Index: ready_order, one probe for each run, then runs_pkey. Locks: each run together
+// with its row of ready; passes over the pairs of which a claim, another operator or a
+// user's transaction has locked either.
+// Idempotent: a repeat finds no row of ready.
 func (q *Queries) CancelPending(ctx context.Context, arg CancelPendingParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, CancelPending,
 		arg.Lanes,
@@ -149,10 +191,14 @@ func (q *Queries) CancelPending(ctx context.Context, arg CancelPendingParams) ([
 }
 
 const Cancels = `-- name: Cancels :many
-SELECT c.claim_id, c.run_id, r.cancel::text AS reason
-FROM durable.cancels c JOIN durable.runs r ON r.id = c.run_id
-WHERE c.claim_id = ANY ($1::uuid[]) AND r.claim_id = c.claim_id AND r.state = 1 AND r.cancel IS NOT NULL
-ORDER BY c.claim_id, c.run_id
+SELECT cancels.claim_id, cancels.run_id, runs.cancel::text AS reason
+FROM durable.cancels
+JOIN durable.runs ON runs.id = cancels.run_id
+WHERE cancels.claim_id = ANY ($1::uuid[])
+  AND runs.claim_id = cancels.claim_id
+  AND runs.state = 1
+  AND runs.cancel IS NOT NULL
+ORDER BY cancels.claim_id, cancels.run_id
 `
 
 type CancelsParams struct {
@@ -165,7 +211,8 @@ type CancelsRow struct {
 	Reason  string
 }
 
-// cancels_pkey, then runs_pkey. No locks. Twice: the same rows.
+// The cancel requests for running runs of these claims.
+// Index: cancels_pkey, then runs_pkey. Locks: none.
 func (q *Queries) Cancels(ctx context.Context, arg CancelsParams) ([]CancelsRow, error) {
 	rows, err := q.db.Query(ctx, Cancels, arg.Claims)
 	if err != nil {
@@ -187,9 +234,15 @@ func (q *Queries) Cancels(ctx context.Context, arg CancelsParams) ([]CancelsRow,
 }
 
 const Changes = `-- name: Changes :many
-SELECT id, at, actor, kind, subject, action, coalesce(detail::text, '')::text AS detail FROM durable.audit
-WHERE id < $1 AND ($2::text = '' OR kind = $2) AND ($3::text = '' OR subject = $3)
-ORDER BY id DESC LIMIT $4
+SELECT
+    id, at, actor, kind, subject, action,
+    coalesce(detail::text, '')::text AS detail
+FROM durable.audit
+WHERE id < $1
+  AND ($2::text = '' OR kind = $2)
+  AND ($3::text = '' OR subject = $3)
+ORDER BY id DESC
+LIMIT $4
 `
 
 type ChangesParams struct {
@@ -209,8 +262,8 @@ type ChangesRow struct {
 	Detail  string
 }
 
-// audit_pkey backwards; an empty text filters nothing, so a filter that few rows
-// pass reads many. No locks.
+// Index: audit_pkey backwards; an empty text filters nothing, so a filter that few rows
+// pass reads many. Locks: none.
 func (q *Queries) Changes(ctx context.Context, arg ChangesParams) ([]ChangesRow, error) {
 	rows, err := q.db.Query(ctx, Changes,
 		arg.Before,
@@ -245,9 +298,15 @@ func (q *Queries) Changes(ctx context.Context, arg ChangesParams) ([]ChangesRow,
 }
 
 const ChangesOf = `-- name: ChangesOf :many
-SELECT id, at, actor, kind, subject, action, coalesce(detail::text, '')::text AS detail FROM durable.audit
-WHERE id < $1 AND kind = $2 AND subject = $3
-ORDER BY id DESC LIMIT $4
+SELECT
+    id, at, actor, kind, subject, action,
+    coalesce(detail::text, '')::text AS detail
+FROM durable.audit
+WHERE id < $1
+  AND kind = $2
+  AND subject = $3
+ORDER BY id DESC
+LIMIT $4
 `
 
 type ChangesOfParams struct {
@@ -267,7 +326,7 @@ type ChangesOfRow struct {
 	Detail  string
 }
 
-// audit_subject backwards. No locks.
+// Index: audit_subject backwards. Locks: none.
 func (q *Queries) ChangesOf(ctx context.Context, arg ChangesOfParams) ([]ChangesOfRow, error) {
 	rows, err := q.db.Query(ctx, ChangesOf,
 		arg.Before,
@@ -302,40 +361,70 @@ func (q *Queries) ChangesOf(ctx context.Context, arg ChangesOfParams) ([]Changes
 }
 
 const CountRetried = `-- name: CountRetried :exec
-UPDATE durable.schedules s SET unfinished = ARRAY(SELECT c.id FROM (SELECT unnest(s.unfinished) AS id UNION SELECT unnest(w.ids)) c ORDER BY c.id)
-FROM (SELECT r.schedule, array_agg(r.id) AS ids FROM durable.runs r WHERE r.id = ANY ($1::uuid[]) AND r.schedule IS NOT NULL AND r.state = 0 GROUP BY r.schedule) w
-WHERE s.id = w.schedule
+UPDATE durable.schedules
+SET unfinished = ARRAY(
+    SELECT counted.id
+    FROM (
+        SELECT unnest(schedules.unfinished) AS id
+        UNION
+        SELECT unnest(retried.ids)
+    ) counted
+    ORDER BY counted.id
+)
+FROM (
+    SELECT runs.schedule, array_agg(runs.id) AS ids
+    FROM durable.runs
+    WHERE runs.id = ANY ($1::uuid[])
+      AND runs.schedule IS NOT NULL
+      AND runs.state = 0
+    GROUP BY runs.schedule
+) retried
+WHERE schedules.id = retried.schedule
 `
 
 type CountRetriedParams struct {
 	Ids []uuid.UUID
 }
 
-// runs_pkey, schedules_pkey. After RetryRuns in its transaction: the schedules of
-// runs that are pending again count them as unfinished. Locks the schedules, and
-// waits for whoever evaluates them, within the lock_timeout. Twice: each counts
-// once.
+// After RetryRuns in its transaction: the schedules of runs that are pending again count
+// them as unfinished.
+// Index: runs_pkey, schedules_pkey. Locks: the schedules; waits, within the lock_timeout,
+// for a materializer that evaluates them.
+// Idempotent: each run counts once.
 func (q *Queries) CountRetried(ctx context.Context, arg CountRetriedParams) error {
 	_, err := q.db.Exec(ctx, CountRetried, arg.Ids)
 	return err
 }
 
 const DeleteFinished = `-- name: DeleteFinished :many
-WITH k AS MATERIALIZED (
-    SELECT id FROM durable.runs WHERE id = ANY ($1::uuid[]) AND state IN (2, 4, 5) AND (key IS NULL OR $2::boolean) FOR UPDATE SKIP LOCKED
-), u AS (
-    DELETE FROM durable.runs WHERE id = ANY (ARRAY(SELECT k.id FROM k)) AND state IN (2, 4, 5) RETURNING id
-), t AS (
-    DELETE FROM durable.attempts WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), p AS (
-    DELETE FROM durable.problems WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), g AS (
-    DELETE FROM durable.progress WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), a AS (
+WITH locked_runs AS MATERIALIZED (
+    SELECT id
+    FROM durable.runs
+    WHERE id = ANY ($1::uuid[])
+      AND state IN (2, 4, 5)
+      AND (key IS NULL OR $2::boolean)
+    FOR UPDATE SKIP LOCKED
+), deleted AS (
+    DELETE FROM durable.runs
+    WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
+      AND state IN (2, 4, 5)
+    RETURNING id
+), attempts_deleted AS (
+    DELETE FROM durable.attempts
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), problems_deleted AS (
+    DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), progress_deleted AS (
+    DELETE FROM durable.progress
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT $3::text, 'run', u.id::text, 'delete', nullif($4::text, '')::json FROM u
+    SELECT $3::text, 'run', deleted.id::text, 'delete', nullif($4::text, '')::json
+    FROM deleted
 )
-SELECT u.id FROM u
+SELECT deleted.id
+FROM deleted
 `
 
 type DeleteFinishedParams struct {
@@ -345,8 +434,9 @@ type DeleteFinishedParams struct {
 	Detail string
 }
 
-// runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks the finished runs
-// that nobody else holds. keyed as in RetryRuns. Twice: no rows.
+// Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
+// Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
+// SKIP LOCKED. Idempotent: a repeat finds no rows.
 func (q *Queries) DeleteFinished(ctx context.Context, arg DeleteFinishedParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, DeleteFinished,
 		arg.Ids,
@@ -373,27 +463,49 @@ func (q *Queries) DeleteFinished(ctx context.Context, arg DeleteFinishedParams) 
 }
 
 const DeletePending = `-- name: DeletePending :many
-WITH d AS MATERIALIZED (
-    DELETE FROM durable.ready WHERE ctid = ANY (ARRAY(
-        SELECT x.ctid
-        FROM (SELECT unnest($1::int[]) lane, unnest($2::timestamptz[]) due_at, unnest($3::uuid[]) run_id) w,
-             LATERAL (SELECT r.ctid FROM durable.ready r JOIN durable.runs b ON b.id = r.run_id
-                      WHERE r.lane = w.lane AND r.due_at = w.due_at AND r.run_id = w.run_id AND (b.key IS NULL OR $4::boolean)
-                      FOR UPDATE OF r, b SKIP LOCKED) x))
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT locked.ctid
+        FROM (
+            SELECT
+                unnest($1::int[]) AS lane,
+                unnest($2::timestamptz[]) AS due_at,
+                unnest($3::uuid[]) AS run_id
+        ) asked,
+        LATERAL (
+            SELECT waiting.ctid
+            FROM durable.ready waiting
+            JOIN durable.runs pending ON pending.id = waiting.run_id
+            WHERE waiting.lane = asked.lane
+              AND waiting.due_at = asked.due_at
+              AND waiting.run_id = asked.run_id
+              AND (pending.key IS NULL OR $4::boolean)
+            FOR UPDATE OF waiting, pending SKIP LOCKED
+        ) locked
+    ))
     RETURNING run_id
-), u AS (
-    DELETE FROM durable.runs WHERE id = ANY (ARRAY(SELECT d.run_id FROM d)) AND state = 0 RETURNING id
-), t AS (
-    DELETE FROM durable.attempts WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), p AS (
-    DELETE FROM durable.problems WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), g AS (
-    DELETE FROM durable.progress WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), a AS (
+), deleted AS (
+    DELETE FROM durable.runs
+    WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+      AND state = 0
+    RETURNING id
+), attempts_deleted AS (
+    DELETE FROM durable.attempts
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), problems_deleted AS (
+    DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), progress_deleted AS (
+    DELETE FROM durable.progress
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT $5::text, 'run', u.id::text, 'delete', nullif($6::text, '')::json FROM u
+    SELECT $5::text, 'run', deleted.id::text, 'delete', nullif($6::text, '')::json
+    FROM deleted
 )
-SELECT u.id FROM u
+SELECT deleted.id
+FROM deleted
 `
 
 type DeletePendingParams struct {
@@ -405,8 +517,10 @@ type DeletePendingParams struct {
 	Detail string
 }
 
-// CancelPending, but the runs go with all that belongs to them: attempts_pkey,
-// problems_pkey, progress_pkey. keyed as in RetryRuns. Twice: no row of ready.
+// CancelPending, but the runs are deleted with all that belongs to them; keyed as in
+// RetryRuns.
+// Index: as CancelPending, and attempts_pkey, problems_pkey, progress_pkey. Locks: as
+// CancelPending. Idempotent: a repeat finds no row of ready.
 func (q *Queries) DeletePending(ctx context.Context, arg DeletePendingParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, DeletePending,
 		arg.Lanes,
@@ -435,8 +549,10 @@ func (q *Queries) DeletePending(ctx context.Context, arg DeletePendingParams) ([
 }
 
 const LockKey = `-- name: LockKey :one
-INSERT INTO durable.unique_keys (job, key, run_id, latest) VALUES ($1, $2, $3, $3)
-ON CONFLICT (job, key) DO UPDATE SET run_id = unique_keys.run_id
+INSERT INTO durable.unique_keys (job, key, run_id, latest)
+VALUES ($1, $2, $3, $3)
+ON CONFLICT (job, key) DO UPDATE
+SET run_id = unique_keys.run_id
 RETURNING run_id, coalesce(held_to > now(), false)::boolean AS held
 `
 
@@ -451,9 +567,10 @@ type LockKeyRow struct {
 	Held  bool
 }
 
-// unique_keys_pkey. Waits for whoever holds the row, within the lock_timeout; the
-// transaction holds nothing else yet. Makes the row when nobody has the key.
-// Twice: the same row.
+// Locks a unique key, and inserts its row when no run has the key.
+// Index: unique_keys_pkey. Locks: the row; waits for its holder within the lock_timeout,
+// while the transaction has locked nothing else yet.
+// Idempotent: a repeat returns the same row.
 func (q *Queries) LockKey(ctx context.Context, arg LockKeyParams) (LockKeyRow, error) {
 	row := q.db.QueryRow(ctx, LockKey, arg.Job, arg.Key, arg.RunID)
 	var i LockKeyRow
@@ -462,7 +579,11 @@ func (q *Queries) LockKey(ctx context.Context, arg LockKeyParams) (LockKeyRow, e
 }
 
 const LockKeyOf = `-- name: LockKeyOf :exec
-SELECT FROM durable.unique_keys WHERE job = $1 AND key = $2 FOR UPDATE
+SELECT
+FROM durable.unique_keys
+WHERE job = $1
+  AND key = $2
+FOR UPDATE
 `
 
 type LockKeyOfParams struct {
@@ -470,15 +591,26 @@ type LockKeyOfParams struct {
 	Key string
 }
 
-// unique_keys_pkey. Waits likewise; no row: nobody has the key.
+// Locks a unique key; no row: no run has the key.
+// Index: unique_keys_pkey. Locks: the row; waits as LockKey does.
 func (q *Queries) LockKeyOf(ctx context.Context, arg LockKeyOfParams) error {
 	_, err := q.db.Exec(ctx, LockKeyOf, arg.Job, arg.Key)
 	return err
 }
 
 const Operable = `-- name: Operable :many
-SELECT r.id, r.state, r.lane, r.due_at, coalesce(r.key, '')::text AS key, (r.key IS NOT NULL)::boolean AS keyed, l.job
-FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane) WHERE r.id = ANY ($1::uuid[])
+
+SELECT
+    runs.id,
+    runs.state,
+    runs.lane,
+    runs.due_at,
+    coalesce(runs.key, '')::text AS key,
+    (runs.key IS NOT NULL)::boolean AS keyed,
+    lanes.job
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id = ANY ($1::uuid[])
 `
 
 type OperableParams struct {
@@ -495,8 +627,9 @@ type OperableRow struct {
 	Job   string
 }
 
-// runs_pkey, lanes_pkey. No locks: what is read here decides only which of the
-// statements below is tried, and each looks again.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// What decides which of the statements below is tried; each checks again.
+// Index: runs_pkey, lanes_pkey. Locks: none.
 func (q *Queries) Operable(ctx context.Context, arg OperableParams) ([]OperableRow, error) {
 	rows, err := q.db.Query(ctx, Operable, arg.Ids)
 	if err != nil {
@@ -526,7 +659,10 @@ func (q *Queries) Operable(ctx context.Context, arg OperableParams) ([]OperableR
 }
 
 const ReleaseKey = `-- name: ReleaseKey :exec
-DELETE FROM durable.unique_keys WHERE job = $1 AND key = $2 AND run_id = $3
+DELETE FROM durable.unique_keys
+WHERE job = $1
+  AND key = $2
+  AND run_id = $3
 `
 
 type ReleaseKeyParams struct {
@@ -535,29 +671,49 @@ type ReleaseKeyParams struct {
 	RunID uuid.UUID
 }
 
-// unique_keys_pkey; a row that LockKeyOf has locked. Twice: no row.
+// Index: unique_keys_pkey. Locks: a row that LockKeyOf has locked.
+// Idempotent: a repeat deletes no row.
 func (q *Queries) ReleaseKey(ctx context.Context, arg ReleaseKeyParams) error {
 	_, err := q.db.Exec(ctx, ReleaseKey, arg.Job, arg.Key, arg.RunID)
 	return err
 }
 
 const RetryRuns = `-- name: RetryRuns :many
-WITH k AS MATERIALIZED (
-    SELECT id FROM durable.runs WHERE id = ANY ($1::uuid[]) AND state IN (4, 5) AND (key IS NULL OR $2::boolean) FOR NO KEY UPDATE SKIP LOCKED
-), u AS (
-    UPDATE durable.runs SET state = 0, due_at = now(), attempt = 0, crash_count = 0, lane = abs(lane), claim_id = NULL, cancel = NULL,
-        expires_at = NULL, finished_at = NULL
-    WHERE id = ANY (ARRAY(SELECT k.id FROM k)) AND state IN (4, 5)
+WITH locked_runs AS MATERIALIZED (
+    SELECT id
+    FROM durable.runs
+    WHERE id = ANY ($1::uuid[])
+      AND state IN (4, 5)
+      AND (key IS NULL OR $2::boolean)
+    FOR NO KEY UPDATE SKIP LOCKED
+), retried AS (
+    UPDATE durable.runs
+    SET state = 0,
+        due_at = now(),
+        attempt = 0,
+        crash_count = 0,
+        lane = abs(lane),
+        claim_id = NULL,
+        cancel = NULL,
+        expires_at = NULL,
+        finished_at = NULL
+    WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
+      AND state IN (4, 5)
     RETURNING id, lane, due_at
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
-), p AS (
-    DELETE FROM durable.problems WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
-), a AS (
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT retried.lane, retried.due_at, retried.id
+    FROM retried
+), resolved AS (
+    DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT retried.id FROM retried))
+), audited AS (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT $3::text, 'run', u.id::text, 'retry', nullif($4::text, '')::json FROM u
+    SELECT $3::text, 'run', retried.id::text, 'retry', nullif($4::text, '')::json
+    FROM retried
 )
-SELECT u.id FROM u
+SELECT retried.id
+FROM retried
 `
 
 type RetryRunsParams struct {
@@ -567,9 +723,10 @@ type RetryRunsParams struct {
 	Detail string
 }
 
-// runs_pkey, problems_pkey. Locks the dead and cancelled runs that nobody else
-// holds; those with a unique key only when keyed says that the caller has locked
-// it. Twice: they are pending.
+// Makes dead and cancelled runs pending again; those with a unique key only when keyed
+// says that the caller has locked it.
+// Index: runs_pkey, problems_pkey. Locks: the runs, with SKIP LOCKED.
+// Idempotent: a repeat finds them pending.
 func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, RetryRuns,
 		arg.Ids,
@@ -596,7 +753,13 @@ func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]uuid.UU
 }
 
 const TakeKey = `-- name: TakeKey :exec
-UPDATE durable.unique_keys SET run_id = $1, latest = $1, held_to = NULL WHERE job = $2 AND key = $3 AND run_id <> $1
+UPDATE durable.unique_keys
+SET run_id = $1,
+    latest = $1,
+    held_to = NULL
+WHERE job = $2
+  AND key = $3
+  AND run_id <> $1
 `
 
 type TakeKeyParams struct {
@@ -605,21 +768,26 @@ type TakeKeyParams struct {
 	Key   string
 }
 
-// unique_keys_pkey; a row that LockKey has locked.
+// Index: unique_keys_pkey. Locks: a row that LockKey has locked.
 func (q *Queries) TakeKey(ctx context.Context, arg TakeKeyParams) error {
 	_, err := q.db.Exec(ctx, TakeKey, arg.RunID, arg.Job, arg.Key)
 	return err
 }
 
 const Unfinished = `-- name: Unfinished :one
-SELECT EXISTS (SELECT FROM durable.runs WHERE id = $1 AND state < 2)::boolean AS unfinished
+SELECT EXISTS (
+    SELECT
+    FROM durable.runs
+    WHERE id = $1
+      AND state < 2
+)::boolean AS unfinished
 `
 
 type UnfinishedParams struct {
 	ID uuid.UUID
 }
 
-// runs_pkey. No locks: asked while the row of the key is locked, so that whoever
+// Index: runs_pkey. Locks: none; the row of the key is locked, so a transaction that
 // would make the run unfinished again waits.
 func (q *Queries) Unfinished(ctx context.Context, arg UnfinishedParams) (bool, error) {
 	row := q.db.QueryRow(ctx, Unfinished, arg.ID)

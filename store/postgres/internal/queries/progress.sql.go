@@ -13,14 +13,17 @@ import (
 )
 
 const Checkpoint = `-- name: Checkpoint :many
-SELECT checkpoint::text AS checkpoint FROM durable.progress WHERE run_id = $1 AND checkpoint IS NOT NULL
+SELECT checkpoint::text AS checkpoint
+FROM durable.progress
+WHERE run_id = $1
+  AND checkpoint IS NOT NULL
 `
 
 type CheckpointParams struct {
 	RunID uuid.UUID
 }
 
-// progress_pkey. No locks.
+// Index: progress_pkey. Locks: none.
 func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, Checkpoint, arg.RunID)
 	if err != nil {
@@ -42,8 +45,14 @@ func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) ([]strin
 }
 
 const ProgressOf = `-- name: ProgressOf :many
-SELECT run_id, fraction::real AS fraction, coalesce(note, '')::text AS note, updated_at
-FROM durable.progress WHERE run_id = ANY ($1::uuid[]) AND fraction IS NOT NULL
+SELECT
+    run_id,
+    fraction::real AS fraction,
+    coalesce(note, '')::text AS note,
+    updated_at
+FROM durable.progress
+WHERE run_id = ANY ($1::uuid[])
+  AND fraction IS NOT NULL
 `
 
 type ProgressOfParams struct {
@@ -57,7 +66,7 @@ type ProgressOfRow struct {
 	UpdatedAt time.Time
 }
 
-// progress_pkey. No locks.
+// Index: progress_pkey. Locks: none.
 func (q *Queries) ProgressOf(ctx context.Context, arg ProgressOfParams) ([]ProgressOfRow, error) {
 	rows, err := q.db.Query(ctx, ProgressOf, arg.Ids)
 	if err != nil {
@@ -84,13 +93,27 @@ func (q *Queries) ProgressOf(ctx context.Context, arg ProgressOfParams) ([]Progr
 }
 
 const Report = `-- name: Report :execrows
-WITH r AS MATERIALIZED (
-    SELECT id FROM durable.runs WHERE id = $4 AND claim_id = $5::uuid AND state = 1 FOR NO KEY UPDATE NOWAIT
+
+WITH locked_run AS MATERIALIZED (
+    SELECT id
+    FROM durable.runs
+    WHERE id = $4
+      AND claim_id = $5::uuid
+      AND state = 1
+    FOR NO KEY UPDATE NOWAIT
 )
 INSERT INTO durable.progress (run_id, updated_at, fraction, note, checkpoint)
-SELECT r.id, now(), $1::real, $2::text, $3::text::json FROM r
-ON CONFLICT (run_id) DO UPDATE SET updated_at = excluded.updated_at,
-    fraction = coalesce(excluded.fraction, progress.fraction), note = coalesce(excluded.note, progress.note),
+SELECT
+    locked_run.id,
+    now(),
+    $1::real,
+    $2::text,
+    $3::text::json
+FROM locked_run
+ON CONFLICT (run_id) DO UPDATE
+SET updated_at = excluded.updated_at,
+    fraction = coalesce(excluded.fraction, progress.fraction),
+    note = coalesce(excluded.note, progress.note),
     checkpoint = coalesce(excluded.checkpoint, progress.checkpoint)
 `
 
@@ -102,10 +125,13 @@ type ReportParams struct {
 	ClaimID    uuid.UUID
 }
 
-// runs_pkey, then progress_pkey. Locks the run while it is still the claim's, so
-// that it cannot be settled or taken back in between, then its row of progress;
-// it fails where the run is locked already. What is null stays as it is. No row:
-// the run is no longer the claim's. Twice: the same values.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Stores the progress of a run, or its checkpoint; what is null stays as it is. No row:
+// the run no longer belongs to the claim.
+// Index: runs_pkey, then progress_pkey. Locks: the run while it still belongs to the
+// claim, so that it cannot be settled or reclaimed in between, then its row of progress;
+// it fails where the run is locked already.
+// Idempotent: a repeat writes the same values.
 func (q *Queries) Report(ctx context.Context, arg ReportParams) (int64, error) {
 	result, err := q.db.Exec(ctx, Report,
 		arg.Fraction,

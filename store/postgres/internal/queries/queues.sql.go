@@ -11,20 +11,63 @@ import (
 )
 
 const ListQueues = `-- name: ListQueues :many
-WITH l AS (
-    SELECT n.queue, n.id, h.pending, h.oldest FROM durable.lanes n
+WITH counted AS (
+    SELECT lanes.queue, lanes.id, line.pending, line.oldest
+    FROM durable.lanes
     CROSS JOIN LATERAL (
-        SELECT (SELECT count(*) FROM (SELECT FROM durable.ready r WHERE r.lane = n.id LIMIT $1::int) a)
-             + (SELECT count(*) FROM (SELECT FROM durable.ready r WHERE r.lane = -n.id LIMIT $1::int) b) AS pending,
-               least((SELECT r.due_at FROM durable.ready r WHERE r.lane = n.id ORDER BY r.due_at, r.run_id LIMIT 1),
-                     (SELECT r.due_at FROM durable.ready r WHERE r.lane = -n.id ORDER BY r.due_at, r.run_id LIMIT 1)) AS oldest
-    ) h
+        SELECT
+            (
+                SELECT count(*)
+                FROM (
+                    SELECT
+                    FROM durable.ready
+                    WHERE ready.lane = lanes.id
+                    LIMIT $1::int
+                ) ordinary
+            ) + (
+                SELECT count(*)
+                FROM (
+                    SELECT
+                    FROM durable.ready
+                    WHERE ready.lane = -lanes.id
+                    LIMIT $1::int
+                ) isolated
+            ) AS pending,
+            least(
+                (
+                    SELECT ready.due_at
+                    FROM durable.ready
+                    WHERE ready.lane = lanes.id
+                    ORDER BY ready.due_at, ready.run_id
+                    LIMIT 1
+                ),
+                (
+                    SELECT ready.due_at
+                    FROM durable.ready
+                    WHERE ready.lane = -lanes.id
+                    ORDER BY ready.due_at, ready.run_id
+                    LIMIT 1
+                )
+            ) AS oldest
+    ) line
 )
-SELECT q.name::text AS name, coalesce(u.paused, false)::boolean AS paused, coalesce(sum(l.pending), 0)::bigint AS pending,
-       coalesce(max(l.pending), 0)::bigint AS largest, coalesce(min(l.oldest), 'epoch')::timestamptz AS oldest
-FROM (SELECT x.queue AS name FROM durable.lanes x UNION SELECT y.name FROM durable.queues y) q
-LEFT JOIN durable.queues u ON u.name = q.name LEFT JOIN l ON l.queue = q.name
-GROUP BY q.name, u.paused ORDER BY q.name
+SELECT
+    named.name::text AS name,
+    coalesce(queues.paused, false)::boolean AS paused,
+    coalesce(sum(counted.pending), 0)::bigint AS pending,
+    coalesce(max(counted.pending), 0)::bigint AS largest,
+    coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest
+FROM (
+    SELECT lanes.queue AS name
+    FROM durable.lanes
+    UNION
+    SELECT queues.name
+    FROM durable.queues
+) named
+LEFT JOIN durable.queues ON queues.name = named.name
+LEFT JOIN counted ON counted.queue = named.name
+GROUP BY named.name, queues.paused
+ORDER BY named.name
 `
 
 type ListQueuesParams struct {
@@ -39,8 +82,8 @@ type ListQueuesRow struct {
 	Oldest  time.Time
 }
 
-// Reads lanes and queues, small tables; ready_order for each lane: its first row,
-// and a count that stops at so many rows for each line. No locks.
+// Index: reads lanes and queues, small tables; ready_order for each lane: its first row,
+// and a count that stops at so many rows for each line. Locks: none.
 func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQueuesRow, error) {
 	rows, err := q.db.Query(ctx, ListQueues, arg.Most)
 	if err != nil {
@@ -68,15 +111,18 @@ func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQ
 }
 
 const LockKnownQueue = `-- name: LockKnownQueue :many
-SELECT paused FROM durable.queues WHERE name = $1 FOR UPDATE
+SELECT paused
+FROM durable.queues
+WHERE name = $1
+FOR UPDATE
 `
 
 type LockKnownQueueParams struct {
 	Name string
 }
 
-// queues_pkey. Locks the row, if there is one, until the change has been made;
-// makes none: a queue that nobody has paused or used stays unknown.
+// Locks the row, if there is one, until the change has committed; creates none: a queue
+// that has never been paused or used stays unknown. Index: queues_pkey.
 func (q *Queries) LockKnownQueue(ctx context.Context, arg LockKnownQueueParams) ([]bool, error) {
 	rows, err := q.db.Query(ctx, LockKnownQueue, arg.Name)
 	if err != nil {
@@ -98,7 +144,10 @@ func (q *Queries) LockKnownQueue(ctx context.Context, arg LockKnownQueueParams) 
 }
 
 const LockQueue = `-- name: LockQueue :one
-INSERT INTO durable.queues (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET paused = queues.paused
+INSERT INTO durable.queues (name)
+VALUES ($1)
+ON CONFLICT (name) DO UPDATE
+SET paused = queues.paused
 RETURNING paused
 `
 
@@ -106,8 +155,8 @@ type LockQueueParams struct {
 	Name string
 }
 
-// queues_pkey. Makes the row and locks it until the change has been made; lanes
-// are made under a lock of the same row (see ShareQueues).
+// Creates the row of a queue, or locks it, until the change has committed; lanes are
+// inserted under a lock of the same row (see ShareQueues). Index: queues_pkey.
 func (q *Queries) LockQueue(ctx context.Context, arg LockQueueParams) (bool, error) {
 	row := q.db.QueryRow(ctx, LockQueue, arg.Name)
 	var paused bool
@@ -116,7 +165,10 @@ func (q *Queries) LockQueue(ctx context.Context, arg LockQueueParams) (bool, err
 }
 
 const SetLanesPaused = `-- name: SetLanesPaused :exec
-UPDATE durable.lanes SET paused = $1 WHERE queue = $2 AND paused <> $1
+UPDATE durable.lanes
+SET paused = $1
+WHERE queue = $2
+  AND paused <> $1
 `
 
 type SetLanesPausedParams struct {
@@ -124,15 +176,18 @@ type SetLanesPausedParams struct {
 	Queue  string
 }
 
-// Unique index lanes (queue, job, priority). Locks the lanes of one queue, which
-// nothing but a change of the same queue locks for an update. Twice: no rows.
+// Index: the unique one of lanes (queue, job, priority). Locks: the lanes of one queue,
+// which nothing but a change of the same queue locks for an update.
+// Idempotent: a repeat updates no rows.
 func (q *Queries) SetLanesPaused(ctx context.Context, arg SetLanesPausedParams) error {
 	_, err := q.db.Exec(ctx, SetLanesPaused, arg.Paused, arg.Queue)
 	return err
 }
 
 const SetQueue = `-- name: SetQueue :exec
-UPDATE durable.queues SET paused = $1 WHERE name = $2
+UPDATE durable.queues
+SET paused = $1
+WHERE name = $2
 `
 
 type SetQueueParams struct {
@@ -140,7 +195,7 @@ type SetQueueParams struct {
 	Name   string
 }
 
-// queues_pkey; a row that LockQueue has locked.
+// Index: queues_pkey. Locks: a row that LockQueue has locked.
 func (q *Queries) SetQueue(ctx context.Context, arg SetQueueParams) error {
 	_, err := q.db.Exec(ctx, SetQueue, arg.Paused, arg.Name)
 	return err

@@ -13,9 +13,14 @@ import (
 )
 
 const ClampBeats = `-- name: ClampBeats :exec
-UPDATE durable.beats SET expires_at = now() + duration * interval '1 microsecond'
-WHERE id = ANY (ARRAY(SELECT b.id FROM durable.beats b
-    WHERE b.expires_at > now() + 2 * b.duration * interval '1 microsecond' FOR UPDATE SKIP LOCKED))
+UPDATE durable.beats
+SET expires_at = now() + duration * interval '1 microsecond'
+WHERE id = ANY (ARRAY(
+    SELECT late.id
+    FROM durable.beats late
+    WHERE late.expires_at > now() + 2 * late.duration * interval '1 microsecond'
+    FOR UPDATE SKIP LOCKED
+))
 `
 
 // ClampLeases for beats, of which there are few.
@@ -25,15 +30,20 @@ func (q *Queries) ClampBeats(ctx context.Context) error {
 }
 
 const ClampLeases = `-- name: ClampLeases :execrows
-UPDATE durable.leases SET expires_at = now() + duration * interval '1 microsecond'
-WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l
-    WHERE l.expires_at > now() + 2 * l.duration * interval '1 microsecond' FOR UPDATE SKIP LOCKED))
+UPDATE durable.leases
+SET expires_at = now() + duration * interval '1 microsecond'
+WHERE claim_id = ANY (ARRAY(
+    SELECT late.claim_id
+    FROM durable.leases late
+    WHERE late.expires_at > now() + 2 * late.duration * interval '1 microsecond'
+    FOR UPDATE SKIP LOCKED
+))
 `
 
-// leases_expiry from end to end; there are few leases, and it runs once a
-// minute. Locks with SKIP LOCKED. A lease that expires later than twice its
-// duration was granted before the database's clock was set back; it gets one
-// duration from now. Twice: no rows.
+// A lease that expires later than twice its duration was granted before the database's
+// clock was set back; it gets one duration from now.
+// Index: leases_expiry from end to end; there are few leases, and it runs once a minute.
+// Locks: the leases with SKIP LOCKED. Idempotent: a repeat finds no rows.
 func (q *Queries) ClampLeases(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, ClampLeases)
 	if err != nil {
@@ -43,22 +53,42 @@ func (q *Queries) ClampLeases(ctx context.Context) (int64, error) {
 }
 
 const EndBeats = `-- name: EndBeats :exec
-WITH b AS MATERIALIZED (
-    SELECT a.id, a.expires_at FROM durable.beats a
-    WHERE a.expires_at <= least(now(), $4::timestamptz)
-      AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = a.id AND f.claim_id <> ALL ($1::uuid[])
-                  AND ($2::uuid IS NULL OR f.claim_id = $2::uuid))
-    ORDER BY a.expires_at LIMIT $3 FOR UPDATE SKIP LOCKED
-), w AS (
-    UPDATE durable.beats SET before = before WHERE id = ANY (ARRAY(SELECT b.id FROM b))
+WITH ended AS MATERIALIZED (
+    SELECT beats.id, beats.expires_at
+    FROM durable.beats
+    WHERE beats.expires_at <= least(now(), $4::timestamptz)
+      AND EXISTS (
+          SELECT
+          FROM durable.leases
+          WHERE leases.beat = beats.id
+            AND leases.claim_id <> ALL ($1::uuid[])
+            AND ($2::uuid IS NULL OR leases.claim_id = $2::uuid)
+      )
+    ORDER BY beats.expires_at
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+), written AS (
+    UPDATE durable.beats
+    SET before = before
+    WHERE id = ANY (ARRAY(SELECT ended.id FROM ended))
 )
-UPDATE durable.leases SET beat = NULL, expires_at = (SELECT b.expires_at FROM b WHERE b.id = leases.beat)
+UPDATE durable.leases
+SET beat = NULL,
+    expires_at = (
+        SELECT ended.expires_at
+        FROM ended
+        WHERE ended.id = leases.beat
+    )
 WHERE claim_id = ANY (ARRAY(
-    SELECT l.claim_id FROM durable.leases l
-    WHERE l.beat = ANY (ARRAY(SELECT b.id FROM b)) AND l.claim_id <> ALL ($1::uuid[])
-      AND ($2::uuid IS NULL OR l.claim_id = $2::uuid)
-    LIMIT $3 FOR UPDATE SKIP LOCKED))
-  AND beat = ANY (ARRAY(SELECT b.id FROM b))
+        SELECT following.claim_id
+        FROM durable.leases following
+        WHERE following.beat = ANY (ARRAY(SELECT ended.id FROM ended))
+          AND following.claim_id <> ALL ($1::uuid[])
+          AND ($2::uuid IS NULL OR following.claim_id = $2::uuid)
+        LIMIT $3
+        FOR UPDATE SKIP LOCKED
+    ))
+  AND beat = ANY (ARRAY(SELECT ended.id FROM ended))
 `
 
 type EndBeatsParams struct {
@@ -68,13 +98,14 @@ type EndBeatsParams struct {
 	Horizon *time.Time
 }
 
-// beats, leases_beat, leases_pkey. Before ReclaimRuns in its transaction: leases
-// that follow an expired beat expire by themselves, when it did; no more than
-// can be reclaimed, none of those set aside, and just the one that is named, if one is.
-// Locks the beats and then the leases, both with SKIP LOCKED:
-// a process that renews now keeps its own. The row of the beat stays, so that
-// nobody can follow one that is gone, and is written: one that waits to renew it
-// in an older snapshot (repeatable read) has to begin anew. Twice: others, or none.
+// Before ReclaimRuns in its transaction: leases that follow an expired beat expire by
+// themselves, when it did; no more than can be reclaimed, none of those set aside, and
+// just the one that is named, if one is.
+// Index: beats, leases_beat, leases_pkey. Locks: the beats and then the leases, both with
+// SKIP LOCKED: a process that renews now keeps its leases. The row of the beat stays, so
+// that no lease can follow one that is gone, and is written: a transaction that waits to
+// renew it in an older snapshot (repeatable read) has to start over.
+// Idempotent: a repeat ends further ones, or none.
 func (q *Queries) EndBeats(ctx context.Context, arg EndBeatsParams) error {
 	_, err := q.db.Exec(ctx, EndBeats,
 		arg.Aside,
@@ -86,14 +117,47 @@ func (q *Queries) EndBeats(ctx context.Context, arg EndBeatsParams) error {
 }
 
 const ExpiredLease = `-- name: ExpiredLease :one
-SELECT now()::timestamptz AS now, (l.expires_at IS NOT NULL OR EXISTS (SELECT FROM durable.leases f WHERE f.beat IS NOT NULL))::boolean AS held,
-       (coalesce(l.expires_at <= least(now(), $1::timestamptz), false)
-        OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= least(now(), $1::timestamptz)
-                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS expired,
-       (coalesce(l.expires_at <= now() + ($2::bigint) * interval '1 microsecond', false)
-        OR EXISTS (SELECT FROM durable.beats b WHERE b.expires_at <= now() + ($2::bigint) * interval '1 microsecond'
-                   AND EXISTS (SELECT FROM durable.leases f WHERE f.beat = b.id)))::boolean AS soon
-FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) l
+
+SELECT
+    now()::timestamptz AS now,
+    (
+        first.expires_at IS NOT NULL
+        OR EXISTS (
+            SELECT
+            FROM durable.leases
+            WHERE leases.beat IS NOT NULL
+        )
+    )::boolean AS held,
+    (
+        coalesce(first.expires_at <= least(now(), $1::timestamptz), false)
+        OR EXISTS (
+            SELECT
+            FROM durable.beats
+            WHERE beats.expires_at <= least(now(), $1::timestamptz)
+              AND EXISTS (
+                  SELECT
+                  FROM durable.leases
+                  WHERE leases.beat = beats.id
+              )
+        )
+    )::boolean AS expired,
+    (
+        coalesce(
+            first.expires_at <= now() + ($2::bigint) * interval '1 microsecond',
+            false
+        )
+        OR EXISTS (
+            SELECT
+            FROM durable.beats
+            WHERE beats.expires_at <= now() + ($2::bigint) * interval '1 microsecond'
+              AND EXISTS (
+                  SELECT
+                  FROM durable.leases
+                  WHERE leases.beat = beats.id
+              )
+        )
+    )::boolean AS soon
+FROM (SELECT min(expires_at) AS expires_at FROM durable.leases) first
 `
 
 type ExpiredLeaseParams struct {
@@ -108,10 +172,13 @@ type ExpiredLeaseRow struct {
 	Soon    bool
 }
 
-// The head of leases_expiry; beats, which has a row per process, with a probe of
-// leases_beat for each that has expired or is about to. No locks: the first question of
-// every reclaim, and mostly the only one. held tells whether there is any lease, soon
-// whether one has expired or will within so many microseconds.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Crash policies: 0 retry, 1 dead. Outcomes of an attempt: 7 crash.
+// The first question of every reclaim, and mostly the only one: held says whether there
+// is any lease, expired whether one has expired, soon whether one will within so many
+// microseconds.
+// Index: the head of leases_expiry; beats, which has a row per process, with a probe of
+// leases_beat for each that has expired or is about to. Locks: none.
 func (q *Queries) ExpiredLease(ctx context.Context, arg ExpiredLeaseParams) (ExpiredLeaseRow, error) {
 	row := q.db.QueryRow(ctx, ExpiredLease, arg.Horizon, arg.Ahead)
 	var i ExpiredLeaseRow
@@ -125,82 +192,213 @@ func (q *Queries) ExpiredLease(ctx context.Context, arg ExpiredLeaseParams) (Exp
 }
 
 const FreeLeases = `-- name: FreeLeases :exec
-UPDATE durable.leases SET beat = NULL, expires_at = now() + duration * interval '1 microsecond'
-WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l
-    WHERE l.beat IS NOT NULL AND NOT EXISTS (SELECT FROM durable.beats b WHERE b.id = l.beat) FOR UPDATE SKIP LOCKED))
+UPDATE durable.leases
+SET beat = NULL,
+    expires_at = now() + duration * interval '1 microsecond'
+WHERE claim_id = ANY (ARRAY(
+    SELECT lost.claim_id
+    FROM durable.leases lost
+    WHERE lost.beat IS NOT NULL
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.beats
+          WHERE beats.id = lost.beat
+      )
+    FOR UPDATE SKIP LOCKED
+))
 `
 
-// leases_beat from end to end, beats_pkey. Locks with SKIP LOCKED. Leases whose
-// beat somebody has deleted by hand expire by themselves, one duration from
-// now. Twice: no rows.
+// Leases whose beat was deleted by hand expire by themselves, one duration from now.
+// Index: leases_beat from end to end, beats_pkey. Locks: the leases with SKIP LOCKED.
+// Idempotent: a repeat finds no rows.
 func (q *Queries) FreeLeases(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, FreeLeases)
 	return err
 }
 
 const PruneBeats = `-- name: PruneBeats :exec
-DELETE FROM durable.beats WHERE id = ANY (ARRAY(SELECT b.id FROM durable.beats b
-    WHERE b.expires_at < now() - interval '1 hour' AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.beat = b.id) FOR UPDATE SKIP LOCKED))
+DELETE FROM durable.beats
+WHERE id = ANY (ARRAY(
+    SELECT old.id
+    FROM durable.beats old
+    WHERE old.expires_at < now() - interval '1 hour'
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.leases
+          WHERE leases.beat = old.id
+      )
+    FOR UPDATE SKIP LOCKED
+))
 `
 
-// beats, leases_beat. Locks with SKIP LOCKED. Beats of processes that have gone,
-// an hour after the last lease could have followed them. Twice: no rows.
+// Beats of processes that have gone, an hour after the last lease could have followed
+// them. Index: beats, leases_beat. Locks: the beats with SKIP LOCKED.
+// Idempotent: a repeat finds no rows.
 func (q *Queries) PruneBeats(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, PruneBeats)
 	return err
 }
 
 const ReclaimRuns = `-- name: ReclaimRuns :many
-WITH x AS MATERIALIZED (
-    SELECT claim_id, alone, run_ids FROM durable.leases
-    WHERE expires_at <= least(now(), $1::timestamptz) AND claim_id <> ALL ($2::uuid[])
+WITH expired AS MATERIALIZED (
+    SELECT claim_id, alone, run_ids
+    FROM durable.leases
+    WHERE expires_at <= least(now(), $1::timestamptz)
+      AND claim_id <> ALL ($2::uuid[])
       AND ($3::uuid IS NULL OR claim_id = $3::uuid)
-    ORDER BY expires_at LIMIT $4 FOR UPDATE SKIP LOCKED
-), r AS MATERIALIZED (
-    SELECT id, claim_id FROM durable.runs
-    WHERE id = ANY (ARRAY(SELECT unnest(x.run_ids) FROM x)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
-      AND id <> ALL ($5::uuid[]) AND ($6::uuid[] IS NULL OR id = ANY ($6::uuid[]))
-    LIMIT $7 FOR NO KEY UPDATE SKIP LOCKED
-), u AS (
-    UPDATE durable.runs SET
-        crash_count = least(crash_count + 1, 32767), attempt = attempt - 1, claim_id = NULL, due_at = now(),
-        state = CASE WHEN on_crash = 1 OR crash_count + 1 >= $8::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4
-                     WHEN cancel IS NOT NULL THEN 5 ELSE 0 END,
-        finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 OR crash_count + 1 >= $8::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
+    ORDER BY expires_at
+    LIMIT $4
+    FOR UPDATE SKIP LOCKED
+), locked_runs AS MATERIALIZED (
+    SELECT id, claim_id
+    FROM durable.runs
+    WHERE id = ANY (ARRAY(SELECT unnest(expired.run_ids) FROM expired))
+      AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
+      AND state = 1
+      AND id <> ALL ($5::uuid[])
+      AND ($6::uuid[] IS NULL OR id = ANY ($6::uuid[]))
+    LIMIT $7
+    FOR NO KEY UPDATE SKIP LOCKED
+), reclaimed AS (
+    UPDATE durable.runs
+    SET crash_count = least(crash_count + 1, 32767),
+        attempt = attempt - 1,
+        claim_id = NULL,
+        due_at = now(),
+        state = CASE
+            WHEN on_crash = 1
+                OR crash_count + 1 >= $8::int
+                AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
+                THEN 4
+            WHEN cancel IS NOT NULL
+                THEN 5
+            ELSE 0
+        END,
+        finished_at = CASE
+            WHEN cancel IS NOT NULL
+                OR on_crash = 1
+                OR crash_count + 1 >= $8::int
+                AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
+                THEN now()
+        END,
         lane = CASE WHEN crash_count + 1 >= 2 THEN -abs(lane) ELSE lane END
-    WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
-    RETURNING id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel
-), w AS MATERIALIZED (
-    SELECT u.id, u.lane, u.due_at, u.state, u.crash_count, u.attempt, u.fence, u.started_at, u.on_crash, u.cancel, l.queue, l.job,
-           coalesce((SELECT o.name FROM durable.workers o WHERE o.id = u.worker), '?')::text AS worker
-    FROM u JOIN durable.lanes l ON l.id = abs(u.lane)
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
-), a AS (
-    INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error)
-    SELECT w.id, w.fence, w.attempt + 1, 7, w.worker, coalesce(w.started_at, now()), now(),
-           format('the lease of worker %s ran out (crash %s)', w.worker, w.crash_count)
-    FROM w ON CONFLICT DO NOTHING
-), p AS (
+    WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
+      AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
+      AND state = 1
+    RETURNING
+        id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel
+), crashed AS MATERIALIZED (
+    SELECT
+        reclaimed.id,
+        reclaimed.lane,
+        reclaimed.due_at,
+        reclaimed.state,
+        reclaimed.crash_count,
+        reclaimed.attempt,
+        reclaimed.fence,
+        reclaimed.started_at,
+        reclaimed.on_crash,
+        reclaimed.cancel,
+        lanes.queue,
+        lanes.job,
+        coalesce(
+            (
+                SELECT workers.name
+                FROM durable.workers
+                WHERE workers.id = reclaimed.worker
+            ),
+            '?'
+        )::text AS worker
+    FROM reclaimed
+    JOIN durable.lanes ON lanes.id = abs(reclaimed.lane)
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT reclaimed.lane, reclaimed.due_at, reclaimed.id
+    FROM reclaimed
+    WHERE reclaimed.state = 0
+), recorded AS (
+    INSERT INTO durable.attempts (
+        run_id, fence, number, outcome, worker, started_at, ended_at, error
+    )
+    SELECT
+        crashed.id,
+        crashed.fence,
+        crashed.attempt + 1,
+        7,
+        crashed.worker,
+        coalesce(crashed.started_at, now()),
+        now(),
+        format('the lease of worker %s ran out (crash %s)', crashed.worker, crashed.crash_count)
+    FROM crashed
+    ON CONFLICT DO NOTHING
+), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT w.id, now(), w.state, CASE WHEN w.state = 5 THEN w.cancel
-                                WHEN w.on_crash = 1 THEN 'its worker crashed, and its crash policy is dead'
-                                ELSE format('crashed its worker %s times, the last time while it was executed alone', w.crash_count) END, abs(w.lane)
-    FROM w WHERE w.state >= 4 ON CONFLICT DO NOTHING
-), g AS (
-    DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND NOT EXISTS (
-        SELECT FROM durable.runs b
-        WHERE b.id = ANY (leases.run_ids) AND b.claim_id = leases.claim_id AND b.state = 1 AND b.id NOT IN (SELECT r.id FROM r))
+    SELECT
+        crashed.id,
+        now(),
+        crashed.state,
+        CASE
+            WHEN crashed.state = 5
+                THEN crashed.cancel
+            WHEN crashed.on_crash = 1
+                THEN 'its worker crashed, and its crash policy is dead'
+            ELSE format(
+                'crashed its worker %s times, the last time while it was executed alone',
+                crashed.crash_count
+            )
+        END,
+        abs(crashed.lane)
+    FROM crashed
+    WHERE crashed.state >= 4
+    ON CONFLICT DO NOTHING
+), ended AS (
+    DELETE FROM durable.leases
+    WHERE claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.runs
+          WHERE runs.id = ANY (leases.run_ids)
+            AND runs.claim_id = leases.claim_id
+            AND runs.state = 1
+            AND runs.id NOT IN (SELECT locked_runs.id FROM locked_runs)
+      )
     RETURNING claim_id
-), part AS (
-    UPDATE durable.leases SET duration = 0
-    WHERE claim_id = ANY (ARRAY(SELECT r.claim_id FROM r)) AND claim_id <> ALL (ARRAY(SELECT g.claim_id FROM g))
-), y AS (
-    SELECT r.claim_id FROM r UNION SELECT g.claim_id FROM g
+), taken_in_part AS (
+    UPDATE durable.leases
+    SET duration = 0
+    WHERE claim_id = ANY (ARRAY(SELECT locked_runs.claim_id FROM locked_runs))
+      AND claim_id <> ALL (ARRAY(SELECT ended.claim_id FROM ended))
+), touched AS (
+    SELECT locked_runs.claim_id
+    FROM locked_runs
+    UNION
+    SELECT ended.claim_id
+    FROM ended
 )
-SELECT c.now, c.leases, c.stuck, w.id, w.lane, w.queue, w.job, w.worker, w.state, w.crash_count
-FROM (SELECT now()::timestamptz AS now, count(*)::int AS leases,
-             coalesce(array_agg(x.claim_id) FILTER (WHERE x.claim_id NOT IN (SELECT y.claim_id FROM y)), '{}')::uuid[] AS stuck FROM x) c LEFT JOIN w ON true
+SELECT
+    counted.now,
+    counted.leases,
+    counted.stuck,
+    crashed.id,
+    crashed.lane,
+    crashed.queue,
+    crashed.job,
+    crashed.worker,
+    crashed.state,
+    crashed.crash_count
+FROM (
+    SELECT
+        now()::timestamptz AS now,
+        count(*)::int AS leases,
+        coalesce(
+            array_agg(expired.claim_id) FILTER (
+                WHERE expired.claim_id NOT IN (SELECT touched.claim_id FROM touched)
+            ),
+            '{}'
+        )::uuid[] AS stuck
+    FROM expired
+) counted
+LEFT JOIN crashed ON true
 `
 
 type ReclaimRunsParams struct {
@@ -227,15 +425,16 @@ type ReclaimRunsRow struct {
 	CrashCount *int16
 }
 
-// leases_expiry, then runs_pkey. Locks expired leases, then their runs, both
-// with SKIP LOCKED: a run that a user's transaction holds is left, and its
-// lease row then stays and is tried again; a lease of which nothing could be
-// taken is returned as stuck, for the next look to pass over. So does the lease of which
-// more runs are left than are taken at a time, or one that is set aside; runs may name
-// those to take, and just the lease. A lease that stays although a part of it was taken
-// (part) gets the duration zero: no renewal extends it, so that its worker learns that it
-// has lost it. A run that was asked to be cancelled is, as the row that was locked says.
-// Twice: nothing has expired, or the next runs.
+// Takes runs back from expired leases: counts the crash, and requeues or ends them as
+// their crash policy and a cancel request say, judged by the locked row.
+// A lease of which nothing could be taken is returned as stuck, for the next reclaim to
+// pass over. The lease row stays, and is tried again, while a user's transaction has
+// locked one of its runs, while more runs are left than are taken at a time, or while a
+// run is set aside; runs may name those to take, and just the lease. A lease that stays
+// although a part of it was taken gets the duration zero: no renewal extends it, so that
+// its worker learns that it has lost it.
+// Index: leases_expiry, then runs_pkey. Locks: expired leases, then their runs, both with
+// SKIP LOCKED. Idempotent: a repeat finds nothing expired, or the next runs.
 func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]ReclaimRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReclaimRuns,
 		arg.Horizon,
@@ -277,9 +476,14 @@ func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]Rec
 }
 
 const ReclaimableLeases = `-- name: ReclaimableLeases :many
-SELECT l.claim_id FROM durable.leases l LEFT JOIN durable.beats b ON b.id = l.beat
-WHERE coalesce(l.expires_at, b.expires_at) <= least(now(), $1::timestamptz) AND l.claim_id <> ALL ($2::uuid[])
-ORDER BY coalesce(l.expires_at, b.expires_at) LIMIT $3
+SELECT leases.claim_id
+FROM durable.leases
+LEFT JOIN durable.beats ON beats.id = leases.beat
+WHERE coalesce(leases.expires_at, beats.expires_at)
+        <= least(now(), $1::timestamptz)
+  AND leases.claim_id <> ALL ($2::uuid[])
+ORDER BY coalesce(leases.expires_at, beats.expires_at)
+LIMIT $3
 `
 
 type ReclaimableLeasesParams struct {
@@ -288,8 +492,8 @@ type ReclaimableLeasesParams struct {
 	Most    int32
 }
 
-// leases_expiry, or a scan of beats and leases_beat. No locks: after ReclaimRuns has
-// failed, the leases that it may have looked at, to be tried one by one.
+// After ReclaimRuns has failed: the leases that it may have read, to be tried one by one.
+// Index: leases_expiry, or a scan of beats and leases_beat. Locks: none.
 func (q *Queries) ReclaimableLeases(ctx context.Context, arg ReclaimableLeasesParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, ReclaimableLeases, arg.Horizon, arg.Aside, arg.Most)
 	if err != nil {
@@ -311,9 +515,16 @@ func (q *Queries) ReclaimableLeases(ctx context.Context, arg ReclaimableLeasesPa
 }
 
 const ReclaimableRuns = `-- name: ReclaimableRuns :many
-SELECT r.id FROM durable.runs r
-WHERE r.id = ANY (ARRAY(SELECT unnest(l.run_ids) FROM durable.leases l WHERE l.claim_id = $1)) AND r.claim_id = $1 AND r.state = 1
-  AND r.id <> ALL ($2::uuid[])
+SELECT runs.id
+FROM durable.runs
+WHERE runs.id = ANY (ARRAY(
+        SELECT unnest(leases.run_ids)
+        FROM durable.leases
+        WHERE leases.claim_id = $1
+    ))
+  AND runs.claim_id = $1
+  AND runs.state = 1
+  AND runs.id <> ALL ($2::uuid[])
 LIMIT $3
 `
 
@@ -323,7 +534,7 @@ type ReclaimableRunsParams struct {
 	MostRuns int32
 }
 
-// leases_pkey, runs_pkey. No locks: the runs of one lease, to be tried in parts.
+// The runs of one lease, to be tried in parts. Index: leases_pkey, runs_pkey. Locks: none.
 func (q *Queries) ReclaimableRuns(ctx context.Context, arg ReclaimableRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, ReclaimableRuns, arg.ClaimID, arg.Aside, arg.MostRuns)
 	if err != nil {

@@ -13,59 +13,78 @@ import (
 
 const Beat = `-- name: Beat :exec
 INSERT INTO durable.beats (id, expires_at, before, duration)
-VALUES ($1::uuid, now() + $2::bigint * interval '1 microsecond', now(), $2::bigint)
-ON CONFLICT (id) DO UPDATE SET before = beats.expires_at, expires_at = excluded.expires_at, duration = excluded.duration
+VALUES (
+    $1::uuid,
+    now() + ($2::bigint) * interval '1 microsecond',
+    now(),
+    $2::bigint
+)
+ON CONFLICT (id) DO UPDATE
+SET before = beats.expires_at,
+    expires_at = excluded.expires_at,
+    duration = excluded.duration
 `
 
 type BeatParams struct {
-	Column1 uuid.UUID
-	Column2 int64
+	Beat     uuid.UUID
+	Duration int64
 }
 
-// beats_pkey. Renews, in one row, all leases that follow the beat. Locks it
-// first of all, in a statement of its own: whoever takes leases out of it has
-// the lock too, and what the statements after this one see is what they left.
-// Twice: harmless, but before is then what the first one wrote.
-// $1 beat, $2 duration in microseconds.
+// Renews, in one row, all leases that follow the beat.
+// Index: beats_pkey. Locks: the beat, before anything else and in a statement of its own:
+// a transaction that takes leases out of it has this lock too, and the statements after
+// this one see what it has committed.
+// Idempotent: a repeat renews from a later instant, but before is then what the first
+// one wrote.
 func (q *Queries) Beat(ctx context.Context, arg BeatParams) error {
-	_, err := q.db.Exec(ctx, Beat, arg.Column1, arg.Column2)
+	_, err := q.db.Exec(ctx, Beat, arg.Beat, arg.Duration)
 	return err
 }
 
 const FollowBeat = `-- name: FollowBeat :exec
-UPDATE durable.leases SET beat = $1::uuid, expires_at = NULL, duration = $3::bigint
+UPDATE durable.leases
+SET beat = $1::uuid,
+    expires_at = NULL,
+    duration = $2::bigint
 WHERE claim_id = ANY (ARRAY(
-    SELECT l.claim_id FROM durable.leases l
-    WHERE l.claim_id = ANY ($2::uuid[]) AND l.duration > 0
-    ORDER BY l.claim_id FOR UPDATE))
+    SELECT held.claim_id
+    FROM durable.leases held
+    WHERE held.claim_id = ANY ($3::uuid[])
+      AND held.duration > 0
+    ORDER BY held.claim_id
+    FOR UPDATE
+))
 `
 
 type FollowBeatParams struct {
-	Column1 uuid.UUID
-	Column2 []uuid.UUID
-	Column3 int64
+	Beat     uuid.UUID
+	Duration int64
+	ClaimIds []uuid.UUID
 }
 
-// leases_pkey. Locks the leases in id order, and passes over those of which a
-// part was taken over, as RenewLeases does. After Beat, in its transaction: the
-// leases expire with it from now on. Twice: harmless.
-// $1 beat, $2 claims, $3 duration in microseconds.
+// After Beat, in its transaction: the leases expire with it from now on.
+// Index: leases_pkey. Locks: the leases in id order; passes over those of which a part
+// was reclaimed, as RenewLeases does.
+// Idempotent: a repeat writes the same values.
 func (q *Queries) FollowBeat(ctx context.Context, arg FollowBeatParams) error {
-	_, err := q.db.Exec(ctx, FollowBeat, arg.Column1, arg.Column2, arg.Column3)
+	_, err := q.db.Exec(ctx, FollowBeat, arg.Beat, arg.Duration, arg.ClaimIds)
 	return err
 }
 
 const Followers = `-- name: Followers :many
-SELECT l.claim_id FROM durable.leases l WHERE l.beat = $1::uuid
+SELECT leases.claim_id
+FROM durable.leases
+WHERE leases.beat = $1::uuid
 `
 
 type FollowersParams struct {
-	Column1 uuid.UUID
+	Beat uuid.UUID
 }
 
-// leases_beat. No locks. After Beat, in its transaction: the leases it renewed.
+// After Beat, in its transaction: the leases that it renewed.
+// Index: leases_beat. Locks: none.
 func (q *Queries) Followers(ctx context.Context, arg FollowersParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, Followers, arg.Column1)
+	rows, err := q.db.Query(ctx, Followers, arg.Beat)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +104,21 @@ func (q *Queries) Followers(ctx context.Context, arg FollowersParams) ([]uuid.UU
 }
 
 const LeaveBeat = `-- name: LeaveBeat :exec
-UPDATE durable.leases SET beat = NULL, (expires_at, duration) = (SELECT b.before, b.duration FROM durable.beats b WHERE b.id = $1::uuid)
-WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = ANY ($2::uuid[]) AND l.beat = $1::uuid ORDER BY l.claim_id FOR UPDATE))
+UPDATE durable.leases
+SET beat = NULL,
+    (expires_at, duration) = (
+        SELECT beats.before, beats.duration
+        FROM durable.beats
+        WHERE beats.id = $1::uuid
+    )
+WHERE claim_id = ANY (ARRAY(
+    SELECT held.claim_id
+    FROM durable.leases held
+    WHERE held.claim_id = ANY ($2::uuid[])
+      AND held.beat = $1::uuid
+    ORDER BY held.claim_id
+    FOR UPDATE
+))
 `
 
 type LeaveBeatParams struct {
@@ -94,35 +126,44 @@ type LeaveBeatParams struct {
 	Column2 []uuid.UUID
 }
 
-// leases_pkey, beats_pkey. Locks as FollowBeat. After Beat, in its transaction:
-// the leases are not renewed; they expire when they did before. Twice: no rows.
-// $1 beat, $2 claims.
+// After Beat, in its transaction: the leases are not renewed; they expire when they did
+// before. Index: leases_pkey, beats_pkey. Locks: as FollowBeat.
+// Idempotent: a repeat updates no rows.
+// $1 beat, $2 claim ids. (sqlc cannot name parameters beside an assignment to several
+// columns.)
 func (q *Queries) LeaveBeat(ctx context.Context, arg LeaveBeatParams) error {
 	_, err := q.db.Exec(ctx, LeaveBeat, arg.Column1, arg.Column2)
 	return err
 }
 
 const RenewLeases = `-- name: RenewLeases :many
-UPDATE durable.leases SET expires_at = now() + $1::bigint * interval '1 microsecond', duration = $1::bigint, beat = NULL
+UPDATE durable.leases
+SET expires_at = now() + ($1::bigint) * interval '1 microsecond',
+    duration = $1::bigint,
+    beat = NULL
 WHERE claim_id = ANY (ARRAY(
-    SELECT l.claim_id FROM durable.leases l
-    WHERE l.claim_id = ANY ($2::uuid[]) AND l.duration > 0
-    ORDER BY l.claim_id FOR UPDATE))
+    SELECT held.claim_id
+    FROM durable.leases held
+    WHERE held.claim_id = ANY ($2::uuid[])
+      AND held.duration > 0
+    ORDER BY held.claim_id
+    FOR UPDATE
+))
 RETURNING claim_id
 `
 
 type RenewLeasesParams struct {
-	Column1 int64
-	Column2 []uuid.UUID
+	Duration int64
+	ClaimIds []uuid.UUID
 }
 
-// leases_pkey. Locks the leases in id order; waits for a reclaim that holds one,
-// and does not return it then, nor one of which a part was taken over (duration
-// 0, see ReclaimRuns). Touches no run. A lease that followed a beat does not any
-// more. Twice: harmless.
-// $1 duration in microseconds, $2 claims.
+// Extends leases and returns them. A lease that followed a beat no longer does.
+// Index: leases_pkey. Locks: the leases in id order, and no run; waits for a reclaim that
+// has locked one, and then does not return it, nor one of which a part was reclaimed
+// (duration 0, see ReclaimRuns).
+// Idempotent: a repeat renews from a later instant.
 func (q *Queries) RenewLeases(ctx context.Context, arg RenewLeasesParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, RenewLeases, arg.Column1, arg.Column2)
+	rows, err := q.db.Query(ctx, RenewLeases, arg.Duration, arg.ClaimIds)
 	if err != nil {
 		return nil, err
 	}

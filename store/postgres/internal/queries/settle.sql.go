@@ -12,11 +12,21 @@ import (
 )
 
 const FreeRuns = `-- name: FreeRuns :many
-WITH f AS MATERIALIZED (
-    SELECT id FROM durable.runs WHERE id = ANY ($1::uuid[]) AND claim_id = $2::uuid AND state = 1 FOR NO KEY UPDATE SKIP LOCKED
+WITH locked_runs AS MATERIALIZED (
+    SELECT id
+    FROM durable.runs
+    WHERE id = ANY ($1::uuid[])
+      AND claim_id = $2::uuid
+      AND state = 1
+    FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT id, (id = ANY (ARRAY(SELECT f.id FROM f)))::boolean AS free
-FROM durable.runs WHERE id = ANY ($1::uuid[]) AND claim_id = $2::uuid AND state = 1
+SELECT
+    id,
+    (id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs)))::boolean AS free
+FROM durable.runs
+WHERE id = ANY ($1::uuid[])
+  AND claim_id = $2::uuid
+  AND state = 1
 `
 
 type FreeRunsParams struct {
@@ -29,8 +39,8 @@ type FreeRunsRow struct {
 	Free bool
 }
 
-// runs_pkey. Locks the runs that are still the claim's and that nobody else
-// holds; free tells them from those that are held.
+// Locks the runs that still belong to the claim, with SKIP LOCKED, and returns all of
+// them; free is false for those that another transaction has locked. Index: runs_pkey.
 func (q *Queries) FreeRuns(ctx context.Context, arg FreeRunsParams) ([]FreeRunsRow, error) {
 	rows, err := q.db.Query(ctx, FreeRuns, arg.Ids, arg.ClaimID)
 	if err != nil {
@@ -52,31 +62,67 @@ func (q *Queries) FreeRuns(ctx context.Context, arg FreeRunsParams) ([]FreeRunsR
 }
 
 const SettleRuns = `-- name: SettleRuns :many
-WITH u AS (
-    UPDATE durable.runs SET
-        state = CASE WHEN cancel IS NOT NULL AND $1::jsonb -> (id::text) ->> 0 = '0' THEN 5 ELSE ($1::jsonb -> (id::text) ->> 0)::smallint END,
-        due_at = CASE WHEN cancel IS NULL AND $1::jsonb -> (id::text) ->> 0 = '0' THEN now() + ($1::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond' ELSE due_at END,
+WITH settled AS (
+    UPDATE durable.runs
+    SET state = CASE
+            WHEN cancel IS NOT NULL AND $1::jsonb -> (id::text) ->> 0 = '0' THEN 5
+            ELSE ($1::jsonb -> (id::text) ->> 0)::smallint
+        END,
+        due_at = CASE
+            WHEN cancel IS NULL AND $1::jsonb -> (id::text) ->> 0 = '0'
+                THEN now()
+                    + ($1::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond'
+            ELSE due_at
+        END,
         attempt = attempt - ($1::jsonb -> (id::text) ->> 2)::int,
         result = ($1::jsonb -> (id::text) ->> 6)::json,
-        finished_at = CASE WHEN cancel IS NOT NULL OR $1::jsonb -> (id::text) ->> 0 <> '0' THEN now() END
-    WHERE id = ANY ($2::uuid[]) AND claim_id = $3::uuid AND state = 1
+        finished_at = CASE
+            WHEN cancel IS NOT NULL OR $1::jsonb -> (id::text) ->> 0 <> '0' THEN now()
+        END
+    WHERE id = ANY ($2::uuid[])
+      AND claim_id = $3::uuid
+      AND state = 1
     RETURNING id, lane, state, due_at, attempt, fence, started_at, cancel
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
-), a AS (
-    INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log)
-    SELECT u.id, u.fence, u.attempt, ($1::jsonb -> (u.id::text) ->> 3)::smallint, $4::text, u.started_at, now(),
-           $1::jsonb -> (u.id::text) ->> 4, $1::jsonb -> (u.id::text) ->> 5, $1::jsonb -> (u.id::text) ->> 7
-    FROM u WHERE $1::jsonb -> (u.id::text) ->> 3 IS NOT NULL
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT settled.lane, settled.due_at, settled.id
+    FROM settled
+    WHERE settled.state = 0
+), recorded AS (
+    INSERT INTO durable.attempts (
+        run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log
+    )
+    SELECT
+        settled.id,
+        settled.fence,
+        settled.attempt,
+        ($1::jsonb -> (settled.id::text) ->> 3)::smallint,
+        $4::text,
+        settled.started_at,
+        now(),
+        $1::jsonb -> (settled.id::text) ->> 4,
+        $1::jsonb -> (settled.id::text) ->> 5,
+        $1::jsonb -> (settled.id::text) ->> 7
+    FROM settled
+    WHERE $1::jsonb -> (settled.id::text) ->> 3 IS NOT NULL
     ON CONFLICT DO NOTHING
-), p AS (
+), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT u.id, now(), u.state,
-           CASE WHEN $1::jsonb -> (u.id::text) ->> 0 = '0' THEN u.cancel ELSE $1::jsonb -> (u.id::text) ->> 4 END, abs(u.lane)
-    FROM u WHERE u.state >= 4
+    SELECT
+        settled.id,
+        now(),
+        settled.state,
+        CASE
+            WHEN $1::jsonb -> (settled.id::text) ->> 0 = '0' THEN settled.cancel
+            ELSE $1::jsonb -> (settled.id::text) ->> 4
+        END,
+        abs(settled.lane)
+    FROM settled
+    WHERE settled.state >= 4
     ON CONFLICT DO NOTHING
 )
-SELECT u.id FROM u
+SELECT settled.id
+FROM settled
 `
 
 type SettleRunsParams struct {
@@ -86,11 +132,13 @@ type SettleRunsParams struct {
 	Worker   string
 }
 
-// The same for every other outcome; what would be pending again is cancelled
-// where that was asked, as the row that was locked says. outcomes maps an id to [state, microseconds
-// until due again, attempts refunded, kind or null when not recorded, error,
-// stack, result as text, log lines]. One map, because unnest beside "= any" is a lottery
-// of plans. runs_pkey; locks as above, then inserts.
+// SettleSuccesses for every other outcome. A run that would be pending again is cancelled
+// where that was requested, as the locked row says. outcomes maps an id to [state,
+// microseconds until due again, attempts refunded, kind of outcome or null when not
+// recorded, error, stack, result as text, log lines]: one map, because the planner is
+// unpredictable for unnest next to = ANY.
+// Index: runs_pkey. Locks: as SettleSuccesses, then inserts.
+// Idempotent: a repeat, or a late call, returns no rows.
 func (q *Queries) SettleRuns(ctx context.Context, arg SettleRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, SettleRuns,
 		arg.Outcomes,
@@ -117,8 +165,13 @@ func (q *Queries) SettleRuns(ctx context.Context, arg SettleRunsParams) ([]uuid.
 }
 
 const SettleSuccesses = `-- name: SettleSuccesses :many
-UPDATE durable.runs SET state = 2, finished_at = now()
-WHERE id = ANY ($1::uuid[]) AND claim_id = $2::uuid AND state = 1
+
+UPDATE durable.runs
+SET state = 2,
+    finished_at = now()
+WHERE id = ANY ($1::uuid[])
+  AND claim_id = $2::uuid
+  AND state = 1
 RETURNING id
 `
 
@@ -127,9 +180,11 @@ type SettleSuccessesParams struct {
 	ClaimID uuid.UUID
 }
 
-// runs_pkey. Locks the runs that are still the claim's, in id order; whoever
-// else holds one (a reclaim) is waited for, and the guard is then looked at
-// again. The ids returned are the verdict. Twice or late: no rows.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Ends runs that succeeded. The ids returned are the verdict.
+// Index: runs_pkey. Locks: the runs that still belong to the claim, in id order; waits
+// for a transaction that has locked one (a reclaim), and checks the condition again
+// afterwards. Idempotent: a repeat, or a late call, returns no rows.
 func (q *Queries) SettleSuccesses(ctx context.Context, arg SettleSuccessesParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, SettleSuccesses, arg.Ids, arg.ClaimID)
 	if err != nil {
@@ -152,9 +207,23 @@ func (q *Queries) SettleSuccesses(ctx context.Context, arg SettleSuccessesParams
 
 const Unlease = `-- name: Unlease :exec
 DELETE FROM durable.leases
-WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = $1::uuid FOR UPDATE SKIP LOCKED))
-  AND ($2::int = 0 OR (pg_column_size(run_ids) - 20) / 16 = $2::int OR NOT EXISTS (
-      SELECT FROM durable.runs b WHERE b.id = ANY (leases.run_ids) AND b.claim_id = leases.claim_id AND b.state = 1))
+WHERE claim_id = ANY (ARRAY(
+        SELECT settled.claim_id
+        FROM durable.leases settled
+        WHERE settled.claim_id = $1::uuid
+        FOR UPDATE SKIP LOCKED
+    ))
+  AND (
+      $2::int = 0
+      OR (pg_column_size(run_ids) - 20) / 16 = $2::int
+      OR NOT EXISTS (
+          SELECT
+          FROM durable.runs
+          WHERE runs.id = ANY (leases.run_ids)
+            AND runs.claim_id = leases.claim_id
+            AND runs.state = 1
+      )
+  )
 `
 
 type UnleaseParams struct {
@@ -162,21 +231,25 @@ type UnleaseParams struct {
 	Claimed int32
 }
 
-// leases_pkey. Locks the lease with SKIP LOCKED: a reclaim that holds it ends it
-// itself. Goes with the last settle of a claim. Twice: no row.
-// A lease of more runs than its worker says it was given (@claimed; 0: it does
-// not say) is deleted only when none of its runs is still running: the lease of
-// a run that nobody knows of must expire, so that the run is found. The size of
-// an array of n ids is 16 n and 20 to 24 bytes, and is known without reading it;
-// only where it differs are the runs looked at, by runs_pkey.
+// Deletes the lease of a claim, with its last settle.
+// A lease of more runs than its worker says it was given (@claimed; 0: it does not say)
+// is deleted only when none of its runs is still running: the lease of a run that no
+// worker knows of must expire, so that the run is found. The size of an array of n ids
+// is 16 n and 20 to 24 bytes, and is known without reading it; only where it differs
+// are the runs read.
+// Index: leases_pkey, runs_pkey. Locks: the lease with SKIP LOCKED; a reclaim that has
+// locked it deletes it itself. Idempotent: a repeat finds no row.
 func (q *Queries) Unlease(ctx context.Context, arg UnleaseParams) error {
 	_, err := q.db.Exec(ctx, Unlease, arg.ClaimID, arg.Claimed)
 	return err
 }
 
 const Verdicts = `-- name: Verdicts :many
-SELECT id, (claim_id IS NOT DISTINCT FROM $1::uuid AND state <> 1)::boolean AS landed
-FROM durable.runs WHERE id = ANY ($2::uuid[])
+SELECT
+    id,
+    (claim_id IS NOT DISTINCT FROM $1::uuid AND state <> 1)::boolean AS landed
+FROM durable.runs
+WHERE id = ANY ($2::uuid[])
 `
 
 type VerdictsParams struct {
@@ -189,7 +262,7 @@ type VerdictsRow struct {
 	Landed bool
 }
 
-// runs_pkey, no locks. What became of runs that a settle did not touch.
+// What became of runs that a settle did not touch. Index: runs_pkey. Locks: none.
 func (q *Queries) Verdicts(ctx context.Context, arg VerdictsParams) ([]VerdictsRow, error) {
 	rows, err := q.db.Query(ctx, Verdicts, arg.ClaimID, arg.Ids)
 	if err != nil {

@@ -12,10 +12,11 @@ import (
 )
 
 const BeginSweep = `-- name: BeginSweep :exec
-INSERT INTO durable.sweep DEFAULT VALUES ON CONFLICT DO NOTHING
+INSERT INTO durable.sweep DEFAULT VALUES
+ON CONFLICT DO NOTHING
 `
 
-// sweep_pkey. Under the advisory lock. Twice: the row is there.
+// Index: sweep_pkey. Under the advisory lock. Idempotent: a repeat finds the row.
 func (q *Queries) BeginSweep(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, BeginSweep)
 	return err
@@ -23,9 +24,10 @@ func (q *Queries) BeginSweep(ctx context.Context) error {
 
 const MendReady = `-- name: MendReady :execrows
 INSERT INTO durable.ready (lane, due_at, run_id)
-SELECT r.lane, r.due_at, r.id
-FROM durable.runs r
-WHERE r.id = ANY ($1::uuid[]) AND r.state = 0
+SELECT runs.lane, runs.due_at, runs.id
+FROM durable.runs
+WHERE runs.id = ANY ($1::uuid[])
+  AND runs.state = 0
 FOR NO KEY UPDATE SKIP LOCKED
 ON CONFLICT DO NOTHING
 `
@@ -34,9 +36,9 @@ type MendReadyParams struct {
 	Ids []uuid.UUID
 }
 
-// runs_pkey, ready_order. Locks the runs that are still pending with SKIP LOCKED,
-// and gives each the row of ready that it has not, as the row that was locked
-// says. Twice: the row is there.
+// Gives pending runs the row of ready that they lack, as the locked row of the run says.
+// Index: runs_pkey, ready_order. Locks: the runs, with SKIP LOCKED.
+// Idempotent: a repeat finds the row.
 func (q *Queries) MendReady(ctx context.Context, arg MendReadyParams) (int64, error) {
 	result, err := q.db.Exec(ctx, MendReady, arg.Ids)
 	if err != nil {
@@ -46,8 +48,13 @@ func (q *Queries) MendReady(ctx context.Context, arg MendReadyParams) (int64, er
 }
 
 const MoveSweep = `-- name: MoveSweep :exec
-UPDATE durable.sweep SET position = $1, block = $2, began_at = CASE WHEN $3::boolean THEN now() ELSE began_at END,
-    sweeper = $4, swept_at = now() WHERE only_row
+UPDATE durable.sweep
+SET position = $1,
+    block = $2,
+    began_at = CASE WHEN $3::boolean THEN now() ELSE began_at END,
+    sweeper = $4,
+    swept_at = now()
+WHERE only_row
 `
 
 type MoveSweepParams struct {
@@ -57,7 +64,7 @@ type MoveSweepParams struct {
 	Sweeper  *uuid.UUID
 }
 
-// sweep_pkey. Under the advisory lock. Twice: the same row.
+// Index: sweep_pkey. Under the advisory lock. Idempotent: a repeat writes the same row.
 func (q *Queries) MoveSweep(ctx context.Context, arg MoveSweepParams) error {
 	_, err := q.db.Exec(ctx, MoveSweep,
 		arg.Position,
@@ -69,7 +76,10 @@ func (q *Queries) MoveSweep(ctx context.Context, arg MoveSweepParams) error {
 }
 
 const OwnRetentions = `-- name: OwnRetentions :many
-SELECT l.id, j.retention FROM durable.jobs j JOIN durable.lanes l ON l.job = j.name WHERE j.retention <> 0
+SELECT lanes.id, jobs.retention
+FROM durable.jobs
+JOIN durable.lanes ON lanes.job = jobs.name
+WHERE jobs.retention <> 0
 `
 
 type OwnRetentionsRow struct {
@@ -77,8 +87,7 @@ type OwnRetentionsRow struct {
 	Retention int64
 }
 
-// Reads jobs, a small table; unique index lanes (queue, job, priority) has no
-// use here, and lanes are few. No locks.
+// Index: none; reads jobs and lanes, small tables. Locks: none.
 func (q *Queries) OwnRetentions(ctx context.Context) ([]OwnRetentionsRow, error) {
 	rows, err := q.db.Query(ctx, OwnRetentions)
 	if err != nil {
@@ -100,57 +109,110 @@ func (q *Queries) OwnRetentions(ctx context.Context) ([]OwnRetentionsRow, error)
 }
 
 const PruneCancels = `-- name: PruneCancels :exec
-DELETE FROM durable.cancels WHERE ctid = ANY (ARRAY(
-    SELECT c.ctid FROM durable.cancels c WHERE NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = c.claim_id) FOR UPDATE SKIP LOCKED))
+DELETE FROM durable.cancels
+WHERE ctid = ANY (ARRAY(
+    SELECT late.ctid
+    FROM durable.cancels late
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.leases
+        WHERE leases.claim_id = late.claim_id
+    )
+    FOR UPDATE SKIP LOCKED
+))
 `
 
-// cancels_pkey, all of it, and leases_pkey; there are few. Locks with SKIP
-// LOCKED. A request is written while its claim has a lease, so one without was
-// too late. Twice: no rows.
+// A request is written while its claim has a lease, so one without was too late.
+// Index: cancels_pkey, all of it, and leases_pkey; there are few. Locks: the rows with
+// SKIP LOCKED. Idempotent: a repeat finds no rows.
 func (q *Queries) PruneCancels(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, PruneCancels)
 	return err
 }
 
 const PruneWorkers = `-- name: PruneWorkers :exec
-DELETE FROM durable.workers WHERE ctid = ANY (ARRAY(
-    SELECT w.ctid FROM durable.workers w
-    WHERE w.seen_at < now() - ($1::bigint) * interval '1 microsecond' AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.worker = w.id)
-    FOR UPDATE SKIP LOCKED))
+DELETE FROM durable.workers
+WHERE ctid = ANY (ARRAY(
+    SELECT old.ctid
+    FROM durable.workers old
+    WHERE old.seen_at < now() - ($1::bigint) * interval '1 microsecond'
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.leases
+          WHERE leases.worker = old.id
+      )
+    FOR UPDATE SKIP LOCKED
+))
 `
 
 type PruneWorkersParams struct {
 	After int64
 }
 
-// workers_pkey, all of it, and leases; both are small. Locks with SKIP LOCKED.
-// Workers that have not declared themselves for so many microseconds, by when
-// no run that they executed is left, and that hold nothing. Twice: no rows.
+// Workers that have not declared themselves for so many microseconds, by when no run that
+// they executed is left, and that have no lease.
+// Index: workers_pkey, all of it, and leases; both are small. Locks: the rows with SKIP
+// LOCKED. Idempotent: a repeat finds no rows.
 func (q *Queries) PruneWorkers(ctx context.Context, arg PruneWorkersParams) error {
 	_, err := q.db.Exec(ctx, PruneWorkers, arg.After)
 	return err
 }
 
 const ReturnRuns = `-- name: ReturnRuns :many
-WITH r AS MATERIALIZED (
-    SELECT r.id FROM durable.runs r
-    WHERE r.id = ANY ($1::uuid[]) AND r.state = 1 AND coalesce(r.claim_id::text, '') = $2::jsonb ->> (r.id::text)
+WITH locked_runs AS MATERIALIZED (
+    SELECT runs.id
+    FROM durable.runs
+    WHERE runs.id = ANY ($1::uuid[])
+      AND runs.state = 1
+      AND coalesce(runs.claim_id::text, '') = $2::jsonb ->> (runs.id::text)
     FOR NO KEY UPDATE SKIP LOCKED
-), u AS (
-    UPDATE durable.runs SET claim_id = NULL, attempt = greatest(attempt - 1, 0), due_at = now(),
+), returned AS (
+    UPDATE durable.runs
+    SET claim_id = NULL,
+        attempt = greatest(attempt - 1, 0),
+        due_at = now(),
         state = CASE WHEN on_crash = 1 THEN 4 WHEN cancel IS NOT NULL THEN 5 ELSE 0 END,
         finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 THEN now() END
-    WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND state = 1
+    WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
+      AND state = 1
     RETURNING id, lane, due_at, state, crash_count, worker, cancel
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
-), p AS (
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT returned.lane, returned.due_at, returned.id
+    FROM returned
+    WHERE returned.state = 0
+), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT u.id, now(), u.state, CASE WHEN u.state = 5 THEN u.cancel ELSE 'its lease has gone, and its crash policy is dead' END, abs(u.lane) FROM u WHERE u.state <> 0
+    SELECT
+        returned.id,
+        now(),
+        returned.state,
+        CASE
+            WHEN returned.state = 5 THEN returned.cancel
+            ELSE 'its lease has gone, and its crash policy is dead'
+        END,
+        abs(returned.lane)
+    FROM returned
+    WHERE returned.state <> 0
     ON CONFLICT DO NOTHING
 )
-SELECT u.id, u.lane, l.queue, l.job, coalesce((SELECT o.name FROM durable.workers o WHERE o.id = u.worker), '?')::text AS worker, u.state, u.crash_count
-FROM u JOIN durable.lanes l ON l.id = abs(u.lane)
+SELECT
+    returned.id,
+    returned.lane,
+    lanes.queue,
+    lanes.job,
+    coalesce(
+        (
+            SELECT workers.name
+            FROM durable.workers
+            WHERE workers.id = returned.worker
+        ),
+        '?'
+    )::text AS worker,
+    returned.state,
+    returned.crash_count
+FROM returned
+JOIN durable.lanes ON lanes.id = abs(returned.lane)
 `
 
 type ReturnRunsParams struct {
@@ -168,11 +230,12 @@ type ReturnRunsRow struct {
 	CrashCount int16
 }
 
-// runs_pkey. Locks the runs with SKIP LOCKED. claims maps an id to the claim it
-// was found under without a lease; a run that has another by now is left alone.
-// As a hand-back: pending and due now, the attempt refunded, no crash counted.
-// One whose crash policy is dead ends dead, and another that is to be cancelled is.
-// Twice: the claim has gone.
+// Requeues runs that were running under a claim without a lease. As a hand-back: pending
+// and due now, the attempt refunded, no crash counted. One whose crash policy is dead
+// ends dead, and another whose cancellation was requested ends cancelled. claims maps an
+// id to the claim it was found under; a run that has another by now is left alone.
+// Index: runs_pkey. Locks: the runs, with SKIP LOCKED.
+// Idempotent: a repeat finds the claim gone.
 func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]ReturnRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims)
 	if err != nil {
@@ -202,9 +265,21 @@ func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]Retur
 }
 
 const SweepAhead = `-- name: SweepAhead :many
-SELECT r.id, coalesce(r.state IN (2, 4, 5) AND r.finished_at < now() - coalesce(($1::jsonb ->> (abs(r.lane)::text))::bigint,
-           CASE r.state WHEN 4 THEN $2::bigint ELSE $3::bigint END) * interval '1 microsecond', false)::boolean AS over
-FROM durable.runs r WHERE r.id > $4 AND r.id < $5 ORDER BY r.id LIMIT $6
+SELECT
+    runs.id,
+    coalesce(
+        runs.state IN (2, 4, 5)
+            AND runs.finished_at < now() - coalesce(
+                ($1::jsonb ->> (abs(runs.lane)::text))::bigint,
+                CASE runs.state WHEN 4 THEN $2::bigint ELSE $3::bigint END
+            ) * interval '1 microsecond',
+        false
+    )::boolean AS over
+FROM durable.runs
+WHERE runs.id > $4
+  AND runs.id < $5
+ORDER BY runs.id
+LIMIT $6
 `
 
 type SweepAheadParams struct {
@@ -221,9 +296,10 @@ type SweepAheadRow struct {
 	Over bool
 }
 
-// runs_pkey from the position on. No locks. What is over is told by what the
-// row itself says: own maps a lane to the retention of its job, in
-// microseconds; dead and ended are those of the others.
+// Runs in the order of their ids; over says whether the retention of one has passed, as
+// its own row shows: own maps a lane to the retention of its job, in microseconds; dead
+// and ended are those of the others.
+// Index: runs_pkey from the position on. Locks: none.
 func (q *Queries) SweepAhead(ctx context.Context, arg SweepAheadParams) ([]SweepAheadRow, error) {
 	rows, err := q.db.Query(ctx, SweepAhead,
 		arg.Own,
@@ -252,13 +328,35 @@ func (q *Queries) SweepAhead(ctx context.Context, arg SweepAheadParams) ([]Sweep
 }
 
 const SweepBlocks = `-- name: SweepBlocks :many
-SELECT r.id, r.claim_id, ((r.ctid::text::point)[0])::bigint AS block, r.state
-FROM durable.runs r
-WHERE r.ctid >= format('(%s,0)', $1::bigint)::tid AND r.ctid < format('(%s,0)', $2::bigint)::tid
-  AND (r.state IN (2, 4, 5) AND r.finished_at < now() - coalesce(($3::jsonb ->> (abs(r.lane)::text))::bigint,
-           CASE r.state WHEN 4 THEN $4::bigint ELSE $5::bigint END) * interval '1 microsecond'
-       OR r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id)
-       OR r.state = 0 AND NOT EXISTS (SELECT FROM durable.ready y WHERE y.lane = r.lane AND y.due_at = r.due_at AND y.run_id = r.id))
+SELECT
+    runs.id,
+    runs.claim_id,
+    ((runs.ctid::text::point)[0])::bigint AS block,
+    runs.state
+FROM durable.runs
+WHERE runs.ctid >= format('(%s,0)', $1::bigint)::tid
+  AND runs.ctid < format('(%s,0)', $2::bigint)::tid
+  AND (
+      runs.state IN (2, 4, 5)
+          AND runs.finished_at < now() - coalesce(
+              ($3::jsonb ->> (abs(runs.lane)::text))::bigint,
+              CASE runs.state WHEN 4 THEN $4::bigint ELSE $5::bigint END
+          ) * interval '1 microsecond'
+      OR runs.state = 1
+          AND NOT EXISTS (
+              SELECT
+              FROM durable.leases
+              WHERE leases.claim_id = runs.claim_id
+          )
+      OR runs.state = 0
+          AND NOT EXISTS (
+              SELECT
+              FROM durable.ready
+              WHERE ready.lane = runs.lane
+                AND ready.due_at = runs.due_at
+                AND ready.run_id = runs.id
+          )
+  )
 LIMIT $6
 `
 
@@ -278,12 +376,13 @@ type SweepBlocksRow struct {
 	State   int16
 }
 
-// A range of the table's own blocks, whatever the ids in it. No locks. Finds
-// what is over, what is pending without its row of ready (ready_order), and
-// what is running under a claim that has no lease. A claim's
-// lease and its runs are committed together, and a lease that has gone does not
-// come back: where one snapshot shows the run and no lease, its worker is not
-// coming back either, as long as the run's claim is still this one.
+// Finds, in a range of the table's own blocks and whatever the ids in it, the runs whose
+// retention has passed, those that are pending without their row of ready (ready_order),
+// and those that are running under a claim that has no lease. A claim's lease and its
+// runs are committed together, and a lease that has gone does not come back: where one
+// snapshot shows the run and no lease, its worker is not coming back either, as long as
+// the run's claim is still this one.
+// Index: none; a scan of a TID range. Locks: none.
 func (q *Queries) SweepBlocks(ctx context.Context, arg SweepBlocksParams) ([]SweepBlocksRow, error) {
 	rows, err := q.db.Query(ctx, SweepBlocks,
 		arg.FromBlock,
@@ -317,13 +416,43 @@ func (q *Queries) SweepBlocks(ctx context.Context, arg SweepBlocksParams) ([]Swe
 }
 
 const SweepDue = `-- name: SweepDue :one
-SELECT coalesce((
-    SELECT s.block >= 0 OR s.sweeper IS NOT NULL OR s.began_at > now() OR s.began_at <= now() - interval '1 microsecond'
-               * least(($1::bigint) + ($2::bigint) * (pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int / ($3::bigint)), ($4::bigint))
-           OR EXISTS (SELECT FROM durable.cancels)
-           OR EXISTS (SELECT FROM durable.runs r WHERE r.id > s.position AND r.id <
-                (lpad(to_hex(greatest((extract(epoch FROM now()) * 1000)::bigint - $5::bigint / 1000, 0)), 12, '0') || '00000000000000000000')::uuid)
-    FROM durable.sweep s WHERE s.only_row), true)::boolean AS due
+
+SELECT coalesce(
+    (
+        SELECT
+            sweep.block >= 0
+            OR sweep.sweeper IS NOT NULL
+            OR sweep.began_at > now()
+            OR sweep.began_at <= now() - interval '1 microsecond' * least(
+                ($1::bigint) + ($2::bigint) * (
+                    pg_relation_size('durable.runs'::regclass)
+                    / current_setting('block_size')::int
+                    / ($3::bigint)
+                ),
+                ($4::bigint)
+            )
+            OR EXISTS (SELECT FROM durable.cancels)
+            OR EXISTS (
+                SELECT
+                FROM durable.runs
+                WHERE runs.id > sweep.position
+                  AND runs.id < (
+                      lpad(
+                          to_hex(greatest(
+                              (extract(epoch FROM now()) * 1000)::bigint
+                              - $5::bigint / 1000,
+                              0
+                          )),
+                          12,
+                          '0'
+                      ) || '00000000000000000000'
+                  )::uuid
+            )
+        FROM durable.sweep
+        WHERE sweep.only_row
+    ),
+    true
+)::boolean AS due
 `
 
 type SweepDueParams struct {
@@ -334,11 +463,13 @@ type SweepDueParams struct {
 	Age         *int64
 }
 
-// sweep_pkey, runs_pkey from the position on, cancels. No locks: the first
-// question of a sweep, and mostly the only one. True when a sweep is under way,
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Crash policies: 0 retry, 1 dead.
+// The first question of a sweep, and mostly the only one. True when a sweep is under way,
 // a pass is due (see SweepPlace), a run behind the position has come to the age of so many
-// microseconds (null: none ever does), or there are cancel requests to look at.
-// No row: true. The first id of an instant is its milliseconds and zeros.
+// microseconds (null: none ever does), or there are cancel requests to prune. No row:
+// true. The first id of an instant is its milliseconds and zeros.
+// Index: sweep_pkey, runs_pkey from the position on, cancels. Locks: none.
 func (q *Queries) SweepDue(ctx context.Context, arg SweepDueParams) (bool, error) {
 	row := q.db.QueryRow(ctx, SweepDue,
 		arg.Least,
@@ -353,12 +484,31 @@ func (q *Queries) SweepDue(ctx context.Context, arg SweepDueParams) (bool, error
 }
 
 const SweepPlace = `-- name: SweepPlace :one
-SELECT s.position, s.block,
-       coalesce(s.sweeper <> $1::uuid AND s.swept_at > now() - ($2::bigint) * interval '1 microsecond' AND s.swept_at <= now(), false)::boolean AS taken,
-       (s.began_at > now() OR s.began_at <= now() - interval '1 microsecond'
-           * least(($3::bigint) + ($4::bigint) * (pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int / ($5::bigint)), ($6::bigint)))::boolean AS due,
-       (pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int)::bigint AS blocks
-FROM durable.sweep s WHERE s.only_row
+SELECT
+    sweep.position,
+    sweep.block,
+    coalesce(
+        sweep.sweeper <> $1::uuid
+            AND sweep.swept_at > now() - ($2::bigint) * interval '1 microsecond'
+            AND sweep.swept_at <= now(),
+        false
+    )::boolean AS taken,
+    (
+        sweep.began_at > now()
+        OR sweep.began_at <= now() - interval '1 microsecond' * least(
+            ($3::bigint) + ($4::bigint) * (
+                pg_relation_size('durable.runs'::regclass)
+                / current_setting('block_size')::int
+                / ($5::bigint)
+            ),
+            ($6::bigint)
+        )
+    )::boolean AS due,
+    (
+        pg_relation_size('durable.runs'::regclass) / current_setting('block_size')::int
+    )::bigint AS blocks
+FROM durable.sweep
+WHERE sweep.only_row
 `
 
 type SweepPlaceParams struct {
@@ -378,10 +528,10 @@ type SweepPlaceRow struct {
 	Blocks   int64
 }
 
-// One row by primary key, no locks: read under the advisory lock. A pass is due
-// when the last one began long enough ago, or in the future: least and a step
-// for every so many blocks of the table, in microseconds, at most every. It is
-// somebody else's while that one has made a step not long ago.
+// A pass is due when the last one began long enough ago, or in the future: least and a
+// step for every so many blocks of the table, in microseconds, at most every. The sweep
+// belongs to another process while that one has finished a step not long ago.
+// Index: sweep_pkey, one row. Locks: none; read under the advisory lock.
 func (q *Queries) SweepPlace(ctx context.Context, arg SweepPlaceParams) (SweepPlaceRow, error) {
 	row := q.db.QueryRow(ctx, SweepPlace,
 		arg.Sweeper,
@@ -403,51 +553,90 @@ func (q *Queries) SweepPlace(ctx context.Context, arg SweepPlaceParams) (SweepPl
 }
 
 const SweepRests = `-- name: SweepRests :exec
-WITH g AS MATERIALIZED (
-    SELECT i.id FROM (SELECT unnest($1::uuid[]) AS id) i WHERE NOT EXISTS (SELECT FROM durable.runs r WHERE r.id = i.id)
-), a AS (
-    DELETE FROM durable.attempts WHERE run_id = ANY (ARRAY(SELECT g.id FROM g))
-), p AS (
-    DELETE FROM durable.problems WHERE run_id = ANY (ARRAY(SELECT g.id FROM g))
+WITH gone AS MATERIALIZED (
+    SELECT swept.id
+    FROM (SELECT unnest($1::uuid[]) AS id) swept
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.runs
+        WHERE runs.id = swept.id
+    )
+), attempts_deleted AS (
+    DELETE FROM durable.attempts
+    WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
+), problems_deleted AS (
+    DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
 )
-DELETE FROM durable.progress WHERE run_id = ANY (ARRAY(SELECT g.id FROM g))
+DELETE FROM durable.progress
+WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone))
 `
 
 type SweepRestsParams struct {
 	Ids []uuid.UUID
 }
 
-// attempts_pkey, problems_pkey, progress_pkey, and runs_pkey to leave alone what
-// SweepRuns, before it in the same transaction, has left. A statement of its own
-// and so a later snapshot: nothing can be added to a run that is gone. Twice: no
-// rows.
+// Deletes what belongs to the runs that SweepRuns, before it in the same transaction, has
+// deleted. A statement of its own and so a later snapshot: nothing can be added to a run
+// that is gone.
+// Index: attempts_pkey, problems_pkey, progress_pkey, and runs_pkey to leave alone what
+// SweepRuns has left. Idempotent: a repeat finds no rows.
 func (q *Queries) SweepRests(ctx context.Context, arg SweepRestsParams) error {
 	_, err := q.db.Exec(ctx, SweepRests, arg.Ids)
 	return err
 }
 
 const SweepRuns = `-- name: SweepRuns :one
-WITH o AS MATERIALIZED (
-    SELECT r.id, l.job, r.key FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
-    WHERE r.id = ANY ($1::uuid[]) AND r.key IS NOT NULL
-), f AS MATERIALIZED (
-    SELECT o.id, x.job, x.key FROM o, LATERAL (
-        SELECT u.job, u.key FROM durable.unique_keys u
-        WHERE u.job = o.job AND u.key = o.key AND u.run_id = o.id AND (u.held_to IS NULL OR u.held_to <= now()) FOR UPDATE SKIP LOCKED) x
-), k AS MATERIALIZED (
-    SELECT o.id FROM o JOIN durable.unique_keys u ON u.job = o.job AND u.key = o.key AND u.run_id = o.id WHERE o.id NOT IN (SELECT f.id FROM f)
-), r AS MATERIALIZED (
-    SELECT r.id FROM durable.runs r
-    WHERE r.id = ANY ($1::uuid[]) AND r.id <> ALL (ARRAY(SELECT k.id FROM k)) AND r.state IN (2, 4, 5)
-      AND r.finished_at < now() - coalesce(($2::jsonb ->> (abs(r.lane)::text))::bigint,
-          CASE r.state WHEN 4 THEN $3::bigint ELSE $4::bigint END) * interval '1 microsecond'
+WITH keyed AS MATERIALIZED (
+    SELECT runs.id, lanes.job, runs.key
+    FROM durable.runs
+    JOIN durable.lanes ON lanes.id = abs(runs.lane)
+    WHERE runs.id = ANY ($1::uuid[])
+      AND runs.key IS NOT NULL
+), free_keys AS MATERIALIZED (
+    SELECT keyed.id, locked.job, locked.key
+    FROM keyed,
+    LATERAL (
+        SELECT unique_keys.job, unique_keys.key
+        FROM durable.unique_keys
+        WHERE unique_keys.job = keyed.job
+          AND unique_keys.key = keyed.key
+          AND unique_keys.run_id = keyed.id
+          AND (unique_keys.held_to IS NULL OR unique_keys.held_to <= now())
+        FOR UPDATE SKIP LOCKED
+    ) locked
+), kept AS MATERIALIZED (
+    SELECT keyed.id
+    FROM keyed
+    JOIN durable.unique_keys ON unique_keys.job = keyed.job
+        AND unique_keys.key = keyed.key
+        AND unique_keys.run_id = keyed.id
+    WHERE keyed.id NOT IN (SELECT free_keys.id FROM free_keys)
+), locked_runs AS MATERIALIZED (
+    SELECT runs.id
+    FROM durable.runs
+    WHERE runs.id = ANY ($1::uuid[])
+      AND runs.id <> ALL (ARRAY(SELECT kept.id FROM kept))
+      AND runs.state IN (2, 4, 5)
+      AND runs.finished_at < now() - coalesce(
+          ($2::jsonb ->> (abs(runs.lane)::text))::bigint,
+          CASE runs.state WHEN 4 THEN $3::bigint ELSE $4::bigint END
+      ) * interval '1 microsecond'
     FOR UPDATE SKIP LOCKED
-), d AS (
-    DELETE FROM durable.runs WHERE id = ANY (ARRAY(SELECT r.id FROM r)) RETURNING id
-), u AS (
-    DELETE FROM durable.unique_keys u USING f WHERE u.job = f.job AND u.key = f.key AND u.run_id = f.id AND f.id = ANY (ARRAY(SELECT r.id FROM r))
+), deleted AS (
+    DELETE FROM durable.runs
+    WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
+    RETURNING id
+), keys_deleted AS (
+    DELETE FROM durable.unique_keys
+    USING free_keys
+    WHERE unique_keys.job = free_keys.job
+      AND unique_keys.key = free_keys.key
+      AND unique_keys.run_id = free_keys.id
+      AND free_keys.id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
 )
-SELECT count(*) FROM d
+SELECT count(*)
+FROM deleted
 `
 
 type SweepRunsParams struct {
@@ -457,12 +646,14 @@ type SweepRunsParams struct {
 	Ended int64
 }
 
-// runs_pkey, unique_keys_pkey. Locks the keys that name the runs, then the
-// runs, both with SKIP LOCKED: nobody is waited for, so the order of locks
-// cannot matter, and what somebody holds is left to the next pass. A run whose
-// key is held to a later time stays, and so does one whose key is locked: it is
-// being enqueued again. Whether a run is over is asked again of the row as it is
-// when it is locked: a retry that came first has its way. Twice: they are gone.
+// Deletes runs whose retention has passed, with their keys. A run whose key is held to a
+// later time stays, and so does one whose key is locked: it is being enqueued again.
+// Whether its retention has passed is checked again on the locked row: a retry that came
+// first wins.
+// Index: runs_pkey, unique_keys_pkey. Locks: the keys that name the runs, then the runs,
+// both with SKIP LOCKED: it waits for no transaction, so the order of locks cannot
+// matter, and what others have locked is left to the next pass.
+// Idempotent: a repeat finds them gone.
 func (q *Queries) SweepRuns(ctx context.Context, arg SweepRunsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, SweepRuns,
 		arg.Ids,

@@ -13,7 +13,8 @@ import (
 )
 
 const Audit = `-- name: Audit :exec
-INSERT INTO durable.audit (actor, kind, subject, action) VALUES ($1, $2, $3, $4)
+INSERT INTO durable.audit (actor, kind, subject, action)
+VALUES ($1, $2, $3, $4)
 `
 
 type AuditParams struct {
@@ -35,9 +36,28 @@ func (q *Queries) Audit(ctx context.Context, arg AuditParams) error {
 }
 
 const CreateSchedule = `-- name: CreateSchedule :execrows
-INSERT INTO durable.schedules (name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused, edited, look_at, hash_at, brought_at)
-VALUES ($1, ($2::text)::json, '', $3, $4, $5, $6, $7, $8, ($9::text)::json, $10, $11::boolean, true,
-        CASE WHEN $11::boolean THEN 'infinity' ELSE clock_timestamp() END, '-infinity', '-infinity')
+INSERT INTO durable.schedules (
+    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused,
+    edited, look_at, hash_at, brought_at
+)
+VALUES (
+    $1,
+    ($2::text)::json,
+    '',
+    $3,
+    $4,
+    $5,
+    $6,
+    $7,
+    $8,
+    ($9::text)::json,
+    $10,
+    $11::boolean,
+    true,
+    CASE WHEN $11::boolean THEN 'infinity' ELSE clock_timestamp() END,
+    '-infinity',
+    '-infinity'
+)
 ON CONFLICT (name) DO NOTHING
 `
 
@@ -55,7 +75,7 @@ type CreateScheduleParams struct {
 	Paused      bool
 }
 
-// schedules_name_key. Twice: the name is taken.
+// Index: schedules_name_key. Idempotent: a repeat finds the name taken.
 func (q *Queries) CreateSchedule(ctx context.Context, arg CreateScheduleParams) (int64, error) {
 	result, err := q.db.Exec(ctx, CreateSchedule,
 		arg.Name,
@@ -77,44 +97,72 @@ func (q *Queries) CreateSchedule(ctx context.Context, arg CreateScheduleParams) 
 }
 
 const DeleteSchedule = `-- name: DeleteSchedule :exec
-DELETE FROM durable.schedules WHERE id = $1
+DELETE FROM durable.schedules
+WHERE id = $1
 `
 
 type DeleteScheduleParams struct {
 	ID int32
 }
 
-// schedules_pkey; a row that LockSchedule has locked. Runs keep its number.
+// Runs keep its number. Index: schedules_pkey. Locks: a row that LockSchedule has locked.
 func (q *Queries) DeleteSchedule(ctx context.Context, arg DeleteScheduleParams) error {
 	_, err := q.db.Exec(ctx, DeleteSchedule, arg.ID)
 	return err
 }
 
 const DeleteSkips = `-- name: DeleteSkips :exec
-DELETE FROM durable.skips WHERE schedule = $1
+DELETE FROM durable.skips
+WHERE schedule = $1
 `
 
 type DeleteSkipsParams struct {
 	Schedule int32
 }
 
-// skips_schedule.
+// Index: skips_schedule.
 func (q *Queries) DeleteSkips(ctx context.Context, arg DeleteSkipsParams) error {
 	_, err := q.db.Exec(ctx, DeleteSkips, arg.Schedule)
 	return err
 }
 
 const EditSchedule = `-- name: EditSchedule :exec
-WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at), k AS (
-    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, t.at, 'changed'
-    FROM durable.schedules s, t WHERE s.id = $11 AND NOT $1::boolean AND NOT s.paused AND s.next_at <= t.at
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS at
+), skipped AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason)
+    SELECT schedules.id, schedules.next_at, clock.at, 'changed'
+    FROM durable.schedules, clock
+    WHERE schedules.id = $11
+      AND NOT $1::boolean
+      AND NOT schedules.paused
+      AND schedules.next_at <= clock.at
 )
-UPDATE durable.schedules s SET generation = s.generation + 1, fault = NULL, edited = true,
-    next_at = CASE WHEN $1::boolean THEN s.next_at END, waiting = CASE WHEN $1::boolean AND s.fault IS NULL THEN s.waiting ELSE 0 END,
-    look_at = CASE WHEN s.paused THEN 'infinity' WHEN $1::boolean AND s.fault IS NULL THEN s.look_at ELSE t.at END,
-    spec = ($2::text)::json, job = $3, queue = $4,
-    priority = $5, max_attempts = $6, timeout = $7, on_crash = $8, args = ($9::text)::json, tags = $10
-FROM t WHERE s.id = $11
+UPDATE durable.schedules
+SET generation = schedules.generation + 1,
+    fault = NULL,
+    edited = true,
+    next_at = CASE WHEN $1::boolean THEN schedules.next_at END,
+    waiting = CASE
+        WHEN $1::boolean AND schedules.fault IS NULL THEN schedules.waiting
+        ELSE 0
+    END,
+    look_at = CASE
+        WHEN schedules.paused THEN 'infinity'
+        WHEN $1::boolean AND schedules.fault IS NULL THEN schedules.look_at
+        ELSE clock.at
+    END,
+    spec = ($2::text)::json,
+    job = $3,
+    queue = $4,
+    priority = $5,
+    max_attempts = $6,
+    timeout = $7,
+    on_crash = $8,
+    args = ($9::text)::json,
+    tags = $10
+FROM clock
+WHERE schedules.id = $11
 `
 
 type EditScheduleParams struct {
@@ -131,8 +179,9 @@ type EditScheduleParams struct {
 	ID          int32
 }
 
-// schedules_pkey; a row that LockSchedule has locked. It is planned afresh, from
-// this instant on, unless its plan is to be kept; what is due then is recorded.
+// Changes a schedule. It is planned again from this instant on, unless its next occurrence
+// is to be kept; what is due then is recorded in skips.
+// Index: schedules_pkey. Locks: a row that LockSchedule has locked.
 func (q *Queries) EditSchedule(ctx context.Context, arg EditScheduleParams) error {
 	_, err := q.db.Exec(ctx, EditSchedule,
 		arg.Keep,
@@ -151,14 +200,16 @@ func (q *Queries) EditSchedule(ctx context.Context, arg EditScheduleParams) erro
 }
 
 const FindSchedule = `-- name: FindSchedule :one
-SELECT id FROM durable.schedules WHERE name = $1
+SELECT id
+FROM durable.schedules
+WHERE name = $1
 `
 
 type FindScheduleParams struct {
 	Name string
 }
 
-// schedules_name_key. No locks.
+// Index: schedules_name_key. Locks: none.
 func (q *Queries) FindSchedule(ctx context.Context, arg FindScheduleParams) (int32, error) {
 	row := q.db.QueryRow(ctx, FindSchedule, arg.Name)
 	var id int32
@@ -167,10 +218,23 @@ func (q *Queries) FindSchedule(ctx context.Context, arg FindScheduleParams) (int
 }
 
 const ListSchedules = `-- name: ListSchedules :many
-SELECT name, generation, next_at, waiting, spec::text AS spec, hash, job, queue, timeout, max_attempts, priority, on_crash, args::text AS args, tags,
-       paused, coalesce(paused_by, '')::text AS paused_by, edited, declared_at,
-       coalesce(declared_at < now() - ($1::bigint) * interval '1 microsecond', false)::boolean AS orphaned, coalesce(fault, '')::text AS fault
-FROM durable.schedules WHERE cardinality($2::text[]) = 0 OR name = ANY ($2::text[]) ORDER BY name
+SELECT
+    name, generation, next_at, waiting,
+    spec::text AS spec,
+    hash, job, queue, timeout, max_attempts, priority, on_crash,
+    args::text AS args,
+    tags, paused,
+    coalesce(paused_by, '')::text AS paused_by,
+    edited, declared_at,
+    coalesce(
+        declared_at < now() - ($1::bigint) * interval '1 microsecond',
+        false
+    )::boolean AS orphaned,
+    coalesce(fault, '')::text AS fault
+FROM durable.schedules
+WHERE cardinality($2::text[]) = 0
+   OR name = ANY ($2::text[])
+ORDER BY name
 `
 
 type ListSchedulesParams struct {
@@ -201,7 +265,7 @@ type ListSchedulesRow struct {
 	Fault       string
 }
 
-// Reads the whole table, a small one. No locks.
+// Index: none; reads the whole table, a small one. Locks: none.
 func (q *Queries) ListSchedules(ctx context.Context, arg ListSchedulesParams) ([]ListSchedulesRow, error) {
 	rows, err := q.db.Query(ctx, ListSchedules, arg.Within, arg.Names)
 	if err != nil {
@@ -244,8 +308,15 @@ func (q *Queries) ListSchedules(ctx context.Context, arg ListSchedulesParams) ([
 }
 
 const LockSchedule = `-- name: LockSchedule :one
-SELECT id, generation, hash, paused, unfinished, spec::text AS spec, job, queue, timeout, max_attempts, priority, on_crash, args::text AS args, tags
-FROM durable.schedules WHERE name = $1 FOR UPDATE
+SELECT
+    id, generation, hash, paused, unfinished,
+    spec::text AS spec,
+    job, queue, timeout, max_attempts, priority, on_crash,
+    args::text AS args,
+    tags
+FROM durable.schedules
+WHERE name = $1
+FOR UPDATE
 `
 
 type LockScheduleParams struct {
@@ -269,7 +340,7 @@ type LockScheduleRow struct {
 	Tags        []string
 }
 
-// schedules_name_key. Locks the row until the operator's change has been made.
+// Index: schedules_name_key. Locks: the row, until the operator's change has committed.
 func (q *Queries) LockSchedule(ctx context.Context, arg LockScheduleParams) (LockScheduleRow, error) {
 	row := q.db.QueryRow(ctx, LockSchedule, arg.Name)
 	var i LockScheduleRow
@@ -293,7 +364,12 @@ func (q *Queries) LockSchedule(ctx context.Context, arg LockScheduleParams) (Loc
 }
 
 const PastChanges = `-- name: PastChanges :many
-SELECT at, actor, action FROM durable.audit WHERE kind = $1 AND subject = $2 ORDER BY id DESC LIMIT $3::int
+SELECT at, actor, action
+FROM durable.audit
+WHERE kind = $1
+  AND subject = $2
+ORDER BY id DESC
+LIMIT $3::int
 `
 
 type PastChangesParams struct {
@@ -308,7 +384,7 @@ type PastChangesRow struct {
 	Action string
 }
 
-// audit_subject backwards. No locks.
+// Index: audit_subject backwards. Locks: none.
 func (q *Queries) PastChanges(ctx context.Context, arg PastChangesParams) ([]PastChangesRow, error) {
 	rows, err := q.db.Query(ctx, PastChanges, arg.Kind, arg.Subject, arg.Most)
 	if err != nil {
@@ -330,8 +406,16 @@ func (q *Queries) PastChanges(ctx context.Context, arg PastChangesParams) ([]Pas
 }
 
 const PastOccurrences = `-- name: PastOccurrences :many
-SELECT r.id, r.state, r.due_at, coalesce(r.occurrence, '')::text AS occurrence FROM durable.runs r
-WHERE r.schedule = $1::int AND r.occurrence IS NOT NULL ORDER BY r.generation DESC, r.occurrence DESC LIMIT $2::int
+SELECT
+    runs.id,
+    runs.state,
+    runs.due_at,
+    coalesce(runs.occurrence, '')::text AS occurrence
+FROM durable.runs
+WHERE runs.schedule = $1::int
+  AND runs.occurrence IS NOT NULL
+ORDER BY runs.generation DESC, runs.occurrence DESC
+LIMIT $2::int
 `
 
 type PastOccurrencesParams struct {
@@ -346,7 +430,7 @@ type PastOccurrencesRow struct {
 	Occurrence string
 }
 
-// runs_occurrence backwards. No locks.
+// Index: runs_occurrence backwards. Locks: none.
 func (q *Queries) PastOccurrences(ctx context.Context, arg PastOccurrencesParams) ([]PastOccurrencesRow, error) {
 	rows, err := q.db.Query(ctx, PastOccurrences, arg.Schedule, arg.Most)
 	if err != nil {
@@ -373,8 +457,12 @@ func (q *Queries) PastOccurrences(ctx context.Context, arg PastOccurrencesParams
 }
 
 const PastRequests = `-- name: PastRequests :many
-SELECT r.id, r.state, r.due_at, ''::text AS occurrence FROM durable.runs r
-WHERE r.schedule = $1::int AND r.occurrence IS NULL ORDER BY r.due_at DESC LIMIT $2::int
+SELECT runs.id, runs.state, runs.due_at, ''::text AS occurrence
+FROM durable.runs
+WHERE runs.schedule = $1::int
+  AND runs.occurrence IS NULL
+ORDER BY runs.due_at DESC
+LIMIT $2::int
 `
 
 type PastRequestsParams struct {
@@ -389,7 +477,8 @@ type PastRequestsRow struct {
 	Occurrence string
 }
 
-// runs_occurrence: the runs that operators asked for have none. No locks.
+// The runs that operators asked for have no occurrence.
+// Index: runs_occurrence. Locks: none.
 func (q *Queries) PastRequests(ctx context.Context, arg PastRequestsParams) ([]PastRequestsRow, error) {
 	rows, err := q.db.Query(ctx, PastRequests, arg.Schedule, arg.Most)
 	if err != nil {
@@ -416,7 +505,11 @@ func (q *Queries) PastRequests(ctx context.Context, arg PastRequestsParams) ([]P
 }
 
 const PastSkips = `-- name: PastSkips :many
-SELECT first_at, last_at, reason FROM durable.skips WHERE schedule = $1 ORDER BY id DESC LIMIT $2::int
+SELECT first_at, last_at, reason
+FROM durable.skips
+WHERE schedule = $1
+ORDER BY id DESC
+LIMIT $2::int
 `
 
 type PastSkipsParams struct {
@@ -430,7 +523,7 @@ type PastSkipsRow struct {
 	Reason  string
 }
 
-// skips_schedule backwards. No locks.
+// Index: skips_schedule backwards. Locks: none.
 func (q *Queries) PastSkips(ctx context.Context, arg PastSkipsParams) ([]PastSkipsRow, error) {
 	rows, err := q.db.Query(ctx, PastSkips, arg.Schedule, arg.Most)
 	if err != nil {
@@ -452,11 +545,21 @@ func (q *Queries) PastSkips(ctx context.Context, arg PastSkipsParams) ([]PastSki
 }
 
 const PauseSchedule = `-- name: PauseSchedule :exec
-WITH t AS MATERIALIZED (SELECT clock_timestamp() AS at), k AS (
-    INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, t.at, 'changed'
-    FROM durable.schedules s, t WHERE s.id = $2 AND NOT s.paused AND s.next_at <= t.at
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS at
+), skipped AS (
+    INSERT INTO durable.skips (schedule, first_at, last_at, reason)
+    SELECT schedules.id, schedules.next_at, clock.at, 'changed'
+    FROM durable.schedules, clock
+    WHERE schedules.id = $2
+      AND NOT schedules.paused
+      AND schedules.next_at <= clock.at
 )
-UPDATE durable.schedules SET paused = true, paused_by = $1::text, look_at = 'infinity' WHERE durable.schedules.id = $2
+UPDATE durable.schedules
+SET paused = true,
+    paused_by = $1::text,
+    look_at = 'infinity'
+WHERE durable.schedules.id = $2
 `
 
 type PauseScheduleParams struct {
@@ -464,36 +567,47 @@ type PauseScheduleParams struct {
 	ID       int32
 }
 
-// schedules_pkey; a row that LockSchedule has locked. What is due is recorded.
+// Pauses a schedule; what is due is recorded in skips.
+// Index: schedules_pkey. Locks: a row that LockSchedule has locked.
 func (q *Queries) PauseSchedule(ctx context.Context, arg PauseScheduleParams) error {
 	_, err := q.db.Exec(ctx, PauseSchedule, arg.PausedBy, arg.ID)
 	return err
 }
 
 const ResumeSchedule = `-- name: ResumeSchedule :exec
-UPDATE durable.schedules SET paused = false, paused_by = NULL, look_at = clock_timestamp(), next_at = NULL, waiting = 0, fault = NULL WHERE id = $1
+UPDATE durable.schedules
+SET paused = false,
+    paused_by = NULL,
+    look_at = clock_timestamp(),
+    next_at = NULL,
+    waiting = 0,
+    fault = NULL
+WHERE id = $1
 `
 
 type ResumeScheduleParams struct {
 	ID int32
 }
 
-// schedules_pkey; a row that LockSchedule has locked. It is planned from now on.
+// Resumes a schedule; it is planned from now on.
+// Index: schedules_pkey. Locks: a row that LockSchedule has locked.
 func (q *Queries) ResumeSchedule(ctx context.Context, arg ResumeScheduleParams) error {
 	_, err := q.db.Exec(ctx, ResumeSchedule, arg.ID)
 	return err
 }
 
 const ScheduleOfRun = `-- name: ScheduleOfRun :one
-SELECT coalesce(schedule, 0)::int AS schedule FROM durable.runs WHERE id = $1
+SELECT coalesce(schedule, 0)::int AS schedule
+FROM durable.runs
+WHERE id = $1
 `
 
 type ScheduleOfRunParams struct {
 	ID uuid.UUID
 }
 
-// runs_pkey. No locks: whoever makes a run of a schedule has its row locked. 0: of
-// none.
+// The number of the run's schedule; 0: none. Index: runs_pkey. Locks: none; a transaction
+// that inserts a run of a schedule has locked the schedule's row.
 func (q *Queries) ScheduleOfRun(ctx context.Context, arg ScheduleOfRunParams) (int32, error) {
 	row := q.db.QueryRow(ctx, ScheduleOfRun, arg.ID)
 	var schedule int32
@@ -502,7 +616,9 @@ func (q *Queries) ScheduleOfRun(ctx context.Context, arg ScheduleOfRunParams) (i
 }
 
 const SetUnfinished = `-- name: SetUnfinished :exec
-UPDATE durable.schedules SET unfinished = ($1::text)::uuid[] WHERE id = $2
+UPDATE durable.schedules
+SET unfinished = ($1::text)::uuid[]
+WHERE id = $2
 `
 
 type SetUnfinishedParams struct {
@@ -510,7 +626,7 @@ type SetUnfinishedParams struct {
 	ID         int32
 }
 
-// schedules_pkey; a row that LockSchedule has locked.
+// Index: schedules_pkey. Locks: a row that LockSchedule has locked.
 func (q *Queries) SetUnfinished(ctx context.Context, arg SetUnfinishedParams) error {
 	_, err := q.db.Exec(ctx, SetUnfinished, arg.Unfinished, arg.ID)
 	return err

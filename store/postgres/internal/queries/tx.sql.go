@@ -12,18 +12,41 @@ import (
 )
 
 const CompleteRun = `-- name: CompleteRun :many
-WITH u AS (
-    UPDATE durable.runs SET state = 2, finished_at = statement_timestamp(), result = $1::json
-    WHERE id = $2::uuid AND claim_id = $3::uuid AND state = 1
+WITH completed AS (
+    UPDATE durable.runs
+    SET state = 2,
+        finished_at = statement_timestamp(),
+        result = $1::json
+    WHERE id = $2::uuid
+      AND claim_id = $3::uuid
+      AND state = 1
     RETURNING id, fence, attempt, worker, started_at
-), a AS (
-    INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, log)
-    SELECT u.id, u.fence, u.attempt, 1, coalesce((SELECT w.name FROM durable.workers w WHERE w.id = u.worker), ''), u.started_at,
-           statement_timestamp(), $4::text
-    FROM u WHERE $4::text IS NOT NULL
+), recorded AS (
+    INSERT INTO durable.attempts (
+        run_id, fence, number, outcome, worker, started_at, ended_at, log
+    )
+    SELECT
+        completed.id,
+        completed.fence,
+        completed.attempt,
+        1,
+        coalesce(
+            (
+                SELECT workers.name
+                FROM durable.workers
+                WHERE workers.id = completed.worker
+            ),
+            ''
+        ),
+        completed.started_at,
+        statement_timestamp(),
+        $4::text
+    FROM completed
+    WHERE $4::text IS NOT NULL
     ON CONFLICT DO NOTHING
 )
-SELECT u.id FROM u
+SELECT completed.id
+FROM completed
 `
 
 type CompleteRunParams struct {
@@ -33,10 +56,11 @@ type CompleteRunParams struct {
 	Log     *string
 }
 
-// runs_pkey. In a transaction of the caller's: locks the run, if it is still
-// the claim's, and records the attempt when it has log lines; workers_pkey tells
-// its worker. The id returned is the verdict. Twice in one transaction, or late:
-// no row.
+// In a transaction of the caller's: ends the run, if it still belongs to the claim, and
+// records the attempt (outcome 1, success) when it has log lines. The id returned is the
+// verdict.
+// Index: runs_pkey; workers_pkey for the worker's name. Locks: the run.
+// Idempotent: a repeat in one transaction, or a late call, returns no row.
 func (q *Queries) CompleteRun(ctx context.Context, arg CompleteRunParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, CompleteRun,
 		arg.Result,
@@ -63,7 +87,13 @@ func (q *Queries) CompleteRun(ctx context.Context, arg CompleteRunParams) ([]uui
 }
 
 const GuardRun = `-- name: GuardRun :many
-SELECT id FROM durable.runs WHERE id = $1::uuid AND claim_id = $2::uuid AND state = 1 FOR UPDATE
+
+SELECT id
+FROM durable.runs
+WHERE id = $1::uuid
+  AND claim_id = $2::uuid
+  AND state = 1
+FOR UPDATE
 `
 
 type GuardRunParams struct {
@@ -71,10 +101,13 @@ type GuardRunParams struct {
 	ClaimID uuid.UUID
 }
 
-// runs_pkey. In a transaction of the caller's: locks the run, if it is still
-// the claim's, until that ends, and reclaim passes it over meanwhile; whoever
-// else holds it (a reclaim) is waited for, and the guard is then looked at
-// again. The id returned is the verdict. Twice: the same row.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// In a transaction of the caller's: locks the run, if it still belongs to the claim,
+// until that transaction ends, and reclaim passes it over meanwhile. The id returned is
+// the verdict.
+// Index: runs_pkey. Locks: the run; waits for a transaction that has locked it (a
+// reclaim), and checks the condition again afterwards.
+// Idempotent: a repeat returns the same row.
 func (q *Queries) GuardRun(ctx context.Context, arg GuardRunParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, GuardRun, arg.ID, arg.ClaimID)
 	if err != nil {
@@ -96,7 +129,12 @@ func (q *Queries) GuardRun(ctx context.Context, arg GuardRunParams) ([]uuid.UUID
 }
 
 const HoldRun = `-- name: HoldRun :many
-SELECT id FROM durable.runs WHERE id = $1::uuid AND claim_id = $2::uuid AND state = 1 FOR NO KEY UPDATE
+SELECT id
+FROM durable.runs
+WHERE id = $1::uuid
+  AND claim_id = $2::uuid
+  AND state = 1
+FOR NO KEY UPDATE
 `
 
 type HoldRunParams struct {
@@ -104,9 +142,10 @@ type HoldRunParams struct {
 	ClaimID uuid.UUID
 }
 
-// runs_pkey. Locks the run, if it is still the claim's, as a settle or a reclaim
-// would. It comes after the inserts of the same transaction, so that rows are
-// locked in the one order; nothing of those is seen when it finds no row.
+// Locks the run, if it still belongs to the claim, as a settle or a reclaim would. It
+// comes after the inserts of the same transaction, so that rows are locked in the one
+// order; nothing of those is seen when it finds no row.
+// Index: runs_pkey. Locks: the run. Idempotent: a repeat returns the same row.
 func (q *Queries) HoldRun(ctx context.Context, arg HoldRunParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, HoldRun, arg.ID, arg.ClaimID)
 	if err != nil {
@@ -136,9 +175,9 @@ type NotifyAtCommitParams struct {
 	Payload string
 }
 
-// In a transaction of the caller's, whose settings it leaves alone. Listeners
-// hear of it when that commits. No rows, no locks until then. Twice in one
-// transaction: one notification.
+// In a transaction of the caller's, whose settings it leaves alone. Listeners are
+// notified when that commits. No rows, no locks until then.
+// Idempotent: a repeat in one transaction sends one notification.
 func (q *Queries) NotifyAtCommit(ctx context.Context, arg NotifyAtCommitParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, NotifyAtCommit, arg.Channel, arg.Payload)
 	if err != nil {
