@@ -59,11 +59,11 @@ WITH x AS MATERIALIZED (
     LIMIT @most_runs FOR NO KEY UPDATE SKIP LOCKED
 ), u AS (
     UPDATE durable.runs SET
-        crash_count = least(crash_count + 1, 32767), attempt = attempt - 1, claim_id = NULL, due_at = now(),
+        crash_count = least(crash_count + 1, @most_crashes::int), attempt = attempt - 1, claim_id = NULL, due_at = now(),
         state = CASE WHEN on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN 4
                      WHEN cancel IS NOT NULL THEN 5 ELSE 0 END,
         finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 OR crash_count + 1 >= @max_crashes::int AND (SELECT x.alone FROM x WHERE x.claim_id = runs.claim_id) THEN now() END,
-        lane = CASE WHEN crash_count + 1 >= 2 THEN -abs(lane) ELSE lane END
+        lane = CASE WHEN crash_count + 1 >= @isolation::int THEN -abs(lane) ELSE lane END
     WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND state = 1
     RETURNING id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel
 ), w AS MATERIALIZED (
@@ -75,13 +75,13 @@ WITH x AS MATERIALIZED (
 ), a AS (
     INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error)
     SELECT w.id, w.fence, w.attempt + 1, 7, w.worker, coalesce(w.started_at, now()), now(),
-           format('the lease of worker %s ran out (crash %s)', w.worker, w.crash_count)
+           format(@lease_expired::text, w.worker, w.crash_count)
     FROM w ON CONFLICT DO NOTHING
 ), p AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT w.id, now(), w.state, CASE WHEN w.state = 5 THEN w.cancel
-                                WHEN w.on_crash = 1 THEN 'its worker crashed, and its crash policy is dead'
-                                ELSE format('crashed its worker %s times, the last time while it was executed alone', w.crash_count) END, abs(w.lane)
+                                WHEN w.on_crash = 1 THEN @crashed_dead::text
+                                ELSE format(@crashed_alone::text, w.crash_count) END, abs(w.lane)
     FROM w WHERE w.state >= 4 ON CONFLICT DO NOTHING
 ), g AS (
     DELETE FROM durable.leases WHERE claim_id = ANY (ARRAY(SELECT x.claim_id FROM x)) AND NOT EXISTS (

@@ -131,7 +131,7 @@ WITH r AS MATERIALIZED (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
 ), p AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT u.id, now(), u.state, CASE WHEN u.state = 5 THEN u.cancel ELSE 'its lease has gone, and its crash policy is dead' END, abs(u.lane) FROM u WHERE u.state <> 0
+    SELECT u.id, now(), u.state, CASE WHEN u.state = 5 THEN u.cancel ELSE @stranded_dead::text END, abs(u.lane) FROM u WHERE u.state <> 0
     ON CONFLICT DO NOTHING
 )
 SELECT u.id, u.lane, l.queue, l.job, coalesce((SELECT o.name FROM durable.workers o WHERE o.id = u.worker), '?')::text AS worker, u.state, u.crash_count

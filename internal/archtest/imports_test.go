@@ -37,16 +37,17 @@ var law = map[string][]string{
 	"store/storetest":     {"durable", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers
 	"internal/recur":      {"store", "internal/cron"},
 	"internal/board":      {"store"},
+	"internal/rules":      {"store", "lease"},
 	"db":                  {},
 	"db/sqlite":           {},
 	"durable":             {"store", "heartbeat", "poller", "internal/cron", "internal/protocol", "internal/recur", "internal/storable", "lease"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
-	"store/memory":              {"store", "lock", "lease", "internal/board"},
-	"store/postgres":            {"store", "lock", "lease", "internal/aside", "internal/board", "internal/secret", "db", "store/postgres/internal/*"},
+	"store/memory":              {"store", "lock", "lease", "internal/board", "internal/rules"},
+	"store/postgres":            {"store", "lock", "lease", "internal/aside", "internal/board", "internal/rules", "internal/secret", "db", "store/postgres/internal/*"},
 	"store/postgres/internal/*": {},
-	"store/sqlite":              {"store", "lock", "lease", "internal/aside", "internal/board", "db/sqlite", "store/sqlite/internal/*"},
+	"store/sqlite":              {"store", "lock", "lease", "internal/aside", "internal/board", "internal/rules", "db/sqlite", "store/sqlite/internal/*"},
 	"store/sqlite/internal/*":   {},
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 

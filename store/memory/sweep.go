@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -112,15 +113,8 @@ func (s *Store) stranded(r *run) bool { return r.state == store.Running && s.lea
 func (s *Store) takeBack(r *run, now time.Time) store.ReclaimedRun {
 	r.claim = lease.ClaimID{}
 	r.attempt--
-	switch {
-	case r.onCrash == store.CrashDead:
-		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
-		r.reason = "its lease has gone, and its crash policy is dead"
-	case r.cancel != "":
-		r.state, r.dueAt, r.finishedAt, r.reason = store.Cancelled, now, now, r.cancel
-	default:
-		s.wait(r, now)
-	}
+	state, reason := rules.Strand(r.onCrash, rules.TextOrNil(r.cancel))
+	s.become(r, state, reason, now)
 	return store.ReclaimedRun{
 		ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
 		Worker: r.worker, State: r.state, CrashCount: r.crashCount,

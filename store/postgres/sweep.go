@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -332,7 +333,7 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, som
 	}
 	var found []queries.ReturnRunsRow
 	err = w.part(ctx, func(b *batch) {
-		b.add(queries.ReturnRuns, ids, string(text)).Query(func(rows pgx.Rows) error {
+		b.add(queries.ReturnRuns, ids, string(text), rules.StrandedDead).Query(func(rows pgx.Rows) error {
 			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReturnRunsRow])
 			return err
 		})

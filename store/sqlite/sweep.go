@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -258,13 +259,7 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	if err != nil {
 		return err
 	}
-	state, reason := store.Pending, ""
-	switch {
-	case store.CrashPolicy(run.OnCrash) == store.CrashDead:
-		state, reason = store.Dead, "its lease has gone, and its crash policy is dead"
-	case run.Cancel != nil:
-		state, reason = store.Cancelled, *run.Cancel
-	}
+	state, reason := rules.Strand(store.CrashPolicy(run.OnCrash), run.Cancel)
 	update := queries.ReturnRunParams{State: int64(state), DueAt: w.now, Seq: row.Seq}
 	if state.Terminal() {
 		update.FinishedAt = &w.now

@@ -146,7 +146,7 @@ WITH r AS MATERIALIZED (
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
 ), p AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
-    SELECT u.id, now(), u.state, CASE WHEN u.state = 5 THEN u.cancel ELSE 'its lease has gone, and its crash policy is dead' END, abs(u.lane) FROM u WHERE u.state <> 0
+    SELECT u.id, now(), u.state, CASE WHEN u.state = 5 THEN u.cancel ELSE $3::text END, abs(u.lane) FROM u WHERE u.state <> 0
     ON CONFLICT DO NOTHING
 )
 SELECT u.id, u.lane, l.queue, l.job, coalesce((SELECT o.name FROM durable.workers o WHERE o.id = u.worker), '?')::text AS worker, u.state, u.crash_count
@@ -154,8 +154,9 @@ FROM u JOIN durable.lanes l ON l.id = abs(u.lane)
 `
 
 type ReturnRunsParams struct {
-	Ids    []uuid.UUID
-	Claims []byte
+	Ids          []uuid.UUID
+	Claims       []byte
+	StrandedDead string
 }
 
 type ReturnRunsRow struct {
@@ -174,7 +175,7 @@ type ReturnRunsRow struct {
 // One whose crash policy is dead ends dead, and another that is to be cancelled is.
 // Twice: the claim has gone.
 func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]ReturnRunsRow, error) {
-	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims)
+	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims, arg.StrandedDead)
 	if err != nil {
 		return nil, err
 	}
