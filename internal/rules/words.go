@@ -55,7 +55,8 @@ func TextOrNil(text string) *string {
 	if text == "" {
 		return nil
 	}
-	return &text
+	kept := text // or an empty text would be copied to the heap too
+	return &kept
 }
 
 // fill puts words into a sentence, each for the next %s.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"slices"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -46,5 +47,5 @@ func alikeArgs(runs []store.NewRun, set laneSet) []any {
 		ids[i], bodies[i] = runs[i].ID, string(runs[i].Args)
 	}
 	return []any{set[l], l.queue, l.job, l.priority, timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),
-		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), ids, bodies, textOrNil(first.Trace)}
+		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), ids, bodies, rules.TextOrNil(first.Trace)}
 }

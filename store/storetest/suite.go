@@ -58,6 +58,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"under":     underTests(),
 		"sweep":     sweepTests(),
 		"stranded":  strandedTests(),
+		"rules":     ruleTests(),
 		"together":  togetherTests(),
 	}
 	if backend.Deaf {
