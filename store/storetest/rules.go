@@ -14,7 +14,9 @@ import (
 // as a table with every combination of what it depends on.
 func ruleTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"what each outcome makes of a run": settleRule,
+		"what each outcome makes of a run":                         settleRule,
+		"what an operator's action makes of a run in each state":   operateRule,
+		"which run gives a unique key back to one that is retried": regainRule,
 	}
 }
 
