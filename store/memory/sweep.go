@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -13,9 +12,6 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
-
-// workersKept is how long workers are kept that are not heard of.
-const workersKept = 7 * 24 * time.Hour
 
 // sweep is where the look at all runs stands. There is no need for two ways of
 // looking: every look is a full pass, and cheap.
@@ -74,20 +70,11 @@ func (s *Store) over(r *run, request *store.SweepRequest, now time.Time) bool {
 	if !r.state.Terminal() {
 		return false
 	}
-	retention := request.Retention
-	if r.state == store.Dead {
-		retention = request.RetentionDead
-	}
-	if own := time.Duration(s.jobs[r.lane.name.job].Retention); own != 0 {
-		retention = own
-	}
-	if retention <= 0 {
-		retention = math.MaxInt64
-	}
 	if holder := s.keys[keyName{r.lane.name.job, r.key}]; holder != nil && holder.run == r.id && holder.heldTo.After(now) {
 		return false
 	}
-	return now.Sub(r.finishedAt) > retention
+	own := time.Duration(s.jobs[r.lane.name.job].Retention)
+	return now.Sub(r.finishedAt) > rules.Retention(r.state, own, request)
 }
 
 // forget deletes a run with all that is its own, save its place in byID.
@@ -125,7 +112,7 @@ func (s *Store) takeBack(r *run, now time.Time) store.ReclaimedRun {
 // and attempts keep their names.
 func (s *Store) forgetWorkers(now time.Time) {
 	for instance, w := range s.workers {
-		if now.Sub(w.seenAt) > workersKept {
+		if now.Sub(w.seenAt) > rules.WorkersKept {
 			delete(s.workers, instance)
 		}
 	}
