@@ -126,7 +126,7 @@ WITH expired AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ), reclaimed AS (
     UPDATE durable.runs
-    SET crash_count = least(crash_count + 1, 32767),
+    SET crash_count = least(crash_count + 1, @most_crashes::int),
         attempt = attempt - 1,
         claim_id = NULL,
         due_at = now(),
@@ -146,7 +146,7 @@ WITH expired AS MATERIALIZED (
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
                 THEN now()
         END,
-        lane = CASE WHEN crash_count + 1 >= 2 THEN -abs(lane) ELSE lane END
+        lane = CASE WHEN crash_count + 1 >= @isolation::int THEN -abs(lane) ELSE lane END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
       AND state = 1
@@ -193,7 +193,7 @@ WITH expired AS MATERIALIZED (
         crashed.worker,
         coalesce(crashed.started_at, now()),
         now(),
-        format('the lease of worker %s ran out (crash %s)', crashed.worker, crashed.crash_count)
+        format(@lease_expired::text, crashed.worker, crashed.crash_count)
     FROM crashed
     ON CONFLICT DO NOTHING
 ), reported AS (
@@ -206,9 +206,9 @@ WITH expired AS MATERIALIZED (
             WHEN crashed.state = 5
                 THEN crashed.cancel
             WHEN crashed.on_crash = 1
-                THEN 'its worker crashed, and its crash policy is dead'
+                THEN @crashed_dead::text
             ELSE format(
-                'crashed its worker %s times, the last time while it was executed alone',
+                @crashed_alone::text,
                 crashed.crash_count
             )
         END,

@@ -70,7 +70,7 @@ SELECT i.id FROM i;
 -- as one that waits, and rests the schedule for a minute.
 UPDATE durable.schedules s SET
     next_at = CASE WHEN u.fault <> '' THEN s.next_at ELSE u.next_at END,
-    look_at = CASE WHEN u.fault <> '' THEN now() + interval '1 minute' WHEN u.waiting > 0 THEN now() + u.waiting * interval '1 microsecond'
+    look_at = CASE WHEN u.fault <> '' THEN now() + (@fault_pause::bigint) * interval '1 microsecond' WHEN u.waiting > 0 THEN now() + u.waiting * interval '1 microsecond'
               ELSE coalesce(u.next_at, 'infinity') END,
     waiting = CASE WHEN u.fault <> '' THEN s.waiting ELSE u.waiting END, unfinished = u.unfinished::uuid[], fault = nullif(u.fault, '')
 FROM (SELECT unnest(@ids::int[]) id, unnest(@nexts::timestamptz[]) next_at, unnest(@waitings::bigint[]) waiting,

@@ -280,7 +280,7 @@ WITH locked_runs AS MATERIALIZED (
         returned.state,
         CASE
             WHEN returned.state = 5 THEN returned.cancel
-            ELSE 'its lease has gone, and its crash policy is dead'
+            ELSE @stranded_dead::text
         END,
         abs(returned.lane)
     FROM returned

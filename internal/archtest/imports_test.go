@@ -29,16 +29,17 @@ var law = map[string][]string{
 	"internal/recur":      {"store", "internal/cron"},
 	"internal/await":      {"store", "internal/recur"},
 	"internal/board":      {"store"},
+	"internal/rules":      {"store", "lease"},
 	"db":                  {},
 	"db/sqlite":           {},
 	"durable":             {"store", "heartbeat", "poller", "internal/cron", "internal/await", "internal/protocol", "internal/recur", "internal/storable", "lease"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
-	"store/memory":              {"store", "lock", "lease", "internal/board"},
-	"store/postgres":            {"store", "lock", "lease", "internal/aside", "internal/board", "internal/secret", "db", "store/postgres/internal/*"},
+	"store/memory":              {"store", "lock", "lease", "internal/board", "internal/rules"},
+	"store/postgres":            {"store", "lock", "lease", "internal/aside", "internal/board", "internal/rules", "internal/secret", "db", "store/postgres/internal/*"},
 	"store/postgres/internal/*": {},
-	"store/sqlite":              {"store", "lock", "lease", "internal/aside", "internal/board", "db/sqlite", "store/sqlite/internal/*"},
+	"store/sqlite":              {"store", "lock", "lease", "internal/aside", "internal/board", "internal/rules", "db/sqlite", "store/sqlite/internal/*"},
 	"store/sqlite/internal/*":   {},
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -95,10 +96,10 @@ func (r *run) toRecord() store.Record {
 		FinishedAt:  timeOrNil(r.finishedAt),
 		ExpiresAt:   timeOrNil(r.expiresAt),
 		Timeout:     store.Duration(r.timeout),
-		Worker:      textOrNil(r.worker),
+		Worker:      rules.TextOrNil(r.worker),
 		Fence:       r.fence,
-		Schedule:    textOrNil(r.schedule),
-		Key:         textOrNil(r.key),
+		Schedule:    rules.TextOrNil(r.schedule),
+		Key:         rules.TextOrNil(r.key),
 		Tags:        append([]string{}, r.tags...),
 		Args:        bytes.Clone(r.args),
 		Result:      bytes.Clone(r.result),
@@ -112,7 +113,7 @@ func (r *run) toRecord() store.Record {
 func (r *run) lastError() *string {
 	switch {
 	case r.reason != "":
-		return textOrNil(r.reason)
+		return rules.TextOrNil(r.reason)
 	case r.state == store.Succeeded || len(r.attempts) == 0:
 		return nil
 	default:
@@ -149,5 +150,5 @@ func copied(text *string) *string {
 	if text == nil {
 		return nil
 	}
-	return textOrNil(*text)
+	return rules.TextOrNil(*text)
 }

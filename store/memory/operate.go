@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -44,69 +45,45 @@ func (s *Store) operate(order *store.RunCommand, id store.RunID, now time.Time) 
 	if !found {
 		return store.ChangedRun{ID: id, Result: store.RunNotFound}
 	}
-	did := store.RunUnchanged
-	state := r.state
+	effect := rules.Permit(order.Action, rules.Operable{State: r.state, Cancel: rules.TextOrNil(r.cancel)})
+	changed := store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
+	if !effect.Writes {
+		return changed
+	}
 	switch order.Action {
 	case store.CancelRuns:
-		did = s.cancel(r, order.Why(), now)
-		state = r.state
+		s.cancel(r, order.Why(), now)
 	case store.RetryRuns:
-		did = s.retry(r, now)
-		state = r.state
+		if !s.retake(r, now) {
+			holder := s.keys[keyName{r.lane.name.job, r.key}].run
+			return store.ChangedRun{ID: id, Result: store.RunConflict, State: r.state, Key: r.key, KeyHolder: holder}
+		}
+		s.retry(r, now)
 	case store.DeleteRuns:
-		did = s.remove(r)
+		s.remove(r)
 	}
-	if did == store.RunChanged || did == askedNow {
-		s.note(change{at: now, kind: "run", subject: id.String(), what: string(order.Action), by: order.By, detail: order.Detail()})
-	}
-	if did == askedNow {
-		did = store.CancelRequested
-	}
-	changed := store.ChangedRun{ID: id, Result: did, State: state}
-	if order.Action == store.RetryRuns && did == store.RunConflict && state != store.Succeeded {
-		changed.Key, changed.KeyHolder = r.key, s.keys[keyName{r.lane.name.job, r.key}].run
-	}
+	s.note(change{at: now, kind: rules.KindRun, subject: id.String(), what: string(order.Action), by: order.By, detail: order.Detail()})
 	return changed
 }
 
-// askedNow tells a request that is new from one that has been made before.
-const askedNow store.ChangeResult = "asked now"
-
-func (s *Store) cancel(r *run, reason string, now time.Time) store.ChangeResult {
-	switch {
-	case r.state == store.Pending:
-		s.leave(r)
-		r.state, r.finishedAt, r.reason = store.Cancelled, now, reason
-		return store.RunChanged
-	case r.state == store.Running && r.cancel == "":
+// cancel ends a pending run, and asks for the cancel of a running one.
+func (s *Store) cancel(r *run, reason string, now time.Time) {
+	if r.state == store.Running {
 		r.cancel = reason
-		return askedNow
-	case r.state == store.Running:
-		return store.CancelRequested
-	default:
-		return store.RunUnchanged
+		return
 	}
+	s.leave(r)
+	r.state, r.finishedAt, r.reason = store.Cancelled, now, reason
 }
 
-func (s *Store) retry(r *run, now time.Time) store.ChangeResult {
-	switch r.state {
-	case store.Dead, store.Cancelled:
-		if !s.retake(r, now) {
-			return store.RunConflict
-		}
-		r.attempt, r.crashCount, r.claim, r.cancel, r.reason = 0, 0, lease.ClaimID{}, "", ""
-		r.expiresAt, r.finishedAt = time.Time{}, time.Time{}
-		s.wait(r, now)
-		return store.RunChanged
-	case store.Succeeded:
-		return store.RunConflict
-	default:
-		return store.RunUnchanged
-	}
+// retry lets an ended run begin again.
+func (s *Store) retry(r *run, now time.Time) {
+	r.attempt, r.crashCount, r.claim, r.cancel, r.reason = 0, 0, lease.ClaimID{}, "", ""
+	r.expiresAt, r.finishedAt = time.Time{}, time.Time{}
+	s.wait(r, now)
 }
 
-// retake gives a run its unique key back, unless another run holds it: one that
-// has not ended, or whose time is not over.
+// retake gives a run its unique key back, unless the run that holds it keeps it.
 func (s *Store) retake(r *run, now time.Time) bool {
 	if r.key == "" {
 		return true
@@ -116,24 +93,21 @@ func (s *Store) retake(r *run, now time.Time) bool {
 	if holder != nil && holder.run == r.id {
 		return true
 	}
-	if k := s.holder(holder, now); k.Stored && (!k.State.Terminal() || k.Held) {
+	if !rules.RegainsKey(s.holder(holder, now)) {
 		return false
 	}
 	s.keys[name] = &keyHolder{run: r.id, latest: r.id}
 	return true
 }
 
-func (s *Store) remove(r *run) store.ChangeResult {
-	switch r.state {
-	case store.Running:
-		return store.RunConflict
-	case store.Pending:
+// remove deletes a run that is not running.
+func (s *Store) remove(r *run) {
+	if r.state == store.Pending {
 		s.leave(r)
 	}
 	s.forget(r)
 	i := s.below(r.id)
 	s.byID = slices.Delete(s.byID, i, i+1)
-	return store.RunChanged
 }
 
 // Rerun stores a run that is made after another one.
@@ -151,7 +125,7 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	if receipt.Existing {
 		return receipt, nil
 	}
-	s.note(change{at: now, kind: "run", subject: of.String(), what: "rerun", by: by, detail: store.RerunDetail(run.ID)})
+	s.note(change{at: now, kind: rules.KindRun, subject: of.String(), what: rules.Reruns, by: by, detail: store.RerunDetail(run.ID)})
 	s.hint()
 	return receipt, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -91,22 +92,21 @@ func (s *Store) expired(now time.Time, request store.ReclaimRequest) []lease.Cla
 // crash ends an execution whose worker is gone. The claim leaves the run, so
 // that whatever the worker may still write is refused.
 func (s *Store) crash(r *run, l *held, maxCrashes int, now time.Time) {
-	r.crashCount = min(r.crashCount+1, store.MostCrashes)
-	why := fmt.Sprintf("the lease of worker %s ran out (crash %d)", l.worker.Name, r.crashCount)
-	r.record(l.worker.Name, &store.Outcome{Kind: store.Crash, Error: why}, now)
+	r.crashCount = rules.Crashes(r.crashCount)
+	r.record(l.worker.Name, &store.Outcome{Kind: store.Crash, Error: rules.CrashError(l.worker.Name, r.crashCount)}, now)
 	r.attempt--
 	r.claim = lease.ClaimID{}
-	switch {
-	case r.onCrash == store.CrashDead:
-		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
-		r.reason = "its worker crashed, and its crash policy is dead"
-	case l.alone && r.crashCount >= maxCrashes:
-		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
-		r.reason = fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", r.crashCount)
-	case r.cancel != "":
-		r.state, r.dueAt, r.finishedAt = store.Cancelled, now, now
-		r.reason = r.cancel
-	default:
+	state, reason := rules.Crash(rules.Crashed{
+		Policy: r.onCrash, Crashes: r.crashCount, Most: maxCrashes, Alone: l.alone, Cancel: rules.TextOrNil(r.cancel)})
+	s.become(r, state, reason, now)
+}
+
+// become gives a run that its claim has lost what a rule has made of it: it waits
+// again, or has ended for a reason.
+func (s *Store) become(r *run, state store.State, reason string, now time.Time) {
+	if state == store.Pending {
 		s.wait(r, now)
+		return
 	}
+	r.state, r.dueAt, r.finishedAt, r.reason = state, now, now, reason
 }

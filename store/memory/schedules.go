@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -27,9 +28,8 @@ type schedule struct {
 	broughtAt  time.Time // the worker that brought the hash had started
 }
 
-// pastKept bounds the finished runs and the skips that are remembered of each
-// schedule.
-const pastKept = 1000
+// runsKept bounds the finished runs that are remembered of each schedule.
+const runsKept = 1000
 
 // occurrence identifies a due instant of a schedule.
 type occurrence struct {
@@ -37,9 +37,6 @@ type occurrence struct {
 	generation int64
 	key        string
 }
-
-// faultPause is how long a schedule rests whose rule cannot be evaluated.
-const faultPause = time.Minute
 
 // lookAt is when the schedule is to be looked at; the zero time is at once.
 func (one *schedule) lookAt() time.Time {
@@ -96,9 +93,9 @@ func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 // remember adds a run and forgets finished ones that are too many.
 func (one *schedule) remember(r *run) {
 	one.runs = append(one.runs, r)
-	if many := len(one.runs) - 2*pastKept; many > 0 {
+	if many := len(one.runs) - 2*runsKept; many > 0 {
 		i := 0
-		one.runs = slices.DeleteFunc(one.runs, func(r *run) bool { i++; return i <= pastKept && r.state.Terminal() })
+		one.runs = slices.DeleteFunc(one.runs, func(r *run) bool { i++; return i <= runsKept && r.state.Terminal() })
 	}
 }
 
@@ -185,7 +182,7 @@ func (s *Store) advance(one *schedule, decision *store.Decision, now time.Time) 
 		}
 	}
 	if one.fault != "" {
-		if one.retry = now.Add(faultPause); one.Waiting > 0 {
+		if one.retry = now.Add(rules.FaultPause); one.Waiting > 0 {
 			one.EvaluateAt = one.retry
 		}
 		return nil
@@ -216,7 +213,7 @@ func (s *Store) advance(one *schedule, decision *store.Decision, now time.Time) 
 
 func (one *schedule) skip(skips ...store.Skip) {
 	one.skips = append(one.skips, skips...)
-	one.skips = one.skips[max(len(one.skips)-pastKept, 0):]
+	one.skips = one.skips[max(len(one.skips)-rules.SkipsKept, 0):]
 }
 
 // passOver records what is due of a schedule that is about to be changed.

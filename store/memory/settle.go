@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -16,7 +17,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("settle: %w", err)
 	}
-	if err := checkSettlements(settlements); err != nil {
+	if err := rules.CheckSettlements(settlements); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -56,18 +57,6 @@ func (s *Store) unaccounted(settlement *store.Settlement) bool {
 	return slices.ContainsFunc(l.runs, func(r *run) bool { return r.claim == settlement.Claim && r.state == store.Running })
 }
 
-// checkSettlements refuses outcomes that no execution has.
-func checkSettlements(settlements []store.Settlement) error {
-	for _, settlement := range settlements {
-		for _, settled := range settlement.Runs {
-			if kind := settled.Outcome.Kind; kind < store.Success || kind > store.HandedBack {
-				return fmt.Errorf("%w: run %s: %v cannot be settled", store.ErrInvalid, settled.ID, kind)
-			}
-		}
-	}
-	return nil
-}
-
 // verdict is the guard of every settle: nothing but the claim's id and the
 // run's state decides.
 func (s *Store) verdict(id store.RunID, claim lease.ClaimID) store.Verdict {
@@ -84,27 +73,18 @@ func (s *Store) verdict(id store.RunID, claim lease.ClaimID) store.Verdict {
 
 // end gives a running run its outcome. The claim stays on the run.
 func (s *Store) end(r *run, worker string, outcome *store.Outcome, now time.Time) {
-	if outcome.Kind.Recorded() || outcome.Kind == store.Success && outcome.Log != "" {
+	if rules.Recorded(outcome) {
 		r.record(worker, outcome, now)
 	}
-	if outcome.Kind.Refunded() {
-		r.attempt--
+	r.attempt -= rules.Refund(outcome)
+	state, reason := rules.Settle(outcome, rules.TextOrNil(r.cancel))
+	if state == store.Pending {
+		s.wait(r, micro(now.Add(rules.DueAfter(outcome))))
+		return
 	}
-	switch state := outcome.Kind.State(); {
-	case state == store.Pending && r.cancel != "":
-		r.state, r.finishedAt, r.reason = store.Cancelled, now, r.cancel
-	case state == store.Pending:
-		var after time.Duration
-		if outcome.Kind != store.HandedBack {
-			after = outcome.After
-		}
-		s.wait(r, micro(now.Add(after)))
-	case state == store.Succeeded:
-		r.state, r.finishedAt = state, now
+	r.state, r.finishedAt, r.reason = state, now, reason
+	if state == store.Succeeded {
 		r.result = bytes.Clone(outcome.Result)
-	default:
-		r.state, r.finishedAt = state, now
-		r.reason = outcome.Error
 	}
 }
 
@@ -117,15 +97,8 @@ func (r *run) record(worker string, outcome *store.Outcome, now time.Time) {
 		Fence:     r.fence,
 		StartedAt: r.startedAt,
 		EndedAt:   now,
-		Error:     textOrNil(outcome.Error),
-		Stack:     textOrNil(outcome.Stack),
-		Log:       textOrNil(outcome.Log),
+		Error:     rules.TextOrNil(outcome.Error),
+		Stack:     rules.TextOrNil(outcome.Stack),
+		Log:       rules.TextOrNil(outcome.Log),
 	})
-}
-
-func textOrNil(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/durable-worker/durable-worker/internal/board"
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/store"
@@ -135,7 +136,7 @@ type run struct {
 }
 
 // isolated tells whether the run waits in its lane's line of isolated runs.
-func (r *run) isolated() bool { return r.crashCount >= 2 }
+func (r *run) isolated() bool { return rules.Isolated(r.crashCount) }
 
 // laneID is the lane's number, negative for an isolated run.
 func (r *run) laneID() store.LaneID {

@@ -3,18 +3,15 @@ package memory
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
-
-// workersKept is how long workers are kept that are not heard of.
-const workersKept = 7 * 24 * time.Hour
 
 // sweep is where the look at all runs stands. There is no need for two ways of
 // looking: every look is a full pass, and cheap.
@@ -73,20 +70,11 @@ func (s *Store) over(r *run, request *store.SweepRequest, now time.Time) bool {
 	if !r.state.Terminal() {
 		return false
 	}
-	retention := request.Retention
-	if r.state == store.Dead {
-		retention = request.RetentionDead
-	}
-	if own := time.Duration(s.jobs[r.lane.name.job].Retention); own != 0 {
-		retention = own
-	}
-	if retention <= 0 {
-		retention = math.MaxInt64
-	}
 	if holder := s.keys[keyName{r.lane.name.job, r.key}]; holder != nil && holder.run == r.id && holder.heldTo.After(now) {
 		return false
 	}
-	return now.Sub(r.finishedAt) > retention
+	own := time.Duration(s.jobs[r.lane.name.job].Retention)
+	return now.Sub(r.finishedAt) > rules.Retention(r.state, own, request)
 }
 
 // forget deletes a run with all that is its own, save its place in byID.
@@ -112,15 +100,8 @@ func (s *Store) stranded(r *run) bool { return r.state == store.Running && s.lea
 func (s *Store) takeBack(r *run, now time.Time) store.ReclaimedRun {
 	r.claim = lease.ClaimID{}
 	r.attempt--
-	switch {
-	case r.onCrash == store.CrashDead:
-		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
-		r.reason = "its lease has gone, and its crash policy is dead"
-	case r.cancel != "":
-		r.state, r.dueAt, r.finishedAt, r.reason = store.Cancelled, now, now, r.cancel
-	default:
-		s.wait(r, now)
-	}
+	state, reason := rules.Strand(r.onCrash, rules.TextOrNil(r.cancel))
+	s.become(r, state, reason, now)
 	return store.ReclaimedRun{
 		ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
 		Worker: r.worker, State: r.state, CrashCount: r.crashCount,
@@ -131,7 +112,7 @@ func (s *Store) takeBack(r *run, now time.Time) store.ReclaimedRun {
 // and attempts keep their names.
 func (s *Store) forgetWorkers(now time.Time) {
 	for instance, w := range s.workers {
-		if now.Sub(w.seenAt) > workersKept {
+		if now.Sub(w.seenAt) > rules.WorkersKept {
 			delete(s.workers, instance)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -24,7 +25,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 		}
 		copied := copySchedule(one.Schedule)
 		record := copied.Record()
-		record.PausedBy, record.Fault = textOrNil(one.pausedBy), textOrNil(one.fault)
+		record.PausedBy, record.Fault = rules.TextOrNil(one.pausedBy), rules.TextOrNil(one.fault)
 		record.Edited, record.DeclaredAt = one.edited, timeOrNil(one.declaredAt)
 		record.Orphaned = record.DeclaredAt != nil && now.Sub(one.declaredAt) > store.DeclaredWithin
 		records = append(records, record)
@@ -47,7 +48,7 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 	past := []store.HistoryEntry{}
 	for _, r := range one.runs[max(len(one.runs)-limit, 0):] {
 		id, state := r.id, r.state
-		past = append(past, store.HistoryEntry{Kind: store.HistoryRun, At: r.dueAt, Occurrence: textOrNil(r.occurrence), Run: &id, State: &state})
+		past = append(past, store.HistoryEntry{Kind: store.HistoryRun, At: r.dueAt, Occurrence: rules.TextOrNil(r.occurrence), Run: &id, State: &state})
 	}
 	for _, skip := range one.skips[max(len(one.skips)-limit, 0):] {
 		reason := string(skip.Reason)
@@ -56,7 +57,7 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 	changes := 0
 	for _, c := range slices.Backward(s.audit) {
 		if c.kind == "schedule" && c.subject == name && changes < limit {
-			past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: c.at, Reason: textOrNil(c.what), By: textOrNil(c.by)})
+			past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: c.at, Reason: rules.TextOrNil(c.what), By: rules.TextOrNil(c.by)})
 			changes++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -49,7 +50,7 @@ func (d *declaring) all(ctx context.Context, declaration *store.Declaration) err
 			b.add(queries.DisableOrphans, micro(declaration.DisableOrphans))
 		}
 		if len(declaration.Schedules) > 0 {
-			b.add(queries.PruneSkips, int64(skipsKept))
+			b.add(queries.PruneSkips, int64(rules.SkipsKept))
 		}
 	}
 	err := d.lanesOf(ctx, declaration.Schedules)
@@ -150,9 +151,6 @@ func addJobs(b *batch, jobs []store.JobInfo) {
 	}
 	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions)
 }
-
-// skipsKept bounds the skips that are kept of each schedule, hourly.
-const skipsKept = 1000
 
 func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
 	if len(schedules) == 0 {

@@ -30,13 +30,6 @@ func timeOrNull(t time.Time) *time.Time {
 	return &t
 }
 
-func textOrNil(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
-
 // textArray writes an array as PostgreSQL reads it from text; none is NULL.
 func textArray(items []string) *string {
 	if len(items) == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -73,7 +74,7 @@ func lanesOf(runs []store.NewRun) laneSet {
 // insertInto is insert with the numbers of the lanes. Runs without keys are one
 // statement, or few.
 func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set laneSet) ([]store.Receipt, error) {
-	if anyKeyed(runs) {
+	if rules.AnyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
 	if to == sender(s.general) {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"slices"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -58,6 +59,6 @@ func alikeOf(runs []store.NewRun, set laneSet) alikeRuns {
 	}
 	a.lane = []any{set[l], l.queue, l.job, l.priority}
 	a.shared = []any{timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),
-		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), textOrNil(first.Trace)}
+		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), rules.TextOrNil(first.Trace)}
 	return a
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -88,8 +89,8 @@ func toRecord(row *queries.RunRow) store.Record {
 		Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts), CrashCount: int(row.CrashCount), Isolated: row.Isolated,
 		DueAt: row.DueAt.UTC(), CreatedAt: row.CreatedAt.UTC(), StartedAt: timesUTC(row.StartedAt),
 		FinishedAt: timesUTC(row.FinishedAt), ExpiresAt: timesUTC(row.ExpiresAt),
-		Timeout: store.Duration(fromMicro(row.Timeout)), Worker: textOrNil(row.Worker), Fence: lease.Fence(row.Fence),
-		Schedule: textOrNil(row.Schedule), Key: textOrNil(row.Key), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: textOrNil(row.Error),
+		Timeout: store.Duration(fromMicro(row.Timeout)), Worker: rules.TextOrNil(row.Worker), Fence: lease.Fence(row.Fence),
+		Schedule: rules.TextOrNil(row.Schedule), Key: rules.TextOrNil(row.Key), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: rules.TextOrNil(row.Error),
 	}
 	if row.Result != "" {
 		r.Result = bytes.Clone([]byte(row.Result))

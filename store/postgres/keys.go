@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -23,15 +24,6 @@ func keyOf(run *store.NewRun) keyName { return keyName{run.Job, run.Key.Text} }
 
 func compareKeys(a, b keyName) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.text, b.text))
-}
-
-func anyKeyed(runs []store.NewRun) bool {
-	for i := range runs {
-		if runs[i].Key.Text != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // keyHolder is who holds a key, and what is to become of it.
@@ -363,7 +355,7 @@ func (k *keyring) addReplacements(b *batch, note func(pgx.Rows) error) {
 		l := laneOf(run)
 		b.add(queries.ReplaceRun, k.set[l], l.queue, l.job, l.priority, timeOrNull(run.At), micro(run.Delay()),
 			micro(run.Key.AtMost), micro(run.Timeout), timeOrNull(run.ExpiresAt), small(run.MaxAttempts), int16(run.OnCrash),
-			string(run.Args), textArray(run.Tags), textOrNil(run.Trace), holder.id).Query(note)
+			string(run.Args), textArray(run.Tags), rules.TextOrNil(run.Trace), holder.id).Query(note)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -166,28 +167,11 @@ func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.Operabl
 // open tells whether the action may change a run that is in the state it was
 // seen in, and answers for it when not.
 func (o *operation) open(row *queries.OperableRow) bool {
-	state, did := store.State(row.State), store.ChangeResult("")
-	switch o.order.Action {
-	case store.CancelRuns:
-		if state.Terminal() {
-			did = store.RunUnchanged
-		}
-	case store.RetryRuns:
-		switch state {
-		case store.Succeeded:
-			did = store.RunConflict
-		case store.Pending, store.Running:
-			did = store.RunUnchanged
-		}
-	case store.DeleteRuns:
-		if state == store.Running {
-			did = store.RunConflict
-		}
+	effect := rules.Permit(o.order.Action, rules.Operable{State: store.State(row.State)})
+	if !effect.Writes {
+		o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: effect.Result, State: effect.State}
 	}
-	if did != "" {
-		o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: did, State: state}
-	}
-	return did == ""
+	return effect.Writes
 }
 
 // act changes the runs that the action may change, in the state they were seen

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -72,7 +73,7 @@ func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (hold
 		return row.ID, false, err
 	}
 	unfinished, err := q.Unfinished(ctx, queries.UnfinishedParams{ID: found.RunID})
-	if err != nil || unfinished || found.Held {
+	if err != nil || !rules.RegainsKey(store.KeyHolder{Stored: unfinished, State: store.Pending, Held: found.Held}) {
 		return found.RunID, true, err
 	}
 	return row.ID, false, q.TakeKey(ctx, queries.TakeKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
@@ -103,7 +104,7 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 				return err
 			}
 			return s.queries(tx).AuditChange(ctx, queries.AuditChangeParams{
-				Actor: by, Kind: "run", Subject: of.String(), Action: "rerun", Detail: string(store.RerunDetail(run.ID)),
+				Actor: by, Kind: rules.KindRun, Subject: of.String(), Action: rules.Reruns, Detail: string(store.RerunDetail(run.ID)),
 			})
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -119,7 +120,8 @@ func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed uuid
 	err = r.repeat(ctx, func() error {
 		b := r.guarded(ctx)
 		b.add(queries.EndBeats, r.aside, p.just, small(p.leases), horizon)
-		b.add(queries.ReclaimRuns, horizon, p.stuck, p.just, small(p.leases), r.aside, p.runs, small(r.room()), small(r.request.MaxCrashes)).
+		b.add(queries.ReclaimRuns, horizon, p.stuck, p.just, small(p.leases), r.aside, p.runs, small(r.room()),
+			int32(store.MostCrashes), small(r.request.MaxCrashes), int32(rules.Isolation), rules.LeaseExpired, rules.CrashedDead, rules.CrashedAlone).
 			Query(scanReclaimed(&done, &passed))
 		return r.send(ctx, r.engine, b)
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -285,7 +286,7 @@ func addAdvances(b *batch, some []decided, isAlike func(*decided) bool) {
 		b.add(queries.AdvanceAlike, alike, nextsAlike, runs)
 	}
 	if len(p.Ids) > 0 {
-		b.add(queries.AdvanceSchedules, p.Ids, nexts, p.Waitings, p.Unfinished, p.Faults)
+		b.add(queries.AdvanceSchedules, micro(rules.FaultPause), p.Ids, nexts, p.Waitings, p.Unfinished, p.Faults)
 	}
 }
 

@@ -2,11 +2,11 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -16,7 +16,7 @@ import (
 // settled one by one, and a fixed text stands for what could not be stored. When
 // it refuses anything else, the statement for plain successes is left out.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
-	if err := checkSettlements(settlements); err != nil {
+	if err := rules.CheckSettlements(settlements); err != nil {
 		return nil, err
 	}
 	work, total := make([]settling, len(settlements)), 0
@@ -50,18 +50,6 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 	return verdicts, nil
 }
 
-// checkSettlements refuses outcomes that no execution has.
-func checkSettlements(settlements []store.Settlement) error {
-	for i := range settlements {
-		for _, settled := range settlements[i].Runs {
-			if kind := settled.Outcome.Kind; kind < store.Success || kind > store.HandedBack {
-				return fmt.Errorf("%w: run %s: %v cannot be settled", store.ErrInvalid, settled.ID, kind)
-			}
-		}
-	}
-	return nil
-}
-
 // settling is a settlement under way.
 type settling struct {
 	*store.Settlement
@@ -89,7 +77,7 @@ func (w *settling) addTo(b *batch) {
 	}
 	for i := range w.Runs {
 		run := &w.Runs[i]
-		if !w.general && isPlain(run) {
+		if !w.general && rules.Plain(&run.Outcome) {
 			plain = append(plain, run.ID)
 			continue
 		}
@@ -102,11 +90,6 @@ func (w *settling) addTo(b *batch) {
 	if len(plain) > 0 {
 		b.add(queries.SettleSuccesses, plain, uuid.UUID(w.Claim)).Query(w.accept(len(plain), len(plain) == len(w.Runs)))
 	}
-}
-
-// isPlain tells whether nothing but the success itself is to be stored.
-func isPlain(run *store.Settled) bool {
-	return run.Outcome.Kind == store.Success && run.Outcome.Result == nil && run.Outcome.Log == ""
 }
 
 // accept reads the ids that a statement has touched. When those are all of the

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -14,7 +15,7 @@ const unstorable = "(could not be stored)"
 func anyPlain(settlements []store.Settlement) bool {
 	for i := range settlements {
 		for j := range settlements[i].Runs {
-			if isPlain(&settlements[i].Runs[j]) {
+			if rules.Plain(&settlements[i].Runs[j].Outcome) {
 				return true
 			}
 		}
@@ -89,23 +90,16 @@ func withoutData(o store.Outcome) store.Outcome {
 // byte of the whole becomes the opening brace.
 func appendOutcome(to []byte, run *store.Settled) []byte {
 	o := &run.Outcome
-	state, after, refund := o.Kind.State(), o.After, 0
-	if o.Kind == store.HandedBack {
-		after = 0
-	}
-	if o.Kind.Refunded() {
-		refund = 1
-	}
 	to = append(to, ',', '"')
 	to = append(to, run.ID.String()...)
 	to = append(to, '"', ':', '[')
-	to = strconv.AppendInt(to, int64(state), 10)
+	to = strconv.AppendInt(to, int64(o.Kind.State()), 10)
 	to = append(to, ',')
-	to = strconv.AppendInt(to, micro(max(after, 0)), 10)
+	to = strconv.AppendInt(to, micro(rules.DueAfter(o)), 10)
 	to = append(to, ',')
-	to = strconv.AppendInt(to, int64(refund), 10)
+	to = strconv.AppendInt(to, int64(rules.Refund(o)), 10)
 	to = append(to, ',')
-	if o.Kind.Recorded() || o.Kind == store.Success && o.Log != "" {
+	if rules.Recorded(o) {
 		to = strconv.AppendInt(to, int64(o.Kind), 10)
 	} else {
 		to = append(to, "null"...)

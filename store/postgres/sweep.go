@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -52,41 +52,20 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 // is not.
 func (s *Store) sweepDue(ctx context.Context, request *store.SweepRequest) (due bool, err error) {
 	var age *int64
-	if d := walkAge(request); d < math.MaxInt64 {
+	if d := rules.WalkAge(request); d < rules.Forever {
 		micros := micro(d)
 		age = &micros
 	}
 	b := s.guarded(ctx)
-	b.add(queries.SweepDue, micro(passLeast), micro(passStep), int64(sweepBlocks), micro(store.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
+	b.add(queries.SweepDue, micro(rules.PassLeast), micro(rules.PassStep), int64(sweepBlocks), micro(store.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
 	return due, s.send(ctx, s.general, b)
 }
 
-// walkAge is how old a run's id is when the walk along the ids comes to it.
-func walkAge(request *store.SweepRequest) time.Duration {
-	age := min(kept(request.Retention), kept(request.RetentionDead))
-	if age == math.MaxInt64 {
-		return age
-	}
-	return age + min(age/4, sweepLag)
-}
-
 const (
-	// sweepLag is how far behind the age of deletion the walk along the ids
-	// stays, at most, so that runs have ended when it comes by: an id tells when
-	// a run was made. A quarter of the retention when that is less.
-	sweepLag = time.Hour
 	// sweepBlocks are the blocks of one step of the full pass, 8 MiB: about ten
 	// thousand runs, looked at in a few milliseconds.
 	sweepBlocks = 1024
-	// workersKept is how long workers are kept that are not heard of, at least.
-	workersKept = 7 * 24 * time.Hour
-	// passLeast is the least time from the beginning of one full pass to the next,
-	// and passStep how much of it each step of the pass needs: a table of 100 000
-	// runs is passed every few minutes, a large one every SweepPassEvery, and all
-	// the passes together take less than a thousandth of one connection's time.
-	passLeast = 30 * time.Second
-	passStep  = 10 * time.Second
-	day       = 24 * time.Hour
+	day         = 24 * time.Hour
 )
 
 // sweeping is one step under way.
@@ -120,7 +99,7 @@ func (w *sweeping) run(ctx context.Context) error {
 	}
 	place, err := w.queries.SweepPlace(ctx, queries.SweepPlaceParams{
 		Sweeper: w.request.By, Tenure: micro(store.SweepTenure),
-		Least: micro(passLeast), Step: micro(passStep), BlocksAStep: sweepBlocks, Every: micro(store.SweepPassEvery),
+		Least: micro(rules.PassLeast), Step: micro(rules.PassStep), BlocksAStep: sweepBlocks, Every: micro(store.SweepPassEvery),
 	})
 	if err != nil || place.Taken {
 		w.done.Busy = err == nil
@@ -139,23 +118,15 @@ func (w *sweeping) readRetentions(ctx context.Context) error {
 		return err
 	}
 	own := map[string]int64{}
-	w.longest = max(kept(w.request.Retention), kept(w.request.RetentionDead))
+	w.longest = max(rules.Kept(w.request.Retention), rules.Kept(w.request.RetentionDead))
 	for _, row := range rows {
-		d := kept(fromMicro(row.Retention))
+		d := rules.Kept(fromMicro(row.Retention))
 		own[strconv.Itoa(int(row.ID))] = micro(d)
 		w.longest = max(w.longest, d)
 	}
 	text, err := json.Marshal(own)
 	w.own = string(text)
 	return err
-}
-
-// kept is a retention as it is compared.
-func kept(d time.Duration) time.Duration {
-	if d <= 0 {
-		return math.MaxInt64 // 292 years
-	}
-	return d
 }
 
 // step looks at the next runs, deletes what is over, and moves on.
@@ -167,7 +138,7 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	begins := !more && place.Block < 0 && place.Due
 	if begins {
 		place.Block = 0
-		if after := max(w.longest, workersKept-day); after < math.MaxInt64-day {
+		if after := max(w.longest, rules.WorkersKept-day); after < rules.Forever-day {
 			w.workers = after + day
 		}
 	}
@@ -194,13 +165,13 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 // ahead looks at the next runs along the ids and moves the position past them.
 // more tells whether there are others that are old enough.
 func (w *sweeping) ahead(ctx context.Context, place *queries.SweepPlaceRow) (found uuidArray, more bool, err error) {
-	age := walkAge(w.request)
-	if age == math.MaxInt64 {
+	age := rules.WalkAge(w.request)
+	if age == rules.Forever {
 		return nil, false, nil
 	}
 	last, n := place.Position, 0
 	err = w.part(ctx, func(b *batch) {
-		b.add(queries.SweepAhead, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)),
+		b.add(queries.SweepAhead, w.own, micro(rules.Kept(w.request.RetentionDead)), micro(rules.Kept(w.request.Retention)),
 			place.Position, firstID(w.now.Add(-age)), small(w.request.Limit)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var over bool
@@ -238,7 +209,7 @@ func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found
 	for blocks := int64(sweepBlocks); ; blocks /= 2 { // fewer, when one of them cannot be read
 		seen := blocksSeen{claims: map[string]string{}, last: from}
 		err := w.part(ctx, func(b *batch) {
-			b.add(queries.SweepBlocks, from, from+blocks, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)), small(most)).
+			b.add(queries.SweepBlocks, from, from+blocks, w.own, micro(rules.Kept(w.request.RetentionDead)), micro(rules.Kept(w.request.Retention)), small(most)).
 				Query(seen.scan)
 		})
 		if refusesRows(err) && blocks > 1 {
@@ -332,7 +303,7 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, som
 	}
 	var found []queries.ReturnRunsRow
 	err = w.part(ctx, func(b *batch) {
-		b.add(queries.ReturnRuns, ids, string(text)).Query(func(rows pgx.Rows) error {
+		b.add(queries.ReturnRuns, ids, string(text), rules.StrandedDead).Query(func(rows pgx.Rows) error {
 			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReturnRunsRow])
 			return err
 		})
@@ -363,7 +334,7 @@ func (w *sweeping) deleteRuns(ctx context.Context, ids uuidArray) error {
 	}
 	deleted := 0
 	err := w.part(ctx, func(b *batch) {
-		b.add(queries.SweepRuns, ids, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention))).
+		b.add(queries.SweepRuns, ids, w.own, micro(rules.Kept(w.request.RetentionDead)), micro(rules.Kept(w.request.Retention))).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&deleted) })
 		b.add(queries.SweepRests, ids)
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -38,9 +39,9 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 			one.NextAt = row.NextAt.UTC()
 		}
 		records[i] = one.Record()
-		records[i].PausedBy, records[i].Fault = textOrNil(row.PausedBy), textOrNil(row.Fault)
+		records[i].PausedBy, records[i].Fault = rules.TextOrNil(row.PausedBy), rules.TextOrNil(row.Fault)
 		if unreadable != nil {
-			records[i].Fault = textOrNil(unreadable.Error())
+			records[i].Fault = rules.TextOrNil(unreadable.Error())
 		}
 		records[i].Edited, records[i].DeclaredAt, records[i].Orphaned = row.Edited, timesUTC(row.DeclaredAt), row.Orphaned
 	}
@@ -90,7 +91,7 @@ func scanPastRuns(rows pgx.Rows, past *[]store.HistoryEntry) error {
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastOccurrencesRow])
 	for _, row := range found {
 		state := store.State(row.State)
-		*past = append(*past, store.HistoryEntry{Kind: store.HistoryRun, At: row.DueAt.UTC(), Occurrence: textOrNil(row.Occurrence), Run: &row.ID, State: &state})
+		*past = append(*past, store.HistoryEntry{Kind: store.HistoryRun, At: row.DueAt.UTC(), Occurrence: rules.TextOrNil(row.Occurrence), Run: &row.ID, State: &state})
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -202,7 +203,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 func (s *Store) insertUnder(
 	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set laneSet, most time.Duration,
 ) ([]store.Receipt, error) {
-	if anyKeyed(runs) { // whoever has a key may be a transaction of the holder's own
+	if rules.AnyKeyed(runs) { // whoever has a key may be a transaction of the holder's own
 		b := s.guardedFor(ctx, most)
 		b.add(queries.Idle)
 		if err := s.send(ctx, tx, b); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -156,9 +157,6 @@ func (c *change) pauseSchedule(ctx context.Context, name, by string) error {
 	return c.PauseSchedule(ctx, queries.PauseScheduleParams{PausedBy: &by, Name: name})
 }
 
-// skipsKept bounds the skips that are kept of each schedule, hourly.
-const skipsKept = 1000
-
 // tidySchedules pauses orphans, where the worker says so, and forgets old skips.
 func (c *change) tidySchedules(ctx context.Context, orphans time.Duration) error {
 	if orphans > 0 {
@@ -181,7 +179,7 @@ func (c *change) tidySchedules(ctx context.Context, orphans time.Duration) error
 		return err
 	}
 	for _, name := range names {
-		seq, err := c.OldestSkip(ctx, queries.OldestSkipParams{Schedule: name, Keep: skipsKept})
+		seq, err := c.OldestSkip(ctx, queries.OldestSkipParams{Schedule: name, Keep: rules.SkipsKept})
 		if err == nil {
 			err = c.PruneSkips(ctx, queries.PruneSkipsParams{Schedule: name, Seq: seq})
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -29,7 +30,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 // store stores the runs of one call. Lanes that are made for it are noted in
 // fresh; they count once the transaction is committed.
 func (s *Store) store(ctx context.Context, c *change, fresh *lanes, call *call) error {
-	if anyKeyed(call.runs) {
+	if rules.AnyKeyed(call.runs) {
 		return s.storeKeyed(ctx, c, fresh, call)
 	}
 	rows := make([]queries.InsertRunParams, len(call.runs))
@@ -136,7 +137,7 @@ func (s *Store) row(ctx context.Context, c *change, fresh *lanes, r *store.NewRu
 		MaxAttempts: int64(r.MaxAttempts),
 		OnCrash:     int64(r.OnCrash),
 		Tags:        tags,
-		Trace:       textOrNil(r.Trace),
+		Trace:       rules.TextOrNil(r.Trace),
 		Args:        r.Args,
 	}, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
@@ -206,7 +207,7 @@ func recordOf(row *listed) (store.Record, error) {
 	case row.Reason != nil && *row.Reason != "":
 		record.Error = row.Reason
 	case record.State != store.Succeeded:
-		record.Error = textOrNil(row.LastError)
+		record.Error = rules.TextOrNil(row.LastError)
 	}
 	return record, err
 }

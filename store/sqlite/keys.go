@@ -5,18 +5,10 @@ import (
 	"database/sql"
 	"errors"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
-
-func anyKeyed(runs []store.NewRun) bool {
-	for i := range runs {
-		if runs[i].Key.Text != "" {
-			return true
-		}
-	}
-	return false
-}
 
 // storeKeyed is store for a call some of whose runs have keys: one by one, so
 // that each sees what the one before it has left.
@@ -80,7 +72,7 @@ func (c *change) holderOf(row *queries.FindHolderRow) store.KeyHolder {
 func (c *change) insertOne(ctx context.Context, r *store.NewRun, row queries.InsertRunParams) (stored bool, err error) {
 	rows, err := c.InsertKeyed(ctx, queries.InsertKeyedParams{
 		ID: row.ID, CreatedAt: row.CreatedAt, DueAt: row.DueAt, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout, Lane: row.Lane,
-		MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Trace: row.Trace, Args: row.Args, Key: textOrNil(r.Key.Text),
+		MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Trace: row.Trace, Args: row.Args, Key: rules.TextOrNil(r.Key.Text),
 	})
 	if err != nil || rows == 0 {
 		return false, err

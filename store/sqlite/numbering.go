@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"sync"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -74,7 +75,7 @@ func (n *numbering) find(settlement *store.Settlement) []int64 {
 	defer n.mu.Unlock()
 	found := make([]int64, 0, len(settlement.Runs))
 	for i := range settlement.Runs {
-		if !plain(&settlement.Runs[i]) {
+		if !rules.Plain(&settlement.Runs[i].Outcome) {
 			continue
 		}
 		seq, ok := n.of[settlement.Runs[i].ID]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
@@ -54,83 +55,61 @@ func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.
 	if err != nil {
 		return store.ChangedRun{}, err
 	}
-	changed := store.ChangedRun{ID: id, Result: store.RunUnchanged, State: store.State(row.State)}
-	fresh := true // to be written down
+	effect := rules.Permit(order.Action, rules.Operable{State: store.State(row.State), Cancel: row.Cancel})
+	changed := store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
+	if !effect.Writes {
+		return changed, nil
+	}
 	switch order.Action {
 	case store.CancelRuns:
-		fresh, err = c.cancelRun(ctx, order, &row, &changed)
+		err = c.cancelRun(ctx, order, &row, id)
 	case store.RetryRuns:
-		err = c.retryRun(ctx, &row, &changed)
+		var holder store.RunID
+		if holder, err = c.takeKey(ctx, &row, id); err == nil && holder != id {
+			return store.ChangedRun{ID: id, Result: store.RunConflict, State: store.State(row.State), Key: *row.Key, KeyHolder: holder}, nil
+		}
+		if err == nil {
+			err = c.retryRun(ctx, &row, id)
+		}
 	case store.DeleteRuns:
-		err = c.deleteRun(ctx, &row, &changed)
+		err = c.deleteRun(ctx, &row, id)
 	}
-	if err != nil || !fresh || changed.Result != store.RunChanged && changed.Result != store.CancelRequested {
+	if err != nil {
 		return changed, err
 	}
-	return changed, c.audit(ctx, "run", id.String(), string(order.Action), order.By, order.Detail())
+	return changed, c.audit(ctx, rules.KindRun, id.String(), string(order.Action), order.By, order.Detail())
 }
 
-// cancelRun ends a pending run, or asks for the cancel of a running one. fresh
-// tells whether it had not been asked before.
-func (c *change) cancelRun(ctx context.Context, order *store.RunCommand, row *queries.FindOperableRow, changed *store.ChangedRun) (fresh bool, err error) {
-	id := changed.ID[:]
-	switch changed.State {
-	case store.Pending:
-		changed.Result, changed.State = store.RunChanged, store.Cancelled
-		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
-			return false, err
-		}
-		if err := c.CancelPending(ctx, queries.CancelPendingParams{FinishedAt: &c.now, ID: id}); err != nil {
-			return false, err
-		}
-		return true, c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id, EndedAt: c.now, Reason: order.Why()})
-	case store.Running:
-		changed.Result = store.CancelRequested
-		if row.Cancel != nil {
-			return false, nil
-		}
-		why := order.Why()
-		if err := c.AskCancel(ctx, queries.AskCancelParams{Reason: &why, ID: id}); err != nil {
-			return false, err
-		}
-		return true, c.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: row.ClaimID, RunID: id})
-	default:
-		return false, nil
-	}
-}
-
-// retryRun makes a dead or cancelled run pending, unless its unique key is
-// another's by now.
-func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, changed *store.ChangedRun) error {
-	switch changed.State {
-	case store.Succeeded:
-		changed.Result = store.RunConflict
-		return nil
-	case store.Pending, store.Running:
-		return nil
-	}
-	if row.Key != nil {
-		holder, err := c.takeKey(ctx, row.Job, *row.Key, changed.ID)
-		if err != nil {
+// cancelRun ends a pending run, and asks for the cancel of a running one.
+func (c *change) cancelRun(ctx context.Context, order *store.RunCommand, row *queries.FindOperableRow, id store.RunID) error {
+	why := order.Why()
+	if store.State(row.State) == store.Running {
+		if err := c.AskCancel(ctx, queries.AskCancelParams{Reason: &why, ID: id[:]}); err != nil {
 			return err
 		}
-		if holder != changed.ID {
-			changed.Result, changed.Key, changed.KeyHolder = store.RunConflict, *row.Key, holder
-			return nil
-		}
+		return c.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: row.ClaimID, RunID: id[:]})
 	}
-	id, lane := changed.ID[:], max(row.Lane, -row.Lane)
-	changed.Result, changed.State = store.RunChanged, store.Pending
-	if err := c.RetryRun(ctx, queries.RetryRunParams{DueAt: c.now, ID: id}); err != nil {
+	if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id[:]}); err != nil {
 		return err
 	}
-	if err := c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id}); err != nil {
+	if err := c.CancelPending(ctx, queries.CancelPendingParams{FinishedAt: &c.now, ID: id[:]}); err != nil {
 		return err
 	}
-	if err := c.countRetried(ctx, changed.ID); err != nil {
+	return c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: why})
+}
+
+// retryRun lets an ended run begin again.
+func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, id store.RunID) error {
+	if err := c.RetryRun(ctx, queries.RetryRunParams{DueAt: c.now, ID: id[:]}); err != nil {
 		return err
 	}
-	return c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id})
+	if err := c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id[:]}); err != nil {
+		return err
+	}
+	if err := c.countRetried(ctx, id); err != nil {
+		return err
+	}
+	return c.InsertReady(ctx, queries.InsertReadyParams{Lane: max(row.Lane, -row.Lane), DueAt: c.now, RunID: id[:]})
 }
 
 // countRetried makes the schedule of a run that is pending again, if it has
@@ -153,35 +132,32 @@ func (c *change) countRetried(ctx context.Context, id store.RunID) error {
 	return c.SetUnfinished(ctx, queries.SetUnfinishedParams{Unfinished: idBytes(unfinished.Keep(&schedule.Plan)), Name: of.Name})
 }
 
-// takeKey gives a run its unique key back, unless another run holds it: one
-// that has not ended, or whose time is not over. It returns who has the key then.
-func (c *change) takeKey(ctx context.Context, job, key string, id store.RunID) (store.RunID, error) {
-	holder, err := c.FindKeyHolder(ctx, queries.FindKeyHolderParams{Job: job, Key: key})
+// takeKey gives a run its unique key back, if it had one, unless the run that holds
+// it keeps it. It returns who has the key then.
+func (c *change) takeKey(ctx context.Context, row *queries.FindOperableRow, id store.RunID) (store.RunID, error) {
+	if row.Key == nil {
+		return id, nil
+	}
+	holder, err := c.FindKeyHolder(ctx, queries.FindKeyHolderParams{Job: row.Job, Key: *row.Key})
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return store.RunID{}, err
 	}
-	if err == nil && store.RunID(holder.RunID) != id {
-		unfinished := holder.State == int64(store.Pending) || holder.State == int64(store.Running)
-		if unfinished || holder.HeldTo != nil && *holder.HeldTo > c.now {
-			return store.RunID(holder.RunID), nil
-		}
+	if err == nil && store.RunID(holder.RunID) != id && !rules.RegainsKey(store.KeyHolder{
+		Stored: holder.State >= 0, State: store.State(holder.State), Held: holder.HeldTo != nil && *holder.HeldTo > c.now,
+	}) {
+		return store.RunID(holder.RunID), nil
 	}
-	return id, c.RetakeKey(ctx, queries.RetakeKeyParams{Job: job, Key: key, RunID: id[:]})
+	return id, c.RetakeKey(ctx, queries.RetakeKeyParams{Job: row.Job, Key: *row.Key, RunID: id[:]})
 }
 
-// deleteRun removes a run with all that belongs to it.
-func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, changed *store.ChangedRun) error {
-	id := changed.ID[:]
-	switch changed.State {
-	case store.Running:
-		changed.Result = store.RunConflict
-		return nil
-	case store.Pending:
+// deleteRun removes a run that is not running, with all that belongs to it.
+func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, of store.RunID) error {
+	id := of[:]
+	if store.State(row.State) == store.Pending {
 		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
 			return err
 		}
 	}
-	changed.Result = store.RunChanged
 	if row.Key != nil {
 		if err := c.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: *row.Key, RunID: id}); err != nil {
 			return err
@@ -216,7 +192,7 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 		if err := s.store(ctx, c, fresh, &stored); err != nil || stored.receipts[0].Existing {
 			return err
 		}
-		return c.audit(ctx, "run", of.String(), "rerun", by, store.RerunDetail(run.ID))
+		return c.audit(ctx, rules.KindRun, of.String(), rules.Reruns, by, store.RerunDetail(run.ID))
 	})
 	if err != nil {
 		return store.Receipt{}, fmt.Errorf("rerun: %w", err)

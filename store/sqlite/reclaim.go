@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -164,28 +165,26 @@ func (s *Store) nothingExpired(ctx context.Context, request *store.ReclaimReques
 	return store.ReclaimResult{Now: instant(now), Soon: soon > 0}, len(expired) == 0, s.explain(err)
 }
 
-// isolation is the number of crashes from which on a run is isolated.
-const isolation = 2
-
 // crash ends an execution whose worker is gone. The claim leaves the run, so
 // that whatever the worker may still write is refused.
 func (c *change) crash(
 	ctx context.Context, id store.RunID, lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, maxCrashes int,
 ) (store.ReclaimedRun, error) {
-	crashes := min(int(row.CrashCount)+1, store.MostCrashes)
+	crashes := rules.Crashes(int(row.CrashCount))
 	lane := row.Lane
-	if crashes >= isolation {
+	if rules.Isolated(crashes) {
 		lane = -max(lane, -lane)
 	}
-	state, reason := sentence(lost, row, crashes, maxCrashes)
-	update := queries.ReclaimRunParams{State: int64(state), Lane: lane, DueAt: c.now, ID: id[:]}
+	state, reason := rules.Crash(rules.Crashed{
+		Policy: store.CrashPolicy(row.OnCrash), Crashes: crashes, Most: maxCrashes, Alone: lost.Alone != 0, Cancel: row.Cancel})
+	update := queries.ReclaimRunParams{State: int64(state), Lane: lane, DueAt: c.now, CrashCount: int64(crashes), ID: id[:]}
 	if state.Terminal() {
 		update.FinishedAt = &c.now
 	}
 	if err := c.ReclaimRun(ctx, update); err != nil {
 		return store.ReclaimedRun{}, err
 	}
-	text := fmt.Sprintf("the lease of worker %s ran out (crash %d)", lost.WorkerName, crashes)
+	text := rules.CrashError(lost.WorkerName, crashes)
 	err := c.InsertAttempt(ctx, queries.InsertAttemptParams{
 		RunID: id[:], Fence: row.Fence, Number: row.Attempt, Outcome: int64(store.Crash), Worker: lost.WorkerName,
 		StartedAt: *row.StartedAt, EndedAt: c.now, Error: &text,
@@ -202,19 +201,4 @@ func (c *change) crash(
 		ID: id, Lane: store.LaneID(lane), Job: row.Job, Queue: row.Queue,
 		Worker: lost.WorkerName, State: state, CrashCount: crashes,
 	}, err
-}
-
-// sentence is what the crash rule, and a request for its cancel, make of a run,
-// and why when that ends it.
-func sentence(lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, crashes, maxCrashes int) (store.State, string) {
-	switch {
-	case store.CrashPolicy(row.OnCrash) == store.CrashDead:
-		return store.Dead, "its worker crashed, and its crash policy is dead"
-	case lost.Alone != 0 && crashes >= maxCrashes:
-		return store.Dead, fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", crashes)
-	case row.Cancel != nil:
-		return store.Cancelled, *row.Cancel
-	default:
-		return store.Pending, ""
-	}
 }

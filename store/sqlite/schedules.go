@@ -9,12 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
-
-// faultPause is how long a schedule rests whose rule cannot be evaluated.
-const faultPause = time.Minute
 
 // Materialize evaluates due schedules. decide is called inside the write
 // transaction and must not call the store.
@@ -238,7 +236,7 @@ func (s *Store) advance(
 		}
 	}
 	if fault != "" {
-		look := c.now + faultPause.Microseconds()
+		look := c.now + rules.FaultPause.Microseconds()
 		return nil, c.PostponeSchedule(ctx, queries.PostponeScheduleParams{LookAt: &look, Fault: &fault, Name: rule.Name})
 	}
 	var ids []store.RunID

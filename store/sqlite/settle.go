@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
@@ -16,7 +17,7 @@ import (
 // refuses that too, each as other outcomes are: what the handlers have done is
 // done, and none of their runs is left to its lease while one of these works.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
-	if err := checkSettlements(settlements); err != nil {
+	if err := rules.CheckSettlements(settlements); err != nil {
 		return nil, err
 	}
 	verdicts, waiting, err := s.settleAll(ctx, settlements, &s.numbering)
@@ -59,18 +60,6 @@ func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, k
 	return verdicts, waiting, err
 }
 
-// checkSettlements refuses outcomes that no execution has.
-func checkSettlements(settlements []store.Settlement) error {
-	for _, settlement := range settlements {
-		for _, settled := range settlement.Runs {
-			if kind := settled.Outcome.Kind; kind < store.Success || kind > store.HandedBack {
-				return fmt.Errorf("%w: run %s: %v cannot be settled", store.ErrInvalid, settled.ID, kind)
-			}
-		}
-	}
-	return nil
-}
-
 // settle writes the plain successes of one claim in one statement and the
 // other outcomes one by one. waiting tells whether a run is pending again.
 func (c *change) settle(ctx context.Context, settlement *store.Settlement, known *numbering) (verdicts []store.Verdict, waiting bool, err error) {
@@ -82,7 +71,7 @@ func (c *change) settle(ctx context.Context, settlement *store.Settlement, known
 	for i := range settlement.Runs {
 		settled := &settlement.Runs[i]
 		accepted := len(seqs) > 0 || landed[settled.ID]
-		if known != nil && plain(settled) {
+		if known != nil && rules.Plain(&settled.Outcome) {
 			delete(landed, settled.ID) // named twice: the second one finds the first
 		} else if accepted, err = c.settleOne(ctx, settlement, settled); err != nil {
 			return nil, false, err
@@ -138,17 +127,12 @@ func (c *change) unlease(ctx context.Context, settlement *store.Settlement) erro
 	return c.DeleteLease(ctx, queries.DeleteLeaseParams{ClaimID: settlement.Claim[:]})
 }
 
-// plain tells whether nothing but the success itself is to be stored.
-func plain(settled *store.Settled) bool {
-	return settled.Outcome.Kind == store.Success && settled.Outcome.Result == nil && settled.Outcome.Log == ""
-}
-
 // settleSuccesses writes the plain successes and returns those that were
 // accepted.
 func (c *change) settleSuccesses(ctx context.Context, settlement *store.Settlement) (map[store.RunID]bool, error) {
 	var ids []byte
 	for i := range settlement.Runs {
-		if plain(&settlement.Runs[i]) {
+		if rules.Plain(&settlement.Runs[i].Outcome) {
 			ids = append(ids, settlement.Runs[i].ID[:]...)
 		}
 	}
@@ -192,7 +176,7 @@ func (c *change) settleSuccess(ctx context.Context, settlement *store.Settlement
 	if err != nil {
 		return false, unlessNone(err)
 	}
-	if settled.Outcome.Log != "" {
+	if rules.Recorded(&settled.Outcome) {
 		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
 	}
 	return true, err
@@ -201,27 +185,20 @@ func (c *change) settleSuccess(ctx context.Context, settlement *store.Settlement
 // settlePending makes a run wait again.
 func (c *change) settlePending(ctx context.Context, settlement *store.Settlement, settled *store.Settled) (bool, error) {
 	outcome := &settled.Outcome
-	due := c.now
-	if outcome.Kind != store.HandedBack {
-		due += max(outcome.After, 0).Microseconds()
-	}
-	var refund int64
-	if outcome.Kind.Refunded() {
-		refund = 1
-	}
+	due := c.now + rules.DueAfter(outcome).Microseconds()
 	row, err := c.SettlePending(ctx, queries.SettlePendingParams{
-		DueAt: due, Refund: refund, Now: c.now, ID: settled.ID[:], ClaimID: settlement.Claim[:],
+		DueAt: due, Refund: int64(rules.Refund(outcome)), Now: c.now, ID: settled.ID[:], ClaimID: settlement.Claim[:],
 	})
 	if err != nil {
 		return false, unlessNone(err)
 	}
-	if outcome.Kind.Recorded() {
+	if rules.Recorded(outcome) {
 		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
 	}
-	switch {
+	switch state, reason := rules.Settle(outcome, row.Cancel); {
 	case err != nil:
-	case row.Cancel != nil: // it was asked to be cancelled
-		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: settled.ID[:], EndedAt: c.now, Reason: *row.Cancel})
+	case state.Terminal():
+		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: settled.ID[:], EndedAt: c.now, Reason: reason})
 	default:
 		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: row.Lane, DueAt: due, RunID: settled.ID[:]})
 	}
@@ -247,8 +224,8 @@ func (c *change) settleEnded(ctx context.Context, settlement *store.Settlement, 
 func (c *change) record(ctx context.Context, worker string, settled *store.Settled, number, fence int64, startedAt *int64) error {
 	return c.InsertAttempt(ctx, queries.InsertAttemptParams{
 		RunID: settled.ID[:], Fence: fence, Number: number, Outcome: int64(settled.Outcome.Kind), Worker: worker,
-		StartedAt: *startedAt, EndedAt: c.now, Error: textOrNil(settled.Outcome.Error), Stack: textOrNil(settled.Outcome.Stack),
-		Log: textOrNil(settled.Outcome.Log),
+		StartedAt: *startedAt, EndedAt: c.now, Error: rules.TextOrNil(settled.Outcome.Error), Stack: rules.TextOrNil(settled.Outcome.Stack),
+		Log: rules.TextOrNil(settled.Outcome.Log),
 	})
 }
 
@@ -273,11 +250,4 @@ func unlessNone(err error) error {
 		return nil
 	}
 	return err
-}
-
-func textOrNil(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -21,17 +22,6 @@ const (
 	sweepDeletes = 100
 	// sweepLooks bounds the runs looked at in one step.
 	sweepLooks = 1000
-	// sweepLag is how far behind the age of deletion the walk stays, at most, so
-	// that runs have ended when it comes by. A quarter of the retention when
-	// that is less.
-	sweepLag = time.Hour
-	// passLeast is the least time from the beginning of one full pass to the next,
-	// and passStep how much of it each step of the pass needs, so that the passes
-	// of a small file come often and those of a large one every SweepPassEvery.
-	passLeast = 30 * time.Second
-	passStep  = 10 * time.Second
-	// workersKept is how long workers are kept that are not heard of.
-	workersKept = 7 * 24 * time.Hour
 )
 
 // Sweep makes one step of the walk over the runs that are old enough, in the
@@ -59,8 +49,8 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 type sweeping struct {
 	*change
 	request *store.SweepRequest
-	most    int             // runs to delete or to hand back
-	own     map[int64]int64 // retention by lane, of the jobs that have one of their own
+	most    int                     // runs to delete or to hand back
+	own     map[int64]time.Duration // retention by lane, of the jobs that have one of their own
 	done    store.SweepResult
 }
 
@@ -104,10 +94,10 @@ func (w *sweeping) run(ctx context.Context) error {
 func (w *sweeping) passEvery(ctx context.Context) (time.Duration, error) {
 	last, err := w.LastRun(ctx)
 	steps := last / sweepLooks
-	if err != nil || steps >= int64(store.SweepPassEvery/passStep) {
+	if err != nil || steps >= int64(store.SweepPassEvery/rules.PassStep) {
 		return store.SweepPassEvery, err
 	}
-	return min(passLeast+time.Duration(steps)*passStep, store.SweepPassEvery), nil
+	return min(rules.PassLeast+time.Duration(steps)*rules.PassStep, store.SweepPassEvery), nil
 }
 
 // move stores where the step has come to. Numbers above the last run's are given
@@ -134,7 +124,7 @@ func (s *Store) prune(ctx context.Context, done *store.SweepResult) {
 	}{
 		{"cancels", func(ctx context.Context, c *change) error { return c.PruneCancels(ctx) }},
 		{"workers", func(ctx context.Context, c *change) error {
-			return c.PruneWorkers(ctx, queries.PruneWorkersParams{Before: c.now - workersKept.Microseconds()})
+			return c.PruneWorkers(ctx, queries.PruneWorkersParams{Before: c.now - rules.WorkersKept.Microseconds()})
 		}},
 	} {
 		if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(s.elapsed()), table.name) {
@@ -150,25 +140,16 @@ func (s *Store) prune(ctx context.Context, done *store.SweepResult) {
 // readRetentions reads how long jobs keep their runs by rules of their own.
 func (w *sweeping) readRetentions(ctx context.Context) error {
 	rows, err := w.OwnRetentions(ctx)
-	w.own = make(map[int64]int64, len(rows))
+	w.own = make(map[int64]time.Duration, len(rows))
 	for _, row := range rows {
-		w.own[row.ID] = kept(duration(row.Retention))
+		w.own[row.ID] = duration(row.Retention)
 	}
 	return err
 }
 
-// kept is a retention as it is compared, in microseconds.
-func kept(d time.Duration) int64 {
-	if d <= 0 {
-		return math.MaxInt64 / 4
-	}
-	return d.Microseconds()
-}
-
 // frontier is when the runs were stored that the walk does not look at yet.
 func (w *sweeping) frontier() int64 {
-	age := min(kept(w.request.Retention), kept(w.request.RetentionDead))
-	return w.now - age - min(age/4, sweepLag.Microseconds())
+	return w.now - rules.WalkAge(w.request).Microseconds()
 }
 
 // look goes through the next runs and moves the position past them. more tells
@@ -239,13 +220,7 @@ func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error 
 
 // retention is how long an ended run is kept, in microseconds.
 func (w *sweeping) retention(row *queries.SweepAheadRow) int64 {
-	if own, found := w.own[max(row.Lane, -row.Lane)]; found {
-		return own
-	}
-	if store.State(row.State) == store.Dead {
-		return kept(w.request.RetentionDead)
-	}
-	return kept(w.request.Retention)
+	return rules.Retention(store.State(row.State), w.own[max(row.Lane, -row.Lane)], w.request).Microseconds()
 }
 
 // takeBack ends the execution of a running run whose lease has gone.
@@ -258,13 +233,7 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	if err != nil {
 		return err
 	}
-	state, reason := store.Pending, ""
-	switch {
-	case store.CrashPolicy(run.OnCrash) == store.CrashDead:
-		state, reason = store.Dead, "its lease has gone, and its crash policy is dead"
-	case run.Cancel != nil:
-		state, reason = store.Cancelled, *run.Cancel
-	}
+	state, reason := rules.Strand(store.CrashPolicy(run.OnCrash), run.Cancel)
 	update := queries.ReturnRunParams{State: int64(state), DueAt: w.now, Seq: row.Seq}
 	if state.Terminal() {
 		update.FinishedAt = &w.now

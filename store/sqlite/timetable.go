@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -50,20 +51,13 @@ func scheduleRecord(row *queries.ListSchedulesRow, now int64) store.ScheduleReco
 		one.NextAt = instant(*row.NextAt)
 	}
 	record := one.Record()
-	record.PausedBy, record.Fault, record.Edited = orNil(row.PausedBy), orNil(row.Fault), row.Edited != 0
+	record.PausedBy, record.Fault, record.Edited = rules.TextOrNil(row.PausedBy), rules.TextOrNil(row.Fault), row.Edited != 0
 	if err != nil {
-		record.Fault = orNil(err.Error())
+		record.Fault = rules.TextOrNil(err.Error())
 	}
 	record.DeclaredAt = instantOrNil(row.DeclaredAt)
 	record.Orphaned = row.DeclaredAt != nil && now-*row.DeclaredAt > store.DeclaredWithin.Microseconds()
 	return record
-}
-
-func orNil(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
 }
 
 // ScheduleHistory tells what became of a schedule's occurrences, newest first.
@@ -98,7 +92,7 @@ func (l *lookups) past(ctx context.Context, name string, most int64) ([]store.Hi
 	past := []store.HistoryEntry{}
 	addRun := func(id []byte, stored, due int64, occurrence string) {
 		run, state := store.RunID(id), store.State(stored)
-		past = append(past, store.HistoryEntry{Kind: store.HistoryRun, At: instant(due), Occurrence: orNil(occurrence), Run: &run, State: &state})
+		past = append(past, store.HistoryEntry{Kind: store.HistoryRun, At: instant(due), Occurrence: rules.TextOrNil(occurrence), Run: &run, State: &state})
 	}
 	runs, err := l.PastOccurrences(ctx, queries.PastOccurrencesParams{Schedule: &name, Most: most})
 	for _, row := range runs {
@@ -117,14 +111,14 @@ func (l *lookups) past(ctx context.Context, name string, most int64) ([]store.Hi
 	skips, err := l.PastSkips(ctx, queries.PastSkipsParams{Schedule: name, Most: most})
 	for _, row := range skips {
 		first := instant(row.FirstAt)
-		past = append(past, store.HistoryEntry{Kind: store.HistorySkip, At: instant(row.LastAt), First: &first, Reason: orNil(row.Reason)})
+		past = append(past, store.HistoryEntry{Kind: store.HistorySkip, At: instant(row.LastAt), First: &first, Reason: rules.TextOrNil(row.Reason)})
 	}
 	if err != nil {
 		return nil, err
 	}
 	changes, err := l.PastChanges(ctx, queries.PastChangesParams{Subject: name, Most: most})
 	for _, row := range changes {
-		past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: instant(row.At), Reason: orNil(row.Action), By: orNil(row.Actor)})
+		past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: instant(row.At), Reason: rules.TextOrNil(row.Action), By: rules.TextOrNil(row.Actor)})
 	}
 	return past, err
 }

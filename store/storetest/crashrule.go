@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,57 +13,102 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// crashCase is what decides about a run whose worker is gone.
+// crashTable is what becomes of a run whose worker is gone: when its lease has
+// expired, by how many crashes it then has, and when its lease has gone, which
+// counts none. A run whose policy is dead comes to no second crash.
+const crashTable = `
+policy cancel alone most  1         2         3         4          gone
+retry  no     no    2     pending   pending   pending   pending    pending
+retry  no     no    100   pending   pending   pending   pending    pending
+retry  no     yes   2     pending   dead      dead      dead       pending
+retry  no     yes   100   pending   pending   pending   pending    pending
+retry  yes    no    2     cancelled cancelled cancelled cancelled  cancelled
+retry  yes    no    100   cancelled cancelled cancelled cancelled  cancelled
+retry  yes    yes   2     cancelled dead      dead      dead       cancelled
+retry  yes    yes   100   cancelled cancelled cancelled cancelled  cancelled
+dead   no     no    2     dead      -         -         -          dead
+dead   no     no    100   dead      -         -         -          dead
+dead   no     yes   2     dead      -         -         -          dead
+dead   no     yes   100   dead      -         -         -          dead
+dead   yes    no    2     dead      -         -         -          dead
+dead   yes    no    100   dead      -         -         -          dead
+dead   yes    yes   2     dead      -         -         -          dead
+dead   yes    yes   100   dead      -         -         -          dead
+`
+
+// crashCase is a cell of the table.
 type crashCase struct {
-	cancel  bool // it was asked to be cancelled
-	policy  store.CrashPolicy
-	crashes int  // before this one
-	alone   bool // it was executed alone
-	most    int  // MaxCrashes
+	policy    store.CrashPolicy
+	cancel    bool // it was asked to be cancelled
+	alone     bool // it was executed alone
+	most      int  // MaxCrashes
+	crashes   int  // before this one
+	reclaimed store.State
+	gone      store.State
 }
 
 func (c crashCase) String() string {
 	return fmt.Sprintf("cancel %v, policy %v, %d crashes before, alone %v, max crashes %d", c.cancel, c.policy, c.crashes, c.alone, c.most)
 }
 
-// crashCases are all combinations that a run can come to: one whose policy is
-// CrashDead has no crash before.
-func crashCases() (cases []crashCase) {
-	for _, cancel := range []bool{false, true} {
-		for _, alone := range []bool{false, true} {
-			for _, most := range []int{2, 100} {
-				cases = append(cases, crashCase{cancel, store.CrashDead, 0, alone, most})
-				for crashes := range 4 {
-					cases = append(cases, crashCase{cancel, store.CrashRetry, crashes, alone, most})
-				}
-			}
+// rows reads a table of the suite: its rows, each by the head's words.
+func rows(t *testing.T, table string) (rows []map[string]string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(table), "\n")
+	head := strings.Fields(lines[0])
+	for _, line := range lines[1:] {
+		row, words := map[string]string{}, strings.Fields(line)
+		if len(words) != len(head) {
+			t.Fatalf("the row %q has %d words, want %d", line, len(words), len(head))
+		}
+		for i, word := range words {
+			row[head[i]] = word
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// stateOf reads a state's word.
+func stateOf(t *testing.T, word string) store.State {
+	t.Helper()
+	state, err := store.ParseState(word)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+func crashCases(t *testing.T) (cases []crashCase) {
+	t.Helper()
+	for _, row := range rows(t, crashTable) {
+		c := crashCase{cancel: row["cancel"] == "yes", alone: row["alone"] == "yes", gone: stateOf(t, row["gone"])}
+		if err := c.policy.UnmarshalText([]byte(row["policy"])); err != nil {
+			t.Fatal(err)
+		}
+		c.most, _ = strconv.Atoi(row["most"])
+		for n := 1; n <= 4 && row[strconv.Itoa(n)] != "-"; n++ {
+			c.crashes, c.reclaimed = n-1, stateOf(t, row[strconv.Itoa(n)])
+			cases = append(cases, c)
 		}
 	}
 	return cases
 }
 
-// reclaimed is what becomes of the run when its lease has expired. The crash
-// rule is stronger than a request for its cancel.
-func (c crashCase) reclaimed() store.State {
+// reason is the one that is stored with a run that has ended so, after so many
+// crashes; fate is why its policy ended it.
+func (c crashCase) reason(state store.State, fate string, crashes int) string {
 	switch {
-	case c.policy == store.CrashDead, c.alone && c.crashes+1 >= c.most:
-		return store.Dead
-	case c.cancel:
-		return store.Cancelled
+	case state == store.Cancelled:
+		return reason
+	case state == store.Dead && c.policy == store.CrashRetry:
+		return fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", crashes)
+	case state == store.Dead:
+		return fate + ", and its crash policy is dead"
+	case crashes > 0:
+		return fmt.Sprintf("the lease of worker w1 ran out (crash %d)", crashes)
 	default:
-		return store.Pending
-	}
-}
-
-// returned is what becomes of it when its lease has gone: no crash is counted.
-func (c crashCase) returned() store.State {
-	switch {
-	case c.policy == store.CrashDead:
-		return store.Dead
-	case c.cancel:
-		return store.Cancelled
-	default:
-		return store.Pending
+		return ""
 	}
 }
 
@@ -104,22 +151,22 @@ func (f *fixture) claimLine(id store.RunID, change func(*store.ClaimRequest)) st
 }
 
 func crashRuleOfReclaim(t *testing.T, f *fixture) {
-	for _, c := range crashCases() {
+	for _, c := range crashCases(t) {
 		_, id := f.arrange(c)
 		f.advance(31 * time.Second)
 		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: c.most, Limit: 100})
 		if err != nil || len(done.Runs) != 1 || done.Runs[0].ID != id {
 			t.Fatalf("%v: reclaimed %+v, %v", c, done, err)
 		}
-		if run := done.Runs[0]; run.State != c.reclaimed() || run.CrashCount != c.crashes+1 || (run.Lane < 0) != (c.crashes > 0) {
-			t.Errorf("%v: %+v, want it %v", c, run, c.reclaimed())
+		if run := done.Runs[0]; run.State != c.reclaimed || run.CrashCount != c.crashes+1 || (run.Lane < 0) != (c.crashes > 0) {
+			t.Errorf("%v: %+v, want it %v", c, run, c.reclaimed)
 		}
-		f.wantEnded(c.String(), id, c.reclaimed())
+		f.wantEnded(c.String(), id, c.reclaimed, c.reason(c.reclaimed, "its worker crashed", c.crashes+1))
 	}
 }
 
 func crashRuleOfSweep(t *testing.T, f *fixture) {
-	for _, c := range crashCases() {
+	for _, c := range crashCases(t) {
 		request, id := f.arrange(c)
 		f.loseLease(request)
 		f.advance(store.SweepPassEvery)
@@ -127,23 +174,20 @@ func crashRuleOfSweep(t *testing.T, f *fixture) {
 		if len(swept.Returned) != 1 || swept.Returned[0].ID != id {
 			t.Fatalf("%v: swept %+v", c, swept)
 		}
-		if run := swept.Returned[0]; run.State != c.returned() || run.CrashCount != c.crashes {
-			t.Errorf("%v: %+v, want it %v", c, run, c.returned())
+		if run := swept.Returned[0]; run.State != c.gone || run.CrashCount != c.crashes {
+			t.Errorf("%v: %+v, want it %v", c, run, c.gone)
 		}
-		f.wantEnded(c.String(), id, c.returned())
+		f.wantEnded(c.String(), id, c.gone, c.reason(c.gone, "its lease has gone", c.crashes))
 	}
 }
 
 // wantEnded looks at the record of a run, and ends it if it is pending, so that
-// it is in nobody's way.
-func (f *fixture) wantEnded(what string, id store.RunID, state store.State) {
+// it is in no one's way.
+func (f *fixture) wantEnded(what string, id store.RunID, state store.State, why string) {
 	f.t.Helper()
 	record := f.record(id)
-	if record.State != state || (record.FinishedAt != nil) != state.Terminal() || state.Terminal() && (record.Error == nil || *record.Error == "") {
-		f.t.Errorf("%s: the record is %+v, want it %v, with a reason if that is an end", what, record, state)
-	}
-	if state == store.Cancelled && *record.Error != "cancelled by ann: "+reason && *record.Error != reason {
-		f.t.Errorf("%s: cancelled for %q", what, *record.Error)
+	if record.State != state || (record.FinishedAt != nil) != state.Terminal() || text(record.Error) != why {
+		f.t.Errorf("%s: the record is %v, finished %v, %q; want it %v, %q", what, record.State, record.FinishedAt, text(record.Error), state, why)
 	}
 	if !state.Terminal() {
 		f.operate(store.CancelRuns, id)

@@ -54,6 +54,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"under":     underTests(),
 		"sweep":     sweepTests(),
 		"stranded":  strandedTests(),
+		"rules":     ruleTests(),
 		"together":  togetherTests(),
 	}
 	if backend.Deaf {

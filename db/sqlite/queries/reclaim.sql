@@ -23,5 +23,5 @@ WHERE r.id = @id AND r.claim_id = @claim_id AND r.state = 1;
 -- The caller has found the run still held by the expired claim in the same
 -- transaction. The claim's id goes, so that its late settle is refused.
 UPDATE runs SET state = @state, claim_id = NULL, lane = @lane, due_at = @due_at, finished_at = @finished_at,
-    attempt = attempt - 1, crash_count = min(crash_count + 1, 32767)
+    attempt = attempt - 1, crash_count = @crash_count
 WHERE id = @id AND state = 1;

@@ -261,13 +261,13 @@ WITH expired AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 ), reclaimed AS (
     UPDATE durable.runs
-    SET crash_count = least(crash_count + 1, 32767),
+    SET crash_count = least(crash_count + 1, $8::int),
         attempt = attempt - 1,
         claim_id = NULL,
         due_at = now(),
         state = CASE
             WHEN on_crash = 1
-                OR crash_count + 1 >= $8::int
+                OR crash_count + 1 >= $9::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
                 THEN 4
             WHEN cancel IS NOT NULL
@@ -277,11 +277,11 @@ WITH expired AS MATERIALIZED (
         finished_at = CASE
             WHEN cancel IS NOT NULL
                 OR on_crash = 1
-                OR crash_count + 1 >= $8::int
+                OR crash_count + 1 >= $9::int
                 AND (SELECT expired.alone FROM expired WHERE expired.claim_id = runs.claim_id)
                 THEN now()
         END,
-        lane = CASE WHEN crash_count + 1 >= 2 THEN -abs(lane) ELSE lane END
+        lane = CASE WHEN crash_count + 1 >= $10::int THEN -abs(lane) ELSE lane END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
       AND state = 1
@@ -328,7 +328,7 @@ WITH expired AS MATERIALIZED (
         crashed.worker,
         coalesce(crashed.started_at, now()),
         now(),
-        format('the lease of worker %s ran out (crash %s)', crashed.worker, crashed.crash_count)
+        format($11::text, crashed.worker, crashed.crash_count)
     FROM crashed
     ON CONFLICT DO NOTHING
 ), reported AS (
@@ -341,9 +341,9 @@ WITH expired AS MATERIALIZED (
             WHEN crashed.state = 5
                 THEN crashed.cancel
             WHEN crashed.on_crash = 1
-                THEN 'its worker crashed, and its crash policy is dead'
+                THEN $12::text
             ELSE format(
-                'crashed its worker %s times, the last time while it was executed alone',
+                $13::text,
                 crashed.crash_count
             )
         END,
@@ -402,14 +402,19 @@ LEFT JOIN crashed ON true
 `
 
 type ReclaimRunsParams struct {
-	Horizon    *time.Time
-	Stuck      []uuid.UUID
-	Just       *uuid.UUID
-	Most       int32
-	Aside      []uuid.UUID
-	Runs       []uuid.UUID
-	MostRuns   int32
-	MaxCrashes int32
+	Horizon      *time.Time
+	Stuck        []uuid.UUID
+	Just         *uuid.UUID
+	Most         int32
+	Aside        []uuid.UUID
+	Runs         []uuid.UUID
+	MostRuns     int32
+	MostCrashes  int32
+	MaxCrashes   int32
+	Isolation    int32
+	LeaseExpired string
+	CrashedDead  string
+	CrashedAlone string
 }
 
 type ReclaimRunsRow struct {
@@ -444,7 +449,12 @@ func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]Rec
 		arg.Aside,
 		arg.Runs,
 		arg.MostRuns,
+		arg.MostCrashes,
 		arg.MaxCrashes,
+		arg.Isolation,
+		arg.LeaseExpired,
+		arg.CrashedDead,
+		arg.CrashedAlone,
 	)
 	if err != nil {
 		return nil, err

@@ -34,15 +34,16 @@ func (q *Queries) AdvanceAlike(ctx context.Context, arg AdvanceAlikeParams) erro
 const AdvanceSchedules = `-- name: AdvanceSchedules :exec
 UPDATE durable.schedules s SET
     next_at = CASE WHEN u.fault <> '' THEN s.next_at ELSE u.next_at END,
-    look_at = CASE WHEN u.fault <> '' THEN now() + interval '1 minute' WHEN u.waiting > 0 THEN now() + u.waiting * interval '1 microsecond'
+    look_at = CASE WHEN u.fault <> '' THEN now() + ($1::bigint) * interval '1 microsecond' WHEN u.waiting > 0 THEN now() + u.waiting * interval '1 microsecond'
               ELSE coalesce(u.next_at, 'infinity') END,
     waiting = CASE WHEN u.fault <> '' THEN s.waiting ELSE u.waiting END, unfinished = u.unfinished::uuid[], fault = nullif(u.fault, '')
-FROM (SELECT unnest($1::int[]) id, unnest($2::timestamptz[]) next_at, unnest($3::bigint[]) waiting,
-             unnest($4::text[]) unfinished, unnest($5::text[]) fault) u
+FROM (SELECT unnest($2::int[]) id, unnest($3::timestamptz[]) next_at, unnest($4::bigint[]) waiting,
+             unnest($5::text[]) unfinished, unnest($6::text[]) fault) u
 WHERE s.id = u.id
 `
 
 type AdvanceSchedulesParams struct {
+	FaultPause int64
 	Ids        []int32
 	Nexts      []time.Time
 	Waitings   []int64
@@ -54,6 +55,7 @@ type AdvanceSchedulesParams struct {
 // as one that waits, and rests the schedule for a minute.
 func (q *Queries) AdvanceSchedules(ctx context.Context, arg AdvanceSchedulesParams) error {
 	_, err := q.db.Exec(ctx, AdvanceSchedules,
+		arg.FaultPause,
 		arg.Ids,
 		arg.Nexts,
 		arg.Waitings,

@@ -189,7 +189,7 @@ WITH locked_runs AS MATERIALIZED (
         returned.state,
         CASE
             WHEN returned.state = 5 THEN returned.cancel
-            ELSE 'its lease has gone, and its crash policy is dead'
+            ELSE $3::text
         END,
         abs(returned.lane)
     FROM returned
@@ -216,8 +216,9 @@ JOIN durable.lanes ON lanes.id = abs(returned.lane)
 `
 
 type ReturnRunsParams struct {
-	Ids    []uuid.UUID
-	Claims []byte
+	Ids          []uuid.UUID
+	Claims       []byte
+	StrandedDead string
 }
 
 type ReturnRunsRow struct {
@@ -237,7 +238,7 @@ type ReturnRunsRow struct {
 // Index: runs_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds the claim gone.
 func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]ReturnRunsRow, error) {
-	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims)
+	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims, arg.StrandedDead)
 	if err != nil {
 		return nil, err
 	}

@@ -115,8 +115,8 @@ func (q *Queries) FindReclaimable(ctx context.Context, arg FindReclaimableParams
 
 const reclaimRun = `-- name: ReclaimRun :exec
 UPDATE runs SET state = ?1, claim_id = NULL, lane = ?2, due_at = ?3, finished_at = ?4,
-    attempt = attempt - 1, crash_count = min(crash_count + 1, 32767)
-WHERE id = ?5 AND state = 1
+    attempt = attempt - 1, crash_count = ?5
+WHERE id = ?6 AND state = 1
 `
 
 type ReclaimRunParams struct {
@@ -124,6 +124,7 @@ type ReclaimRunParams struct {
 	Lane       int64
 	DueAt      int64
 	FinishedAt *int64
+	CrashCount int64
 	ID         []byte
 }
 
@@ -135,6 +136,7 @@ func (q *Queries) ReclaimRun(ctx context.Context, arg ReclaimRunParams) error {
 		arg.Lane,
 		arg.DueAt,
 		arg.FinishedAt,
+		arg.CrashCount,
 		arg.ID,
 	)
 	return err

@@ -1,0 +1,69 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Orphan is who pauses schedules that no worker declares, for the audit.
+const Orphan = "orphan"
+
+// FaultPause is how long a schedule rests whose rule cannot be evaluated.
+const FaultPause = time.Minute
+
+// Declared is the version of a schedule that the store has.
+type Declared struct {
+	Hash    string
+	At      time.Time // when a worker last declared this hash
+	Brought time.Time // when the worker that brought it had started
+}
+
+// Supersedes tells whether the version with this hash, declared now by a worker
+// that started at an instant, replaces the one that is stored: it differs, and its
+// worker is not older than the one that brought the stored version, or no worker
+// has declared that within store.DeclaredWithin.
+func Supersedes(hash string, started time.Time, known Declared, now time.Time) bool {
+	return hash != known.Hash && (!started.Before(known.Brought) || now.Sub(known.At) > store.DeclaredWithin)
+}
+
+// timesPaths are the parts of a schedule's spec on which it depends when the
+// schedule fires. SameTimes compares them, and so does PostgreSQL when a worker
+// declares another version.
+var timesPaths = [][]string{ //nolint:gochecknoglobals // a constant table
+	{"rule"}, {"plan", "start"}, {"plan", "end"}, {"plan", "blackouts"}, {"plan", "spread"},
+}
+
+// TimesPaths are the parts of a spec that SameTimes compares, each a path of keys.
+func TimesPaths() [][]string { return slices.Clone(timesPaths) }
+
+// SameTimes tells whether two versions of a schedule fire at the same times: by
+// the same rule, start, end, blackouts and spread. The version that replaces
+// another keeps its plan then, so that an occurrence that is due, or waits, is not
+// lost.
+func SameTimes(a, b *store.Schedule) bool {
+	one, other := a.Spec(), b.Spec()
+	return !slices.ContainsFunc(timesPaths, func(path []string) bool { return !bytes.Equal(at(one, path), at(other, path)) })
+}
+
+// SameSpecTimes is SameTimes for a spec as it is stored. One that cannot be read
+// fires at other times.
+func SameSpecTimes(edited *store.Schedule, stored []byte) bool {
+	known := store.Schedule{Name: edited.Name}
+	return known.SetSpec(stored) == nil && SameTimes(edited, &known)
+}
+
+// at is what stands in a JSON object at a path, or nothing.
+func at(text []byte, path []string) []byte {
+	for _, key := range path {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(text, &object) != nil {
+			return nil
+		}
+		text = object[key]
+	}
+	return text
+}

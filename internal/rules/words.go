@@ -1,0 +1,73 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// The sentences that stores keep with a run. %s stands for what is filled in, the
+// same in Go and in SQL.
+const (
+	LeaseExpired = "the lease of worker %s ran out (crash %s)" // the worker, the crash count
+	CrashedDead  = "its worker crashed, and its crash policy is dead"
+	CrashedAlone = "crashed its worker %s times, the last time while it was executed alone" // the crash count
+	StrandedDead = "its lease has gone, and its crash policy is dead"
+)
+
+// The kinds of things that the audit tells of.
+const (
+	KindRun      = "run"
+	KindQueue    = "queue"
+	KindSchedule = "schedule"
+)
+
+// The words of the audit for what a store.RunAction, store.QueueAction or
+// store.ScheduleAction does not name.
+const (
+	Created      = "created"                       // a schedule, by an operator
+	Edited       = "edited"                        // likewise
+	Reruns       = "rerun"                         // a run was made after another one
+	OrphanPaused = "paused, no worker declares it" // by Orphan
+	OrphanResume = "resumed, it is declared again" // by Orphan
+)
+
+// RanNow is the audit's word for a run of a schedule that an operator asked for.
+func RanNow(id store.RunID) string { return "run " + id.String() }
+
+// UnknownScheduleAction refuses an action that schedules do not know.
+func UnknownScheduleAction(action store.ScheduleAction) error {
+	return fmt.Errorf("%w: schedules cannot be asked to %q", store.ErrInvalid, action)
+}
+
+// NotOfSchedule refuses the id of a run that is not of the schedule for which it
+// was given.
+func NotOfSchedule(id store.RunID) error {
+	return fmt.Errorf("run %s is none of it: %w", id, store.ErrConflict)
+}
+
+// NoRoom refuses a run of a schedule that may have no other unfinished run.
+func NoRoom() error { return fmt.Errorf("a run of it has not ended: %w", store.ErrConflict) }
+
+// TextOrNil is a text as a store keeps it: none is null.
+func TextOrNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	kept := text // or an empty text would be copied to the heap too
+	return &kept
+}
+
+// fill puts words into a sentence, each for the next %s.
+func fill(sentence string, words ...string) string {
+	parts := strings.Split(sentence, "%s")
+	var b strings.Builder
+	for i, part := range parts {
+		b.WriteString(part)
+		if i < len(words) {
+			b.WriteString(words[i])
+		}
+	}
+	return b.String()
+}
