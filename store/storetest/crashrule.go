@@ -13,7 +13,7 @@ import (
 
 // crashCase is what decides about a run whose worker is gone.
 type crashCase struct {
-	cancel  bool // it was asked to be cancelled
+	cancel  bool // its cancellation was requested
 	policy  store.CrashPolicy
 	crashes int  // before this one
 	alone   bool // it was executed alone
@@ -134,8 +134,8 @@ func crashRuleOfSweep(t *testing.T, f *fixture) {
 	}
 }
 
-// wantEnded looks at the record of a run, and ends it if it is pending, so that
-// it is in nobody's way.
+// wantEnded checks the record of a run, and ends it if it is pending, so that
+// it is in no other test's way.
 func (f *fixture) wantEnded(what string, id store.RunID, state store.State) {
 	f.t.Helper()
 	record := f.record(id)
@@ -150,8 +150,8 @@ func (f *fixture) wantEnded(what string, id store.RunID, state store.State) {
 	}
 }
 
-// loseLease ends the lease of a claim whose run goes on: a settlement that says
-// it is the claim's last, and is of none.
+// loseLease ends the lease of a claim whose run continues: by a settlement that
+// says it is the claim's last, and has no runs.
 func (f *fixture) loseLease(request store.ClaimRequest) {
 	f.t.Helper()
 	f.settle(store.Settlement{Claim: request.Claim, Worker: request.Worker, Last: true})
@@ -189,7 +189,7 @@ func reclaimParts(t *testing.T, f *fixture) {
 	}
 }
 
-// reclaimLooks asks without taking anything.
+// reclaimLooks reclaims with a limit of zero.
 func reclaimLooks(t *testing.T, f *fixture) {
 	look := func(ahead time.Duration) bool {
 		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Ahead: ahead})
