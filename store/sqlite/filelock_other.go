@@ -2,13 +2,13 @@
 
 package sqlite
 
-// turn does nothing on this platform: processes meet at SQLite's lock.
-type turn struct{}
+// fileLock does nothing on this platform: processes meet at SQLite's lock.
+type fileLock struct{}
 
-func openTurn(*file) (turn, error) { return turn{}, nil }
+func openFileLock(*file) (fileLock, error) { return fileLock{}, nil }
 
-func (turn) take() bool { return true }
+func (fileLock) take() bool { return true }
 
-func (turn) give() {}
+func (fileLock) give() {}
 
-func (turn) close() error { return nil }
+func (fileLock) close() error { return nil }
