@@ -76,9 +76,9 @@ func (r *roster) held() map[lease.ClaimID]*claim {
 
 // cancelFor cancels the run for a reason. A handler that has been called sees
 // it by its context; one that has not is not called: of the two stores, begun
-// here and doomed in perform, whichever comes second sees the other.
+// here and cancelReason in perform, whichever comes second sees the other.
 func (x *execution) cancelFor(reason string) {
-	if !x.doomed.CompareAndSwap(nil, &reason) {
+	if !x.cancelReason.CompareAndSwap(nil, &reason) {
 		return // already cancelled
 	}
 	if x.begun.Load() {

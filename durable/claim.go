@@ -44,7 +44,7 @@ type claimer struct {
 	resting  bool                // nothing was due when last looked
 	empty    int                 // claims in a row that got nothing although heads were due
 	queues   map[string]*queueRoom
-	appetite appetite
+	sizer    batchSizer
 	reach    reach
 
 	isolation
@@ -60,7 +60,7 @@ const headsEvery = time.Second
 
 func (c *claimer) init(handlers context.Context, w *Worker) {
 	c.w, c.handlers, c.plan, c.queues = w, handlers, plan{stale: true, next: -1}, map[string]*queueRoom{}
-	c.appetite.most, c.delay = w.config.ClaimBatchBytes, -1
+	c.sizer.most, c.delay = w.config.ClaimBatchBytes, -1
 	for _, q := range w.config.Queues {
 		c.serves.Queues = append(c.serves.Queues, q.Name)
 		if q.Max > 0 {
@@ -116,7 +116,7 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 // question is ask while no other claim stands in the way.
 func (c *claimer) question(ctx context.Context, n int) (answer, error) {
 	now := c.w.config.Elapsed()
-	n = c.appetite.bound(n)
+	n = c.sizer.bound(n)
 	blind := c.woken.Swap(false) && c.resting && c.plan.blind()
 	if blind && c.reach.below(now) {
 		c.plan.unmark()
@@ -300,8 +300,8 @@ func (r *roster) hasStuck() bool {
 
 // isStuck tells whether the handler was given up and has not returned.
 func (x *execution) isStuck() bool {
-	fate := x.fate.Load()
-	return (fate == fateLost || fate == fateTooOld) && !x.returned.Load()
+	resolution := x.resolution.Load()
+	return (resolution == resolvedLost || resolution == resolvedTimeout) && !x.returned.Load()
 }
 
 // since returns the executions that were claimed before an instant of the own
@@ -312,7 +312,7 @@ func (r *roster) since(before time.Duration) (old []*execution) {
 	defer r.mu.Unlock()
 	for c := range r.claims {
 		for i := range c.runs {
-			if x := &c.runs[i]; c.asked < before && !x.returned.Load() && x.fate.Load() == fateOpen {
+			if x := &c.runs[i]; c.asked < before && !x.returned.Load() && x.resolution.Load() == unresolved {
 				old = append(old, x)
 			}
 		}

@@ -44,9 +44,9 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 		return answer{}, err
 	}
 	c.pending = nil
-	c.appetite.learn(runs)
+	c.sizer.learn(runs)
 	if c.w.config.Elapsed()-began < c.claimTimeout()/quickClaim {
-		c.appetite.eased(len(runs))
+		c.sizer.eased(len(runs))
 	}
 	if !request.Alone {
 		c.plan.took(request.Steps, runs, request.Limit)
@@ -69,7 +69,7 @@ func (c *claimer) failed(bounded context.Context) {
 	late := c.w.config.Elapsed()-c.asked > c.w.config.Terms.Duration/4
 	c.givesUp = late || errors.Is(bounded.Err(), context.DeadlineExceeded)
 	if !c.w.cutOff() {
-		c.appetite.failed(c.pending.Limit)
+		c.sizer.failed(c.pending.Limit)
 	}
 }
 

@@ -7,19 +7,19 @@ import (
 // defaultClaimBytes bounds the args of one claim, on average.
 const defaultClaimBytes = 16 << 20
 
-// appetite bounds how many runs a claim asks for, so that their args together
+// batchSizer bounds how many runs a claim asks for, so that their args together
 // stay below a number of bytes. How large args are is known only once they are
 // here: until the first are, they are taken to be as large as they may be, and
 // after that as large as lately. A claim that fails halves what the next one asks
 // for, until claims come back full and quickly. It is pure, and the poller's own.
-type appetite struct {
+type batchSizer struct {
 	most    int // bytes
 	average int // of the args of a run, lately; at least 1 once anything is known
 	runs    int // asked for at most, since a claim has failed; zero: no bound
 }
 
 // bound lowers n to what may be asked for; at least 1.
-func (a *appetite) bound(n int) int {
+func (a *batchSizer) bound(n int) int {
 	average := a.average
 	if average == 0 {
 		average = store.MaxArgsSize
@@ -32,10 +32,10 @@ func (a *appetite) bound(n int) int {
 }
 
 // failed records that a claim of so many runs had no answer.
-func (a *appetite) failed(asked int) { a.runs = max(asked/2, 1) }
+func (a *batchSizer) failed(asked int) { a.runs = max(asked/2, 1) }
 
 // eased records that a claim of so many runs had a quick answer.
-func (a *appetite) eased(got int) {
+func (a *batchSizer) eased(got int) {
 	if got < a.runs || got == 0 {
 		return
 	}
@@ -44,9 +44,9 @@ func (a *appetite) eased(got int) {
 	}
 }
 
-// learn records what a claim has brought. What grows counts at once, what
-// shrinks by and by.
-func (a *appetite) learn(runs []store.ClaimedRun) {
+// learn records what a claim has brought: the estimate rises immediately and
+// decays slowly.
+func (a *batchSizer) learn(runs []store.ClaimedRun) {
 	if len(runs) == 0 {
 		return
 	}

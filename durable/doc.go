@@ -43,8 +43,8 @@
 // # Reading the code
 //
 // Store, in store.go, is the contract with the engines (packages postgres,
-// sqlite, memory): it embeds one interface for each role, and each stands in the
-// file of its subject. durabletest.TestStore is the contract in executable form.
+// sqlite, memory): it embeds one interface for each role, and each is in the
+// file of its subject. storetest.TestStore is the contract in executable form.
 // A run's path is:
 // Job.Enqueue, Worker.Run, claimer.ask, execution.perform, settler.settle. The
 // decisions of the protocol are pure machines in internal/protocol; plan.go is

@@ -26,33 +26,33 @@ type execution struct {
 	queue string
 	room  *queueRoom // of a capped queue, else nil
 
-	begun    atomic.Bool  // the handler has been called, or is about to be
-	returned atomic.Bool  // the handler has returned, or will not be called
-	fate     atomic.Int32 // see the constants
-	blamed   bool         // it has been named as what keeps an isolated run waiting; the claimer's own
-	slotGone bool         // the slot was given back before the handler returned; written before fate
+	begun      atomic.Bool  // the handler has been called, or is about to be
+	returned   atomic.Bool  // the handler has returned, or will not be called
+	resolution atomic.Int32 // see the constants
+	reported   bool         // it has been named as what keeps an isolated run waiting; the claimer's own
+	slotGone   bool         // the slot was given back before the handler returned; written before resolution
 
 	permanent bool // the handler itself has ended the run in dead; written before its outcome is handed over
 
-	doomed atomic.Pointer[string]  // the reason, once the run is to be cancelled
-	cancel context.CancelCauseFunc // of the handler's context; set before begun
+	cancelReason atomic.Pointer[string]  // the reason, once the run is to be cancelled
+	cancel       context.CancelCauseFunc // of the handler's context; set before begun
 
-	mu      sync.Mutex
-	result  []byte
-	verify  bool // the handler completes the run in a transaction of its own
-	content bool // and has returned nil
-	late    bool // and has set a result after that
-	log     *slog.Logger
-	lines   *logLines // nil until the handler asks for its logger
-	reports *reports  // nil until the handler reports
+	mu                  sync.Mutex
+	result              []byte
+	completedInTx       bool // the handler completes the run in a transaction of its own
+	returnedNil         bool // and has returned nil
+	resultAfterComplete bool // and has set a result after that
+	log                 *slog.Logger
+	lines               *logLines // nil until the handler asks for its logger
+	reports             *reports  // nil until the handler reports
 }
 
-// The fates of an execution. The first to leave fateOpen decides who settles.
+// The resolutions of an execution. The first to leave unresolved decides who settles.
 const (
-	fateOpen   int32 = iota
-	fateEnded        // the handler has returned in time
-	fateLost         // the lease was lost and the handler did not return: stuck
-	fateTooOld       // timed out and did not return: stuck, and settled as failed
+	unresolved      int32 = iota
+	resolvedInTime        // the handler has returned in time
+	resolvedLost          // the lease was lost and the handler did not return: stuck
+	resolvedTimeout       // timed out and did not return: stuck, and settled as failed
 )
 
 var errExited = errors.New("handler exited: runtime.Goexit")
@@ -82,7 +82,7 @@ func (x *execution) perform() {
 		defer stop()
 	}
 	x.begun.Store(true)
-	if reason := x.doomed.Load(); reason != nil {
+	if reason := x.cancelReason.Load(); reason != nil {
 		x.end(store.Outcome{Kind: store.Cancellation, Error: *reason})
 		return
 	}
@@ -95,7 +95,7 @@ func (x *execution) perform() {
 		o := x.fallback()
 		defer func() { x.end(o) }() // even when a method of the user's error exits too
 		o = x.outcome(ctx, failure)
-		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to tell
+		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to answer
 			traced(store.Outcome{Kind: store.Success})
 		} else {
 			traced(o)
@@ -140,7 +140,7 @@ func (x *execution) protect(ctx context.Context) (f failure) {
 // outcome decides what a returned handler means.
 func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	if f.err == nil && x.verifiesContent() {
-		f.err = errUncommitted // or it has landed: the store's verdict tells
+		f.err = errUncommitted // or it has landed: the store's verdict says
 	}
 	if f.err == nil {
 		x.mu.Lock()
@@ -151,7 +151,7 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	cause := context.Cause(ctx)
 	asked := askedFor(f.err)
 	x.permanent = asked != nil && asked.kind == store.Death
-	if reason := x.doomed.Load(); reason != nil && !lostOrDraining(cause) {
+	if reason := x.cancelReason.Load(); reason != nil && !lostOrDraining(cause) {
 		o := outcomeCancelled(f.err, *reason)
 		o.Stack, o.Log = storable.Text(f.stack, store.MaxErrorSize), x.logText(o.Kind)
 		return o
@@ -188,7 +188,7 @@ func (x *execution) fallback() store.Outcome {
 	return o
 }
 
-// unknownDelay stands for what a retry policy does not answer.
+// unknownDelay is used where a retry policy gives no delay.
 const unknownDelay = time.Minute
 
 // askedFor finds what a handler asked for in its error. Errors are of the
@@ -230,8 +230,8 @@ func (x *execution) end(o store.Outcome) {
 	x.returned.Store(true)
 	x.run.Args = nil // the others of its claim may keep the execution in memory for long
 	x.endReports()
-	inTime := x.fate.CompareAndSwap(fateOpen, fateEnded)
-	if !inTime && x.fate.Load() == fateTooOld {
+	inTime := x.resolution.CompareAndSwap(unresolved, resolvedInTime)
+	if !inTime && x.resolution.Load() == resolvedTimeout {
 		x.logger().Warn("a handler that was given up has returned; its outcome is dropped", "outcome", o.Kind.String())
 	} else {
 		x.logEnd(o)
@@ -268,10 +268,10 @@ func (x *execution) over() error {
 func (x *execution) setResult(text []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.result, x.late = text, x.verify
+	x.result, x.resultAfterComplete = text, x.completedInTx
 }
 
-// logger is the worker's with what tells this run.
+// logger is the worker's with what identifies this run.
 func (x *execution) logger() *slog.Logger {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -282,7 +282,7 @@ func (x *execution) logger() *slog.Logger {
 }
 
 func (x *execution) logEnd(o store.Outcome) {
-	if !x.verifies() { // else when the store has told
+	if !x.verifies() { // else when the store has answered
 		x.logOutcome(o)
 	}
 }

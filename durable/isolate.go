@@ -58,14 +58,14 @@ const aloneTold = time.Minute
 
 // tellAlone warns, once, of an isolated run that takes long.
 func (x *execution) tellAlone() {
-	if !x.returned.Load() && x.fate.Load() == fateOpen {
+	if !x.returned.Load() && x.resolution.Load() == unresolved {
 		x.logger().Warn("isolated run still running; this worker executes nothing else until it finishes. If it hangs, cancel it or set a Timeout on its job",
 			"for", aloneTold.String())
 	}
 }
 
-// mostBlamed bounds the runs that one message names.
-const mostBlamed = 10
+// mostReported bounds the runs that one message names.
+const mostReported = 10
 
 // isolate returns the steps of a claim of one isolated run, or whether to wait
 // until there is room for one.
@@ -167,8 +167,8 @@ func (c *claimer) blame(while time.Duration) {
 	for _, w := range c.w.config.Process.atWork() {
 		now := w.config.Elapsed()
 		for _, x := range w.active.since(now - while) {
-			if !x.blamed && len(names) < mostBlamed {
-				x.blamed = true
+			if !x.reported && len(names) < mostReported {
+				x.reported = true
 				names = append(names, fmt.Sprintf("%s (%s, for %v)", x.run.ID, x.job, (now-x.claim.asked).Round(time.Second)))
 			}
 		}

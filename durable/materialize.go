@@ -27,20 +27,20 @@ func nextChunk(chunk int, took time.Duration) int {
 	return min(max(fit, chunk/2, materializeLeast), materializeMost)
 }
 
-// materializeRest is the pause before a schedule that is due, but whose row is
+// materializeMinPause is the pause before a schedule that is due, but whose row is
 // locked, is asked for again.
-const materializeRest = 10 * time.Millisecond
+const materializeMinPause = 10 * time.Millisecond
 
-// materializeCalm is how many poll intervals may pass between two evaluations
+// idleLookFactor is how many poll intervals may pass between two evaluations
 // when nothing is due sooner and the store reports changes immediately.
-const materializeCalm = 4
+const idleLookFactor = 4
 
 // materializeLoop enqueues due occurrences until ctx ends. All workers run it;
 // the store lets one evaluate at a time and the others try again later.
 func (w *Worker) materializeLoop(ctx context.Context) {
 	first, second := newEvaluator(w), make(chan struct{})
 	close(second) // no second evaluator runs next to this loop
-	pause, hastened, rest := time.Duration(0), false, materializeRest
+	pause, hastened, rest := time.Duration(0), false, materializeMinPause
 	for w.untilLook(ctx, pause) {
 		hastened = w.hasten(ctx) || hastened // since the last evaluation that was not Busy
 		select {
@@ -59,7 +59,7 @@ func (w *Worker) materializeLoop(ctx context.Context) {
 		case made.Busy && hastened: // the evaluator may have seen the run before it ended
 			pause, rest = min(rest, pause), 2*rest
 		default:
-			hastened, rest = false, materializeRest
+			hastened, rest = false, materializeMinPause
 		}
 	}
 	<-second
@@ -138,10 +138,10 @@ func (w *Worker) lookPause(made *store.MaterializeResult, err error) time.Durati
 		w.config.Logger.Debug("another worker materializes, skipping")
 		return pause
 	case w.listens.Load():
-		pause *= materializeCalm
+		pause *= idleLookFactor
 	}
 	if made.Next >= 0 {
-		pause = min(pause, max(made.Next, materializeRest))
+		pause = min(pause, max(made.Next, materializeMinPause))
 	}
 	for i := range made.Passed {
 		pause = min(pause, max(made.Passed[i].Again, time.Second))

@@ -30,7 +30,7 @@ func Overlap(overlap store.OverlapPolicy) Option {
 func MaxUnfinished(n int) Option {
 	return Option{"MaxUnfinished", onlySchedule, func(p *policy) {
 		if p.plan.MaxUnfinished = n; n == 0 {
-			p.plan.MaxUnfinished = -1 // refused: zero at once would never fire
+			p.plan.MaxUnfinished = -1 // refused: zero would never fire
 		}
 	}}
 }

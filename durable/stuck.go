@@ -68,17 +68,17 @@ func (s *standing) stop() {
 // giveUp settles a run whose handler has not returned although its timeout and
 // the grace after it have passed.
 func (x *execution) giveUp() {
-	if x.fate.Load() != fateOpen {
+	if x.resolution.Load() != unresolved {
 		return
 	}
 	o := decideOutcome(nil, ErrTimeout, nil, &x.run, Fixed(unknownDelay))
 	defer func() { // also when the retry policy exits
-		if reason := x.doomed.Load(); reason != nil {
+		if reason := x.cancelReason.Load(); reason != nil {
 			o = outcomeCancelled(ErrTimeout, *reason)
 		} else {
 			o.Error = fmt.Sprintf("timed out after %v and ignored its context", x.run.Timeout)
 		}
-		if !x.replace(fateTooOld) {
+		if !x.replace(resolvedTimeout) {
 			return
 		}
 		o.Stack, o.Log = storable.Text(x.w.stackOf(x), store.MaxErrorSize), x.logText(o.Kind)
@@ -98,7 +98,7 @@ func (w *Worker) watchLost(c *claim) {
 	c.traceLost()
 	c.lost.Store(afterStanding(0, w.config.Terms.Margin()/2, func() {
 		for i := range c.runs {
-			if x := &c.runs[i]; x.replace(fateLost) {
+			if x := &c.runs[i]; x.replace(resolvedLost) {
 				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storable.Text(w.stackOf(x), store.MaxErrorSize))
 			}
 		}
@@ -107,11 +107,11 @@ func (w *Worker) watchLost(c *claim) {
 
 // replace marks an execution as stuck and gives its slot to another run, as
 // long as no more than MaxConcurrentRuns handlers are stuck. It reports whether
-// this call decided the fate.
-func (x *execution) replace(fate int32) bool {
+// this call decided the resolution.
+func (x *execution) replace(resolution int32) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.fate.Load() != fateOpen || !x.begun.Load() {
+	if x.resolution.Load() != unresolved || !x.begun.Load() {
 		return false
 	}
 	if x.w.stuck.Add(1) <= int64(x.w.config.MaxConcurrentRuns) {
@@ -120,7 +120,7 @@ func (x *execution) replace(fate int32) bool {
 		x.w.stuck.Add(-1)
 	}
 	gone := x.slotGone
-	if !x.fate.CompareAndSwap(fateOpen, fate) {
+	if !x.resolution.CompareAndSwap(unresolved, resolution) {
 		if gone {
 			x.slotGone = false
 			x.w.stuck.Add(-1)

@@ -22,13 +22,13 @@ func Retention(d time.Duration) Option {
 const (
 	// sweepLimit bounds the runs of one step, and so how long a step takes.
 	sweepLimit = 1000
-	// sweepRest is the least pause after a step that found nothing to do, so
+	// sweepMinPause is the least pause after a step that found nothing to do, so
 	// that a full pass does not use up what the disk can read.
-	sweepRest = 250 * time.Millisecond
-	// sweepCalm is how many times as long as a step took the sweep pauses after it,
+	sweepMinPause = 250 * time.Millisecond
+	// sweepDutyFactor is how many times as long as a step took the sweep pauses after it,
 	// so that it does not disturb the load (a duty cycle of 5 %). Measured, it
 	// deletes some thousands of runs a second even so.
-	sweepCalm = 19
+	sweepDutyFactor = 19
 	// sweepBehind is after how many intervals without coming to the end a sweep
 	// has fallen behind, and rests only as long as it works.
 	sweepBehind = 5
@@ -77,12 +77,12 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 // sweepPause is the pause after a step that took so long, of a sweep that has
 // been under way for so long.
 func (w *Worker) sweepPause(swept *store.SweepResult, took, underway time.Duration) time.Duration {
-	pause := sweepCalm * took
+	pause := sweepDutyFactor * took
 	if underway > sweepBehind*w.config.SweepInterval {
 		pause = took
 	}
 	if swept.Deleted+len(swept.Returned)+swept.Mended == 0 {
-		pause = max(pause, sweepRest)
+		pause = max(pause, sweepMinPause)
 	}
 	return pause
 }

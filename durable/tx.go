@@ -81,7 +81,7 @@ func (x *execution) completing() store.Completion {
 	log := x.logText(store.Success)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.verify, x.late = true, false
+	x.completedInTx, x.resultAfterComplete = true, false
 	return store.Completion{Result: x.result, Log: log}
 }
 
@@ -89,29 +89,29 @@ func (x *execution) completing() store.Completion {
 func (x *execution) hasLateResult() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.late
+	return x.resultAfterComplete
 }
 
 // verifies reports whether the store is asked what became of the run.
 func (x *execution) verifies() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.verify
+	return x.completedInTx
 }
 
 // verifiesContent is verifies for a handler that has returned nil.
 func (x *execution) verifiesContent() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.content = true
-	return x.verify
+	x.returnedNil = true
+	return x.completedInTx
 }
 
-// isContent reports whether the handler has returned nil.
-func (x *execution) isContent() bool {
+// hasReturnedNil reports whether the handler has returned nil.
+func (x *execution) hasReturnedNil() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.content
+	return x.returnedNil
 }
 
 // logVerified logs how an execution ended whose handler has completed it in a
@@ -120,7 +120,7 @@ func (x *execution) logVerified(o store.Outcome, verdict store.Verdict) {
 	switch {
 	case verdict == store.Applied:
 		x.logOutcome(o)
-	case verdict == store.AlreadyApplied && o.Error != "" && !x.isContent():
+	case verdict == store.AlreadyApplied && o.Error != "" && !x.hasReturnedNil():
 		x.logger().Warn("the handler failed after CompleteIn: the stored outcome is kept, the commit or an earlier write of this failure",
 			"error", storable.Clip(o.Error, 1000))
 	case verdict == store.AlreadyApplied && x.hasLateResult():

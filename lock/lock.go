@@ -29,7 +29,7 @@ const (
 	MaxSlots = 1000 // slots of one name
 )
 
-// Store keeps named locks. It decides with its own clock, in one atomic
+// Store keeps named locks. It decides with the store's clock, in one atomic
 // step per call, and knows nothing of waiting, policies or people: a [Locker]
 // calls it.
 //

@@ -16,7 +16,7 @@ import (
 // storetest.TestStore is the contract in executable form.
 //
 // All methods may be called concurrently. Times are the store's: it stamps and
-// compares with its own clock (the database's on PostgreSQL). An error that is
+// compares with the store's clock (the database's on PostgreSQL). An error that is
 // not one of this package's sentinels means that the outcome is unknown, and
 // every method may then be called again with the same arguments.
 type Store interface {

@@ -8,8 +8,8 @@ import (
 	"github.com/durable-worker/durable-worker/lock"
 )
 
-// BenchmarkLocks measures an acquisition and a release of a lock that nobody
-// else wants, and reports the median and the 99th percentile of an acquisition.
+// BenchmarkLocks measures an acquisition and a release of an uncontended lock,
+// and reports the median and the 99th percentile of an acquisition.
 func BenchmarkLocks(b *testing.B, locks lock.Locks) {
 	took := make([]time.Duration, 0, b.N)
 	for b.Loop() {

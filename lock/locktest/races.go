@@ -34,8 +34,8 @@ func hundredAskers(t *testing.T, f *fixture) {
 		}
 		return err
 	})
-	// A slot that another asker looked at in that moment may have been passed
-	// over; it is free for the next.
+	// A slot that another request examined in that moment may have been skipped;
+	// it is free for the next.
 	missing := 0
 	for slot := range granted {
 		if n := granted[slot].Load(); n > 1 {

@@ -79,7 +79,7 @@ func slotsExpire(_ *testing.T, f *fixture) {
 // exactly when fewer than the cap are held.
 func modelled(t *testing.T, f *fixture) {
 	random := rand.New(rand.NewPCG(1, 2))
-	left := map[held]time.Duration{} // of every grant that stands
+	left := map[held]time.Duration{} // of every grant that is held
 	for range 250 {
 		switch random.IntN(6) {
 		case 0, 1, 2:

@@ -29,7 +29,7 @@ type Backend struct {
 	// call of that store is under way. In between, the store's clock may run by
 	// itself or stand still.
 	Advance func(t *testing.T, locks lock.Locks, d time.Duration)
-	// Deaf: HearFreed hears of no release, as behind a transaction pooler.
+	// Deaf: HearFreed receives no release, as behind a transaction pooler.
 	Deaf bool
 }
 
@@ -59,8 +59,8 @@ func TestLocks(t *testing.T, backend Backend) {
 // that the time a test takes means nothing.
 const life = time.Hour
 
-// patience bounds how long a test waits for something that should happen at
-// once. It is only ever waited out by a store that fails.
+// patience bounds how long a test waits for something that should happen
+// immediately. Only a store that fails makes it wait so long.
 const patience = 2 * time.Minute
 
 // fixture is one store under test, with the calls most tests make.
@@ -169,7 +169,7 @@ func oneHolder(_ *testing.T, f *fixture) {
 }
 
 // stalledHolder is the zombie's story: A stalls past its time, B acquires, A
-// releases: the lock of B stands.
+// releases: the lock of B is kept.
 func stalledHolder(t *testing.T, f *fixture) {
 	a := f.take("nightly", 1)
 	f.advance(life + time.Second)

@@ -85,7 +85,7 @@ func lapsedWait(t *testing.T, f *fixture) {
 	}
 }
 
-// hears listens for a waiter until the test ends, and returns once it does.
+// hears listens for a waiter until the test ends, and returns once it listens.
 func (f *fixture) hears(waiter lease.ClaimID) <-chan string {
 	f.t.Helper()
 	heard := make(chan string, 100)

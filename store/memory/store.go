@@ -49,10 +49,10 @@ type Store struct {
 
 	sweep sweep
 
-	places map[string][]*place // of each lock ever asked for
-	forced []lock.ForceRecord
-	waits  []*waitNote                 // for locks, the one to be told next first
-	ears   map[lease.ClaimID]*listener // of those who listen for releases
+	places    map[string][]*place // of each lock ever asked for
+	forced    []lock.ForceRecord
+	waits     []*waitNote                 // for locks, the one to be told next first
+	listeners map[lease.ClaimID]*listener // of those who listen for releases
 
 	signals board.Board // guards itself
 }
@@ -75,7 +75,7 @@ func New(config Config) *Store {
 		schedules:   make(map[string]*schedule),
 		occurrences: make(map[occurrence]store.RunID),
 		places:      make(map[string][]*place),
-		ears:        make(map[lease.ClaimID]*listener),
+		listeners:   make(map[lease.ClaimID]*listener),
 		queues:      make(map[string]bool),
 	}
 }

@@ -18,7 +18,7 @@ type waitNote struct {
 	until time.Time
 }
 
-// ear is one listener for releases.
+// listener is one listener for releases.
 type listener struct {
 	given chan struct{} // has room for one
 	names []string      // freed and not yet heard
@@ -78,7 +78,7 @@ func (s *Store) tellFreed(name string) {
 			continue
 		}
 		s.waits = append(slices.Delete(s.waits, i, i+1), n)
-		if e := s.ears[n.Waiter]; e != nil {
+		if e := s.listeners[n.Waiter]; e != nil {
 			e.tell(name)
 		}
 		return
@@ -100,13 +100,13 @@ func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(na
 	s := l.store
 	e := &listener{given: make(chan struct{}, 1)}
 	s.mu.Lock()
-	s.ears[waiter] = e
+	s.listeners[waiter] = e
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.ears[waiter] == e {
-			delete(s.ears, waiter)
+		if s.listeners[waiter] == e {
+			delete(s.listeners, waiter)
 		}
 	}()
 	hear("")

@@ -36,10 +36,10 @@ type keyHolder struct {
 	heldFor     int64                 // of that one, microseconds
 }
 
-// keyring stores the runs of one enqueue of which some have keys, inside one
+// keyedInsert stores the runs of one enqueue of which some have keys, inside one
 // transaction: it locks the keys, reads who holds them, decides, takes the
 // pending runs that are to be replaced out of their lines, and writes.
-type keyring struct {
+type keyedInsert struct {
 	store *Store
 	to    sender
 	set   laneSet
@@ -71,7 +71,7 @@ type keyring struct {
 func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet) (answers []store.Receipt, err error) {
 	pool, own := to.(*pgxpool.Pool)
 	if !own {
-		k := s.newKeyring(to, runs, set)
+		k := s.newKeyedInsert(to, runs, set)
 		if err := k.keep(ctx, &batch{names: s.names}, mayBeNew(runs)); err != nil {
 			return nil, err
 		}
@@ -119,7 +119,7 @@ func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []
 	lock, statement := limits(ctx, most)
 	b.add(queries.Guard, lock, statement)
 	b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
-	k := s.newKeyring(conn, runs, set)
+	k := s.newKeyedInsert(conn, runs, set)
 	k.commits = true
 	if err = k.keep(ctx, b, len(runs) > 1 && mayBeNew(runs)); err == nil && !k.committed {
 		_, err = conn.Exec(ctx, queries.Commit)
@@ -131,15 +131,15 @@ func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []
 	return k.receipts, nil
 }
 
-func (s *Store) newKeyring(to sender, runs []store.NewRun, set laneSet) *keyring {
-	k := &keyring{store: s, to: to, set: set, runs: runs, taken: map[store.RunID]bool{}}
+func (s *Store) newKeyedInsert(to sender, runs []store.NewRun, set laneSet) *keyedInsert {
+	k := &keyedInsert{store: s, to: to, set: set, runs: runs, taken: map[store.RunID]bool{}}
 	k.index()
 	return k
 }
 
 // keep does the work; what is in the batch already goes first. With asNew it
 // first tries whether nobody holds the keys.
-func (k *keyring) keep(ctx context.Context, b *batch, asNew bool) error {
+func (k *keyedInsert) keep(ctx context.Context, b *batch, asNew bool) error {
 	if asNew {
 		stored, err := k.store.insertNewKeyed(ctx, k.to, k.runs, k.set, b)
 		if err != nil || len(stored) == len(k.runs) {
@@ -169,7 +169,7 @@ func (k *keyring) keep(ctx context.Context, b *batch, asNew bool) error {
 }
 
 // index lists the keys, each once, with the first run that has it.
-func (k *keyring) index() {
+func (k *keyedInsert) index() {
 	firsts := map[keyName]*store.NewRun{}
 	for i := range k.runs {
 		name := keyOf(&k.runs[i])
@@ -193,7 +193,7 @@ func (k *keyring) index() {
 // look locks the keys and reads who holds them, and which runs are stored. It
 // is not complete when a key's row has been deleted in between: whoever waited
 // for the deletion has locked nothing, even if there is another row by now.
-func (k *keyring) look(ctx context.Context, b *batch) (complete bool, err error) {
+func (k *keyedInsert) look(ctx context.Context, b *batch) (complete bool, err error) {
 	k.holders = make(map[keyName]*keyHolder, len(k.names))
 	k.known = map[store.RunID]struct{}{}
 	b.add(queries.InsertKeys, k.jobs, k.texts, k.firsts, k.heldFors)
@@ -209,7 +209,7 @@ func (k *keyring) look(ctx context.Context, b *batch) (complete bool, err error)
 	return locked == len(k.names) && len(k.holders) == len(k.names), err
 }
 
-func (k *keyring) scanHolders(rows pgx.Rows) error {
+func (k *keyedInsert) scanHolders(rows pgx.Rows) error {
 	for rows.Next() {
 		var row queries.KeyHoldersRow
 		err := rows.Scan(&row.Job, &row.Key, &row.RunID, &row.Latest, &row.Held, &row.Stored, &row.State, &row.Lane, &row.DueAt)
@@ -226,7 +226,7 @@ func (k *keyring) scanHolders(rows pgx.Rows) error {
 
 // decide says for each run, in order, what becomes of it. It is asked again
 // when it has decided on a holder that was no longer pending.
-func (k *keyring) decide() {
+func (k *keyedInsert) decide() {
 	k.receipts = make([]store.Receipt, len(k.runs))
 	k.fresh, k.places = nil, nil
 	for i := range k.runs {
@@ -254,7 +254,7 @@ func (k *keyring) decide() {
 
 // replace notes that a run replaces a pending one, which may be one that this
 // same enqueue stores.
-func (k *keyring) replace(holder *keyHolder, run *store.NewRun) {
+func (k *keyedInsert) replace(holder *keyHolder, run *store.NewRun) {
 	holder.Latest = run.ID
 	if holder.fresh == 0 {
 		holder.replacement = run
@@ -267,7 +267,7 @@ func (k *keyring) replace(holder *keyHolder, run *store.NewRun) {
 
 // take takes the holders that are to be replaced out of their lines. It is not
 // complete when one was not there any more: it was claimed, or changed.
-func (k *keyring) take(ctx context.Context) (complete bool, err error) {
+func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
 	b := &batch{names: k.store.names}
 	var wanted []store.RunID
 	for _, name := range k.names {
@@ -288,7 +288,7 @@ func (k *keyring) take(ctx context.Context) (complete bool, err error) {
 }
 
 // write stores what was decided.
-func (k *keyring) write(ctx context.Context) error {
+func (k *keyedInsert) write(ctx context.Context) error {
 	stored := map[store.RunID]struct{}{}
 	note := func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })
@@ -345,7 +345,7 @@ func keyTexts(runs []store.NewRun) []string {
 
 // addReplacements gives pending runs, taken out of their lines, what others
 // have that were enqueued for them, and a new place.
-func (k *keyring) addReplacements(b *batch, note func(pgx.Rows) error) {
+func (k *keyedInsert) addReplacements(b *batch, note func(pgx.Rows) error) {
 	for _, name := range k.names {
 		holder := k.holders[name]
 		run := holder.replacement
@@ -360,7 +360,7 @@ func (k *keyring) addReplacements(b *batch, note func(pgx.Rows) error) {
 }
 
 // addKeys notes who holds the keys now, where that has changed.
-func (k *keyring) addKeys(b *batch) {
+func (k *keyedInsert) addKeys(b *batch) {
 	for _, name := range k.names {
 		holder := k.holders[name]
 		if holder.id != holder.row.RunID || holder.Latest != holder.row.Latest {

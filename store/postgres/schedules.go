@@ -22,7 +22,7 @@ func (s *Store) Materialize(
 	if err := s.usable(ctx); err != nil {
 		return store.MaterializeResult{}, s.fail("materialize", err)
 	}
-	if !s.crowd.is() {
+	if !s.backlog.active() {
 		next, err := s.queries(s.engine).NextLook(ctx, queries.NextLookParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
 			return store.MaterializeResult{}, s.fail("materialize", err)
@@ -77,7 +77,7 @@ func (s *Store) materialize(
 	if err := s.send(ctx, tx, b); err != nil {
 		return err
 	}
-	due, crowded := s.crowd.next(small(limit))
+	due, crowded := s.backlog.next(small(limit))
 	due.Aside = s.resting.Resting(lease.Elapsed())
 	evaluate, err := q.TryEvaluate(ctx, queries.TryEvaluateParams{Key: s.names.key("materialize")})
 	if err == nil && !evaluate.Mine && crowded {
@@ -94,7 +94,7 @@ func (s *Store) materialize(
 	if done.Due = len(rows); done.Due > 0 {
 		done.first = rows[0].Name
 	}
-	s.crowd.looked(rows, due.Most)
+	s.backlog.looked(rows, due.Most)
 	one := func(schedule store.Schedule) store.Decision { return decide(evaluate.Now.UTC(), schedule) }
 	if err := s.inParts(ctx, tx, rows, refused, one, done); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (at
 			n = min(n, done.Due)
 		}
 		n = max(n/2, 1)
-		s.crowd.forget()
+		s.backlog.forget()
 		if done, err = try(n); err == nil && done.Due == n {
 			done.Due = limit // there are more
 		}

@@ -55,7 +55,7 @@ type Store struct {
 	clamped  atomic.Int64    // when leases were last clamped, likewise
 	held     lately          // when a claim last waited in vain for the row of a run
 	stuck    lately          // when a settle did
-	crowd    crowd
+	backlog  dueBacklog
 	aside    aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
 	resting  aside.Set[string]    // schedules that Materialize could not advance
 	unpruned aside.Set[string]    // tables that Sweep could not prune

@@ -35,7 +35,7 @@ func (s *Store) writeAround(ctx context.Context, u urgency, work func(context.Co
 }
 
 // savepoint does work in the transaction under way, all of it or nothing. The
-// caller is inside the gate.
+// caller is inside the write queue.
 func (s *Store) savepoint(ctx context.Context, work func() error) error {
 	if err := s.exec(ctx, "Savepoint"); err != nil {
 		return err

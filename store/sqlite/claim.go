@@ -44,7 +44,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	if undealt > 0 {
 		s.logger.Warn("rows of ready named runs that are not pending: dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedTold)])
 	}
-	s.numbering.learn(runs, seqs)
+	s.seqs.learn(runs, seqs)
 	return runs, nil
 }
 

@@ -55,11 +55,11 @@ func (s *Store) examineFile(ctx context.Context, f *store.Findings) error {
 	if err := s.reads.QueryRowContext(ctx, texts()["ExamineJournal"]).Scan(&journal); err != nil {
 		return err
 	}
-	if err := s.gate.enter(ctx, enqueues); err != nil {
+	if err := s.queue.enter(ctx, enqueues); err != nil {
 		return err
 	}
 	err := s.conn.QueryRowContext(ctx, texts()["ExamineSynchronous"]).Scan(&synchronous)
-	s.gate.leave()
+	s.queue.leave()
 	if err != nil {
 		return err
 	}

@@ -106,8 +106,8 @@ func failing(t *testing.T, s *Store) func(name string) {
 	var reads *lookups
 	var ctl control
 	return func(name string) {
-		require.NoError(t, s.gate.enter(context.Background(), settles))
-		defer s.gate.leave()
+		require.NoError(t, s.queue.enter(context.Background(), settles))
+		defer s.queue.leave()
 		s.readyMu.Lock()
 		defer s.readyMu.Unlock()
 		if writes == nil {

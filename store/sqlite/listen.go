@@ -65,10 +65,10 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 // written changes when another process has written. It is asked on the writing
 // connection, whose own writes do not count; no lock is taken.
 func (s *Store) written(ctx context.Context) (int64, error) {
-	if err := s.gate.enter(ctx, enqueues); err != nil {
+	if err := s.queue.enter(ctx, enqueues); err != nil {
 		return 0, err
 	}
-	defer s.gate.leave()
+	defer s.queue.leave()
 	if s.closed {
 		return 0, errClosed
 	}

@@ -77,10 +77,10 @@ func (s *Store) Migrate(ctx context.Context) (applied int, err error) {
 // migrateTo applies one migration unless it has been.
 func (s *Store) migrateTo(ctx context.Context, applied int, m migration) (done bool, err error) {
 	number := m.number()
-	if err := s.gate.enter(ctx, reclaims); err != nil {
+	if err := s.queue.enter(ctx, reclaims); err != nil {
 		return false, err
 	}
-	defer s.gate.leave()
+	defer s.queue.leave()
 	if s.closed {
 		return false, errClosed
 	}

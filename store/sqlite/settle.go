@@ -20,9 +20,9 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 	if err := rules.CheckSettlements(settlements); err != nil {
 		return nil, err
 	}
-	verdicts, waiting, err := s.settleAll(ctx, settlements, &s.numbering)
+	verdicts, waiting, err := s.settleAll(ctx, settlements, &s.seqs)
 	if errors.Is(err, errNotAll) || refusesRow(err) && ctx.Err() == nil {
-		verdicts, waiting, err = s.settleAll(ctx, settlements, new(numbering))
+		verdicts, waiting, err = s.settleAll(ctx, settlements, new(seqCache))
 	}
 	if refusesRow(err) && ctx.Err() == nil {
 		verdicts, waiting, err = s.settleAll(ctx, settlements, nil)
@@ -30,7 +30,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 	if err != nil {
 		return nil, fmt.Errorf("settle: %w", err)
 	}
-	s.numbering.forget(settlements)
+	s.seqs.forget(settlements)
 	if waiting {
 		s.hint()
 	}
@@ -44,7 +44,7 @@ var errNotAll = errors.New("not all runs are still the claim's")
 // settleAll writes all settlements in one transaction, the plain successes by number
 // where it is known, else by id; each by itself where nothing is to be known.
 // waiting tells whether a run is pending again.
-func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, known *numbering) (verdicts []store.Verdict, waiting bool, err error) {
+func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, known *seqCache) (verdicts []store.Verdict, waiting bool, err error) {
 	err = s.write(ctx, settles, func(ctx context.Context, c *change) error {
 		verdicts, waiting = nil, false
 		for i := range settlements {
@@ -62,7 +62,7 @@ func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, k
 
 // settle writes the plain successes of one claim in one statement and the
 // other outcomes one by one. waiting tells whether a run is pending again.
-func (c *change) settle(ctx context.Context, settlement *store.Settlement, known *numbering) (verdicts []store.Verdict, waiting bool, err error) {
+func (c *change) settle(ctx context.Context, settlement *store.Settlement, known *seqCache) (verdicts []store.Verdict, waiting bool, err error) {
 	seqs, landed, err := c.settlePlain(ctx, settlement, known)
 	if err != nil {
 		return nil, false, err
@@ -92,7 +92,7 @@ func (c *change) settle(ctx context.Context, settlement *store.Settlement, known
 // settlePlain writes the plain successes of one claim: all those with these numbers,
 // or those that are returned as landed.
 func (c *change) settlePlain(
-	ctx context.Context, settlement *store.Settlement, known *numbering,
+	ctx context.Context, settlement *store.Settlement, known *seqCache,
 ) (seqs []int64, landed map[store.RunID]bool, err error) {
 	if known == nil {
 		return nil, nil, nil

@@ -57,19 +57,19 @@ type Store struct {
 	level       string // the pragma that says when a write is safe
 
 	// evaluating is held by the one Materialize call of this process that
-	// evaluates. It is taken before the gate, and only by TryLock.
+	// evaluates. It is taken before the write queue, and only by TryLock.
 	evaluating sync.Mutex
 	aside      aside.Set[string]    // leases and runs that Reclaim could not change, by their bytes
 	resting    aside.Set[string]    // schedules that Materialize could not advance
 	unpruned   aside.Set[string]    // tables that Sweep could not prune
 	elapsed    func() time.Duration // lease.Elapsed: what the three above go by, and marked
 
-	// gate guards the writing connection and what hangs on it.
-	gate   gate
-	writes *sql.DB
-	conn   *sql.Conn
-	turn   turn
-	ctl    control
+	// queue guards the writing connection and what hangs on it.
+	queue    writeQueue
+	writes   *sql.DB
+	conn     *sql.Conn
+	fileLock fileLock
+	ctl      control
 	// turnBegun is when this process last began to write on a turn it took.
 	turnBegun time.Time
 	ready     *prepared // nil until the schema was found in order
@@ -79,11 +79,11 @@ type Store struct {
 	readyMu sync.Mutex // guards looking
 	looking *lookups   // nil until the schema was found in order
 
-	gathering gathering
-	lanes     lanes
-	numbering numbering
-	signals   board.Board
-	told      atomic.Int64 // those who wait for locks, by this process
+	batcher enqueueBatcher
+	lanes   lanes
+	seqs    seqCache
+	signals board.Board
+	told    atomic.Int64 // those who wait for locks, by this process
 }
 
 var _ store.Store = (*Store)(nil)
@@ -168,7 +168,7 @@ func (s *Store) connect(ctx context.Context, synchronous Synchronous) error {
 	if err := s.file.opened(); err != nil {
 		return err
 	}
-	if s.turn, err = openTurn(s.file); err != nil {
+	if s.fileLock, err = openFileLock(s.file); err != nil {
 		return err
 	}
 	s.reads, err = sql.Open("sqlite", s.file.dsn(fmt.Sprintf("busy_timeout(%d)", s.lockTimeout.Milliseconds()), "query_only(1)"))
@@ -181,7 +181,7 @@ func (s *Store) connect(ctx context.Context, synchronous Synchronous) error {
 }
 
 // dataVersion changes when another connection, of this process or of another,
-// has written. The caller is inside the gate.
+// has written. The caller is inside the write queue.
 func (s *Store) dataVersion(ctx context.Context) (version int64, err error) {
 	err = s.ctl.version.QueryRowContext(ctx).Scan(&version)
 	return version, err
@@ -190,8 +190,8 @@ func (s *Store) dataVersion(ctx context.Context) (version int64, err error) {
 // Close waits for the write under way and closes the file. Whoever still calls
 // the store gets an error.
 func (s *Store) Close() {
-	_ = s.gate.enter(context.Background(), settles)
-	defer s.gate.leave()
+	_ = s.queue.enter(context.Background(), settles)
+	defer s.queue.leave()
 	if !s.closed {
 		s.closed = true
 		s.signals.End()
@@ -210,7 +210,7 @@ func (s *Store) disconnect() {
 	if s.writes != nil {
 		faults = append(faults, s.writes.Close())
 	}
-	faults = append(faults, s.turn.close())
+	faults = append(faults, s.fileLock.close())
 	if err := errors.Join(faults...); err != nil {
 		s.logger.Warn("closing the database", "path", s.file.path, "error", err)
 	}
@@ -232,10 +232,10 @@ type change struct {
 // write runs work in one write transaction. Once it has begun it is not
 // interrupted by the end of ctx: it is short, and its outcome is then known.
 func (s *Store) write(ctx context.Context, u urgency, work func(context.Context, *change) error) error {
-	if err := s.gate.enter(ctx, u); err != nil {
+	if err := s.queue.enter(ctx, u); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.queue.leave()
 	if s.closed {
 		return errClosed
 	}
@@ -246,7 +246,7 @@ func (s *Store) write(ctx context.Context, u urgency, work func(context.Context,
 }
 
 // transact runs work between begin and commit; work that fails or panics is
-// rolled back. The caller is inside the gate.
+// rolled back. The caller is inside the write queue.
 func (s *Store) transact(ctx context.Context, work func(context.Context) error) error {
 	steady := context.WithoutCancel(ctx)
 	if err := s.begin(ctx, steady); err != nil {
@@ -290,14 +290,14 @@ func (s *Store) begin(ctx, steady context.Context) error {
 			return err
 		}
 	}
-	taken := s.turn.take()
-	for begun := time.Now(); !taken && time.Since(begun) < turnTimeout; taken = s.turn.take() {
+	taken := s.fileLock.take()
+	for begun := time.Now(); !taken && time.Since(begun) < turnTimeout; taken = s.fileLock.take() {
 		if err := pause(ctx, time.Since(begun)); err != nil {
 			return err
 		}
 	}
 	if taken {
-		defer s.turn.give()
+		defer s.fileLock.give()
 	}
 	err := s.patience(ctx, begin)
 	s.turnBegun = time.Now()
@@ -335,7 +335,7 @@ func pause(ctx context.Context, waited time.Duration) error {
 }
 
 // prepareWrites looks at the schema and prepares the statements, once. The
-// caller is inside the gate. It is not interrupted by the end of ctx: there are
+// caller is inside the write queue. It is not interrupted by the end of ctx: there are
 // more than a hundred of them, and a machine too slow to prepare them all within
 // one call's time would begin anew with each call and never get on.
 func (s *Store) prepareWrites(ctx context.Context) error {

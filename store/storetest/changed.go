@@ -8,8 +8,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// catchesUp is an operator's schedule of an interval that makes up for whatever
-// nobody was there for.
+// catchesUp is an operator's schedule of an interval that makes up for everything
+// that was missed while no worker ran.
 func catchesUp(name string, every time.Duration) store.Schedule {
 	s := own(name)
 	s.Rule = store.Every(every)
@@ -17,7 +17,7 @@ func catchesUp(name string, every time.Duration) store.Schedule {
 	return s
 }
 
-// wantChanged checks that of what was due before a change one skip tells, up to
+// wantChanged checks that one skip reports what was due before a change, up to
 // the change.
 func (f *fixture) wantChanged(name string, due time.Time) {
 	f.t.Helper()
@@ -76,7 +76,7 @@ func duePaused(_ *testing.T, f *fixture) {
 
 func plannedSince(t *testing.T, f *fixture) {
 	made := func(name, since string, before int) int {
-		f.advance(10 * time.Hour) // and nobody works
+		f.advance(10 * time.Hour) // and no worker runs
 		f.until(f.came(name, before+9), workless)
 		n, skips := f.made(name)
 		if n -= before; n < 9 || n > 11 {

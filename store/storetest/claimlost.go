@@ -9,7 +9,7 @@ import (
 )
 
 // loser is a worker whose claims' answers get lost, and which does what workers
-// do about it: it asks again under the same id, by then with other steps, or
+// do about it: it retries under the same id, by then with other steps, or
 // hands the claim back. It never knows what a claim took but by an answer.
 type loser struct {
 	*fixture

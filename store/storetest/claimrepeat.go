@@ -8,7 +8,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// repeatOtherSteps asks one claim again with steps that differ from those that
+// repeatOtherSteps repeats a claim with steps that differ from those that
 // took its runs, as a worker does that has read the heads in between. Whatever
 // they are, the answer is everything that the claim holds.
 func repeatOtherSteps(t *testing.T, f *fixture) {
@@ -59,7 +59,7 @@ func repeatOtherSteps(t *testing.T, f *fixture) {
 	}
 }
 
-// repeatAfterSettles asks a claim again of which a part has been settled.
+// repeatAfterSettles repeats a claim of which a part has been settled.
 func repeatAfterSettles(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(6)...)
 	f.enqueue(newRuns(6, func(r *store.NewRun) { r.Priority = 1 })...)

@@ -192,7 +192,7 @@ func cancelReclaimed(t *testing.T, f *fixture) {
 	if _, claimed := f.claim(worker, 10); len(claimed) != 0 {
 		t.Errorf("claimed %+v", claimed)
 	}
-	f.reclaim() // sweeps what was left to tell
+	f.reclaim() // sweeps what was left to report
 	if requests, err := f.store.Cancels(f.ctx, []lease.ClaimID{claim}); err != nil || len(requests) != 0 {
 		t.Errorf("%v, %v", requests, err)
 	}

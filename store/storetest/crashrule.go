@@ -181,7 +181,7 @@ func crashRuleOfSweep(t *testing.T, f *fixture) {
 	}
 }
 
-// wantEnded looks at the record of a run, and ends it if it is pending, so that
+// wantEnded checks the record of a run, and ends it if it is pending, so that
 // it is in no one's way.
 func (f *fixture) wantEnded(what string, id store.RunID, state store.State, why string) {
 	f.t.Helper()
@@ -194,8 +194,8 @@ func (f *fixture) wantEnded(what string, id store.RunID, state store.State, why 
 	}
 }
 
-// loseLease ends the lease of a claim whose run goes on: a settlement that says
-// it is the claim's last, and is of none.
+// loseLease ends the lease of a claim whose run continues: by a settlement that
+// says it is the claim's last, and has no runs.
 func (f *fixture) loseLease(request store.ClaimRequest) {
 	f.t.Helper()
 	f.settle(store.Settlement{Claim: request.Claim, Worker: request.Worker, Last: true})
@@ -233,7 +233,7 @@ func reclaimParts(t *testing.T, f *fixture) {
 	}
 }
 
-// reclaimLooks asks without taking anything.
+// reclaimLooks reclaims with a limit of zero.
 func reclaimLooks(t *testing.T, f *fixture) {
 	look := func(ahead time.Duration) bool {
 		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Ahead: ahead})

@@ -67,7 +67,7 @@ func olderDeclares(_ *testing.T, f *fixture) {
 	f.wantVersion("nightly", "one", 3)
 	f.declares(newer, 0, version("nightly", "two"))
 	f.wantVersion("nightly", "one", 3)
-	f.advance(store.DeclaredWithin + time.Minute) // nobody declares it any more
+	f.advance(store.DeclaredWithin + time.Minute) // no worker declares it any more
 	f.declares(newer, 0, version("nightly", "two"))
 	f.wantVersion("nightly", "two", 4)
 }
@@ -113,7 +113,7 @@ func dueKeptByCode(t *testing.T, f *fixture) {
 
 func dueKeptByEdit(t *testing.T, f *fixture) {
 	f.until(f.planned("tick"), hourly("tick"))
-	f.advance(10*time.Hour + 10*time.Minute) // nobody works, and then somebody wants all of it
+	f.advance(10*time.Hour + 10*time.Minute) // no worker runs, and then all of it is wanted
 	stored := f.schedule("tick")
 	edited := stored.Schedule()
 	edited.Plan.CatchUp, edited.Plan.Overlap, edited.Queue = store.CatchUpAll, store.OverlapAllow, "other"

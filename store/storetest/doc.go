@@ -20,7 +20,7 @@
 // Lines that begin with # are prose. A block is one or more commands, a line
 // of four dashes, and their output. Runs, claims, workers and schedules have
 // names that the transcript gives them. A millisecond passes between two
-// commands, and times are told from now, rounded up to five seconds.
+// commands, and times are relative to now, rounded up to five seconds.
 //
 //	enqueue r1 r2 [job=mail] [queue=default] [priority=0] [attempts=3] [after=5s]
 //	        [expires=10s] [timeout=1m] [on-crash=dead] [tags=a,b]

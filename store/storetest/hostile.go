@@ -21,7 +21,7 @@ func hostileTests() map[string]func(*testing.T, *fixture) {
 	}
 }
 
-// noTexts are what no engine can be asked for alike.
+// noTexts are what every engine must refuse.
 func noTexts() []string {
 	return []string{"a\x00b", "\x00", "a\xff", "\xed\xa0\x80", strings.Repeat("n", 10<<20)}
 }

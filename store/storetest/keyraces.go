@@ -38,7 +38,7 @@ func TestKeyRaces(t *testing.T, stores ...store.Store) {
 	}
 }
 
-// keyRace is one job whose runs are enqueued, claimed and watched at once.
+// keyRace is one job whose runs are enqueued, claimed and watched concurrently.
 type keyRace struct {
 	*fixture
 	stores []store.Store
@@ -48,7 +48,7 @@ type keyRace struct {
 	mu       sync.Mutex
 	executed map[string]int // args
 	at       atomic.Int64   // runs that are being executed
-	most     atomic.Int64   // at once
+	most     atomic.Int64   // concurrently
 	working  atomic.Bool
 }
 
@@ -120,8 +120,8 @@ func (r *keyRace) watch(db store.Store, most int, states ...store.State) func(co
 	}
 }
 
-// contend runs the enqueuing functions beside others, and tells those when they
-// are over.
+// contend runs the enqueuing functions concurrently with others, and notifies those
+// when they are over.
 func (r *keyRace) contend(enqueue func(ctx context.Context, i int) error, beside ...func(context.Context) error) {
 	r.t.Helper()
 	r.working.Store(true)

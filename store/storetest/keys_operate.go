@@ -38,8 +38,8 @@ func keysOfRetried(t *testing.T, f *fixture) {
 	f.keyHeld(second.ID, "k", first.ID)
 }
 
-// keyHeld wants the retry of a cancelled run to be refused, and to be told who
-// holds its key.
+// keyHeld wants the retry of a cancelled run to be refused, with the holder of
+// its key in the answer.
 func (f *fixture) keyHeld(id store.RunID, key string, holder store.RunID) {
 	f.t.Helper()
 	want := store.ChangedRun{ID: id, Result: store.RunConflict, State: store.Cancelled, Key: key, KeyHolder: holder}

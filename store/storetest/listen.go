@@ -19,14 +19,14 @@ func listenTests() map[string]func(*testing.T, *fixture) {
 	}
 }
 
-// woken waits until n listeners have heard that runs are due.
+// woken waits until n listeners were notified that runs are due.
 func (f *fixture) woken(n int, do func()) {
 	f.t.Helper()
 	f.heard(n, store.Signal{Kind: store.RunsDue}, do)
 }
 
-// heard listens n times, does something again and again until every listener
-// has heard a signal, and waits until all have ended. A hint may be missed while
+// heard listens n times, does something repeatedly until every listener has
+// received a signal, and waits until all have ended. A hint may be missed while
 // Listen begins, which is why once is not enough.
 func (f *fixture) heard(n int, want store.Signal, do func()) {
 	f.t.Helper()

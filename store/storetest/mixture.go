@@ -10,7 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// mixture is a store that many goroutines use in every way at once, and what
+// mixture is a store that many goroutines use concurrently in every way, and what
 // they know of it. Leases of a microsecond let everything be stolen.
 type mixture struct {
 	*fixture
@@ -77,7 +77,7 @@ func (m *mixture) claimSome(ctx context.Context) error {
 	return err
 }
 
-// settleSome settles the two claims made last, and one a second time.
+// settleSome settles the two latest claims, and one a second time.
 func (m *mixture) settleSome(ctx context.Context) error {
 	m.mu.Lock()
 	recent := append([]store.Settlement{}, m.claims[max(len(m.claims)-2, 0):]...)

@@ -11,7 +11,7 @@ func (p *player) doAct(c command) error {
 	return p.store.ChangeSchedule(p.ctx, c.words[1], store.ScheduleAction(c.words[0]), "ann")
 }
 
-// doAsk asks for a run of a schedule: ask schedule run [allow].
+// doAsk requests a run of a schedule: ask schedule run [allow].
 func (p *player) doAsk(c command) error {
 	overlap := store.OverlapSkip
 	if c.has("allow") {

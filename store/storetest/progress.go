@@ -161,8 +161,8 @@ func checkpointNone(t *testing.T, f *fixture) {
 	}
 }
 
-// reportRaces lets the old claim report while its run is taken back and claimed
-// anew: what the new claim has once read does not change any more.
+// reportRaces lets the old claim report while its run is reclaimed and claimed
+// again: what the new claim has once read does not change any more.
 func reportRaces(t *testing.T, f *fixture) {
 	for round := range 10 {
 		f.enqueue(newRun())
@@ -177,7 +177,7 @@ func reportRaces(t *testing.T, f *fixture) {
 				if errors.Is(err, lease.ErrLost) {
 					return nil
 				}
-				if err != nil && !errors.Is(err, store.ErrConflict) { // whoever takes the run back may be stopped by a busy machine
+				if err != nil && !errors.Is(err, store.ErrConflict) { // the reclaim of the run may be delayed by a busy machine
 					return err
 				}
 			}

@@ -36,7 +36,7 @@ func (f *fixture) queues() []store.QueueInfo {
 	return queues
 }
 
-// claimEvery asks with steps for all lanes, whatever the heads say of them.
+// claimEvery claims with steps for all lanes, whatever the heads say of them.
 func (f *fixture) claimEvery(lanes ...store.LaneID) []store.ClaimedRun {
 	f.t.Helper()
 	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w"), Duration: time.Minute, Limit: 100}

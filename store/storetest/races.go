@@ -66,8 +66,8 @@ func repeat(n int, function func(i int) func(context.Context) error) []func(cont
 	return functions
 }
 
-// settled settles until nothing is deferred: somebody who has a run's row for a
-// moment may be stopped in that moment by a busy machine.
+// settled settles until nothing is deferred: a transaction that locks a run's row
+// for a moment may be delayed in that moment by a busy machine.
 func settled(ctx context.Context, db store.Store, settlement store.Settlement) ([]store.Verdict, error) {
 	verdicts := slices.Repeat([]store.Verdict{store.Deferred}, len(settlement.Runs))
 	for slices.Contains(verdicts, store.Deferred) {

@@ -239,8 +239,8 @@ func twoRenew(_ *testing.T, f *fixture) {
 	f.wantReclaimed(right...)
 }
 
-// partLost reclaims one large lease in parts. Once the first of its runs was taken
-// back, its worker cannot renew it; what has not been taken yet it can settle.
+// partLost reclaims one large lease in parts. Once the first of its runs was
+// reclaimed, its worker cannot renew it; what has not been taken yet it can settle.
 func partLost(t *testing.T, f *fixture) {
 	const size = 50
 	worker := newWorker("w1")
@@ -281,9 +281,9 @@ func partLost(t *testing.T, f *fixture) {
 	}
 }
 
-// manyRace lets a worker renew while others reclaim: a run is either taken back
-// or its lease is renewed, never both, and no lease is left that nobody could
-// take back.
+// manyRace lets a worker renew while others reclaim: a run is either reclaimed
+// or its lease is renewed, never both, and no lease is left that no worker could
+// reclaim.
 func manyRace(t *testing.T, f *fixture) {
 	worker := newWorker("w1")
 	claims, runs := f.hoard(worker, many)

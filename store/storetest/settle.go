@@ -39,7 +39,7 @@ func outcomes() []store.Outcome {
 }
 
 // zombie is a claim of one run that was taken over by the very same worker:
-// same process, same name. Only the claim's id tells the two apart.
+// same process, same name. Only the claim's id distinguishes the two.
 type zombie struct {
 	worker      store.WorkerID
 	stale, held lease.ClaimID

@@ -35,7 +35,7 @@ func sweeper() store.SweepRequest {
 	return store.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 7 * 24 * time.Hour, Limit: 100}
 }
 
-// sweep makes steps until nothing more is to be looked at.
+// sweep makes steps until Done.
 func (f *fixture) sweep(request store.SweepRequest) store.SweepResult {
 	f.t.Helper()
 	var all store.SweepResult
@@ -313,7 +313,7 @@ func sweepExpired(t *testing.T, f *fixture) {
 	}
 }
 
-// doSweep sweeps until nothing more is to be looked at.
+// doSweep sweeps until Done.
 func (p *player) doSweep(c command) error {
 	request := sweeper()
 	request.Retention, request.RetentionDead = c.duration("retention", request.Retention), c.duration("dead", request.RetentionDead)

@@ -38,8 +38,8 @@ func traced(trace string) func(*store.NewRun) {
 }
 
 func tracesExact(t *testing.T, f *fixture) {
-	// Some with and some without in one call, so that none can come to stand
-	// beside another run; and a call in which none has one.
+	// Some with and some without in one call, so that none can be stored with
+	// another run; and a call in which none has one.
 	var runs []store.NewRun
 	for i, trace := range []string{"", exampleTrace, "", "{},\"'\\;NULL", "null", "", strings.Repeat("~", store.MaxTraceSize)} {
 		runs = append(runs, newRun(traced(trace)))

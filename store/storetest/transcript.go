@@ -29,7 +29,7 @@ func testTranscripts(t *testing.T, backend Backend) {
 	}
 }
 
-// compare reports every line at which the store told another story.
+// compare reports every line at which the store's answer differs.
 func compare(t *testing.T, name, want, got string) {
 	t.Helper()
 	if want == got {
@@ -87,7 +87,7 @@ func play(f *fixture, text string) string {
 }
 
 // command is one line: words, and options written key=value, where a value
-// with spaces stands in "quotes" or `backquotes`.
+// with spaces is in "quotes" or `backquotes`.
 type command struct {
 	words   []string
 	options map[string][]string

@@ -37,7 +37,7 @@ func txLog(t *testing.T, f *fixture) {
 }
 
 // txUnstorable: what some engine cannot keep is refused before the transaction
-// is touched, so that it goes on.
+// is touched, so that it continues.
 func txUnstorable(t *testing.T, f *fixture) {
 	_, holder := f.held()
 	tx := f.begin()

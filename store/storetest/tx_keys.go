@@ -8,7 +8,7 @@ import (
 )
 
 // txKeys enqueues with keys through a transaction: alone and together, where
-// nobody, this transaction or an earlier one holds them.
+// the key is free, or this transaction or an earlier one holds it.
 func txKeys(t *testing.T, f *fixture) {
 	early := newRun(with(unique("early")))
 	f.enqueue(early)

@@ -122,7 +122,7 @@ func underRace(_ *testing.T, f *fixture) {
 					refused[i] = run.ID
 					return nil
 				}
-				if errors.Is(err, store.ErrConflict) { // whoever takes the run back was stopped by a busy machine
+				if errors.Is(err, store.ErrConflict) { // the reclaim of the run was delayed by a busy machine
 					continue
 				}
 				if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// makesUntilFull makes up to so many occurrences of a schedule at a look, unless
-// there is no room.
+// makesUntilFull creates up to so many occurrences of a schedule per evaluation,
+// unless there is no room.
 func makesUntilFull(round, n int) func(time.Time, store.Schedule) store.Decision {
 	return func(now time.Time, s store.Schedule) store.Decision {
 		d := store.Decision{NextAt: now.Add(time.Second)}
@@ -23,7 +23,7 @@ func makesUntilFull(round, n int) func(time.Time, store.Schedule) store.Decision
 	}
 }
 
-// asManyAtOnce fills schedules to their bounds, a part at each look, and looks
+// asManyAtOnce fills schedules to their bounds, a part per evaluation, and evaluates
 // again when some have ended.
 func asManyAtOnce(t *testing.T, f *fixture) {
 	for _, most := range []int{3, 100, 101, 150, store.MaxUnfinishedRuns} {
@@ -55,7 +55,7 @@ func asManyAtOnce(t *testing.T, f *fixture) {
 	f.wantUnfinished("at-once-150", 121)
 }
 
-// wantUnfinished checks what decide is told, and leaves the schedule due soon.
+// wantUnfinished checks the count that decide gets, and leaves the schedule due soon.
 func (f *fixture) wantUnfinished(name string, want int) {
 	f.t.Helper()
 	told := -1
@@ -106,7 +106,7 @@ func hungRemembered(t *testing.T, f *fixture) {
 	f.wantUnfinished("nightly", 0)
 }
 
-// manyWait has workers catch up with a backlog of a schedule whose runs nobody
+// manyWait has workers catch up with a backlog of a schedule whose runs no worker
 // executes.
 func manyWait(_ *testing.T, f *fixture) {
 	const most = 120

@@ -7,7 +7,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// hastenWaiting has one schedule make a run and wait for it, beside one that
+// hastenWaiting has one schedule create a run and wait for it, next to one that
 // does not wait and one that is paused while it waits.
 func hastenWaiting(t *testing.T, f *fixture) {
 	waits, calm, paused := newSchedule("waits"), newSchedule("calm"), newSchedule("paused")

@@ -18,28 +18,28 @@ const (
 	headEvery = 8
 )
 
-// crowd is what a process knows when more schedules are due than one transaction
+// dueBacklog is what a process knows when more schedules are due than one transaction
 // takes: how far its transactions have come. What they have left in the index
 // behind them need not be read again by each.
-type crowd struct {
+type dueBacklog struct {
 	mu    sync.Mutex
 	full  time.Duration // the last that had its fill, by lease.Elapsed; zero: none, or one has not since
 	looks int           // since one began at the head
 	after queries.DueSchedulesParams
 }
 
-// is tells whether there is a crowd.
-func (c *crowd) is() bool {
+// active reports whether there is a backlog.
+func (c *dueBacklog) active() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lasts()
 }
 
 // lasts is is; c.mu is held.
-func (c *crowd) lasts() bool { return c.full != 0 && lease.Elapsed()-c.full <= crowdedFor }
+func (c *dueBacklog) lasts() bool { return c.full != 0 && lease.Elapsed()-c.full <= crowdedFor }
 
-// next tells whether there is a crowd, and where the next transaction begins.
-func (c *crowd) next(most int32) (params queries.DueSchedulesParams, crowded bool) {
+// next reports whether there is a backlog, and where the next transaction begins.
+func (c *dueBacklog) next(most int32) (params queries.DueSchedulesParams, crowded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.lasts() {
@@ -54,7 +54,7 @@ func (c *crowd) next(most int32) (params queries.DueSchedulesParams, crowded boo
 }
 
 // looked takes in what a transaction has found that wanted so many.
-func (c *crowd) looked(rows []queries.DueSchedulesRow, most int32) {
+func (c *dueBacklog) looked(rows []queries.DueSchedulesRow, most int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(rows) < int(most) || most == 0 {
@@ -66,7 +66,7 @@ func (c *crowd) looked(rows []queries.DueSchedulesRow, most int32) {
 }
 
 // forget has the next transaction begin at the head.
-func (c *crowd) forget() {
+func (c *dueBacklog) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.full = 0

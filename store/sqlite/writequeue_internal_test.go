@@ -13,10 +13,10 @@ import (
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
 
-func TestGate(t *testing.T) {
+func TestWriteQueue(t *testing.T) {
 	t.Run("the most urgent comes first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var g gate
+			var g writeQueue
 			require.NoError(t, g.enter(t.Context(), enqueues))
 			came := crowd(t, &g, []urgency{enqueues, claims, settles, heartbeats})
 			g.leave()
@@ -26,7 +26,7 @@ func TestGate(t *testing.T) {
 	})
 	t.Run("nobody waits for ever", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var g gate
+			var g writeQueue
 			require.NoError(t, g.enter(t.Context(), enqueues))
 			came := crowd(t, &g, append([]urgency{enqueues}, slices.Repeat([]urgency{heartbeats}, 50)...))
 			g.leave()
@@ -36,7 +36,7 @@ func TestGate(t *testing.T) {
 	})
 	t.Run("who gives up does not hold up the others", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var g gate
+			var g writeQueue
 			require.NoError(t, g.enter(t.Context(), enqueues))
 			ctx, cancel := context.WithCancel(t.Context())
 			gone := make(chan error, 1)
@@ -54,9 +54,9 @@ func TestGate(t *testing.T) {
 
 // crowd lets writers wait in this order, and notes the order in which they
 // come in.
-func crowd(t *testing.T, g *gate, wait []urgency) *[]urgency {
+func crowd(t *testing.T, g *writeQueue, wait []urgency) *[]urgency {
 	t.Helper()
-	var came []urgency // guarded by the gate
+	var came []urgency // guarded by the queue
 	for _, u := range wait {
 		go func() {
 			if g.enter(context.Background(), u) == nil {

@@ -24,8 +24,8 @@ const (
 // the most urgent one, so that nobody waits for ever.
 const fairness = 8
 
-// gate lets one writer in at a time, the most urgent first. Proved by TestGate.
-type gate struct {
+// writeQueue lets one writer in at a time, the most urgent first. Proved by TestWriteQueue.
+type writeQueue struct {
 	mu      sync.Mutex // guards the fields below
 	inside  bool
 	waiting [urgencies][]*waiter
@@ -39,7 +39,7 @@ type waiter struct {
 }
 
 // enter waits for its turn, or for the end of ctx.
-func (g *gate) enter(ctx context.Context, u urgency) error {
+func (g *writeQueue) enter(ctx context.Context, u urgency) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (g *gate) enter(ctx context.Context, u urgency) error {
 }
 
 // withdraw takes back a wait. A turn that came at the same moment is passed on.
-func (g *gate) withdraw(u urgency, w *waiter) {
+func (g *writeQueue) withdraw(u urgency, w *waiter) {
 	g.mu.Lock()
 	i := slices.Index(g.waiting[u], w)
 	if i >= 0 {
@@ -76,7 +76,7 @@ func (g *gate) withdraw(u urgency, w *waiter) {
 }
 
 // leave lets the next one in.
-func (g *gate) leave() {
+func (g *writeQueue) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.left++

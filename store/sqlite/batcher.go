@@ -9,11 +9,11 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// gathering puts together the enqueues that wait to be written at the same
+// enqueueBatcher puts together the enqueues that wait to be written at the same
 // time, so that they share one transaction and one flush to the disk. The
 // first caller leads: it writes for all who have joined by the time it is let
 // in. Nobody waits for company. Proved by TestEnqueuesShareATransaction.
-type gathering struct {
+type enqueueBatcher struct {
 	mu   sync.Mutex // guards the field below, and all of a batch that is not shut
 	open *batch     // the one to join, or nil
 }
@@ -38,7 +38,7 @@ type call struct {
 const batchSize = 1000
 
 // join adds a call to the open batch or begins one and leads it.
-func (g *gathering) join(c *call) (b *batch, leads bool) {
+func (g *enqueueBatcher) join(c *call) (b *batch, leads bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.open == nil || g.open.size >= batchSize {
@@ -50,7 +50,7 @@ func (g *gathering) join(c *call) (b *batch, leads bool) {
 }
 
 // shut lets nobody join or leave any more.
-func (g *gathering) shut(b *batch) []*call {
+func (g *enqueueBatcher) shut(b *batch) []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b.shut = true
@@ -61,7 +61,7 @@ func (g *gathering) shut(b *batch) []*call {
 }
 
 // leave takes a call back, unless it is being written.
-func (g *gathering) leave(b *batch, c *call) bool {
+func (g *enqueueBatcher) leave(b *batch, c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if b.shut {
@@ -79,14 +79,14 @@ var errLeaderless = errors.New("the caller that led the batch gave up")
 // enqueue writes a call together with those that come at the same time.
 func (s *Store) enqueue(ctx context.Context, c *call) error {
 	for {
-		b, leads := s.gathering.join(c)
+		b, leads := s.batcher.join(c)
 		if leads {
 			return s.lead(ctx, b)
 		}
 		select {
 		case <-b.done:
 		case <-ctx.Done():
-			if s.gathering.leave(b, c) {
+			if s.batcher.leave(b, c) {
 				return ctx.Err()
 			}
 			<-b.done // in a moment; until then the leader reads the runs
@@ -104,10 +104,10 @@ func (s *Store) enqueue(ctx context.Context, c *call) error {
 func (s *Store) lead(ctx context.Context, b *batch) error {
 	b.err = errLeaderless // unless something better is known
 	defer close(b.done)
-	defer s.gathering.shut(b)
+	defer s.batcher.shut(b)
 	fresh := newLanes()
 	err := s.write(ctx, enqueues, func(ctx context.Context, c *change) error {
-		for _, call := range s.gathering.shut(b) {
+		for _, call := range s.batcher.shut(b) {
 			if err := s.store(ctx, c, fresh, call); err != nil {
 				return err
 			}

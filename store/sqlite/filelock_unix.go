@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// turn is what processes take before they ask for the write lock and give up
+// fileLock is what processes take before they ask for the write lock and give up
 // once they have it: whoever has just written must let the one go first who
 // waits already. Without it a process that writes without a pause leaves the
 // others only moments in which they may try.
@@ -17,17 +17,17 @@ import (
 // no locks of its own, so that closing it takes none away. SQLite's locks
 // alone keep the data whole; this one only makes for fairness, which
 // TestAnotherProcess measures.
-type turn struct {
+type fileLock struct {
 	log *os.File
 }
 
-func openTurn(f *file) (turn, error) {
+func openFileLock(f *file) (fileLock, error) {
 	log, err := os.Open(f.path + "-wal")
-	return turn{log}, err
+	return fileLock{log}, err
 }
 
 // take answers at once.
-func (t turn) take() bool {
+func (t fileLock) take() bool {
 	for {
 		err := syscall.Flock(int(t.log.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EINTR) {
@@ -36,9 +36,9 @@ func (t turn) take() bool {
 	}
 }
 
-func (t turn) give() { _ = syscall.Flock(int(t.log.Fd()), syscall.LOCK_UN) }
+func (t fileLock) give() { _ = syscall.Flock(int(t.log.Fd()), syscall.LOCK_UN) }
 
-func (t turn) close() error {
+func (t fileLock) close() error {
 	if t.log == nil {
 		return nil
 	}

@@ -48,16 +48,16 @@ func (b byNumber) exec(ctx context.Context, numbers []int64, first ...any) (chan
 // process, and about 4 MB.
 const mostNumbers = 1 << 16
 
-// numbering remembers the number (runs.seq) of runs that were claimed here, so that
+// seqCache remembers the number (runs.seq) of runs that were claimed here, so that
 // their settle need not look it up. Nothing depends on it: a settle by number
 // names the claim as well, and one that does not find all its runs is undone and
 // done by id.
-type numbering struct {
+type seqCache struct {
 	mu sync.Mutex // guards of
 	of map[store.RunID]int64
 }
 
-func (n *numbering) learn(runs []store.ClaimedRun, seqs []int64) {
+func (n *seqCache) learn(runs []store.ClaimedRun, seqs []int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.of == nil || len(n.of)+len(seqs) > mostNumbers {
@@ -70,7 +70,7 @@ func (n *numbering) learn(runs []store.ClaimedRun, seqs []int64) {
 
 // find returns the numbers of the plain successes of a settlement, or nothing
 // when one is not known.
-func (n *numbering) find(settlement *store.Settlement) []int64 {
+func (n *seqCache) find(settlement *store.Settlement) []int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	found := make([]int64, 0, len(settlement.Runs))
@@ -88,7 +88,7 @@ func (n *numbering) find(settlement *store.Settlement) []int64 {
 }
 
 // forget drops what has been settled.
-func (n *numbering) forget(settlements []store.Settlement) {
+func (n *seqCache) forget(settlements []store.Settlement) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range settlements {
