@@ -1,7 +1,7 @@
 -- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 
 -- name: FindRun :one
--- Index: the key of runs. The empty text stands for no error.
+-- Index: the key of runs. The empty text means no error.
 SELECT
     sqlc.embed(runs),
     lanes.queue, lanes.job, lanes.priority, problems.reason,

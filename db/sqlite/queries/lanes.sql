@@ -1,6 +1,6 @@
 -- name: ListHeads :many
 -- Two probes of the primary key of ready for each served lane; no locks. An instant of
--- -1: nothing waits there. Lower bounds would save nothing: what is claimed leaves the
+-- -1: nothing waits there. Lower bounds would gain nothing: what is claimed leaves the
 -- key.
 SELECT
     lanes.id, lanes.queue, lanes.job, lanes.priority,

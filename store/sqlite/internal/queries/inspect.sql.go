@@ -46,7 +46,7 @@ type FindRunRow struct {
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-// Index: the key of runs. The empty text stands for no error.
+// Index: the key of runs. The empty text means no error.
 func (q *Queries) FindRun(ctx context.Context, arg FindRunParams) (FindRunRow, error) {
 	row := q.queryRow(ctx, q.findRunStmt, findRun, arg.ID)
 	var i FindRunRow

@@ -63,7 +63,7 @@ type ListHeadsRow struct {
 }
 
 // Two probes of the primary key of ready for each served lane; no locks. An instant of
-// -1: nothing waits there. Lower bounds would save nothing: what is claimed leaves the
+// -1: nothing waits there. Lower bounds would gain nothing: what is claimed leaves the
 // key.
 func (q *Queries) ListHeads(ctx context.Context, arg ListHeadsParams) ([]ListHeadsRow, error) {
 	rows, err := q.query(ctx, q.listHeadsStmt, listHeads, arg.Queues, arg.Jobs)
