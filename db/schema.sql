@@ -1,4 +1,4 @@
--- The whole schema of durable on PostgreSQL (14 and later), as it stands after
+-- The whole schema of durable on PostgreSQL (14 and later), as it is after
 -- all migrations. It is for reading, and sqlc checks the queries against it;
 -- db/migrations holds what is applied, and a test compares the two.
 --
@@ -6,11 +6,11 @@
 -- the store replaces when it is opened with another name.
 --
 -- Lock order for every writer: unique_keys -> ready -> beats -> leases -> runs -> progress.
--- Whoever does not own a row takes it with SKIP LOCKED. Times are the database's.
+-- A statement that does not own a row locks it with SKIP LOCKED. Times are the database's.
 
 create schema durable;
 
--- Which migration the schema stands at, and the oldest program that can serve it.
+-- Which migration was applied last, and the oldest program that can serve it.
 create table durable.meta (
     only_row       boolean primary key default true check (only_row),
     version        int not null,
@@ -32,20 +32,22 @@ create table durable.lanes (
     unique (queue, job, priority)
 );
 
--- Queues that a lane was made for, or that an operator has paused.
+-- Queues that a lane was created for, or that an operator has paused.
 create table durable.queues (
     name   text collate "C" primary key,
     paused boolean not null default false
 );
 
 -- One row per run until retention takes it. Claim, settle and reclaim update
--- nothing that stands in an index or in an index's predicate, and the fill
+-- nothing that is in an index or in an index's predicate, and the fill
 -- factor leaves room for the next version, so that these updates are HOT: of a
 -- page, (n + 4) / (2n + 80) for rows of n bytes, so that all rows of a page can
 -- be settled in one transaction. The widest-aligned columns come first.
 create table durable.runs (
-    id           uuid primary key,               -- version 7, made by the client
-    claim_id     uuid,                           -- the last claim, kept when it settles (it tells whose settle it was), null after a crash
+    id           uuid primary key,               -- version 7, from the client
+    -- the last claim, kept when it settles (it says which claim settled the run), null
+    -- after a crash
+    claim_id     uuid,
     fence        bigint not null default 0,
     created_at   timestamptz not null default now(),
     due_at       timestamptz not null,
@@ -54,33 +56,40 @@ create table durable.runs (
     expires_at   timestamptz,
     timeout      bigint,                         -- of one attempt, microseconds; null: none
     generation   bigint,                         -- of the schedule
-    lane         int not null,                   -- negative: isolated; while pending, (lane, due_at) is exactly the ready row's
+    -- negative: isolated; while pending, (lane, due_at) is exactly the ready row's
+    lane         int not null,
     worker       int,                            -- workers.id of the last claim
     attempt      int not null default 0,
     max_attempts int not null,
     schedule     int,                            -- schedules.id
-    state        smallint not null default 0,    -- 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled
+    -- 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled
+    state        smallint not null default 0,
     crash_count  smallint not null default 0,
     on_crash     smallint not null default 0,    -- 0 retry, 1 dead
     args         json not null,                  -- json, not jsonb: the bytes come back as sent
     result       json,
     tags         text[],
     occurrence   text,                           -- (schedule, generation, occurrence) never change
-    key          text collate "C",               -- it was enqueued with; unique_keys says whose the key is now
-    cancel       text,                           -- why it is to be cancelled, while it is running: it will not be pending again
+    -- it was enqueued with; unique_keys says whose the key is now
+    key          text collate "C",
+    -- why it is to be cancelled, while it is running: it will not be pending again
+    cancel       text,
     trace        text                            -- of the caller, for a Tracer to go on with
 ) with (fillfactor = 36);
-create unique index runs_occurrence on durable.runs (schedule, generation, occurrence) where schedule is not null;
+create unique index runs_occurrence on durable.runs (schedule, generation, occurrence)
+    where schedule is not null;
 
--- One row per unique key: the run that holds it. The row is locked by whoever
--- enqueues with the key or retries the run, so that there is one winner. A run
--- that has ended, and whose time is over, loses the key when somebody wants it.
+-- One row per unique key: the run that holds it. An enqueue with the key,
+-- and a retry of the run, lock the row, so that there is one winner. A run
+-- that has ended, and whose time is over, loses the key to the next run that asks for it.
 create table durable.unique_keys (
     job      text collate "C" not null,
     key      text collate "C" not null,
     run_id   uuid not null,
-    latest   uuid not null, -- the enqueue that stored the run, or replaced it last: a repeat of it changes nothing
-    held_to  timestamptz,   -- held until then even when the run has ended; null: only while it has not
+    -- the enqueue that stored the run, or replaced it last: a repeat of it changes nothing
+    latest   uuid not null,
+    -- held until then even when the run has ended; null: only while it has not
+    held_to  timestamptz,
     primary key (job, key)
 );
 
@@ -91,7 +100,7 @@ create table durable.ready (
     run_id uuid not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 create unique index ready_order on durable.ready (lane, due_at, run_id);
--- Stands in for a primary key: a publication of all tables refuses deletes from
+-- Takes the place of a primary key: a publication of all tables refuses deletes from
 -- one that has neither.
 alter table durable.ready replica identity using index ready_order;
 
@@ -105,14 +114,15 @@ create table durable.leases (
     worker      int not null,      -- workers.id
     alone       boolean not null,  -- the worker held nothing else; for the crash rule
     run_ids     uuid[] not null,   -- written once; a run that is settled stays in it
-    beat        uuid               -- beats.id: it expires with the others that follow it; null: by itself
+    -- beats.id: it expires with the others that follow it; null: by itself
+    beat        uuid
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 -- Out of line from the first byte, so that a renewal does not copy it.
 alter table durable.leases alter column run_ids set storage external;
 create index leases_expiry on durable.leases (expires_at);
 create index leases_beat on durable.leases (beat) where beat is not null;
 
--- One row per process that renews many leases at once: when those that follow
+-- One row per process that renews many leases together: when those that follow
 -- it expire. A lease with a beat has a row here, and is never among those that
 -- have expired: reclaim first takes it out of its beat.
 create table durable.beats (
@@ -123,7 +133,7 @@ create table durable.beats (
 ) with (fillfactor = 50);
 
 -- Cancel requests for running runs, for the claim that has them; runs.cancel
--- decides, these rows only tell. Rows of claims that are gone are swept.
+-- decides, these rows only notify. Rows of claims that are gone are swept.
 create table durable.cancels (
     claim_id uuid not null,
     run_id   uuid not null,
@@ -141,7 +151,7 @@ create table durable.progress (
 ) with (fillfactor = 70);
 
 -- One row per ended attempt, except hand-backs and successes without log lines
--- (the run tells those itself).
+-- (the run says those itself).
 create table durable.attempts (
     run_id     uuid not null,
     fence      bigint not null,   -- of the claim; rises with each
@@ -166,15 +176,19 @@ create table durable.problems (
 );
 create index problems_lane on durable.problems (state, lane, run_id);
 
--- Where the two looks of retention over the runs stand: the walk along the ids,
+-- How far the two passes of retention over the runs are: the walk along the ids,
 -- and the full pass over the table as it lies on the disk.
 create table durable.sweep (
     only_row boolean primary key default true check (only_row),
-    position uuid not null default '00000000-0000-0000-0000-000000000000', -- of the walk: the runs up to here have been looked at
-    block    bigint not null default -1,                                   -- of the pass: the blocks before it have been looked at; -1: none is under way
+    -- of the walk: the runs up to here have been checked
+    position uuid not null default '00000000-0000-0000-0000-000000000000',
+    -- of the pass: the blocks before it have been checked; -1: none is under way
+    block    bigint not null default -1,
     began_at timestamptz not null default '-infinity',                     -- the last pass
-    sweeper  uuid,                                                         -- workers.instance of whoever is at it; null: nobody
-    swept_at timestamptz not null default '-infinity'                      -- the last step; a sweeper that has gone silent is not waited for
+    -- workers.instance of the process that sweeps; null: none
+    sweeper  uuid,
+    -- the last step; a sweeper that has gone silent is not waited for
+    swept_at timestamptz not null default '-infinity'
 );
 
 -- What workers declare, for those who enqueue without the job's code.
@@ -191,13 +205,17 @@ create table durable.jobs (
 
 -- Rules that enqueue runs.
 create table durable.schedules (
-    id           int generated by default as identity primary key, -- a declaration uses up none (InsertSchedules)
+    -- a declaration uses up none (InsertSchedules)
+    id           int generated by default as identity primary key,
     name         text collate "C" not null unique,
     generation   bigint not null default 1, -- rises with each change of the rule
-    look_at      timestamptz not null default '-infinity', -- when it is to be evaluated; infinity: never again, or paused
+    -- when it is to be evaluated; infinity: never again, or paused
+    look_at      timestamptz not null default '-infinity',
     next_at      timestamptz,               -- the next occurrence; null: not planned yet, or none
-    declared_at  timestamptz,               -- by a worker, whatever its hash; null: an operator's own
-    hash         text not null,             -- of the rule, the plan and the run as the code declares them
+    -- by a worker, whatever its hash; null: an operator's own
+    declared_at  timestamptz,
+    -- of the rule, the plan and the run as the code declares them
+    hash         text not null,
     job          text collate "C" not null,
     queue        text collate "C" not null,
     timeout      bigint not null,           -- microseconds; 0: none
@@ -210,10 +228,12 @@ create table durable.schedules (
     spec         json not null,             -- the rule and the plan
     hash_at      timestamptz not null,      -- when a worker last declared this hash
     brought_at   timestamptz not null,      -- when the worker that brought this hash had started
-    waiting      bigint not null default 0, -- not 0: next_at waits for an earlier run; the last pause between two looks
-    unfinished   uuid[] not null default '{}', -- runs of it that had not ended when it was last looked at
+    -- not 0: next_at waits for an earlier run; the last pause between two evaluations
+    waiting      bigint not null default 0,
+    -- runs of it that had not ended when it was last evaluated
+    unfinished   uuid[] not null default '{}',
     paused       boolean not null default false,
-    edited       boolean not null default false, -- an operator's version stands
+    edited       boolean not null default false, -- an operator has changed it
     paused_by    text
 );
 -- So that asking what is due next costs the same with one rule as with 100 000.
@@ -252,25 +272,28 @@ create table durable.workers (
 
 -- One row per slot of a named lock, free or held. The row keeps the fence; a
 -- row that has been free, or expired, for a week is deleted when a new name
--- comes: a fence that begins anew begins at the database's time.
+-- comes: a fence that begins again begins at the database's time.
 create table durable.locks (
     name        text collate "C" not null,
     slot        int not null,
-    fence       bigint not null default 0,  -- of the last grant; rises with each, over all slots of the name
+    -- of the last grant; rises with each, over all slots of the name
+    fence       bigint not null default 0,
     claim_id    uuid,                       -- null: free
     acquired_at timestamptz,                -- of the last grant
-    expires_at  timestamptz not null default now(), -- of the last grant or renewal; when it was released
-    owner       text not null default '',   -- of the last grant; for people's eyes, never for decisions
+    -- of the last grant or renewal; when it was released
+    expires_at  timestamptz not null default now(),
+    -- of the last grant; for people's eyes, never for decisions
+    owner       text not null default '',
     primary key (name, slot)
 ) with (fillfactor = 70);
 create unique index locks_claim on durable.locks (claim_id) where claim_id is not null;
 create index locks_expiry on durable.locks (expires_at);
 
--- One row per name and process that has waited for it for a while. A hint: who
--- releases the lock notifies one of them, and operators see who waits.
+-- One row per name and process that has waited for it for a while. A hint: a
+-- release notifies one of them, and operators see who waits.
 create table durable.lock_waits (
     name   text collate "C" not null,
-    waiter uuid not null,            -- the Locker, made when it starts
+    waiter uuid not null,            -- the Locker, chosen when it starts
     since  timestamptz not null default now(),
     until  timestamptz not null,     -- it lapses then, unless it is noted again
     calls  int not null,             -- that wait

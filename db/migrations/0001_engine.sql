@@ -46,7 +46,8 @@ create table durable.runs (
     tags         text[],
     occurrence   text
 ) with (fillfactor = 36);
-create unique index runs_occurrence on durable.runs (schedule, generation, occurrence) where schedule is not null;
+create unique index runs_occurrence on durable.runs (schedule, generation, occurrence)
+    where schedule is not null;
 
 create table durable.ready (
     lane   int not null,

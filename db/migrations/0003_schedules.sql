@@ -1,6 +1,6 @@
 -- Schedules with policies: the rule and the plan as one text, what an operator
 -- did, runs that have not ended, and what was skipped. The table is small and
--- made anew. min_compatible: 3
+-- created again. min_compatible: 3
 
 create table durable.schedules_before as select * from durable.schedules;
 drop table durable.schedules;
@@ -30,13 +30,26 @@ create table durable.schedules (
     edited       boolean not null default false,
     paused_by    text
 );
-insert into durable.schedules (id, name, generation, look_at, next_at, declared_at, hash, job, queue, timeout, max_attempts, priority, on_crash, args, tags, fault,
-    hash_at, brought_at, spec)
-select id, name, generation, look_at, next_at, declared_at, hash, job, queue, timeout, max_attempts, priority, on_crash, args, tags, fault,
-    declared_at, '-infinity', json_build_object('plan', '{}'::json, 'rule',
-    case when every > 0 then json_build_object('every', every::text || 'us') else json_build_object('cron', cron, 'zone', zone) end)
+insert into durable.schedules (
+    id, name, generation, look_at, next_at, declared_at, hash, job, queue, timeout, max_attempts,
+    priority, on_crash, args, tags, fault, hash_at, brought_at, spec
+)
+select
+    id, name, generation, look_at, next_at, declared_at, hash, job, queue, timeout, max_attempts,
+    priority, on_crash, args, tags, fault, declared_at, '-infinity',
+    json_build_object(
+        'plan', '{}'::json,
+        'rule', case
+            when every > 0 then json_build_object('every', every::text || 'us')
+            else json_build_object('cron', cron, 'zone', zone)
+        end
+    )
 from durable.schedules_before;
-select setval(pg_get_serial_sequence('durable.schedules', 'id'), (select coalesce(max(id), 0) + 1 from durable.schedules), false);
+select setval(
+    pg_get_serial_sequence('durable.schedules', 'id'),
+    (select coalesce(max(id), 0) + 1 from durable.schedules),
+    false
+);
 drop table durable.schedules_before;
 
 create table durable.skips (

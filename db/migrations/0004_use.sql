@@ -1,6 +1,10 @@
--- Unique keys, cancel requests, progress, log lines, retention, who waits for locks. min_compatible: 3
+-- Unique keys, cancel requests, progress, log lines, retention, and who waits for locks.
+-- min_compatible: 3
 
-alter table durable.runs add column key text collate "C", add column cancel text, add column trace text;
+alter table durable.runs
+    add column key text collate "C",
+    add column cancel text,
+    add column trace text;
 create table durable.unique_keys (
     job      text collate "C" not null,
     key      text collate "C" not null,

@@ -1,118 +1,375 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
 -- name: Run :one
--- runs_pkey, lanes_pkey, workers_pkey, problems_pkey, attempts_pkey. No locks.
-SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
-       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
-       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
-       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
-       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
-           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
-FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
-WHERE r.id = @id;
+-- Index: runs_pkey, lanes_pkey, workers_pkey, problems_pkey, attempts_pkey. Locks: none.
+SELECT
+    runs.id,
+    lanes.job,
+    lanes.queue,
+    lanes.priority,
+    runs.state,
+    runs.attempt,
+    runs.max_attempts,
+    runs.crash_count,
+    (runs.lane < 0)::boolean AS isolated,
+    runs.due_at,
+    runs.created_at,
+    runs.started_at,
+    runs.finished_at,
+    runs.expires_at,
+    coalesce(runs.timeout, 0)::bigint AS timeout,
+    runs.fence,
+    runs.tags,
+    coalesce(runs.key, '')::text AS key,
+    runs.args::text AS args,
+    coalesce(runs.result::text, '')::text AS result,
+    coalesce(
+        (
+            SELECT workers.name
+            FROM durable.workers
+            WHERE workers.id = runs.worker
+        ),
+        ''
+    )::text AS worker,
+    coalesce(
+        (
+            SELECT schedules.name
+            FROM durable.schedules
+            WHERE schedules.id = runs.schedule
+        ),
+        ''
+    )::text AS schedule,
+    CASE
+        WHEN runs.state = 2 THEN ''
+        ELSE coalesce(
+            (
+                SELECT problems.reason
+                FROM durable.problems
+                WHERE problems.run_id = runs.id
+            ),
+            (
+                SELECT attempts.error
+                FROM durable.attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        )
+    END::text AS error
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id = @id;
 
 -- name: Attempts :many
--- attempts_pkey. No locks.
-SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log FROM durable.attempts WHERE run_id = @run_id ORDER BY fence;
+-- Index: attempts_pkey. Locks: none.
+SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log
+FROM durable.attempts
+WHERE run_id = @run_id
+ORDER BY fence;
 
 -- name: FilteredLanes :many
--- Reads lanes, a small table. No locks.
-SELECT id FROM durable.lanes
-WHERE (pg_catalog.cardinality(@jobs::text[]) = 0 OR job = ANY (@jobs::text[])) AND (pg_catalog.cardinality(@queues::text[]) = 0 OR queue = ANY (@queues::text[]));
+-- Index: none; reads lanes, a small table. Locks: none.
+SELECT id
+FROM durable.lanes
+WHERE (pg_catalog.cardinality(@jobs::text[]) = 0 OR job = ANY (@jobs::text[]))
+  AND (pg_catalog.cardinality(@queues::text[]) = 0 OR queue = ANY (@queues::text[]));
 
 -- name: FloorOfRuns :many
--- runs_pkey backwards, so many entries and no more. No locks.
-SELECT id FROM durable.runs WHERE id < @below AND id >= @from_id ORDER BY id DESC OFFSET @skip LIMIT 1;
+-- Index: runs_pkey backwards, so many entries and no more. Locks: none.
+SELECT id
+FROM durable.runs
+WHERE id < @below
+  AND id >= @from_id
+ORDER BY id DESC
+OFFSET @skip
+LIMIT 1;
 
 -- name: ListRuns :many
--- runs_pkey backwards from below to from_id, which the caller has chosen so that
--- it is not far. No locks.
-SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
-       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
-       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
-       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
-       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
-           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
-FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
-WHERE r.id < @below AND r.id >= @from_id
-  AND (pg_catalog.cardinality(@states::smallint[]) = 0 OR r.state = ANY (@states::smallint[]))
-  AND (@all_lanes::boolean OR abs(r.lane) = ANY (@lanes::int[]))
-  AND (@tag::text = '' OR @tag::text = ANY (r.tags))
-ORDER BY r.id DESC LIMIT @most;
+-- Index: runs_pkey backwards from below to from_id, which the caller has chosen so that it
+-- is not far. Locks: none.
+SELECT
+    runs.id,
+    lanes.job,
+    lanes.queue,
+    lanes.priority,
+    runs.state,
+    runs.attempt,
+    runs.max_attempts,
+    runs.crash_count,
+    (runs.lane < 0)::boolean AS isolated,
+    runs.due_at,
+    runs.created_at,
+    runs.started_at,
+    runs.finished_at,
+    runs.expires_at,
+    coalesce(runs.timeout, 0)::bigint AS timeout,
+    runs.fence,
+    runs.tags,
+    coalesce(runs.key, '')::text AS key,
+    runs.args::text AS args,
+    coalesce(runs.result::text, '')::text AS result,
+    coalesce(
+        (
+            SELECT workers.name
+            FROM durable.workers
+            WHERE workers.id = runs.worker
+        ),
+        ''
+    )::text AS worker,
+    coalesce(
+        (
+            SELECT schedules.name
+            FROM durable.schedules
+            WHERE schedules.id = runs.schedule
+        ),
+        ''
+    )::text AS schedule,
+    CASE
+        WHEN runs.state = 2 THEN ''
+        ELSE coalesce(
+            (
+                SELECT problems.reason
+                FROM durable.problems
+                WHERE problems.run_id = runs.id
+            ),
+            (
+                SELECT attempts.error
+                FROM durable.attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        )
+    END::text AS error
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id < @below
+  AND runs.id >= @from_id
+  AND (
+      pg_catalog.cardinality(@states::smallint[]) = 0
+      OR runs.state = ANY (@states::smallint[])
+  )
+  AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
+  AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
+ORDER BY runs.id DESC
+LIMIT @most;
 
 -- name: NewestProblems :many
--- problems_lane: one range for each state and lane, read backwards, no more of it
--- than is wanted. No locks.
-SELECT p.run_id
-FROM (SELECT pg_catalog.unnest(@states::smallint[]) state) s CROSS JOIN (SELECT pg_catalog.unnest(@lanes::int[]) lane) l
-CROSS JOIN LATERAL (SELECT b.run_id FROM durable.problems b
-    WHERE b.state = s.state AND b.lane = l.lane AND b.run_id < @below AND b.run_id >= @from_id
-    ORDER BY b.run_id DESC LIMIT @most) p
-ORDER BY p.run_id DESC LIMIT @most;
+-- Index: problems_lane: one range for each state and lane, read backwards, no more of it
+-- than is wanted. Locks: none.
+SELECT newest.run_id
+FROM (SELECT pg_catalog.unnest(@states::smallint[]) AS state) wanted_states
+CROSS JOIN (SELECT pg_catalog.unnest(@lanes::int[]) AS lane) wanted_lanes
+CROSS JOIN LATERAL (
+    SELECT problems.run_id
+    FROM durable.problems
+    WHERE problems.state = wanted_states.state
+      AND problems.lane = wanted_lanes.lane
+      AND problems.run_id < @below
+      AND problems.run_id >= @from_id
+    ORDER BY problems.run_id DESC
+    LIMIT @most
+) newest
+ORDER BY newest.run_id DESC
+LIMIT @most;
 
 -- name: UnfinishedOf :many
--- ready_order for the lanes and the lines of their isolated runs, and leases; no
--- more than so many of either. No locks.
-(SELECT y.run_id::uuid AS run_id, true AS waiting FROM durable.ready y WHERE y.lane = ANY (@lanes::int[]) LIMIT @most)
+-- Index: ready_order for the lanes and the lines of their isolated runs, and leases; no
+-- more than so many of either. Locks: none.
+(
+    SELECT ready.run_id::uuid AS run_id, true AS waiting
+    FROM durable.ready
+    WHERE ready.lane = ANY (@lanes::int[])
+    LIMIT @most
+)
 UNION ALL
-(SELECT pg_catalog.unnest(b.run_ids)::uuid AS run_id, false AS waiting FROM durable.leases b WHERE @running::boolean LIMIT 5 * @most::int);
+(
+    SELECT pg_catalog.unnest(leases.run_ids)::uuid AS run_id, false AS waiting
+    FROM durable.leases
+    WHERE @running::boolean
+    LIMIT 5 * @most::int
+);
 
 -- name: Stranded :many
--- runs_pkey backwards, so many rows and no more, then leases_pkey for those that
--- are running. No locks. Running runs whose claim has no lease, among the newest.
-SELECT r.id
-FROM (SELECT b.id, b.claim_id, b.state FROM durable.runs b
-      WHERE b.id < @below AND b.id >= @from_id
-      ORDER BY b.id DESC
-      LIMIT @look) r
-WHERE r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id)
+-- Running runs whose claim has no lease, among the newest.
+-- Index: runs_pkey backwards, so many rows and no more, then leases_pkey for those that
+-- are running. Locks: none.
+SELECT newest.id
+FROM (
+    SELECT runs.id, runs.claim_id, runs.state
+    FROM durable.runs
+    WHERE runs.id < @below
+      AND runs.id >= @from_id
+    ORDER BY runs.id DESC
+    LIMIT @look
+) newest
+WHERE newest.state = 1
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.leases
+      WHERE leases.claim_id = newest.claim_id
+  )
 LIMIT @most;
 
 -- name: ListThese :many
--- runs_pkey, one probe for each id. No locks.
-SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
-       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
-       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
-       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
-       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
-           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
-FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
-WHERE r.id = ANY (@ids::uuid[]) AND r.id < @below AND r.id >= @from_id
-  AND (pg_catalog.cardinality(@states::smallint[]) = 0 OR r.state = ANY (@states::smallint[]))
-  AND (@all_lanes::boolean OR abs(r.lane) = ANY (@lanes::int[]))
-  AND (@tag::text = '' OR @tag::text = ANY (r.tags))
-ORDER BY r.id DESC LIMIT @most;
+-- Index: runs_pkey, one probe for each id. Locks: none.
+SELECT
+    runs.id,
+    lanes.job,
+    lanes.queue,
+    lanes.priority,
+    runs.state,
+    runs.attempt,
+    runs.max_attempts,
+    runs.crash_count,
+    (runs.lane < 0)::boolean AS isolated,
+    runs.due_at,
+    runs.created_at,
+    runs.started_at,
+    runs.finished_at,
+    runs.expires_at,
+    coalesce(runs.timeout, 0)::bigint AS timeout,
+    runs.fence,
+    runs.tags,
+    coalesce(runs.key, '')::text AS key,
+    runs.args::text AS args,
+    coalesce(runs.result::text, '')::text AS result,
+    coalesce(
+        (
+            SELECT workers.name
+            FROM durable.workers
+            WHERE workers.id = runs.worker
+        ),
+        ''
+    )::text AS worker,
+    coalesce(
+        (
+            SELECT schedules.name
+            FROM durable.schedules
+            WHERE schedules.id = runs.schedule
+        ),
+        ''
+    )::text AS schedule,
+    CASE
+        WHEN runs.state = 2 THEN ''
+        ELSE coalesce(
+            (
+                SELECT problems.reason
+                FROM durable.problems
+                WHERE problems.run_id = runs.id
+            ),
+            (
+                SELECT attempts.error
+                FROM durable.attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        )
+    END::text AS error
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id = ANY (@ids::uuid[])
+  AND runs.id < @below
+  AND runs.id >= @from_id
+  AND (
+      pg_catalog.cardinality(@states::smallint[]) = 0
+      OR runs.state = ANY (@states::smallint[])
+  )
+  AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
+  AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
+ORDER BY runs.id DESC
+LIMIT @most;
 
 -- name: CountSome :one
--- Counts each up to a bound and no further: runs_pkey, ready_order, leases and
--- runs_pkey, problems_lane. All in one snapshot. No locks.
-SELECT (SELECT count(*) FROM (SELECT FROM durable.runs LIMIT @most::int) a) AS total,
-       (SELECT count(*) FROM (SELECT FROM durable.ready LIMIT @most::int) b) AS pending,
-       (SELECT count(*) FROM (SELECT FROM durable.runs r
-            WHERE r.id = ANY (ARRAY(SELECT pg_catalog.unnest(l.run_ids) FROM durable.leases l LIMIT @most::int)) AND r.state = 1) c) AS running,
-       (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 4 LIMIT @most::int) d) AS dead,
-       (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 5 LIMIT @most::int) e) AS cancelled;
+-- Counts each up to a bound and no further, all in one snapshot.
+-- Index: runs_pkey, ready_order, leases and runs_pkey, problems_lane. Locks: none.
+SELECT
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.runs
+            LIMIT @most::int
+        ) any_run
+    ) AS total,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.ready
+            LIMIT @most::int
+        ) waiting
+    ) AS pending,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.runs
+            WHERE runs.id = ANY (ARRAY(
+                    SELECT pg_catalog.unnest(leases.run_ids)
+                    FROM durable.leases
+                    LIMIT @most::int
+                ))
+              AND runs.state = 1
+        ) leased
+    ) AS running,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.problems
+            WHERE state = 4
+            LIMIT @most::int
+        ) ended_dead
+    ) AS dead,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.problems
+            WHERE state = 5
+            LIMIT @most::int
+        ) ended_cancelled
+    ) AS cancelled;
 
 -- name: EstimateRows :one
--- pg_class: the density of the last vacuum or analyze times the size as it is
--- now, as the planner does it; -1 where there was none. No locks, and no rows
--- are read.
-SELECT (CASE WHEN c.reltuples >= 0 AND c.relpages > 0
-             THEN c.reltuples / c.relpages * (pg_relation_size(c.oid) / current_setting('block_size')::int) ELSE -1 END)::bigint AS estimate,
-       (pg_relation_size(c.oid) / current_setting('block_size')::int)::bigint AS pages
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = @schema_name::text AND c.relname = @table_name::text AND c.relkind = 'r';
+-- The density of the last vacuum or analyze times the size as it is now, as the planner
+-- does it; -1 where there was none.
+-- Index: pg_class; no rows of the table are read. Locks: none.
+SELECT
+    (
+        CASE
+            WHEN pg_class.reltuples >= 0 AND pg_class.relpages > 0
+                THEN pg_class.reltuples / pg_class.relpages * (
+                    pg_relation_size(pg_class.oid) / current_setting('block_size')::int
+                )
+            ELSE -1
+        END
+    )::bigint AS estimate,
+    (pg_relation_size(pg_class.oid) / current_setting('block_size')::int)::bigint AS pages
+FROM pg_catalog.pg_class
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = @schema_name::text
+  AND pg_class.relname = @table_name::text
+  AND pg_class.relkind = 'r';
 
 -- name: SampleRuns :one
--- About so many percent of the pages of runs. No locks.
-SELECT count(*) FROM durable.runs TABLESAMPLE SYSTEM (@percent::real);
+-- About so many percent of the pages of runs. Locks: none.
+SELECT count(*)
+FROM durable.runs TABLESAMPLE SYSTEM (@percent::real);
 
 -- name: SampleReady :one
--- About so many percent of the pages of ready. No locks.
-SELECT count(*) FROM durable.ready TABLESAMPLE SYSTEM (@percent::real);
+-- About so many percent of the pages of ready. Locks: none.
+SELECT count(*)
+FROM durable.ready TABLESAMPLE SYSTEM (@percent::real);
 
 -- name: SampleProblems :one
--- About so many percent of the pages of problems. No locks.
-SELECT count(*) FILTER (WHERE state = 4) AS dead, count(*) FILTER (WHERE state = 5) AS cancelled
+-- About so many percent of the pages of problems. Locks: none.
+SELECT
+    count(*) FILTER (WHERE state = 4) AS dead,
+    count(*) FILTER (WHERE state = 5) AS cancelled
 FROM durable.problems TABLESAMPLE SYSTEM (@percent::real);

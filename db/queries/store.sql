@@ -1,22 +1,28 @@
 -- name: Guard :exec
--- Heads every pipelined batch of statements that must keep to their indexes: a
--- plan made while a table was empty is kept when it grows. What has no index
--- looks dear then, and must not be compiled for it; and the plans are the same
--- for any values, so none is made anew for each call. Local to the
--- transaction, so it works behind a transaction pooler. No rows, no locks.
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
-       set_config('plan_cache_mode', 'force_generic_plan', true),
-       set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
+-- Heads every pipelined batch of statements that must keep to their indexes: a plan that
+-- was built while a table was empty is kept when it grows. What has no index looks
+-- expensive then, and must not be compiled for it; and the plans are the same for any
+-- values, so none is built again for each call. Local to the transaction, so it works
+-- behind a transaction pooler. No rows, no locks.
+SELECT
+    set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true),
+    set_config('jit', 'off', true),
+    set_config('plan_cache_mode', 'force_generic_plan', true),
+    set_config('lock_timeout', @lock_timeout::text, true),
+    set_config('statement_timeout', @statement_timeout::text, true);
 
 -- name: Pin :exec
 -- Keeps functions and operators of other schemas out of the statements after it
--- in the same transaction, where a connection could not be made to do so as a
+-- in the same transaction, where a connection could not be set up to do so as a
 -- whole. No rows, no locks.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog', true);
 
 -- name: Limits :exec
 -- Bounds the statements after it in the same transaction. No rows, no locks.
-SELECT set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
+SELECT
+    set_config('lock_timeout', @lock_timeout::text, true),
+    set_config('statement_timeout', @statement_timeout::text, true);
 
 -- name: Idle :exec
 -- Ends the transaction of a process that stops in the middle of it. For
@@ -39,61 +45,102 @@ ROLLBACK;
 -- name: Unlimited :exec
 -- Lifts the limits that a role or a database may have for the statements after
 -- it in the same transaction. No rows, no locks.
-SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true);
+SELECT
+    set_config('statement_timeout', '0', true),
+    set_config('lock_timeout', '0', true);
 
 -- name: ExistingTables :many
 -- Which of these are tables of the schema. Reads the catalog. No locks.
-SELECT c.relname::text AS name
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = @schema_name::text AND c.relname = ANY (@names::text[]) AND c.relkind = 'r'
-ORDER BY c.relname;
+SELECT pg_class.relname::text AS name
+FROM pg_catalog.pg_class
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = @schema_name::text
+  AND pg_class.relname = ANY (@names::text[])
+  AND pg_class.relkind = 'r'
+ORDER BY pg_class.relname;
 
 -- name: TableUsers :many
--- Who has locked these tables, the longest first: whoever that is keeps a
--- migration from them. Reads pg_locks and pg_stat_activity. No locks.
-SELECT coalesce(a.pid, 0)::int AS pid, coalesce(a.application_name, '')::text AS application, coalesce(a.usename::text, '')::text AS role,
-       coalesce(a.state, a.backend_type, '')::text AS state,
-       coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::bigint AS open_seconds,
-       left(coalesce(a.query, ''), 100)::text AS query
-FROM pg_catalog.pg_locks l
-JOIN pg_catalog.pg_class c ON c.oid = l.relation
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-WHERE l.granted AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-  AND n.nspname = @schema_name::text AND c.relname = ANY (@names::text[])
-GROUP BY a.pid, a.application_name, a.usename, a.state, a.backend_type, a.query
-ORDER BY min(a.xact_start)
+-- Which server processes have locked these tables, the longest first: they keep a
+-- migration from them. Reads pg_locks and pg_stat_activity. Locks: none.
+SELECT
+    coalesce(client.pid, 0)::int AS pid,
+    coalesce(client.application_name, '')::text AS application,
+    coalesce(client.usename::text, '')::text AS role,
+    coalesce(client.state, client.backend_type, '')::text AS state,
+    coalesce(
+        extract(epoch FROM clock_timestamp() - min(client.xact_start)),
+        0
+    )::bigint AS open_seconds,
+    left(coalesce(client.query, ''), 100)::text AS query
+FROM pg_catalog.pg_locks locked
+JOIN pg_catalog.pg_class ON pg_class.oid = locked.relation
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+JOIN pg_catalog.pg_stat_activity client ON client.pid = locked.pid
+WHERE locked.granted
+  AND locked.database = (
+      SELECT pg_database.oid
+      FROM pg_catalog.pg_database
+      WHERE pg_database.datname = current_database()
+  )
+  AND pg_namespace.nspname = @schema_name::text
+  AND pg_class.relname = ANY (@names::text[])
+GROUP BY
+    client.pid,
+    client.application_name,
+    client.usename,
+    client.state,
+    client.backend_type,
+    client.query
+ORDER BY min(client.xact_start)
 LIMIT 3;
 
 -- name: Server :one
--- What a start-up check needs. Comes before anything is pinned: every call in it
--- is exactly one of pg_catalog's. No rows, no locks.
-SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
-       current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
-       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000::numeric)::bigint AS statement_timeout,
-       now()::timestamptz AS now, current_setting('server_encoding') AS encoding,
-       current_setting('search_path') AS search_path, pg_backend_pid()::bigint AS pid;
+-- What a start-up check needs. Comes before anything is pinned: every call in it is exactly
+-- one of pg_catalog's. No rows, no locks.
+SELECT
+    pg_is_in_recovery() AS replica,
+    current_setting('transaction_read_only') = 'on' AS read_only,
+    current_setting('server_version_num')::int AS version,
+    current_setting('transaction_isolation') AS isolation,
+    (
+        extract(epoch FROM current_setting('statement_timeout')::interval) * 1000::numeric
+    )::bigint AS statement_timeout,
+    now()::timestamptz AS now,
+    current_setting('server_encoding') AS encoding,
+    current_setting('search_path') AS search_path,
+    pg_backend_pid()::bigint AS pid;
 
 -- name: HasMeta :one
--- Whether any migration has been applied. Asked of the catalog as of now:
--- to_regclass may answer from a cache that is older than a lock just waited
--- for. No locks.
-SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-               WHERE n.nspname = @schema_name::text AND c.relname = 'meta')::boolean AS found;
+-- Whether any migration has been applied. Asked of the catalog as of now: to_regclass may
+-- answer from a cache that is older than a lock just waited for. Locks: none.
+SELECT EXISTS (
+    SELECT
+    FROM pg_catalog.pg_class
+    JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+    WHERE pg_namespace.nspname = @schema_name::text
+      AND pg_class.relname = 'meta'
+)::boolean AS found;
 
 -- name: Meta :one
--- One row by primary key, no locks.
-SELECT version, min_compatible FROM durable.meta WHERE only_row;
+-- Index: meta_pkey, one row. Locks: none.
+SELECT version, min_compatible
+FROM durable.meta
+WHERE only_row;
 
 -- name: SetMeta :exec
--- One row by primary key; runs under the migration's advisory lock. Twice: the
--- same row.
-INSERT INTO durable.meta (version, min_compatible) VALUES (@version, @min_compatible)
-ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, min_compatible = excluded.min_compatible, migrated_at = now();
+-- Index: meta_pkey, one row. Runs under the migration's advisory lock.
+-- Idempotent: a repeat writes the same row.
+INSERT INTO durable.meta (version, min_compatible)
+VALUES (@version, @min_compatible)
+ON CONFLICT (only_row) DO UPDATE
+SET version = excluded.version,
+    min_compatible = excluded.min_compatible,
+    migrated_at = now();
 
 -- name: Notify :exec
--- Hints, one notification for each payload; nothing waits for their flush. Twice:
--- second hints for nothing.
-SELECT set_config('synchronous_commit', 'off', true), pg_notify(@channel::text, p.payload)
-FROM (SELECT unnest(@payloads::text[]) payload) p;
+-- Hints, one notification for each payload; no caller waits for their flush.
+-- Idempotent: a repeat sends further hints, which change nothing.
+SELECT
+    set_config('synchronous_commit', 'off', true),
+    pg_notify(@channel::text, hints.payload)
+FROM (SELECT unnest(@payloads::text[]) AS payload) hints;

@@ -34,7 +34,8 @@ CREATE TABLE queues (
 CREATE TABLE runs (
     seq          INTEGER PRIMARY KEY,          -- the order in which runs were stored
     id           BLOB    NOT NULL UNIQUE,
-    claim_id     BLOB,                         -- of the last claim, kept after the end; cleared when it is taken from a dead worker
+    -- of the last claim, kept after the end; cleared when it is taken from a dead worker
+    claim_id     BLOB,
     fence        INTEGER NOT NULL DEFAULT 0,
     created_at   INTEGER NOT NULL,
     due_at       INTEGER NOT NULL,
@@ -45,7 +46,8 @@ CREATE TABLE runs (
     lane         INTEGER NOT NULL,             -- negative: isolated
     attempt      INTEGER NOT NULL DEFAULT 0,
     max_attempts INTEGER NOT NULL,
-    state        INTEGER NOT NULL DEFAULT 0,   -- 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled
+    -- 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled
+    state        INTEGER NOT NULL DEFAULT 0,
     crash_count  INTEGER NOT NULL DEFAULT 0,
     on_crash     INTEGER NOT NULL DEFAULT 0,   -- 0 retry, 1 dead
     worker       TEXT,                         -- name of the worker that has it, or had it last
@@ -55,25 +57,30 @@ CREATE TABLE runs (
     tags         TEXT,                         -- JSON array; null: none
     args         BLOB    NOT NULL,             -- JSON, as it was sent
     result       BLOB,                         -- JSON
-    key          TEXT,                         -- it was enqueued with; unique_keys says whose the key is now
-    cancel       TEXT,                         -- why it is to be cancelled, while it is running: it will not be pending again
+    -- it was enqueued with; unique_keys says whose the key is now
+    key          TEXT,
+    -- why it is to be cancelled, while it is running: it will not be pending again
+    cancel       TEXT,
     trace        TEXT                          -- of the caller, for a Tracer to go on with
 );
-CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence) WHERE schedule IS NOT NULL;
+CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
+    WHERE schedule IS NOT NULL;
 
 -- One row for each unique key: the run that holds it. A run that has ended, and
--- whose time is over, loses the key when somebody wants it.
+-- whose time is over, loses the key to the next run that asks for it.
 CREATE TABLE unique_keys (
     job     TEXT    NOT NULL,
     key     TEXT    NOT NULL,
     run_id  BLOB    NOT NULL,
-    latest  BLOB    NOT NULL, -- the enqueue that stored the run, or replaced it last: a repeat of it changes nothing
-    held_to INTEGER,          -- held until then even when the run has ended; null: only while it has not
+    -- the enqueue that stored the run, or replaced it last: a repeat of it changes nothing
+    latest  BLOB    NOT NULL,
+    -- held until then even when the run has ended; null: only while it has not
+    held_to INTEGER,
     PRIMARY KEY (job, key)
 ) WITHOUT ROWID;
 
 -- Cancel requests for running runs, for the claim that has them; runs.cancel
--- decides, these rows only tell. Rows of claims that are gone are swept.
+-- decides, these rows only notify. Rows of claims that are gone are swept.
 CREATE TABLE cancels (
     claim_id BLOB NOT NULL,
     run_id   BLOB NOT NULL,
@@ -89,14 +96,14 @@ CREATE TABLE progress (
     checkpoint BLOB               -- JSON
 ) WITHOUT ROWID;
 
--- Where the two looks of retention over the runs stand, by runs.seq: the walk
+-- How far the two passes of retention over the runs are, by runs.seq: the walk
 -- over those old enough, and the full pass.
 CREATE TABLE sweep (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
-    position INTEGER NOT NULL, -- of the walk: the runs up to here have been looked at
+    position INTEGER NOT NULL, -- of the walk: the runs up to here have been checked
     pass     INTEGER NOT NULL, -- of the pass, likewise; -1: none is under way
     began_at INTEGER NOT NULL, -- the last pass
-    sweeper  BLOB,             -- workers.instance of whoever is at it; null: nobody
+    sweeper  BLOB,             -- workers.instance of the process that sweeps; null: none
     swept_at INTEGER NOT NULL  -- the last step; a sweeper that has gone silent is not waited for
 );
 
@@ -117,16 +124,18 @@ CREATE TABLE ready (
     PRIMARY KEY (lane, due_at, run_id)
 ) WITHOUT ROWID;
 
--- One row for each claim that stands. No index on the expiry: there are few
+-- One row for each claim that has not ended. No index on the expiry: there are few
 -- leases, and a heartbeat writes only this row.
 CREATE TABLE leases (
     claim_id        BLOB    PRIMARY KEY NOT NULL,
     acquired_at     INTEGER NOT NULL,
-    expires_at      INTEGER NOT NULL,          -- negative: a part of its runs was taken back, and nobody renews it
+    -- negative: a part of its runs was taken back, and no renewal extends it
+    expires_at      INTEGER NOT NULL,
     alone           INTEGER NOT NULL,
     worker_instance BLOB    NOT NULL,
     worker_name     TEXT    NOT NULL,
-    run_ids         BLOB    NOT NULL           -- 16 bytes each, in the order of the claim; written once
+    -- 16 bytes each, in the order of the claim; written once
+    run_ids         BLOB    NOT NULL
 ) WITHOUT ROWID;
 
 -- One row for each ended attempt that is worth keeping, and for each crash.
@@ -166,7 +175,8 @@ CREATE TABLE jobs (
 -- The schedules that workers have declared, and operators' own.
 CREATE TABLE schedules (
     name         TEXT    PRIMARY KEY NOT NULL,
-    hash         TEXT    NOT NULL,             -- of the rule, the plan and the run as the code declares them
+    -- of the rule, the plan and the run as the code declares them
+    hash         TEXT    NOT NULL,
     generation   INTEGER NOT NULL,
     spec         TEXT    NOT NULL,             -- the rule and the plan, as JSON
     job          TEXT    NOT NULL,
@@ -177,15 +187,21 @@ CREATE TABLE schedules (
     timeout      INTEGER NOT NULL,
     on_crash     INTEGER NOT NULL,
     tags         TEXT,
-    next_at      INTEGER,                      -- the next occurrence; null: not planned yet, or never again
-    look_at      INTEGER,                      -- when to look at it next; null: never again, or paused
-    waiting      INTEGER NOT NULL DEFAULT 0,   -- not 0: next_at waits for an earlier run; the last pause between two looks
-    unfinished   BLOB    NOT NULL DEFAULT x'', -- ids of its runs, 16 bytes each, that had not ended when it was last looked at
-    fault        TEXT,                         -- why the rule could not be evaluated when it was last looked at
+    -- the next occurrence; null: not planned yet, or never again
+    next_at      INTEGER,
+    -- when to evaluate it next; null: never again, or paused
+    look_at      INTEGER,
+    -- not 0: next_at waits for an earlier run; the last pause between two evaluations
+    waiting      INTEGER NOT NULL DEFAULT 0,
+    -- ids of its runs, 16 bytes each, that had not ended when it was last evaluated
+    unfinished   BLOB    NOT NULL DEFAULT x'',
+    -- why the rule could not be evaluated when it was last evaluated
+    fault        TEXT,
     paused       INTEGER NOT NULL DEFAULT 0,
     paused_by    TEXT,
-    edited       INTEGER NOT NULL DEFAULT 0,   -- an operator's version stands
-    declared_at  INTEGER,                      -- by a worker, whatever its hash; null: an operator's own
+    edited       INTEGER NOT NULL DEFAULT 0,   -- an operator has changed it
+    -- by a worker, whatever its hash; null: an operator's own
+    declared_at  INTEGER,
     hash_at      INTEGER NOT NULL,             -- when a worker last declared this hash
     brought_at   INTEGER NOT NULL              -- when the worker that brought this hash had started
 );
@@ -223,7 +239,7 @@ CREATE TABLE workers (
 
 -- One row for each slot of a named lock that was ever granted. The row keeps the
 -- fence; one that has been free, or expired, for a week is deleted when a new
--- name comes: a fence that begins anew begins at the store's time.
+-- name comes: a fence that begins again begins at the store's time.
 CREATE TABLE locks (
     name        TEXT    NOT NULL,
     slot        INTEGER NOT NULL,
@@ -237,15 +253,15 @@ CREATE TABLE locks (
 CREATE UNIQUE INDEX locks_claim ON locks (claim_id) WHERE claim_id IS NOT NULL;
 CREATE INDEX locks_expiry ON locks (expires_at);
 
--- One row per name and process that has waited for it for a while. A hint: who
--- releases the lock counts one of them up, and operators see who waits.
+-- One row per name and process that has waited for it for a while. A hint: a
+-- release counts one of them up, and operators see who waits.
 CREATE TABLE lock_waits (
     name   TEXT    NOT NULL,
-    waiter BLOB    NOT NULL,             -- the Locker, made when it starts
+    waiter BLOB    NOT NULL,             -- the Locker, chosen when it starts
     since  INTEGER NOT NULL,
     until  INTEGER NOT NULL,             -- it lapses then, unless it is noted again
     calls  INTEGER NOT NULL,             -- that wait
-    freed  INTEGER NOT NULL DEFAULT 0,   -- how often it was told of a release
+    freed  INTEGER NOT NULL DEFAULT 0,   -- how often it was notified of a release
     owner  TEXT    NOT NULL,             -- for people
     PRIMARY KEY (name, waiter)
 ) WITHOUT ROWID;

@@ -43,7 +43,8 @@ CREATE TABLE runs (
     args         BLOB    NOT NULL,
     result       BLOB
 );
-CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence) WHERE schedule IS NOT NULL;
+CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
+    WHERE schedule IS NOT NULL;
 
 CREATE TABLE ready (
     lane   INTEGER NOT NULL,

@@ -28,11 +28,21 @@ CREATE TABLE schedules (
     brought_at   INTEGER NOT NULL
 );
 CREATE INDEX schedules_look ON schedules (look_at) WHERE look_at IS NOT NULL;
-INSERT INTO schedules (name, hash, generation, spec, job, queue, priority, args, max_attempts, timeout, on_crash, tags,
-    next_at, look_at, fault, declared_at, hash_at, brought_at)
-SELECT name, hash, generation, json_object('plan', json('{}'), 'rule',
-        CASE WHEN every > 0 THEN json_object('every', every || 'us') ELSE json_object('cron', cron, 'zone', zone) END),
-    job, queue, priority, args, max_attempts, timeout, on_crash, tags, next_at, look_at, fault, declared_at, declared_at, 0
+INSERT INTO schedules (
+    name, hash, generation, spec, job, queue, priority, args, max_attempts, timeout, on_crash,
+    tags, next_at, look_at, fault, declared_at, hash_at, brought_at
+)
+SELECT
+    name, hash, generation,
+    json_object(
+        'plan', json('{}'),
+        'rule', CASE
+            WHEN every > 0 THEN json_object('every', every || 'us')
+            ELSE json_object('cron', cron, 'zone', zone)
+        END
+    ),
+    job, queue, priority, args, max_attempts, timeout, on_crash, tags, next_at, look_at, fault,
+    declared_at, declared_at, 0
 FROM schedules_before;
 DROP TABLE schedules_before;
 CREATE TABLE skips (

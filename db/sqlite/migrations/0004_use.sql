@@ -46,7 +46,8 @@ CREATE TABLE attempts (
     PRIMARY KEY (run_id, fence)
 ) WITHOUT ROWID;
 INSERT INTO attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack)
-SELECT run_id, fence, number, outcome, worker, started_at, ended_at, error, stack FROM attempts_before;
+SELECT run_id, fence, number, outcome, worker, started_at, ended_at, error, stack
+FROM attempts_before;
 DROP TABLE attempts_before;
 ALTER TABLE jobs ADD COLUMN retention INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE lock_waits (

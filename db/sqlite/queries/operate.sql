@@ -1,67 +1,128 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
 -- name: FindOperable :one
--- Served by the key of runs. What an operator's action depends on.
-SELECT r.state, r.lane, r.due_at, r.claim_id, r.cancel, r.key, l.job
-FROM runs r JOIN lanes l ON l.id = abs(r.lane) WHERE r.id = @id;
+-- Index: the key of runs. What an operator's action depends on.
+SELECT runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, lanes.job
+FROM runs
+JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id = @id;
 
 -- name: CancelPending :exec
 -- The caller has found the run pending in the same transaction.
-UPDATE runs SET state = 5, finished_at = @finished_at WHERE id = @id AND state = 0;
+UPDATE runs
+SET state = 5,
+    finished_at = @finished_at
+WHERE id = @id
+  AND state = 0;
 
 -- name: AskCancel :exec
 -- The caller has found the run running in the same transaction.
-UPDATE runs SET cancel = @reason WHERE id = @id AND state = 1;
+UPDATE runs
+SET cancel = @reason
+WHERE id = @id
+  AND state = 1;
 
 -- name: InsertCancel :exec
--- Twice: the row is there.
-INSERT INTO cancels (claim_id, run_id) VALUES (@claim_id, @run_id) ON CONFLICT DO NOTHING;
+-- Idempotent: a repeat finds the row.
+INSERT INTO cancels (claim_id, run_id)
+VALUES (@claim_id, @run_id)
+ON CONFLICT DO NOTHING;
 
 -- name: ScheduleOf :one
--- Served by the key of runs, and that of schedules.
-SELECT s.name, s.spec, s.unfinished FROM runs r JOIN schedules s ON s.name = r.schedule WHERE r.id = @id;
+-- Index: the key of runs, and that of schedules.
+SELECT schedules.name, schedules.spec, schedules.unfinished
+FROM runs
+JOIN schedules ON schedules.name = runs.schedule
+WHERE runs.id = @id;
 
 -- name: RetryRun :exec
--- The caller has found the run dead or cancelled in the same transaction, and
--- puts it into ready. The claim's id goes, so that its late settle is refused.
-UPDATE runs SET state = 0, due_at = @due_at, attempt = 0, crash_count = 0, lane = abs(lane), claim_id = NULL, cancel = NULL,
-    expires_at = NULL, finished_at = NULL
-WHERE id = @id AND state IN (4, 5);
+-- The caller has found the run dead or cancelled in the same transaction, and puts it
+-- into ready. The claim's id goes, so that its late settle is refused.
+UPDATE runs
+SET state = 0,
+    due_at = @due_at,
+    attempt = 0,
+    crash_count = 0,
+    lane = abs(lane),
+    claim_id = NULL,
+    cancel = NULL,
+    expires_at = NULL,
+    finished_at = NULL
+WHERE id = @id
+  AND state IN (4, 5);
 
 -- name: DeleteRun :exec
 -- The caller has found the run not running in the same transaction.
-DELETE FROM runs WHERE id = @id AND state <> 1;
+DELETE FROM runs
+WHERE id = @id
+  AND state <> 1;
 
 -- name: ReleaseKey :exec
--- Served by the primary key. The key that a run held, if it still does.
-DELETE FROM unique_keys WHERE job = @job AND key = @key AND run_id = @run_id;
+-- Index: the primary key. The key that a run held, if it still does.
+DELETE FROM unique_keys
+WHERE job = @job
+  AND key = @key
+  AND run_id = @run_id;
 
 -- name: FindKeyHolder :one
--- Served by the primary key, then by the key of runs. A state of -1: the run is
--- no more.
-SELECT k.run_id, k.held_to, CAST(coalesce((SELECT r.state FROM runs r WHERE r.id = k.run_id), -1) AS INTEGER) AS state
-FROM unique_keys k WHERE k.job = @job AND k.key = @key;
+-- Index: the primary key, then the key of runs. A state of -1: the run is no more.
+SELECT
+    unique_keys.run_id, unique_keys.held_to,
+    CAST(
+        coalesce(
+            (
+                SELECT runs.state
+                FROM runs
+                WHERE runs.id = unique_keys.run_id
+            ),
+            -1
+        ) AS INTEGER
+    ) AS state
+FROM unique_keys
+WHERE unique_keys.job = @job
+  AND unique_keys.key = @key;
 
 -- name: RetakeKey :exec
--- The caller has found in the same transaction that nobody else holds the key.
-INSERT INTO unique_keys (job, key, run_id, latest) VALUES (@job, @key, @run_id, @run_id)
-ON CONFLICT (job, key) DO UPDATE SET run_id = excluded.run_id, latest = excluded.latest, held_to = NULL WHERE run_id <> excluded.run_id;
+-- The caller has found in the same transaction that no other run holds the key.
+INSERT INTO unique_keys (job, key, run_id, latest)
+VALUES (@job, @key, @run_id, @run_id)
+ON CONFLICT (job, key) DO UPDATE
+SET run_id = excluded.run_id,
+    latest = excluded.latest,
+    held_to = NULL
+WHERE run_id <> excluded.run_id;
 
 -- name: ListCancels :many
--- Served by the primary key of cancels, then by the key of runs.
-SELECT c.run_id, CAST(r.cancel AS TEXT) AS reason FROM cancels c JOIN runs r ON r.id = c.run_id
-WHERE c.claim_id = @claim_id AND r.claim_id = @claim_id AND r.state = 1 AND r.cancel IS NOT NULL;
+-- Index: the primary key of cancels, then the key of runs.
+SELECT cancels.run_id, CAST(runs.cancel AS TEXT) AS reason
+FROM cancels
+JOIN runs ON runs.id = cancels.run_id
+WHERE cancels.claim_id = @claim_id
+  AND runs.claim_id = @claim_id
+  AND runs.state = 1
+  AND runs.cancel IS NOT NULL;
 
 -- name: AuditChange :exec
 -- In the transaction of the change.
-INSERT INTO audit (at, actor, kind, subject, action, detail) VALUES (@at, @actor, @kind, @subject, @action, @detail);
+INSERT INTO audit (at, actor, kind, subject, action, detail)
+VALUES (@at, @actor, @kind, @subject, @action, @detail);
 
 -- name: ListChanges :many
 -- The primary key backwards. An empty text filters nothing.
-SELECT id, at, actor, kind, subject, action, detail FROM audit
-WHERE id < @before AND (@kind = '' OR kind = @kind) AND (@subject = '' OR subject = @subject)
-ORDER BY id DESC LIMIT @most;
+SELECT id, at, actor, kind, subject, action, detail
+FROM audit
+WHERE id < @before
+  AND (@kind = '' OR kind = @kind)
+  AND (@subject = '' OR subject = @subject)
+ORDER BY id DESC
+LIMIT @most;
 
 -- name: ListChangesOf :many
--- Served by audit_subject, backwards.
-SELECT id, at, actor, kind, subject, action, detail FROM audit
-WHERE id < @before AND kind = @kind AND subject = @subject
-ORDER BY id DESC LIMIT @most;
+-- Index: audit_subject, backwards.
+SELECT id, at, actor, kind, subject, action, detail
+FROM audit
+WHERE id < @before
+  AND kind = @kind
+  AND subject = @subject
+ORDER BY id DESC
+LIMIT @most;

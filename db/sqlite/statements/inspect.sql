@@ -1,37 +1,75 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
 -- name: CountRuns
--- ?1 the most that is counted of each. All, the span of the numbers they were
--- given (about as many, less those deleted), pending, running, dead, cancelled,
--- in one snapshot. No table is read whole but the narrow ones: the key of runs,
--- ready, problems, and the runs of living leases; what succeeded is the rest.
-WITH RECURSIVE held (claim_id, ids, n) AS (
-    SELECT claim_id, run_ids, 1 FROM leases
+-- ?1 the most that is counted of each. All, the span of the numbers they were given
+-- (about as many, less those deleted), pending, running, dead, cancelled, in one
+-- snapshot. No table is read whole but the narrow ones: the key of runs, ready, problems,
+-- and the runs of living leases; what succeeded is the rest.
+WITH RECURSIVE held (claim_id, ids, place) AS (
+    SELECT claim_id, run_ids, 1
+    FROM leases
     UNION ALL
-    SELECT claim_id, ids, n + 16 FROM held WHERE n + 16 < length(ids)
+    SELECT claim_id, ids, place + 16
+    FROM held
+    WHERE place + 16 < length(ids)
 ), problem (state) AS (
-    SELECT runs.state FROM problems CROSS JOIN runs ON runs.id = problems.run_id LIMIT 2 * ?1
+    SELECT runs.state
+    FROM problems
+    CROSS JOIN runs ON runs.id = problems.run_id
+    LIMIT 2 * ?1
 )
-SELECT (SELECT count(*) FROM (SELECT 1 FROM runs LIMIT ?1)),
+SELECT
+    (SELECT count(*) FROM (SELECT 1 FROM runs LIMIT ?1)),
     coalesce((SELECT max(seq) FROM runs) - (SELECT min(seq) FROM runs) + 1, 0),
     (SELECT count(*) FROM (SELECT 1 FROM ready LIMIT ?1)),
-    (SELECT count(*) FROM held CROSS JOIN runs ON runs.id = substr(held.ids, held.n, 16) AND runs.claim_id = held.claim_id AND runs.state = 1),
+    (
+        SELECT count(*)
+        FROM held
+        CROSS JOIN runs ON runs.id = substr(held.ids, held.place, 16)
+            AND runs.claim_id = held.claim_id
+            AND runs.state = 1
+    ),
     (SELECT count(*) FROM (SELECT 1 FROM problem WHERE state = 4 LIMIT ?1)),
     (SELECT count(*) FROM (SELECT 1 FROM problem WHERE state = 5 LIMIT ?1));
 
 -- name: CountStranded
--- ?1 how many of the newest runs are looked at, by the integer key. Running runs
--- whose claim has no lease.
-SELECT count(*) FROM (SELECT claim_id, state FROM runs ORDER BY seq DESC LIMIT ?1) AS newest
-WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.claim_id = newest.claim_id);
+-- ?1 how many of the newest runs are looked at, by the integer key. Running runs whose
+-- claim has no lease.
+SELECT count(*)
+FROM (
+    SELECT claim_id, state
+    FROM runs
+    ORDER BY seq DESC
+    LIMIT ?1
+) AS newest
+WHERE state = 1
+  AND NOT EXISTS (
+      SELECT 1
+      FROM leases
+      WHERE leases.claim_id = newest.claim_id
+  );
 
 -- name: SampleRuns
--- ?1 how many numbers are looked at, at least 2, evenly from the first to the last
--- that a run has: one probe of runs each. Of these: how many are there, pending,
--- succeeded, dead and cancelled.
-WITH RECURSIVE probe (i) AS (
-    SELECT 0 UNION ALL SELECT i + 1 FROM probe WHERE i + 1 < ?1
+-- ?1 how many numbers are looked at, at least 2, evenly from the first to the last that a
+-- run has: one probe of runs each. Of these: how many are there, pending, succeeded, dead
+-- and cancelled.
+WITH RECURSIVE probe (number) AS (
+    SELECT 0
+    UNION ALL
+    SELECT number + 1
+    FROM probe
+    WHERE number + 1 < ?1
 ), span (low, high) AS MATERIALIZED (
-    SELECT (SELECT min(seq) FROM runs), (SELECT max(seq) FROM runs)
+    SELECT
+        (SELECT min(seq) FROM runs),
+        (SELECT max(seq) FROM runs)
 )
-SELECT count(*), coalesce(sum(runs.state = 0), 0), coalesce(sum(runs.state = 2), 0),
-    coalesce(sum(runs.state = 4), 0), coalesce(sum(runs.state = 5), 0)
-FROM probe CROSS JOIN span CROSS JOIN runs ON runs.seq = span.low + (span.high - span.low) * probe.i / (?1 - 1);
+SELECT
+    count(*),
+    coalesce(sum(runs.state = 0), 0),
+    coalesce(sum(runs.state = 2), 0),
+    coalesce(sum(runs.state = 4), 0),
+    coalesce(sum(runs.state = 5), 0)
+FROM probe
+CROSS JOIN span
+CROSS JOIN runs ON runs.seq = span.low + (span.high - span.low) * probe.number / (?1 - 1);

@@ -1,5 +1,9 @@
 -- name: HasMeta
-SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'meta';
+SELECT count(*)
+FROM sqlite_master
+WHERE type = 'table'
+  AND name = 'meta';
 
 -- name: FindSchema
-SELECT version, min_compatible FROM meta;
+SELECT version, min_compatible
+FROM meta;

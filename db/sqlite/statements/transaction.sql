@@ -1,6 +1,6 @@
 -- name: Begin
--- Takes the write lock of the file at once, or fails: a transaction that begins
--- by reading could not become a writer after somebody else has written.
+-- Takes the write lock of the file immediately, or fails: a transaction that begins by
+-- reading could not become a writer after another has written.
 BEGIN IMMEDIATE;
 
 -- name: Commit

@@ -1,7 +1,9 @@
 -- Statements for a transaction of the caller's.
 
 -- name: MainFile
-SELECT file FROM pragma_database_list WHERE name = 'main';
+SELECT file
+FROM pragma_database_list
+WHERE name = 'main';
 
 -- name: Savepoint
 SAVEPOINT durable_enqueue;

@@ -11,16 +11,30 @@ import (
 )
 
 const ExamineIdentities = `-- name: ExamineIdentities :many
-SELECT c.relname::text AS name,
-       EXISTS (SELECT FROM pg_catalog.pg_publication_tables p
-               WHERE p.schemaname = n.nspname AND p.tablename = c.relname)::boolean AS published
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1::text AND c.relkind = 'r' AND c.relreplident <> 'f'
-  AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i
-                  WHERE i.indrelid = c.oid AND i.indisvalid
-                    AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident))
-ORDER BY c.relname
+SELECT
+    pg_class.relname::text AS name,
+    EXISTS (
+        SELECT
+        FROM pg_catalog.pg_publication_tables published_tables
+        WHERE published_tables.schemaname = pg_namespace.nspname
+          AND published_tables.tablename = pg_class.relname
+    )::boolean AS published
+FROM pg_catalog.pg_class
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = $1::text
+  AND pg_class.relkind = 'r'
+  AND pg_class.relreplident <> 'f'
+  AND NOT EXISTS (
+      SELECT
+      FROM pg_catalog.pg_index
+      WHERE pg_index.indrelid = pg_class.oid
+        AND pg_index.indisvalid
+        AND (
+            pg_class.relreplident = 'd' AND pg_index.indisprimary
+            OR pg_class.relreplident = 'i' AND pg_index.indisreplident
+        )
+  )
+ORDER BY pg_class.relname
 `
 
 type ExamineIdentitiesParams struct {
@@ -32,9 +46,8 @@ type ExamineIdentitiesRow struct {
 	Published bool
 }
 
-// Tables of the schema whose rows a publication could not tell apart: deletes
-// and updates are refused as soon as one publishes them. Reads the catalog. No
-// locks.
+// Tables of the schema whose rows a publication could not tell apart: deletes and updates
+// are refused as soon as one publishes them. Reads the catalog. Locks: none.
 func (q *Queries) ExamineIdentities(ctx context.Context, arg ExamineIdentitiesParams) ([]ExamineIdentitiesRow, error) {
 	rows, err := q.db.Query(ctx, ExamineIdentities, arg.SchemaName)
 	if err != nil {
@@ -56,19 +69,26 @@ func (q *Queries) ExamineIdentities(ctx context.Context, arg ExamineIdentitiesPa
 }
 
 const ExamineLeases = `-- name: ExamineLeases :one
-SELECT count(*)::bigint AS expired FROM (
-    SELECT l.claim_id FROM durable.leases l WHERE l.expires_at < now() - ($1::bigint) * interval '1 microsecond'
+SELECT count(*)::bigint AS expired
+FROM (
+    SELECT leases.claim_id
+    FROM durable.leases
+    WHERE leases.expires_at < now() - ($1::bigint) * interval '1 microsecond'
     UNION ALL
-    SELECT l.claim_id FROM durable.beats b JOIN durable.leases l ON l.beat = b.id WHERE b.expires_at < now() - ($1::bigint) * interval '1 microsecond'
-    LIMIT 1000) e
+    SELECT leases.claim_id
+    FROM durable.beats
+    JOIN durable.leases ON leases.beat = beats.id
+    WHERE beats.expires_at < now() - ($1::bigint) * interval '1 microsecond'
+    LIMIT 1000
+) expired_leases
 `
 
 type ExamineLeasesParams struct {
 	Within int64
 }
 
-// leases_expiry; beats and leases_beat. Leases that nobody has taken back within so many microseconds
-// of their end, up to a thousand. No locks.
+// Leases that have not been reclaimed within so many microseconds of their end, up to a
+// thousand. Index: leases_expiry; beats and leases_beat. Locks: none.
 func (q *Queries) ExamineLeases(ctx context.Context, arg ExamineLeasesParams) (int64, error) {
 	row := q.db.QueryRow(ctx, ExamineLeases, arg.Within)
 	var expired int64
@@ -80,7 +100,7 @@ const ExamineProcess = `-- name: ExamineProcess :one
 SELECT pg_backend_pid()::bigint AS pid
 `
 
-// Whose answer this is. No locks.
+// Which server process answers. Locks: none.
 func (q *Queries) ExamineProcess(ctx context.Context) (int64, error) {
 	row := q.db.QueryRow(ctx, ExamineProcess)
 	var pid int64
@@ -89,10 +109,13 @@ func (q *Queries) ExamineProcess(ctx context.Context) (int64, error) {
 }
 
 const ExamineQueues = `-- name: ExamineQueues :many
-SELECT q.name FROM durable.queues q WHERE q.paused ORDER BY q.name
+SELECT queues.name
+FROM durable.queues
+WHERE queues.paused
+ORDER BY queues.name
 `
 
-// Reads the whole table, a small one. No locks.
+// Index: none; reads the whole table, a small one. Locks: none.
 func (q *Queries) ExamineQueues(ctx context.Context) ([]string, error) {
 	rows, err := q.db.Query(ctx, ExamineQueues)
 	if err != nil {
@@ -114,11 +137,22 @@ func (q *Queries) ExamineQueues(ctx context.Context) ([]string, error) {
 }
 
 const ExamineRole = `-- name: ExamineRole :one
-SELECT r.rolname::text AS name, coalesce(r.rolsuper, false)::boolean AS superuser,
-       (SELECT current_setting('tcp_keepalives_idle')::bigint + current_setting('tcp_keepalives_interval')::bigint * current_setting('tcp_keepalives_count')::bigint)::bigint
-           AS keepalive_seconds,
-       (SELECT s.setting::bigint FROM pg_catalog.pg_settings s WHERE s.name = 'idle_in_transaction_session_timeout')::bigint AS idle_milliseconds
-FROM pg_catalog.pg_roles r WHERE r.rolname = current_user
+SELECT
+    pg_roles.rolname::text AS name,
+    coalesce(pg_roles.rolsuper, false)::boolean AS superuser,
+    (
+        SELECT
+            current_setting('tcp_keepalives_idle')::bigint
+            + current_setting('tcp_keepalives_interval')::bigint
+                * current_setting('tcp_keepalives_count')::bigint
+    )::bigint AS keepalive_seconds,
+    (
+        SELECT pg_settings.setting::bigint
+        FROM pg_catalog.pg_settings
+        WHERE pg_settings.name = 'idle_in_transaction_session_timeout'
+    )::bigint AS idle_milliseconds
+FROM pg_catalog.pg_roles
+WHERE pg_roles.rolname = current_user
 `
 
 type ExamineRoleRow struct {
@@ -128,8 +162,8 @@ type ExamineRoleRow struct {
 	IdleMilliseconds int64
 }
 
-// The role, and what ends the transaction of a client that is gone or frozen:
-// keepalives are 0 on a Unix socket, whose end is noticed. No locks.
+// The role, and what ends the transaction of a client that is gone or frozen: keepalives
+// are 0 on a Unix socket, whose end is noticed. Locks: none.
 func (q *Queries) ExamineRole(ctx context.Context) (ExamineRoleRow, error) {
 	row := q.db.QueryRow(ctx, ExamineRole)
 	var i ExamineRoleRow
@@ -144,15 +178,27 @@ func (q *Queries) ExamineRole(ctx context.Context) (ExamineRoleRow, error) {
 
 const ExamineServer = `-- name: ExamineServer :one
 
-SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
-       current_setting('server_version_num')::int AS version, current_setting('transaction_isolation')::text AS isolation,
-       current_setting('synchronous_commit')::text AS synchronous_commit, current_setting('fsync') = 'on' AS fsync,
-       current_setting('full_page_writes') = 'on' AS full_page_writes, current_setting('autovacuum') = 'on' AS autovacuum,
-       current_setting('track_counts') = 'on' AS track_counts,
-       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint AS statement_timeout,
-       current_setting('max_connections')::int AS max_connections, current_setting('superuser_reserved_connections')::int AS reserved,
-       (SELECT count(*) FROM pg_catalog.pg_stat_activity a WHERE a.backend_type = 'client backend')::int AS connections,
-       clock_timestamp()::timestamptz AS now
+SELECT
+    pg_is_in_recovery() AS replica,
+    current_setting('transaction_read_only') = 'on' AS read_only,
+    current_setting('server_version_num')::int AS version,
+    current_setting('transaction_isolation')::text AS isolation,
+    current_setting('synchronous_commit')::text AS synchronous_commit,
+    current_setting('fsync') = 'on' AS fsync,
+    current_setting('full_page_writes') = 'on' AS full_page_writes,
+    current_setting('autovacuum') = 'on' AS autovacuum,
+    current_setting('track_counts') = 'on' AS track_counts,
+    (
+        extract(epoch FROM current_setting('statement_timeout')::interval) * 1000
+    )::bigint AS statement_timeout,
+    current_setting('max_connections')::int AS max_connections,
+    current_setting('superuser_reserved_connections')::int AS reserved,
+    (
+        SELECT count(*)
+        FROM pg_catalog.pg_stat_activity
+        WHERE pg_stat_activity.backend_type = 'client backend'
+    )::int AS connections,
+    clock_timestamp()::timestamptz AS now
 `
 
 type ExamineServerRow struct {
@@ -172,8 +218,8 @@ type ExamineServerRow struct {
 	Now               time.Time
 }
 
-// What the verb doctor asks. Everything is read once, by a person's order.
-// Settings and numbers of the server. No locks.
+// What the verb doctor asks. Every statement runs once, when an operator orders it.
+// Settings and numbers of the server. Locks: none.
 func (q *Queries) ExamineServer(ctx context.Context) (ExamineServerRow, error) {
 	row := q.db.QueryRow(ctx, ExamineServer)
 	var i ExamineServerRow
@@ -197,11 +243,41 @@ func (q *Queries) ExamineServer(ctx context.Context) (ExamineServerRow, error) {
 }
 
 const ExamineSnapshots = `-- name: ExamineSnapshots :one
-SELECT coalesce((SELECT max(extract(epoch FROM clock_timestamp() - a.xact_start))::bigint FROM pg_catalog.pg_stat_activity a
-                 WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid() AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)), 0)::bigint AS open_seconds,
-       coalesce((SELECT max(age(a.backend_xmin)) FROM pg_catalog.pg_stat_activity a), 0)::bigint AS held_by_transaction,
-       coalesce((SELECT max(greatest(age(s.xmin), age(s.catalog_xmin))) FROM pg_catalog.pg_replication_slots s), 0)::bigint AS held_by_slot,
-       coalesce((SELECT max(age(p.transaction)) FROM pg_catalog.pg_prepared_xacts p), 0)::bigint AS held_by_prepared
+SELECT
+    coalesce(
+        (
+            SELECT max(extract(epoch FROM clock_timestamp() - pg_stat_activity.xact_start))::bigint
+            FROM pg_catalog.pg_stat_activity
+            WHERE pg_stat_activity.backend_type = 'client backend'
+              AND pg_stat_activity.pid <> pg_backend_pid()
+              AND (
+                  pg_stat_activity.backend_xmin IS NOT NULL
+                  OR pg_stat_activity.backend_xid IS NOT NULL
+              )
+        ),
+        0
+    )::bigint AS open_seconds,
+    coalesce(
+        (
+            SELECT max(age(pg_stat_activity.backend_xmin))
+            FROM pg_catalog.pg_stat_activity
+        ),
+        0
+    )::bigint AS held_by_transaction,
+    coalesce(
+        (
+            SELECT max(greatest(age(slots.xmin), age(slots.catalog_xmin)))
+            FROM pg_catalog.pg_replication_slots slots
+        ),
+        0
+    )::bigint AS held_by_slot,
+    coalesce(
+        (
+            SELECT max(age(prepared.transaction))
+            FROM pg_catalog.pg_prepared_xacts prepared
+        ),
+        0
+    )::bigint AS held_by_prepared
 `
 
 type ExamineSnapshotsRow struct {
@@ -211,8 +287,8 @@ type ExamineSnapshotsRow struct {
 	HeldByPrepared    int64
 }
 
-// How long the oldest transaction has been open, how many rows' worth of
-// transactions it and what else may hold keep from being cleaned up. No locks.
+// How long the oldest transaction has been open, and how many rows' worth of transactions
+// it, and what else may hold a snapshot, keep from being cleaned up. Locks: none.
 func (q *Queries) ExamineSnapshots(ctx context.Context) (ExamineSnapshotsRow, error) {
 	row := q.db.QueryRow(ctx, ExamineSnapshots)
 	var i ExamineSnapshotsRow
@@ -226,10 +302,19 @@ func (q *Queries) ExamineSnapshots(ctx context.Context) (ExamineSnapshotsRow, er
 }
 
 const ExamineTables = `-- name: ExamineTables :many
-SELECT t.relname::text AS name, coalesce(t.n_live_tup, 0)::bigint AS live, coalesce(t.n_dead_tup, 0)::bigint AS dead,
-       (coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_enabled=false'] OR coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_enabled=off'])::boolean AS unvacuumed
-FROM pg_catalog.pg_stat_user_tables t JOIN pg_catalog.pg_class c ON c.oid = t.relid
-WHERE t.schemaname = $1::text AND t.relname IN ('ready', 'leases', 'runs') ORDER BY t.relname
+SELECT
+    counted.relname::text AS name,
+    coalesce(counted.n_live_tup, 0)::bigint AS live,
+    coalesce(counted.n_dead_tup, 0)::bigint AS dead,
+    (
+        coalesce(pg_class.reloptions, '{}') @> ARRAY['autovacuum_enabled=false']
+        OR coalesce(pg_class.reloptions, '{}') @> ARRAY['autovacuum_enabled=off']
+    )::boolean AS unvacuumed
+FROM pg_catalog.pg_stat_user_tables counted
+JOIN pg_catalog.pg_class ON pg_class.oid = counted.relid
+WHERE counted.schemaname = $1::text
+  AND counted.relname IN ('ready', 'leases', 'runs')
+ORDER BY counted.relname
 `
 
 type ExamineTablesParams struct {
@@ -243,7 +328,7 @@ type ExamineTablesRow struct {
 	Unvacuumed bool
 }
 
-// Living and dead rows of the hot tables, as the statistics have them. No locks.
+// Living and dead rows of the hot tables, as the statistics have them. Locks: none.
 func (q *Queries) ExamineTables(ctx context.Context, arg ExamineTablesParams) ([]ExamineTablesRow, error) {
 	rows, err := q.db.Query(ctx, ExamineTables, arg.SchemaName)
 	if err != nil {
@@ -270,11 +355,22 @@ func (q *Queries) ExamineTables(ctx context.Context, arg ExamineTablesParams) ([
 }
 
 const ExamineUndeclared = `-- name: ExamineUndeclared :many
-SELECT DISTINCT l.job, l.queue, coalesce(j.declared_at, 'epoch')::timestamptz AS declared_at
-FROM durable.lanes l LEFT JOIN durable.jobs j ON j.name = l.job
-WHERE (j.name IS NULL OR j.declared_at < now() - ($1::bigint) * interval '1 microsecond')
-  AND (EXISTS (SELECT FROM durable.ready r WHERE r.lane = l.id) OR EXISTS (SELECT FROM durable.ready r WHERE r.lane = -l.id))
-ORDER BY l.job, l.queue LIMIT 100
+SELECT DISTINCT
+    lanes.job,
+    lanes.queue,
+    coalesce(jobs.declared_at, 'epoch')::timestamptz AS declared_at
+FROM durable.lanes
+LEFT JOIN durable.jobs ON jobs.name = lanes.job
+WHERE (
+      jobs.name IS NULL
+      OR jobs.declared_at < now() - ($1::bigint) * interval '1 microsecond'
+  )
+  AND (
+      EXISTS (SELECT FROM durable.ready WHERE ready.lane = lanes.id)
+      OR EXISTS (SELECT FROM durable.ready WHERE ready.lane = -lanes.id)
+  )
+ORDER BY lanes.job, lanes.queue
+LIMIT 100
 `
 
 type ExamineUndeclaredParams struct {
@@ -287,9 +383,9 @@ type ExamineUndeclaredRow struct {
 	DeclaredAt time.Time
 }
 
-// Jobs of which runs wait although no worker has declared them within so many
-// microseconds. Reads lanes and jobs, small ones, and one row of ready_order
-// for each line. No locks.
+// Jobs of which runs wait although no worker has declared them within so many microseconds.
+// Index: reads lanes and jobs, small ones, and one row of ready_order for each line.
+// Locks: none.
 func (q *Queries) ExamineUndeclared(ctx context.Context, arg ExamineUndeclaredParams) ([]ExamineUndeclaredRow, error) {
 	rows, err := q.db.Query(ctx, ExamineUndeclared, arg.Within)
 	if err != nil {
@@ -311,15 +407,17 @@ func (q *Queries) ExamineUndeclared(ctx context.Context, arg ExamineUndeclaredPa
 }
 
 const ExamineWorkers = `-- name: ExamineWorkers :one
-SELECT count(*)::bigint AS seen FROM durable.workers w WHERE w.seen_at > now() - ($1::bigint) * interval '1 microsecond'
+SELECT count(*)::bigint AS seen
+FROM durable.workers
+WHERE workers.seen_at > now() - ($1::bigint) * interval '1 microsecond'
 `
 
 type ExamineWorkersParams struct {
 	Within int64
 }
 
-// Reads the whole table; processes that were heard of within so many
-// microseconds. No locks.
+// Processes seen within so many microseconds. Index: none; reads the whole table.
+// Locks: none.
 func (q *Queries) ExamineWorkers(ctx context.Context, arg ExamineWorkersParams) (int64, error) {
 	row := q.db.QueryRow(ctx, ExamineWorkers, arg.Within)
 	var seen int64

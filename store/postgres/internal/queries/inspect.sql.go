@@ -13,7 +13,10 @@ import (
 )
 
 const Attempts = `-- name: Attempts :many
-SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log FROM durable.attempts WHERE run_id = $1 ORDER BY fence
+SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log
+FROM durable.attempts
+WHERE run_id = $1
+ORDER BY fence
 `
 
 type AttemptsParams struct {
@@ -32,7 +35,7 @@ type AttemptsRow struct {
 	Log       *string
 }
 
-// attempts_pkey. No locks.
+// Index: attempts_pkey. Locks: none.
 func (q *Queries) Attempts(ctx context.Context, arg AttemptsParams) ([]AttemptsRow, error) {
 	rows, err := q.db.Query(ctx, Attempts, arg.RunID)
 	if err != nil {
@@ -64,12 +67,54 @@ func (q *Queries) Attempts(ctx context.Context, arg AttemptsParams) ([]AttemptsR
 }
 
 const CountSome = `-- name: CountSome :one
-SELECT (SELECT count(*) FROM (SELECT FROM durable.runs LIMIT $1::int) a) AS total,
-       (SELECT count(*) FROM (SELECT FROM durable.ready LIMIT $1::int) b) AS pending,
-       (SELECT count(*) FROM (SELECT FROM durable.runs r
-            WHERE r.id = ANY (ARRAY(SELECT pg_catalog.unnest(l.run_ids) FROM durable.leases l LIMIT $1::int)) AND r.state = 1) c) AS running,
-       (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 4 LIMIT $1::int) d) AS dead,
-       (SELECT count(*) FROM (SELECT FROM durable.problems WHERE state = 5 LIMIT $1::int) e) AS cancelled
+SELECT
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.runs
+            LIMIT $1::int
+        ) any_run
+    ) AS total,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.ready
+            LIMIT $1::int
+        ) waiting
+    ) AS pending,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.runs
+            WHERE runs.id = ANY (ARRAY(
+                    SELECT pg_catalog.unnest(leases.run_ids)
+                    FROM durable.leases
+                    LIMIT $1::int
+                ))
+              AND runs.state = 1
+        ) leased
+    ) AS running,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.problems
+            WHERE state = 4
+            LIMIT $1::int
+        ) ended_dead
+    ) AS dead,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.problems
+            WHERE state = 5
+            LIMIT $1::int
+        ) ended_cancelled
+    ) AS cancelled
 `
 
 type CountSomeParams struct {
@@ -84,8 +129,8 @@ type CountSomeRow struct {
 	Cancelled int64
 }
 
-// Counts each up to a bound and no further: runs_pkey, ready_order, leases and
-// runs_pkey, problems_lane. All in one snapshot. No locks.
+// Counts each up to a bound and no further, all in one snapshot.
+// Index: runs_pkey, ready_order, leases and runs_pkey, problems_lane. Locks: none.
 func (q *Queries) CountSome(ctx context.Context, arg CountSomeParams) (CountSomeRow, error) {
 	row := q.db.QueryRow(ctx, CountSome, arg.Most)
 	var i CountSomeRow
@@ -100,11 +145,22 @@ func (q *Queries) CountSome(ctx context.Context, arg CountSomeParams) (CountSome
 }
 
 const EstimateRows = `-- name: EstimateRows :one
-SELECT (CASE WHEN c.reltuples >= 0 AND c.relpages > 0
-             THEN c.reltuples / c.relpages * (pg_relation_size(c.oid) / current_setting('block_size')::int) ELSE -1 END)::bigint AS estimate,
-       (pg_relation_size(c.oid) / current_setting('block_size')::int)::bigint AS pages
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1::text AND c.relname = $2::text AND c.relkind = 'r'
+SELECT
+    (
+        CASE
+            WHEN pg_class.reltuples >= 0 AND pg_class.relpages > 0
+                THEN pg_class.reltuples / pg_class.relpages * (
+                    pg_relation_size(pg_class.oid) / current_setting('block_size')::int
+                )
+            ELSE -1
+        END
+    )::bigint AS estimate,
+    (pg_relation_size(pg_class.oid) / current_setting('block_size')::int)::bigint AS pages
+FROM pg_catalog.pg_class
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = $1::text
+  AND pg_class.relname = $2::text
+  AND pg_class.relkind = 'r'
 `
 
 type EstimateRowsParams struct {
@@ -117,9 +173,9 @@ type EstimateRowsRow struct {
 	Pages    int64
 }
 
-// pg_class: the density of the last vacuum or analyze times the size as it is
-// now, as the planner does it; -1 where there was none. No locks, and no rows
-// are read.
+// The density of the last vacuum or analyze times the size as it is now, as the planner
+// does it; -1 where there was none.
+// Index: pg_class; no rows of the table are read. Locks: none.
 func (q *Queries) EstimateRows(ctx context.Context, arg EstimateRowsParams) (EstimateRowsRow, error) {
 	row := q.db.QueryRow(ctx, EstimateRows, arg.SchemaName, arg.TableName)
 	var i EstimateRowsRow
@@ -128,8 +184,10 @@ func (q *Queries) EstimateRows(ctx context.Context, arg EstimateRowsParams) (Est
 }
 
 const FilteredLanes = `-- name: FilteredLanes :many
-SELECT id FROM durable.lanes
-WHERE (pg_catalog.cardinality($1::text[]) = 0 OR job = ANY ($1::text[])) AND (pg_catalog.cardinality($2::text[]) = 0 OR queue = ANY ($2::text[]))
+SELECT id
+FROM durable.lanes
+WHERE (pg_catalog.cardinality($1::text[]) = 0 OR job = ANY ($1::text[]))
+  AND (pg_catalog.cardinality($2::text[]) = 0 OR queue = ANY ($2::text[]))
 `
 
 type FilteredLanesParams struct {
@@ -137,7 +195,7 @@ type FilteredLanesParams struct {
 	Queues []string
 }
 
-// Reads lanes, a small table. No locks.
+// Index: none; reads lanes, a small table. Locks: none.
 func (q *Queries) FilteredLanes(ctx context.Context, arg FilteredLanesParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, FilteredLanes, arg.Jobs, arg.Queues)
 	if err != nil {
@@ -159,7 +217,13 @@ func (q *Queries) FilteredLanes(ctx context.Context, arg FilteredLanesParams) ([
 }
 
 const FloorOfRuns = `-- name: FloorOfRuns :many
-SELECT id FROM durable.runs WHERE id < $1 AND id >= $2 ORDER BY id DESC OFFSET $3 LIMIT 1
+SELECT id
+FROM durable.runs
+WHERE id < $1
+  AND id >= $2
+ORDER BY id DESC
+OFFSET $3
+LIMIT 1
 `
 
 type FloorOfRunsParams struct {
@@ -168,7 +232,7 @@ type FloorOfRunsParams struct {
 	Skip   int32
 }
 
-// runs_pkey backwards, so many entries and no more. No locks.
+// Index: runs_pkey backwards, so many entries and no more. Locks: none.
 func (q *Queries) FloorOfRuns(ctx context.Context, arg FloorOfRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, FloorOfRuns, arg.Below, arg.FromID, arg.Skip)
 	if err != nil {
@@ -190,19 +254,73 @@ func (q *Queries) FloorOfRuns(ctx context.Context, arg FloorOfRunsParams) ([]uui
 }
 
 const ListRuns = `-- name: ListRuns :many
-SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
-       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
-       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
-       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
-       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
-           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
-FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
-WHERE r.id < $1 AND r.id >= $2
-  AND (pg_catalog.cardinality($3::smallint[]) = 0 OR r.state = ANY ($3::smallint[]))
-  AND ($4::boolean OR abs(r.lane) = ANY ($5::int[]))
-  AND ($6::text = '' OR $6::text = ANY (r.tags))
-ORDER BY r.id DESC LIMIT $7
+SELECT
+    runs.id,
+    lanes.job,
+    lanes.queue,
+    lanes.priority,
+    runs.state,
+    runs.attempt,
+    runs.max_attempts,
+    runs.crash_count,
+    (runs.lane < 0)::boolean AS isolated,
+    runs.due_at,
+    runs.created_at,
+    runs.started_at,
+    runs.finished_at,
+    runs.expires_at,
+    coalesce(runs.timeout, 0)::bigint AS timeout,
+    runs.fence,
+    runs.tags,
+    coalesce(runs.key, '')::text AS key,
+    runs.args::text AS args,
+    coalesce(runs.result::text, '')::text AS result,
+    coalesce(
+        (
+            SELECT workers.name
+            FROM durable.workers
+            WHERE workers.id = runs.worker
+        ),
+        ''
+    )::text AS worker,
+    coalesce(
+        (
+            SELECT schedules.name
+            FROM durable.schedules
+            WHERE schedules.id = runs.schedule
+        ),
+        ''
+    )::text AS schedule,
+    CASE
+        WHEN runs.state = 2 THEN ''
+        ELSE coalesce(
+            (
+                SELECT problems.reason
+                FROM durable.problems
+                WHERE problems.run_id = runs.id
+            ),
+            (
+                SELECT attempts.error
+                FROM durable.attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        )
+    END::text AS error
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id < $1
+  AND runs.id >= $2
+  AND (
+      pg_catalog.cardinality($3::smallint[]) = 0
+      OR runs.state = ANY ($3::smallint[])
+  )
+  AND ($4::boolean OR abs(runs.lane) = ANY ($5::int[]))
+  AND ($6::text = '' OR $6::text = ANY (runs.tags))
+ORDER BY runs.id DESC
+LIMIT $7
 `
 
 type ListRunsParams struct {
@@ -241,8 +359,8 @@ type ListRunsRow struct {
 	Error       string
 }
 
-// runs_pkey backwards from below to from_id, which the caller has chosen so that
-// it is not far. No locks.
+// Index: runs_pkey backwards from below to from_id, which the caller has chosen so that it
+// is not far. Locks: none.
 func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsRow, error) {
 	rows, err := q.db.Query(ctx, ListRuns,
 		arg.Below,
@@ -296,19 +414,74 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 }
 
 const ListThese = `-- name: ListThese :many
-SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
-       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
-       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
-       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
-       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
-           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
-FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
-WHERE r.id = ANY ($1::uuid[]) AND r.id < $2 AND r.id >= $3
-  AND (pg_catalog.cardinality($4::smallint[]) = 0 OR r.state = ANY ($4::smallint[]))
-  AND ($5::boolean OR abs(r.lane) = ANY ($6::int[]))
-  AND ($7::text = '' OR $7::text = ANY (r.tags))
-ORDER BY r.id DESC LIMIT $8
+SELECT
+    runs.id,
+    lanes.job,
+    lanes.queue,
+    lanes.priority,
+    runs.state,
+    runs.attempt,
+    runs.max_attempts,
+    runs.crash_count,
+    (runs.lane < 0)::boolean AS isolated,
+    runs.due_at,
+    runs.created_at,
+    runs.started_at,
+    runs.finished_at,
+    runs.expires_at,
+    coalesce(runs.timeout, 0)::bigint AS timeout,
+    runs.fence,
+    runs.tags,
+    coalesce(runs.key, '')::text AS key,
+    runs.args::text AS args,
+    coalesce(runs.result::text, '')::text AS result,
+    coalesce(
+        (
+            SELECT workers.name
+            FROM durable.workers
+            WHERE workers.id = runs.worker
+        ),
+        ''
+    )::text AS worker,
+    coalesce(
+        (
+            SELECT schedules.name
+            FROM durable.schedules
+            WHERE schedules.id = runs.schedule
+        ),
+        ''
+    )::text AS schedule,
+    CASE
+        WHEN runs.state = 2 THEN ''
+        ELSE coalesce(
+            (
+                SELECT problems.reason
+                FROM durable.problems
+                WHERE problems.run_id = runs.id
+            ),
+            (
+                SELECT attempts.error
+                FROM durable.attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        )
+    END::text AS error
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id = ANY ($1::uuid[])
+  AND runs.id < $2
+  AND runs.id >= $3
+  AND (
+      pg_catalog.cardinality($4::smallint[]) = 0
+      OR runs.state = ANY ($4::smallint[])
+  )
+  AND ($5::boolean OR abs(runs.lane) = ANY ($6::int[]))
+  AND ($7::text = '' OR $7::text = ANY (runs.tags))
+ORDER BY runs.id DESC
+LIMIT $8
 `
 
 type ListTheseParams struct {
@@ -348,7 +521,7 @@ type ListTheseRow struct {
 	Error       string
 }
 
-// runs_pkey, one probe for each id. No locks.
+// Index: runs_pkey, one probe for each id. Locks: none.
 func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListTheseRow, error) {
 	rows, err := q.db.Query(ctx, ListThese,
 		arg.Ids,
@@ -403,12 +576,21 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 }
 
 const NewestProblems = `-- name: NewestProblems :many
-SELECT p.run_id
-FROM (SELECT pg_catalog.unnest($1::smallint[]) state) s CROSS JOIN (SELECT pg_catalog.unnest($2::int[]) lane) l
-CROSS JOIN LATERAL (SELECT b.run_id FROM durable.problems b
-    WHERE b.state = s.state AND b.lane = l.lane AND b.run_id < $3 AND b.run_id >= $4
-    ORDER BY b.run_id DESC LIMIT $5) p
-ORDER BY p.run_id DESC LIMIT $5
+SELECT newest.run_id
+FROM (SELECT pg_catalog.unnest($1::smallint[]) AS state) wanted_states
+CROSS JOIN (SELECT pg_catalog.unnest($2::int[]) AS lane) wanted_lanes
+CROSS JOIN LATERAL (
+    SELECT problems.run_id
+    FROM durable.problems
+    WHERE problems.state = wanted_states.state
+      AND problems.lane = wanted_lanes.lane
+      AND problems.run_id < $3
+      AND problems.run_id >= $4
+    ORDER BY problems.run_id DESC
+    LIMIT $5
+) newest
+ORDER BY newest.run_id DESC
+LIMIT $5
 `
 
 type NewestProblemsParams struct {
@@ -419,8 +601,8 @@ type NewestProblemsParams struct {
 	Most   int32
 }
 
-// problems_lane: one range for each state and lane, read backwards, no more of it
-// than is wanted. No locks.
+// Index: problems_lane: one range for each state and lane, read backwards, no more of it
+// than is wanted. Locks: none.
 func (q *Queries) NewestProblems(ctx context.Context, arg NewestProblemsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, NewestProblems,
 		arg.States,
@@ -448,15 +630,65 @@ func (q *Queries) NewestProblems(ctx context.Context, arg NewestProblemsParams) 
 }
 
 const Run = `-- name: Run :one
-SELECT r.id, l.job, l.queue, l.priority, r.state, r.attempt, r.max_attempts, r.crash_count, (r.lane < 0)::boolean AS isolated,
-       r.due_at, r.created_at, r.started_at, r.finished_at, r.expires_at, coalesce(r.timeout, 0)::bigint AS timeout, r.fence, r.tags,
-       coalesce(r.key, '')::text AS key, r.args::text AS args, coalesce(r.result::text, '')::text AS result,
-       coalesce((SELECT w.name FROM durable.workers w WHERE w.id = r.worker), '')::text AS worker,
-       coalesce((SELECT s.name FROM durable.schedules s WHERE s.id = r.schedule), '')::text AS schedule,
-       CASE WHEN r.state = 2 THEN '' ELSE coalesce((SELECT p.reason FROM durable.problems p WHERE p.run_id = r.id),
-           (SELECT a.error FROM durable.attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') END::text AS error
-FROM durable.runs r JOIN durable.lanes l ON l.id = abs(r.lane)
-WHERE r.id = $1
+
+SELECT
+    runs.id,
+    lanes.job,
+    lanes.queue,
+    lanes.priority,
+    runs.state,
+    runs.attempt,
+    runs.max_attempts,
+    runs.crash_count,
+    (runs.lane < 0)::boolean AS isolated,
+    runs.due_at,
+    runs.created_at,
+    runs.started_at,
+    runs.finished_at,
+    runs.expires_at,
+    coalesce(runs.timeout, 0)::bigint AS timeout,
+    runs.fence,
+    runs.tags,
+    coalesce(runs.key, '')::text AS key,
+    runs.args::text AS args,
+    coalesce(runs.result::text, '')::text AS result,
+    coalesce(
+        (
+            SELECT workers.name
+            FROM durable.workers
+            WHERE workers.id = runs.worker
+        ),
+        ''
+    )::text AS worker,
+    coalesce(
+        (
+            SELECT schedules.name
+            FROM durable.schedules
+            WHERE schedules.id = runs.schedule
+        ),
+        ''
+    )::text AS schedule,
+    CASE
+        WHEN runs.state = 2 THEN ''
+        ELSE coalesce(
+            (
+                SELECT problems.reason
+                FROM durable.problems
+                WHERE problems.run_id = runs.id
+            ),
+            (
+                SELECT attempts.error
+                FROM durable.attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        )
+    END::text AS error
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id = $1
 `
 
 type RunParams struct {
@@ -489,7 +721,8 @@ type RunRow struct {
 	Error       string
 }
 
-// runs_pkey, lanes_pkey, workers_pkey, problems_pkey, attempts_pkey. No locks.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Index: runs_pkey, lanes_pkey, workers_pkey, problems_pkey, attempts_pkey. Locks: none.
 func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 	row := q.db.QueryRow(ctx, Run, arg.ID)
 	var i RunRow
@@ -522,7 +755,9 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 }
 
 const SampleProblems = `-- name: SampleProblems :one
-SELECT count(*) FILTER (WHERE state = 4) AS dead, count(*) FILTER (WHERE state = 5) AS cancelled
+SELECT
+    count(*) FILTER (WHERE state = 4) AS dead,
+    count(*) FILTER (WHERE state = 5) AS cancelled
 FROM durable.problems TABLESAMPLE SYSTEM ($1::real)
 `
 
@@ -535,7 +770,7 @@ type SampleProblemsRow struct {
 	Cancelled int64
 }
 
-// About so many percent of the pages of problems. No locks.
+// About so many percent of the pages of problems. Locks: none.
 func (q *Queries) SampleProblems(ctx context.Context, arg SampleProblemsParams) (SampleProblemsRow, error) {
 	row := q.db.QueryRow(ctx, SampleProblems, arg.Percent)
 	var i SampleProblemsRow
@@ -544,14 +779,15 @@ func (q *Queries) SampleProblems(ctx context.Context, arg SampleProblemsParams) 
 }
 
 const SampleReady = `-- name: SampleReady :one
-SELECT count(*) FROM durable.ready TABLESAMPLE SYSTEM ($1::real)
+SELECT count(*)
+FROM durable.ready TABLESAMPLE SYSTEM ($1::real)
 `
 
 type SampleReadyParams struct {
 	Percent float32
 }
 
-// About so many percent of the pages of ready. No locks.
+// About so many percent of the pages of ready. Locks: none.
 func (q *Queries) SampleReady(ctx context.Context, arg SampleReadyParams) (int64, error) {
 	row := q.db.QueryRow(ctx, SampleReady, arg.Percent)
 	var count int64
@@ -560,14 +796,15 @@ func (q *Queries) SampleReady(ctx context.Context, arg SampleReadyParams) (int64
 }
 
 const SampleRuns = `-- name: SampleRuns :one
-SELECT count(*) FROM durable.runs TABLESAMPLE SYSTEM ($1::real)
+SELECT count(*)
+FROM durable.runs TABLESAMPLE SYSTEM ($1::real)
 `
 
 type SampleRunsParams struct {
 	Percent float32
 }
 
-// About so many percent of the pages of runs. No locks.
+// About so many percent of the pages of runs. Locks: none.
 func (q *Queries) SampleRuns(ctx context.Context, arg SampleRunsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, SampleRuns, arg.Percent)
 	var count int64
@@ -576,12 +813,21 @@ func (q *Queries) SampleRuns(ctx context.Context, arg SampleRunsParams) (int64, 
 }
 
 const Stranded = `-- name: Stranded :many
-SELECT r.id
-FROM (SELECT b.id, b.claim_id, b.state FROM durable.runs b
-      WHERE b.id < $1 AND b.id >= $2
-      ORDER BY b.id DESC
-      LIMIT $3) r
-WHERE r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id)
+SELECT newest.id
+FROM (
+    SELECT runs.id, runs.claim_id, runs.state
+    FROM durable.runs
+    WHERE runs.id < $1
+      AND runs.id >= $2
+    ORDER BY runs.id DESC
+    LIMIT $3
+) newest
+WHERE newest.state = 1
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.leases
+      WHERE leases.claim_id = newest.claim_id
+  )
 LIMIT $4
 `
 
@@ -592,8 +838,9 @@ type StrandedParams struct {
 	Most   int32
 }
 
-// runs_pkey backwards, so many rows and no more, then leases_pkey for those that
-// are running. No locks. Running runs whose claim has no lease, among the newest.
+// Running runs whose claim has no lease, among the newest.
+// Index: runs_pkey backwards, so many rows and no more, then leases_pkey for those that
+// are running. Locks: none.
 func (q *Queries) Stranded(ctx context.Context, arg StrandedParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, Stranded,
 		arg.Below,
@@ -620,9 +867,19 @@ func (q *Queries) Stranded(ctx context.Context, arg StrandedParams) ([]uuid.UUID
 }
 
 const UnfinishedOf = `-- name: UnfinishedOf :many
-(SELECT y.run_id::uuid AS run_id, true AS waiting FROM durable.ready y WHERE y.lane = ANY ($1::int[]) LIMIT $2)
+(
+    SELECT ready.run_id::uuid AS run_id, true AS waiting
+    FROM durable.ready
+    WHERE ready.lane = ANY ($1::int[])
+    LIMIT $2
+)
 UNION ALL
-(SELECT pg_catalog.unnest(b.run_ids)::uuid AS run_id, false AS waiting FROM durable.leases b WHERE $3::boolean LIMIT 5 * $2::int)
+(
+    SELECT pg_catalog.unnest(leases.run_ids)::uuid AS run_id, false AS waiting
+    FROM durable.leases
+    WHERE $3::boolean
+    LIMIT 5 * $2::int
+)
 `
 
 type UnfinishedOfParams struct {
@@ -636,8 +893,8 @@ type UnfinishedOfRow struct {
 	Waiting bool
 }
 
-// ready_order for the lanes and the lines of their isolated runs, and leases; no
-// more than so many of either. No locks.
+// Index: ready_order for the lanes and the lines of their isolated runs, and leases; no
+// more than so many of either. Locks: none.
 func (q *Queries) UnfinishedOf(ctx context.Context, arg UnfinishedOfParams) ([]UnfinishedOfRow, error) {
 	rows, err := q.db.Query(ctx, UnfinishedOf, arg.Lanes, arg.Most, arg.Running)
 	if err != nil {

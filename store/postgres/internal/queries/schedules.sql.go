@@ -13,9 +13,19 @@ import (
 )
 
 const AdvanceAlike = `-- name: AdvanceAlike :exec
-UPDATE durable.schedules s SET next_at = u.next_at, look_at = coalesce(u.next_at, 'infinity'), waiting = 0, unfinished = ARRAY[u.run], fault = NULL
-FROM (SELECT unnest($1::int[]) id, unnest($2::timestamptz[]) next_at, unnest($3::uuid[]) run) u
-WHERE s.id = u.id
+UPDATE durable.schedules
+SET next_at = advanced.next_at,
+    look_at = coalesce(advanced.next_at, 'infinity'),
+    waiting = 0,
+    unfinished = ARRAY[advanced.run],
+    fault = NULL
+FROM (
+    SELECT
+        unnest($1::int[]) AS id,
+        unnest($2::timestamptz[]) AS next_at,
+        unnest($3::uuid[]) AS run
+) advanced
+WHERE schedules.id = advanced.id
 `
 
 type AdvanceAlikeParams struct {
@@ -24,26 +34,41 @@ type AdvanceAlikeParams struct {
 	Runs  []uuid.UUID
 }
 
-// AdvanceSchedules for schedules with one run, just made, that go on: the common
-// case.
+// AdvanceSchedules for schedules with one run, just stored, that go on: the common case.
 func (q *Queries) AdvanceAlike(ctx context.Context, arg AdvanceAlikeParams) error {
 	_, err := q.db.Exec(ctx, AdvanceAlike, arg.Ids, arg.Nexts, arg.Runs)
 	return err
 }
 
 const AdvanceSchedules = `-- name: AdvanceSchedules :exec
-UPDATE durable.schedules s SET
-    next_at = CASE WHEN u.fault <> '' THEN s.next_at ELSE u.next_at END,
-    look_at = CASE WHEN u.fault <> '' THEN now() + ($1::bigint) * interval '1 microsecond' WHEN u.waiting > 0 THEN now() + u.waiting * interval '1 microsecond'
-              ELSE coalesce(u.next_at, 'infinity') END,
-    waiting = CASE WHEN u.fault <> '' THEN s.waiting ELSE u.waiting END, unfinished = u.unfinished::uuid[], fault = nullif(u.fault, '')
-FROM (SELECT unnest($2::int[]) id, unnest($3::timestamptz[]) next_at, unnest($4::bigint[]) waiting,
-             unnest($5::text[]) unfinished, unnest($6::text[]) fault) u
-WHERE s.id = u.id
+UPDATE durable.schedules
+SET next_at = CASE
+        WHEN advanced.fault <> '' THEN schedules.next_at
+        ELSE advanced.next_at
+    END,
+    look_at = CASE
+        WHEN advanced.fault <> '' THEN now() + interval '1 minute'
+        WHEN advanced.waiting > 0 THEN now() + advanced.waiting * interval '1 microsecond'
+        ELSE coalesce(advanced.next_at, 'infinity')
+    END,
+    waiting = CASE
+        WHEN advanced.fault <> '' THEN schedules.waiting
+        ELSE advanced.waiting
+    END,
+    unfinished = advanced.unfinished::uuid[],
+    fault = nullif(advanced.fault, '')
+FROM (
+    SELECT
+        unnest($1::int[]) AS id,
+        unnest($2::timestamptz[]) AS next_at,
+        unnest($3::bigint[]) AS waiting,
+        unnest($4::text[]) AS unfinished,
+        unnest($5::text[]) AS fault
+) advanced
+WHERE schedules.id = advanced.id
 `
 
 type AdvanceSchedulesParams struct {
-	FaultPause int64
 	Ids        []int32
 	Nexts      []time.Time
 	Waitings   []int64
@@ -51,11 +76,10 @@ type AdvanceSchedulesParams struct {
 	Faults     []string
 }
 
-// schedules_pkey; rows that DueSchedules has locked. A fault keeps next_at, also
-// as one that waits, and rests the schedule for a minute.
+// A fault keeps next_at, also as one that waits, and postpones the schedule by a minute.
+// Index: schedules_pkey. Locks: rows that DueSchedules has locked.
 func (q *Queries) AdvanceSchedules(ctx context.Context, arg AdvanceSchedulesParams) error {
 	_, err := q.db.Exec(ctx, AdvanceSchedules,
-		arg.FaultPause,
 		arg.Ids,
 		arg.Nexts,
 		arg.Waitings,
@@ -69,18 +93,39 @@ const BeginPart = `-- name: BeginPart :exec
 SAVEPOINT part
 `
 
-// What follows can be taken back alone.
+// What follows can be rolled back alone.
 func (q *Queries) BeginPart(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, BeginPart)
 	return err
 }
 
 const DueSchedules = `-- name: DueSchedules :many
-SELECT s.id, s.name, s.generation, s.next_at, greatest(s.look_at, 'epoch')::timestamptz AS look_at, s.waiting, s.unfinished,
-       s.spec::text AS spec, s.hash, s.job, s.queue, s.timeout, s.max_attempts, s.priority, s.on_crash, s.args::text AS args, s.tags
-FROM durable.schedules s WHERE s.look_at <= now() AND s.name <> ALL ($1::text[])
-  AND (s.look_at, s.name) > (coalesce($2::timestamptz, '-infinity'), $3::text)
-ORDER BY s.look_at, s.name LIMIT $4 FOR UPDATE SKIP LOCKED
+SELECT
+    schedules.id,
+    schedules.name,
+    schedules.generation,
+    schedules.next_at,
+    greatest(schedules.look_at, 'epoch')::timestamptz AS look_at,
+    schedules.waiting,
+    schedules.unfinished,
+    schedules.spec::text AS spec,
+    schedules.hash,
+    schedules.job,
+    schedules.queue,
+    schedules.timeout,
+    schedules.max_attempts,
+    schedules.priority,
+    schedules.on_crash,
+    schedules.args::text AS args,
+    schedules.tags
+FROM durable.schedules
+WHERE schedules.look_at <= now()
+  AND schedules.name <> ALL ($1::text[])
+  AND (schedules.look_at, schedules.name)
+    > (coalesce($2::timestamptz, '-infinity'), $3::text)
+ORDER BY schedules.look_at, schedules.name
+LIMIT $4
+FOR UPDATE SKIP LOCKED
 `
 
 type DueSchedulesParams struct {
@@ -110,9 +155,10 @@ type DueSchedulesRow struct {
 	Tags        []string
 }
 
-// schedules_look, in its order (the column's, not the result's of that name).
-// Locks the rows it returns with SKIP LOCKED: one that is being declared anew is
-// left to the next call. Begins after a row, or at the head. Those set aside are left.
+// The schedules to be evaluated, after a row or from the head. Those set aside are left.
+// Index: schedules_look, in its order (the column's, not the result's of that name).
+// Locks: the rows with SKIP LOCKED; one that is being declared again is left to the next
+// call.
 func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]DueSchedulesRow, error) {
 	rows, err := q.db.Query(ctx, DueSchedules,
 		arg.Aside,
@@ -166,15 +212,20 @@ func (q *Queries) EndPart(ctx context.Context) error {
 }
 
 const FirstDue = `-- name: FirstDue :one
-SELECT s.name FROM durable.schedules s WHERE s.look_at <= now() AND s.name <> ALL ($1::text[]) ORDER BY s.look_at, s.name LIMIT 1
+SELECT schedules.name
+FROM durable.schedules
+WHERE schedules.look_at <= now()
+  AND schedules.name <> ALL ($1::text[])
+ORDER BY schedules.look_at, schedules.name
+LIMIT 1
 `
 
 type FirstDueParams struct {
 	Aside []string
 }
 
-// The head of schedules_look, by nothing but its index: the row may be one that
-// cannot be read. No locks.
+// Index: the head of schedules_look, and nothing but the index: the row may be one that
+// cannot be read. Locks: none.
 func (q *Queries) FirstDue(ctx context.Context, arg FirstDueParams) (string, error) {
 	row := q.db.QueryRow(ctx, FirstDue, arg.Aside)
 	var name string
@@ -183,19 +234,30 @@ func (q *Queries) FirstDue(ctx context.Context, arg FirstDueParams) (string, err
 }
 
 const HastenSchedules = `-- name: HastenSchedules :exec
-WITH s AS MATERIALIZED (
-    SELECT id FROM durable.schedules WHERE name = ANY ($1::text[]) AND waiting > 0 AND look_at > now() AND NOT paused ORDER BY name FOR UPDATE
+WITH waiting AS MATERIALIZED (
+    SELECT id
+    FROM durable.schedules
+    WHERE name = ANY ($1::text[])
+      AND waiting > 0
+      AND look_at > now()
+      AND NOT paused
+    ORDER BY name
+    FOR UPDATE
 )
-UPDATE durable.schedules SET look_at = now() FROM s WHERE durable.schedules.id = s.id
+UPDATE durable.schedules
+SET look_at = now()
+FROM waiting
+WHERE durable.schedules.id = waiting.id
 `
 
 type HastenSchedulesParams struct {
 	Names []string
 }
 
-// schedules_name_key. Locks the rows in the order of their names, and waits for
-// who evaluates them: that one may not have seen yet what has ended. Twice: the
-// same.
+// Has schedules that wait for a run evaluated immediately.
+// Index: schedules_name_key. Locks: the rows in the order of their names; waits for a
+// materializer that evaluates them, which may not have seen yet what has ended.
+// Idempotent: a repeat finds them due.
 func (q *Queries) HastenSchedules(ctx context.Context, arg HastenSchedulesParams) error {
 	_, err := q.db.Exec(ctx, HastenSchedules, arg.Names)
 	return err
@@ -203,7 +265,11 @@ func (q *Queries) HastenSchedules(ctx context.Context, arg HastenSchedulesParams
 
 const InsertSkips = `-- name: InsertSkips :exec
 INSERT INTO durable.skips (schedule, first_at, last_at, reason)
-SELECT unnest($1::int[]), unnest($2::timestamptz[]), unnest($3::timestamptz[]), unnest($4::text[])
+SELECT
+    unnest($1::int[]),
+    unnest($2::timestamptz[]),
+    unnest($3::timestamptz[]),
+    unnest($4::text[])
 `
 
 type InsertSkipsParams struct {
@@ -225,25 +291,61 @@ func (q *Queries) InsertSkips(ctx context.Context, arg InsertSkipsParams) error 
 }
 
 const MaterializeNew = `-- name: MaterializeNew :many
-WITH k AS MATERIALIZED (
-    SELECT l.id
-    FROM (SELECT unnest($1::int[]) id, unnest($2::text[]) queue, unnest($3::text[]) job, unnest($4::smallint[]) priority) w
-    JOIN durable.lanes l ON l.id = w.id AND l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
-), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, schedule, generation, occurrence)
-    SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
-           coalesce(u.at, now() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
-           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.schedule, u.generation, u.occurrence
-    FROM (SELECT unnest($5::uuid[]) id, unnest($6::int[]) lane, unnest($7::timestamptz[]) at, unnest($8::bigint[]) after,
-                 unnest($9::timestamptz[]) expires_at, unnest($10::bigint[]) timeout,
-                 unnest($11::int[]) max_attempts, unnest($12::smallint[]) on_crash,
-                 unnest($13::text[]) args, unnest($14::text[]) tags,
-                 unnest($15::int[]) schedule, unnest($16::bigint[]) generation, unnest($17::text[]) occurrence) u
+WITH known AS MATERIALIZED (
+    SELECT lanes.id
+    FROM (
+        SELECT
+            unnest($1::int[]) AS id,
+            unnest($2::text[]) AS queue,
+            unnest($3::text[]) AS job,
+            unnest($4::smallint[]) AS priority
+    ) learnt
+    JOIN durable.lanes ON lanes.id = learnt.id
+        AND lanes.queue = learnt.queue
+        AND lanes.job = learnt.job
+        AND lanes.priority = learnt.priority
+), stored AS (
+    INSERT INTO durable.runs (
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
+        schedule, generation, occurrence
+    )
+    SELECT
+        given.id,
+        CASE WHEN given.lane = ANY (ARRAY(SELECT known.id FROM known)) THEN given.lane END,
+        coalesce(given.at, now() + given.after * interval '1 microsecond'),
+        given.expires_at,
+        nullif(given.timeout, 0),
+        given.max_attempts,
+        given.on_crash,
+        given.args::json,
+        given.tags::text[],
+        given.schedule,
+        given.generation,
+        given.occurrence
+    FROM (
+        SELECT
+            unnest($5::uuid[]) AS id,
+            unnest($6::int[]) AS lane,
+            unnest($7::timestamptz[]) AS at,
+            unnest($8::bigint[]) AS after,
+            unnest($9::timestamptz[]) AS expires_at,
+            unnest($10::bigint[]) AS timeout,
+            unnest($11::int[]) AS max_attempts,
+            unnest($12::smallint[]) AS on_crash,
+            unnest($13::text[]) AS args,
+            unnest($14::text[]) AS tags,
+            unnest($15::int[]) AS schedule,
+            unnest($16::bigint[]) AS generation,
+            unnest($17::text[]) AS occurrence
+    ) given
     RETURNING id, lane, due_at
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT stored.lane, stored.due_at, stored.id
+    FROM stored
 )
-SELECT i.id FROM i
+SELECT stored.id
+FROM stored
 `
 
 type MaterializeNewParams struct {
@@ -266,8 +368,8 @@ type MaterializeNewParams struct {
 	Occurrences []string
 }
 
-// MaterializeRuns without ON CONFLICT, which costs the server a quarter of it. An
-// occurrence that is stored fails the whole statement (23505), and
+// MaterializeRuns without ON CONFLICT, which costs the server a quarter of it.
+// Idempotent: an occurrence that is stored fails the whole statement (23505), and
 // MaterializeRuns takes its place.
 func (q *Queries) MaterializeNew(ctx context.Context, arg MaterializeNewParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, MaterializeNew,
@@ -308,26 +410,62 @@ func (q *Queries) MaterializeNew(ctx context.Context, arg MaterializeNewParams) 
 }
 
 const MaterializeRuns = `-- name: MaterializeRuns :many
-WITH k AS MATERIALIZED (
-    SELECT l.id
-    FROM (SELECT unnest($1::int[]) id, unnest($2::text[]) queue, unnest($3::text[]) job, unnest($4::smallint[]) priority) w
-    JOIN durable.lanes l ON l.id = w.id AND l.queue = w.queue AND l.job = w.job AND l.priority = w.priority
-), i AS (
-    INSERT INTO durable.runs (id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, schedule, generation, occurrence)
-    SELECT u.id, CASE WHEN u.lane = ANY (ARRAY(SELECT k.id FROM k)) THEN u.lane END,
-           coalesce(u.at, now() + u.after * interval '1 microsecond'), u.expires_at, nullif(u.timeout, 0),
-           u.max_attempts, u.on_crash, u.args::json, u.tags::text[], u.schedule, u.generation, u.occurrence
-    FROM (SELECT unnest($5::uuid[]) id, unnest($6::int[]) lane, unnest($7::timestamptz[]) at, unnest($8::bigint[]) after,
-                 unnest($9::timestamptz[]) expires_at, unnest($10::bigint[]) timeout,
-                 unnest($11::int[]) max_attempts, unnest($12::smallint[]) on_crash,
-                 unnest($13::text[]) args, unnest($14::text[]) tags,
-                 unnest($15::int[]) schedule, unnest($16::bigint[]) generation, unnest($17::text[]) occurrence) u
+WITH known AS MATERIALIZED (
+    SELECT lanes.id
+    FROM (
+        SELECT
+            unnest($1::int[]) AS id,
+            unnest($2::text[]) AS queue,
+            unnest($3::text[]) AS job,
+            unnest($4::smallint[]) AS priority
+    ) learnt
+    JOIN durable.lanes ON lanes.id = learnt.id
+        AND lanes.queue = learnt.queue
+        AND lanes.job = learnt.job
+        AND lanes.priority = learnt.priority
+), stored AS (
+    INSERT INTO durable.runs (
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
+        schedule, generation, occurrence
+    )
+    SELECT
+        given.id,
+        CASE WHEN given.lane = ANY (ARRAY(SELECT known.id FROM known)) THEN given.lane END,
+        coalesce(given.at, now() + given.after * interval '1 microsecond'),
+        given.expires_at,
+        nullif(given.timeout, 0),
+        given.max_attempts,
+        given.on_crash,
+        given.args::json,
+        given.tags::text[],
+        given.schedule,
+        given.generation,
+        given.occurrence
+    FROM (
+        SELECT
+            unnest($5::uuid[]) AS id,
+            unnest($6::int[]) AS lane,
+            unnest($7::timestamptz[]) AS at,
+            unnest($8::bigint[]) AS after,
+            unnest($9::timestamptz[]) AS expires_at,
+            unnest($10::bigint[]) AS timeout,
+            unnest($11::int[]) AS max_attempts,
+            unnest($12::smallint[]) AS on_crash,
+            unnest($13::text[]) AS args,
+            unnest($14::text[]) AS tags,
+            unnest($15::int[]) AS schedule,
+            unnest($16::bigint[]) AS generation,
+            unnest($17::text[]) AS occurrence
+    ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
-), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT stored.lane, stored.due_at, stored.id
+    FROM stored
 )
-SELECT i.id FROM i
+SELECT stored.id
+FROM stored
 `
 
 type MaterializeRunsParams struct {
@@ -350,8 +488,8 @@ type MaterializeRunsParams struct {
 	Occurrences []string
 }
 
-// EnqueueRuns for occurrences; also runs_occurrence. Twice: an occurrence that
-// is stored is passed over.
+// EnqueueRuns for occurrences; also runs_occurrence.
+// Idempotent: an occurrence that is stored is passed over.
 func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, MaterializeRuns,
 		arg.Known,
@@ -391,16 +529,26 @@ func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams
 }
 
 const NextLook = `-- name: NextLook :one
-SELECT coalesce((SELECT extract(epoch FROM greatest(s.look_at, now()) - now()) * 1000000 FROM durable.schedules s
-                 WHERE s.look_at < 'infinity' AND s.name <> ALL ($1::text[]) ORDER BY s.look_at LIMIT 1), -1)::bigint AS microseconds
+SELECT coalesce(
+    (
+        SELECT extract(epoch FROM greatest(schedules.look_at, now()) - now()) * 1000000
+        FROM durable.schedules
+        WHERE schedules.look_at < 'infinity'
+          AND schedules.name <> ALL ($1::text[])
+        ORDER BY schedules.look_at
+        LIMIT 1
+    ),
+    -1
+)::bigint AS microseconds
 `
 
 type NextLookParams struct {
 	Aside []string
 }
 
-// The head of schedules_look. No locks: the first question of every look, and
-// mostly the only one. Those set aside are passed over. Zero: due; negative: none.
+// The first question of every materializer, and mostly the only one: microseconds until a
+// schedule is due; 0: one is; negative: none will be. Those set aside are passed over.
+// Index: the head of schedules_look. Locks: none.
 func (q *Queries) NextLook(ctx context.Context, arg NextLookParams) (int64, error) {
 	row := q.db.QueryRow(ctx, NextLook, arg.Aside)
 	var microseconds int64
@@ -409,7 +557,10 @@ func (q *Queries) NextLook(ctx context.Context, arg NextLookParams) (int64, erro
 }
 
 const TryEvaluate = `-- name: TryEvaluate :one
-SELECT pg_try_advisory_xact_lock($1::bigint)::boolean AS mine, now()::timestamptz AS now
+
+SELECT
+    pg_try_advisory_xact_lock($1::bigint)::boolean AS mine,
+    now()::timestamptz AS now
 `
 
 type TryEvaluateParams struct {
@@ -421,7 +572,8 @@ type TryEvaluateRow struct {
 	Now  time.Time
 }
 
-// One materializer at a time and nobody waits; ends with the transaction.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// One materializer at a time, and none waits; the lock ends with the transaction.
 func (q *Queries) TryEvaluate(ctx context.Context, arg TryEvaluateParams) (TryEvaluateRow, error) {
 	row := q.db.QueryRow(ctx, TryEvaluate, arg.Key)
 	var i TryEvaluateRow
@@ -439,7 +591,11 @@ func (q *Queries) UndoPart(ctx context.Context) error {
 }
 
 const UnfinishedOfSchedule = `-- name: UnfinishedOfSchedule :many
-SELECT id FROM durable.runs WHERE schedule = $1::int AND state < 2 LIMIT $2::int
+SELECT id
+FROM durable.runs
+WHERE schedule = $1::int
+  AND state < 2
+LIMIT $2::int
 `
 
 type UnfinishedOfScheduleParams struct {
@@ -447,8 +603,8 @@ type UnfinishedOfScheduleParams struct {
 	Most     int32
 }
 
-// runs_occurrence: all runs of one schedule. Asked only where the schedule has
-// left out some of them. No locks, as UnfinishedRuns.
+// All runs of one schedule. Asked only where the schedule has left out some of them.
+// Index: runs_occurrence. Locks: none, as UnfinishedRuns.
 func (q *Queries) UnfinishedOfSchedule(ctx context.Context, arg UnfinishedOfScheduleParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, UnfinishedOfSchedule, arg.Schedule, arg.Most)
 	if err != nil {
@@ -470,15 +626,18 @@ func (q *Queries) UnfinishedOfSchedule(ctx context.Context, arg UnfinishedOfSche
 }
 
 const UnfinishedRuns = `-- name: UnfinishedRuns :many
-SELECT id FROM durable.runs WHERE id = ANY ($1::uuid[]) AND state < 2
+SELECT id
+FROM durable.runs
+WHERE id = ANY ($1::uuid[])
+  AND state < 2
 `
 
 type UnfinishedRunsParams struct {
 	Ids []uuid.UUID
 }
 
-// runs_pkey. No locks: whoever ends a run meanwhile does not matter, and whoever
-// makes one of a schedule has its row locked first.
+// Index: runs_pkey. Locks: none; a run that ends meanwhile does not matter, and a
+// transaction that inserts one of a schedule has locked the schedule's row first.
 func (q *Queries) UnfinishedRuns(ctx context.Context, arg UnfinishedRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, UnfinishedRuns, arg.Ids)
 	if err != nil {

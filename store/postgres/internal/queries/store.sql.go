@@ -32,11 +32,13 @@ func (q *Queries) Commit(ctx context.Context) error {
 }
 
 const ExistingTables = `-- name: ExistingTables :many
-SELECT c.relname::text AS name
-FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[]) AND c.relkind = 'r'
-ORDER BY c.relname
+SELECT pg_class.relname::text AS name
+FROM pg_catalog.pg_class
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = $1::text
+  AND pg_class.relname = ANY ($2::text[])
+  AND pg_class.relkind = 'r'
+ORDER BY pg_class.relname
 `
 
 type ExistingTablesParams struct {
@@ -66,9 +68,13 @@ func (q *Queries) ExistingTables(ctx context.Context, arg ExistingTablesParams) 
 }
 
 const Guard = `-- name: Guard :exec
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
-       set_config('plan_cache_mode', 'force_generic_plan', true),
-       set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true)
+SELECT
+    set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true),
+    set_config('jit', 'off', true),
+    set_config('plan_cache_mode', 'force_generic_plan', true),
+    set_config('lock_timeout', $1::text, true),
+    set_config('statement_timeout', $2::text, true)
 `
 
 type GuardParams struct {
@@ -76,28 +82,32 @@ type GuardParams struct {
 	StatementTimeout string
 }
 
-// Heads every pipelined batch of statements that must keep to their indexes: a
-// plan made while a table was empty is kept when it grows. What has no index
-// looks dear then, and must not be compiled for it; and the plans are the same
-// for any values, so none is made anew for each call. Local to the
-// transaction, so it works behind a transaction pooler. No rows, no locks.
+// Heads every pipelined batch of statements that must keep to their indexes: a plan that
+// was built while a table was empty is kept when it grows. What has no index looks
+// expensive then, and must not be compiled for it; and the plans are the same for any
+// values, so none is built again for each call. Local to the transaction, so it works
+// behind a transaction pooler. No rows, no locks.
 func (q *Queries) Guard(ctx context.Context, arg GuardParams) error {
 	_, err := q.db.Exec(ctx, Guard, arg.LockTimeout, arg.StatementTimeout)
 	return err
 }
 
 const HasMeta = `-- name: HasMeta :one
-SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-               WHERE n.nspname = $1::text AND c.relname = 'meta')::boolean AS found
+SELECT EXISTS (
+    SELECT
+    FROM pg_catalog.pg_class
+    JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+    WHERE pg_namespace.nspname = $1::text
+      AND pg_class.relname = 'meta'
+)::boolean AS found
 `
 
 type HasMetaParams struct {
 	SchemaName string
 }
 
-// Whether any migration has been applied. Asked of the catalog as of now:
-// to_regclass may answer from a cache that is older than a lock just waited
-// for. No locks.
+// Whether any migration has been applied. Asked of the catalog as of now: to_regclass may
+// answer from a cache that is older than a lock just waited for. Locks: none.
 func (q *Queries) HasMeta(ctx context.Context, arg HasMetaParams) (bool, error) {
 	row := q.db.QueryRow(ctx, HasMeta, arg.SchemaName)
 	var found bool
@@ -117,7 +127,9 @@ func (q *Queries) Idle(ctx context.Context) error {
 }
 
 const Limits = `-- name: Limits :exec
-SELECT set_config('lock_timeout', $1::text, true), set_config('statement_timeout', $2::text, true)
+SELECT
+    set_config('lock_timeout', $1::text, true),
+    set_config('statement_timeout', $2::text, true)
 `
 
 type LimitsParams struct {
@@ -132,7 +144,9 @@ func (q *Queries) Limits(ctx context.Context, arg LimitsParams) error {
 }
 
 const Meta = `-- name: Meta :one
-SELECT version, min_compatible FROM durable.meta WHERE only_row
+SELECT version, min_compatible
+FROM durable.meta
+WHERE only_row
 `
 
 type MetaRow struct {
@@ -140,7 +154,7 @@ type MetaRow struct {
 	MinCompatible int32
 }
 
-// One row by primary key, no locks.
+// Index: meta_pkey, one row. Locks: none.
 func (q *Queries) Meta(ctx context.Context) (MetaRow, error) {
 	row := q.db.QueryRow(ctx, Meta)
 	var i MetaRow
@@ -149,8 +163,10 @@ func (q *Queries) Meta(ctx context.Context) (MetaRow, error) {
 }
 
 const Notify = `-- name: Notify :exec
-SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, p.payload)
-FROM (SELECT unnest($2::text[]) payload) p
+SELECT
+    set_config('synchronous_commit', 'off', true),
+    pg_notify($1::text, hints.payload)
+FROM (SELECT unnest($2::text[]) AS payload) hints
 `
 
 type NotifyParams struct {
@@ -158,8 +174,8 @@ type NotifyParams struct {
 	Payloads []string
 }
 
-// Hints, one notification for each payload; nothing waits for their flush. Twice:
-// second hints for nothing.
+// Hints, one notification for each payload; no caller waits for their flush.
+// Idempotent: a repeat sends further hints, which change nothing.
 func (q *Queries) Notify(ctx context.Context, arg NotifyParams) error {
 	_, err := q.db.Exec(ctx, Notify, arg.Channel, arg.Payloads)
 	return err
@@ -170,7 +186,7 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)
 `
 
 // Keeps functions and operators of other schemas out of the statements after it
-// in the same transaction, where a connection could not be made to do so as a
+// in the same transaction, where a connection could not be set up to do so as a
 // whole. No rows, no locks.
 func (q *Queries) Pin(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, Pin)
@@ -188,11 +204,18 @@ func (q *Queries) Rollback(ctx context.Context) error {
 }
 
 const Server = `-- name: Server :one
-SELECT pg_is_in_recovery() AS replica, current_setting('transaction_read_only') = 'on' AS read_only,
-       current_setting('server_version_num')::int AS version, current_setting('transaction_isolation') AS isolation,
-       (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000::numeric)::bigint AS statement_timeout,
-       now()::timestamptz AS now, current_setting('server_encoding') AS encoding,
-       current_setting('search_path') AS search_path, pg_backend_pid()::bigint AS pid
+SELECT
+    pg_is_in_recovery() AS replica,
+    current_setting('transaction_read_only') = 'on' AS read_only,
+    current_setting('server_version_num')::int AS version,
+    current_setting('transaction_isolation') AS isolation,
+    (
+        extract(epoch FROM current_setting('statement_timeout')::interval) * 1000::numeric
+    )::bigint AS statement_timeout,
+    now()::timestamptz AS now,
+    current_setting('server_encoding') AS encoding,
+    current_setting('search_path') AS search_path,
+    pg_backend_pid()::bigint AS pid
 `
 
 type ServerRow struct {
@@ -207,8 +230,8 @@ type ServerRow struct {
 	Pid              int64
 }
 
-// What a start-up check needs. Comes before anything is pinned: every call in it
-// is exactly one of pg_catalog's. No rows, no locks.
+// What a start-up check needs. Comes before anything is pinned: every call in it is exactly
+// one of pg_catalog's. No rows, no locks.
 func (q *Queries) Server(ctx context.Context) (ServerRow, error) {
 	row := q.db.QueryRow(ctx, Server)
 	var i ServerRow
@@ -227,8 +250,12 @@ func (q *Queries) Server(ctx context.Context) (ServerRow, error) {
 }
 
 const SetMeta = `-- name: SetMeta :exec
-INSERT INTO durable.meta (version, min_compatible) VALUES ($1, $2)
-ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, min_compatible = excluded.min_compatible, migrated_at = now()
+INSERT INTO durable.meta (version, min_compatible)
+VALUES ($1, $2)
+ON CONFLICT (only_row) DO UPDATE
+SET version = excluded.version,
+    min_compatible = excluded.min_compatible,
+    migrated_at = now()
 `
 
 type SetMetaParams struct {
@@ -236,26 +263,44 @@ type SetMetaParams struct {
 	MinCompatible int32
 }
 
-// One row by primary key; runs under the migration's advisory lock. Twice: the
-// same row.
+// Index: meta_pkey, one row. Runs under the migration's advisory lock.
+// Idempotent: a repeat writes the same row.
 func (q *Queries) SetMeta(ctx context.Context, arg SetMetaParams) error {
 	_, err := q.db.Exec(ctx, SetMeta, arg.Version, arg.MinCompatible)
 	return err
 }
 
 const TableUsers = `-- name: TableUsers :many
-SELECT coalesce(a.pid, 0)::int AS pid, coalesce(a.application_name, '')::text AS application, coalesce(a.usename::text, '')::text AS role,
-       coalesce(a.state, a.backend_type, '')::text AS state,
-       coalesce(extract(epoch FROM clock_timestamp() - min(a.xact_start)), 0)::bigint AS open_seconds,
-       left(coalesce(a.query, ''), 100)::text AS query
-FROM pg_catalog.pg_locks l
-JOIN pg_catalog.pg_class c ON c.oid = l.relation
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-WHERE l.granted AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-  AND n.nspname = $1::text AND c.relname = ANY ($2::text[])
-GROUP BY a.pid, a.application_name, a.usename, a.state, a.backend_type, a.query
-ORDER BY min(a.xact_start)
+SELECT
+    coalesce(client.pid, 0)::int AS pid,
+    coalesce(client.application_name, '')::text AS application,
+    coalesce(client.usename::text, '')::text AS role,
+    coalesce(client.state, client.backend_type, '')::text AS state,
+    coalesce(
+        extract(epoch FROM clock_timestamp() - min(client.xact_start)),
+        0
+    )::bigint AS open_seconds,
+    left(coalesce(client.query, ''), 100)::text AS query
+FROM pg_catalog.pg_locks locked
+JOIN pg_catalog.pg_class ON pg_class.oid = locked.relation
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+JOIN pg_catalog.pg_stat_activity client ON client.pid = locked.pid
+WHERE locked.granted
+  AND locked.database = (
+      SELECT pg_database.oid
+      FROM pg_catalog.pg_database
+      WHERE pg_database.datname = current_database()
+  )
+  AND pg_namespace.nspname = $1::text
+  AND pg_class.relname = ANY ($2::text[])
+GROUP BY
+    client.pid,
+    client.application_name,
+    client.usename,
+    client.state,
+    client.backend_type,
+    client.query
+ORDER BY min(client.xact_start)
 LIMIT 3
 `
 
@@ -273,8 +318,8 @@ type TableUsersRow struct {
 	Query       string
 }
 
-// Who has locked these tables, the longest first: whoever that is keeps a
-// migration from them. Reads pg_locks and pg_stat_activity. No locks.
+// Which server processes have locked these tables, the longest first: they keep a
+// migration from them. Reads pg_locks and pg_stat_activity. Locks: none.
 func (q *Queries) TableUsers(ctx context.Context, arg TableUsersParams) ([]TableUsersRow, error) {
 	rows, err := q.db.Query(ctx, TableUsers, arg.SchemaName, arg.Names)
 	if err != nil {
@@ -303,7 +348,9 @@ func (q *Queries) TableUsers(ctx context.Context, arg TableUsersParams) ([]Table
 }
 
 const Unlimited = `-- name: Unlimited :exec
-SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true)
+SELECT
+    set_config('statement_timeout', '0', true),
+    set_config('lock_timeout', '0', true)
 `
 
 // Lifts the limits that a role or a database may have for the statements after

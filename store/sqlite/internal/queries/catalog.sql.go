@@ -12,8 +12,14 @@ import (
 const declareJob = `-- name: DeclareJob :exec
 INSERT INTO jobs (name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    timeout = excluded.timeout, on_crash = excluded.on_crash, retention = excluded.retention, declared_at = excluded.declared_at
+ON CONFLICT (name) DO UPDATE
+SET queue = excluded.queue,
+    priority = excluded.priority,
+    max_attempts = excluded.max_attempts,
+    timeout = excluded.timeout,
+    on_crash = excluded.on_crash,
+    retention = excluded.retention,
+    declared_at = excluded.declared_at
 `
 
 type DeclareJobParams struct {
@@ -42,8 +48,11 @@ func (q *Queries) DeclareJob(ctx context.Context, arg DeclareJobParams) error {
 }
 
 const declareWorker = `-- name: DeclareWorker :exec
-INSERT INTO workers (instance, name, started_at, declared_at) VALUES (?1, ?2, ?3, ?3)
-ON CONFLICT (instance) DO UPDATE SET name = excluded.name, declared_at = excluded.declared_at
+INSERT INTO workers (instance, name, started_at, declared_at)
+VALUES (?1, ?2, ?3, ?3)
+ON CONFLICT (instance) DO UPDATE
+SET name = excluded.name,
+    declared_at = excluded.declared_at
 `
 
 type DeclareWorkerParams struct {
@@ -58,9 +67,13 @@ func (q *Queries) DeclareWorker(ctx context.Context, arg DeclareWorkerParams) er
 }
 
 const findSchedule = `-- name: FindSchedule :one
-SELECT generation, hash, paused, coalesce(paused_by, '') AS paused_by, hash_at, brought_at, unfinished, spec, job, queue, priority, args,
-    max_attempts, timeout, on_crash, tags
-FROM schedules WHERE name = ?1
+SELECT
+    generation, hash, paused,
+    coalesce(paused_by, '') AS paused_by,
+    hash_at, brought_at, unfinished, spec, job, queue, priority, args, max_attempts, timeout,
+    on_crash, tags
+FROM schedules
+WHERE name = ?1
 `
 
 type FindScheduleParams struct {
@@ -86,7 +99,7 @@ type FindScheduleRow struct {
 	Tags        *string
 }
 
-// Served by the primary key.
+// Index: the primary key.
 func (q *Queries) FindSchedule(ctx context.Context, arg FindScheduleParams) (FindScheduleRow, error) {
 	row := q.queryRow(ctx, q.findScheduleStmt, findSchedule, arg.Name)
 	var i FindScheduleRow
@@ -112,7 +125,9 @@ func (q *Queries) FindSchedule(ctx context.Context, arg FindScheduleParams) (Fin
 }
 
 const findWorkerStart = `-- name: FindWorkerStart :one
-SELECT started_at FROM workers WHERE instance = ?1
+SELECT started_at
+FROM workers
+WHERE instance = ?1
 `
 
 type FindWorkerStartParams struct {
@@ -127,10 +142,14 @@ func (q *Queries) FindWorkerStart(ctx context.Context, arg FindWorkerStartParams
 }
 
 const insertSchedule = `-- name: InsertSchedule :exec
-INSERT INTO schedules (declared_at, look_at, hash_at, brought_at, generation, paused, edited, hash, spec, job, queue, priority, args, max_attempts, timeout,
-    on_crash, tags, name)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
-    ?16, ?17, ?18)
+INSERT INTO schedules (
+    declared_at, look_at, hash_at, brought_at, generation, paused, edited, hash, spec, job, queue,
+    priority, args, max_attempts, timeout, on_crash, tags, name
+)
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
+    ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
+)
 `
 
 type InsertScheduleParams struct {
@@ -180,7 +199,9 @@ func (q *Queries) InsertSchedule(ctx context.Context, arg InsertScheduleParams) 
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention FROM jobs ORDER BY name
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention
+FROM jobs
+ORDER BY name
 `
 
 type ListJobsRow struct {
@@ -225,7 +246,11 @@ func (q *Queries) ListJobs(ctx context.Context) ([]ListJobsRow, error) {
 }
 
 const listOrphans = `-- name: ListOrphans :many
-SELECT name FROM schedules WHERE NOT paused AND declared_at < ?1 ORDER BY name
+SELECT name
+FROM schedules
+WHERE NOT paused
+  AND declared_at < ?1
+ORDER BY name
 `
 
 type ListOrphansParams struct {
@@ -257,7 +282,12 @@ func (q *Queries) ListOrphans(ctx context.Context, arg ListOrphansParams) ([]str
 }
 
 const oldestSkip = `-- name: OldestSkip :one
-SELECT seq FROM skips WHERE schedule = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2
+SELECT seq
+FROM skips
+WHERE schedule = ?1
+ORDER BY seq DESC
+LIMIT 1
+OFFSET ?2
 `
 
 type OldestSkipParams struct {
@@ -265,7 +295,7 @@ type OldestSkipParams struct {
 	Keep     int64
 }
 
-// Served by skips_schedule: the latest that is not kept.
+// Index: skips_schedule: the latest that is not kept.
 func (q *Queries) OldestSkip(ctx context.Context, arg OldestSkipParams) (int64, error) {
 	row := q.queryRow(ctx, q.oldestSkipStmt, oldestSkip, arg.Schedule, arg.Keep)
 	var seq int64
@@ -274,7 +304,9 @@ func (q *Queries) OldestSkip(ctx context.Context, arg OldestSkipParams) (int64, 
 }
 
 const pruneSkips = `-- name: PruneSkips :exec
-DELETE FROM skips WHERE schedule = ?1 AND seq <= ?2
+DELETE FROM skips
+WHERE schedule = ?1
+  AND seq <= ?2
 `
 
 type PruneSkipsParams struct {
@@ -282,17 +314,32 @@ type PruneSkipsParams struct {
 	Seq      int64
 }
 
-// Served by skips_schedule.
+// Index: skips_schedule.
 func (q *Queries) PruneSkips(ctx context.Context, arg PruneSkipsParams) error {
 	_, err := q.exec(ctx, q.pruneSkipsStmt, pruneSkips, arg.Schedule, arg.Seq)
 	return err
 }
 
 const replaceSchedule = `-- name: ReplaceSchedule :exec
-UPDATE schedules SET look_at = CASE WHEN paused THEN NULL WHEN ?1 AND fault IS NULL THEN look_at ELSE ?2 END,
-    next_at = CASE WHEN ?1 THEN next_at END, waiting = CASE WHEN ?1 AND fault IS NULL THEN waiting ELSE 0 END, fault = NULL, generation = generation + 1,
-    hash_at = ?3, brought_at = ?4, edited = ?5, hash = ?6, spec = ?7, job = ?8, queue = ?9, priority = ?10,
-    args = ?11, max_attempts = ?12, timeout = ?13, on_crash = ?14, tags = ?15
+UPDATE schedules
+SET look_at = CASE WHEN paused THEN NULL WHEN ?1 AND fault IS NULL THEN look_at ELSE ?2 END,
+    next_at = CASE WHEN ?1 THEN next_at END,
+    waiting = CASE WHEN ?1 AND fault IS NULL THEN waiting ELSE 0 END,
+    fault = NULL,
+    generation = generation + 1,
+    hash_at = ?3,
+    brought_at = ?4,
+    edited = ?5,
+    hash = ?6,
+    spec = ?7,
+    job = ?8,
+    queue = ?9,
+    priority = ?10,
+    args = ?11,
+    max_attempts = ?12,
+    timeout = ?13,
+    on_crash = ?14,
+    tags = ?15
 WHERE name = ?16
 `
 
@@ -315,7 +362,7 @@ type ReplaceScheduleParams struct {
 	Name        string
 }
 
-// A new generation, planned afresh unless its plan is to be kept.
+// A new generation, planned again unless its plan is to be kept.
 func (q *Queries) ReplaceSchedule(ctx context.Context, arg ReplaceScheduleParams) error {
 	_, err := q.exec(ctx, q.replaceScheduleStmt, replaceSchedule,
 		arg.Keep,
@@ -339,10 +386,12 @@ func (q *Queries) ReplaceSchedule(ctx context.Context, arg ReplaceScheduleParams
 }
 
 const skippedSchedules = `-- name: SkippedSchedules :many
-SELECT schedule FROM skips GROUP BY schedule
+SELECT schedule
+FROM skips
+GROUP BY schedule
 `
 
-// Served by skips_schedule, all of it.
+// Index: skips_schedule, all of it.
 func (q *Queries) SkippedSchedules(ctx context.Context) ([]string, error) {
 	rows, err := q.query(ctx, q.skippedSchedulesStmt, skippedSchedules)
 	if err != nil {
@@ -367,7 +416,10 @@ func (q *Queries) SkippedSchedules(ctx context.Context) ([]string, error) {
 }
 
 const touchSchedule = `-- name: TouchSchedule :exec
-UPDATE schedules SET declared_at = ?1, hash_at = CASE WHEN hash = ?2 THEN ?1 ELSE hash_at END WHERE name = ?3
+UPDATE schedules
+SET declared_at = ?1,
+    hash_at = CASE WHEN hash = ?2 THEN ?1 ELSE hash_at END
+WHERE name = ?3
 `
 
 type TouchScheduleParams struct {

@@ -10,7 +10,8 @@ import (
 )
 
 const deleteLease = `-- name: DeleteLease :exec
-DELETE FROM leases WHERE claim_id = ?1
+DELETE FROM leases
+WHERE claim_id = ?1
 `
 
 type DeleteLeaseParams struct {
@@ -23,7 +24,9 @@ func (q *Queries) DeleteLease(ctx context.Context, arg DeleteLeaseParams) error 
 }
 
 const deleteLeaseOf = `-- name: DeleteLeaseOf :execrows
-DELETE FROM leases WHERE claim_id = ?1 AND length(run_ids) = CAST(?2 AS INTEGER)
+DELETE FROM leases
+WHERE claim_id = ?1
+  AND length(run_ids) = CAST(?2 AS INTEGER)
 `
 
 type DeleteLeaseOfParams struct {
@@ -41,8 +44,13 @@ func (q *Queries) DeleteLeaseOf(ctx context.Context, arg DeleteLeaseOfParams) (i
 }
 
 const findClaimed = `-- name: FindClaimed :one
-SELECT id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at, trace, args
-FROM runs WHERE id = ?1 AND claim_id = ?2 AND state = 1
+SELECT
+    id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
+    trace, args
+FROM runs
+WHERE id = ?1
+  AND claim_id = ?2
+  AND state = 1
 `
 
 type FindClaimedParams struct {
@@ -65,7 +73,7 @@ type FindClaimedRow struct {
 	Args        []byte
 }
 
-// A run that its claim still holds, for a claim that is asked again.
+// A run that still belongs to its claim, for a claim that is repeated.
 func (q *Queries) FindClaimed(ctx context.Context, arg FindClaimedParams) (FindClaimedRow, error) {
 	row := q.queryRow(ctx, q.findClaimedStmt, findClaimed, arg.ID, arg.ClaimID)
 	var i FindClaimedRow
@@ -87,14 +95,18 @@ func (q *Queries) FindClaimed(ctx context.Context, arg FindClaimedParams) (FindC
 }
 
 const findLease = `-- name: FindLease :one
-SELECT run_ids FROM leases WHERE claim_id = ?1
+
+SELECT run_ids
+FROM leases
+WHERE claim_id = ?1
 `
 
 type FindLeaseParams struct {
 	ClaimID []byte
 }
 
-// Served by the primary key.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Index: the primary key.
 func (q *Queries) FindLease(ctx context.Context, arg FindLeaseParams) ([]byte, error) {
 	row := q.queryRow(ctx, q.findLeaseStmt, findLease, arg.ClaimID)
 	var run_ids []byte
@@ -103,7 +115,9 @@ func (q *Queries) FindLease(ctx context.Context, arg FindLeaseParams) ([]byte, e
 }
 
 const insertLease = `-- name: InsertLease :exec
-INSERT INTO leases (claim_id, acquired_at, expires_at, alone, worker_instance, worker_name, run_ids)
+INSERT INTO leases (
+    claim_id, acquired_at, expires_at, alone, worker_instance, worker_name, run_ids
+)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 `
 
@@ -131,7 +145,10 @@ func (q *Queries) InsertLease(ctx context.Context, arg InsertLeaseParams) error 
 }
 
 const renewLease = `-- name: RenewLease :execrows
-UPDATE leases SET expires_at = ?1 WHERE claim_id = ?2 AND expires_at > 0
+UPDATE leases
+SET expires_at = ?1
+WHERE claim_id = ?2
+  AND expires_at > 0
 `
 
 type RenewLeaseParams struct {
@@ -139,8 +156,8 @@ type RenewLeaseParams struct {
 	ClaimID   []byte
 }
 
-// Expired or not: as long as the row stands, nobody has taken the runs, unless
-// a part of them was (a negative expiry, see TakeLeaseInPart).
+// Expired or not: as long as the row exists, the runs have not been reclaimed, unless a
+// part of them was (a negative expiry, see TakeLeaseInPart).
 func (q *Queries) RenewLease(ctx context.Context, arg RenewLeaseParams) (int64, error) {
 	result, err := q.exec(ctx, q.renewLeaseStmt, renewLease, arg.ExpiresAt, arg.ClaimID)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 
 const findClock = `-- name: FindClock :one
 
-SELECT latest, elapsed, slow FROM clock
+SELECT latest, elapsed, slow
+FROM clock
 `
 
 type FindClockRow struct {
@@ -29,7 +30,10 @@ func (q *Queries) FindClock(ctx context.Context) (FindClockRow, error) {
 }
 
 const saveClock = `-- name: SaveClock :exec
-UPDATE clock SET latest = ?1, elapsed = ?2, slow = ?3
+UPDATE clock
+SET latest = ?1,
+    elapsed = ?2,
+    slow = ?3
 `
 
 type SaveClockParams struct {
@@ -38,9 +42,9 @@ type SaveClockParams struct {
 	Slow    int64
 }
 
-// In a transaction that writes anyway, once a second. The caller has read the
-// row in the same transaction and gives no earlier time, unless that was a day
-// off. Twice: harmless.
+// In a transaction that writes anyway, once a second. The caller has read the row in the
+// same transaction and gives no earlier time, unless that was a day off. Idempotent: a
+// repeat changes nothing more.
 func (q *Queries) SaveClock(ctx context.Context, arg SaveClockParams) error {
 	_, err := q.exec(ctx, q.saveClockStmt, saveClock, arg.Latest, arg.Elapsed, arg.Slow)
 	return err

@@ -11,7 +11,11 @@ import (
 )
 
 const findLane = `-- name: FindLane :one
-SELECT id FROM lanes WHERE queue = ?1 AND job = ?2 AND priority = ?3
+SELECT id
+FROM lanes
+WHERE queue = ?1
+  AND job = ?2
+  AND priority = ?3
 `
 
 type FindLaneParams struct {
@@ -20,7 +24,7 @@ type FindLaneParams struct {
 	Priority int64
 }
 
-// Served by the unique index of lanes.
+// Index: the unique index of lanes.
 func (q *Queries) FindLane(ctx context.Context, arg FindLaneParams) (int64, error) {
 	row := q.queryRow(ctx, q.findLaneStmt, findLane, arg.Queue, arg.Job, arg.Priority)
 	var id int64
@@ -29,7 +33,9 @@ func (q *Queries) FindLane(ctx context.Context, arg FindLaneParams) (int64, erro
 }
 
 const insertLane = `-- name: InsertLane :one
-INSERT INTO lanes (queue, job, priority) VALUES (?1, ?2, ?3) RETURNING id
+INSERT INTO lanes (queue, job, priority)
+VALUES (?1, ?2, ?3)
+RETURNING id
 `
 
 type InsertLaneParams struct {
@@ -47,8 +53,14 @@ func (q *Queries) InsertLane(ctx context.Context, arg InsertLaneParams) (int64, 
 }
 
 const insertOccurrence = `-- name: InsertOccurrence :execrows
-INSERT INTO runs (id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, args, schedule, generation, occurrence)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+INSERT INTO runs (
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, args, schedule,
+    generation, occurrence
+)
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+    ?11, ?12, ?13
+)
 ON CONFLICT DO NOTHING
 `
 
@@ -68,7 +80,7 @@ type InsertOccurrenceParams struct {
 	Occurrence  *string
 }
 
-// Twice: the id or the occurrence is there, nothing is stored, and no row is counted.
+// Idempotent: a repeat finds the id or the occurrence, stores nothing, and counts no row.
 func (q *Queries) InsertOccurrence(ctx context.Context, arg InsertOccurrenceParams) (int64, error) {
 	result, err := q.exec(ctx, q.insertOccurrenceStmt, insertOccurrence,
 		arg.ID,
@@ -92,7 +104,8 @@ func (q *Queries) InsertOccurrence(ctx context.Context, arg InsertOccurrencePara
 }
 
 const insertReady = `-- name: InsertReady :exec
-INSERT INTO ready (lane, due_at, run_id) VALUES (?1, ?2, ?3)
+INSERT INTO ready (lane, due_at, run_id)
+VALUES (?1, ?2, ?3)
 `
 
 type InsertReadyParams struct {
@@ -101,7 +114,7 @@ type InsertReadyParams struct {
 	RunID []byte
 }
 
-// The caller has just made the run pending in the same transaction.
+// The caller has just stored the run as pending in the same transaction.
 func (q *Queries) InsertReady(ctx context.Context, arg InsertReadyParams) error {
 	_, err := q.exec(ctx, q.insertReadyStmt, insertReady, arg.Lane, arg.DueAt, arg.RunID)
 	return err
@@ -109,23 +122,30 @@ func (q *Queries) InsertReady(ctx context.Context, arg InsertReadyParams) error 
 
 const insertReadySince = `-- name: InsertReadySince :exec
 INSERT INTO ready (lane, due_at, run_id)
-SELECT lane, due_at, id FROM runs WHERE seq >= ?1
+SELECT lane, due_at, id
+FROM runs
+WHERE seq >= ?1
 `
 
 type InsertReadySinceParams struct {
 	First int64
 }
 
-// The runs that this transaction has stored: their numbers follow the
-// first one's, since nobody else writes meanwhile.
+// The runs that this transaction has stored: their numbers follow the first one's, since
+// no other transaction writes meanwhile.
 func (q *Queries) InsertReadySince(ctx context.Context, arg InsertReadySinceParams) error {
 	_, err := q.exec(ctx, q.insertReadySinceStmt, insertReadySince, arg.First)
 	return err
 }
 
 const insertRun = `-- name: InsertRun :execresult
-INSERT INTO runs (id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+INSERT INTO runs (
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args
+)
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
+    ?10, ?11
+)
 ON CONFLICT (id) DO NOTHING
 `
 
@@ -143,7 +163,7 @@ type InsertRunParams struct {
 	Args        []byte
 }
 
-// Twice: the id is there, nothing is stored, and no row is counted.
+// Idempotent: a repeat finds the id, stores nothing, and counts no row.
 func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (sql.Result, error) {
 	return q.exec(ctx, q.insertRunStmt, insertRun,
 		arg.ID,
@@ -161,7 +181,9 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (sql.Resul
 }
 
 const storedSince = `-- name: StoredSince :many
-SELECT id FROM runs WHERE seq >= ?1
+SELECT id
+FROM runs
+WHERE seq >= ?1
 `
 
 type StoredSinceParams struct {

@@ -10,15 +10,26 @@ import (
 )
 
 const examineClock = `-- name: ExamineClock :one
-SELECT CAST(max(
-    coalesce((SELECT r.created_at FROM runs r ORDER BY r.seq DESC LIMIT 1), 0),
-    coalesce((SELECT max(l.acquired_at) FROM leases l), 0),
-    coalesce((SELECT max(w.declared_at) FROM workers w), 0)
-) AS INTEGER) AS latest
+SELECT
+    CAST(
+        max(
+            coalesce(
+                (
+                    SELECT runs.created_at
+                    FROM runs
+                    ORDER BY runs.seq DESC
+                    LIMIT 1
+                ),
+                0
+            ),
+            coalesce((SELECT max(leases.acquired_at) FROM leases), 0),
+            coalesce((SELECT max(workers.declared_at) FROM workers), 0)
+        ) AS INTEGER
+    ) AS latest
 `
 
-// The last row of runs, and the small tables leases and workers. The latest
-// instant that a process has stamped; 0: none has.
+// The last row of runs, and the small tables leases and workers. The latest instant that
+// a process has stamped; 0: none has.
 func (q *Queries) ExamineClock(ctx context.Context) (int64, error) {
 	row := q.queryRow(ctx, q.examineClockStmt, examineClock)
 	var latest int64
@@ -28,15 +39,17 @@ func (q *Queries) ExamineClock(ctx context.Context) (int64, error) {
 
 const examineLeases = `-- name: ExamineLeases :one
 
-SELECT count(*) FROM leases WHERE abs(expires_at) < ?1
+SELECT count(*)
+FROM leases
+WHERE abs(expires_at) < ?1
 `
 
 type ExamineLeasesParams struct {
 	Before int64
 }
 
-// What the verb doctor asks. Everything is read once, by a person's order.
-// Reads the whole table, a small one. Leases that nobody has taken back.
+// What the verb doctor asks. Every statement runs once, when an operator orders it.
+// Reads the whole table, a small one. Leases that have not been reclaimed.
 func (q *Queries) ExamineLeases(ctx context.Context, arg ExamineLeasesParams) (int64, error) {
 	row := q.queryRow(ctx, q.examineLeasesStmt, examineLeases, arg.Before)
 	var count int64
@@ -45,7 +58,10 @@ func (q *Queries) ExamineLeases(ctx context.Context, arg ExamineLeasesParams) (i
 }
 
 const examineQueues = `-- name: ExamineQueues :many
-SELECT name FROM queues WHERE paused ORDER BY name
+SELECT name
+FROM queues
+WHERE paused
+ORDER BY name
 `
 
 // Reads the whole table, a small one.
@@ -73,11 +89,18 @@ func (q *Queries) ExamineQueues(ctx context.Context) ([]string, error) {
 }
 
 const examineUndeclared = `-- name: ExamineUndeclared :many
-SELECT DISTINCT l.job, l.queue, CAST(coalesce(j.declared_at, 0) AS INTEGER) AS declared_at
-FROM lanes l LEFT JOIN jobs j ON j.name = l.job
-WHERE (j.name IS NULL OR j.declared_at < ?1)
-    AND (EXISTS (SELECT 1 FROM ready r WHERE r.lane = l.id) OR EXISTS (SELECT 1 FROM ready r WHERE r.lane = -l.id))
-ORDER BY l.job, l.queue LIMIT 100
+SELECT DISTINCT
+    lanes.job, lanes.queue,
+    CAST(coalesce(jobs.declared_at, 0) AS INTEGER) AS declared_at
+FROM lanes
+LEFT JOIN jobs ON jobs.name = lanes.job
+WHERE (jobs.name IS NULL OR jobs.declared_at < ?1)
+  AND (
+      EXISTS (SELECT 1 FROM ready WHERE ready.lane = lanes.id)
+      OR EXISTS (SELECT 1 FROM ready WHERE ready.lane = -lanes.id)
+  )
+ORDER BY lanes.job, lanes.queue
+LIMIT 100
 `
 
 type ExamineUndeclaredParams struct {
@@ -90,8 +113,8 @@ type ExamineUndeclaredRow struct {
 	DeclaredAt int64
 }
 
-// Jobs of which runs wait although no worker has declared them lately. Reads
-// lanes and jobs, small ones, and one row of the key of ready for each line.
+// Jobs of which runs wait although no worker has declared them lately. Reads lanes and
+// jobs, small ones, and one row of the key of ready for each line.
 func (q *Queries) ExamineUndeclared(ctx context.Context, arg ExamineUndeclaredParams) ([]ExamineUndeclaredRow, error) {
 	rows, err := q.query(ctx, q.examineUndeclaredStmt, examineUndeclared, arg.Before)
 	if err != nil {
@@ -116,7 +139,9 @@ func (q *Queries) ExamineUndeclared(ctx context.Context, arg ExamineUndeclaredPa
 }
 
 const examineWorkers = `-- name: ExamineWorkers :one
-SELECT count(*) FROM workers WHERE declared_at > ?1
+SELECT count(*)
+FROM workers
+WHERE declared_at > ?1
 `
 
 type ExamineWorkersParams struct {

@@ -10,10 +10,26 @@ import (
 )
 
 const findRun = `-- name: FindRun :one
-SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, r."key", r.cancel, r.trace, l.queue, l.job, l.priority, p.reason,
-    CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
-FROM runs r JOIN lanes l ON l.id = abs(r.lane) LEFT JOIN problems p ON p.run_id = r.id
-WHERE r.id = ?1
+
+SELECT
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace,
+    lanes.queue, lanes.job, lanes.priority, problems.reason,
+    CAST(
+        coalesce(
+            (
+                SELECT attempts.error
+                FROM attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        ) AS TEXT
+    ) AS last_error
+FROM runs
+JOIN lanes ON lanes.id = abs(runs.lane)
+LEFT JOIN problems ON problems.run_id = runs.id
+WHERE runs.id = ?1
 `
 
 type FindRunParams struct {
@@ -29,7 +45,8 @@ type FindRunRow struct {
 	LastError string
 }
 
-// Served by the key of runs. The empty text stands for no error.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Index: the key of runs. The empty text means no error.
 func (q *Queries) FindRun(ctx context.Context, arg FindRunParams) (FindRunRow, error) {
 	row := q.queryRow(ctx, q.findRunStmt, findRun, arg.ID)
 	var i FindRunRow
@@ -70,7 +87,13 @@ func (q *Queries) FindRun(ctx context.Context, arg FindRunParams) (FindRunRow, e
 }
 
 const floorOfProblems = `-- name: FloorOfProblems :one
-SELECT run_id FROM problems WHERE run_id < ?1 AND run_id >= ?2 ORDER BY run_id DESC LIMIT 1 OFFSET ?3
+SELECT run_id
+FROM problems
+WHERE run_id < ?1
+  AND run_id >= ?2
+ORDER BY run_id DESC
+LIMIT 1
+OFFSET ?3
 `
 
 type FloorOfProblemsParams struct {
@@ -88,7 +111,13 @@ func (q *Queries) FloorOfProblems(ctx context.Context, arg FloorOfProblemsParams
 }
 
 const floorOfRuns = `-- name: FloorOfRuns :one
-SELECT id FROM runs WHERE id < ?1 AND id >= ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3
+SELECT id
+FROM runs
+WHERE id < ?1
+  AND id >= ?2
+ORDER BY id DESC
+LIMIT 1
+OFFSET ?3
 `
 
 type FloorOfRunsParams struct {
@@ -107,7 +136,9 @@ func (q *Queries) FloorOfRuns(ctx context.Context, arg FloorOfRunsParams) ([]byt
 
 const listAttempts = `-- name: ListAttempts :many
 SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log
-FROM attempts WHERE run_id = ?1 ORDER BY fence
+FROM attempts
+WHERE run_id = ?1
+ORDER BY fence
 `
 
 type ListAttemptsParams struct {
@@ -126,7 +157,7 @@ type ListAttemptsRow struct {
 	Log       *string
 }
 
-// Served by the primary key; in the order in which they were executed.
+// Index: the primary key; in the order in which they were executed.
 func (q *Queries) ListAttempts(ctx context.Context, arg ListAttemptsParams) ([]ListAttemptsRow, error) {
 	rows, err := q.query(ctx, q.listAttemptsStmt, listAttempts, arg.RunID)
 	if err != nil {
@@ -161,15 +192,45 @@ func (q *Queries) ListAttempts(ctx context.Context, arg ListAttemptsParams) ([]L
 }
 
 const listProblems = `-- name: ListProblems :many
-SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, r."key", r.cancel, r.trace, l.queue, l.job, l.priority, p.reason,
-    CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
-FROM problems p CROSS JOIN runs r ON r.id = p.run_id CROSS JOIN lanes l ON l.id = abs(r.lane)
-WHERE p.run_id < ?1 AND p.run_id >= ?2
-    AND r.state IN (SELECT value FROM json_each(?3))
-    AND (?4 = '[]' OR l.job IN (SELECT value FROM json_each(?4)))
-    AND (?5 = '[]' OR l.queue IN (SELECT value FROM json_each(?5)))
-    AND (?6 = '' OR EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = ?6))
-ORDER BY p.run_id DESC LIMIT ?7
+SELECT
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace,
+    lanes.queue, lanes.job, lanes.priority, problems.reason,
+    CAST(
+        coalesce(
+            (
+                SELECT attempts.error
+                FROM attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        ) AS TEXT
+    ) AS last_error
+FROM problems
+CROSS JOIN runs ON runs.id = problems.run_id
+CROSS JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE problems.run_id < ?1
+  AND problems.run_id >= ?2
+  AND runs.state IN (SELECT value FROM json_each(?3))
+  AND (
+      ?4 = '[]'
+      OR lanes.job IN (SELECT value FROM json_each(?4))
+  )
+  AND (
+      ?5 = '[]'
+      OR lanes.queue IN (SELECT value FROM json_each(?5))
+  )
+  AND (
+      ?6 = ''
+      OR EXISTS (
+          SELECT 1
+          FROM json_each(runs.tags) tag
+          WHERE tag.value = ?6
+      )
+  )
+ORDER BY problems.run_id DESC
+LIMIT ?7
 `
 
 type ListProblemsParams struct {
@@ -191,8 +252,8 @@ type ListProblemsRow struct {
 	LastError string
 }
 
-// The same where only dead and cancelled runs are asked for: walks problems,
-// which holds nothing else.
+// The same where only dead and cancelled runs are asked for: walks problems, which holds
+// nothing else.
 func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]ListProblemsRow, error) {
 	rows, err := q.query(ctx, q.listProblemsStmt, listProblems,
 		arg.Below,
@@ -257,15 +318,48 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 }
 
 const listRuns = `-- name: ListRuns :many
-SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, r."key", r.cancel, r.trace, l.queue, l.job, l.priority, p.reason,
-    CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
-FROM runs r CROSS JOIN lanes l ON l.id = abs(r.lane) LEFT JOIN problems p ON p.run_id = r.id
-WHERE r.id < ?1 AND r.id >= ?2
-    AND (?3 = '[]' OR r.state IN (SELECT value FROM json_each(?3)))
-    AND (?4 = '[]' OR l.job IN (SELECT value FROM json_each(?4)))
-    AND (?5 = '[]' OR l.queue IN (SELECT value FROM json_each(?5)))
-    AND (?6 = '' OR EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = ?6))
-ORDER BY r.id DESC LIMIT ?7
+SELECT
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace,
+    lanes.queue, lanes.job, lanes.priority, problems.reason,
+    CAST(
+        coalesce(
+            (
+                SELECT attempts.error
+                FROM attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        ) AS TEXT
+    ) AS last_error
+FROM runs
+CROSS JOIN lanes ON lanes.id = abs(runs.lane)
+LEFT JOIN problems ON problems.run_id = runs.id
+WHERE runs.id < ?1
+  AND runs.id >= ?2
+  AND (
+      ?3 = '[]'
+      OR runs.state IN (SELECT value FROM json_each(?3))
+  )
+  AND (
+      ?4 = '[]'
+      OR lanes.job IN (SELECT value FROM json_each(?4))
+  )
+  AND (
+      ?5 = '[]'
+      OR lanes.queue IN (SELECT value FROM json_each(?5))
+  )
+  AND (
+      ?6 = ''
+      OR EXISTS (
+          SELECT 1
+          FROM json_each(runs.tags) tag
+          WHERE tag.value = ?6
+      )
+  )
+ORDER BY runs.id DESC
+LIMIT ?7
 `
 
 type ListRunsParams struct {
@@ -287,8 +381,8 @@ type ListRunsRow struct {
 	LastError string
 }
 
-// Walks the key of runs downwards from the cursor to the floor; CROSS JOIN keeps
-// it so. An empty JSON array, and an empty tag, filter nothing.
+// Walks the key of runs downwards from the cursor to the floor; CROSS JOIN keeps it so.
+// An empty JSON array, and an empty tag, filter nothing.
 func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsRow, error) {
 	rows, err := q.query(ctx, q.listRunsStmt, listRuns,
 		arg.Below,

@@ -10,7 +10,8 @@ import (
 )
 
 const deleteProgress = `-- name: DeleteProgress :exec
-DELETE FROM progress WHERE run_id = ?1
+DELETE FROM progress
+WHERE run_id = ?1
 `
 
 type DeleteProgressParams struct {
@@ -24,7 +25,10 @@ func (q *Queries) DeleteProgress(ctx context.Context, arg DeleteProgressParams) 
 }
 
 const deleteReady = `-- name: DeleteReady :exec
-DELETE FROM ready WHERE lane = ?1 AND due_at = ?2 AND run_id = ?3
+DELETE FROM ready
+WHERE lane = ?1
+  AND due_at = ?2
+  AND run_id = ?3
 `
 
 type DeleteReadyParams struct {
@@ -33,16 +37,21 @@ type DeleteReadyParams struct {
 	RunID []byte
 }
 
-// Served by the primary key. The caller puts the run into another place.
+// Index: the primary key. The caller puts the run into another place.
 func (q *Queries) DeleteReady(ctx context.Context, arg DeleteReadyParams) error {
 	_, err := q.exec(ctx, q.deleteReadyStmt, deleteReady, arg.Lane, arg.DueAt, arg.RunID)
 	return err
 }
 
 const findHolder = `-- name: FindHolder :one
-SELECT k.run_id, k.latest, k.held_to, r.state, r.lane, r.due_at, r.created_at
-FROM unique_keys k LEFT JOIN runs r ON r.id = k.run_id
-WHERE k.job = ?1 AND k.key = ?2
+
+SELECT
+    unique_keys.run_id, unique_keys.latest, unique_keys.held_to, runs.state, runs.lane, runs.due_at,
+    runs.created_at
+FROM unique_keys
+LEFT JOIN runs ON runs.id = unique_keys.run_id
+WHERE unique_keys.job = ?1
+  AND unique_keys.key = ?2
 `
 
 type FindHolderParams struct {
@@ -60,7 +69,8 @@ type FindHolderRow struct {
 	CreatedAt *int64
 }
 
-// Served by the key of unique_keys, then by that of runs. Nobody else writes
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Index: the key of unique_keys, then that of runs. No other transaction writes
 // meanwhile. A holder that is no longer stored has no state.
 func (q *Queries) FindHolder(ctx context.Context, arg FindHolderParams) (FindHolderRow, error) {
 	row := q.queryRow(ctx, q.findHolderStmt, findHolder, arg.Job, arg.Key)
@@ -78,8 +88,14 @@ func (q *Queries) FindHolder(ctx context.Context, arg FindHolderParams) (FindHol
 }
 
 const insertKeyed = `-- name: InsertKeyed :execrows
-INSERT INTO runs (id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args, key)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+INSERT INTO runs (
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args,
+    key
+)
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
+    ?10, ?11, ?12
+)
 ON CONFLICT (id) DO NOTHING
 `
 
@@ -121,9 +137,19 @@ func (q *Queries) InsertKeyed(ctx context.Context, arg InsertKeyedParams) (int64
 }
 
 const replaceRun = `-- name: ReplaceRun :exec
-UPDATE runs SET lane = ?1, due_at = ?2, expires_at = ?3, timeout = ?4, max_attempts = ?5,
-    on_crash = ?6, tags = ?7, trace = ?8, args = ?9, attempt = 0
-WHERE id = ?10 AND state = 0
+UPDATE runs
+SET lane = ?1,
+    due_at = ?2,
+    expires_at = ?3,
+    timeout = ?4,
+    max_attempts = ?5,
+    on_crash = ?6,
+    tags = ?7,
+    trace = ?8,
+    args = ?9,
+    attempt = 0
+WHERE id = ?10
+  AND state = 0
 `
 
 type ReplaceRunParams struct {
@@ -157,7 +183,10 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) error {
 }
 
 const setLatest = `-- name: SetLatest :exec
-UPDATE unique_keys SET latest = ?1 WHERE job = ?2 AND key = ?3
+UPDATE unique_keys
+SET latest = ?1
+WHERE job = ?2
+  AND key = ?3
 `
 
 type SetLatestParams struct {
@@ -173,8 +202,12 @@ func (q *Queries) SetLatest(ctx context.Context, arg SetLatestParams) error {
 }
 
 const takeKey = `-- name: TakeKey :exec
-INSERT INTO unique_keys (job, key, run_id, latest, held_to) VALUES (?1, ?2, ?3, ?3, ?4)
-ON CONFLICT (job, key) DO UPDATE SET run_id = excluded.run_id, latest = excluded.latest, held_to = excluded.held_to
+INSERT INTO unique_keys (job, key, run_id, latest, held_to)
+VALUES (?1, ?2, ?3, ?3, ?4)
+ON CONFLICT (job, key) DO UPDATE
+SET run_id = excluded.run_id,
+    latest = excluded.latest,
+    held_to = excluded.held_to
 `
 
 type TakeKeyParams struct {
@@ -184,7 +217,7 @@ type TakeKeyParams struct {
 	HeldTo *int64
 }
 
-// The caller has found in the same transaction that nobody keeps it.
+// The caller has found in the same transaction that no run keeps it.
 func (q *Queries) TakeKey(ctx context.Context, arg TakeKeyParams) error {
 	_, err := q.exec(ctx, q.takeKeyStmt, takeKey,
 		arg.Job,

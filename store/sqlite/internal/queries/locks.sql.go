@@ -10,7 +10,8 @@ import (
 )
 
 const deleteLapsedWaits = `-- name: DeleteLapsedWaits :exec
-DELETE FROM lock_waits WHERE until < ?1
+DELETE FROM lock_waits
+WHERE until < ?1
 `
 
 type DeleteLapsedWaitsParams struct {
@@ -24,21 +25,29 @@ func (q *Queries) DeleteLapsedWaits(ctx context.Context, arg DeleteLapsedWaitsPa
 }
 
 const deleteOldLocks = `-- name: DeleteOldLocks :exec
-DELETE FROM locks WHERE (name, slot) IN (SELECT l.name, l.slot FROM locks l WHERE l.expires_at < ?1 LIMIT 100)
+DELETE FROM locks
+WHERE (name, slot) IN (
+      SELECT locks.name, locks.slot
+      FROM locks
+      WHERE locks.expires_at < ?1
+      LIMIT 100
+  )
 `
 
 type DeleteOldLocksParams struct {
 	Before int64
 }
 
-// Served by locks_expiry; some at a time.
+// Index: locks_expiry; some at a time.
 func (q *Queries) DeleteOldLocks(ctx context.Context, arg DeleteOldLocksParams) error {
 	_, err := q.exec(ctx, q.deleteOldLocksStmt, deleteOldLocks, arg.Before)
 	return err
 }
 
 const deleteWait = `-- name: DeleteWait :exec
-DELETE FROM lock_waits WHERE name = ?1 AND waiter = ?2
+DELETE FROM lock_waits
+WHERE name = ?1
+  AND waiter = ?2
 `
 
 type DeleteWaitParams struct {
@@ -46,14 +55,19 @@ type DeleteWaitParams struct {
 	Waiter []byte
 }
 
-// Served by the primary key of lock_waits.
+// Index: the primary key of lock_waits.
 func (q *Queries) DeleteWait(ctx context.Context, arg DeleteWaitParams) error {
 	_, err := q.exec(ctx, q.deleteWaitStmt, deleteWait, arg.Name, arg.Waiter)
 	return err
 }
 
 const forceReleaseLock = `-- name: ForceReleaseLock :one
-UPDATE locks SET claim_id = NULL, expires_at = ?1 WHERE name = ?2 AND slot = ?3 AND claim_id IS NOT NULL
+UPDATE locks
+SET claim_id = NULL,
+    expires_at = ?1
+WHERE name = ?2
+  AND slot = ?3
+  AND claim_id IS NOT NULL
 RETURNING owner, fence
 `
 
@@ -68,7 +82,7 @@ type ForceReleaseLockRow struct {
 	Fence int64
 }
 
-// Served by the primary key of locks. Twice: no row.
+// Index: the primary key of locks. Idempotent: a repeat finds no row.
 func (q *Queries) ForceReleaseLock(ctx context.Context, arg ForceReleaseLockParams) (ForceReleaseLockRow, error) {
 	row := q.queryRow(ctx, q.forceReleaseLockStmt, forceReleaseLock, arg.Now, arg.Name, arg.Slot)
 	var i ForceReleaseLockRow
@@ -79,8 +93,12 @@ func (q *Queries) ForceReleaseLock(ctx context.Context, arg ForceReleaseLockPara
 const grantLock = `-- name: GrantLock :exec
 INSERT INTO locks (name, slot, fence, claim_id, acquired_at, expires_at, owner)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (name, slot) DO UPDATE SET fence = excluded.fence, claim_id = excluded.claim_id,
-    acquired_at = excluded.acquired_at, expires_at = excluded.expires_at, owner = excluded.owner
+ON CONFLICT (name, slot) DO UPDATE
+SET fence = excluded.fence,
+    claim_id = excluded.claim_id,
+    acquired_at = excluded.acquired_at,
+    expires_at = excluded.expires_at,
+    owner = excluded.owner
 `
 
 type GrantLockParams struct {
@@ -108,7 +126,8 @@ func (q *Queries) GrantLock(ctx context.Context, arg GrantLockParams) error {
 }
 
 const insertAudit = `-- name: InsertAudit :exec
-INSERT INTO audit (at, actor, kind, subject, action, detail) VALUES (?1, ?2, 'lock', ?3, 'release', ?4)
+INSERT INTO audit (at, actor, kind, subject, action, detail)
+VALUES (?1, ?2, 'lock', ?3, 'release', ?4)
 `
 
 type InsertAuditParams struct {
@@ -129,7 +148,12 @@ func (q *Queries) InsertAudit(ctx context.Context, arg InsertAuditParams) error 
 }
 
 const listForced = `-- name: ListForced :many
-SELECT at, actor, subject, detail FROM audit WHERE kind = 'lock' AND action = 'release' ORDER BY id DESC LIMIT ?1
+SELECT at, actor, subject, detail
+FROM audit
+WHERE kind = 'lock'
+  AND action = 'release'
+ORDER BY id DESC
+LIMIT ?1
 `
 
 type ListForcedParams struct {
@@ -172,9 +196,13 @@ func (q *Queries) ListForced(ctx context.Context, arg ListForcedParams) ([]ListF
 }
 
 const listLocks = `-- name: ListLocks :many
-SELECT name, slot, owner, claim_id, fence, acquired_at, expires_at FROM locks
-WHERE claim_id IS NOT NULL AND name >= ?1 AND substr(name, 1, length(?1)) = ?1
-ORDER BY name, slot LIMIT ?2
+SELECT name, slot, owner, claim_id, fence, acquired_at, expires_at
+FROM locks
+WHERE claim_id IS NOT NULL
+  AND name >= ?1
+  AND substr(name, 1, length(?1)) = ?1
+ORDER BY name, slot
+LIMIT ?2
 `
 
 type ListLocksParams struct {
@@ -225,7 +253,10 @@ func (q *Queries) ListLocks(ctx context.Context, arg ListLocksParams) ([]ListLoc
 }
 
 const listSlots = `-- name: ListSlots :many
-SELECT slot, fence, claim_id, expires_at FROM locks WHERE name = ?1 ORDER BY slot
+SELECT slot, fence, claim_id, expires_at
+FROM locks
+WHERE name = ?1
+ORDER BY slot
 `
 
 type ListSlotsParams struct {
@@ -239,7 +270,7 @@ type ListSlotsRow struct {
 	ExpiresAt int64
 }
 
-// Served by the primary key of locks.
+// Index: the primary key of locks.
 func (q *Queries) ListSlots(ctx context.Context, arg ListSlotsParams) ([]ListSlotsRow, error) {
 	rows, err := q.query(ctx, q.listSlotsStmt, listSlots, arg.Name)
 	if err != nil {
@@ -269,9 +300,13 @@ func (q *Queries) ListSlots(ctx context.Context, arg ListSlotsParams) ([]ListSlo
 }
 
 const listWaits = `-- name: ListWaits :many
-SELECT name, waiter, owner, calls, since FROM lock_waits
-WHERE until > ?1 AND name >= ?2 AND substr(name, 1, length(?2)) = ?2
-ORDER BY name, since, waiter LIMIT ?3
+SELECT name, waiter, owner, calls, since
+FROM lock_waits
+WHERE until > ?1
+  AND name >= ?2
+  AND substr(name, 1, length(?2)) = ?2
+ORDER BY name, since, waiter
+LIMIT ?3
 `
 
 type ListWaitsParams struct {
@@ -319,9 +354,15 @@ func (q *Queries) ListWaits(ctx context.Context, arg ListWaitsParams) ([]ListWai
 }
 
 const noteWait = `-- name: NoteWait :exec
-INSERT INTO lock_waits (name, waiter, since, until, calls, owner) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-ON CONFLICT (name, waiter) DO UPDATE SET until = excluded.until, calls = excluded.calls,
-    since = CASE WHEN lock_waits.until > excluded.since THEN lock_waits.since ELSE excluded.since END
+INSERT INTO lock_waits (name, waiter, since, until, calls, owner)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (name, waiter) DO UPDATE
+SET until = excluded.until,
+    calls = excluded.calls,
+    since = CASE
+        WHEN lock_waits.until > excluded.since THEN lock_waits.since
+        ELSE excluded.since
+    END
 `
 
 type NoteWaitParams struct {
@@ -333,7 +374,7 @@ type NoteWaitParams struct {
 	Owner  string
 }
 
-// Served by the primary key of lock_waits.
+// Index: the primary key of lock_waits.
 func (q *Queries) NoteWait(ctx context.Context, arg NoteWaitParams) error {
 	_, err := q.exec(ctx, q.noteWaitStmt, noteWait,
 		arg.Name,
@@ -347,7 +388,9 @@ func (q *Queries) NoteWait(ctx context.Context, arg NoteWaitParams) error {
 }
 
 const ownWaits = `-- name: OwnWaits :many
-SELECT name, freed FROM lock_waits WHERE waiter = ?1
+SELECT name, freed
+FROM lock_waits
+WHERE waiter = ?1
 `
 
 type OwnWaitsParams struct {
@@ -384,7 +427,11 @@ func (q *Queries) OwnWaits(ctx context.Context, arg OwnWaitsParams) ([]OwnWaitsR
 }
 
 const releaseLock = `-- name: ReleaseLock :execrows
-UPDATE locks SET claim_id = NULL, expires_at = ?1 WHERE claim_id = ?2 AND name = ?3
+UPDATE locks
+SET claim_id = NULL,
+    expires_at = ?1
+WHERE claim_id = ?2
+  AND name = ?3
 `
 
 type ReleaseLockParams struct {
@@ -393,7 +440,7 @@ type ReleaseLockParams struct {
 	Name    string
 }
 
-// Served by locks_claim. Fenced by the claim. Twice: no row is counted.
+// Index: locks_claim. Fenced by the claim. Idempotent: a repeat counts no row.
 func (q *Queries) ReleaseLock(ctx context.Context, arg ReleaseLockParams) (int64, error) {
 	result, err := q.exec(ctx, q.releaseLockStmt, releaseLock, arg.Now, arg.ClaimID, arg.Name)
 	if err != nil {
@@ -403,7 +450,9 @@ func (q *Queries) ReleaseLock(ctx context.Context, arg ReleaseLockParams) (int64
 }
 
 const renewLock = `-- name: RenewLock :execrows
-UPDATE locks SET expires_at = ?1 WHERE claim_id = ?2
+UPDATE locks
+SET expires_at = ?1
+WHERE claim_id = ?2
 `
 
 type RenewLockParams struct {
@@ -411,7 +460,8 @@ type RenewLockParams struct {
 	ClaimID   []byte
 }
 
-// Served by locks_claim. Expired or not: as long as the claim stands, nobody has taken the slot.
+// Index: locks_claim. Expired or not: as long as the row has the claim, no other claim
+// has the slot.
 func (q *Queries) RenewLock(ctx context.Context, arg RenewLockParams) (int64, error) {
 	result, err := q.exec(ctx, q.renewLockStmt, renewLock, arg.ExpiresAt, arg.ClaimID)
 	if err != nil {
@@ -421,8 +471,16 @@ func (q *Queries) RenewLock(ctx context.Context, arg RenewLockParams) (int64, er
 }
 
 const tellWait = `-- name: TellWait :execrows
-UPDATE lock_waits SET freed = freed + 1 WHERE (name, waiter) IN (
-    SELECT l.name, l.waiter FROM lock_waits l WHERE l.name = ?1 AND l.until > ?2 ORDER BY random() LIMIT 1)
+UPDATE lock_waits
+SET freed = freed + 1
+WHERE (name, waiter) IN (
+      SELECT lock_waits.name, lock_waits.waiter
+      FROM lock_waits
+      WHERE lock_waits.name = ?1
+        AND lock_waits.until > ?2
+      ORDER BY random()
+      LIMIT 1
+  )
 `
 
 type TellWaitParams struct {
@@ -430,7 +488,7 @@ type TellWaitParams struct {
 	Now  int64
 }
 
-// Served by the primary key of lock_waits. Counts up one of those who wait, any.
+// Index: the primary key of lock_waits. Counts up one of those who wait, any.
 func (q *Queries) TellWait(ctx context.Context, arg TellWaitParams) (int64, error) {
 	result, err := q.exec(ctx, q.tellWaitStmt, tellWait, arg.Name, arg.Now)
 	if err != nil {

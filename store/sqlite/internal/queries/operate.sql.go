@@ -10,7 +10,10 @@ import (
 )
 
 const askCancel = `-- name: AskCancel :exec
-UPDATE runs SET cancel = ?1 WHERE id = ?2 AND state = 1
+UPDATE runs
+SET cancel = ?1
+WHERE id = ?2
+  AND state = 1
 `
 
 type AskCancelParams struct {
@@ -25,7 +28,8 @@ func (q *Queries) AskCancel(ctx context.Context, arg AskCancelParams) error {
 }
 
 const auditChange = `-- name: AuditChange :exec
-INSERT INTO audit (at, actor, kind, subject, action, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+INSERT INTO audit (at, actor, kind, subject, action, detail)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 `
 
 type AuditChangeParams struct {
@@ -51,7 +55,11 @@ func (q *Queries) AuditChange(ctx context.Context, arg AuditChangeParams) error 
 }
 
 const cancelPending = `-- name: CancelPending :exec
-UPDATE runs SET state = 5, finished_at = ?1 WHERE id = ?2 AND state = 0
+UPDATE runs
+SET state = 5,
+    finished_at = ?1
+WHERE id = ?2
+  AND state = 0
 `
 
 type CancelPendingParams struct {
@@ -66,7 +74,9 @@ func (q *Queries) CancelPending(ctx context.Context, arg CancelPendingParams) er
 }
 
 const deleteRun = `-- name: DeleteRun :exec
-DELETE FROM runs WHERE id = ?1 AND state <> 1
+DELETE FROM runs
+WHERE id = ?1
+  AND state <> 1
 `
 
 type DeleteRunParams struct {
@@ -80,8 +90,21 @@ func (q *Queries) DeleteRun(ctx context.Context, arg DeleteRunParams) error {
 }
 
 const findKeyHolder = `-- name: FindKeyHolder :one
-SELECT k.run_id, k.held_to, CAST(coalesce((SELECT r.state FROM runs r WHERE r.id = k.run_id), -1) AS INTEGER) AS state
-FROM unique_keys k WHERE k.job = ?1 AND k.key = ?2
+SELECT
+    unique_keys.run_id, unique_keys.held_to,
+    CAST(
+        coalesce(
+            (
+                SELECT runs.state
+                FROM runs
+                WHERE runs.id = unique_keys.run_id
+            ),
+            -1
+        ) AS INTEGER
+    ) AS state
+FROM unique_keys
+WHERE unique_keys.job = ?1
+  AND unique_keys.key = ?2
 `
 
 type FindKeyHolderParams struct {
@@ -95,8 +118,7 @@ type FindKeyHolderRow struct {
 	State  int64
 }
 
-// Served by the primary key, then by the key of runs. A state of -1: the run is
-// no more.
+// Index: the primary key, then the key of runs. A state of -1: the run is no more.
 func (q *Queries) FindKeyHolder(ctx context.Context, arg FindKeyHolderParams) (FindKeyHolderRow, error) {
 	row := q.queryRow(ctx, q.findKeyHolderStmt, findKeyHolder, arg.Job, arg.Key)
 	var i FindKeyHolderRow
@@ -105,8 +127,11 @@ func (q *Queries) FindKeyHolder(ctx context.Context, arg FindKeyHolderParams) (F
 }
 
 const findOperable = `-- name: FindOperable :one
-SELECT r.state, r.lane, r.due_at, r.claim_id, r.cancel, r.key, l.job
-FROM runs r JOIN lanes l ON l.id = abs(r.lane) WHERE r.id = ?1
+
+SELECT runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, lanes.job
+FROM runs
+JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id = ?1
 `
 
 type FindOperableParams struct {
@@ -123,7 +148,8 @@ type FindOperableRow struct {
 	Job     string
 }
 
-// Served by the key of runs. What an operator's action depends on.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Index: the key of runs. What an operator's action depends on.
 func (q *Queries) FindOperable(ctx context.Context, arg FindOperableParams) (FindOperableRow, error) {
 	row := q.queryRow(ctx, q.findOperableStmt, findOperable, arg.ID)
 	var i FindOperableRow
@@ -140,7 +166,9 @@ func (q *Queries) FindOperable(ctx context.Context, arg FindOperableParams) (Fin
 }
 
 const insertCancel = `-- name: InsertCancel :exec
-INSERT INTO cancels (claim_id, run_id) VALUES (?1, ?2) ON CONFLICT DO NOTHING
+INSERT INTO cancels (claim_id, run_id)
+VALUES (?1, ?2)
+ON CONFLICT DO NOTHING
 `
 
 type InsertCancelParams struct {
@@ -148,15 +176,20 @@ type InsertCancelParams struct {
 	RunID   []byte
 }
 
-// Twice: the row is there.
+// Idempotent: a repeat finds the row.
 func (q *Queries) InsertCancel(ctx context.Context, arg InsertCancelParams) error {
 	_, err := q.exec(ctx, q.insertCancelStmt, insertCancel, arg.ClaimID, arg.RunID)
 	return err
 }
 
 const listCancels = `-- name: ListCancels :many
-SELECT c.run_id, CAST(r.cancel AS TEXT) AS reason FROM cancels c JOIN runs r ON r.id = c.run_id
-WHERE c.claim_id = ?1 AND r.claim_id = ?1 AND r.state = 1 AND r.cancel IS NOT NULL
+SELECT cancels.run_id, CAST(runs.cancel AS TEXT) AS reason
+FROM cancels
+JOIN runs ON runs.id = cancels.run_id
+WHERE cancels.claim_id = ?1
+  AND runs.claim_id = ?1
+  AND runs.state = 1
+  AND runs.cancel IS NOT NULL
 `
 
 type ListCancelsParams struct {
@@ -168,7 +201,7 @@ type ListCancelsRow struct {
 	Reason string
 }
 
-// Served by the primary key of cancels, then by the key of runs.
+// Index: the primary key of cancels, then the key of runs.
 func (q *Queries) ListCancels(ctx context.Context, arg ListCancelsParams) ([]ListCancelsRow, error) {
 	rows, err := q.query(ctx, q.listCancelsStmt, listCancels, arg.ClaimID)
 	if err != nil {
@@ -193,9 +226,13 @@ func (q *Queries) ListCancels(ctx context.Context, arg ListCancelsParams) ([]Lis
 }
 
 const listChanges = `-- name: ListChanges :many
-SELECT id, at, actor, kind, subject, action, detail FROM audit
-WHERE id < ?1 AND (?2 = '' OR kind = ?2) AND (?3 = '' OR subject = ?3)
-ORDER BY id DESC LIMIT ?4
+SELECT id, at, actor, kind, subject, action, detail
+FROM audit
+WHERE id < ?1
+  AND (?2 = '' OR kind = ?2)
+  AND (?3 = '' OR subject = ?3)
+ORDER BY id DESC
+LIMIT ?4
 `
 
 type ListChangesParams struct {
@@ -243,9 +280,13 @@ func (q *Queries) ListChanges(ctx context.Context, arg ListChangesParams) ([]Aud
 }
 
 const listChangesOf = `-- name: ListChangesOf :many
-SELECT id, at, actor, kind, subject, action, detail FROM audit
-WHERE id < ?1 AND kind = ?2 AND subject = ?3
-ORDER BY id DESC LIMIT ?4
+SELECT id, at, actor, kind, subject, action, detail
+FROM audit
+WHERE id < ?1
+  AND kind = ?2
+  AND subject = ?3
+ORDER BY id DESC
+LIMIT ?4
 `
 
 type ListChangesOfParams struct {
@@ -255,7 +296,7 @@ type ListChangesOfParams struct {
 	Most    int64
 }
 
-// Served by audit_subject, backwards.
+// Index: audit_subject, backwards.
 func (q *Queries) ListChangesOf(ctx context.Context, arg ListChangesOfParams) ([]Audit, error) {
 	rows, err := q.query(ctx, q.listChangesOfStmt, listChangesOf,
 		arg.Before,
@@ -293,7 +334,10 @@ func (q *Queries) ListChangesOf(ctx context.Context, arg ListChangesOfParams) ([
 }
 
 const releaseKey = `-- name: ReleaseKey :exec
-DELETE FROM unique_keys WHERE job = ?1 AND key = ?2 AND run_id = ?3
+DELETE FROM unique_keys
+WHERE job = ?1
+  AND key = ?2
+  AND run_id = ?3
 `
 
 type ReleaseKeyParams struct {
@@ -302,15 +346,20 @@ type ReleaseKeyParams struct {
 	RunID []byte
 }
 
-// Served by the primary key. The key that a run held, if it still does.
+// Index: the primary key. The key that a run held, if it still does.
 func (q *Queries) ReleaseKey(ctx context.Context, arg ReleaseKeyParams) error {
 	_, err := q.exec(ctx, q.releaseKeyStmt, releaseKey, arg.Job, arg.Key, arg.RunID)
 	return err
 }
 
 const retakeKey = `-- name: RetakeKey :exec
-INSERT INTO unique_keys (job, key, run_id, latest) VALUES (?1, ?2, ?3, ?3)
-ON CONFLICT (job, key) DO UPDATE SET run_id = excluded.run_id, latest = excluded.latest, held_to = NULL WHERE run_id <> excluded.run_id
+INSERT INTO unique_keys (job, key, run_id, latest)
+VALUES (?1, ?2, ?3, ?3)
+ON CONFLICT (job, key) DO UPDATE
+SET run_id = excluded.run_id,
+    latest = excluded.latest,
+    held_to = NULL
+WHERE run_id <> excluded.run_id
 `
 
 type RetakeKeyParams struct {
@@ -319,16 +368,25 @@ type RetakeKeyParams struct {
 	RunID []byte
 }
 
-// The caller has found in the same transaction that nobody else holds the key.
+// The caller has found in the same transaction that no other run holds the key.
 func (q *Queries) RetakeKey(ctx context.Context, arg RetakeKeyParams) error {
 	_, err := q.exec(ctx, q.retakeKeyStmt, retakeKey, arg.Job, arg.Key, arg.RunID)
 	return err
 }
 
 const retryRun = `-- name: RetryRun :exec
-UPDATE runs SET state = 0, due_at = ?1, attempt = 0, crash_count = 0, lane = abs(lane), claim_id = NULL, cancel = NULL,
-    expires_at = NULL, finished_at = NULL
-WHERE id = ?2 AND state IN (4, 5)
+UPDATE runs
+SET state = 0,
+    due_at = ?1,
+    attempt = 0,
+    crash_count = 0,
+    lane = abs(lane),
+    claim_id = NULL,
+    cancel = NULL,
+    expires_at = NULL,
+    finished_at = NULL
+WHERE id = ?2
+  AND state IN (4, 5)
 `
 
 type RetryRunParams struct {
@@ -336,15 +394,18 @@ type RetryRunParams struct {
 	ID    []byte
 }
 
-// The caller has found the run dead or cancelled in the same transaction, and
-// puts it into ready. The claim's id goes, so that its late settle is refused.
+// The caller has found the run dead or cancelled in the same transaction, and puts it
+// into ready. The claim's id goes, so that its late settle is refused.
 func (q *Queries) RetryRun(ctx context.Context, arg RetryRunParams) error {
 	_, err := q.exec(ctx, q.retryRunStmt, retryRun, arg.DueAt, arg.ID)
 	return err
 }
 
 const scheduleOf = `-- name: ScheduleOf :one
-SELECT s.name, s.spec, s.unfinished FROM runs r JOIN schedules s ON s.name = r.schedule WHERE r.id = ?1
+SELECT schedules.name, schedules.spec, schedules.unfinished
+FROM runs
+JOIN schedules ON schedules.name = runs.schedule
+WHERE runs.id = ?1
 `
 
 type ScheduleOfParams struct {
@@ -357,7 +418,7 @@ type ScheduleOfRow struct {
 	Unfinished []byte
 }
 
-// Served by the key of runs, and that of schedules.
+// Index: the key of runs, and that of schedules.
 func (q *Queries) ScheduleOf(ctx context.Context, arg ScheduleOfParams) (ScheduleOfRow, error) {
 	row := q.queryRow(ctx, q.scheduleOfStmt, scheduleOf, arg.ID)
 	var i ScheduleOfRow

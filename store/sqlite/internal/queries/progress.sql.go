@@ -10,14 +10,16 @@ import (
 )
 
 const findCheckpoint = `-- name: FindCheckpoint :one
-SELECT checkpoint FROM progress WHERE run_id = ?1
+SELECT checkpoint
+FROM progress
+WHERE run_id = ?1
 `
 
 type FindCheckpointParams struct {
 	RunID []byte
 }
 
-// Served by the primary key.
+// Index: the primary key.
 func (q *Queries) FindCheckpoint(ctx context.Context, arg FindCheckpointParams) ([]byte, error) {
 	row := q.queryRow(ctx, q.findCheckpointStmt, findCheckpoint, arg.RunID)
 	var checkpoint []byte
@@ -26,7 +28,9 @@ func (q *Queries) FindCheckpoint(ctx context.Context, arg FindCheckpointParams) 
 }
 
 const findProgress = `-- name: FindProgress :one
-SELECT fraction, note, updated_at FROM progress WHERE run_id = ?1
+SELECT fraction, note, updated_at
+FROM progress
+WHERE run_id = ?1
 `
 
 type FindProgressParams struct {
@@ -39,7 +43,7 @@ type FindProgressRow struct {
 	UpdatedAt int64
 }
 
-// Served by the primary key.
+// Index: the primary key.
 func (q *Queries) FindProgress(ctx context.Context, arg FindProgressParams) (FindProgressRow, error) {
 	row := q.queryRow(ctx, q.findProgressStmt, findProgress, arg.RunID)
 	var i FindProgressRow
@@ -48,16 +52,49 @@ func (q *Queries) FindProgress(ctx context.Context, arg FindProgressParams) (Fin
 }
 
 const listChosen = `-- name: ListChosen :many
-SELECT r.seq, r.id, r.claim_id, r.fence, r.created_at, r.due_at, r.started_at, r.finished_at, r.expires_at, r.timeout, r.lane, r.attempt, r.max_attempts, r.state, r.crash_count, r.on_crash, r.worker, r.schedule, r.generation, r.occurrence, r.tags, r.args, r.result, r."key", r.cancel, r.trace, l.queue, l.job, l.priority, p.reason,
-    CAST(coalesce((SELECT a.error FROM attempts a WHERE a.run_id = r.id ORDER BY a.fence DESC LIMIT 1), '') AS TEXT) AS last_error
-FROM runs r CROSS JOIN lanes l ON l.id = abs(r.lane) LEFT JOIN problems p ON p.run_id = r.id
-WHERE r.id IN (SELECT unhex(value) FROM json_each(?1))
-    AND r.id < ?2 AND r.id >= ?3
-    AND (?4 = '[]' OR r.state IN (SELECT value FROM json_each(?4)))
-    AND (?5 = '[]' OR l.job IN (SELECT value FROM json_each(?5)))
-    AND (?6 = '[]' OR l.queue IN (SELECT value FROM json_each(?6)))
-    AND (?7 = '' OR EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = ?7))
-ORDER BY r.id DESC LIMIT ?8
+SELECT
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace,
+    lanes.queue, lanes.job, lanes.priority, problems.reason,
+    CAST(
+        coalesce(
+            (
+                SELECT attempts.error
+                FROM attempts
+                WHERE attempts.run_id = runs.id
+                ORDER BY attempts.fence DESC
+                LIMIT 1
+            ),
+            ''
+        ) AS TEXT
+    ) AS last_error
+FROM runs
+CROSS JOIN lanes ON lanes.id = abs(runs.lane)
+LEFT JOIN problems ON problems.run_id = runs.id
+WHERE runs.id IN (SELECT unhex(value) FROM json_each(?1))
+  AND runs.id < ?2
+  AND runs.id >= ?3
+  AND (
+      ?4 = '[]'
+      OR runs.state IN (SELECT value FROM json_each(?4))
+  )
+  AND (
+      ?5 = '[]'
+      OR lanes.job IN (SELECT value FROM json_each(?5))
+  )
+  AND (
+      ?6 = '[]'
+      OR lanes.queue IN (SELECT value FROM json_each(?6))
+  )
+  AND (
+      ?7 = ''
+      OR EXISTS (
+          SELECT 1
+          FROM json_each(runs.tags) tag
+          WHERE tag.value = ?7
+      )
+  )
+ORDER BY runs.id DESC
+LIMIT ?8
 `
 
 type ListChosenParams struct {
@@ -80,8 +117,8 @@ type ListChosenRow struct {
 	LastError string
 }
 
-// ListRuns for runs that are named, by their ids in hexadecimal: probes the key
-// of runs for each.
+// ListRuns for runs that are named, by their ids in hexadecimal: probes the key of runs
+// for each.
 func (q *Queries) ListChosen(ctx context.Context, arg ListChosenParams) ([]ListChosenRow, error) {
 	rows, err := q.query(ctx, q.listChosenStmt, listChosen,
 		arg.Ids,
@@ -147,11 +184,21 @@ func (q *Queries) ListChosen(ctx context.Context, arg ListChosenParams) ([]ListC
 }
 
 const report = `-- name: Report :execrows
+
 INSERT INTO progress (run_id, updated_at, fraction, note, checkpoint)
-SELECT r.id, ?1, CAST(?2 AS REAL), CAST(?3 AS TEXT), CAST(?4 AS BLOB)
-FROM runs r WHERE r.id = ?5 AND r.claim_id = ?6 AND r.state = 1
-ON CONFLICT (run_id) DO UPDATE SET updated_at = excluded.updated_at,
-    fraction = coalesce(excluded.fraction, fraction), note = coalesce(excluded.note, note),
+SELECT
+    runs.id, ?1,
+    CAST(?2 AS REAL),
+    CAST(?3 AS TEXT),
+    CAST(?4 AS BLOB)
+FROM runs
+WHERE runs.id = ?5
+  AND runs.claim_id = ?6
+  AND runs.state = 1
+ON CONFLICT (run_id) DO UPDATE
+SET updated_at = excluded.updated_at,
+    fraction = coalesce(excluded.fraction, fraction),
+    note = coalesce(excluded.note, note),
     checkpoint = coalesce(excluded.checkpoint, checkpoint)
 `
 
@@ -164,8 +211,10 @@ type ReportParams struct {
 	ClaimID    []byte
 }
 
-// Served by the key of runs. Fenced by the claim: no row is counted when the
-// run is no longer the claim's. What is null stays as it is. Twice: the same.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Index: the key of runs. Fenced by the claim: no row is counted when the run is no
+// longer the claim's. What is null stays as it is. Idempotent: a repeat writes the same
+// values.
 func (q *Queries) Report(ctx context.Context, arg ReportParams) (int64, error) {
 	result, err := q.exec(ctx, q.reportStmt, report,
 		arg.UpdatedAt,

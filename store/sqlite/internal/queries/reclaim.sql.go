@@ -10,9 +10,11 @@ import (
 )
 
 const expiredLeases = `-- name: ExpiredLeases :many
-SELECT claim_id, alone, worker_name, run_ids FROM leases
+SELECT claim_id, alone, worker_name, run_ids
+FROM leases
 WHERE expires_at <= ?1
-ORDER BY expires_at, claim_id LIMIT ?2
+ORDER BY expires_at, claim_id
+LIMIT ?2
 `
 
 type ExpiredLeasesParams struct {
@@ -27,7 +29,8 @@ type ExpiredLeasesRow struct {
 	RunIds     []byte
 }
 
-// A scan of leases, of which there are few; run_ids are read only of those that have expired.
+// A scan of leases, of which there are few; run_ids are read only of those that have
+// expired.
 func (q *Queries) ExpiredLeases(ctx context.Context, arg ExpiredLeasesParams) ([]ExpiredLeasesRow, error) {
 	rows, err := q.query(ctx, q.expiredLeasesStmt, expiredLeases, arg.Until, arg.Most)
 	if err != nil {
@@ -57,13 +60,17 @@ func (q *Queries) ExpiredLeases(ctx context.Context, arg ExpiredLeasesParams) ([
 }
 
 const expiresBefore = `-- name: ExpiresBefore :one
-SELECT count(*) FROM leases WHERE expires_at <= ?1
+
+SELECT count(*)
+FROM leases
+WHERE expires_at <= ?1
 `
 
 type ExpiresBeforeParams struct {
 	At int64
 }
 
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // A scan of leases, of which there are few.
 func (q *Queries) ExpiresBefore(ctx context.Context, arg ExpiresBeforeParams) (int64, error) {
 	row := q.queryRow(ctx, q.expiresBeforeStmt, expiresBefore, arg.At)
@@ -73,9 +80,14 @@ func (q *Queries) ExpiresBefore(ctx context.Context, arg ExpiresBeforeParams) (i
 }
 
 const findReclaimable = `-- name: FindReclaimable :one
-SELECT r.lane, r.attempt, r.crash_count, r.on_crash, r.fence, r.started_at, r.cancel, l.queue, l.job
-FROM runs r JOIN lanes l ON l.id = abs(r.lane)
-WHERE r.id = ?1 AND r.claim_id = ?2 AND r.state = 1
+SELECT
+    runs.lane, runs.attempt, runs.crash_count, runs.on_crash, runs.fence, runs.started_at,
+    runs.cancel, lanes.queue, lanes.job
+FROM runs
+JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id = ?1
+  AND runs.claim_id = ?2
+  AND runs.state = 1
 `
 
 type FindReclaimableParams struct {
@@ -114,9 +126,16 @@ func (q *Queries) FindReclaimable(ctx context.Context, arg FindReclaimableParams
 }
 
 const reclaimRun = `-- name: ReclaimRun :exec
-UPDATE runs SET state = ?1, claim_id = NULL, lane = ?2, due_at = ?3, finished_at = ?4,
-    attempt = attempt - 1, crash_count = ?5
-WHERE id = ?6 AND state = 1
+UPDATE runs
+SET state = ?1,
+    claim_id = NULL,
+    lane = ?2,
+    due_at = ?3,
+    finished_at = ?4,
+    attempt = attempt - 1,
+    crash_count = min(crash_count + 1, 32767)
+WHERE id = ?5
+  AND state = 1
 `
 
 type ReclaimRunParams struct {
@@ -124,34 +143,34 @@ type ReclaimRunParams struct {
 	Lane       int64
 	DueAt      int64
 	FinishedAt *int64
-	CrashCount int64
 	ID         []byte
 }
 
-// The caller has found the run still held by the expired claim in the same
-// transaction. The claim's id goes, so that its late settle is refused.
+// The caller has found the run still held by the expired claim in the same transaction.
+// The claim's id goes, so that its late settle is refused.
 func (q *Queries) ReclaimRun(ctx context.Context, arg ReclaimRunParams) error {
 	_, err := q.exec(ctx, q.reclaimRunStmt, reclaimRun,
 		arg.State,
 		arg.Lane,
 		arg.DueAt,
 		arg.FinishedAt,
-		arg.CrashCount,
 		arg.ID,
 	)
 	return err
 }
 
 const takeLeaseInPart = `-- name: TakeLeaseInPart :exec
-UPDATE leases SET expires_at = -abs(expires_at) WHERE claim_id = ?1
+UPDATE leases
+SET expires_at = -abs(expires_at)
+WHERE claim_id = ?1
 `
 
 type TakeLeaseInPartParams struct {
 	ClaimID []byte
 }
 
-// Served by the primary key. A lease that stays although runs of it were taken
-// back: a negative expiry, which no renewal extends. Twice: harmless.
+// Index: the primary key. A lease that stays although runs of it were taken back: a
+// negative expiry, which no renewal extends. Idempotent: a repeat changes nothing more.
 func (q *Queries) TakeLeaseInPart(ctx context.Context, arg TakeLeaseInPartParams) error {
 	_, err := q.exec(ctx, q.takeLeaseInPartStmt, takeLeaseInPart, arg.ClaimID)
 	return err

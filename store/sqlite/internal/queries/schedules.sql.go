@@ -10,7 +10,13 @@ import (
 )
 
 const advanceSchedule = `-- name: AdvanceSchedule :exec
-UPDATE schedules SET next_at = ?1, look_at = ?2, waiting = ?3, unfinished = ?4, fault = NULL WHERE name = ?5
+UPDATE schedules
+SET next_at = ?1,
+    look_at = ?2,
+    waiting = ?3,
+    unfinished = ?4,
+    fault = NULL
+WHERE name = ?5
 `
 
 type AdvanceScheduleParams struct {
@@ -33,9 +39,15 @@ func (q *Queries) AdvanceSchedule(ctx context.Context, arg AdvanceScheduleParams
 }
 
 const dueSchedules = `-- name: DueSchedules :many
-SELECT name, hash, generation, spec, job, queue, priority, args, max_attempts, timeout, on_crash, tags, next_at, look_at, waiting, unfinished
-FROM schedules WHERE look_at IS NOT NULL AND look_at <= ?1
-ORDER BY look_at, name LIMIT ?2
+
+SELECT
+    name, hash, generation, spec, job, queue, priority, args, max_attempts, timeout, on_crash, tags,
+    next_at, look_at, waiting, unfinished
+FROM schedules
+WHERE look_at IS NOT NULL
+  AND look_at <= ?1
+ORDER BY look_at, name
+LIMIT ?2
 `
 
 type DueSchedulesParams struct {
@@ -62,7 +74,8 @@ type DueSchedulesRow struct {
 	Unfinished  []byte
 }
 
-// Served by schedules_look.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Index: schedules_look.
 func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]DueSchedulesRow, error) {
 	rows, err := q.query(ctx, q.dueSchedulesStmt, dueSchedules, arg.Now, arg.Most)
 	if err != nil {
@@ -104,14 +117,16 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 }
 
 const findState = `-- name: FindState :one
-SELECT state FROM runs WHERE id = ?1
+SELECT state
+FROM runs
+WHERE id = ?1
 `
 
 type FindStateParams struct {
 	ID []byte
 }
 
-// Served by the key of runs.
+// Index: the key of runs.
 func (q *Queries) FindState(ctx context.Context, arg FindStateParams) (int64, error) {
 	row := q.queryRow(ctx, q.findStateStmt, findState, arg.ID)
 	var state int64
@@ -120,7 +135,13 @@ func (q *Queries) FindState(ctx context.Context, arg FindStateParams) (int64, er
 }
 
 const hastenSchedule = `-- name: HastenSchedule :exec
-UPDATE schedules SET look_at = ?1 WHERE name = ?2 AND waiting > 0 AND look_at > ?1 AND paused = 0 AND fault IS NULL
+UPDATE schedules
+SET look_at = ?1
+WHERE name = ?2
+  AND waiting > 0
+  AND look_at > ?1
+  AND paused = 0
+  AND fault IS NULL
 `
 
 type HastenScheduleParams struct {
@@ -128,14 +149,15 @@ type HastenScheduleParams struct {
 	Name string
 }
 
-// Served by the key of schedules.
+// Index: the key of schedules.
 func (q *Queries) HastenSchedule(ctx context.Context, arg HastenScheduleParams) error {
 	_, err := q.exec(ctx, q.hastenScheduleStmt, hastenSchedule, arg.Now, arg.Name)
 	return err
 }
 
 const insertSkip = `-- name: InsertSkip :exec
-INSERT INTO skips (schedule, first_at, last_at, reason) VALUES (?1, ?2, ?3, ?4)
+INSERT INTO skips (schedule, first_at, last_at, reason)
+VALUES (?1, ?2, ?3, ?4)
 `
 
 type InsertSkipParams struct {
@@ -156,10 +178,12 @@ func (q *Queries) InsertSkip(ctx context.Context, arg InsertSkipParams) error {
 }
 
 const nextLook = `-- name: NextLook :one
-SELECT CAST(coalesce(min(look_at), -1) AS INTEGER) AS look_at FROM schedules WHERE look_at IS NOT NULL
+SELECT CAST(coalesce(min(look_at), -1) AS INTEGER) AS look_at
+FROM schedules
+WHERE look_at IS NOT NULL
 `
 
-// Served by schedules_look. An instant of -1: nothing will be due.
+// Index: schedules_look. An instant of -1: nothing will be due.
 func (q *Queries) NextLook(ctx context.Context) (int64, error) {
 	row := q.queryRow(ctx, q.nextLookStmt, nextLook)
 	var look_at int64
@@ -168,7 +192,11 @@ func (q *Queries) NextLook(ctx context.Context) (int64, error) {
 }
 
 const nextLooks = `-- name: NextLooks :many
-SELECT name, look_at FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at, name LIMIT ?1
+SELECT name, look_at
+FROM schedules
+WHERE look_at IS NOT NULL
+ORDER BY look_at, name
+LIMIT ?1
 `
 
 type NextLooksParams struct {
@@ -180,7 +208,7 @@ type NextLooksRow struct {
 	LookAt *int64
 }
 
-// Served by schedules_look. The first so many, of which some may be set aside.
+// Index: schedules_look. The first so many, of which some may be set aside.
 func (q *Queries) NextLooks(ctx context.Context, arg NextLooksParams) ([]NextLooksRow, error) {
 	rows, err := q.query(ctx, q.nextLooksStmt, nextLooks, arg.Most)
 	if err != nil {
@@ -205,7 +233,10 @@ func (q *Queries) NextLooks(ctx context.Context, arg NextLooksParams) ([]NextLoo
 }
 
 const postponeSchedule = `-- name: PostponeSchedule :exec
-UPDATE schedules SET look_at = ?1, fault = ?2 WHERE name = ?3
+UPDATE schedules
+SET look_at = ?1,
+    fault = ?2
+WHERE name = ?3
 `
 
 type PostponeScheduleParams struct {
@@ -214,14 +245,18 @@ type PostponeScheduleParams struct {
 	Name   string
 }
 
-// Its rule could not be evaluated; what was planned stands.
+// Its rule could not be evaluated; what was planned stays.
 func (q *Queries) PostponeSchedule(ctx context.Context, arg PostponeScheduleParams) error {
 	_, err := q.exec(ctx, q.postponeScheduleStmt, postponeSchedule, arg.LookAt, arg.Fault, arg.Name)
 	return err
 }
 
 const unfinishedOfSchedule = `-- name: UnfinishedOfSchedule :many
-SELECT id FROM runs WHERE schedule = ?1 AND state < 2 LIMIT ?2
+SELECT id
+FROM runs
+WHERE schedule = ?1
+  AND state < 2
+LIMIT ?2
 `
 
 type UnfinishedOfScheduleParams struct {
@@ -229,8 +264,8 @@ type UnfinishedOfScheduleParams struct {
 	Most     int64
 }
 
-// Served by runs_occurrence: all runs of one schedule. Asked only where the
-// schedule has left out some of them.
+// Index: runs_occurrence: all runs of one schedule. Asked only where the schedule has
+// left out some of them.
 func (q *Queries) UnfinishedOfSchedule(ctx context.Context, arg UnfinishedOfScheduleParams) ([][]byte, error) {
 	rows, err := q.query(ctx, q.unfinishedOfScheduleStmt, unfinishedOfSchedule, arg.Schedule, arg.Most)
 	if err != nil {

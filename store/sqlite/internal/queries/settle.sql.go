@@ -10,7 +10,9 @@ import (
 )
 
 const findClaimOfRun = `-- name: FindClaimOfRun :one
-SELECT claim_id, state FROM runs WHERE id = ?1
+SELECT claim_id, state
+FROM runs
+WHERE id = ?1
 `
 
 type FindClaimOfRunParams struct {
@@ -31,7 +33,9 @@ func (q *Queries) FindClaimOfRun(ctx context.Context, arg FindClaimOfRunParams) 
 }
 
 const insertAttempt = `-- name: InsertAttempt :exec
-INSERT INTO attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log)
+INSERT INTO attempts (
+    run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log
+)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 `
 
@@ -66,7 +70,8 @@ func (q *Queries) InsertAttempt(ctx context.Context, arg InsertAttemptParams) er
 }
 
 const insertProblem = `-- name: InsertProblem :exec
-INSERT INTO problems (run_id, ended_at, reason) VALUES (?1, ?2, ?3)
+INSERT INTO problems (run_id, ended_at, reason)
+VALUES (?1, ?2, ?3)
 `
 
 type InsertProblemParams struct {
@@ -81,8 +86,12 @@ func (q *Queries) InsertProblem(ctx context.Context, arg InsertProblemParams) er
 }
 
 const settleEnded = `-- name: SettleEnded :one
-UPDATE runs SET state = ?1, finished_at = ?2
-WHERE id = ?3 AND claim_id = ?4 AND state = 1
+UPDATE runs
+SET state = ?1,
+    finished_at = ?2
+WHERE id = ?3
+  AND claim_id = ?4
+  AND state = 1
 RETURNING attempt, fence, started_at
 `
 
@@ -99,7 +108,7 @@ type SettleEndedRow struct {
 	StartedAt *int64
 }
 
-// Dead or cancelled. Fenced by the claim. Twice: no row comes back.
+// Dead or cancelled. Fenced by the claim. Idempotent: a repeat returns no row.
 func (q *Queries) SettleEnded(ctx context.Context, arg SettleEndedParams) (SettleEndedRow, error) {
 	row := q.queryRow(ctx, q.settleEndedStmt, settleEnded,
 		arg.State,
@@ -113,10 +122,14 @@ func (q *Queries) SettleEnded(ctx context.Context, arg SettleEndedParams) (Settl
 }
 
 const settlePending = `-- name: SettlePending :one
-UPDATE runs SET state = CASE WHEN cancel IS NULL THEN 0 ELSE 5 END, attempt = attempt - ?1,
+UPDATE runs
+SET state = CASE WHEN cancel IS NULL THEN 0 ELSE 5 END,
+    attempt = attempt - ?1,
     due_at = CASE WHEN cancel IS NULL THEN ?2 ELSE due_at END,
     finished_at = CASE WHEN cancel IS NULL THEN NULL ELSE CAST(?3 AS INTEGER) END
-WHERE id = ?4 AND claim_id = ?5 AND state = 1
+WHERE id = ?4
+  AND claim_id = ?5
+  AND state = 1
 RETURNING lane, attempt, fence, started_at, cancel
 `
 
@@ -137,7 +150,8 @@ type SettlePendingRow struct {
 }
 
 // To be executed again, or cancelled where that was asked. Fenced by the claim.
-// Twice: no row comes back. The caller puts the run into ready, or into problems.
+// Idempotent: a repeat returns no row. The caller puts the run into ready, or into
+// problems.
 func (q *Queries) SettlePending(ctx context.Context, arg SettlePendingParams) (SettlePendingRow, error) {
 	row := q.queryRow(ctx, q.settlePendingStmt, settlePending,
 		arg.Refund,
@@ -158,8 +172,14 @@ func (q *Queries) SettlePending(ctx context.Context, arg SettlePendingParams) (S
 }
 
 const settleSuccess = `-- name: SettleSuccess :one
-UPDATE runs SET state = 2, finished_at = ?1, result = ?2
-WHERE id = ?3 AND claim_id = ?4 AND state = 1
+
+UPDATE runs
+SET state = 2,
+    finished_at = ?1,
+    result = ?2
+WHERE id = ?3
+  AND claim_id = ?4
+  AND state = 1
 RETURNING attempt, fence, started_at, worker
 `
 
@@ -177,7 +197,8 @@ type SettleSuccessRow struct {
 	Worker    *string
 }
 
-// Fenced by the claim. Twice: the state differs, no row comes back.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Fenced by the claim. Idempotent: a repeat finds another state and returns no row.
 func (q *Queries) SettleSuccess(ctx context.Context, arg SettleSuccessParams) (SettleSuccessRow, error) {
 	row := q.queryRow(ctx, q.settleSuccessStmt, settleSuccess,
 		arg.FinishedAt,

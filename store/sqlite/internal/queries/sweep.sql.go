@@ -10,28 +10,31 @@ import (
 )
 
 const deleteAttempts = `-- name: DeleteAttempts :exec
-DELETE FROM attempts WHERE run_id = ?1
+DELETE FROM attempts
+WHERE run_id = ?1
 `
 
 type DeleteAttemptsParams struct {
 	RunID []byte
 }
 
-// Served by the primary key. Twice: no rows.
+// Index: the primary key. Idempotent: a repeat finds no rows.
 func (q *Queries) DeleteAttempts(ctx context.Context, arg DeleteAttemptsParams) error {
 	_, err := q.exec(ctx, q.deleteAttemptsStmt, deleteAttempts, arg.RunID)
 	return err
 }
 
 const deleteEnded = `-- name: DeleteEnded :execrows
-DELETE FROM runs WHERE seq = ?1 AND state IN (2, 4, 5)
+DELETE FROM runs
+WHERE seq = ?1
+  AND state IN (2, 4, 5)
 `
 
 type DeleteEndedParams struct {
 	Seq int64
 }
 
-// Served by the integer key. Only one that has ended. Twice: no row.
+// Index: the integer key. Only one that has ended. Idempotent: a repeat finds no row.
 func (q *Queries) DeleteEnded(ctx context.Context, arg DeleteEndedParams) (int64, error) {
 	result, err := q.exec(ctx, q.deleteEndedStmt, deleteEnded, arg.Seq)
 	if err != nil {
@@ -41,37 +44,49 @@ func (q *Queries) DeleteEnded(ctx context.Context, arg DeleteEndedParams) (int64
 }
 
 const deleteKeyOfRun = `-- name: DeleteKeyOfRun :exec
-DELETE FROM unique_keys WHERE run_id = ?1
-    AND (job, key) IN (SELECT l.job, r.key FROM runs r JOIN lanes l ON l.id = abs(r.lane) WHERE r.id = ?1 AND r.key IS NOT NULL)
+DELETE FROM unique_keys
+WHERE run_id = ?1
+  AND (job, key) IN (
+      SELECT lanes.job, runs.key
+      FROM runs
+      JOIN lanes ON lanes.id = abs(runs.lane)
+      WHERE runs.id = ?1
+        AND runs.key IS NOT NULL
+  )
 `
 
 type DeleteKeyOfRunParams struct {
 	RunID []byte
 }
 
-// Served by the primary key of unique_keys, by way of the run's lane. Twice: no row.
+// Index: the primary key of unique_keys, by way of the run's lane. Idempotent: a repeat
+// finds no row.
 func (q *Queries) DeleteKeyOfRun(ctx context.Context, arg DeleteKeyOfRunParams) error {
 	_, err := q.exec(ctx, q.deleteKeyOfRunStmt, deleteKeyOfRun, arg.RunID)
 	return err
 }
 
 const deleteProblem = `-- name: DeleteProblem :exec
-DELETE FROM problems WHERE run_id = ?1
+DELETE FROM problems
+WHERE run_id = ?1
 `
 
 type DeleteProblemParams struct {
 	RunID []byte
 }
 
-// Served by the primary key. Twice: no row.
+// Index: the primary key. Idempotent: a repeat finds no row.
 func (q *Queries) DeleteProblem(ctx context.Context, arg DeleteProblemParams) error {
 	_, err := q.exec(ctx, q.deleteProblemStmt, deleteProblem, arg.RunID)
 	return err
 }
 
 const findStranded = `-- name: FindStranded :one
-SELECT r.lane, r.crash_count, r.on_crash, r.worker, r.cancel, l.queue, l.job
-FROM runs r JOIN lanes l ON l.id = abs(r.lane) WHERE r.seq = ?1 AND r.state = 1
+SELECT runs.lane, runs.crash_count, runs.on_crash, runs.worker, runs.cancel, lanes.queue, lanes.job
+FROM runs
+JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE runs.seq = ?1
+  AND runs.state = 1
 `
 
 type FindStrandedParams struct {
@@ -88,7 +103,7 @@ type FindStrandedRow struct {
 	Job        string
 }
 
-// Served by the integer key.
+// Index: the integer key.
 func (q *Queries) FindStranded(ctx context.Context, arg FindStrandedParams) (FindStrandedRow, error) {
 	row := q.queryRow(ctx, q.findStrandedStmt, findStranded, arg.Seq)
 	var i FindStrandedRow
@@ -105,7 +120,10 @@ func (q *Queries) FindStranded(ctx context.Context, arg FindStrandedParams) (Fin
 }
 
 const findSweep = `-- name: FindSweep :one
-SELECT position, pass, began_at, sweeper, swept_at FROM sweep WHERE only_row = 1
+
+SELECT position, pass, began_at, sweeper, swept_at
+FROM sweep
+WHERE only_row = 1
 `
 
 type FindSweepRow struct {
@@ -116,6 +134,7 @@ type FindSweepRow struct {
 	SweptAt  int64
 }
 
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // The only row.
 func (q *Queries) FindSweep(ctx context.Context) (FindSweepRow, error) {
 	row := q.queryRow(ctx, q.findSweepStmt, findSweep)
@@ -131,14 +150,16 @@ func (q *Queries) FindSweep(ctx context.Context) (FindSweepRow, error) {
 }
 
 const hasLease = `-- name: HasLease :one
-SELECT count(*) FROM leases WHERE claim_id = ?1
+SELECT count(*)
+FROM leases
+WHERE claim_id = ?1
 `
 
 type HasLeaseParams struct {
 	ClaimID []byte
 }
 
-// Served by the primary key.
+// Index: the primary key.
 func (q *Queries) HasLease(ctx context.Context, arg HasLeaseParams) (int64, error) {
 	row := q.queryRow(ctx, q.hasLeaseStmt, hasLease, arg.ClaimID)
 	var count int64
@@ -147,8 +168,13 @@ func (q *Queries) HasLease(ctx context.Context, arg HasLeaseParams) (int64, erro
 }
 
 const heldKeys = `-- name: HeldKeys :one
-SELECT count(*) FROM runs r JOIN lanes l ON l.id = abs(r.lane) JOIN unique_keys u ON u.job = l.job AND u.key = r.key
-WHERE r.seq = ?1 AND u.run_id = r.id AND u.held_to > ?2
+SELECT count(*)
+FROM runs
+JOIN lanes ON lanes.id = abs(runs.lane)
+JOIN unique_keys ON unique_keys.job = lanes.job AND unique_keys.key = runs.key
+WHERE runs.seq = ?1
+  AND unique_keys.run_id = runs.id
+  AND unique_keys.held_to > ?2
 `
 
 type HeldKeysParams struct {
@@ -156,8 +182,8 @@ type HeldKeysParams struct {
 	Now *int64
 }
 
-// Served by the primary key of unique_keys, by way of the run's lane. Whether
-// a key is held for the run to a later time.
+// Index: the primary key of unique_keys, by way of the run's lane. Whether a key is held
+// for the run to a later time.
 func (q *Queries) HeldKeys(ctx context.Context, arg HeldKeysParams) (int64, error) {
 	row := q.queryRow(ctx, q.heldKeysStmt, heldKeys, arg.Seq, arg.Now)
 	var count int64
@@ -166,7 +192,8 @@ func (q *Queries) HeldKeys(ctx context.Context, arg HeldKeysParams) (int64, erro
 }
 
 const lastRun = `-- name: LastRun :one
-SELECT CAST(coalesce(max(seq), 0) AS INTEGER) AS seq FROM runs
+SELECT CAST(coalesce(max(seq), 0) AS INTEGER) AS seq
+FROM runs
 `
 
 // The end of the integer key.
@@ -178,7 +205,8 @@ func (q *Queries) LastRun(ctx context.Context) (int64, error) {
 }
 
 const mendReady = `-- name: MendReady :execrows
-INSERT OR IGNORE INTO ready (lane, due_at, run_id) VALUES (?1, ?2, ?3)
+INSERT OR IGNORE INTO ready (lane, due_at, run_id)
+VALUES (?1, ?2, ?3)
 `
 
 type MendReadyParams struct {
@@ -187,8 +215,8 @@ type MendReadyParams struct {
 	RunID []byte
 }
 
-// Served by the primary key of ready. The caller has found the run pending in
-// the same transaction. Twice: the row is there.
+// Index: the primary key of ready. The caller has found the run pending in the same
+// transaction. Idempotent: a repeat finds the row.
 func (q *Queries) MendReady(ctx context.Context, arg MendReadyParams) (int64, error) {
 	result, err := q.exec(ctx, q.mendReadyStmt, mendReady, arg.Lane, arg.DueAt, arg.RunID)
 	if err != nil {
@@ -198,7 +226,13 @@ func (q *Queries) MendReady(ctx context.Context, arg MendReadyParams) (int64, er
 }
 
 const moveSweep = `-- name: MoveSweep :exec
-UPDATE sweep SET position = ?1, pass = ?2, began_at = ?3, sweeper = ?4, swept_at = ?5 WHERE only_row = 1
+UPDATE sweep
+SET position = ?1,
+    pass = ?2,
+    began_at = ?3,
+    sweeper = ?4,
+    swept_at = ?5
+WHERE only_row = 1
 `
 
 type MoveSweepParams struct {
@@ -209,7 +243,7 @@ type MoveSweepParams struct {
 	SweptAt  int64
 }
 
-// The only row. Twice: the same.
+// The only row. Idempotent: a repeat writes the same values.
 func (q *Queries) MoveSweep(ctx context.Context, arg MoveSweepParams) error {
 	_, err := q.exec(ctx, q.moveSweepStmt, moveSweep,
 		arg.Position,
@@ -222,7 +256,10 @@ func (q *Queries) MoveSweep(ctx context.Context, arg MoveSweepParams) error {
 }
 
 const ownRetentions = `-- name: OwnRetentions :many
-SELECT lanes.id, jobs.retention FROM jobs JOIN lanes ON lanes.job = jobs.name WHERE jobs.retention <> 0
+SELECT lanes.id, jobs.retention
+FROM jobs
+JOIN lanes ON lanes.job = jobs.name
+WHERE jobs.retention <> 0
 `
 
 type OwnRetentionsRow struct {
@@ -230,7 +267,7 @@ type OwnRetentionsRow struct {
 	Retention int64
 }
 
-// Two small tables.
+// Reads jobs and lanes, small tables.
 func (q *Queries) OwnRetentions(ctx context.Context) ([]OwnRetentionsRow, error) {
 	rows, err := q.query(ctx, q.ownRetentionsStmt, ownRetentions)
 	if err != nil {
@@ -255,19 +292,29 @@ func (q *Queries) OwnRetentions(ctx context.Context) ([]OwnRetentionsRow, error)
 }
 
 const pruneCancels = `-- name: PruneCancels :exec
-DELETE FROM cancels WHERE NOT EXISTS (SELECT 1 FROM leases WHERE leases.claim_id = cancels.claim_id)
+DELETE FROM cancels
+WHERE NOT EXISTS (
+      SELECT 1
+      FROM leases
+      WHERE leases.claim_id = cancels.claim_id
+  )
 `
 
-// A scan of cancels, of which there are few. A request is written while its
-// claim has a lease, so one without was too late.
+// A scan of cancels, of which there are few. A request is written while its claim has a
+// lease, so one without was too late.
 func (q *Queries) PruneCancels(ctx context.Context) error {
 	_, err := q.exec(ctx, q.pruneCancelsStmt, pruneCancels)
 	return err
 }
 
 const pruneWorkers = `-- name: PruneWorkers :exec
-DELETE FROM workers WHERE declared_at < ?1
-    AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.worker_instance = workers.instance)
+DELETE FROM workers
+WHERE declared_at < ?1
+  AND NOT EXISTS (
+      SELECT 1
+      FROM leases
+      WHERE leases.worker_instance = workers.instance
+  )
 `
 
 type PruneWorkersParams struct {
@@ -281,8 +328,14 @@ func (q *Queries) PruneWorkers(ctx context.Context, arg PruneWorkersParams) erro
 }
 
 const returnRun = `-- name: ReturnRun :exec
-UPDATE runs SET state = ?1, claim_id = NULL, attempt = max(attempt - 1, 0), due_at = ?2, finished_at = ?3
-WHERE seq = ?4 AND state = 1
+UPDATE runs
+SET state = ?1,
+    claim_id = NULL,
+    attempt = max(attempt - 1, 0),
+    due_at = ?2,
+    finished_at = ?3
+WHERE seq = ?4
+  AND state = 1
 `
 
 type ReturnRunParams struct {
@@ -292,9 +345,9 @@ type ReturnRunParams struct {
 	Seq        int64
 }
 
-// Served by the integer key. As a hand-back, but the claim's id goes, so that
-// a late settle is refused. The caller has found, in the same transaction, that
-// the claim has no lease, and puts the run into ready or problems.
+// Index: the integer key. As a hand-back, but the claim's id goes, so that a late settle
+// is refused. The caller has found, in the same transaction, that the claim has no lease,
+// and puts the run into ready or problems.
 func (q *Queries) ReturnRun(ctx context.Context, arg ReturnRunParams) error {
 	_, err := q.exec(ctx, q.returnRunStmt, returnRun,
 		arg.State,
@@ -306,7 +359,11 @@ func (q *Queries) ReturnRun(ctx context.Context, arg ReturnRunParams) error {
 }
 
 const sweepAhead = `-- name: SweepAhead :many
-SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key FROM runs WHERE seq > ?1 ORDER BY seq LIMIT ?2
+SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key
+FROM runs
+WHERE seq > ?1
+ORDER BY seq
+LIMIT ?2
 `
 
 type SweepAheadParams struct {
@@ -326,7 +383,7 @@ type SweepAheadRow struct {
 	Key        *string
 }
 
-// Served by the integer key, from a position on.
+// Index: the integer key, from a position on.
 func (q *Queries) SweepAhead(ctx context.Context, arg SweepAheadParams) ([]SweepAheadRow, error) {
 	rows, err := q.query(ctx, q.sweepAheadStmt, sweepAhead, arg.Position, arg.Most)
 	if err != nil {

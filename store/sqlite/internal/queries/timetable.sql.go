@@ -10,7 +10,8 @@ import (
 )
 
 const audit = `-- name: Audit :exec
-INSERT INTO audit (at, actor, kind, subject, action) VALUES (?1, ?2, 'schedule', ?3, ?4)
+INSERT INTO audit (at, actor, kind, subject, action)
+VALUES (?1, ?2, 'schedule', ?3, ?4)
 `
 
 type AuditParams struct {
@@ -32,7 +33,8 @@ func (q *Queries) Audit(ctx context.Context, arg AuditParams) error {
 }
 
 const deleteSchedule = `-- name: DeleteSchedule :exec
-DELETE FROM schedules WHERE name = ?1
+DELETE FROM schedules
+WHERE name = ?1
 `
 
 type DeleteScheduleParams struct {
@@ -45,7 +47,8 @@ func (q *Queries) DeleteSchedule(ctx context.Context, arg DeleteScheduleParams) 
 }
 
 const deleteSkips = `-- name: DeleteSkips :exec
-DELETE FROM skips WHERE schedule = ?1
+DELETE FROM skips
+WHERE schedule = ?1
 `
 
 type DeleteSkipsParams struct {
@@ -58,14 +61,16 @@ func (q *Queries) DeleteSkips(ctx context.Context, arg DeleteSkipsParams) error 
 }
 
 const lastGeneration = `-- name: LastGeneration :one
-SELECT CAST(coalesce(max(generation), 0) AS INTEGER) AS generation FROM runs WHERE schedule = ?1
+SELECT CAST(coalesce(max(generation), 0) AS INTEGER) AS generation
+FROM runs
+WHERE schedule = ?1
 `
 
 type LastGenerationParams struct {
 	Schedule *string
 }
 
-// Served by runs_occurrence: of a schedule of this name that is no more.
+// Index: runs_occurrence: of a schedule of this name that is no more.
 func (q *Queries) LastGeneration(ctx context.Context, arg LastGenerationParams) (int64, error) {
 	row := q.queryRow(ctx, q.lastGenerationStmt, lastGeneration, arg.Schedule)
 	var generation int64
@@ -74,9 +79,18 @@ func (q *Queries) LastGeneration(ctx context.Context, arg LastGenerationParams) 
 }
 
 const listSchedules = `-- name: ListSchedules :many
-SELECT name, generation, spec, job, queue, priority, args, max_attempts, timeout, on_crash, tags, next_at, waiting, paused,
-    coalesce(paused_by, '') AS paused_by, edited, declared_at, coalesce(fault, '') AS fault
-FROM schedules WHERE ?1 = '[]' OR name IN (SELECT value FROM json_each(?1)) ORDER BY name
+SELECT
+    name, generation, spec, job, queue, priority, args, max_attempts, timeout, on_crash, tags,
+    next_at, waiting, paused,
+    coalesce(paused_by, '') AS paused_by,
+    edited, declared_at,
+    coalesce(fault, '') AS fault
+FROM schedules
+WHERE ?1 = '[]' OR name IN (
+      SELECT value
+      FROM json_each(?1)
+  )
+ORDER BY name
 `
 
 type ListSchedulesParams struct {
@@ -149,7 +163,11 @@ func (q *Queries) ListSchedules(ctx context.Context, arg ListSchedulesParams) ([
 
 const passOver = `-- name: PassOver :exec
 INSERT INTO skips (schedule, first_at, last_at, reason)
-SELECT name, next_at, ?1, 'changed' FROM schedules WHERE name = ?2 AND paused = 0 AND next_at <= ?1
+SELECT name, next_at, ?1, 'changed'
+FROM schedules
+WHERE name = ?2
+  AND paused = 0
+  AND next_at <= ?1
 `
 
 type PassOverParams struct {
@@ -164,7 +182,12 @@ func (q *Queries) PassOver(ctx context.Context, arg PassOverParams) error {
 }
 
 const pastChanges = `-- name: PastChanges :many
-SELECT at, actor, action FROM audit WHERE kind = 'schedule' AND subject = ?1 ORDER BY id DESC LIMIT ?2
+SELECT at, actor, action
+FROM audit
+WHERE kind = 'schedule'
+  AND subject = ?1
+ORDER BY id DESC
+LIMIT ?2
 `
 
 type PastChangesParams struct {
@@ -178,7 +201,7 @@ type PastChangesRow struct {
 	Action string
 }
 
-// Served by audit_subject, backwards.
+// Index: audit_subject, backwards.
 func (q *Queries) PastChanges(ctx context.Context, arg PastChangesParams) ([]PastChangesRow, error) {
 	rows, err := q.query(ctx, q.pastChangesStmt, pastChanges, arg.Subject, arg.Most)
 	if err != nil {
@@ -203,8 +226,12 @@ func (q *Queries) PastChanges(ctx context.Context, arg PastChangesParams) ([]Pas
 }
 
 const pastOccurrences = `-- name: PastOccurrences :many
-SELECT id, state, due_at, coalesce(occurrence, '') AS occurrence FROM runs
-WHERE schedule = ?1 AND occurrence IS NOT NULL ORDER BY generation DESC, occurrence DESC LIMIT ?2
+SELECT id, state, due_at, coalesce(occurrence, '') AS occurrence
+FROM runs
+WHERE schedule = ?1
+  AND occurrence IS NOT NULL
+ORDER BY generation DESC, occurrence DESC
+LIMIT ?2
 `
 
 type PastOccurrencesParams struct {
@@ -219,7 +246,7 @@ type PastOccurrencesRow struct {
 	Occurrence string
 }
 
-// Served by runs_occurrence, backwards.
+// Index: runs_occurrence, backwards.
 func (q *Queries) PastOccurrences(ctx context.Context, arg PastOccurrencesParams) ([]PastOccurrencesRow, error) {
 	rows, err := q.query(ctx, q.pastOccurrencesStmt, pastOccurrences, arg.Schedule, arg.Most)
 	if err != nil {
@@ -249,7 +276,12 @@ func (q *Queries) PastOccurrences(ctx context.Context, arg PastOccurrencesParams
 }
 
 const pastRequests = `-- name: PastRequests :many
-SELECT id, state, due_at FROM runs WHERE schedule = ?1 AND occurrence IS NULL ORDER BY due_at DESC LIMIT ?2
+SELECT id, state, due_at
+FROM runs
+WHERE schedule = ?1
+  AND occurrence IS NULL
+ORDER BY due_at DESC
+LIMIT ?2
 `
 
 type PastRequestsParams struct {
@@ -263,7 +295,7 @@ type PastRequestsRow struct {
 	DueAt int64
 }
 
-// Served by runs_occurrence: the runs that operators asked for have none.
+// Index: runs_occurrence: the runs that operators asked for have none.
 func (q *Queries) PastRequests(ctx context.Context, arg PastRequestsParams) ([]PastRequestsRow, error) {
 	rows, err := q.query(ctx, q.pastRequestsStmt, pastRequests, arg.Schedule, arg.Most)
 	if err != nil {
@@ -288,7 +320,11 @@ func (q *Queries) PastRequests(ctx context.Context, arg PastRequestsParams) ([]P
 }
 
 const pastSkips = `-- name: PastSkips :many
-SELECT first_at, last_at, reason FROM skips WHERE schedule = ?1 ORDER BY seq DESC LIMIT ?2
+SELECT first_at, last_at, reason
+FROM skips
+WHERE schedule = ?1
+ORDER BY seq DESC
+LIMIT ?2
 `
 
 type PastSkipsParams struct {
@@ -302,7 +338,7 @@ type PastSkipsRow struct {
 	Reason  string
 }
 
-// Served by skips_schedule, backwards.
+// Index: skips_schedule, backwards.
 func (q *Queries) PastSkips(ctx context.Context, arg PastSkipsParams) ([]PastSkipsRow, error) {
 	rows, err := q.query(ctx, q.pastSkipsStmt, pastSkips, arg.Schedule, arg.Most)
 	if err != nil {
@@ -327,7 +363,11 @@ func (q *Queries) PastSkips(ctx context.Context, arg PastSkipsParams) ([]PastSki
 }
 
 const pauseSchedule = `-- name: PauseSchedule :exec
-UPDATE schedules SET paused = 1, paused_by = ?1, look_at = NULL WHERE name = ?2
+UPDATE schedules
+SET paused = 1,
+    paused_by = ?1,
+    look_at = NULL
+WHERE name = ?2
 `
 
 type PauseScheduleParams struct {
@@ -341,7 +381,14 @@ func (q *Queries) PauseSchedule(ctx context.Context, arg PauseScheduleParams) er
 }
 
 const resumeSchedule = `-- name: ResumeSchedule :exec
-UPDATE schedules SET paused = 0, paused_by = NULL, look_at = ?1, next_at = NULL, waiting = 0, fault = NULL WHERE name = ?2
+UPDATE schedules
+SET paused = 0,
+    paused_by = NULL,
+    look_at = ?1,
+    next_at = NULL,
+    waiting = 0,
+    fault = NULL
+WHERE name = ?2
 `
 
 type ResumeScheduleParams struct {
@@ -356,7 +403,9 @@ func (q *Queries) ResumeSchedule(ctx context.Context, arg ResumeScheduleParams) 
 }
 
 const setUnfinished = `-- name: SetUnfinished :exec
-UPDATE schedules SET unfinished = ?1 WHERE name = ?2
+UPDATE schedules
+SET unfinished = ?1
+WHERE name = ?2
 `
 
 type SetUnfinishedParams struct {

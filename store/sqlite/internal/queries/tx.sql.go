@@ -10,7 +10,12 @@ import (
 )
 
 const guardRun = `-- name: GuardRun :execrows
-UPDATE runs SET state = 1 WHERE id = ?1 AND claim_id = ?2 AND state = 1
+
+UPDATE runs
+SET state = 1
+WHERE id = ?1
+  AND claim_id = ?2
+  AND state = 1
 `
 
 type GuardRunParams struct {
@@ -18,9 +23,10 @@ type GuardRunParams struct {
 	ClaimID []byte
 }
 
-// Served by the key of runs. In a transaction of the caller's: changes nothing,
-// but takes the write lock of the file, so that nobody takes the run over until
-// that transaction ends. Whether a row is counted is the verdict.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// Index: the key of runs. In a transaction of the caller's: changes nothing, but takes
+// the write lock of the file, so that no process takes the run over until that
+// transaction ends. Whether a row is counted is the verdict.
 func (q *Queries) GuardRun(ctx context.Context, arg GuardRunParams) (int64, error) {
 	result, err := q.exec(ctx, q.guardRunStmt, guardRun, arg.ID, arg.ClaimID)
 	if err != nil {
