@@ -17,6 +17,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/operate"
 )
 
 // App is what the function given to Main works with.
@@ -95,7 +96,7 @@ func (p *program) run(ctx context.Context) int {
 		return exitDone
 	}
 	p.complain(err)
-	if code := codeOf(err); code == codeUsage || code == codeConfig || code == codeInvalid {
+	if code := codeOf(err); code == codeUsage || code == codeConfig || code == operate.Invalid {
 		return exitUsage
 	}
 	return exitFailed

@@ -11,8 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Controls is the operator's part of a store. An Operator is the door to it
-// for programs.
+// Controls is the part of a store that operators use, through package operate.
 type Controls interface {
 	// Operate changes runs as an operator asks, and answers one Changed for
 	// each run of the order, in order. What is changed is written into the

@@ -39,6 +39,7 @@ var clocks = excuses{
 	"store/postgres/enqueue.go": "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"store/postgres/sql.go":     "what is left of a context's deadline",
 	"durablecmd/":               "ages that people read, and how long a demo has lasted",
+	"operate/operator.go":       "the default clock of previews, and of how long a list searches",
 	"store/postgres/examine.go": "round trips and the difference to the server's clock, told to the operator and used for nothing",
 	"store/postgres/store.go":   "the difference to the server's clock, told to the operator and used for nothing",
 }

@@ -14,6 +14,7 @@ import (
 //
 //	cmd/durable-worker, examples/*             wiring
 //	  durablecmd                               a worker program in one call
+//	    operate                                what operators do, for programs
 //	    backend                                knows every engine
 //	    builtin                                the jobs of the stock program
 //	  postgres  sqlite  memory                 adapters
@@ -40,6 +41,7 @@ var law = map[string][]string{
 	"db":                  {},
 	"db/sqlite":           {},
 	"durable":             {"store", "heartbeat", "poller", "internal/cron", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/recur"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
@@ -51,10 +53,10 @@ var law = map[string][]string{
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
-	"examples/*":            {"durablecmd", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
+	"examples/*":            {"durablecmd", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
 	"examples/*/internal/*": {"*"},
 
 	"deploy":             {},
