@@ -14,12 +14,12 @@ import (
 )
 
 // saveHourly saves schedules that are due now.
-func saveHourly(t *testing.T, store opened, n int) {
+func saveHourly(t *testing.T, db opened, n int) {
 	t.Helper()
 	for i := range n {
 		s, err := durable.ScheduleOf(durable.NewJob[struct{}]("mail").Info(), fmt.Sprintf("schedule-%02d", i), []byte("{}"), store.Every(time.Hour))
 		require.NoError(t, err)
-		require.NoError(t, store.SaveSchedule(t.Context(), s, "ann"))
+		require.NoError(t, db.SaveSchedule(t.Context(), s, "ann"))
 	}
 }
 
@@ -33,22 +33,22 @@ func TestMaterializeBlamesNoScheduleForWhatIsRefusedOfAll(t *testing.T) {
 	for name, on := range map[string][2]string{"runs": {"insert", "runs"}, "schedules": {"update", "schedules"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := openStore(t, "")
-			conn := connect(t, store.url)
-			saveHourly(t, store, 3)
-			store.refuse(t, conn, on[0], on[1], "true")
-			_, err := store.Materialize(t.Context(), 500, hourly)
+			db := openStore(t, "")
+			conn := connect(t, db.url)
+			saveHourly(t, db, 3)
+			db.refuse(t, conn, on[0], on[1], "true")
+			_, err := db.Materialize(t.Context(), 500, hourly)
 			require.ErrorContains(t, err, "refused by a test")
-			store.exec(t, conn, "drop trigger refuse_"+on[0]+" on %s."+on[1])
+			db.exec(t, conn, "drop trigger refuse_"+on[0]+" on %s."+on[1])
 			worked, made := time.Now(), 0
 			require.Eventually(t, func() bool {
-				done, err := store.Materialize(t.Context(), 500, hourly)
+				done, err := db.Materialize(t.Context(), 500, hourly)
 				require.NoError(t, err)
 				made += len(done.Runs)
 				return made == 3
 			}, time.Minute, 10*time.Millisecond)
 			require.Less(t, time.Since(worked), aside.First, "they rest for a moment")
-			require.Zero(t, store.count(t, conn, "select count(*) from %s.schedules where fault is not null"))
+			require.Zero(t, db.count(t, conn, "select count(*) from %s.schedules where fault is not null"))
 		})
 	}
 }
@@ -57,17 +57,17 @@ func TestMaterializeBlamesNoScheduleForWhatIsRefusedOfAll(t *testing.T) {
 // not keep the others from being evaluated.
 func TestMaterializeGoesAroundAScheduleThatTakesTooLong(t *testing.T) {
 	t.Parallel()
-	store := openStore(t, "")
-	conn := connect(t, store.url)
-	saveHourly(t, store, 5)
-	store.exec(t, conn, `create function %s.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$`)
-	store.exec(t, conn, `create trigger slow before update on %s.schedules for each row when (old.name = 'schedule-02') execute function %s.slow()`)
+	db := openStore(t, "")
+	conn := connect(t, db.url)
+	saveHourly(t, db, 5)
+	db.exec(t, conn, `create function %s.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$`)
+	db.exec(t, conn, `create trigger slow before update on %s.schedules for each row when (old.name = 'schedule-02') execute function %s.slow()`)
 	var passed []store.PassedOver
 	limit, made := 4, 0
 	require.Eventually(t, func() bool {
 		bounded, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		done, err := store.Materialize(bounded, limit, hourly)
+		done, err := db.Materialize(bounded, limit, hourly)
 		if err != nil {
 			limit = max(limit/2, 1) // as workers do
 		}
