@@ -68,7 +68,7 @@ create table durable.runs (
     occurrence   text,                           -- (schedule, generation, occurrence) never change
     key          text collate "C",               -- it was enqueued with; unique_keys says whose the key is now
     cancel       text,                           -- why it is to be cancelled, while it is running: it will not be pending again
-    trace        text                            -- of the caller, for a Tracer to go on with
+    trace        text                            -- of the caller, for hooks to continue
 ) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence) where schedule is not null;
 

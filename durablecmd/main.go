@@ -49,7 +49,7 @@ func start(own Program) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	p := program{
-		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: seams{own.Middleware, own.Tracer}, args: os.Args[1:], environ: os.Environ(),
+		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: seams{own.Middleware, own.Hooks}, args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now,
 	}

@@ -57,7 +57,7 @@ CREATE TABLE runs (
     result       BLOB,                         -- JSON
     key          TEXT,                         -- it was enqueued with; unique_keys says whose the key is now
     cancel       TEXT,                         -- why it is to be cancelled, while it is running: it will not be pending again
-    trace        TEXT                          -- of the caller, for a Tracer to go on with
+    trace        TEXT                          -- of the caller, for hooks to continue
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence) WHERE schedule IS NOT NULL;
 

@@ -9,7 +9,7 @@ import (
 
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
-	"durable/tracer_worker.go":   "calls of the tracer; toldOf waits for them",
+	"durable/hooks_worker.go":    "calls of hooks; notify waits for them",
 	"durable/worker.go":          "work starts the loops of one tenure and drain one that waits; both wait for them",
 	"internal/await/watch.go":    "listens and looks for all that wait; the last of them waits for it",
 	"durable/executor.go":        "the goroutines that execute handlers; executor waits for them",
