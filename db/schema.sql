@@ -74,7 +74,7 @@ create table durable.runs (
     key          text collate "C",
     -- why it is to be cancelled, while it is running: it will not be pending again
     cancel       text,
-    trace        text                            -- of the caller, for a Tracer to go on with
+    trace        text                            -- of the caller, for hooks to continue
 ) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence)
     where schedule is not null;

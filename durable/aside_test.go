@@ -13,6 +13,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -262,24 +263,19 @@ func TestSettle_OutcomeOfALostLeaseIsGivenUpInTheEnd(t *testing.T) {
 	})
 }
 
-// exitingTracer ends the goroutine that calls it.
-type exitingTracer struct{}
-
-func (exitingTracer) Enqueue(ctx context.Context, _ []durable.NewRun) (context.Context, func(error)) {
-	return ctx, nil
+// exiting are hooks that end the goroutine that calls them.
+func exiting() observe.Hooks {
+	return observe.Hooks{
+		StoreCalled: func(observe.StoreCall) { runtime.Goexit() },
+		RunSettled:  func(observe.RunVerdict) { runtime.Goexit() },
+		RunLost:     func(observe.RunLoss) { runtime.Goexit() },
+	}
 }
 
-func (exitingTracer) Execute(ctx context.Context, _ durable.RunInfo) (context.Context, func(store.Outcome)) {
-	return ctx, nil
-}
-func (exitingTracer) StoreCalled(durable.StoreCall) { runtime.Goexit() }
-func (exitingTracer) RunSettled(durable.RunVerdict) { runtime.Goexit() }
-func (exitingTracer) RunLost(durable.RunLoss)       { runtime.Goexit() }
-
-func TestTracer_ThatExitsEndsNoLoop(t *testing.T) {
+func TestHooks_ThatExitEndNoLoop(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail", durable.Timeout(time.Second), durable.MaxAttempts(1))
-		w := s.worker(durable.WorkerConfig{Tracer: exitingTracer{}})
+		w := s.worker(durable.WorkerConfig{Hooks: exiting()})
 		release := make(chan struct{})
 		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
 			if run.Args.To == "hang" {
@@ -295,7 +291,7 @@ func TestTracer_ThatExitsEndsNoLoop(t *testing.T) {
 		s.pass(time.Minute)
 		require.Equal(t, 20, s.count(durable.Succeeded))
 		require.Equal(t, durable.Dead, s.record(hung).State)
-		require.Contains(t, s.log.String(), "the tracer has ended its goroutine")
+		require.Contains(t, s.log.String(), "a hook has ended its goroutine")
 		close(release)
 		s.pass(time.Second)
 		require.NoError(t, stop())

@@ -2,9 +2,7 @@ package durable_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,16 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // cancelOne asks for the cancel of a run.
 func (s *scene) cancelOne(id durable.RunID) {
 	s.t.Helper()
-	changed, err := durable.NewOperator(s.store, "ann").Cancel(s.t.Context(), "not wanted", id)
+	changed, err := operate.New(s.store, operate.Config{}).As("ann").Cancel(s.t.Context(), "not wanted", id)
 	require.NoError(s.t, err)
-	require.Equal(s.t, store.CancelRequested, changed[0].Result)
+	require.Equal(s.t, store.CancelRequested, changed.Runs[0].Result)
 }
 
 func TestCancel_AHandlerIsToldWithinOneBeat(t *testing.T) {
@@ -116,9 +114,9 @@ func TestCancel_ARunThatWasNotBegunIsNotExecuted(t *testing.T) {
 		second := s.enqueue(job.New(letter{}))
 		stop := s.begin(w)
 		s.pass(time.Second)
-		changed, err := durable.NewOperator(s.store, "ann").Cancel(t.Context(), "not wanted", second)
+		changed, err := operate.New(s.store, operate.Config{}).As("ann").Cancel(t.Context(), "not wanted", second)
 		require.NoError(t, err)
-		require.Equal(t, store.RunChanged, changed[0].Result, "it waits")
+		require.Equal(t, store.RunChanged, changed.Runs[0].Result, "it waits")
 		s.pass(2 * time.Minute)
 		_, began := executed.Load(first)
 		require.True(t, began)
@@ -169,70 +167,6 @@ func TestCancel_AnInterruptedRunIsNotHandedBack(t *testing.T) {
 	})
 }
 
-func TestOperator_ActsOnAllThatMatch(t *testing.T) {
-	play(t, func(t *testing.T, s *scene) {
-		job := durable.NewJob[letter]("mail")
-		var kept durable.RunID
-		for i := range 450 {
-			s.enqueue(job.New(letter{}, durable.Tags("bulk")))
-			if i == 100 {
-				kept = s.enqueue(job.New(letter{}))
-			}
-		}
-		o := durable.NewOperator(s.store, "ann")
-		var steps []durable.Bulk
-		filter := durable.Filter{Tag: "bulk"}
-		done, err := o.CancelAll(t.Context(), filter, "not wanted", func(b durable.Bulk) { steps = append(steps, b) })
-		require.NoError(t, err)
-		require.Equal(t, durable.Bulk{Seen: 450, Changed: 450}, done)
-		require.Len(t, steps, 3)
-		require.Equal(t, 200, steps[0].Changed)
-		require.Equal(t, durable.Pending, s.record(kept).State)
-
-		filter.Before = steps[0].Next // goes on where the first step ended
-		done, err = o.RetryAll(t.Context(), filter, "", nil)
-		require.NoError(t, err)
-		require.Equal(t, durable.Bulk{Seen: 250, Changed: 250}, done)
-
-		ctx, cancel := context.WithCancel(t.Context())
-		done, err = o.DeleteAll(ctx, durable.Filter{States: store.States()}, "", func(durable.Bulk) { cancel() })
-		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, 200, done.Changed)
-		require.NotZero(t, done.Next)
-		done, err = o.DeleteAll(t.Context(), durable.Filter{States: store.States(), Before: done.Next}, "", nil)
-		require.NoError(t, err)
-		require.Equal(t, 251, done.Changed)
-	})
-}
-
-func TestOperator_RefusesAnOrderThatMakesNoSenseEvenForNoRun(t *testing.T) {
-	t.Parallel()
-	db := memory.New(memory.Config{})
-	long := strings.Repeat("x", 1001)
-	for _, o := range []*durable.Operator{durable.NewOperator(db, ""), durable.NewOperator(db, "a\x00"), durable.NewOperator(db, long)} {
-		_, err := o.Cancel(t.Context(), "")
-		require.ErrorIs(t, err, durable.ErrInvalid)
-		_, err = o.DeleteAll(t.Context(), durable.Filter{}, "", nil)
-		require.ErrorIs(t, err, durable.ErrInvalid)
-	}
-	_, err := durable.NewOperator(db, "ann").RetryAll(t.Context(), durable.Filter{}, long, nil)
-	require.ErrorIs(t, err, durable.ErrInvalid)
-}
-
-func TestBulk_SaysAsJSONWhereItGoesOn(t *testing.T) {
-	t.Parallel()
-	text, err := json.Marshal(durable.Bulk{Seen: 2, Changed: 1, Conflict: 1})
-	require.NoError(t, err)
-	require.JSONEq(t, `{"seen":2,"changed":1,"cancel_requested":0,"unchanged":0,"conflict":1,"locked":0,"not_found":0,"next":null}`, string(text))
-	id := durable.NewRunID()
-	text, err = json.Marshal(&durable.Bulk{Next: id})
-	require.NoError(t, err)
-	require.Contains(t, string(text), `"next":"`+id.String()+`"`)
-	var read durable.Bulk
-	require.NoError(t, json.Unmarshal(text, &read))
-	require.Equal(t, durable.Bulk{Next: id}, read)
-}
-
 func TestOperator_RunsAgain(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail", durable.OnCrash(durable.CrashDead))
@@ -242,7 +176,7 @@ func TestOperator_RunsAgain(t *testing.T) {
 		stop := s.begin(w)
 		id := s.enqueue(job.New(letter{To: "a"}, durable.Tags("x"), durable.Priority(2)))
 		s.pass(time.Second)
-		o := durable.NewOperator(s.store, "ann")
+		o := operate.New(s.store, operate.Config{}).As("ann")
 		same, err := o.Rerun(t.Context(), id, nil)
 		require.NoError(t, err)
 		_, err = o.Rerun(t.Context(), id, []byte(`{"to":"b"}`), durable.After(time.Minute))
@@ -255,7 +189,7 @@ func TestOperator_RunsAgain(t *testing.T) {
 		require.Equal(t, letter{To: "a"}, <-args)
 		s.pass(time.Minute)
 		require.Equal(t, letter{To: "b"}, <-args)
-		r := s.record(same)
+		r := s.record(same.ID)
 		require.Equal(t, []string{"x"}, r.Tags)
 		require.Equal(t, 2, r.Priority)
 		require.NoError(t, stop())

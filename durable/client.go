@@ -13,9 +13,9 @@ import (
 // Client enqueues runs and waits for their results. Its methods may be called
 // concurrently.
 type Client struct {
-	store  Store
-	tracer Tracer // nil: none
-	hub    *await.Hub
+	store Store
+	hook  enqueueHook
+	hub   *await.Hub
 }
 
 // NewClient returns a client of a store. Nothing is started: a client that
@@ -39,20 +39,20 @@ const (
 // ErrInvalid the outcome may be unknown; the caller may call it again with the
 // same runs. A nil error means that the runs are stored durably.
 func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
-	return enqueuePersistently(ctx, c.tracer, runs, func(ctx context.Context, runs []NewRun) ([]Receipt, error) {
+	return enqueuePersistently(ctx, c.hook, runs, func(ctx context.Context, runs []NewRun) ([]Receipt, error) {
 		return c.store.Enqueue(ctx, runs...)
 	})
 }
 
 type enqueueFunc func(ctx context.Context, runs []NewRun) ([]Receipt, error)
 
-// enqueuePersistently repeats an enqueue whose outcome is unknown, and notifies
-// a tracer.
-func enqueuePersistently(ctx context.Context, tracer Tracer, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {
+// enqueuePersistently repeats an enqueue whose outcome is unknown, and calls
+// a hook.
+func enqueuePersistently(ctx context.Context, hook enqueueHook, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}
-	ctx, runs, ended := traceEnqueue(ctx, tracer, runs)
+	ctx, runs, ended := observeEnqueue(ctx, hook, runs)
 	receipts, err := enqueueAgain(ctx, runs, enqueue)
 	ended(err)
 	return receipts, err

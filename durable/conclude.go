@@ -39,7 +39,7 @@ func (s *settler) group(batch []ended) ([]*claim, []store.Settlement) {
 // conclude counts what is settled, reports what was refused and keeps what was
 // deferred. batch is in the order of the settlements.
 func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []store.Settlement, verdicts []store.Verdict, batch []ended) {
-	s.w.traceSettled(batch, verdicts)
+	s.w.observeSettled(batch, verdicts)
 	i := 0
 	for n, c := range claims {
 		for range settlements[n].Runs {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -66,9 +67,10 @@ type WorkerConfig struct {
 	// Middleware is called around every handler, the first outermost. Default:
 	// none.
 	Middleware []Middleware
-	// Tracer observes what the worker does. Default: none. To observe enqueues
-	// of a Client use Client.WithTracer.
-	Tracer Tracer
+	// Hooks are called when the worker does something, and when a handler enqueues
+	// through its Run. Default: none. A Client has hooks of its own, see
+	// Client.WithHooks.
+	Hooks observe.Hooks
 	// Retention is how long succeeded and cancelled runs are kept, from their
 	// end, unless their job has a Retention of its own. At least 1 s; default
 	// 24 h; a negative value (KeepForever) means forever. Give all workers of a

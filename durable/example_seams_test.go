@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store/memory"
 )
 
@@ -87,28 +87,22 @@ func ExampleWithCodec() {
 	// ann <nil>
 }
 
-// counter is a Tracer that counts attempts by what was decided.
-type counter map[store.OutcomeKind]int
-
-func (c counter) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Context, func(error)) {
-	for i := range runs {
-		runs[i].Trace = "from the caller"
+func ExampleClient_WithHooks() {
+	store := memory.New(memory.Config{})
+	hooks := observe.Hooks{
+		Enqueue: func(ctx context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
+			for i := range start.Runs {
+				start.Runs[i].Trace = "from the caller"
+			}
+			return ctx, nil
+		},
+		Execute: func(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
+			return ctx, func(end observe.ExecuteEnd) { fmt.Println(start.Run.Trace, "→", end.Outcome.Kind) }
+		},
 	}
-	return ctx, nil
-}
-
-func (c counter) Execute(ctx context.Context, run durable.RunInfo) (context.Context, func(store.Outcome)) {
-	return ctx, func(o store.Outcome) { c[o.Kind]++; fmt.Println(run.Trace, "→", o.Kind) }
-}
-func (counter) StoreCalled(durable.StoreCall) {}
-func (counter) RunSettled(durable.RunVerdict) {}
-func (counter) RunLost(durable.RunLoss)       {}
-
-func ExampleClient_WithTracer() {
-	store, tracer := memory.New(memory.Config{}), counter{}
-	client := durable.NewClient(store).WithTracer(tracer)
+	client := durable.NewClient(store).WithHooks(hooks)
 	_, _ = greet.Enqueue(context.Background(), client, greeting{Name: "ann"})
-	execute(store, durable.WorkerConfig{Tracer: tracer}, func(w *durable.Worker, stop func()) {
+	execute(store, durable.WorkerConfig{Hooks: hooks}, func(w *durable.Worker, stop func()) {
 		durable.Register(w, greet, func(context.Context, *durable.Run[greeting]) error { stop(); return nil })
 	})
 	// Output: from the caller → success

@@ -90,19 +90,19 @@ func (x *execution) perform() {
 		defer afterStanding(timeout, x.w.config.CancelGrace, x.giveUp).stop()
 	}
 	failure := failure{err: errExited}
-	call, traced := ctx, func(store.Outcome) {}
+	call, observed := ctx, func(store.Outcome) {}
 	defer func() { // also runs on Goexit
 		o := x.fallback()
 		defer func() { x.end(o) }() // even when a method of the user's error exits too
 		o = x.outcome(ctx, failure)
 		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to answer
-			traced(store.Outcome{Kind: store.Success})
+			observed(store.Outcome{Kind: store.Success})
 		} else {
-			traced(o)
+			observed(o)
 		}
 	}()
-	if x.w.config.Tracer != nil {
-		call, traced = x.traceExecute(ctx)
+	if x.w.config.Hooks.Execute != nil {
+		call, observed = x.observeExecute(ctx)
 	}
 	if x.w.debug() {
 		x.logger().Debug("run started", "fence", x.run.Fence)

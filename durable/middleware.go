@@ -2,9 +2,6 @@ package durable
 
 import (
 	"context"
-	"time"
-
-	"github.com/durable-worker/durable-worker/lease"
 )
 
 // Middleware is called around the handlers of a worker: for one attempt of a
@@ -20,24 +17,6 @@ import (
 // called any more when the middleware has returned. It is called from many
 // goroutines.
 type Middleware func(ctx context.Context, run RunInfo, next func(ctx context.Context) error) error
-
-// RunInfo is a run that executes, as handlers, middleware and tracers see it: all
-// but its args.
-type RunInfo struct {
-	ID          RunID
-	Job         string // the name under which the run is stored; see Alias
-	Queue       string
-	Attempt     int // the one under way, from 1
-	MaxAttempts int
-	CrashCount  int // workers that died while they held this run
-	// Fence rises with every claim of this run. Hand it to resources outside the
-	// database and let them refuse a number smaller than the largest seen.
-	Fence     lease.Fence
-	DueAt     time.Time
-	CreatedAt time.Time
-	Timeout   time.Duration // of this attempt; zero: none
-	Trace     string        // of the enqueuer, see Tracer; empty: none
-}
 
 // runInfo is the run as others may see it.
 func (x *execution) runInfo() RunInfo {

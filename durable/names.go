@@ -18,6 +18,7 @@ type (
 	NewRun  = store.NewRun  // a run that is not enqueued yet
 	Rule    = store.Rule    // says when a schedule fires; created by Cron, Every or Once
 	Window  = store.Window  // a time in which a schedule does not fire
+	RunInfo = store.RunInfo // a run that executes, without its args
 	JobInfo = store.JobInfo // a job as its workers have declared it
 	Store   = store.Store   // what an engine implements
 	Tx      = store.Tx      // the caller's own transaction

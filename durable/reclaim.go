@@ -99,7 +99,7 @@ func (w *Worker) proveWrites(ctx context.Context, pause time.Duration) time.Dura
 // reclaimed logs what was reclaimed and wakes the poller.
 func (w *Worker) reclaimed(ctx context.Context, done store.ReclaimResult) {
 	for _, run := range done.Runs {
-		w.traceReclaimed(run)
+		w.observeReclaimed(run)
 		log := w.config.Logger.With("run", run.ID.String(), "job", run.Job, "from", run.Worker, "crash_count", run.CrashCount)
 		switch run.State {
 		case Dead:

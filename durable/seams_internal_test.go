@@ -24,8 +24,8 @@ func TestSeams_CostNothingWhereTheyAreNotUsed(t *testing.T) {
 			if f := x.protect(ctx); f.err != nil {
 				t.Error(f.err)
 			}
-			x.w.traceSettled(batch, verdicts)
-			_, _, traced := traceEnqueue(ctx, nil, run)
+			x.w.observeSettled(batch, verdicts)
+			_, _, traced := observeEnqueue(ctx, nil, run)
 			traced(nil)
 		})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -95,7 +96,7 @@ func (w *Worker) watchLost(c *claim) {
 	if !errors.Is(context.Cause(c.ctx), lease.ErrLost) {
 		return
 	}
-	c.traceLost()
+	c.observeLost()
 	c.lost.Store(afterStanding(0, w.config.Terms.Margin()/2, func() {
 		for i := range c.runs {
 			if x := &c.runs[i]; x.replace(resolvedLost) {
@@ -131,7 +132,7 @@ func (x *execution) replace(resolution int32) bool {
 		x.freeSlot()
 	}
 	x.w.aloneEnded(x.claim)
-	x.traceLost(HandlerStuck)
+	x.observeLost(observe.HandlerStuck)
 	return true
 }
 

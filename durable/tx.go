@@ -66,7 +66,7 @@ func (r *Run[A]) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 		return nil, err
 	}
 	w := r.execution.w
-	return enqueuePersistently(ctx, w.config.Tracer, runs, func(ctx context.Context, runs []NewRun) ([]Receipt, error) {
+	return enqueuePersistently(ctx, w.config.Hooks.Enqueue, runs, func(ctx context.Context, runs []NewRun) ([]Receipt, error) {
 		return w.store.EnqueueUnder(ctx, r.holder(), runs...)
 	})
 }

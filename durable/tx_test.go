@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/memory"
 )
@@ -102,22 +103,22 @@ func TestCompleteIn_KeepsWhatWasSaidBeforeIt(t *testing.T) {
 	})
 }
 
-// A run that is completed in a transaction is a success to a tracer, and a waiter
+// A run that is completed in a transaction is a success to hooks, and a waiter
 // is woken when the worker has seen that it has landed.
-func TestCompleteIn_IsASuccessToATracer(t *testing.T) {
+func TestCompleteIn_IsASuccessToHooks(t *testing.T) {
 	for name, story := range map[string]struct {
 		commit  bool
 		told    string
-		settled durable.RunVerdict
+		settled observe.RunVerdict
 	}{
-		"committed":   {true, "executed mail: success ", durable.RunVerdict{Outcome: store.Success, Verdict: store.AlreadyApplied}},
-		"rolled back": {false, "executed mail: success ", durable.RunVerdict{Outcome: store.Death, Verdict: store.Applied}},
+		"committed":   {true, "executed mail: success ", observe.RunVerdict{Outcome: store.Success, Verdict: store.AlreadyApplied}},
+		"rolled back": {false, "executed mail: success ", observe.RunVerdict{Outcome: store.Death, Verdict: store.Applied}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {
-				tracer := &diary{}
+				book := &diary{}
 				job := durable.NewJob[letter]("mail", durable.MaxAttempts(1))
-				w := s.worker(durable.WorkerConfig{Tracer: tracer})
+				w := s.worker(durable.WorkerConfig{Hooks: book.hooks()})
 				durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
 					time.Sleep(time.Second) //nolint:forbidigo // virtual time: the waiter waits
 					tx := s.transaction()
@@ -135,10 +136,10 @@ func TestCompleteIn_IsASuccessToATracer(t *testing.T) {
 				require.NoError(t, err)
 				require.Less(t, time.Since(began), 1100*time.Millisecond, "woken")
 				require.NoError(t, stop())
-				require.Contains(t, tracer.text(), story.told)
-				require.Len(t, tracer.settled, 1)
-				require.Equal(t, story.settled.Outcome, tracer.settled[0].Outcome)
-				require.Equal(t, story.settled.Verdict, tracer.settled[0].Verdict)
+				require.Contains(t, book.text(), story.told)
+				require.Len(t, book.settled, 1)
+				require.Equal(t, story.settled.Outcome, book.settled[0].Outcome)
+				require.Equal(t, story.settled.Verdict, book.settled[0].Verdict)
 			})
 		})
 	}

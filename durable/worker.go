@@ -80,8 +80,8 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
-	if config.Tracer != nil && db != nil {
-		w.store = tracedStore{Store: db, w: w}
+	if config.Hooks.StoreCalled != nil && db != nil {
+		w.store = observedStore{Store: db, w: w}
 	}
 	return w
 }

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -131,10 +133,53 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 	store, err := connector{p.name, config, logger}.open(ctx, use)
 	if err == nil {
 		defer store.Close()
-		err = work(ctx, repeating{store, 100 * time.Millisecond}, config)
+		err = work(ctx, store, config)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		return cause
 	}
 	return err
+}
+
+// operator returns what a verb works with: the store, and locks, which may be
+// nil.
+func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator {
+	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected, Now: p.now})
+}
+
+// asOperator does a verb's work on behalf of the user who runs the program.
+func (p *program) asOperator(ctx context.Context, use schemaUse, work func(context.Context, *operate.Actor) error) error {
+	return p.withStore(ctx, use, func(ctx context.Context, db backend.Store, _ Config) error {
+		return work(ctx, p.operator(db, nil).As(actor()))
+	})
+}
+
+// withLocks does a verb's work with the locks of the configuration.
+func (p *program) withLocks(ctx context.Context, work func(context.Context, *operate.Operator) error) error {
+	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, config Config) error {
+		locks, closeLocks, err := openLocks(ctx, db, config)
+		if err != nil {
+			return err
+		}
+		defer closeLocks(slog.New(slog.DiscardHandler))
+		return work(ctx, p.operator(db, locks))
+	})
+}
+
+// openLocks returns the locks of the configuration, and what closes them.
+func openLocks(ctx context.Context, store backend.Store, config Config) (lock.Locks, func(*slog.Logger), error) {
+	if config.RedisURL == "" {
+		return store.Locks(), func(*slog.Logger) {}, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	locks, err := backend.OpenRedisLocks(bounded, config.RedisURL, config.Schema)
+	if err != nil {
+		return nil, nil, err
+	}
+	return locks, func(logger *slog.Logger) {
+		if err := locks.Close(); err != nil {
+			logger.Warn("closing the connections to redis", "error", err)
+		}
+	}, nil
 }

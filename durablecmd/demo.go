@@ -11,7 +11,7 @@ import (
 	"github.com/oklog/run"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -70,14 +70,14 @@ func (v demoVerb) Run(ctx context.Context, p *program) (err error) {
 
 // play runs the worker beside the director until there is nothing left to
 // show, and counts what the store then holds.
-func (v demoVerb) play(ctx context.Context, p *program, store backend.Store, began time.Time) (tally, error) {
-	worker := durable.NewWorker(store, durable.WorkerConfig{
+func (v demoVerb) play(ctx context.Context, p *program, db backend.Store, began time.Time) (tally, error) {
+	worker := durable.NewWorker(db, durable.WorkerConfig{
 		Name: "demo", MaxConcurrentRuns: 8, PollInterval: 200 * time.Millisecond,
 		DrainTimeout: demoDrain, CancelGrace: demoGrace,
 	})
 	registerDemo(worker, v.For)
 	d := director{
-		store: store, plan: demoPlan(v.For), show: p.demoView(v.For),
+		operator: p.operator(db, nil), client: durable.NewClient(db), plan: demoPlan(v.For), show: p.demoView(v.For),
 		now: p.now, began: began, deadline: v.For - demoDrain - demoGrace - demoSpare,
 		every: demoEvery(v.For), fires: int(v.For / (2 * demoEvery(v.For))),
 	}
@@ -92,7 +92,7 @@ func (v demoVerb) play(ctx context.Context, p *program, store backend.Store, beg
 	_ = group.Run() // it is worked or directed
 
 	last := context.WithoutCancel(ctx)
-	runs, err := demoRuns(last, store)
+	runs, err := demoRuns(last, d.operator)
 	sum := count(runs)
 	d.show(frame{elapsed: p.now().Sub(began), tally: sum, events: d.events, last: true})
 	return sum, errors.Join(worked, directed, err)
@@ -101,7 +101,8 @@ func (v demoVerb) play(ctx context.Context, p *program, store backend.Store, beg
 // director enqueues the demo's work as its time comes, watches the store and
 // says when all has been shown.
 type director struct {
-	store    backend.Store
+	operator *operate.Operator
+	client   *durable.Client
 	plan     []demoStep
 	show     func(frame)
 	now      func() time.Time
@@ -122,7 +123,7 @@ func (d *director) direct(ctx context.Context) error {
 		if err := d.feed(ctx, elapsed); err != nil {
 			return ignoreEnd(ctx, err)
 		}
-		runs, err := demoRuns(ctx, d.store)
+		runs, err := demoRuns(ctx, d.operator)
 		if err != nil {
 			return ignoreEnd(ctx, err)
 		}
@@ -157,7 +158,7 @@ func (d *director) feed(ctx context.Context, elapsed time.Duration) error {
 		due = append(due, d.plan[0].runs...)
 		d.plan = d.plan[1:]
 	}
-	_, err := durable.NewClient(d.store).Enqueue(ctx, due...)
+	_, err := d.client.Enqueue(ctx, due...)
 	return err
 }
 
@@ -187,17 +188,18 @@ func (d *director) notice(runs []durable.Record) {
 }
 
 // demoRuns reads every run, newest first.
-func demoRuns(ctx context.Context, store store.Inspector) ([]durable.Record, error) {
+func demoRuns(ctx context.Context, o *operate.Operator) ([]durable.Record, error) {
 	var runs []durable.Record
 	filter := durable.Filter{Limit: 200}
 	for {
-		page, err := store.Runs(ctx, filter)
+		list, err := o.Runs(ctx, filter)
 		if err != nil {
 			return nil, err
 		}
-		runs = append(runs, page.Runs...)
-		if filter.Before = page.Next; page.Next == (durable.RunID{}) {
+		runs = append(runs, list.Runs...)
+		if list.Next == nil {
 			return runs, nil
 		}
+		filter.Before = *list.Next
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
@@ -19,13 +20,6 @@ import (
 type doctorVerb struct {
 	Timeout time.Duration `default:"1m" help:"How long it may take altogether, 1s to 1h."`
 	JSON    bool          `name:"json" help:"Print JSON."`
-}
-
-// diagnosis is what doctor --json prints.
-type diagnosis struct {
-	Findings store.Findings `json:"findings"`
-	Warnings int            `json:"warnings"`
-	Failed   int            `json:"failed"`
 }
 
 // errUnsound is what doctor ends with when a check failed.
@@ -40,19 +34,11 @@ func (v doctorVerb) Run(ctx context.Context, p *program) error {
 	defer cancel()
 	bounded, end := context.WithTimeout(ctx, v.Timeout)
 	defer end()
-	d := diagnosis{Findings: p.examine(bounded)}
+	d := operate.Diagnose(p.examine(bounded))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for _, one := range d.Findings {
-		switch one.Level {
-		case store.Failed:
-			d.Failed++
-		case store.Warning:
-			d.Warnings++
-		}
-	}
-	if err := d.print(p, v.JSON); err != nil {
+	if err := v.print(p, d); err != nil {
 		return err
 	}
 	if d.Failed > 0 {
@@ -61,9 +47,8 @@ func (v doctorVerb) Run(ctx context.Context, p *program) error {
 	return nil
 }
 
-func (d diagnosis) print(p *program, asJSON bool) error {
-	if asJSON {
-		d.Findings = notNil(d.Findings)
+func (v doctorVerb) print(p *program, d operate.Diagnosis) error {
+	if v.JSON {
 		return p.printJSON(d)
 	}
 	table := newTable(p.stdout)
@@ -158,37 +143,14 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 	default:
 		f.Fine("schema", fmt.Sprintf("version %d", have))
 	}
-	found, examined := store.Examine(ctx)
+	o := p.operator(store, nil)
+	found, examined := o.Examine(ctx)
 	*f = append(*f, found...)
 	if examined != nil {
 		f.Fail("examination", examined.Error(), "repeat it when the database answers, or with a longer --timeout")
 	}
 	if err == nil && examined == nil {
-		examineSchedules(ctx, store, f)
-	}
-}
-
-// examineSchedules looks for schedules that do not do what they say.
-func examineSchedules(ctx context.Context, store store.ScheduleAdmin, f *store.Findings) {
-	schedules, err := store.ListSchedules(ctx)
-	if err != nil {
-		f.Fail("schedules", err.Error(), "repeat it when the database answers")
-		return
-	}
-	before := len(*f)
-	for i := range schedules {
-		s := &schedules[i]
-		switch {
-		case s.Fault != nil:
-			f.Warn("schedules", fmt.Sprintf("%s could not be evaluated: %s", s.Name, *s.Fault), "correct it where it is declared, or edit it")
-		case s.Orphaned && s.Paused:
-			f.Warn("schedules", fmt.Sprintf("%s is paused, and no worker declares it any more", s.Name), "delete it, or deploy the code that declares it")
-		case s.Orphaned:
-			f.Warn("schedules", fmt.Sprintf("%s goes on although no worker declares it any more", s.Name), "delete it, or deploy the code that declares it")
-		}
-	}
-	if len(*f) == before {
-		f.Fine("schedules", fmt.Sprintf("%d, each can be evaluated and is declared", len(schedules)))
+		*f = append(*f, o.ExamineSchedules(ctx)...)
 	}
 }
 

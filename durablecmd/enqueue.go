@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // enqueueVerb enqueues one run.
@@ -64,58 +62,44 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.withStore(ctx, migrated, func(ctx context.Context, store backend.Store, _ Config) error {
-		job, err := v.declared(ctx, store, p.jobs)
+	return p.asOperator(ctx, migrated, func(ctx context.Context, o *operate.Actor) error {
+		job, err := v.declared(ctx, o)
 		if err != nil {
 			return err
 		}
 		run := durable.RunOf(job, args, append(v.options(), keys...)...)
 		run.ID = id
-		receipts, err := durable.NewClient(store).Enqueue(ctx, run)
+		stored, err := o.Enqueue(ctx, run)
 		if err != nil {
 			return err
 		}
 		if v.JSON {
-			err = p.printJSON(map[string]any{"id": receipts[0].ID, "existing": receipts[0].Existing})
+			err = p.printJSON(stored)
 		} else {
-			_, err = fmt.Fprintln(p.stdout, receipts[0].ID)
+			_, err = fmt.Fprintln(p.stdout, stored.ID)
 		}
-		if err == nil && receipts[0].Existing && !v.JSON {
-			fmt.Fprintf(p.stderr, "%s: run %s was there already%s\n", p.name, receipts[0].ID, v.Keys.done(receipts[0].ID == id))
+		if err == nil && stored.Existing && !v.JSON {
+			fmt.Fprintf(p.stderr, "%s: run %s was there already%s\n", p.name, stored.ID, v.Keys.done(stored.ID == id))
 		}
 		if err != nil || !v.Wait {
 			return err
 		}
-		record, err := waitFor(ctx, store, receipts[0].ID, 0)
+		record, err := waitFor(ctx, o.Operator, stored.ID, 0)
 		return errors.Join(err, record.Ended())
 	})
 }
 
-// declared returns the job's policy as workers have declared it, else as this
-// program knows it.
-func (v enqueueVerb) declared(ctx context.Context, db backend.Store, own []durable.JobInfo) (durable.JobInfo, error) {
-	jobs, err := db.Jobs(ctx)
-	if err != nil {
-		return durable.JobInfo{}, err
-	}
-	var known []string
-	for _, job := range append(jobs, own...) {
-		if job.Name == v.Job {
-			return job, nil
-		}
-		if !slices.Contains(known, job.Name) {
-			known = append(known, job.Name)
-		}
-	}
-	if v.Force {
+// declared returns the job's policy. With --force a job may be unknown.
+func (v enqueueVerb) declared(ctx context.Context, o *operate.Actor) (durable.JobInfo, error) {
+	job, err := o.Job(ctx, v.Job)
+	switch {
+	case !errors.Is(err, durable.ErrUnknownJob):
+		return job, err
+	case v.Force:
 		return durable.JobInfo{Name: v.Job, Queue: durable.DefaultQueue, MaxAttempts: durable.DefaultMaxAttempts}, nil
+	default:
+		return job, fmt.Errorf("%w; start a worker that declares it, or use --force to enqueue it anyway", err)
 	}
-	err = fmt.Errorf("%w %q", durable.ErrUnknownJob, v.Job)
-	if len(known) == 0 {
-		return durable.JobInfo{}, fmt.Errorf("%w: no worker has declared any job yet; start one, or enqueue with --force", err)
-	}
-	slices.Sort(known)
-	return durable.JobInfo{}, fmt.Errorf("%w: known are %s; --force enqueues it all the same", err, strings.Join(known, ", "))
 }
 
 func (v enqueueVerb) options() []durable.Option {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
+	"github.com/durable-worker/durable-worker/observe"
 )
 
 // Start is a start of the program with everything outside it replaced.
 type Start struct {
 	Setup          func(ctx context.Context, app *App) error
 	Middleware     []durable.Middleware
-	Tracer         durable.Tracer
+	Hooks          observe.Hooks
 	Args           []string
 	Env            []string
 	Stdin          io.Reader
@@ -29,7 +30,7 @@ type Start struct {
 // Run runs the program and returns its exit code.
 func (s Start) Run(ctx context.Context) int {
 	p := program{
-		name: "durable-worker", setup: s.Setup, seams: seams{s.Middleware, s.Tracer}, args: s.Args, environ: s.Env,
+		name: "durable-worker", setup: s.Setup, seams: seams{s.Middleware, s.Hooks}, args: s.Args, environ: s.Env,
 		stdin: s.Stdin, stdout: s.Stdout, stderr: s.Stderr, signals: s.Signals, oneSignal: s.OneSignal, exit: s.Exit, now: time.Now,
 		terminal: func(w io.Writer) (screen, bool) {
 			return screen{s.Width, s.Height}, w == s.Stdout && s.Width > 0

@@ -1,28 +1,20 @@
 package durablecmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
-// The codes of {"error":{"code":…}}.
+// The codes of {"error":{"code":…}} that only a program has; the others are
+// operate's.
 const (
-	codeUsage       = "usage"
-	codeConfig      = "config"
-	codeInvalid     = "invalid"
-	codeNotFound    = "not_found"
-	codeConflict    = "conflict"
-	codeUnknownJob  = "unknown_job"
-	codeNotMigrated = "not_migrated"
-	codeUnreachable = "unreachable"
-	codeInterrupted = "interrupted"
-	codeFailed      = "failed"
+	codeUsage       operate.Code = "usage"
+	codeConfig      operate.Code = "config"
+	codeNotMigrated operate.Code = "not_migrated"
 )
 
 // usageError is a command line that makes no sense.
@@ -44,7 +36,7 @@ var errNotMigrated = errors.New("the database is not ready for this program")
 // errUnhealthy is a worker that does not answer as one that is well does.
 var errUnhealthy = errors.New("the worker is not well")
 
-func codeOf(err error) string {
+func codeOf(err error) operate.Code {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return codeUsage
 	}
@@ -52,22 +44,12 @@ func codeOf(err error) string {
 		return codeConfig
 	}
 	switch {
-	case errors.Is(err, durable.ErrInvalid), errors.Is(err, lock.ErrInvalid):
-		return codeInvalid
-	case errors.Is(err, durable.ErrNotFound):
-		return codeNotFound
-	case errors.Is(err, durable.ErrConflict):
-		return codeConflict
-	case errors.Is(err, durable.ErrUnknownJob):
-		return codeUnknownJob
 	case errors.Is(err, errNotMigrated):
 		return codeNotMigrated
-	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
-		return codeInterrupted
-	case backend.Transient(err):
-		return codeUnreachable
+	case errors.Is(err, errInterrupted):
+		return operate.Interrupted
 	default:
-		return codeFailed
+		return operate.CodeOf(err, backend.Transient)
 	}
 }
 
@@ -77,8 +59,7 @@ func (p *program) complain(err error) {
 		return
 	}
 	if p.wantsJSON() {
-		body := map[string]any{"error": map[string]string{"code": codeOf(err), "message": err.Error()}}
-		_ = newEncoder(p.stderr).Encode(body) // nobody is left to tell
+		_ = newEncoder(p.stderr).Encode(operate.FailureOf(err, codeOf(err))) // there is no other place to report it
 		return
 	}
 	fmt.Fprintf(p.stderr, "%s: %s\n", p.name, printableLines(err.Error()))

@@ -3,13 +3,11 @@ package durablecmd
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lock"
-	"github.com/durable-worker/durable-worker/store/backend"
+	"github.com/durable-worker/durable-worker/operate"
 )
 
 // locksVerb is the verb locks.
@@ -38,54 +36,20 @@ type (
 	}
 )
 
-// openLocks returns the locks of the configuration, and what closes them.
-func openLocks(ctx context.Context, store backend.Store, config Config) (lock.Locks, func(*slog.Logger), error) {
-	if config.RedisURL == "" {
-		return store.Locks(), func(*slog.Logger) {}, nil
-	}
-	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	locks, err := backend.OpenRedisLocks(bounded, config.RedisURL, config.Schema)
-	if err != nil {
-		return nil, nil, err
-	}
-	return locks, func(logger *slog.Logger) {
-		if err := locks.Close(); err != nil {
-			logger.Warn("closing the connections to redis", "error", err)
-		}
-	}, nil
-}
-
-// withLocks does a verb's work with the locks of the configuration.
-func (p *program) withLocks(ctx context.Context, work func(context.Context, lock.Locks) error) error {
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, config Config) error {
-		locks, closeLocks, err := openLocks(ctx, store, config)
-		if err != nil {
-			return err
-		}
-		defer closeLocks(slog.New(slog.DiscardHandler))
-		return work(ctx, locks)
-	})
-}
-
 // Run prints the locks that are held.
 func (v locksListVerb) Run(ctx context.Context, p *program) error {
 	if !within(v.Limit, 1, 10_000) {
 		return usage("--limit %d: want 1 to 10000", v.Limit)
 	}
-	return p.withLocks(ctx, func(ctx context.Context, locks lock.Locks) error {
-		records, err := locks.ListLocks(ctx, v.Prefix, v.Limit)
-		if err != nil {
-			return err
-		}
-		waits, err := locks.ListWaits(ctx, v.Prefix, v.Limit)
+	return p.withLocks(ctx, func(ctx context.Context, o *operate.Operator) error {
+		list, err := o.Locks(ctx, v.Prefix, v.Limit)
 		if err != nil {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"locks": notNil(records), "waits": notNil(waits), "next": nil})
+			return p.printJSON(list)
 		}
-		return p.printLocks(records, waits)
+		return p.printLocks(list.Locks, list.Waits)
 	})
 }
 
@@ -133,16 +97,13 @@ func (v locksReleaseVerb) Run(ctx context.Context, p *program) error {
 	if err := force.Validate(); err != nil {
 		return &usageError{err}
 	}
-	return p.withLocks(ctx, func(ctx context.Context, locks lock.Locks) error {
-		released, err := locks.ForceRelease(ctx, force)
+	return p.withLocks(ctx, func(ctx context.Context, o *operate.Operator) error {
+		released, err := o.As(force.By).ReleaseLock(ctx, v.Name, v.Slot, string(v.Reason))
 		if err != nil {
 			return err
 		}
-		if !released {
-			return fmt.Errorf("lock %s, slot %d: nobody holds it: %w", v.Name, v.Slot, durable.ErrNotFound)
-		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"released": true, "name": v.Name, "slot": v.Slot, "by": force.By})
+			return p.printJSON(released)
 		}
 		_, err = fmt.Fprintf(p.stdout, "released %s, slot %d\n", printable(v.Name), v.Slot)
 		return err
@@ -154,21 +115,21 @@ func (v locksForcedVerb) Run(ctx context.Context, p *program) error {
 	if !within(v.Limit, 1, 10_000) {
 		return usage("--limit %d: want 1 to 10000", v.Limit)
 	}
-	return p.withLocks(ctx, func(ctx context.Context, locks lock.Locks) error {
-		records, err := locks.ListForced(ctx, v.Limit)
+	return p.withLocks(ctx, func(ctx context.Context, o *operate.Operator) error {
+		list, err := o.ForcedReleases(ctx, v.Limit)
 		if err != nil {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"forced": notNil(records), "next": nil})
+			return p.printJSON(list)
 		}
-		if len(records) == 0 {
+		if len(list.Forced) == 0 {
 			_, err := fmt.Fprintln(p.stdout, "no lock was freed by force")
 			return err
 		}
 		table := newTable(p.stdout)
 		table.row("NAME", "SLOT", "WHEN", "BY", "REASON", "OWNER", "FENCE")
-		for _, r := range records {
+		for _, r := range list.Forced {
 			table.row(r.Name, strconv.Itoa(r.Slot), ago(r.At, p.now()), r.By, clipped(orDash(&r.Reason), 60), orDash(&r.Owner),
 				strconv.FormatInt(int64(r.Fence), 10))
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/operate"
 )
 
 // App is what the function given to Main works with.
@@ -48,7 +49,7 @@ func start(own Program) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	p := program{
-		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: seams{own.Middleware, own.Tracer}, args: os.Args[1:], environ: os.Environ(),
+		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: seams{own.Middleware, own.Hooks}, args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now,
 	}
@@ -95,7 +96,7 @@ func (p *program) run(ctx context.Context) int {
 		return exitDone
 	}
 	p.complain(err)
-	if code := codeOf(err); code == codeUsage || code == codeConfig || code == codeInvalid {
+	if code := codeOf(err); code == codeUsage || code == codeConfig || code == operate.Invalid {
 		return exitUsage
 	}
 	return exitFailed

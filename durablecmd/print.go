@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -23,22 +24,22 @@ func (p *program) printJSON(value any) error {
 }
 
 // printRuns prints a page of runs as a table.
-func (p *program) printRuns(page durable.Page, now time.Time) error {
-	if len(page.Runs) == 0 && page.Next == (durable.RunID{}) {
+func (p *program) printRuns(list operate.RunList, now time.Time) error {
+	if len(list.Runs) == 0 && list.Next == nil {
 		_, err := fmt.Fprintln(p.stdout, "no runs")
 		return err
 	}
 	table := newTable(p.stdout)
 	table.row("ID", "JOB", "QUEUE", "STATE", "ATTEMPT", "DUE", "CREATED", "WORKER", "ERROR")
-	for _, r := range page.Runs {
+	for _, r := range list.Runs {
 		table.row(r.ID.String(), r.Job, r.Queue, r.State.String(), fmt.Sprintf("%d/%d", r.Attempt, r.MaxAttempts),
 			ago(r.DueAt, now), ago(r.CreatedAt, now), orDash(r.Worker), clipped(orDash(r.Error), 60))
 	}
 	if err := table.flush(); err != nil {
 		return err
 	}
-	if page.Next != (durable.RunID{}) {
-		_, err := fmt.Fprintf(p.stdout, "\nmore: --cursor %s\n", page.Next)
+	if list.Next != nil {
+		_, err := fmt.Fprintf(p.stdout, "\nmore: --cursor %s\n", *list.Next)
 		return err
 	}
 	return nil

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // queuesVerb is the verb queues.
@@ -59,21 +58,21 @@ func actor() string {
 
 // Run prints the queues.
 func (v queuesListVerb) Run(ctx context.Context, p *program) error {
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		queues, err := store.Queues(ctx)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		list, err := o.Queues(ctx)
 		if err != nil {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"queues": notNil(queues), "next": nil})
+			return p.printJSON(list)
 		}
-		if len(queues) == 0 {
+		if len(list.Queues) == 0 {
 			_, err := fmt.Fprintln(p.stdout, "no queues")
 			return err
 		}
 		table := newTable(p.stdout)
 		table.row("QUEUE", "STATE", "PENDING", "OLDEST DUE")
-		for _, q := range queues {
+		for _, q := range list.Queues {
 			state, oldest := "active", "-"
 			if q.Paused {
 				state = "paused"
@@ -87,49 +86,34 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// known refuses a queue of which nothing is known: resumed, a mistyped name
-// would look like the one that stays paused.
-func known(ctx context.Context, db backend.Store, name string) error {
-	queues, err := db.Queues(ctx)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(queues, func(q store.QueueInfo) bool { return q.Name == name }) {
-		return fmt.Errorf("queue %q: nothing was ever enqueued on it and it is not paused: %w", name, durable.ErrNotFound)
-	}
-	return nil
-}
-
-// setQueue does one thing with a queue and says so.
-func (p *program) setQueue(ctx context.Context, name string, action store.QueueAction, done string, asJSON bool) error {
-	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
-		if err := store.CheckQueueChange(name, action, actor()); err != nil {
+// Run pauses.
+func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		state, err := o.PauseQueue(ctx, v.Name)
+		if err != nil {
 			return err
 		}
-		if action == store.ResumeQueue {
-			if err := known(ctx, db, name); err != nil {
-				return err
-			}
+		if v.JSON {
+			return p.printJSON(state)
 		}
-		if err := db.SetQueue(ctx, name, action, actor()); err != nil {
-			return err
-		}
-		if asJSON {
-			return p.printJSON(map[string]any{"name": name, "paused": action == store.PauseQueue})
-		}
-		_, err := fmt.Fprintf(p.stdout, "%s %s\n", name, done)
+		_, err = fmt.Fprintf(p.stdout, "%s paused\n", state.Name)
 		return err
 	})
 }
 
-// Run pauses.
-func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
-	return p.setQueue(ctx, v.Name, store.PauseQueue, "paused", v.JSON)
-}
-
 // Run resumes.
 func (v queuesResumeVerb) Run(ctx context.Context, p *program) error {
-	return p.setQueue(ctx, v.Name, store.ResumeQueue, "resumed", v.JSON)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		state, err := o.ResumeQueue(ctx, v.Name)
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printJSON(state)
+		}
+		_, err = fmt.Fprintf(p.stdout, "%s resumed\n", state.Name)
+		return err
+	})
 }
 
 // Run prints changes.
@@ -143,27 +127,23 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 	if v.Kind != "" && !slices.Contains([]word{"run", "queue", "schedule", "lock"}, v.Kind) {
 		return usage("--kind %q: want run, queue, schedule or lock", v.Kind)
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
-		changes, err := db.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), Before: v.Cursor, Limit: v.Limit})
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		list, err := o.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), Before: v.Cursor, Limit: v.Limit})
 		if err != nil {
 			return err
 		}
-		var next *int64
-		if len(changes) == v.Limit {
-			next = &changes[len(changes)-1].ID
-		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"changes": notNil(changes), "next": next})
+			return p.printJSON(list)
 		}
 		table := newTable(p.stdout)
 		table.row("AT", "BY", "KIND", "SUBJECT", "ACTION", "DETAIL")
-		for _, c := range changes {
+		for _, c := range list.Changes {
 			table.row(c.At.Format(time.RFC3339), c.Actor, c.Kind, c.Subject, c.Action, clipped(oneLine(c.Detail), 100))
 		}
-		if err := table.flush(); err != nil || next == nil {
+		if err := table.flush(); err != nil || list.Next == nil {
 			return err
 		}
-		_, err = fmt.Fprintf(p.stdout, "\nmore: --cursor %d\n", *next)
+		_, err = fmt.Fprintf(p.stdout, "\nmore: --cursor %d\n", *list.Next)
 		return err
 	})
 }

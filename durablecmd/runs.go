@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // runsVerb is the verb runs.
@@ -39,59 +39,22 @@ type (
 	}
 )
 
-// runsPage is a list as JSON. A list does not read attempts: they are null.
-type runsPage struct {
-	Runs []durable.Record `json:"runs"`
-	Next *durable.RunID   `json:"next"`
-}
-
 // Run prints a list of runs.
 func (v runsListVerb) Run(ctx context.Context, p *program) error {
 	filter, err := v.filter()
 	if err != nil {
 		return err
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		page, err := p.fullPage(ctx, store, filter)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		list, err := o.Runs(ctx, filter)
 		if err != nil {
 			return err
 		}
-		if !v.JSON {
-			return p.printRuns(page, p.now())
+		if v.JSON {
+			return p.printJSON(list)
 		}
-		list := runsPage{Runs: page.Runs}
-		if list.Runs == nil {
-			list.Runs = []durable.Record{}
-		}
-		for i := range list.Runs {
-			list.Runs[i].Tags = notNil(list.Runs[i].Tags)
-		}
-		if page.Next != (durable.RunID{}) {
-			list.Next = &page.Next
-		}
-		return p.printJSON(list)
+		return p.printRuns(list, p.now())
 	})
-}
-
-// listFor is how long a list goes on looking for runs where few match.
-const listFor = 3 * time.Second
-
-// fullPage asks until the page is full: a store looks at a bounded number of
-// runs for one answer. After a few seconds it is content with what it has.
-func (p *program) fullPage(ctx context.Context, store backend.Store, filter durable.Filter) (durable.Page, error) {
-	var full durable.Page
-	begun, want := p.now(), filter.Limit
-	for {
-		page, err := store.Runs(ctx, filter)
-		if err != nil {
-			return full, err
-		}
-		full.Runs, full.Next = append(full.Runs, page.Runs...), page.Next
-		if page.Next == (durable.RunID{}) || len(full.Runs) >= want || p.now().Sub(begun) > listFor {
-			return full, nil
-		}
-		filter.Before, filter.Limit = page.Next, want-len(full.Runs)
-	}
 }
 
 func (v runsListVerb) filter() (durable.Filter, error) {
@@ -124,23 +87,14 @@ func (v runsShowVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return &usageError{err: err}
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		record, err := store.Run(ctx, id)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		record, err := o.Run(ctx, id)
 		if err != nil {
 			return err
 		}
-		record.Tags, record.Attempts = notNil(record.Tags), notNil(record.Attempts)
 		if v.JSON {
 			return p.printJSON(record)
 		}
 		return p.printRun(record, p.now())
 	})
-}
-
-// notNil keeps an empty list from being written as null.
-func notNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }

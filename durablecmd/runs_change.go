@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // changeFlags are the runs that a verb changes: those named, or all that match.
@@ -114,35 +114,29 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 	if err != nil {
 		return err
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
-		o := durable.NewOperator(db, actor())
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
 		if bulk {
-			return p.changeAll(ctx, o, action, filter, flags, totalOf(ctx, db, action, filter))
+			return p.changeAll(ctx, o, action, filter, flags)
 		}
-		var changed []store.ChangedRun
-		switch action {
-		case store.CancelRuns:
-			changed, err = o.Cancel(ctx, flags.Reason, ids...)
-		case store.RetryRuns:
-			changed, err = o.Retry(ctx, flags.Reason, ids...)
-		case store.DeleteRuns:
-			changed, err = o.Delete(ctx, flags.Reason, ids...)
-		}
+		change := map[store.RunAction]func(context.Context, string, ...store.RunID) (operate.ChangedRuns, error){
+			store.CancelRuns: o.Cancel, store.RetryRuns: o.Retry, store.DeleteRuns: o.Delete,
+		}[action]
+		changed, err := change(ctx, flags.Reason, ids...)
 		if err != nil {
 			return err
 		}
 		if err := p.printChanged(changed, flags.JSON); err != nil {
 			return err
 		}
-		return refusal(action, changed)
+		return changed.Refused(action)
 	})
 }
 
-func (p *program) printChanged(changed []store.ChangedRun, asJSON bool) error {
+func (p *program) printChanged(changed operate.ChangedRuns, asJSON bool) error {
 	if asJSON {
-		return p.printJSON(map[string]any{"runs": notNil(changed)})
+		return p.printJSON(changed)
 	}
-	for _, c := range changed {
+	for _, c := range changed.Runs {
 		state := c.State.String()
 		if c.Result == store.RunNotFound {
 			state = "-"
@@ -154,73 +148,24 @@ func (p *program) printChanged(changed []store.ChangedRun, asJSON bool) error {
 	return nil
 }
 
-// refusal is the error of an order that did not do all that was asked.
-func refusal(action store.RunAction, changed []store.ChangedRun) error {
-	var missing, refused []string
-	for _, c := range changed {
-		switch c.Result {
-		case store.RunNotFound:
-			missing = append(missing, c.ID.String())
-		case store.RunConflict:
-			refused = append(refused, conflict(c))
-		case store.RunLocked:
-			refused = append(refused, fmt.Sprintf("%s is held by another transaction", c.ID))
-		}
-	}
-	switch {
-	case len(missing) > 0:
-		return fmt.Errorf("%s: run %s: %w", action, strings.Join(missing, ", "), durable.ErrNotFound)
-	case len(refused) > 0:
-		return fmt.Errorf("%s: %s: %w", action, strings.Join(refused, ", "), durable.ErrConflict)
-	default:
-		return nil
-	}
-}
-
-// conflict says why a run could not be changed.
-func conflict(c store.ChangedRun) string {
-	if c.Key != "" {
-		return fmt.Sprintf("%s has the key %q, which run %s holds", c.ID, c.Key, c.KeyHolder)
-	}
-	return fmt.Sprintf("%s is %v", c.ID, c.State)
-}
-
 // progressEvery is how often a person is told how far a bulk action has come.
 const progressEvery = time.Second
 
-// totalOf says of how many runs a bulk action is, where the store's bounded
-// counts tell it: where nothing but states narrows it. Else it is empty.
-func totalOf(ctx context.Context, db backend.Store, action store.RunAction, filter durable.Filter) string {
-	if len(filter.Jobs)+len(filter.Queues) > 0 || filter.Tag != "" || !filter.Since.IsZero() || !filter.Until.IsZero() || filter.Before != (durable.RunID{}) {
-		return ""
+// changeAll makes one change to all runs that match, and reports its progress on
+// stderr.
+func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.RunAction, filter store.Filter, flags changeFlags) error {
+	total := ""
+	if count, known := o.Matching(ctx, action, filter); known {
+		total = " of " + number(count)
 	}
-	counts, err := db.Counts(ctx)
-	if err != nil {
-		return "" // the action itself will tell
-	}
-	states := filter.States
-	if len(states) == 0 {
-		states = action.States()
-	}
-	var total store.Count
-	for _, state := range states {
-		total.N += counts[state].N
-		total.Estimated = total.Estimated || counts[state].Estimated
-	}
-	return " of " + number(total)
-}
-
-// changeAll does one thing with all runs that match, and tells on stderr how
-// far it has come; total as totalOf tells it.
-func (p *program) changeAll(ctx context.Context, o *durable.Operator, action store.RunAction, filter durable.Filter, flags changeFlags, total string) error {
-	told := p.now()
-	progress := func(b durable.Bulk) {
-		if now := p.now(); now.Sub(told) >= progressEvery {
-			told = now
+	reported := p.now()
+	progress := func(b operate.Bulk) {
+		if now := p.now(); now.Sub(reported) >= progressEvery {
+			reported = now
 			fmt.Fprintf(p.stderr, "%s: %s\n", action, bulkText(b, total))
 		}
 	}
-	do := map[store.RunAction]func(context.Context, durable.Filter, string, func(durable.Bulk)) (durable.Bulk, error){
+	do := map[store.RunAction]func(context.Context, store.Filter, string, func(operate.Bulk)) (operate.Bulk, error){
 		store.CancelRuns: o.CancelAll, store.RetryRuns: o.RetryAll, store.DeleteRuns: o.DeleteAll,
 	}[action]
 	done, err := do(ctx, filter, flags.Reason, progress)
@@ -241,7 +186,7 @@ func (p *program) changeAll(ctx context.Context, o *durable.Operator, action sto
 }
 
 // bulkText tells a person what became of many runs, of a total or of "".
-func bulkText(b durable.Bulk, total string) string {
+func bulkText(b operate.Bulk, total string) string {
 	words := []string{fmt.Sprintf("%d%s runs matched", b.Seen, total)}
 	for _, part := range []struct {
 		n    int
@@ -268,32 +213,32 @@ func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
 	if v.In != nil {
 		options = append(options, durable.After(*v.In))
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		made, err := durable.NewOperator(store, actor()).Rerun(ctx, id, args, options...)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		made, err := o.Rerun(ctx, id, args, options...)
 		if err != nil {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"id": made})
+			return p.printJSON(made)
 		}
-		_, err = fmt.Fprintln(p.stdout, made)
+		_, err = fmt.Fprintln(p.stdout, made.ID)
 		return err
 	})
 }
 
 // Run prints how many runs there are in each state.
 func (v runsCountVerb) Run(ctx context.Context, p *program) error {
-	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
-		counts, err := db.Counts(ctx)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		counted, err := o.Counts(ctx)
 		if err != nil {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"counts": counts})
+			return p.printJSON(counted)
 		}
 		table := newTable(p.stdout)
 		for _, state := range store.States() {
-			table.row(state.String(), number(counts[state]))
+			table.row(state.String(), number(counted.Counts[state]))
 		}
 		return table.flush()
 	})

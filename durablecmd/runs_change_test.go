@@ -68,7 +68,7 @@ func TestOperatingVerbs(t *testing.T) {
 	require.Len(t, decode[queues](t, do(0, "queues", "list", "--json").stdout).Queues, 2)
 	do(0, "queues", "resume", "slow", "--json")
 	do(0, "queues", "resume", "slow")
-	require.Contains(t, do(1, "queues", "resume", "mial").stderr, `queue "mial": nothing was ever enqueued on it and it is not paused: durable: not found`)
+	require.Contains(t, do(1, "queues", "resume", "mial").stderr, `queue "mial": no run was ever enqueued on it and it is not paused: durable: not found`)
 	require.Len(t, decode[queues](t, do(0, "queues", "list", "--json").stdout).Queues, 2)
 	type changes struct {
 		Changes []struct{ Actor, Kind, Subject, Action string }

@@ -3,11 +3,9 @@ package durablecmd
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/backend"
+	"github.com/durable-worker/durable-worker/operate"
 )
 
 // schedulesVerb is the verb schedules.
@@ -56,36 +54,24 @@ type (
 	}
 )
 
-// scheduleNamed reads one schedule.
-func scheduleNamed(ctx context.Context, db backend.Store, name string) (store.ScheduleRecord, error) {
-	records, err := db.ListSchedules(ctx, name)
-	if err == nil && len(records) == 0 {
-		err = fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
-	}
-	if err != nil {
-		return store.ScheduleRecord{}, err
-	}
-	return records[0], nil
-}
-
 // Run prints all schedules.
 func (v schedulesListVerb) Run(ctx context.Context, p *program) error {
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		records, err := store.ListSchedules(ctx)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		list, err := o.Schedules(ctx)
 		if err != nil {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"schedules": notNil(records), "next": nil})
+			return p.printJSON(list)
 		}
-		return p.printSchedules(records, p.now())
+		return p.printSchedules(list.Schedules, p.now())
 	})
 }
 
 // Run prints one schedule.
 func (v schedulesShowVerb) Run(ctx context.Context, p *program) error {
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		record, err := scheduleNamed(ctx, store, v.Name)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		record, err := o.Schedule(ctx, v.Name)
 		if err != nil {
 			return err
 		}
@@ -96,118 +82,93 @@ func (v schedulesShowVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// preview is the answer of schedules preview as JSON.
-type preview struct {
-	Next  []time.Time          `json:"next"`
-	Past  []store.HistoryEntry `json:"past"`
-	Fault *string              `json:"fault"` // why there are no next ones
-}
-
 // Run prints the past and the next occurrences.
 func (v schedulesPreviewVerb) Run(ctx context.Context, p *program) error {
 	if v.Next < 0 || v.Next > 1000 || v.Past < 0 || v.Past > 1000 {
 		return usage("--next %d --past %d: want 0 to 1000", v.Next, v.Past)
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		record, err := scheduleNamed(ctx, store, v.Name)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		seen, err := o.Preview(ctx, v.Name, v.Next, v.Past)
 		if err != nil {
 			return err
-		}
-		var seen preview
-		if seen.Past, err = store.ScheduleHistory(ctx, v.Name, v.Past); err != nil {
-			return err
-		}
-		schedule := record.Schedule()
-		if !record.Paused {
-			seen.preview(&record, &schedule, p.now(), v.Next)
 		}
 		if v.JSON {
-			seen.Next, seen.Past = notNil(seen.Next), notNil(seen.Past)
 			return p.printJSON(seen)
 		}
-		return p.printPreview(record, seen, p.now())
+		return p.printPreview(seen, p.now())
 	})
 }
 
-// preview finds the next occurrences, or says why it cannot.
-func (seen *preview) preview(record *store.ScheduleRecord, schedule *store.Schedule, now time.Time, n int) {
-	next, err := schedule.Preview(now, n)
-	switch {
-	case err == nil:
-		seen.Next = next
-	case record.Fault != nil:
-		seen.Fault = record.Fault
-	default:
-		text := err.Error()
-		seen.Fault = &text
-	}
+// printChange prints what was done to a schedule.
+func (p *program) printChange(name, done string) error {
+	_, err := fmt.Fprintf(p.stdout, "%s %s\n", name, done)
+	return err
 }
 
-// printer says what was done, to people or as JSON.
-type printer func(ctx context.Context, store backend.Store, name, done string) error
-
-// said returns what says that a schedule was changed: as JSON, the schedule as
-// it stands now.
-func (p *program) said(asJSON bool) printer {
-	return func(ctx context.Context, store backend.Store, name, done string) error {
-		if !asJSON {
-			_, err := fmt.Fprintf(p.stdout, "%s %s\n", name, done)
-			return err
-		}
-		record, err := scheduleNamed(ctx, store, name)
-		if err != nil {
-			return err
-		}
-		return p.printJSON(record)
+// printStored prints a schedule as JSON, as it is stored now.
+func (p *program) printStored(ctx context.Context, o *operate.Actor, name string) error {
+	record, err := o.Schedule(ctx, name)
+	if err != nil {
+		return err
 	}
-}
-
-// act does one thing with a schedule and says so.
-func (p *program) act(ctx context.Context, name string, action store.ScheduleAction, done string, say printer) error {
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		if err := store.ChangeSchedule(ctx, name, action, actor()); err != nil {
-			return err
-		}
-		return say(ctx, store, name, done)
-	})
+	return p.printJSON(record)
 }
 
 // Run pauses.
 func (v schedulesPauseVerb) Run(ctx context.Context, p *program) error {
-	return p.act(ctx, v.Name, store.PauseSchedule, "paused", p.said(v.JSON))
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		if err := o.PauseSchedule(ctx, v.Name); err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printStored(ctx, o, v.Name)
+		}
+		return p.printChange(v.Name, "paused")
+	})
 }
 
 // Run resumes.
 func (v schedulesResumeVerb) Run(ctx context.Context, p *program) error {
-	return p.act(ctx, v.Name, store.ResumeSchedule, "resumed", p.said(v.JSON))
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		if err := o.ResumeSchedule(ctx, v.Name); err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printStored(ctx, o, v.Name)
+		}
+		return p.printChange(v.Name, "resumed")
+	})
 }
 
 // Run deletes.
 func (v schedulesDeleteVerb) Run(ctx context.Context, p *program) error {
-	say := p.said(false)
-	if v.JSON {
-		say = func(_ context.Context, _ backend.Store, name, _ string) error {
-			return p.printJSON(map[string]any{"name": name, "deleted": true})
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		deleted, err := o.DeleteSchedule(ctx, v.Name)
+		if err != nil {
+			return err
 		}
-	}
-	return p.act(ctx, v.Name, store.DeleteSchedule, "deleted", say)
+		if v.JSON {
+			return p.printJSON(deleted)
+		}
+		return p.printChange(v.Name, "deleted")
+	})
 }
 
-// Run makes a run and prints its id.
+// Run creates a run and prints its id.
 func (v schedulesRunNowVerb) Run(ctx context.Context, p *program) error {
 	overlap := durable.OverlapSkip
 	if v.Force {
 		overlap = durable.OverlapAllow
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		id := durable.NewRunID()
-		if err := store.RunSchedule(ctx, v.Name, id, overlap, actor()); err != nil {
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		made, err := o.RunSchedule(ctx, v.Name, overlap)
+		if err != nil {
 			return err
 		}
 		if v.JSON {
-			return p.printJSON(map[string]any{"schedule": v.Name, "id": id})
+			return p.printJSON(made)
 		}
-		_, err := fmt.Fprintln(p.stdout, id)
+		_, err = fmt.Fprintln(p.stdout, made.ID)
 		return err
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // scheduleFlags are the parts of a schedule. What is not given stays as it is.
@@ -125,59 +125,63 @@ func parseWindow(text string) (durable.Window, error) {
 	}
 }
 
-// Run makes a schedule.
+// Run creates a schedule.
 func (v schedulesCreateVerb) Run(ctx context.Context, p *program) error {
-	return p.withStore(ctx, migrated, func(ctx context.Context, db backend.Store, _ Config) error {
-		job, err := enqueueVerb{Job: v.Job, Force: v.Force}.declared(ctx, db, p.jobs)
+	return p.asOperator(ctx, migrated, func(ctx context.Context, o *operate.Actor) error {
+		job, err := enqueueVerb{Job: v.Job, Force: v.Force}.declared(ctx, o)
 		if err != nil {
 			return err
 		}
 		s := store.Schedule{Name: v.Name, Job: job.Name, Queue: job.Queue, Priority: job.Priority, Args: json.RawMessage("{}"),
 			MaxAttempts: job.MaxAttempts, Timeout: time.Duration(job.Timeout), OnCrash: job.OnCrash, Paused: v.Paused}
-		return p.saveSchedule(ctx, db, s, v.scheduleFlags, "created", p.said(v.JSON))
+		done, err := v.save(ctx, o, s)
+		switch {
+		case errors.Is(err, durable.ErrConflict):
+			return fmt.Errorf("%w; to change it, use schedules set", err)
+		case err != nil:
+			return err
+		case v.JSON:
+			return p.printStored(ctx, o, v.Name)
+		default:
+			return p.printChange(v.Name, "created, "+done)
+		}
 	})
 }
 
-// Run changes a schedule. What nobody changed must not become an operator's
-// version.
+// Run changes a schedule. A command that changes nothing must not turn the
+// code's schedule into an operator's.
 func (v schedulesSetVerb) Run(ctx context.Context, p *program) error {
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		record, err := scheduleNamed(ctx, store, v.Name)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		record, err := o.Schedule(ctx, v.Name)
 		if err != nil {
 			return err
 		}
 		if reflect.ValueOf(v.scheduleFlags).IsZero() {
 			return usage("nothing to change: want a flag such as --every 1h")
 		}
-		return p.saveSchedule(ctx, store, record.Schedule(), v.scheduleFlags, "changed", p.said(v.JSON))
+		done, err := v.save(ctx, o, record.Schedule())
+		switch {
+		case err != nil:
+			return err
+		case v.JSON:
+			return p.printStored(ctx, o, v.Name)
+		default:
+			return p.printChange(v.Name, "changed, "+done)
+		}
 	})
 }
 
-// saveSchedule stores a schedule as the flags make it and says what comes of
-// it.
-func (p *program) saveSchedule(ctx context.Context, db backend.Store, s store.Schedule, flags scheduleFlags, done string, say printer) error {
-	if err := flags.apply(&s); err != nil {
-		return err
+// save stores a schedule as the flags make it, and says when it fires next.
+func (f scheduleFlags) save(ctx context.Context, o *operate.Actor, s store.Schedule) (string, error) {
+	if err := f.apply(&s); err != nil {
+		return "", err
 	}
-	if err := store.CheckSchedule(s); err != nil {
-		return err
-	}
-	next, err := s.Preview(p.now(), 1)
+	next, err := o.SaveSchedule(ctx, s)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if len(next) == 0 && s.Generation == 0 {
-		return fmt.Errorf("%w: schedule %s would never fire from now on: its instant or its end has passed", durable.ErrInvalid, s.Name)
+	if next == nil {
+		return "next never", nil
 	}
-	if err := db.SaveSchedule(ctx, s, actor()); err != nil {
-		if errors.Is(err, durable.ErrConflict) && s.Generation == 0 {
-			err = fmt.Errorf("there is one of this name, which schedules set changes: %w", err)
-		}
-		return err
-	}
-	when := "never"
-	if len(next) > 0 {
-		when = next[0].Format(time.RFC3339)
-	}
-	return say(ctx, db, s.Name, done+", next "+when)
+	return "next " + next.Format(time.RFC3339), nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -32,34 +33,13 @@ func ruleText(r durable.Rule) string {
 	return text
 }
 
-// scheduleState is what a person should know first.
+// scheduleState is the first thing to know of a schedule.
 func scheduleState(r store.ScheduleRecord, now time.Time) string {
-	switch {
-	case r.Paused && r.PausedBy != nil:
-		return "paused by " + *r.PausedBy
-	case r.Paused:
-		return "paused"
-	case r.Fault != nil:
-		return "faulty"
-	case r.Waiting:
-		return "waiting"
-	case over(r, now):
-		return "over"
-	case r.Orphaned:
-		return "orphaned"
-	default:
-		return "active"
+	state := string(operate.StateOf(r, now))
+	if r.Paused && r.PausedBy != nil {
+		state += " by " + *r.PausedBy
 	}
-}
-
-// over tells whether a schedule does not fire any more.
-func over(r store.ScheduleRecord, now time.Time) bool {
-	if r.NextAt != nil || r.Paused {
-		return false
-	}
-	schedule := r.Schedule()
-	next, err := schedule.Preview(now, 1)
-	return err == nil && len(next) == 0
+	return state
 }
 
 func (p *program) printSchedules(records []store.ScheduleRecord, now time.Time) error {
@@ -116,7 +96,7 @@ func (p *program) printSchedule(r store.ScheduleRecord, now time.Time) error {
 	return table.flush()
 }
 
-func (p *program) printPreview(r store.ScheduleRecord, seen preview, now time.Time) error {
+func (p *program) printPreview(seen operate.Preview, now time.Time) error {
 	table := newTable(p.stdout)
 	table.row("WHEN", "", "WHAT", "DETAIL")
 	for i := len(seen.Past) - 1; i >= 0; i-- {
@@ -133,11 +113,13 @@ func (p *program) printPreview(r store.ScheduleRecord, seen preview, now time.Ti
 		_, err := fmt.Fprintf(p.stdout, "\nfaulty: %s\n", *seen.Fault)
 		return err
 	}
-	if r.Paused || over(r, now) {
-		_, err := fmt.Fprintf(p.stdout, "\n%s: nothing comes\n", scheduleState(r, now))
+	switch operate.StateOf(seen.Schedule, now) {
+	case operate.SchedulePaused, operate.ScheduleOver:
+		_, err := fmt.Fprintf(p.stdout, "\n%s: nothing comes\n", scheduleState(seen.Schedule, now))
 		return err
+	default:
+		return nil
 	}
-	return nil
 }
 
 // pastDetail says what a line of the past is about.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/observe"
 )
 
 // Program is a worker program with more of its own than handlers. The zero value
@@ -14,8 +15,8 @@ type Program struct {
 	Jobs  []durable.JobInfo
 	// Middleware is called around every handler, the first outermost.
 	Middleware []durable.Middleware
-	// Tracer is told what the worker does, and of the enqueues of App.Client.
-	Tracer durable.Tracer
+	// Hooks are called when the worker does something, and when App.Client enqueues.
+	Hooks observe.Hooks
 }
 
 // Main runs the program and exits, as the function Main does.
@@ -24,11 +25,11 @@ func (p Program) Main() { start(p) }
 // seams are what a program puts into its worker.
 type seams struct {
 	middleware []durable.Middleware
-	tracer     durable.Tracer
+	hooks      observe.Hooks
 }
 
 // into returns a worker's configuration with the seams.
 func (s seams) into(config durable.WorkerConfig) durable.WorkerConfig {
-	config.Middleware, config.Tracer = s.middleware, s.tracer
+	config.Middleware, config.Hooks = s.middleware, s.hooks
 	return config
 }

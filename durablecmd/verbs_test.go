@@ -122,7 +122,7 @@ func TestEnqueuePrintsTheIDOnly(t *testing.T) {
 	require.Equal(t, 1, unknown.code)
 	f := decode[failure](t, unknown.stderr).Error
 	require.Equal(t, "unknown_job", f.Code)
-	require.Contains(t, f.Message, "known are exec, http, log, sleep")
+	require.Contains(t, f.Message, "known jobs are exec, http, log, sleep")
 	require.Equal(t, 0, execute(t, env, "enqueue", "fly", "--force").code)
 }
 

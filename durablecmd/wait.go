@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/store/backend"
+	"github.com/durable-worker/durable-worker/operate"
 )
 
 // runsWaitVerb is the verb runs wait.
@@ -27,8 +27,8 @@ func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
 	if v.Timeout < 0 {
 		return usage("--timeout %v: want 0 or more", v.Timeout)
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		record, err := waitFor(ctx, store, id, v.Timeout)
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		record, err := waitFor(ctx, o.Operator, id, v.Timeout)
 		if err != nil {
 			return err
 		}
@@ -42,16 +42,11 @@ func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
 }
 
 // waitFor waits until a run has ended, for so long; zero is for ever.
-func waitFor(ctx context.Context, store backend.Store, id durable.RunID, timeout time.Duration) (durable.Record, error) {
+func waitFor(ctx context.Context, o *operate.Operator, id durable.RunID, timeout time.Duration) (durable.Record, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("run %s has not ended within %v", id, timeout))
 		defer cancel()
 	}
-	if _, err := durable.NewClient(store).Wait(ctx, id); err != nil {
-		return durable.Record{}, err
-	}
-	record, err := store.Run(context.WithoutCancel(ctx), id)
-	record.Tags, record.Attempts = notNil(record.Tags), notNil(record.Attempts)
-	return record, err
+	return o.Wait(ctx, id)
 }

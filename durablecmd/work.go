@@ -149,7 +149,7 @@ func (t *tenure) run(ctx context.Context) error {
 func newApp(store durable.Store, config Config, with seams, logger *slog.Logger) *App {
 	worker := with.into(config.worker())
 	worker.Logger = logger
-	return &App{Worker: durable.NewWorker(store, worker), Client: durable.NewClient(store).WithTracer(worker.Tracer), Store: store, Logger: logger,
+	return &App{Worker: durable.NewWorker(store, worker), Client: durable.NewClient(store).WithHooks(worker.Hooks), Store: store, Logger: logger,
 		builtin: config.builtin()}
 }
 

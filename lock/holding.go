@@ -92,7 +92,7 @@ func (l *Locker) renewed(asked, renewed []lease.ClaimID, at, d time.Duration) {
 	l.mu.Unlock()
 	for _, h := range lost {
 		l.config.Logger.Warn("lock lost", "lock", h.name, "held", (at - h.since).String())
-		l.config.Observer.LockEnded(End{Name: h.name, Held: at - h.since, Lost: true})
+		report(l.config.Hooks.Ended, End{Name: h.name, Held: at - h.since, Lost: true})
 	}
 }
 
@@ -109,6 +109,6 @@ func (l *Locker) warnOld(now time.Duration) {
 	l.mu.Unlock()
 	for _, h := range old {
 		l.config.Logger.Warn("lock held longer than expected", "lock", h.name, "held", (now - h.since).String(), "longest", h.longest.String())
-		l.config.Observer.LockEnded(End{Name: h.name, Held: now - h.since, Overdue: true})
+		report(l.config.Hooks.Ended, End{Name: h.name, Held: now - h.since, Overdue: true})
 	}
 }

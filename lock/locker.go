@@ -28,8 +28,8 @@ type LockerConfig struct {
 	// waiters to operators: the store's own. Default: neither; a release elsewhere
 	// is found within 1.25 s.
 	Waits Waits
-	// Observer gets what is to be counted. Default: none.
-	Observer Observer
+	// Hooks are called when the Locker does something. Default: none.
+	Hooks Hooks
 	// Elapsed is the process's monotonic clock. Default [Elapsed].
 	Elapsed func() time.Duration
 	// Random spreads retries; it answers in [0, 1). Default math/rand/v2.
@@ -96,9 +96,6 @@ func NewLocker(store Store, config LockerConfig) *Locker {
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
-	}
-	if config.Observer == nil {
-		config.Observer = unobserved{}
 	}
 	if config.Elapsed == nil {
 		config.Elapsed = lease.Elapsed

@@ -72,7 +72,7 @@ func locker(t *testing.T, script func(t *testing.T, b bench)) {
 		b := bench{store: &scripted{Locks: memory.New(memory.Config{}).Locks()}, counters: &lock.Counters{}, log: &bytes.Buffer{}}
 		b.again = func() *lock.Locker {
 			return lock.NewLocker(b.store, lock.LockerConfig{
-				Owner: "me", Observer: b.counters, Elapsed: func() time.Duration { return time.Since(began) }, Random: func() float64 { return 0.5 },
+				Owner: "me", Hooks: b.counters.Hooks(), Elapsed: func() time.Duration { return time.Since(began) }, Random: func() float64 { return 0.5 },
 				Logger: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 			})
 		}

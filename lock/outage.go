@@ -82,7 +82,7 @@ func (l *Locker) failed(err error) {
 	if first {
 		l.config.Logger.Error("lock store failed, falling back to each lock's policy", "error", err)
 	}
-	l.config.Observer.LockDegraded(passed)
+	report(l.config.Hooks.Degraded, Degradation{Passed: passed})
 }
 
 // reached notes that a call of the store was answered. The first one after an
@@ -99,7 +99,7 @@ func (l *Locker) reached(ctx context.Context) {
 	*o = outage{}
 	l.mu.Unlock()
 	l.config.Logger.Info("lock store is back", "after", lasted.String())
-	l.config.Observer.LockDegraded(passed)
+	report(l.config.Hooks.Degraded, Degradation{Passed: passed})
 	for claim, name := range orphans {
 		if _, err := l.release(ctx, claim, name); err != nil {
 			l.orphan(claim, name)

@@ -11,8 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Controls is the operator's part of a store. Programs use it through an
-// Operator.
+// Controls is the part of a store that operators use, through package operate.
 type Controls interface {
 	// Operate changes runs on behalf of an operator, and returns one ChangedRun
 	// for each run of the command, in order. Changes are written to the audit in

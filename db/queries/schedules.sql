@@ -175,7 +175,7 @@ SET next_at = CASE
         ELSE advanced.next_at
     END,
     look_at = CASE
-        WHEN advanced.fault <> '' THEN now() + @fault_pause::bigint * interval '1 microsecond'
+        WHEN advanced.fault <> '' THEN now() + (@fault_pause::bigint) * interval '1 microsecond'
         WHEN advanced.waiting > 0 THEN now() + advanced.waiting * interval '1 microsecond'
         ELSE coalesce(advanced.next_at, 'infinity')
     END,

@@ -61,7 +61,7 @@ CREATE TABLE runs (
     key          TEXT,
     -- why it is to be cancelled, while it is running: it will not be pending again
     cancel       TEXT,
-    trace        TEXT                          -- of the caller, for a Tracer to go on with
+    trace        TEXT                          -- of the caller, for hooks to continue
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
     WHERE schedule IS NOT NULL;

@@ -1,6 +1,6 @@
 // Command tracing carries a W3C trace from a web request to the handler of the
 // run that it enqueued, and on to the run that this handler enqueued. The spans
-// are log lines; a tracer for OpenTelemetry has the same shape.
+// are log lines; hooks for OpenTelemetry have the same shape.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sync"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
@@ -36,7 +36,7 @@ func parse(traceparent string) span {
 	return span{}
 }
 
-// spans is a Tracer that writes a line for each span that has ended.
+// spans writes a line for each span that has ended.
 type spans struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -61,26 +61,24 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// Enqueue begins a span below the caller's, and gives it to the runs.
-func (t *spans) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Context, func(error)) {
+// hooks are those that spans need; the others stay nil and are not called.
+func (t *spans) hooks() observe.Hooks { return observe.Hooks{Enqueue: t.enqueue, Execute: t.execute} }
+
+// enqueue begins a span below the caller's, and gives it to the runs.
+func (t *spans) enqueue(ctx context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
 	parent, _ := ctx.Value(spanKey{}).(span)
-	ctx, s, end := t.begin(ctx, parent, fmt.Sprintf("enqueue %d", len(runs)))
-	for i := range runs {
-		runs[i].Trace = s.traceparent()
+	ctx, s, end := t.begin(ctx, parent, fmt.Sprintf("enqueue %d", len(start.Runs)))
+	for i := range start.Runs {
+		start.Runs[i].Trace = s.traceparent()
 	}
-	return ctx, func(err error) { end(err) }
+	return ctx, func(e observe.EnqueueEnd) { end(e.Err) }
 }
 
-// Execute begins a span below the one that enqueued the run.
-func (t *spans) Execute(ctx context.Context, run durable.RunInfo) (context.Context, func(store.Outcome)) {
-	ctx, _, end := t.begin(ctx, parse(run.Trace), "execute "+run.Job)
-	return ctx, func(o store.Outcome) { end(o.Kind) }
+// execute begins a span below the one that enqueued the run.
+func (t *spans) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
+	ctx, _, end := t.begin(ctx, parse(start.Run.Trace), "execute "+start.Run.Job)
+	return ctx, func(e observe.ExecuteEnd) { end(e.Outcome.Kind) }
 }
-
-// The rest is for those who count: calls, outcomes, crashes.
-func (t *spans) StoreCalled(durable.StoreCall) {}
-func (t *spans) RunSettled(durable.RunVerdict) {}
-func (t *spans) RunLost(durable.RunLoss)       {}
 
 func main() {
 	path := flag.String("db", "tracing.db", "database file")
@@ -99,10 +97,10 @@ func run(ctx context.Context, path string, out io.Writer) error {
 	if _, err := store.Migrate(ctx); err != nil {
 		return err
 	}
-	tracer := &spans{out: out}
-	client := durable.NewClient(store).WithTracer(tracer)
+	traces := &spans{out: out}
+	client := durable.NewClient(store).WithHooks(traces.hooks())
 	order, receipt := durable.NewJob[int]("order"), durable.NewJob[int]("receipt")
-	w := durable.NewWorker(store, durable.WorkerConfig{Tracer: tracer})
+	w := durable.NewWorker(store, durable.WorkerConfig{Hooks: traces.hooks()})
 	durable.Register(w, order, func(ctx context.Context, run *durable.Run[int]) error {
 		_, err := receipt.Enqueue(ctx, client, run.Args)
 		return err
@@ -110,7 +108,7 @@ func run(ctx context.Context, path string, out io.Writer) error {
 	working, stop := context.WithCancel(ctx)
 	durable.Register(w, receipt, func(context.Context, *durable.Run[int]) error { stop(); return nil })
 
-	request, _, end := tracer.begin(ctx, span{}, "POST /orders")
+	request, _, end := traces.begin(ctx, span{}, "POST /orders")
 	_, err = order.Enqueue(request, client, 42)
 	end(err)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
-	"durable/tracer_worker.go":   "calls of the tracer; toldOf waits for them",
+	"durable/hooks_worker.go":    "calls of hooks; notify waits for them",
 	"durable/worker.go":          "work starts the loops of one tenure and drain one that waits; both wait for them",
 	"internal/await/watch.go":    "listens and looks for all that wait; the last of them waits for it",
 	"durable/executor.go":        "the goroutines that execute handlers; executor waits for them",
@@ -54,6 +54,7 @@ var clocks = excuses{
 	"store/postgres/enqueue.go": "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"store/postgres/sql.go":     "what is left of a context's deadline",
 	"durablecmd/":               "ages that people read, and how long a demo has lasted",
+	"operate/operator.go":       "the default clock of previews, and of how long a list searches",
 	"store/postgres/examine.go": "round trips and the difference to the server's clock, told to the operator and used for nothing",
 	"store/postgres/store.go":   "the difference to the server's clock, told to the operator and used for nothing",
 }

@@ -32,7 +32,9 @@ var law = map[string][]string{
 	"internal/rules":      {"store", "lease"},
 	"db":                  {},
 	"db/sqlite":           {},
-	"durable":             {"store", "heartbeat", "poller", "internal/cron", "internal/await", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"durable":             {"observe", "store", "heartbeat", "poller", "internal/cron", "internal/await", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"observe":             {"store", "lock", "lease"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/recur"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
@@ -44,10 +46,10 @@ var law = map[string][]string{
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"observe", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
-	"examples/*":            {"durablecmd", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
+	"examples/*":            {"durablecmd", "observe", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
 	"examples/*/internal/*": {"*"},
 
 	"deploy":             {},

@@ -15,11 +15,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 type meetArgs struct {
@@ -123,7 +124,7 @@ func peer() error {
 
 // meddle does one thing.
 func meddle(ctx context.Context, store durable.Store, known *recent) error {
-	operator := durable.NewOperator(store, "peer")
+	operator := operate.New(store, operate.Config{}).As("peer")
 	var err error
 	switch rand.IntN(8) {
 	case 0:

@@ -204,11 +204,11 @@ func renewRace(t *testing.T, f *fixture) {
 }
 
 // lockers stand for processes on different machines.
-func (f *fixture) lockers(n int, observer lock.Observer) []*lock.Locker {
+func (f *fixture) lockers(n int, hooks lock.Hooks) []*lock.Locker {
 	lockers := make([]*lock.Locker, n)
 	for i := range lockers {
 		lockers[i] = lock.NewLocker(f.locks, lock.LockerConfig{
-			Owner: fmt.Sprintf("host-%d", i), Observer: observer, CallTimeout: patience,
+			Owner: fmt.Sprintf("host-%d", i), Hooks: hooks, CallTimeout: patience,
 		})
 	}
 	return lockers
@@ -218,7 +218,7 @@ func contenders(t *testing.T, f *fixture) {
 	const all = 200
 	var book ledger
 	var counters lock.Counters
-	lockers := f.lockers(4, &counters)
+	lockers := f.lockers(4, counters.Hooks())
 	terms := lock.Terms{Wait: patience}
 	f.together(all, func(ctx context.Context, i int) error {
 		locker := lockers[i%len(lockers)]
@@ -240,7 +240,7 @@ func contenders(t *testing.T, f *fixture) {
 
 func twoHosts(t *testing.T, f *fixture) {
 	var book ledger
-	hosts := f.lockers(2, nil)
+	hosts := f.lockers(2, lock.Hooks{})
 	f.together(12, func(ctx context.Context, i int) error {
 		for range 5 {
 			grant, err := hosts[i%2].Acquire(ctx, "timer", lock.Terms{Slots: 3, Wait: patience})

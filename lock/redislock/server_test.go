@@ -99,7 +99,7 @@ func TestOutages(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locks.Close() })
 	var counters lock.Counters
-	l := lock.NewLocker(locks, lock.LockerConfig{CallTimeout: time.Second, Observer: &counters})
+	l := lock.NewLocker(locks, lock.LockerConfig{CallTimeout: time.Second, Hooks: counters.Hooks()})
 	try := func(name string, policy lock.Policy) (lock.Grant, error) {
 		return l.TryAcquire(t.Context(), name, lock.Terms{Policy: policy})
 	}

@@ -15,13 +15,14 @@ import (
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // doors are the calls of users and operators.
 func doors(ctx context.Context, db backend.Store) map[string]func() error {
-	client, operator := durable.NewClient(db), durable.NewOperator(db, "ann")
+	client, operator := durable.NewClient(db), operate.New(db, operate.Config{}).As("ann")
 	job := durable.NewJob[string]("mail")
 	run := job.New("x")
 	schedule := store.Schedule{Name: "one", Rule: store.Every(time.Hour), Job: "mail", Queue: "default", MaxAttempts: 1, Args: []byte(`{}`)}
@@ -40,8 +41,8 @@ func doors(ctx context.Context, db backend.Store) map[string]func() error {
 		"delete badly":    func() error { _, err := operator.DeleteAll(ctx, store.Filter{Tag: "\xff"}, "", nil); return err },
 		"rerun":           func() error { _, err := operator.Rerun(ctx, run.ID, nil); return err },
 		"rerun directly":  func() error { _, err := db.Rerun(ctx, run.ID, run, "ann"); return err },
-		"pause":           func() error { return operator.PauseQueue(ctx, "default") },
-		"pause badly":     func() error { return operator.PauseQueue(ctx, "a b") },
+		"pause":           func() error { _, err := operator.PauseQueue(ctx, "default"); return err },
+		"pause badly":     func() error { _, err := operator.PauseQueue(ctx, "a b"); return err },
 		"queues":          func() error { _, err := operator.Queues(ctx); return err },
 		"report":          func() error { return db.Report(ctx, holder, store.Report{Checkpoint: []byte(`1`)}) },
 		"checkpoint":      func() error { _, err := db.Checkpoint(ctx, run.ID); return err },

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite"
 )
@@ -20,7 +20,7 @@ func TestManyRunsAreCountedByASample(t *testing.T) {
 	runs := newRuns(150_000)
 	_, err = s.Enqueue(t.Context(), runs...)
 	require.NoError(t, err)
-	operator := durable.NewOperator(s, "test")
+	operator := operate.New(s, operate.Config{}).As("test")
 	var some []store.RunID
 	for i := range 30_000 {
 		some = append(some, runs[1+4*i].ID)

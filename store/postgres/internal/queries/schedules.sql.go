@@ -47,7 +47,7 @@ SET next_at = CASE
         ELSE advanced.next_at
     END,
     look_at = CASE
-        WHEN advanced.fault <> '' THEN now() + interval '1 minute'
+        WHEN advanced.fault <> '' THEN now() + ($1::bigint) * interval '1 microsecond'
         WHEN advanced.waiting > 0 THEN now() + advanced.waiting * interval '1 microsecond'
         ELSE coalesce(advanced.next_at, 'infinity')
     END,
@@ -59,16 +59,17 @@ SET next_at = CASE
     fault = nullif(advanced.fault, '')
 FROM (
     SELECT
-        unnest($1::int[]) AS id,
-        unnest($2::timestamptz[]) AS next_at,
-        unnest($3::bigint[]) AS waiting,
-        unnest($4::text[]) AS unfinished,
-        unnest($5::text[]) AS fault
+        unnest($2::int[]) AS id,
+        unnest($3::timestamptz[]) AS next_at,
+        unnest($4::bigint[]) AS waiting,
+        unnest($5::text[]) AS unfinished,
+        unnest($6::text[]) AS fault
 ) advanced
 WHERE schedules.id = advanced.id
 `
 
 type AdvanceSchedulesParams struct {
+	FaultPause int64
 	Ids        []int32
 	Nexts      []time.Time
 	Waitings   []int64
@@ -80,6 +81,7 @@ type AdvanceSchedulesParams struct {
 // Index: schedules_pkey. Locks: rows that DueSchedules has locked.
 func (q *Queries) AdvanceSchedules(ctx context.Context, arg AdvanceSchedulesParams) error {
 	_, err := q.db.Exec(ctx, AdvanceSchedules,
+		arg.FaultPause,
 		arg.Ids,
 		arg.Nexts,
 		arg.Waitings,

@@ -133,8 +133,8 @@ SET state = ?1,
     due_at = ?3,
     finished_at = ?4,
     attempt = attempt - 1,
-    crash_count = min(crash_count + 1, 32767)
-WHERE id = ?5
+    crash_count = ?5
+WHERE id = ?6
   AND state = 1
 `
 
@@ -143,6 +143,7 @@ type ReclaimRunParams struct {
 	Lane       int64
 	DueAt      int64
 	FinishedAt *int64
+	CrashCount int64
 	ID         []byte
 }
 
@@ -154,6 +155,7 @@ func (q *Queries) ReclaimRun(ctx context.Context, arg ReclaimRunParams) error {
 		arg.Lane,
 		arg.DueAt,
 		arg.FinishedAt,
+		arg.CrashCount,
 		arg.ID,
 	)
 	return err

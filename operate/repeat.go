@@ -1,25 +1,28 @@
-package durablecmd
+package operate
 
 import (
 	"context"
 	"errors"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
-	"github.com/durable-worker/durable-worker/store/backend"
 )
 
-// repeating is the store of a verb: a call whose connection breaks is made
-// again a few times. All of these may be repeated after an answer was lost.
-// Those that may not are the store's own: SaveSchedule, which would meet its own
-// change, and RunSchedule, which would make a second run.
+// repeating is a store that repeats a call whose connection broke. It repeats
+// only calls that are safe to repeat after their answer was lost. SaveSchedule,
+// which would conflict with its own change, and RunSchedule, which would make a
+// second run, are the store's own.
 type repeating struct {
-	backend.Store
-	pause time.Duration // before the first repetition, doubled each time
+	store.Store
+
+	disconnected func(error) bool
+	pause        time.Duration // before the first repetition, doubled each time
 }
 
-// repetitions bounds how often a call is made again.
+// firstPause is the pause of an Operator.
+const firstPause = 100 * time.Millisecond
+
+// repetitions bounds how often a call is repeated.
 const repetitions = 4
 
 // repeated calls until there is an answer, or an error that no repetition helps.
@@ -27,7 +30,7 @@ func repeated[T any](ctx context.Context, r repeating, call func() (T, error)) (
 	pause := r.pause
 	for try := 0; ; try++ {
 		answer, err := call()
-		if err == nil || try == repetitions || ctx.Err() != nil || !backend.Disconnected(err) {
+		if err == nil || try == repetitions || ctx.Err() != nil || !r.disconnected(err) {
 			return answer, err
 		}
 		select {
@@ -45,18 +48,18 @@ func repeatedly(ctx context.Context, r repeating, call func() error) error {
 }
 
 // Run is the store's, repeated.
-func (r repeating) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
-	return repeated(ctx, r, func() (durable.Record, error) { return r.Store.Run(ctx, id) })
+func (r repeating) Run(ctx context.Context, id store.RunID) (store.Record, error) {
+	return repeated(ctx, r, func() (store.Record, error) { return r.Store.Run(ctx, id) })
 }
 
 // Runs is the store's, repeated.
-func (r repeating) Runs(ctx context.Context, filter durable.Filter) (durable.Page, error) {
-	return repeated(ctx, r, func() (durable.Page, error) { return r.Store.Runs(ctx, filter) })
+func (r repeating) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
+	return repeated(ctx, r, func() (store.Page, error) { return r.Store.Runs(ctx, filter) })
 }
 
 // Counts is the store's, repeated.
-func (r repeating) Counts(ctx context.Context) (map[durable.State]store.Count, error) {
-	return repeated(ctx, r, func() (map[durable.State]store.Count, error) { return r.Store.Counts(ctx) })
+func (r repeating) Counts(ctx context.Context) (map[store.State]store.Count, error) {
+	return repeated(ctx, r, func() (map[store.State]store.Count, error) { return r.Store.Counts(ctx) })
 }
 
 // Queues is the store's, repeated.
@@ -65,8 +68,8 @@ func (r repeating) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 }
 
 // Jobs is the store's, repeated.
-func (r repeating) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
-	return repeated(ctx, r, func() ([]durable.JobInfo, error) { return r.Store.Jobs(ctx) })
+func (r repeating) Jobs(ctx context.Context) ([]store.JobInfo, error) {
+	return repeated(ctx, r, func() ([]store.JobInfo, error) { return r.Store.Jobs(ctx) })
 }
 
 // Changes is the store's, repeated.
@@ -74,16 +77,16 @@ func (r repeating) Changes(ctx context.Context, filter store.ChangeFilter) ([]st
 	return repeated(ctx, r, func() ([]store.Change, error) { return r.Store.Changes(ctx, filter) })
 }
 
-// Operate is the store's, repeated: what was done the first time is then
-// answered as unchanged, and a run that was deleted as missing.
-func (r repeating) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
+// Operate is the store's, repeated. A repetition finds what the first call
+// changed unchanged, and what it deleted missing, which is unchanged too.
+func (r repeating) Operate(ctx context.Context, command store.RunCommand) ([]store.ChangedRun, error) {
 	tries := 0
 	changed, err := repeated(ctx, r, func() ([]store.ChangedRun, error) {
 		tries++
-		return r.Store.Operate(ctx, order)
+		return r.Store.Operate(ctx, command)
 	})
-	if tries > 1 && order.Action == store.DeleteRuns {
-		for i := range changed { // it was there, or is gone as was asked
+	if tries > 1 && command.Action == store.DeleteRuns {
+		for i := range changed {
 			if changed[i].Result == store.RunNotFound {
 				changed[i].Result = store.RunUnchanged
 			}
@@ -92,9 +95,9 @@ func (r repeating) Operate(ctx context.Context, order store.RunCommand) ([]store
 	return changed, err
 }
 
-// Rerun is the store's, repeated: the run has its id already.
-func (r repeating) Rerun(ctx context.Context, of durable.RunID, run durable.NewRun, by string) (durable.Receipt, error) {
-	return repeated(ctx, r, func() (durable.Receipt, error) { return r.Store.Rerun(ctx, of, run, by) })
+// Rerun is the store's, repeated. The run has its id already, so it is stored once.
+func (r repeating) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by string) (store.Receipt, error) {
+	return repeated(ctx, r, func() (store.Receipt, error) { return r.Store.Rerun(ctx, of, run, by) })
 }
 
 // SetQueue is the store's, repeated.
@@ -112,21 +115,16 @@ func (r repeating) ScheduleHistory(ctx context.Context, name string, limit int) 
 	return repeated(ctx, r, func() ([]store.HistoryEntry, error) { return r.Store.ScheduleHistory(ctx, name, limit) })
 }
 
-// ChangeSchedule is the store's, repeated: a schedule that is gone after a
-// deletion whose answer was lost is what was asked for.
+// ChangeSchedule is the store's, repeated. A schedule that is gone after a
+// deletion whose answer was lost was deleted by it.
 func (r repeating) ChangeSchedule(ctx context.Context, name string, action store.ScheduleAction, by string) error {
 	tries := 0
 	err := repeatedly(ctx, r, func() error {
 		tries++
 		return r.Store.ChangeSchedule(ctx, name, action, by)
 	})
-	if tries > 1 && action == store.DeleteSchedule && errors.Is(err, durable.ErrNotFound) {
+	if tries > 1 && action == store.DeleteSchedule && errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
 	return err
-}
-
-// Examine is the store's, repeated.
-func (r repeating) Examine(ctx context.Context) (store.Findings, error) {
-	return repeated(ctx, r, func() (store.Findings, error) { return r.Store.Examine(ctx) })
 }

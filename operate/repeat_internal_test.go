@@ -1,4 +1,4 @@
-package durablecmd
+package operate
 
 import (
 	"context"
@@ -9,14 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // losing is a store that loses the answers of its first calls.
 type losing struct {
-	backend.Store
+	store.Store
 	loses, calls int
 	err          error // of later calls
 }
@@ -42,27 +41,27 @@ func (l *losing) Operate(_ context.Context, order store.RunCommand) ([]store.Cha
 	return []store.ChangedRun{{ID: order.Runs[0], Result: store.RunNotFound}}, l.answer()
 }
 
-func TestVerbsOutliveALostConnection(t *testing.T) {
+func TestAnOperatorOutlivesALostConnection(t *testing.T) {
 	t.Parallel()
-	use := func(l *losing) (*losing, repeating) { return l, repeating{l, time.Microsecond} }
+	use := func(l *losing) (*losing, repeating) { return l, repeating{l, backend.Disconnected, time.Microsecond} }
 
 	l, db := use(&losing{loses: 2})
 	require.NoError(t, db.SetQueue(t.Context(), "q", store.ResumeQueue, "ann"))
 	require.Equal(t, 3, l.calls)
 
-	_, db = use(&losing{loses: 1, err: durable.ErrNotFound})
+	_, db = use(&losing{loses: 1, err: store.ErrNotFound})
 	require.NoError(t, db.ChangeSchedule(t.Context(), "s", store.DeleteSchedule, "ann"), "what is deleted is gone")
-	_, db = use(&losing{err: durable.ErrNotFound})
-	require.ErrorIs(t, db.ChangeSchedule(t.Context(), "s", store.DeleteSchedule, "ann"), durable.ErrNotFound)
+	_, db = use(&losing{err: store.ErrNotFound})
+	require.ErrorIs(t, db.ChangeSchedule(t.Context(), "s", store.DeleteSchedule, "ann"), store.ErrNotFound)
 
 	_, db = use(&losing{loses: 1})
-	changed, err := db.Operate(t.Context(), store.RunCommand{Action: store.DeleteRuns, Runs: []durable.RunID{durable.NewRunID()}})
+	changed, err := db.Operate(t.Context(), store.RunCommand{Action: store.DeleteRuns, Runs: []store.RunID{store.NewRunID()}})
 	require.NoError(t, err)
 	require.Equal(t, store.RunUnchanged, changed[0].Result)
 
 	l, db = use(&losing{loses: 100})
 	err = db.SetQueue(t.Context(), "q", store.ResumeQueue, "ann")
-	require.Equal(t, codeUnreachable, codeOf(err))
+	require.Equal(t, Unreachable, CodeOf(err, backend.Transient))
 	require.Equal(t, 1+repetitions, l.calls)
 
 	l, db = use(&losing{loses: 1})

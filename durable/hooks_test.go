@@ -12,16 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// diary is a tracer that writes down what it is told.
+// diary writes down what its hooks report.
 type diary struct {
 	mu      sync.Mutex
 	lines   []string
-	calls   []durable.StoreCall
-	settled []durable.RunVerdict
-	lost    []durable.RunLoss
+	calls   []observe.StoreCall
+	settled []observe.RunVerdict
+	lost    []observe.RunLoss
 }
 
 type spanKey struct{}
@@ -32,34 +33,39 @@ func (d *diary) note(format string, args ...any) {
 	d.lines = append(d.lines, fmt.Sprintf(format, args...))
 }
 
-func (d *diary) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Context, func(error)) {
-	for i := range runs {
+func (d *diary) hooks() observe.Hooks {
+	return observe.Hooks{Enqueue: d.enqueue, Execute: d.execute, StoreCalled: d.storeCalled, RunSettled: d.runSettled, RunLost: d.runLost}
+}
+
+func (d *diary) enqueue(ctx context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
+	for i := range start.Runs {
 		parent, _ := ctx.Value(spanKey{}).(string)
-		runs[i].Trace = parent + "/" + runs[i].Job
+		start.Runs[i].Trace = parent + "/" + start.Runs[i].Job
 	}
-	return ctx, func(err error) { d.note("enqueued %d: %v", len(runs), err) }
+	return ctx, func(end observe.EnqueueEnd) { d.note("enqueued %d: %v", len(start.Runs), end.Err) }
 }
 
-func (d *diary) Execute(ctx context.Context, run durable.RunInfo) (context.Context, func(store.Outcome)) {
+func (d *diary) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
+	run := start.Run
 	d.note("execute %s %s", run.Job, run.Trace)
-	return context.WithValue(ctx, spanKey{}, run.Trace), func(o store.Outcome) {
-		d.note("executed %s: %v %s%s", run.Job, o.Kind, o.Error, o.Result)
+	return context.WithValue(ctx, spanKey{}, run.Trace), func(end observe.ExecuteEnd) {
+		d.note("executed %s: %v %s%s", run.Job, end.Outcome.Kind, end.Outcome.Error, end.Outcome.Result)
 	}
 }
 
-func (d *diary) StoreCalled(call durable.StoreCall) {
+func (d *diary) storeCalled(call observe.StoreCall) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, call)
 }
 
-func (d *diary) RunSettled(v durable.RunVerdict) {
+func (d *diary) runSettled(v observe.RunVerdict) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.settled = append(d.settled, v)
 }
 
-func (d *diary) RunLost(loss durable.RunLoss) {
+func (d *diary) runLost(loss observe.RunLoss) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lost = append(d.lost, loss)
@@ -71,7 +77,7 @@ func (d *diary) text() string {
 	return strings.Join(d.lines, "\n")
 }
 
-func (d *diary) losses() (kinds []durable.LossKind) {
+func (d *diary) losses() (kinds []observe.LossKind) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.lost {
@@ -91,11 +97,11 @@ func (d *diary) called(verb string, failed bool) (n, runs int) {
 	return n, runs
 }
 
-func TestTracer_CarriesTheTraceFromEnqueueToHandler(t *testing.T) {
+func TestHooks_CarryTheTraceFromEnqueueToHandler(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		book := &diary{}
-		w := s.worker(durable.WorkerConfig{Tracer: book})
-		client := s.client.WithTracer(book)
+		w := s.worker(durable.WorkerConfig{Hooks: book.hooks()})
+		client := s.client.WithHooks(book.hooks())
 		first, second := durable.NewJob[letter]("first"), durable.NewJob[letter]("second")
 		durable.Register(w, first, func(ctx context.Context, run *durable.Run[letter]) error {
 			_, err := second.Enqueue(ctx, client, run.Args)
@@ -123,25 +129,25 @@ func TestTracer_CarriesTheTraceFromEnqueueToHandler(t *testing.T) {
 	})
 }
 
-func TestTracer_OfSomethingElseThanAClient(t *testing.T) {
+func TestHooks_OfSomethingElseThanAClient(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		book := &diary{}
 		job := durable.NewJob[letter]("mail")
-		_, err := job.Enqueue(t.Context(), durable.Traced(s.store, book), letter{})
+		_, err := job.Enqueue(t.Context(), durable.Observed(s.store, book.hooks()), letter{})
 		require.NoError(t, err)
 		s.store.cutBefore("Enqueue", 1)
-		_, err = job.Enqueue(t.Context(), durable.Traced(s.store, book), letter{})
+		_, err = job.Enqueue(t.Context(), durable.Observed(s.store, book.hooks()), letter{})
 		require.ErrorIs(t, err, errCut)
 		require.Equal(t, "enqueued 1: <nil>\nenqueued 1: connection cut", book.text())
 	})
 }
 
-func TestTracer_IsToldWhatGoesWrong(t *testing.T) {
+func TestHooks_ReportWhatGoesWrong(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		book, other := &diary{}, &diary{}
 		job := durable.NewJob[letter]("mail")
 		release := make(chan struct{})
-		w := s.worker(durable.WorkerConfig{Name: "one", Tracer: book})
+		w := s.worker(durable.WorkerConfig{Name: "one", Hooks: book.hooks()})
 		calls := 0
 		work := func(context.Context, *durable.Run[letter]) error {
 			if calls++; calls == 1 {
@@ -154,7 +160,7 @@ func TestTracer_IsToldWhatGoesWrong(t *testing.T) {
 		id := s.enqueue(job.New(letter{}))
 		s.pass(time.Second)
 		s.store.cutBefore("Renew", -1)
-		w2 := s.worker(durable.WorkerConfig{Name: "two", Tracer: other})
+		w2 := s.worker(durable.WorkerConfig{Name: "two", Hooks: other.hooks()})
 		durable.Register(w2, job, work)
 		stop2 := s.begin(w2)
 		s.pass(40 * time.Second)
@@ -162,7 +168,7 @@ func TestTracer_IsToldWhatGoesWrong(t *testing.T) {
 		beats, _ := book.called("renew", true)
 		require.Positive(t, beats)
 		lost := append(book.losses(), other.losses()...)
-		require.ElementsMatch(t, []durable.LossKind{durable.LeaseLost, durable.HandlerStuck, durable.WorkerCrashed}, lost)
+		require.ElementsMatch(t, []observe.LossKind{observe.LeaseLost, observe.HandlerStuck, observe.WorkerCrashed}, lost)
 		for _, l := range append(book.lost, other.lost...) {
 			require.Equal(t, id, l.ID)
 			require.Equal(t, "mail", l.Job)
@@ -182,34 +188,37 @@ func TestTracer_IsToldWhatGoesWrong(t *testing.T) {
 	})
 }
 
-// brokenTracer panics wherever it can, and tampers.
-type brokenTracer struct{ within bool }
-
-func (b brokenTracer) Enqueue(_ context.Context, runs []durable.NewRun) (context.Context, func(error)) {
-	runs[0].Queue, runs[0].Args, runs[0].Trace = "elsewhere", nil, strings.Repeat("x", 600)
-	if b.within {
-		runs[0].Trace = "fine"
-		return nil, nil
+// broken are hooks that panic wherever they can, and tamper; within: only in what
+// they begin.
+func broken(within bool) observe.Hooks {
+	return observe.Hooks{
+		Enqueue: func(_ context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
+			runs := start.Runs
+			runs[0].Queue, runs[0].Args, runs[0].Trace = "elsewhere", nil, strings.Repeat("x", 600)
+			if within {
+				runs[0].Trace = "fine"
+				return nil, nil
+			}
+			panic("enqueue")
+		},
+		Execute: func(ctx context.Context, _ observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
+			if within {
+				return ctx, func(observe.ExecuteEnd) { panic("executed") }
+			}
+			panic("execute")
+		},
+		StoreCalled: func(observe.StoreCall) { panic("called") },
+		RunSettled:  func(observe.RunVerdict) { panic("settled") },
+		RunLost:     func(observe.RunLoss) { panic("lost") },
 	}
-	panic("enqueue")
 }
 
-func (b brokenTracer) Execute(ctx context.Context, _ durable.RunInfo) (context.Context, func(store.Outcome)) {
-	if b.within {
-		return ctx, func(store.Outcome) { panic("executed") }
-	}
-	panic("execute")
-}
-func (brokenTracer) StoreCalled(durable.StoreCall) { panic("called") }
-func (brokenTracer) RunSettled(durable.RunVerdict) { panic("settled") }
-func (brokenTracer) RunLost(durable.RunLoss)       { panic("lost") }
-
-func TestTracer_ThatPanicsChangesNothing(t *testing.T) {
+func TestHooks_ThatPanicsChangesNothing(t *testing.T) {
 	for _, within := range []bool{false, true} {
 		t.Run(fmt.Sprintf("within %v", within), func(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {
 				job := durable.NewJob[letter]("mail", durable.Retry(durable.Fixed(time.Second)))
-				w := s.worker(durable.WorkerConfig{Tracer: brokenTracer{within}})
+				w := s.worker(durable.WorkerConfig{Hooks: broken(within)})
 				durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
 					if run.Attempt == 1 {
 						return errBoom
@@ -217,7 +226,7 @@ func TestTracer_ThatPanicsChangesNothing(t *testing.T) {
 					return run.SetResult(run.Args.To)
 				})
 				stop := s.begin(w)
-				receipt, err := job.Enqueue(t.Context(), s.client.WithTracer(brokenTracer{within}), letter{To: "eve"})
+				receipt, err := job.Enqueue(t.Context(), s.client.WithHooks(broken(within)), letter{To: "eve"})
 				require.NoError(t, err)
 				s.pass(10 * time.Second)
 				r := s.record(receipt.ID)
@@ -225,18 +234,18 @@ func TestTracer_ThatPanicsChangesNothing(t *testing.T) {
 				require.Equal(t, "default", r.Queue)
 				require.JSONEq(t, `"eve"`, string(r.Result))
 				require.Equal(t, 2, r.Attempt)
-				require.Contains(t, s.log.String(), "the tracer has panicked")
+				require.Contains(t, s.log.String(), "a hook has panicked")
 				require.NoError(t, stop())
 			})
 		})
 	}
 }
 
-func TestTracer_ScheduledRunsCarryNoTrace(t *testing.T) {
+func TestHooks_ScheduledRunsCarryNoTrace(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		book := &diary{}
 		job := durable.NewJob[letter]("tick")
-		w := s.worker(durable.WorkerConfig{Tracer: book})
+		w := s.worker(durable.WorkerConfig{Hooks: book.hooks()})
 		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
 		durable.AddSchedule(w, "each-ten", job, letter{}, durable.Every(10*time.Second))
 		stop := s.begin(w)

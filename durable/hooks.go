@@ -1,0 +1,73 @@
+package durable
+
+import (
+	"context"
+
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// enqueueHook is observe.Hooks.Enqueue; nil: none.
+type enqueueHook = func(context.Context, observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd))
+
+// WithHooks returns a client of the same store that calls h when it enqueues, in
+// place of the hooks it had. observe.Join combines hooks.
+func (c *Client) WithHooks(h observe.Hooks) *Client {
+	observed := *c
+	observed.hook = h.Enqueue
+	return &observed
+}
+
+// Observed returns an Enqueuer that calls h when it enqueues through to, such as a
+// store that is bound to a transaction. A Client has WithHooks.
+func Observed(to Enqueuer, h observe.Hooks) Enqueuer { return observedEnqueuer{to, h.Enqueue} }
+
+type observedEnqueuer struct {
+	to   Enqueuer
+	hook enqueueHook
+}
+
+// Enqueue passes the runs on.
+func (e observedEnqueuer) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
+	ctx, runs, ended := observeEnqueue(ctx, e.hook, runs)
+	receipts, err := e.to.Enqueue(ctx, runs...)
+	ended(err)
+	return receipts, err
+}
+
+// observeEnqueue calls a hook, which may be nil, for runs about to be enqueued.
+// The runs it returns differ from those given by their traces alone.
+func observeEnqueue(ctx context.Context, hook enqueueHook, runs []NewRun) (context.Context, []NewRun, func(error)) {
+	if hook == nil || len(runs) == 0 {
+		return ctx, runs, func(error) {}
+	}
+	shown := append([]NewRun(nil), runs...)
+	within, ended := ctx, func(observe.EnqueueEnd) {}
+	quietly(func() { within, ended = begun(ctx, observe.EnqueueStart{Runs: shown}, hook) })
+	sent := append([]NewRun(nil), runs...)
+	for i := range sent {
+		if store.CheckTrace(shown[i].Trace) == nil {
+			sent[i].Trace = shown[i].Trace
+		}
+	}
+	return within, sent, func(err error) { quietly(func() { ended(observe.EnqueueEnd{Err: err}) }) }
+}
+
+// quietly calls a hook and returns what it panicked with.
+func quietly(call func()) (value any) {
+	defer func() { value = recover() }()
+	call()
+	return nil
+}
+
+// begun calls a hook that begins something, and puts in what it leaves out.
+func begun[S, E any](ctx context.Context, start S, hook func(context.Context, S) (context.Context, func(E))) (context.Context, func(E)) {
+	within, end := hook(ctx, start)
+	if within == nil {
+		within = ctx
+	}
+	if end == nil {
+		end = func(E) {}
+	}
+	return within, end
+}

@@ -1,0 +1,198 @@
+package durable
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// notify calls hooks, which there are, n times, and survives their panics. They run
+// in a goroutine that may end in any of them: runtime.Goexit in a hook must end no
+// loop of the worker's.
+func (w *Worker) notify(n int, call func(i int)) {
+	for next := 0; next < n; {
+		left := true
+		var notifying sync.WaitGroup
+		notifying.Go(func() {
+			for next < n {
+				next++
+				w.calm(func() { call(next - 1) })
+			}
+			left = false
+		})
+		if notifying.Wait(); left {
+			w.warn(context.Background(), "a hook has ended its goroutine", errExited)
+		}
+	}
+}
+
+// calm calls a hook in the goroutine of the caller's and survives a panic.
+func (w *Worker) calm(call func()) {
+	if value := quietly(call); value != nil {
+		w.warn(context.Background(), "a hook has panicked", fmt.Errorf("panic: %v", value))
+	}
+}
+
+// observeExecute calls the hook, which there is, for an attempt that begins. ended
+// must be called with what was decided.
+func (x *execution) observeExecute(ctx context.Context) (within context.Context, ended func(store.Outcome)) {
+	end := func(observe.ExecuteEnd) {}
+	within = ctx
+	x.w.calm(func() { within, end = begun(ctx, observe.ExecuteStart{Run: x.runInfo()}, x.w.config.Hooks.Execute) })
+	return within, func(o store.Outcome) {
+		o.Result = nil
+		x.w.calm(func() { end(observe.ExecuteEnd{Outcome: o}) })
+	}
+}
+
+// observeSettled calls the hook for what the store answered to outcomes.
+func (w *Worker) observeSettled(batch []ended, verdicts []store.Verdict) {
+	hook := w.config.Hooks.RunSettled
+	if hook == nil {
+		return
+	}
+	w.notify(len(batch), func(i int) {
+		e, verdict := &batch[i], verdicts[i]
+		if verdict == store.Deferred {
+			return
+		}
+		kind := e.outcome.Kind
+		if verdict == store.AlreadyApplied && e.x.verifies() { // what was applied is the handler's commit
+			kind = store.Success
+		}
+		hook(observe.RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict})
+	})
+}
+
+// observeLoss calls the hook for a run that is lost.
+func (w *Worker) observeLoss(loss observe.RunLoss) {
+	if hook := w.config.Hooks.RunLost; hook != nil {
+		w.notify(1, func(int) { hook(loss) })
+	}
+}
+
+// observeLost reports a run that is lost to this worker.
+func (x *execution) observeLost(kind observe.LossKind) {
+	x.w.observeLoss(observe.RunLoss{Kind: kind, ID: x.run.ID, Job: x.job, Queue: x.queue, Worker: x.w.id.Name, CrashCount: x.run.CrashCount})
+}
+
+// observeLost reports the runs that a claim has lost while their handlers are
+// executing.
+func (c *claim) observeLost() {
+	for i := range c.runs {
+		if x := &c.runs[i]; x.begun.Load() && !x.returned.Load() {
+			x.observeLost(observe.LeaseLost)
+		}
+	}
+}
+
+// observeReclaimed reports a run taken back from another worker.
+func (w *Worker) observeReclaimed(r store.ReclaimedRun) {
+	w.observeLoss(observe.RunLoss{Kind: observe.WorkerCrashed, ID: r.ID, Job: r.Job, Queue: r.Queue, Worker: r.Worker,
+		CrashCount: r.CrashCount, Dead: r.State == Dead})
+}
+
+// observedStore is the store of a worker that has the hook StoreCalled: it times the calls.
+type observedStore struct {
+	Store
+
+	w *Worker
+}
+
+// called reports a call that began at an instant of the worker's clock.
+func (s observedStore) called(verb string, began time.Duration, runs int, err error) {
+	took := s.w.config.Elapsed() - began
+	s.w.notify(1, func(int) {
+		s.w.config.Hooks.StoreCalled(observe.StoreCall{Verb: verb, Runs: runs, Took: took, Err: err})
+	})
+}
+
+func (s observedStore) now() time.Duration { return s.w.config.Elapsed() }
+
+// Heads passes the call on.
+func (s observedStore) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
+	began := s.now()
+	heads, err := s.Store.Heads(ctx, serves)
+	s.called("heads", began, 0, err)
+	return heads, err
+}
+
+// Claim passes the call on.
+func (s observedStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
+	began := s.now()
+	runs, err := s.Store.Claim(ctx, request)
+	s.called("claim", began, len(runs), err)
+	return runs, err
+}
+
+// HandBack passes the call on.
+func (s observedStore) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
+	began := s.now()
+	held, err := s.Store.HandBack(ctx, request)
+	s.called("hand back", began, 0, err)
+	return held, err
+}
+
+// Settle passes the call on.
+func (s observedStore) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
+	began, runs := s.now(), 0
+	for i := range settlements {
+		runs += len(settlements[i].Runs)
+	}
+	verdicts, err := s.Store.Settle(ctx, settlements)
+	s.called("settle", began, runs, err)
+	return verdicts, err
+}
+
+// Reclaim passes the call on.
+func (s observedStore) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
+	began := s.now()
+	done, err := s.Store.Reclaim(ctx, request)
+	s.called("reclaim", began, len(done.Runs), err)
+	return done, err
+}
+
+// Renew passes the call on.
+func (s observedStore) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	began := s.now()
+	renewed, err := s.Store.Renew(ctx, claims, d)
+	s.called("renew", began, 0, err)
+	return renewed, err
+}
+
+// Materialize passes the call on.
+func (s observedStore) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.MaterializeResult, error) {
+	began := s.now()
+	made, err := s.Store.Materialize(ctx, limit, decide)
+	s.called("materialize", began, len(made.Runs), err)
+	return made, err
+}
+
+// ReevaluateNow passes the call on.
+func (s observedStore) ReevaluateNow(ctx context.Context, names ...string) error {
+	began := s.now()
+	err := s.Store.ReevaluateNow(ctx, names...)
+	s.called("reevaluate", began, 0, err)
+	return err
+}
+
+// Declare passes the call on.
+func (s observedStore) Declare(ctx context.Context, declaration store.Declaration) error {
+	began := s.now()
+	err := s.Store.Declare(ctx, declaration)
+	s.called("declare", began, 0, err)
+	return err
+}
+
+// Touch passes the call on.
+func (s observedStore) Touch(ctx context.Context, worker store.WorkerID) error {
+	began := s.now()
+	err := s.Store.Touch(ctx, worker)
+	s.called("touch", began, 0, err)
+	return err
+}

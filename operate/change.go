@@ -1,0 +1,99 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// ChangedRuns says what became of each run that a change named, in order.
+type ChangedRuns struct {
+	Runs []store.ChangedRun `json:"runs"`
+}
+
+// Cancel cancels pending runs and requests the cancellation of running ones (see
+// store.CancelRuns). Without a reason it is "cancelled by" the Actor. More than
+// store.MaxCommandRuns runs are changed in several steps; after an error the
+// answer has the runs of the steps that succeeded, and Cancel may be called again.
+func (a *Actor) Cancel(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
+	return a.change(ctx, store.CancelRuns, reason, runs)
+}
+
+// Retry makes dead or cancelled runs pending again (see store.RetryRuns).
+func (a *Actor) Retry(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
+	return a.change(ctx, store.RetryRuns, reason, runs)
+}
+
+// Delete removes runs that are not running (see store.DeleteRuns).
+func (a *Actor) Delete(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
+	return a.change(ctx, store.DeleteRuns, reason, runs)
+}
+
+func (a *Actor) change(ctx context.Context, action store.RunAction, reason string, runs []store.RunID) (ChangedRuns, error) {
+	command := store.RunCommand{Action: action, Reason: reason, By: a.by}
+	if err := command.Check(); err != nil {
+		return ChangedRuns{[]store.ChangedRun{}}, fmt.Errorf("%s runs: %w", action, err) // also where there is no run to refuse it for
+	}
+	changed := make([]store.ChangedRun, 0, len(runs))
+	for start := 0; start < len(runs); start += store.MaxCommandRuns {
+		command.Runs = runs[start:min(start+store.MaxCommandRuns, len(runs))]
+		some, err := a.store.Operate(ctx, command)
+		if err != nil {
+			return ChangedRuns{changed}, err
+		}
+		changed = append(changed, some...)
+		a.publish(ctx, action, some)
+	}
+	return ChangedRuns{changed}, nil
+}
+
+// publish notifies the workers that execute runs whose cancellation was
+// requested, and those who wait for runs that have ended. Both poll as well, so
+// an error is not reported.
+func (a *Actor) publish(ctx context.Context, action store.RunAction, changed []store.ChangedRun) {
+	requested := false
+	for _, c := range changed {
+		requested = requested || c.Result == store.CancelRequested
+		if c.Result == store.RunChanged && action != store.RetryRuns {
+			_ = a.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: c.ID})
+		}
+	}
+	if requested {
+		_ = a.store.Publish(ctx, store.Signal{Kind: store.CancelAsked})
+	}
+}
+
+// Refused returns an error when the change was not made to every run: ErrNotFound
+// with the runs that do not exist, or else ErrConflict with the runs whose state
+// does not allow it, each with its reason.
+func (c ChangedRuns) Refused(action store.RunAction) error {
+	var missing, refused []string
+	for _, run := range c.Runs {
+		switch run.Result {
+		case store.RunNotFound:
+			missing = append(missing, run.ID.String())
+		case store.RunConflict:
+			refused = append(refused, conflict(run))
+		case store.RunLocked:
+			refused = append(refused, fmt.Sprintf("%s is locked by another transaction", run.ID))
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return fmt.Errorf("%s: run %s: %w", action, strings.Join(missing, ", "), store.ErrNotFound)
+	case len(refused) > 0:
+		return fmt.Errorf("%s: %s: %w", action, strings.Join(refused, ", "), store.ErrConflict)
+	default:
+		return nil
+	}
+}
+
+// conflict says why a run could not be changed.
+func conflict(c store.ChangedRun) string {
+	if c.Key != "" {
+		return fmt.Sprintf("the key %q of %s belongs to run %s", c.Key, c.ID, c.KeyHolder)
+	}
+	return fmt.Sprintf("%s is %v", c.ID, c.State)
+}

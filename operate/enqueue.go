@@ -1,0 +1,86 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// NamedRun is the id of one run.
+type NamedRun struct {
+	ID store.RunID `json:"id"`
+}
+
+// Enqueued is the answer to one enqueued run.
+type Enqueued struct {
+	ID       store.RunID `json:"id"`       // of the run that is there now
+	Existing bool        `json:"existing"` // it was already there: no run was stored
+}
+
+// Enqueue stores one run, as durable.Client does.
+func (o *Operator) Enqueue(ctx context.Context, run store.NewRun) (Enqueued, error) {
+	receipts, err := o.client.Enqueue(ctx, run)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	return Enqueued{ID: receipts[0].ID, Existing: receipts[0].Existing}, nil
+}
+
+// Job returns a job as its workers have declared it, or else as Config.Jobs has
+// it. The ErrUnknownJob for another name lists the names that are known.
+func (o *Operator) Job(ctx context.Context, name string) (store.JobInfo, error) {
+	jobs, err := o.store.Jobs(ctx)
+	if err != nil {
+		return store.JobInfo{}, err
+	}
+	var known []string
+	for _, job := range slices.Concat(jobs, o.config.Jobs) {
+		if job.Name == name {
+			return job, nil
+		}
+		known = append(known, job.Name)
+	}
+	err = fmt.Errorf("%w %q", store.ErrUnknownJob, name)
+	if len(known) == 0 {
+		return store.JobInfo{}, fmt.Errorf("%w: no worker has declared any job yet", err)
+	}
+	slices.Sort(known)
+	return store.JobInfo{}, fmt.Errorf("%w: known jobs are %s", err, strings.Join(slices.Compact(known), ", "))
+}
+
+// Rerun creates a new run with the job, queue, priority, policy and tags of an
+// earlier one, and with its args unless you give others. It is due now; options
+// change that, and whatever else they say. Its crash policy is the one that the
+// job's workers have declared.
+func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage, options ...durable.Option) (NamedRun, error) {
+	record, err := a.store.Run(ctx, id)
+	if err != nil {
+		return NamedRun{}, fmt.Errorf("rerun: %w", err)
+	}
+	if args == nil {
+		args = record.Args
+	}
+	jobs, err := a.store.Jobs(ctx)
+	if err != nil {
+		return NamedRun{}, fmt.Errorf("rerun: %w", err)
+	}
+	job := store.JobInfo{Name: record.Job, Queue: record.Queue, Priority: record.Priority, MaxAttempts: record.MaxAttempts, Timeout: record.Timeout}
+	for _, declared := range jobs {
+		if declared.Name == job.Name {
+			job.OnCrash = declared.OnCrash
+		}
+	}
+	run := durable.RunOf(job, args, options...)
+	if len(run.Tags) == 0 {
+		run.Tags = record.Tags
+	}
+	if _, err := a.store.Rerun(ctx, id, run, a.by); err != nil {
+		return NamedRun{}, err
+	}
+	return NamedRun{run.ID}, nil
+}

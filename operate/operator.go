@@ -1,0 +1,81 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Config is what an Operator needs beside its store. The zero value is useful.
+type Config struct {
+	// Locks are the named locks that the methods on locks work with. Without
+	// them these methods answer ErrInvalid.
+	Locks lock.Locks
+	// Jobs are jobs known to the program. Job finds one of them when no worker
+	// has declared a job of that name.
+	Jobs []store.JobInfo
+	// Examine returns the findings of the storage engine, for the Operator's
+	// method of this name. Without it there are none.
+	Examine func(ctx context.Context) (store.Findings, error)
+	// Disconnected tells whether an error means that the connection to the store
+	// broke. Calls that are safe to repeat are then repeated, up to four times
+	// within two seconds. Without it no call is repeated.
+	Disconnected func(err error) bool
+	// Now is the time, used for previews of schedules. Default: time.Now.
+	Now func() time.Time
+}
+
+// Operator reads runs, queues, schedules, locks and the audit of one store, and
+// enqueues runs. Its methods may be called from many goroutines.
+type Operator struct {
+	store  store.Store
+	client *durable.Client
+	config Config
+}
+
+// New returns an Operator of a store.
+func New(db store.Store, config Config) *Operator {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	if config.Disconnected != nil {
+		db = repeating{Store: db, disconnected: config.Disconnected, pause: firstPause}
+	}
+	return &Operator{store: db, client: durable.NewClient(db), config: config}
+}
+
+// Actor makes changes on behalf of one person or program. It reads as its
+// Operator does.
+type Actor struct {
+	*Operator
+
+	by string
+}
+
+// As returns an Actor. by names who makes the changes, for the audit: user@host
+// for a person at a terminal. The changes of an Actor without a name, or with
+// more than 256 bytes of it, are refused with ErrInvalid.
+func (o *Operator) As(by string) *Actor { return &Actor{o, by} }
+
+// By is the name under which the audit records the Actor's changes.
+func (a *Actor) By() string { return a.by }
+
+// locks returns the named locks, if there are any.
+func (o *Operator) locks() (lock.Locks, error) {
+	if o.config.Locks == nil {
+		return nil, fmt.Errorf("%w: the operator has no locks", store.ErrInvalid)
+	}
+	return o.config.Locks, nil
+}
+
+// whole keeps an empty list from being written as null.
+func whole[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

@@ -1,0 +1,79 @@
+package operate
+
+import (
+	"context"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// RunList is a page of runs, newest first. A list does not read attempts.
+type RunList struct {
+	Runs []store.Record `json:"runs"`
+	Next *store.RunID   `json:"next"` // the Before of the next page; nil: this was the last one
+}
+
+// RunCounts are the numbers of runs by state, zeros included.
+type RunCounts struct {
+	Counts map[store.State]store.Count `json:"counts"`
+}
+
+const (
+	// listFor is how long a list goes on searching where few runs match.
+	listFor = 3 * time.Second
+	// defaultPage is how many runs a list has when the filter does not say.
+	defaultPage = 50
+)
+
+// Run returns one run with its attempts, or ErrNotFound.
+func (o *Operator) Run(ctx context.Context, id store.RunID) (store.Record, error) {
+	record, err := o.store.Run(ctx, id)
+	record.Tags, record.Attempts = whole(record.Tags), whole(record.Attempts)
+	return record, err
+}
+
+// Runs lists the runs that match a filter. A store examines a bounded number of
+// runs for one answer; Runs asks again until the page is full. Where few runs
+// match it stops after about three seconds, with a page that may be shorter, or
+// empty, and a Next.
+func (o *Operator) Runs(ctx context.Context, filter store.Filter) (RunList, error) {
+	if filter.Limit == 0 {
+		filter.Limit = defaultPage
+	}
+	list := RunList{Runs: []store.Record{}}
+	began, want := o.config.Now(), filter.Limit
+	for {
+		page, err := o.store.Runs(ctx, filter)
+		if err != nil {
+			return list, err
+		}
+		for _, run := range page.Runs {
+			run.Tags = whole(run.Tags)
+			list.Runs = append(list.Runs, run)
+		}
+		if page.Next == (store.RunID{}) {
+			list.Next = nil
+			return list, nil
+		}
+		list.Next = &page.Next
+		if len(list.Runs) >= want || o.config.Now().Sub(began) > listFor {
+			return list, nil
+		}
+		filter.Before, filter.Limit = page.Next, want-len(list.Runs)
+	}
+}
+
+// Counts counts the runs by state. Large numbers are estimates.
+func (o *Operator) Counts(ctx context.Context) (RunCounts, error) {
+	counts, err := o.store.Counts(ctx)
+	return RunCounts{counts}, err
+}
+
+// Wait waits until a run has ended, or until ctx ends, and returns the run with
+// its attempts.
+func (o *Operator) Wait(ctx context.Context, id store.RunID) (store.Record, error) {
+	if _, err := o.client.Wait(ctx, id); err != nil {
+		return store.Record{}, err
+	}
+	return o.Run(context.WithoutCancel(ctx), id)
+}

@@ -1,0 +1,25 @@
+package store
+
+import (
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// RunInfo is a run that executes, as handlers, middleware and hooks see it: all
+// but its args.
+type RunInfo struct {
+	ID          RunID
+	Job         string // the name under which the run is stored; see durable.Alias
+	Queue       string
+	Attempt     int // the one under way, from 1
+	MaxAttempts int
+	CrashCount  int // workers that died while they held this run
+	// Fence rises with every claim of this run. Hand it to resources outside the
+	// database and let them refuse a number smaller than the largest seen.
+	Fence     lease.Fence
+	DueAt     time.Time
+	CreatedAt time.Time
+	Timeout   time.Duration // of this attempt; zero: none
+	Trace     string        // of the code that enqueued it, see observe.Hooks; empty: none
+}
