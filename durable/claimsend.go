@@ -18,6 +18,7 @@ import (
 // time, its runs are the answer, and when that comes after the deadline they are
 // handed back at once, not begun and not crashed.
 func (c *claimer) again(steps []Step, alone bool, n int) {
+	c.pending.Guess = false
 	if !c.pending.Alone && !alone && len(steps) > 0 {
 		c.pending.Steps, c.pending.Limit = steps, n
 	}

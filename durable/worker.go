@@ -22,6 +22,7 @@ import (
 // handlers with Register, then Run it, once.
 type Worker struct {
 	store  Store
+	fleet  FleetWaker // nil: the store does not share wake-ups out
 	config WorkerConfig
 	id     WorkerID
 
@@ -78,6 +79,7 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 	w := &Worker{store: store, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.init()
+	w.fleet, _ = store.(FleetWaker)
 	if config.Tracer != nil && store != nil {
 		w.store = tracedStore{Store: store, w: w}
 	}
@@ -319,7 +321,7 @@ func (w *Worker) listenLoop(ctx context.Context) {
 	pause := time.Duration(0)
 	for w.sleep(ctx, pause) {
 		began := w.config.Elapsed()
-		err := w.store.Listen(ctx, w.hear)
+		err := w.listen(ctx)
 		if err != nil {
 			w.warn(ctx, "listening for wake-ups failed, polling goes on", err)
 		}
@@ -332,13 +334,20 @@ func (w *Worker) listenLoop(ctx context.Context) {
 	}
 }
 
+// listen hears until the connection breaks or ctx ends.
+func (w *Worker) listen(ctx context.Context) error {
+	if w.fleet == nil {
+		return w.store.Listen(ctx, w.hear)
+	}
+	return w.fleet.ListenFor(ctx, Serves{Queues: w.claimer.serves.Queues, Jobs: w.claimer.serves.Jobs}, w.hear)
+}
+
 // hear takes in a signal. Kinds that mean nothing to a worker are passed over.
 func (w *Worker) hear(signal Signal) {
 	w.listens.Store(true)
 	switch signal.Kind {
 	case RunsDue:
-		w.wake()
-		w.tellChanges()
+		w.due(signal.Due)
 	case RunAwaited:
 		w.awaited.add(signal.Run, w.config.Elapsed())
 	case RunEnded:
@@ -351,7 +360,7 @@ func (w *Worker) hear(signal Signal) {
 
 // wake makes the poller ask at once, without reading the heads first.
 func (w *Worker) wake() {
-	w.claimer.woken.Store(true)
+	w.claimer.calls.addAnywhere()
 	w.poller.Wake()
 }
 

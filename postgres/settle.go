@@ -70,6 +70,31 @@ const (
 	mapBytes = 4 << 20
 )
 
+// lastFew is up to how many runs are settled, and their lease ended, in one statement.
+const lastFew = 16
+
+// addLast adds the one statement that settles the last few runs of a claim, if they
+// are that and have plainly succeeded.
+func (w *settling) addLast(b *batch) bool {
+	if !w.Last || len(w.Runs) == 0 || len(w.Runs) > lastFew {
+		return false
+	}
+	ids := make(uuidArray, len(w.Runs))
+	for i := range w.Runs {
+		if !plainSuccess(&w.Runs[i].Outcome) {
+			return false
+		}
+		ids[i] = w.Runs[i].ID
+	}
+	b.add(queries.SettleLast, ids, uuid.UUID(w.Claim), small(w.Claimed)).Query(w.accept(len(ids), true))
+	return true
+}
+
+// plainSuccess is an outcome that says nothing else.
+func plainSuccess(o *durable.Outcome) bool {
+	return o.Kind == durable.Success && o.Result == nil && o.Log == ""
+}
+
 // addTo adds the statements that settle the runs: one for all plain successes,
 // one or more for the rest.
 func (w *settling) addTo(b *batch) {
@@ -84,7 +109,7 @@ func (w *settling) addTo(b *batch) {
 	}
 	for i := range w.Runs {
 		run := &w.Runs[i]
-		if run.Outcome.Kind == durable.Success && run.Outcome.Result == nil && run.Outcome.Log == "" {
+		if plainSuccess(&run.Outcome) {
 			plain = append(plain, run.ID)
 			continue
 		}

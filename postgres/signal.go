@@ -45,6 +45,9 @@ func signals(self, payload string) []durable.Signal {
 	if sender == self {
 		return nil
 	}
+	if dues := readDue(marks); len(dues) > 0 {
+		return dues
+	}
 	due := []durable.Signal{{Kind: durable.RunsDue}}
 	if !marked || marks == "" || len(marks)%markLength != 0 {
 		return due

@@ -63,6 +63,7 @@ type Store struct {
 	lanes    laneCache
 	workers  workerCache
 	begins   bool // the server's default isolation is not ours, so that batches begin their transactions
+	guards   bool // the engine's connections are guarded as a whole
 	unpinned bool // something stands before the server that does not pass our search_path on
 	together beatCache
 	specs    specs
@@ -108,8 +109,10 @@ func Open(ctx context.Context, url string, config Config) (*Store, error) {
 // Close sends the last wake-up and closes all connections. It waits for calls
 // under way; a Listen has to be ended by its own context first.
 func (s *Store) Close() {
-	if s.txHints.end() {
-		s.hint() // sooner than it was to be
+	if s.txHints.end() { // sooner than it was to be
+		s.txHints.mu.Lock()
+		s.hintTrailed()
+		s.txHints.mu.Unlock()
 	}
 	s.closing()
 	s.running.Wait()
@@ -158,6 +161,15 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 	s.dial = base.ConnConfig.Copy()
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
+	if s.guards = !s.unpinned; s.guards {
+		before := engine.AfterConnect
+		engine.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			if err := before(ctx, conn); err != nil {
+				return err
+			}
+			return s.guardSession(ctx, conn)
+		}
+	}
 	if s.engine, err = pgxpool.NewWithConfig(ctx, engine); err != nil {
 		return err
 	}

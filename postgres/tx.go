@@ -55,9 +55,14 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Rec
 	if err := t.store.usable(ctx); err != nil {
 		return nil, t.store.fail("enqueue runs", err)
 	}
-	receipts, err := t.store.insert(ctx, t.door, runs)
-	if err == nil && anySoon(runs) {
-		err = t.hint(ctx)
+	set := lanesOf(runs)
+	err := t.store.laneIDs(ctx, set)
+	var receipts []durable.Receipt
+	if err == nil {
+		receipts, err = t.store.insertInto(ctx, t.door, runs, set)
+	}
+	if dues := duesOf(runs, set); err == nil && len(dues) > 0 {
+		err = t.hint(ctx, dues)
 	}
 	if err != nil {
 		return nil, t.fail("enqueue runs", err)
@@ -168,8 +173,8 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 		return nil, s.fail(what, err)
 	}
 	var receipts []durable.Receipt
+	set := lanesOf(runs)
 	insert := func(most time.Duration) (err error) {
-		set := lanesOf(runs)
 		if err = s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
 			return err
 		}
@@ -193,9 +198,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ..
 	if err != nil {
 		return nil, s.fail(what, err)
 	}
-	if anySoon(runs) {
-		s.hint()
-	}
+	s.hintDue(duesOf(runs, set))
 	return receipts, nil
 }
 

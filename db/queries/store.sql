@@ -8,6 +8,13 @@ SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan'
        set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('lock_timeout', @lock_timeout::text, true), set_config('statement_timeout', @statement_timeout::text, true);
 
+-- name: GuardSession :exec
+-- Guard for as long as the session lasts, where no pooler may give it to others.
+-- Batches that would set the same need no Guard of their own.
+SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false),
+       set_config('plan_cache_mode', 'force_generic_plan', false),
+       set_config('lock_timeout', @lock_timeout::text, false), set_config('statement_timeout', @statement_timeout::text, false);
+
 -- name: Pin :exec
 -- Keeps functions and operators of other schemas out of the statements after it
 -- in the same transaction, where a connection could not be made to do so as a
@@ -97,3 +104,18 @@ ON CONFLICT (only_row) DO UPDATE SET version = excluded.version, min_compatible 
 -- second hints for nothing.
 SELECT set_config('synchronous_commit', 'off', true), pg_notify(@channel::text, p.payload)
 FROM (SELECT unnest(@payloads::text[]) payload) p;
+
+-- name: JoinCrew :exec
+-- One advisory lock, shared, of the session that listens: who holds it listens for
+-- the same jobs on the same queues. Nobody takes it alone, so it never waits, and it
+-- ends with the connection. Twice: held twice.
+SELECT pg_advisory_lock_shared(@class::int, @crew::int);
+
+-- name: Crew :many
+-- The lock table of the server; no locks, no rows. Who listens for the same: the
+-- sessions that hold the crew's lock.
+SELECT l.pid::int AS pid, (l.pid = pg_backend_pid())::boolean AS self
+FROM pg_catalog.pg_locks l
+WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+  AND l.classid = (@class::int)::oid AND l.objid = (@crew::int)::oid;

@@ -31,6 +31,46 @@ func (q *Queries) Commit(ctx context.Context) error {
 	return err
 }
 
+const Crew = `-- name: Crew :many
+SELECT l.pid::int AS pid, (l.pid = pg_backend_pid())::boolean AS self
+FROM pg_catalog.pg_locks l
+WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+  AND l.classid = ($1::int)::oid AND l.objid = ($2::int)::oid
+`
+
+type CrewParams struct {
+	Class int32
+	Crew  int32
+}
+
+type CrewRow struct {
+	Pid  int32
+	Self bool
+}
+
+// The lock table of the server; no locks, no rows. Who listens for the same: the
+// sessions that hold the crew's lock.
+func (q *Queries) Crew(ctx context.Context, arg CrewParams) ([]CrewRow, error) {
+	rows, err := q.db.Query(ctx, Crew, arg.Class, arg.Crew)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CrewRow
+	for rows.Next() {
+		var i CrewRow
+		if err := rows.Scan(&i.Pid, &i.Self); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ExistingTables = `-- name: ExistingTables :many
 SELECT c.relname::text AS name
 FROM pg_catalog.pg_class c
@@ -86,6 +126,24 @@ func (q *Queries) Guard(ctx context.Context, arg GuardParams) error {
 	return err
 }
 
+const GuardSession = `-- name: GuardSession :exec
+SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false),
+       set_config('plan_cache_mode', 'force_generic_plan', false),
+       set_config('lock_timeout', $1::text, false), set_config('statement_timeout', $2::text, false)
+`
+
+type GuardSessionParams struct {
+	LockTimeout      string
+	StatementTimeout string
+}
+
+// Guard for as long as the session lasts, where no pooler may give it to others.
+// Batches that would set the same need no Guard of their own.
+func (q *Queries) GuardSession(ctx context.Context, arg GuardSessionParams) error {
+	_, err := q.db.Exec(ctx, GuardSession, arg.LockTimeout, arg.StatementTimeout)
+	return err
+}
+
 const HasMeta = `-- name: HasMeta :one
 SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
                WHERE n.nspname = $1::text AND c.relname = 'meta')::boolean AS found
@@ -113,6 +171,23 @@ SELECT set_config('idle_in_transaction_session_timeout', '10s', true)
 // transactions of several round trips. No rows, no locks.
 func (q *Queries) Idle(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, Idle)
+	return err
+}
+
+const JoinCrew = `-- name: JoinCrew :exec
+SELECT pg_advisory_lock_shared($1::int, $2::int)
+`
+
+type JoinCrewParams struct {
+	Class int32
+	Crew  int32
+}
+
+// One advisory lock, shared, of the session that listens: who holds it listens for
+// the same jobs on the same queues. Nobody takes it alone, so it never waits, and it
+// ends with the connection. Twice: held twice.
+func (q *Queries) JoinCrew(ctx context.Context, arg JoinCrewParams) error {
+	_, err := q.db.Exec(ctx, JoinCrew, arg.Class, arg.Crew)
 	return err
 }
 

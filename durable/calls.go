@@ -1,0 +1,113 @@
+package durable
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// calls are the wake-ups that the poller has not answered yet.
+type calls struct {
+	mu       sync.Mutex
+	anywhere bool           // one named no lane
+	lanes    map[LaneID]Due // those that are named, with one wake-up of each
+	later    time.Duration  // own clock when a run is to become due; zero: none is known of
+}
+
+// add takes in a wake-up.
+func (c *calls) add(due Due) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lanes == nil {
+		c.lanes = map[LaneID]Due{}
+	}
+	c.lanes[due.Lane] = due
+}
+
+// addAnywhere takes in a wake-up that names no lane.
+func (c *calls) addAnywhere() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.anywhere = true
+}
+
+// expect takes in that a run becomes due at an instant.
+func (c *calls) expect(at time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.later == 0 || at < c.later {
+		c.later = at
+	}
+}
+
+// called is what calls had to tell.
+type called struct {
+	anywhere bool
+	lanes    map[LaneID]Due
+	later    bool // a run was to become due by now
+}
+
+// take empties the calls.
+func (c *calls) take(now time.Duration) (t called) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t = called{anywhere: c.anywhere, lanes: maps.Clone(c.lanes), later: c.later != 0 && c.later <= now}
+	c.anywhere = false
+	clear(c.lanes)
+	if t.later {
+		c.later = 0
+	}
+	return t
+}
+
+// next is how long it is until a run is expected to become due; negative: none is.
+func (c *calls) next(now time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.later == 0 {
+		return -1
+	}
+	return max(c.later-now, 0)
+}
+
+// due takes in a wake-up. One that names a lane has been given to this worker and
+// few others; without room for its runs it goes on to the next.
+func (w *Worker) due(due Due) {
+	switch {
+	case due.Lane == 0:
+		w.wake()
+		w.tellChanges()
+	case due.In > 0:
+		w.claimer.calls.expect(w.config.Elapsed() + due.In + due.After)
+		w.poller.Call(due.In + due.After)
+	default:
+		w.claimer.calls.add(due)
+		w.poller.Call(due.After)
+		if due.After == 0 && !w.hasRoom() {
+			w.passOn(due)
+		}
+	}
+}
+
+// hasRoom tells whether the worker would claim a run now.
+func (w *Worker) hasRoom() bool {
+	return w.phase.Load() == phaseWorking && w.poller.Room() > 0 && !w.claimer.aloneActive.Load() && !w.settler.full() &&
+		!w.config.Process.reserved(w)
+}
+
+// passOn gives a wake-up to the next worker.
+func (w *Worker) passOn(due Due) {
+	due.Passed++
+	if err := w.store.Announce(context.Background(), Signal{Kind: RunsDue, Due: due}); err != nil {
+		w.warn(context.Background(), "passing a wake-up on failed, others find out by polling", err)
+	}
+}
+
+// share passes on that there is more to do in a lane than this worker has room for.
+func (w *Worker) share(lane LaneID, due Due) {
+	due = Due{Lane: lane, Names: due.Names, Runs: 2 * runsPerWorker}
+	if err := w.store.Announce(context.Background(), Signal{Kind: RunsDue, Due: due}); err != nil {
+		w.warn(context.Background(), "passing a wake-up on failed, others find out by polling", err)
+	}
+}
