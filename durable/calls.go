@@ -13,6 +13,14 @@ type calls struct {
 	anywhere bool           // one named no lane
 	lanes    map[LaneID]Due // those that are named, with one wake-up of each
 	later    time.Duration  // own clock when a run is to become due; zero: none is known of
+	watches  map[LaneID]watching
+}
+
+// watching is a lane that the worker looks at again and again.
+type watching struct {
+	Due
+
+	until time.Duration // own clock
 }
 
 // add takes in a wake-up.
@@ -23,6 +31,16 @@ func (c *calls) add(due Due) {
 		c.lanes = map[LaneID]Due{}
 	}
 	c.lanes[due.Lane] = due
+}
+
+// watch has a lane looked at for a while, with every question.
+func (c *calls) watch(due Due, until time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watches == nil {
+		c.watches = map[LaneID]watching{}
+	}
+	c.watches[due.Lane] = watching{due, until}
 }
 
 // addAnywhere takes in a wake-up that names no lane.
@@ -45,7 +63,8 @@ func (c *calls) expect(at time.Duration) {
 type called struct {
 	anywhere bool
 	lanes    map[LaneID]Due
-	later    bool // a run was to become due by now
+	later    bool          // a run was to become due by now
+	again    time.Duration // when to look again although nothing calls; zero: not
 }
 
 // take empties the calls.
@@ -57,6 +76,18 @@ func (c *calls) take(now time.Duration) (t called) {
 	clear(c.lanes)
 	if t.later {
 		c.later = 0
+	}
+	for lane, w := range c.watches {
+		if now >= w.until {
+			delete(c.watches, lane)
+			continue
+		}
+		if t.lanes == nil {
+			t.lanes = map[LaneID]Due{}
+		}
+		if t.lanes[lane] = w.Due; t.again == 0 || w.Every < t.again {
+			t.again = w.Every
+		}
 	}
 	return t
 }
@@ -83,6 +114,9 @@ func (w *Worker) due(due Due) {
 		w.poller.Call(due.In + due.After)
 	default:
 		w.claimer.calls.add(due)
+		if due.For > 0 && due.After == 0 {
+			w.claimer.calls.watch(due, w.config.Elapsed()+due.For)
+		}
 		w.poller.Call(due.After)
 		if due.After == 0 && !w.hasRoom() {
 			w.passOn(due)

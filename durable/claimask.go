@@ -99,6 +99,9 @@ func (c *claimer) relax(got answer, n int, called called) answer {
 		return got
 	}
 	c.plan.stale = false
+	if called.again > 0 {
+		c.w.poller.Call(called.again)
+	}
 	got.Left, got.Next = false, c.soon(c.w.config.Elapsed())
 	return got
 }

@@ -33,6 +33,10 @@ type Due struct {
 	In    time.Duration // until the first of them is due; zero: it is
 	After time.Duration // how long this worker is to leave it to another before it looks
 
+	// Every and For ask the worker to look again by itself, so often and for so long:
+	// more is to be expected, and not to be told of before. Zero: not.
+	Every, For time.Duration
+
 	// Draw decides which workers get the wake-up, in which order; zero: none has
 	// been drawn. Passed is how many of them have passed it on.
 	Draw   uint32

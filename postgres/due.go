@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -69,7 +70,7 @@ func (b *dueBox) take() (all []durable.Due, overrun bool) {
 func (b *dueBox) all() (all []durable.Due, overrun bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Collect(maps.Values(b.lanes)), b.overrun
+	return append(slices.Collect(maps.Values(b.lanes)), b.passed...), b.overrun
 }
 
 func newDraw() uint32 { return max(rand.Uint32(), 1) }
@@ -109,24 +110,30 @@ const (
 	dueLetter    = 'd'
 	duesPerCall  = 120 // a payload has to be shorter than 8000 bytes
 	fieldsOfDue  = 4
+	fieldsOfHead = 4
 	crewLetter   = "j" // who listens has changed
 	numeralsBase = 36
 )
 
-// duePayloads writes wake-ups, those of one draw in as few notifications as will do:
+// duePayloads writes wake-ups, those that are alike in as few notifications as will do:
 //
-//	SELF d<draw>,<passed>;<lane>,<names>,<runs>,<milliseconds>;…
+//	SELF d<draw>,<passed>,<every>,<for>;<lane>,<names>,<runs>,<in>;…
+//
+// every, for and in are milliseconds.
 //
 // Programs that do not know the form take it for "runs may be due".
 func duePayloads(self string, all []durable.Due) []string {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b durable.Due) int {
-		return int(int64(a.Draw)-int64(b.Draw)) + (a.Passed - b.Passed)
+		return cmp.Or(cmp.Compare(a.Draw, b.Draw), cmp.Compare(a.Passed, b.Passed), cmp.Compare(a.For, b.For))
 	})
+	alike := func(a, b *durable.Due) bool {
+		return a.Draw == b.Draw && a.Passed == b.Passed && a.Every == b.Every && a.For == b.For
+	}
 	var texts []string
 	for start := 0; start < len(all); {
 		end := start
-		for end < len(all) && end-start < duesPerCall && all[end].Draw == all[start].Draw && all[end].Passed == all[start].Passed {
+		for end < len(all) && end-start < duesPerCall && alike(&all[start], &all[end]) {
 			end++
 		}
 		texts = append(texts, duePayload(self, all[start:end]))
@@ -145,6 +152,9 @@ func duePayload(self string, all []durable.Due) string {
 	}
 	number(0, uint64(all[0].Draw))
 	number(',', uint64(max(all[0].Passed, 0)))
+	for _, d := range [...]time.Duration{all[0].Every, all[0].For} {
+		number(',', uint64(max(d.Milliseconds(), 0)))
+	}
 	for _, due := range all {
 		number(';', uint64(max(due.Lane, 0)))
 		number(',', due.Names)
@@ -164,7 +174,7 @@ func readDue(text string) (signals []durable.Signal) {
 	}
 	parts := strings.Split(strings.TrimSuffix(text[1:], ";"), ";")
 	head, ok := numerals(parts[0])
-	if !ok || len(head) != 2 {
+	if !ok || len(head) != fieldsOfHead {
 		return nil
 	}
 	for _, part := range parts[1:] {
@@ -174,11 +184,14 @@ func readDue(text string) (signals []durable.Signal) {
 		}
 		signals = append(signals, durable.Signal{Kind: durable.RunsDue, Due: durable.Due{
 			Lane: durable.LaneID(fields[0]), Names: fields[1], Runs: int(small(int(min(fields[2], 1<<31)))), //nolint:gosec // bounded
-			In: time.Duration(min(fields[3], 1<<32)) * time.Millisecond, Draw: uint32(head[0]), Passed: int(min(head[1], 1<<20)), //nolint:gosec // likewise
+			In: fromMillis(fields[3]), Draw: uint32(head[0]), Passed: int(min(head[1], 1<<20)), //nolint:gosec // likewise
+			Every: fromMillis(head[2]), For: fromMillis(head[3]),
 		}})
 	}
 	return signals
 }
+
+func fromMillis(n uint64) time.Duration { return time.Duration(min(n, 1<<32)) * time.Millisecond }
 
 func numerals(text string) (numbers []uint64, ok bool) {
 	for field := range strings.SplitSeq(text, ",") {

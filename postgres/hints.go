@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -14,7 +13,6 @@ import (
 )
 
 const (
-	hintPause = 5 * time.Millisecond // this process notifies at most once in it
 	// ridePatience is how long an enqueue may take that carries a notification:
 	// commits that notify wait for each other. After one that took longer they go
 	// by themselves for a while.
@@ -30,8 +28,8 @@ type hints struct {
 	due   dueBox     // likewise
 	given chan struct{}
 	here  board.Board
-	sent  atomic.Int64 // own clock of the last notification, nanoseconds
-	slow  lately       // when a notification took long that rode on an enqueue
+	pace  pace
+	slow  lately // when a notification took long that rode on an enqueue
 }
 
 func (h *hints) init() { h.self, h.out, h.given = rand.Text(), board.NewBox(), make(chan struct{}, 1) }
@@ -67,30 +65,35 @@ func (s *Store) Announce(ctx context.Context, signal durable.Signal) error {
 
 // sendHints passes signals on until ctx ends, the last ones included.
 func (s *Store) sendHints(ctx context.Context) {
-	for {
-		select {
-		case <-s.hints.out.Given():
-		case <-s.hints.given:
-		case <-ctx.Done():
-			s.sendHint(context.WithoutCancel(ctx))
-			return
-		}
-		if rest := s.hints.rest(); rest > 0 {
+	for ctx.Err() == nil {
+		others := false // there is more to send than wake-ups that name their lanes
+		for rest := time.Hour; rest > 0; {
+			timer := time.NewTimer(rest)
 			select {
-			case <-time.After(rest):
+			case <-s.hints.out.Given():
+				others = true
+			case <-s.hints.given:
+			case <-timer.C:
 			case <-ctx.Done():
+				rest = 0
+			}
+			if timer.Stop(); ctx.Err() == nil {
+				rest = s.hints.rest(others)
 			}
 		}
 		s.sendHint(context.WithoutCancel(ctx)) // Close waits for it
 	}
 }
 
-// rest is how long the process has to wait until it notifies again.
-func (h *hints) rest() time.Duration {
-	if sent := h.sent.Load(); sent != 0 {
-		return time.Duration(sent) + hintPause - lease.Elapsed()
+// rest is how long to wait before the next notification.
+func (h *hints) rest(others bool) time.Duration {
+	dues, overrun := h.due.all()
+	if others || overrun {
+		dues = nil
+	} else if len(dues) == 0 {
+		return time.Hour
 	}
-	return 0
+	return h.pace.rest(lease.Elapsed(), dues)
 }
 
 func (s *Store) sendHint(ctx context.Context) {
@@ -102,7 +105,7 @@ func (s *Store) sendHint(ctx context.Context) {
 	if len(waiting)+len(dues) == 0 {
 		return
 	}
-	s.hints.sent.Store(int64(lease.Elapsed()))
+	s.hints.pace.notified(lease.Elapsed(), dues)
 	s.hints.here.Give(waiting...)
 	s.giveDue(dues)
 	if s.config.NoNotify {
@@ -136,11 +139,12 @@ type ride struct {
 // ride lets the wake-ups of an enqueue go with it, if the process may notify now and
 // that does not make enqueues wait; else it returns nil.
 func (s *Store) ride(dues []durable.Due) *ride {
-	now, last := lease.Elapsed(), s.hints.sent.Load()
-	if len(dues) == 0 || len(dues) > duesPerCall || s.config.NoNotify || s.hints.slow.within(rideRest) ||
-		last != 0 && now < time.Duration(last)+hintPause || !s.hints.sent.CompareAndSwap(last, int64(now)) {
+	now := lease.Elapsed()
+	s.hints.pace.enqueued(now)
+	if len(dues) == 0 || len(dues) > duesPerCall || s.config.NoNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
 		return nil
 	}
+	s.hints.pace.notified(now, dues)
 	r := &ride{dues: dues, sent: now}
 	draw := newDraw()
 	for i := range r.dues {
