@@ -78,14 +78,13 @@ func (c *calls) take(now time.Duration) (t called) {
 		c.later = 0
 	}
 	for lane, w := range c.watches {
-		if now >= w.until {
-			delete(c.watches, lane)
-			continue
-		}
 		if t.lanes == nil {
 			t.lanes = map[LaneID]Due{}
 		}
-		if t.lanes[lane] = w.Due; t.again == 0 || w.Every < t.again {
+		t.lanes[lane] = w.Due
+		if now >= w.until { // this is the last look
+			delete(c.watches, lane)
+		} else if t.again == 0 || w.Every < t.again {
 			t.again = w.Every
 		}
 	}

@@ -50,7 +50,7 @@ func (c *claimer) question(ctx context.Context, n int) (answer, error) {
 		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
 	}
 	c.empty = 0
-	if err == nil && guess == guessNamed {
+	if err == nil && (guess == guessNamed || guess == guessNone && !alone && c.w.fleet != nil && c.w.listens.Load()) {
 		return c.relax(got, n, called), nil
 	}
 	return got, err
@@ -85,9 +85,10 @@ func (c *claimer) guess(called called, now time.Duration) guess {
 	}
 }
 
-// relax takes in what a claim of up to n runs has got by a wake-up that named its
-// lanes. When it had room for more, nothing is known to be left, and the worker
-// rests without looking again; else it tells others.
+// relax takes in what a claim of up to n runs has got, by a wake-up that named its
+// lanes or by the heads, where wake-ups will name those in which there is more. When
+// it had room for more, nothing is known to be left, and the worker rests without
+// looking again; else it tells others.
 func (c *claimer) relax(got answer, n int, called called) answer {
 	if len(got.Items) >= n {
 		for lane, due := range called.lanes {
