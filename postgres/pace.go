@@ -28,10 +28,12 @@ const (
 	// be between two enqueues for that to be worth it.
 	watchFor = 50 * time.Millisecond
 	watchGap = 15 * time.Millisecond
+	// watchMost is how many runs may come meanwhile before others are needed.
+	watchMost = 64
 	// A worker looks watchShare times in ten gaps, but neither oftener nor less often
 	// than these.
-	watchShare  = 16
-	watchOften  = 4 * time.Millisecond
+	watchShare  = 14
+	watchOften  = 6 * time.Millisecond
 	watchSeldom = 9 * time.Millisecond
 	// gapMost is what a gap counts at most, and gapPart the part of it that counts.
 	gapMost = 100 * time.Millisecond
@@ -76,11 +78,11 @@ func (p *pace) covers(all []durable.Due) bool {
 	runs := 0
 	for i := range all {
 		runs += all[i].Runs
-		if _, watched := p.watched[all[i].Lane]; !watched || all[i].In > 0 || all[i].Draw != 0 || all[i].Wanted(2) > 1 {
+		if _, watched := p.watched[all[i].Lane]; !watched || all[i].In > 0 || all[i].Draw != 0 {
 			return false
 		}
 	}
-	return runs > 0
+	return runs > 0 && runs <= watchMost
 }
 
 // may tells whether a notification of these may be sent now, and if so takes in that
@@ -101,7 +103,12 @@ func (p *pace) notified(now time.Duration, all []durable.Due) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sent = now
-	if p.gap == 0 || p.gap > watchGap || len(all) == 0 {
+	for i := range all { // most of those that came under a watch have been found
+		if _, watched := p.watched[all[i].Lane]; watched && all[i].Passed == 0 && all[i].Runs <= watchMost {
+			all[i].Runs = 1
+		}
+	}
+	if p.watched = nil; p.gap == 0 || p.gap > watchGap || len(all) == 0 {
 		return
 	}
 	every := min(max(p.gap*10/watchShare, watchOften), watchSeldom)
