@@ -16,14 +16,14 @@ help: ## list what there is
 
 test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
 	@scripts/test.sh -race -shuffle=on -count=1 -timeout 30m ./...
-	@scripts/test.sh -count=1 -timeout 15m -run '^TestOneStatementFails$$' ./sqlite # the detector makes it ten times as dear
+	@scripts/test.sh -count=1 -timeout 15m -run '^TestOneStatementFails$$' ./store/sqlite # the detector makes it ten times as dear
 	@$(MAKE) --no-print-directory verify
 
 quick: need ## every test once, without the race detector and without verify
 	@scripts/test.sh -shuffle=on -timeout 15m ./...
 
 modes: need ## the whole store suite in every mode: publication, held snapshot, few rights, one connection, planted functions, the end of 2028
-	@DURABLE_TEST_MODES=full scripts/test.sh -count=1 -timeout 30m -run '^TestStore' ./postgres
+	@DURABLE_TEST_MODES=full scripts/test.sh -count=1 -timeout 30m -run '^TestStore' ./store/postgres
 
 verify: format vet tidy generated lint measures ## gofmt, vet, mod tidy, sqlc diff, lint, and the measures of the packages
 

@@ -8,9 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // insertDue stores $2 runs of job $1 that have been due for an hour, the $3-th
@@ -39,14 +40,14 @@ func (w *watch) due(ctx context.Context, job string, first, n int) error {
 
 // cycles claims and settles n runs through the store's own methods, one batch
 // after another on one connection, with the marks a worker has.
-func cycles(ctx context.Context, w *watch, store durable.Store, n, batch int) (sample, error) {
-	heads, err := store.Heads(ctx, durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{jobName}})
+func cycles(ctx context.Context, w *watch, db durable.Store, n, batch int) (sample, error) {
+	heads, err := db.Heads(ctx, store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{jobName}})
 	if err != nil {
 		return nil, err
 	}
-	request := durable.ClaimRequest{Worker: durable.WorkerID{Name: "cycles", Instance: uuid.New()}, Duration: time.Minute, Limit: batch}
+	request := store.ClaimRequest{Worker: store.WorkerID{Name: "cycles", Instance: uuid.New()}, Duration: time.Minute, Limit: batch}
 	for _, h := range heads {
-		request.Steps = append(request.Steps, durable.Step{Lane: h.Lane, From: h.DueAt, Take: batch})
+		request.Steps = append(request.Steps, store.Step{Lane: h.Lane, From: h.DueAt, Take: batch})
 	}
 	before, err := w.fast(ctx)
 	if err != nil {
@@ -57,7 +58,7 @@ func cycles(ctx context.Context, w *watch, store durable.Store, n, batch int) (s
 	for done := 0; done < n; done += batch {
 		request.Claim = lease.NewClaimID()
 		asked := time.Now()
-		runs, err := store.Claim(ctx, request)
+		runs, err := db.Claim(ctx, request)
 		if err == nil && len(runs) != batch {
 			err = fmt.Errorf("claimed %d runs of %d", len(runs), batch)
 		}
@@ -65,12 +66,12 @@ func cycles(ctx context.Context, w *watch, store durable.Store, n, batch int) (s
 			return nil, err
 		}
 		claims = append(claims, float64(time.Since(asked).Microseconds())/1e3)
-		s := durable.Settlement{Claim: request.Claim, Worker: request.Worker, Last: true}
+		s := store.Settlement{Claim: request.Claim, Worker: request.Worker, Last: true}
 		for i := range runs {
-			s.Runs = append(s.Runs, durable.Settled{ID: runs[i].ID, Outcome: durable.Outcome{Kind: durable.Success}})
+			s.Runs = append(s.Runs, store.Settled{ID: runs[i].ID, Outcome: store.Outcome{Kind: store.Success}})
 			request.Steps[0].From = runs[i].DueAt
 		}
-		if _, err := store.Settle(ctx, []durable.Settlement{s}); err != nil {
+		if _, err := db.Settle(ctx, []store.Settlement{s}); err != nil {
 			return nil, err
 		}
 	}
@@ -106,15 +107,15 @@ func (b *bench) backlog(ctx context.Context, own, other int) (sample, error) {
 	if err := w.server.execute(ctx, "CHECKPOINT"); err != nil {
 		return nil, err
 	}
-	store, err := backend.Open(ctx, w.target, backend.Config{})
+	db, err := backend.Open(ctx, w.target, backend.Config{})
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
-	if _, err := cycles(ctx, w, store, 2000, 100); err != nil { // plans and pages
+	defer db.Close()
+	if _, err := cycles(ctx, w, db, 2000, 100); err != nil { // plans and pages
 		return nil, err
 	}
-	return cycles(ctx, w, store, min(50_000, own/4), 100)
+	return cycles(ctx, w, db, min(50_000, own/4), 100)
 }
 
 func backlogRow(n int) row {

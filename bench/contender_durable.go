@@ -14,25 +14,26 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 type durableContender struct{}
 
 func (durableContender) prepare(ctx context.Context, target string) error {
-	store, err := backend.Open(ctx, target, backend.Config{})
+	db, err := backend.Open(ctx, target, backend.Config{})
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	_, err = store.Migrate(ctx)
+	defer db.Close()
+	_, err = db.Migrate(ctx)
 	return err
 }
 
 func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error) {
-	store, err := backend.Open(ctx, s.Target, backend.Config{})
+	db, err := backend.Open(ctx, s.Target, backend.Config{})
 	if err != nil {
 		return nil, err
 	}
@@ -42,9 +43,9 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 	}
 	var options []durable.Option
 	if s.Future {
-		options = append(options, durable.After(time.Hour), durable.Priority(durable.MaxPriority))
+		options = append(options, durable.After(time.Hour), durable.Priority(store.MaxPriority))
 	}
-	jobs, client := laneJobs(name, s.Lanes), durable.NewClient(store)
+	jobs, client := laneJobs(name, s.Lanes), durable.NewClient(db)
 	var sequence atomic.Int64
 	enqueue := func(ctx context.Context, numbers []int64) error {
 		runs := make([]durable.NewRun, len(numbers))
@@ -59,14 +60,14 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 		return err
 	}
 	if s.Within {
-		return within(ctx, s.Target, store)
+		return within(ctx, s.Target, db)
 	}
-	return &enqueuer{enqueue: enqueue, close: store.Close}, nil
+	return &enqueuer{enqueue: enqueue, close: db.Close}, nil
 }
 
 // within enqueues each run in a transaction of its own, of the caller's pool.
-func within(ctx context.Context, target string, store backend.Store) (*enqueuer, error) {
-	bound := backend.Postgres(store)
+func within(ctx context.Context, target string, db backend.Store) (*enqueuer, error) {
+	bound := backend.Postgres(db)
 	pool, err := pgxpool.New(ctx, target)
 	if err != nil {
 		return nil, err
@@ -78,7 +79,7 @@ func within(ctx context.Context, target string, store backend.Store) (*enqueuer,
 			return err
 		})
 	}
-	return &enqueuer{enqueue: enqueue, close: func() { pool.Close(); store.Close() }}, nil
+	return &enqueuer{enqueue: enqueue, close: func() { pool.Close(); db.Close() }}, nil
 }
 
 // laneJobs are as many jobs as there are to be lanes.
@@ -92,11 +93,11 @@ func laneJobs(name string, n int) []durable.Job[args] {
 
 func (durableContender) worker(ctx context.Context, s spec, handled func(int64)) (*worker, error) {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	store, err := backend.Open(ctx, s.Target, backend.Config{Logger: logger})
+	db, err := backend.Open(ctx, s.Target, backend.Config{Logger: logger})
 	if err != nil {
 		return nil, err
 	}
-	w := durable.NewWorker(store, durable.WorkerConfig{
+	w := durable.NewWorker(db, durable.WorkerConfig{
 		MaxConcurrentRuns: s.Concurrency, NoListen: s.PollOnly, PollInterval: s.Poll, Logger: logger, SweepInterval: s.Sweep,
 		ClaimBatchBytes: s.ClaimBytes, Terms: lease.Terms{Duration: s.Lease},
 	})
@@ -119,7 +120,7 @@ func (durableContender) worker(ctx context.Context, s spec, handled func(int64))
 		})
 		return nil
 	}
-	stop := func() { cancel(); running.Wait(); store.Close() }
+	stop := func() { cancel(); running.Wait(); db.Close() }
 	return &worker{start: start, stop: stop}, nil
 }
 
@@ -133,18 +134,18 @@ func (c durableContender) unsettled(ctx context.Context, w *watch) (bool, error)
 }
 
 func (c durableContender) finished(ctx context.Context, w *watch) (int, error) {
-	if !strings.HasPrefix(w.target, "sqlite:") { // large numbers are estimated by the store
+	if !strings.HasPrefix(w.target, "sqlite:") { // large numbers are estimated by the db
 		return w.count(ctx, "SELECT count(*) FROM durable.runs WHERE state = 2")
 	}
 	counts, err := c.counts(ctx, w)
 	return int(counts[durable.Succeeded].N), err
 }
 
-func (durableContender) counts(ctx context.Context, w *watch) (map[durable.State]durable.Count, error) {
-	store, err := backend.Open(ctx, w.target, backend.Config{})
+func (durableContender) counts(ctx context.Context, w *watch) (map[durable.State]store.Count, error) {
+	db, err := backend.Open(ctx, w.target, backend.Config{})
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
-	return store.Counts(ctx)
+	defer db.Close()
+	return db.Counts(ctx)
 }

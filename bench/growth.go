@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // growth is one thing of which there is more and more, and what it costs then.
@@ -73,11 +74,11 @@ func fill(n int, more func(ctx context.Context, w *watch, first, n int) error) f
 			return err
 		}
 		defer w.close()
-		store, err := backend.Open(ctx, w.target, backend.Config{})
+		db, err := backend.Open(ctx, w.target, backend.Config{})
 		if err != nil {
 			return err
 		}
-		defer store.Close()
+		defer db.Close()
 		have, sequence := 0, 0
 		for _, size := range g.sizes {
 			if err := more(ctx, w, have, size-have); err != nil {
@@ -94,10 +95,10 @@ func fill(n int, more func(ctx context.Context, w *watch, first, n int) error) f
 			if err := w.server.execute(ctx, "CHECKPOINT"); err != nil {
 				return err
 			}
-			if _, err := cycles(ctx, w, store, 2000, 100); err != nil {
+			if _, err := cycles(ctx, w, db, 2000, 100); err != nil {
 				return err
 			}
-			s, err := cycles(ctx, w, store, n, 100)
+			s, err := cycles(ctx, w, db, n, 100)
 			if err != nil {
 				return err
 			}
@@ -145,21 +146,21 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 		return nil, err
 	}
 	defer w.close()
-	store, err := backend.Open(ctx, w.target, backend.Config{})
+	db, err := backend.Open(ctx, w.target, backend.Config{})
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
+	defer db.Close()
 	job := durable.NewJob[args](jobName)
-	if err := declareHourly(ctx, store, job.New(args{N: firstNumber}), n); err != nil {
+	if err := declareHourly(ctx, db, job.New(args{N: firstNumber}), n); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(w.vacuum(ctx), w.forget(ctx)); err != nil {
 		return nil, err
 	}
-	fire := func(now time.Time, _ durable.Schedule) durable.Decision {
+	fire := func(now time.Time, _ store.Schedule) store.Decision {
 		one := job.New(args{N: firstNumber})
-		return durable.Decision{NextAt: now.Add(time.Hour), Occurrences: []durable.Occurrence{{Key: now.String(), Run: one}}}
+		return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: now.String(), Run: one}}}
 	}
 	before, err := w.fast(ctx)
 	if err != nil {
@@ -169,7 +170,7 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 	began := time.Now()
 	for {
 		asked := time.Now()
-		made, err := store.Materialize(ctx, scheduleChunk, fire)
+		made, err := db.Materialize(ctx, scheduleChunk, fire)
 		if err != nil {
 			return nil, err
 		}
@@ -190,7 +191,7 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 	began = time.Now()
 	const looks = 50
 	for range looks {
-		if _, err := store.Materialize(ctx, scheduleChunk, fire); err != nil {
+		if _, err := db.Materialize(ctx, scheduleChunk, fire); err != nil {
 			return nil, err
 		}
 	}
@@ -204,14 +205,14 @@ func (b *bench) schedules(ctx context.Context, n int) (sample, error) {
 const scheduleChunk = 1000
 
 // declareHourly declares n schedules of one run.
-func declareHourly(ctx context.Context, store durable.Catalog, run durable.NewRun, n int) error {
+func declareHourly(ctx context.Context, db store.Catalog, run durable.NewRun, n int) error {
 	for done := 0; done < n; done += scheduleChunk {
-		var some []durable.Schedule
+		var some []store.Schedule
 		for i := done; i < min(done+scheduleChunk, n); i++ {
-			some = append(some, durable.Schedule{Name: fmt.Sprintf("schedule-%d", i), Hash: "1", Rule: durable.Every(time.Hour),
+			some = append(some, store.Schedule{Name: fmt.Sprintf("schedule-%d", i), Hash: "1", Rule: durable.Every(time.Hour),
 				Job: run.Job, Queue: run.Queue, MaxAttempts: run.MaxAttempts, Args: run.Args})
 		}
-		if err := store.Declare(ctx, durable.Declaration{Schedules: some}); err != nil {
+		if err := db.Declare(ctx, store.Declaration{Schedules: some}); err != nil {
 			return err
 		}
 	}

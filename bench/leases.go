@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // insertLeases stores $1 held leases of $2 runs each.
@@ -37,11 +37,11 @@ func (b *bench) leases(ctx context.Context, claims, runs, beats int) (sample, er
 	for i := range ids {
 		held[i] = lease.ClaimID(ids[i])
 	}
-	store, err := backend.Open(ctx, w.target, backend.Config{})
+	db, err := backend.Open(ctx, w.target, backend.Config{})
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
+	defer db.Close()
 	var took []float64
 	var before spent
 	for i := range beats + 2 {
@@ -51,7 +51,7 @@ func (b *bench) leases(ctx context.Context, claims, runs, beats int) (sample, er
 			}
 		}
 		began := time.Now()
-		renewed, err := store.Renew(ctx, held, time.Hour)
+		renewed, err := db.Renew(ctx, held, time.Hour)
 		if err != nil || len(renewed) != claims {
 			return nil, fmt.Errorf("renewed %d leases of %d: %w", len(renewed), claims, err)
 		}

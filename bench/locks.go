@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
-	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lease/redislease"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/lock/redislock"
+	"github.com/durable-worker/durable-worker/store/backend"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // contention is many who want one lock: each holds it for a moment, gives it
@@ -31,12 +31,12 @@ const onMemory engine = "memory"
 
 // countedLocks counts what a store of locks is asked.
 type countedLocks struct {
-	lease.Locks
+	lock.Locks
 	acquires *atomic.Int64
 }
 
 // Acquire passes the call on.
-func (c countedLocks) Acquire(ctx context.Context, request lease.LockRequest) (lease.LockAnswer, error) {
+func (c countedLocks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, error) {
 	c.acquires.Add(1)
 	return c.Locks.Acquire(ctx, request)
 }
@@ -65,9 +65,9 @@ func (b *bench) locks(ctx context.Context, c contention) (sample, error) {
 	bounded, cancel := context.WithTimeout(ctx, c.window)
 	defer cancel()
 	var all sync.WaitGroup
-	for p, store := range stores {
-		locker := lease.NewLocker(countedLocks{store, &asked}, lease.LockerConfig{
-			Owner: fmt.Sprintf("process-%d", p), Waits: c.waits(store),
+	for p, db := range stores {
+		locker := lock.NewLocker(countedLocks{db, &asked}, lock.LockerConfig{
+			Owner: fmt.Sprintf("process-%d", p), Waits: c.waits(db),
 		})
 		for i := range c.each {
 			n := p*c.each + i
@@ -85,7 +85,7 @@ func (b *bench) locks(ctx context.Context, c contention) (sample, error) {
 }
 
 // waits is what wakes waiters of other processes; nil without.
-func (c contention) waits(locks lease.Locks) lease.LockWaits {
+func (c contention) waits(locks lock.Locks) lock.Waits {
 	if c.apart {
 		return nil
 	}
@@ -93,8 +93,8 @@ func (c contention) waits(locks lease.Locks) lease.LockWaits {
 }
 
 // contend wants the lock until ctx ends.
-func (l *ledger) contend(ctx context.Context, locker *lease.Locker, holds time.Duration) (grants int64, err error) {
-	terms := lease.LockTerms{Wait: -1}
+func (l *ledger) contend(ctx context.Context, locker *lock.Locker, holds time.Duration) (grants int64, err error) {
+	terms := lock.Terms{Wait: -1}
 	for ctx.Err() == nil {
 		grant, err := locker.Acquire(ctx, "contended", terms)
 		if err != nil {
@@ -141,7 +141,7 @@ func (c contention) figures(grants []int64, asked int64, waits []float64) sample
 }
 
 // lockStores opens what each process would open.
-func (b *bench) lockStores(ctx context.Context, c contention) (stores []lease.Locks, closeAll func(), err error) {
+func (b *bench) lockStores(ctx context.Context, c contention) (stores []lock.Locks, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
 		for _, one := range slices.Backward(closers) {
@@ -150,7 +150,7 @@ func (b *bench) lockStores(ctx context.Context, c contention) (stores []lease.Lo
 	}
 	if c.on == onMemory {
 		one := memory.New(memory.Config{}).Locks()
-		return slices.Repeat([]lease.Locks{one}, c.processes), closeAll, nil
+		return slices.Repeat([]lock.Locks{one}, c.processes), closeAll, nil
 	}
 	contender := ours
 	if c.on == onRedis {
@@ -163,7 +163,7 @@ func (b *bench) lockStores(ctx context.Context, c contention) (stores []lease.Lo
 	closers = append(closers, w.close)
 	for range c.processes {
 		if c.on == onRedis {
-			opened, err := redislease.Open(ctx, "unix://"+w.target, redislease.Config{})
+			opened, err := redislock.Open(ctx, "unix://"+w.target, redislock.Config{})
 			if err != nil {
 				closeAll()
 				return nil, nil, err

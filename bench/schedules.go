@@ -11,8 +11,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // dueAtOnce is many schedules that all come due at one instant.
@@ -33,8 +34,8 @@ type materializing struct {
 
 // Materialize passes the call on.
 func (m *materializing) Materialize(
-	ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision,
-) (durable.Materialized, error) {
+	ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision,
+) (store.Materialized, error) {
 	began := time.Now()
 	made, err := m.Store.Materialize(ctx, limit, decide)
 	m.mu.Lock()
@@ -59,9 +60,9 @@ func (b *bench) due(ctx context.Context, d dueAtOnce) (sample, error) {
 		return nil, err
 	}
 	defer opened.Close()
-	store := &materializing{Store: opened}
+	db := &materializing{Store: opened}
 	due := time.Now().Add(-time.Second).Truncate(time.Second)
-	if err := d.declare(ctx, store, due); err != nil {
+	if err := d.declare(ctx, db, due); err != nil {
 		return nil, err
 	}
 	if err := overdue(ctx, w, due); err != nil {
@@ -72,9 +73,9 @@ func (b *bench) due(ctx context.Context, d dueAtOnce) (sample, error) {
 	var started atomic.Int64
 	job, handlers, wanted := durable.NewJob[args]("due"), d.handlers, &started
 	if d.handlers == 0 {
-		job, handlers, wanted = durable.NewJob[args]("other"), 1, &store.runs
+		job, handlers, wanted = durable.NewJob[args]("other"), 1, &db.runs
 	}
-	worker := durable.NewWorker(store, durable.WorkerConfig{MaxConcurrentRuns: handlers, Logger: slog.New(slog.DiscardHandler)})
+	worker := durable.NewWorker(db, durable.WorkerConfig{MaxConcurrentRuns: handlers, Logger: slog.New(slog.DiscardHandler)})
 	durable.Register(worker, job, func(context.Context, *durable.Run[args]) error {
 		started.Add(1)
 		return nil
@@ -87,10 +88,10 @@ func (b *bench) due(ctx context.Context, d dueAtOnce) (sample, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
 	if err := d.until(ctx, w, wanted, ended); err != nil {
-		return nil, fmt.Errorf("%d of %d runs were made: %w", store.runs.Load(), d.schedules, err)
+		return nil, fmt.Errorf("%d of %d runs were made: %w", db.runs.Load(), d.schedules, err)
 	}
 	all := time.Since(began)
-	found := d.figures(store, began, all)
+	found := d.figures(db, began, all)
 	err = account.close(ctx, d.schedules, found)
 	cancel()
 	if stopped := <-ended; err == nil {
@@ -134,23 +135,23 @@ func (d dueAtOnce) until(ctx context.Context, w *watch, wanted *atomic.Int64, en
 }
 
 // figures tell what was measured.
-func (d dueAtOnce) figures(store *materializing, began time.Time, all time.Duration) sample {
-	found := sample{"made": store.last.Sub(began).Seconds(), "longest": float64(store.longest.Microseconds()) / 1e3}
+func (d dueAtOnce) figures(db *materializing, began time.Time, all time.Duration) sample {
+	found := sample{"made": db.last.Sub(began).Seconds(), "longest": float64(db.longest.Microseconds()) / 1e3}
 	if d.handlers > 0 {
 		found["all"], found["rate"] = all.Seconds(), float64(d.schedules)/all.Seconds()
 	}
 	return found
 }
 
-func (d dueAtOnce) declare(ctx context.Context, store backend.Store, due time.Time) error {
-	declaration := durable.Declaration{Worker: durable.WorkerID{Name: "bench", Instance: uuid.New()}}
+func (d dueAtOnce) declare(ctx context.Context, db backend.Store, due time.Time) error {
+	declaration := store.Declaration{Worker: store.WorkerID{Name: "bench", Instance: uuid.New()}}
 	for i := range d.schedules {
-		declaration.Schedules = append(declaration.Schedules, durable.Schedule{
+		declaration.Schedules = append(declaration.Schedules, store.Schedule{
 			Name: fmt.Sprintf("schedule-%06d", i), Hash: "h", Job: "due", Queue: "default", MaxAttempts: 3,
 			Args: json.RawMessage(`{"n":1}`), Rule: durable.Every(24 * time.Hour).From(due),
 		})
 		if len(declaration.Schedules) == 1000 || i == d.schedules-1 {
-			if err := store.Declare(ctx, declaration); err != nil {
+			if err := db.Declare(ctx, declaration); err != nil {
 				return err
 			}
 			declaration.Schedules = declaration.Schedules[:0]

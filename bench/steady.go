@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // steady is a database in which runs are enqueued, executed and deleted at one
@@ -67,20 +67,20 @@ func (s steady) measure(ctx context.Context, b *bench, label string) (sample, er
 		return nil, err
 	}
 	defer w.close()
-	store, err := backend.Open(ctx, w.target, backend.Config{})
+	db, err := backend.Open(ctx, w.target, backend.Config{})
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
+	defer db.Close()
 	job, d := durable.NewJob[args](jobName), &delays{began: time.Now(), each: s.window / 5}
-	worker := durable.NewWorker(store, durable.WorkerConfig{Retention: s.retention, SweepInterval: time.Second,
+	worker := durable.NewWorker(db, durable.WorkerConfig{Retention: s.retention, SweepInterval: time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	durable.Register(worker, job, func(_ context.Context, run *durable.Run[args]) error { d.handled(run.Args.N); return nil })
 	working, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	var failed error
 	running.Go(func() { failed = worker.Run(working) })
-	found, err := s.enqueue(ctx, b, w, job, durable.NewClient(store), label)
+	found, err := s.enqueue(ctx, b, w, job, durable.NewClient(db), label)
 	stop()
 	running.Wait()
 	if err == nil {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Alias gives a job the names that it had before: a worker that registers the
@@ -24,7 +26,7 @@ func Alias(names ...string) Option {
 func checkAliases(name string, aliases []string) []error {
 	var faults []error
 	for i, alias := range aliases {
-		if err := checkName("alias", alias); err != nil {
+		if err := store.CheckName("alias", alias); err != nil {
 			faults = append(faults, err)
 		}
 		if alias == name {

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // asideOutcomes holds the outcomes that the store does not take, each tried alone: there
@@ -104,7 +106,9 @@ func (s *settler) setAside(e ended, err error, since time.Duration) {
 }
 
 // reasonOf is an error's text, bounded.
-func reasonOf(err error) string { return clip(storable(errorText(err)), 1000) }
+func reasonOf(err error) string {
+	return storable.Clip(storable.Text(errorText(err), store.MaxErrorSize), 1000)
+}
 
 // blame tells, once, of an outcome that failed although other writes succeeded.
 func (s *settler) blame(item *asideItem, wrote time.Duration) {

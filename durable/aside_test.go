@@ -13,6 +13,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func (s *scene) count(state durable.State) int {
@@ -225,15 +226,15 @@ func (s *scene) isolated(job durable.Job[letter]) durable.RunID {
 	s.t.Helper()
 	id := s.enqueue(job.New(letter{}, durable.OnQueue("limbo")))
 	for range 2 {
-		heads, err := s.store.Heads(s.t.Context(), durable.Serves{Queues: []string{"limbo"}, Jobs: []string{job.Name()}})
+		heads, err := s.store.Heads(s.t.Context(), store.Serves{Queues: []string{"limbo"}, Jobs: []string{job.Name()}})
 		require.NoError(s.t, err)
 		for _, head := range heads {
-			_, err = s.store.Claim(s.t.Context(), durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: durable.WorkerID{Instance: uuid.New()},
-				Duration: time.Second, Steps: []durable.Step{{Lane: head.Lane, Take: 1}}, Limit: 1})
+			_, err = s.store.Claim(s.t.Context(), store.ClaimRequest{Claim: lease.NewClaimID(), Worker: store.WorkerID{Instance: uuid.New()},
+				Duration: time.Second, Steps: []store.Step{{Lane: head.Lane, Take: 1}}, Limit: 1})
 			require.NoError(s.t, err)
 		}
 		s.pass(1100 * time.Millisecond)
-		_, err = s.store.Store.Reclaim(s.t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+		_, err = s.store.Store.Reclaim(s.t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		require.NoError(s.t, err)
 	}
 	return id
@@ -268,7 +269,7 @@ func (exitingTracer) Enqueue(ctx context.Context, _ []durable.NewRun) (context.C
 	return ctx, nil
 }
 
-func (exitingTracer) Execute(ctx context.Context, _ durable.RunInfo) (context.Context, func(durable.Outcome)) {
+func (exitingTracer) Execute(ctx context.Context, _ durable.RunInfo) (context.Context, func(store.Outcome)) {
 	return ctx, nil
 }
 func (exitingTracer) StoreCalled(durable.StoreCall) { runtime.Goexit() }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -70,7 +72,7 @@ func (w *Worker) announceEnd(ctx context.Context, id RunID) {
 	if !w.awaited.has(id, w.config.Elapsed()) {
 		return
 	}
-	if err := w.store.Announce(ctx, Signal{Kind: RunEnded, Run: id}); err != nil {
+	if err := w.store.Announce(ctx, store.Signal{Kind: store.RunEnded, Run: id}); err != nil {
 		w.warn(ctx, "announcing the end of a run failed, who waits for it will look", err)
 	}
 }

@@ -5,40 +5,42 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // calls are the wake-ups that the poller has not answered yet.
 type calls struct {
 	mu       sync.Mutex
-	anywhere bool           // one named no lane
-	lanes    map[LaneID]Due // those that are named, with one wake-up of each
-	later    time.Duration  // own clock when a run is to become due; zero: none is known of
-	watches  map[LaneID]watching
+	anywhere bool                       // one named no lane
+	lanes    map[store.LaneID]store.Due // those that are named, with one wake-up of each
+	later    time.Duration              // own clock when a run is to become due; zero: none is known of
+	watches  map[store.LaneID]watching
 }
 
 // watching is a lane that the worker looks at again and again.
 type watching struct {
-	Due
+	store.Due
 
 	until time.Duration // own clock
 }
 
 // add takes in a wake-up.
-func (c *calls) add(due Due) {
+func (c *calls) add(due store.Due) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lanes == nil {
-		c.lanes = map[LaneID]Due{}
+		c.lanes = map[store.LaneID]store.Due{}
 	}
 	c.lanes[due.Lane] = due
 }
 
 // watch has a lane looked at for a while, with every question.
-func (c *calls) watch(due Due, until time.Duration) {
+func (c *calls) watch(due store.Due, until time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watches == nil {
-		c.watches = map[LaneID]watching{}
+		c.watches = map[store.LaneID]watching{}
 	}
 	c.watches[due.Lane] = watching{due, until}
 }
@@ -62,7 +64,7 @@ func (c *calls) expect(at time.Duration) {
 // called is what calls had to tell.
 type called struct {
 	anywhere bool
-	lanes    map[LaneID]Due
+	lanes    map[store.LaneID]store.Due
 	later    bool          // a run was to become due by now
 	again    time.Duration // when to look again although nothing calls; zero: not
 }
@@ -79,7 +81,7 @@ func (c *calls) take(now time.Duration) (t called) {
 	}
 	for lane, w := range c.watches {
 		if t.lanes == nil {
-			t.lanes = map[LaneID]Due{}
+			t.lanes = map[store.LaneID]store.Due{}
 		}
 		t.lanes[lane] = w.Due
 		if now >= w.until { // this is the last look
@@ -103,7 +105,7 @@ func (c *calls) next(now time.Duration) time.Duration {
 
 // due takes in a wake-up. One that names a lane has been given to this worker and
 // few others; without room for its runs it goes on to the next.
-func (w *Worker) due(due Due) {
+func (w *Worker) due(due store.Due) {
 	switch {
 	case due.Lane == 0:
 		w.wake()
@@ -130,17 +132,17 @@ func (w *Worker) hasRoom() bool {
 }
 
 // passOn gives a wake-up to the next worker.
-func (w *Worker) passOn(due Due) {
+func (w *Worker) passOn(due store.Due) {
 	due.Passed++
-	if err := w.store.Announce(context.Background(), Signal{Kind: RunsDue, Due: due}); err != nil {
+	if err := w.store.Announce(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
 		w.warn(context.Background(), "passing a wake-up on failed, others find out by polling", err)
 	}
 }
 
 // share passes on that there is more to do in a lane than this worker has room for.
-func (w *Worker) share(lane LaneID, due Due) {
-	due = Due{Lane: lane, Names: due.Names, Runs: 2 * runsPerWorker}
-	if err := w.store.Announce(context.Background(), Signal{Kind: RunsDue, Due: due}); err != nil {
+func (w *Worker) share(lane store.LaneID, due store.Due) {
+	due = store.Due{Lane: lane, Names: due.Names, Runs: 2 * store.RunsPerWorker}
+	if err := w.store.Announce(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
 		w.warn(context.Background(), "passing a wake-up on failed, others find out by polling", err)
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // listenForCancels asks the store which runs in hand are to be cancelled,
@@ -83,17 +85,17 @@ func (x *execution) cancelFor(reason string) {
 	if x.begun.Load() {
 		x.cancel(ErrCancelled)
 	}
-	x.logger().Info("run is to be cancelled", "reason", clip(reason, 200))
+	x.logger().Info("run is to be cancelled", "reason", storable.Clip(reason, 200))
 }
 
 // outcomeCancelled is the outcome of a handler that returned an error although,
 // or because, its run was to be cancelled. What the handler asked for stands
 // where it ends the run.
-func outcomeCancelled(err error, reason string) Outcome {
-	if asked := askedFor(err); asked != nil && (asked.kind == Death || asked.kind == Cancellation) {
-		return Outcome{Kind: asked.kind, Error: storable(errorText(err))}
+func outcomeCancelled(err error, reason string) store.Outcome {
+	if asked := askedFor(err); asked != nil && (asked.kind == store.Death || asked.kind == store.Cancellation) {
+		return store.Outcome{Kind: asked.kind, Error: storable.Text(errorText(err), store.MaxErrorSize)}
 	}
-	return Outcome{Kind: Cancellation, Error: reason}
+	return store.Outcome{Kind: store.Cancellation, Error: reason}
 }
 
 // lostOrDraining tells whether the handler's context ended for a reason that

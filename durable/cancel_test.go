@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // cancelOne asks for the cancel of a run.
@@ -21,7 +22,7 @@ func (s *scene) cancelOne(id durable.RunID) {
 	s.t.Helper()
 	changed, err := durable.NewOperator(s.store, "ann").Cancel(s.t.Context(), "not wanted", id)
 	require.NoError(s.t, err)
-	require.Equal(s.t, durable.Asked, changed[0].Did)
+	require.Equal(s.t, store.Asked, changed[0].Did)
 }
 
 func TestCancel_AHandlerIsToldWithinOneBeat(t *testing.T) {
@@ -51,7 +52,7 @@ func TestCancel_AHandlerIsToldWithinOneBeat(t *testing.T) {
 				require.Equal(t, durable.Cancelled, r.State)
 				require.Equal(t, "not wanted", *r.Error)
 				require.Len(t, r.Attempts, 1)
-				require.Equal(t, durable.Cancellation, r.Attempts[0].Outcome)
+				require.Equal(t, store.Cancellation, r.Attempts[0].Outcome)
 				require.NoError(t, stop())
 			})
 		})
@@ -91,7 +92,7 @@ func TestCancel_WhatTheHandlerDecidesStands(t *testing.T) {
 					require.Equal(t, test.reason, *r.Error)
 				}
 				require.Len(t, r.Attempts, 1)
-				if r.Attempts[0].Outcome != durable.Failure {
+				if r.Attempts[0].Outcome != store.Failure {
 					require.NotNil(t, r.Attempts[0].Log)
 					require.Contains(t, *r.Attempts[0].Log, "cleaned up", "what a cancelled handler logs is kept")
 				}
@@ -117,7 +118,7 @@ func TestCancel_ARunThatWasNotBegunIsNotExecuted(t *testing.T) {
 		s.pass(time.Second)
 		changed, err := durable.NewOperator(s.store, "ann").Cancel(t.Context(), "not wanted", second)
 		require.NoError(t, err)
-		require.Equal(t, durable.Done, changed[0].Did, "it waits")
+		require.Equal(t, store.Done, changed[0].Did, "it waits")
 		s.pass(2 * time.Minute)
 		_, began := executed.Load(first)
 		require.True(t, began)
@@ -132,11 +133,11 @@ func TestCancel_AWorkerThatDiesFirstLeavesACancelledRun(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
 		id := s.enqueue(job.New(letter{}))
-		heads, err := s.store.Heads(t.Context(), durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+		heads, err := s.store.Heads(t.Context(), store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 		require.NoError(t, err)
-		dead := durable.WorkerID{Name: "dead"}
-		_, err = s.store.Claim(t.Context(), durable.ClaimRequest{Claim: [16]byte{1}, Worker: dead, Duration: 30 * time.Second, Limit: 1,
-			Steps: []durable.Step{{Lane: heads[0].Lane, Take: 1}}})
+		dead := store.WorkerID{Name: "dead"}
+		_, err = s.store.Claim(t.Context(), store.ClaimRequest{Claim: [16]byte{1}, Worker: dead, Duration: 30 * time.Second, Limit: 1,
+			Steps: []store.Step{{Lane: heads[0].Lane, Take: 1}}})
 		require.NoError(t, err)
 		s.cancelOne(id)
 		w := s.worker(durable.WorkerConfig{})
@@ -194,11 +195,11 @@ func TestOperator_ActsOnAllThatMatch(t *testing.T) {
 		require.Equal(t, durable.Bulk{Seen: 250, Done: 250}, done)
 
 		ctx, cancel := context.WithCancel(t.Context())
-		done, err = o.DeleteAll(ctx, durable.Filter{States: durable.States()}, "", func(durable.Bulk) { cancel() })
+		done, err = o.DeleteAll(ctx, durable.Filter{States: store.States()}, "", func(durable.Bulk) { cancel() })
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, 200, done.Done)
 		require.NotZero(t, done.Next)
-		done, err = o.DeleteAll(t.Context(), durable.Filter{States: durable.States(), Before: done.Next}, "", nil)
+		done, err = o.DeleteAll(t.Context(), durable.Filter{States: store.States(), Before: done.Next}, "", nil)
 		require.NoError(t, err)
 		require.Equal(t, 251, done.Done)
 	})
@@ -206,15 +207,15 @@ func TestOperator_ActsOnAllThatMatch(t *testing.T) {
 
 func TestOperator_RefusesAnOrderThatMakesNoSenseEvenForNoRun(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
+	db := memory.New(memory.Config{})
 	long := strings.Repeat("x", 1001)
-	for _, o := range []*durable.Operator{durable.NewOperator(store, ""), durable.NewOperator(store, "a\x00"), durable.NewOperator(store, long)} {
+	for _, o := range []*durable.Operator{durable.NewOperator(db, ""), durable.NewOperator(db, "a\x00"), durable.NewOperator(db, long)} {
 		_, err := o.Cancel(t.Context(), "")
 		require.ErrorIs(t, err, durable.ErrInvalid)
 		_, err = o.DeleteAll(t.Context(), durable.Filter{}, "", nil)
 		require.ErrorIs(t, err, durable.ErrInvalid)
 	}
-	_, err := durable.NewOperator(store, "ann").RetryAll(t.Context(), durable.Filter{}, long, nil)
+	_, err := durable.NewOperator(db, "ann").RetryAll(t.Context(), durable.Filter{}, long, nil)
 	require.ErrorIs(t, err, durable.ErrInvalid)
 }
 

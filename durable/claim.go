@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/poller"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // claim is one period of ownership of runs by this worker.
@@ -33,17 +34,17 @@ type claim struct {
 type claimer struct {
 	w        *Worker
 	handlers context.Context // parent of every handler's context
-	serves   Serves
+	serves   store.Serves
 	plan     plan
 	headsAt  time.Duration // when the heads were last read
 	headsDue time.Duration // when they are read again although wake-ups come
 	nextAt   time.Duration // when the next run is due that they showed; negative: none
 	calls    calls
-	pending  *ClaimRequest // its outcome is unknown; it is asked again, or handed back
-	asked    time.Duration // when pending was first sent
-	givesUp  bool          // pending is to be handed back
-	resting  bool          // nothing was due when last looked
-	empty    int           // claims in a row that got nothing although heads were due
+	pending  *store.ClaimRequest // its outcome is unknown; it is asked again, or handed back
+	asked    time.Duration       // when pending was first sent
+	givesUp  bool                // pending is to be handed back
+	resting  bool                // nothing was due when last looked
+	empty    int                 // claims in a row that got nothing although heads were due
 	queues   map[string]*queueRoom
 	appetite appetite
 	reach    reach
@@ -132,8 +133,8 @@ func (c *claimer) stop() {
 }
 
 // request makes the claim to ask for.
-func (c *claimer) request(steps []Step, alone bool, n int) {
-	c.pending = &ClaimRequest{Claim: c.w.config.NewClaimID(), Worker: c.w.id, Duration: c.w.config.Terms.Duration,
+func (c *claimer) request(steps []store.Step, alone bool, n int) {
+	c.pending = &store.ClaimRequest{Claim: c.w.config.NewClaimID(), Worker: c.w.id, Duration: c.w.config.Terms.Duration,
 		Steps: steps, Limit: n, Alone: alone}
 	if alone {
 		c.pending.Limit = 1
@@ -169,7 +170,7 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 }
 
 // begin turns what was claimed into executions under one hold.
-func (c *claimer) begin(request ClaimRequest, runs []Claimed) []*execution {
+func (c *claimer) begin(request store.ClaimRequest, runs []store.Claimed) []*execution {
 	held := &claim{id: request.Claim, alone: request.Alone, asked: c.asked, unsettled: len(runs), runs: make([]execution, len(runs))}
 	items := make([]*execution, len(runs))
 	for i := range runs {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A claim whose answer does not come has an unknown outcome: its runs may be
@@ -17,7 +19,7 @@ import (
 // the instant from which its deadline counts stay: if it was granted the first
 // time, its runs are the answer, and when that comes after the deadline they are
 // handed back at once, not begun and not crashed.
-func (c *claimer) again(steps []Step, alone bool, n int) {
+func (c *claimer) again(steps []store.Step, alone bool, n int) {
 	c.pending.Guess = false
 	if !c.pending.Alone && !alone && len(steps) > 0 {
 		c.pending.Steps, c.pending.Limit = steps, n

@@ -1,5 +1,9 @@
 package durable
 
+import (
+	"github.com/durable-worker/durable-worker/store"
+)
+
 // defaultClaimBytes bounds the args of one claim, on average.
 const defaultClaimBytes = 16 << 20
 
@@ -18,7 +22,7 @@ type appetite struct {
 func (a *appetite) bound(n int) int {
 	average := a.average
 	if average == 0 {
-		average = MaxArgsSize
+		average = store.MaxArgsSize
 	}
 	n = min(n, max(a.most/average, 1))
 	if a.runs > 0 {
@@ -42,7 +46,7 @@ func (a *appetite) eased(got int) {
 
 // learn takes in what a claim has brought. What grows counts at once, what
 // shrinks by and by.
-func (a *appetite) learn(runs []Claimed) {
+func (a *appetite) learn(runs []store.Claimed) {
 	if len(runs) == 0 {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // sizesStore remembers how large claims were.
@@ -18,7 +19,7 @@ type sizesStore struct {
 	largest, total atomic.Int64 // bytes of args of one claim; of all
 }
 
-func (s *sizesStore) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+func (s *sizesStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
 	runs, err := s.Store.Claim(ctx, request)
 	var bytes int64
 	for i := range runs {

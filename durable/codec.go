@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Codec turns what a job stores into another form and back, for encryption or
@@ -76,7 +78,7 @@ func seal(c Codec, info CodecInfo, data []byte) ([]byte, error) {
 	if c == nil {
 		return data, nil
 	}
-	if err := checkJSON(data, false); err != nil {
+	if err := store.CheckJSON(data); err != nil {
 		return nil, fmt.Errorf("%s%w", info.Part, err)
 	}
 	text, err := c.Encode(info, data)
@@ -86,7 +88,7 @@ func seal(c Codec, info CodecInfo, data []byte) ([]byte, error) {
 	if _, is := unwrap(text); is {
 		return nil, fmt.Errorf("%s: the codec's form is taken: an object with nothing but the name %s", info.Part, sharedName)
 	}
-	if err := checkJSON(text, false); err != nil {
+	if err := store.CheckJSON(text); err != nil {
 		return nil, fmt.Errorf("encoded %s%w", info.Part, err)
 	}
 	if info.Run != (RunID{}) {

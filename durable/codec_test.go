@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // sealing is a codec that hides nothing but is as strict as one that does: each
@@ -114,7 +115,7 @@ func TestCodec_GoesThroughEveryDoor(t *testing.T) {
 
 func TestCodec_RepeatedDeclarationLeavesAScheduleAlone(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
-		declare := func(options ...durable.Option) durable.ScheduleRecord {
+		declare := func(options ...durable.Option) store.ScheduleRecord {
 			job := durable.NewJob[letter]("mail", options...)
 			w := s.worker(durable.WorkerConfig{})
 			durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
@@ -243,7 +244,7 @@ func TestCodec_WhatCannotBeStoredIsRefused(t *testing.T) {
 			"not json":    "encoded args: not valid JSON",
 			"":            "encoded args: not valid JSON",
 			"\"\\u0000\"": "encoded args: holds the character NUL",
-			"\"" + strings.Repeat("x", durable.MaxArgsSize) + "\"": "encoded args: 262146 bytes",
+			"\"" + strings.Repeat("x", store.MaxArgsSize) + "\"": "encoded args: 262146 bytes",
 			"fail":                         "encode args: boom",
 			`{"durable:shared": 1}`:        "the codec's form is taken",
 			strings.Repeat("[", 200) + "1": "nested deeper",

@@ -3,10 +3,12 @@ package durable
 import (
 	"context"
 	"slices"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // group orders a batch by claim and turns it into settlements.
-func (s *settler) group(batch []ended) ([]*claim, []Settlement) {
+func (s *settler) group(batch []ended) ([]*claim, []store.Settlement) {
 	position := make(map[*claim]int, 4)
 	for _, e := range batch {
 		if _, known := position[e.x.claim]; !known {
@@ -17,17 +19,17 @@ func (s *settler) group(batch []ended) ([]*claim, []Settlement) {
 		slices.SortStableFunc(batch, func(a, b ended) int { return position[a.x.claim] - position[b.x.claim] })
 	}
 	claims := make([]*claim, 0, len(position))
-	settlements := make([]Settlement, 0, len(position))
-	settled := make([]Settled, len(batch))
+	settlements := make([]store.Settlement, 0, len(position))
+	settled := make([]store.Settled, len(batch))
 	start := 0
 	for i, e := range batch {
-		settled[i] = Settled{ID: e.x.run.ID, Outcome: e.outcome}
+		settled[i] = store.Settled{ID: e.x.run.ID, Outcome: e.outcome}
 		if i+1 < len(batch) && batch[i+1].x.claim == e.x.claim {
 			continue
 		}
 		c := e.x.claim
 		claims = append(claims, c)
-		settlements = append(settlements, Settlement{Claim: c.id, Worker: s.w.id, Runs: settled[start : i+1 : i+1],
+		settlements = append(settlements, store.Settlement{Claim: c.id, Worker: s.w.id, Runs: settled[start : i+1 : i+1],
 			Last: c.unsettled == i+1-start, Claimed: len(c.runs)})
 		start = i + 1
 	}
@@ -36,22 +38,22 @@ func (s *settler) group(batch []ended) ([]*claim, []Settlement) {
 
 // conclude counts what is settled, reports what was refused and keeps what was
 // deferred. batch is in the order of the settlements.
-func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []Settlement, verdicts []Verdict, batch []ended) {
+func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []store.Settlement, verdicts []store.Verdict, batch []ended) {
 	s.w.traceSettled(batch, verdicts)
 	i := 0
 	for n, c := range claims {
 		for range settlements[n].Runs {
 			e := batch[i]
 			switch verdicts[i] {
-			case Deferred:
+			case store.Deferred:
 				s.putOff(e)
 				c.unsettled++ // it is counted out below
-			case Accepted, Landed:
+			case store.Accepted, store.Landed:
 				if e.x.verifies() {
 					e.x.logVerified(e.outcome, verdicts[i])
 				}
 				s.w.announceEnd(ctx, e.x.run.ID)
-			case Refused:
+			case store.Refused:
 				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
 					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
 			}
@@ -94,9 +96,9 @@ func (w *Worker) aloneEnded(c *claim) {
 }
 
 // accepted counts the verdicts by which something was written.
-func accepted(verdicts []Verdict) (n int) {
+func accepted(verdicts []store.Verdict) (n int) {
 	for _, verdict := range verdicts {
-		if verdict == Accepted {
+		if verdict == store.Accepted {
 			n++
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // WorkerConfig tells a worker how much to take and how long to wait. The zero
@@ -58,7 +60,7 @@ type WorkerConfig struct {
 	MaxCrashes int
 	// Orphans says what becomes of schedules that no worker declares any more:
 	// DisableOrphans(after), after at least 2 h. Default: they are flagged.
-	Orphans OrphanPolicy
+	Orphans store.OrphanPolicy
 	// NoRunLog keeps no log lines of handlers with their attempts.
 	NoRunLog bool
 	// Middleware is called around every handler, the first outermost. Default:
@@ -146,11 +148,11 @@ func (c WorkerConfig) validate() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	refuse(len(c.Name) > MaxNameLength || !utf8.ValidString(c.Name) || hasControl(c.Name),
-		"worker name %q: want 1 to %d bytes of text without control characters", clip(c.Name, 150), MaxNameLength)
+	refuse(len(c.Name) > store.MaxNameLength || !utf8.ValidString(c.Name) || storable.HasControl(c.Name),
+		"worker name %q: want 1 to %d bytes of text without control characters", storable.Clip(c.Name, 150), store.MaxNameLength)
 	seen := map[string]bool{}
 	for _, q := range c.Queues {
-		if err := checkName("queue", q.Name); err != nil {
+		if err := store.CheckName("queue", q.Name); err != nil {
 			faults = append(faults, err)
 		}
 		refuse(q.Max < 0, "queue %s: cap %d is negative", q.Name, q.Max)
@@ -162,20 +164,20 @@ func (c WorkerConfig) validate() error {
 	refuse(c.ClaimBatchBytes < 1, "claim batch bytes %d: want 1 or more", c.ClaimBatchBytes)
 	refuse(c.PollInterval < time.Millisecond, "poll interval %v: want at least 1ms", c.PollInterval)
 	refuse(c.PollJitter > 1 || math.IsNaN(c.PollJitter), "poll jitter ratio %v: want at most 1", c.PollJitter)
-	refuse(c.MaxCrashes < 2 || c.MaxCrashes > MostCrashes, "max crashes %d: want 2 to %d", c.MaxCrashes, MostCrashes)
-	refuse(!validRetention(c.Retention), "retention %v: want at least 1s, or a negative value for ever", c.Retention)
-	refuse(!validRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value for ever", c.RetentionDead)
+	refuse(c.MaxCrashes < 2 || c.MaxCrashes > store.MostCrashes, "max crashes %d: want 2 to %d", c.MaxCrashes, store.MostCrashes)
+	refuse(!store.ValidRetention(c.Retention), "retention %v: want at least 1s, or a negative value for ever", c.Retention)
+	refuse(!store.ValidRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value for ever", c.RetentionDead)
 	refuse(c.SweepInterval < time.Second, "sweep interval %v: want at least 1s", c.SweepInterval)
 	for name, d := range map[string]time.Duration{ // beyond it sums of instants overflow
 		"poll interval": c.PollInterval, "sweep interval": c.SweepInterval, "drain timeout": c.DrainTimeout, "cancel grace": c.CancelGrace,
 	} {
-		refuse(d > maxDelay, "%s %v: want at most %v", name, d, maxDelay)
+		refuse(d > store.MaxDelay, "%s %v: want at most %v", name, d, store.MaxDelay)
 	}
 	for i, m := range c.Middleware {
 		refuse(m == nil, "middleware %d is nil", i)
 	}
 	orphans := time.Duration(c.Orphans)
-	refuse(orphans < 0 || orphans > 0 && orphans < 2*DeclareEvery, "orphans disabled after %v: want at least %v, or 0 for never", orphans, 2*DeclareEvery)
+	refuse(orphans < 0 || orphans > 0 && orphans < 2*store.DeclareEvery, "orphans disabled after %v: want at least %v, or 0 for never", orphans, 2*store.DeclareEvery)
 	if err := c.Terms.Validate(); err != nil {
 		faults = append(faults, err)
 	}

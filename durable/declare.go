@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"time"
 
-	"github.com/durable-worker/durable-worker/internal/cron"
+	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // AddSchedule makes a worker declare a schedule: a rule that enqueues a run of
@@ -24,7 +24,7 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 	s, err := newSchedule(name, job, args, rule, options)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.refuseLate(fmt.Sprintf("schedule %q: added", clip(name, 150))) {
+	if w.refuseLate(fmt.Sprintf("schedule %q: added", storable.Clip(name, 150))) {
 		return
 	}
 	for _, other := range w.schedules {
@@ -33,27 +33,27 @@ func AddSchedule[A any](w *Worker, name string, job Job[A], args A, rule Rule, o
 		}
 	}
 	if err != nil {
-		w.faults = append(w.faults, fmt.Errorf("schedule %q: %w", clip(name, 150), err))
+		w.faults = append(w.faults, fmt.Errorf("schedule %q: %w", storable.Clip(name, 150), err))
 		return
 	}
 	w.schedules = append(w.schedules, s)
 }
 
-func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Option) (Schedule, error) {
+func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Option) (store.Schedule, error) {
 	run, p := job.make(onlySchedule, args, options)
 	s, err := scheduleOf(name, rule, run, p)
-	s.Hash = s.hash()
+	s.Hash = hashOf(&s)
 	if p.codec != nil && err == nil { // encoded twice, args may differ
 		plain := s
 		plain.Args, err = plainArgs(args)
-		s.Hash = plain.hash()
+		s.Hash = hashOf(&plain)
 	}
 	return s, err
 }
 
 // ScheduleOf makes a schedule of a declared job from JSON args, for code that
 // does not have the job's own code. It has no hash: no code declares it.
-func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (Schedule, error) {
+func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {
 	p, faults := policyOf(job).with(onlySchedule, options)
 	run := p.newRun(job.Name, args)
 	run.Refuse(errors.Join(faults...))
@@ -64,71 +64,26 @@ func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Opt
 	return s, err
 }
 
-func scheduleOf(name string, rule Rule, run NewRun, p policy) (Schedule, error) {
-	s := Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
+func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, error) {
+	s := store.Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
 		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags}
 	if fault := run.Fault(); fault != nil {
 		return s, fault
 	}
-	return s, s.check()
+	return s, s.Faults()
 }
 
-// hash tells one declaration from another. Whether it is paused at first is no
+// hashOf tells one declaration from another. Whether it is paused at first is no
 // part of it.
-func (s *Schedule) hash() string {
+func hashOf(s *store.Schedule) string {
 	text, _ := json.Marshal([]any{s.Rule, s.Plan, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
 
-// compile turns the rule and the plan into something that can be asked for
-// instants.
-func (s *Schedule) compile() (cron.Rule, error) {
-	if err := s.checkTexts(); err != nil {
-		return cron.Rule{}, err
-	}
-	c := cron.Spec{Expression: s.Rule.Cron, Zone: s.Rule.Zone, Every: time.Duration(s.Rule.Every), Anchor: s.Rule.Anchor, Once: s.Rule.Once,
-		Start: s.Plan.Start, End: s.Plan.End, Shift: s.shift()}
-	for _, w := range s.Plan.Blackouts {
-		c.Blackouts = append(c.Blackouts, cron.Window(w))
-	}
-	return cron.Compile(c)
-}
-
-// shift is how much later all its occurrences are than the rule says.
-func (s *Schedule) shift() time.Duration { return share(time.Duration(s.Plan.Spread), s.Name) }
-
-// share is a part of d, in whole microseconds and below d, that follows from a
-// text alone.
-func share(d time.Duration, text string) time.Duration {
-	if d < time.Microsecond {
-		return 0
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(text))
-	mixed := h.Sum64() // FNV leaves the upper bits of short texts alike
-	mixed ^= mixed >> 33
-	mixed *= 0xff51afd7ed558ccd
-	mixed ^= mixed >> 33
-	return time.Duration(mixed%uint64(d.Microseconds())) * time.Microsecond //nolint:gosec // positive, and below d
-}
-
-// run makes the run of an occurrence.
-func (s *Schedule) run(due time.Time) NewRun {
-	return NewRun{ID: NewRunID(), Job: s.Job, Queue: s.Queue, Priority: s.Priority, Args: s.Args, MaxAttempts: s.MaxAttempts,
-		Timeout: s.Timeout, OnCrash: s.OnCrash, Tags: s.Tags, At: due}
-}
-
-// RunNow makes a run of the schedule outside its rule, due at once.
-func (s *Schedule) RunNow() NewRun { return s.run(time.Time{}) }
-
 // declareAgain is how long after a declaration that has failed the next one is:
 // others take a schedule for an orphan when it has not been declared for long.
 const declareAgain = time.Minute
-
-// DeclareAgain is how long after a declaration that was refused in part the next
-// one is.
-const DeclareAgain = 5 * time.Minute
 
 // declareLoop tells the store hourly what this worker declares, somewhat earlier
 // or later, so that workers that were started together do not all come at the same
@@ -148,9 +103,9 @@ func (w *Worker) declareLoop(ctx context.Context) {
 // refused in part.
 func (w *Worker) declarePause() time.Duration {
 	if w.link.partly.Load() {
-		return w.spread(DeclareAgain)
+		return w.spread(store.DeclareAgain)
 	}
-	return w.spread(DeclareEvery)
+	return w.spread(store.DeclareEvery)
 }
 
 // spread is a pause up to a tenth longer or shorter, whatever the poll's jitter.
@@ -161,7 +116,7 @@ func (w *Worker) spread(d time.Duration) time.Duration {
 // declare tells the store what this worker declares. What the store refuses of it
 // stops nothing else.
 func (w *Worker) declare(ctx context.Context) error {
-	declaration := Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}
+	declaration := store.Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}
 	for _, r := range w.jobs {
 		declaration.Jobs = append(declaration.Jobs, r.info)
 	}
@@ -169,7 +124,7 @@ func (w *Worker) declare(ctx context.Context) error {
 	defer cancel()
 	sent := w.config.Elapsed()
 	err := w.store.Declare(ctx, declaration)
-	var partly *PassedError
+	var partly *store.PassedError
 	if w.link.partly.Store(errors.As(err, &partly)); partly != nil {
 		w.passedOver("declare", partly.Passed)
 		err = nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // sleeper executes until its time is over or its context ends.
@@ -179,7 +180,7 @@ type stubbornStore struct {
 	takes time.Duration
 }
 
-func (s *stubbornStore) Report(context.Context, durable.Holder, durable.Report) error {
+func (s *stubbornStore) Report(context.Context, store.Holder, store.Report) error {
 	<-time.After(s.takes)
 	return errCut
 }
@@ -253,7 +254,7 @@ type slowStore struct {
 	interrupted atomic.Int64
 }
 
-func (s *slowStore) Reclaim(ctx context.Context, _ durable.ReclaimRequest) (durable.Reclaim, error) {
+func (s *slowStore) Reclaim(ctx context.Context, _ store.ReclaimRequest) (store.Reclaim, error) {
 	select {
 	case <-time.After(time.Hour):
 	case <-ctx.Done():
@@ -261,5 +262,5 @@ func (s *slowStore) Reclaim(ctx context.Context, _ durable.ReclaimRequest) (dura
 			s.interrupted.Add(1)
 		}
 	}
-	return durable.Reclaim{}, ctx.Err()
+	return store.Reclaim{}, ctx.Err()
 }

@@ -6,7 +6,7 @@ import (
 	"hash/fnv"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // databases are several stores behind one client. A key always names the same

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // execute works until a handler calls stop.
@@ -87,7 +88,7 @@ func ExampleWithCodec() {
 }
 
 // counter is a Tracer that counts attempts by what was decided.
-type counter map[durable.OutcomeKind]int
+type counter map[store.OutcomeKind]int
 
 func (c counter) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Context, func(error)) {
 	for i := range runs {
@@ -96,8 +97,8 @@ func (c counter) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Co
 	return ctx, nil
 }
 
-func (c counter) Execute(ctx context.Context, run durable.RunInfo) (context.Context, func(durable.Outcome)) {
-	return ctx, func(o durable.Outcome) { c[o.Kind]++; fmt.Println(run.Trace, "→", o.Kind) }
+func (c counter) Execute(ctx context.Context, run durable.RunInfo) (context.Context, func(store.Outcome)) {
+	return ctx, func(o store.Outcome) { c[o.Kind]++; fmt.Println(run.Trace, "→", o.Kind) }
 }
 func (counter) StoreCalled(durable.StoreCall) {}
 func (counter) RunSettled(durable.RunVerdict) {}

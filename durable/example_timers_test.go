@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // hosts is a program with two workers: what it declares on shared ticks once for

@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // execution is one run in the hands of this worker.
@@ -19,7 +21,7 @@ type execution struct {
 
 	w     *Worker
 	claim *claim
-	run   Claimed
+	run   store.Claimed
 	job   string // the name under which the run is stored
 	queue string
 	room  *queueRoom // of a capped queue, else nil
@@ -60,9 +62,9 @@ var errExited = errors.New("handler exited: runtime.Goexit")
 func (w *Worker) start(x *execution) {
 	switch {
 	case w.phase.Load() >= phaseDraining || x.call == nil:
-		x.end(Outcome{Kind: HandedBack})
+		x.end(store.Outcome{Kind: store.HandedBack})
 	case x.run.Expired:
-		x.end(Outcome{Kind: Cancellation, Error: "expired"})
+		x.end(store.Outcome{Kind: store.Cancellation, Error: "expired"})
 	default:
 		w.executors.perform(x)
 	}
@@ -71,7 +73,7 @@ func (w *Worker) start(x *execution) {
 // perform executes the handler and ends the run, whatever the handler does.
 func (x *execution) perform() {
 	if x.claim.ctx.Err() != nil { // lost or draining before it began
-		x.end(Outcome{Kind: HandedBack})
+		x.end(store.Outcome{Kind: store.HandedBack})
 		return
 	}
 	ctx, stop := x.context()
@@ -81,20 +83,20 @@ func (x *execution) perform() {
 	}
 	x.begun.Store(true)
 	if reason := x.doomed.Load(); reason != nil {
-		x.end(Outcome{Kind: Cancellation, Error: *reason})
+		x.end(store.Outcome{Kind: store.Cancellation, Error: *reason})
 		return
 	}
 	if timeout := x.run.Timeout; timeout > 0 {
 		defer afterStanding(timeout, x.w.config.CancelGrace, x.giveUp).stop()
 	}
 	failure := failure{err: errExited}
-	call, traced := ctx, func(Outcome) {}
+	call, traced := ctx, func(store.Outcome) {}
 	defer func() { // also runs on Goexit
 		o := x.fallback()
 		defer func() { x.end(o) }() // even when a method of the user's error exits too
 		o = x.outcome(ctx, failure)
-		if failure.err == nil && o.Kind != Success { // CompleteIn, and the store has yet to tell
-			traced(Outcome{Kind: Success})
+		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to tell
+			traced(store.Outcome{Kind: store.Success})
 		} else {
 			traced(o)
 		}
@@ -136,7 +138,7 @@ func (x *execution) protect(ctx context.Context) (f failure) {
 }
 
 // outcome decides what a returned handler means.
-func (x *execution) outcome(ctx context.Context, f failure) Outcome {
+func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	if f.err == nil && x.verifiesContent() {
 		f.err = errUncommitted // or it has landed: the store's verdict tells
 	}
@@ -144,19 +146,19 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 		x.mu.Lock()
 		result := x.result
 		x.mu.Unlock()
-		return Outcome{Kind: Success, Result: result, Log: x.logText(Success)}
+		return store.Outcome{Kind: store.Success, Result: result, Log: x.logText(store.Success)}
 	}
 	cause := context.Cause(ctx)
 	asked := askedFor(f.err)
-	x.permanent = asked != nil && asked.kind == Death
+	x.permanent = asked != nil && asked.kind == store.Death
 	if reason := x.doomed.Load(); reason != nil && !lostOrDraining(cause) {
 		o := outcomeCancelled(f.err, *reason)
-		o.Stack, o.Log = storable(f.stack), x.logText(o.Kind)
+		o.Stack, o.Log = storable.Text(f.stack, store.MaxErrorSize), x.logText(o.Kind)
 		return o
 	}
 	o := decideOutcome(asked, f.err, cause, &x.run, x.retry)
 	if o.Kind.Recorded() {
-		o.Error, o.Stack = storable(errorText(f.err)), storable(f.stack)
+		o.Error, o.Stack = storable.Text(errorText(f.err), store.MaxErrorSize), storable.Text(f.stack, store.MaxErrorSize)
 		o.Log = x.logText(o.Kind)
 	}
 	return o
@@ -164,23 +166,23 @@ func (x *execution) outcome(ctx context.Context, f failure) Outcome {
 
 // decideOutcome is the policy of outcomes: what the handler asked for counts
 // first, then an interruption that was not its fault, then retries.
-func decideOutcome(asked *endingError, err, cause error, run *Claimed, retry RetryPolicy) Outcome {
+func decideOutcome(asked *endingError, err, cause error, run *store.Claimed, retry RetryPolicy) store.Outcome {
 	switch {
-	case asked != nil && asked.kind != Failure:
-		return Outcome{Kind: asked.kind, After: asked.after}
+	case asked != nil && asked.kind != store.Failure:
+		return store.Outcome{Kind: asked.kind, After: asked.after}
 	case lostOrDraining(cause):
-		return Outcome{Kind: HandedBack}
+		return store.Outcome{Kind: store.HandedBack}
 	case run.Attempt >= run.MaxAttempts:
-		return Outcome{Kind: Death}
+		return store.Outcome{Kind: store.Death}
 	case asked != nil:
-		return Outcome{Kind: Failure, After: min(asked.after, maxDelay)}
+		return store.Outcome{Kind: store.Failure, After: min(asked.after, store.MaxDelay)}
 	default:
-		return Outcome{Kind: Failure, After: min(max(retryDelay(retry, run.Attempt, err), 0), maxDelay)}
+		return store.Outcome{Kind: store.Failure, After: min(max(retryDelay(retry, run.Attempt, err), 0), store.MaxDelay)}
 	}
 }
 
 // fallback is the outcome when nothing of the user's can be asked.
-func (x *execution) fallback() Outcome {
+func (x *execution) fallback() store.Outcome {
 	o := decideOutcome(nil, errExited, nil, &x.run, Fixed(unknownDelay))
 	o.Error = errExited.Error()
 	return o
@@ -223,7 +225,7 @@ func errorText(err error) (text string) {
 }
 
 // end settles the run and gives its slot back, unless that has been done.
-func (x *execution) end(o Outcome) {
+func (x *execution) end(o store.Outcome) {
 	x.w.active.ending.Add(1)
 	x.returned.Store(true)
 	x.run.Args = nil // the others of its claim may keep the execution in memory for long
@@ -279,23 +281,23 @@ func (x *execution) logger() *slog.Logger {
 	return x.log
 }
 
-func (x *execution) logEnd(o Outcome) {
+func (x *execution) logEnd(o store.Outcome) {
 	if !x.verifies() { // else when the store has told
 		x.logOutcome(o)
 	}
 }
 
-func (x *execution) logOutcome(o Outcome) {
+func (x *execution) logOutcome(o store.Outcome) {
 	switch o.Kind {
-	case Failure:
-		x.logger().Warn("attempt failed, will be retried", "after", o.After.String(), "error", clip(o.Error, 1000))
-	case Death:
+	case store.Failure:
+		x.logger().Warn("attempt failed, will be retried", "after", o.After.String(), "error", storable.Clip(o.Error, 1000))
+	case store.Death:
 		if x.permanent {
-			x.logger().Warn("run is dead: its handler has ended it", "error", clip(o.Error, 1000))
+			x.logger().Warn("run is dead: its handler has ended it", "error", storable.Clip(o.Error, 1000))
 		} else {
-			x.logger().Error("run is dead", "error", clip(o.Error, 1000))
+			x.logger().Error("run is dead", "error", storable.Clip(o.Error, 1000))
 		}
-	case HandedBack:
+	case store.HandedBack:
 		x.logger().Info("run handed back")
 	default:
 		if x.w.debug() {

@@ -15,7 +15,8 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // errCut is what a caller sees of a call whose answer was lost.
@@ -36,9 +37,9 @@ type faultyStore struct {
 	refused    []durable.RunID // a Settle with one of these fails
 	locked     []durable.RunID // these are answered with Deferred
 
-	reclaimMost int                  // runs; a Reclaim that may take more fails when something has expired. Zero: no bound
-	passes      []durable.PassedOver // answered by the next Reclaim, once
-	declares    error                // answered by each Declare that was carried out
+	reclaimMost int                // runs; a Reclaim that may take more fails when something has expired. Zero: no bound
+	passes      []store.PassedOver // answered by the next Reclaim, once
+	declares    error              // answered by each Declare that was carried out
 }
 
 // errPage is what a store answers that cannot write one run.
@@ -59,7 +60,7 @@ func (s *faultyStore) lock(ids ...durable.RunID) {
 }
 
 // isRefused tells whether a Settle fails because of one of its runs.
-func (s *faultyStore) isRefused(settlements []durable.Settlement) bool {
+func (s *faultyStore) isRefused(settlements []store.Settlement) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, settlement := range settlements {
@@ -73,19 +74,19 @@ func (s *faultyStore) isRefused(settlements []durable.Settlement) bool {
 }
 
 // settleUnlocked settles the runs that are not locked and defers the others.
-func (s *faultyStore) settleUnlocked(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+func (s *faultyStore) settleUnlocked(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	s.mu.Lock()
 	locked := slices.Clone(s.locked)
 	s.mu.Unlock()
-	var verdicts []durable.Verdict
+	var verdicts []store.Verdict
 	for _, settlement := range settlements {
 		for _, settled := range settlement.Runs {
 			if slices.Contains(locked, settled.ID) {
-				verdicts = append(verdicts, durable.Deferred)
+				verdicts = append(verdicts, store.Deferred)
 				continue
 			}
-			one := durable.Settlement{Claim: settlement.Claim, Worker: settlement.Worker, Runs: []durable.Settled{settled}}
-			given, err := s.Store.Settle(ctx, []durable.Settlement{one})
+			one := store.Settlement{Claim: settlement.Claim, Worker: settlement.Worker, Runs: []store.Settled{settled}}
+			given, err := s.Store.Settle(ctx, []store.Settlement{one})
 			if err != nil {
 				return nil, err
 			}
@@ -180,27 +181,27 @@ func (s *faultyStore) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]du
 	return faulty(s, "Enqueue", func() ([]durable.Receipt, error) { return s.Store.Enqueue(ctx, runs...) })
 }
 
-func (s *faultyStore) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
-	return faulty(s, "Heads", func() ([]durable.Head, error) { return s.Store.Heads(ctx, serves) })
+func (s *faultyStore) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
+	return faulty(s, "Heads", func() ([]store.Head, error) { return s.Store.Heads(ctx, serves) })
 }
 
-func (s *faultyStore) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
-	return faulty(s, "Claim", func() ([]durable.Claimed, error) { return s.Store.Claim(ctx, request) })
+func (s *faultyStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+	return faulty(s, "Claim", func() ([]store.Claimed, error) { return s.Store.Claim(ctx, request) })
 }
 
-func (s *faultyStore) HandBack(ctx context.Context, request durable.ClaimRequest) (int, error) {
+func (s *faultyStore) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
 	return faulty(s, "HandBack", func() (int, error) { return s.Store.HandBack(ctx, request) })
 }
 
-func (s *faultyStore) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+func (s *faultyStore) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	var runs int
 	for _, settlement := range settlements {
 		runs += len(settlement.Runs)
 	}
 	if s.spendDefer() {
-		verdicts := make([]durable.Verdict, runs)
+		verdicts := make([]store.Verdict, runs)
 		for i := range verdicts {
-			verdicts[i] = durable.Deferred
+			verdicts[i] = store.Deferred
 		}
 		return verdicts, nil
 	}
@@ -216,14 +217,14 @@ func (s *faultyStore) Settle(ctx context.Context, settlements []durable.Settleme
 	if locks {
 		return s.settleUnlocked(ctx, settlements)
 	}
-	return faulty(s, "Settle", func() ([]durable.Verdict, error) { return s.Store.Settle(ctx, settlements) })
+	return faulty(s, "Settle", func() ([]store.Verdict, error) { return s.Store.Settle(ctx, settlements) })
 }
 
-func (s *faultyStore) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
-	return faulty(s, "Reclaim", func() (durable.Reclaim, error) {
+func (s *faultyStore) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+	return faulty(s, "Reclaim", func() (store.Reclaim, error) {
 		if request.Limit > 0 && (s.refusesWrites() || s.reclaimMost > 0 && request.Runs > s.reclaimMost) {
-			if look, err := s.Store.Reclaim(ctx, durable.ReclaimRequest{}); err != nil || look.Soon {
-				return durable.Reclaim{}, errCut
+			if look, err := s.Store.Reclaim(ctx, store.ReclaimRequest{}); err != nil || look.Soon {
+				return store.Reclaim{}, errCut
 			}
 		}
 		done, err := s.Store.Reclaim(ctx, request)
@@ -238,7 +239,7 @@ func (s *faultyStore) Renew(ctx context.Context, claims []lease.ClaimID, d time.
 	return faulty(s, "Renew", func() ([]lease.ClaimID, error) { return s.Store.Renew(ctx, claims, d) })
 }
 
-func (s *faultyStore) Declare(ctx context.Context, declaration durable.Declaration) error {
+func (s *faultyStore) Declare(ctx context.Context, declaration store.Declaration) error {
 	_, err := faulty(s, "Declare", func() (struct{}, error) { return struct{}{}, s.Store.Declare(ctx, declaration) })
 	if err == nil {
 		err = s.declares
@@ -246,17 +247,17 @@ func (s *faultyStore) Declare(ctx context.Context, declaration durable.Declarati
 	return err
 }
 
-func (s *faultyStore) Touch(ctx context.Context, worker durable.WorkerID) error {
+func (s *faultyStore) Touch(ctx context.Context, worker store.WorkerID) error {
 	_, err := faulty(s, "Touch", func() (struct{}, error) { return struct{}{}, s.Store.Touch(ctx, worker) })
 	return err
 }
 
-func (s *faultyStore) Materialize(ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision) (durable.Materialized, error) {
-	return faulty(s, "Materialize", func() (durable.Materialized, error) { return s.Store.Materialize(ctx, limit, decide) })
+func (s *faultyStore) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.Materialized, error) {
+	return faulty(s, "Materialize", func() (store.Materialized, error) { return s.Store.Materialize(ctx, limit, decide) })
 }
 
-func (s *faultyStore) Sweep(ctx context.Context, request durable.SweepRequest) (durable.Swept, error) {
-	return faulty(s, "Sweep", func() (durable.Swept, error) { return s.Store.Sweep(ctx, request) })
+func (s *faultyStore) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+	return faulty(s, "Sweep", func() (store.Swept, error) { return s.Store.Sweep(ctx, request) })
 }
 
 // logBook keeps the messages a worker logs.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // dearHeads is a store in which a look below the marks takes long, as in a
@@ -19,7 +20,7 @@ type dearHeads struct {
 	low   atomic.Int32
 }
 
-func (s *dearHeads) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
+func (s *dearHeads) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
 	heads, err := s.Store.Heads(ctx, serves)
 	if len(serves.From) == 0 {
 		s.low.Add(1)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // nilError is an error whose methods panic on the typed nil that people return
@@ -252,7 +253,7 @@ var errLong = errors.New("failed to connect to " + strings.Repeat("somewhere ", 
 // awayStore answers no Heads.
 type awayStore struct{ durable.Store }
 
-func (awayStore) Heads(context.Context, durable.Serves) ([]durable.Head, error) {
+func (awayStore) Heads(context.Context, store.Serves) ([]store.Head, error) {
 	return nil, errLong
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // isolation decides when a worker takes an isolated run: one that has been in
@@ -67,7 +69,7 @@ const mostBlamed = 10
 
 // isolate returns the steps of a claim of one isolated run, or whether to wait
 // until there is room for one.
-func (c *claimer) isolate(now time.Duration) (steps []Step, alone, wait bool) {
+func (c *claimer) isolate(now time.Duration) (steps []store.Step, alone, wait bool) {
 	process := c.w.config.Process
 	if len(c.plan.isolated) == 0 {
 		c.makeWay(now, 1)
@@ -103,7 +105,7 @@ func (c *claimer) isolate(now time.Duration) (steps []Step, alone, wait bool) {
 		c.makeWay(now, 1)
 		return nil, false, false
 	}
-	return []Step{{Lane: c.plan.isolated[c.missed%len(c.plan.isolated)].Lane, Take: 1}}, true, false
+	return []store.Step{{Lane: c.plan.isolated[c.missed%len(c.plan.isolated)].Lane, Take: 1}}, true, false
 }
 
 // mayMakeRoom tells whether to begin to make room.

@@ -12,26 +12,27 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // crash claims what is due in a lane as a worker that then dies, and lets the
 // lease run out.
-func (s *scene) crash(lane durable.LaneID, limit int, alone bool) {
+func (s *scene) crash(lane store.LaneID, limit int, alone bool) {
 	s.t.Helper()
-	_, err := s.store.Store.Claim(s.t.Context(), durable.ClaimRequest{
-		Claim: lease.NewClaimID(), Worker: durable.WorkerID{Name: "doomed", Instance: uuid.New()}, Duration: time.Second,
-		Steps: []durable.Step{{Lane: lane, Take: limit}}, Limit: limit, Alone: alone,
+	_, err := s.store.Store.Claim(s.t.Context(), store.ClaimRequest{
+		Claim: lease.NewClaimID(), Worker: store.WorkerID{Name: "doomed", Instance: uuid.New()}, Duration: time.Second,
+		Steps: []store.Step{{Lane: lane, Take: limit}}, Limit: limit, Alone: alone,
 	})
 	require.NoError(s.t, err)
 	s.pass(2 * time.Second)
-	_, err = s.store.Store.Reclaim(s.t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+	_, err = s.store.Store.Reclaim(s.t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.NoError(s.t, err)
 }
 
 // lane returns the number of the one lane in use.
-func (s *scene) lane(job string) durable.LaneID {
+func (s *scene) lane(job string) store.LaneID {
 	s.t.Helper()
-	heads, err := s.store.Store.Heads(s.t.Context(), durable.Serves{Queues: []string{"default"}, Jobs: []string{job}})
+	heads, err := s.store.Store.Heads(s.t.Context(), store.Serves{Queues: []string{"default"}, Jobs: []string{job}})
 	require.NoError(s.t, err)
 	require.NotEmpty(s.t, heads)
 	return max(heads[0].Lane, -heads[0].Lane)

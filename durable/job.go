@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Job is a named kind of work with an argument type and a policy. One value is
@@ -25,12 +28,12 @@ type Job[A any] struct {
 // the name or the options is reported by the first Enqueue and by Worker.Run.
 func NewJob[A any](name string, options ...Option) Job[A] {
 	p, faults := defaultPolicy().with(onlyJob, options)
-	faults = append(faults, checkName("job", name))
+	faults = append(faults, store.CheckName("job", name))
 	faults = append(faults, p.faults()...)
 	faults = append(faults, checkAliases(name, p.aliases)...)
 	j := Job[A]{name: name, policy: p}
 	if err := errors.Join(faults...); err != nil {
-		j.fault = fmt.Errorf("job %q: %w", clip(name, 150), err)
+		j.fault = fmt.Errorf("job %q: %w", storable.Clip(name, 150), err)
 	}
 	return j
 }
@@ -51,7 +54,7 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	p, faults := j.policy.with(place, options)
 	run := p.newRun(j.name, nil)
 	info := CodecInfo{Job: j.name, Part: ArgsPart, Run: run.ID}
-	if place == onlySchedule || p.key.Policy != KeyUnique {
+	if place == onlySchedule || p.key.Policy != store.KeyUnique {
 		info.Run = RunID{} // they may become those of another run
 	}
 	body, err := json.Marshal(args)
@@ -90,8 +93,8 @@ func (j Job[A]) Enqueue(ctx context.Context, to Enqueuer, args A, options ...Opt
 func (j Job[A]) Info() JobInfo {
 	return JobInfo{
 		Name: j.name, Queue: j.policy.queue, Priority: j.policy.priority,
-		MaxAttempts: j.policy.maxAttempts, Timeout: Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
-		Retention: Duration(j.policy.retention),
+		MaxAttempts: j.policy.maxAttempts, Timeout: store.Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
+		Retention: store.Duration(j.policy.retention),
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 func ExampleUnique() {
@@ -46,10 +47,10 @@ func ExampleDebounce() {
 
 func TestKeyOptions(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
+	db := memory.New(memory.Config{})
 	refused := func(t *testing.T, mention string, options ...durable.Option) {
 		t.Helper()
-		receipts, err := greet.Enqueue(t.Context(), store, greeting{}, options...)
+		receipts, err := greet.Enqueue(t.Context(), db, greeting{}, options...)
 		require.ErrorIs(t, err, durable.ErrInvalid)
 		require.ErrorContains(t, err, mention)
 		require.Zero(t, receipts)
@@ -78,7 +79,7 @@ func TestKeyOptions(t *testing.T) {
 	})
 	t.Run("they are for one run, not for a job or a schedule", func(t *testing.T) {
 		t.Parallel()
-		_, err := durable.NewJob[greeting]("greet", durable.Unique("k")).Enqueue(t.Context(), store, greeting{})
+		_, err := durable.NewJob[greeting]("greet", durable.Unique("k")).Enqueue(t.Context(), db, greeting{})
 		require.ErrorContains(t, err, "Unique is for one run, not for a job")
 		w := durable.NewWorker(memory.New(memory.Config{}), durable.WorkerConfig{})
 		durable.Register(w, greet, func(context.Context, *durable.Run[greeting]) error { return nil })
@@ -90,25 +91,25 @@ func TestKeyOptions(t *testing.T) {
 func TestKey_Judge(t *testing.T) {
 	t.Parallel()
 	run, other := durable.NewRunID(), durable.NewRunID()
-	unique := durable.Key{Text: "k"}
-	replace := durable.Key{Text: "k", Policy: durable.KeyReplace}
+	unique := store.Key{Text: "k"}
+	replace := store.Key{Text: "k", Policy: store.KeyReplace}
 	for _, c := range []struct {
 		name   string
-		key    durable.Key
-		holder durable.KeyHolder
-		want   durable.KeyVerdict
+		key    store.Key
+		holder store.KeyHolder
+		want   store.KeyVerdict
 	}{
-		{"nobody", unique, durable.KeyHolder{}, durable.TakesKey},
-		{"nobody, to replace", replace, durable.KeyHolder{}, durable.TakesKey},
-		{"pending", unique, durable.KeyHolder{Stored: true, Latest: other}, durable.LeavesHolder},
-		{"pending, to replace", replace, durable.KeyHolder{Stored: true, Latest: other}, durable.ReplacesHolder},
-		{"running", unique, durable.KeyHolder{Stored: true, Latest: other, State: durable.Running}, durable.LeavesHolder},
-		{"running, to replace", replace, durable.KeyHolder{Stored: true, Latest: other, State: durable.Running}, durable.TakesKey},
-		{"ended", unique, durable.KeyHolder{Stored: true, Latest: other, State: durable.Dead}, durable.TakesKey},
-		{"ended, held", unique, durable.KeyHolder{Stored: true, Latest: other, State: durable.Succeeded, Held: true}, durable.LeavesHolder},
-		{"ended, held, to replace", replace, durable.KeyHolder{Stored: true, Latest: other, State: durable.Succeeded, Held: true}, durable.TakesKey},
-		{"a repeat", replace, durable.KeyHolder{Stored: true, Latest: run, State: durable.Running}, durable.LeavesHolder},
-		{"a repeat, late", replace, durable.KeyHolder{Stored: true, Latest: run, State: durable.Succeeded}, durable.LeavesHolder},
+		{"nobody", unique, store.KeyHolder{}, store.TakesKey},
+		{"nobody, to replace", replace, store.KeyHolder{}, store.TakesKey},
+		{"pending", unique, store.KeyHolder{Stored: true, Latest: other}, store.LeavesHolder},
+		{"pending, to replace", replace, store.KeyHolder{Stored: true, Latest: other}, store.ReplacesHolder},
+		{"running", unique, store.KeyHolder{Stored: true, Latest: other, State: durable.Running}, store.LeavesHolder},
+		{"running, to replace", replace, store.KeyHolder{Stored: true, Latest: other, State: durable.Running}, store.TakesKey},
+		{"ended", unique, store.KeyHolder{Stored: true, Latest: other, State: durable.Dead}, store.TakesKey},
+		{"ended, held", unique, store.KeyHolder{Stored: true, Latest: other, State: durable.Succeeded, Held: true}, store.LeavesHolder},
+		{"ended, held, to replace", replace, store.KeyHolder{Stored: true, Latest: other, State: durable.Succeeded, Held: true}, store.TakesKey},
+		{"a repeat", replace, store.KeyHolder{Stored: true, Latest: run, State: durable.Running}, store.LeavesHolder},
+		{"a repeat, late", replace, store.KeyHolder{Stored: true, Latest: run, State: durable.Succeeded}, store.LeavesHolder},
 	} {
 		require.Equal(t, c.want, c.key.Judge(run, c.holder), c.name)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/protocol"
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
 )
 
@@ -118,7 +119,7 @@ func (w *Worker) warn(ctx context.Context, message string, err error) {
 	switch {
 	case quiet:
 	case again && len(text) > warnShort:
-		w.config.Logger.Warn(message, "error", clip(text, warnShort)+"… (as before)")
+		w.config.Logger.Warn(message, "error", storable.Clip(text, warnShort)+"… (as before)")
 	default:
 		w.config.Logger.Warn(message, "error", err)
 	}

@@ -5,12 +5,9 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-)
 
-// Bounds of the lines of an attempt that are kept; the latest are.
-const (
-	MaxLogLines = 200
-	MaxLogSize  = 16 << 10 // bytes of all of them
+	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -48,14 +45,14 @@ func (l *logLines) Write(line []byte) (int, error) {
 	const mark = " … (cut)\n"
 	text := string(line)
 	if len(text) > maxLogLine {
-		text = clip(text, maxLogLine-len(mark)) + mark
+		text = storable.Clip(text, maxLogLine-len(mark)) + mark
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, text)
 	l.bytes += len(text)
 	drop := 0
-	for len(l.lines)-drop > MaxLogLines || l.bytes > MaxLogSize-len(logCut) {
+	for len(l.lines)-drop > store.MaxLogLines || l.bytes > store.MaxLogSize-len(logCut) {
 		l.bytes -= len(l.lines[drop])
 		drop++
 	}
@@ -77,7 +74,7 @@ func (l *logLines) text() string {
 	for _, line := range l.lines {
 		b.WriteString(line)
 	}
-	return storableIn(strings.TrimSuffix(b.String(), "\n"), MaxLogSize)
+	return storable.Text(strings.TrimSuffix(b.String(), "\n"), store.MaxLogSize)
 }
 
 // keptHandler gives records to the worker's logger, and those that are kept to
@@ -123,11 +120,11 @@ func (x *execution) handlerLog() *slog.Logger {
 }
 
 // logText is what the handler has logged, for an outcome that keeps it.
-func (x *execution) logText(kind OutcomeKind) string {
+func (x *execution) logText(kind store.OutcomeKind) string {
 	x.mu.Lock()
 	lines := x.lines
 	x.mu.Unlock()
-	if lines == nil || kind != Success && !kind.Recorded() {
+	if lines == nil || kind != store.Success && !kind.Recorded() {
 		return ""
 	}
 	return lines.text()

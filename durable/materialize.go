@@ -4,7 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/durable-worker/durable-worker/internal/cron"
+	"github.com/durable-worker/durable-worker/internal/recur"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // The schedules of one transaction, whose rows it locks: at least, and at most,
@@ -93,21 +94,21 @@ func isDone(done <-chan struct{}) bool {
 // evaluator decides about due schedules, some at a time.
 type evaluator struct {
 	w     *Worker
-	plan  planner
+	plan  *recur.Planner
 	chunk int // schedules of the next transaction
 }
 
 func newEvaluator(w *Worker) *evaluator {
-	return &evaluator{w: w, plan: planner{rules: map[ruleKey]cron.Rule{}}, chunk: materializeMost}
+	return &evaluator{w: w, plan: recur.NewPlanner(), chunk: materializeMost}
 }
 
 // look materializes once, and tells whether there may be more at once.
-func (e *evaluator) look(ctx context.Context) (made Materialized, more bool, err error) {
+func (e *evaluator) look(ctx context.Context) (made store.Materialized, more bool, err error) {
 	w := e.w
-	e.plan.room = materializeRoom
+	e.plan.Begin()
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
 	began := w.config.Elapsed()
-	made, err = w.store.Materialize(bounded, e.chunk, func(now time.Time, s Schedule) Decision { return e.plan.decide(bounded, now, s) })
+	made, err = w.store.Materialize(bounded, e.chunk, func(now time.Time, s store.Schedule) store.Decision { return e.plan.Decide(bounded, now, s) })
 	took := w.config.Elapsed() - began
 	cancel()
 	w.contact(err)
@@ -127,7 +128,7 @@ func (e *evaluator) look(ctx context.Context) (made Materialized, more bool, err
 }
 
 // lookPause is how long after a look at the schedules the next one is.
-func (w *Worker) lookPause(made *Materialized, err error) time.Duration {
+func (w *Worker) lookPause(made *store.Materialized, err error) time.Duration {
 	pause := w.jittered(w.config.PollInterval)
 	switch {
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // looksStore counts the looks at the schedules.
@@ -19,8 +20,8 @@ type looksStore struct {
 }
 
 func (s *looksStore) Materialize(
-	ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision,
-) (durable.Materialized, error) {
+	ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision,
+) (store.Materialized, error) {
 	s.looks.Add(1)
 	return s.Store.Materialize(ctx, limit, decide)
 }
@@ -94,8 +95,8 @@ func (s *crowdedStore) seen() crowd {
 }
 
 func (s *crowdedStore) Materialize(
-	ctx context.Context, limit int, _ func(time.Time, durable.Schedule) durable.Decision,
-) (durable.Materialized, error) {
+	ctx context.Context, limit int, _ func(time.Time, store.Schedule) store.Decision,
+) (store.Materialized, error) {
 	s.mu.Lock()
 	if s.one && s.yields {
 		s.yields = false
@@ -106,7 +107,7 @@ func (s *crowdedStore) Materialize(
 	if s.one && s.at > 0 {
 		s.busy++
 		s.mu.Unlock()
-		return durable.Materialized{Busy: true}, nil
+		return store.Materialized{Busy: true}, nil
 	}
 	due := min(limit, s.left)
 	s.left -= due
@@ -124,7 +125,7 @@ func (s *crowdedStore) Materialize(
 	defer s.mu.Unlock()
 	s.at--
 	s.yields = due == limit
-	return durable.Materialized{Due: due, Next: s.next}, ctx.Err()
+	return store.Materialized{Due: due, Next: s.next}, ctx.Err()
 }
 
 func TestSchedule_TwoEvaluateWhileMoreAreDueThanOneTransactionTakes(t *testing.T) {
@@ -168,11 +169,11 @@ func TestSchedule_NobodyIsLateForASecondEvaluator(t *testing.T) {
 type feebleStore struct{ *crowdedStore }
 
 func (s *feebleStore) Materialize(
-	ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision,
-) (durable.Materialized, error) {
+	ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision,
+) (store.Materialized, error) {
 	if limit > 40 {
 		<-ctx.Done()
-		return durable.Materialized{}, ctx.Err()
+		return store.Materialized{}, ctx.Err()
 	}
 	return s.crowdedStore.Materialize(ctx, limit, decide)
 }

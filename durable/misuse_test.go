@@ -10,7 +10,8 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 func TestMisuse_WhatIsRegisteredLateIsRefused(t *testing.T) {
@@ -33,7 +34,7 @@ func TestMisuse_WhatIsRegisteredLateIsRefused(t *testing.T) {
 		}
 		<-done
 		id := s.enqueue(late.New(letter{}))
-		s.pass(2 * durable.DeclareEvery)
+		s.pass(2 * store.DeclareEvery)
 		require.Equal(t, durable.Pending, s.record(id).State, "nobody has the handler")
 		jobs, err := s.store.Jobs(t.Context())
 		require.NoError(t, err)

@@ -4,16 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Operator is the door of those who operate: people, and programs in their
 // place. Its methods may be called from many goroutines.
 type Operator struct {
 	store interface {
-		Controls
-		Inspector
-		Catalog
-		Waker
+		store.Controls
+		store.Inspector
+		store.Catalog
+		store.Waker
 	}
 	by string
 }
@@ -26,28 +28,28 @@ func NewOperator(store Store, by string) *Operator { return &Operator{store: sto
 // "cancelled by" the operator. Runs beyond MaxOrder are further orders: an
 // error then tells nothing of the runs of earlier ones, and Cancel may be
 // called again.
-func (o *Operator) Cancel(ctx context.Context, reason string, runs ...RunID) ([]Changed, error) {
-	return o.order(ctx, CancelRuns, reason, runs)
+func (o *Operator) Cancel(ctx context.Context, reason string, runs ...RunID) ([]store.Changed, error) {
+	return o.order(ctx, store.CancelRuns, reason, runs)
 }
 
 // Retry makes dead or cancelled runs pending again (see RetryRuns).
-func (o *Operator) Retry(ctx context.Context, reason string, runs ...RunID) ([]Changed, error) {
-	return o.order(ctx, RetryRuns, reason, runs)
+func (o *Operator) Retry(ctx context.Context, reason string, runs ...RunID) ([]store.Changed, error) {
+	return o.order(ctx, store.RetryRuns, reason, runs)
 }
 
 // Delete removes runs that are not running (see DeleteRuns).
-func (o *Operator) Delete(ctx context.Context, reason string, runs ...RunID) ([]Changed, error) {
-	return o.order(ctx, DeleteRuns, reason, runs)
+func (o *Operator) Delete(ctx context.Context, reason string, runs ...RunID) ([]store.Changed, error) {
+	return o.order(ctx, store.DeleteRuns, reason, runs)
 }
 
-func (o *Operator) order(ctx context.Context, action RunAction, reason string, runs []RunID) ([]Changed, error) {
-	if err := (&Order{Action: action, Reason: reason, By: o.by}).Check(); err != nil {
+func (o *Operator) order(ctx context.Context, action store.RunAction, reason string, runs []RunID) ([]store.Changed, error) {
+	if err := (&store.Order{Action: action, Reason: reason, By: o.by}).Check(); err != nil {
 		return nil, fmt.Errorf("%s runs: %w", action, err) // also where there is no run to refuse it for
 	}
-	changed := make([]Changed, 0, len(runs))
-	for start := 0; start < len(runs); start += MaxOrder {
-		part := runs[start:min(start+MaxOrder, len(runs))]
-		some, err := o.store.Operate(ctx, Order{Action: action, Runs: part, Reason: reason, By: o.by})
+	changed := make([]store.Changed, 0, len(runs))
+	for start := 0; start < len(runs); start += store.MaxOrder {
+		part := runs[start:min(start+store.MaxOrder, len(runs))]
+		some, err := o.store.Operate(ctx, store.Order{Action: action, Runs: part, Reason: reason, By: o.by})
 		if err != nil {
 			return changed, err
 		}
@@ -59,16 +61,16 @@ func (o *Operator) order(ctx context.Context, action RunAction, reason string, r
 
 // announce tells the workers that have runs in hand which are to be cancelled,
 // and those who wait for runs that have ended. Both look by themselves too.
-func (o *Operator) announce(ctx context.Context, action RunAction, changed []Changed) {
+func (o *Operator) announce(ctx context.Context, action store.RunAction, changed []store.Changed) {
 	asked := false
 	for _, c := range changed {
-		asked = asked || c.Did == Asked
-		if c.Did == Done && action != RetryRuns {
-			_ = o.store.Announce(ctx, Signal{Kind: RunEnded, Run: c.ID})
+		asked = asked || c.Did == store.Asked
+		if c.Did == store.Done && action != store.RetryRuns {
+			_ = o.store.Announce(ctx, store.Signal{Kind: store.RunEnded, Run: c.ID})
 		}
 	}
 	if asked {
-		_ = o.store.Announce(ctx, Signal{Kind: CancelAsked})
+		_ = o.store.Announce(ctx, store.Signal{Kind: store.CancelAsked})
 	}
 }
 
@@ -106,20 +108,20 @@ func (o *Operator) Rerun(ctx context.Context, id RunID, args json.RawMessage, op
 
 // PauseQueue stops claims from a queue (see Controls.SetQueue).
 func (o *Operator) PauseQueue(ctx context.Context, name string) error {
-	return o.setQueue(ctx, name, PauseQueue)
+	return o.setQueue(ctx, name, store.PauseQueue)
 }
 
 // ResumeQueue undoes PauseQueue.
 func (o *Operator) ResumeQueue(ctx context.Context, name string) error {
-	return o.setQueue(ctx, name, ResumeQueue)
+	return o.setQueue(ctx, name, store.ResumeQueue)
 }
 
-func (o *Operator) setQueue(ctx context.Context, name string, action QueueAction) error {
+func (o *Operator) setQueue(ctx context.Context, name string, action store.QueueAction) error {
 	return o.store.SetQueue(ctx, name, action, o.by)
 }
 
 // Queues lists the queues that are known, by name.
-func (o *Operator) Queues(ctx context.Context) ([]QueueInfo, error) {
+func (o *Operator) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	return o.store.Queues(ctx)
 }
 
@@ -144,26 +146,26 @@ type Bulk struct {
 // when ctx ends, and at the first error; with Filter.Before set to the Next of
 // what it returned it goes on. What it has done then stays done.
 func (o *Operator) CancelAll(ctx context.Context, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return o.all(ctx, CancelRuns, filter, reason, progress)
+	return o.all(ctx, store.CancelRuns, filter, reason, progress)
 }
 
 // RetryAll retries the runs that match, dead and cancelled ones unless the
 // filter names states; as CancelAll.
 func (o *Operator) RetryAll(ctx context.Context, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return o.all(ctx, RetryRuns, filter, reason, progress)
+	return o.all(ctx, store.RetryRuns, filter, reason, progress)
 }
 
 // DeleteAll deletes the runs that match, finished ones unless the filter names
 // states; as CancelAll.
 func (o *Operator) DeleteAll(ctx context.Context, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	return o.all(ctx, DeleteRuns, filter, reason, progress)
+	return o.all(ctx, store.DeleteRuns, filter, reason, progress)
 }
 
-func (o *Operator) all(ctx context.Context, action RunAction, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
+func (o *Operator) all(ctx context.Context, action store.RunAction, filter Filter, reason string, progress func(Bulk)) (Bulk, error) {
 	if len(filter.States) == 0 {
 		filter.States = action.States()
 	}
-	filter.Limit = largestPage
+	filter.Limit = store.LargestPage
 	done := Bulk{Next: filter.Before}
 	for {
 		filter.Before = done.Next
@@ -204,9 +206,9 @@ func (b Bulk) MarshalJSON() ([]byte, error) {
 }
 
 // add counts what became of some runs.
-func (b *Bulk) add(changed []Changed) {
+func (b *Bulk) add(changed []store.Changed) {
 	b.Seen += len(changed)
-	counters := map[Did]*int{Done: &b.Done, Asked: &b.Asked, Unchanged: &b.Unchanged, Missing: &b.Missing, Conflicting: &b.Conflicting, Busy: &b.Busy}
+	counters := map[store.Did]*int{store.Done: &b.Done, store.Asked: &b.Asked, store.Unchanged: &b.Unchanged, store.Missing: &b.Missing, store.Conflicting: &b.Conflicting, store.Busy: &b.Busy}
 	for _, c := range changed {
 		*counters[c.Did]++
 	}

@@ -3,6 +3,8 @@ package durable
 import (
 	"fmt"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Option sets one part of a job's policy. Given to NewJob it is the job's
@@ -36,7 +38,7 @@ type policy struct {
 	priority    int
 	maxAttempts int
 	timeout     time.Duration
-	onCrash     CrashPolicy
+	onCrash     store.CrashPolicy
 	tags        []string
 	retry       RetryPolicy
 	retention   time.Duration
@@ -45,17 +47,17 @@ type policy struct {
 	expiresAt   time.Time
 	aliases     []string // of a job
 	codec       Codec    // of a job; nil: none
-	key         Key
-	keyedBy     []string // the options that gave the key
-	plan        Plan     // of a schedule
-	paused      bool     // of a schedule
+	key         store.Key
+	keyedBy     []string   // the options that gave the key
+	plan        store.Plan // of a schedule
+	paused      bool       // of a schedule
 }
 
-// DefaultQueue is the queue of a job that names none.
-const DefaultQueue = "default"
-
-// DefaultMaxAttempts is how often a run is tried when its job does not say.
-const DefaultMaxAttempts = 3
+// What a job has that says nothing else.
+const (
+	DefaultQueue       = store.DefaultQueue
+	DefaultMaxAttempts = store.DefaultMaxAttempts
+)
 
 func defaultPolicy() policy {
 	return policy{queue: DefaultQueue, maxAttempts: DefaultMaxAttempts}
@@ -93,7 +95,7 @@ func (p policy) newRun(job string, args []byte) NewRun {
 func (p policy) faults() []error {
 	run := p.newRun("", nil)
 	faults := run.PolicyFaults()
-	if !validRetention(p.retention) {
+	if !store.ValidRetention(p.retention) {
 		faults = append(faults, fmt.Errorf("retention %v: want at least 1s, or KeepForever", p.retention))
 	}
 	return faults
@@ -126,7 +128,7 @@ func Timeout(d time.Duration) Option {
 
 // OnCrash says what becomes of a run whose worker dies while executing it.
 // Default CrashRetry.
-func OnCrash(onCrash CrashPolicy) Option {
+func OnCrash(onCrash store.CrashPolicy) Option {
 	return Option{"OnCrash", anywhere, func(p *policy) { p.onCrash = onCrash }}
 }
 
@@ -158,40 +160,4 @@ func After(d time.Duration) Option {
 // earlier attempt has failed. An attempt that is under way may finish.
 func ExpiresAt(t time.Time) Option {
 	return Option{"ExpiresAt", onlyRun, func(p *policy) { p.expiresAt = t }}
-}
-
-// CrashPolicy says what becomes of a run whose worker dies while executing it.
-type CrashPolicy int16
-
-const (
-	// CrashRetry executes the run again, alone on a worker from the second
-	// crash on, until it has crashed MaxCrashes workers.
-	CrashRetry CrashPolicy = 0
-	// CrashDead ends the run in dead at once, for work that must not be begun
-	// twice without a person looking at it.
-	CrashDead CrashPolicy = 1
-)
-
-// String returns the policy's word.
-func (c CrashPolicy) String() string {
-	if c == CrashDead {
-		return "dead"
-	}
-	return "retry"
-}
-
-// MarshalText writes the policy's word.
-func (c CrashPolicy) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
-// UnmarshalText reads the policy's word.
-func (c *CrashPolicy) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "retry":
-		*c = CrashRetry
-	case "dead":
-		*c = CrashDead
-	default:
-		return fmt.Errorf("%q is not a crash policy (retry, dead)", text)
-	}
-	return nil
 }

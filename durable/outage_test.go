@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // An outage of writes alone answers every read. Two workers live through one
@@ -66,19 +67,19 @@ func outageOfWrites(t *testing.T, s *scene, length, poll time.Duration) {
 }
 
 // holds makes somebody claim a run directly, who does not renew it.
-func (s *scene) holds(t *testing.T, id durable.RunID) (settle func() durable.Verdict) {
+func (s *scene) holds(t *testing.T, id durable.RunID) (settle func() store.Verdict) {
 	t.Helper()
-	living := durable.WorkerID{Name: "living", Instance: uuid.New()}
-	heads, err := s.store.Store.Heads(t.Context(), durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	living := store.WorkerID{Name: "living", Instance: uuid.New()}
+	heads, err := s.store.Store.Heads(t.Context(), store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 	require.NoError(t, err)
 	claim := lease.NewClaimID()
-	runs, err := s.store.Store.Claim(t.Context(), durable.ClaimRequest{Claim: claim, Worker: living, Duration: 30 * time.Second,
-		Steps: []durable.Step{{Lane: heads[0].Lane, Take: 1}}, Limit: 1})
+	runs, err := s.store.Store.Claim(t.Context(), store.ClaimRequest{Claim: claim, Worker: living, Duration: 30 * time.Second,
+		Steps: []store.Step{{Lane: heads[0].Lane, Take: 1}}, Limit: 1})
 	require.NoError(t, err)
 	require.Len(t, runs, 1)
-	return func() durable.Verdict {
-		verdicts, err := s.store.Store.Settle(t.Context(), []durable.Settlement{{Claim: claim, Worker: living, Last: true,
-			Runs: []durable.Settled{{ID: id, Outcome: durable.Outcome{Kind: durable.Success}}}}})
+	return func() store.Verdict {
+		verdicts, err := s.store.Store.Settle(t.Context(), []store.Settlement{{Claim: claim, Worker: living, Last: true,
+			Runs: []store.Settled{{ID: id, Outcome: store.Outcome{Kind: store.Success}}}}})
 		require.NoError(t, err)
 		return verdicts[0]
 	}
@@ -104,7 +105,7 @@ func TestAWorkerThatStartsInAnOutageHoldsBack(t *testing.T) {
 					stop = s.begin(w)
 				}
 				s.pass(9900 * time.Millisecond)
-				require.Equal(t, durable.Accepted, settle())
+				require.Equal(t, store.Accepted, settle())
 				require.Equal(t, durable.Succeeded, s.record(id).State)
 				require.NoError(t, stop())
 			})
@@ -179,7 +180,7 @@ func TestWhatIsPassedOverIsListed(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		w := s.worker(durable.WorkerConfig{PollInterval: time.Second})
 		durable.Register(w, durable.NewJob[letter]("mail"), func(context.Context, *durable.Run[letter]) error { return nil })
-		s.store.passes = []durable.PassedOver{{Kind: "run", Name: "r1", Again: time.Minute, Err: errBoom}}
+		s.store.passes = []store.PassedOver{{Kind: "run", Name: "r1", Again: time.Minute, Err: errBoom}}
 		stop := s.begin(w)
 		s.pass(5 * time.Second)
 		listed := w.Status().SetAside
@@ -219,7 +220,7 @@ func TestADeclarationThatIsRefusedInPartCounts(t *testing.T) {
 		job := durable.NewJob[letter]("mail")
 		w := s.worker(durable.WorkerConfig{})
 		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
-		s.store.declares = &durable.PassedError{Passed: []durable.PassedOver{{Kind: "schedule", Name: "s", Again: time.Minute, Err: errBoom}}}
+		s.store.declares = &store.PassedError{Passed: []store.PassedOver{{Kind: "schedule", Name: "s", Again: time.Minute, Err: errBoom}}}
 		stop := s.begin(w)
 		id := s.enqueue(job.New(letter{}))
 		s.pass(10 * time.Second)
@@ -239,10 +240,10 @@ func (s *scene) declaredAt(t *testing.T) time.Time {
 // holdsAll makes somebody claim runs together, who does not renew them.
 func (s *scene) holdsAll(t *testing.T, n int) {
 	t.Helper()
-	heads, err := s.store.Store.Heads(t.Context(), durable.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
+	heads, err := s.store.Store.Heads(t.Context(), store.Serves{Queues: []string{durable.DefaultQueue}, Jobs: []string{"mail"}})
 	require.NoError(t, err)
-	runs, err := s.store.Store.Claim(t.Context(), durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: durable.WorkerID{Instance: uuid.New()},
-		Duration: 30 * time.Second, Steps: []durable.Step{{Lane: heads[0].Lane, Take: n}}, Limit: n})
+	runs, err := s.store.Store.Claim(t.Context(), store.ClaimRequest{Claim: lease.NewClaimID(), Worker: store.WorkerID{Instance: uuid.New()},
+		Duration: 30 * time.Second, Steps: []store.Step{{Lane: heads[0].Lane, Take: n}}, Limit: n})
 	require.NoError(t, err)
 	require.Len(t, runs, n)
 }

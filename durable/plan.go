@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // plan is the policy of a worker's claims: which lanes to look at, in which
@@ -20,16 +22,16 @@ import (
 // It is pure: it knows no store and no clock.
 type plan struct {
 	lanes    []*lane // by descending priority
-	byID     map[LaneID]*lane
-	isolated []Head // lines of isolated runs whose first is due
-	stale    bool   // the heads must be read again before the next claim
+	byID     map[store.LaneID]*lane
+	isolated []store.Head // lines of isolated runs whose first is due
+	stale    bool         // the heads must be read again before the next claim
 	next     time.Duration
 	taken    int // runs claimed, modulo fairness
 }
 
 // lane is what the worker remembers of one lane.
 type lane struct {
-	Head
+	store.Head
 	due  bool
 	mark time.Time // claims start here
 }
@@ -42,9 +44,9 @@ const (
 )
 
 // learn takes in the heads as the store told them.
-func (p *plan) learn(heads []Head) {
+func (p *plan) learn(heads []store.Head) {
 	before, now := p.byID, clockOf(heads)
-	p.lanes, p.isolated, p.byID = p.lanes[:0], p.isolated[:0], make(map[LaneID]*lane, len(heads))
+	p.lanes, p.isolated, p.byID = p.lanes[:0], p.isolated[:0], make(map[store.LaneID]*lane, len(heads))
 	p.stale, p.next = false, -1
 	for _, h := range heads {
 		if h.Waiting && h.In > 0 && (p.next < 0 || h.In < p.next) {
@@ -70,12 +72,12 @@ func (p *plan) learn(heads []Head) {
 		p.byID[h.Lane] = l
 	}
 	slices.SortStableFunc(p.lanes, func(a, b *lane) int { return cmp.Compare(b.Priority, a.Priority) })
-	slices.SortFunc(p.isolated, func(a, b Head) int { return a.DueAt.Compare(b.DueAt) })
+	slices.SortFunc(p.isolated, func(a, b store.Head) int { return a.DueAt.Compare(b.DueAt) })
 }
 
 // clockOf is the store's time when the heads were read; the zero time: they do
 // not tell.
-func clockOf(heads []Head) time.Time {
+func clockOf(heads []store.Head) time.Time {
 	for _, h := range heads {
 		if h.Waiting {
 			return h.DueAt.Add(-h.In)
@@ -85,8 +87,8 @@ func clockOf(heads []Head) time.Time {
 }
 
 // bounds are the marks of all lanes that have one.
-func (p *plan) bounds() map[LaneID]time.Time {
-	bounds := make(map[LaneID]time.Time, len(p.lanes))
+func (p *plan) bounds() map[store.LaneID]time.Time {
+	bounds := make(map[store.LaneID]time.Time, len(p.lanes))
 	for _, l := range p.lanes {
 		if !l.mark.IsZero() {
 			bounds[l.Lane] = l.mark
@@ -116,7 +118,7 @@ func (p *plan) blind() bool {
 
 // call makes lanes candidates that a wake-up has named. It reports whether all are
 // known.
-func (p *plan) call(lanes map[LaneID]Due) (known bool) {
+func (p *plan) call(lanes map[store.LaneID]store.Due) (known bool) {
 	known = true
 	for id := range lanes {
 		if l := p.byID[id]; l != nil {
@@ -139,8 +141,8 @@ func (p *plan) soon() time.Duration {
 
 // steps returns the claim of up to n runs. room tells how many more runs of a
 // queue may execute; negative means no cap.
-func (p *plan) steps(n int, room func(queue string) int) []Step {
-	b := stepper{room: room, left: map[string]int{}, skip: map[LaneID]int{}}
+func (p *plan) steps(n int, room func(queue string) int) []store.Step {
+	b := stepper{room: room, left: map[string]int{}, skip: map[store.LaneID]int{}}
 	if oldest := p.oldest(&b); oldest != nil {
 		b.add(oldest, (p.taken+n)/fairness)
 	}
@@ -178,10 +180,10 @@ func (p *plan) oldest(b *stepper) *lane {
 
 // stepper gathers the steps of one claim.
 type stepper struct {
-	steps []Step
+	steps []store.Step
 	room  func(queue string) int
-	left  map[string]int // room left of capped queues
-	skip  map[LaneID]int // runs of a lane that earlier steps take
+	left  map[string]int       // room left of capped queues
+	skip  map[store.LaneID]int // runs of a lane that earlier steps take
 }
 
 func (b *stepper) level(lanes []*lane, n int) {
@@ -216,7 +218,7 @@ func (b *stepper) add(l *lane, n int) {
 	if n <= 0 || len(b.steps) == maxSteps {
 		return
 	}
-	b.steps = append(b.steps, Step{Lane: l.Lane, From: l.mark, Skip: b.skip[l.Lane], Take: n})
+	b.steps = append(b.steps, store.Step{Lane: l.Lane, From: l.mark, Skip: b.skip[l.Lane], Take: n})
 	b.skip[l.Lane] += n
 }
 
@@ -234,9 +236,9 @@ func (b *stepper) rest(queue string) int {
 // took takes in what a claim of up to n runs returned: marks rise, lanes that
 // gave less than was asked of them are empty, and a short claim makes the
 // heads stale.
-func (p *plan) took(steps []Step, runs []Claimed, n int) {
+func (p *plan) took(steps []store.Step, runs []store.Claimed, n int) {
 	p.taken = (p.taken + len(runs)) % fairness
-	got := make(map[LaneID]int, len(steps))
+	got := make(map[store.LaneID]int, len(steps))
 	for i := range runs {
 		got[runs[i].Lane]++
 		if l := p.byID[runs[i].Lane]; l != nil && runs[i].DueAt.After(l.mark) {
@@ -247,7 +249,7 @@ func (p *plan) took(steps []Step, runs []Claimed, n int) {
 		return
 	}
 	p.stale = true
-	asked := make(map[LaneID]int, len(steps))
+	asked := make(map[store.LaneID]int, len(steps))
 	for _, s := range steps {
 		asked[s.Lane] += s.Take
 	}

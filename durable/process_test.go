@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // suspect enqueues a run and crashes it until it is isolated.
@@ -237,10 +238,10 @@ func TestIsolation_OtherWorkKeepsHalfOfTheTime(t *testing.T) {
 // lane.
 type heldLine struct {
 	durable.Store
-	lane durable.LaneID
+	lane store.LaneID
 }
 
-func (h heldLine) Claim(ctx context.Context, r durable.ClaimRequest) ([]durable.Claimed, error) {
+func (h heldLine) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Claimed, error) {
 	if r.Alone && r.Steps[0].Lane == -h.lane {
 		return nil, nil
 	}

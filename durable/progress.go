@@ -9,41 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
-
-// MaxNoteSize bounds the note of a progress, in bytes.
-const MaxNoteSize = 1 << 10
 
 // progressEvery is the least time between two reports of one run's progress.
 const progressEvery = time.Second
-
-// Progress is how far a run says it has come.
-type Progress struct {
-	Fraction float64   `json:"fraction"` // 0 to 1, kept to four decimals
-	Note     string    `json:"note"`
-	At       time.Time `json:"at"` // of the last report, a checkpoint included
-}
-
-// Report is what a running handler says of itself. What is nil is left as it
-// is stored.
-type Report struct {
-	Fraction   *float64 // 0 to 1
-	Note       *string  // valid UTF-8 without NUL
-	Checkpoint []byte   // JSON
-}
-
-// Reporter keeps what running handlers say of themselves. It outlives the
-// attempt.
-type Reporter interface {
-	// Report stores a report, unless the run is no longer running under the
-	// holder's claim: then nothing is stored and the error is lease.ErrLost. It
-	// answers ErrConflict, and stores nothing, when somebody else, such as a
-	// transaction of the holder's own, keeps the run locked.
-	Report(ctx context.Context, holder Holder, report Report) error
-	// Checkpoint returns the run's last checkpoint, or nil.
-	Checkpoint(ctx context.Context, id RunID) ([]byte, error)
-}
 
 // Progress tells how far the run has come: fraction is 0 to 1, the note is for
 // people and cut at MaxNoteSize. At most one report a second reaches the store;
@@ -59,8 +31,8 @@ func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) er
 		return fmt.Errorf("%w: progress %v: want 0 to 1", ErrInvalid, fraction)
 	}
 	fraction = math.Round(fraction*1e4) / 1e4
-	note = storableIn(note, MaxNoteSize)
-	return r.execution.reporting().progress(ctx, Report{Fraction: &fraction, Note: &note})
+	note = storable.Text(note, store.MaxNoteSize)
+	return r.execution.reporting().progress(ctx, store.Report{Fraction: &fraction, Note: &note})
 }
 
 // Checkpoint stores a JSON value with the run, in place of the one before. A
@@ -79,7 +51,7 @@ func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	if text, err = r.execution.seal(CheckpointPart, text); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err := checkJSON(text, false); err != nil {
+	if err := store.CheckJSON(text); err != nil {
 		return fmt.Errorf("%w: checkpoint%w", ErrInvalid, err)
 	}
 	return r.execution.reporting().checkpoint(ctx, text)
@@ -112,13 +84,13 @@ func (r *Run[A]) LastCheckpoint(ctx context.Context, value any) (bool, error) {
 // waits for its turn obeys its context.
 type reports struct {
 	w      *Worker
-	holder Holder
+	holder store.Holder
 	ctx    context.Context // ends with the execution, and when its lease is lost
 	cancel context.CancelFunc
 	turn   chan struct{} // full while a report is under way
 
 	mu     sync.Mutex
-	kept   *Report // a progress that waits for its second to be over
+	kept   *store.Report // a progress that waits for its second to be over
 	sentAt time.Duration
 	sent   bool
 	timer  *time.Timer
@@ -136,7 +108,7 @@ func (x *execution) reporting() *reports {
 				cancel()
 			}
 		})
-		x.reports = &reports{w: x.w, holder: Holder{Run: x.run.ID, Claim: x.claim.id}, ctx: ctx, cancel: func() { stop(); cancel() },
+		x.reports = &reports{w: x.w, holder: store.Holder{Run: x.run.ID, Claim: x.claim.id}, ctx: ctx, cancel: func() { stop(); cancel() },
 			turn: make(chan struct{}, 1), ended: x.returned.Load()}
 	}
 	return x.reports
@@ -156,7 +128,7 @@ func (x *execution) endReports() {
 
 // progress sends a report, or keeps it when one has been sent within the second
 // or is under way.
-func (r *reports) progress(ctx context.Context, report Report) error {
+func (r *reports) progress(ctx context.Context, report store.Report) error {
 	r.mu.Lock()
 	if r.ended {
 		r.mu.Unlock()
@@ -208,7 +180,7 @@ func (r *reports) checkpoint(ctx context.Context, text []byte) error {
 		}
 		return fmt.Errorf("checkpoint: an earlier report is under way: %w", context.Cause(ctx))
 	}
-	report := Report{Checkpoint: text}
+	report := store.Report{Checkpoint: text}
 	r.mu.Lock()
 	if r.kept != nil {
 		report.Fraction, report.Note = r.kept.Fraction, r.kept.Note
@@ -256,7 +228,7 @@ func (r *reports) bounded(ctx context.Context) (context.Context, context.CancelF
 }
 
 // send makes one call of the store. The caller has the turn, which ends with it.
-func (r *reports) send(ctx context.Context, report Report) error {
+func (r *reports) send(ctx context.Context, report store.Report) error {
 	defer func() { <-r.turn }()
 	r.mu.Lock()
 	ended := r.ended

@@ -15,6 +15,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 var copying = durable.NewJob[struct{}]("copying", durable.Retry(durable.Fixed(time.Second)))
@@ -23,12 +24,12 @@ var copying = durable.NewJob[struct{}]("copying", durable.Retry(durable.Fixed(ti
 type reporting struct {
 	durable.Store
 	mu      sync.Mutex
-	reports []durable.Report
+	reports []store.Report
 	at      []time.Time
 	slow    time.Duration
 }
 
-func (s *reporting) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
+func (s *reporting) Report(ctx context.Context, holder store.Holder, report store.Report) error {
 	s.mu.Lock()
 	s.reports, s.at = append(s.reports, report), append(s.at, time.Now())
 	slow := s.slow
@@ -59,7 +60,7 @@ func (s *scene) perform(handler func(ctx context.Context, run *durable.Run[struc
 func TestProgress(t *testing.T) {
 	t.Run("at most one report a second reaches the store, the latest by itself", func(t *testing.T) {
 		play(t, func(t *testing.T, s *scene) {
-			store, record := s.perform(func(ctx context.Context, run *durable.Run[struct{}]) error {
+			db, record := s.perform(func(ctx context.Context, run *durable.Run[struct{}]) error {
 				for i := range 1000 { // ten seconds
 					if err := run.Progress(ctx, float64(i)/1000, "copying"); err != nil {
 						return err
@@ -70,12 +71,12 @@ func TestProgress(t *testing.T) {
 				require.Equal(t, 0.999, s.record(run.ID).Progress.Fraction, "nobody called any more")
 				return run.Progress(ctx, 1, strings.Repeat("é", 2000)+"\x00\xff")
 			})
-			require.InDelta(t, 12, len(store.reports), 1)
-			for i := range store.at[1:] {
-				require.GreaterOrEqual(t, store.at[i+1].Sub(store.at[i]), time.Second)
+			require.InDelta(t, 12, len(db.reports), 1)
+			for i := range db.at[1:] {
+				require.GreaterOrEqual(t, db.at[i+1].Sub(db.at[i]), time.Second)
 			}
 			require.Equal(t, 1.0, record.Progress.Fraction)
-			require.LessOrEqual(t, len(record.Progress.Note), durable.MaxNoteSize)
+			require.LessOrEqual(t, len(record.Progress.Note), store.MaxNoteSize)
 			require.True(t, strings.HasSuffix(record.Progress.Note, "(cut)"), record.Progress.Note)
 		})
 	})
@@ -85,7 +86,7 @@ func TestProgress(t *testing.T) {
 				for _, fraction := range []float64{-0.1, 1.1, math.NaN(), math.Inf(1)} {
 					require.ErrorIs(t, run.Progress(ctx, fraction, ""), durable.ErrInvalid)
 				}
-				for _, value := range []any{make(chan int), "\x00", strings.Repeat("x", durable.MaxArgsSize), "\xff"} {
+				for _, value := range []any{make(chan int), "\x00", strings.Repeat("x", store.MaxArgsSize), "\xff"} {
 					require.ErrorIs(t, run.Checkpoint(ctx, value), durable.ErrInvalid)
 				}
 				found, err := run.LastCheckpoint(ctx, new(int))
@@ -205,7 +206,7 @@ func TestLogLines(t *testing.T) {
 			text := *record.Attempts[0].Log
 			require.True(t, strings.HasPrefix(text, "… (earlier lines cut)\n"))
 			require.True(t, strings.HasSuffix(text, "n=4999"))
-			require.Equal(t, durable.MaxLogLines, strings.Count(text, "\n"))
+			require.Equal(t, store.MaxLogLines, strings.Count(text, "\n"))
 			_, record = s.perform(func(_ context.Context, run *durable.Run[struct{}]) error {
 				for range 9 {
 					run.Log().Info(strings.Repeat("x", 1<<20))
@@ -213,7 +214,7 @@ func TestLogLines(t *testing.T) {
 				return nil
 			})
 			text = *record.Attempts[0].Log
-			require.LessOrEqual(t, len(text), durable.MaxLogSize)
+			require.LessOrEqual(t, len(text), store.MaxLogSize)
 			require.Equal(t, 3, strings.Count(text, " … (cut)"))
 		})
 	})
@@ -246,7 +247,7 @@ type silentStore struct {
 	reports atomic.Int64
 }
 
-func (s *silentStore) Report(ctx context.Context, _ durable.Holder, _ durable.Report) error {
+func (s *silentStore) Report(ctx context.Context, _ store.Holder, _ store.Report) error {
 	s.reports.Add(1)
 	<-ctx.Done()
 	return ctx.Err()

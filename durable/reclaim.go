@@ -3,6 +3,8 @@ package durable
 import (
 	"context"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // The leases, and the runs, of one Reclaim call, at most. After an error there
@@ -45,10 +47,10 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 
 // reclaim makes one call of the store, which takes nothing as long as nothing
 // may be taken.
-func (w *Worker) reclaim(ctx context.Context, runs int) (Reclaim, error) {
+func (w *Worker) reclaim(ctx context.Context, runs int) (store.Reclaim, error) {
 	c, l := w.config, &w.link
 	sent := c.Elapsed()
-	request := ReclaimRequest{MaxCrashes: c.MaxCrashes, Limit: reclaimLimit, Runs: runs, Ahead: c.Terms.Duration / 2}
+	request := store.ReclaimRequest{MaxCrashes: c.MaxCrashes, Limit: reclaimLimit, Runs: runs, Ahead: c.Terms.Duration / 2}
 	l.mu.Lock()
 	horizon, may := l.takeover.Horizon(sent)
 	l.mu.Unlock()
@@ -95,7 +97,7 @@ func (w *Worker) proveWrites(ctx context.Context, pause time.Duration) time.Dura
 }
 
 // reclaimed tells people, and the poller, what was taken back.
-func (w *Worker) reclaimed(ctx context.Context, done Reclaim) {
+func (w *Worker) reclaimed(ctx context.Context, done store.Reclaim) {
 	for _, run := range done.Runs {
 		w.traceReclaimed(run)
 		log := w.config.Logger.With("run", run.ID.String(), "job", run.Job, "from", run.Worker, "crash_count", run.CrashCount)

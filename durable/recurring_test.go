@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // When recurring work fires, as a user of it says it. durabletest has what
@@ -45,8 +46,8 @@ func TestRecurring_NextOccurrence(t *testing.T) {
 		"a beat on the last day of a leap year":            {"*/15 * * * *", "Europe/Berlin", "2028-12-31T00:00:00Z", "2028-12-31T00:15:00Z"},
 		"Friday the thirteenth is either":                  {"0 0 13 * 5", "UTC", "2026-08-10T00:00:00Z", "2026-08-13T00:00:00Z"},
 	} {
-		s := durable.Schedule{Name: "tick", Rule: durable.Cron(one.expression, one.zone), Job: "tick", Queue: durable.DefaultQueue, Args: []byte(`{}`), MaxAttempts: 1}
-		require.NoError(t, durable.CheckSchedule(s), says)
+		s := store.Schedule{Name: "tick", Rule: durable.Cron(one.expression, one.zone), Job: "tick", Queue: durable.DefaultQueue, Args: []byte(`{}`), MaxAttempts: 1}
+		require.NoError(t, store.CheckSchedule(s), says)
 		after, err := time.Parse(time.RFC3339Nano, one.after)
 		require.NoError(t, err)
 		next, err := s.Preview(after, 1)
@@ -59,7 +60,7 @@ func TestRecurring_NextOccurrence(t *testing.T) {
 // say so.
 func TestRecurring_FridayTheThirteenth(t *testing.T) {
 	t.Parallel()
-	s := durable.Schedule{Name: "tick", Rule: durable.Cron("0 0 13 * *", "UTC")}
+	s := store.Schedule{Name: "tick", Rule: durable.Cron("0 0 13 * *", "UTC")}
 	s.Plan.Blackouts = []durable.Window{{Days: "sat-thu"}}
 	next, err := s.Preview(time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC), 2)
 	require.NoError(t, err)

@@ -6,21 +6,6 @@ import (
 	"fmt"
 )
 
-// EndedError says that a run has ended without success.
-type EndedError struct {
-	ID     RunID
-	State  State  // Dead or Cancelled
-	Reason string // as the run's record tells it
-}
-
-// Error names the run, its state and the reason.
-func (e *EndedError) Error() string {
-	if e.Reason == "" {
-		return fmt.Sprintf("run %s is %v", e.ID, e.State)
-	}
-	return fmt.Sprintf("run %s is %v: %s", e.ID, e.State, e.Reason)
-}
-
 // Result waits until a run has ended, in whatever process, and decodes what its
 // handler gave to SetResult. A run that has succeeded without a result gives the
 // zero R. A run that is dead or cancelled gives an *EndedError. The other errors
@@ -42,18 +27,6 @@ func Result[R any](ctx context.Context, client *Client, id RunID) (R, error) {
 		return result, fmt.Errorf("decode result of run %s: %w", id, err)
 	}
 	return result, nil
-}
-
-// Ended returns an *EndedError when the run is dead or cancelled.
-func (r *Record) Ended() error {
-	if r.State != Dead && r.State != Cancelled {
-		return nil
-	}
-	e := &EndedError{ID: r.ID, State: r.State}
-	if r.Error != nil {
-		e.Reason = *r.Error
-	}
-	return e
 }
 
 // Wait blocks until every one of the runs has ended for good, in whatever

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 var sum = durable.NewJob[[]int]("sum")
@@ -39,7 +40,7 @@ type listening struct {
 	blind                  atomic.Bool // reads fail
 }
 
-func (s *listening) Listen(ctx context.Context, hear func(durable.Signal)) error {
+func (s *listening) Listen(ctx context.Context, hear func(store.Signal)) error {
 	s.most.Store(max(s.most.Load(), s.listeners.Add(1)))
 	defer s.listeners.Add(-1)
 	if s.deaf.Load() {
@@ -100,9 +101,9 @@ func TestResult(t *testing.T) {
 			require.ErrorContains(t, err, "decode result of run")
 			dead := s.enqueue(sum.New([]int{-1}))
 			_, err = durable.Result[int](t.Context(), client, dead)
-			var ended *durable.EndedError
+			var ended *store.EndedError
 			require.ErrorAs(t, err, &ended)
-			require.Equal(t, durable.EndedError{ID: dead, State: durable.Dead, Reason: "boom"}, *ended)
+			require.Equal(t, store.EndedError{ID: dead, State: durable.Dead, Reason: "boom"}, *ended)
 			_, err = durable.Result[int](t.Context(), client, durable.NewRunID())
 			require.ErrorIs(t, err, durable.ErrNotFound)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -231,12 +232,12 @@ func TestWait(t *testing.T) {
 }
 
 // claimElsewhere takes what waits on the queue elsewhere and dies.
-func claimElsewhere(t *testing.T, store durable.Store, d time.Duration) {
+func claimElsewhere(t *testing.T, db durable.Store, d time.Duration) {
 	t.Helper()
-	heads, err := store.Heads(t.Context(), durable.Serves{Queues: []string{"elsewhere"}, Jobs: []string{"sum"}})
+	heads, err := db.Heads(t.Context(), store.Serves{Queues: []string{"elsewhere"}, Jobs: []string{"sum"}})
 	require.NoError(t, err)
-	claimed, err := store.Claim(t.Context(), durable.ClaimRequest{
-		Claim: [16]byte{1}, Worker: durable.WorkerID{Name: "gone"}, Duration: d, Limit: 1, Steps: []durable.Step{{Lane: heads[0].Lane, Take: 1}},
+	claimed, err := db.Claim(t.Context(), store.ClaimRequest{
+		Claim: [16]byte{1}, Worker: store.WorkerID{Name: "gone"}, Duration: d, Limit: 1, Steps: []store.Step{{Lane: heads[0].Lane, Take: 1}},
 	})
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // RetryPolicy says when a failed attempt is tried again.
@@ -50,5 +52,5 @@ func (b Backoff) Delay(attempt int, _ error) time.Duration {
 	}
 	jitter := math.Min(math.Max(b.Jitter, 0), 1)
 	delay *= 1 + jitter*(2*rand.Float64()-1) //nolint:gosec // spreads load, decides nothing secret
-	return time.Duration(math.Min(delay, float64(maxDelay)))
+	return time.Duration(math.Min(delay, float64(store.MaxDelay)))
 }

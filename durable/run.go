@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Run is one run inside its handler. It is valid until the handler returns; what
@@ -65,7 +66,7 @@ func (r *Run[A]) SetResult(value any) error {
 	if text, err = r.execution.seal(ResultPart, text); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err := checkJSON(text, false); err != nil {
+	if err := store.CheckJSON(text); err != nil {
 		return fmt.Errorf("%w: result%w", ErrInvalid, err)
 	}
 	r.execution.setResult(text)

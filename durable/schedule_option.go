@@ -1,20 +1,24 @@
 package durable
 
-import "time"
+import (
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
 
 // CatchUp says what becomes of missed occurrences: those that no worker could
 // materialize within a minute of their instant. Those older than within are
 // skipped (zero: no bound), and of more than most only the latest become runs
 // (zero: MaxCatchUp). Default CatchUpSkip.
-func CatchUp(missed CatchUpPolicy, within time.Duration, most int) Option {
+func CatchUp(missed store.CatchUpPolicy, within time.Duration, most int) Option {
 	return Option{"CatchUp", onlySchedule, func(p *policy) {
-		p.plan.CatchUp, p.plan.CatchUpWithin, p.plan.CatchUpMost = missed, Duration(within), most
+		p.plan.CatchUp, p.plan.CatchUpWithin, p.plan.CatchUpMost = missed, store.Duration(within), most
 	}}
 }
 
 // Overlap says what becomes of an occurrence while an earlier run of the
 // schedule has not ended, wherever it is executed. Default OverlapSkip.
-func Overlap(overlap OverlapPolicy) Option {
+func Overlap(overlap store.OverlapPolicy) Option {
 	return Option{"Overlap", onlySchedule, func(p *policy) { p.plan.Overlap = overlap }}
 }
 
@@ -51,14 +55,14 @@ func Blackout(windows ...Window) Option {
 // Jitter makes each run due up to d after its occurrence, each by another
 // delay, which follows from the schedule's name and the occurrence.
 func Jitter(d time.Duration) Option {
-	return Option{"Jitter", onlySchedule, func(p *policy) { p.plan.Jitter = Duration(d) }}
+	return Option{"Jitter", onlySchedule, func(p *policy) { p.plan.Jitter = store.Duration(d) }}
 }
 
 // SpreadStart moves all occurrences of a schedule by one delay below within,
 // which follows from the schedule's name: schedules that would all fire at
 // once are spread, and every worker knows the same delay.
 func SpreadStart(within time.Duration) Option {
-	return Option{"SpreadStart", onlySchedule, func(p *policy) { p.plan.Spread = Duration(within) }}
+	return Option{"SpreadStart", onlySchedule, func(p *policy) { p.plan.Spread = store.Duration(within) }}
 }
 
 // Paused stores a schedule paused when it is first declared. From then on it is

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // tick is a job whose runs take some time.
@@ -36,7 +37,7 @@ func tick(w *durable.Worker, takes time.Duration, fired *atomic.Int32, most *ato
 
 func TestSchedule_OverlapPolicies(t *testing.T) {
 	for _, one := range []struct {
-		overlap     durable.OverlapPolicy
+		overlap     store.OverlapPolicy
 		fires, most int32
 	}{
 		{durable.OverlapSkip, 6, 1},
@@ -64,8 +65,8 @@ func TestSchedule_OverlapPolicies(t *testing.T) {
 				require.NoError(t, err)
 				skipped := 0
 				for _, line := range past {
-					if line.Kind == durable.PastSkip {
-						require.Equal(t, string(durable.SkipOverlap), *line.Reason)
+					if line.Kind == store.PastSkip {
+						require.Equal(t, string(store.SkipOverlap), *line.Reason)
 						skipped++
 					}
 				}
@@ -135,7 +136,7 @@ func TestSchedule_DueOccurrenceDoesNotWaitForThePoll(t *testing.T) {
 func TestSchedule_RollingDeployBackAndForth(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		program := func(every time.Duration, extra bool) *durable.Worker {
-			w := s.worker(durable.WorkerConfig{Orphans: durable.DisableOrphans(24 * time.Hour)})
+			w := s.worker(durable.WorkerConfig{Orphans: store.DisableOrphans(24 * time.Hour)})
 			job := durable.NewJob[letter]("tick")
 			durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
 			durable.AddSchedule(w, "changed", job, letter{}, durable.Every(every))
@@ -145,7 +146,7 @@ func TestSchedule_RollingDeployBackAndForth(t *testing.T) {
 			}
 			return w
 		}
-		record := func(name string) durable.ScheduleRecord {
+		record := func(name string) store.ScheduleRecord {
 			records, err := s.store.ListSchedules(t.Context(), name)
 			require.NoError(t, err)
 			require.Len(t, records, 1)
@@ -216,7 +217,7 @@ func TestSchedule_WorkersComeAndGo(t *testing.T) {
 				return nil
 			})
 			for i := range schedules {
-				overlap := []durable.OverlapPolicy{durable.OverlapSkip, durable.OverlapWait, durable.OverlapAllow}[i%3]
+				overlap := []store.OverlapPolicy{durable.OverlapSkip, durable.OverlapWait, durable.OverlapAllow}[i%3]
 				durable.AddSchedule(w, name(i), job, letter{}, durable.Every(time.Second), durable.Overlap(overlap))
 			}
 			return s.begin(w)
@@ -235,7 +236,7 @@ func TestSchedule_WorkersComeAndGo(t *testing.T) {
 			edit := edited[0].Schedule()
 			edit.Rule = durable.Every(time.Duration(1+random.IntN(3)) * time.Second)
 			require.NoError(t, s.store.SaveSchedule(t.Context(), edit, "ann"))
-			require.NoError(t, s.store.ChangeSchedule(t.Context(), name(1), durable.DeleteSchedule, "ann"))
+			require.NoError(t, s.store.ChangeSchedule(t.Context(), name(1), store.DeleteSchedule, "ann"))
 		}
 		for _, stop := range stops {
 			require.NoError(t, stop())
@@ -246,11 +247,11 @@ func TestSchedule_WorkersComeAndGo(t *testing.T) {
 			seen := map[int64]int{}
 			for _, line := range past {
 				switch line.Kind {
-				case durable.PastRun:
+				case store.PastRun:
 					at, err := time.Parse(time.RFC3339, *line.Occurrence)
 					require.NoError(t, err)
 					seen[at.Unix()]++
-				case durable.PastSkip:
+				case store.PastSkip:
 					for at := line.First.Unix(); at <= line.At.Unix(); at++ {
 						seen[at]++
 					}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Allocations are counted over the whole process, so this test has it for itself.
@@ -12,7 +14,7 @@ func TestSeams_CostNothingWhereTheyAreNotUsed(t *testing.T) {
 	ctx := context.Background()
 	x := &execution{w: &Worker{}}
 	x.call = func(context.Context, *execution) error { return nil }
-	batch, verdicts, run := []ended{{x: x}}, []Verdict{Accepted}, []NewRun{{}}
+	batch, verdicts, run := []ended{{x: x}}, []store.Verdict{store.Accepted}, []NewRun{{}}
 	allocations := func(pass Middleware) float64 {
 		x.w.config.Middleware = nil
 		if pass != nil {

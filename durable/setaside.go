@@ -6,30 +6,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
-
-// PassedOver is one thing that a call of the store could not change and left as
-// it was, so that the call went on with all others.
-type PassedOver struct {
-	Kind  string        // what it is: run, lease, schedule, job
-	Name  string        // its id, or its name
-	Again time.Duration // until the store tries again; each time it fails the pause grows
-	Err   error
-}
-
-// PassedError says that a call has done what was asked, except for some things.
-type PassedError struct {
-	Passed []PassedOver
-}
-
-// Error names the first few.
-func (e *PassedError) Error() string {
-	var names []string
-	for _, one := range e.Passed[:min(len(e.Passed), 3)] {
-		names = append(names, fmt.Sprintf("%s %s: %v", one.Kind, one.Name, one.Err))
-	}
-	return fmt.Sprintf("%d refused by the store: %s", len(e.Passed), strings.Join(names, "; "))
-}
 
 // SetAside is something that a worker found the store to refuse, and that rests
 // until it is tried again, while everything else goes on.
@@ -62,7 +41,7 @@ type aside struct {
 }
 
 // passedOver tells people what a loop has passed over, each time it is.
-func (w *Worker) passedOver(doing string, passed []PassedOver) {
+func (w *Worker) passedOver(doing string, passed []store.PassedOver) {
 	now := w.config.Elapsed()
 	for i := range passed {
 		one := &passed[i]
@@ -73,7 +52,7 @@ func (w *Worker) passedOver(doing string, passed []PassedOver) {
 }
 
 // add takes note of one thing and returns how often it has failed.
-func (a *asides) add(doing string, one *PassedOver, now time.Duration) (tries int) {
+func (a *asides) add(doing string, one *store.PassedOver, now time.Duration) (tries int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire(now)

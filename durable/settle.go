@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // settler gathers the outcomes of executions and writes them together. It
@@ -42,7 +44,7 @@ type settler struct {
 // ended is an execution with its outcome.
 type ended struct {
 	x       *execution
-	outcome Outcome
+	outcome store.Outcome
 }
 
 // size is what an outcome adds to a statement, roughly.
@@ -83,7 +85,7 @@ func (s *settler) init(w *Worker) {
 
 // add takes over an outcome. After close it is dropped: its worker has given
 // up the run.
-func (s *settler) add(x *execution, outcome Outcome) {
+func (s *settler) add(x *execution, outcome store.Outcome) {
 	s.mu.Lock()
 	for s.crowded() {
 		s.tellCrowded()
@@ -320,7 +322,7 @@ func (s *settler) writeUnderLease(ctx context.Context, batch []ended) error {
 	return s.send(ctx, batch, claims, settlements)
 }
 
-func (s *settler) send(ctx context.Context, batch []ended, claims []*claim, settlements []Settlement) error {
+func (s *settler) send(ctx context.Context, batch []ended, claims []*claim, settlements []store.Settlement) error {
 	bounded, cancel := context.WithTimeout(ctx, s.w.callTimeout())
 	defer cancel()
 	sent := s.w.config.Elapsed()

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // graceSlices are the timers that one grace is made of.
@@ -27,7 +29,7 @@ type standing struct {
 // timer is stopped before.
 func afterStanding(wait, grace time.Duration, f func()) *standing {
 	s := &standing{}
-	grace = min(max(grace, 0), maxDelay)
+	grace = min(max(grace, 0), store.MaxDelay)
 	var slice func(left int)
 	slice = func(left int) {
 		if left == 0 {
@@ -79,7 +81,7 @@ func (x *execution) giveUp() {
 		if !x.replace(fateTooOld) {
 			return
 		}
-		o.Stack, o.Log = storable(x.w.stackOf(x)), x.logText(o.Kind)
+		o.Stack, o.Log = storable.Text(x.w.stackOf(x), store.MaxErrorSize), x.logText(o.Kind)
 		x.logger().Error("handler is stuck: it ignored its timeout; the run is settled as failed", "timeout", x.run.Timeout.String(), "stack", o.Stack)
 		x.w.settler.add(x, o)
 	}()
@@ -97,7 +99,7 @@ func (w *Worker) watchLost(c *claim) {
 	c.lost.Store(afterStanding(0, w.config.Terms.Margin()/2, func() {
 		for i := range c.runs {
 			if x := &c.runs[i]; x.replace(fateLost) {
-				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storable(w.stackOf(x)))
+				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storable.Text(w.stackOf(x), store.MaxErrorSize))
 			}
 		}
 	}))
@@ -137,5 +139,5 @@ func (x *execution) replace(fate int32) bool {
 // empty when it cannot be told.
 func (w *Worker) stackOf(x *execution) string {
 	buffer := make([]byte, 1<<20)
-	return findStack(string(buffer[:runtime.Stack(buffer, true)]), fmt.Sprintf("(*execution).perform(%p", x))
+	return storable.FindStack(string(buffer[:runtime.Stack(buffer, true)]), fmt.Sprintf("(*execution).perform(%p", x))
 }

@@ -11,12 +11,13 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestSweep_EndedRunsGoWhenTheirTimeIsOver(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		mail, brief := durable.NewJob[letter]("mail"), durable.NewJob[letter]("brief", durable.Retention(time.Minute))
-		kept := durable.NewJob[letter]("kept", durable.Retention(durable.KeepForever))
+		kept := durable.NewJob[letter]("kept", durable.Retention(store.KeepForever))
 		w := s.worker(durable.WorkerConfig{Retention: 2 * time.Hour, RetentionDead: 5 * time.Hour})
 		for _, job := range []durable.Job[letter]{mail, brief, kept} {
 			durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
@@ -62,15 +63,15 @@ type endlessStore struct {
 	deleted int
 }
 
-func (s *endlessStore) Sweep(ctx context.Context, _ durable.SweepRequest) (durable.Swept, error) {
+func (s *endlessStore) Sweep(ctx context.Context, _ store.SweepRequest) (store.Swept, error) {
 	s.calls.Add(1)
 	took := time.Duration(s.took.Load())
 	select {
 	case <-ctx.Done():
-		return durable.Swept{}, ctx.Err()
+		return store.Swept{}, ctx.Err()
 	case <-time.After(took):
 		s.working.Add(int64(took))
-		return durable.Swept{Deleted: s.deleted}, nil
+		return store.Swept{Deleted: s.deleted}, nil
 	}
 }
 
@@ -133,13 +134,13 @@ func TestSweep_StrandedRunIsExecuted(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		job := durable.NewJob[letter]("mail")
 		lost, other := s.enqueue(job.New(letter{})), s.enqueue(job.New(letter{}))
-		gone := durable.WorkerID{Name: "gone", Instance: uuid.New()}
-		claim := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: gone, Duration: time.Hour, Limit: 2, Steps: []durable.Step{{Lane: 1, Take: 2}}}
+		gone := store.WorkerID{Name: "gone", Instance: uuid.New()}
+		claim := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: gone, Duration: time.Hour, Limit: 2, Steps: []store.Step{{Lane: 1, Take: 2}}}
 		claimed, err := s.store.Claim(t.Context(), claim)
 		require.NoError(t, err)
 		require.Len(t, claimed, 2)
-		_, err = s.store.Settle(t.Context(), []durable.Settlement{{Claim: claim.Claim, Worker: gone, Last: true,
-			Runs: []durable.Settled{{ID: other, Outcome: durable.Outcome{Kind: durable.Success}}}}})
+		_, err = s.store.Settle(t.Context(), []store.Settlement{{Claim: claim.Claim, Worker: gone, Last: true,
+			Runs: []store.Settled{{ID: other, Outcome: store.Outcome{Kind: store.Success}}}}})
 		require.NoError(t, err)
 		w := s.worker(durable.WorkerConfig{})
 		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
@@ -158,12 +159,12 @@ func TestSweep_ConfigurationIsChecked(t *testing.T) {
 	require.ErrorContains(t, err, "retention 1ms: want at least 1s")
 	require.ErrorContains(t, err, "retention of dead runs 1ns")
 	require.ErrorContains(t, err, "sweep interval 1ms: want at least 1s")
-	require.NotContains(t, durable.NewWorker(newFaultyStore(), durable.WorkerConfig{Retention: -1, RetentionDead: durable.KeepForever}).Faults().Error(), "retention")
+	require.NotContains(t, durable.NewWorker(newFaultyStore(), durable.WorkerConfig{Retention: -1, RetentionDead: store.KeepForever}).Faults().Error(), "retention")
 
 	_, err = durable.NewJob[letter]("mail", durable.Retention(time.Millisecond)).Enqueue(t.Context(), newFaultyStore(), letter{})
 	require.ErrorIs(t, err, durable.ErrInvalid)
 	require.ErrorContains(t, err, "retention 1ms")
 	_, err = durable.NewJob[letter]("mail").Enqueue(t.Context(), newFaultyStore(), letter{}, durable.Retention(time.Hour))
 	require.ErrorContains(t, err, "Retention is for a job")
-	require.EqualValues(t, durable.KeepForever, durable.NewJob[letter]("mail", durable.Retention(-time.Hour)).Info().Retention)
+	require.EqualValues(t, store.KeepForever, durable.NewJob[letter]("mail", durable.Retention(-time.Hour)).Info().Retention)
 }

@@ -3,10 +3,9 @@ package durable
 import (
 	"context"
 	"time"
-)
 
-// MaxTraceSize bounds NewRun.Trace, in bytes.
-const MaxTraceSize = 512
+	"github.com/durable-worker/durable-worker/store"
+)
 
 // Tracer is told what clients and workers do, to count it, to time it and to
 // carry the trace of whoever enqueued a run to where it is executed. Its methods
@@ -27,7 +26,7 @@ type Tracer interface {
 	// RunSettled: of a handler that has called CompleteIn and returned nil, a
 	// success. Runs that are handed back or cancelled before they begin are
 	// not executed.
-	Execute(ctx context.Context, run RunInfo) (context.Context, func(Outcome))
+	Execute(ctx context.Context, run RunInfo) (context.Context, func(store.Outcome))
 	// StoreCalled tells of one call of the store by a worker, of those that
 	// StoreCall names: not of sweeps, reports, signals and questions about
 	// cancelled runs.
@@ -52,8 +51,8 @@ type StoreCall struct {
 // and nothing has changed. Deferred is not told; it is asked again.
 type RunVerdict struct {
 	Run     RunInfo
-	Outcome OutcomeKind
-	Verdict Verdict
+	Outcome store.OutcomeKind
+	Verdict store.Verdict
 }
 
 // RunLoss is a run that is not, or no longer, in good hands.
@@ -80,22 +79,6 @@ const (
 	// WorkerCrashed: the run was reclaimed from a worker that has lost it.
 	WorkerCrashed LossKind = "worker crashed"
 )
-
-// String returns the verdict's word.
-func (v Verdict) String() string {
-	switch v {
-	case Accepted:
-		return "accepted"
-	case Landed:
-		return "landed"
-	case Refused:
-		return "refused"
-	case Deferred:
-		return "deferred"
-	default:
-		return "none"
-	}
-}
 
 // WithTracer returns a client of the same store whose enqueues are told to t.
 func (c *Client) WithTracer(t Tracer) *Client {
@@ -136,7 +119,7 @@ func traceEnqueue(ctx context.Context, t Tracer, runs []NewRun) (context.Context
 	})
 	sent := append([]NewRun(nil), runs...)
 	for i := range sent {
-		if checkTrace(told[i].Trace) == nil {
+		if store.CheckTrace(told[i].Trace) == nil {
 			sent[i].Trace = told[i].Trace
 		}
 	}

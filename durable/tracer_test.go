@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // diary is a tracer that writes down what it is told.
@@ -39,9 +40,9 @@ func (d *diary) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Con
 	return ctx, func(err error) { d.note("enqueued %d: %v", len(runs), err) }
 }
 
-func (d *diary) Execute(ctx context.Context, run durable.RunInfo) (context.Context, func(durable.Outcome)) {
+func (d *diary) Execute(ctx context.Context, run durable.RunInfo) (context.Context, func(store.Outcome)) {
 	d.note("execute %s %s", run.Job, run.Trace)
-	return context.WithValue(ctx, spanKey{}, run.Trace), func(o durable.Outcome) {
+	return context.WithValue(ctx, spanKey{}, run.Trace), func(o store.Outcome) {
 		d.note("executed %s: %v %s%s", run.Job, o.Kind, o.Error, o.Result)
 	}
 }
@@ -110,9 +111,9 @@ func TestTracer_CarriesTheTraceFromEnqueueToHandler(t *testing.T) {
 		require.Equal(t, strings.Join([]string{"enqueued 1: <nil>", "execute first web/first", "enqueued 1: <nil>",
 			"executed first: success ", "execute second web/first/second", "executed second: dead boom"}, "\n"), book.text())
 		require.Len(t, book.settled, 2)
-		require.Equal(t, durable.Accepted, book.settled[0].Verdict)
+		require.Equal(t, store.Accepted, book.settled[0].Verdict)
 		require.Equal(t, "web/first", book.settled[0].Run.Trace)
-		require.Equal(t, durable.Death, book.settled[1].Outcome)
+		require.Equal(t, store.Death, book.settled[1].Outcome)
 		for verb, want := range map[string]int{"claim": 2, "settle": 2, "declare": 0} {
 			n, got := book.called(verb, false)
 			require.Positive(t, n, verb)
@@ -171,11 +172,11 @@ func TestTracer_IsToldWhatGoesWrong(t *testing.T) {
 		}
 		close(release)
 		s.pass(time.Second)
-		var verdicts []durable.Verdict
+		var verdicts []store.Verdict
 		for _, v := range append(book.settled, other.settled...) {
 			verdicts = append(verdicts, v.Verdict)
 		}
-		require.ElementsMatch(t, []durable.Verdict{durable.Accepted, durable.Refused}, verdicts)
+		require.ElementsMatch(t, []store.Verdict{store.Accepted, store.Refused}, verdicts)
 		require.NoError(t, stop())
 		require.NoError(t, stop2())
 	})
@@ -193,9 +194,9 @@ func (b brokenTracer) Enqueue(_ context.Context, runs []durable.NewRun) (context
 	panic("enqueue")
 }
 
-func (b brokenTracer) Execute(ctx context.Context, _ durable.RunInfo) (context.Context, func(durable.Outcome)) {
+func (b brokenTracer) Execute(ctx context.Context, _ durable.RunInfo) (context.Context, func(store.Outcome)) {
 	if b.within {
-		return ctx, func(durable.Outcome) { panic("executed") }
+		return ctx, func(store.Outcome) { panic("executed") }
 	}
 	panic("execute")
 }

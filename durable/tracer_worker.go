@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // told calls the tracer, if there is one, and survives it: a panic, and the end
@@ -46,33 +47,33 @@ func (w *Worker) calm(call func()) {
 
 // traceExecute tells the tracer of an attempt that begins. ended must be called
 // with what was decided.
-func (x *execution) traceExecute(ctx context.Context) (within context.Context, ended func(Outcome)) {
-	end := func(Outcome) {}
+func (x *execution) traceExecute(ctx context.Context) (within context.Context, ended func(store.Outcome)) {
+	end := func(store.Outcome) {}
 	within = ctx
 	x.w.calm(func() {
 		if c, f := x.w.config.Tracer.Execute(ctx, x.runInfo()); c != nil {
 			within, end = c, orNothing(f)
 		}
 	})
-	return within, func(o Outcome) {
+	return within, func(o store.Outcome) {
 		o.Result = nil
 		x.w.calm(func() { end(o) })
 	}
 }
 
 // traceSettled tells the tracer what the store made of outcomes.
-func (w *Worker) traceSettled(batch []ended, verdicts []Verdict) {
+func (w *Worker) traceSettled(batch []ended, verdicts []store.Verdict) {
 	if w.config.Tracer == nil {
 		return
 	}
 	w.toldOf(len(batch), func(t Tracer, i int) {
 		e, verdict := &batch[i], verdicts[i]
-		if verdict == Deferred {
+		if verdict == store.Deferred {
 			return
 		}
 		kind := e.outcome.Kind
-		if verdict == Landed && e.x.verifies() { // what has landed is the handler's commit
-			kind = Success
+		if verdict == store.Landed && e.x.verifies() { // what has landed is the handler's commit
+			kind = store.Success
 		}
 		t.RunSettled(RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict})
 	})
@@ -96,7 +97,7 @@ func (c *claim) traceLost() {
 }
 
 // traceReclaimed tells the tracer of a run taken back from another worker.
-func (w *Worker) traceReclaimed(r Reclaimed) {
+func (w *Worker) traceReclaimed(r store.Reclaimed) {
 	w.told(func(t Tracer) {
 		t.RunLost(RunLoss{Kind: WorkerCrashed, ID: r.ID, Job: r.Job, Queue: r.Queue, Worker: r.Worker,
 			CrashCount: r.CrashCount, Dead: r.State == Dead})
@@ -119,7 +120,7 @@ func (s tracedStore) called(verb string, began time.Duration, runs int, err erro
 func (s tracedStore) now() time.Duration { return s.w.config.Elapsed() }
 
 // Heads passes the call on.
-func (s tracedStore) Heads(ctx context.Context, serves Serves) ([]Head, error) {
+func (s tracedStore) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
 	began := s.now()
 	heads, err := s.Store.Heads(ctx, serves)
 	s.called("heads", began, 0, err)
@@ -127,7 +128,7 @@ func (s tracedStore) Heads(ctx context.Context, serves Serves) ([]Head, error) {
 }
 
 // Claim passes the call on.
-func (s tracedStore) Claim(ctx context.Context, request ClaimRequest) ([]Claimed, error) {
+func (s tracedStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
 	began := s.now()
 	runs, err := s.Store.Claim(ctx, request)
 	s.called("claim", began, len(runs), err)
@@ -135,7 +136,7 @@ func (s tracedStore) Claim(ctx context.Context, request ClaimRequest) ([]Claimed
 }
 
 // HandBack passes the call on.
-func (s tracedStore) HandBack(ctx context.Context, request ClaimRequest) (int, error) {
+func (s tracedStore) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
 	began := s.now()
 	held, err := s.Store.HandBack(ctx, request)
 	s.called("hand back", began, 0, err)
@@ -143,7 +144,7 @@ func (s tracedStore) HandBack(ctx context.Context, request ClaimRequest) (int, e
 }
 
 // Settle passes the call on.
-func (s tracedStore) Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error) {
+func (s tracedStore) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	began, runs := s.now(), 0
 	for i := range settlements {
 		runs += len(settlements[i].Runs)
@@ -154,7 +155,7 @@ func (s tracedStore) Settle(ctx context.Context, settlements []Settlement) ([]Ve
 }
 
 // Reclaim passes the call on.
-func (s tracedStore) Reclaim(ctx context.Context, request ReclaimRequest) (Reclaim, error) {
+func (s tracedStore) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
 	began := s.now()
 	done, err := s.Store.Reclaim(ctx, request)
 	s.called("reclaim", began, len(done.Runs), err)
@@ -170,7 +171,7 @@ func (s tracedStore) Renew(ctx context.Context, claims []lease.ClaimID, d time.D
 }
 
 // Materialize passes the call on.
-func (s tracedStore) Materialize(ctx context.Context, limit int, decide func(time.Time, Schedule) Decision) (Materialized, error) {
+func (s tracedStore) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.Materialized, error) {
 	began := s.now()
 	made, err := s.Store.Materialize(ctx, limit, decide)
 	s.called("materialize", began, len(made.Runs), err)
@@ -186,7 +187,7 @@ func (s tracedStore) Hasten(ctx context.Context, names ...string) error {
 }
 
 // Declare passes the call on.
-func (s tracedStore) Declare(ctx context.Context, declaration Declaration) error {
+func (s tracedStore) Declare(ctx context.Context, declaration store.Declaration) error {
 	began := s.now()
 	err := s.Store.Declare(ctx, declaration)
 	s.called("declare", began, 0, err)
@@ -194,7 +195,7 @@ func (s tracedStore) Declare(ctx context.Context, declaration Declaration) error
 }
 
 // Touch passes the call on.
-func (s tracedStore) Touch(ctx context.Context, worker WorkerID) error {
+func (s tracedStore) Touch(ctx context.Context, worker store.WorkerID) error {
 	began := s.now()
 	err := s.Store.Touch(ctx, worker)
 	s.called("touch", began, 0, err)

@@ -3,68 +3,10 @@ package durable
 import (
 	"context"
 	"errors"
-	"fmt"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/store"
 )
-
-// Tx is a store bound to a transaction of the caller's: what is done through it
-// is stored, and seen by others, exactly when the caller commits, and is gone
-// when the caller rolls back. Stores make it of their own engine's transaction:
-// postgres.Store.WithTx and WithSQLTx, sqlite.Store.WithTx, memory.Store.Begin.
-//
-// A Tx repeats nothing and ends nothing; begin, commit, rollback and whatever
-// the transaction is set to stay the caller's. After an error other than
-// ErrInvalid and lease.ErrLost the transaction may be of no use any more, and
-// has to be rolled back. Like the transaction itself a Tx is for one goroutine
-// at a time.
-type Tx interface {
-	// Enqueue stores the runs within the transaction. What is due after a while
-	// is due so long after this call, however long the transaction goes on.
-	Enqueuer
-	// Guard locks the holder's run until the transaction ends, so that nobody
-	// takes it over meanwhile, even when its lease expires. When the run is not
-	// the claim's any more it answers lease.ErrLost.
-	Guard(ctx context.Context, holder Holder) error
-	// Complete ends the holder's run as succeeded. When the run is not the
-	// claim's any more it changes nothing and answers lease.ErrLost; the
-	// transaction must then be rolled back. The run stays locked until the
-	// transaction ends, so this belongs at its end.
-	Complete(ctx context.Context, holder Holder, completion Completion) error
-	// Run is Inspector.Run as the transaction sees it.
-	Run(ctx context.Context, id RunID) (Record, error)
-	// Runs is Inspector.Runs as the transaction sees it.
-	Runs(ctx context.Context, filter Filter) (Page, error)
-}
-
-// Completion is what is stored with a run that is completed in a transaction.
-type Completion struct {
-	Result []byte // JSON; nil: none
-	Log    string // lines that the handler logged, at most MaxLogSize bytes of text; empty: none
-}
-
-// Check refuses with ErrInvalid what not every engine can keep. Stores call it
-// before they touch the transaction.
-func (c *Completion) Check() error {
-	var faults []error
-	if c.Result != nil {
-		if err := checkJSON(c.Result, false); err != nil {
-			faults = append(faults, fmt.Errorf("result%w", err))
-		}
-	}
-	if len(c.Log) > MaxLogSize || !isText(c.Log) {
-		faults = append(faults, fmt.Errorf("log of %d bytes: want at most %d bytes of text without NUL", len(c.Log), MaxLogSize))
-	}
-	return invalid("completion", faults)
-}
-
-// ClaimEnqueuer takes runs from those who work on a run.
-type ClaimEnqueuer interface {
-	// EnqueueUnder is Enqueue on condition that the holder's run is running
-	// under the holder's claim when the runs are stored; else it stores nothing
-	// and answers lease.ErrLost. Whoever takes the run over at that moment waits.
-	// It answers ErrConflict, and stores nothing, when somebody else, such as a
-	// transaction of the holder's own, keeps the run locked.
-	EnqueueUnder(ctx context.Context, holder Holder, runs ...NewRun) ([]Receipt, error)
-}
 
 // errUncommitted is why an attempt failed whose completion is not there.
 var errUncommitted = errors.New("completed in a transaction that was not committed")
@@ -129,18 +71,18 @@ func (r *Run[A]) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 	})
 }
 
-func (r *Run[A]) holder() Holder {
-	return Holder{Run: r.ID, Claim: r.execution.claim.id}
+func (r *Run[A]) holder() store.Holder {
+	return store.Holder{Run: r.ID, Claim: r.execution.claim.id}
 }
 
 // completing notes that the handler completes the run in a transaction of its
 // own, even if it is told that this failed, and returns what is stored with it.
-func (x *execution) completing() Completion {
-	log := x.logText(Success)
+func (x *execution) completing() store.Completion {
+	log := x.logText(store.Success)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.verify, x.late = true, false
-	return Completion{Result: x.result, Log: log}
+	return store.Completion{Result: x.result, Log: log}
 }
 
 // hasLateResult tells whether a result was set after the last CompleteIn.
@@ -174,16 +116,16 @@ func (x *execution) isContent() bool {
 
 // logVerified tells how an execution ended whose handler has completed it in a
 // transaction of its own: only the store's verdict says whether that landed.
-func (x *execution) logVerified(o Outcome, verdict Verdict) {
+func (x *execution) logVerified(o store.Outcome, verdict store.Verdict) {
 	switch {
-	case verdict == Accepted:
+	case verdict == store.Accepted:
 		x.logOutcome(o)
-	case verdict == Landed && o.Error != "" && !x.isContent():
+	case verdict == store.Landed && o.Error != "" && !x.isContent():
 		x.logger().Warn("the handler failed after CompleteIn: what the store has stands, be it the commit or an earlier write of this failure",
-			"error", clip(o.Error, 1000))
-	case verdict == Landed && x.hasLateResult():
+			"error", storable.Clip(o.Error, 1000))
+	case verdict == store.Landed && x.hasLateResult():
 		x.logger().Warn("the result that was set after CompleteIn is not stored: set it before")
-	case verdict == Landed && x.w.debug():
-		x.logger().Debug("run ended", "outcome", Success.String(), "in", "the handler's transaction")
+	case verdict == store.Landed && x.w.debug():
+		x.logger().Debug("run ended", "outcome", store.Success.String(), "in", "the handler's transaction")
 	}
 }

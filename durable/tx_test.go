@@ -10,7 +10,8 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 func (s *scene) transaction() *memory.Tx { return s.store.Store.(*memory.Store).Begin() }
@@ -92,7 +93,7 @@ func TestCompleteIn_KeepsWhatWasSaidBeforeIt(t *testing.T) {
 		for _, r := range []durable.Record{s.record(id), s.record(late)} {
 			require.Equal(t, `"again"`, string(r.Result))
 			require.Len(t, r.Attempts, 1)
-			require.Equal(t, durable.Success, r.Attempts[0].Outcome)
+			require.Equal(t, store.Success, r.Attempts[0].Outcome)
 			require.Contains(t, *r.Attempts[0].Log, "msg=before attempt=1")
 			require.NotContains(t, *r.Attempts[0].Log, "after")
 			require.Equal(t, *r.Worker, r.Attempts[0].Worker)
@@ -109,8 +110,8 @@ func TestCompleteIn_IsASuccessToATracer(t *testing.T) {
 		told    string
 		settled durable.RunVerdict
 	}{
-		"committed":   {true, "executed mail: success ", durable.RunVerdict{Outcome: durable.Success, Verdict: durable.Landed}},
-		"rolled back": {false, "executed mail: success ", durable.RunVerdict{Outcome: durable.Death, Verdict: durable.Accepted}},
+		"committed":   {true, "executed mail: success ", durable.RunVerdict{Outcome: store.Success, Verdict: store.Landed}},
+		"rolled back": {false, "executed mail: success ", durable.RunVerdict{Outcome: store.Death, Verdict: store.Accepted}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {
@@ -163,7 +164,7 @@ func TestRun_EnqueuesUnderItsClaim(t *testing.T) {
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
 			time.Sleep(time.Minute) //nolint:forbidigo // virtual time: until somebody has reclaimed the run
-			_, err = s.store.Reclaim(context.WithoutCancel(ctx), durable.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+			_, err = s.store.Reclaim(context.WithoutCancel(ctx), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 			require.NoError(t, err)
 			_, late = child.Enqueue(context.WithoutCancel(ctx), run, letter{To: "adam"})
 			return ctx.Err()
@@ -183,23 +184,23 @@ func TestRun_EnqueuesUnderItsClaim(t *testing.T) {
 // The memory store's transaction finds out at its commit that it came too late.
 func TestMemoryTx_CommitIsRefusedWhenTheRunIsLost(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
-		store := s.store.Store.(*memory.Store)
+		db := s.store.Store.(*memory.Store)
 		run := durable.NewJob[letter]("mail").New(letter{})
-		_, err := store.Enqueue(t.Context(), run)
+		_, err := db.Enqueue(t.Context(), run)
 		require.NoError(t, err)
 		claim := lease.NewClaimID()
-		_, err = store.Claim(t.Context(), durable.ClaimRequest{Claim: claim, Duration: time.Second, Limit: 1, Steps: []durable.Step{{Lane: 1, Take: 1}}})
+		_, err = db.Claim(t.Context(), store.ClaimRequest{Claim: claim, Duration: time.Second, Limit: 1, Steps: []store.Step{{Lane: 1, Take: 1}}})
 		require.NoError(t, err)
-		tx, other := store.Begin(), durable.NewJob[letter]("mail").New(letter{})
+		tx, other := db.Begin(), durable.NewJob[letter]("mail").New(letter{})
 		_, err = tx.Enqueue(t.Context(), other)
 		require.NoError(t, err)
-		require.NoError(t, tx.Complete(t.Context(), durable.Holder{Run: run.ID, Claim: claim}, durable.Completion{}))
+		require.NoError(t, tx.Complete(t.Context(), store.Holder{Run: run.ID, Claim: claim}, store.Completion{}))
 		s.pass(time.Minute)
-		_, err = store.Reclaim(t.Context(), durable.ReclaimRequest{MaxCrashes: 4, Limit: 1})
+		_, err = db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 1})
 		require.NoError(t, err)
 		require.ErrorIs(t, tx.Commit(), lease.ErrLost)
 		require.Equal(t, durable.Pending, s.record(run.ID).State)
-		_, err = store.Run(t.Context(), other.ID)
+		_, err = db.Run(t.Context(), other.ID)
 		require.ErrorIs(t, err, durable.ErrNotFound)
 	})
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/internal/recur"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -42,7 +45,7 @@ func (a *waits) init() {
 // found takes in what a look has left waiting, and returns the runs that are to
 // be announced as awaited. A schedule that has only begun to wait is looked at
 // again soon enough.
-func (a *waits) found(list []Wait, now time.Duration) (announce []RunID) {
+func (a *waits) found(list []store.Wait, now time.Duration) (announce []RunID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, run := range a.runs {
@@ -51,7 +54,7 @@ func (a *waits) found(list []Wait, now time.Duration) (announce []RunID) {
 		}
 	}
 	for _, one := range list {
-		if one.Pause <= shortestWait {
+		if one.Pause <= recur.ShortestWait {
 			continue
 		}
 		run := a.runs[one.Run]
@@ -114,12 +117,12 @@ func (a *waits) over(records []Record) (names []string) {
 }
 
 // await asks those who execute runs to announce their ends.
-func (w *Worker) await(ctx context.Context, list []Wait) {
+func (w *Worker) await(ctx context.Context, list []store.Wait) {
 	if w.config.NoListen {
 		return
 	}
 	for _, id := range w.waits.found(list, w.config.Elapsed()) {
-		if err := w.store.Announce(ctx, Signal{Kind: RunAwaited, Run: id}); err != nil {
+		if err := w.store.Announce(ctx, store.Signal{Kind: store.RunAwaited, Run: id}); err != nil {
 			w.warn(ctx, "asking for the end of a run failed, the schedule that waits for it is looked at now and then", err)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const (
@@ -89,8 +91,8 @@ func (w *watch) remove(one *waiter) {
 }
 
 // hear takes in a signal.
-func (w *watch) hear(signal Signal) {
-	if signal.Kind != RunEnded {
+func (w *watch) hear(signal store.Signal) {
+	if signal.Kind != store.RunEnded {
 		return
 	}
 	w.mu.Lock()
@@ -117,7 +119,7 @@ func (w *watch) deaf() {
 func (w *watch) listenLoop(ctx context.Context) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		heard := false
-		_ = w.store.Listen(ctx, func(s Signal) { heard = true; w.hear(s) }) // without it, looks find out
+		_ = w.store.Listen(ctx, func(s store.Signal) { heard = true; w.hear(s) }) // without it, looks find out
 		w.deaf()
 		if heard {
 			pause = 100 * time.Millisecond
@@ -162,7 +164,7 @@ func (w *watch) lookLoop(ctx context.Context) {
 // announce tells workers that somebody waits.
 func (w *watch) announce(ctx context.Context, ids []RunID) {
 	for _, id := range ids {
-		_ = w.store.Announce(ctx, Signal{Kind: RunAwaited, Run: id}) // likewise
+		_ = w.store.Announce(ctx, store.Signal{Kind: store.RunAwaited, Run: id}) // likewise
 	}
 }
 

@@ -16,20 +16,21 @@ import (
 	"github.com/durable-worker/durable-worker/internal/protocol"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/poller"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Worker claims runs and executes them. Make it with NewWorker, give it
 // handlers with Register, then Run it, once.
 type Worker struct {
 	store  Store
-	fleet  FleetWaker // nil: the store does not share wake-ups out
+	fleet  store.FleetWaker // nil: the store does not share wake-ups out
 	config WorkerConfig
-	id     WorkerID
+	id     store.WorkerID
 
 	mu        sync.Mutex
 	jobs      map[string]registration // not changed once Run has begun
 	aliases   map[string]string       // old name → name; likewise
-	schedules []Schedule
+	schedules []store.Schedule
 	faults    []error
 
 	keeper  *heartbeat.Keeper
@@ -61,7 +62,7 @@ const (
 
 // NewWorker returns a worker of a store. Nothing is started and nothing needs
 // checking here: what is wrong with the configuration is reported by Run.
-func NewWorker(store Store, config WorkerConfig) *Worker {
+func NewWorker(db Store, config WorkerConfig) *Worker {
 	config = config.withDefaults()
 	if config.Elapsed == nil {
 		config.Elapsed = lease.Elapsed
@@ -76,12 +77,12 @@ func NewWorker(store Store, config WorkerConfig) *Worker {
 		config.Process = &thisProcess
 	}
 	config.Middleware = slices.Clone(config.Middleware)
-	w := &Worker{store: store, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
-		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: WorkerID{Name: config.Name, Instance: uuid.New()}}
+	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
+		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.init()
-	w.fleet, _ = store.(FleetWaker)
-	if config.Tracer != nil && store != nil {
-		w.store = tracedStore{Store: store, w: w}
+	w.fleet, _ = db.(store.FleetWaker)
+	if config.Tracer != nil && db != nil {
+		w.store = tracedStore{Store: db, w: w}
 	}
 	return w
 }
@@ -339,20 +340,20 @@ func (w *Worker) listen(ctx context.Context) error {
 	if w.fleet == nil {
 		return w.store.Listen(ctx, w.hear)
 	}
-	return w.fleet.ListenFor(ctx, Serves{Queues: w.claimer.serves.Queues, Jobs: w.claimer.serves.Jobs}, w.hear)
+	return w.fleet.ListenFor(ctx, store.Serves{Queues: w.claimer.serves.Queues, Jobs: w.claimer.serves.Jobs}, w.hear)
 }
 
 // hear takes in a signal. Kinds that mean nothing to a worker are passed over.
-func (w *Worker) hear(signal Signal) {
+func (w *Worker) hear(signal store.Signal) {
 	w.listens.Store(true)
 	switch signal.Kind {
-	case RunsDue:
+	case store.RunsDue:
 		w.due(signal.Due)
-	case RunAwaited:
+	case store.RunAwaited:
 		w.awaited.add(signal.Run, w.config.Elapsed())
-	case RunEnded:
+	case store.RunEnded:
 		w.waits.hear(signal.Run)
-	case CancelAsked:
+	case store.CancelAsked:
 		w.tellCancels()
 	default:
 	}

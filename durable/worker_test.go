@@ -13,6 +13,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestWorker_SuccessIsToldWithResult(t *testing.T) {
@@ -77,14 +78,14 @@ func TestWorker_OutcomesOfHandlers(t *testing.T) {
 				require.Equal(t, c.attempt, r.Attempt)
 				recorded := 0
 				for _, a := range r.Attempts {
-					if a.Outcome != durable.Success {
+					if a.Outcome != store.Success {
 						recorded++
 					}
 				}
 				require.Equal(t, c.failed, recorded)
 				if c.text != "" {
 					require.Contains(t, *r.Error, c.text)
-					require.LessOrEqual(t, len(*r.Error), durable.MaxErrorSize)
+					require.LessOrEqual(t, len(*r.Error), store.MaxErrorSize)
 				}
 				require.NoError(t, stop())
 			})

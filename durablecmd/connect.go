@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // connectTimeout bounds one try to reach the database.

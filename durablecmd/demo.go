@@ -10,8 +10,9 @@ import (
 
 	"github.com/oklog/run"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // demoVerb shows a worker at work. It reads no configuration and touches
@@ -186,7 +187,7 @@ func (d *director) notice(runs []durable.Record) {
 }
 
 // demoRuns reads every run, newest first.
-func demoRuns(ctx context.Context, store durable.Inspector) ([]durable.Record, error) {
+func demoRuns(ctx context.Context, store store.Inspector) ([]durable.Record, error) {
 	var runs []durable.Record
 	filter := durable.Filter{Limit: 200}
 	for {

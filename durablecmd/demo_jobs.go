@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // demoArgs are the arguments of every job of the demo.
 type demoArgs struct {
-	Number int              `json:"number"`
-	Takes  durable.Duration `json:"takes"`
+	Number int            `json:"number"`
+	Takes  store.Duration `json:"takes"`
 }
 
 // demoEvery is the interval of the demo's schedule, so that it fires a few
@@ -49,7 +50,7 @@ func registerDemo(worker *durable.Worker, given time.Duration) {
 	for _, kind := range kinds {
 		durable.Register(worker, kind.job, kind.handler)
 	}
-	args := demoArgs{Takes: durable.Duration(150 * time.Millisecond)}
+	args := demoArgs{Takes: store.Duration(150 * time.Millisecond)}
 	durable.AddSchedule(worker, "report", kinds[4].job, args, durable.Every(demoEvery(given)))
 }
 
@@ -97,7 +98,7 @@ func demoPlan(given time.Duration) []demoStep {
 	number := 0
 	args := func(takes time.Duration) demoArgs {
 		number++
-		return demoArgs{Number: number, Takes: durable.Duration(takes)}
+		return demoArgs{Number: number, Takes: store.Duration(takes)}
 	}
 	quick := func() demoArgs { return args(time.Duration(120+number*37%240) * time.Millisecond) }
 	short := func() demoArgs { return args(80 * time.Millisecond) }

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
-	"github.com/durable-worker/durable-worker/builtin"
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store/backend"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // doctorVerb examines everything that a worker depends on.
@@ -23,9 +23,9 @@ type doctorVerb struct {
 
 // diagnosis is what doctor --json prints.
 type diagnosis struct {
-	Findings durable.Findings `json:"findings"`
-	Warnings int              `json:"warnings"`
-	Failed   int              `json:"failed"`
+	Findings store.Findings `json:"findings"`
+	Warnings int            `json:"warnings"`
+	Failed   int            `json:"failed"`
 }
 
 // errUnsound is what doctor ends with when a check failed.
@@ -46,9 +46,9 @@ func (v doctorVerb) Run(ctx context.Context, p *program) error {
 	}
 	for _, one := range d.Findings {
 		switch one.Level {
-		case durable.Failed:
+		case store.Failed:
 			d.Failed++
-		case durable.Warning:
+		case store.Warning:
 			d.Warnings++
 		}
 	}
@@ -82,7 +82,7 @@ func (d diagnosis) print(p *program, asJSON bool) error {
 
 // examine examines one thing after another, as far as each is of use without
 // the one before.
-func (p *program) examine(ctx context.Context) (f durable.Findings) {
+func (p *program) examine(ctx context.Context) (f store.Findings) {
 	_, terminal := p.terminal(p.stderr)
 	config, warnings, err := loadConfig(p.environ, terminal)
 	for _, warning := range warnings {
@@ -102,7 +102,7 @@ func (p *program) examine(ctx context.Context) (f durable.Findings) {
 }
 
 // examineLaws looks at what is allowed and yet may not be meant.
-func examineLaws(config Config, f *durable.Findings) {
+func examineLaws(config Config, f *store.Findings) {
 	programs, _ := builtin.ParsePrograms(config.ExecAllow) // loadConfig has checked it
 	for _, program := range programs.List() {
 		info, err := os.Stat(program.Path)
@@ -122,7 +122,7 @@ func examineLaws(config Config, f *durable.Findings) {
 }
 
 // examineStore looks at the database.
-func (p *program) examineStore(ctx context.Context, config Config, f *durable.Findings) {
+func (p *program) examineStore(ctx context.Context, config Config, f *store.Findings) {
 	shown := backend.Redact(config.DatabaseURL)
 	if backend.Ephemeral(config.DatabaseURL) {
 		f.Warn("database", shown+" ends with its process", "postgres://… or sqlite:<path> for work that must not be lost")
@@ -169,7 +169,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *durable.Fi
 }
 
 // examineSchedules looks for schedules that do not do what they say.
-func examineSchedules(ctx context.Context, store durable.Timetable, f *durable.Findings) {
+func examineSchedules(ctx context.Context, store store.Timetable, f *store.Findings) {
 	schedules, err := store.ListSchedules(ctx)
 	if err != nil {
 		f.Fail("schedules", err.Error(), "repeat it when the database answers")
@@ -193,7 +193,7 @@ func examineSchedules(ctx context.Context, store durable.Timetable, f *durable.F
 }
 
 // examineRedis looks at the server that holds the locks, where there is one.
-func examineRedis(ctx context.Context, config Config, f *durable.Findings) {
+func examineRedis(ctx context.Context, config Config, f *store.Findings) {
 	if config.RedisURL == "" {
 		return
 	}

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // enqueueVerb enqueues one run.
@@ -36,7 +37,7 @@ type enqueueVerb struct {
 func (p *program) readArgs(ctx context.Context) ([]byte, error) {
 	ctx, cancel := p.untilSignal(ctx)
 	defer cancel()
-	args, err := io.ReadAll(io.LimitReader(p.stdin, durable.MaxArgsSize+1))
+	args, err := io.ReadAll(io.LimitReader(p.stdin, store.MaxArgsSize+1))
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause
 	}
@@ -92,8 +93,8 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 
 // declared returns the job's policy as workers have declared it, else as this
 // program knows it.
-func (v enqueueVerb) declared(ctx context.Context, store backend.Store, own []durable.JobInfo) (durable.JobInfo, error) {
-	jobs, err := store.Jobs(ctx)
+func (v enqueueVerb) declared(ctx context.Context, db backend.Store, own []durable.JobInfo) (durable.JobInfo, error) {
+	jobs, err := db.Jobs(ctx)
 	if err != nil {
 		return durable.JobInfo{}, err
 	}

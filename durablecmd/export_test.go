@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/durable-worker/durable-worker/builtin"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/durable"
 )
 

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // The codes of {"error":{"code":…}}.
@@ -52,7 +52,7 @@ func codeOf(err error) string {
 		return codeConfig
 	}
 	switch {
-	case errors.Is(err, durable.ErrInvalid), errors.Is(err, lease.ErrInvalid):
+	case errors.Is(err, durable.ErrInvalid), errors.Is(err, lock.ErrInvalid):
 		return codeInvalid
 	case errors.Is(err, durable.ErrNotFound):
 		return codeNotFound

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/builtin"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 )
 
 // RegisterJobs gives the program's worker the jobs of the stock program: http

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // locksVerb is the verb locks.
@@ -39,7 +39,7 @@ type (
 )
 
 // openLocks returns the locks of the configuration, and what closes them.
-func openLocks(ctx context.Context, store backend.Store, config Config) (lease.Locks, func(*slog.Logger), error) {
+func openLocks(ctx context.Context, store backend.Store, config Config) (lock.Locks, func(*slog.Logger), error) {
 	if config.RedisURL == "" {
 		return store.Locks(), func(*slog.Logger) {}, nil
 	}
@@ -57,7 +57,7 @@ func openLocks(ctx context.Context, store backend.Store, config Config) (lease.L
 }
 
 // withLocks does a verb's work with the locks of the configuration.
-func (p *program) withLocks(ctx context.Context, work func(context.Context, lease.Locks) error) error {
+func (p *program) withLocks(ctx context.Context, work func(context.Context, lock.Locks) error) error {
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, config Config) error {
 		locks, closeLocks, err := openLocks(ctx, store, config)
 		if err != nil {
@@ -73,7 +73,7 @@ func (v locksListVerb) Run(ctx context.Context, p *program) error {
 	if !within(v.Limit, 1, 10_000) {
 		return usage("--limit %d: want 1 to 10000", v.Limit)
 	}
-	return p.withLocks(ctx, func(ctx context.Context, locks lease.Locks) error {
+	return p.withLocks(ctx, func(ctx context.Context, locks lock.Locks) error {
 		records, err := locks.ListLocks(ctx, v.Prefix, v.Limit)
 		if err != nil {
 			return err
@@ -89,7 +89,7 @@ func (v locksListVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
-func (p *program) printLocks(records []lease.LockRecord, waits []lease.LockWait) error {
+func (p *program) printLocks(records []lock.Record, waits []lock.Wait) error {
 	now := p.now()
 	if len(records) == 0 {
 		if _, err := fmt.Fprintln(p.stdout, "no locks are held"); err != nil {
@@ -126,14 +126,14 @@ func (p *program) printLocks(records []lease.LockRecord, waits []lease.LockWait)
 
 // Run frees a lock.
 func (v locksReleaseVerb) Run(ctx context.Context, p *program) error {
-	force := lease.Force{Name: v.Name, Slot: v.Slot, By: v.By, Reason: string(v.Reason)}
+	force := lock.Force{Name: v.Name, Slot: v.Slot, By: v.By, Reason: string(v.Reason)}
 	if force.By == "" {
 		force.By = actor()
 	}
 	if err := force.Validate(); err != nil {
 		return &usageError{err}
 	}
-	return p.withLocks(ctx, func(ctx context.Context, locks lease.Locks) error {
+	return p.withLocks(ctx, func(ctx context.Context, locks lock.Locks) error {
 		released, err := locks.ForceRelease(ctx, force)
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func (v locksForcedVerb) Run(ctx context.Context, p *program) error {
 	if !within(v.Limit, 1, 10_000) {
 		return usage("--limit %d: want 1 to 10000", v.Limit)
 	}
-	return p.withLocks(ctx, func(ctx context.Context, locks lease.Locks) error {
+	return p.withLocks(ctx, func(ctx context.Context, locks lock.Locks) error {
 		records, err := locks.ListForced(ctx, v.Limit)
 		if err != nil {
 			return err

@@ -7,9 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/internal/redistest"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 func TestLocks(t *testing.T) {
@@ -22,7 +23,7 @@ func TestLocks(t *testing.T) {
 			t.Parallel()
 			env := file(t, more...)
 			require.Equal(t, 0, execute(t, env, "migrate", "up").code)
-			held := lease.LockRequest{Name: "nightly report", Slots: 1, Claim: lease.NewClaimID(), Owner: "host-1", Duration: time.Minute}
+			held := lock.Request{Name: "nightly report", Slots: 1, Claim: lease.NewClaimID(), Owner: "host-1", Duration: time.Minute}
 			locks := locksOf(t, env)
 			answer, err := locks.Acquire(t.Context(), held)
 			require.NoError(t, err)
@@ -32,15 +33,15 @@ func TestLocks(t *testing.T) {
 			require.Equal(t, 0, e.code, e.stderr)
 			require.Contains(t, e.stdout, "nightly report  0     host-1")
 			require.NotContains(t, e.stdout, "%!")
-			type list struct{ Locks []lease.LockRecord }
+			type list struct{ Locks []lock.Record }
 			listed := decode[list](t, execute(t, env, "locks", "list", "night", "--json").stdout).Locks
 			require.Len(t, listed, 1)
 			require.Equal(t, answer.Fence, listed[0].Fence)
 
-			waiter := lease.LockWait{Name: "nightly report", Waiter: lease.NewClaimID(), Owner: "host-2", Calls: 3}
+			waiter := lock.Wait{Name: "nightly report", Waiter: lease.NewClaimID(), Owner: "host-2", Calls: 3}
 			require.NoError(t, locks.NoteWait(t.Context(), waiter, time.Minute))
 			require.Contains(t, execute(t, env, "locks", "list").stdout, "nightly report  host-2  3")
-			type waits struct{ Waits []lease.LockWait }
+			type waits struct{ Waits []lock.Wait }
 			require.Equal(t, 3, decode[waits](t, execute(t, env, "locks", "list", "--json").stdout).Waits[0].Calls)
 			waiter.Calls = 0
 			require.NoError(t, locks.NoteWait(t.Context(), waiter, time.Minute))
@@ -58,7 +59,7 @@ func TestLocks(t *testing.T) {
 			require.Equal(t, "not_found", decode[failure](t, e.stderr).Error.Code)
 
 			require.Equal(t, "no locks are held\n", execute(t, env, "locks", "list").stdout)
-			type forced struct{ Forced []lease.ForceRecord }
+			type forced struct{ Forced []lock.ForceRecord }
 			deeds := decode[forced](t, execute(t, env, "locks", "forced", "--json").stdout).Forced
 			require.Len(t, deeds, 1)
 			require.Equal(t, "ada", deeds[0].By)
@@ -69,7 +70,7 @@ func TestLocks(t *testing.T) {
 }
 
 // locksOf opens the locks that an environment names.
-func locksOf(t *testing.T, env []string) lease.Locks {
+func locksOf(t *testing.T, env []string) lock.Locks {
 	t.Helper()
 	values := map[string]string{}
 	for _, one := range env {

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/durable-worker/durable-worker/builtin"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // App is what the function given to Main works with.
@@ -24,7 +24,7 @@ type App struct {
 	Worker *durable.Worker // takes handlers and schedules
 	Client *durable.Client // for handlers that enqueue
 	Store  durable.Store
-	Locks  lease.Locks // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
+	Locks  lock.Locks // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
 	Logger *slog.Logger
 
 	builtin builtin.Config

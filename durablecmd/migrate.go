@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // migrateVerb is the verb migrate.

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // printJSON prints one value as JSON, indented, safe for a terminal.
@@ -108,7 +109,7 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 
 // printTexts prints the stacks of panics and what handlers have logged, attempt
 // by attempt.
-func (p *program) printTexts(attempts []durable.Attempt) error {
+func (p *program) printTexts(attempts []store.Attempt) error {
 	for _, a := range attempts {
 		for _, part := range []struct {
 			what string

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // queuesVerb is the verb queues.
@@ -88,33 +89,33 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 
 // known refuses a queue of which nothing is known: resumed, a mistyped name
 // would look like the one that stays paused.
-func known(ctx context.Context, store backend.Store, name string) error {
-	queues, err := store.Queues(ctx)
+func known(ctx context.Context, db backend.Store, name string) error {
+	queues, err := db.Queues(ctx)
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(queues, func(q durable.QueueInfo) bool { return q.Name == name }) {
+	if !slices.ContainsFunc(queues, func(q store.QueueInfo) bool { return q.Name == name }) {
 		return fmt.Errorf("queue %q: nothing was ever enqueued on it and it is not paused: %w", name, durable.ErrNotFound)
 	}
 	return nil
 }
 
 // setQueue does one thing with a queue and says so.
-func (p *program) setQueue(ctx context.Context, name string, action durable.QueueAction, done string, asJSON bool) error {
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		if err := durable.CheckQueueChange(name, action, actor()); err != nil {
+func (p *program) setQueue(ctx context.Context, name string, action store.QueueAction, done string, asJSON bool) error {
+	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
+		if err := store.CheckQueueChange(name, action, actor()); err != nil {
 			return err
 		}
-		if action == durable.ResumeQueue {
-			if err := known(ctx, store, name); err != nil {
+		if action == store.ResumeQueue {
+			if err := known(ctx, db, name); err != nil {
 				return err
 			}
 		}
-		if err := store.SetQueue(ctx, name, action, actor()); err != nil {
+		if err := db.SetQueue(ctx, name, action, actor()); err != nil {
 			return err
 		}
 		if asJSON {
-			return p.printJSON(map[string]any{"name": name, "paused": action == durable.PauseQueue})
+			return p.printJSON(map[string]any{"name": name, "paused": action == store.PauseQueue})
 		}
 		_, err := fmt.Fprintf(p.stdout, "%s %s\n", name, done)
 		return err
@@ -123,12 +124,12 @@ func (p *program) setQueue(ctx context.Context, name string, action durable.Queu
 
 // Run pauses.
 func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
-	return p.setQueue(ctx, v.Name, durable.PauseQueue, "paused", v.JSON)
+	return p.setQueue(ctx, v.Name, store.PauseQueue, "paused", v.JSON)
 }
 
 // Run resumes.
 func (v queuesResumeVerb) Run(ctx context.Context, p *program) error {
-	return p.setQueue(ctx, v.Name, durable.ResumeQueue, "resumed", v.JSON)
+	return p.setQueue(ctx, v.Name, store.ResumeQueue, "resumed", v.JSON)
 }
 
 // Run prints changes.
@@ -142,8 +143,8 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 	if v.Kind != "" && !slices.Contains([]word{"run", "queue", "schedule", "lock"}, v.Kind) {
 		return usage("--kind %q: want run, queue, schedule or lock", v.Kind)
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		changes, err := store.Changes(ctx, durable.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), Before: v.Cursor, Limit: v.Limit})
+	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
+		changes, err := db.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), Before: v.Cursor, Limit: v.Limit})
 		if err != nil {
 			return err
 		}

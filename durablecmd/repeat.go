@@ -5,8 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // repeating is the store of a verb: a call whose connection breaks is made
@@ -54,13 +55,13 @@ func (r repeating) Runs(ctx context.Context, filter durable.Filter) (durable.Pag
 }
 
 // Counts is the store's, repeated.
-func (r repeating) Counts(ctx context.Context) (map[durable.State]durable.Count, error) {
-	return repeated(ctx, r, func() (map[durable.State]durable.Count, error) { return r.Store.Counts(ctx) })
+func (r repeating) Counts(ctx context.Context) (map[durable.State]store.Count, error) {
+	return repeated(ctx, r, func() (map[durable.State]store.Count, error) { return r.Store.Counts(ctx) })
 }
 
 // Queues is the store's, repeated.
-func (r repeating) Queues(ctx context.Context) ([]durable.QueueInfo, error) {
-	return repeated(ctx, r, func() ([]durable.QueueInfo, error) { return r.Store.Queues(ctx) })
+func (r repeating) Queues(ctx context.Context) ([]store.QueueInfo, error) {
+	return repeated(ctx, r, func() ([]store.QueueInfo, error) { return r.Store.Queues(ctx) })
 }
 
 // Jobs is the store's, repeated.
@@ -69,22 +70,22 @@ func (r repeating) Jobs(ctx context.Context) ([]durable.JobInfo, error) {
 }
 
 // Changes is the store's, repeated.
-func (r repeating) Changes(ctx context.Context, filter durable.ChangeFilter) ([]durable.Change, error) {
-	return repeated(ctx, r, func() ([]durable.Change, error) { return r.Store.Changes(ctx, filter) })
+func (r repeating) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
+	return repeated(ctx, r, func() ([]store.Change, error) { return r.Store.Changes(ctx, filter) })
 }
 
 // Operate is the store's, repeated: what was done the first time is then
 // answered as unchanged, and a run that was deleted as missing.
-func (r repeating) Operate(ctx context.Context, order durable.Order) ([]durable.Changed, error) {
+func (r repeating) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
 	tries := 0
-	changed, err := repeated(ctx, r, func() ([]durable.Changed, error) {
+	changed, err := repeated(ctx, r, func() ([]store.Changed, error) {
 		tries++
 		return r.Store.Operate(ctx, order)
 	})
-	if tries > 1 && order.Action == durable.DeleteRuns {
+	if tries > 1 && order.Action == store.DeleteRuns {
 		for i := range changed { // it was there, or is gone as was asked
-			if changed[i].Did == durable.Missing {
-				changed[i].Did = durable.Unchanged
+			if changed[i].Did == store.Missing {
+				changed[i].Did = store.Unchanged
 			}
 		}
 	}
@@ -97,35 +98,35 @@ func (r repeating) Rerun(ctx context.Context, of durable.RunID, run durable.NewR
 }
 
 // SetQueue is the store's, repeated.
-func (r repeating) SetQueue(ctx context.Context, name string, action durable.QueueAction, by string) error {
+func (r repeating) SetQueue(ctx context.Context, name string, action store.QueueAction, by string) error {
 	return repeatedly(ctx, r, func() error { return r.Store.SetQueue(ctx, name, action, by) })
 }
 
 // ListSchedules is the store's, repeated.
-func (r repeating) ListSchedules(ctx context.Context, names ...string) ([]durable.ScheduleRecord, error) {
-	return repeated(ctx, r, func() ([]durable.ScheduleRecord, error) { return r.Store.ListSchedules(ctx, names...) })
+func (r repeating) ListSchedules(ctx context.Context, names ...string) ([]store.ScheduleRecord, error) {
+	return repeated(ctx, r, func() ([]store.ScheduleRecord, error) { return r.Store.ListSchedules(ctx, names...) })
 }
 
 // SchedulePast is the store's, repeated.
-func (r repeating) SchedulePast(ctx context.Context, name string, limit int) ([]durable.Past, error) {
-	return repeated(ctx, r, func() ([]durable.Past, error) { return r.Store.SchedulePast(ctx, name, limit) })
+func (r repeating) SchedulePast(ctx context.Context, name string, limit int) ([]store.Past, error) {
+	return repeated(ctx, r, func() ([]store.Past, error) { return r.Store.SchedulePast(ctx, name, limit) })
 }
 
 // ChangeSchedule is the store's, repeated: a schedule that is gone after a
 // deletion whose answer was lost is what was asked for.
-func (r repeating) ChangeSchedule(ctx context.Context, name string, action durable.ScheduleAction, by string) error {
+func (r repeating) ChangeSchedule(ctx context.Context, name string, action store.ScheduleAction, by string) error {
 	tries := 0
 	err := repeatedly(ctx, r, func() error {
 		tries++
 		return r.Store.ChangeSchedule(ctx, name, action, by)
 	})
-	if tries > 1 && action == durable.DeleteSchedule && errors.Is(err, durable.ErrNotFound) {
+	if tries > 1 && action == store.DeleteSchedule && errors.Is(err, durable.ErrNotFound) {
 		return nil
 	}
 	return err
 }
 
 // Examine is the store's, repeated.
-func (r repeating) Examine(ctx context.Context) (durable.Findings, error) {
-	return repeated(ctx, r, func() (durable.Findings, error) { return r.Store.Examine(ctx) })
+func (r repeating) Examine(ctx context.Context) (store.Findings, error) {
+	return repeated(ctx, r, func() (store.Findings, error) { return r.Store.Examine(ctx) })
 }

@@ -9,8 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // losing is a store that loses the answers of its first calls.
@@ -27,48 +28,48 @@ func (l *losing) answer() error {
 	return l.err
 }
 
-func (l *losing) SetQueue(context.Context, string, durable.QueueAction, string) error {
+func (l *losing) SetQueue(context.Context, string, store.QueueAction, string) error {
 	return l.answer()
 }
 
-func (l *losing) ChangeSchedule(context.Context, string, durable.ScheduleAction, string) error {
+func (l *losing) ChangeSchedule(context.Context, string, store.ScheduleAction, string) error {
 	return l.answer()
 }
 
-func (l *losing) SaveSchedule(context.Context, durable.Schedule, string) error { return l.answer() }
+func (l *losing) SaveSchedule(context.Context, store.Schedule, string) error { return l.answer() }
 
-func (l *losing) Operate(_ context.Context, order durable.Order) ([]durable.Changed, error) {
-	return []durable.Changed{{ID: order.Runs[0], Did: durable.Missing}}, l.answer()
+func (l *losing) Operate(_ context.Context, order store.Order) ([]store.Changed, error) {
+	return []store.Changed{{ID: order.Runs[0], Did: store.Missing}}, l.answer()
 }
 
 func TestVerbsOutliveALostConnection(t *testing.T) {
 	t.Parallel()
 	use := func(l *losing) (*losing, repeating) { return l, repeating{l, time.Microsecond} }
 
-	l, store := use(&losing{loses: 2})
-	require.NoError(t, store.SetQueue(t.Context(), "q", durable.ResumeQueue, "ann"))
+	l, db := use(&losing{loses: 2})
+	require.NoError(t, db.SetQueue(t.Context(), "q", store.ResumeQueue, "ann"))
 	require.Equal(t, 3, l.calls)
 
-	_, store = use(&losing{loses: 1, err: durable.ErrNotFound})
-	require.NoError(t, store.ChangeSchedule(t.Context(), "s", durable.DeleteSchedule, "ann"), "what is deleted is gone")
-	_, store = use(&losing{err: durable.ErrNotFound})
-	require.ErrorIs(t, store.ChangeSchedule(t.Context(), "s", durable.DeleteSchedule, "ann"), durable.ErrNotFound)
+	_, db = use(&losing{loses: 1, err: durable.ErrNotFound})
+	require.NoError(t, db.ChangeSchedule(t.Context(), "s", store.DeleteSchedule, "ann"), "what is deleted is gone")
+	_, db = use(&losing{err: durable.ErrNotFound})
+	require.ErrorIs(t, db.ChangeSchedule(t.Context(), "s", store.DeleteSchedule, "ann"), durable.ErrNotFound)
 
-	_, store = use(&losing{loses: 1})
-	changed, err := store.Operate(t.Context(), durable.Order{Action: durable.DeleteRuns, Runs: []durable.RunID{durable.NewRunID()}})
+	_, db = use(&losing{loses: 1})
+	changed, err := db.Operate(t.Context(), store.Order{Action: store.DeleteRuns, Runs: []durable.RunID{durable.NewRunID()}})
 	require.NoError(t, err)
-	require.Equal(t, durable.Unchanged, changed[0].Did)
+	require.Equal(t, store.Unchanged, changed[0].Did)
 
-	l, store = use(&losing{loses: 100})
-	err = store.SetQueue(t.Context(), "q", durable.ResumeQueue, "ann")
+	l, db = use(&losing{loses: 100})
+	err = db.SetQueue(t.Context(), "q", store.ResumeQueue, "ann")
 	require.Equal(t, codeUnreachable, codeOf(err))
 	require.Equal(t, 1+repetitions, l.calls)
 
-	l, store = use(&losing{loses: 1})
-	require.Error(t, store.SaveSchedule(t.Context(), durable.Schedule{}, "ann"), "it would meet its own change")
+	l, db = use(&losing{loses: 1})
+	require.Error(t, db.SaveSchedule(t.Context(), store.Schedule{}, "ann"), "it would meet its own change")
 	require.Equal(t, 1, l.calls)
 
-	l, store = use(&losing{err: errors.New("refused")})
-	require.Error(t, store.SetQueue(t.Context(), "q", durable.ResumeQueue, "ann"))
+	l, db = use(&losing{err: errors.New("refused")})
+	require.Error(t, db.SetQueue(t.Context(), "q", store.ResumeQueue, "ann"))
 	require.Equal(t, 1, l.calls)
 }

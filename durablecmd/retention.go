@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Names of the variables of retention.
@@ -22,7 +22,7 @@ type retention time.Duration
 // UnmarshalText reads the value.
 func (r *retention) UnmarshalText(text []byte) error {
 	if string(text) == "off" {
-		*r = retention(durable.KeepForever)
+		*r = retention(store.KeepForever)
 		return nil
 	}
 	d, err := time.ParseDuration(string(text))

@@ -4,8 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // runsVerb is the verb runs.
@@ -101,7 +102,7 @@ func (v runsListVerb) filter() (durable.Filter, error) {
 		return f, usage("--limit %d: want 1 to 200", v.Limit)
 	}
 	for _, word := range v.State {
-		state, err := durable.ParseState(word)
+		state, err := store.ParseState(word)
 		if err != nil {
 			return f, usage("--state: %w", err)
 		}

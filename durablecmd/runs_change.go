@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // changeFlags are the runs that a verb changes: those named, or all that match.
@@ -51,17 +52,17 @@ type (
 
 // Run cancels.
 func (v runsCancelVerb) Run(ctx context.Context, p *program) error {
-	return p.changeRuns(ctx, v.changeFlags, durable.CancelRuns)
+	return p.changeRuns(ctx, v.changeFlags, store.CancelRuns)
 }
 
 // Run retries.
 func (v runsRetryVerb) Run(ctx context.Context, p *program) error {
-	return p.changeRuns(ctx, v.changeFlags, durable.RetryRuns)
+	return p.changeRuns(ctx, v.changeFlags, store.RetryRuns)
 }
 
 // Run deletes.
 func (v runsDeleteVerb) Run(ctx context.Context, p *program) error {
-	return p.changeRuns(ctx, v.changeFlags, durable.DeleteRuns)
+	return p.changeRuns(ctx, v.changeFlags, store.DeleteRuns)
 }
 
 // bulk tells whether all runs that match are meant, and refuses what is
@@ -100,7 +101,7 @@ func (f changeFlags) ids() ([]durable.RunID, error) {
 }
 
 // changeRuns does one thing with the runs that the flags name.
-func (p *program) changeRuns(ctx context.Context, flags changeFlags, action durable.RunAction) error {
+func (p *program) changeRuns(ctx context.Context, flags changeFlags, action store.RunAction) error {
 	bulk, err := flags.bulk()
 	if err != nil {
 		return err
@@ -113,18 +114,18 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action dura
 	if err != nil {
 		return err
 	}
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		o := durable.NewOperator(store, actor())
+	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
+		o := durable.NewOperator(db, actor())
 		if bulk {
-			return p.changeAll(ctx, o, action, filter, flags, totalOf(ctx, store, action, filter))
+			return p.changeAll(ctx, o, action, filter, flags, totalOf(ctx, db, action, filter))
 		}
-		var changed []durable.Changed
+		var changed []store.Changed
 		switch action {
-		case durable.CancelRuns:
+		case store.CancelRuns:
 			changed, err = o.Cancel(ctx, flags.Reason, ids...)
-		case durable.RetryRuns:
+		case store.RetryRuns:
 			changed, err = o.Retry(ctx, flags.Reason, ids...)
-		case durable.DeleteRuns:
+		case store.DeleteRuns:
 			changed, err = o.Delete(ctx, flags.Reason, ids...)
 		}
 		if err != nil {
@@ -137,13 +138,13 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action dura
 	})
 }
 
-func (p *program) printChanged(changed []durable.Changed, asJSON bool) error {
+func (p *program) printChanged(changed []store.Changed, asJSON bool) error {
 	if asJSON {
 		return p.printJSON(map[string]any{"runs": notNil(changed)})
 	}
 	for _, c := range changed {
 		state := c.State.String()
-		if c.Did == durable.Missing {
+		if c.Did == store.Missing {
 			state = "-"
 		}
 		if _, err := fmt.Fprintf(p.stdout, "%s  %s  %s\n", c.ID, c.Did, state); err != nil {
@@ -154,15 +155,15 @@ func (p *program) printChanged(changed []durable.Changed, asJSON bool) error {
 }
 
 // refusal is the error of an order that did not do all that was asked.
-func refusal(action durable.RunAction, changed []durable.Changed) error {
+func refusal(action store.RunAction, changed []store.Changed) error {
 	var missing, refused []string
 	for _, c := range changed {
 		switch c.Did {
-		case durable.Missing:
+		case store.Missing:
 			missing = append(missing, c.ID.String())
-		case durable.Conflicting:
+		case store.Conflicting:
 			refused = append(refused, conflict(c))
-		case durable.Busy:
+		case store.Busy:
 			refused = append(refused, fmt.Sprintf("%s is held by another transaction", c.ID))
 		}
 	}
@@ -177,7 +178,7 @@ func refusal(action durable.RunAction, changed []durable.Changed) error {
 }
 
 // conflict says why a run could not be changed.
-func conflict(c durable.Changed) string {
+func conflict(c store.Changed) string {
 	if c.Key != "" {
 		return fmt.Sprintf("%s has the key %q, which run %s holds", c.ID, c.Key, c.KeyHolder)
 	}
@@ -189,11 +190,11 @@ const progressEvery = time.Second
 
 // totalOf says of how many runs a bulk action is, where the store's bounded
 // counts tell it: where nothing but states narrows it. Else it is empty.
-func totalOf(ctx context.Context, store backend.Store, action durable.RunAction, filter durable.Filter) string {
+func totalOf(ctx context.Context, db backend.Store, action store.RunAction, filter durable.Filter) string {
 	if len(filter.Jobs)+len(filter.Queues) > 0 || filter.Tag != "" || !filter.Since.IsZero() || !filter.Until.IsZero() || filter.Before != (durable.RunID{}) {
 		return ""
 	}
-	counts, err := store.Counts(ctx)
+	counts, err := db.Counts(ctx)
 	if err != nil {
 		return "" // the action itself will tell
 	}
@@ -201,7 +202,7 @@ func totalOf(ctx context.Context, store backend.Store, action durable.RunAction,
 	if len(states) == 0 {
 		states = action.States()
 	}
-	var total durable.Count
+	var total store.Count
 	for _, state := range states {
 		total.N += counts[state].N
 		total.Estimated = total.Estimated || counts[state].Estimated
@@ -211,7 +212,7 @@ func totalOf(ctx context.Context, store backend.Store, action durable.RunAction,
 
 // changeAll does one thing with all runs that match, and tells on stderr how
 // far it has come; total as totalOf tells it.
-func (p *program) changeAll(ctx context.Context, o *durable.Operator, action durable.RunAction, filter durable.Filter, flags changeFlags, total string) error {
+func (p *program) changeAll(ctx context.Context, o *durable.Operator, action store.RunAction, filter durable.Filter, flags changeFlags, total string) error {
 	told := p.now()
 	progress := func(b durable.Bulk) {
 		if now := p.now(); now.Sub(told) >= progressEvery {
@@ -219,8 +220,8 @@ func (p *program) changeAll(ctx context.Context, o *durable.Operator, action dur
 			fmt.Fprintf(p.stderr, "%s: %s\n", action, bulkText(b, total))
 		}
 	}
-	do := map[durable.RunAction]func(context.Context, durable.Filter, string, func(durable.Bulk)) (durable.Bulk, error){
-		durable.CancelRuns: o.CancelAll, durable.RetryRuns: o.RetryAll, durable.DeleteRuns: o.DeleteAll,
+	do := map[store.RunAction]func(context.Context, durable.Filter, string, func(durable.Bulk)) (durable.Bulk, error){
+		store.CancelRuns: o.CancelAll, store.RetryRuns: o.RetryAll, store.DeleteRuns: o.DeleteAll,
 	}[action]
 	done, err := do(ctx, filter, flags.Reason, progress)
 	if err != nil && done.Next != (durable.RunID{}) {
@@ -282,8 +283,8 @@ func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints how many runs there are in each state.
 func (v runsCountVerb) Run(ctx context.Context, p *program) error {
-	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
-		counts, err := store.Counts(ctx)
+	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
+		counts, err := db.Counts(ctx)
 		if err != nil {
 			return err
 		}
@@ -291,7 +292,7 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 			return p.printJSON(map[string]any{"counts": counts})
 		}
 		table := newTable(p.stdout)
-		for _, state := range durable.States() {
+		for _, state := range store.States() {
 			table.row(state.String(), number(counts[state]))
 		}
 		return table.flush()
@@ -299,7 +300,7 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 }
 
 // number writes a count, an estimated one as such.
-func number(c durable.Count) string {
+func number(c store.Count) string {
 	if c.Estimated {
 		return fmt.Sprintf("about %d", c.N)
 	}

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // schedulesVerb is the verb schedules.
@@ -56,13 +57,13 @@ type (
 )
 
 // scheduleNamed reads one schedule.
-func scheduleNamed(ctx context.Context, store backend.Store, name string) (durable.ScheduleRecord, error) {
-	records, err := store.ListSchedules(ctx, name)
+func scheduleNamed(ctx context.Context, db backend.Store, name string) (store.ScheduleRecord, error) {
+	records, err := db.ListSchedules(ctx, name)
 	if err == nil && len(records) == 0 {
 		err = fmt.Errorf("schedule %s: %w", name, durable.ErrNotFound)
 	}
 	if err != nil {
-		return durable.ScheduleRecord{}, err
+		return store.ScheduleRecord{}, err
 	}
 	return records[0], nil
 }
@@ -97,9 +98,9 @@ func (v schedulesShowVerb) Run(ctx context.Context, p *program) error {
 
 // preview is the answer of schedules preview as JSON.
 type preview struct {
-	Next  []time.Time    `json:"next"`
-	Past  []durable.Past `json:"past"`
-	Fault *string        `json:"fault"` // why there are no next ones
+	Next  []time.Time  `json:"next"`
+	Past  []store.Past `json:"past"`
+	Fault *string      `json:"fault"` // why there are no next ones
 }
 
 // Run prints the past and the next occurrences.
@@ -129,7 +130,7 @@ func (v schedulesPreviewVerb) Run(ctx context.Context, p *program) error {
 }
 
 // preview finds the next occurrences, or says why it cannot.
-func (seen *preview) preview(record *durable.ScheduleRecord, schedule *durable.Schedule, now time.Time, n int) {
+func (seen *preview) preview(record *store.ScheduleRecord, schedule *store.Schedule, now time.Time, n int) {
 	next, err := schedule.Preview(now, n)
 	switch {
 	case err == nil:
@@ -162,7 +163,7 @@ func (p *program) said(asJSON bool) printer {
 }
 
 // act does one thing with a schedule and says so.
-func (p *program) act(ctx context.Context, name string, action durable.ScheduleAction, done string, say printer) error {
+func (p *program) act(ctx context.Context, name string, action store.ScheduleAction, done string, say printer) error {
 	return p.withStore(ctx, served, func(ctx context.Context, store backend.Store, _ Config) error {
 		if err := store.ChangeSchedule(ctx, name, action, actor()); err != nil {
 			return err
@@ -173,12 +174,12 @@ func (p *program) act(ctx context.Context, name string, action durable.ScheduleA
 
 // Run pauses.
 func (v schedulesPauseVerb) Run(ctx context.Context, p *program) error {
-	return p.act(ctx, v.Name, durable.PauseSchedule, "paused", p.said(v.JSON))
+	return p.act(ctx, v.Name, store.PauseSchedule, "paused", p.said(v.JSON))
 }
 
 // Run resumes.
 func (v schedulesResumeVerb) Run(ctx context.Context, p *program) error {
-	return p.act(ctx, v.Name, durable.ResumeSchedule, "resumed", p.said(v.JSON))
+	return p.act(ctx, v.Name, store.ResumeSchedule, "resumed", p.said(v.JSON))
 }
 
 // Run deletes.
@@ -189,7 +190,7 @@ func (v schedulesDeleteVerb) Run(ctx context.Context, p *program) error {
 			return p.printJSON(map[string]any{"name": name, "deleted": true})
 		}
 	}
-	return p.act(ctx, v.Name, durable.DeleteSchedule, "deleted", say)
+	return p.act(ctx, v.Name, store.DeleteSchedule, "deleted", say)
 }
 
 // Run makes a run and prints its id.

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // scheduleFlags are the parts of a schedule. What is not given stays as it is.
@@ -60,7 +61,7 @@ func set[T any](field *T, flag *T) {
 }
 
 // apply changes a schedule by the flags.
-func (f scheduleFlags) apply(s *durable.Schedule) error {
+func (f scheduleFlags) apply(s *store.Schedule) error {
 	zone := s.Rule.Zone
 	switch {
 	case f.Cron != nil:
@@ -79,7 +80,7 @@ func (f scheduleFlags) apply(s *durable.Schedule) error {
 	set((*time.Duration)(&plan.CatchUpWithin), f.CatchUpWithin)
 	set(&plan.CatchUpMost, f.CatchUpMost)
 	if f.AtOnce != nil && *f.AtOnce == 0 {
-		return usage("--at-once 0: want 1 to %d", durable.MaxAtOnce)
+		return usage("--at-once 0: want 1 to %d", store.MaxAtOnce)
 	}
 	set(&plan.AtOnce, f.AtOnce)
 	set((*string)(&plan.Overlap), f.Overlap)
@@ -126,14 +127,14 @@ func parseWindow(text string) (durable.Window, error) {
 
 // Run makes a schedule.
 func (v schedulesCreateVerb) Run(ctx context.Context, p *program) error {
-	return p.withStore(ctx, migrated, func(ctx context.Context, store backend.Store, _ Config) error {
-		job, err := enqueueVerb{Job: v.Job, Force: v.Force}.declared(ctx, store, p.jobs)
+	return p.withStore(ctx, migrated, func(ctx context.Context, db backend.Store, _ Config) error {
+		job, err := enqueueVerb{Job: v.Job, Force: v.Force}.declared(ctx, db, p.jobs)
 		if err != nil {
 			return err
 		}
-		s := durable.Schedule{Name: v.Name, Job: job.Name, Queue: job.Queue, Priority: job.Priority, Args: json.RawMessage("{}"),
+		s := store.Schedule{Name: v.Name, Job: job.Name, Queue: job.Queue, Priority: job.Priority, Args: json.RawMessage("{}"),
 			MaxAttempts: job.MaxAttempts, Timeout: time.Duration(job.Timeout), OnCrash: job.OnCrash, Paused: v.Paused}
-		return p.saveSchedule(ctx, store, s, v.scheduleFlags, "created", p.said(v.JSON))
+		return p.saveSchedule(ctx, db, s, v.scheduleFlags, "created", p.said(v.JSON))
 	})
 }
 
@@ -154,11 +155,11 @@ func (v schedulesSetVerb) Run(ctx context.Context, p *program) error {
 
 // saveSchedule stores a schedule as the flags make it and says what comes of
 // it.
-func (p *program) saveSchedule(ctx context.Context, store backend.Store, s durable.Schedule, flags scheduleFlags, done string, say printer) error {
+func (p *program) saveSchedule(ctx context.Context, db backend.Store, s store.Schedule, flags scheduleFlags, done string, say printer) error {
 	if err := flags.apply(&s); err != nil {
 		return err
 	}
-	if err := durable.CheckSchedule(s); err != nil {
+	if err := store.CheckSchedule(s); err != nil {
 		return err
 	}
 	next, err := s.Preview(p.now(), 1)
@@ -168,7 +169,7 @@ func (p *program) saveSchedule(ctx context.Context, store backend.Store, s durab
 	if len(next) == 0 && s.Generation == 0 {
 		return fmt.Errorf("%w: schedule %s would never fire from now on: its instant or its end has passed", durable.ErrInvalid, s.Name)
 	}
-	if err := store.SaveSchedule(ctx, s, actor()); err != nil {
+	if err := db.SaveSchedule(ctx, s, actor()); err != nil {
 		if errors.Is(err, durable.ErrConflict) && s.Generation == 0 {
 			err = fmt.Errorf("there is one of this name, which schedules set changes: %w", err)
 		}
@@ -178,5 +179,5 @@ func (p *program) saveSchedule(ctx context.Context, store backend.Store, s durab
 	if len(next) > 0 {
 		when = next[0].Format(time.RFC3339)
 	}
-	return say(ctx, store, s.Name, done+", next "+when)
+	return say(ctx, db, s.Name, done+", next "+when)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // ruleText is a rule as people write it.
@@ -32,7 +33,7 @@ func ruleText(r durable.Rule) string {
 }
 
 // scheduleState is what a person should know first.
-func scheduleState(r durable.ScheduleRecord, now time.Time) string {
+func scheduleState(r store.ScheduleRecord, now time.Time) string {
 	switch {
 	case r.Paused && r.PausedBy != nil:
 		return "paused by " + *r.PausedBy
@@ -52,7 +53,7 @@ func scheduleState(r durable.ScheduleRecord, now time.Time) string {
 }
 
 // over tells whether a schedule does not fire any more.
-func over(r durable.ScheduleRecord, now time.Time) bool {
+func over(r store.ScheduleRecord, now time.Time) bool {
 	if r.NextAt != nil || r.Paused {
 		return false
 	}
@@ -61,7 +62,7 @@ func over(r durable.ScheduleRecord, now time.Time) bool {
 	return err == nil && len(next) == 0
 }
 
-func (p *program) printSchedules(records []durable.ScheduleRecord, now time.Time) error {
+func (p *program) printSchedules(records []store.ScheduleRecord, now time.Time) error {
 	if len(records) == 0 {
 		_, err := fmt.Fprintln(p.stdout, "no schedules")
 		return err
@@ -85,7 +86,7 @@ func agoOrDash(t *time.Time, now time.Time) string {
 	return ago(*t, now)
 }
 
-func (p *program) printSchedule(r durable.ScheduleRecord, now time.Time) error {
+func (p *program) printSchedule(r store.ScheduleRecord, now time.Time) error {
 	plan, err := json.Marshal(r.Plan)
 	if err != nil {
 		return err
@@ -115,7 +116,7 @@ func (p *program) printSchedule(r durable.ScheduleRecord, now time.Time) error {
 	return table.flush()
 }
 
-func (p *program) printPreview(r durable.ScheduleRecord, seen preview, now time.Time) error {
+func (p *program) printPreview(r store.ScheduleRecord, seen preview, now time.Time) error {
 	table := newTable(p.stdout)
 	table.row("WHEN", "", "WHAT", "DETAIL")
 	for i := len(seen.Past) - 1; i >= 0; i-- {
@@ -140,14 +141,14 @@ func (p *program) printPreview(r durable.ScheduleRecord, seen preview, now time.
 }
 
 // pastDetail says what a line of the past is about.
-func pastDetail(line durable.Past) string {
+func pastDetail(line store.Past) string {
 	switch line.Kind {
-	case durable.PastRun:
+	case store.PastRun:
 		if line.Occurrence == nil {
 			return fmt.Sprintf("%s %v, asked for by an operator", line.Run, line.State)
 		}
 		return fmt.Sprintf("%s %v", line.Run, line.State)
-	case durable.PastSkip:
+	case store.PastSkip:
 		detail := orDash(line.Reason)
 		if line.First != nil && !line.First.Equal(line.At) {
 			detail += ", all since " + line.First.Format(time.RFC3339)

@@ -8,8 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // command splits a line into words; _ stands for a space inside one.
@@ -34,13 +35,13 @@ func TestSchedulesAreOperated(t *testing.T) {
 	require.Equal(t, "no schedules\n", do("schedules list"))
 	require.Contains(t, do("schedules create nightly log --force --cron 0_3_*_*_1-5 --zone Europe/Berlin --blackout sat,sun --overlap wait"),
 		"nightly created, next 2")
-	shown := decode[durable.ScheduleRecord](t, do("schedules show nightly --json"))
+	shown := decode[store.ScheduleRecord](t, do("schedules show nightly --json"))
 	require.Equal(t, durable.Cron("0 3 * * 1-5", "Europe/Berlin"), shown.Rule)
 	require.Equal(t, durable.OverlapWait, shown.Plan.Overlap)
 	require.Equal(t, []durable.Window{{Days: "sat,sun"}}, shown.Plan.Blackouts)
 
 	do("schedules set nightly --every 10m --blackout none --args {\"a\":1} --catch-up all --catch-up-within 1h")
-	shown = decode[durable.ScheduleRecord](t, do("schedules show nightly --json"))
+	shown = decode[store.ScheduleRecord](t, do("schedules show nightly --json"))
 	require.Equal(t, durable.Every(10*time.Minute).In("Europe/Berlin"), shown.Rule)
 	require.Empty(t, shown.Plan.Blackouts)
 	require.Equal(t, durable.OverlapWait, shown.Plan.Overlap, "what is not given stays")
@@ -59,11 +60,11 @@ func TestSchedulesAreOperated(t *testing.T) {
 	do("schedules resume nightly")
 	seen := decode[struct {
 		Next []time.Time
-		Past []durable.Past
+		Past []store.Past
 	}](t, do("schedules preview nightly --json --next 3 --past 100"))
 	require.Len(t, seen.Next, 3)
 	require.Len(t, seen.Past, 2+6, "two runs; created, edited, twice run, paused, resumed")
-	list := decode[struct{ Schedules []durable.ScheduleRecord }](t, do("schedules list --json"))
+	list := decode[struct{ Schedules []store.ScheduleRecord }](t, do("schedules list --json"))
 	require.Len(t, list.Schedules, 1)
 	do("schedules set nightly --end 2001-01-01T00:00:00Z")
 	require.Contains(t, do("schedules preview nightly"), "over: nothing comes")
@@ -87,10 +88,10 @@ func TestSchedulesAreOperatedInJSON(t *testing.T) {
 		require.Equal(t, 0, e.code, "%s: %s", line, e.stderr)
 		return e.stdout
 	}
-	require.Equal(t, "nightly", decode[durable.ScheduleRecord](t, do("create nightly log --force --every 1h")).Name)
-	require.Equal(t, durable.Every(2*time.Hour), decode[durable.ScheduleRecord](t, do("set nightly --every 2h")).Rule)
-	require.True(t, decode[durable.ScheduleRecord](t, do("pause nightly")).Paused)
-	require.False(t, decode[durable.ScheduleRecord](t, do("resume nightly")).Paused)
+	require.Equal(t, "nightly", decode[store.ScheduleRecord](t, do("create nightly log --force --every 1h")).Name)
+	require.Equal(t, durable.Every(2*time.Hour), decode[store.ScheduleRecord](t, do("set nightly --every 2h")).Rule)
+	require.True(t, decode[store.ScheduleRecord](t, do("pause nightly")).Paused)
+	require.False(t, decode[store.ScheduleRecord](t, do("resume nightly")).Paused)
 	made := decode[struct {
 		ID       durable.RunID
 		Schedule string
@@ -150,12 +151,12 @@ func TestSchedulesThatCannotBeEvaluatedAreShown(t *testing.T) {
 	t.Parallel()
 	env := file(t)
 	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
-	store, err := backend.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL="), backend.Config{})
+	db, err := backend.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL="), backend.Config{})
 	require.NoError(t, err)
-	bad := durable.Schedule{Name: "bad", Hash: "h", Job: "log", Queue: "default", MaxAttempts: 1, Args: []byte("{}"), Rule: durable.Cron("0 0 30 2 *", "")}
-	worker := durable.WorkerID{Name: "w", Instance: uuid.New()}
-	require.NoError(t, store.Declare(t.Context(), durable.Declaration{Worker: worker, Schedules: []durable.Schedule{bad}}))
-	store.Close()
+	bad := store.Schedule{Name: "bad", Hash: "h", Job: "log", Queue: "default", MaxAttempts: 1, Args: []byte("{}"), Rule: durable.Cron("0 0 30 2 *", "")}
+	worker := store.WorkerID{Name: "w", Instance: uuid.New()}
+	require.NoError(t, db.Declare(t.Context(), store.Declaration{Worker: worker, Schedules: []store.Schedule{bad}}))
+	db.Close()
 	e := execute(t, env, "schedules", "preview", "bad")
 	require.Equal(t, 0, e.code, e.stderr)
 	require.Contains(t, e.stdout, "faulty: cron \"0 0 30 2 *\" never fires")

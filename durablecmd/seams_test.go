@@ -11,6 +11,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // counts is a tracer that counts.
@@ -22,7 +23,7 @@ func (c *counts) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Co
 	return ctx, nil
 }
 
-func (c *counts) Execute(ctx context.Context, _ durable.RunInfo) (context.Context, func(durable.Outcome)) {
+func (c *counts) Execute(ctx context.Context, _ durable.RunInfo) (context.Context, func(store.Outcome)) {
 	c.executed.Add(1)
 	return ctx, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 const defaultHTTPAddr = "127.0.0.1:8080"
@@ -93,13 +94,13 @@ func (h *health) hurry() {
 
 // readiness is the answer of /readyz.
 type readiness struct {
-	Ready        bool              `json:"ready"`
-	Reason       *string           `json:"reason"` // why not
-	Executing    int               `json:"executing"`
-	Stuck        int               `json:"stuck"`
-	SinceContact *durable.Duration `json:"since_contact"` // with the database
-	SetAside     *setAside         `json:"set_aside"`     // outcomes that the database does not take; null: none
-	PassedOver   []passedOver      `json:"passed_over"`   // what else the database refuses to change and the worker goes around; some
+	Ready        bool            `json:"ready"`
+	Reason       *string         `json:"reason"` // why not
+	Executing    int             `json:"executing"`
+	Stuck        int             `json:"stuck"`
+	SinceContact *store.Duration `json:"since_contact"` // with the database
+	SetAside     *setAside       `json:"set_aside"`     // outcomes that the database does not take; null: none
+	PassedOver   []passedOver    `json:"passed_over"`   // what else the database refuses to change and the worker goes around; some
 }
 
 // passedOver names one thing that the database refuses to change.
@@ -147,7 +148,7 @@ func (h *health) readiness() readiness {
 		return notReady(readiness{PassedOver: []passedOver{}}, "the database has not been reached yet")
 	}
 	s := w.Status()
-	since := durable.Duration(s.SinceContact.Round(time.Millisecond))
+	since := store.Duration(s.SinceContact.Round(time.Millisecond))
 	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, SetAside: asideOf(s.Unsettled), PassedOver: passedOf(s.SetAside)}
 	switch {
 	case s.Draining:

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/durable-worker/durable-worker/backend"
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store/backend"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // configVerb shows the configuration.
@@ -37,12 +37,12 @@ func (v configVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	store, err := backend.Open(ctx, "memory:", backend.Config{})
+	db, err := backend.Open(ctx, "memory:", backend.Config{})
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	app := newApp(store, config, p.seams, logger)
+	defer db.Close()
+	app := newApp(db, config, p.seams, logger)
 	if p.setup != nil {
 		err = p.setup(ctx, app)
 	}
@@ -54,7 +54,7 @@ func (v configVerb) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	if faults != nil {
-		return fmt.Errorf("%w registrations: %w", durable.ErrInvalid, faults)
+		return fmt.Errorf("%w registrations: %w", store.ErrInvalid, faults)
 	}
 	return nil
 }

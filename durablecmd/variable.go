@@ -11,9 +11,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Names that more than one place knows.
@@ -86,7 +87,7 @@ func workerVariables() []variable {
 		{name: varWorkerName, standard: "<hostname>-<pid>", unit: "name", law: "1 to 128 bytes of text without control characters",
 			show: func(c Config) string { return c.WorkerName },
 			obeys: func(c Config) bool {
-				return within(len(c.WorkerName), 1, durable.MaxNameLength) && utf8.ValidString(c.WorkerName) &&
+				return within(len(c.WorkerName), 1, store.MaxNameLength) && utf8.ValidString(c.WorkerName) &&
 					!strings.ContainsFunc(c.WorkerName, unicode.IsControl)
 			}},
 		{name: "DURABLE_QUEUES", standard: durable.DefaultQueue, unit: "names",

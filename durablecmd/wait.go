@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/oklog/run"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 )
 

@@ -16,12 +16,13 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // faulty is a store of locks that fails, hangs or pauses as told.
 type faulty struct {
-	lease.Locks
+	lock.Locks
 	down    atomic.Bool
 	renewed atomic.Int64
 	asked   atomic.Int64
@@ -29,10 +30,10 @@ type faulty struct {
 
 var errDown = errors.New("connection refused")
 
-func (f *faulty) Acquire(ctx context.Context, r lease.LockRequest) (lease.LockAnswer, error) {
+func (f *faulty) Acquire(ctx context.Context, r lock.Request) (lock.Answer, error) {
 	f.asked.Add(1)
 	if f.down.Load() {
-		return lease.LockAnswer{}, errDown
+		return lock.Answer{}, errDown
 	}
 	return f.Locks.Acquire(ctx, r)
 }
@@ -54,7 +55,7 @@ func (f *faulty) Release(ctx context.Context, name string, claim lease.ClaimID) 
 
 // host is one process: a locker and its keeper.
 type host struct {
-	locker *lease.Locker
+	locker *lock.Locker
 	keeper *heartbeat.Keeper
 }
 
@@ -70,7 +71,7 @@ func guard(t *testing.T, script func(t *testing.T, store *faulty, hosts func(log
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		script(t, store, func(log *slog.Logger) host {
-			locker := lease.NewLocker(store, lease.LockerConfig{Elapsed: elapsed, Random: half, Logger: log})
+			locker := lock.NewLocker(store, lock.LockerConfig{Elapsed: elapsed, Random: half, Logger: log})
 			keeper := heartbeat.New(locker, heartbeat.Config{
 				Terms: lease.Terms{}.WithDefaults(), Elapsed: elapsed, Random: half, Logger: slog.New(slog.DiscardHandler),
 			})
@@ -82,15 +83,15 @@ func guard(t *testing.T, script func(t *testing.T, store *faulty, hosts func(log
 	})
 }
 
-func (h host) guard(ctx context.Context, name string, terms lease.LockTerms, fn func(ctx context.Context, grant lease.Grant) error) error {
-	return heartbeat.Guard(ctx, h.keeper, h.locker, name, terms, fn)
+func (h host) guard(ctx context.Context, name string, terms lock.Terms, fn func(ctx context.Context, grant lock.Grant) error) error {
+	return lock.Guard(ctx, h.keeper, h.locker, name, terms, fn)
 }
 
 func TestGuard_LongRunIsKeptAliveAndFreesTheLock(t *testing.T) {
 	guard(t, func(t *testing.T, store *faulty, hosts func(*slog.Logger) host) {
 		a, b := hosts(nil), hosts(nil)
 		var inside, ran atomic.Int64
-		body := func(ctx context.Context, grant lease.Grant) error {
+		body := func(ctx context.Context, grant lock.Grant) error {
 			require.EqualValues(t, 1, inside.Add(1))
 			defer inside.Add(-1)
 			require.Positive(t, grant.Fence)
@@ -100,10 +101,10 @@ func TestGuard_LongRunIsKeptAliveAndFreesTheLock(t *testing.T) {
 		}
 		var both sync.WaitGroup
 		for _, h := range []host{a, b} {
-			both.Go(func() { require.NoError(t, h.guard(t.Context(), "nightly", lease.LockTerms{Wait: -1}, body)) })
+			both.Go(func() { require.NoError(t, h.guard(t.Context(), "nightly", lock.Terms{Wait: -1}, body)) })
 		}
 		pass(time.Second)
-		require.ErrorIs(t, b.guard(t.Context(), "nightly", lease.LockTerms{}, body), lease.ErrHeld)
+		require.ErrorIs(t, b.guard(t.Context(), "nightly", lock.Terms{}, body), lock.ErrHeld)
 		both.Wait()
 		require.EqualValues(t, 2, ran.Load())
 		require.GreaterOrEqual(t, store.renewed.Load(), int64(18), "each run was renewed every ten seconds")
@@ -117,15 +118,15 @@ func TestGuard_ReleasesOnPanicAndGoexit(t *testing.T) {
 	guard(t, func(t *testing.T, _ *faulty, hosts func(*slog.Logger) host) {
 		h := hosts(nil)
 		require.PanicsWithValue(t, "boom", func() {
-			_ = h.guard(t.Context(), "nightly", lease.LockTerms{}, func(context.Context, lease.Grant) error { panic("boom") })
+			_ = h.guard(t.Context(), "nightly", lock.Terms{}, func(context.Context, lock.Grant) error { panic("boom") })
 		})
 		var gone sync.WaitGroup
 		gone.Go(func() {
-			_ = h.guard(t.Context(), "nightly", lease.LockTerms{}, func(context.Context, lease.Grant) error { runtime.Goexit(); return nil })
+			_ = h.guard(t.Context(), "nightly", lock.Terms{}, func(context.Context, lock.Grant) error { runtime.Goexit(); return nil })
 		})
 		gone.Wait()
 		require.Zero(t, h.keeper.Held())
-		require.NoError(t, h.guard(t.Context(), "nightly", lease.LockTerms{}, func(context.Context, lease.Grant) error { return nil }))
+		require.NoError(t, h.guard(t.Context(), "nightly", lock.Terms{}, func(context.Context, lock.Grant) error { return nil }))
 	})
 }
 
@@ -133,13 +134,13 @@ func TestGuard_ReleasesAfterItsContextWasCancelled(t *testing.T) {
 	guard(t, func(t *testing.T, _ *faulty, hosts func(*slog.Logger) host) {
 		h := hosts(nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		err := h.guard(ctx, "nightly", lease.LockTerms{}, func(ctx context.Context, _ lease.Grant) error {
+		err := h.guard(ctx, "nightly", lock.Terms{}, func(ctx context.Context, _ lock.Grant) error {
 			cancel()
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
 		require.ErrorIs(t, err, context.Canceled)
-		_, err = h.locker.TryAcquire(t.Context(), "nightly", lease.LockTerms{})
+		_, err = h.locker.TryAcquire(t.Context(), "nightly", lock.Terms{})
 		require.NoError(t, err, "released at once, not at its expiry")
 	})
 }
@@ -149,12 +150,12 @@ func TestGuard_LossCancelsBeforeTheStoreGrantsToAnother(t *testing.T) {
 		a := hosts(nil)
 		began := time.Now()
 		var stopped time.Duration
-		err := a.guard(t.Context(), "nightly", lease.LockTerms{}, func(ctx context.Context, _ lease.Grant) error {
+		err := a.guard(t.Context(), "nightly", lock.Terms{}, func(ctx context.Context, _ lock.Grant) error {
 			store.down.Store(true)
 			<-ctx.Done()
 			stopped = time.Since(began)
 			require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
-			other := lease.LockRequest{Name: "nightly", Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute}
+			other := lock.Request{Name: "nightly", Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute}
 			_, err := store.Locks.Acquire(ctx, other)
 			require.Error(t, err)
 			answer, err := store.Locks.Acquire(t.Context(), other)
@@ -176,8 +177,8 @@ func TestGuard_ForcedReleaseStopsTheHolderAtItsNextBeat(t *testing.T) {
 	guard(t, func(t *testing.T, store *faulty, hosts func(*slog.Logger) host) {
 		a := hosts(nil)
 		began := time.Now()
-		err := a.guard(t.Context(), "nightly", lease.LockTerms{}, func(ctx context.Context, _ lease.Grant) error {
-			released, err := store.ForceRelease(t.Context(), lease.Force{Name: "nightly", By: "ada"})
+		err := a.guard(t.Context(), "nightly", lock.Terms{}, func(ctx context.Context, _ lock.Grant) error {
+			released, err := store.ForceRelease(t.Context(), lock.Force{Name: "nightly", By: "ada"})
 			require.NoError(t, err)
 			require.True(t, released)
 			<-ctx.Done()
@@ -191,33 +192,33 @@ func TestGuard_ForcedReleaseStopsTheHolderAtItsNextBeat(t *testing.T) {
 func TestGuard_TimeoutAndTerms(t *testing.T) {
 	guard(t, func(t *testing.T, _ *faulty, hosts func(*slog.Logger) host) {
 		h := hosts(nil)
-		err := h.guard(t.Context(), "nightly", lease.LockTerms{Timeout: 5 * time.Second}, func(ctx context.Context, _ lease.Grant) error {
+		err := h.guard(t.Context(), "nightly", lock.Terms{Timeout: 5 * time.Second}, func(ctx context.Context, _ lock.Grant) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		never := func(context.Context, lease.Grant) error { t.Error("it ran"); return nil }
-		require.ErrorIs(t, h.guard(t.Context(), "nightly", lease.LockTerms{Timeout: 30 * time.Second}, never), lease.ErrInvalid)
-		require.ErrorIs(t, h.guard(t.Context(), "nightly", lease.LockTerms{Terms: lease.Terms{Duration: time.Minute}}, never), lease.ErrInvalid)
+		never := func(context.Context, lock.Grant) error { t.Error("it ran"); return nil }
+		require.ErrorIs(t, h.guard(t.Context(), "nightly", lock.Terms{Timeout: 30 * time.Second}, never), lock.ErrInvalid)
+		require.ErrorIs(t, h.guard(t.Context(), "nightly", lock.Terms{Terms: lease.Terms{Duration: time.Minute}}, never), lock.ErrInvalid)
 	})
 }
 
 func TestGuard_RunLocalOutlivesAnOutageAndReturns(t *testing.T) {
 	guard(t, func(t *testing.T, store *faulty, hosts func(*slog.Logger) host) {
 		h := hosts(nil)
-		terms := lease.LockTerms{Policy: lease.RunLocal}
+		terms := lock.Terms{Policy: lock.RunLocal}
 		store.down.Store(true)
-		err := h.guard(t.Context(), "tick", terms, func(ctx context.Context, grant lease.Grant) error {
+		err := h.guard(t.Context(), "tick", terms, func(ctx context.Context, grant lock.Grant) error {
 			require.True(t, grant.Local)
 			require.Zero(t, grant.Fence)
-			require.ErrorIs(t, h.guard(ctx, "tick", terms, nil), lease.ErrHeld, "the local cap holds")
+			require.ErrorIs(t, h.guard(ctx, "tick", terms, nil), lock.ErrHeld, "the local cap holds")
 			pass(2 * time.Minute) // longer than any lease: nobody takes it away
 			return ctx.Err()
 		})
 		require.NoError(t, err)
 		store.down.Store(false)
 		pass(2 * time.Second)
-		require.NoError(t, h.guard(t.Context(), "tick", terms, func(_ context.Context, grant lease.Grant) error {
+		require.NoError(t, h.guard(t.Context(), "tick", terms, func(_ context.Context, grant lock.Grant) error {
 			require.False(t, grant.Local)
 			return nil
 		}))
@@ -234,7 +235,7 @@ func TestGuard_OldHolderIsWarnedAbout(t *testing.T) {
 			defer mu.Unlock()
 			return text.Write(p)
 		}), nil)))
-		require.NoError(t, h.guard(t.Context(), "nightly", lease.LockTerms{Longest: time.Minute}, func(context.Context, lease.Grant) error {
+		require.NoError(t, h.guard(t.Context(), "nightly", lock.Terms{Longest: time.Minute}, func(context.Context, lock.Grant) error {
 			pass(85 * time.Second)
 			mu.Lock()
 			require.NotContains(t, text.String(), "held longer")

@@ -182,3 +182,6 @@ func (k *Keeper) poke() {
 	default:
 	}
 }
+
+// Terms are the terms on which the Keeper renews.
+func (k *Keeper) Terms() lease.Terms { return k.config.Terms }

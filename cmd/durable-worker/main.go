@@ -7,7 +7,7 @@ package main
 import (
 	"context"
 
-	"github.com/durable-worker/durable-worker/builtin"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/durablecmd"
 )
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // RunDue lets the workers execute what is due now, and what becomes due
@@ -203,7 +204,7 @@ func (k *Kit) dueSchedules(due int) (dueToo, freed int) {
 // unfinished counts the runs of a schedule that have not ended.
 func (k *Kit) unfinished(schedule string) (n int) {
 	k.t.Helper()
-	past, err := k.Store.SchedulePast(context.Background(), schedule, durable.MaxAtOnce)
+	past, err := k.Store.SchedulePast(context.Background(), schedule, store.MaxAtOnce)
 	if err != nil {
 		k.t.Fatalf("past of schedule %s: %v", schedule, err)
 	}

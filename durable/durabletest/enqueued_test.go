@@ -14,9 +14,9 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
-	"github.com/durable-worker/durable-worker/memory"
-	"github.com/durable-worker/durable-worker/postgres"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store/memory"
+	"github.com/durable-worker/durable-worker/store/postgres"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 // recorder is a test whose failures are noted.

@@ -6,12 +6,6 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 )
 
-// Play lets the tests of this package rewrite transcripts.
-func Play(t *testing.T, backend Backend, text string) string {
-	t.Helper()
-	return play(newFixture(t, backend), text)
-}
-
 // NewKit makes a kit whose failures are reported to t, and its end.
 func NewKit(t testing.TB) (kit *Kit, end func()) {
 	kit = newKit(t)

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // Run runs a test with a kit: the real engine, on a memory store, in virtual
@@ -129,23 +130,23 @@ func (k *Kit) spend(n int) bool {
 }
 
 // count takes in an execution that has ended.
-func (k *Kit) count(kind durable.OutcomeKind) {
+func (k *Kit) count(kind store.OutcomeKind) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch kind {
-	case durable.Success:
+	case store.Success:
 		k.tally.Succeeded++
-	case durable.Failure:
+	case store.Failure:
 		k.tally.Failed++
-	case durable.Death:
+	case store.Death:
 		k.tally.Dead++
-	case durable.Cancellation:
+	case store.Cancellation:
 		k.tally.Cancelled++
-	case durable.Snoozed:
+	case store.Snoozed:
 		k.tally.Snoozed++
-	case durable.HandedBack:
+	case store.HandedBack:
 		k.tally.HandedBack++
-	case durable.Crash: // recorded by Reclaim, never settled
+	case store.Crash: // recorded by Reclaim, never settled
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // LeaseDuration is how long the leases of a kit's workers last unless the test
@@ -37,7 +38,7 @@ type Worker struct {
 	link    link
 	stood   time.Duration // the worker's clock when it was frozen
 	changed chan struct{} // closed when link changes
-	serves  durable.Serves
+	serves  store.Serves
 	held    map[durable.RunID]struct{} // claimed and not settled
 	refused []durable.RunID
 }
@@ -57,7 +58,7 @@ func (k *Kit) Worker(configure func(w *durable.Worker), changes ...func(*durable
 	w.config = durable.WorkerConfig{
 		Name: fmt.Sprintf("worker-%d", w.number), PollInterval: time.Hour, PollJitter: -1,
 		Terms: lease.Terms{Duration: LeaseDuration}, Retry: durable.Exponential(5*time.Second, time.Hour),
-		Retention: durable.KeepForever, RetentionDead: durable.KeepForever, SweepInterval: time.Hour,
+		Retention: store.KeepForever, RetentionDead: store.KeepForever, SweepInterval: time.Hour,
 		Logger: k.log, Elapsed: w.elapsed, Random: w.random,
 		Process: new(durable.Process),
 	}

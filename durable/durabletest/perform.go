@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // Performed is what one attempt has come to.
 type Performed struct {
-	Outcome  durable.Outcome  // what the worker has settled: the kind, the delay, the error, the result
+	Outcome  store.Outcome    // what the worker has settled: the kind, the delay, the error, the result
 	Err      error            // what the handler returned; after a panic or an exit, the text of the outcome's error
 	Record   durable.Record   // the run as it stands after it, with its attempts
 	Enqueued []durable.Record // the runs enqueued in the store meanwhile, in order
@@ -48,16 +49,16 @@ func Perform[A any](
 // named after it, so that no other worker takes it and no other run is executed;
 // it stays in the store.
 func PerformOn[A any](
-	t testing.TB, store durable.Store, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error, args A,
+	t testing.TB, db durable.Store, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error, args A,
 	options ...durable.Option,
 ) Performed {
 	t.Helper()
 	run := job.New(args, options...)
 	run.Queue = "perform-" + run.ID.String()
-	if _, err := durable.NewClient(store).Enqueue(t.Context(), run); err != nil {
+	if _, err := durable.NewClient(db).Enqueue(t.Context(), run); err != nil {
 		t.Fatalf("perform: %v", err)
 	}
-	p := &performance{Store: store, id: run.ID, settled: make(chan durable.Outcome, 1)}
+	p := &performance{Store: db, id: run.ID, settled: make(chan store.Outcome, 1)}
 	w := durable.NewWorker(p, p.config(run.Queue))
 	durable.Register(w, job, func(ctx context.Context, run *durable.Run[A]) error {
 		err := handler(ctx, run)
@@ -65,11 +66,11 @@ func PerformOn[A any](
 		return err
 	})
 	outcome := p.run(t, w)
-	record, err := store.Run(t.Context(), run.ID)
+	record, err := db.Run(t.Context(), run.ID)
 	if err != nil {
 		t.Fatalf("perform: %v", err)
 	}
-	return Performed{Outcome: outcome, Err: p.error(outcome), Record: record, Enqueued: since(t, store, run.ID), Log: p.logged()}
+	return Performed{Outcome: outcome, Err: p.error(outcome), Record: record, Enqueued: since(t, db, run.ID), Log: p.logged()}
 }
 
 // performance is the store of a worker that executes one run and does nothing
@@ -77,7 +78,7 @@ func PerformOn[A any](
 type performance struct {
 	durable.Store
 	id      durable.RunID
-	settled chan durable.Outcome
+	settled chan store.Outcome
 
 	mu       sync.Mutex
 	returned bool
@@ -86,32 +87,32 @@ type performance struct {
 }
 
 // Declare leaves no trace of the worker.
-func (p *performance) Declare(context.Context, durable.Declaration) error { return nil }
+func (p *performance) Declare(context.Context, store.Declaration) error { return nil }
 
 // Materialize leaves the schedules to others.
-func (p *performance) Materialize(context.Context, int, func(time.Time, durable.Schedule) durable.Decision) (durable.Materialized, error) {
-	return durable.Materialized{Busy: true}, nil
+func (p *performance) Materialize(context.Context, int, func(time.Time, store.Schedule) store.Decision) (store.Materialized, error) {
+	return store.Materialized{Busy: true}, nil
 }
 
 // Reclaim leaves expired leases to others.
-func (p *performance) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
+func (p *performance) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
 	request.Horizon = time.Unix(1, 0) // earlier than any lease
 	return p.Store.Reclaim(ctx, request)
 }
 
 // Sweep leaves old runs to others.
-func (p *performance) Sweep(context.Context, durable.SweepRequest) (durable.Swept, error) {
-	return durable.Swept{Busy: true}, nil
+func (p *performance) Sweep(context.Context, store.SweepRequest) (store.Swept, error) {
+	return store.Swept{Busy: true}, nil
 }
 
 // Settle tells what has become of the run.
-func (p *performance) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
+func (p *performance) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	verdicts, err := p.Store.Settle(ctx, settlements)
 	if err != nil {
 		return nil, err
 	}
 	for _, settlement := range settlements { // of one run at most
-		if verdicts[0] == durable.Deferred {
+		if verdicts[0] == store.Deferred {
 			break
 		}
 		select {
@@ -133,13 +134,13 @@ func (p *performance) config(queue string) durable.WorkerConfig {
 }
 
 // run runs the worker until the run is settled.
-func (p *performance) run(t testing.TB, w *durable.Worker) durable.Outcome {
+func (p *performance) run(t testing.TB, w *durable.Worker) store.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	var outcome durable.Outcome
+	var outcome store.Outcome
 	select {
 	case outcome = <-p.settled:
 		cancel()
@@ -161,7 +162,7 @@ func (p *performance) returns(err error) {
 	p.returned, p.err = true, err
 }
 
-func (p *performance) error(outcome durable.Outcome) error {
+func (p *performance) error(outcome store.Outcome) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.returned && outcome.Error != "" {

@@ -15,7 +15,8 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 type handlerOf = func(ctx context.Context, run *durable.Run[mailArgs]) error
@@ -24,11 +25,11 @@ func TestPerform(t *testing.T) {
 	ada := mailArgs{To: "ada"}
 	t.Run("a success has its result, its log lines and what it enqueued", func(t *testing.T) {
 		t.Parallel()
-		store := memory.New(memory.Config{})
-		client, count := durable.NewClient(store), durable.NewJob[int]("count")
+		db := memory.New(memory.Config{})
+		client, count := durable.NewClient(db), durable.NewJob[int]("count")
 		_, err := count.Enqueue(t.Context(), client, 0) // was there before
 		require.NoError(t, err)
-		got := durabletest.PerformOn(t, store, mailJob(), func(ctx context.Context, run *durable.Run[mailArgs]) error {
+		got := durabletest.PerformOn(t, db, mailJob(), func(ctx context.Context, run *durable.Run[mailArgs]) error {
 			run.Log().Info("sending", "to", run.Args.To)
 			for i := range 2 {
 				if _, err := count.Enqueue(ctx, client, i+1); err != nil {
@@ -39,34 +40,34 @@ func TestPerform(t *testing.T) {
 			return run.SetResult(run.Attempt)
 		}, ada)
 		require.NoError(t, got.Err)
-		require.Equal(t, durable.Success, got.Outcome.Kind)
+		require.Equal(t, store.Success, got.Outcome.Kind)
 		require.Equal(t, durable.Succeeded, got.Record.State)
 		require.Len(t, got.Record.Attempts, 1)
 		require.Equal(t, "1", string(got.Outcome.Result))
 		require.Equal(t, []string{"level=INFO msg=sending to=ada", "level=DEBUG msg=sent"}, got.Log)
 		require.Len(t, got.Enqueued, 2)
 		require.JSONEq(t, "1", string(got.Enqueued[0].Args))
-		durabletest.RequireEnqueued(t, store, count, func(n int, _ durable.Record) bool { return n == 2 })
+		durabletest.RequireEnqueued(t, db, count, func(n int, _ durable.Record) bool { return n == 2 })
 	})
 	t.Run("a failure is told as the handler returned it, with its delay", func(t *testing.T) {
 		t.Parallel()
 		fails := func(context.Context, *durable.Run[mailArgs]) error { return fmt.Errorf("send: %w", errBusy) }
 		got := durabletest.Perform(t, mailJob(), fails, ada)
 		require.ErrorIs(t, got.Err, errBusy)
-		require.Equal(t, durable.Outcome{Kind: durable.Failure, After: 5 * time.Second, Error: "send: busy"}, got.Outcome)
+		require.Equal(t, store.Outcome{Kind: store.Failure, After: 5 * time.Second, Error: "send: busy"}, got.Outcome)
 		require.Equal(t, durable.Pending, got.Record.State)
-		require.Equal(t, durable.Death, durabletest.Perform(t, mailJob(), fails, ada, durable.MaxAttempts(1)).Outcome.Kind)
+		require.Equal(t, store.Death, durabletest.Perform(t, mailJob(), fails, ada, durable.MaxAttempts(1)).Outcome.Kind)
 	})
 	for sentence, c := range map[string]struct {
 		handler handlerOf
-		kind    durable.OutcomeKind
+		kind    store.OutcomeKind
 		says    string
 	}{
-		"a permanent error is death": {func(context.Context, *durable.Run[mailArgs]) error { return durable.Permanent(errBusy) }, durable.Death, "busy"},
-		"a cancel is a cancellation": {func(context.Context, *durable.Run[mailArgs]) error { return durable.Cancel(errBusy) }, durable.Cancellation, "busy"},
-		"a snooze is no failure":     {func(context.Context, *durable.Run[mailArgs]) error { return durable.Snooze(time.Hour) }, durable.Snoozed, "durable: snoozed"},
-		"a panic is a failure":       {func(context.Context, *durable.Run[mailArgs]) error { panic("oh") }, durable.Failure, "panic: oh"},
-		"so is an exit": {func(context.Context, *durable.Run[mailArgs]) error { runtime.Goexit(); return nil }, durable.Failure,
+		"a permanent error is death": {func(context.Context, *durable.Run[mailArgs]) error { return durable.Permanent(errBusy) }, store.Death, "busy"},
+		"a cancel is a cancellation": {func(context.Context, *durable.Run[mailArgs]) error { return durable.Cancel(errBusy) }, store.Cancellation, "busy"},
+		"a snooze is no failure":     {func(context.Context, *durable.Run[mailArgs]) error { return durable.Snooze(time.Hour) }, store.Snoozed, "durable: snoozed"},
+		"a panic is a failure":       {func(context.Context, *durable.Run[mailArgs]) error { panic("oh") }, store.Failure, "panic: oh"},
+		"so is an exit": {func(context.Context, *durable.Run[mailArgs]) error { runtime.Goexit(); return nil }, store.Failure,
 			"handler exited: runtime.Goexit"},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durable/durabletest"
-	"github.com/durable-worker/durable-worker/memory"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 func TestKitWithTransactions(t *testing.T) {
@@ -63,18 +64,18 @@ func TestKitWithTransactions(t *testing.T) {
 	})
 	t.Run("what is enqueued through the run is among what Perform tells", func(t *testing.T) {
 		t.Parallel()
-		store := memory.New(memory.Config{})
-		got := durabletest.PerformOn(t, store, mailJob(), func(ctx context.Context, run *durable.Run[mailArgs]) error {
+		db := memory.New(memory.Config{})
+		got := durabletest.PerformOn(t, db, mailJob(), func(ctx context.Context, run *durable.Run[mailArgs]) error {
 			if _, err := mailJob().Enqueue(ctx, run, mailArgs{To: "bob"}); err != nil {
 				return err
 			}
-			tx := store.Begin()
+			tx := db.Begin()
 			if err := run.CompleteIn(ctx, tx); err != nil {
 				return err
 			}
 			return tx.Commit()
 		}, mailArgs{To: "ada"})
-		require.Equal(t, durable.Success, got.Outcome.Kind)
+		require.Equal(t, store.Success, got.Outcome.Kind)
 		require.Len(t, got.Enqueued, 1)
 	})
 	t.Run("a worker that is cut off enqueues nothing through its run", func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // wire is the connection of one worker to the kit's store. Every method by
@@ -65,17 +66,17 @@ func (x wire) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Re
 	return through(ctx, x.w, func() ([]durable.Receipt, error) { return x.Store.Enqueue(ctx, runs...) })
 }
 
-func (x wire) EnqueueUnder(ctx context.Context, holder durable.Holder, runs ...durable.NewRun) ([]durable.Receipt, error) {
+func (x wire) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...durable.NewRun) ([]durable.Receipt, error) {
 	return through(ctx, x.w, func() ([]durable.Receipt, error) { return x.Store.EnqueueUnder(ctx, holder, runs...) })
 }
 
-func (x wire) Heads(ctx context.Context, serves durable.Serves) ([]durable.Head, error) {
-	return through(ctx, x.w, func() ([]durable.Head, error) { return x.Store.Heads(ctx, serves) })
+func (x wire) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
+	return through(ctx, x.w, func() ([]store.Head, error) { return x.Store.Heads(ctx, serves) })
 }
 
 // Claim notes what the worker is given.
-func (x wire) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
-	return through(ctx, x.w, func() ([]durable.Claimed, error) {
+func (x wire) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+	return through(ctx, x.w, func() ([]store.Claimed, error) {
 		if !x.w.kit.spend(0) {
 			x.w.kit.poke()
 			return nil, errTooMany
@@ -93,13 +94,13 @@ func (x wire) Claim(ctx context.Context, request durable.ClaimRequest) ([]durabl
 }
 
 // HandBack forgets what the worker was given under a claim that it takes back.
-func (x wire) HandBack(ctx context.Context, request durable.ClaimRequest) (int, error) {
+func (x wire) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
 	return through(ctx, x.w, func() (int, error) { return x.Store.HandBack(ctx, request) })
 }
 
 // Settle notes what became of what the worker was given.
-func (x wire) Settle(ctx context.Context, settlements []durable.Settlement) ([]durable.Verdict, error) {
-	return through(ctx, x.w, func() ([]durable.Verdict, error) {
+func (x wire) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
+	return through(ctx, x.w, func() ([]store.Verdict, error) {
 		verdicts, err := x.Store.Settle(ctx, settlements)
 		if err == nil {
 			x.settled(settlements, verdicts)
@@ -109,20 +110,20 @@ func (x wire) Settle(ctx context.Context, settlements []durable.Settlement) ([]d
 	})
 }
 
-func (x wire) settled(settlements []durable.Settlement, verdicts []durable.Verdict) {
+func (x wire) settled(settlements []store.Settlement, verdicts []store.Verdict) {
 	i := 0
 	for _, settlement := range settlements {
 		for _, run := range settlement.Runs {
 			verdict := verdicts[i]
 			i++
-			if verdict == durable.Accepted || verdict == durable.Landed {
+			if verdict == store.Accepted || verdict == store.Landed {
 				x.w.kit.count(landed(x.Store, run, verdict).Kind)
 			}
 			x.w.mu.Lock()
-			if verdict != durable.Deferred {
+			if verdict != store.Deferred {
 				delete(x.w.held, run.ID)
 			}
-			if verdict == durable.Refused {
+			if verdict == store.Refused {
 				x.w.refused = append(x.w.refused, run.ID)
 			}
 			x.w.mu.Unlock()
@@ -132,18 +133,18 @@ func (x wire) settled(settlements []durable.Settlement, verdicts []durable.Verdi
 
 // landed is the outcome that the store has: the one written now, or what an
 // earlier write under the same claim has made of the run.
-func landed(store durable.Inspector, run durable.Settled, verdict durable.Verdict) durable.Outcome {
-	if verdict == durable.Landed {
-		if record, err := store.Run(context.Background(), run.ID); err == nil && record.State == durable.Succeeded {
-			return durable.Outcome{Kind: durable.Success, Result: record.Result}
+func landed(db store.Inspector, run store.Settled, verdict store.Verdict) store.Outcome {
+	if verdict == store.Landed {
+		if record, err := db.Run(context.Background(), run.ID); err == nil && record.State == durable.Succeeded {
+			return store.Outcome{Kind: store.Success, Result: record.Result}
 		}
 	}
 	return run.Outcome
 }
 
 // Reclaim tells RunAll that a run is back.
-func (x wire) Reclaim(ctx context.Context, request durable.ReclaimRequest) (durable.Reclaim, error) {
-	return through(ctx, x.w, func() (durable.Reclaim, error) {
+func (x wire) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+	return through(ctx, x.w, func() (store.Reclaim, error) {
 		done, err := x.Store.Reclaim(ctx, request)
 		if len(done.Runs) > 0 {
 			x.w.kit.poke()
@@ -157,9 +158,9 @@ func (x wire) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration
 }
 
 // Declare notes what the worker serves.
-func (x wire) Declare(ctx context.Context, declaration durable.Declaration) error {
+func (x wire) Declare(ctx context.Context, declaration store.Declaration) error {
 	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Declare(ctx, declaration) }))
-	serves := durable.Serves{}
+	serves := store.Serves{}
 	for _, job := range declaration.Jobs {
 		serves.Jobs = append(serves.Jobs, job.Name)
 	}
@@ -175,7 +176,7 @@ func (x wire) Declare(ctx context.Context, declaration durable.Declaration) erro
 	return err
 }
 
-func (x wire) Touch(ctx context.Context, worker durable.WorkerID) error {
+func (x wire) Touch(ctx context.Context, worker store.WorkerID) error {
 	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Touch(ctx, worker) }))
 	return err
 }
@@ -185,11 +186,11 @@ func (x wire) Hasten(ctx context.Context, names ...string) error {
 	return err
 }
 
-func (x wire) Materialize(ctx context.Context, limit int, decide func(time.Time, durable.Schedule) durable.Decision) (durable.Materialized, error) {
-	return through(ctx, x.w, func() (durable.Materialized, error) { return x.Store.Materialize(ctx, limit, decide) })
+func (x wire) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.Materialized, error) {
+	return through(ctx, x.w, func() (store.Materialized, error) { return x.Store.Materialize(ctx, limit, decide) })
 }
 
-func (x wire) Report(ctx context.Context, holder durable.Holder, report durable.Report) error {
+func (x wire) Report(ctx context.Context, holder store.Holder, report store.Report) error {
 	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Report(ctx, holder, report) }))
 	return err
 }
@@ -198,15 +199,15 @@ func (x wire) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) 
 	return through(ctx, x.w, func() ([]byte, error) { return x.Store.Checkpoint(ctx, id) })
 }
 
-func (x wire) Announce(ctx context.Context, signal durable.Signal) error {
+func (x wire) Announce(ctx context.Context, signal store.Signal) error {
 	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Announce(ctx, signal) }))
 	return err
 }
 
-func (x wire) Cancels(ctx context.Context, claims []lease.ClaimID) ([]durable.CancelRequest, error) {
-	return through(ctx, x.w, func() ([]durable.CancelRequest, error) { return x.Store.Cancels(ctx, claims) })
+func (x wire) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
+	return through(ctx, x.w, func() ([]store.CancelRequest, error) { return x.Store.Cancels(ctx, claims) })
 }
 
-func (x wire) Sweep(ctx context.Context, request durable.SweepRequest) (durable.Swept, error) {
-	return through(ctx, x.w, func() (durable.Swept, error) { return x.Store.Sweep(ctx, request) })
+func (x wire) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+	return through(ctx, x.w, func() (store.Swept, error) { return x.Store.Sweep(ctx, request) })
 }

@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // keyring is a durable.Codec: it encrypts with one key and decrypts with all.

@@ -16,7 +16,8 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // accept writes if the fence is not smaller than the stored one.
@@ -46,7 +47,7 @@ type cutOff struct {
 
 var errCut = errors.New("the network is down")
 
-func (c cutOff) Claim(ctx context.Context, request durable.ClaimRequest) ([]durable.Claimed, error) {
+func (c cutOff) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
 	select {
 	case <-c.begun:
 		return nil, errCut
@@ -59,8 +60,8 @@ func (cutOff) Renew(context.Context, []lease.ClaimID, time.Duration) ([]lease.Cl
 	return nil, errCut
 }
 
-func (cutOff) Reclaim(context.Context, durable.ReclaimRequest) (durable.Reclaim, error) {
-	return durable.Reclaim{}, errCut
+func (cutOff) Reclaim(context.Context, store.ReclaimRequest) (store.Reclaim, error) {
+	return store.Reclaim{}, errCut
 }
 
 func main() {

@@ -18,8 +18,9 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/lease/redislease"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/lock/redislock"
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 func main() {
@@ -32,9 +33,9 @@ func main() {
 }
 
 func run(ctx context.Context, redis, path string, out io.Writer) error {
-	var locks lease.Locks
+	var locks lock.Locks
 	if redis != "" {
-		opened, err := redislease.Open(ctx, redis, redislease.Config{})
+		opened, err := redislock.Open(ctx, redis, redislock.Config{})
 		if err != nil {
 			return err
 		}
@@ -58,7 +59,7 @@ func run(ctx context.Context, redis, path string, out io.Writer) error {
 }
 
 // report is run by every host; one of them does the work.
-func report(ctx context.Context, locks lease.Locks, out io.Writer) error {
+func report(ctx context.Context, locks lock.Locks, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	written, skipped, errs := 0, 0, make([]error, 3)
@@ -66,20 +67,20 @@ func report(ctx context.Context, locks lease.Locks, out io.Writer) error {
 	var others, all, keepers sync.WaitGroup
 	others.Add(2)
 	for i := range errs {
-		locker := lease.NewLocker(locks, lease.LockerConfig{Owner: fmt.Sprintf("host-%d", i)})
+		locker := lock.NewLocker(locks, lock.LockerConfig{Owner: fmt.Sprintf("host-%d", i)})
 		keeper := heartbeat.New(locker, heartbeat.Config{
 			Terms: lease.Terms{}.WithDefaults(), Elapsed: lease.Elapsed, Random: func() float64 { return 0.5 }, Logger: slog.Default(),
 		})
 		keepers.Go(func() { keeper.Run(ctx) })
 		all.Go(func() {
-			errs[i] = heartbeat.Guard(ctx, keeper, locker, "report", lease.LockTerms{}, func(context.Context, lease.Grant) error {
+			errs[i] = lock.Guard(ctx, keeper, locker, "report", lock.Terms{}, func(context.Context, lock.Grant) error {
 				others.Wait() // longer than the others need to find the lock held
 				mu.Lock()
 				defer mu.Unlock()
 				written++
 				return nil
 			})
-			if errors.Is(errs[i], lease.ErrHeld) { // not an error: somebody else writes it
+			if errors.Is(errs[i], lock.ErrHeld) { // not an error: somebody else writes it
 				mu.Lock()
 				skipped++
 				mu.Unlock()
@@ -96,17 +97,17 @@ func report(ctx context.Context, locks lease.Locks, out io.Writer) error {
 }
 
 // zombie is a holder that is forced out and does not notice.
-func zombie(ctx context.Context, locks lease.Locks, out io.Writer) error {
+func zombie(ctx context.Context, locks lock.Locks, out io.Writer) error {
 	var largest lease.Fence // what the resource has seen
 	write := func(who string, fence lease.Fence) {
 		accepted := fence >= largest
 		largest = max(largest, fence)
 		fmt.Fprintf(out, "%s writes: accepted %v\n", who, accepted)
 	}
-	locker := lease.NewLocker(locks, lease.LockerConfig{})
-	first, err := locker.TryAcquire(ctx, "file", lease.LockTerms{})
-	_, err2 := locks.ForceRelease(ctx, lease.Force{Name: "file", By: "operator", Reason: "it stalls"})
-	second, err3 := locker.TryAcquire(ctx, "file", lease.LockTerms{})
+	locker := lock.NewLocker(locks, lock.LockerConfig{})
+	first, err := locker.TryAcquire(ctx, "file", lock.Terms{})
+	_, err2 := locks.ForceRelease(ctx, lock.Force{Name: "file", By: "operator", Reason: "it stalls"})
+	second, err3 := locker.TryAcquire(ctx, "file", lock.Terms{})
 	if err := errors.Join(err, err2, err3); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 // Invoice is what the job's runs are about.

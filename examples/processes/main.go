@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
 )

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 func sum() durable.Job[[]int] {

@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/memory"
+	"github.com/durable-worker/durable-worker/store/memory"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func report() durable.Job[string] {
@@ -36,15 +37,15 @@ func main() {
 
 func schedule(ctx context.Context, out io.Writer) error {
 	clock := &hands{}
-	store := memory.New(memory.Config{Clock: clock.read})
+	db := memory.New(memory.Config{Clock: clock.read})
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		return err
 	}
 	clock.set("2030-03-29T12:00:00Z")
 	var next []time.Time
-	err = work(ctx, store, out, func() bool {
-		records, err := store.ListSchedules(ctx, "nightly")
+	err = work(ctx, db, out, func() bool {
+		records, err := db.ListSchedules(ctx, "nightly")
 		if err != nil || len(records) == 0 || records[0].NextAt == nil {
 			return false // not declared and planned yet
 		}
@@ -61,22 +62,22 @@ func schedule(ctx context.Context, out io.Writer) error {
 
 	// No worker is there for five nights. Then one starts.
 	clock.set("2030-04-03T06:00:00Z")
-	if err := work(ctx, store, out, succeeded(ctx, store, 1)); err != nil {
+	if err := work(ctx, db, out, succeeded(ctx, db, 1)); err != nil {
 		return err
 	}
 
 	// An operator wants one now, and then none any more.
-	err = store.RunSchedule(ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ada")
-	if err := errors.Join(err, store.ChangeSchedule(ctx, "nightly", durable.PauseSchedule, "ada")); err != nil {
+	err = db.RunSchedule(ctx, "nightly", durable.NewRunID(), durable.OverlapSkip, "ada")
+	if err := errors.Join(err, db.ChangeSchedule(ctx, "nightly", store.PauseSchedule, "ada")); err != nil {
 		return err
 	}
 	clock.set("2030-04-05T06:00:00Z")
-	if err := work(ctx, store, out, succeeded(ctx, store, 2)); err != nil {
+	if err := work(ctx, db, out, succeeded(ctx, db, 2)); err != nil {
 		return err
 	}
-	past, err := store.SchedulePast(ctx, "nightly", 10)
+	past, err := db.SchedulePast(ctx, "nightly", 10)
 	for _, line := range past {
-		if line.Kind == durable.PastSkip {
+		if line.Kind == store.PastSkip {
 			fmt.Fprintln(out, "skipped", line.First.In(berlin).Format("2 Jan"), "to", line.At.In(berlin).Format("2 Jan:"), *line.Reason)
 		}
 	}

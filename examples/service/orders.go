@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 // shipArgs are stored with the run as JSON.

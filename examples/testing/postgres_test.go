@@ -11,7 +11,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable/durabletest"
 	signup "github.com/durable-worker/durable-worker/examples/testing"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
-	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store/postgres"
 )
 
 // open opens a store in an empty database.

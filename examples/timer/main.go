@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 // RefreshArgs are stored with each run as JSON.
@@ -69,8 +69,8 @@ func timer(ctx context.Context, path string, length time.Duration, out io.Writer
 }
 
 // host is one of many identical workers. Each declares the same timer.
-func host(ctx context.Context, store durable.Store, name string, ticks *printer) error {
-	w := durable.NewWorker(store, durable.WorkerConfig{Name: name})
+func host(ctx context.Context, db durable.Store, name string, ticks *printer) error {
+	w := durable.NewWorker(db, durable.WorkerConfig{Name: name})
 	job := refresh()
 	durable.Register(w, job, func(_ context.Context, run *durable.Run[RefreshArgs]) error {
 		ticks.print(run.DueAt, run.Args.Cache)

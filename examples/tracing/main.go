@@ -16,7 +16,8 @@ import (
 	"sync"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/sqlite"
+	"github.com/durable-worker/durable-worker/store/sqlite"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // span is one piece of work within a trace.
@@ -71,9 +72,9 @@ func (t *spans) Enqueue(ctx context.Context, runs []durable.NewRun) (context.Con
 }
 
 // Execute begins a span below the one that enqueued the run.
-func (t *spans) Execute(ctx context.Context, run durable.RunInfo) (context.Context, func(durable.Outcome)) {
+func (t *spans) Execute(ctx context.Context, run durable.RunInfo) (context.Context, func(store.Outcome)) {
 	ctx, _, end := t.begin(ctx, parse(run.Trace), "execute "+run.Job)
-	return ctx, func(o durable.Outcome) { end(o.Kind) }
+	return ctx, func(o store.Outcome) { end(o.Kind) }
 }
 
 // The rest is for those who count: calls, outcomes, crashes.

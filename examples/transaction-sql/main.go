@@ -17,7 +17,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"; lib/pq will do as well
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store/postgres"
 )
 
 // GreetArgs are stored with the run as JSON.

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/postgres"
+	"github.com/durable-worker/durable-worker/store/postgres"
 )
 
 // OrderArgs are stored with the run as JSON.

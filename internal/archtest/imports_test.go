@@ -22,60 +22,63 @@ import (
 //	             internal/protocol             decisions, pure
 //	                  lease                    the law: who may write, until when
 var law = map[string][]string{
-	"lease":                 {},
-	"internal/protocol":     {"lease"},
-	"internal/cron":         {},
-	"internal/aside":        {},
-	"heartbeat":             {"internal/protocol", "lease"},
-	"poller":                {"internal/protocol", "lease"},
-	"durable":               {"heartbeat", "poller", "internal/cron", "internal/protocol", "lease"},
-	"durable/durabletest":   {"durable", "lease", "memory"}, // memory: what the kit for users runs on
-	"db":                    {},
-	"db/sqlite":             {},
-	"internal/board":        {"durable"},
-	"memory":                {"durable", "lease", "internal/board"},
-	"internal/secret":       {},
-	"postgres":              {"durable", "lease", "internal/aside", "internal/board", "internal/secret", "db", "postgres/internal/*"},
-	"postgres/internal/*":   {},
-	"sqlite":                {"durable", "lease", "internal/aside", "internal/board", "db/sqlite", "sqlite/internal/*"},
-	"sqlite/internal/*":     {},
-	"builtin":               {"durable"},
-	"backend":               {"durable", "lease", "lease/redislease", "postgres", "sqlite", "memory"},
-	"durablecmd":            {"backend", "builtin", "durable", "lease", "memory"},
-	"cmd/durable-worker":    {"durablecmd", "builtin", "durable"},
-	"examples/*":            {"durablecmd", "backend", "durable", "postgres", "sqlite", "memory", "lease", "lease/redislease", "heartbeat"},
-	"deploy":                {},
-	"internal/pgtest":       {"db"},
-	"internal/redistest":    {},
-	"internal/faulttest":    {"durable", "lease"},
-	"internal/archtest":     {},
-	"internal/chaos":        {"*"},
-	"internal/chaos/*":      {"*"},
-	"dashboard":             {"durable", "lease"},
-	"metrics":               {"durable", "lease"},
-	"lease/leasetest":       {"lease"},
-	"lease/redislease":      {"lease", "internal/secret"},
+	"lease":               {},
+	"internal/aside":      {},
+	"internal/cron":       {},
+	"internal/secret":     {},
+	"internal/storable":   {},
+	"internal/protocol":   {"lease"},
+	"heartbeat":           {"internal/protocol", "lease"},
+	"poller":              {"internal/protocol", "lease"},
+	"lock":                {"heartbeat", "lease"},
+	"lock/locktest":       {"lock", "lease"},
+	"lock/redislock":      {"lock", "lease", "internal/secret"},
+	"store":               {"heartbeat", "internal/cron", "internal/storable", "lease"},
+	"store/storetest":     {"durable", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers
+	"internal/recur":      {"store", "internal/cron"},
+	"internal/board":      {"store"},
+	"db":                  {},
+	"db/sqlite":           {},
+	"durable":             {"store", "heartbeat", "poller", "internal/cron", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"durable/*":           {"durable", "store", "lease"},
+	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
+
+	"store/memory":              {"store", "lock", "lease", "internal/board"},
+	"store/postgres":            {"store", "lock", "lease", "internal/aside", "internal/board", "internal/secret", "db", "store/postgres/internal/*"},
+	"store/postgres/internal/*": {},
+	"store/sqlite":              {"store", "lock", "lease", "internal/aside", "internal/board", "db/sqlite", "store/sqlite/internal/*"},
+	"store/sqlite/internal/*":   {},
+	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
+
+	"durablecmd/builtin":    {"durable", "store"},
+	"durablecmd":            {"store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd/internal/*": {"durable", "store", "lease"},
+	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
+	"examples/*":            {"durablecmd", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
 	"examples/*/internal/*": {"*"},
-	"cmd/durable-worker/*":  {"durable"},
-	"durablecmd/internal/*": {"durable", "lease"},
-	"internal/archtest/*":   {},
-	"internal/pgtest/*":     {},
-	"durable/durabletest/*": {"durable", "lease"},
+
+	"deploy":             {},
+	"internal/pgtest":    {"db"},
+	"internal/redistest": {},
+	"internal/faulttest": {"durable", "store", "lease"},
+	"internal/archtest":  {},
+	"internal/chaos":     {"*"},
+	"internal/chaos/*":   {"*"},
 }
 
 // libraries says where each library may be imported; "*" is anywhere. A
 // library that is not listed has no decision page yet.
 var libraries = map[string][]string{
-	"github.com/jackc/pgx/v5":        {"postgres", "postgres/internal/*", "internal/pgtest", "internal/chaos", "examples/*"},
-	"github.com/lib/pq":              {"postgres"},
-	"modernc.org/sqlite":             {"sqlite", "sqlite/internal/*"},
+	"github.com/jackc/pgx/v5":        {"store/postgres", "store/postgres/internal/*", "internal/pgtest", "internal/chaos", "examples/*"},
+	"github.com/lib/pq":              {"store/postgres"},
+	"modernc.org/sqlite":             {"store/sqlite", "store/sqlite/internal/*"},
 	"github.com/oklog/run":           {"durablecmd"},
 	"github.com/caarlos0/env/v11":    {"durablecmd"},
 	"github.com/alecthomas/kong":     {"durablecmd"},
 	"github.com/netresearch/go-cron": {"internal/cron"},
-	"github.com/redis/go-redis/v9":   {"lease/redislease"},
+	"github.com/redis/go-redis/v9":   {"lock/redislock"},
 	"golang.org/x/term":              {"durablecmd"},
-	"golang.org/x/sys":               {"sqlite", "durablecmd"},
+	"golang.org/x/sys":               {"store/sqlite", "durablecmd"},
 	"github.com/mattn/go-isatty":     {"durablecmd"},
 	"github.com/google/uuid":         {"*"},
 	"github.com/stretchr/testify":    {},
@@ -84,7 +87,7 @@ var libraries = map[string][]string{
 }
 
 // forTests are the packages that may import what belongs to tests.
-var forTests = []string{"durable/durabletest", "lease/leasetest", "internal/pgtest", "internal/redistest", "internal/faulttest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
+var forTests = []string{"durable/durabletest", "store/storetest", "lock/locktest", "internal/pgtest", "internal/redistest", "internal/faulttest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
 
 // forTestsOnly are imported by tests and by nothing else. A contract suite
 // uses plain testing, so that the author of a store elsewhere needs no library.
@@ -192,14 +195,14 @@ func noTestingInProduction(t tree) []string {
 func TestImportsPointDown(t *testing.T) {
 	holds(t, importLaw)
 	finds(t, importLaw, map[string]string{
-		"lease/lease.go":        "package lease\nimport _ \"" + module + "/durable\"\n",
-		"memory/store.go":       "package memory\nimport _ \"" + module + "/postgres\"\n",
-		"memory/store_test.go":  "package memory_test\nimport _ \"" + module + "/durable/durabletest\"\n",
-		"durable/run.go":        "package durable\nimport _ \"" + module + "/lease\"\n",
-		"postgres/claim.go":     "package postgres\nimport _ \"" + module + "/postgres/internal/queries\"\n",
-		"surprise/surprise.go":  "package surprise\n",
-		"examples/some/main.go": "package main\nimport _ \"" + module + "/durablecmd\"\n",
-	}, "lease/lease.go:2: lease must not import durable", "memory/store.go:2: memory must not import postgres", "surprise/surprise.go:1: package surprise")
+		"lease/lease.go":             "package lease\nimport _ \"" + module + "/durable\"\n",
+		"store/memory/store.go":      "package memory\nimport _ \"" + module + "/store/postgres\"\n",
+		"store/memory/store_test.go": "package memory_test\nimport _ \"" + module + "/durable/durabletest\"\n",
+		"durable/run.go":             "package durable\nimport _ \"" + module + "/lease\"\n",
+		"store/postgres/claim.go":    "package postgres\nimport _ \"" + module + "/store/postgres/internal/queries\"\n",
+		"surprise/surprise.go":       "package surprise\n",
+		"examples/some/main.go":      "package main\nimport _ \"" + module + "/durablecmd\"\n",
+	}, "lease/lease.go:2: lease must not import durable", "store/memory/store.go:2: store/memory must not import store/postgres", "surprise/surprise.go:1: package surprise")
 }
 
 func TestLibrariesStayInTheirPlaces(t *testing.T) {
@@ -208,7 +211,7 @@ func TestLibrariesStayInTheirPlaces(t *testing.T) {
 		"durable/a.go":           "package durable\nimport _ \"github.com/jackc/pgx/v5\"\n",
 		"durable/b.go":           "package durable\nimport _ \"github.com/stretchr/testify/require\"\n",
 		"durable/b_test.go":      "package durable_test\nimport _ \"github.com/stretchr/testify/require\"\n",
-		"postgres/a.go":          "package postgres\nimport _ \"github.com/jackc/pgx/v5/pgxpool\"\n",
+		"store/postgres/a.go":    "package postgres\nimport _ \"github.com/jackc/pgx/v5/pgxpool\"\n",
 		"durable/c.go":           "package durable\nimport _ \"example.com/new/thing\"\n",
 		"durable/durabletest.go": "package durable\nimport _ \"github.com/google/uuid\"\n",
 	}, "durable/a.go:2: durable must not import", "durable/b.go:2: github.com/stretchr", "durable/c.go:2: example.com/new/thing has no decision page")

@@ -106,7 +106,7 @@ func missingTests(t tree) []string {
 func missingSentences(t tree) []string {
 	var suite strings.Builder
 	for _, f := range t.files {
-		if f.dir == "durable/durabletest" {
+		if f.dir == "store/storetest" {
 			suite.Write(f.text)
 		}
 	}
@@ -203,8 +203,8 @@ func TestNamedTestsExist(t *testing.T) {
 		"a_test.go": "package a\nfunc TestThere() {}\n",
 	}, "docs/a.md:2: there is no TestGone")
 	finds(t, missingSentences, map[string]string{
-		"docs/a.md":                     "`settle/zombie cannot\nsettle` and `settle/zombie …` and `races/gone`\n",
-		"durable/durabletest/settle.go": "package durabletest\nvar s = \"zombie cannot settle\"\n",
+		"docs/a.md":                 "`settle/zombie cannot\nsettle` and `settle/zombie …` and `races/gone`\n",
+		"store/storetest/settle.go": "package storetest\nvar s = \"zombie cannot settle\"\n",
 	}, "docs/a.md:2: no test of the suite is called \"gone\"")
 }
 

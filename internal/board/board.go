@@ -5,7 +5,7 @@ package board
 import (
 	"sync"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // most bounds the signals that wait in a box.
@@ -16,19 +16,19 @@ type Box struct {
 	given chan struct{}
 
 	mu      sync.Mutex // guards the fields below
-	waiting []durable.Signal
-	known   map[durable.Signal]struct{} // what is in waiting
+	waiting []store.Signal
+	known   map[store.Signal]struct{} // what is in waiting
 	ended   bool
 }
 
 // NewBox returns an empty box.
 func NewBox() *Box {
-	return &Box{given: make(chan struct{}, 1), known: map[durable.Signal]struct{}{}}
+	return &Box{given: make(chan struct{}, 1), known: map[store.Signal]struct{}{}}
 }
 
 // Put adds signals without waiting for anybody. When too many wait already,
 // those that come are kept as the zero run of their kind.
-func (b *Box) Put(signals ...durable.Signal) {
+func (b *Box) Put(signals ...store.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended {
@@ -36,7 +36,7 @@ func (b *Box) Put(signals ...durable.Signal) {
 	}
 	for _, signal := range signals {
 		if len(b.waiting) >= most {
-			signal.Run = durable.RunID{}
+			signal.Run = store.RunID{}
 		}
 		if _, known := b.known[signal]; !known {
 			b.known[signal] = struct{}{}
@@ -55,7 +55,7 @@ func (b *Box) Put(signals ...durable.Signal) {
 func (b *Box) Given() <-chan struct{} { return b.given }
 
 // Take empties the box, in the order in which the signals came.
-func (b *Box) Take() []durable.Signal {
+func (b *Box) Take() []store.Signal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	taken := b.waiting
@@ -105,7 +105,7 @@ func (b *Board) Part(box *Box) {
 }
 
 // Give puts signals into every box.
-func (b *Board) Give(signals ...durable.Signal) {
+func (b *Board) Give(signals ...store.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for box := range b.boxes {

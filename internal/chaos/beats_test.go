@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Runs that arrive one by one are claimed one by one, and a worker that holds
@@ -23,14 +24,14 @@ func TestManyClaimsOfOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := pgtest.Database(t)
-			store, gate := openStore(t, dsn), filepath.Join(t.TempDir(), "gate")
+			db, gate := openStore(t, dsn), filepath.Join(t.TempDir(), "gate")
 			const runs, lasts = 80, 6 * time.Second
 			env := []string{"DURABLE_MAX_CONCURRENT_RUNS=200", "DURABLE_LEASE_DURATION=" + lasts.String()}
 			first := startWorker(t, dsn, name, env...)
 			var ids []durable.RunID
 			for n := range runs {
-				ids = append(ids, enqueueHeld(t, store, 1, gate)...)
-				until(t, store, time.Minute, "the run has begun", func(c map[durable.State]durable.Count) bool {
+				ids = append(ids, enqueueHeld(t, db, 1, gate)...)
+				until(t, db, time.Minute, "the run has begun", func(c map[durable.State]store.Count) bool {
 					return c[durable.Running].N == int64(n+1)
 				})
 			}
@@ -43,19 +44,19 @@ func TestManyClaimsOfOne(t *testing.T) {
 				return err == nil && together == runs
 			}, time.Minute, 10*time.Millisecond, "the leases follow one beat")
 
-			held, at := runningOn(t, store, name), first.signal(out)
+			held, at := runningOn(t, db, name), first.signal(out)
 			require.Len(t, held, runs)
 			rescuer := startWorker(t, dsn, "rescuer", env...)
-			until(t, store, time.Minute, "the others have them", func(map[durable.State]durable.Count) bool {
-				return len(runningOn(t, store, "rescuer")) == runs
+			until(t, db, time.Minute, "the others have them", func(map[durable.State]store.Count) bool {
+				return len(runningOn(t, db, "rescuer")) == runs
 			})
 			if out == syscall.SIGSTOP {
 				first.signal(syscall.SIGCONT) // its late results are refused
 			}
 			release(t, gate)
-			until(t, store, 60*time.Second, "every run succeeds", succeeded(runs))
+			until(t, db, 60*time.Second, "every run succeeds", succeeded(runs))
 			for _, id := range ids {
-				r := record(t, store, id)
+				r := record(t, db, id)
 				require.Equal(t, "rescuer", *r.Worker)
 				require.Equal(t, 1, r.Attempt)
 				crashes(t, 1, r, rescuer)

@@ -15,10 +15,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 type meetArgs struct {
@@ -205,7 +206,7 @@ func TestEverythingMeets_SQLite(t *testing.T) {
 
 // nothingOpen holds when all runs have ended. Those that were retried are swept
 // by the next full pass only.
-func nothingOpen(counts map[durable.State]durable.Count) bool {
+func nothingOpen(counts map[durable.State]store.Count) bool {
 	return counts[durable.Pending].N+counts[durable.Running].N == 0
 }
 

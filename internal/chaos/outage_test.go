@@ -14,6 +14,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // TestOutage_ServerStoppedForLongerThanALease takes the database away for longer
@@ -24,11 +25,11 @@ func TestOutage_ServerStoppedForLongerThanALease(t *testing.T) {
 	const lasts = 9 * time.Second
 	server := pgtest.StartPrivate(t, pgtest.Options{})
 	dsn := pgtest.DatabaseOn(t, server.URL())
-	store, gate := openStore(t, dsn), filepath.Join(t.TempDir(), "gate")
+	db, gate := openStore(t, dsn), filepath.Join(t.TempDir(), "gate")
 	term := "DURABLE_LEASE_DURATION=" + lasts.String()
 	workers := []*worker{startWorker(t, dsn, "w1", term), startWorker(t, dsn, "w2", term)}
-	ids := enqueueHeld(t, store, 120, gate)
-	until(t, store, time.Minute, "all run", func(c map[durable.State]durable.Count) bool { return c[durable.Running].N == 120 })
+	ids := enqueueHeld(t, db, 120, gate)
+	until(t, db, time.Minute, "all run", func(c map[durable.State]store.Count) bool { return c[durable.Running].N == 120 })
 
 	stoppedAt := time.Now()
 	server.Stop(t, pgtest.Immediate)
@@ -43,9 +44,9 @@ func TestOutage_ServerStoppedForLongerThanALease(t *testing.T) {
 	require.Less(t, slices.Max(told), lasts+2*time.Second, "told too late")
 	server.Start(t)
 	release(t, gate)
-	until(t, store, 2*time.Minute, "every run succeeds", succeeded(120))
+	until(t, db, 2*time.Minute, "every run succeeds", succeeded(120))
 	for _, id := range ids {
-		r := record(t, store, id)
+		r := record(t, db, id)
 		require.Equal(t, 1, r.Attempt, "%v", failures(r))
 		require.Empty(t, failures(r))
 		require.Zero(t, r.CrashCount, "an outage that a worker lives through is not a crash")

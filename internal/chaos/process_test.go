@@ -14,16 +14,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Jobs of the worker processes of these tests.
 type (
 	napArgs struct {
-		For   durable.Duration `json:"for"`
-		Until string           `json:"until,omitempty"` // a file: sleeps until it is there
+		For   store.Duration `json:"for"`
+		Until string         `json:"until,omitempty"` // a file: sleeps until it is there
 	}
 	deathArgs struct{}
 )
@@ -150,16 +151,16 @@ func openStore(t *testing.T, dsn string) backend.Store {
 }
 
 // enqueueNaps enqueues n runs that take d each.
-func enqueueNaps(t *testing.T, store durable.Store, n int, d time.Duration) []durable.RunID {
+func enqueueNaps(t *testing.T, db durable.Store, n int, d time.Duration) []durable.RunID {
 	t.Helper()
-	return enqueueAlike(t, store, n, napArgs{For: durable.Duration(d)})
+	return enqueueAlike(t, db, n, napArgs{For: store.Duration(d)})
 }
 
 // enqueueHeld enqueues n runs that end when they are released: however slow the
 // machine is, they are all under way until then.
-func enqueueHeld(t *testing.T, store durable.Store, n int, until string) []durable.RunID {
+func enqueueHeld(t *testing.T, db durable.Store, n int, until string) []durable.RunID {
 	t.Helper()
-	return enqueueAlike(t, store, n, napArgs{For: durable.Duration(50 * time.Millisecond), Until: until})
+	return enqueueAlike(t, db, n, napArgs{For: store.Duration(50 * time.Millisecond), Until: until})
 }
 
 func release(t *testing.T, until string) {
@@ -181,13 +182,13 @@ func enqueueAlike(t *testing.T, store durable.Store, n int, args napArgs) []dura
 }
 
 // until waits for a condition on the counts of runs by state.
-func until(t *testing.T, store durable.Store, limit time.Duration, what string, holds func(map[durable.State]durable.Count) bool) {
+func until(t *testing.T, db durable.Store, limit time.Duration, what string, holds func(map[durable.State]store.Count) bool) {
 	t.Helper()
-	var counts map[durable.State]durable.Count
+	var counts map[durable.State]store.Count
 	deadline := time.Now().Add(limit)
 	for time.Now().Before(deadline) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		got, err := store.Counts(ctx)
+		got, err := db.Counts(ctx)
 		cancel()
 		if err == nil {
 			if counts = got; holds(got) {
@@ -199,8 +200,8 @@ func until(t *testing.T, store durable.Store, limit time.Duration, what string, 
 	t.Fatalf("%s: not within %v, counts are %v", what, limit, counts)
 }
 
-func succeeded(n int) func(map[durable.State]durable.Count) bool {
-	return func(c map[durable.State]durable.Count) bool { return c[durable.Succeeded].N == int64(n) }
+func succeeded(n int) func(map[durable.State]store.Count) bool {
+	return func(c map[durable.State]store.Count) bool { return c[durable.Succeeded].N == int64(n) }
 }
 
 // runningOn returns the runs that a worker has in hand.
@@ -248,7 +249,7 @@ func crashes(t *testing.T, want int, r durable.Record, living ...*worker) {
 // failures lists the attempts that were charged to a run without a success.
 func failures(r durable.Record) (list []string) {
 	for _, a := range r.Attempts {
-		if a.Outcome != durable.Success && a.Outcome != durable.Crash {
+		if a.Outcome != store.Success && a.Outcome != store.Crash {
 			list = append(list, fmt.Sprintf("%s on %s: %v", a.Outcome, a.Worker, a.Error))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 )
@@ -24,17 +24,17 @@ func TestPunctual_SQLite(t *testing.T) {
 
 func punctual(t *testing.T, dsn string) {
 	const ticks, poll = 12, 10 * time.Second
-	store, err := backend.Open(t.Context(), dsn, backend.Config{})
+	db, err := backend.Open(t.Context(), dsn, backend.Config{})
 	require.NoError(t, err)
-	t.Cleanup(store.Close)
-	_, err = store.Migrate(t.Context())
+	t.Cleanup(db.Close)
+	_, err = db.Migrate(t.Context())
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var mu sync.Mutex
 	var late []time.Duration
 	job := durable.NewJob[struct{}]("tick")
-	worker := durable.NewWorker(store, durable.WorkerConfig{PollInterval: poll})
+	worker := durable.NewWorker(db, durable.WorkerConfig{PollInterval: poll})
 	durable.Register(worker, job, func(_ context.Context, run *durable.Run[struct{}]) error {
 		now := time.Now() // the database's clock is this machine's
 		mu.Lock()

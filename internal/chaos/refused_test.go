@@ -14,6 +14,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // One run whose outcome the database refuses, for whatever reason, stops no other
@@ -56,32 +57,32 @@ func TestOneOutcomeIsRefused_SQLite(t *testing.T) {
 	})
 }
 
-func oneIsRefused(t *testing.T, store durable.Store, refuse func(durable.RunID), admit func()) {
+func oneIsRefused(t *testing.T, db durable.Store, refuse func(durable.RunID), admit func()) {
 	t.Helper()
 	job := durable.NewJob[struct{}]("mail")
-	w := durable.NewWorker(store, durable.WorkerConfig{MaxConcurrentRuns: 5, PollInterval: 200 * time.Millisecond})
+	w := durable.NewWorker(db, durable.WorkerConfig{MaxConcurrentRuns: 5, PollInterval: 200 * time.Millisecond})
 	durable.Register(w, job, func(context.Context, *durable.Run[struct{}]) error { return nil })
 	bad := job.New(struct{}{})
 	refuse(bad.ID)
-	client := durable.NewClient(store)
+	client := durable.NewClient(db)
 	_, err := client.Enqueue(t.Context(), bad)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	until(t, store, time.Minute, "it executes", func(counts map[durable.State]durable.Count) bool { return counts[durable.Running].N == 1 })
+	until(t, db, time.Minute, "it executes", func(counts map[durable.State]store.Count) bool { return counts[durable.Running].N == 1 })
 	others := make([]durable.NewRun, 200)
 	for i := range others {
 		others[i] = job.New(struct{}{})
 	}
 	_, err = client.Enqueue(t.Context(), others...)
 	require.NoError(t, err)
-	until(t, store, time.Minute, "the others succeed", func(counts map[durable.State]durable.Count) bool { return counts[durable.Succeeded].N == 200 })
+	until(t, db, time.Minute, "the others succeed", func(counts map[durable.State]store.Count) bool { return counts[durable.Succeeded].N == 200 })
 	require.Eventually(t, func() bool { return w.Status().Unsettled.Count == 1 }, time.Minute, 20*time.Millisecond)
 	require.Equal(t, []durable.RunID{bad.ID}, w.Status().Unsettled.Runs)
 	admit()
-	until(t, store, 2*time.Minute, "it succeeds", func(counts map[durable.State]durable.Count) bool { return counts[durable.Succeeded].N == 201 })
-	r := record(t, store, bad.ID)
+	until(t, db, 2*time.Minute, "it succeeds", func(counts map[durable.State]store.Count) bool { return counts[durable.Succeeded].N == 201 })
+	r := record(t, db, bad.ID)
 	require.Zero(t, r.CrashCount)
 	cancel()
 	require.NoError(t, <-ended)

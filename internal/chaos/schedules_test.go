@@ -15,9 +15,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // beats are schedules of one second while workers die and operators interfere.
@@ -57,7 +58,7 @@ func TestSchedules_NothingMissedNothingTwice(t *testing.T) {
 	kills := b.disturb(lasts)
 	for name := range b.changes {
 		if !b.deleted[name] {
-			b.change(name, 0, func() error { return b.store.ChangeSchedule(t.Context(), name, durable.PauseSchedule, "ann") })
+			b.change(name, 0, func() error { return b.store.ChangeSchedule(t.Context(), name, store.PauseSchedule, "ann") })
 		}
 	}
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -71,11 +72,11 @@ func TestSchedules_NothingMissedNothingTwice(t *testing.T) {
 // save stores a schedule of an interval, new or instead of a generation.
 func (b *beats) save(name string, generation int64, every time.Duration) {
 	b.t.Helper()
-	args, err := json.Marshal(napArgs{For: durable.Duration(5 * time.Millisecond)})
+	args, err := json.Marshal(napArgs{For: store.Duration(5 * time.Millisecond)})
 	require.NoError(b.t, err)
 	info := nap.Info()
 	b.change(name, every, func() error {
-		return b.store.SaveSchedule(b.t.Context(), durable.Schedule{Name: name, Generation: generation, Rule: durable.Every(every),
+		return b.store.SaveSchedule(b.t.Context(), store.Schedule{Name: name, Generation: generation, Rule: durable.Every(every),
 			Job: info.Name, Queue: info.Queue, MaxAttempts: info.MaxAttempts, Args: args}, "ann")
 	})
 }
@@ -134,7 +135,7 @@ func (b *beats) interfere() {
 	}
 	b.pauseOrResume(fmt.Sprintf("beat-%03d", rand.IntN(20)))
 	name := fmt.Sprintf("beat-%03d", rand.IntN(beatSchedules))
-	err := b.store.ChangeSchedule(b.t.Context(), name, durable.DeleteSchedule, "ann")
+	err := b.store.ChangeSchedule(b.t.Context(), name, store.DeleteSchedule, "ann")
 	if !errors.Is(err, durable.ErrNotFound) {
 		require.NoError(b.t, err)
 	}
@@ -143,7 +144,7 @@ func (b *beats) interfere() {
 
 // planned finds a schedule that is not paused and that a worker has planned. What
 // comes due of another until its next change is not recorded.
-func (b *beats) planned(name string) *durable.ScheduleRecord {
+func (b *beats) planned(name string) *store.ScheduleRecord {
 	b.t.Helper()
 	found, err := b.store.ListSchedules(b.t.Context(), name)
 	require.NoError(b.t, err)
@@ -159,9 +160,9 @@ func (b *beats) pauseOrResume(name string) {
 	if b.deleted[name] {
 		return
 	}
-	action, every := durable.PauseSchedule, time.Duration(0)
+	action, every := store.PauseSchedule, time.Duration(0)
 	if changes := b.changes[name]; changes[len(changes)-1].every == 0 {
-		action, every = durable.ResumeSchedule, changes[len(changes)-2].every
+		action, every = store.ResumeSchedule, changes[len(changes)-2].every
 	} else if b.planned(name) == nil {
 		return
 	}
@@ -196,7 +197,7 @@ func (b *beats) compare(conn *pgx.Conn) {
 				continue
 			}
 			for at := c.ended.Truncate(c.every).Add(c.every); at.Before(changes[i+1].began); at = at.Add(c.every) {
-				left := slices.ContainsFunc(skips, func(s durable.Skip) bool { return !at.Before(s.First) && !at.After(s.Last) })
+				left := slices.ContainsFunc(skips, func(s store.Skip) bool { return !at.Before(s.First) && !at.After(s.Last) })
 				require.True(b.t, made[at.UnixMicro()] || left, "%s: %v of an interval of %v from %v to %v; skips %v",
 					name, at, c.every, c.ended, changes[i+1].began, skips)
 				if left {
@@ -245,12 +246,12 @@ func (b *beats) meant(name string, at time.Time) bool {
 	return false
 }
 
-func (b *beats) skips(conn *pgx.Conn, name string) []durable.Skip {
+func (b *beats) skips(conn *pgx.Conn, name string) []store.Skip {
 	b.t.Helper()
 	rows, err := conn.Query(b.t.Context(), `select first_at, last_at, reason from durable.skips
 		where schedule = (select id from durable.schedules where name = $1) order by id`, name)
 	require.NoError(b.t, err)
-	skips, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s durable.Skip, err error) {
+	skips, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s store.Skip, err error) {
 		err = row.Scan(&s.First, &s.Last, &s.Reason)
 		return s, err
 	})

@@ -15,12 +15,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/backend"
+	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/db"
 	sqlitedb "github.com/durable-worker/durable-worker/db/sqlite"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 )
 
 // What a program of the first schema left behind, and the locks of one of the
@@ -149,11 +150,11 @@ func oldRuns(t *testing.T, store durable.Store) {
 	require.Len(t, page.Runs, 2)
 }
 
-func oldLocks(t *testing.T, locks lease.Locks) {
+func oldLocks(t *testing.T, locks lock.Locks) {
 	held := lease.ClaimID(uuid.MustParse("00000000-0000-4000-8000-0000000000aa"))
-	ask := func(name string) lease.LockAnswer {
+	ask := func(name string) lock.Answer {
 		t.Helper()
-		answer, err := locks.Acquire(t.Context(), lease.LockRequest{Name: name, Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute})
+		answer, err := locks.Acquire(t.Context(), lock.Request{Name: name, Slots: 1, Claim: lease.NewClaimID(), Duration: time.Minute})
 		require.NoError(t, err)
 		return answer
 	}

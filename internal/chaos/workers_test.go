@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func sqliteDSN(t *testing.T) string {
@@ -32,23 +33,23 @@ func TestThreeWorkers_KilledStoppedTerminated_SQLite(t *testing.T) {
 // work in three ways. Every run succeeds and no attempt is charged.
 func killStopTerminate(t *testing.T, dsn string, timed bool) {
 	t.Helper()
-	store, gate := openStore(t, dsn), filepath.Join(t.TempDir(), "gate")
+	db, gate := openStore(t, dsn), filepath.Join(t.TempDir(), "gate")
 	killed := startWorker(t, dsn, "killed", "DURABLE_MAX_CONCURRENT_RUNS=20")
 	stopped := startWorker(t, dsn, "stopped", "DURABLE_MAX_CONCURRENT_RUNS=20")
 	ended := startWorker(t, dsn, "ended", "DURABLE_MAX_CONCURRENT_RUNS=20")
-	ids := enqueueHeld(t, store, 100, gate)
-	until(t, store, time.Minute, "all three work", func(map[durable.State]durable.Count) bool {
-		return len(runningOn(t, store, "killed")) == 20 && len(runningOn(t, store, "stopped")) == 20 && len(runningOn(t, store, "ended")) == 20
+	ids := enqueueHeld(t, db, 100, gate)
+	until(t, db, time.Minute, "all three work", func(map[durable.State]store.Count) bool {
+		return len(runningOn(t, db, "killed")) == 20 && len(runningOn(t, db, "stopped")) == 20 && len(runningOn(t, db, "ended")) == 20
 	})
 	rescuer := startWorker(t, dsn, "rescuer", "DURABLE_MAX_CONCURRENT_RUNS=400") // room for all of it
-	until(t, store, time.Minute, "it works too", func(map[durable.State]durable.Count) bool { return len(runningOn(t, store, "rescuer")) == 40 })
+	until(t, db, time.Minute, "it works too", func(map[durable.State]store.Count) bool { return len(runningOn(t, db, "rescuer")) == 40 })
 
-	ofKilled, killedAt := runningOn(t, store, "killed"), killed.signal(syscall.SIGKILL)
-	ofStopped := runningOn(t, store, "stopped")
+	ofKilled, killedAt := runningOn(t, db, "killed"), killed.signal(syscall.SIGKILL)
+	ofStopped := runningOn(t, db, "stopped")
 	if timed {
 		stopped.signal(syscall.SIGSTOP)
 	}
-	ofEnded, endedAt := runningOn(t, store, "ended"), ended.signal(syscall.SIGTERM)
+	ofEnded, endedAt := runningOn(t, db, "ended"), ended.signal(syscall.SIGTERM)
 	drainedAt := ended.exited()
 	require.Less(t, drainedAt.Sub(endedAt), drainTimeout+cancelGrace, "a drain takes its time and no more")
 	if !timed { // it may have the lock of the file when it is stopped, and then nobody gets on
@@ -56,15 +57,15 @@ func killStopTerminate(t *testing.T, dsn string, timed bool) {
 	}
 	<-time.After(time.Until(killedAt.Add(2 * leaseDuration)))
 	if timed {
-		rescued(t, store, len(ids))
+		rescued(t, db, len(ids))
 	}
 	stopped.signal(syscall.SIGCONT)
-	rescued(t, store, len(ids)-len(ofStopped))
+	rescued(t, db, len(ids)-len(ofStopped))
 	release(t, gate)
 
-	until(t, store, time.Minute, "every run succeeds", succeeded(len(ids)))
+	until(t, db, time.Minute, "every run succeeds", succeeded(len(ids)))
 	for _, id := range ids {
-		r := record(t, store, id)
+		r := record(t, db, id)
 		require.Equal(t, 1, r.Attempt, "an interruption charges no attempt: %v", failures(r))
 		require.Empty(t, failures(r))
 		if _, own := ofStopped[id]; timed || !own {
@@ -72,14 +73,14 @@ func killStopTerminate(t *testing.T, dsn string, timed bool) {
 		}
 	}
 	for id := range ofKilled {
-		r := record(t, store, id)
+		r := record(t, db, id)
 		crashes(t, 1, r, rescuer)
 		if timed {
 			require.Less(t, r.StartedAt.Sub(killedAt), leaseDuration+leaseDuration/2)
 		}
 	}
 	for id := range ofEnded {
-		r := record(t, store, id)
+		r := record(t, db, id)
 		crashes(t, 0, r, rescuer, ended)
 		if timed { // its leases would have lasted for at least two thirds of their duration more
 			require.Less(t, r.StartedAt.Sub(endedAt.Add(drainTimeout)), leaseDuration/2)
@@ -89,16 +90,16 @@ func killStopTerminate(t *testing.T, dsn string, timed bool) {
 		return
 	}
 	for id := range ofStopped {
-		crashes(t, 1, record(t, store, id), rescuer)
+		crashes(t, 1, record(t, db, id), rescuer)
 	}
 	require.Eventually(t, func() bool { return lateWrite.MatchString(stopped.log()) }, time.Minute, 20*time.Millisecond, "the stopped worker finds out")
 }
 
 // rescued waits until the rescuer has so many runs in hand, or more.
-func rescued(t *testing.T, store durable.Store, n int) {
+func rescued(t *testing.T, db durable.Store, n int) {
 	t.Helper()
-	until(t, store, time.Minute, "the rescuer has what was left", func(map[durable.State]durable.Count) bool {
-		return len(runningOn(t, store, "rescuer")) >= n
+	until(t, db, time.Minute, "the rescuer has what was left", func(map[durable.State]store.Count) bool {
+		return len(runningOn(t, db, "rescuer")) >= n
 	})
 }
 
@@ -117,9 +118,9 @@ func TestPoisonAmongInnocents_SQLite(t *testing.T) {
 // poison lets one run kill its worker again and again, among fifty others.
 func poison(t *testing.T, dsn string) {
 	t.Helper()
-	store := openStore(t, dsn)
-	ids := enqueueNaps(t, store, 50, 100*time.Millisecond)
-	receipt, err := death.Enqueue(t.Context(), durable.NewClient(store), deathArgs{})
+	db := openStore(t, dsn)
+	ids := enqueueNaps(t, db, 50, 100*time.Millisecond)
+	receipt, err := death.Enqueue(t.Context(), durable.NewClient(db), deathArgs{})
 	require.NoError(t, err)
 	over := make(chan struct{})
 	supervised := make(chan struct{})
@@ -135,14 +136,14 @@ func poison(t *testing.T, dsn string) {
 		}
 	}()
 	defer func() { close(over); <-supervised }()
-	until(t, store, 3*time.Minute, "the poison is dead, the others succeed", func(c map[durable.State]durable.Count) bool {
+	until(t, db, 3*time.Minute, "the poison is dead, the others succeed", func(c map[durable.State]store.Count) bool {
 		return c[durable.Succeeded].N == 50 && c[durable.Dead].N == 1
 	})
-	r := record(t, store, receipt.ID)
+	r := record(t, db, receipt.ID)
 	require.Equal(t, durable.Dead, r.State)
 	require.Equal(t, 4, r.CrashCount)
 	require.Contains(t, *r.Error, "crashed its worker 4 times")
 	for _, id := range ids {
-		require.Empty(t, failures(record(t, store, id)))
+		require.Empty(t, failures(record(t, db, id)))
 	}
 }

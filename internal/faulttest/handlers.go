@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 type (
@@ -17,7 +18,7 @@ type (
 )
 
 func kept(name string) job {
-	return durable.NewJob[args](name, durable.Retention(durable.KeepForever), durable.Retry(durable.Fixed(50*time.Millisecond)),
+	return durable.NewJob[args](name, durable.Retention(store.KeepForever), durable.Retry(durable.Fixed(50*time.Millisecond)),
 		durable.MaxAttempts(1000))
 }
 
@@ -27,8 +28,8 @@ var jobs = struct{ plain, fail, die, report, parent, child, complete, keep, wait
 	durable.NewJob[args]("brief"), kept("gone"), kept("tick"),
 }
 
-func newWorkerID(name string) durable.WorkerID {
-	return durable.WorkerID{Name: name, Instance: uuid.New()}
+func newWorkerID(name string) store.WorkerID {
+	return store.WorkerID{Name: name, Instance: uuid.New()}
 }
 
 // running is a worker under way.
@@ -55,7 +56,7 @@ func (r *round) start(name, queue string, recurring bool) *running {
 	w := durable.NewWorker(r.subject.Faulty, durable.WorkerConfig{
 		Name: name, Queues: []durable.Queue{{Name: queue}}, MaxConcurrentRuns: r.pace.Leases + 20, ClaimBatchSize: batch, PollInterval: 100 * time.Millisecond,
 		Terms: lease.Terms{Duration: r.pace.Lease}, DrainTimeout: 500 * time.Millisecond, CancelGrace: time.Second,
-		Retention: time.Second, RetentionDead: durable.KeepForever, SweepInterval: time.Second, Logger: logger(r.t),
+		Retention: time.Second, RetentionDead: store.KeepForever, SweepInterval: time.Second, Logger: logger(r.t),
 		Elapsed: func() time.Duration { return time.Hour + time.Since(r.began) }, // also where time is not the machine's
 	})
 	r.register(w)

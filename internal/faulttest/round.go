@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // round is one statement that fails for a while.
@@ -56,13 +57,13 @@ func (r *round) prepare() {
 
 // abandon claims a run as a worker does that is then gone.
 func (r *round) abandon() error {
-	heads, err := r.subject.Sound.Heads(r.ctx, durable.Serves{Queues: []string{"gone"}, Jobs: []string{jobs.gone.Name()}})
+	heads, err := r.subject.Sound.Heads(r.ctx, store.Serves{Queues: []string{"gone"}, Jobs: []string{jobs.gone.Name()}})
 	if err != nil {
 		return err
 	}
-	request := durable.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorkerID("gone"), Duration: time.Second, Limit: 1}
+	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorkerID("gone"), Duration: time.Second, Limit: 1}
 	for _, head := range heads {
-		request.Steps = append(request.Steps, durable.Step{Lane: head.Lane, Take: 1})
+		request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: 1})
 	}
 	claimed, err := r.subject.Sound.Claim(r.ctx, request)
 	if err == nil && (len(claimed) != 1 || claimed[0].ID != r.runs[Reclaim]) {
@@ -74,9 +75,9 @@ func (r *round) abandon() error {
 // during is while the statement fails.
 func (r *round) during() {
 	failing := time.Now()
-	_, err := r.subject.Sound.Operate(r.ctx, durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{r.runs[Cancel]}, By: "test"})
+	_, err := r.subject.Sound.Operate(r.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{r.runs[Cancel]}, By: "test"})
 	r.must(err)
-	_ = r.subject.Sound.Announce(r.ctx, durable.Signal{Kind: durable.CancelAsked})
+	_ = r.subject.Sound.Announce(r.ctx, store.Signal{Kind: store.CancelAsked})
 	for need, job := range map[Need]job{Failure: jobs.fail, Death: jobs.die, Report: jobs.report, Child: jobs.parent, Complete: jobs.complete} {
 		r.runs[need] = r.enqueue(job)
 	}
@@ -169,7 +170,7 @@ func (r *round) after() {
 
 // close ends the worker, and leaves nothing for a later round.
 func (r *round) close() {
-	_, err := r.subject.Sound.Operate(r.ctx, durable.Order{Action: durable.CancelRuns, Runs: []durable.RunID{r.runs[Reclaim]}, By: "test"})
+	_, err := r.subject.Sound.Operate(r.ctx, store.Order{Action: store.CancelRuns, Runs: []durable.RunID{r.runs[Reclaim]}, By: "test"})
 	r.must(err)
 	r.worker.cancel()
 	if !r.worker.endedWithin(2 * r.pace.Within) {

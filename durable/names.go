@@ -1,0 +1,73 @@
+package durable
+
+import (
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// What the code around handlers says daily. The rest of the vocabulary, and what
+// the engines implement, is in package store.
+type (
+	RunID   = store.RunID   // names a run; made by NewRunID, ordered by time
+	State   = store.State   // of a run: Pending, Running, Succeeded, Dead or Cancelled
+	Record  = store.Record  // everything that is stored of a run
+	Filter  = store.Filter  // selects runs
+	Page    = store.Page    // a part of a list of runs
+	Receipt = store.Receipt // the answer to an enqueue
+	NewRun  = store.NewRun  // a run that is not enqueued yet
+	Rule    = store.Rule    // says when a schedule fires; made by Cron, Every or Once
+	Window  = store.Window  // a time in which a schedule does not fire
+	JobInfo = store.JobInfo // a job as its workers have declared it
+	Store   = store.Store   // what an engine implements
+	Tx      = store.Tx      // the caller's own transaction
+
+	Enqueuer = store.Enqueuer // the part of a store that stores runs
+)
+
+// The states of a run. The last three are final.
+const (
+	Pending   = store.Pending
+	Running   = store.Running
+	Succeeded = store.Succeeded
+	Dead      = store.Dead
+	Cancelled = store.Cancelled
+)
+
+// What becomes of a run whose worker dies while executing it, for OnCrash.
+const (
+	CrashRetry = store.CrashRetry // execute it again, alone on a worker from the second crash on
+	CrashDead  = store.CrashDead  // end it in dead immediately
+)
+
+// What becomes of occurrences that no worker materialized in time, for CatchUp.
+const (
+	CatchUpSkip   = store.CatchUpSkip   // record them as missed
+	CatchUpLatest = store.CatchUpLatest // the last one becomes a run
+	CatchUpAll    = store.CatchUpAll    // all become runs, within the bounds
+)
+
+// What becomes of an occurrence while earlier runs have not ended, for Overlap.
+const (
+	OverlapAllow = store.OverlapAllow // it becomes a run all the same
+	OverlapSkip  = store.OverlapSkip  // record it as overlapping
+	OverlapWait  = store.OverlapWait  // it becomes a run when the earlier one has ended
+)
+
+// NewRunID makes an id; ids made later sort later.
+func NewRunID() RunID { return store.NewRunID() }
+
+// ParseRunID reads an id as its String writes it.
+func ParseRunID(text string) (RunID, error) { return store.ParseRunID(text) }
+
+// Cron is a rule that fires at the wall-clock times of a cron expression of five
+// or six fields, or of a word such as @daily, in an IANA time zone ("" is UTC).
+// See store.Cron for what happens when the clock is changed.
+func Cron(expression, zone string) Rule { return store.Cron(expression, zone) }
+
+// Every is a rule that fires at each multiple of d since 1970-01-01T00:00:00Z, at
+// least one second.
+func Every(d time.Duration) Rule { return store.Every(d) }
+
+// Once is a rule that fires at one instant, or as soon after it as a worker runs.
+func Once(t time.Time) Rule { return store.Once(t) }

@@ -1,4 +1,0 @@
-package lease
-
-// Until is until, for a clock of the test's own.
-var Until = until //nolint:gochecknoglobals // for tests

@@ -1,0 +1,298 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// LockerConfig tells a Locker who it is. The zero value is usable.
+type LockerConfig struct {
+	// Owner names this process to people, in lists and logs. Default
+	// <hostname>-<pid>. Ownership is never decided by it.
+	Owner string
+	// CallTimeout bounds one call of the store; a slower one counts as an
+	// outage. Default 2 s.
+	CallTimeout time.Duration
+	// Logger gets what a person should see. Default: nothing is logged.
+	Logger *slog.Logger
+	// Waits lets those who wait hear of other processes' releases, and operators
+	// see them: the store's own. Default: neither; a release elsewhere is found
+	// within 1.25 s.
+	Waits Waits
+	// Observer gets what is to be counted. Default: nobody.
+	Observer Observer
+	// Elapsed is the process's own clock. Default [Elapsed].
+	Elapsed func() time.Duration
+	// Random spreads retries; it answers in [0, 1). Default math/rand/v2.
+	Random func() float64
+}
+
+// Locker gives out named locks of one store to the code of one process: it
+// waits, fairly; it follows each lock's [Policy] when the store cannot be
+// asked; it counts and logs. Make one for each store with [NewLocker]; its
+// methods may be called from many goroutines. It starts one, while calls wait
+// that are to hear of releases elsewhere; the last of them waits for its end.
+//
+// A Locker is the heartbeat.Renewer of what it grants. lock.Guard does
+// the whole of acquire, keep alive, run and release.
+type Locker struct {
+	store  Store
+	config LockerConfig
+	probe  string        // the name of this Locker's own probe lock
+	waiter lease.ClaimID // names this Locker among those that wait
+
+	mu       sync.Mutex // guards the fields below
+	lines    map[string][]*waiter
+	notes    map[string]time.Duration // names whose wait is noted in the store, and when
+	hearing  *hearing                 // nil while nothing is noted
+	verdicts map[string]verdict
+	holdings map[lease.ClaimID]*holding
+	sweepAt  int // size of holdings at which those long lost are dropped
+	outage   outage
+}
+
+// Grant is a slot of a lock, as its holder sees it.
+type Grant struct {
+	lease.Lease
+	Name  string
+	Slot  int
+	Fence lease.Fence // for resources outside the store; 0 when Local
+	// Local: the store could not be asked, and the policy is RunLocal. The cap
+	// holds in this process alone.
+	Local bool
+	// TookOver: the last holder of the slot let it expire; it crashed, or
+	// stalled and may still be at work.
+	TookOver bool
+	Terms    Terms
+}
+
+// holding is what the Locker knows of a grant until it is released or lost.
+type holding struct {
+	name    string
+	since   time.Duration // own clock
+	until   time.Duration // local deadline; means nothing when local
+	longest time.Duration
+	local   bool
+	warned  bool
+}
+
+// NewLocker returns a Locker of a store.
+func NewLocker(store Store, config LockerConfig) *Locker {
+	if config.Owner == "" {
+		host, _ := os.Hostname()
+		config.Owner = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	if config.CallTimeout <= 0 {
+		config.CallTimeout = 2 * time.Second
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Observer == nil {
+		config.Observer = unobserved{}
+	}
+	if config.Elapsed == nil {
+		config.Elapsed = lease.Elapsed
+	}
+	if config.Random == nil {
+		config.Random = rand.Float64
+	}
+	return &Locker{
+		store: store, config: config, probe: probePrefix + lease.NewClaimID().Short(), waiter: lease.NewClaimID(),
+		lines: map[string][]*waiter{}, notes: map[string]time.Duration{}, verdicts: map[string]verdict{}, holdings: map[lease.ClaimID]*holding{}, sweepAt: 64,
+	}
+}
+
+// TryAcquire takes a free slot of a name, without waiting. The error is an
+// ErrHeld when there is none, and also when somebody in this process already
+// waits for the name: a try never overtakes those who wait.
+func (l *Locker) TryAcquire(ctx context.Context, name string, terms Terms) (Grant, error) {
+	terms.Wait = 0
+	return l.Acquire(ctx, name, terms)
+}
+
+// Acquire takes a free slot of a name, waiting for terms.Wait at most; then the
+// error is an ErrHeld. Those who wait in one process are served in the order in
+// which they came, and one of them asks for all: it is woken by a release in
+// this process, and otherwise asks again after a random pause that grows to a
+// second; with LockerConfig.Waits a release elsewhere wakes it too. Between
+// processes no order is promised.
+//
+// When ctx ends the error is its cause; a grant that came at that moment is
+// given back.
+func (l *Locker) Acquire(ctx context.Context, name string, terms Terms) (Grant, error) {
+	terms = terms.WithDefaults()
+	a := &attempt{terms: terms, began: l.config.Elapsed(), request: Request{
+		Name: name, Slots: terms.Slots, Claim: lease.NewClaimID(), Owner: l.config.Owner, Duration: terms.Duration,
+	}}
+	if err := errors.Join(a.request.Validate(), terms.Validate()); err != nil {
+		return Grant{}, fmt.Errorf("acquire lock: %w", err)
+	}
+	grant, err := l.acquire(ctx, a)
+	if a.unknown && (err != nil || grant.Local) {
+		l.giveBack(ctx, a.request.Claim, name)
+	}
+	l.decided(a, grant, err)
+	return grant, err
+}
+
+// attempt is one call of Acquire.
+type attempt struct {
+	request Request
+	terms   Terms
+	began   time.Duration
+	// unknown: a call of the store failed, so the claim may have been granted.
+	unknown bool
+}
+
+func (l *Locker) acquire(ctx context.Context, a *attempt) (Grant, error) {
+	if a.terms.Wait != 0 {
+		return l.await(ctx, a)
+	}
+	if l.knownHeld(a) {
+		return Grant{}, a.held(nil)
+	}
+	grant, _, err := l.try(ctx, a)
+	return grant, err
+}
+
+// held is the error of an attempt that was not granted anything.
+func (a *attempt) held(why error) error {
+	if why != nil {
+		return fmt.Errorf("lock %q: %w: %w", a.request.Name, ErrHeld, why)
+	}
+	return fmt.Errorf("lock %q: %w", a.request.Name, ErrHeld)
+}
+
+// try asks the store once, and the lock's policy when it cannot be asked. The
+// duration is the time until a slot may become free by itself.
+func (l *Locker) try(ctx context.Context, a *attempt) (Grant, time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return Grant{}, 0, fmt.Errorf("lock %q: %w", a.request.Name, context.Cause(ctx))
+	}
+	asked := l.config.Elapsed()
+	answer, err := l.ask(ctx, a)
+	switch {
+	case err == nil && answer.Granted:
+		a.unknown = false
+		grant := Grant{
+			Lease: lease.Lease{Claim: a.request.Claim, Asked: asked}, Name: a.request.Name,
+			Slot: answer.Slot, Fence: answer.Fence, TookOver: answer.TookOver, Terms: a.terms,
+		}
+		l.hold(grant)
+		return grant, 0, nil
+	case err == nil:
+		a.unknown = false
+		l.remember(a, answer.FreeIn)
+		return Grant{}, answer.FreeIn, a.held(nil)
+	case !errors.Is(err, ErrUnavailable): // ctx has ended
+		return Grant{}, 0, fmt.Errorf("lock %q: %w", a.request.Name, err)
+	}
+	grant, err := l.fallBack(a, err)
+	return grant, 0, err
+}
+
+// Extend renews a grant for its own duration from now and returns it with its
+// new deadline. The error is ErrLost when the store no longer has it. A grant
+// that a heartbeat.Keeper holds needs no Extend.
+func (l *Locker) Extend(ctx context.Context, grant Grant) (Grant, error) {
+	asked := l.config.Elapsed()
+	renewed, err := l.Renew(ctx, []lease.ClaimID{grant.Claim}, grant.Terms.Duration)
+	if err != nil {
+		return grant, fmt.Errorf("extend lock %q: %w", grant.Name, err)
+	}
+	if len(renewed) == 0 {
+		return grant, fmt.Errorf("extend lock %q: %w", grant.Name, lease.ErrLost)
+	}
+	grant.Asked = asked
+	return grant, nil
+}
+
+// Renew extends grants in one call of the store; see Store.Renew. Local
+// grants are renewed by being there.
+func (l *Locker) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	asked := l.config.Elapsed()
+	stored, local := l.split(claims)
+	l.warnOld(asked)
+	if len(stored) == 0 {
+		return local, nil
+	}
+	renewed, err := l.store.Renew(ctx, stored, d)
+	l.called("renew", asked, err)
+	if unknown := (*lease.UnknownError)(nil); errors.As(err, &unknown) { // no outage: a part of the store answers
+		known := slices.DeleteFunc(slices.Clone(stored), func(c lease.ClaimID) bool { return slices.Contains(unknown.Claims, c) })
+		l.renewed(known, renewed, asked, d)
+		return append(local, renewed...), fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if err != nil {
+		if !errors.Is(context.Cause(ctx), context.Canceled) {
+			l.failed(err)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	l.reached(ctx)
+	l.renewed(stored, renewed, asked, d)
+	return append(local, renewed...), nil
+}
+
+// Release gives a grant back, and wakes whoever waits for it here. It uses a
+// context that does not end with ctx, bounded by CallTimeout. The error is
+// ErrLost when the store no longer had it, so that another may have been
+// granted meanwhile, and ErrUnavailable when the store could not be asked: then
+// the lock is freed when the store is back, or when its time has run out.
+func (l *Locker) Release(ctx context.Context, grant Grant) error {
+	held := l.drop(grant)
+	defer l.wake(grant.Name)
+	if grant.Local {
+		if held == nil {
+			return fmt.Errorf("release lock %q: %w", grant.Name, lease.ErrLost)
+		}
+		l.ended(grant, held, nil)
+		return nil
+	}
+	released, err := l.release(ctx, grant.Claim, grant.Name)
+	switch {
+	case err != nil:
+		l.orphan(grant.Claim, grant.Name)
+		err = fmt.Errorf("lock %q: %w: %w", grant.Name, ErrUnavailable, err)
+	case !released:
+		err = fmt.Errorf("release lock %q: %w", grant.Name, lease.ErrLost)
+	}
+	if held != nil {
+		l.ended(grant, held, err)
+	}
+	return err
+}
+
+// release makes one bounded call that outlives ctx.
+func (l *Locker) release(ctx context.Context, claim lease.ClaimID, name string) (bool, error) {
+	asked := l.config.Elapsed()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.CallTimeout)
+	defer cancel()
+	released, err := l.store.Release(ctx, name, claim)
+	l.called("release", asked, err)
+	if err != nil {
+		l.failed(err)
+	}
+	return released, err
+}
+
+// Context returns a child of parent that ends with the cause ErrLost at the
+// grant's local deadline, which comes before the store would grant the slot to
+// another. It is for a grant that is neither extended nor kept by a
+// heartbeat.Keeper. A local grant has no deadline.
+func (g Grant) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	if g.Local {
+		return context.WithCancel(parent)
+	}
+	return until(parent, g.Terms.Deadline(g.Asked), lease.Elapsed)
+}

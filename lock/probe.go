@@ -1,0 +1,55 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Health is what a probe found.
+type Health string
+
+// The states of health.
+const (
+	Healthy   Health = "healthy"   // a lock was taken and given back
+	Degraded  Health = "degraded"  // the store answers and did not grant it
+	Unhealthy Health = "unhealthy" // the store could not be asked
+)
+
+const (
+	probePrefix   = "durable/probe/"
+	probeDuration = 5 * time.Second
+	probeSlots    = 16 // probes of one Locker at the same time
+)
+
+// Probe takes and releases a lock of five seconds. Its name belongs to this
+// Locker alone, so that processes that probe at once do not meet. The error says why
+// the answer is not Healthy.
+func (l *Locker) Probe(ctx context.Context) (Health, error) {
+	asked := l.config.Elapsed()
+	call, cancel := context.WithTimeout(ctx, l.config.CallTimeout)
+	defer cancel()
+	claim := lease.NewClaimID()
+	answer, err := l.store.Acquire(call, Request{
+		Name: l.probe, Slots: probeSlots, Claim: claim, Owner: l.config.Owner, Duration: probeDuration,
+	})
+	l.called("probe", asked, err)
+	if err != nil {
+		l.giveBack(ctx, claim, l.probe)
+		return Unhealthy, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if !answer.Granted {
+		return Degraded, fmt.Errorf("probe %s: %w", l.probe, ErrHeld)
+	}
+	released, err := l.release(ctx, claim, l.probe)
+	if err != nil {
+		return Unhealthy, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if !released {
+		return Degraded, fmt.Errorf("probe %s: %w", l.probe, lease.ErrLost)
+	}
+	l.reached(ctx)
+	return Healthy, nil
+}

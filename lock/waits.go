@@ -1,0 +1,155 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Waits lets the processes that use one store of locks know of each other's
+// waiting: operators see who waits, and who waits hears of releases. All of it
+// is a hint. It may come late, for nothing, or not at all; whoever waits asks
+// the store again by itself.
+type Waits interface {
+	// NoteWait writes down that a process waits for a name, in place of what it
+	// noted before; the note lapses after d. With no calls it takes the note back.
+	NoteWait(ctx context.Context, wait Wait, d time.Duration) error
+	// ListWaits lists the notes that stand, by name and age, at most limit of
+	// them, of names that begin with prefix.
+	ListWaits(ctx context.Context, prefix string, limit int) ([]Wait, error)
+	// HearFreed calls hear, never twice at the same time, with names that the
+	// waiter has noted and whose slots were released, also by force: of the
+	// processes that wait for a name the store tells one of each release, any of
+	// them. It calls hear with "", which stands for every name, when it begins to
+	// hear and when it may have missed something. It blocks until ctx ends (and
+	// returns nil) or the connection breaks.
+	HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(name string)) error
+}
+
+// Wait says that a process waits for a lock.
+type Wait struct {
+	Name   string        `json:"name"`
+	Waiter lease.ClaimID `json:"-"` // of the process, random
+	Owner  string        `json:"owner"`
+	Calls  int           `json:"calls"` // of the process, that wait
+	Since  time.Time     `json:"since"` // of the note, on the store's clock; ignored by NoteWait
+}
+
+// Validate reports every violation of the bounds of a note.
+func (w Wait) Validate() error {
+	faults := []error{checkText("name", w.Name, 1), checkText("owner", w.Owner, 0)}
+	if w.Waiter == (lease.ClaimID{}) || w.Calls < 0 {
+		faults = append(faults, fmt.Errorf("%w: lock %q: a wait of %d calls by %s", ErrInvalid, w.Name, w.Calls, w.Waiter.Short()))
+	}
+	return errors.Join(faults...)
+}
+
+// A wait is noted when it has lasted for some pauses: most are over before.
+const (
+	noteFrom  = 80 * time.Millisecond // the pause after which a wait is noted
+	noteLife  = 10 * time.Second
+	noteAnew  = noteLife / 3
+	hearAgain = time.Second // after the connection broke
+)
+
+// hearing is one listener for all that wait in this process.
+type hearing struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// note tells other processes that calls of this one wait for a name, and lets
+// this one hear of releases until the last of them has left.
+func (l *Locker) note(ctx context.Context, name string) {
+	if l.config.Waits == nil {
+		return
+	}
+	l.mu.Lock()
+	now := l.config.Elapsed()
+	noted, known := l.notes[name]
+	if known && now-noted < noteAnew {
+		l.mu.Unlock()
+		return
+	}
+	l.notes[name] = now
+	calls := len(l.lines[name])
+	if l.hearing == nil {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		h := &hearing{cancel, make(chan struct{})}
+		l.hearing = h
+		go func() {
+			defer close(h.done)
+			l.hear(ctx)
+		}()
+	}
+	l.mu.Unlock()
+	l.write(ctx, name, calls)
+}
+
+// unnote takes a note back when nobody waits for the name any more. The last
+// waits until nothing is heard any more. A note that is written at that moment
+// by another call may be lost, and is written anew a little later.
+func (l *Locker) unnote(ctx context.Context, name string) {
+	l.mu.Lock()
+	_, noted := l.notes[name]
+	if !noted || len(l.lines[name]) > 0 {
+		l.mu.Unlock()
+		return
+	}
+	delete(l.notes, name)
+	var last *hearing
+	if len(l.notes) == 0 {
+		last, l.hearing = l.hearing, nil
+	}
+	l.mu.Unlock()
+	if last != nil {
+		last.cancel()
+	}
+	if l.Degraded() == 0 {
+		l.write(ctx, name, 0)
+	}
+	if last != nil {
+		<-last.done
+	}
+}
+
+// write makes one bounded call that outlives ctx.
+func (l *Locker) write(ctx context.Context, name string, calls int) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.CallTimeout)
+	defer cancel()
+	err := l.config.Waits.NoteWait(ctx, Wait{Name: name, Waiter: l.waiter, Owner: l.config.Owner, Calls: calls}, noteLife)
+	if err != nil {
+		l.config.Logger.Debug("noting who waits failed, releases are found by asking", "lock", name, "error", err)
+	}
+}
+
+// hear wakes those whom other processes' releases may serve, until ctx ends.
+func (l *Locker) hear(ctx context.Context) {
+	for {
+		err := l.config.Waits.HearFreed(ctx, l.waiter, l.freed)
+		if ctx.Err() != nil {
+			return
+		}
+		l.config.Logger.Debug("hearing of releases failed, they are found by asking", "error", err)
+		select {
+		case <-time.After(hearAgain):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// freed lets the first in line ask, of one name or of all.
+func (l *Locker) freed(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for each, line := range l.lines {
+		if (name == "" || name == each) && len(line) > 0 {
+			line[0].heard, line[0].rest = true, false
+			line[0].call()
+		}
+	}
+}

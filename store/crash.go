@@ -1,0 +1,39 @@
+package store
+
+import "fmt"
+
+// CrashPolicy says what becomes of a run whose worker dies while executing it.
+type CrashPolicy int16
+
+const (
+	// CrashRetry executes the run again, alone on a worker from the second
+	// crash on, until it has crashed MaxCrashes workers.
+	CrashRetry CrashPolicy = 0
+	// CrashDead ends the run in dead at once, for work that must not be begun
+	// twice without a person looking at it.
+	CrashDead CrashPolicy = 1
+)
+
+// String returns the policy's word.
+func (c CrashPolicy) String() string {
+	if c == CrashDead {
+		return "dead"
+	}
+	return "retry"
+}
+
+// MarshalText writes the policy's word.
+func (c CrashPolicy) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads the policy's word.
+func (c *CrashPolicy) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "retry":
+		*c = CrashRetry
+	case "dead":
+		*c = CrashDead
+	default:
+		return fmt.Errorf("%q is not a crash policy (retry, dead)", text)
+	}
+	return nil
+}

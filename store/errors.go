@@ -1,0 +1,17 @@
+package store
+
+import "errors"
+
+// Sentinels of the package, matched with errors.Is.
+var (
+	// ErrNotFound says that there is no such run, or no such schedule.
+	ErrNotFound = errors.New("durable: not found")
+	// ErrUnknownJob says that no worker has declared a job of this name.
+	ErrUnknownJob = errors.New("durable: unknown job")
+	// ErrInvalid says that the input was refused before anything was stored. The
+	// text names everything that is wrong.
+	ErrInvalid = errors.New("durable: invalid")
+	// ErrConflict says that what is stored does not allow the change: it exists
+	// already, has changed since it was read, or is running.
+	ErrConflict = errors.New("durable: conflict")
+)

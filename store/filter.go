@@ -1,0 +1,102 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
+)
+
+// Filter narrows a list of runs. The zero value lists everything.
+type Filter struct {
+	States []State
+	Jobs   []string
+	Queues []string
+	IDs    []RunID   // only these, at most 200; nil: any. Empty and not nil is refused: a choice of none is not a choice of all
+	Tag    string    // only runs with this tag; empty: any
+	Since  time.Time // only runs made at or after it, by the time in their ids, in milliseconds; the zero time: any
+	Until  time.Time // only runs made before it, likewise
+	Before RunID     // cursor: only runs with a smaller id; the zero id is none
+	Limit  int       // 1 to 200; zero means 50
+}
+
+// The number of runs on a page.
+const (
+	defaultPage = 50
+	LargestPage = 200
+)
+
+// Range is what a store needs to know of a filter: the ids listed lie from the
+// first to below the second one, and at most limit of them are wanted. It
+// refuses with ErrInvalid what makes no sense.
+func (f *Filter) Range() (from, below RunID, limit int, err error) {
+	limit = f.Limit
+	if limit == 0 {
+		limit = defaultPage
+	}
+	if limit < 1 || limit > LargestPage {
+		return from, below, 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, limit, LargestPage)
+	}
+	if len(f.IDs) > LargestPage {
+		return from, below, 0, fmt.Errorf("%w: %d ids: want at most %d", ErrInvalid, len(f.IDs), LargestPage)
+	}
+	if err := f.checkWords(); err != nil {
+		return from, below, 0, err
+	}
+	if !inYears(f.Since) || !inYears(f.Until) {
+		return from, below, 0, fmt.Errorf("%w: since %v, until %v: want years from 1970 to 9999", ErrInvalid, f.Since, f.Until)
+	}
+	for i := range below {
+		below[i] = 0xff
+	}
+	if f.Before != (RunID{}) {
+		below = f.Before
+	}
+	if !f.Until.IsZero() {
+		if until := firstID(f.Until); string(until[:]) < string(below[:]) {
+			below = until
+		}
+	}
+	if !f.Since.IsZero() {
+		from = firstID(f.Since)
+	}
+	return from, below, limit, nil
+}
+
+// checkWords refuses what no run can match, and what not every engine could be
+// asked.
+func (f *Filter) checkWords() error {
+	if f.IDs != nil && len(f.IDs) == 0 {
+		return fmt.Errorf("%w: an empty list of ids: want nil where any run is meant", ErrInvalid)
+	}
+	for _, state := range f.States {
+		if !slices.Contains(States(), state) {
+			return fmt.Errorf("%w: %v is not the state of a run", ErrInvalid, state)
+		}
+	}
+	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag}) {
+		if !storable.IsText(text) {
+			return fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, storable.Clip(text, 150))
+		}
+	}
+	return nil
+}
+
+// firstID is the smallest id that can be made at an instant.
+func firstID(at time.Time) RunID {
+	var id RunID
+	var stamp [8]byte
+	binary.BigEndian.PutUint64(stamp[:], uint64(at.UnixMilli())) //nolint:gosec // a year from 1970 on
+	copy(id[:6], stamp[2:])
+	return id
+}
+
+// Page is one page of a list, newest first. A store looks at a bounded number
+// of runs for one page: where few runs pass the filter a page may be short, or
+// empty, although there are more. Only Next tells whether it is the last.
+type Page struct {
+	Runs []Record
+	Next RunID // cursor of the next page; the zero id: this is the last
+}

@@ -1,0 +1,136 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// workerInfo is what is known of a worker process, for the operator's eyes.
+type workerInfo struct {
+	name      string
+	startedAt time.Time
+	seenAt    time.Time
+}
+
+// Declare stores a worker, its jobs and its schedules.
+func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("declare: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	worker, now := declaration.Worker, s.now()
+	known, again := s.workers[worker.Instance]
+	if !again {
+		known.startedAt = now
+	}
+	known.name, known.seenAt = worker.Name, now
+	s.workers[worker.Instance] = known
+	for _, job := range declaration.Jobs {
+		s.jobs[job.Name] = job
+	}
+	for _, declared := range declaration.Schedules {
+		s.declareSchedule(declared, known.startedAt, now)
+	}
+	if declaration.DisableOrphans > 0 {
+		s.disableOrphans(now.Add(-declaration.DisableOrphans), now)
+	}
+	if len(declaration.Schedules) > 0 {
+		s.hint()
+	}
+	return nil
+}
+
+// Touch notes that the worker is alive.
+func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("touch: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	known, again := s.workers[worker.Instance]
+	if !again {
+		known.startedAt = now
+	}
+	known.name, known.seenAt = worker.Name, now
+	s.workers[worker.Instance] = known
+	return nil
+}
+
+// declareSchedule stores what a worker that started at an instant declares.
+func (s *Store) declareSchedule(declared store.Schedule, started, now time.Time) {
+	known, found := s.schedules[declared.Name]
+	if !found {
+		known = &schedule{}
+		known.Paused = declared.Paused
+		s.schedules[declared.Name] = known
+	}
+	known.declaredAt = now
+	if known.pausedBy == orphanPolicy {
+		s.resume(known)
+		s.noteSchedule(now, declared.Name, "resumed, it is declared again", orphanPolicy)
+	}
+	switch {
+	case found && known.Hash == declared.Hash:
+		known.hashAt = now
+	case !found || !started.Before(known.broughtAt) || now.Sub(known.hashAt) > store.DeclaredWithin:
+		declared.Paused = known.Paused
+		known.redefine(declared, now)
+		known.hashAt, known.broughtAt, known.edited = now, started, false
+	}
+}
+
+// redefine begins a new generation, planned afresh, from now on, unless its
+// times are the same.
+func (one *schedule) redefine(by store.Schedule, now time.Time) {
+	by = copySchedule(by)
+	by.Generation, by.NextAt, by.LookAt, by.Waiting = one.Generation+1, time.Time{}, now, 0
+	if !one.SameTimes(&by) {
+		one.passOver(now)
+	} else {
+		by.NextAt = one.NextAt
+		if one.fault == "" {
+			by.LookAt, by.Waiting = one.LookAt, one.Waiting
+		}
+	}
+	one.Schedule, one.over, one.fault = by, false, ""
+}
+
+// orphanPolicy is who pauses schedules that nobody declares.
+const orphanPolicy = "orphan"
+
+func (s *Store) disableOrphans(since, now time.Time) {
+	for name, one := range s.schedules {
+		if !one.Paused && !one.declaredAt.IsZero() && one.declaredAt.Before(since) {
+			one.passOver(now)
+			one.Paused, one.pausedBy = true, orphanPolicy
+			s.noteSchedule(now, name, "paused, no worker declares it", orphanPolicy)
+		}
+	}
+}
+
+func copySchedule(s store.Schedule) store.Schedule {
+	s.Args = bytes.Clone(s.Args)
+	s.Tags = slices.Clone(s.Tags)
+	s.Plan.Blackouts = slices.Clone(s.Plan.Blackouts)
+	return s
+}
+
+// Jobs lists the declared jobs by name.
+func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("jobs: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	byName := func(a, b store.JobInfo) int { return cmp.Compare(a.Name, b.Name) }
+	return slices.SortedFunc(maps.Values(s.jobs), byName), nil
+}

@@ -1,0 +1,84 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Enqueue stores all the runs or none.
+func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	if err := store.CheckRuns(runs); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.take(runs), nil
+}
+
+// take stores runs that have been checked. The caller holds mu.
+func (s *Store) take(runs []store.NewRun) []store.Receipt {
+	now := s.now()
+	receipts := make([]store.Receipt, len(runs))
+	for i := range runs {
+		receipts[i] = s.enqueue(&runs[i], now)
+	}
+	if len(runs) > 0 {
+		s.hint()
+	}
+	return receipts
+}
+
+// insert stores one run, unless its id is already there. A run that is due
+// later is hinted at too: a sleeping worker then learns when to wake.
+func (s *Store) insert(n *store.NewRun, schedule string, now time.Time) bool {
+	if _, exists := s.runs[n.ID]; exists {
+		return false
+	}
+	r := &run{
+		id:          n.ID,
+		lane:        s.lane(laneName{n.Queue, n.Job, n.Priority}),
+		args:        bytes.Clone(n.Args),
+		maxAttempts: n.MaxAttempts,
+		timeout:     n.Timeout,
+		onCrash:     n.OnCrash,
+		tags:        slices.Clone(n.Tags),
+		trace:       n.Trace,
+		key:         n.Key.Text,
+		schedule:    schedule,
+		createdAt:   now,
+		expiresAt:   micro(n.ExpiresAt),
+	}
+	s.runs[r.id] = r
+	s.index(r)
+	dueAt := micro(now.Add(n.Delay()))
+	if !n.At.IsZero() {
+		dueAt = micro(n.At)
+	}
+	s.wait(r, dueAt)
+	return true
+}
+
+// index keeps byID in order; ids mostly rise.
+func (s *Store) index(r *run) {
+	last := len(s.byID) - 1
+	if last < 0 || bytes.Compare(s.byID[last].id[:], r.id[:]) < 0 {
+		s.byID = append(s.byID, r)
+		return
+	}
+	i := s.below(r.id)
+	s.byID = slices.Insert(s.byID, i, r)
+}
+
+// below is the number of runs with a smaller id.
+func (s *Store) below(id store.RunID) int {
+	i, _ := slices.BinarySearchFunc(s.byID, id, func(r *run, id store.RunID) int { return bytes.Compare(r.id[:], id[:]) })
+	return i
+}

@@ -1,0 +1,73 @@
+package memory
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// keyName is a key of a job.
+type keyName struct{ job, text string }
+
+// keyHolder is who holds a key.
+type keyHolder struct {
+	run    store.RunID
+	latest store.RunID // of the enqueue that stored the run, or replaced it last
+	heldTo time.Time   // even when the run has ended; the zero time: only while it has not
+}
+
+// enqueue stores one run, or does what its key says.
+func (s *Store) enqueue(n *store.NewRun, now time.Time) store.Receipt {
+	if _, stored := s.runs[n.ID]; stored || n.Key.Text == "" {
+		return store.Receipt{ID: n.ID, Existing: !s.insert(n, "", now)}
+	}
+	name := keyName{n.Job, n.Key.Text}
+	holder := s.keys[name]
+	switch n.Key.Judge(n.ID, s.holder(holder, now)) {
+	case store.LeavesHolder:
+	case store.ReplacesHolder:
+		s.replace(s.runs[holder.run], n, now)
+		holder.latest = n.ID
+	default:
+		s.insert(n, "", now)
+		s.keys[name] = &keyHolder{run: n.ID, latest: n.ID}
+		if n.Key.HeldFor > 0 {
+			s.keys[name].heldTo = micro(now.Add(n.Key.HeldFor))
+		}
+		return store.Receipt{ID: n.ID}
+	}
+	return store.Receipt{ID: holder.run, Existing: true}
+}
+
+// holder tells who holds a key as the decision wants to know it.
+func (s *Store) holder(k *keyHolder, now time.Time) store.KeyHolder {
+	if k == nil {
+		return store.KeyHolder{}
+	}
+	r, stored := s.runs[k.run]
+	if !stored {
+		return store.KeyHolder{}
+	}
+	return store.KeyHolder{Stored: true, Latest: k.latest, State: r.state, Held: k.heldTo.After(now)}
+}
+
+// replace gives a pending run what another has that was enqueued for it.
+func (s *Store) replace(r *run, n *store.NewRun, now time.Time) {
+	s.leave(r)
+	r.lane = s.lane(laneName{n.Queue, n.Job, n.Priority})
+	r.args, r.tags = bytes.Clone(n.Args), slices.Clone(n.Tags)
+	r.maxAttempts, r.timeout, r.onCrash = n.MaxAttempts, n.Timeout, n.OnCrash
+	r.expiresAt, r.attempt, r.trace = micro(n.ExpiresAt), 0, n.Trace
+	r.progress, r.checkpoint = nil, nil
+	s.wait(r, micro(n.ReplacedDue(now, r.createdAt)))
+}
+
+// leave takes a pending run out of its line.
+func (s *Store) leave(r *run) {
+	line := s.line(r.laneID())
+	if i, found := slices.BinarySearchFunc(line.runs, r, order); found {
+		line.cut(i, i+1)
+	}
+}

@@ -1,0 +1,37 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Listen calls hear from the calling goroutine until ctx ends.
+func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
+	box := s.signals.Join()
+	defer s.signals.Part(box)
+	hear(store.Signal{Kind: store.RunEnded}) // before we listened
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-box.Given():
+			for _, signal := range box.Take() {
+				hear(signal)
+			}
+		}
+	}
+}
+
+// Announce passes a signal on to all that listen.
+func (s *Store) Announce(ctx context.Context, signal store.Signal) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("announce: %w", err)
+	}
+	s.signals.Give(signal)
+	return nil
+}
+
+// hint tells every listener that runs may be due, without waiting for any.
+func (s *Store) hint() { s.signals.Give(store.Signal{Kind: store.RunsDue}) }

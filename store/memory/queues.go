@@ -1,0 +1,115 @@
+package memory
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Queues lists the queues by name.
+func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("queues: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := map[string]*store.QueueInfo{}
+	for name, paused := range s.queues {
+		known[name] = &store.QueueInfo{Name: name, Paused: paused}
+	}
+	for _, l := range s.lanes {
+		queue := known[l.name.queue]
+		if queue == nil {
+			queue = &store.QueueInfo{Name: l.name.queue}
+			known[queue.Name] = queue
+		}
+		for _, waiting := range [][]*run{l.plain.runs, l.isolated.runs} {
+			queue.Pending.N += int64(len(waiting))
+			if len(waiting) > 0 && (queue.OldestDue == nil || waiting[0].dueAt.Before(*queue.OldestDue)) {
+				queue.OldestDue = timeOrNil(waiting[0].dueAt)
+			}
+		}
+	}
+	queues := []store.QueueInfo{}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		queues = append(queues, *known[name])
+	}
+	return queues, nil
+}
+
+// SetQueue pauses or resumes a queue.
+func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAction, by string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s queue: %w", action, err)
+	}
+	if err := store.CheckQueueChange(name, action, by); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	paused := action == store.PauseQueue
+	if s.queues[name] == paused {
+		return nil
+	}
+	s.queues[name] = paused
+	s.note(change{at: s.now(), kind: "queue", subject: name, what: string(action), by: by})
+	s.hint()
+	return nil
+}
+
+// change is what an operator or a policy did, and to what.
+type change struct {
+	id                  int64 // from 1
+	at                  time.Time
+	kind, subject, what string
+	by                  string
+	detail              json.RawMessage
+}
+
+// changesKept bounds the changes that are remembered.
+const changesKept = 10_000
+
+// note records a change. The caller holds mu.
+func (s *Store) note(c change) {
+	c.id = 1
+	if n := len(s.audit); n > 0 {
+		c.id = s.audit[n-1].id + 1
+	}
+	s.audit = append(s.audit, c)
+	s.audit = s.audit[max(len(s.audit)-changesKept, 0):]
+}
+
+// noteSchedule records a change of a schedule. The caller holds mu.
+func (s *Store) noteSchedule(at time.Time, schedule, what, by string) {
+	s.note(change{at: at, kind: "schedule", subject: schedule, what: what, by: by})
+}
+
+// Changes lists changes, newest first.
+func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("changes: %w", err)
+	}
+	limit, err := filter.Most()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changes := []store.Change{}
+	for _, c := range slices.Backward(s.audit) {
+		if len(changes) == limit {
+			break
+		}
+		if (filter.Kind == "" || filter.Kind == c.kind) && (filter.Subject == "" || filter.Subject == c.subject) &&
+			(filter.Before == 0 || c.id < filter.Before) {
+			changes = append(changes, store.Change{ID: c.id, At: c.at, Actor: c.by, Kind: c.kind, Subject: c.subject,
+				Action: c.what, Detail: slices.Clone(c.detail)})
+		}
+	}
+	return changes, nil
+}

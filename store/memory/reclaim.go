@@ -1,0 +1,112 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Reclaim takes back the runs of expired leases, the longest expired first.
+func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	expired := s.expired(now, request)
+	done := store.Reclaim{Now: now, Soon: s.expireBefore(now.Add(request.Ahead))}
+	waiting := false
+	defer func() {
+		if waiting {
+			s.hint()
+		}
+	}()
+	most := request.Runs
+	if most <= 0 {
+		most = math.MaxInt
+	}
+	for _, claim := range expired {
+		l, before := s.leases[claim], len(done.Runs)
+		for _, r := range l.runs {
+			if r.claim != claim || r.state != store.Running {
+				continue
+			}
+			if len(done.Runs) == most { // of this lease more are left
+				if len(done.Runs) > before {
+					l.expiresAt = time.Time{} // nobody renews it any more
+				}
+				return done, nil
+			}
+			s.crash(r, l, request.MaxCrashes, now)
+			waiting = waiting || r.state == store.Pending
+			done.Runs = append(done.Runs, store.Reclaimed{
+				ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
+				Worker: l.worker.Name, State: r.state, CrashCount: r.crashCount,
+			})
+		}
+		delete(s.leases, claim)
+		done.Leases++
+	}
+	return done, nil
+}
+
+// expireBefore tells whether a lease has expired at an instant.
+func (s *Store) expireBefore(at time.Time) bool {
+	for _, l := range s.leases {
+		if !l.expiresAt.After(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// expired lists the claims to look at.
+func (s *Store) expired(now time.Time, request store.ReclaimRequest) []lease.ClaimID {
+	latest := now
+	if !request.Horizon.IsZero() && request.Horizon.Before(now) {
+		latest = request.Horizon
+	}
+	var claims []lease.ClaimID
+	for claim, l := range s.leases {
+		if !l.expiresAt.After(latest) {
+			claims = append(claims, claim)
+		}
+	}
+	slices.SortFunc(claims, func(a, b lease.ClaimID) int {
+		if c := s.leases[a].expiresAt.Compare(s.leases[b].expiresAt); c != 0 {
+			return c
+		}
+		return bytes.Compare(a[:], b[:])
+	})
+	return claims[:min(len(claims), max(request.Limit, 0))]
+}
+
+// crash ends an execution whose worker is gone. The claim leaves the run, so
+// that whatever the worker may still write is refused.
+func (s *Store) crash(r *run, l *held, maxCrashes int, now time.Time) {
+	r.crashCount = min(r.crashCount+1, store.MostCrashes)
+	why := fmt.Sprintf("the lease of worker %s ran out (crash %d)", l.worker.Name, r.crashCount)
+	r.record(l.worker.Name, &store.Outcome{Kind: store.Crash, Error: why}, now)
+	r.attempt--
+	r.claim = lease.ClaimID{}
+	switch {
+	case r.onCrash == store.CrashDead:
+		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
+		r.reason = "its worker crashed, and its crash policy is dead"
+	case l.alone && r.crashCount >= maxCrashes:
+		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
+		r.reason = fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", r.crashCount)
+	case r.cancel != "":
+		r.state, r.dueAt, r.finishedAt = store.Cancelled, now, now
+		r.reason = r.cancel
+	default:
+		s.wait(r, now)
+	}
+}

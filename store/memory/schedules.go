@@ -1,0 +1,242 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// schedule is a stored rule.
+type schedule struct {
+	store.Schedule
+	over  bool      // its rule never fires again
+	retry time.Time // after a fault: not to be looked at before
+	fault string    // why the rule could not be evaluated the last time
+
+	runs  []*run       // of the schedule, oldest first; the unfinished and the latest finished ones
+	skips []store.Skip // the latest, oldest first
+
+	pausedBy   string
+	edited     bool      // an operator's version stands
+	declaredAt time.Time // by a worker, whatever its hash
+	hashAt     time.Time // the stored hash was last declared
+	broughtAt  time.Time // the worker that brought the hash had started
+}
+
+// pastKept bounds the finished runs and the skips that are remembered of each
+// schedule.
+const pastKept = 1000
+
+// occurrence identifies a due instant of a schedule.
+type occurrence struct {
+	schedule   string
+	generation int64
+	key        string
+}
+
+// faultPause is how long a schedule rests whose rule cannot be evaluated.
+const faultPause = time.Minute
+
+// lookAt is when the schedule is to be looked at; the zero time is at once.
+func (one *schedule) lookAt() time.Time {
+	switch {
+	case one.fault != "":
+		return one.retry
+	case one.LookAt.IsZero():
+		return one.NextAt
+	default:
+		return one.LookAt
+	}
+}
+
+// asleep tells whether the schedule is not to be looked at at all.
+func (one *schedule) asleep() bool { return one.over || one.Paused }
+
+// unfinished counts the runs that have not ended.
+func (one *schedule) unfinished() int {
+	n := 0
+	for _, r := range one.runs {
+		if !r.state.Terminal() {
+			n++
+		}
+	}
+	return n
+}
+
+// waits are the runs for which the schedule waits.
+func (one *schedule) waits() (waits []store.Wait) {
+	for _, r := range one.runs {
+		if one.Waiting > 0 && one.fault == "" && !r.state.Terminal() {
+			waits = append(waits, store.Wait{Schedule: one.Name, Run: r.id, Pause: one.Waiting})
+		}
+	}
+	return waits
+}
+
+// Hasten has schedules that wait looked at now.
+func (s *Store) Hasten(ctx context.Context, names ...string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("hasten: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, name := range names {
+		if one, found := s.schedules[name]; found && one.Waiting > 0 && one.LookAt.After(now) {
+			one.LookAt = now
+		}
+	}
+	return nil
+}
+
+// remember adds a run and forgets finished ones that are too many.
+func (one *schedule) remember(r *run) {
+	one.runs = append(one.runs, r)
+	if many := len(one.runs) - 2*pastKept; many > 0 {
+		i := 0
+		one.runs = slices.DeleteFunc(one.runs, func(r *run) bool { i++; return i <= pastKept && r.state.Terminal() })
+	}
+}
+
+// Materialize evaluates due schedules. decide is called without the store's
+// mutex; a schedule that is declared anew meanwhile is left to the next call.
+func (s *Store) Materialize(
+	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
+) (store.Materialized, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
+	}
+	if !s.evaluating.TryLock() {
+		return store.Materialized{Busy: true}, nil
+	}
+	defer s.evaluating.Unlock()
+	due, now := s.dueSchedules(limit)
+	decisions := make([]store.Decision, len(due))
+	for i := range due {
+		decisions[i] = decide(now, copySchedule(due[i]))
+	}
+	if ctx.Err() != nil { // or what it had no time for would be a fault
+		return store.Materialized{}, fmt.Errorf("materialize: %w", context.Cause(ctx))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	done := store.Materialized{Due: len(due)}
+	for i := range due {
+		stored, found := s.schedules[due[i].Name]
+		if found && stored.unchanged(&due[i]) {
+			done.Runs = append(done.Runs, s.advance(stored, &decisions[i], now)...)
+			done.Waits = append(done.Waits, stored.waits()...)
+		}
+	}
+	if len(done.Runs) > 0 {
+		s.hint()
+	}
+	done.Next = s.untilNext(s.now())
+	return done, nil
+}
+
+// unchanged tells whether what was decided about a copy of the schedule still
+// holds. One that was paused and resumed is planned afresh.
+func (one *schedule) unchanged(copied *store.Schedule) bool {
+	return one.Generation == copied.Generation && !one.Paused && one.NextAt.Equal(copied.NextAt) && one.unfinished() <= copied.Unfinished
+}
+
+// dueSchedules copies the schedules to be looked at, the longest due first.
+func (s *Store) dueSchedules(limit int) ([]store.Schedule, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	var due []*schedule
+	for _, one := range s.schedules {
+		if !one.asleep() && !one.lookAt().After(now) {
+			due = append(due, one)
+		}
+	}
+	slices.SortFunc(due, func(a, b *schedule) int {
+		if c := a.lookAt().Compare(b.lookAt()); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	due = due[:min(len(due), max(limit, 0))]
+	copies := make([]store.Schedule, len(due))
+	for i, one := range due {
+		copies[i] = copySchedule(one.Schedule)
+		copies[i].Unfinished = one.unfinished()
+	}
+	return copies, now
+}
+
+// advance stores what was decided for one schedule and returns the new runs.
+// Runs that may not be stored are a fault of this schedule and of no other.
+func (s *Store) advance(one *schedule, decision *store.Decision, now time.Time) []store.RunID {
+	one.fault = decision.Fault
+	if one.fault == "" {
+		runs := make([]store.NewRun, len(decision.Occurrences))
+		for i, o := range decision.Occurrences {
+			runs[i] = o.Run
+		}
+		if err := store.CheckRuns(runs); err != nil {
+			one.fault = err.Error()
+		}
+	}
+	if one.fault != "" {
+		if one.retry = now.Add(faultPause); one.Waiting > 0 {
+			one.LookAt = one.retry
+		}
+		return nil
+	}
+	var ids []store.RunID
+	for i := range decision.Occurrences {
+		o := &decision.Occurrences[i]
+		identity := occurrence{one.Name, one.Generation, o.Key}
+		if _, stored := s.occurrences[identity]; stored {
+			continue
+		}
+		s.occurrences[identity] = o.Run.ID
+		if s.insert(&o.Run, one.Name, now) {
+			r := s.runs[o.Run.ID]
+			r.generation, r.occurrence = one.Generation, o.Key
+			one.remember(r)
+			ids = append(ids, o.Run.ID)
+		}
+	}
+	one.skip(decision.Skips...)
+	one.NextAt, one.LookAt, one.Waiting = micro(decision.NextAt), time.Time{}, decision.Waiting
+	if one.Waiting > 0 {
+		one.LookAt = now.Add(one.Waiting)
+	}
+	one.over = decision.NextAt.IsZero()
+	return ids
+}
+
+func (one *schedule) skip(skips ...store.Skip) {
+	one.skips = append(one.skips, skips...)
+	one.skips = one.skips[max(len(one.skips)-pastKept, 0):]
+}
+
+// passOver records what is due of a schedule that is about to be changed.
+func (one *schedule) passOver(now time.Time) {
+	if !one.Paused && !one.NextAt.IsZero() && !one.NextAt.After(now) {
+		one.skip(store.Skip{Reason: store.SkipChanged, First: one.NextAt, Last: now})
+	}
+}
+
+// untilNext is the time until a schedule is to be looked at.
+func (s *Store) untilNext(now time.Time) time.Duration {
+	next := time.Duration(-1)
+	for _, one := range s.schedules {
+		if one.asleep() {
+			continue
+		}
+		in := max(one.lookAt().Sub(now), 0)
+		if next < 0 || in < next {
+			next = in
+		}
+	}
+	return next
+}

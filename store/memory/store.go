@@ -1,0 +1,170 @@
+package memory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/internal/board"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Config tells a store where its time comes from. The zero value is usable.
+type Config struct {
+	// Clock answers the time. Default time.Now. It may stand still or jump
+	// ahead; when it steps back the store's time stands still until it has
+	// caught up. It is called with the store's mutex held.
+	Clock func() time.Time
+}
+
+// Store keeps runs in memory. Make it with New.
+type Store struct {
+	clock func() time.Time
+
+	// evaluating is held by the one Materialize call that evaluates. It is
+	// taken before mu, and only by TryLock.
+	evaluating sync.Mutex
+
+	mu     sync.Mutex // guards everything below
+	latest time.Time  // the store's time never goes back behind it
+
+	runs   map[store.RunID]*run
+	byID   []*run  // every run, ascending
+	lanes  []*lane // lane n is lanes[n-1]
+	byName map[laneName]*lane
+	leases map[lease.ClaimID]*held
+
+	keys        map[keyName]*keyHolder
+	jobs        map[string]store.JobInfo
+	workers     map[uuid.UUID]workerInfo
+	schedules   map[string]*schedule
+	occurrences map[occurrence]store.RunID
+	audit       []change        // oldest first
+	queues      map[string]bool // whether it is paused; those that an operator has touched
+
+	sweep sweep
+
+	places map[string][]*place // of each lock ever asked for
+	forced []lock.ForceRecord
+	waits  []*waitNote            // for locks, the one to be told next first
+	ears   map[lease.ClaimID]*ear // of those who listen for releases
+
+	signals board.Board // guards itself
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New(config Config) *Store {
+	if config.Clock == nil {
+		config.Clock = time.Now
+	}
+	return &Store{
+		clock:       config.Clock,
+		runs:        make(map[store.RunID]*run),
+		byName:      make(map[laneName]*lane),
+		leases:      make(map[lease.ClaimID]*held),
+		keys:        make(map[keyName]*keyHolder),
+		jobs:        make(map[string]store.JobInfo),
+		workers:     make(map[uuid.UUID]workerInfo),
+		schedules:   make(map[string]*schedule),
+		occurrences: make(map[occurrence]store.RunID),
+		places:      make(map[string][]*place),
+		ears:        make(map[lease.ClaimID]*ear),
+		queues:      make(map[string]bool),
+	}
+}
+
+// Migrate does nothing: there is no schema. It is here so that all stores are
+// opened alike.
+func (s *Store) Migrate(context.Context) (int, error) { return 0, nil }
+
+// Schema says that the store has the version it wants, which is always so.
+func (s *Store) Schema(context.Context) (have, want, minCompatible int, err error) {
+	return 0, 0, 0, nil
+}
+
+// Close does nothing; whoever has the store may go on using it.
+func (s *Store) Close() {}
+
+// run is one row. Its lane, and what was enqueued, change only while it is
+// pending, by an enqueue that replaces it.
+type run struct {
+	id          store.RunID
+	lane        *lane
+	args        []byte
+	maxAttempts int
+	timeout     time.Duration
+	onCrash     store.CrashPolicy
+	tags        []string
+	trace       string
+	key         string // it was enqueued with; empty: none
+	schedule    string // the empty name: none
+	generation  int64  // of the schedule
+	occurrence  string // of the schedule; empty: asked for by an operator
+	createdAt   time.Time
+	expiresAt   time.Time // the zero time: never
+
+	// Invariant: the run is in a line of its lane exactly while it is Pending.
+	state store.State
+	// dueAt orders the line, so it changes only while the run is in none.
+	dueAt time.Time
+	// claim is the last claim that took the run, or zero. It stays when the run
+	// is settled, which tells whose settle it was; Reclaim takes it away.
+	// Invariant: while the run is Running, this is its claim's id.
+	claim lease.ClaimID
+	// cancel is why the run is to be cancelled, while it is Running: it will not
+	// be Pending again. It stays when the run succeeds.
+	cancel string
+	// fence only ever rises, by each claim.
+	fence      lease.Fence
+	attempt    int // attempts charged, the one under way included
+	crashCount int
+	worker     string // the last to claim it
+	startedAt  time.Time
+	finishedAt time.Time // set exactly when the state is terminal
+	result     []byte
+	reason     string          // why it is dead or cancelled
+	attempts   []store.Attempt // recorded outcomes, oldest first
+	progress   *store.Progress // never changed once it is there
+	checkpoint []byte          // JSON; nil: none
+}
+
+// isolated tells whether the run waits in its lane's line of isolated runs.
+func (r *run) isolated() bool { return r.crashCount >= 2 }
+
+// laneID is the lane's number, negative for an isolated run.
+func (r *run) laneID() store.LaneID {
+	if r.isolated() {
+		return -r.lane.id
+	}
+	return r.lane.id
+}
+
+// held is the lease of one claim.
+type held struct {
+	worker    store.WorkerID
+	runs      []*run // as claimed; never changes
+	alone     bool
+	expiresAt time.Time // zero: a reclaim has taken a part of the runs and left the rest to the next
+}
+
+// now is the store's time. The caller holds mu.
+func (s *Store) now() time.Time {
+	if t := micro(s.clock()); t.After(s.latest) {
+		s.latest = t
+	}
+	return s.latest
+}
+
+// micro brings an instant to the form in which all are kept.
+func micro(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}

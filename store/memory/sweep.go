@@ -1,0 +1,138 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// workersKept is how long workers are kept that are not heard of.
+const workersKept = 7 * 24 * time.Hour
+
+// sweep is where the look at all runs stands. There is no need for two ways of
+// looking: every look is a full pass, and cheap.
+type sweep struct {
+	position store.RunID // the runs up to here have been looked at
+	by       uuid.UUID   // whoever is at it; the zero id: nobody
+	at       time.Time   // the last step
+}
+
+// Sweep looks at the next runs by their ids.
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Swept{}, fmt.Errorf("sweep: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	if s.sweep.by != (uuid.UUID{}) && s.sweep.by != request.By && now.Sub(s.sweep.at) < store.SweepTenure {
+		return store.Swept{Busy: true}, nil
+	}
+	s.sweep.by, s.sweep.at = request.By, now
+	from := s.below(s.sweep.position)
+	if s.sweep.position != (store.RunID{}) && from < len(s.byID) && s.byID[from].id == s.sweep.position {
+		from++
+	}
+	to := min(from+max(request.Limit, 1), len(s.byID))
+	var done store.Swept
+	waiting := false
+	for _, r := range s.byID[from:to] {
+		s.sweep.position = r.id
+		switch {
+		case s.over(r, &request, now):
+			s.forget(r)
+			done.Deleted++
+		case s.stranded(r):
+			done.Returned = append(done.Returned, s.takeBack(r, now))
+			waiting = waiting || r.state == store.Pending
+		}
+	}
+	if done.Done = to == len(s.byID); done.Done {
+		s.sweep = sweep{}
+		s.forgetWorkers(now)
+	}
+	if done.Deleted > 0 {
+		kept := slices.DeleteFunc(slices.Clone(s.byID[from:to]), func(r *run) bool { return s.runs[r.id] == nil })
+		s.byID = slices.Replace(s.byID, from, to, kept...)
+	}
+	if waiting {
+		s.hint()
+	}
+	return done, nil
+}
+
+// over tells whether a run has ended longer ago than it is kept.
+func (s *Store) over(r *run, request *store.SweepRequest, now time.Time) bool {
+	if !r.state.Terminal() {
+		return false
+	}
+	retention := request.Retention
+	if r.state == store.Dead {
+		retention = request.RetentionDead
+	}
+	if own := time.Duration(s.jobs[r.lane.name.job].Retention); own != 0 {
+		retention = own
+	}
+	if retention <= 0 {
+		retention = math.MaxInt64
+	}
+	if holder := s.keys[keyName{r.lane.name.job, r.key}]; holder != nil && holder.run == r.id && holder.heldTo.After(now) {
+		return false
+	}
+	return now.Sub(r.finishedAt) > retention
+}
+
+// forget deletes a run with all that is its own, save its place in byID.
+func (s *Store) forget(r *run) {
+	delete(s.runs, r.id)
+	if name := (keyName{r.lane.name.job, r.key}); s.keys[name] != nil && s.keys[name].run == r.id {
+		delete(s.keys, name)
+	}
+	one, found := s.schedules[r.schedule]
+	if !found {
+		return
+	}
+	one.runs = slices.DeleteFunc(one.runs, func(other *run) bool { return other == r })
+	if identity := (occurrence{r.schedule, r.generation, r.occurrence}); s.occurrences[identity] == r.id {
+		delete(s.occurrences, identity)
+	}
+}
+
+// stranded tells whether a run is running under a claim that has no lease.
+func (s *Store) stranded(r *run) bool { return r.state == store.Running && s.leases[r.claim] == nil }
+
+// takeBack ends the execution of a run whose lease has gone.
+func (s *Store) takeBack(r *run, now time.Time) store.Reclaimed {
+	r.claim = lease.ClaimID{}
+	r.attempt--
+	switch {
+	case r.onCrash == store.CrashDead:
+		r.state, r.dueAt, r.finishedAt = store.Dead, now, now
+		r.reason = "its lease has gone, and its crash policy is dead"
+	case r.cancel != "":
+		r.state, r.dueAt, r.finishedAt, r.reason = store.Cancelled, now, now, r.cancel
+	default:
+		s.wait(r, now)
+	}
+	return store.Reclaimed{
+		ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
+		Worker: r.worker, State: r.state, CrashCount: r.crashCount,
+	}
+}
+
+// forgetWorkers drops workers that have not declared themselves for long. Runs
+// and attempts keep their names.
+func (s *Store) forgetWorkers(now time.Time) {
+	for instance, w := range s.workers {
+		if now.Sub(w.seenAt) > workersKept {
+			delete(s.workers, instance)
+		}
+	}
+}

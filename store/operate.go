@@ -1,0 +1,284 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Controls is the operator's part of a store. An Operator is the door to it
+// for programs.
+type Controls interface {
+	// Operate changes runs as an operator asks, and answers one Changed for
+	// each run of the order, in order. What is changed is written into the
+	// audit in the same transaction. A run that somebody else has in hand at
+	// this moment (a claim, a user's transaction) is looked at again for as
+	// long as ctx allows, at most about ten seconds, and then answered Busy;
+	// nobody is waited for meanwhile. On PostgreSQL the runs that had to be
+	// looked at again are changed in transactions of their own. An order that
+	// makes no sense is refused with ErrInvalid and changes nothing.
+	Operate(ctx context.Context, order Order) ([]Changed, error)
+	// Rerun stores a new run that an operator makes after another one. Of is
+	// only named in the audit; it need not exist any more. A run whose id is
+	// already stored is left as it stands.
+	Rerun(ctx context.Context, of RunID, run NewRun, by string) (Receipt, error)
+	// SetQueue pauses or resumes a queue, which need not have been used yet.
+	// No claim that begins after SetQueue has returned takes a run of a paused
+	// queue. What is executing goes on.
+	SetQueue(ctx context.Context, name string, action QueueAction, by string) error
+	// Cancels returns the runs of the claims that are running and that
+	// somebody has asked to be cancelled. Asked again it answers again.
+	Cancels(ctx context.Context, claims []lease.ClaimID) ([]CancelRequest, error)
+}
+
+// RunAction is what an operator asks of runs.
+type RunAction string
+
+// The actions on runs.
+const (
+	// CancelRuns ends a pending run in cancelled, with the reason. Of a
+	// running run it is asked: its worker is told, and no outcome but a
+	// success or a death leaves it anything but cancelled, whatever becomes of
+	// the worker. A finished run is left as it stands.
+	CancelRuns RunAction = "cancel"
+	// RetryRuns makes a dead or cancelled run pending again, due now, with all
+	// its attempts, no crash counted, not isolated, and without its expiry. A
+	// late settle of an earlier claim is refused. An unfinished run is left as
+	// it stands; a succeeded one, and one whose unique key another run holds,
+	// is a conflict.
+	RetryRuns RunAction = "retry"
+	// DeleteRuns removes a finished or a pending run with all that belongs to
+	// it. A running run is a conflict.
+	DeleteRuns RunAction = "delete"
+)
+
+// States are those of the runs that the action on all runs changes when a filter
+// names none.
+func (a RunAction) States() []State {
+	switch a {
+	case CancelRuns:
+		return []State{Pending, Running}
+	case RetryRuns:
+		return []State{Dead, Cancelled}
+	case DeleteRuns:
+		return []State{Succeeded, Dead, Cancelled}
+	default:
+		return nil
+	}
+}
+
+// MaxOrder is the most runs of one order.
+const MaxOrder = 1000
+
+// Order asks for one action on runs.
+type Order struct {
+	Action RunAction
+	Runs   []RunID // at most MaxOrder; one that is named twice is changed once
+	Reason string  // kept with cancelled runs, and in the audit; at most 1000 bytes of text
+	By     string  // who asks, for the audit; not empty
+}
+
+// Did is what became of one run of an order.
+type Did string
+
+// What becomes of a run.
+const (
+	Done        Did = "done"      // it was changed
+	Asked       Did = "asked"     // it is running, and will be cancelled
+	Unchanged   Did = "unchanged" // there was nothing to do
+	Missing     Did = "missing"   // there is no such run
+	Conflicting Did = "conflict"  // what it is does not allow it
+	Busy        Did = "busy"      // somebody else had it in hand all the time
+)
+
+// Changed is the answer about one run of an order.
+type Changed struct {
+	ID    RunID
+	Did   Did
+	State State // after the action; before it when the run was deleted; of a missing run nothing
+	// Key and KeyHolder are set where a retry conflicts because another run holds
+	// the run's unique key: the key, and that run.
+	Key       string
+	KeyHolder RunID
+}
+
+// MarshalJSON writes the state of a run that there is not as null, and says
+// nothing of keys but where one is why.
+func (c Changed) MarshalJSON() ([]byte, error) {
+	written := struct {
+		ID        RunID  `json:"id"`
+		Did       Did    `json:"did"`
+		State     *State `json:"state"`
+		Key       string `json:"key,omitempty"`
+		KeyHolder *RunID `json:"key_holder,omitempty"`
+	}{ID: c.ID, Did: c.Did, State: &c.State, Key: c.Key}
+	if c.KeyHolder != (RunID{}) {
+		written.KeyHolder = &c.KeyHolder
+	}
+	if c.Did == Missing {
+		written.State = nil
+	}
+	return json.Marshal(written)
+}
+
+// CancelRequest tells the worker of a claim that a run is to be cancelled.
+type CancelRequest struct {
+	Claim  lease.ClaimID
+	Run    RunID
+	Reason string
+}
+
+// QueueAction is what an operator asks of a queue.
+type QueueAction string
+
+// The actions on queues. Asked for twice, they do nothing the second time.
+const (
+	PauseQueue  QueueAction = "pause"
+	ResumeQueue QueueAction = "resume"
+)
+
+// QueueInfo is a queue as it stands. A queue is known when a run was ever
+// enqueued on it, or when it was paused.
+type QueueInfo struct {
+	Name      string     `json:"name"`
+	Paused    bool       `json:"paused"`
+	Pending   Count      `json:"pending"`
+	OldestDue *time.Time `json:"oldest_due"` // of the pending run that is due first; nil: none is pending
+}
+
+// Count is a number of runs. It is exact up to a bound of the store's, about
+// 100,000; above it an estimate may stand for it.
+type Count struct {
+	N         int64 `json:"n"`
+	Estimated bool  `json:"estimated"`
+}
+
+// Change is one row of the audit: what an operator, or a policy in an
+// operator's place, has changed.
+type Change struct {
+	ID      int64           `json:"id"` // rises
+	At      time.Time       `json:"at"`
+	Actor   string          `json:"actor"`
+	Kind    string          `json:"kind"`    // of the thing changed: run, queue, schedule, lock
+	Subject string          `json:"subject"` // its id, or its name
+	Action  string          `json:"action"`
+	Detail  json.RawMessage `json:"detail"` // what the action's word does not say; nil: nothing
+}
+
+// ChangeFilter narrows a list of changes. The zero value lists everything.
+type ChangeFilter struct {
+	Kind    string
+	Subject string
+	Before  int64 // cursor: only changes with a smaller id; zero: none
+	Limit   int   // 1 to 200; zero means 50
+}
+
+// maxReason bounds the reason of an order, in bytes.
+const maxReason = 1000
+
+// Check reports what is wrong with an order, wrapped in ErrInvalid. Stores
+// call it before they change anything.
+func (o *Order) Check() error {
+	var faults []error
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(o.Action != CancelRuns && o.Action != RetryRuns && o.Action != DeleteRuns,
+		"action %q: want %s, %s or %s", storable.Clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns)
+	refuse(len(o.Runs) > MaxOrder, "%d runs: want at most %d", len(o.Runs), MaxOrder)
+	refuse(len(o.Reason) > maxReason || storable.Text(o.Reason, MaxErrorSize) != o.Reason, "reason %q: want at most %d bytes of text", storable.Clip(o.Reason, 100), maxReason)
+	if err := checkActor(o.By); err != nil {
+		faults = append(faults, err)
+	}
+	return invalid("order", faults)
+}
+
+// Why is the reason that cancelled runs are given: the order's own, or who
+// asked.
+func (o *Order) Why() string {
+	if o.Reason != "" {
+		return o.Reason
+	}
+	return "cancelled by " + o.By
+}
+
+// Detail is what the audit says of an order beside its action; nil: nothing.
+func (o *Order) Detail() []byte {
+	if o.Reason == "" {
+		return nil
+	}
+	text, _ := json.Marshal(map[string]string{"reason": o.Reason}) // text always can be
+	return text
+}
+
+// CheckQueueChange reports what is wrong with a change of a queue, wrapped in
+// ErrInvalid. Stores call it before they change anything.
+func CheckQueueChange(name string, action QueueAction, by string) error {
+	var faults []error
+	if err := CheckName("queue", name); err != nil {
+		faults = append(faults, err)
+	}
+	if action != PauseQueue && action != ResumeQueue {
+		faults = append(faults, fmt.Errorf("action %q: want %s or %s", storable.Clip(string(action), 50), PauseQueue, ResumeQueue))
+	}
+	if err := checkActor(by); err != nil {
+		faults = append(faults, err)
+	}
+	return invalid("change of a queue", faults)
+}
+
+// CheckRerun reports what is wrong with a run that is to be made after
+// another, wrapped in ErrInvalid. Stores call it before they store anything.
+func CheckRerun(run NewRun, by string) error {
+	if err := CheckRuns([]NewRun{run}); err != nil {
+		return err
+	}
+	if err := checkActor(by); err != nil {
+		return invalid("rerun", []error{err})
+	}
+	return nil
+}
+
+// checkActor tells what is wrong with the name of who changes something.
+func checkActor(by string) error {
+	if by == "" || len(by) > 2*MaxNameLength || storable.Text(by, MaxErrorSize) != by || storable.HasControl(by) {
+		return fmt.Errorf("by %q: want the name of who asks, 1 to %d bytes of text", storable.Clip(by, 100), 2*MaxNameLength)
+	}
+	return nil
+}
+
+func invalid(what string, faults []error) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: %w", ErrInvalid, what, errors.Join(faults...))
+}
+
+// Most is how many changes the filter asks for. It refuses with ErrInvalid
+// what makes no sense.
+func (f *ChangeFilter) Most() (int, error) {
+	if !storable.IsText(f.Kind) || !storable.IsText(f.Subject) {
+		return 0, fmt.Errorf("%w: kind %q, subject %q: want text without NUL", ErrInvalid, storable.Clip(f.Kind, 150), storable.Clip(f.Subject, 150))
+	}
+	if f.Limit == 0 {
+		return defaultPage, nil
+	}
+	if f.Limit < 1 || f.Limit > LargestPage {
+		return 0, fmt.Errorf("%w: limit %d: want 1 to %d", ErrInvalid, f.Limit, LargestPage)
+	}
+	return f.Limit, nil
+}
+
+// RerunDetail is what the audit says of a rerun beside the run it was made
+// after: the new run.
+func RerunDetail(made RunID) []byte {
+	text, _ := json.Marshal(map[string]RunID{"run": made}) // ids always can be
+	return text
+}

@@ -1,0 +1,81 @@
+package store
+
+import (
+	"fmt"
+	"time"
+)
+
+// OutcomeKind says how an execution ended.
+type OutcomeKind int16
+
+// The kinds of outcome. The numbers are stored.
+const (
+	Success      OutcomeKind = 1 // the run is succeeded
+	Failure      OutcomeKind = 2 // a failed attempt; the run is pending again, due after Outcome.After
+	Death        OutcomeKind = 3 // a failed attempt that was the last; the run is dead
+	Cancellation OutcomeKind = 4 // the run is cancelled
+	Snoozed      OutcomeKind = 5 // the handler asked for later; the attempt is refunded
+	HandedBack   OutcomeKind = 6 // interrupted by a drain or a lost lease; due now, the attempt is refunded
+	Crash        OutcomeKind = 7 // its worker's lease ran out; only Reclaim records it
+)
+
+var outcomeNames = map[OutcomeKind]string{ //nolint:gochecknoglobals // a constant table
+	Success: "success", Failure: "failure", Death: "dead", Cancellation: "cancelled",
+	Snoozed: "snoozed", HandedBack: "handed back", Crash: "crash",
+}
+
+// String returns the kind's word.
+func (k OutcomeKind) String() string {
+	if name, ok := outcomeNames[k]; ok {
+		return name
+	}
+	return fmt.Sprintf("outcome(%d)", int16(k))
+}
+
+// MarshalText writes the kind's word.
+func (k OutcomeKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads the kind's word.
+func (k *OutcomeKind) UnmarshalText(text []byte) error {
+	for kind, name := range outcomeNames {
+		if name == string(text) {
+			*k = kind
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not an outcome", text)
+}
+
+// State is the state a run has after an outcome of this kind.
+func (k OutcomeKind) State() State {
+	switch k {
+	case Success:
+		return Succeeded
+	case Death:
+		return Dead
+	case Cancellation:
+		return Cancelled
+	default:
+		return Pending
+	}
+}
+
+// Refunded tells whether the attempt does not count.
+func (k OutcomeKind) Refunded() bool { return k == Snoozed || k == HandedBack || k == Crash }
+
+// Recorded tells whether the outcome becomes a row of the run's attempts. A
+// success is told by the run itself, unless it has log lines, and what a handler or a drain put back
+// left no trace worth keeping.
+func (k OutcomeKind) Recorded() bool {
+	return k == Failure || k == Death || k == Cancellation || k == Crash
+}
+
+// Outcome is what an execution decided, as data.
+type Outcome struct {
+	Kind   OutcomeKind
+	After  time.Duration // until the run is due again, for Failure and Snoozed
+	Error  string        // for Failure, Death and Cancellation; valid UTF-8 without NUL, bounded
+	Stack  string        // of a panic; likewise
+	Result []byte        // JSON, for Success; nil for none
+	Log    string        // lines of the handler, for Success and what is Recorded; as Error
+}

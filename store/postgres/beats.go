@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// shared is how many leases one call must renew for them to follow a beat: one
+// row that tells when they all expire. Fewer are renewed each by itself.
+const shared = 64
+
+// mostBeats bounds the beats that are remembered. One is enough for each
+// heartbeat.Keeper that uses the store.
+const mostBeats = 16
+
+// beatRounds bounds how often one renewal asks for leases that did not follow
+// the beat, though they might still stand.
+const beatRounds = 3
+
+// beat is a row of beats with what is believed to follow it. What does follow
+// it every renewal finds out; belief only decides what is sent.
+type beat struct {
+	id        uuid.UUID
+	followers map[lease.ClaimID]struct{}
+	idle      time.Duration // from this instant of lease.Elapsed on nothing follows it that has not expired
+}
+
+// beatCache keeps the beats of this process; those in use are not in it. The
+// longest unused one is first.
+type beatCache struct {
+	mu   sync.Mutex // guards kept
+	kept []*beat
+}
+
+// take finds the beat that one of the claims follows. When none does, as with
+// claims that each end before the second renewal, it is one that nothing can
+// follow any more, so that they do not become ever more; else a new one.
+func (c *beatCache) take(claims []lease.ClaimID) *beat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(c.kept) - 1; i >= 0; i-- {
+		for _, claim := range claims {
+			if _, ok := c.kept[i].followers[claim]; ok {
+				return c.out(i)
+			}
+		}
+	}
+	now := lease.Elapsed()
+	for i := range c.kept {
+		if now >= c.kept[i].idle {
+			return c.out(i)
+		}
+	}
+	return &beat{id: uuid.New(), followers: map[lease.ClaimID]struct{}{}}
+}
+
+// out takes a beat out of those kept. c.mu is held.
+func (c *beatCache) out(i int) *beat {
+	found := c.kept[i]
+	c.kept = append(c.kept[:i:i], c.kept[i+1:]...)
+	return found
+}
+
+// put keeps a beat that is idle from an instant on.
+func (c *beatCache) put(b *beat, idle time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.idle = idle
+	if c.kept = append(c.kept, b); len(c.kept) > mostBeats {
+		c.kept = c.kept[1:]
+	}
+}
+
+// renewTogether renews leases that follow one beat, and makes those follow it
+// that do not. What the beat has renewed the database tells each time: a lease
+// that is gone is not among it. One that was taken out of its beat, because it
+// had expired, but that nobody has taken over, is asked for once more.
+func (s *Store) renewTogether(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	b := s.together.take(claims)
+	idle := time.Duration(math.MaxInt64) // after an error any may follow it, to be renewed with who comes next
+	defer func() { s.together.put(b, idle) }()
+	asked := make(map[lease.ClaimID]struct{}, len(claims))
+	for _, claim := range claims {
+		asked[claim] = struct{}{}
+	}
+	join, part := b.difference(asked)
+	for range beatRounds {
+		if err := s.repeat(ctx, func() error { return s.sendBeat(ctx, b, d, join, part) }); err != nil {
+			return nil, err
+		}
+		tried := make(map[uuid.UUID]struct{}, len(join))
+		for _, id := range join {
+			tried[id] = struct{}{}
+		}
+		var lost uuidArray
+		if lost, part = b.difference(asked); len(part) == 0 && all(lost, tried) {
+			break
+		}
+		join = lost
+	}
+	idle = lease.Elapsed() + d
+	renewed := make([]lease.ClaimID, 0, len(b.followers))
+	for claim := range b.followers {
+		if _, ok := asked[claim]; ok {
+			renewed = append(renewed, claim)
+		}
+	}
+	return renewed, nil
+}
+
+// follow notes what follows the beat. Mostly that is what did before.
+func (b *beat) follow(ids []uuid.UUID) {
+	same := len(ids) == len(b.followers)
+	for i := 0; same && i < len(ids); i++ {
+		_, same = b.followers[lease.ClaimID(ids[i])]
+	}
+	if same {
+		return
+	}
+	b.followers = make(map[lease.ClaimID]struct{}, len(ids))
+	for _, id := range ids {
+		b.followers[lease.ClaimID(id)] = struct{}{}
+	}
+}
+
+// difference returns which of the leases asked for do not follow the beat, and
+// which others do.
+func (b *beat) difference(asked map[lease.ClaimID]struct{}) (join, part uuidArray) {
+	join, part = uuidArray{}, uuidArray{}
+	for claim := range asked {
+		if _, ok := b.followers[claim]; !ok {
+			join = append(join, uuid.UUID(claim))
+		}
+	}
+	for claim := range b.followers {
+		if _, ok := asked[claim]; !ok {
+			part = append(part, uuid.UUID(claim))
+		}
+	}
+	return join, part
+}
+
+func all(ids uuidArray, of map[uuid.UUID]struct{}) bool {
+	for _, id := range ids {
+		if _, ok := of[id]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// sendBeat renews the beat, in one transaction with who comes and who goes, and
+// notes what follows it then. After an error nothing is known, and what was
+// believed stands.
+func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, part uuidArray) error {
+	batch := s.guarded(ctx)
+	batch.add(queries.Beat, b.id, micro(d))
+	if len(part) > 0 {
+		batch.add(queries.LeaveBeat, b.id, part)
+	}
+	if len(join) > 0 {
+		batch.add(queries.FollowBeat, b.id, join, micro(d))
+	}
+	ids := make([]uuid.UUID, 0, len(b.followers)+len(join))
+	batch.add(queries.Followers, b.id).Query(func(rows pgx.Rows) error {
+		ids = ids[:0]
+		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+	})
+	if err := s.send(ctx, s.beats, batch); err != nil {
+		return err
+	}
+	b.follow(ids)
+	return nil
+}

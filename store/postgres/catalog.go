@@ -1,0 +1,198 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// Declare stores a worker, its jobs and its schedules. The lanes of schedules
+// are made first, on their own, so that their runs find them.
+func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
+	if err := s.usable(ctx); err != nil {
+		return s.fail("declare", err)
+	}
+	if _, err := s.registerWorker(ctx, declaration.Worker); err != nil {
+		return s.fail("declare", err)
+	}
+	d := declaring{Store: s, worker: declaration.Worker}
+	if err := d.all(ctx, &declaration); err != nil {
+		return s.fail("declare", err)
+	}
+	if len(declaration.Schedules) > 0 {
+		s.hint()
+	}
+	if len(d.partly.Passed) > 0 {
+		return fmt.Errorf("declare: %w", &d.partly)
+	}
+	return nil
+}
+
+// declaring is one Declare under way.
+type declaring struct {
+	*Store
+
+	worker store.WorkerID
+	partly store.PassedError
+}
+
+// all declares everything in one transaction, and when the database refuses that,
+// jobs and schedules in halves.
+func (d *declaring) all(ctx context.Context, declaration *store.Declaration) error {
+	tidy := func(b *batch) {
+		if declaration.DisableOrphans > 0 {
+			b.add(queries.DisableOrphans, micro(declaration.DisableOrphans))
+		}
+		if len(declaration.Schedules) > 0 {
+			b.add(queries.PruneSkips, int64(skipsKept))
+		}
+	}
+	err := d.lanesOf(ctx, declaration.Schedules)
+	if err == nil {
+		err = d.some(ctx, func(b *batch) {
+			addJobs(b, declaration.Jobs)
+			addSchedules(b, d.worker, declaration.Schedules)
+			tidy(b)
+		})
+	}
+	if !refusesRows(err) {
+		return err
+	}
+	d.config.Logger.Warn("the database refuses a part of the declaration, going around it", "error", err)
+	if err := d.jobs(ctx, declaration.Jobs); err != nil {
+		return err
+	}
+	if err := d.schedules(ctx, declaration.Schedules); err != nil {
+		return err
+	}
+	return d.goOn(d.some(ctx, tidy), "schedules", "orphans and skips")
+}
+
+// some sends statements in a transaction of their own.
+func (d *declaring) some(ctx context.Context, add func(*batch)) error {
+	return d.repeat(ctx, func() error {
+		b := &batch{names: d.names}
+		if add(b); b.Len() == 0 {
+			return nil
+		}
+		return d.send(ctx, d.general, b)
+	})
+}
+
+func (d *declaring) jobs(ctx context.Context, jobs []store.JobInfo) error {
+	err := d.some(ctx, func(b *batch) { addJobs(b, jobs) })
+	if half := len(jobs) / 2; refusesRows(err) && half > 0 {
+		if err := d.jobs(ctx, jobs[:half]); err != nil {
+			return err
+		}
+		return d.jobs(ctx, jobs[half:])
+	}
+	if len(jobs) == 0 {
+		return err
+	}
+	return d.goOn(err, "job", jobs[0].Name)
+}
+
+func (d *declaring) schedules(ctx context.Context, schedules []store.Schedule) error {
+	err := d.lanesOf(ctx, schedules)
+	if err == nil {
+		err = d.some(ctx, func(b *batch) { addSchedules(b, d.worker, schedules) })
+	}
+	if half := len(schedules) / 2; refusesRows(err) && half > 0 {
+		if err := d.schedules(ctx, schedules[:half]); err != nil {
+			return err
+		}
+		return d.schedules(ctx, schedules[half:])
+	}
+	if len(schedules) == 0 {
+		return err
+	}
+	return d.goOn(err, "schedule", schedules[0].Name)
+}
+
+// lanesOf makes the lanes of schedules, on their own, so that their runs find
+// them.
+func (d *declaring) lanesOf(ctx context.Context, schedules []store.Schedule) error {
+	set := laneSet{}
+	for i := range schedules {
+		set[lane{schedules[i].Queue, schedules[i].Job, int16(schedules[i].Priority)}] = 0 //nolint:gosec // checked: -4 to 4
+	}
+	return d.laneIDs(ctx, set)
+}
+
+// goOn passes over what was refused.
+func (d *declaring) goOn(err error, kind, name string) error {
+	if !refusesRows(err) {
+		return err
+	}
+	d.partly.Passed = append(d.partly.Passed, store.PassedOver{Kind: kind, Name: name, Again: store.DeclareAgain, Err: err})
+	return nil
+}
+
+func addJobs(b *batch, jobs []store.JobInfo) {
+	if len(jobs) == 0 {
+		return
+	}
+	jobs = slices.Clone(jobs)
+	slices.SortFunc(jobs, func(a, b store.JobInfo) int { return cmp.Compare(a.Name, b.Name) })
+	var p queries.DeclareJobsParams
+	for _, job := range jobs {
+		p.Names, p.Queues = append(p.Names, job.Name), append(p.Queues, job.Queue)
+		p.Priorities = append(p.Priorities, int16(job.Priority))      //nolint:gosec // checked
+		p.MaxAttempts = append(p.MaxAttempts, int32(job.MaxAttempts)) //nolint:gosec // checked
+		p.Timeouts = append(p.Timeouts, int64(job.Timeout)/1000)
+		p.OnCrashes, p.Retentions = append(p.OnCrashes, int16(job.OnCrash)), append(p.Retentions, micro(time.Duration(job.Retention)))
+	}
+	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions)
+}
+
+// skipsKept bounds the skips that are kept of each schedule, hourly.
+const skipsKept = 1000
+
+func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
+	if len(schedules) == 0 {
+		return
+	}
+	schedules = slices.Clone(schedules)
+	slices.SortFunc(schedules, func(a, b store.Schedule) int { return cmp.Compare(a.Name, b.Name) })
+	var p queries.InsertSchedulesParams
+	var tags []*string
+	for i := range schedules {
+		one := &schedules[i]
+		p.Names, p.Hashes, p.Specs = append(p.Names, one.Name), append(p.Hashes, one.Hash), append(p.Specs, string(one.Spec()))
+		p.Jobs, p.Queues = append(p.Jobs, one.Job), append(p.Queues, one.Queue)
+		p.Priorities = append(p.Priorities, int16(one.Priority))      //nolint:gosec // checked
+		p.MaxAttempts = append(p.MaxAttempts, int32(one.MaxAttempts)) //nolint:gosec // checked
+		p.Timeouts, p.OnCrashes = append(p.Timeouts, micro(one.Timeout)), append(p.OnCrashes, int16(one.OnCrash))
+		p.Args, tags, p.Paused = append(p.Args, string(one.Args)), append(tags, textArray(one.Tags)), append(p.Paused, one.Paused)
+	}
+	columns := []any{p.Names, p.Specs, p.Hashes, p.Jobs, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags}
+	b.add(queries.LockSchedules, p.Names)
+	b.add(queries.InsertSchedules, append(append([]any{worker.Instance}, columns...), p.Paused)...)
+	b.add(queries.ReplaceSchedules, append(columns, worker.Instance, micro(store.DeclaredWithin))...)
+	b.add(queries.TouchSchedules, p.Names, p.Hashes)
+}
+
+// Jobs lists the declared jobs.
+func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("jobs", err)
+	}
+	rows, err := s.queries(s.general).Jobs(ctx)
+	if err != nil {
+		return nil, s.fail("jobs", err)
+	}
+	jobs := make([]store.JobInfo, len(rows))
+	for i, row := range rows {
+		jobs[i] = store.JobInfo{
+			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
+			Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)),
+		}
+	}
+	return jobs, nil
+}

@@ -1,0 +1,284 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// Heads returns the lanes a worker serves with their first waiting runs.
+func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("heads", err)
+	}
+	var heads []store.Head
+	b := s.guarded(ctx)
+	b.add(queries.Heads, marksOf(serves.From), orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
+		heads = heads[:0]
+		for rows.Next() {
+			var h store.Head
+			var due *time.Time
+			var now time.Time
+			if err := rows.Scan(&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now); err != nil {
+				return err
+			}
+			if due != nil {
+				h.Waiting, h.DueAt, h.In = true, *due, due.Sub(now)
+			}
+			heads = append(heads, h)
+		}
+		return rows.Err()
+	})
+	if err := s.send(ctx, s.engine, b); err != nil {
+		return nil, s.fail("heads", err)
+	}
+	return heads, nil
+}
+
+// marksOf writes the lower bounds of lanes as JSON.
+func marksOf(from map[store.LaneID]time.Time) string {
+	marks := append(make([]byte, 0, 2+48*len(from)), '{')
+	for lane, at := range from {
+		if len(marks) > 1 {
+			marks = append(marks, ',')
+		}
+		marks = strconv.AppendInt(append(marks, '"'), int64(lane), 10)
+		marks = at.UTC().AppendFormat(append(marks, '"', ':', '"'), "2006-01-02T15:04:05.999999Z07:00")
+		marks = append(marks, '"')
+	}
+	return string(append(marks, '}'))
+}
+
+// Claim takes due runs. A claim that has been given runs before, so that its
+// lease is refused, is answered with those.
+func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("claim runs", err)
+	}
+	worker, err := s.workerID(ctx, request.Worker)
+	if err != nil {
+		return nil, s.fail("claim runs", err)
+	}
+	var got dealing
+	err = s.repeat(ctx, func() error {
+		return s.take(ctx, claimArgs(&request, worker), &got)
+	})
+	switch {
+	case err == nil && len(got.runs) == 0 && !request.Guess:
+		err = s.repeat(ctx, func() error { return s.nothing(ctx, request.Claim, &got) })
+	case code(err) == uniqueViolation:
+		err = s.repeat(ctx, func() error { return s.granted(ctx, request.Claim, &got) })
+	case err == nil && got.dealt > len(got.runs):
+		s.tellUndealt(ctx, request.Claim)
+	}
+	if err != nil {
+		return nil, s.fail("claim runs", err)
+	}
+	return inSteps(got.runs, request.Steps), nil
+}
+
+// dealing is what a claim has done.
+type dealing struct {
+	runs  []store.Claimed
+	dealt int // rows of ready that it deleted; 0: not known
+}
+
+// granted reads what a claim was given before.
+func (s *Store) granted(ctx context.Context, claim lease.ClaimID, got *dealing) error {
+	b := s.guarded(ctx)
+	b.add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
+	return s.send(ctx, s.engine, b)
+}
+
+// nothing finds out why a claim got no run: it has been given some before, it
+// met only rows of ready that name no pending run, so that its lease covers
+// nothing and goes, or nothing was due.
+func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) error {
+	var leased bool
+	b := s.guarded(ctx)
+	b.add(queries.Leased, uuid.UUID(claim)).QueryRow(func(row pgx.Row) error { return row.Scan(&leased) })
+	if err := s.send(ctx, s.engine, b); err != nil || !leased {
+		return err
+	}
+	var undealt []uuid.UUID
+	b = s.guarded(ctx)
+	b.add(queries.ClaimedRuns, uuid.UUID(claim)).Query(got.scan)
+	b.add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
+		undealt = undealt[:0]
+		return scanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
+	})
+	b.add(queries.Unlease, uuid.UUID(claim), int32(ofNone))
+	err := s.send(ctx, s.engine, b)
+	if err == nil && len(got.runs) == 0 {
+		s.warnUndealt(undealt)
+	}
+	return err
+}
+
+// ofNone makes Unlease look at the runs of the lease.
+const ofNone = -1
+
+// tellUndealt names the runs that a claim could not start. It is for people:
+// when it fails, the claim stands all the same.
+func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
+	var undealt []uuid.UUID
+	b := s.guarded(ctx)
+	b.add(queries.Undealt, uuid.UUID(claim)).Query(func(rows pgx.Rows) error {
+		undealt = undealt[:0]
+		return scanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
+	})
+	if err := s.send(ctx, s.engine, b); err != nil {
+		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "error", err)
+		return
+	}
+	s.warnUndealt(undealt)
+}
+
+func (s *Store) warnUndealt(ids []uuid.UUID) {
+	if n := len(ids); n > 0 {
+		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "rows", n, "runs", ids[:min(n, undealtTold)])
+	}
+}
+
+// undealtTold bounds the runs that are named at once.
+const undealtTold = 10
+
+// heldFor is how long claims look out for runs whose rows others hold, once
+// they have met one.
+const heldFor = 10 * time.Second
+
+// take claims by the cheap statement, which waits where somebody holds the row
+// of a run, and after such a wait by the one that passes over such rows.
+func (s *Store) take(ctx context.Context, args []any, got *dealing) error {
+	if !s.held.within(heldFor) {
+		b := s.hot(ctx)
+		b.add(queries.ClaimRuns, args...).Query(got.scan)
+		if err := s.send(ctx, s.engine, b); code(err) != lockNotAvailable {
+			return err
+		}
+		s.held.mark()
+		s.config.Logger.Warn("somebody holds the row of a waiting run: claiming around it", "for", heldFor.String())
+	}
+	b := s.guarded(ctx)
+	b.add(queries.ClaimFreeRuns, args...).Query(got.scan)
+	return s.send(ctx, s.engine, b)
+}
+
+func claimArgs(request *store.ClaimRequest, worker int32) []any {
+	n := len(request.Steps)
+	lanes, froms := make([]int32, n), make([]time.Time, n)
+	skips, takes := make([]int32, n), make([]int32, n)
+	for i, step := range request.Steps {
+		lanes[i], froms[i] = step.Lane, step.From // the zero time lies before every run
+		skips[i], takes[i] = small(step.Skip), small(step.Take)
+	}
+	return []any{uuid.UUID(request.Claim), worker, micro(request.Duration), request.Alone,
+		lanes, froms, skips, takes, small(request.Limit)}
+}
+
+// small is a count as the database takes it.
+func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
+
+// scan reads the runs of a claim.
+func (d *dealing) scan(rows pgx.Rows) error {
+	d.runs, d.dealt = d.runs[:0], 0
+	var trace *string // null for most
+	for rows.Next() {
+		var run store.Claimed
+		var timeout *int64
+		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
+			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &run.Args, &d.dealt)
+		if err != nil {
+			return err
+		}
+		if timeout != nil {
+			run.Timeout = fromMicro(*timeout)
+		}
+		if trace != nil {
+			run.Trace = *trace
+		}
+		d.runs = append(d.runs, run)
+	}
+	return rows.Err()
+}
+
+// workerCache remembers the numbers of worker processes.
+type workerCache struct {
+	mu  sync.Mutex
+	ids map[uuid.UUID]int32
+}
+
+// workerID returns the number that leases and runs refer to a worker by.
+func (s *Store) workerID(ctx context.Context, worker store.WorkerID) (int32, error) {
+	s.workers.mu.Lock()
+	id, known := s.workers.ids[worker.Instance]
+	s.workers.mu.Unlock()
+	if known {
+		return id, nil
+	}
+	return s.registerWorker(ctx, worker)
+}
+
+// registerWorker writes the worker down, on a connection of its own.
+func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int32, error) {
+	var id int32
+	err := s.repeat(ctx, func() (err error) { // another call may do the same for this worker
+		id, err = s.queries(s.general).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.workers.mu.Lock()
+	defer s.workers.mu.Unlock()
+	s.workers.ids[worker.Instance] = id
+	return id, nil
+}
+
+// Touch writes the worker's row, on one of the connections that reclaim.
+func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
+	if err := s.usable(ctx); err != nil {
+		return s.fail("touch", err)
+	}
+	var rows int64
+	b := s.guarded(ctx)
+	b.add(queries.TouchWorker, worker.Instance).Exec(func(tag pgconn.CommandTag) error {
+		rows = tag.RowsAffected()
+		return nil
+	})
+	err := s.send(ctx, s.engine, b)
+	if err == nil && rows == 0 {
+		_, err = s.registerWorker(ctx, worker)
+	}
+	if err != nil {
+		return s.fail("touch", err)
+	}
+	return nil
+}
+
+// forgetWorkers empties the cache: the tables that the numbers are from have
+// gone.
+func (s *Store) forgetWorkers() {
+	s.workers.mu.Lock()
+	defer s.workers.mu.Unlock()
+	clear(s.workers.ids)
+}
+
+// uuids converts claims to parameters.
+func uuids(claims []lease.ClaimID) uuidArray {
+	ids := make(uuidArray, len(claims))
+	for i, claim := range claims {
+		ids[i] = uuid.UUID(claim)
+	}
+	return ids
+}

@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(max(d.Milliseconds(), 1), 10)
+}
+
+// micro is a duration as it is stored.
+func micro(d time.Duration) int64 { return d.Microseconds() }
+
+// fromMicro is so many microseconds; the longest duration that there is, of more.
+func fromMicro(n int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(min(max(n, -most), most)) * time.Microsecond
+}
+
+// timeOrNull is a parameter whose zero time is NULL.
+func timeOrNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func textOrNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// textArray writes an array as PostgreSQL reads it from text; none is NULL.
+func textArray(items []string) *string {
+	if len(items) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, item := range items {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('"')
+		for j := range len(item) {
+			if item[j] == '"' || item[j] == '\\' {
+				b.WriteByte('\\')
+			}
+			b.WriteByte(item[j])
+		}
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	text := b.String()
+	return &text
+}
+
+// orEmpty makes a list that is never nil.
+func orEmpty(items []string) []string {
+	if items == nil {
+		return []string{}
+	}
+	return items
+}
+
+func timesUTC(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}
+
+func crashPolicy(n int16) store.CrashPolicy { return store.CrashPolicy(n) }
+
+// storableFault makes any text fit for a column.
+func storableFault(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}

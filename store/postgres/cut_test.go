@@ -1,0 +1,370 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// cutConn is a connection that ends in the middle of what is read from it, or
+// of what is written to it.
+type cutConn struct {
+	net.Conn
+	armed            atomic.Bool
+	replies, request atomic.Int64 // bytes until the cut; negative: none
+	read, written    atomic.Int64 // since it was armed
+}
+
+var errCut = errors.New("cut")
+
+// Read cuts only when there is more to read: the server has answered by then.
+func (c *cutConn) Read(p []byte) (int, error) {
+	if !c.armed.Load() || c.replies.Load() < 0 {
+		n, err := c.Conn.Read(p)
+		c.count(&c.read, n)
+		return n, err
+	}
+	if left := c.replies.Load(); left > 0 {
+		n, err := c.Conn.Read(p[:min(int64(len(p)), left)])
+		c.replies.Add(int64(-n))
+		return n, err
+	}
+	_, _ = c.Conn.Read(make([]byte, 1))
+	return 0, errors.Join(errCut, c.Close())
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	if !c.armed.Load() || c.request.Load() < 0 {
+		n, err := c.Conn.Write(p)
+		c.count(&c.written, n)
+		return n, err
+	}
+	n, err := c.Conn.Write(p[:min(int64(len(p)), c.request.Load())])
+	if c.request.Add(int64(-n)); n < len(p) {
+		err = errors.Join(errCut, err, c.Close())
+	}
+	return n, err
+}
+
+func (c *cutConn) count(total *atomic.Int64, n int) {
+	if c.armed.Load() {
+		total.Add(int64(n))
+	}
+}
+
+// cut says where an exchange is cut: after so many bytes of the replies, or of
+// the requests.
+type cut struct {
+	Replies, Request int64
+}
+
+// dialCut opens a connection of a user that is cut once it is armed.
+func dialCut(ctx context.Context, at string, where cut) (*pgx.Conn, *cutConn, error) {
+	config, err := pgx.ParseConfig(at)
+	if err != nil {
+		return nil, nil, err
+	}
+	var cutting *cutConn
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		cutting = &cutConn{Conn: conn}
+		cutting.replies.Store(where.Replies)
+		cutting.request.Store(where.Request)
+		return cutting, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	return conn, cutting, err
+}
+
+// The connection of a handler is cut at every byte of its whole transaction,
+// commit included, in either direction. The commit has landed or it has not;
+// the run succeeds in either case, and its effect is there once.
+func TestCompleteIn_CutAtEveryByte(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, openStore(t, ""))
+	job := durable.NewJob[cut]("order", durable.Retry(durable.Fixed(time.Millisecond)))
+	transact := func(ctx context.Context, run *durable.Run[cut], conn *pgx.Conn) (completing bool, err error) {
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return false, err
+		}
+		bound := s.store.WithTx(tx)
+		if err := run.Guard(ctx, bound); err != nil {
+			return false, err
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf("insert into %s.effects values ($1, $2)", s.store.schema), run.ID, run.Fence); err != nil {
+			return false, err
+		}
+		if _, err := bound.Enqueue(ctx, newRun()); err != nil {
+			return false, err
+		}
+		if err := run.CompleteIn(ctx, bound); err != nil {
+			return true, err
+		}
+		return true, tx.Commit(ctx)
+	}
+	var mu sync.Mutex
+	errs, whole := map[store.RunID]error{}, cut{}
+	w := durable.NewWorker(s.store, durable.WorkerConfig{MaxConcurrentRuns: 8, PollInterval: 50 * time.Millisecond})
+	durable.Register(w, job, func(ctx context.Context, run *durable.Run[cut]) error {
+		where := run.Args
+		if run.Attempt > 1 {
+			where = cut{-1, -1}
+		}
+		conn, cutting, err := dialCut(ctx, plainURL(t, s.store), where)
+		if err != nil {
+			return err
+		}
+		cutting.armed.Store(true)
+		completing, err := transact(ctx, run, conn)
+		mu.Lock()
+		if run.Attempt == 1 {
+			errs[run.ID] = err
+		}
+		if err == nil {
+			whole = cut{cutting.read.Load(), cutting.written.Load()}
+		}
+		mu.Unlock()
+		_ = conn.Close(context.WithoutCancel(ctx))
+		if completing && run.Args.Replies%2 == 1 {
+			return nil // a handler that hides the error
+		}
+		return err
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+
+	receipt, err := job.Enqueue(t.Context(), s.store, cut{-1, -1})
+	require.NoError(t, err)
+	require.Equal(t, 1, s.ended(receipt.ID).Attempt)
+	require.Eventually(t, func() bool { // the commit is seen here before the handler has noted it
+		mu.Lock()
+		defer mu.Unlock()
+		return whole.Request > 0
+	}, time.Minute, time.Millisecond)
+	mu.Lock()
+	t.Logf("the whole exchange has %d bytes of replies and %d of requests", whole.Replies, whole.Request)
+	var runs []store.NewRun
+	for n := range whole.Replies + 2 {
+		runs = append(runs, job.New(cut{n, -1}))
+	}
+	for n := int64(0); n < whole.Request; n += 7 { // whichever part of a message is missing, the server waits for it
+		runs = append(runs, job.New(cut{-1, n}))
+	}
+	mu.Unlock()
+	_, err = s.store.Enqueue(t.Context(), runs...)
+	require.NoError(t, err)
+	var landed, repeated int
+	for _, run := range runs {
+		record := s.ended(run.ID)
+		require.Equal(t, store.Succeeded, record.State)
+		require.Equal(t, 1, s.effects(run.ID), "%+v", record)
+		mu.Lock()
+		if errs[run.ID] != nil && record.Attempt == 1 {
+			landed++
+		}
+		mu.Unlock()
+		if record.Attempt > 1 {
+			repeated++
+		}
+	}
+	stop()
+	require.NoError(t, <-ended)
+	t.Logf("of %d transactions that were cut %d had landed and %d were repeated", len(runs), landed, repeated)
+	require.Positive(t, landed)
+	require.Positive(t, repeated)
+	counts, err := s.store.Counts(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, len(runs)+1, counts[store.Pending].N, "each enqueued one more, once")
+	requireConsistent(t, s.store)
+}
+
+// cutter passes a server's connections on and cuts one when it is told to.
+type cutter struct {
+	listener net.Listener
+	network  string
+	address  string
+	next     atomic.Int64 // bytes of replies until a connection is cut; negative: none
+	fired    atomic.Bool
+	passed   atomic.Int64 // bytes of replies
+}
+
+// openCut opens a second store on the same schema, behind a cutter.
+func openCut(t *testing.T, store opened) (opened, *cutter) {
+	t.Helper()
+	config, err := pgx.ParseConfig(plainURL(t, store))
+	require.NoError(t, err)
+	c := &cutter{}
+	c.network, c.address = "tcp", net.JoinHostPort(config.Host, fmt.Sprint(config.Port))
+	if config.Host[0] == '/' {
+		c.network, c.address = "unix", fmt.Sprintf("%s/.s.PGSQL.%d", config.Host, config.Port)
+	}
+	c.next.Store(-1)
+	c.listener, err = net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.listener.Close()) })
+	go c.accept()
+	u, err := url.Parse(plainURL(t, store))
+	require.NoError(t, err)
+	u.Host, u.RawQuery = c.listener.Addr().String(), "sslmode=disable"
+	return openURL(t, u.String(), store.schema), c
+}
+
+func (c *cutter) accept() {
+	for {
+		client, err := c.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial(c.network, c.address)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		go func() { _, _ = io.Copy(server, client); _ = server.Close() }()
+		go func() { c.pass(client, server); _ = client.Close() }()
+	}
+}
+
+// pass passes replies on, up to where they are to be cut.
+func (c *cutter) pass(client, server net.Conn) {
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := server.Read(buffer)
+		if err != nil {
+			return
+		}
+		c.passed.Add(int64(n))
+		if left := c.next.Load(); left >= 0 {
+			if int64(n) > left {
+				c.next.Store(-1)
+				c.fired.Store(true)
+				_, _ = client.Write(buffer[:left])
+				return
+			}
+			c.next.Add(int64(-n))
+		}
+		if _, err := client.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// sweep cuts what do does at every byte of the replies, until there is nothing
+// left to cut, each time after one that was whole.
+func (c *cutter) sweep(t *testing.T, do func(n int64)) {
+	t.Helper()
+	for n := int64(0); ; n++ {
+		do(-1)
+		c.fired.Store(false)
+		c.next.Store(n)
+		do(n)
+		c.next.Store(-1)
+		if !c.fired.Load() {
+			require.Greater(t, n, int64(20))
+			t.Logf("cut at each of %d bytes", n)
+			return
+		}
+	}
+}
+
+func TestEnqueue_CutAtEveryByte(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	cutOff, c := openCut(t, db)
+	client, want := durable.NewClient(cutOff), 0
+	c.sweep(t, func(n int64) {
+		receipts, err := client.Enqueue(t.Context(), newRuns(2)...)
+		require.NoError(t, err, "cut at %d", n)
+		require.Len(t, receipts, 2)
+		want += 2
+	})
+	counts, err := db.Counts(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, want, counts[store.Pending].N)
+	requireConsistent(t, db)
+}
+
+func TestEnqueueUnder_CutAtEveryByte(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	cutOff, c := openCut(t, db)
+	_, holder := held(t, db)
+	want := 0
+	c.sweep(t, func(n int64) {
+		run := newRun()
+		want++
+		for try := 0; ; try++ {
+			receipts, err := cutOff.EnqueueUnder(t.Context(), holder, run)
+			if err == nil {
+				require.Equal(t, run.ID, receipts[0].ID)
+				return
+			}
+			require.NotErrorIs(t, err, lease.ErrLost)
+			require.Less(t, try, 100, "cut at %d: %v", n, err) // until the server has seen that the connection is gone
+		}
+	})
+	counts, err := db.Counts(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, want, counts[store.Pending].N)
+	requireConsistent(t, db)
+}
+
+func TestSettle_CutAtEveryByte(t *testing.T) {
+	t.Parallel()
+	db := openStore(t, "")
+	cutOff, c := openCut(t, db)
+	outcomes := []store.Outcome{
+		{Kind: store.Success}, {Kind: store.Success, Result: []byte(`1`)}, {Kind: store.Death, Error: "dead"},
+		{Kind: store.Failure, After: time.Hour, Error: "failed"},
+	}
+	landed := 0
+	c.sweep(t, func(n int64) {
+		_, err := db.Enqueue(t.Context(), newRuns(len(outcomes))...)
+		require.NoError(t, err)
+		r, runs := claim(t, db, worker("w"), len(outcomes), time.Minute)
+		require.Len(t, runs, len(outcomes))
+		s := settlement(r, runs, store.Outcome{})
+		for i := range s.Runs {
+			s.Runs[i].Outcome = outcomes[i]
+		}
+		var verdicts []store.Verdict
+		for try := 0; ; try++ {
+			verdicts, err = cutOff.Settle(t.Context(), []store.Settlement{s})
+			if err == nil && !slices.Contains(verdicts, store.Deferred) {
+				break
+			}
+			require.Less(t, try, 100, "cut at %d: %v", n, err) // until the server has seen that the connection is gone
+		}
+		for i, verdict := range verdicts {
+			require.Equal(t, verdicts[0], verdict, "all of them or none")
+			record, err := db.Run(t.Context(), runs[i].ID)
+			require.NoError(t, err)
+			require.Equal(t, outcomes[i].Kind.State(), record.State)
+			require.Len(t, record.Attempts, 1)
+		}
+		require.Contains(t, []store.Verdict{store.Accepted, store.Landed}, verdicts[0])
+		if verdicts[0] == store.Landed {
+			landed++
+		}
+	})
+	require.Positive(t, landed)
+	requireConsistent(t, db)
+	requireNoLease(t, db)
+}

@@ -1,0 +1,218 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Bounds of one statement of an enqueue; more runs are several statements of
+// one transaction.
+const (
+	chunkRuns  = 5000
+	chunkBytes = 16 << 20
+)
+
+// Enqueue stores runs. Lanes that are new are made first, on their own.
+func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	if err := store.CheckRuns(runs); err != nil {
+		return nil, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("enqueue runs", err)
+	}
+	var receipts []store.Receipt
+	var dues []store.Due
+	insert := func() (err error) {
+		receipts, dues, err = s.insertAndNotify(ctx, runs)
+		return err
+	}
+	err := s.repeat(ctx, insert)
+	if code(err) == notNullViolation { // a lane's number was not what it stood for
+		s.forgetLanes()
+		err = s.repeat(ctx, insert)
+	}
+	if err != nil {
+		return nil, s.fail("enqueue runs", err)
+	}
+	s.hintDue(dues)
+	return receipts, nil
+}
+
+// insertAndNotify stores the runs in one transaction, and returns the wake-ups that
+// did not go with it.
+func (s *Store) insertAndNotify(ctx context.Context, runs []store.NewRun) ([]store.Receipt, []store.Due, error) {
+	set := lanesOf(runs)
+	if err := s.laneIDs(ctx, set); err != nil {
+		return nil, nil, err
+	}
+	dues := duesOf(runs, set)
+	if anyKeyed(runs) {
+		receipts, err := s.insertKeyed(ctx, s.general, runs, set)
+		return receipts, dues, err
+	}
+	r := s.ride(dues)
+	receipts, err := s.insertUnkeyed(ctx, s.general, runs, set, freshly, r)
+	if code(err) == uniqueViolation {
+		receipts, err = s.insertUnkeyed(ctx, s.general, runs, set, perhapsAgain, r)
+	}
+	if err == nil && r != nil {
+		r.arrived(s)
+		return receipts, nil, nil
+	}
+	return receipts, dues, err
+}
+
+// lanesOf names the lanes of the runs.
+func lanesOf(runs []store.NewRun) laneSet {
+	set := laneSet{}
+	last := &store.NewRun{}
+	for i := range runs {
+		if run := &runs[i]; !sameLane(last, run) {
+			set[laneOf(run)], last = 0, run
+		}
+	}
+	return set
+}
+
+// insertInto is insert with the numbers of the lanes. Runs without keys are one
+// statement, or few.
+func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set laneSet) ([]store.Receipt, error) {
+	if anyKeyed(runs) {
+		return s.insertKeyed(ctx, to, runs, set)
+	}
+	return s.insertUnkeyed(ctx, to, runs, set, perhapsAgain, nil) // in a transaction a refused statement would be its end
+}
+
+// freshness says whether runs may be stored already.
+type freshness int8
+
+const (
+	freshly      freshness = iota // most likely not: the call fails when one is
+	perhapsAgain                  // those that are stored are passed over
+)
+
+func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet, fresh freshness, with *ride) ([]store.Receipt, error) {
+	existing := map[store.RunID]struct{}{}
+	b := &batch{names: s.names}
+	for _, part := range parts(runs) {
+		addEnqueue(b, part, set, fresh == freshly, existing)
+	}
+	with.add(s, b)
+	if err := s.send(ctx, to, b); err != nil {
+		return nil, err
+	}
+	return receipts(runs, existing), nil
+}
+
+func receipts(runs []store.NewRun, existing map[store.RunID]struct{}) []store.Receipt {
+	answers := make([]store.Receipt, len(runs))
+	for i := range runs {
+		answers[i].ID = runs[i].ID
+		if len(existing) > 0 {
+			_, answers[i].Existing = existing[runs[i].ID]
+		}
+	}
+	return answers
+}
+
+// scanInto reads ids into a set.
+func scanInto(set map[store.RunID]struct{}) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { set[id] = struct{}{} })
+	}
+}
+
+// parts cuts the runs into what fits one statement.
+func parts(runs []store.NewRun) [][]store.NewRun {
+	var cut [][]store.NewRun
+	start, size := 0, 0
+	for i := range runs {
+		if i > start && (i-start == chunkRuns || size+len(runs[i].Args) > chunkBytes) {
+			cut = append(cut, runs[start:i])
+			start, size = i, 0
+		}
+		size += len(runs[i].Args)
+	}
+	return append(cut, runs[start:])
+}
+
+// columns are runs as the parameters of EnqueueRuns.
+type columns struct {
+	known      []int32 // the lanes, and what they stand for
+	queues     []string
+	jobs       []string
+	priorities []int16
+
+	ids         uuidArray
+	lanes       []int32
+	ats         []*time.Time
+	afters      []int64
+	expiries    []*time.Time
+	timeouts    []int64
+	maxAttempts []int32
+	onCrashes   []int16
+	bodies      []string
+	tags        []*string
+}
+
+func columnsOf(runs []store.NewRun, set laneSet) *columns {
+	n := len(runs)
+	c := &columns{
+		ids: make(uuidArray, n), lanes: make([]int32, n), ats: make([]*time.Time, n), afters: make([]int64, n),
+		expiries: make([]*time.Time, n), timeouts: make([]int64, n), maxAttempts: make([]int32, n),
+		onCrashes: make([]int16, n), bodies: make([]string, n), tags: make([]*string, n),
+	}
+	for l, id := range set {
+		c.known, c.queues = append(c.known, id), append(c.queues, l.queue)
+		c.jobs, c.priorities = append(c.jobs, l.job), append(c.priorities, l.priority)
+	}
+	for i := range runs {
+		run := &runs[i]
+		c.ids[i], c.lanes[i] = run.ID, set[laneOf(run)]
+		c.ats[i], c.afters[i], c.expiries[i] = timeOrNull(run.At), micro(run.Delay()), timeOrNull(run.ExpiresAt)
+		c.timeouts[i], c.maxAttempts[i] = micro(run.Timeout), int32(run.MaxAttempts) //nolint:gosec // checked
+		c.onCrashes[i], c.bodies[i], c.tags[i] = int16(run.OnCrash), string(run.Args), textArray(run.Tags)
+	}
+	return c
+}
+
+// args are in the order of EnqueueRunsParams, without the traces, and of
+// MaterializeRunsParams.
+func (c *columns) args() []any {
+	return []any{c.known, c.queues, c.jobs, c.priorities, c.ids, c.lanes, c.ats, c.afters, c.expiries,
+		c.timeouts, c.maxAttempts, c.onCrashes, c.bodies, c.tags}
+}
+
+// traces are null when no run has one, which is the common case.
+func traces(runs []store.NewRun) []*string {
+	var all []*string
+	for i := range runs {
+		if runs[i].Trace == "" {
+			continue
+		}
+		if all == nil {
+			all = make([]*string, len(runs))
+		}
+		all[i] = &runs[i].Trace
+	}
+	return all
+}
+
+func scanIDs(rows pgx.Rows, each func(uuid.UUID)) error {
+	var id uuid.UUID
+	for rows.Next() {
+		if err := rows.Scan((*binaryUUID)(&id)); err != nil {
+			return err
+		}
+		each(id)
+	}
+	return rows.Err()
+}

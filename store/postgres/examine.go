@@ -1,0 +1,211 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// Where an examination begins to warn.
+const (
+	slowAnswer   = 50 * time.Millisecond
+	clockApart   = 5 * time.Second
+	longOpen     = 10 * time.Minute
+	manyHeld     = 1_000_000 // transactions whose rows cannot be cleaned up
+	manyDead     = 100_000   // rows
+	lateLease    = time.Minute
+	newestServer = 140000
+)
+
+// Examine looks at the server and at what stands in the schema that an operator
+// should know, and says what to do. It changes nothing and takes a few seconds
+// at most. Without the schema of this program only the server is examined. An
+// error means that the examination itself could not go on.
+func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
+	var f store.Findings
+	steps := []func(context.Context, *store.Findings) error{s.examineServer, s.examineRole, s.examineSnapshots, s.examineConnection}
+	if s.usable(ctx) == nil {
+		steps = append(steps, s.examineTables, s.examineIdentities, s.examineWork, s.examineJobs, s.examineStranded)
+	}
+	for _, step := range steps {
+		bounded, cancel := context.WithTimeout(ctx, inspectLimit) // a table may be locked
+		err := step(bounded, &f)
+		cancel()
+		if err != nil {
+			return f, s.fail("examine", err)
+		}
+	}
+	return f, nil
+}
+
+// examineServer looks at settings, numbers and the clock.
+func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
+	q := s.queries(s.general)
+	var server queries.ExamineServerRow
+	var trips []time.Duration
+	var off time.Duration
+	for range 5 {
+		sent := time.Now()
+		var err error
+		if server, err = q.ExamineServer(ctx); err != nil {
+			return err
+		}
+		trips = append(trips, time.Since(sent))
+		off = server.Now.Sub(sent.Add(trips[len(trips)-1] / 2))
+	}
+	if trip := slices.Min(trips).Round(10 * time.Microsecond); trip > slowAnswer {
+		f.Warn("round trip", trip.String(), "run the workers near the database: every claim and settle waits so long")
+	} else {
+		f.Fine("round trip", trip.String())
+	}
+	if version := fmt.Sprintf("PostgreSQL %d.%d, a primary that can be written", server.Version/10000, server.Version%10000); server.Version < newestServer || server.Replica || server.ReadOnly {
+		f.Fail("server", fmt.Sprintf("PostgreSQL %d, replica %v, read-only %v", server.Version/10000, server.Replica, server.ReadOnly), "give the address of a primary of version 14 or later")
+	} else {
+		f.Fine("server", version)
+	}
+	if off = off.Round(time.Millisecond); off.Abs() > clockApart {
+		f.Warn("clock", fmt.Sprintf("the database's is %v ahead of this machine's", off), "the database's decides; set both by NTP, so that logs can be compared")
+	} else {
+		f.Fine("clock", fmt.Sprintf("%v apart from this machine's", off.Abs()))
+	}
+	s.examineSettings(server, f)
+	return nil
+}
+
+// examineSettings judges what the server is set to.
+func (s *Store) examineSettings(server queries.ExamineServerRow, f *store.Findings) {
+	if server.Isolation == "read committed" {
+		f.Fine("isolation", server.Isolation)
+	} else {
+		f.Warn("isolation", server.Isolation, "ours are read committed all the same, by two more statements each: ALTER ROLE … SET default_transaction_isolation = 'read committed'")
+	}
+	switch text := fmt.Sprintf("synchronous_commit %s, fsync %v, full_page_writes %v", server.SynchronousCommit, server.Fsync, server.FullPageWrites); {
+	case !server.Fsync || !server.FullPageWrites:
+		f.Fail("durability", text, "what was acknowledged does not survive a crash of the machine: switch both on")
+	case server.SynchronousCommit == "off":
+		f.Warn("durability", text, "what was acknowledged in the last second may be lost in a crash of the server: switch synchronous_commit on for this role")
+	default:
+		f.Fine("durability", text)
+	}
+	if limit := time.Duration(server.StatementTimeout) * time.Millisecond; limit > 0 && limit < 5*time.Second {
+		f.Warn("statement_timeout", limit.String(), "calls that set no limit of their own may fail: want 5s or more for this role")
+	}
+	if server.Autovacuum && server.TrackCounts {
+		f.Fine("autovacuum", "on")
+	} else {
+		f.Fail("autovacuum", "off", "dead rows are never cleaned up and everything becomes slower: switch autovacuum and track_counts on")
+	}
+	need := int32(engineConns+beatConns+1) + s.general.Config().MaxConns
+	free := server.MaxConnections - server.Reserved - server.Connections
+	if text := fmt.Sprintf("%d of %d are free; a worker uses up to %d", free, server.MaxConnections-server.Reserved, need); free < need {
+		f.Warn("connections", text, "raise max_connections, or lower DURABLE_DATABASE_MAX_CONNS or the number of workers")
+	} else {
+		f.Fine("connections", text)
+	}
+}
+
+// examineSnapshots looks for what keeps dead rows from being cleaned up.
+func (s *Store) examineSnapshots(ctx context.Context, f *store.Findings) error {
+	held, err := s.queries(s.general).ExamineSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	open := time.Duration(held.OpenSeconds) * time.Second
+	before := len(*f)
+	if open > longOpen || held.HeldByTransaction > manyHeld {
+		f.Warn("transactions", fmt.Sprintf("one has been open for %v, over %d transactions", open, held.HeldByTransaction), "end it (pg_stat_activity.xact_start): while it is open no dead row is cleaned up")
+	}
+	if held.HeldBySlot > manyHeld {
+		f.Warn("replication slots", fmt.Sprintf("one holds rows of the last %d transactions", held.HeldBySlot), "let its subscriber catch up, or drop it (pg_replication_slots.xmin, catalog_xmin)")
+	}
+	if held.HeldByPrepared > manyHeld {
+		f.Warn("prepared transactions", fmt.Sprintf("one holds rows of the last %d transactions", held.HeldByPrepared), "commit it or roll it back (pg_prepared_xacts)")
+	}
+	if len(*f) == before {
+		f.Fine("transactions", fmt.Sprintf("the oldest has been open for %v, and nothing holds dead rows", open))
+	}
+	return nil
+}
+
+// examineTables looks at the dead rows of the hot tables.
+func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
+	tables, err := s.queries(s.general).ExamineTables(ctx, queries.ExamineTablesParams{SchemaName: s.config.Schema})
+	if err != nil {
+		return err
+	}
+	var texts []string
+	before := len(*f)
+	for _, t := range tables {
+		text := fmt.Sprintf("%s %d living and %d dead", t.Name, t.Live, t.Dead)
+		texts = append(texts, text)
+		if t.Unvacuumed {
+			f.Warn("tables", "autovacuum is switched off for "+t.Name, "ALTER TABLE … RESET (autovacuum_enabled)")
+		}
+		if t.Dead > manyDead && t.Dead > 2*t.Live {
+			f.Warn("tables", text, "autovacuum does not keep up: see what holds it back (transactions, above), then VACUUM the table")
+		}
+	}
+	if len(*f) == before {
+		f.Fine("tables", strings.Join(texts, "; "))
+	}
+	return nil
+}
+
+// examineWork looks at what waits for somebody.
+func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
+	q := s.queries(s.general)
+	workers, err := q.ExamineWorkers(ctx, queries.ExamineWorkersParams{Within: micro(store.DeclaredWithin)})
+	if err != nil {
+		return err
+	}
+	if workers == 0 {
+		f.Warn("workers", fmt.Sprintf("none has been heard of within %v", store.DeclaredWithin), "start one")
+	} else {
+		f.Fine("workers", fmt.Sprintf("%d have been heard of within %v", workers, store.DeclaredWithin))
+	}
+	expired, err := q.ExamineLeases(ctx, queries.ExamineLeasesParams{Within: micro(lateLease)})
+	if err != nil {
+		return err
+	}
+	if expired > 0 {
+		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and nobody took their runs back", expired, lateLease), "any running worker does: start one, or look into its log")
+	} else {
+		f.Fine("leases", "none is overdue")
+	}
+	paused, err := q.ExamineQueues(ctx)
+	if err != nil {
+		return err
+	}
+	if len(paused) > 0 {
+		f.Warn("queues", "paused: "+strings.Join(paused, ", "), "resume them when their work may go on")
+	} else {
+		f.Fine("queues", "none is paused")
+	}
+	return nil
+}
+
+// examineJobs looks for runs that nobody will execute.
+func (s *Store) examineJobs(ctx context.Context, f *store.Findings) error {
+	rows, err := s.queries(s.general).ExamineUndeclared(ctx, queries.ExamineUndeclaredParams{Within: micro(store.DeclaredWithin)})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(rows, func(a, b queries.ExamineUndeclaredRow) int { return cmp.Compare(a.Job, b.Job) })
+	for _, row := range rows {
+		since := "has never been declared"
+		if row.DeclaredAt.Unix() > 0 {
+			since = "was last declared " + row.DeclaredAt.UTC().Format(time.RFC3339)
+		}
+		f.Warn("jobs", fmt.Sprintf("no worker for job %s: runs wait on queue %s and it %s", row.Job, row.Queue, since), "start a worker that registers it, or correct the name")
+	}
+	if len(rows) == 0 {
+		f.Fine("jobs", "every job of which runs wait has been declared lately")
+	}
+	return nil
+}

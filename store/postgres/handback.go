@@ -1,0 +1,62 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// HandBack takes back a claim whose answer never came. The lease that refuses
+// the claim comes first: a claim that is under way is waited for, and one that
+// comes later finds it.
+func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
+	if err := s.usable(ctx); err != nil {
+		return 0, s.fail("hand back", err)
+	}
+	worker, err := s.workerID(ctx, request.Worker)
+	if err != nil {
+		return 0, s.fail("hand back", err)
+	}
+	var ids []uuid.UUID
+	err = s.repeat(ctx, func() error {
+		b := s.guarded(ctx)
+		b.add(queries.RefuseClaim, uuid.UUID(request.Claim), worker, micro(request.Duration), request.Alone)
+		b.add(queries.HeldRuns, uuid.UUID(request.Claim)).Query(func(rows pgx.Rows) error {
+			ids = ids[:0]
+			return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+		})
+		return s.send(ctx, s.engine, b)
+	})
+	if err != nil {
+		return 0, s.fail("hand back", err)
+	}
+	held := 0
+	for some := range slices.Chunk(ids, mapRuns) {
+		n, err := s.handBack(ctx, request, some)
+		if err != nil {
+			return 0, err
+		}
+		held += n
+	}
+	return held, nil
+}
+
+// handBack hands back some runs of a claim, and tells how many somebody holds.
+func (s *Store) handBack(ctx context.Context, request store.ClaimRequest, ids []uuid.UUID) (held int, err error) {
+	settlement := store.Settlement{Claim: request.Claim, Worker: request.Worker, Runs: make([]store.Settled, len(ids))}
+	for i, id := range ids {
+		settlement.Runs[i] = store.Settled{ID: id, Outcome: store.Outcome{Kind: store.HandedBack}}
+	}
+	verdicts, err := s.Settle(ctx, []store.Settlement{settlement})
+	for _, verdict := range verdicts {
+		if verdict == store.Deferred {
+			held++
+		}
+	}
+	return held, err
+}

@@ -1,0 +1,112 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// inspectLimit bounds what a person's question may cost the workers.
+const inspectLimit = 10 * time.Second
+
+// Run returns one run with its attempts.
+func (s *Store) Run(ctx context.Context, id store.RunID) (store.Record, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Record{}, s.fail("run", err)
+	}
+	record, err := s.run(ctx, s.general, id)
+	if err != nil {
+		return store.Record{}, s.fail("run "+id.String(), err)
+	}
+	return record, nil
+}
+
+// run reads a run as a pool or a transaction sees it.
+func (s *Store) run(ctx context.Context, to sender, id store.RunID) (store.Record, error) {
+	b := s.begin(ctx, to)
+	var records []store.Record
+	attempts := []store.Attempt{}
+	var checkpoints []string
+	reported := map[store.RunID]*store.Progress{}
+	b.add(queries.Run, id).Query(scanRecords(&records))
+	b.add(queries.Attempts, id).Query(func(rows pgx.Rows) error { return scanAttempts(rows, &attempts) })
+	b.add(queries.Checkpoint, id).Query(func(rows pgx.Rows) (err error) {
+		checkpoints, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	b.add(queries.ProgressOf, uuidArray{id}).Query(scanProgress(reported))
+	if err := s.send(ctx, to, b); err != nil {
+		return store.Record{}, err
+	}
+	if len(records) == 0 {
+		return store.Record{}, store.ErrNotFound
+	}
+	record := records[0]
+	record.Attempts, record.Progress = attempts, reported[id]
+	for _, text := range checkpoints {
+		record.Checkpoint = []byte(text)
+	}
+	if last := len(attempts) - 1; record.State == store.Succeeded && (last < 0 || attempts[last].Fence != record.Fence) {
+		record.Attempts = append(record.Attempts, success(&record))
+	}
+	return record, nil
+}
+
+// success is the attempt that the run itself tells of.
+func success(r *store.Record) store.Attempt {
+	a := store.Attempt{Number: r.Attempt, Outcome: store.Success, Fence: r.Fence}
+	if r.Worker != nil {
+		a.Worker = *r.Worker
+	}
+	if r.StartedAt != nil && r.FinishedAt != nil {
+		a.StartedAt, a.EndedAt = *r.StartedAt, *r.FinishedAt
+	}
+	return a
+}
+
+// scanRecords reads the columns that Run, ListRuns and ListThese share.
+func scanRecords(records *[]store.Record) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.RunRow])
+		for i := range found {
+			*records = append(*records, toRecord(&found[i]))
+		}
+		return err
+	}
+}
+
+func toRecord(row *queries.RunRow) store.Record {
+	r := store.Record{
+		ID: row.ID, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), State: store.State(row.State),
+		Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts), CrashCount: int(row.CrashCount), Isolated: row.Isolated,
+		DueAt: row.DueAt.UTC(), CreatedAt: row.CreatedAt.UTC(), StartedAt: timesUTC(row.StartedAt),
+		FinishedAt: timesUTC(row.FinishedAt), ExpiresAt: timesUTC(row.ExpiresAt),
+		Timeout: store.Duration(fromMicro(row.Timeout)), Worker: textOrNil(row.Worker), Fence: lease.Fence(row.Fence),
+		Schedule: textOrNil(row.Schedule), Key: textOrNil(row.Key), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: textOrNil(row.Error),
+	}
+	if row.Result != "" {
+		r.Result = bytes.Clone([]byte(row.Result))
+	}
+	return r
+}
+
+func scanAttempts(rows pgx.Rows, attempts *[]store.Attempt) error {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.AttemptsRow])
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	for _, row := range found {
+		*attempts = append(*attempts, store.Attempt{
+			Number: int(row.Number), Outcome: store.OutcomeKind(row.Outcome), Worker: row.Worker, Fence: lease.Fence(row.Fence),
+			StartedAt: row.StartedAt.UTC(), EndedAt: row.EndedAt.UTC(), Error: row.Error, Stack: row.Stack, Log: row.Log,
+		})
+	}
+	return nil
+}

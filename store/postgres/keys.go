@@ -1,0 +1,378 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// keyName is a key of a job.
+type keyName struct{ job, text string }
+
+func keyOf(run *store.NewRun) keyName { return keyName{run.Job, run.Key.Text} }
+
+func compareKeys(a, b keyName) int {
+	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.text, b.text))
+}
+
+func anyKeyed(runs []store.NewRun) bool {
+	for i := range runs {
+		if runs[i].Key.Text != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// keyHolder is who holds a key, and what is to become of it.
+type keyHolder struct {
+	store.KeyHolder
+	id          store.RunID
+	row         queries.KeyHoldersRow // as it stands in the database
+	replacement *store.NewRun         // what the pending run there gets; nil: nothing
+	fresh       int                   // 1 + the index of the new run that has taken the key; 0: none has
+	heldFor     int64                 // of that one, microseconds
+}
+
+// keyring stores the runs of one enqueue of which some have keys, inside one
+// transaction: it locks the keys, reads who holds them, decides, takes the
+// pending runs that are to be replaced out of their lines, and writes.
+type keyring struct {
+	store *Store
+	to    sender
+	set   laneSet
+	runs  []store.NewRun
+
+	names    []keyName // sorted: everybody locks in this order
+	jobs     []string  // of the names
+	texts    []string  // likewise
+	firsts   uuidArray // the first run with each
+	heldFors []int64   // of that one
+	asked    uuidArray // the runs
+
+	commits   bool // the transaction is ours, and
+	committed bool // has ended with what was written
+
+	stored  map[store.RunID]struct{} // by this enqueue, before it asked
+	known   map[store.RunID]struct{} // stored, by whomever
+	taken   map[store.RunID]bool     // pending runs whose place in the line is ours
+	holders map[keyName]*keyHolder
+
+	receipts []store.Receipt
+	fresh    []store.NewRun // to be stored, with keys
+	places   []int          // their receipts
+}
+
+// insertKeyed is insert for runs of which some have keys. In a caller's
+// transaction the keys stay locked until it ends, and its own limits and
+// isolation hold.
+func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet) (answers []store.Receipt, err error) {
+	pool, own := to.(*pgxpool.Pool)
+	if !own {
+		k := s.newKeyring(to, runs, set)
+		if err := k.keep(ctx, &batch{names: s.names}, mayBeNew(runs)); err != nil {
+			return nil, err
+		}
+		return k.receipts, nil
+	}
+	if len(runs) == 1 {
+		if done, err := s.insertOneNew(ctx, runs[0], set); done || err != nil {
+			return receipts(runs, nil), err
+		}
+	}
+	try := func(most time.Duration) (err error) {
+		answers, err = s.storeKeyedAlone(ctx, pool, runs, set, most)
+		return err
+	}
+	err = try(heldLimit)
+	if err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil { // as send does
+		err = try(heldLimit)
+	}
+	if code(err) == lockNotAvailable && ctx.Err() == nil {
+		err = s.patiently(ctx, func() error { return try(lockLimit) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// lookTries bounds how often the holders are read anew because one was claimed,
+// or swept, between two looks.
+const lookTries = 100
+
+// storeKeyedAlone does it in a transaction of its own, begun and committed in
+// the batches that do the work.
+func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set laneSet, most time.Duration) (answers []store.Receipt, err error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	b := &batch{names: s.names}
+	b.add(queries.Begin)
+	if s.unpinned {
+		b.add(queries.Pin)
+	}
+	lock, statement := limits(ctx, most)
+	b.add(queries.Guard, lock, statement)
+	b.add(queries.Idle) // or a process that stops here would keep everybody from the keys
+	k := s.newKeyring(conn, runs, set)
+	k.commits = true
+	if err = k.keep(ctx, b, len(runs) > 1 && mayBeNew(runs)); err == nil && !k.committed {
+		_, err = conn.Exec(ctx, queries.Commit)
+	}
+	if err != nil {
+		_, _ = conn.Exec(ctx, queries.Rollback) // one that fails here is closed when it is released
+		return nil, err
+	}
+	return k.receipts, nil
+}
+
+func (s *Store) newKeyring(to sender, runs []store.NewRun, set laneSet) *keyring {
+	k := &keyring{store: s, to: to, set: set, runs: runs, taken: map[store.RunID]bool{}}
+	k.index()
+	return k
+}
+
+// keep does the work; what is in the batch already goes first. With asNew it
+// first tries whether nobody holds the keys.
+func (k *keyring) keep(ctx context.Context, b *batch, asNew bool) error {
+	if asNew {
+		stored, err := k.store.insertNewKeyed(ctx, k.to, k.runs, k.set, b)
+		if err != nil || len(stored) == len(k.runs) {
+			k.receipts = receipts(k.runs, nil)
+			return err
+		}
+		b, k.stored = &batch{names: k.store.names}, stored
+	}
+	for try := 1; try <= lookTries; try++ {
+		complete, err := k.look(ctx, b)
+		if err != nil {
+			return err
+		}
+		b = &batch{names: k.store.names}
+		if !complete {
+			continue
+		}
+		k.decide()
+		if complete, err = k.take(ctx); err != nil {
+			return err
+		}
+		if complete {
+			return k.write(ctx)
+		}
+	}
+	return fmt.Errorf("the holders of %d keys have changed %d times while they were looked at", len(k.names), lookTries)
+}
+
+// index lists the keys, each once, with the first run that has it.
+func (k *keyring) index() {
+	firsts := map[keyName]*store.NewRun{}
+	for i := range k.runs {
+		name := keyOf(&k.runs[i])
+		if _, again := firsts[name]; again || name.text == "" {
+			continue
+		}
+		firsts[name] = &k.runs[i]
+		k.names = append(k.names, name)
+	}
+	slices.SortFunc(k.names, compareKeys)
+	for _, name := range k.names {
+		first := firsts[name]
+		k.jobs, k.texts = append(k.jobs, name.job), append(k.texts, name.text)
+		k.firsts, k.heldFors = append(k.firsts, first.ID), append(k.heldFors, micro(first.Key.HeldFor))
+	}
+	for i := range k.runs {
+		k.asked = append(k.asked, k.runs[i].ID)
+	}
+}
+
+// look locks the keys and reads who holds them, and which runs are stored. It
+// is not complete when a key's row has been deleted in between: whoever waited
+// for the deletion has locked nothing, even if there is another row by now.
+func (k *keyring) look(ctx context.Context, b *batch) (complete bool, err error) {
+	k.holders = make(map[keyName]*keyHolder, len(k.names))
+	k.known = map[store.RunID]struct{}{}
+	b.add(queries.InsertKeys, k.jobs, k.texts, k.firsts, k.heldFors)
+	locked := 0
+	b.add(queries.LockKeys, k.jobs, k.texts).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(uuid.UUID) { locked++ })
+	})
+	b.add(queries.KeyHolders, k.jobs, k.texts).Query(k.scanHolders)
+	b.add(queries.StoredRuns, k.asked).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { k.known[id] = struct{}{} })
+	})
+	err = k.store.send(ctx, k.to, b)
+	return locked == len(k.names) && len(k.holders) == len(k.names), err
+}
+
+func (k *keyring) scanHolders(rows pgx.Rows) error {
+	for rows.Next() {
+		var row queries.KeyHoldersRow
+		err := rows.Scan(&row.Job, &row.Key, &row.RunID, &row.Latest, &row.Held, &row.Stored, &row.State, &row.Lane, &row.DueAt)
+		if err != nil {
+			return err
+		}
+		k.holders[keyName{row.Job, row.Key}] = &keyHolder{
+			KeyHolder: store.KeyHolder{Stored: row.Stored, Latest: row.Latest, State: store.State(row.State), Held: row.Held},
+			id:        row.RunID, row: row,
+		}
+	}
+	return rows.Err()
+}
+
+// decide says for each run, in order, what becomes of it. It is asked again
+// when it has decided on a holder that was no longer pending.
+func (k *keyring) decide() {
+	k.receipts = make([]store.Receipt, len(k.runs))
+	k.fresh, k.places = nil, nil
+	for i := range k.runs {
+		run := &k.runs[i]
+		_, stored := k.known[run.ID]
+		_, ours := k.stored[run.ID]
+		k.receipts[i] = store.Receipt{ID: run.ID, Existing: stored && !ours}
+		if stored || run.Key.Text == "" {
+			continue
+		}
+		holder := k.holders[keyOf(run)]
+		switch run.Key.Judge(run.ID, holder.KeyHolder) {
+		case store.LeavesHolder:
+			k.receipts[i] = store.Receipt{ID: holder.id, Existing: true}
+		case store.ReplacesHolder:
+			k.receipts[i] = store.Receipt{ID: holder.id, Existing: true}
+			k.replace(holder, run)
+		default:
+			k.fresh, k.places = append(k.fresh, *run), append(k.places, i)
+			holder.id, holder.fresh, holder.heldFor = run.ID, len(k.fresh), micro(run.Key.HeldFor)
+			holder.KeyHolder = store.KeyHolder{Stored: true, Latest: run.ID, State: store.Pending, Held: run.Key.HeldFor > 0}
+		}
+	}
+}
+
+// replace notes that a run replaces a pending one, which may be one that this
+// same enqueue stores.
+func (k *keyring) replace(holder *keyHolder, run *store.NewRun) {
+	holder.Latest = run.ID
+	if holder.fresh == 0 {
+		holder.replacement = run
+		return
+	}
+	content := *run
+	content.ID = holder.id
+	k.fresh[holder.fresh-1] = content
+}
+
+// take takes the holders that are to be replaced out of their lines. It is not
+// complete when one was not there any more: it was claimed, or changed.
+func (k *keyring) take(ctx context.Context) (complete bool, err error) {
+	b := &batch{names: k.store.names}
+	var wanted []store.RunID
+	for _, name := range k.names {
+		holder := k.holders[name]
+		if holder.replacement == nil || k.taken[holder.id] {
+			continue
+		}
+		wanted = append(wanted, holder.id)
+		b.add(queries.TakeReady, holder.row.Lane, holder.row.DueAt, holder.id).Query(func(rows pgx.Rows) error {
+			return scanIDs(rows, func(id uuid.UUID) { k.taken[id] = true })
+		})
+	}
+	if len(wanted) == 0 {
+		return true, nil
+	}
+	err = k.store.send(ctx, k.to, b)
+	return !slices.ContainsFunc(wanted, func(id store.RunID) bool { return !k.taken[id] }), err
+}
+
+// write stores what was decided.
+func (k *keyring) write(ctx context.Context) error {
+	stored := map[store.RunID]struct{}{}
+	note := func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { stored[id] = struct{}{} })
+	}
+	b := &batch{names: k.store.names}
+	k.addReplacements(b, note)
+	var plain []store.NewRun
+	for i := range k.runs {
+		run := &k.runs[i]
+		if _, there := k.known[run.ID]; run.Key.Text == "" && !there {
+			plain, k.places = append(plain, *run), append(k.places, i)
+		}
+	}
+	addRuns(b, append(plain, k.fresh...), k.set, note) // together: their due instants are one statement's
+	k.addKeys(b)
+	ends := k.commits && len(k.taken) == 0 // else what was taken is compared first
+	if ends {
+		b.add(queries.Commit)
+	}
+	if err := k.store.send(ctx, k.to, b); err != nil {
+		return err
+	}
+	k.committed = ends
+	for _, i := range k.places { // a repeat without the key may have been quicker
+		_, isNew := stored[k.receipts[i].ID]
+		k.receipts[i].Existing = !isNew
+	}
+	for id := range k.taken {
+		if _, back := stored[id]; !back {
+			return fmt.Errorf("run %s was changed by somebody who has not taken it out of its line", id)
+		}
+	}
+	return nil
+}
+
+// addRuns adds an insert of runs of which some have keys.
+func addRuns(b *batch, runs []store.NewRun, set laneSet, each func(pgx.Rows) error) {
+	if len(runs) == 0 {
+		return
+	}
+	for _, part := range parts(runs) {
+		args := append(columnsOf(part, set).args(), keyTexts(part), traces(part))
+		b.add(queries.EnqueueKeyedRuns, args...).Query(each)
+	}
+}
+
+func keyTexts(runs []store.NewRun) []string {
+	texts := make([]string, len(runs))
+	for i := range runs {
+		texts[i] = runs[i].Key.Text
+	}
+	return texts
+}
+
+// addReplacements gives pending runs, taken out of their lines, what others
+// have that were enqueued for them, and a new place.
+func (k *keyring) addReplacements(b *batch, note func(pgx.Rows) error) {
+	for _, name := range k.names {
+		holder := k.holders[name]
+		run := holder.replacement
+		if run == nil {
+			continue
+		}
+		l := laneOf(run)
+		b.add(queries.ReplaceRun, holder.id, k.set[l], l.queue, l.job, l.priority, timeOrNull(run.At), micro(run.Delay()),
+			micro(run.Key.AtMost), micro(run.Timeout), timeOrNull(run.ExpiresAt), small(run.MaxAttempts), int16(run.OnCrash),
+			string(run.Args), textArray(run.Tags), textOrNil(run.Trace)).Query(note)
+	}
+}
+
+// addKeys notes who holds the keys now, where that has changed.
+func (k *keyring) addKeys(b *batch) {
+	for _, name := range k.names {
+		holder := k.holders[name]
+		if holder.id != holder.row.RunID || holder.Latest != holder.row.Latest {
+			b.add(queries.SetKey, name.job, name.text, holder.id, holder.Latest, holder.heldFor)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// lane is what a lane's number stands for.
+type lane struct {
+	queue, job string
+	priority   int16
+}
+
+func compareLanes(a, b lane) int {
+	return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.job, b.job), cmp.Compare(a.priority, b.priority))
+}
+
+// laneCache remembers the numbers of lanes. They are committed when they get
+// here, and never change as long as the schema stands: lanes are never deleted.
+// To delete one, its number must be in no run, and runs have no index by lane;
+// and no enqueue under way may have seen it, which only a lock on the lane by
+// every enqueue would tell. Both cost more than the row of a name that nobody
+// uses, so what is bounded is what a process keeps of them.
+type laneCache struct {
+	mu  sync.RWMutex
+	ids map[lane]store.LaneID
+}
+
+// laneCacheMost is far above what a program uses that does not invent queues.
+const laneCacheMost = 10_000
+
+// remember keeps the numbers of the lanes in the set, in the place of others
+// when there are too many.
+func (c *laneCache) remember(set laneSet) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(c.ids, set)
+	for l := range c.ids {
+		if len(c.ids) <= laneCacheMost {
+			return
+		}
+		if _, wanted := set[l]; !wanted {
+			delete(c.ids, l)
+		}
+	}
+}
+
+// laneSet is the lanes that some runs need, with their numbers.
+type laneSet map[lane]store.LaneID
+
+// laneIDs finds the numbers of the lanes named in the set, making those that
+// are new. It uses a connection of its own, whatever transaction the caller is
+// in: a lane made in a transaction that is rolled back would leave its number
+// in caches, and one that waits would block everybody who needs it. So nothing
+// that holds a connection of this store may call it: where every connection is
+// held by a call that waits for a second one, all of them wait until their
+// contexts end. Such calls find their lanes before, or with lanesIn.
+func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
+	missing, err := s.findLanes(ctx, s.general, set)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	if err := s.createLanes(ctx, laneColumns(missing)); err != nil {
+		return err
+	}
+	if missing, err = s.findLanes(ctx, s.general, set); err == nil && len(missing) > 0 {
+		err = fmt.Errorf("%d lanes could not be made", len(missing))
+	}
+	return err
+}
+
+// lanesIn is laneIDs for a transaction of this store: it asks on the
+// transaction's own connection. Lanes that are new end the transaction with
+// newLanesError, and withLanes begins it again once they are made.
+func (s *Store) lanesIn(ctx context.Context, tx pgx.Tx, set laneSet) error {
+	missing, err := s.findLanes(ctx, tx, set)
+	if err == nil && len(missing) > 0 {
+		err = &newLanesError{missing}
+	}
+	return err
+}
+
+// newLanesError is the error of a transaction that needs lanes that are not there.
+type newLanesError struct{ lanes []lane }
+
+// Error says how many are missing.
+func (n *newLanesError) Error() string { return fmt.Sprintf("%d lanes are new", len(n.lanes)) }
+
+// refusedLanes are lanes that the database refuses to make, and why.
+type refusedLanes map[lane]error
+
+// withLanes is repeat for transactions that find their lanes with lanesIn. Lanes
+// that cannot be made are noted for the repetition, unless refused is nil: then
+// they are the error.
+func (s *Store) withLanes(ctx context.Context, refused refusedLanes, do func() error) error {
+	for try := 1; ; try++ {
+		err := s.repeat(ctx, do)
+		missing := (*newLanesError)(nil)
+		if try == 10 || !errors.As(err, &missing) {
+			return err
+		}
+		err = s.createLanes(ctx, laneColumns(missing.lanes))
+		if refusesRows(err) && refused != nil {
+			err = s.createEach(ctx, missing.lanes, refused)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) createEach(ctx context.Context, lanes []lane, refused refusedLanes) error {
+	for _, l := range lanes {
+		err := s.createLanes(ctx, laneColumns([]lane{l}))
+		if refusesRows(err) {
+			refused[l] = err
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findLanes fills in the numbers that the cache or the database has, and
+// returns the lanes that there are not.
+func (s *Store) findLanes(ctx context.Context, in queries.DBTX, set laneSet) (missing []lane, err error) {
+	s.lanes.mu.RLock()
+	for l := range set {
+		if id, ok := s.lanes.ids[l]; ok {
+			set[l] = id
+		} else {
+			missing = append(missing, l)
+		}
+	}
+	s.lanes.mu.RUnlock()
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(missing, compareLanes)
+	rows, err := s.queries(in).Lanes(ctx, queries.LanesParams(laneColumns(missing)))
+	if err != nil {
+		return nil, err
+	}
+	found := make(laneSet, len(rows))
+	for _, row := range rows {
+		l := lane{row.Queue, row.Job, row.Priority}
+		set[l], found[l] = row.ID, row.ID
+	}
+	s.lanes.remember(found)
+	return slices.DeleteFunc(missing, func(l lane) bool { _, ok := found[l]; return ok }), nil
+}
+
+// createLanes makes lanes, paused as their queues are.
+func (s *Store) createLanes(ctx context.Context, names queries.CreateLanesParams) error {
+	return s.repeat(ctx, func() error {
+		b := s.guarded(ctx)
+		b.add(queries.TouchQueues, names.Queues)
+		b.add(queries.ShareQueues, names.Queues)
+		b.add(queries.CreateLanes, names.Queues, names.Jobs, names.Priorities)
+		return s.send(ctx, s.general, b)
+	})
+}
+
+// forgetLanes empties the cache: the numbers in it stand for other lanes now.
+func (s *Store) forgetLanes() {
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	clear(s.lanes.ids)
+}
+
+func laneColumns(lanes []lane) queries.CreateLanesParams {
+	var c queries.CreateLanesParams
+	for _, l := range lanes {
+		c.Queues = append(c.Queues, l.queue)
+		c.Jobs = append(c.Jobs, l.job)
+		c.Priorities = append(c.Priorities, l.priority)
+	}
+	return c
+}
+
+func laneOf(run *store.NewRun) lane {
+	return lane{run.Queue, run.Job, int16(run.Priority)} //nolint:gosec // checked: -4 to 4
+}

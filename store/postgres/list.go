@@ -1,0 +1,242 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// Bounds of what is looked at for one page.
+const (
+	lookFirst      = 1_000  // runs, by the key, at the first try: enough where most pass the filter
+	lookMost       = 20_000 // at the second, and of a list of ids
+	lookProblems   = 2_000  // of dead and cancelled runs when a tag is asked for
+	unfinishedMost = 20_000 // rows of ready that are read for a list of pending runs
+)
+
+// lister is one list under way.
+type lister struct {
+	store       *Store
+	to          sender // a pool, or a transaction of the caller's
+	filter      *store.Filter
+	from, below uuid.UUID
+	limit       int
+	states      []int16
+	lanes       []int32 // that pass the filter; of all lanes when it names none
+	allLanes    bool
+}
+
+// Runs lists runs, newest first.
+func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
+	if _, _, _, err := filter.Range(); err != nil {
+		return store.Page{}, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return store.Page{}, s.fail("runs", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	page, err := s.page(ctx, s.general, filter)
+	if err != nil {
+		return store.Page{}, s.fail("runs", err)
+	}
+	return page, nil
+}
+
+// page lists runs as a pool or a transaction sees them.
+func (s *Store) page(ctx context.Context, to sender, filter store.Filter) (store.Page, error) {
+	from, below, limit, err := filter.Range()
+	if err != nil {
+		return store.Page{}, err
+	}
+	l := &lister{store: s, to: to, filter: &filter, from: from, below: below, limit: limit, states: make([]int16, len(filter.States)),
+		allLanes: len(filter.Jobs)+len(filter.Queues) == 0}
+	for i, state := range filter.States {
+		l.states[i] = int16(state)
+	}
+	page, err := l.list(ctx)
+	if err != nil {
+		return store.Page{}, err
+	}
+	return page, s.addProgress(ctx, to, page.Runs)
+}
+
+// begin begins a batch; in a transaction of the caller's the settings are the
+// caller's.
+func (s *Store) begin(ctx context.Context, to sender) *batch {
+	if to == sender(s.general) {
+		return s.guarded(ctx)
+	}
+	return &batch{names: s.names}
+}
+
+// only tells whether the filter asks for no other states than these.
+func (l *lister) only(states ...store.State) bool {
+	return len(l.filter.States) > 0 && !slices.ContainsFunc(l.filter.States, func(s store.State) bool { return !slices.Contains(states, s) })
+}
+
+// list picks the way that finds the runs most quickly: through the tables that
+// hold the unfinished, or the dead and cancelled ones, else along the key of
+// runs.
+func (l *lister) list(ctx context.Context) (store.Page, error) {
+	if err := l.readLanes(ctx); err != nil || !l.allLanes && len(l.lanes) == 0 {
+		return store.Page{}, err
+	}
+	if len(l.filter.IDs) > 0 {
+		return l.these(ctx, l.filter.IDs, uuid.Nil)
+	}
+	if l.only(store.Dead, store.Cancelled) {
+		return l.problems(ctx)
+	}
+	if l.only(store.Pending, store.Running) {
+		page, few, err := l.unfinished(ctx)
+		if few || err != nil {
+			return page, err
+		}
+	}
+	return l.walk(ctx)
+}
+
+// readLanes finds the lanes that pass the filter.
+func (l *lister) readLanes(ctx context.Context) error {
+	b := l.store.begin(ctx, l.to)
+	b.add(queries.FilteredLanes, orEmpty(l.filter.Jobs), orEmpty(l.filter.Queues)).Query(func(rows pgx.Rows) (err error) {
+		l.lanes, err = pgx.CollectRows(rows, pgx.RowTo[int32])
+		return err
+	})
+	return l.store.send(ctx, l.to, b)
+}
+
+// problems lists dead and cancelled runs: the newest ids of each lane, then the
+// newest of those.
+func (l *lister) problems(ctx context.Context) (store.Page, error) {
+	most := l.limit + 1
+	if l.filter.Tag != "" {
+		most = lookProblems
+	}
+	states := slices.Compact(slices.Sorted(slices.Values(l.states)))
+	var ids uuidArray
+	b := l.store.begin(ctx, l.to)
+	b.add(queries.NewestProblems, states, l.lanes, l.below, l.from, small(most)).Query(func(rows pgx.Rows) error {
+		ids = ids[:0]
+		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+	})
+	if err := l.store.send(ctx, l.to, b); err != nil || len(ids) == 0 {
+		return store.Page{}, err
+	}
+	floor := uuid.Nil
+	if len(ids) == most {
+		floor = ids[most-1]
+	}
+	return l.these(ctx, ids, floor)
+}
+
+// unfinished lists pending and running runs, as long as few are pending.
+func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err error) {
+	lanes := []int32{}
+	if slices.Contains(l.filter.States, store.Pending) {
+		for _, lane := range l.lanes {
+			lanes = append(lanes, lane, -lane)
+		}
+	}
+	var ids uuidArray
+	waiting, held := 0, 0
+	b := l.store.begin(ctx, l.to)
+	b.add(queries.UnfinishedOf, lanes, int32(unfinishedMost), slices.Contains(l.filter.States, store.Running)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.UnfinishedOfRow])
+		ids, waiting, held = make(uuidArray, 0, len(found)), 0, 0
+		for _, row := range found {
+			if bytes.Compare(row.RunID[:], l.below[:]) < 0 && bytes.Compare(row.RunID[:], l.from[:]) >= 0 {
+				ids = append(ids, row.RunID)
+			}
+			if row.Waiting {
+				waiting++
+			} else {
+				held++
+			}
+		}
+		return err
+	})
+	if err := l.store.send(ctx, l.to, b); err != nil {
+		return page, false, err
+	}
+	if slices.Contains(l.filter.States, store.Running) {
+		stranded, err := l.store.stranded(ctx, l.to, stretch{l.from, l.below, lookMost})
+		if err != nil {
+			return page, false, err
+		}
+		ids = append(ids, stranded...)
+	}
+	if waiting == unfinishedMost || held == 5*unfinishedMost {
+		return page, false, nil
+	}
+	if len(ids) == 0 {
+		return page, true, nil
+	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(b[:], a[:]) })
+	ids = slices.Compact(ids)
+	floor := uuid.Nil
+	if enough := max(10*l.limit, lookFirst); l.filter.Tag == "" && len(ids) > enough {
+		ids, floor = ids[:enough], ids[enough-1]
+	}
+	page, err = l.these(ctx, ids, floor)
+	return page, true, err
+}
+
+// these lists those of the ids that pass the filter. A floor says that ids below
+// it have not been looked at.
+func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (store.Page, error) {
+	return l.page(ctx, floor, queries.ListThese, ids)
+}
+
+// walk lists runs along their key, downwards, as far as the bound goes.
+func (l *lister) walk(ctx context.Context) (page store.Page, err error) {
+	for _, look := range []int{lookFirst, lookMost} {
+		var floor uuid.UUID
+		b := l.store.begin(ctx, l.to)
+		b.add(queries.FloorOfRuns, l.below, l.from, small(look-1)).Query(func(rows pgx.Rows) error {
+			return scanIDs(rows, func(id uuid.UUID) { floor = id })
+		})
+		if err := l.store.send(ctx, l.to, b); err != nil {
+			return page, err
+		}
+		page, err = l.page(ctx, floor, queries.ListRuns)
+		if err != nil || len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
+			break
+		}
+	}
+	return page, err
+}
+
+// page reads the runs that pass the filter, down to the floor if there is one.
+func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ...any) (store.Page, error) {
+	from := l.from
+	if floor != uuid.Nil {
+		from = floor
+	}
+	lanes := l.lanes
+	if l.allLanes || lanes == nil {
+		lanes = []int32{}
+	}
+	page := store.Page{Next: floor}
+	b := l.store.begin(ctx, l.to)
+	args := append(more, l.below, from, l.states, l.allLanes, lanes, l.filter.Tag, int32(l.limit+1)) //nolint:gosec // small
+	b.add(list, args...).Query(func(rows pgx.Rows) error {
+		page.Runs = nil
+		return scanRecords(&page.Runs)(rows)
+	})
+	if err := l.store.send(ctx, l.to, b); err != nil {
+		return store.Page{}, err
+	}
+	if len(page.Runs) > l.limit {
+		page.Runs = page.Runs[:l.limit]
+		page.Next = page.Runs[l.limit-1].ID
+	}
+	return page, nil
+}

@@ -1,0 +1,157 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+const pingEvery = 30 * time.Second // of the listening connection
+
+// Listen calls hear for signals of this process and notifications of others,
+// never twice at the same time.
+func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
+	return s.listen(ctx, nil, hear)
+}
+
+// ListenFor is Listen for a worker that serves these jobs on these queues; see
+// store.FleetWaker.
+func (s *Store) ListenFor(ctx context.Context, serves store.Serves, hear func(store.Signal)) error {
+	return s.listen(ctx, s.names.crew(serves), hear)
+}
+
+// listen is Listen, and ListenFor of a crew.
+func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	here := s.hints.here.Join()
+	defer s.hints.here.Part(here)
+
+	var hearing sync.WaitGroup
+	defer hearing.Wait()
+	defer cancel()
+	hearing.Go(func() {
+		for {
+			select {
+			case <-here.Given():
+				for _, signal := range crew.fold(here.Take()) {
+					hear(signal)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	l := &listener{Store: s, crew: crew, channel: s.names.channel(),
+		begun: func() { // what came before we listened
+			here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelAsked}, store.Signal{Kind: store.RunEnded})
+		},
+		heard: func(payload string) { here.Put(signals(s.hints.self, payload)...) },
+	}
+	if err := l.receive(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	return nil
+}
+
+// listener is a Listen under way.
+type listener struct {
+	*Store
+	crew    *crew // nil: of nobody who works
+	channel string
+	begun   func()
+	heard   func(payload string)
+	conn    *pgx.Conn
+	look    time.Duration // own clock when the crew is looked at next, or the connection tried
+}
+
+// receive waits for notifications on a connection of its own.
+func (l *listener) receive(ctx context.Context) (err error) {
+	if l.conn, err = pgx.ConnectConfig(ctx, l.dial); err != nil {
+		return err
+	}
+	defer l.leave(ctx)
+	if _, err := l.conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {
+		return err
+	}
+	if l.crew != nil {
+		if err := l.crew.join(ctx, l.Store, l.conn); err != nil {
+			return err
+		}
+		l.changed(ctx)
+	}
+	if err := l.try(ctx); err != nil {
+		return err
+	}
+	l.begun()
+	for {
+		quiet, cancel := context.WithTimeout(ctx, max(l.look-lease.Elapsed(), time.Millisecond))
+		notification, err := l.conn.WaitForNotification(quiet)
+		cancel()
+		switch {
+		case err == nil:
+			l.take(notification.Payload)
+		case ctx.Err() != nil:
+			return nil
+		case !errors.Is(err, context.DeadlineExceeded):
+			return err
+		}
+		if lease.Elapsed() >= l.look {
+			if err := l.try(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take takes in a notification.
+func (l *listener) take(payload string) {
+	if strings.HasSuffix(payload, " "+crewLetter) {
+		if l.crew != nil {
+			l.look = min(l.look, lease.Elapsed()+l.crew.spread())
+		}
+		return
+	}
+	l.heard(payload)
+}
+
+// try finds out whether the connection stands, and who else listens.
+func (l *listener) try(ctx context.Context) error {
+	l.look = lease.Elapsed() + pingEvery
+	if l.crew != nil {
+		return l.crew.look(ctx, l.Store, l.conn)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return l.conn.Ping(ctx)
+}
+
+// changed has the others look at the crew.
+func (l *listener) changed(ctx context.Context) {
+	if l.config.NoNotify {
+		return
+	}
+	err := l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{l.hints.self + " " + crewLetter}})
+	if err != nil && ctx.Err() == nil {
+		l.config.Logger.Debug("notifying others failed, they find out within half a minute", "error", err)
+	}
+}
+
+// leave ends the connection.
+func (l *listener) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if l.crew != nil && !l.conn.IsClosed() {
+		l.changed(ctx)
+	}
+	_ = l.conn.Close(ctx)
+}

@@ -1,0 +1,194 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// locks are the named locks of a store.
+type locks struct{ store *Store }
+
+// Locks returns the named locks of the store: rows of its table locks. They
+// need no session and no LISTEN, so they work through a transaction pooler.
+func (s *Store) Locks() lock.Locks { return locks{s} }
+
+// Acquire takes a free slot of a name. The rows of a new name are made first.
+func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, error) {
+	if err := request.Validate(); err != nil {
+		return lock.Answer{}, fmt.Errorf("acquire lock: %w", err)
+	}
+	s := l.store
+	if err := s.usable(ctx); err != nil {
+		return lock.Answer{}, s.fail("acquire lock", err)
+	}
+	var answer lock.Answer
+	var present int
+	ask := func() error {
+		b := s.guarded(ctx)
+		b.add(queries.AcquireLock, request.Name, small(request.Slots), uuid.UUID(request.Claim), request.Owner, micro(request.Duration)).
+			Query(scanAnswer(&answer, &present))
+		err := s.send(ctx, s.general, b)
+		if code(err) == uniqueViolation { // the same claim is being asked for by another call
+			return errSameClaim
+		}
+		return err
+	}
+	err := s.repeat(ctx, func() error { return again(ask) })
+	if err == nil && !answer.Granted && present < request.Slots {
+		err = s.repeat(ctx, func() error { return l.makeSlots(ctx, request) })
+		if err == nil {
+			err = s.repeat(ctx, func() error { return again(ask) })
+		}
+	}
+	if err != nil {
+		return lock.Answer{}, s.fail("acquire lock", err)
+	}
+	return answer, nil
+}
+
+var errSameClaim = fmt.Errorf("the claim is being asked for by another call")
+
+// again asks a few times while another call asks for the same claim.
+func again(ask func() error) error {
+	err := ask()
+	for range 3 {
+		if err != errSameClaim { //nolint:errorlint // our own, never wrapped
+			break
+		}
+		err = ask()
+	}
+	return err
+}
+
+func scanAnswer(answer *lock.Answer, present *int) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		*answer = lock.Answer{}
+		for rows.Next() {
+			var slot *int
+			var fence *int64
+			var expired *bool
+			var freeIn int64
+			if err := rows.Scan(&slot, &fence, &expired, present, &freeIn); err != nil {
+				return err
+			}
+			if slot == nil {
+				answer.FreeIn = fromMicro(freeIn)
+				continue
+			}
+			*answer = lock.Answer{Granted: true, Slot: *slot, Fence: lease.Fence(*fence), TookOver: *expired}
+		}
+		return rows.Err()
+	}
+}
+
+// makeSlots stores the rows that a name lacks, and deletes some that nobody
+// wants any more.
+func (l locks) makeSlots(ctx context.Context, request lock.Request) error {
+	b := l.store.guarded(ctx)
+	b.add(queries.InsertLocks, request.Name, small(request.Slots))
+	b.add(queries.DeleteOldLocks)
+	return l.store.send(ctx, l.store.general, b)
+}
+
+// Renew extends every named claim that still stands, on connections that only
+// renewals use.
+func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	if len(claims) == 0 {
+		return nil, nil
+	}
+	s := l.store
+	var renewed []lease.ClaimID
+	err := s.repeat(ctx, func() error {
+		b := s.guarded(ctx)
+		b.add(queries.RenewLocks, micro(d), uuids(claims)).Query(func(rows pgx.Rows) error {
+			renewed = make([]lease.ClaimID, 0, len(claims))
+			return scanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
+		})
+		return s.send(ctx, s.beats, b)
+	})
+	if err != nil {
+		return nil, s.fail("renew locks", err)
+	}
+	return renewed, nil
+}
+
+// Release frees the slot that the claim holds.
+func (l locks) Release(ctx context.Context, name string, claim lease.ClaimID) (bool, error) {
+	if err := lock.CheckName(name); err != nil {
+		return false, fmt.Errorf("release lock: %w", err)
+	}
+	freed, err := l.free(ctx, queries.ReleaseLock, l.store.names.freedChannel(), name, uuid.UUID(claim))
+	if err != nil {
+		return false, l.store.fail("release lock", err)
+	}
+	return freed, nil
+}
+
+// free sends a statement that frees a slot and reports whether it has.
+func (l locks) free(ctx context.Context, statement string, args ...any) (bool, error) {
+	var freed, told int32
+	err := l.store.repeat(ctx, func() error {
+		b := &batch{names: l.store.names}
+		b.add(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&freed, &told) })
+		return l.store.send(ctx, l.store.general, b)
+	})
+	return freed > 0, err
+}
+
+// ListLocks lists the slots that are held.
+func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.Record, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("list locks: %w", err)
+	}
+	s := l.store
+	rows, err := s.queries(s.general).ListLocks(ctx, queries.ListLocksParams{Prefix: prefix, Most: small(limit)})
+	if err != nil {
+		return nil, s.fail("list locks", err)
+	}
+	records := make([]lock.Record, len(rows))
+	for i, row := range rows {
+		records[i] = lock.Record{
+			Name: row.Name, Slot: int(row.Slot), Owner: row.Owner, Claim: lease.ClaimID(*row.ClaimID).Short(), Fence: lease.Fence(row.Fence),
+			AcquiredAt: row.AcquiredAt.UTC(), ExpiresAt: row.ExpiresAt.UTC(), Expired: row.Expired,
+		}
+	}
+	return records, nil
+}
+
+// ForceRelease frees a slot, whoever holds it, and writes it into audit.
+func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
+	if err := force.Validate(); err != nil {
+		return false, fmt.Errorf("force release of lock: %w", err)
+	}
+	freed, err := l.free(ctx, queries.ForceReleaseLock, l.store.names.freedChannel(), force.Name, small(force.Slot), force.By, force.Reason)
+	if err != nil {
+		return false, l.store.fail("force release of lock", err)
+	}
+	return freed, nil
+}
+
+// ListForced lists the forced releases, newest first.
+func (l locks) ListForced(ctx context.Context, limit int) ([]lock.ForceRecord, error) {
+	s := l.store
+	rows, err := s.queries(s.general).ListForced(ctx, queries.ListForcedParams{Most: small(limit)})
+	if err != nil {
+		return nil, s.fail("list forced releases", err)
+	}
+	records := make([]lock.ForceRecord, len(rows))
+	for i, row := range rows {
+		records[i] = lock.ForceRecord{At: row.At.UTC(), Name: row.Subject, By: row.Actor}
+		if err := json.Unmarshal(row.Detail, &records[i]); err != nil {
+			return nil, fmt.Errorf("list forced releases: %w", err)
+		}
+	}
+	return records, nil
+}

@@ -1,0 +1,186 @@
+package postgres_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/db"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres"
+)
+
+// catalog describes everything in a schema, its name left out.
+func catalog(t *testing.T, conn *pgx.Conn, schema string) []string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), `
+		select format('column %s.%s %s %s default %s identity %s storage %s collation %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+		       case when a.attnotnull then 'not null' else 'null' end, coalesce(pg_get_expr(d.adbin, d.adrelid), '-'), a.attidentity, a.attstorage, a.attcollation)
+		  || ' place ' || a.attnum
+		from pg_attribute a join pg_class c on c.oid = a.attrelid left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+		where c.relnamespace = $1::text::regnamespace and c.relkind = 'r' and a.attnum > 0 and not a.attisdropped
+		union all select format('table %s %s replica identity %s', relname, reloptions, relreplident) from pg_class where relnamespace = $1::text::regnamespace and relkind in ('r', 'S', 'v')
+		union all select 'index ' || indexdef from pg_indexes where schemaname::text = $1::text
+		union all select 'identity ' || indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
+		where i.indisreplident and c.relnamespace = $1::text::regnamespace
+		union all select format('constraint %s %s', conname, pg_get_constraintdef(oid)) from pg_constraint where connamespace = $1::text::regnamespace
+		order by 1`, schema)
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	for i := range lines {
+		lines[i] = strings.ReplaceAll(lines[i], schema+".", "")
+	}
+	return lines
+}
+
+func TestMigrationsAddUpToTheSchema(t *testing.T) {
+	t.Parallel()
+	store := openURL(t, pgtest.Database(t), "migrated")
+	conn := connect(t, store.url)
+	readable := strings.NewReplacer("schema durable;", "schema readable;", "durable.", "readable.").Replace(db.Schema)
+	_, err := conn.Exec(t.Context(), readable)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), postgres.MigrationsSQL("plain"))
+	require.NoError(t, err)
+
+	want := catalog(t, conn, "readable")
+	require.NotEmpty(t, want)
+	require.Equal(t, want, catalog(t, conn, "migrated"), "the migrations make another schema than db/schema.sql")
+	require.Equal(t, want, catalog(t, conn, "plain"), "MigrationsSQL makes another schema than Migrate")
+
+	other, err := postgres.Open(t.Context(), store.url, postgres.Config{Schema: "plain"})
+	require.NoError(t, err)
+	t.Cleanup(other.Close)
+	applied, err := other.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, applied)
+}
+
+func TestTwentyProgramsMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range []string{"read%20committed", "serializable"} {
+		migrateTwenty(t, pgtest.Database(t)+"&default_transaction_isolation="+isolation)
+	}
+}
+
+func migrateTwenty(t *testing.T, url string) {
+	t.Helper()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var steps []int
+	for range 20 {
+		store, err := postgres.Open(t.Context(), url, postgres.Config{MaxConns: 1})
+		require.NoError(t, err)
+		t.Cleanup(store.Close)
+		all.Go(func() {
+			applied, err := store.Migrate(t.Context())
+			mu.Lock()
+			defer mu.Unlock()
+			for _, m := range applied {
+				steps = append(steps, m.Version)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			have, want, _, err := store.Schema(t.Context())
+			if err != nil || have != want {
+				t.Error(have, want, err)
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(steps)
+	require.Equal(t, slices.Compact(slices.Clone(steps)), steps, "each step is applied once")
+	require.NotEmpty(t, steps)
+}
+
+func TestMigrationKilledInTheMiddleLeavesNothing(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	conn := connect(t, url)
+	_, err := conn.Exec(t.Context(), "create schema durable")
+	require.NoError(t, err)
+	obstacle, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = obstacle.Exec(t.Context(), "create table durable.leases ()") // the migration waits here
+	require.NoError(t, err)
+
+	store, err := postgres.Open(t.Context(), url, postgres.Config{})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	failed := make(chan error)
+	go func() {
+		_, err := store.Migrate(context.WithoutCancel(t.Context()))
+		failed <- err
+	}()
+	killer := connect(t, url)
+	require.Eventually(t, func() bool {
+		var killed bool
+		err := killer.QueryRow(t.Context(), `select bool_or(pg_terminate_backend(pid)) from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock' and application_name = 'durable'`).Scan(&killed)
+		return err == nil && killed
+	}, 20*time.Second, 10*time.Millisecond)
+	require.Error(t, <-failed)
+	require.NoError(t, obstacle.Rollback(t.Context()))
+
+	require.Empty(t, catalog(t, conn, "durable"))
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
+	_, err = store.Enqueue(t.Context(), newRun())
+	require.NoError(t, err)
+}
+
+func TestSchemaVersions(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	reopen := func() *postgres.Store {
+		store, err := postgres.Open(t.Context(), url, postgres.Config{})
+		require.NoError(t, err)
+		t.Cleanup(store.Close)
+		return store
+	}
+	st := reopen()
+	_, err := st.Enqueue(t.Context(), newRun())
+	require.ErrorIs(t, err, postgres.ErrSchema)
+	require.ErrorContains(t, err, "migrate up")
+	_, err = st.Migrate(t.Context())
+	require.NoError(t, err)
+	_, err = st.Enqueue(t.Context(), newRun())
+	require.NoError(t, err)
+
+	conn := connect(t, url)
+	_, err = conn.Exec(t.Context(), "update durable.meta set version = version + 7")
+	require.NoError(t, err)
+	_, err = reopen().Enqueue(t.Context(), newRun())
+	require.NoError(t, err, "a newer schema that is compatible is served")
+	_, err = conn.Exec(t.Context(), "update durable.meta set min_compatible = version")
+	require.NoError(t, err)
+	_, err = reopen().Enqueue(t.Context(), newRun())
+	require.ErrorIs(t, err, postgres.ErrSchema)
+	require.ErrorContains(t, err, "deploy a newer one")
+	require.NotErrorIs(t, err, store.ErrInvalid)
+}
+
+func TestOpenRefusesWhatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	_, err := postgres.Open(t.Context(), url+"&default_transaction_read_only=on", postgres.Config{})
+	require.ErrorContains(t, err, "allows only reads")
+	for _, schema := range []string{"Durable", "a;b", "a b", "1a", strings.Repeat("a", 49)} {
+		_, err = postgres.Open(t.Context(), url, postgres.Config{Schema: schema})
+		require.ErrorIs(t, err, store.ErrInvalid)
+	}
+	for _, bad := range []string{"postgres://u:secret@h:port/x", "host=h password=secret port=x", "postgres://u:secret@127.0.0.1:1/x?connect_timeout=1"} {
+		_, err = postgres.Open(t.Context(), bad, postgres.Config{})
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}

@@ -1,0 +1,248 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+const (
+	// operateFor is how long an order looks again at runs that others have in
+	// hand.
+	operateFor = 10 * time.Second
+	// operatePause and operatePauseMost are the first pause between two looks
+	// and the longest.
+	operatePause, operatePauseMost = 5 * time.Millisecond, 250 * time.Millisecond
+)
+
+// Operate changes runs as an operator asks. Each look is one short transaction
+// that waits for nobody: a run that a claim, a settle or a user's transaction
+// has in hand is passed over, and looked at again.
+func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
+	if err := order.Check(); err != nil {
+		return nil, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail(string(order.Action)+" runs", err)
+	}
+	answers := make(map[uuid.UUID]store.Changed, len(order.Runs))
+	left := unanswered(order.Runs, answers)
+	begun, pause := lease.Elapsed(), operatePause
+	for len(left) > 0 {
+		if err := s.look(ctx, &order, left, answers); err != nil {
+			return nil, s.fail(string(order.Action)+" runs", err)
+		}
+		if left = unanswered(left, answers); len(left) == 0 {
+			break
+		}
+		if lease.Elapsed()-begun > operateFor || !rest(ctx, pause) {
+			break
+		}
+		pause = min(2*pause, operatePauseMost)
+	}
+	wake := false
+	changed := make([]store.Changed, len(order.Runs))
+	for i, id := range order.Runs {
+		changed[i] = answers[id]
+		if changed[i].Did == "" {
+			changed[i] = store.Changed{ID: id, Did: store.Busy, State: changed[i].State}
+		}
+		wake = wake || changed[i].Did == store.Done && changed[i].State == store.Pending
+	}
+	if wake && order.Action == store.RetryRuns {
+		s.hint()
+	}
+	return changed, nil
+}
+
+// unanswered returns each run once that has no answer yet.
+func unanswered(runs []store.RunID, answers map[uuid.UUID]store.Changed) uuidArray {
+	left := make(uuidArray, 0, len(runs))
+	seen := make(map[uuid.UUID]bool, len(runs))
+	for _, id := range runs {
+		if !seen[id] && answers[id].Did == "" {
+			seen[id] = true
+			left = append(left, id)
+		}
+	}
+	return left
+}
+
+// rest waits for d and reports false when ctx ended.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// look does what is ordered with the runs that nobody else has in hand, and
+// notes their answers. Runs with a unique key whose row has to be locked first
+// are changed one by one, each in a transaction of its own.
+func (s *Store) look(ctx context.Context, order *store.Order, runs uuidArray, answers map[uuid.UUID]store.Changed) error {
+	var keyed []queries.OperableRow
+	err := s.repeat(ctx, func() error {
+		keyed = nil
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.Changed{}}
+			rows, err := o.read(ctx, runs)
+			if err != nil {
+				return err
+			}
+			plain := rows[:0]
+			for _, row := range rows {
+				if row.Keyed && order.Action != store.CancelRuns && o.open(&row) {
+					keyed = append(keyed, row)
+				} else {
+					plain = append(plain, row)
+				}
+			}
+			if err := o.act(ctx, plain, false); err != nil {
+				return err
+			}
+			answered(answers, o.answers)
+			return nil
+		})
+	})
+	if code(err) == lockNotAvailable {
+		err = nil // somebody has a schedule of theirs: they are looked at again
+	}
+	for i := range keyed {
+		if err != nil || ctx.Err() != nil {
+			break
+		}
+		err = s.lookKeyed(ctx, order, &keyed[i], answers)
+	}
+	return err
+}
+
+// answered adds answers. They count only when their transaction is committed;
+// one that was not is repeated, or its error is the caller's.
+func answered(all, some map[uuid.UUID]store.Changed) {
+	for id, one := range some {
+		all[id] = one
+	}
+}
+
+// operation is one look under way.
+type operation struct {
+	store   *Store
+	tx      pgx.Tx
+	order   *store.Order
+	answers map[uuid.UUID]store.Changed // without Did: what state it was last seen in
+}
+
+// read looks at the runs, and answers for those that there are not.
+func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.OperableRow, error) {
+	var rows []queries.OperableRow
+	b := o.store.guardedFor(ctx, heldLimit)
+	b.add(queries.Idle)
+	b.add(queries.Operable, runs).Query(func(found pgx.Rows) (err error) {
+		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.OperableRow])
+		return err
+	})
+	if err := o.store.send(ctx, o.tx, b); err != nil {
+		return nil, err
+	}
+	for _, id := range runs {
+		o.answers[id] = store.Changed{ID: id, Did: store.Missing}
+	}
+	for _, row := range rows {
+		o.answers[row.ID] = store.Changed{ID: row.ID, State: store.State(row.State)}
+	}
+	return rows, nil
+}
+
+// open tells whether the action may change a run that is in the state it was
+// seen in, and answers for it when not.
+func (o *operation) open(row *queries.OperableRow) bool {
+	state, did := store.State(row.State), store.Did("")
+	switch o.order.Action {
+	case store.CancelRuns:
+		if state.Terminal() {
+			did = store.Unchanged
+		}
+	case store.RetryRuns:
+		switch state {
+		case store.Succeeded:
+			did = store.Conflicting
+		case store.Pending, store.Running:
+			did = store.Unchanged
+		}
+	case store.DeleteRuns:
+		if state == store.Running {
+			did = store.Conflicting
+		}
+	}
+	if did != "" {
+		o.answers[row.ID] = store.Changed{ID: row.ID, Did: did, State: state}
+	}
+	return did == ""
+}
+
+// act changes the runs that the action may change, in the state they were seen
+// in: pending ones through their rows of ready, the others by themselves.
+func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed bool) error {
+	var ids, pending uuidArray
+	var lanes []int32
+	var dues []time.Time
+	for i := range rows {
+		row := &rows[i]
+		switch {
+		case !o.open(row):
+		case row.State == int16(store.Pending):
+			pending, lanes, dues = append(pending, row.ID), append(lanes, row.Lane), append(dues, row.DueAt)
+		default:
+			ids = append(ids, row.ID)
+		}
+	}
+	why, by, detail := o.order.Why(), o.order.By, string(o.order.Detail())
+	b := &batch{names: o.store.names}
+	if len(pending) > 0 {
+		if o.order.Action == store.CancelRuns {
+			b.add(queries.CancelPending, lanes, dues, pending, why, by, detail).Query(o.done(store.Done, store.Cancelled))
+		} else {
+			b.add(queries.DeletePending, lanes, dues, pending, keyed, by, detail).Query(o.done(store.Done, store.Pending))
+		}
+	}
+	if len(ids) > 0 {
+		switch o.order.Action {
+		case store.CancelRuns:
+			b.add(queries.AskCancels, ids, why, by, detail).Query(o.done(store.Asked, store.Running))
+		case store.RetryRuns:
+			b.add(queries.RetryRuns, ids, keyed, by, detail).Query(o.done(store.Done, store.Pending))
+			b.add(queries.CountRetried, ids)
+		case store.DeleteRuns:
+			b.add(queries.DeleteFinished, ids, keyed, by, detail).Query(o.deleted)
+			b.add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
+		}
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return o.store.send(ctx, o.tx, b)
+}
+
+// done answers for the runs that a statement has changed.
+func (o *operation) done(did store.Did, state store.State) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { o.answers[id] = store.Changed{ID: id, Did: did, State: state} })
+	}
+}
+
+// deleted answers for finished runs that are no more.
+func (o *operation) deleted(rows pgx.Rows) error {
+	return scanIDs(rows, func(id uuid.UUID) {
+		o.answers[id] = store.Changed{ID: id, Did: store.Done, State: o.answers[id].State}
+	})
+}

@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// errPassedOver rolls back what was done for a run that could not be changed.
+var errPassedOver = errors.New("the run was passed over")
+
+// lookKeyed retries or deletes one run that has a unique key, in a transaction
+// of its own: it waits, shortly, for the row of the key, and holds nothing
+// meanwhile.
+func (s *Store) lookKeyed(ctx context.Context, order *store.Order, row *queries.OperableRow, answers map[uuid.UUID]store.Changed) error {
+	err := s.repeat(ctx, func() error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.Changed{
+				row.ID: {ID: row.ID, State: store.State(row.State)},
+			}}
+			b := s.guardedFor(ctx, heldLimit)
+			b.add(queries.Idle)
+			if err := s.send(ctx, tx, b); err != nil {
+				return err
+			}
+			holder, conflict, err := o.lockKey(ctx, row)
+			switch {
+			case err != nil:
+				return err
+			case conflict:
+				o.answers[row.ID] = store.Changed{ID: row.ID, Did: store.Conflicting, State: store.State(row.State), Key: row.Key, KeyHolder: holder}
+			default:
+				if err := o.act(ctx, []queries.OperableRow{*row}, true); err != nil {
+					return err
+				}
+				if o.answers[row.ID].Did == "" {
+					return errPassedOver // and the key goes back
+				}
+			}
+			answered(answers, o.answers)
+			if conflict {
+				return errPassedOver
+			}
+			return nil
+		})
+	})
+	if c := code(err); errors.Is(err, errPassedOver) || c == lockNotAvailable {
+		return nil
+	}
+	return err
+}
+
+// lockKey locks the row of the run's key and gives it to a run that is retried,
+// unless another run holds it: one that has not ended, or whose time is not
+// over. It takes it from a run that is deleted.
+func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (holder uuid.UUID, conflict bool, err error) {
+	q := o.store.queries(o.tx)
+	if o.order.Action == store.DeleteRuns {
+		if err := q.LockKeyOf(ctx, queries.LockKeyOfParams{Job: row.Job, Key: row.Key}); err != nil {
+			return row.ID, false, err
+		}
+		return row.ID, false, q.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
+	}
+	found, err := q.LockKey(ctx, queries.LockKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
+	if err != nil || found.RunID == row.ID {
+		return row.ID, false, err
+	}
+	unfinished, err := q.Unfinished(ctx, queries.UnfinishedParams{ID: found.RunID})
+	if err != nil || unfinished || found.Held {
+		return found.RunID, true, err
+	}
+	return row.ID, false, q.TakeKey(ctx, queries.TakeKeyParams{Job: row.Job, Key: row.Key, RunID: row.ID})
+}
+
+// Rerun stores a run that is made after another one.
+func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by string) (store.Receipt, error) {
+	if err := store.CheckRerun(run, by); err != nil {
+		return store.Receipt{}, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return store.Receipt{}, s.fail("rerun", err)
+	}
+	var stored []store.Receipt
+	runs := []store.NewRun{run}
+	insert := func() error {
+		set := lanesOf(runs)
+		if err := s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
+			return err
+		}
+		return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
+			b := s.guarded(ctx)
+			b.add(queries.Idle)
+			if err = s.send(ctx, tx, b); err != nil {
+				return err
+			}
+			if stored, err = s.insertInto(ctx, tx, runs, set); err != nil || stored[0].Existing {
+				return err
+			}
+			return s.queries(tx).AuditChange(ctx, queries.AuditChangeParams{
+				Actor: by, Kind: "run", Subject: of.String(), Action: "rerun", Detail: string(store.RerunDetail(run.ID)),
+			})
+		})
+	}
+	err := s.repeat(ctx, insert)
+	if code(err) == notNullViolation { // a lane's number was not what it stood for
+		s.forgetLanes()
+		err = s.repeat(ctx, insert)
+	}
+	if err != nil {
+		return store.Receipt{}, s.fail("rerun", err)
+	}
+	s.hint()
+	return stored[0], nil
+}
+
+// Cancels returns the running runs of the claims that are to be cancelled.
+func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("cancels", err)
+	}
+	var requests []store.CancelRequest
+	b := s.guarded(ctx)
+	b.add(queries.Cancels, uuids(claims)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.CancelsRow])
+		requests = nil
+		for _, row := range found {
+			requests = append(requests, store.CancelRequest{Claim: lease.ClaimID(row.ClaimID), Run: row.RunID, Reason: row.Reason})
+		}
+		return err
+	})
+	if err := s.send(ctx, s.engine, b); err != nil {
+		return nil, s.fail("cancels", err)
+	}
+	return requests, nil
+}

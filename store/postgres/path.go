@@ -1,0 +1,163 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// Our statements name the schema of every table, but few name that of a function
+// or an operator. Where the arguments of a call are not exactly those of
+// pg_catalog's, PostgreSQL prefers one of another schema in the search_path that
+// fits better, and runs it as our role. So our own connections search pg_catalog
+// only. Statements that go through a transaction of the caller's, whose settings
+// are the caller's, have exact arguments or say pg_catalog themselves.
+
+// pinnedPath is the search_path of our own connections.
+const pinnedPath = "pg_catalog"
+
+// refusesPath tells whether a pooler refused the search_path as a parameter of
+// the connection: PgBouncer knows few parameters, and this is none of them.
+func refusesPath(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && strings.Contains(server.Message, "startup parameter")
+}
+
+// opened makes the general pool and checks the server through it. Where the
+// connections cannot be pinned as a whole, each transaction is.
+func (s *Store) opened(ctx context.Context, base, general *pgxpool.Config) (err error) {
+	for {
+		if s.general, err = pgxpool.NewWithConfig(ctx, general); err != nil {
+			return err
+		}
+		err = s.checkServer(ctx)
+		if !refusesPath(err) || base.ConnConfig.RuntimeParams["search_path"] == "" {
+			return err
+		}
+		s.general.Close()
+		delete(base.ConnConfig.RuntimeParams, "search_path")
+		delete(general.ConnConfig.RuntimeParams, "search_path")
+	}
+}
+
+// whole is the batch as it is sent outside a transaction: with a begin and an
+// end of its own where the default isolation is not ours, and pinned where the
+// connection is not.
+func (s *Store) whole(b *batch) *pgx.Batch {
+	whole := &pgx.Batch{}
+	if s.begins {
+		whole.Queue(queries.Begin)
+	}
+	if s.unpinned {
+		whole.Queue(queries.Pin)
+	}
+	b.copyTo(whole)
+	if s.begins {
+		whole.Queue(queries.Commit)
+	}
+	return whole
+}
+
+// pinned is a pool whose connections are not pinned: each statement takes the
+// search_path with it, in one round trip.
+type pinned struct{ pool *pgxpool.Pool }
+
+// Exec sends a statement.
+func (p pinned) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	results := p.send(ctx, sql, args)
+	tag, err := results.Exec()
+	return tag, errors.Join(err, results.Close())
+}
+
+// Query sends a statement and returns its rows, which have to be closed.
+func (p pinned) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	results := p.send(ctx, sql, args)
+	rows, err := results.Query()
+	if err != nil {
+		_ = results.Close()
+		return nil, err
+	}
+	return &pinnedRows{rows, results, nil}, nil
+}
+
+// QueryRow sends a statement of which one row is wanted.
+func (p pinned) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, err := p.Query(ctx, sql, args...)
+	return pinnedRow{rows, err}
+}
+
+func (p pinned) send(ctx context.Context, sql string, args []any) pgx.BatchResults {
+	b := &pgx.Batch{}
+	b.Queue(queries.Pin)
+	b.Queue(sql, args...)
+	results := p.pool.SendBatch(ctx, b)
+	_, _ = results.Exec() // an error comes back with the statement itself
+	return results
+}
+
+// pinnedRows are rows that end their batch.
+type pinnedRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	err     error
+}
+
+// Close ends the reading and gives the connection back.
+func (r *pinnedRows) Close() {
+	r.Rows.Close()
+	if r.results != nil {
+		r.err = r.results.Close()
+		r.results = nil
+	}
+}
+
+// Next goes to the next row, and closes after the last.
+func (r *pinnedRows) Next() bool {
+	if r.results == nil {
+		return false
+	}
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+// Err tells what went wrong, once closed.
+func (r *pinnedRows) Err() error {
+	if err := r.Rows.Err(); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// pinnedRow is the one row that was wanted.
+type pinnedRow struct {
+	rows pgx.Rows
+	err  error
+}
+
+// Scan reads it.
+func (r pinnedRow) Scan(targets ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(targets...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}

@@ -1,0 +1,118 @@
+package postgres_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres"
+	"github.com/durable-worker/durable-worker/store/storetest"
+)
+
+// opened is a migrated store with the URL of its database and its schema.
+type opened struct {
+	*postgres.Store
+	url, schema string
+}
+
+// openStore opens a store in a fresh schema of the shared server; options are
+// added to the URL.
+func openStore(t *testing.T, options string) opened {
+	t.Helper()
+	return openFresh(t, pgtest.Server(t)+options)
+}
+
+func openFresh(t *testing.T, url string) opened {
+	t.Helper()
+	schema := "t_" + strings.ToLower(rand.Text()[:16])
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.Background(), url)
+		require.NoError(t, err)
+		_, err = conn.Exec(context.Background(), "DROP SCHEMA IF EXISTS "+schema+" CASCADE")
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(context.Background()))
+	})
+	return openURL(t, url, schema)
+}
+
+func openURL(t *testing.T, url, schema string) opened {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), url, postgres.Config{Schema: schema, MaxConns: 4})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
+	return opened{store, url, schema}
+}
+
+// connect opens a connection of the test's own.
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	return conn
+}
+
+// shift moves every stored time back, so that time seems to have passed.
+func (o opened) shift(t *testing.T, d time.Duration) {
+	t.Helper()
+	conn := connect(t, o.url)
+	tables := map[string][]string{
+		"runs":        {"created_at", "due_at", "started_at", "finished_at", "expires_at"},
+		"ready":       {"due_at"},
+		"leases":      {"acquired_at", "expires_at"},
+		"beats":       {"expires_at", "before"},
+		"attempts":    {"started_at", "ended_at"},
+		"problems":    {"ended_at"},
+		"schedules":   {"look_at", "next_at", "declared_at", "hash_at", "brought_at"},
+		"skips":       {"first_at", "last_at"},
+		"audit":       {"at"},
+		"workers":     {"started_at", "seen_at"},
+		"sweep":       {"began_at", "swept_at"},
+		"unique_keys": {"held_to"},
+	}
+	batch := &pgx.Batch{}
+	for table, columns := range tables {
+		for _, column := range columns {
+			batch.Queue(fmt.Sprintf("UPDATE %s.%s SET %s = %s - $1::bigint::float8 * interval '1 microsecond' WHERE isfinite(%s)", o.schema, table, column, column, column),
+				d.Microseconds())
+		}
+	}
+	require.NoError(t, conn.SendBatch(t.Context(), batch).Close())
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	testContract(t, pgtest.Server(t), false)
+}
+
+func testContract(t *testing.T, url string, deaf bool) {
+	storetest.TestStore(t, contract(url, deaf))
+}
+
+// contract is a store in a fresh schema for each test.
+func contract(url string, deaf bool) storetest.Backend {
+	user := doors[0]
+	if deaf { // and it keeps no prepared statements
+		user = doors[1]
+	}
+	return storetest.Backend{
+		Deaf: deaf,
+		New: func(t *testing.T) store.Store {
+			return openFresh(t, url)
+		},
+		Advance: func(t *testing.T, s store.Store, d time.Duration) {
+			s.(opened).shift(t, d)
+		},
+		Begin: func(t *testing.T, s store.Store) storetest.Transaction { return user.begin(t, s.(opened)) },
+	}
+}

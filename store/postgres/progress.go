@@ -1,0 +1,118 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// reportPause is the first pause of a report whose run is locked; each further
+// one is four times as long, which makes five tries in holderPatience.
+const reportPause = 10 * time.Millisecond
+
+// Report stores what a running handler says of itself. When the row of the run
+// is locked it tries again for about a second, and holds no connection between
+// its tries: the lock may be that of a transaction of the handler's own, and many
+// handlers may have one.
+func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Report) error {
+	if err := s.usable(ctx); err != nil {
+		return s.fail("report", err)
+	}
+	var fraction *float32
+	if report.Fraction != nil {
+		f := float32(*report.Fraction)
+		fraction = &f
+	}
+	var checkpoint *string
+	if report.Checkpoint != nil {
+		text := string(report.Checkpoint)
+		checkpoint = &text
+	}
+	var stored int64
+	try := func() error {
+		b := s.guardedFor(ctx, holderPatience)
+		b.add(queries.Report, fraction, report.Note, checkpoint, holder.Run, uuid.UUID(holder.Claim)).Exec(func(tag pgconn.CommandTag) error {
+			stored = tag.RowsAffected()
+			return nil
+		})
+		return s.send(ctx, s.general, b)
+	}
+	err := try()
+	for pause := reportPause; code(err) == lockNotAvailable && pause < holderPatience && rest(ctx, pause); pause *= 4 {
+		err = try()
+	}
+	if code(err) == lockNotAvailable {
+		err = fmt.Errorf("%w: another transaction keeps the run locked, such as a transaction of the handler's own that has guarded or completed it: %w", store.ErrConflict, err)
+	}
+	if err != nil {
+		return s.fail("report", err)
+	}
+	if stored == 0 {
+		return fmt.Errorf("report: run %s: %w", holder.Run, lease.ErrLost)
+	}
+	return nil
+}
+
+// Checkpoint returns the run's last checkpoint, or nil.
+func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("checkpoint", err)
+	}
+	texts, err := s.queries(s.general).Checkpoint(ctx, queries.CheckpointParams{RunID: id})
+	if err != nil {
+		return nil, s.fail("checkpoint", err)
+	}
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	return []byte(texts[0]), nil
+}
+
+// addProgress completes records of which some may have reported, with another
+// question to where they came from.
+func (s *Store) addProgress(ctx context.Context, to sender, records []store.Record) error {
+	var ids uuidArray
+	for i := range records {
+		if records[i].StartedAt != nil {
+			ids = append(ids, records[i].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	reported := map[store.RunID]*store.Progress{}
+	b := s.begin(ctx, to)
+	b.add(queries.ProgressOf, ids).Query(scanProgress(reported))
+	if err := s.send(ctx, to, b); err != nil {
+		return err
+	}
+	for i := range records {
+		records[i].Progress = reported[records[i].ID]
+	}
+	return nil
+}
+
+// scanProgress reads rows of ProgressOf.
+func scanProgress(found map[store.RunID]*store.Progress) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			var id uuid.UUID
+			var p store.Progress
+			if err := rows.Scan(&id, &p.Fraction, &p.Note, &p.At); err != nil {
+				return err
+			}
+			p.Fraction, p.At = math.Round(p.Fraction*1e4)/1e4, p.At.UTC()
+			found[id] = &p
+		}
+		return rows.Err()
+	}
+}

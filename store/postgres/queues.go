@@ -1,0 +1,134 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// laneCountMost bounds how many runs of one line are counted for the list of
+// queues.
+const laneCountMost = 10_000
+
+// Queues lists the queues by name. Of a lane with more than ten thousand runs
+// no more are counted: the number of its queue is then one below the true one,
+// and marked as estimated.
+func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("queues", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	var rows []queries.ListQueuesRow
+	b := s.guarded(ctx)
+	b.add(queries.ListQueues, int32(laneCountMost)).Query(func(found pgx.Rows) (err error) {
+		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.ListQueuesRow])
+		return err
+	})
+	if err := s.send(ctx, s.general, b); err != nil {
+		return nil, s.fail("queues", err)
+	}
+	queues := make([]store.QueueInfo, len(rows))
+	for i, row := range rows {
+		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused,
+			Pending: store.Count{N: row.Pending, Estimated: row.Largest >= laneCountMost}}
+		if row.Pending > 0 {
+			queues[i].OldestDue = timesUTC(&rows[i].Oldest)
+		}
+	}
+	return queues, nil
+}
+
+// SetQueue pauses or resumes a queue: its row, and the copy in its lanes, which
+// is what claims look at.
+func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAction, by string) error {
+	if err := store.CheckQueueChange(name, action, by); err != nil {
+		return err
+	}
+	if err := s.usable(ctx); err != nil {
+		return s.fail(string(action)+" queue", err)
+	}
+	wanted := action == store.PauseQueue
+	try := func(most time.Duration) error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+			q := s.queries(tx)
+			lock, statement := limits(ctx, most)
+			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
+				return err
+			}
+			paused, err := lockQueue(ctx, q, name, wanted)
+			if err != nil || paused == wanted {
+				return err
+			}
+			if err := q.SetQueue(ctx, queries.SetQueueParams{Paused: wanted, Name: name}); err != nil {
+				return err
+			}
+			if err := q.SetLanesPaused(ctx, queries.SetLanesPausedParams{Paused: wanted, Queue: name}); err != nil {
+				return err
+			}
+			return q.AuditChange(ctx, queries.AuditChangeParams{Actor: by, Kind: "queue", Subject: name, Action: string(action)})
+		})
+	}
+	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
+		return s.repeat(ctx, func() error { return try(most) })
+	})
+	if err != nil {
+		return s.fail(string(action)+" queue", err)
+	}
+	s.hint()
+	return nil
+}
+
+// lockQueue tells whether a queue is paused and locks its row. It makes the row
+// for a pause alone.
+func lockQueue(ctx context.Context, q *queries.Queries, name string, pause bool) (paused bool, err error) {
+	if pause {
+		return q.LockQueue(ctx, queries.LockQueueParams{Name: name})
+	}
+	rows, err := q.LockKnownQueue(ctx, queries.LockKnownQueueParams{Name: name})
+	return err == nil && len(rows) > 0 && rows[0], err
+}
+
+// Changes lists what was audited, newest first.
+func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
+	limit, err := filter.Most()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("changes", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	before := filter.Before
+	if before == 0 {
+		before = math.MaxInt64
+	}
+	list := queries.Changes
+	if filter.Kind != "" && filter.Subject != "" {
+		list = queries.ChangesOf
+	}
+	changes := []store.Change{}
+	b := s.guarded(ctx)
+	b.add(list, before, filter.Kind, filter.Subject, small(limit)).Query(func(found pgx.Rows) error {
+		rows, err := pgx.CollectRows(found, pgx.RowToStructByPos[queries.ChangesRow])
+		for _, row := range rows {
+			change := store.Change{ID: row.ID, At: row.At.UTC(), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action}
+			if row.Detail != "" {
+				change.Detail = json.RawMessage(row.Detail)
+			}
+			changes = append(changes, change)
+		}
+		return err
+	})
+	if err := s.send(ctx, s.general, b); err != nil {
+		return nil, s.fail("changes", err)
+	}
+	return changes, nil
+}

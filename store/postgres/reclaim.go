@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// clampEvery is how often leases are looked at that were granted before the
+// database's clock was set back, and those whose beat is gone.
+const clampEvery = time.Minute
+
+const (
+	// reclaimRounds bounds how often one call looks past leases that are stuck.
+	reclaimRounds = 20
+	// reclaimRuns bounds the runs of one statement: measured, a hundred
+	// milliseconds. What is left of a lease the next call takes.
+	reclaimRuns = 2000
+)
+
+// Reclaim takes back the runs of expired leases, when one question without locks
+// has found that there are some. Leases of which nothing could
+// be taken, because somebody holds the rows of all their runs, do not hide those
+// behind them.
+func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Reclaim{}, s.fail("reclaim runs", err)
+	}
+	first, err := s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon), Ahead: micro(request.Ahead)})
+	if err != nil {
+		return store.Reclaim{}, s.fail("reclaim runs", err)
+	}
+	if first.Held && s.clampDue() {
+		b := s.guarded(ctx)
+		b.add(queries.ClampLeases)
+		b.add(queries.ClampBeats)
+		b.add(queries.FreeLeases)
+		b.add(queries.PruneBeats)
+		if err := s.send(ctx, s.engine, b); err != nil {
+			return store.Reclaim{}, s.fail("clamp leases", err)
+		}
+	}
+	done := store.Reclaim{Now: first.Now.UTC(), Soon: first.Soon}
+	if !first.Expired || request.Limit <= 0 {
+		return done, nil
+	}
+	r := &reclaiming{Store: s, request: &request, done: done, aside: s.aside.Resting(lease.Elapsed())}
+	if err := r.all(ctx); err != nil {
+		if len(r.done.Runs) == 0 {
+			return store.Reclaim{}, s.fail("reclaim runs", err)
+		}
+		s.config.Logger.Warn("reclaimed in part", "error", err) // what was taken stays taken, and the caller should know
+	}
+	if slices.ContainsFunc(r.done.Runs, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+		s.hint()
+	}
+	return r.done, nil
+}
+
+// reclaiming is one Reclaim under way.
+type reclaiming struct {
+	*Store
+
+	request *store.ReclaimRequest
+	done    store.Reclaim
+	aside   uuidArray // claims and runs that are left alone
+	failed  int       // statements
+}
+
+// all takes leases together, and when that fails one by one.
+func (r *reclaiming) all(ctx context.Context) error {
+	stuck := slices.Clone(r.aside)
+	for range reclaimRounds {
+		most := r.request.Limit - r.done.Leases
+		looked, passed, err := r.round(ctx, part{stuck: stuck, leases: most})
+		if refusesRows(err) && ctx.Err() == nil {
+			return r.each(ctx, err)
+		}
+		if err != nil {
+			return err
+		}
+		if len(passed) == 0 || looked < most || r.room() == 0 {
+			break
+		}
+		stuck = append(stuck, passed...)
+	}
+	return nil
+}
+
+// part is what one statement may take.
+type part struct {
+	stuck  uuidArray  // leases that it does not look at
+	just   *uuid.UUID // the only lease that it does; nil: any
+	runs   uuidArray  // the only runs; nil: any
+	leases int        // the most
+}
+
+// room is how many more runs may be taken.
+func (r *reclaiming) room() int {
+	most := reclaimRuns
+	if r.request.Runs > 0 {
+		most = min(most, r.request.Runs)
+	}
+	return max(most-len(r.done.Runs), 0)
+}
+
+// round takes a part, in one transaction, and returns how many leases it has
+// looked at and which of them are stuck.
+func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed uuidArray, err error) {
+	var done store.Reclaim
+	horizon := timeOrNull(r.request.Horizon)
+	err = r.repeat(ctx, func() error {
+		b := r.guarded(ctx)
+		b.add(queries.EndBeats, r.aside, p.just, small(p.leases), horizon)
+		b.add(queries.ReclaimRuns, horizon, p.stuck, p.just, small(p.leases), r.aside, p.runs, small(r.room()), small(r.request.MaxCrashes)).
+			Query(scanReclaimed(&done, &passed))
+		return r.send(ctx, r.engine, b)
+	})
+	if err != nil {
+		r.failed++
+		return 0, nil, err
+	}
+	r.done.Now, r.done.Runs = done.Now, append(r.done.Runs, done.Runs...)
+	r.done.Leases += done.Leases - len(passed)
+	return done.Leases, passed, nil
+}
+
+func (s *Store) clampDue() bool {
+	now := int64(lease.Elapsed())
+	last := s.clamped.Load()
+	return now-last > int64(clampEvery) && s.clamped.CompareAndSwap(last, now)
+}
+
+// scanReclaimed reads one row for each run taken back, and at least one.
+func scanReclaimed(done *store.Reclaim, stuck *uuidArray) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		*done, *stuck = store.Reclaim{}, nil
+		var passed []uuid.UUID
+		for rows.Next() {
+			var id *uuid.UUID
+			var laneID *int32
+			var queue, job, worker *string
+			var state, crashes *int16
+			if err := rows.Scan(&done.Now, &done.Leases, &passed, &id, &laneID, &queue, &job, &worker, &state, &crashes); err != nil {
+				return err
+			}
+			if id == nil {
+				continue
+			}
+			done.Runs = append(done.Runs, store.Reclaimed{
+				ID: *id, Lane: *laneID, Queue: *queue, Job: *job, Worker: *worker,
+				State: store.State(*state), CrashCount: int(*crashes),
+			})
+		}
+		*stuck = passed
+		return rows.Err()
+	}
+}

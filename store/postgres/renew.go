@@ -1,0 +1,40 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// Renew extends leases, on connections that nothing else uses. Many of them
+// expire together, so that one row is written for all.
+func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+	if len(claims) == 0 {
+		return nil, nil
+	}
+	if len(claims) >= shared {
+		renewed, err := s.renewTogether(ctx, claims, d)
+		if err != nil {
+			return nil, s.fail("renew leases", err)
+		}
+		return renewed, nil
+	}
+	var renewed []lease.ClaimID
+	err := s.repeat(ctx, func() error {
+		b := s.guarded(ctx)
+		b.add(queries.RenewLeases, micro(d), uuids(claims)).Query(func(rows pgx.Rows) error {
+			renewed = make([]lease.ClaimID, 0, len(claims))
+			return scanIDs(rows, func(id uuid.UUID) { renewed = append(renewed, lease.ClaimID(id)) })
+		})
+		return s.send(ctx, s.beats, b)
+	})
+	if err != nil {
+		return nil, s.fail("renew leases", err)
+	}
+	return renewed, nil
+}

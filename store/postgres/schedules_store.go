@@ -1,0 +1,330 @@
+package postgres
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// decided is a due schedule and what becomes of it.
+type decided struct {
+	id         int32
+	name       string
+	generation int64
+	decision   store.Decision
+	runs       []store.NewRun
+	unfinished store.Unfinished // before these
+	plan       store.Plan
+}
+
+func decideOne(
+	one store.Schedule, row *queries.DueSchedulesRow, unfinished store.Unfinished, decide func(store.Schedule) store.Decision, unreadable error,
+) decided {
+	d := decided{id: row.ID, name: row.Name, generation: row.Generation, unfinished: unfinished, plan: one.Plan}
+	one.Unfinished = len(d.unfinished.IDs)
+	if unreadable != nil {
+		d.fault(unreadable)
+		return d
+	}
+	d.decision = decide(one)
+	if d.decision.Fault != "" {
+		return d
+	}
+	for _, o := range d.decision.Occurrences {
+		d.runs = append(d.runs, o.Run)
+	}
+	if err := store.CheckRuns(d.runs); err != nil {
+		d.fault(err)
+	}
+	return d
+}
+
+// fault leaves the schedule where it stands and notes why.
+func (d *decided) fault(err error) {
+	d.runs = nil
+	d.decision = store.Decision{Fault: err.Error()}
+}
+
+// decidedAtOnce is how many schedules are stored in one statement.
+const decidedAtOnce = 500
+
+// inParts decides about schedules and stores what was decided.
+func (s *Store) inParts(
+	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, refused refusedLanes,
+	decide func(store.Schedule) store.Decision, done *store.Materialized,
+) error {
+	for len(rows) > 0 {
+		some := rows[:partOf(rows)]
+		rows = rows[len(some):]
+		var ids uuidArray
+		for i := range some {
+			ids = append(ids, some[i].Unfinished...)
+		}
+		known, err := s.unfinishedRuns(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
+		part := make([]decided, len(some))
+		for i := range some {
+			one, unreadable := s.specs.schedule(&some[i])
+			unfinished, err := s.unfinishedOf(ctx, tx, some[i].ID, some[i].Unfinished, known, &one.Plan, one.OverlapPolicy())
+			switch {
+			case code(err) != "": // that of this schedule alone
+				unreadable = err
+			case err != nil:
+				return err
+			}
+			part[i] = decideOne(one, &some[i], unfinished, decide, unreadable)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // or what it had no time for would be a fault
+		}
+		if err := s.storeDecided(ctx, tx, part, refused, done); err != nil {
+			return err
+		}
+		for i := range part {
+			done.Waits = append(done.Waits, part[i].waits()...)
+		}
+	}
+	return nil
+}
+
+// partOf is how many of some schedules are stored in one statement, by what they
+// remember.
+func partOf(rows []queries.DueSchedulesRow) int {
+	ids := 0
+	for i := range rows {
+		if ids += len(rows[i].Unfinished); i > 0 && (i == decidedAtOnce || ids > unfinishedAtOnce) {
+			return i
+		}
+	}
+	return len(rows)
+}
+
+// waits are the runs for which the schedule waits.
+func (d *decided) waits() (waits []store.Wait) {
+	if d.decision.Waiting == 0 || d.decision.Fault != "" {
+		return nil
+	}
+	for _, id := range d.unfinished.IDs {
+		waits = append(waits, store.Wait{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
+	}
+	for i := range d.runs {
+		waits = append(waits, store.Wait{Schedule: d.name, Run: d.runs[i].ID, Pause: d.decision.Waiting})
+	}
+	return waits
+}
+
+// storeDecided stores decisions, mostly with statements that know no
+// conflicts. When the database refuses, those that do follow, and when it
+// refuses these, halves of them, down to each schedule by itself: a bad one
+// never stops the others.
+func (s *Store) storeDecided(
+	ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *store.Materialized,
+) error {
+	set, err := s.decidedLanes(ctx, tx, some, refused)
+	if err != nil {
+		return err
+	}
+	ids, err := s.storeSome(ctx, tx, some, set, queries.MaterializeNew)
+	if refusesRows(err) && code(err) != notNullViolation {
+		return s.storeHalves(ctx, tx, some, set, done)
+	}
+	done.Runs = append(done.Runs, ids...)
+	return err
+}
+
+// storeHalves stores decisions in ever smaller parts. A schedule that is refused
+// alone rests with a fault, and when that is refused too it is set aside.
+func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, done *store.Materialized) error {
+	ids, err := s.storeSome(ctx, tx, some, set, queries.MaterializeRuns)
+	if !refusesRows(err) {
+		done.Runs = append(done.Runs, ids...)
+		return err
+	}
+	if half := len(some) / 2; half > 0 {
+		if err := s.storeHalves(ctx, tx, some[:half], set, done); err != nil {
+			return err
+		}
+		return s.storeHalves(ctx, tx, some[half:], set, done)
+	}
+	some[0].fault(err)
+	if _, err = s.storeSome(ctx, tx, some, set, queries.MaterializeRuns); refusesRows(err) {
+		again := s.resting.Put(some[0].name, lease.Elapsed())
+		done.Passed = append(done.Passed, store.PassedOver{Kind: "schedule", Name: some[0].name, Again: again, Err: err})
+		return nil
+	}
+	return err
+}
+
+// decidedLanes finds the lanes of the runs. A lane that cannot be made is a
+// fault of the schedules that need it.
+func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes) (laneSet, error) {
+	set := laneSet{}
+	for i := range some {
+		own := laneSet{}
+		some[i].addLanes(own)
+		for l := range own {
+			if err := refused[l]; err != nil {
+				some[i].fault(err)
+				own = nil
+				break
+			}
+		}
+		maps.Copy(set, own)
+	}
+	return set, s.lanesIn(ctx, tx, set)
+}
+
+func (d *decided) addLanes(set laneSet) {
+	for i := range d.runs {
+		set[laneOf(&d.runs[i])] = 0
+	}
+}
+
+// storeSome stores decisions under a savepoint, all in one round trip.
+func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, insert string) ([]store.RunID, error) {
+	var ids []store.RunID
+	b := &batch{names: s.names}
+	b.add(queries.BeginPart)
+	addOccurrences(b, some, set, insert, &ids)
+	addSkips(b, some)
+	addAdvances(b, some)
+	b.add(queries.EndPart)
+	err := s.send(ctx, tx, b)
+	if refusesRows(err) {
+		if undone := s.queries(tx).UndoPart(ctx); undone != nil {
+			return nil, undone
+		}
+	}
+	return ids, err
+}
+
+func addOccurrences(b *batch, some []decided, set laneSet, insert string, ids *[]store.RunID) {
+	runs := make([]store.NewRun, 0, len(some))
+	schedules, generations, keys := make([]int32, 0, len(some)), make([]int64, 0, len(some)), make([]string, 0, len(some))
+	for i := range some {
+		for j := range some[i].runs {
+			runs = append(runs, some[i].runs[j])
+			schedules, generations = append(schedules, some[i].id), append(generations, some[i].generation)
+			keys = append(keys, some[i].decision.Occurrences[j].Key)
+		}
+	}
+	if len(runs) == 0 {
+		return
+	}
+	args := append(columnsOf(runs, set).args(), schedules, generations, keys)
+	b.add(insert, args...).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(id uuid.UUID) { *ids = append(*ids, id) })
+	})
+}
+
+func addSkips(b *batch, some []decided) {
+	var p queries.InsertSkipsParams
+	for i := range some {
+		for _, skip := range some[i].decision.Skips {
+			p.Schedules, p.Reasons = append(p.Schedules, some[i].id), append(p.Reasons, string(skip.Reason))
+			p.Firsts, p.Lasts = append(p.Firsts, skip.First), append(p.Lasts, skip.Last)
+		}
+	}
+	if len(p.Schedules) > 0 {
+		b.add(queries.InsertSkips, p.Schedules, p.Firsts, p.Lasts, p.Reasons)
+	}
+}
+
+func addAdvances(b *batch, some []decided) {
+	var p queries.AdvanceSchedulesParams
+	var nexts, nextsAlike []*time.Time
+	var alike []int32
+	var runs uuidArray
+	for i := range some {
+		one := &some[i]
+		if one.plain() {
+			alike, nextsAlike = append(alike, one.id), append(nextsAlike, timeOrNull(one.decision.NextAt))
+			runs = append(runs, one.runs[0].ID)
+			continue
+		}
+		unfinished := store.Unfinished{IDs: slices.Clone(one.unfinished.IDs), Others: one.unfinished.Others}
+		for j := range one.runs {
+			unfinished.IDs = append(unfinished.IDs, one.runs[j].ID)
+		}
+		p.Ids, nexts = append(p.Ids, one.id), append(nexts, timeOrNull(one.decision.NextAt))
+		p.Waitings = append(p.Waitings, micro(one.decision.Waiting))
+		p.Unfinished = append(p.Unfinished, idArray(unfinished.Keep(&one.plan)))
+		p.Faults = append(p.Faults, storableFault(one.decision.Fault))
+	}
+	if len(alike) > 0 {
+		b.add(queries.AdvanceAlike, alike, nextsAlike, runs)
+	}
+	if len(p.Ids) > 0 {
+		b.add(queries.AdvanceSchedules, p.Ids, nexts, p.Waitings, p.Unfinished, p.Faults)
+	}
+}
+
+// plain tells whether the schedule got one run, beside none that has not ended,
+// and goes on: the common case.
+func (d *decided) plain() bool {
+	return len(d.runs) == 1 && len(d.unfinished.IDs) == 0 && !d.unfinished.Others && d.decision.Waiting == 0 && d.decision.Fault == ""
+}
+
+// idArray writes an array of ids as PostgreSQL reads it from text.
+func idArray(ids []uuid.UUID) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = id.String()
+	}
+	return "{" + strings.Join(words, ",") + "}"
+}
+
+// specs remembers rules and plans by the texts they were read from.
+type specs struct {
+	mu   sync.Mutex
+	read map[string]store.Schedule // nothing but the rule and the plan
+}
+
+// specsMost bounds the texts that are remembered.
+const specsMost = 10_000
+
+// set gives a schedule the rule and the plan of a text, if it can be read.
+func (s *specs) set(one *store.Schedule, text string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, ok := s.read[text]; ok {
+		one.Rule, one.Plan = known.Rule, known.Plan
+		return nil
+	}
+	if err := one.SetSpec([]byte(text)); err != nil {
+		return err
+	}
+	if s.read == nil || len(s.read) >= specsMost {
+		s.read = map[string]store.Schedule{}
+	}
+	s.read[text] = store.Schedule{Rule: one.Rule, Plan: one.Plan}
+	return nil
+}
+
+func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
+	one := store.Schedule{
+		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
+		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
+		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Waiting: fromMicro(row.Waiting),
+	}
+	err := s.set(&one, row.Spec)
+	if (one.Waiting > 0 || row.NextAt == nil) && row.LookAt.Unix() != 0 {
+		one.LookAt = row.LookAt.UTC()
+	}
+	if row.NextAt != nil {
+		one.NextAt = row.NextAt.UTC()
+	}
+	return one, err
+}

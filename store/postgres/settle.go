@@ -1,0 +1,215 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// Settle ends executions, all in one transaction. When the database refuses
+// the data of one run, which sanitised text never makes it do, the runs are
+// settled one by one, and a fixed text stands for what could not be stored.
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
+	if err := checkSettlements(settlements); err != nil {
+		return nil, err
+	}
+	work, total := make([]settling, len(settlements)), 0
+	for i := range settlements {
+		work[i] = settling{Settlement: &settlements[i], verdicts: make([]store.Verdict, len(settlements[i].Runs))}
+		total += len(settlements[i].Runs)
+	}
+	err := s.settleAll(ctx, work)
+	if refusesData(err) {
+		s.config.Logger.Error("the database refused the outcome of a run, settling one by one", "error", err)
+		err = s.settleEach(ctx, work)
+	}
+	if err == nil {
+		err = s.judge(ctx, work)
+	}
+	if err != nil {
+		return nil, s.fail("settle runs", err)
+	}
+	verdicts := make([]store.Verdict, 0, total)
+	waiting := false
+	for i := range work {
+		verdicts = append(verdicts, work[i].verdicts...)
+		waiting = waiting || work[i].putBack()
+	}
+	if waiting {
+		s.hint()
+	}
+	return verdicts, nil
+}
+
+// checkSettlements refuses outcomes that no execution has.
+func checkSettlements(settlements []store.Settlement) error {
+	for i := range settlements {
+		for _, settled := range settlements[i].Runs {
+			if kind := settled.Outcome.Kind; kind < store.Success || kind > store.HandedBack {
+				return fmt.Errorf("%w: run %s: %v cannot be settled", store.ErrInvalid, settled.ID, kind)
+			}
+		}
+	}
+	return nil
+}
+
+// settling is a settlement under way.
+type settling struct {
+	*store.Settlement
+	verdicts []store.Verdict // zero: the write did not touch the run
+}
+
+// Bounds of the map of outcomes of one statement.
+const (
+	mapRuns  = 1000
+	mapBytes = 4 << 20
+)
+
+// lastFew is up to how many runs are settled, and their lease ended, in one statement.
+const lastFew = 16
+
+// addLast adds the one statement that settles the last few runs of a claim, if they
+// are that and have plainly succeeded.
+func (w *settling) addLast(b *batch) bool {
+	if !w.Last || len(w.Runs) == 0 || len(w.Runs) > lastFew {
+		return false
+	}
+	ids := make(uuidArray, len(w.Runs))
+	for i := range w.Runs {
+		if !plainSuccess(&w.Runs[i].Outcome) {
+			return false
+		}
+		ids[i] = w.Runs[i].ID
+	}
+	b.add(queries.SettleLast, ids, uuid.UUID(w.Claim), small(w.Claimed)).Query(w.accept(len(ids), true))
+	return true
+}
+
+// plainSuccess is an outcome that says nothing else.
+func plainSuccess(o *store.Outcome) bool {
+	return o.Kind == store.Success && o.Result == nil && o.Log == ""
+}
+
+// addTo adds the statements that settle the runs: one for all plain successes,
+// one or more for the rest.
+func (w *settling) addTo(b *batch) {
+	var plain, rest uuidArray
+	var outcomes []byte
+	flush := func() {
+		if len(rest) > 0 {
+			outcomes[0] = '{'
+			b.add(queries.SettleRuns, string(append(outcomes, '}')), rest, uuid.UUID(w.Claim), w.Worker.Name).Query(w.accept(len(rest), len(rest) == len(w.Runs)))
+		}
+		rest, outcomes = nil, nil
+	}
+	for i := range w.Runs {
+		run := &w.Runs[i]
+		if plainSuccess(&run.Outcome) {
+			plain = append(plain, run.ID)
+			continue
+		}
+		outcomes = appendOutcome(outcomes, run)
+		if rest = append(rest, run.ID); len(rest) == mapRuns || len(outcomes) > mapBytes {
+			flush()
+		}
+	}
+	flush()
+	if len(plain) > 0 {
+		b.add(queries.SettleSuccesses, plain, uuid.UUID(w.Claim)).Query(w.accept(len(plain), len(plain) == len(w.Runs)))
+	}
+}
+
+// accept reads the ids that a statement has touched. When those are all of the
+// settlement's, there is nothing to look up.
+func (w *settling) accept(asked int, all bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		ids := make([]uuid.UUID, 0, asked)
+		if err := scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) }); err != nil {
+			return err
+		}
+		if all && len(ids) == asked {
+			for i := range w.verdicts {
+				w.verdicts[i] = store.Accepted
+			}
+			return nil
+		}
+		w.mark(ids, store.Accepted)
+		return nil
+	}
+}
+
+func (w *settling) mark(ids []uuid.UUID, verdict store.Verdict) {
+	marked := make(map[uuid.UUID]struct{}, len(ids))
+	for _, id := range ids {
+		marked[id] = struct{}{}
+	}
+	for i := range w.Runs {
+		if _, ok := marked[w.Runs[i].ID]; ok && w.verdicts[i] == 0 {
+			w.verdicts[i] = verdict
+		}
+	}
+}
+
+// putBack tells whether a run was put back that is due before workers look by
+// themselves.
+func (w *settling) putBack() bool {
+	for i, run := range w.Runs {
+		if w.verdicts[i] == store.Accepted && run.Outcome.Kind.State() == store.Pending && run.Outcome.After <= store.WakeAhead {
+			return true
+		}
+	}
+	return false
+}
+
+// judge looks at the runs that the writes did not touch: the claim's own
+// earlier write has landed, or the run is no longer the claim's.
+func (s *Store) judge(ctx context.Context, work []settling) error {
+	b := s.guarded(ctx)
+	for i := range work {
+		w := &work[i]
+		var unclear uuidArray
+		for j, verdict := range w.verdicts {
+			if verdict == 0 {
+				unclear = append(unclear, w.Runs[j].ID)
+			}
+		}
+		if len(unclear) > 0 {
+			b.add(queries.Verdicts, uuid.UUID(w.Claim), unclear).Query(w.landed)
+		}
+	}
+	if b.Len() == 1 {
+		return nil
+	}
+	if err := s.send(ctx, s.engine, b); err != nil {
+		return err
+	}
+	for i := range work {
+		for j, verdict := range work[i].verdicts {
+			if verdict == 0 {
+				work[i].verdicts[j] = store.Refused
+			}
+		}
+	}
+	return nil
+}
+
+func (w *settling) landed(rows pgx.Rows) error {
+	var ids []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		var landed bool
+		if err := rows.Scan(&id, &landed); err != nil {
+			return err
+		}
+		if landed {
+			ids = append(ids, id)
+		}
+	}
+	w.mark(ids, store.Landed)
+	return rows.Err()
+}

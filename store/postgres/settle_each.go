@@ -1,0 +1,108 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// unstorable stands for a text or a result that the database refused.
+const unstorable = "(could not be stored)"
+
+// settleEach settles run by run, so that one that the database refuses does
+// not hold up the others.
+func (s *Store) settleEach(ctx context.Context, work []settling) error {
+	for i := range work {
+		w := &work[i]
+		for j := range w.Runs {
+			one := []settling{w.part(w.Runs[j], w.verdicts[j:j+1])}
+			err := s.settleAll(ctx, one)
+			if refusesData(err) {
+				one[0].Runs[0].Outcome = withoutData(w.Runs[j].Outcome)
+				err = s.settleAll(ctx, one)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if w.Last && !w.deferred() {
+			last := []settling{{Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Last: true, Claimed: w.Claimed}}}
+			if err := s.settleAll(ctx, last); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// part is the settlement of one run alone.
+func (w *settling) part(run store.Settled, verdict []store.Verdict) settling {
+	return settling{
+		Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Runs: []store.Settled{run}},
+		verdicts:   verdict,
+	}
+}
+
+func withoutData(o store.Outcome) store.Outcome {
+	if o.Error != "" {
+		o.Error = unstorable
+	}
+	if o.Result != nil {
+		o.Result = []byte(strconv.Quote(unstorable))
+	}
+	if o.Log != "" {
+		o.Log = unstorable
+	}
+	o.Stack = ""
+	return o
+}
+
+// appendOutcome adds ,"id":[…] in the form that SettleRuns reads. The first
+// byte of the whole becomes the opening brace.
+func appendOutcome(to []byte, run *store.Settled) []byte {
+	o := &run.Outcome
+	state, after, refund := o.Kind.State(), o.After, 0
+	if o.Kind == store.HandedBack {
+		after = 0
+	}
+	if o.Kind.Refunded() {
+		refund = 1
+	}
+	to = append(to, ',', '"')
+	to = append(to, run.ID.String()...)
+	to = append(to, '"', ':', '[')
+	to = strconv.AppendInt(to, int64(state), 10)
+	to = append(to, ',')
+	to = strconv.AppendInt(to, micro(max(after, 0)), 10)
+	to = append(to, ',')
+	to = strconv.AppendInt(to, int64(refund), 10)
+	to = append(to, ',')
+	if o.Kind.Recorded() || o.Kind == store.Success && o.Log != "" {
+		to = strconv.AppendInt(to, int64(o.Kind), 10)
+	} else {
+		to = append(to, "null"...)
+	}
+	to = appendText(append(to, ','), o.Error)
+	to = appendText(append(to, ','), o.Stack)
+	result := ""
+	if o.Kind == store.Success {
+		result = string(o.Result)
+	}
+	to = appendText(append(to, ','), result)
+	to = appendText(append(to, ','), o.Log)
+	return append(to, ']')
+}
+
+// appendText adds a JSON string; no text is null.
+func appendText(to []byte, text string) []byte {
+	if text == "" {
+		return append(to, "null"...)
+	}
+	quoted, err := json.Marshal(text)
+	if err != nil { // cannot happen: any string can be written
+		return append(to, "null"...)
+	}
+	return append(to, quoted...)
+}

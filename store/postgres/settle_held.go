@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// settleAll writes the settlements in one transaction, in the order of their
+// claims, so that a repeat that overtakes its original waits instead of
+// deadlocking. When somebody holds the row of a run for longer than a settle or
+// a reclaim of ours would, the others are settled around it.
+func (s *Store) settleAll(ctx context.Context, work []settling) error {
+	ordered := make([]*settling, len(work))
+	for i := range work {
+		ordered[i] = &work[i]
+	}
+	slices.SortStableFunc(ordered, func(a, b *settling) int { return bytes.Compare(a.Claim[:], b.Claim[:]) })
+	if !s.stuck.within(heldFor) {
+		err := s.repeat(ctx, func() error { return s.settleNow(ctx, ordered) })
+		if c := code(err); c != lockNotAvailable && c != queryCanceled || ctx.Err() != nil {
+			return err
+		}
+		s.stuck.mark()
+		s.config.Logger.Warn("somebody holds the row of a running run: settling around it", "for", heldFor.String(), "error", err)
+	}
+	return s.repeat(ctx, func() error {
+		return inTx(ctx, s.engine, func(tx pgx.Tx) error { return s.settleFree(ctx, tx, ordered) })
+	})
+}
+
+func (s *Store) settleNow(ctx context.Context, work []*settling) error {
+	b := s.hot(ctx)
+	for _, w := range work {
+		clear(w.verdicts)
+		if w.addLast(b) {
+			continue
+		}
+		w.addTo(b)
+		if w.Last {
+			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
+		}
+	}
+	return s.send(ctx, s.engine, b)
+}
+
+// settleFree settles the runs that nobody else holds. Those that are held and
+// still the claim's are deferred, and their claim keeps its lease.
+func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) error {
+	b := s.guarded(ctx)
+	b.add(queries.Idle)
+	free := make([]settling, len(work))
+	for i, w := range work {
+		clear(w.verdicts)
+		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker}
+		ids := make(uuidArray, len(w.Runs))
+		for j := range w.Runs {
+			ids[j] = w.Runs[j].ID
+		}
+		b.add(queries.FreeRuns, ids, uuid.UUID(w.Claim)).Query(func(rows pgx.Rows) error { return w.divide(rows, &free[i]) })
+	}
+	if err := s.send(ctx, tx, b); err != nil {
+		return err
+	}
+	b = &batch{names: s.names}
+	for i, w := range work {
+		free[i].addTo(b)
+		if w.Last && !w.deferred() {
+			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
+		}
+	}
+	if err := s.send(ctx, tx, b); err != nil {
+		return err
+	}
+	for i, w := range work {
+		var ids []uuid.UUID
+		for j, verdict := range free[i].verdicts {
+			if verdict == store.Accepted {
+				ids = append(ids, free[i].Runs[j].ID)
+			}
+		}
+		w.mark(ids, store.Accepted)
+	}
+	return nil
+}
+
+// divide reads which runs are free, and defers those that are held.
+func (w *settling) divide(rows pgx.Rows, free *settling) error {
+	ours := map[uuid.UUID]bool{}
+	for rows.Next() {
+		var id uuid.UUID
+		var isFree bool
+		if err := rows.Scan(&id, &isFree); err != nil {
+			return err
+		}
+		ours[id] = isFree
+	}
+	for i := range w.Runs {
+		switch isFree, isOurs := ours[w.Runs[i].ID]; {
+		case isFree:
+			free.Runs = append(free.Runs, w.Runs[i])
+		case isOurs:
+			w.verdicts[i] = store.Deferred
+		}
+	}
+	free.verdicts = make([]store.Verdict, len(free.Runs))
+	return rows.Err()
+}
+
+// deferred tells whether a run is still to be settled.
+func (w *settling) deferred() bool { return slices.Contains(w.verdicts, store.Deferred) }

@@ -1,0 +1,200 @@
+package postgres
+
+import (
+	"context"
+	"hash/fnv"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+const defaultSchema = "durable"
+
+var schemaPattern = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+// namespace rewrites statements for a schema of another name, each once.
+type namespace struct {
+	schema string
+	texts  sync.Map // statement as generated -> statement as sent
+}
+
+// sql returns the statement as it is sent.
+func (n *namespace) sql(text string) string {
+	if n.schema == defaultSchema {
+		return text
+	}
+	if known, ok := n.texts.Load(text); ok {
+		return known.(string) //nolint:forcetypeassert // only strings are stored
+	}
+	renamed := n.rename(text)
+	n.texts.Store(text, renamed)
+	return renamed
+}
+
+func (n *namespace) rename(text string) string {
+	return strings.ReplaceAll(text, defaultSchema+".", `"`+n.schema+`".`)
+}
+
+// channel is what workers listen on.
+func (n *namespace) channel() string { return n.schema + "_wake" }
+
+// freedChannel is what those who wait for locks listen on.
+func (n *namespace) freedChannel() string { return n.schema + "_freed" }
+
+// key makes the number of an advisory lock.
+func (n *namespace) key(purpose string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("durable/" + n.schema + "/" + purpose))
+	return int64(h.Sum64()) //nolint:gosec // any 64 bits will do
+}
+
+// named is a connection, a pool or a transaction that speaks our schema.
+type named struct {
+	db    queries.DBTX
+	names *namespace
+}
+
+func (n named) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return n.db.Exec(ctx, n.names.sql(sql), args...)
+}
+
+func (n named) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return n.db.Query(ctx, n.names.sql(sql), args...)
+}
+
+func (n named) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return n.db.QueryRow(ctx, n.names.sql(sql), args...)
+}
+
+// batch is statements sent together. Outside a transaction they are one.
+type batch struct {
+	pgx.Batch
+	names *namespace
+}
+
+func (b *batch) add(sql string, args ...any) *pgx.QueuedQuery {
+	return b.Queue(b.names.sql(sql), args...)
+}
+
+// How long a statement may wait for a lock, and take, when its context does
+// not say less.
+const (
+	lockLimit      = 5 * time.Second
+	statementLimit = 30 * time.Second
+	heldLimit      = 200 * time.Millisecond // for rows that hardly anybody else locks, where there is another way
+)
+
+// guarded begins a batch whose statements keep to their indexes.
+func (s *Store) guarded(ctx context.Context) *batch { return s.guardedFor(ctx, lockLimit) }
+
+// guardedFor is guarded with a bound of its own on waits for locks.
+func (s *Store) guardedFor(ctx context.Context, most time.Duration) *batch {
+	b := &batch{names: s.names}
+	lock, statement := limits(ctx, most)
+	b.add(queries.Guard, lock, statement)
+	return b
+}
+
+// hot begins a batch as guardedFor does with heldLimit, for the engine's
+// connections. Where those are guarded as a whole and the caller's patience is no
+// shorter than theirs, nothing has to be set.
+func (s *Store) hot(ctx context.Context) *batch {
+	if deadline, ok := ctx.Deadline(); s.guards && ok && time.Until(deadline) >= sessionPatience {
+		return &batch{names: s.names}
+	}
+	return s.guardedFor(ctx, heldLimit)
+}
+
+// A session's guard bounds statements by sessionLimit, and will do for calls that
+// are waited for at least sessionPatience.
+const (
+	sessionLimit    = 16 * time.Second
+	sessionPatience = 8 * time.Second
+)
+
+// guardSession guards a connection of the engine's as a whole.
+func (s *Store) guardSession(ctx context.Context, conn *pgx.Conn) error {
+	return s.queries(conn).GuardSession(ctx, queries.GuardSessionParams{LockTimeout: milliseconds(heldLimit), StatementTimeout: milliseconds(sessionLimit)})
+}
+
+// limits derives the server's timeouts from the caller's patience, so that a
+// statement nobody waits for does not go on.
+func limits(ctx context.Context, most time.Duration) (lock, statement string) {
+	l, t := most, statementLimit
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		l, t = min(l, left/2), min(t, left+time.Second)
+	}
+	return milliseconds(l), milliseconds(t)
+}
+
+// again copies the batch: one that was sent remembers what its connection had
+// prepared.
+func (b *batch) again() *pgx.Batch {
+	again := &pgx.Batch{}
+	b.copyTo(again)
+	return again
+}
+
+func (b *batch) copyTo(to *pgx.Batch) {
+	for _, query := range b.QueuedQueries {
+		to.Queue(query.SQL, query.Arguments...).Fn = query.Fn
+	}
+}
+
+// beginPinned is sent at once. The connection may have been pinned as a whole.
+const beginPinned = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = " + pinnedPath
+
+// inTx runs a function in a transaction. It is read committed, whatever the role
+// or the database has by default: what waits for a lock has to see what whoever
+// had it has left.
+func inTx(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{BeginQuery: beginPinned}, do)
+}
+
+// sender is a pool or a transaction.
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+var (
+	_ sender = (*pgxpool.Pool)(nil)
+	_ sender = (pgx.Tx)(nil)
+)
+
+// send sends the batch and calls back for each statement. Outside a
+// transaction a nil error means that all of it has been committed, and where the
+// server's default is another isolation it begins a read committed one, as inTx
+// does. What never left this machine is sent once more, on another connection.
+func (s *Store) send(ctx context.Context, to sender, b *batch) error {
+	pool, alone := to.(*pgxpool.Pool)
+	first, again := &b.Batch, b.again
+	if alone && (s.begins || s.unpinned) {
+		again = func() *pgx.Batch { return s.whole(b) }
+		first = again()
+	}
+	err := to.SendBatch(ctx, first).Close()
+	if alone && err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil {
+		err = pool.SendBatch(ctx, again()).Close()
+	}
+	return err
+}
+
+// lately is an instant on this process's own clock, or none.
+type lately struct{ at atomic.Int64 }
+
+func (l *lately) mark() { l.at.Store(int64(lease.Elapsed())) }
+
+func (l *lately) within(d time.Duration) bool {
+	at := l.at.Load()
+	return at != 0 && int64(lease.Elapsed())-at < int64(d)
+}

@@ -1,0 +1,275 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/internal/aside"
+	"github.com/durable-worker/durable-worker/internal/secret"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+var _ store.Store = (*Store)(nil)
+
+// Config adjusts a store. The zero value of each field means its default.
+type Config struct {
+	// Schema is the database schema that holds everything: a lower-case
+	// letter or underscore, then letters, digits and underscores, at most 48.
+	// Default "durable".
+	Schema string
+	// MaxConns bounds the connections that enqueue and inspect. Workers use up
+	// to seven more: four to claim and settle, two for heartbeats, one to
+	// listen. Default: pool_max_conns of the URL, else the larger of 4 and the
+	// number of CPUs.
+	MaxConns int32
+	// NoNotify keeps the store from sending NOTIFY, in the transactions of
+	// callers too: who listens in this process is told as before, other
+	// processes find out by polling. It does not keep it from listening.
+	NoNotify bool
+	// Logger gets what a person should see. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+// Store is a store.Store. Make it with Open; its methods may be called from
+// many goroutines.
+type Store struct {
+	config  Config
+	names   *namespace
+	general *pgxpool.Pool   // enqueue, inspect, declare, lanes, migrations
+	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize
+	beats   *pgxpool.Pool   // renewals, and nothing else
+	dial    *pgx.ConnConfig // for the listener
+	served  atomic.Bool     // the schema's version is one we can serve
+	reset   atomic.Int64    // own clock when the pools were last emptied, nanoseconds
+	clamped atomic.Int64    // when leases were last clamped, likewise
+	held    lately          // when a claim last waited in vain for the row of a run
+	stuck   lately          // when a settle did
+	crowd   crowd
+	aside   aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
+	resting aside.Set[string]    // schedules that Materialize could not advance
+	patient chan struct{}        // holds those who wait long for a lock on a connection of general
+
+	lanes    laneCache
+	workers  workerCache
+	begins   bool // the server's default isolation is not ours, so that batches begin their transactions
+	guards   bool // the engine's connections are guarded as a whole
+	unpinned bool // something stands before the server that does not pass our search_path on
+	together beatCache
+	specs    specs
+	hints    hints
+	txHints  txHints
+	closing  context.CancelFunc
+	running  sync.WaitGroup
+}
+
+const (
+	engineConns = 4
+	beatConns   = 2
+)
+
+// Open connects to a database and checks that it can be written. It does not
+// look at the schema: Migrate brings that up to date, and without it every
+// other call reports what is wrong. ctx bounds Open only. Close the store.
+func Open(ctx context.Context, url string, config Config) (*Store, error) {
+	if config.Schema == "" {
+		config.Schema = defaultSchema
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if !schemaPattern.MatchString(config.Schema) || config.MaxConns < 0 {
+		return nil, fmt.Errorf("open postgres: %w: schema %q: want %s; max conns %d: want 0 or more",
+			store.ErrInvalid, config.Schema, schemaPattern, config.MaxConns)
+	}
+	s := &Store{config: config, names: &namespace{schema: config.Schema}}
+	s.lanes.ids = map[lane]store.LaneID{}
+	s.workers.ids = map[uuid.UUID]int32{}
+	s.hints.init()
+	if err := s.connect(ctx, url); err != nil {
+		s.closePools()
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.closing = cancel
+	s.running.Go(func() { s.sendHints(background) })
+	return s, nil
+}
+
+// Close sends the last wake-up and closes all connections. It waits for calls
+// under way; a Listen has to be ended by its own context first.
+func (s *Store) Close() {
+	if s.txHints.end() { // sooner than it was to be
+		s.txHints.mu.Lock()
+		s.hintTrailed()
+		s.txHints.mu.Unlock()
+	}
+	s.closing()
+	s.running.Wait()
+	s.closePools()
+}
+
+func (s *Store) closePools() {
+	for _, pool := range s.pools() {
+		pool.Close()
+	}
+}
+
+func (s *Store) pools() []*pgxpool.Pool {
+	var pools []*pgxpool.Pool
+	for _, pool := range []*pgxpool.Pool{s.general, s.engine, s.beats} {
+		if pool != nil {
+			pools = append(pools, pool)
+		}
+	}
+	return pools
+}
+
+func (s *Store) connect(ctx context.Context, url string) error {
+	base, err := read(url)
+	if err != nil {
+		return err
+	}
+	if err := s.open(ctx, base); err != nil {
+		return secret.Scrub(err, address(&base.ConnConfig.Config), base.ConnConfig.Password)
+	}
+	return nil
+}
+
+func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
+	prepareConfig(base)
+	s.dial = base.ConnConfig.Copy()
+	general := base.Copy()
+	if s.config.MaxConns > 0 {
+		general.MaxConns = s.config.MaxConns
+		general.MinConns = min(general.MinConns, general.MaxConns)
+	}
+	s.patient = make(chan struct{}, max(general.MaxConns/2, 1))
+	if err := s.opened(ctx, base, general); err != nil {
+		return err
+	}
+	s.dial = base.ConnConfig.Copy()
+	engine := base.Copy()
+	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
+	if s.guards = !s.unpinned; s.guards {
+		before := engine.AfterConnect
+		engine.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			if err := before(ctx, conn); err != nil {
+				return err
+			}
+			return s.guardSession(ctx, conn)
+		}
+	}
+	if s.engine, err = pgxpool.NewWithConfig(ctx, engine); err != nil {
+		return err
+	}
+	beats := base.Copy()
+	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, 1, 0
+	s.beats, err = pgxpool.NewWithConfig(ctx, beats)
+	return err
+}
+
+// prepareConfig makes connections that notice a dead peer and that know the
+// types of our parameters even when nothing is prepared.
+func prepareConfig(c *pgxpool.Config) {
+	if c.ConnConfig.ConnectTimeout == 0 {
+		c.ConnConfig.ConnectTimeout = 5 * time.Second
+	}
+	c.ConnConfig.DialFunc = dialer(c.ConnConfig.ConnectTimeout).DialContext
+	if c.ConnConfig.RuntimeParams["application_name"] == "" {
+		c.ConnConfig.RuntimeParams["application_name"] = "durable"
+	}
+	// How we write and read text, whatever the role or the database has. Poolers
+	// keep these apart for each client.
+	c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
+	c.ConnConfig.RuntimeParams["datestyle"] = "ISO, MDY"
+	c.ConnConfig.RuntimeParams["search_path"] = pinnedPath
+	c.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		m := conn.TypeMap()
+		m.RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
+		m.RegisterDefaultPgType(uuid.UUID{}, "uuid")
+		m.RegisterDefaultPgType(uuidArray(nil), "_uuid")
+		return nil
+	}
+}
+
+// checkServer refuses a server that cannot be written, and remarks what an
+// operator should know.
+func (s *Store) checkServer(ctx context.Context) error {
+	conn, err := s.general.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	sent := time.Now()
+	server, err := s.queries(conn).Server(ctx)
+	if err != nil {
+		return err
+	}
+	host := s.dial.Host
+	switch {
+	case server.Replica:
+		return fmt.Errorf("the server at %s is a read-only replica: give the address of the primary", host)
+	case server.ReadOnly:
+		return fmt.Errorf("the server at %s allows only reads (default_transaction_read_only is on)", host)
+	case server.Version < 140000:
+		return fmt.Errorf("the server at %s has version %d: want 14 or later", host, server.Version/10000)
+	case server.Encoding != "UTF8" && server.Encoding != "SQL_ASCII": // the latter keeps bytes as they come
+		return fmt.Errorf("the database at %s keeps text as %s, which cannot hold all that args and errors may: want a database with the encoding UTF8",
+			host, server.Encoding)
+	}
+	s.begins = server.Isolation != "read committed"
+	// Behind a pooler the next transaction may meet another connection.
+	s.unpinned = server.SearchPath != pinnedPath || server.Pid != int64(conn.Conn().PgConn().PID())
+	if limit := time.Duration(server.StatementTimeout) * time.Millisecond; limit > 0 && limit < 5*time.Second {
+		s.config.Logger.Warn("statement_timeout is short for this role or database: calls that set no limit of their own may fail",
+			"statement_timeout", limit.String(), "want", "5s or more")
+	}
+	if off := server.Now.Sub(sent); off > time.Since(sent.Add(-time.Second)) || off < -time.Second {
+		s.config.Logger.Info("the database's clock differs from this machine's; the database's decides", "by", off.Round(time.Millisecond).String())
+	}
+	return nil
+}
+
+// queries returns the generated statements, in our schema.
+func (s *Store) queries(db queries.DBTX) *queries.Queries {
+	if pool, ok := db.(*pgxpool.Pool); ok && s.unpinned {
+		db = pinned{pool}
+	}
+	return queries.New(named{db, s.names})
+}
+
+// ErrSchema means that the database's schema is missing, older than this
+// program needs, or too new for it.
+var ErrSchema = errors.New("postgres: schema cannot be served")
+
+// usable checks the schema's version, once.
+func (s *Store) usable(ctx context.Context) error {
+	if s.served.Load() {
+		return nil
+	}
+	have, want, minCompatible, err := s.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case have < want:
+		return fmt.Errorf("%w: schema %q has version %d and this program needs %d: run durable-worker migrate up",
+			ErrSchema, s.config.Schema, have, want)
+	case minCompatible > want:
+		return fmt.Errorf("%w: schema %q has version %d, which programs below version %d cannot serve, and this one has %d: deploy a newer one",
+			ErrSchema, s.config.Schema, have, minCompatible, want)
+	}
+	s.served.Store(true)
+	return nil
+}

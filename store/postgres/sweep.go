@@ -1,0 +1,384 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// Sweep makes one step of the walk along the ids, and where that has come to
+// its end, one of the full pass. It uses the pool of those who enqueue, not the
+// workers' connections.
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.Swept{}, s.fail("sweep", err)
+	}
+	due, err := s.sweepDue(ctx, &request)
+	if err != nil {
+		return store.Swept{}, s.fail("sweep", err)
+	}
+	if !due {
+		return store.Swept{Done: true}, nil
+	}
+	var step *sweeping
+	err = s.repeat(ctx, func() error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+			step = &sweeping{store: s, tx: tx, queries: s.queries(tx), request: &request}
+			return step.run(ctx)
+		})
+	})
+	if err != nil {
+		return store.Swept{}, s.fail("sweep", err)
+	}
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+		s.hint()
+	}
+	return step.done, nil
+}
+
+// sweepDue asks without locks whether there is anything to look at: mostly there
+// is not.
+func (s *Store) sweepDue(ctx context.Context, request *store.SweepRequest) (due bool, err error) {
+	var age *int64
+	if d := walkAge(request); d < math.MaxInt64 {
+		micros := micro(d)
+		age = &micros
+	}
+	b := s.guarded(ctx)
+	b.add(queries.SweepDue, micro(passLeast), micro(passStep), int64(sweepBlocks), micro(store.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
+	return due, s.send(ctx, s.general, b)
+}
+
+// walkAge is how old a run's id is when the walk along the ids comes to it.
+func walkAge(request *store.SweepRequest) time.Duration {
+	age := min(kept(request.Retention), kept(request.RetentionDead))
+	if age == math.MaxInt64 {
+		return age
+	}
+	return age + min(age/4, sweepLag)
+}
+
+const (
+	// sweepLag is how far behind the age of deletion the walk along the ids
+	// stays, at most, so that runs have ended when it comes by: an id tells when
+	// a run was made. A quarter of the retention when that is less.
+	sweepLag = time.Hour
+	// sweepBlocks are the blocks of one step of the full pass, 8 MiB: about ten
+	// thousand runs, looked at in a few milliseconds.
+	sweepBlocks = 1024
+	// workersKept is how long workers are kept that are not heard of, at least.
+	workersKept = 7 * 24 * time.Hour
+	// passLeast is the least time from the beginning of one full pass to the next,
+	// and passStep how much of it each step of the pass needs: a table of 100 000
+	// runs is passed every few minutes, a large one every SweepPassEvery, and all
+	// the passes together take less than a thousandth of one connection's time.
+	passLeast = 30 * time.Second
+	passStep  = 10 * time.Second
+	day       = 24 * time.Hour
+)
+
+// sweeping is one step under way.
+type sweeping struct {
+	store   *Store
+	tx      pgx.Tx
+	queries *queries.Queries
+	request *store.SweepRequest
+	now     time.Time // the database's
+	own     string    // retention by lane, as JSON, of the jobs that have one of their own
+	longest time.Duration
+	done    store.Swept
+	failed  int // statements that the database has refused
+}
+
+func (w *sweeping) run(ctx context.Context) error {
+	b := w.store.guarded(ctx)
+	b.add(queries.Idle)
+	if err := w.store.send(ctx, w.tx, b); err != nil {
+		return err
+	}
+	lock, err := w.queries.TryEvaluate(ctx, queries.TryEvaluateParams{Key: w.store.names.key("sweep")})
+	if err != nil || !lock.Mine {
+		w.done.Busy = err == nil
+		return err
+	}
+	w.now = lock.Now
+	if err := w.queries.BeginSweep(ctx); err != nil {
+		return err
+	}
+	place, err := w.queries.SweepPlace(ctx, queries.SweepPlaceParams{
+		Sweeper: w.request.By, Tenure: micro(store.SweepTenure),
+		Least: micro(passLeast), Step: micro(passStep), BlocksAStep: sweepBlocks, Every: micro(store.SweepPassEvery),
+	})
+	if err != nil || place.Taken {
+		w.done.Busy = err == nil
+		return err
+	}
+	if err := w.readRetentions(ctx); err != nil {
+		return err
+	}
+	return w.step(ctx, &place)
+}
+
+// readRetentions reads how long jobs keep their runs by rules of their own.
+func (w *sweeping) readRetentions(ctx context.Context) error {
+	rows, err := w.queries.OwnRetentions(ctx)
+	if err != nil {
+		return err
+	}
+	own := map[string]int64{}
+	w.longest = max(kept(w.request.Retention), kept(w.request.RetentionDead))
+	for _, row := range rows {
+		d := kept(fromMicro(row.Retention))
+		own[strconv.Itoa(int(row.ID))] = micro(d)
+		w.longest = max(w.longest, d)
+	}
+	text, err := json.Marshal(own)
+	w.own = string(text)
+	return err
+}
+
+// kept is a retention as it is compared.
+func kept(d time.Duration) time.Duration {
+	if d <= 0 {
+		return math.MaxInt64 // 292 years
+	}
+	return d
+}
+
+// step looks at the next runs, deletes what is over, and moves on.
+func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error {
+	found, more, err := w.ahead(ctx, place)
+	if err != nil {
+		return err
+	}
+	begins := !more && place.Block < 0 && place.Due
+	if begins {
+		place.Block = 0
+		if after := max(w.longest, workersKept-day); after < math.MaxInt64-day {
+			err := w.part(ctx, func(b *batch) { b.add(queries.PruneWorkers, micro(after+day)) })
+			if err := w.goOn(err, "table", "workers"); err != nil {
+				return err
+			}
+		}
+	}
+	block := place.Block
+	if !more && block >= 0 {
+		if found, err = w.pass(ctx, place, found); err != nil {
+			return err
+		}
+	}
+	if err := w.deleteRuns(ctx, found); err != nil {
+		return err
+	}
+	if !more && block >= 0 && place.Block == block && w.done.Deleted+len(w.done.Returned)+w.done.Mended == 0 {
+		place.Block++ // all that was found in it is somebody else's at this moment
+	}
+	w.done.Done = !more && place.Block < 0
+	move := queries.MoveSweepParams{Position: place.Position, Block: place.Block, Begins: begins}
+	if !w.done.Done {
+		move.Sweeper = &w.request.By
+	} else if err := w.goOn(w.part(ctx, func(b *batch) { b.add(queries.PruneCancels) }), "table", "cancels"); err != nil {
+		return err
+	}
+	return w.queries.MoveSweep(ctx, move)
+}
+
+// ahead looks at the next runs along the ids and moves the position past them.
+// more tells whether there are others that are old enough.
+func (w *sweeping) ahead(ctx context.Context, place *queries.SweepPlaceRow) (found uuidArray, more bool, err error) {
+	age := walkAge(w.request)
+	if age == math.MaxInt64 {
+		return nil, false, nil
+	}
+	last, n := place.Position, 0
+	err = w.part(ctx, func(b *batch) {
+		b.add(queries.SweepAhead, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)),
+			place.Position, firstID(w.now.Add(-age)), small(w.request.Limit)).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				var over bool
+				if err := rows.Scan((*binaryUUID)(&last), &over); err != nil {
+					return err
+				}
+				if n++; over {
+					found = append(found, last)
+				}
+			}
+			return rows.Err()
+		})
+	})
+	if err != nil { // a row that cannot be read: the full pass finds what is before and behind its block
+		return nil, false, w.goOn(err, "walk", place.Position.String())
+	}
+	place.Position = last
+	return found, n >= w.request.Limit && n > 0, nil
+}
+
+// firstID is the smallest id that a client may have made at an instant.
+func firstID(at time.Time) uuid.UUID {
+	var id uuid.UUID
+	for i, rest := 5, max(at.UnixMilli(), 0); i >= 0; i-- {
+		id[i] = byte(rest)
+		rest >>= 8
+	}
+	return id
+}
+
+// pass looks at the next blocks of the table, hands back what is stranded, and
+// returns what is over besides what was found before.
+func (w *sweeping) pass(ctx context.Context, place *queries.SweepPlaceRow, found uuidArray) (uuidArray, error) {
+	from, most := place.Block, max(w.request.Limit-len(found), 1)
+	for blocks := int64(sweepBlocks); ; blocks /= 2 { // fewer, when one of them cannot be read
+		seen := blocksSeen{claims: map[string]string{}, last: from}
+		err := w.part(ctx, func(b *batch) {
+			b.add(queries.SweepBlocks, from, from+blocks, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention)), small(most)).
+				Query(seen.scan)
+		})
+		if refusesRows(err) && blocks > 1 {
+			continue
+		}
+		if err := w.goOn(err, "block", strconv.FormatInt(from, 10)); err != nil {
+			return nil, err
+		}
+		if place.Block = from + blocks; seen.n >= most {
+			place.Block = seen.last // there may be more in it
+		} else if place.Block >= place.Blocks {
+			place.Block = -1
+		}
+		if err := w.mend(ctx, seen.unready); err != nil {
+			return nil, err
+		}
+		return append(found, seen.over...), w.returnRuns(ctx, seen.claims, slices.Collect(maps.Keys(seen.claims)))
+	}
+}
+
+// blocksSeen is what was found in some blocks.
+type blocksSeen struct {
+	n       int
+	last    int64             // the last block
+	over    uuidArray         // runs to delete
+	unready uuidArray         // pending runs that stand in no line
+	claims  map[string]string // of running runs whose claims have no lease, by the runs
+}
+
+func (s *blocksSeen) scan(rows pgx.Rows) error {
+	for rows.Next() {
+		var id uuid.UUID
+		var claim *uuid.UUID
+		var state int16
+		if err := rows.Scan((*binaryUUID)(&id), &claim, &s.last, &state); err != nil {
+			return err
+		}
+		switch s.n++; {
+		case store.State(state) == store.Pending:
+			s.unready = append(s.unready, id)
+		case store.State(state) != store.Running:
+			s.over = append(s.over, id)
+		case claim != nil:
+			s.claims[id.String()] = claim.String()
+		default:
+			s.claims[id.String()] = ""
+		}
+	}
+	return rows.Err()
+}
+
+// mend puts pending runs back into their lines, in halves when the database
+// refuses.
+func (w *sweeping) mend(ctx context.Context, ids uuidArray) error {
+	if len(ids) == 0 || w.failed >= sweepFailures {
+		return nil
+	}
+	mended := 0
+	err := w.part(ctx, func(b *batch) {
+		b.add(queries.MendReady, ids).Exec(func(tag pgconn.CommandTag) error {
+			mended = int(tag.RowsAffected())
+			return nil
+		})
+	})
+	if half := len(ids) / 2; refusesRows(err) && half > 0 {
+		if err := w.mend(ctx, ids[:half]); err != nil {
+			return err
+		}
+		return w.mend(ctx, ids[half:])
+	}
+	if err != nil {
+		return w.goOn(err, "run", ids[0].String())
+	}
+	w.done.Mended += mended
+	return nil
+}
+
+// returnRuns hands back those of the runs that still have their claim, in halves
+// when the database refuses.
+func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, some []string) error {
+	if len(some) == 0 || w.failed >= sweepFailures {
+		return nil
+	}
+	ids := make(uuidArray, len(some))
+	for i, id := range some {
+		ids[i] = uuid.MustParse(id)
+	}
+	text, err := json.Marshal(claims)
+	if err != nil {
+		return err
+	}
+	var found []queries.ReturnRunsRow
+	err = w.part(ctx, func(b *batch) {
+		b.add(queries.ReturnRuns, ids, string(text)).Query(func(rows pgx.Rows) error {
+			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReturnRunsRow])
+			return err
+		})
+	})
+	if half := len(some) / 2; refusesRows(err) && half > 0 {
+		if err := w.returnRuns(ctx, claims, some[:half]); err != nil {
+			return err
+		}
+		return w.returnRuns(ctx, claims, some[half:])
+	}
+	if err != nil {
+		return w.goOn(err, "run", some[0])
+	}
+	for _, row := range found {
+		w.done.Returned = append(w.done.Returned, store.Reclaimed{
+			ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
+			State: store.State(row.State), CrashCount: int(row.CrashCount),
+		})
+	}
+	return nil
+}
+
+// deleteRuns deletes those of the runs that are still over, and all that is
+// theirs, in halves when the database refuses.
+func (w *sweeping) deleteRuns(ctx context.Context, ids uuidArray) error {
+	if len(ids) == 0 || w.failed >= sweepFailures {
+		return nil
+	}
+	deleted := 0
+	err := w.part(ctx, func(b *batch) {
+		b.add(queries.SweepRuns, ids, w.own, micro(kept(w.request.RetentionDead)), micro(kept(w.request.Retention))).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&deleted) })
+		b.add(queries.SweepRests, ids)
+	})
+	if half := len(ids) / 2; refusesRows(err) && half > 0 {
+		if err := w.deleteRuns(ctx, ids[:half]); err != nil {
+			return err
+		}
+		return w.deleteRuns(ctx, ids[half:])
+	}
+	if err != nil {
+		return w.goOn(err, "run", ids[0].String())
+	}
+	w.done.Deleted += deleted
+	return nil
+}

@@ -1,0 +1,269 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// ListSchedules lists schedules by name.
+func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.ScheduleRecord, error) {
+	if err := store.CheckScheduleNames(names...); err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("list schedules", err)
+	}
+	rows, err := s.queries(s.general).ListSchedules(ctx, queries.ListSchedulesParams{Within: micro(store.DeclaredWithin), Names: orEmpty(names)})
+	if err != nil {
+		return nil, s.fail("list schedules", err)
+	}
+	records := make([]store.ScheduleRecord, len(rows))
+	for i := range rows {
+		row := &rows[i]
+		one := store.Schedule{
+			Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: []byte(row.Args),
+			MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout), OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags,
+			Paused: row.Paused, Waiting: fromMicro(row.Waiting),
+		}
+		unreadable := one.SetSpec([]byte(row.Spec))
+		if row.NextAt != nil {
+			one.NextAt = row.NextAt.UTC()
+		}
+		records[i] = one.Record()
+		records[i].PausedBy, records[i].Fault = textOrNil(row.PausedBy), textOrNil(row.Fault)
+		if unreadable != nil {
+			records[i].Fault = textOrNil(unreadable.Error())
+		}
+		records[i].Edited, records[i].DeclaredAt, records[i].Orphaned = row.Edited, timesUTC(row.DeclaredAt), row.Orphaned
+	}
+	return records, nil
+}
+
+// SchedulePast tells what became of a schedule's occurrences, newest first.
+func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]store.Past, error) {
+	if err := store.CheckSchedulePast(name, limit); err != nil {
+		return nil, fmt.Errorf("past of schedule: %w", err)
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("past of schedule", err)
+	}
+	q := s.queries(s.general)
+	id, err := q.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
+	if err != nil {
+		return nil, scheduleFault(name, s.fail("past of schedule", err))
+	}
+	past := []store.Past{}
+	b := s.guarded(ctx)
+	for _, list := range []string{queries.PastOccurrences, queries.PastRequests} {
+		b.add(list, id, small(limit)).Query(func(rows pgx.Rows) error { return scanPastRuns(rows, &past) })
+	}
+	b.add(queries.PastSkips, id, small(limit)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastSkipsRow])
+		for _, row := range found {
+			past = append(past, store.Past{Kind: store.PastSkip, At: row.LastAt.UTC(), First: timesUTC(&row.FirstAt), Reason: &row.Reason})
+		}
+		return err
+	})
+	b.add(queries.PastChanges, "schedule", name, small(limit)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastChangesRow])
+		for _, row := range found {
+			past = append(past, store.Past{Kind: store.PastChange, At: row.At.UTC(), Reason: &row.Action, By: &row.Actor})
+		}
+		return err
+	})
+	if err := s.send(ctx, s.general, b); err != nil {
+		return nil, s.fail("past of schedule", err)
+	}
+	store.SortPast(past)
+	return past, nil
+}
+
+func scanPastRuns(rows pgx.Rows, past *[]store.Past) error {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastOccurrencesRow])
+	for _, row := range found {
+		state := store.State(row.State)
+		*past = append(*past, store.Past{Kind: store.PastRun, At: row.DueAt.UTC(), Occurrence: textOrNil(row.Occurrence), Run: &row.ID, State: &state})
+	}
+	return err
+}
+
+// scheduleFault says that there is no such schedule when that is what is wrong.
+func scheduleFault(name string, err error) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)
+	}
+	return err
+}
+
+// change does an operator's work on one schedule, in a transaction that notes
+// it. An action of "" is nothing to note. It may wait for a schedule that is
+// locked, so it keeps away from the connections of workers.
+func (s *Store) change(
+	ctx context.Context, name, by string, do func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (action string, err error),
+) error {
+	if err := store.CheckScheduleChange(name, by); err != nil {
+		return fmt.Errorf("change schedule: %w", err)
+	}
+	if err := s.usable(ctx); err != nil {
+		return s.fail("change schedule", err)
+	}
+	try := func(most time.Duration) error {
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+			q := s.queries(tx)
+			lock, statement := limits(ctx, most)
+			if err := q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
+				return err
+			}
+			row, err := q.LockSchedule(ctx, queries.LockScheduleParams{Name: name})
+			found := &row
+			if errors.Is(err, pgx.ErrNoRows) {
+				found, err = nil, nil
+			}
+			if err != nil {
+				return err
+			}
+			action, err := do(tx, q, found)
+			if err != nil || action == "" {
+				return err
+			}
+			return q.Audit(ctx, queries.AuditParams{Actor: by, Kind: "schedule", Subject: name, Action: action})
+		})
+	}
+	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
+		return s.withLanes(ctx, nil, func() error { return try(most) })
+	})
+	if code(err) == notNullViolation { // a lane's number was not what it stood for
+		s.forgetLanes()
+	}
+	if err != nil {
+		return s.fail("change schedule", err)
+	}
+	s.hint()
+	return nil
+}
+
+// SaveSchedule stores an operator's schedule.
+func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by string) error {
+	if err := store.CheckSchedule(edited); err != nil {
+		return fmt.Errorf("save schedule: %w", err)
+	}
+	p := queries.CreateScheduleParams{
+		Name: edited.Name, Spec: string(edited.Spec()), Job: edited.Job, Queue: edited.Queue, Priority: int16(edited.Priority), //nolint:gosec // checked
+		MaxAttempts: int32(edited.MaxAttempts), Timeout: micro(edited.Timeout), OnCrash: int16(edited.OnCrash), //nolint:gosec // checked
+		Args: string(edited.Args), Tags: edited.Tags, Paused: edited.Paused,
+	}
+	set := laneSet{lane{p.Queue, p.Job, p.Priority}: 0}
+	return s.change(ctx, edited.Name, by, func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
+		var generation int64
+		if one != nil {
+			generation = one.Generation
+		}
+		if generation != edited.Generation {
+			return "", fmt.Errorf("schedule %s: %w", edited.Name, store.ErrConflict)
+		}
+		if err := s.lanesIn(ctx, tx, set); err != nil {
+			return "", err
+		}
+		if one == nil {
+			made, err := q.CreateSchedule(ctx, p)
+			if err == nil && made == 0 {
+				err = fmt.Errorf("schedule %s: %w", edited.Name, store.ErrConflict)
+			}
+			return "created", err
+		}
+		known := store.Schedule{Name: edited.Name}
+		keep := known.SetSpec([]byte(one.Spec)) == nil && edited.SameTimes(&known)
+		return "edited", q.EditSchedule(ctx, queries.EditScheduleParams{Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
+			MaxAttempts: p.MaxAttempts, Timeout: p.Timeout, OnCrash: p.OnCrash, Args: p.Args, Tags: p.Tags, ID: one.ID})
+	})
+}
+
+// ChangeSchedule pauses, resumes or deletes a schedule.
+func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.ScheduleAction, by string) error {
+	return s.change(ctx, name, by, func(_ pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
+		if one == nil {
+			return "", fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)
+		}
+		switch action {
+		case store.PauseSchedule:
+			if one.Paused {
+				return "", nil
+			}
+			return string(action), q.PauseSchedule(ctx, queries.PauseScheduleParams{PausedBy: by, ID: one.ID})
+		case store.ResumeSchedule:
+			if !one.Paused {
+				return "", nil
+			}
+			return string(action), q.ResumeSchedule(ctx, queries.ResumeScheduleParams{ID: one.ID})
+		case store.DeleteSchedule:
+			if err := q.DeleteSkips(ctx, queries.DeleteSkipsParams{Schedule: one.ID}); err != nil {
+				return "", err
+			}
+			return string(action), q.DeleteSchedule(ctx, queries.DeleteScheduleParams{ID: one.ID})
+		default:
+			return "", fmt.Errorf("%w: schedules cannot be asked to %q", store.ErrInvalid, action)
+		}
+	})
+}
+
+// RunSchedule stores a run of the schedule that is due now.
+func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, overlap store.OverlapPolicy, by string) error {
+	if err := store.CheckScheduleRun(name, id, by); err != nil {
+		return fmt.Errorf("run schedule: %w", err)
+	}
+	return s.change(ctx, name, by, func(tx pgx.Tx, _ *queries.Queries, one *queries.LockScheduleRow) (string, error) {
+		if one == nil {
+			return "", fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)
+		}
+		of, err := s.queries(tx).ScheduleOfRun(ctx, queries.ScheduleOfRunParams{ID: id})
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+		case err != nil:
+			return "", err
+		case of != one.ID:
+			return "", fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, store.ErrConflict)
+		default:
+			return "", nil
+		}
+		asked := store.Schedule{Name: name, Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
+			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags}
+		if err := asked.SetSpec([]byte(one.Spec)); err != nil && overlap != store.OverlapAllow {
+			return "", err
+		}
+		known, err := s.unfinishedRuns(ctx, tx, one.Unfinished)
+		if err != nil {
+			return "", err
+		}
+		unfinished, err := s.unfinishedOf(ctx, tx, one.ID, one.Unfinished, known, &asked.Plan, overlap)
+		if err != nil {
+			return "", err
+		}
+		if overlap != store.OverlapAllow && asked.Plan.Full(len(unfinished.IDs)) {
+			return "", fmt.Errorf("schedule %s: a run of it has not ended: %w", name, store.ErrConflict)
+		}
+		run := asked.RunNow()
+		run.ID = id
+		set := laneSet{laneOf(&run): 0}
+		if err := s.lanesIn(ctx, tx, set); err != nil {
+			return "", err
+		}
+		b := &batch{names: s.names}
+		args := append(columnsOf([]store.NewRun{run}, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})
+		stored := 0
+		b.add(queries.MaterializeRuns, args...).Query(func(rows pgx.Rows) error { return scanIDs(rows, func(uuid.UUID) { stored++ }) })
+		unfinished.IDs = append(unfinished.IDs, id)
+		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
+		if err = s.send(ctx, tx, b); err == nil && stored == 0 { // somebody has just stored another run of that id
+			err = fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, store.ErrConflict)
+		}
+		return "run " + id.String(), err
+	})
+}

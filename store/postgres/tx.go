@@ -1,0 +1,232 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+var _ store.Tx = (*Tx)(nil)
+
+// Tx is the store bound to a transaction of the caller's. It lives as long as
+// that transaction, and is for one goroutine at a time, as the transaction is.
+//
+// Its statements name the schema of every table, and of every function that
+// another schema's could replace, whatever the search_path is. They leave no
+// setting behind. What can be refused is refused before the
+// transaction is touched; lanes that are new are made, and committed, on a
+// connection of the store's own. In a transaction of isolation repeatable read
+// or serializable an Enqueue into a lane that is newer than the transaction's
+// snapshot fails, and so may Guard and Complete where at read committed they
+// would answer lease.ErrLost: repeat the whole transaction, as one does there.
+type Tx struct {
+	store *Store
+	door  sender
+}
+
+// WithTx binds the store to a transaction of pgx, whatever pool, settings and
+// query_exec_mode its connection has.
+func (s *Store) WithTx(tx pgx.Tx) *Tx { return &Tx{store: s, door: pgxDoor{tx}} }
+
+// WithSQLTx binds the store to a transaction of database/sql. The driver may be
+// pgx's stdlib or lib/pq; the database has to be the store's.
+func (s *Store) WithSQLTx(tx *sql.Tx) *Tx {
+	return &Tx{store: s, door: sqlDoor{tx: tx, known: pgtype.NewMap()}}
+}
+
+// Enqueue stores the runs within the transaction; see store.Tx. Workers are
+// woken when it is committed.
+func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	if err := store.CheckRuns(runs); err != nil {
+		return nil, err
+	}
+	if err := t.store.usable(ctx); err != nil {
+		return nil, t.store.fail("enqueue runs", err)
+	}
+	set := lanesOf(runs)
+	err := t.store.laneIDs(ctx, set)
+	var receipts []store.Receipt
+	if err == nil {
+		receipts, err = t.store.insertInto(ctx, t.door, runs, set)
+	}
+	if dues := duesOf(runs, set); err == nil && len(dues) > 0 {
+		err = t.hint(ctx, dues)
+	}
+	if err != nil {
+		return nil, t.fail("enqueue runs", err)
+	}
+	return receipts, nil
+}
+
+// Guard locks the run until the transaction ends; see store.Tx.
+func (t *Tx) Guard(ctx context.Context, holder store.Holder) error {
+	return t.claimed(ctx, fmt.Sprintf("guard run %s", holder.Run), queries.GuardRun, holder.Run.String(), uuid.UUID(holder.Claim).String())
+}
+
+// Complete ends the run as succeeded within the transaction; see store.Tx.
+func (t *Tx) Complete(ctx context.Context, holder store.Holder, completion store.Completion) error {
+	what := fmt.Sprintf("complete run %s", holder.Run)
+	if err := completion.Check(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	var result, log any
+	if completion.Result != nil {
+		result = string(completion.Result)
+	}
+	if completion.Log != "" {
+		log = completion.Log
+	}
+	return t.claimed(ctx, what, queries.CompleteRun, result, holder.Run.String(), uuid.UUID(holder.Claim).String(), log)
+}
+
+// claimed sends a statement that has to find the one run it is about.
+func (t *Tx) claimed(ctx context.Context, what, statement string, args ...any) error {
+	if err := t.store.usable(ctx); err != nil {
+		return t.store.fail(what, err)
+	}
+	found := 0
+	b := &batch{names: t.store.names}
+	b.add(statement, args...).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(uuid.UUID) { found++ })
+	})
+	if err := t.store.send(ctx, t.door, b); err != nil {
+		return t.fail(what, err)
+	}
+	if found != 1 {
+		return fmt.Errorf("%s: %w", what, lease.ErrLost)
+	}
+	return nil
+}
+
+// Run returns one run as the transaction sees it.
+func (t *Tx) Run(ctx context.Context, id store.RunID) (store.Record, error) {
+	if err := t.store.usable(ctx); err != nil {
+		return store.Record{}, t.store.fail("run", err)
+	}
+	record, err := t.store.run(ctx, t.door, id)
+	if err != nil {
+		return store.Record{}, t.fail("run "+id.String(), err)
+	}
+	return record, nil
+}
+
+// Runs lists runs as the transaction sees them.
+func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) {
+	if _, _, _, err := filter.Range(); err != nil {
+		return store.Page{}, err
+	}
+	if err := t.store.usable(ctx); err != nil {
+		return store.Page{}, t.store.fail("runs", err)
+	}
+	page, err := t.store.page(ctx, t.door, filter)
+	if err != nil {
+		return store.Page{}, t.fail("runs", err)
+	}
+	return page, nil
+}
+
+// fail gives an error the call it belongs to. The connection is the caller's,
+// so it says nothing about ours.
+func (t *Tx) fail(what string, err error) error {
+	switch code(err) {
+	case undefinedTable, undefinedSchema:
+		t.store.served.Store(false)
+		t.store.forgetLanes()
+		return fmt.Errorf("%s: %w: a table of schema %q is missing in the transaction's database: %w", what, ErrSchema, t.store.config.Schema, err)
+	case notNullViolation:
+		t.store.forgetLanes()
+		return fmt.Errorf("%s: the transaction's snapshot is older than one of the runs' lanes: begin it again: %w", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+const (
+	// holderPatience is how long EnqueueUnder and Report wait for whoever has
+	// locked the holder's run, or a key. A settle or a reclaim is done by then.
+	holderPatience = time.Second
+	// holderBriefly is how long EnqueueUnder waits at first: a transaction of the
+	// handler's own keeps the run for longer, and many handlers may have one.
+	holderBriefly = 20 * time.Millisecond
+)
+
+// EnqueueUnder stores the runs while the holder's run is its claim's. The run is
+// locked last, since the order of locks is ready, leases, runs; what was stored
+// before is rolled back when the run turns out to be lost.
+func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...store.NewRun) ([]store.Receipt, error) {
+	what := fmt.Sprintf("enqueue under run %s", holder.Run)
+	if err := store.CheckRuns(runs); err != nil {
+		return nil, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail(what, err)
+	}
+	var receipts []store.Receipt
+	set := lanesOf(runs)
+	insert := func(most time.Duration) (err error) {
+		if err = s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
+			return err
+		}
+		return inTx(ctx, s.general, func(tx pgx.Tx) error {
+			receipts, err = s.insertUnder(ctx, tx, holder, runs, set, most)
+			return err
+		})
+	}
+	try := func(most time.Duration) error {
+		err := s.repeat(ctx, func() error { return insert(most) })
+		if code(err) == notNullViolation {
+			s.forgetLanes()
+			err = s.repeat(ctx, func() error { return insert(most) })
+		}
+		return err
+	}
+	err := s.briefly(ctx, holderBriefly, holderPatience, try)
+	if code(err) == lockNotAvailable {
+		err = fmt.Errorf("%w: another transaction has kept the run, or a key, locked for %v: inside a transaction that has, enqueue through that: %w", store.ErrConflict, holderPatience, err)
+	}
+	if err != nil {
+		return nil, s.fail(what, err)
+	}
+	s.hintDue(duesOf(runs, set))
+	return receipts, nil
+}
+
+func (s *Store) insertUnder(
+	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set laneSet, most time.Duration,
+) ([]store.Receipt, error) {
+	if anyKeyed(runs) { // whoever has a key may be a transaction of the holder's own
+		b := s.guardedFor(ctx, most)
+		b.add(queries.Idle)
+		if err := s.send(ctx, tx, b); err != nil {
+			return nil, err
+		}
+	}
+	receipts, err := s.insertInto(ctx, tx, runs, set)
+	if err != nil {
+		return nil, err
+	}
+	held := false
+	b := s.guardedFor(ctx, most)
+	b.add(queries.Idle)
+	b.add(queries.HoldRun, holder.Run, uuid.UUID(holder.Claim)).Query(func(rows pgx.Rows) error {
+		return scanIDs(rows, func(uuid.UUID) { held = true })
+	})
+	if err := s.send(ctx, tx, b); err != nil {
+		return nil, err
+	}
+	if !held {
+		return nil, lease.ErrLost
+	}
+	return receipts, nil
+}

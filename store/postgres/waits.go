@@ -1,0 +1,73 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// NoteWait notes that a process waits for a name. What lapsed long ago is
+// deleted on the way.
+func (l locks) NoteWait(ctx context.Context, wait lock.Wait, d time.Duration) error {
+	if err := wait.Validate(); err != nil {
+		return fmt.Errorf("note wait: %w", err)
+	}
+	s := l.store
+	err := s.repeat(ctx, func() error {
+		q := s.queries(s.general)
+		if wait.Calls == 0 {
+			return q.DeleteWait(ctx, queries.DeleteWaitParams{Name: wait.Name, Waiter: uuid.UUID(wait.Waiter)})
+		}
+		b := &batch{names: s.names}
+		b.add(queries.NoteWait, wait.Name, uuid.UUID(wait.Waiter), micro(d), small(wait.Calls), wait.Owner)
+		b.add(queries.DeleteLapsedWaits)
+		return s.send(ctx, s.general, b)
+	})
+	if err != nil {
+		return s.fail("note wait", err)
+	}
+	return nil
+}
+
+// ListWaits lists the notes that stand.
+func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.Wait, error) {
+	if err := lock.CheckPrefix(prefix); err != nil {
+		return nil, fmt.Errorf("list waits: %w", err)
+	}
+	s := l.store
+	rows, err := s.queries(s.general).ListWaits(ctx, queries.ListWaitsParams{Prefix: prefix, Most: small(limit)})
+	if err != nil {
+		return nil, s.fail("list waits", err)
+	}
+	waits := make([]lock.Wait, len(rows))
+	for i, row := range rows {
+		waits[i] = lock.Wait{
+			Name: row.Name, Waiter: lease.ClaimID(row.Waiter), Owner: row.Owner, Calls: int(row.Calls), Since: row.Since.UTC(),
+		}
+	}
+	return waits, nil
+}
+
+// HearFreed listens on a connection of its own. Through a transaction pooler
+// nothing is heard.
+func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(name string)) error {
+	s := l.store
+	me := uuid.UUID(waiter).String()
+	heard := func(payload string) {
+		if told, name, ok := strings.Cut(payload, " "); ok && told == me {
+			hear(name)
+		}
+	}
+	listening := &listener{Store: s, channel: s.names.freedChannel(), begun: func() { hear("") }, heard: heard}
+	if err := listening.receive(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("hear of releases: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// refuse makes SQLite refuse changes of the rows for which a condition holds, as
+// a trigger of a user's would.
+func refuse(t *testing.T, db *sql.DB, verb, table, condition string) {
+	t.Helper()
+	_, err := db.Exec("CREATE TRIGGER refuse_" + verb + "_" + table + " BEFORE " + verb + " ON " + table + " WHEN " + condition +
+		" BEGIN SELECT RAISE(ABORT, 'refused by a test'); END")
+	require.NoError(t, err)
+}
+
+func hex(id store.RunID) string { return fmt.Sprintf("x'%x'", id[:]) }
+
+func TestReclaimGoesAroundARunThatCannotBeChanged(t *testing.T) {
+	s, db, advance := sweepable(t, newPath(t))
+	_, err := s.Enqueue(t.Context(), newRuns(60)...)
+	require.NoError(t, err)
+	_, runs := claim(t, s, 20)
+	claim(t, s, 20)
+	advance(time.Hour)
+	refuse(t, db, "UPDATE", "runs", "old.id = "+hex(runs[7].ID))
+	done, err := s.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, done.Runs, 39)
+	require.Len(t, done.Passed, 1)
+	require.Equal(t, runs[7].ID.String(), done.Passed[0].Name)
+	require.ErrorContains(t, done.Passed[0].Err, "refused by a test")
+	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM leases"))
+	claim(t, s, 20)
+	advance(time.Hour)
+	done, err = s.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 1})
+	require.NoError(t, err)
+	require.Len(t, done.Runs, 20, "behind the lease that stays")
+	require.Empty(t, done.Passed, "it rests")
+}
+
+func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {
+	s, db, advance := sweepable(t, newPath(t))
+	runs := finish(t, s, 30, store.Success)
+	refuse(t, db, "DELETE", "runs", "old.id = "+hex(runs[17].ID))
+	advance(30 * time.Hour)
+	var all store.Swept
+	request := store.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 48 * time.Hour, Limit: 1000}
+	for !all.Done {
+		swept, err := s.Sweep(t.Context(), request)
+		require.NoError(t, err)
+		all.Deleted, all.Done, all.Passed = all.Deleted+swept.Deleted, swept.Done, append(all.Passed, swept.Passed...)
+	}
+	require.Equal(t, 29, all.Deleted)
+	require.NotEmpty(t, all.Passed)
+	for _, one := range all.Passed {
+		require.Equal(t, runs[17].ID.String(), one.Name)
+	}
+}
+
+func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
+	s, db, _ := sweepable(t, newPath(t))
+	job := durable.NewJob[struct{}]("mail")
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		one, err := durable.ScheduleOf(job.Info(), name, []byte("{}"), store.Every(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, s.SaveSchedule(t.Context(), one, "ann"))
+	}
+	refuse(t, db, "UPDATE", "schedules", "old.name = 'b'")
+	refuse(t, db, "INSERT", "runs", "new.schedule = 'd'")
+	var passed []store.PassedOver
+	for range 3 {
+		made, err := s.Materialize(t.Context(), 100, func(now time.Time, one store.Schedule) store.Decision {
+			return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "k", Run: one.RunNow()}}}
+		})
+		require.NoError(t, err)
+		passed = append(passed, made.Passed...)
+	}
+	require.Equal(t, 3, count(t, db, "SELECT count(*) FROM runs WHERE schedule IS NOT NULL"))
+	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM schedules WHERE name = 'd' AND fault LIKE '%refused by a test%'"))
+	require.Len(t, passed, 1, "it rests")
+	require.Equal(t, "b", passed[0].Name)
+	made, err := s.Materialize(t.Context(), 100, func(time.Time, store.Schedule) store.Decision { return store.Decision{} })
+	require.NoError(t, err)
+	require.Greater(t, made.Next, 30*time.Second, "and nobody looks for it meanwhile")
+}
+
+func TestDeclareGoesAroundWhatIsRefused(t *testing.T) {
+	s, db, _ := sweepable(t, newPath(t))
+	refuse(t, db, "INSERT", "jobs", "new.name = 'j3'")
+	refuse(t, db, "INSERT", "schedules", "new.name = 's2'")
+	declaration := store.Declaration{Worker: worker()}
+	for _, name := range []string{"j1", "j2", "j3", "j4"} {
+		declaration.Jobs = append(declaration.Jobs, durable.NewJob[struct{}](name).Info())
+	}
+	for _, name := range []string{"s1", "s2", "s3"} {
+		one, err := durable.ScheduleOf(durable.NewJob[struct{}]("j1").Info(), name, []byte("{}"), store.Every(time.Hour))
+		require.NoError(t, err)
+		one.Hash = "h"
+		declaration.Schedules = append(declaration.Schedules, one)
+	}
+	var partly *store.PassedError
+	require.ErrorAs(t, s.Declare(t.Context(), declaration), &partly)
+	require.Len(t, partly.Passed, 2)
+	require.Equal(t, "j3", partly.Passed[0].Name)
+	require.Equal(t, "s2", partly.Passed[1].Name)
+	require.Equal(t, 3, count(t, db, "SELECT count(*) FROM jobs"))
+	require.Equal(t, 2, count(t, db, "SELECT count(*) FROM schedules"))
+}

@@ -1,0 +1,209 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+const (
+	leastSpace = 256 << 20 // bytes free on the disk
+	longestLog = 256 << 20 // bytes of the write-ahead log
+	lateLease  = time.Minute
+
+	nameIntegrity = "integrity"
+
+	// aheadMost is how far another process's clock may be ahead without a word.
+	aheadMost = 5 * time.Second
+)
+
+// Examine looks at the file and at what stands in it that an operator should
+// know, and says what to do. It changes nothing, and reads the whole file once.
+// Of a damaged file, and without the schema of this program, only the file is
+// examined. An error means that the examination itself could not go on.
+func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
+	var f store.Findings
+	if err := s.examineFile(ctx, &f); err != nil {
+		return f, fmt.Errorf("examine: %w", s.explain(err))
+	}
+	s.examineDisk(&f)
+	damaged := slices.ContainsFunc(f, func(one store.Finding) bool { return one.Name == nameIntegrity && one.Level == store.Failed })
+	if err := s.requireSchema(ctx, s.reads); err != nil || damaged {
+		return f, nil //nolint:nilerr // whoever asks has looked at the schema himself
+	}
+	if err := s.examineWork(ctx, &f); err != nil {
+		return f, fmt.Errorf("examine: %w", s.explain(err))
+	}
+	if err := s.examineStranded(ctx, &f); err != nil {
+		return f, fmt.Errorf("examine: %w", s.explain(err))
+	}
+	return f, nil
+}
+
+// examineFile looks at how the file is used, and whether it is whole.
+func (s *Store) examineFile(ctx context.Context, f *store.Findings) error {
+	var journal, integrity string
+	var synchronous int
+	if err := s.reads.QueryRowContext(ctx, texts()["ExamineJournal"]).Scan(&journal); err != nil {
+		return err
+	}
+	if err := s.gate.enter(ctx, enqueues); err != nil {
+		return err
+	}
+	err := s.conn.QueryRowContext(ctx, texts()["ExamineSynchronous"]).Scan(&synchronous)
+	s.gate.leave()
+	if err != nil {
+		return err
+	}
+	const full = 2
+	switch text := fmt.Sprintf("journal mode %s, synchronous %d", journal, synchronous); {
+	case journal != "wal":
+		f.Fail("durability", text, "the file is not in WAL mode: see what else opens it, and restart")
+	case synchronous < full:
+		f.Warn("durability", text, "the last writes may be lost with the power; open the store with SyncFull")
+	default:
+		f.Fine("durability", text)
+	}
+	if err := s.reads.QueryRowContext(ctx, texts()["ExamineIntegrity"]).Scan(&integrity); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		integrity = s.explain(err).Error() // too damaged to be looked through
+	}
+	if integrity == "ok" {
+		f.Fine(nameIntegrity, "quick_check finds nothing wrong")
+	} else {
+		f.Fail(nameIntegrity, "quick_check: "+oneLine(integrity), "stop the workers, keep a copy of the file, and restore a backup or use `sqlite3 … .recover`")
+	}
+	return nil
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// examineDisk looks at the file from outside.
+func (s *Store) examineDisk(f *store.Findings) {
+	f.Fine("file system", filepath.Dir(s.file.path)+" is local, as far as can be told") // Open has refused another
+	info, err := os.Stat(s.file.path)
+	if err != nil {
+		f.Fail("file", err.Error(), "see whether the file was moved while it was in use")
+		return
+	}
+	all := s.file.exposure()
+	for _, one := range all {
+		f.Warn("file", one.text, one.hint)
+	}
+	if len(all) == 0 {
+		f.Fine("file", fmt.Sprintf("%s, %d MiB, mode %04o", s.file.path, info.Size()>>20, info.Mode().Perm()))
+	}
+	if log, err := os.Stat(s.file.path + "-wal"); err == nil && log.Size() > longestLog {
+		f.Warn("write-ahead log", fmt.Sprintf("%d MiB", log.Size()>>20), "somebody has been reading for long, so that it cannot be written back: look for an open transaction")
+	}
+	switch free, known := freeSpace(filepath.Dir(s.file.path)); {
+	case !known:
+	case free < leastSpace:
+		f.Fail("disk", fmt.Sprintf("%d MiB free", free>>20), "make room: an enqueue fails when the disk is full")
+	default:
+		f.Fine("disk", fmt.Sprintf("%d MiB free", free>>20))
+	}
+}
+
+// examineStranded looks for runs that say they are running and that nobody
+// executes.
+func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
+	look, err := s.read(ctx)
+	if err != nil {
+		return err
+	}
+	var stranded int64
+	if err := look.stranded.QueryRowContext(ctx, math.MaxInt64).Scan(&stranded); err != nil {
+		return err
+	}
+	if stranded > 0 {
+		f.Warn("running runs", fmt.Sprintf("%d have no lease: nobody executes them and nothing expires", stranded),
+			"keep a worker running: its sweep hands them back, within an hour at most")
+	} else {
+		f.Fine("running runs", "each has a lease")
+	}
+	return nil
+}
+
+// examineClock compares the store's time with the machine's clock.
+func (s *Store) examineClock(ctx context.Context, look *lookups, f *store.Findings) error {
+	latest, err := look.ExamineClock(ctx)
+	if err != nil {
+		return err
+	}
+	if ahead := duration(max(latest, s.clock.now()) - s.clock.machine()); ahead > aheadMost {
+		advice := "nothing has to be done: the store's time goes on from there, an eighth more slowly, until the clock has caught up; schedules are early until then"
+		if ahead > aheadUntold {
+			advice = "it is too far to go on from there: restart every process that shares the file, so that all go by the clock as it is; until it has caught up, what was due or leased waits"
+		}
+		f.Warn("clock", fmt.Sprintf("what was stored last was stored %v from now: the machine's clock has been set back", ahead.Round(time.Second)), advice)
+	} else {
+		f.Fine("clock", "nothing was stored later than now")
+	}
+	return nil
+}
+
+// examineWork looks at what stands in the tables.
+func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
+	look, err := s.read(ctx)
+	if err != nil {
+		return err
+	}
+	now := s.clock.now()
+	lately := now - store.DeclaredWithin.Microseconds()
+	workers, err := look.ExamineWorkers(ctx, queries.ExamineWorkersParams{After: lately})
+	if err != nil {
+		return err
+	}
+	if workers == 0 {
+		f.Warn("workers", fmt.Sprintf("none has declared itself within %v", store.DeclaredWithin), "start one")
+	} else {
+		f.Fine("workers", fmt.Sprintf("%d have declared themselves within %v", workers, store.DeclaredWithin))
+	}
+	expired, err := look.ExamineLeases(ctx, queries.ExamineLeasesParams{Before: now - lateLease.Microseconds()})
+	if err != nil {
+		return err
+	}
+	if expired > 0 {
+		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and nobody took their runs back", expired, lateLease), "any running worker does: start one, or look into its log")
+	} else {
+		f.Fine("leases", "none is overdue")
+	}
+	if err := s.examineClock(ctx, look, f); err != nil {
+		return err
+	}
+	paused, err := look.ExamineQueues(ctx)
+	if err != nil {
+		return err
+	}
+	if len(paused) > 0 {
+		f.Warn("queues", "paused: "+strings.Join(paused, ", "), "resume them when their work may go on")
+	} else {
+		f.Fine("queues", "none is paused")
+	}
+	rows, err := look.ExamineUndeclared(ctx, queries.ExamineUndeclaredParams{Before: lately})
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		since := "has never been declared"
+		if row.DeclaredAt > 0 {
+			since = "was last declared " + instant(row.DeclaredAt).Format(time.RFC3339)
+		}
+		f.Warn("jobs", fmt.Sprintf("no worker for job %s: runs wait on queue %s and it %s", row.Job, row.Queue, since), "start a worker that registers it, or correct the name")
+	}
+	if len(rows) == 0 {
+		f.Fine("jobs", "every job of which runs wait has been declared lately")
+	}
+	return nil
+}

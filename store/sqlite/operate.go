@@ -1,0 +1,246 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+// Operate changes runs as an operator asks, all in one transaction.
+func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
+	if err := order.Check(); err != nil {
+		return nil, err
+	}
+	var changed []store.Changed
+	wake := false
+	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+		changed, wake = make([]store.Changed, len(order.Runs)), false
+		seen := make(map[store.RunID]store.Changed, len(order.Runs))
+		for i, id := range order.Runs {
+			one, twice := seen[id]
+			if !twice {
+				var err error
+				if one, err = c.operate(ctx, &order, id); err != nil {
+					return err
+				}
+				seen[id] = one
+			}
+			changed[i] = one
+			wake = wake || one.Did == store.Asked || one.Did == store.Done && one.State == store.Pending
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s runs: %w", order.Action, err)
+	}
+	if wake {
+		s.hint()
+	}
+	return changed, nil
+}
+
+// operate does what is ordered with one run.
+func (c *change) operate(ctx context.Context, order *store.Order, id store.RunID) (store.Changed, error) {
+	row, err := c.FindOperable(ctx, queries.FindOperableParams{ID: id[:]})
+	if errors.Is(err, sql.ErrNoRows) {
+		return store.Changed{ID: id, Did: store.Missing}, nil
+	}
+	if err != nil {
+		return store.Changed{}, err
+	}
+	changed := store.Changed{ID: id, Did: store.Unchanged, State: store.State(row.State)}
+	fresh := true // to be written down
+	switch order.Action {
+	case store.CancelRuns:
+		fresh, err = c.cancelRun(ctx, order, &row, &changed)
+	case store.RetryRuns:
+		err = c.retryRun(ctx, &row, &changed)
+	case store.DeleteRuns:
+		err = c.deleteRun(ctx, &row, &changed)
+	}
+	if err != nil || !fresh || changed.Did != store.Done && changed.Did != store.Asked {
+		return changed, err
+	}
+	return changed, c.audit(ctx, "run", id.String(), string(order.Action), order.By, order.Detail())
+}
+
+// cancelRun ends a pending run, or asks for the cancel of a running one. fresh
+// tells whether it had not been asked before.
+func (c *change) cancelRun(ctx context.Context, order *store.Order, row *queries.FindOperableRow, changed *store.Changed) (fresh bool, err error) {
+	id := changed.ID[:]
+	switch changed.State {
+	case store.Pending:
+		changed.Did, changed.State = store.Done, store.Cancelled
+		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
+			return false, err
+		}
+		if err := c.CancelPending(ctx, queries.CancelPendingParams{FinishedAt: &c.now, ID: id}); err != nil {
+			return false, err
+		}
+		return true, c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id, EndedAt: c.now, Reason: order.Why()})
+	case store.Running:
+		changed.Did = store.Asked
+		if row.Cancel != nil {
+			return false, nil
+		}
+		why := order.Why()
+		if err := c.AskCancel(ctx, queries.AskCancelParams{Reason: &why, ID: id}); err != nil {
+			return false, err
+		}
+		return true, c.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: row.ClaimID, RunID: id})
+	default:
+		return false, nil
+	}
+}
+
+// retryRun makes a dead or cancelled run pending, unless its unique key is
+// another's by now.
+func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, changed *store.Changed) error {
+	switch changed.State {
+	case store.Succeeded:
+		changed.Did = store.Conflicting
+		return nil
+	case store.Pending, store.Running:
+		return nil
+	}
+	if row.Key != nil {
+		holder, err := c.takeKey(ctx, row.Job, *row.Key, changed.ID)
+		if err != nil {
+			return err
+		}
+		if holder != changed.ID {
+			changed.Did, changed.Key, changed.KeyHolder = store.Conflicting, *row.Key, holder
+			return nil
+		}
+	}
+	id, lane := changed.ID[:], max(row.Lane, -row.Lane)
+	changed.Did, changed.State = store.Done, store.Pending
+	if err := c.RetryRun(ctx, queries.RetryRunParams{DueAt: c.now, ID: id}); err != nil {
+		return err
+	}
+	if err := c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id}); err != nil {
+		return err
+	}
+	if err := c.countRetried(ctx, changed.ID); err != nil {
+		return err
+	}
+	return c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id})
+}
+
+// countRetried makes the schedule of a run that is pending again, if it has
+// one, count it as unfinished.
+func (c *change) countRetried(ctx context.Context, id store.RunID) error {
+	of, err := c.ScheduleOf(ctx, queries.ScheduleOfParams{ID: id[:]})
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	schedule := store.Schedule{Name: of.Name}
+	_ = schedule.SetSpec([]byte(of.Spec)) // without a plan, a hundred are remembered
+	unfinished, err := c.unfinishedRuns(ctx, &schedule, store.OverlapAllow, of.Unfinished)
+	if err != nil || slices.Contains(unfinished.IDs, id) {
+		return err
+	}
+	unfinished.IDs = append(unfinished.IDs, id)
+	return c.SetUnfinished(ctx, queries.SetUnfinishedParams{Unfinished: idBytes(unfinished.Keep(&schedule.Plan)), Name: of.Name})
+}
+
+// takeKey gives a run its unique key back, unless another run holds it: one
+// that has not ended, or whose time is not over. It returns who has the key then.
+func (c *change) takeKey(ctx context.Context, job, key string, id store.RunID) (store.RunID, error) {
+	holder, err := c.FindKeyHolder(ctx, queries.FindKeyHolderParams{Job: job, Key: key})
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return store.RunID{}, err
+	}
+	if err == nil && store.RunID(holder.RunID) != id {
+		unfinished := holder.State == int64(store.Pending) || holder.State == int64(store.Running)
+		if unfinished || holder.HeldTo != nil && *holder.HeldTo > c.now {
+			return store.RunID(holder.RunID), nil
+		}
+	}
+	return id, c.RetakeKey(ctx, queries.RetakeKeyParams{Job: job, Key: key, RunID: id[:]})
+}
+
+// deleteRun removes a run with all that belongs to it.
+func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, changed *store.Changed) error {
+	id := changed.ID[:]
+	switch changed.State {
+	case store.Running:
+		changed.Did = store.Conflicting
+		return nil
+	case store.Pending:
+		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
+			return err
+		}
+	}
+	changed.Did = store.Done
+	if row.Key != nil {
+		if err := c.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: *row.Key, RunID: id}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		c.DeleteAttempts(ctx, queries.DeleteAttemptsParams{RunID: id}),
+		c.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: id}),
+		c.DeleteProgress(ctx, queries.DeleteProgressParams{RunID: id}),
+		c.DeleteRun(ctx, queries.DeleteRunParams{ID: id}),
+	)
+}
+
+// audit records what an operator did.
+func (c *change) audit(ctx context.Context, kind, subject, action, by string, detail []byte) error {
+	row := queries.AuditChangeParams{At: c.now, Actor: by, Kind: kind, Subject: subject, Action: action}
+	if detail != nil {
+		text := string(detail)
+		row.Detail = &text
+	}
+	return c.AuditChange(ctx, row)
+}
+
+// Rerun stores a run that is made after another one.
+func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by string) (store.Receipt, error) {
+	if err := store.CheckRerun(run, by); err != nil {
+		return store.Receipt{}, err
+	}
+	stored := call{runs: []store.NewRun{run}}
+	fresh := newLanes()
+	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
+		if err := s.store(ctx, c, fresh, &stored); err != nil || stored.receipts[0].Existing {
+			return err
+		}
+		return c.audit(ctx, "run", of.String(), "rerun", by, store.RerunDetail(run.ID))
+	})
+	if err != nil {
+		return store.Receipt{}, fmt.Errorf("rerun: %w", err)
+	}
+	s.lanes.add(fresh)
+	s.hint()
+	return stored.receipts[0], nil
+}
+
+// Cancels returns the running runs of the claims that are to be cancelled.
+func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cancels: %w", s.explain(err))
+	}
+	var requests []store.CancelRequest
+	for _, claim := range claims {
+		rows, err := look.ListCancels(ctx, queries.ListCancelsParams{ClaimID: claim[:]})
+		if err != nil {
+			return nil, fmt.Errorf("cancels: %w", s.explain(err))
+		}
+		for _, row := range rows {
+			requests = append(requests, store.CancelRequest{Claim: claim, Run: store.RunID(row.RunID), Reason: row.Reason})
+		}
+	}
+	return requests, nil
+}

@@ -1,0 +1,221 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+// Reclaim takes back the runs of expired leases, the longest expired first.
+func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+	done, quiet, err := s.nothingExpired(ctx, &request)
+	if err != nil {
+		return store.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+	}
+	if quiet || request.Limit <= 0 {
+		return done, nil
+	}
+	r := reclaiming{store: s, request: &request, resting: s.aside.Resting(lease.Elapsed())}
+	soon := done.Soon
+	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
+		r.change, r.done = c, store.Reclaim{Now: instant(c.now), Soon: soon}
+		return r.all(ctx)
+	})
+	if err != nil {
+		return store.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+	}
+	if slices.ContainsFunc(r.done.Runs, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+		s.hint()
+	}
+	return r.done, nil
+}
+
+// reclaimRuns bounds the runs of one call, which holds the file's write lock.
+const reclaimRuns = 1000
+
+// reclaiming is one Reclaim under way.
+type reclaiming struct {
+	*change
+
+	store   *Store
+	request *store.ReclaimRequest
+	resting []string // claims and runs that are left alone, as bytes
+	done    store.Reclaim
+}
+
+func (r *reclaiming) all(ctx context.Context) error {
+	until := r.now
+	if !r.request.Horizon.IsZero() {
+		until = min(until, r.request.Horizon.UnixMicro())
+	}
+	expired, err := r.ExpiredLeases(ctx, queries.ExpiredLeasesParams{Until: until, Most: int64(r.request.Limit + len(r.resting))})
+	if err != nil {
+		return err
+	}
+	for i := range expired {
+		if r.done.Leases == r.request.Limit || r.room() == 0 {
+			return nil
+		}
+		if slices.Contains(r.resting, string(expired[i].ClaimID)) {
+			continue
+		}
+		if err := r.lease(ctx, &expired[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// room is how many more runs may be taken.
+func (r *reclaiming) room() int {
+	most := reclaimRuns
+	if r.request.Runs > 0 {
+		most = min(most, r.request.Runs)
+	}
+	return max(most-len(r.done.Runs), 0)
+}
+
+// lease takes back what one lease still holds, as far as there is room, and ends
+// it when nothing is left. A lease of which only what cannot be changed is left
+// rests as long as that.
+func (r *reclaiming) lease(ctx context.Context, lost *queries.ExpiredLeasesRow) error {
+	left, before := false, len(r.done.Runs)
+	for id := range slices.Chunk(lost.RunIds, idSize) {
+		if slices.Contains(r.resting, string(id)) {
+			left = true
+			continue
+		}
+		if r.room() == 0 {
+			return r.part(ctx, lost, before)
+		}
+		err := r.around(ctx, func() error { return r.run(ctx, id, lost) }, func(err error) {
+			left = true
+			r.pass("run", id, err)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if left {
+		r.store.aside.Put(string(lost.ClaimID), lease.Elapsed())
+		return r.part(ctx, lost, before)
+	}
+	r.done.Leases++
+	return r.around(ctx, func() error { return r.DeleteLease(ctx, queries.DeleteLeaseParams{ClaimID: lost.ClaimID}) },
+		func(err error) { r.pass("lease", lost.ClaimID, err) })
+}
+
+// part marks a lease that stays, if runs of it were taken since there were so many:
+// nobody renews it any more.
+func (r *reclaiming) part(ctx context.Context, lost *queries.ExpiredLeasesRow, before int) error {
+	if len(r.done.Runs) == before {
+		return nil
+	}
+	return r.TakeLeaseInPart(ctx, queries.TakeLeaseInPartParams{ClaimID: lost.ClaimID})
+}
+
+// pass sets aside a lease or a run.
+func (r *reclaiming) pass(kind string, id []byte, err error) {
+	again := r.store.aside.Put(string(id), lease.Elapsed())
+	r.done.Passed = append(r.done.Passed, store.PassedOver{Kind: kind, Name: uuid.UUID(id).String(), Again: again, Err: err})
+}
+
+// run takes back one run, if the lease still holds it.
+func (r *reclaiming) run(ctx context.Context, id []byte, lost *queries.ExpiredLeasesRow) error {
+	row, err := r.FindReclaimable(ctx, queries.FindReclaimableParams{ID: id, ClaimID: lost.ClaimID})
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // settled
+	}
+	if err != nil {
+		return err
+	}
+	run, err := r.crash(ctx, store.RunID(id), lost, &row, r.request.MaxCrashes)
+	if err == nil {
+		r.done.Runs = append(r.done.Runs, run)
+	}
+	return err
+}
+
+// nothingExpired asks whether a lease has expired, without the write lock: mostly
+// none has.
+func (s *Store) nothingExpired(ctx context.Context, request *store.ReclaimRequest) (store.Reclaim, bool, error) {
+	l, err := s.read(ctx)
+	if err != nil {
+		return store.Reclaim{}, false, s.explain(err)
+	}
+	s.keepTime(ctx)
+	now := s.clock.now()
+	until := now
+	if !request.Horizon.IsZero() {
+		until = min(until, request.Horizon.UnixMicro())
+	}
+	expired, err := l.ExpiredLeases(ctx, queries.ExpiredLeasesParams{Until: until, Most: 1})
+	if err != nil {
+		return store.Reclaim{}, false, s.explain(err)
+	}
+	soon, err := l.ExpiresBefore(ctx, queries.ExpiresBeforeParams{At: now + request.Ahead.Microseconds()})
+	return store.Reclaim{Now: instant(now), Soon: soon > 0}, len(expired) == 0, s.explain(err)
+}
+
+// isolation is the number of crashes from which on a run is isolated.
+const isolation = 2
+
+// crash ends an execution whose worker is gone. The claim leaves the run, so
+// that whatever the worker may still write is refused.
+func (c *change) crash(
+	ctx context.Context, id store.RunID, lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, maxCrashes int,
+) (store.Reclaimed, error) {
+	crashes := min(int(row.CrashCount)+1, store.MostCrashes)
+	lane := row.Lane
+	if crashes >= isolation {
+		lane = -max(lane, -lane)
+	}
+	state, reason := sentence(lost, row, crashes, maxCrashes)
+	update := queries.ReclaimRunParams{State: int64(state), Lane: lane, DueAt: c.now, ID: id[:]}
+	if state.Terminal() {
+		update.FinishedAt = &c.now
+	}
+	if err := c.ReclaimRun(ctx, update); err != nil {
+		return store.Reclaimed{}, err
+	}
+	text := fmt.Sprintf("the lease of worker %s ran out (crash %d)", lost.WorkerName, crashes)
+	err := c.InsertAttempt(ctx, queries.InsertAttemptParams{
+		RunID: id[:], Fence: row.Fence, Number: row.Attempt, Outcome: int64(store.Crash), Worker: lost.WorkerName,
+		StartedAt: *row.StartedAt, EndedAt: c.now, Error: &text,
+	})
+	if err != nil {
+		return store.Reclaimed{}, err
+	}
+	if state.Terminal() {
+		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: reason})
+	} else {
+		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id[:]})
+	}
+	return store.Reclaimed{
+		ID: id, Lane: store.LaneID(lane), Job: row.Job, Queue: row.Queue,
+		Worker: lost.WorkerName, State: state, CrashCount: crashes,
+	}, err
+}
+
+// sentence is what the crash rule, and a request for its cancel, make of a run,
+// and why when that ends it.
+func sentence(lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, crashes, maxCrashes int) (store.State, string) {
+	switch {
+	case store.CrashPolicy(row.OnCrash) == store.CrashDead:
+		return store.Dead, "its worker crashed, and its crash policy is dead"
+	case lost.Alone != 0 && crashes >= maxCrashes:
+		return store.Dead, fmt.Sprintf("crashed its worker %d times, the last time while it was executed alone", crashes)
+	case row.Cancel != nil:
+		return store.Cancelled, *row.Cancel
+	default:
+		return store.Pending, ""
+	}
+}

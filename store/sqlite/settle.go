@@ -1,0 +1,267 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+// Settle ends executions that are still their claim's, in one transaction.
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
+	if err := checkSettlements(settlements); err != nil {
+		return nil, err
+	}
+	verdicts, waiting, err := s.settleAll(ctx, settlements, &s.numbering)
+	if errors.Is(err, errNotAll) {
+		verdicts, waiting, err = s.settleAll(ctx, settlements, new(numbering))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("settle: %w", err)
+	}
+	s.numbering.forget(settlements)
+	if waiting {
+		s.hint()
+	}
+	return verdicts, nil
+}
+
+// errNotAll says that a settle by number did not find all its runs. What it did
+// is undone: which of them it found is not known.
+var errNotAll = errors.New("not all runs are still the claim's")
+
+// settleAll writes all settlements in one transaction, by number where it is
+// known. waiting tells whether a run is pending again.
+func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, known *numbering) (verdicts []store.Verdict, waiting bool, err error) {
+	err = s.write(ctx, settles, func(ctx context.Context, c *change) error {
+		verdicts, waiting = nil, false
+		for i := range settlements {
+			given, again, err := c.settle(ctx, &settlements[i], known)
+			if err != nil {
+				return err
+			}
+			verdicts = append(verdicts, given...)
+			waiting = waiting || again
+		}
+		return nil
+	})
+	return verdicts, waiting, err
+}
+
+// checkSettlements refuses outcomes that no execution has.
+func checkSettlements(settlements []store.Settlement) error {
+	for _, settlement := range settlements {
+		for _, settled := range settlement.Runs {
+			if kind := settled.Outcome.Kind; kind < store.Success || kind > store.HandedBack {
+				return fmt.Errorf("%w: run %s: %v cannot be settled", store.ErrInvalid, settled.ID, kind)
+			}
+		}
+	}
+	return nil
+}
+
+// settle writes the plain successes of one claim in one statement and the
+// other outcomes one by one. waiting tells whether a run is pending again.
+func (c *change) settle(ctx context.Context, settlement *store.Settlement, known *numbering) (verdicts []store.Verdict, waiting bool, err error) {
+	var landed map[store.RunID]bool
+	seqs := known.find(settlement)
+	if len(seqs) > 0 {
+		var changed int64
+		changed, err = c.settled.exec(ctx, seqs, c.now, settlement.Claim[:])
+		if err == nil && changed != int64(len(seqs)) {
+			err = errNotAll
+		}
+	} else {
+		landed, err = c.settleSuccesses(ctx, settlement)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	verdicts = make([]store.Verdict, len(settlement.Runs))
+	for i := range settlement.Runs {
+		settled := &settlement.Runs[i]
+		accepted := len(seqs) > 0 || landed[settled.ID]
+		if plain(settled) {
+			delete(landed, settled.ID) // named twice: the second one finds the first
+		} else if accepted, err = c.settleOne(ctx, settlement, settled); err != nil {
+			return nil, false, err
+		}
+		if accepted {
+			verdicts[i] = store.Accepted
+			waiting = waiting || !settled.Outcome.Kind.State().Terminal()
+		} else if verdicts[i], err = c.verdict(ctx, settled.ID, settlement.Claim); err != nil {
+			return nil, false, err
+		}
+	}
+	if settlement.Last {
+		err = c.unlease(ctx, settlement)
+	}
+	return verdicts, waiting, err
+}
+
+// unlease ends the claim's lease, unless it covers running runs that its worker
+// does not know of.
+func (c *change) unlease(ctx context.Context, settlement *store.Settlement) error {
+	if settlement.Claimed > 0 {
+		ended, err := c.DeleteLeaseOf(ctx, queries.DeleteLeaseOfParams{ClaimID: settlement.Claim[:], Size: int64(idSize * settlement.Claimed)})
+		if err != nil || ended > 0 {
+			return err
+		}
+		ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: settlement.Claim[:]})
+		if err != nil {
+			return unlessNone(err)
+		}
+		if left, err := c.claimedBefore(ctx, settlement.Claim, ids); err != nil || len(left) > 0 {
+			return err
+		}
+	}
+	return c.DeleteLease(ctx, queries.DeleteLeaseParams{ClaimID: settlement.Claim[:]})
+}
+
+// plain tells whether nothing but the success itself is to be stored.
+func plain(settled *store.Settled) bool {
+	return settled.Outcome.Kind == store.Success && settled.Outcome.Result == nil && settled.Outcome.Log == ""
+}
+
+// settleSuccesses writes the plain successes and returns those that were
+// accepted.
+func (c *change) settleSuccesses(ctx context.Context, settlement *store.Settlement) (map[store.RunID]bool, error) {
+	var ids []byte
+	for i := range settlement.Runs {
+		if plain(&settlement.Runs[i]) {
+			ids = append(ids, settlement.Runs[i].ID[:]...)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	rows, err := c.successes.QueryContext(ctx, c.now, ids, settlement.Claim[:])
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells
+	accepted := make(map[store.RunID]bool, len(ids)/idSize)
+	for rows.Next() {
+		var id sql.RawBytes
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		accepted[store.RunID(id)] = true
+	}
+	return accepted, rows.Err()
+}
+
+// settleOne writes one outcome with all that belongs to it.
+func (c *change) settleOne(ctx context.Context, settlement *store.Settlement, settled *store.Settled) (accepted bool, err error) {
+	switch state := settled.Outcome.Kind.State(); state {
+	case store.Succeeded:
+		accepted, err = c.settleSuccess(ctx, settlement, settled)
+	case store.Pending:
+		accepted, err = c.settlePending(ctx, settlement, settled)
+	default:
+		accepted, err = c.settleEnded(ctx, settlement, settled, state)
+	}
+	return accepted, err
+}
+
+// settleSuccess ends a run that has a result or log lines.
+func (c *change) settleSuccess(ctx context.Context, settlement *store.Settlement, settled *store.Settled) (bool, error) {
+	row, err := c.SettleSuccess(ctx, queries.SettleSuccessParams{
+		FinishedAt: &c.now, Result: settled.Outcome.Result, ID: settled.ID[:], ClaimID: settlement.Claim[:],
+	})
+	if err != nil {
+		return false, unlessNone(err)
+	}
+	if settled.Outcome.Log != "" {
+		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
+	}
+	return true, err
+}
+
+// settlePending makes a run wait again.
+func (c *change) settlePending(ctx context.Context, settlement *store.Settlement, settled *store.Settled) (bool, error) {
+	outcome := &settled.Outcome
+	due := c.now
+	if outcome.Kind != store.HandedBack {
+		due += max(outcome.After, 0).Microseconds()
+	}
+	var refund int64
+	if outcome.Kind.Refunded() {
+		refund = 1
+	}
+	row, err := c.SettlePending(ctx, queries.SettlePendingParams{
+		DueAt: due, Refund: refund, Now: c.now, ID: settled.ID[:], ClaimID: settlement.Claim[:],
+	})
+	if err != nil {
+		return false, unlessNone(err)
+	}
+	if outcome.Kind.Recorded() {
+		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
+	}
+	switch {
+	case err != nil:
+	case row.Cancel != nil: // it was asked to be cancelled
+		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: settled.ID[:], EndedAt: c.now, Reason: *row.Cancel})
+	default:
+		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: row.Lane, DueAt: due, RunID: settled.ID[:]})
+	}
+	return true, err
+}
+
+// settleEnded ends a run that has not succeeded.
+func (c *change) settleEnded(ctx context.Context, settlement *store.Settlement, settled *store.Settled, state store.State) (bool, error) {
+	row, err := c.SettleEnded(ctx, queries.SettleEndedParams{
+		State: int64(state), FinishedAt: &c.now, ID: settled.ID[:], ClaimID: settlement.Claim[:],
+	})
+	if err != nil {
+		return false, unlessNone(err)
+	}
+	if err := c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt); err != nil {
+		return false, err
+	}
+	err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: settled.ID[:], EndedAt: c.now, Reason: settled.Outcome.Error})
+	return true, err
+}
+
+// record notes an attempt.
+func (c *change) record(ctx context.Context, worker string, settled *store.Settled, number, fence int64, startedAt *int64) error {
+	return c.InsertAttempt(ctx, queries.InsertAttemptParams{
+		RunID: settled.ID[:], Fence: fence, Number: number, Outcome: int64(settled.Outcome.Kind), Worker: worker,
+		StartedAt: *startedAt, EndedAt: c.now, Error: textOrNil(settled.Outcome.Error), Stack: textOrNil(settled.Outcome.Stack),
+		Log: textOrNil(settled.Outcome.Log),
+	})
+}
+
+// verdict judges a write that found no running run of its claim.
+func (c *change) verdict(ctx context.Context, id store.RunID, claim lease.ClaimID) (store.Verdict, error) {
+	row, err := c.FindClaimOfRun(ctx, queries.FindClaimOfRunParams{ID: id[:]})
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return store.Refused, nil
+	case err != nil:
+		return 0, err
+	case row.ClaimID != nil && lease.ClaimID(row.ClaimID) == claim:
+		return store.Landed, nil
+	default:
+		return store.Refused, nil
+	}
+}
+
+// unlessNone drops the error that says that there was no row.
+func unlessNone(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+func textOrNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}

@@ -1,0 +1,398 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/durable-worker/durable-worker/internal/aside"
+	"github.com/durable-worker/durable-worker/internal/board"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+// Synchronous says when a write is safe from the loss of power.
+type Synchronous int
+
+const (
+	// SyncFull makes every write safe before its call returns.
+	SyncFull Synchronous = iota
+	// SyncNormal may lose the last writes when the power fails; a crash of the
+	// program loses nothing.
+	SyncNormal
+)
+
+// Config tells a store how to use its file. The zero value is usable.
+type Config struct {
+	// Clock answers the time. Default: the machine's clock. When it steps back
+	// the store's time stands still, or goes on, but never goes back.
+	Clock func() time.Time
+	// Synchronous says when a write is safe. Default SyncFull.
+	Synchronous Synchronous
+	// LockTimeout is how long a write waits for another process that holds the
+	// file before it fails. Default 5 s.
+	LockTimeout time.Duration
+	// Logger gets what a person should see. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+// Store keeps runs in one SQLite file. Make it with Open. All methods may be
+// called at the same time from many goroutines.
+type Store struct {
+	file        *file
+	clock       clock
+	marked      atomic.Int64 // of lease.Elapsed, when the time was last noted in the file; zero: never
+	logger      *slog.Logger
+	lockTimeout time.Duration
+	level       string // the pragma that says when a write is safe
+
+	// evaluating is held by the one Materialize call of this process that
+	// evaluates. It is taken before the gate, and only by TryLock.
+	evaluating sync.Mutex
+	aside      aside.Set[string] // leases and runs that Reclaim could not change, by their bytes
+	resting    aside.Set[string] // schedules that Materialize could not advance
+
+	// gate guards the writing connection and what hangs on it.
+	gate   gate
+	writes *sql.DB
+	conn   *sql.Conn
+	turn   turn
+	ctl    control
+	// turnBegun is when this process last began to write on a turn it took.
+	turnBegun time.Time
+	ready     *prepared // nil until the schema was found in order
+	closed    bool
+
+	reads   *sql.DB
+	readyMu sync.Mutex // guards looking
+	looking *lookups   // nil until the schema was found in order
+
+	gathering gathering
+	lanes     lanes
+	numbering numbering
+	signals   board.Board
+	told      atomic.Int64 // those who wait for locks, by this process
+}
+
+var _ store.Store = (*Store)(nil)
+
+// control are the statements that work without a schema.
+type control struct {
+	begin, commit, rollback, version *sql.Stmt
+}
+
+// prepared are the statements of the writing connection.
+type prepared struct {
+	*queries.Queries
+	claimStep, unready, dropUnready, successes *sql.Stmt
+	start, settled                             byNumber
+	insertRuns                                 *sql.Stmt // nil in a transaction of the caller's
+}
+
+// lookups are the statements of the reading connections.
+type lookups struct {
+	*queries.Queries
+	count, sample, stranded *sql.Stmt
+}
+
+// readers bounds the reading connections.
+const readers = 4
+
+// Open opens the file and makes it if it is not there; its directory must be.
+// The schema is brought up to date by Migrate, not by Open. The path is a path,
+// never a URI. Open fails on a network file system.
+func Open(ctx context.Context, path string, config Config) (*Store, error) {
+	file, err := prepare(path)
+	if err != nil {
+		return nil, fmt.Errorf("open sqlite: %w", err)
+	}
+	s := &Store{file: file, clock: clock{read: config.Clock}, logger: config.Logger, lockTimeout: config.LockTimeout}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
+	}
+	if s.lockTimeout <= 0 {
+		s.lockTimeout = 5 * time.Second
+	}
+	for _, one := range file.exposure() {
+		s.logger.Warn("the database file is within reach of others", "what", one.text, "do", one.hint)
+	}
+	if err := s.connect(ctx, config.Synchronous); err != nil {
+		s.disconnect()
+		return nil, fmt.Errorf("open sqlite: %w", s.explain(err))
+	}
+	return s, nil
+}
+
+// connect opens the writing connection, which turns the write-ahead log on,
+// and then the reading ones. The writing one does not wait for locks by itself:
+// patience does, in finer steps.
+func (s *Store) connect(ctx context.Context, synchronous Synchronous) error {
+	s.level = "synchronous(full)"
+	if synchronous == SyncNormal {
+		s.level = "synchronous(normal)"
+	}
+	var err error
+	s.writes, err = sql.Open("sqlite", s.file.dsn("journal_mode(wal)", s.level, "cache_size(-8192)", "temp_store(memory)",
+		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)"))
+	if err != nil {
+		return err
+	}
+	err = s.patience(ctx, func() error {
+		s.conn, err = s.writes.Conn(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = s.patience(ctx, func() error {
+		return prepareAll(ctx, s.conn, map[string]**sql.Stmt{
+			"Begin": &s.ctl.begin, "Commit": &s.ctl.commit, "Rollback": &s.ctl.rollback, "DataVersion": &s.ctl.version,
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.patience(ctx, func() error { _, err := s.dataVersion(ctx); return err }); err != nil {
+		return err
+	}
+	if err := s.file.opened(); err != nil {
+		return err
+	}
+	if s.turn, err = openTurn(s.file); err != nil {
+		return err
+	}
+	s.reads, err = sql.Open("sqlite", s.file.dsn(fmt.Sprintf("busy_timeout(%d)", s.lockTimeout.Milliseconds()), "query_only(1)"))
+	if err != nil {
+		return err
+	}
+	s.reads.SetMaxOpenConns(readers)
+	s.reads.SetMaxIdleConns(readers)
+	return nil
+}
+
+// dataVersion changes when another connection, of this process or of another,
+// has written. The caller is inside the gate.
+func (s *Store) dataVersion(ctx context.Context) (version int64, err error) {
+	err = s.ctl.version.QueryRowContext(ctx).Scan(&version)
+	return version, err
+}
+
+// Close waits for the write under way and closes the file. Whoever still calls
+// the store gets an error.
+func (s *Store) Close() {
+	_ = s.gate.enter(context.Background(), settles)
+	defer s.gate.leave()
+	if !s.closed {
+		s.closed = true
+		s.signals.End()
+		s.disconnect()
+	}
+}
+
+func (s *Store) disconnect() {
+	var faults []error
+	if s.reads != nil {
+		faults = append(faults, s.reads.Close())
+	}
+	if s.conn != nil {
+		faults = append(faults, s.conn.Close())
+	}
+	if s.writes != nil {
+		faults = append(faults, s.writes.Close())
+	}
+	faults = append(faults, s.turn.close())
+	if err := errors.Join(faults...); err != nil {
+		s.logger.Warn("closing the database", "path", s.file.path, "error", err)
+	}
+}
+
+var errClosed = errors.New("the store is closed")
+
+// change is what a write transaction works with.
+type change struct {
+	*prepared
+	now     int64 // the store's time, read after the write lock was taken
+	undealt int64 // rows of ready that a claim dropped and that named no pending run
+
+	// carefully does a part of the work that can be taken back alone; nil: none
+	// needs to be.
+	carefully func(ctx context.Context, part func() error) error
+}
+
+// write runs work in one write transaction. Once it has begun it is not
+// interrupted by the end of ctx: it is short, and its outcome is then known.
+func (s *Store) write(ctx context.Context, u urgency, work func(context.Context, *change) error) error {
+	if err := s.gate.enter(ctx, u); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	if s.closed {
+		return errClosed
+	}
+	if err := s.prepareWrites(ctx); err != nil {
+		return s.explain(err)
+	}
+	return s.explain(s.timed(ctx, work))
+}
+
+// transact runs work between begin and commit; work that fails or panics is
+// rolled back. The caller is inside the gate.
+func (s *Store) transact(ctx context.Context, work func(context.Context) error) error {
+	steady := context.WithoutCancel(ctx)
+	if err := s.begin(ctx, steady); err != nil {
+		return err
+	}
+	committed := false
+	defer func() {
+		if !committed { // SQLite may have rolled back by itself; there is nothing to do then
+			_, _ = s.ctl.rollback.ExecContext(steady)
+		}
+	}()
+	if err := s.file.check(); err != nil {
+		return err
+	}
+	if err := work(steady); err != nil {
+		return err
+	}
+	if _, err := s.ctl.commit.ExecContext(steady); err != nil {
+		return err
+	}
+	committed = true
+	return nil
+}
+
+// turnTimeout is how long a process waits for its turn before it asks for the
+// write lock without: whoever has the turn may have been stopped.
+const turnTimeout = 500 * time.Millisecond
+
+// turnLength is how long a process may go on writing on one turn. Changing
+// over at every transaction was measured to cost more than half of all writes.
+const turnLength = 5 * time.Millisecond
+
+// begin takes the write lock of the file when it is this process's turn.
+func (s *Store) begin(ctx, steady context.Context) error {
+	begin := func() error {
+		_, err := s.ctl.begin.ExecContext(steady)
+		return err
+	}
+	if time.Since(s.turnBegun) < turnLength {
+		if err := begin(); !busy(err) {
+			return err
+		}
+	}
+	taken := s.turn.take()
+	for begun := time.Now(); !taken && time.Since(begun) < turnTimeout; taken = s.turn.take() {
+		if err := pause(ctx, time.Since(begun)); err != nil {
+			return err
+		}
+	}
+	if taken {
+		defer s.turn.give()
+	}
+	err := s.patience(ctx, begin)
+	s.turnBegun = time.Now()
+	return err
+}
+
+// patience tries again while another process holds the file, up to the lock
+// timeout.
+func (s *Store) patience(ctx context.Context, try func() error) error {
+	begun := time.Now()
+	for {
+		err := try()
+		if !busy(err) {
+			return err
+		}
+		waited := time.Since(begun)
+		if waited >= s.lockTimeout {
+			return fmt.Errorf("%s has been locked by another process for %v: %w", s.file.path, waited.Round(time.Millisecond), err)
+		}
+		if err := pause(ctx, waited); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits for a random moment, a longer one after a longer wait.
+func pause(ctx context.Context, waited time.Duration) error {
+	most := min(100*time.Microsecond+waited/20, 5*time.Millisecond)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Duration(float64(most) * (0.5 + rand.Float64()))):
+		return nil
+	}
+}
+
+// prepareWrites looks at the schema and prepares the statements, once. The
+// caller is inside the gate. It is not interrupted by the end of ctx: there are
+// more than a hundred of them, and a machine too slow to prepare them all within
+// one call's time would begin anew with each call and never get on.
+func (s *Store) prepareWrites(ctx context.Context) error {
+	if s.ready != nil {
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := s.requireSchema(ctx, s.conn); err != nil {
+		return err
+	}
+	generated, err := queries.Prepare(ctx, s.conn)
+	if err != nil {
+		return err
+	}
+	p := &prepared{Queries: generated}
+	err = prepareAll(ctx, s.conn, map[string]**sql.Stmt{
+		"ClaimStep": &p.claimStep, "UnreadyRange": &p.unready, "DropUnready": &p.dropUnready, "SettleSuccesses": &p.successes,
+	})
+	if err != nil {
+		return err
+	}
+	for name, into := range map[string]*byNumber{"StartRuns": &p.start, "SettleNumbered": &p.settled} {
+		if err := prepareNumbered(ctx, s.conn, name, into); err != nil {
+			return err
+		}
+	}
+	if err := prepareRows(ctx, s.conn, &p.insertRuns); err != nil {
+		return err
+	}
+	s.ready = p
+	return nil
+}
+
+// read returns the statements of the reading connections. It prepares them once,
+// whatever becomes of ctx, as prepareWrites does.
+func (s *Store) read(ctx context.Context) (*lookups, error) {
+	if err := same(s.file.path, s.file.main); err != nil {
+		return nil, err
+	}
+	s.readyMu.Lock()
+	defer s.readyMu.Unlock()
+	if s.looking != nil {
+		return s.looking, nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := s.requireSchema(ctx, s.reads); err != nil {
+		return nil, err
+	}
+	generated, err := queries.Prepare(ctx, s.reads)
+	if err != nil {
+		return nil, err
+	}
+	l := &lookups{Queries: generated}
+	if err := prepareAll(ctx, s.reads, map[string]**sql.Stmt{"CountRuns": &l.count, "SampleRuns": &l.sample, "CountStranded": &l.stranded}); err != nil {
+		return nil, err
+	}
+	if err := s.clock.learn(ctx, l); err != nil {
+		return nil, err
+	}
+	s.looking = l
+	return l, nil
+}

@@ -1,0 +1,284 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+const (
+	// sweepDeletes bounds the runs of one step, which holds the file's write
+	// lock: measured, a hundred take 5 to 10 ms.
+	sweepDeletes = 100
+	// sweepLooks bounds the runs looked at in one step.
+	sweepLooks = 1000
+	// sweepLag is how far behind the age of deletion the walk stays, at most, so
+	// that runs have ended when it comes by. A quarter of the retention when
+	// that is less.
+	sweepLag = time.Hour
+	// passLeast is the least time from the beginning of one full pass to the next,
+	// and passStep how much of it each step of the pass needs, so that the passes
+	// of a small file come often and those of a large one every SweepPassEvery.
+	passLeast = 30 * time.Second
+	passStep  = 10 * time.Second
+	// workersKept is how long workers are kept that are not heard of.
+	workersKept = 7 * 24 * time.Hour
+)
+
+// Sweep makes one step of the walk over the runs that are old enough, in the
+// order in which they were stored, and where that has come to its end, one of
+// the full pass.
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+	var step sweeping
+	err := s.writeAround(ctx, enqueues, func(ctx context.Context, c *change) error {
+		step = sweeping{change: c, request: &request, most: min(max(request.Limit, 1), sweepDeletes)}
+		return step.run(ctx)
+	})
+	if err != nil {
+		return store.Swept{}, fmt.Errorf("sweep: %w", err)
+	}
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+		s.hint()
+	}
+	return step.done, nil
+}
+
+// sweeping is one step under way.
+type sweeping struct {
+	*change
+	request *store.SweepRequest
+	most    int             // runs to delete or to hand back
+	own     map[int64]int64 // retention by lane, of the jobs that have one of their own
+	done    store.Swept
+}
+
+func (w *sweeping) run(ctx context.Context) error {
+	place, err := w.FindSweep(ctx)
+	if err != nil {
+		return err
+	}
+	since := w.now - place.SweptAt
+	if place.Sweeper != nil && !bytes.Equal(place.Sweeper, w.request.By[:]) && since >= 0 && since < store.SweepTenure.Microseconds() {
+		w.done.Busy = true
+		return nil
+	}
+	if err := w.readRetentions(ctx); err != nil {
+		return err
+	}
+	more, err := w.look(ctx, &place.Position, w.frontier())
+	if err != nil {
+		return err
+	}
+	every, err := w.passEvery(ctx)
+	if err != nil {
+		return err
+	}
+	if ago := w.now - place.BeganAt; !more && place.Pass < 0 && (ago < 0 || ago >= every.Microseconds()) {
+		place.Pass, place.BeganAt = 0, w.now
+	}
+	if !more && place.Pass >= 0 {
+		again, err := w.look(ctx, &place.Pass, math.MaxInt64)
+		if err != nil {
+			return err
+		}
+		if !again {
+			place.Pass = -1
+		}
+	}
+	return w.move(ctx, place, more)
+}
+
+// passEvery is how long after the beginning of one full pass the next one begins.
+func (w *sweeping) passEvery(ctx context.Context) (time.Duration, error) {
+	last, err := w.LastRun(ctx)
+	steps := last / sweepLooks
+	if err != nil || steps >= int64(store.SweepPassEvery/passStep) {
+		return store.SweepPassEvery, err
+	}
+	return min(passLeast+time.Duration(steps)*passStep, store.SweepPassEvery), nil
+}
+
+// move stores where the step has come to. Numbers above the last run's are given
+// again, so the walk does not stay above it.
+func (w *sweeping) move(ctx context.Context, place queries.FindSweepRow, more bool) error {
+	last, err := w.LastRun(ctx)
+	if err != nil {
+		return err
+	}
+	moved := queries.MoveSweepParams{Position: min(place.Position, last), Pass: place.Pass, BeganAt: place.BeganAt, SweptAt: w.now}
+	if w.done.Done = !more && place.Pass < 0; !w.done.Done {
+		moved.Sweeper = w.request.By[:]
+	} else if err := w.prune(ctx); err != nil {
+		return err
+	}
+	return w.MoveSweep(ctx, moved)
+}
+
+// prune forgets cancel requests and workers that nothing needs any more.
+func (w *sweeping) prune(ctx context.Context) error {
+	for kind, prune := range map[string]func() error{
+		"cancels": func() error { return w.PruneCancels(ctx) },
+		"workers": func() error {
+			return w.PruneWorkers(ctx, queries.PruneWorkersParams{Before: w.now - workersKept.Microseconds()})
+		},
+	} {
+		err := w.around(ctx, prune, func(err error) {
+			w.done.Passed = append(w.done.Passed, store.PassedOver{Kind: "table", Name: kind, Again: store.SweepPassEvery, Err: err})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readRetentions reads how long jobs keep their runs by rules of their own.
+func (w *sweeping) readRetentions(ctx context.Context) error {
+	rows, err := w.OwnRetentions(ctx)
+	w.own = make(map[int64]int64, len(rows))
+	for _, row := range rows {
+		w.own[row.ID] = kept(duration(row.Retention))
+	}
+	return err
+}
+
+// kept is a retention as it is compared, in microseconds.
+func kept(d time.Duration) int64 {
+	if d <= 0 {
+		return math.MaxInt64 / 4
+	}
+	return d.Microseconds()
+}
+
+// frontier is when the runs were stored that the walk does not look at yet.
+func (w *sweeping) frontier() int64 {
+	age := min(kept(w.request.Retention), kept(w.request.RetentionDead))
+	return w.now - age - min(age/4, sweepLag.Microseconds())
+}
+
+// look goes through the next runs and moves the position past them. more tells
+// whether there are others before the frontier.
+func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (more bool, err error) {
+	rows, err := w.SweepAhead(ctx, queries.SweepAheadParams{Position: *position, Most: sweepLooks})
+	if err != nil {
+		return false, err
+	}
+	for i := range rows {
+		if rows[i].CreatedAt >= frontier {
+			return false, nil
+		}
+		if w.done.Deleted+len(w.done.Returned)+w.done.Mended >= w.most {
+			return true, nil
+		}
+		err := w.around(ctx, func() error { return w.judge(ctx, &rows[i]) }, func(err error) {
+			w.done.Passed = append(w.done.Passed, store.PassedOver{
+				Kind: "run", Name: uuid.UUID(rows[i].ID).String(), Again: store.SweepPassEvery, Err: err})
+		})
+		if err != nil {
+			return false, err
+		}
+		*position = rows[i].Seq
+	}
+	return len(rows) == sweepLooks, nil
+}
+
+// judge deletes a run that is over, and takes back one that is stranded. All in
+// one write transaction: nobody else can change it meanwhile.
+func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error {
+	switch store.State(row.State) {
+	case store.Running:
+		return w.takeBack(ctx, row)
+	case store.Pending:
+		mended, err := w.MendReady(ctx, queries.MendReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: row.ID})
+		w.done.Mended += int(mended)
+		return err
+	default:
+	}
+	if !store.State(row.State).Terminal() || row.FinishedAt == nil || *row.FinishedAt >= w.now-w.retention(row) {
+		return nil
+	}
+	if row.Key != nil {
+		held, err := w.HeldKeys(ctx, queries.HeldKeysParams{Seq: row.Seq, Now: &w.now})
+		if err != nil || held > 0 {
+			return err
+		}
+		if err := w.DeleteKeyOfRun(ctx, queries.DeleteKeyOfRunParams{RunID: row.ID}); err != nil {
+			return err
+		}
+	}
+	if err := w.DeleteAttempts(ctx, queries.DeleteAttemptsParams{RunID: row.ID}); err != nil {
+		return err
+	}
+	if store.State(row.State) != store.Succeeded {
+		if err := w.DeleteProblem(ctx, queries.DeleteProblemParams{RunID: row.ID}); err != nil {
+			return err
+		}
+	}
+	if err := w.DeleteProgress(ctx, queries.DeleteProgressParams{RunID: row.ID}); err != nil {
+		return err
+	}
+	deleted, err := w.DeleteEnded(ctx, queries.DeleteEndedParams{Seq: row.Seq})
+	w.done.Deleted += int(deleted)
+	return err
+}
+
+// retention is how long an ended run is kept, in microseconds.
+func (w *sweeping) retention(row *queries.SweepAheadRow) int64 {
+	if own, found := w.own[max(row.Lane, -row.Lane)]; found {
+		return own
+	}
+	if store.State(row.State) == store.Dead {
+		return kept(w.request.RetentionDead)
+	}
+	return kept(w.request.Retention)
+}
+
+// takeBack ends the execution of a running run whose lease has gone.
+func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) error {
+	leases, err := w.HasLease(ctx, queries.HasLeaseParams{ClaimID: row.ClaimID})
+	if err != nil || leases > 0 {
+		return err
+	}
+	run, err := w.FindStranded(ctx, queries.FindStrandedParams{Seq: row.Seq})
+	if err != nil {
+		return err
+	}
+	state, reason := store.Pending, ""
+	switch {
+	case store.CrashPolicy(run.OnCrash) == store.CrashDead:
+		state, reason = store.Dead, "its lease has gone, and its crash policy is dead"
+	case run.Cancel != nil:
+		state, reason = store.Cancelled, *run.Cancel
+	}
+	update := queries.ReturnRunParams{State: int64(state), DueAt: w.now, Seq: row.Seq}
+	if state.Terminal() {
+		update.FinishedAt = &w.now
+	}
+	if err := w.ReturnRun(ctx, update); err != nil {
+		return err
+	}
+	if state.Terminal() {
+		err = w.InsertProblem(ctx, queries.InsertProblemParams{RunID: row.ID, EndedAt: w.now, Reason: reason})
+	} else {
+		err = w.InsertReady(ctx, queries.InsertReadyParams{Lane: run.Lane, DueAt: w.now, RunID: row.ID})
+	}
+	returned := store.Reclaimed{
+		ID: store.RunID(row.ID), Lane: store.LaneID(run.Lane), Job: run.Job, Queue: run.Queue,
+		State: state, CrashCount: int(run.CrashCount),
+	}
+	if run.Worker != nil {
+		returned.Worker = *run.Worker
+	}
+	if err == nil {
+		w.done.Returned = append(w.done.Returned, returned)
+	}
+	return err
+}

@@ -1,0 +1,351 @@
+package store
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/heartbeat"
+	"github.com/durable-worker/durable-worker/lease"
+)
+
+// Store is everything a client and a worker ask of an engine. It adds nothing
+// to its roles. The stores are packages postgres, sqlite and memory;
+// durabletest.TestStore is the contract in executable form.
+//
+// All methods may be called at the same time from many goroutines. Times are
+// the store's: it stamps and compares with its own clock (the database's on
+// PostgreSQL). An error that is not one of this package's sentinels means that
+// the outcome is unknown, and every method may then be called again with the
+// same arguments.
+type Store interface {
+	Enqueuer
+	ClaimEnqueuer
+	Claimer
+	heartbeat.Renewer
+	Waker
+	Catalog
+	Schedules
+	Timetable
+	Inspector
+	Reporter
+	Sweeper
+	Controls
+}
+
+// Enqueuer takes runs. A Client, a Store, a store bound to a transaction (Tx),
+// and the Run of a handler are Enqueuers.
+type Enqueuer interface {
+	// Enqueue stores all the runs or none, and answers one receipt for each,
+	// in order. A run whose ID is already stored is left as it stands and its
+	// receipt says Existing; that is what makes a repeat safe. A run whose Key
+	// another run of its job holds may not be stored, or change that other run
+	// (see KeyPolicy); its receipt then has the other's ID and says Existing. Of
+	// several that come at once with one key, and within one call, each sees
+	// what the one before it has left. Runs are checked first (see CheckRuns);
+	// the first fault refuses them all.
+	Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
+}
+
+// Receipt is the answer to one enqueued run.
+type Receipt struct {
+	ID       RunID // of the run that is there now
+	Existing bool  // it was already there: no run was stored
+}
+
+// LaneID names one lane: the runs of one (queue, job, priority), in due order.
+// The negative of a lane's number is the line of its isolated runs, which have
+// been in more than one crash and are claimed alone.
+type LaneID = int32
+
+// Serves names what a worker executes: any of the jobs on any of the queues.
+type Serves struct {
+	Queues []string
+	Jobs   []string
+	// From may name, for some lanes, the instant from which their first waiting
+	// run is looked for. A store may look before it all the same: the bound
+	// spares it what was claimed long ago. Lanes that are not named, and lines of
+	// isolated runs, are looked at from their beginning.
+	From map[LaneID]time.Time
+}
+
+// Head is the first waiting run of a lane.
+type Head struct {
+	Lane     LaneID // negative: the line of isolated runs
+	Queue    string
+	Job      string
+	Priority int
+	Waiting  bool          // false: nothing waits in this lane, and the fields below mean nothing
+	DueAt    time.Time     // of the first waiting run
+	In       time.Duration // until it is due on the store's clock; zero or less: due
+}
+
+// Step is one part of a claim: look at the lane from an instant on, pass over
+// Skip due runs, take up to Take. Every step counts the line as it stood before
+// the claim: a later step of the same lane has to skip what earlier ones take.
+type Step struct {
+	Lane LaneID
+	From time.Time // lower bound of due_at; the zero time is none
+	Skip int
+	Take int
+}
+
+// WorkerID tells one worker process from another.
+type WorkerID struct {
+	Name     string    // a label for people; may repeat
+	Instance uuid.UUID // random per process start
+}
+
+// ClaimRequest asks for runs.
+type ClaimRequest struct {
+	Claim    lease.ClaimID
+	Worker   WorkerID
+	Duration time.Duration // of the lease
+	Steps    []Step        // in the order wanted
+	Limit    int           // most runs in all; at least 1
+	Alone    bool          // nothing else executes in the worker's process; recorded for the crash rule. Only with Limit 1
+	Guess    bool          // sent for the first time, without knowing of a run that is due: an answer without runs needs no second look
+}
+
+// Claimed is a run as its claim returns it: what a handler needs.
+type Claimed struct {
+	ID          RunID
+	Lane        LaneID
+	Attempt     int // the one that begins, from 1
+	MaxAttempts int
+	CrashCount  int
+	Fence       lease.Fence
+	DueAt       time.Time
+	CreatedAt   time.Time
+	Timeout     time.Duration // of this attempt; zero: none
+	Expired     bool          // its ExpiresAt has passed: to be cancelled, not executed
+	Trace       string        // as it was enqueued
+	Args        []byte
+}
+
+// Settlement ends executions of runs of one claim.
+type Settlement struct {
+	Claim  lease.ClaimID
+	Worker WorkerID
+	Runs   []Settled
+	Last   bool // no other run of the claim remains: its lease ends in the same transaction
+	// Claimed is how many runs the claim's answer had; zero: not told. When the
+	// lease covers others that are still running, Last leaves it to expire, so
+	// that Reclaim finds them.
+	Claimed int
+}
+
+// Settled is one run with its outcome.
+type Settled struct {
+	ID      RunID
+	Outcome Outcome
+}
+
+// Verdict is the store's answer to one Settled.
+type Verdict int8
+
+// The verdicts. A write that was Refused has changed nothing.
+const (
+	Accepted Verdict = iota + 1 // this write landed
+	Landed                      // an earlier write of the same claim had already landed
+	Refused                     // the run is no longer the claim's: lease.ErrLost
+	Deferred                    // somebody else holds the run's row at this moment: settle it again later
+)
+
+// MostCrashes is where the crash count of a run stops to rise, and the largest
+// WorkerConfig.MaxCrashes.
+const MostCrashes = math.MaxInt16
+
+// ReclaimRequest asks to take back what dead workers left.
+type ReclaimRequest struct {
+	MaxCrashes int           // a crash in isolation that brings the count here ends the run in dead
+	Limit      int           // most leases looked at; zero: none is taken, only Now and Soon are answered
+	Horizon    time.Time     // when not zero, leases that expire after it are left alone even if they have expired
+	Ahead      time.Duration // how far Soon looks ahead
+	Runs       int           // most runs taken, which may be a part of a lease; zero: as many as the store does at once
+}
+
+// Reclaim is what a Reclaim call did.
+type Reclaim struct {
+	Now    time.Time // of the store's clock
+	Leases int       // expired leases ended; equal to the limit when there may be more
+	Soon   bool      // before this call a lease had expired, or was to expire within Ahead
+	Runs   []Reclaimed
+	Passed []PassedOver // what could not be taken, and stopped nothing else
+}
+
+// Reclaimed is one run taken back from a dead worker.
+type Reclaimed struct {
+	ID         RunID
+	Lane       LaneID
+	Job        string
+	Queue      string
+	Worker     string // the name of the worker that lost it
+	State      State  // Pending, or Dead, or Cancelled when that was asked
+	CrashCount int
+}
+
+// Claimer is the worker's part of a store.
+type Claimer interface {
+	// Heads returns every lane that a worker serves, paused queues left out,
+	// each with its first waiting run; also the lines of isolated runs that
+	// are not empty. It takes no locks.
+	Heads(ctx context.Context, serves Serves) ([]Head, error)
+	// Claim takes due runs by the request's steps and leases them together:
+	// one lease, at most Limit runs, each charged one attempt and given a
+	// higher fence. Runs that another claim is taking at the same moment are
+	// passed over. The runs come in the order of the steps. No runs: no lease.
+	// The same claim asked twice, while its lease stands, returns those of the
+	// runs it was given the first time that are still running under it.
+	Claim(ctx context.Context, request ClaimRequest) ([]Claimed, error)
+	// HandBack takes back a claim whose answer never came. Runs that are still
+	// running under it are handed back as Settle does it: pending and due now, the
+	// attempt refunded, no crash counted, or cancelled where that was asked. From
+	// then on, for the duration of its lease, the same claim is given nothing,
+	// even when it was still on its way: its lease stands without runs until it
+	// expires. A repeat changes nothing. held is how many runs are left because
+	// somebody else holds their rows at this moment: call it again.
+	HandBack(ctx context.Context, request ClaimRequest) (held int, err error)
+	// Settle ends executions. Only a run that is still running under the
+	// settlement's claim changes; whether its lease has expired does not
+	// matter as long as nobody has taken it over. The verdicts come in the
+	// order of the runs, settlement after settlement. All in one transaction,
+	// save the runs that are Deferred, whose claim keeps its lease. A run that
+	// was asked to be cancelled is cancelled where its outcome would have made
+	// it pending.
+	Settle(ctx context.Context, settlements []Settlement) ([]Verdict, error)
+	// Reclaim takes back the runs of expired leases: pending, due now, the
+	// attempt refunded, one crash counted. From the second crash on a run is
+	// isolated. A run whose crash policy is CrashDead, and a run claimed Alone
+	// whose count has come to MaxCrashes, is dead with a reason; another that
+	// was asked to be cancelled is cancelled. The claim leaves the run, so that
+	// a late settle is Refused and not taken as Landed. A lease of which more
+	// runs are left than the request takes stays, for the next call. A run or a
+	// lease that the store refuses to change stops no other: it is Passed, and
+	// set aside for a while that grows each time.
+	Reclaim(ctx context.Context, request ReclaimRequest) (Reclaim, error)
+}
+
+// WakeAhead is how far ahead of its due instant a run is worth a wake-up, so
+// that a worker whose sleep is longer learns of it.
+const WakeAhead = time.Minute
+
+// JobInfo describes a job in the store, for those who enqueue without its code.
+type JobInfo struct {
+	Name        string      `json:"name"`
+	Queue       string      `json:"queue"`
+	Priority    int         `json:"priority"`
+	MaxAttempts int         `json:"max_attempts"`
+	Timeout     Duration    `json:"timeout"`
+	OnCrash     CrashPolicy `json:"on_crash"`
+	Retention   Duration    `json:"retention"` // of its ended runs; zero: the worker's, negative: for ever
+}
+
+// DeclareAgain is how long after a declaration that was refused in part the next
+// one is.
+const DeclareAgain = 5 * time.Minute
+
+// Declaration is what a worker tells the store when it starts, and hourly.
+type Declaration struct {
+	Worker    WorkerID
+	Jobs      []JobInfo
+	Schedules []Schedule
+	// DisableOrphans pauses schedules that no worker has declared for so long;
+	// zero: none.
+	DisableOrphans time.Duration
+}
+
+// Catalog holds what workers declare.
+type Catalog interface {
+	// Declare stores the worker, its jobs and its schedules. A job that is
+	// known is brought up to date. A schedule whose Hash is the stored one is
+	// left as it stands, also when an operator has edited it since; another
+	// hash replaces it, begins a new generation and plans it afresh. That other
+	// hash counts only when the worker has started after the one that brought
+	// the stored hash, or when no worker has declared the stored one within
+	// DeclaredWithin: an older program does not undo a newer one's schedule. A
+	// schedule that was paused as an orphan is resumed. A job or a schedule that
+	// the store refuses stops no other: the error is then a *PassedError, and all
+	// else is declared.
+	Declare(ctx context.Context, declaration Declaration) error
+	// Touch writes the row of a worker, which it stores if there is none: a
+	// write as small as a renewal, by which a worker finds out whether the store
+	// takes writes.
+	Touch(ctx context.Context, worker WorkerID) error
+	// Jobs lists the jobs that workers have declared, by name.
+	Jobs(ctx context.Context) ([]JobInfo, error)
+}
+
+// Schedules materializes due occurrences.
+type Schedules interface {
+	// Materialize looks at up to limit schedules that are due (or not planned
+	// yet), asks decide for each and stores what it decided, all in one
+	// transaction. One caller at a time evaluates; another gets Busy at once. A
+	// store may let two evaluate, apart from each other, while more are due than
+	// a caller's limit.
+	// The schedules are locked first, and what decide is told of unfinished
+	// runs is read after that. An occurrence that is already stored is passed
+	// over. A schedule with a fault, or with an occurrence that CheckRuns
+	// refuses, keeps its plan and stops no other; nor does one whose row the store
+	// refuses to change, which is Passed and set aside for a while. decide must be quick and not
+	// call the store; now is the store's time. Of the skips, the latest thousand
+	// of a schedule are kept.
+	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (Materialized, error)
+	// Hasten has the schedules of these names looked at now that wait for an
+	// earlier run to end. Others, and names that nothing has, are passed over.
+	Hasten(ctx context.Context, names ...string) error
+}
+
+// Materialized is what a Materialize call did.
+type Materialized struct {
+	Busy bool // somebody else evaluates; nothing was done
+	Due  int  // schedules looked at; equal to the limit when there may be more
+	Runs []RunID
+	Next time.Duration // until the next schedule is due; negative: none
+
+	// Waits are the schedules it left waiting, each with every run, of those it
+	// remembers, that had not ended.
+	Waits []Wait
+
+	Passed []PassedOver // schedules that could not be advanced, and stopped no other
+}
+
+// Wait is a schedule that waits for a run of its own to end.
+type Wait struct {
+	Schedule string
+	Run      RunID
+	Pause    time.Duration // until the schedule is looked at again
+}
+
+// Inspector reads runs.
+type Inspector interface {
+	// Run returns one run with its attempts, or ErrNotFound.
+	Run(ctx context.Context, id RunID) (Record, error)
+	// Runs lists runs by descending id, without their attempts and stacks.
+	Runs(ctx context.Context, filter Filter) (Page, error)
+	// Counts returns the number of runs in each state, zeros included.
+	Counts(ctx context.Context) (map[State]Count, error)
+	// Queues lists the queues that are known, by name.
+	Queues(ctx context.Context) ([]QueueInfo, error)
+	// Changes lists what operators, and policies in their place, have changed,
+	// newest first. The oldest may have been dropped.
+	Changes(ctx context.Context, filter ChangeFilter) ([]Change, error)
+}
+
+// String returns the verdict's word.
+func (v Verdict) String() string {
+	switch v {
+	case Accepted:
+		return "accepted"
+	case Landed:
+		return "landed"
+	case Refused:
+		return "refused"
+	case Deferred:
+		return "deferred"
+	default:
+		return "none"
+	}
+}

@@ -1,0 +1,62 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// hastenWaiting has one schedule make a run and wait for it, beside one that
+// does not wait and one that is paused while it waits.
+func hastenWaiting(t *testing.T, f *fixture) {
+	waits, calm, paused := newSchedule("waits"), newSchedule("calm"), newSchedule("paused")
+	f.declare(waits, calm, paused)
+	f.materialize(10, in(10*time.Second))
+	f.advance(11 * time.Second)
+	const pause = 40 * time.Second
+	made := f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
+		d := fire(now, s)
+		if s.Name != "calm" {
+			d.NextAt, d.Waiting = now, pause
+		}
+		return d
+	})
+	told := map[string]store.Wait{}
+	for _, one := range made.Waits {
+		told[one.Schedule] = one
+	}
+	if one := told["waits"]; len(made.Waits) != 2 || one.Pause != pause || len(made.Runs) != 3 {
+		t.Fatalf("waits are %+v, want those of two schedules, paused for %v", made.Waits, pause)
+	}
+	if record := f.record(told["waits"].Run); *record.Schedule != "waits" {
+		t.Errorf("it is told to wait for a run of %s", *record.Schedule)
+	}
+	if err := f.store.ChangeSchedule(f.ctx, "paused", store.PauseSchedule, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	seen := func() (names []string) {
+		f.materialize(10, func(_ time.Time, s store.Schedule) store.Decision {
+			names = append(names, s.Name)
+			return store.Decision{NextAt: s.NextAt, Waiting: pause}
+		})
+		return names
+	}
+	if names := seen(); names != nil {
+		t.Fatalf("before it is hastened %v is looked at", names)
+	}
+	for range 2 {
+		if err := f.store.Hasten(f.ctx, "waits", "calm", "paused", "unknown"); err != nil {
+			t.Fatalf("Hasten: %v", err)
+		}
+	}
+	if names := seen(); len(names) != 1 || names[0] != "waits" {
+		t.Errorf("hastened, %v is looked at, want only what waits", names)
+	}
+	if names := seen(); names != nil {
+		t.Errorf("looked at once, %v is looked at again", names)
+	}
+	if err := f.store.Hasten(f.ctx); err != nil {
+		t.Errorf("Hasten of nothing: %v", err)
+	}
+}

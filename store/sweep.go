@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// KeepForever is a retention that never ends. Any negative duration means the
+// same.
+const KeepForever time.Duration = -time.Second
+
+// Sweeper deletes what is old enough, and finds runs that nobody else can take
+// back.
+type Sweeper interface {
+	// Sweep makes one short step, in one transaction; call it until Done. It
+	// deletes runs that ended longer ago than they are kept, by the store's
+	// clock, with their attempts, what handlers said of their progress, and the
+	// unique keys that name them. A run that a key is held for stays until the
+	// key's time is over. A run that was put back to pending meanwhile is left
+	// alone, and so is one that somebody else has locked, until a later pass.
+	//
+	// It looks in two ways: along the runs that are old enough to have been
+	// kept as long as the request says, and, in a full pass that begins
+	// SweepPassEvery after the last one began, or sooner where there are few
+	// runs, at every run whatever its id and age. Runs that took long to end, that are kept by a rule of their
+	// own, or whose ids tell another time than they were stored at, are found
+	// by the pass.
+	//
+	// The pass also hands back running runs whose claim has no lease, which
+	// nothing else would ever end: an operator has deleted the lease, and its
+	// worker is gone as well. They are pending and due at once, the attempt
+	// refunded, no crash counted; one whose crash policy is CrashDead is dead,
+	// another that is to be cancelled is cancelled: as after a crash, the crash
+	// rule is the stronger. The claim leaves the run, so that a late settle is
+	// Refused. And it puts pending runs back into their line that stand in none,
+	// as a restore in part or a change by hand leaves them.
+	//
+	// Cancel requests of claims that are over go as well, and workers that have
+	// not been heard of for longer than any run is kept, at least a week.
+	//
+	// One caller at a time sweeps: another gets Busy, at once, until that one is
+	// Done or has not called for SweepTenure.
+	Sweep(ctx context.Context, request SweepRequest) (Swept, error)
+}
+
+// SweepPassEvery is how long after the beginning of one full pass the next one
+// begins, at most: a store begins it sooner where the pass is short.
+const SweepPassEvery = time.Hour
+
+// SweepTenure is how long others wait for a sweeper that has not called again.
+const SweepTenure = 10 * time.Second
+
+// SweepRequest tells how long runs are kept, when their job does not say
+// (JobInfo.Retention), and bounds one step.
+type SweepRequest struct {
+	By            uuid.UUID     // the caller: WorkerID.Instance
+	Retention     time.Duration // of succeeded and cancelled runs, from their end; zero or less: for ever
+	RetentionDead time.Duration // of dead runs; zero or less: for ever
+	Limit         int           // most runs deleted, and about as many rows looked at; a store may do less
+}
+
+// Swept is what a Sweep call did.
+type Swept struct {
+	Busy     bool         // somebody else sweeps; nothing was done
+	Done     bool         // nothing more is to be looked at for now
+	Deleted  int          // runs
+	Returned []Reclaimed  // running runs that were handed back, cancelled or ended dead
+	Passed   []PassedOver // what could not be deleted or handed back, and is left to the next full pass
+	Mended   int          // pending runs that had lost their place in line, and have it again
+}
+
+// validRetention tells whether a retention may be asked for.
+func ValidRetention(d time.Duration) bool { return d <= 0 || d >= time.Second }

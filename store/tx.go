@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
+)
+
+// Tx is a store bound to a transaction of the caller's: what is done through it
+// is stored, and seen by others, exactly when the caller commits, and is gone
+// when the caller rolls back. Stores make it of their own engine's transaction:
+// postgres.Store.WithTx and WithSQLTx, sqlite.Store.WithTx, memory.Store.Begin.
+//
+// A Tx repeats nothing and ends nothing; begin, commit, rollback and whatever
+// the transaction is set to stay the caller's. After an error other than
+// ErrInvalid and lease.ErrLost the transaction may be of no use any more, and
+// has to be rolled back. Like the transaction itself a Tx is for one goroutine
+// at a time.
+type Tx interface {
+	// Enqueue stores the runs within the transaction. What is due after a while
+	// is due so long after this call, however long the transaction goes on.
+	Enqueuer
+	// Guard locks the holder's run until the transaction ends, so that nobody
+	// takes it over meanwhile, even when its lease expires. When the run is not
+	// the claim's any more it answers lease.ErrLost.
+	Guard(ctx context.Context, holder Holder) error
+	// Complete ends the holder's run as succeeded. When the run is not the
+	// claim's any more it changes nothing and answers lease.ErrLost; the
+	// transaction must then be rolled back. The run stays locked until the
+	// transaction ends, so this belongs at its end.
+	Complete(ctx context.Context, holder Holder, completion Completion) error
+	// Run is Inspector.Run as the transaction sees it.
+	Run(ctx context.Context, id RunID) (Record, error)
+	// Runs is Inspector.Runs as the transaction sees it.
+	Runs(ctx context.Context, filter Filter) (Page, error)
+}
+
+// Completion is what is stored with a run that is completed in a transaction.
+type Completion struct {
+	Result []byte // JSON; nil: none
+	Log    string // lines that the handler logged, at most MaxLogSize bytes of text; empty: none
+}
+
+// Check refuses with ErrInvalid what not every engine can keep. Stores call it
+// before they touch the transaction.
+func (c *Completion) Check() error {
+	var faults []error
+	if c.Result != nil {
+		if err := CheckJSON(c.Result); err != nil {
+			faults = append(faults, fmt.Errorf("result%w", err))
+		}
+	}
+	if len(c.Log) > MaxLogSize || !storable.IsText(c.Log) {
+		faults = append(faults, fmt.Errorf("log of %d bytes: want at most %d bytes of text without NUL", len(c.Log), MaxLogSize))
+	}
+	return invalid("completion", faults)
+}
+
+// ClaimEnqueuer takes runs from those who work on a run.
+type ClaimEnqueuer interface {
+	// EnqueueUnder is Enqueue on condition that the holder's run is running
+	// under the holder's claim when the runs are stored; else it stores nothing
+	// and answers lease.ErrLost. Whoever takes the run over at that moment waits.
+	// It answers ErrConflict, and stores nothing, when somebody else, such as a
+	// transaction of the holder's own, keeps the run locked.
+	EnqueueUnder(ctx context.Context, holder Holder, runs ...NewRun) ([]Receipt, error)
+}
