@@ -229,11 +229,11 @@ func (s *Store) workerID(ctx context.Context, worker store.WorkerID) (int32, err
 	return s.registerWorker(ctx, worker)
 }
 
-// registerWorker writes the worker down, on a connection of its own.
+// registerWorker writes the worker down.
 func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int32, error) {
 	var id int32
 	err := s.repeat(ctx, func() (err error) { // another call may do the same for this worker
-		id, err = s.queries(s.general).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
+		id, err = s.queries(s.engine).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
 		return err
 	})
 	if err != nil {

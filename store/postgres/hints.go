@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
@@ -114,7 +116,7 @@ func (s *Store) sendHint(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, dues)...)
-	err := s.queries(s.general).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
+	err := s.queries(s.notifier()).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
 	if err != nil && ctx.Err() == nil {
 		s.config.Logger.Debug("notifying others failed, they find out by polling", "error", err)
 	}
@@ -166,4 +168,14 @@ func (r *ride) arrived(s *Store) {
 	if lease.Elapsed()-r.sent > ridePatience {
 		s.hints.slow.mark()
 	}
+}
+
+// notifier is the pool that notifies: the one that the process uses anyway.
+func (s *Store) notifier() *pgxpool.Pool {
+	s.workers.mu.Lock()
+	defer s.workers.mu.Unlock()
+	if len(s.workers.ids) > 0 {
+		return s.engine
+	}
+	return s.general
 }

@@ -46,8 +46,8 @@ type Config struct {
 type Store struct {
 	config  Config
 	names   *namespace
-	general *pgxpool.Pool   // enqueue, inspect, declare, lanes, migrations
-	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize
+	general *pgxpool.Pool   // enqueue, inspect, lanes, migrations
+	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
 	beats   *pgxpool.Pool   // renewals, and nothing else
 	dial    *pgx.ConnConfig // for the listener
 	served  atomic.Bool     // the schema's version is one we can serve
@@ -76,6 +76,9 @@ type Store struct {
 const (
 	engineConns = 4
 	beatConns   = 2
+	// engineIdle is how long a second connection of the engine's is kept that a calm
+	// worker does not use.
+	engineIdle = 8 * time.Second
 )
 
 // Open connects to a database and checks that it can be written. It does not
@@ -161,6 +164,7 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 	s.dial = base.ConnConfig.Copy()
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
+	engine.MaxConnIdleTime, engine.HealthCheckPeriod = min(engine.MaxConnIdleTime, engineIdle), min(engine.HealthCheckPeriod, engineIdle/2)
 	if s.guards = !s.unpinned; s.guards {
 		before := engine.AfterConnect
 		engine.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

@@ -57,7 +57,7 @@ func (s *Store) sweepDue(ctx context.Context, request *store.SweepRequest) (due 
 	}
 	b := s.guarded(ctx)
 	b.add(queries.SweepDue, micro(passLeast), micro(passStep), int64(sweepBlocks), micro(store.SweepPassEvery), age).QueryRow(func(row pgx.Row) error { return row.Scan(&due) })
-	return due, s.send(ctx, s.general, b)
+	return due, s.send(ctx, s.engine, b)
 }
 
 // walkAge is how old a run's id is when the walk along the ids comes to it.
