@@ -3,8 +3,8 @@ package postgres
 import (
 	"context"
 	"hash/fnv"
-	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,8 +40,6 @@ const (
 	// always looks. Of more it looks the more seldom, so that it is about one look in
 	// standIns for each member: their polls are the closer together.
 	standIns = 4
-	// crewPause spreads the looks at a crew that has changed, for each member.
-	crewPause = 10 * time.Millisecond
 )
 
 func (n *namespace) crew(serves store.Serves) *crew {
@@ -117,11 +115,49 @@ func (c *crew) fold(heard []store.Signal) (kept []store.Signal) {
 	return kept
 }
 
-// spread is a random while after which to look at a crew that has changed.
-func (c *crew) spread() time.Duration {
+// crewChange is a member that comes or goes.
+type crewChange struct {
+	letter byte
+	key    int32
+	member uint32
+}
+
+const (
+	crewJoins  = 'j'
+	crewLeaves = 'x'
+)
+
+// change writes that this member comes or goes: a letter, the crew and the member.
+func (c *crew) change(letter byte) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return crewPause + time.Duration(rand.Int64N(int64(crewPause)*int64(1+len(c.members)))) //nolint:gosec // no secret
+	text := strconv.AppendUint([]byte{letter}, uint64(uint32(c.key)), numeralsBase) //nolint:gosec // all its bits
+	return string(strconv.AppendUint(append(text, ','), uint64(c.self), numeralsBase))
+}
+
+func readChange(payload string) (change crewChange, ok bool) {
+	_, text, _ := strings.Cut(payload, " ")
+	if text == "" || text[0] != crewJoins && text[0] != crewLeaves {
+		return change, false
+	}
+	fields, ok := numerals(text[1:])
+	if !ok || len(fields) != 2 {
+		return change, false
+	}
+	return crewChange{text[0], int32(fields[0]), uint32(fields[1])}, true //nolint:gosec // as they were written
+}
+
+// take takes in a change of the crew. What is missed the next look makes good.
+func (c *crew) take(change crewChange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if change.key != c.key || change.member == c.self || len(c.members) == 0 {
+		return
+	}
+	c.members = slices.DeleteFunc(c.members, func(member uint32) bool { return member == change.member })
+	if change.letter == crewJoins {
+		c.members = append(c.members, change.member)
+	}
 }
 
 // place is how many members come before this one; c.mu is held.

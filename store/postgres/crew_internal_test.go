@@ -112,6 +112,30 @@ func TestCrew_AMemberThatHasGoneChangesOnlyItsOwnTurns(t *testing.T) {
 	require.InDelta(t, 100, moved, 60)
 }
 
+func TestCrew_WhoComesAndGoesIsKnownImmediately(t *testing.T) {
+	all := crewOf(3)
+	last := all[2]
+	for _, c := range all[:2] {
+		gone, ok := readChange("SELF " + last.change(crewLeaves))
+		require.True(t, ok)
+		c.take(gone)
+		require.Len(t, c.members, 2)
+		back, ok := readChange("SELF " + last.change(crewJoins))
+		require.True(t, ok)
+		c.take(back)
+		c.take(back)
+		require.ElementsMatch(t, last.members, c.members)
+		back.key++
+		back.member = 5
+		c.take(back)
+		require.Len(t, c.members, 3, "of another crew")
+	}
+	for _, text := range []string{"SELF", "SELF j", "SELF jx", "SELF d1,2", "SELF j1,2,3"} {
+		_, ok := readChange(text)
+		require.False(t, ok, text)
+	}
+}
+
 func TestCrew_HearsOnlyOfWhatItServes(t *testing.T) {
 	c := crewOf(1)[0]
 	due := func(queue, job string) store.Signal {

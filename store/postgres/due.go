@@ -111,7 +111,6 @@ const (
 	duesPerCall  = 120 // a payload has to be shorter than 8000 bytes
 	fieldsOfDue  = 4
 	fieldsOfHead = 4
-	crewLetter   = "j" // who listens has changed
 	numeralsBase = 36
 )
 

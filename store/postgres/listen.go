@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -87,11 +86,11 @@ func (l *listener) receive(ctx context.Context) (err error) {
 		if err := l.crew.join(ctx, l.Store, l.conn); err != nil {
 			return err
 		}
-		l.changed(ctx)
 	}
 	if err := l.try(ctx); err != nil {
 		return err
 	}
+	l.changed(ctx, crewJoins)
 	l.begun()
 	for {
 		quiet, cancel := context.WithTimeout(ctx, max(l.look-lease.Elapsed(), time.Millisecond))
@@ -115,13 +114,11 @@ func (l *listener) receive(ctx context.Context) (err error) {
 
 // take takes in a notification.
 func (l *listener) take(payload string) {
-	if strings.HasSuffix(payload, " "+crewLetter) {
-		if l.crew != nil {
-			l.look = min(l.look, lease.Elapsed()+l.crew.spread())
-		}
-		return
+	if change, ok := readChange(payload); !ok {
+		l.heard(payload)
+	} else if l.crew != nil {
+		l.crew.take(change)
 	}
-	l.heard(payload)
 }
 
 // try finds out whether the connection stands, and who else listens.
@@ -135,12 +132,13 @@ func (l *listener) try(ctx context.Context) error {
 	return l.conn.Ping(ctx)
 }
 
-// changed has the others look at the crew.
-func (l *listener) changed(ctx context.Context) {
-	if l.config.NoNotify {
+// changed tells the others that this listener has come, or goes.
+func (l *listener) changed(ctx context.Context, letter byte) {
+	if l.crew == nil || l.config.NoNotify || l.conn.IsClosed() {
 		return
 	}
-	err := l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{l.hints.self + " " + crewLetter}})
+	payload := l.hints.self + " " + l.crew.change(letter)
+	err := l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{payload}})
 	if err != nil && ctx.Err() == nil {
 		l.config.Logger.Debug("notifying others failed, they find out within half a minute", "error", err)
 	}
@@ -150,8 +148,6 @@ func (l *listener) changed(ctx context.Context) {
 func (l *listener) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if l.crew != nil && !l.conn.IsClosed() {
-		l.changed(ctx)
-	}
+	l.changed(ctx, crewLeaves)
 	_ = l.conn.Close(ctx)
 }
