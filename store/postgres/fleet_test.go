@@ -106,7 +106,8 @@ func TestFleet_ARunWakesFew(t *testing.T) {
 	for range runs {
 		one()
 	}
-	require.LessOrEqual(t, claims()-before, int64(3*runs), "claims of %d workers for %d runs", workers, runs)
+	t.Logf("%d claims for %d runs", claims()-before, runs)
+	require.LessOrEqual(t, claims()-before, int64(2*runs), "claims of %d workers for %d runs", workers, runs)
 	require.Equal(t, foreign, stranger.claims.Load(), "who serves none of them claims nothing")
 	require.Equal(t, looked, stranger.heads.Load(), "and asks for nothing")
 	for _, stop := range stops[:workers-1] {
