@@ -26,7 +26,7 @@ const (
 	hintPause = 5 * time.Millisecond // this process notifies at most once in it
 	// watchFor is how long a worker looks by itself, and watchGap the most there may
 	// be between two enqueues for that to be worth it.
-	watchFor = 50 * time.Millisecond
+	watchFor = 100 * time.Millisecond
 	watchGap = 15 * time.Millisecond
 	// watchMost is how many runs may come meanwhile before others are needed.
 	watchMost = 64
