@@ -35,7 +35,7 @@ type materializing struct {
 // Materialize passes the call on.
 func (m *materializing) Materialize(
 	ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision,
-) (store.Materialized, error) {
+) (store.MaterializeResult, error) {
 	began := time.Now()
 	made, err := m.Store.Materialize(ctx, limit, decide)
 	m.mu.Lock()

@@ -134,7 +134,7 @@ func (w *Worker) hasRoom() bool {
 // passOn gives a wake-up to the next worker.
 func (w *Worker) passOn(due store.Due) {
 	due.Passed++
-	if err := w.store.Announce(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
+	if err := w.store.Publish(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
 		w.warn(context.Background(), "passing a wake-up on failed, others find out by polling", err)
 	}
 }
@@ -142,7 +142,7 @@ func (w *Worker) passOn(due store.Due) {
 // share passes on that there is more to do in a lane than this worker has room for.
 func (w *Worker) share(lane store.LaneID, due store.Due) {
 	due = store.Due{Lane: lane, Names: due.Names, Runs: 2 * store.RunsPerWorker}
-	if err := w.store.Announce(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
+	if err := w.store.Publish(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
 		w.warn(context.Background(), "passing a wake-up on failed, others find out by polling", err)
 	}
 }

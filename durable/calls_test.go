@@ -33,7 +33,7 @@ func (s *callStore) ListenFor(ctx context.Context, _ store.Serves, hear func(sto
 	return nil
 }
 
-func (s *callStore) Announce(_ context.Context, signal store.Signal) error {
+func (s *callStore) Publish(_ context.Context, signal store.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.announced = append(s.announced, signal)

@@ -22,7 +22,7 @@ func (s *scene) cancelOne(id durable.RunID) {
 	s.t.Helper()
 	changed, err := durable.NewOperator(s.store, "ann").Cancel(s.t.Context(), "not wanted", id)
 	require.NoError(s.t, err)
-	require.Equal(s.t, store.Asked, changed[0].Did)
+	require.Equal(s.t, store.CancelRequested, changed[0].Result)
 }
 
 func TestCancel_AHandlerIsToldWithinOneBeat(t *testing.T) {
@@ -118,7 +118,7 @@ func TestCancel_ARunThatWasNotBegunIsNotExecuted(t *testing.T) {
 		s.pass(time.Second)
 		changed, err := durable.NewOperator(s.store, "ann").Cancel(t.Context(), "not wanted", second)
 		require.NoError(t, err)
-		require.Equal(t, store.Done, changed[0].Did, "it waits")
+		require.Equal(t, store.RunChanged, changed[0].Result, "it waits")
 		s.pass(2 * time.Minute)
 		_, began := executed.Load(first)
 		require.True(t, began)
@@ -184,24 +184,24 @@ func TestOperator_ActsOnAllThatMatch(t *testing.T) {
 		filter := durable.Filter{Tag: "bulk"}
 		done, err := o.CancelAll(t.Context(), filter, "not wanted", func(b durable.Bulk) { steps = append(steps, b) })
 		require.NoError(t, err)
-		require.Equal(t, durable.Bulk{Seen: 450, Done: 450}, done)
+		require.Equal(t, durable.Bulk{Seen: 450, Changed: 450}, done)
 		require.Len(t, steps, 3)
-		require.Equal(t, 200, steps[0].Done)
+		require.Equal(t, 200, steps[0].Changed)
 		require.Equal(t, durable.Pending, s.record(kept).State)
 
 		filter.Before = steps[0].Next // goes on where the first step ended
 		done, err = o.RetryAll(t.Context(), filter, "", nil)
 		require.NoError(t, err)
-		require.Equal(t, durable.Bulk{Seen: 250, Done: 250}, done)
+		require.Equal(t, durable.Bulk{Seen: 250, Changed: 250}, done)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		done, err = o.DeleteAll(ctx, durable.Filter{States: store.States()}, "", func(durable.Bulk) { cancel() })
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, 200, done.Done)
+		require.Equal(t, 200, done.Changed)
 		require.NotZero(t, done.Next)
 		done, err = o.DeleteAll(t.Context(), durable.Filter{States: store.States(), Before: done.Next}, "", nil)
 		require.NoError(t, err)
-		require.Equal(t, 251, done.Done)
+		require.Equal(t, 251, done.Changed)
 	})
 }
 
@@ -221,9 +221,9 @@ func TestOperator_RefusesAnOrderThatMakesNoSenseEvenForNoRun(t *testing.T) {
 
 func TestBulk_SaysAsJSONWhereItGoesOn(t *testing.T) {
 	t.Parallel()
-	text, err := json.Marshal(durable.Bulk{Seen: 2, Done: 1, Conflicting: 1})
+	text, err := json.Marshal(durable.Bulk{Seen: 2, Changed: 1, Conflict: 1})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"seen":2,"done":1,"asked":0,"unchanged":0,"conflict":1,"busy":0,"missing":0,"next":null}`, string(text))
+	require.JSONEq(t, `{"seen":2,"changed":1,"cancel_requested":0,"unchanged":0,"conflict":1,"locked":0,"not_found":0,"next":null}`, string(text))
 	id := durable.NewRunID()
 	text, err = json.Marshal(&durable.Bulk{Next: id})
 	require.NoError(t, err)

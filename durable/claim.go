@@ -170,7 +170,7 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 }
 
 // begin turns what was claimed into executions under one hold.
-func (c *claimer) begin(request store.ClaimRequest, runs []store.Claimed) []*execution {
+func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*execution {
 	held := &claim{id: request.Claim, alone: request.Alone, asked: c.asked, unsettled: len(runs), runs: make([]execution, len(runs))}
 	items := make([]*execution, len(runs))
 	for i := range runs {

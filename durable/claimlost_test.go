@@ -20,15 +20,15 @@ import (
 // claimsStore is a store whose claims are carried out by the test.
 type claimsStore struct {
 	durable.Store
-	claim func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error)
+	claim func(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error)
 }
 
-func (s *claimsStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+func (s *claimsStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	return s.claim(ctx, request)
 }
 
 // carryClaims puts a claimsStore between the workers and the store.
-func (s *scene) carryClaims(claim func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error)) (inner durable.Store) {
+func (s *scene) carryClaims(claim func(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error)) (inner durable.Store) {
 	inner = s.store.Store
 	s.store.Store = &claimsStore{Store: inner, claim: claim}
 	return inner
@@ -43,7 +43,7 @@ func TestClaim_WhoseAnswerTakesTooLongIsHandedBackAndMadeSmaller(t *testing.T) {
 				const bytesPerSecond = 1 << 20
 				var inner durable.Store
 				var failed atomic.Int32
-				inner = s.carryClaims(func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+				inner = s.carryClaims(func(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 					runs, err := inner.Claim(context.WithoutCancel(ctx), request)
 					total := 0
 					for i := range runs {
@@ -89,7 +89,7 @@ func TestDrain_HandsBackAClaimWithoutAnAnswer(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var inner durable.Store
-				inner = s.carryClaims(func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+				inner = s.carryClaims(func(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 					runs, err := inner.Claim(ctx, request)
 					if err == nil && len(runs) > 0 {
 						s.store.cutBefore("HandBack", lost)
@@ -120,7 +120,7 @@ func TestDrain_LeavesAClaimWithoutAnAnswerWhereTheStoreIsAway(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var inner durable.Store
-		inner = s.carryClaims(func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+		inner = s.carryClaims(func(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 			runs, err := inner.Claim(ctx, request)
 			if err == nil && len(runs) > 0 {
 				s.store.down()
@@ -156,7 +156,7 @@ func loseAnswers(t *testing.T, s *scene, random *rand.Rand) {
 	chance := func(n int) bool { mu.Lock(); defer mu.Unlock(); return fates.IntN(n) == 0 }
 	var calm atomic.Bool
 	var inner durable.Store
-	inner = s.carryClaims(func(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+	inner = s.carryClaims(func(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 		switch {
 		case calm.Load():
 		case chance(4):

@@ -46,7 +46,7 @@ func (a *appetite) eased(got int) {
 
 // learn takes in what a claim has brought. What grows counts at once, what
 // shrinks by and by.
-func (a *appetite) learn(runs []store.Claimed) {
+func (a *appetite) learn(runs []store.ClaimedRun) {
 	if len(runs) == 0 {
 		return
 	}

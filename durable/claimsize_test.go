@@ -19,7 +19,7 @@ type sizesStore struct {
 	largest, total atomic.Int64 // bytes of args of one claim; of all
 }
 
-func (s *sizesStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+func (s *sizesStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	runs, err := s.Store.Claim(ctx, request)
 	var bytes int64
 	for i := range runs {

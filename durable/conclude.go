@@ -48,12 +48,12 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 			case store.Deferred:
 				s.putOff(e)
 				c.unsettled++ // it is counted out below
-			case store.Accepted, store.Landed:
+			case store.Applied, store.AlreadyApplied:
 				if e.x.verifies() {
 					e.x.logVerified(e.outcome, verdicts[i])
 				}
 				s.w.announceEnd(ctx, e.x.run.ID)
-			case store.Refused:
+			case store.Rejected:
 				e.x.logger().Warn("a late write was refused: the run is no longer this claim's",
 					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
 			}
@@ -98,9 +98,20 @@ func (w *Worker) aloneEnded(c *claim) {
 // accepted counts the verdicts by which something was written.
 func accepted(verdicts []store.Verdict) (n int) {
 	for _, verdict := range verdicts {
-		if verdict == store.Accepted {
+		if verdict == store.Applied {
 			n++
 		}
 	}
 	return n
+}
+
+// announceEnd tells those who wait that a run may have ended. A run that is to
+// be executed again is announced too: the store alone knows whether it is.
+func (w *Worker) announceEnd(ctx context.Context, id RunID) {
+	if !w.awaited.Has(id, w.config.Elapsed()) {
+		return
+	}
+	if err := w.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: id}); err != nil {
+		w.warn(ctx, "announcing the end of a run failed, who waits for it will look", err)
+	}
 }

@@ -71,7 +71,7 @@ func TestDrain_HurryCancelsAtOnce(t *testing.T) {
 		id := s.enqueue(job.New(letter{}))
 		s.pass(time.Second)
 		began := time.Now()
-		w.Hurry()
+		w.StopNow()
 		require.NoError(t, stop())
 		require.Less(t, time.Since(began), time.Second)
 		require.Equal(t, durable.Pending, s.record(id).State)
@@ -254,7 +254,7 @@ type slowStore struct {
 	interrupted atomic.Int64
 }
 
-func (s *slowStore) Reclaim(ctx context.Context, _ store.ReclaimRequest) (store.Reclaim, error) {
+func (s *slowStore) Reclaim(ctx context.Context, _ store.ReclaimRequest) (store.ReclaimResult, error) {
 	select {
 	case <-time.After(time.Hour):
 	case <-ctx.Done():
@@ -262,5 +262,5 @@ func (s *slowStore) Reclaim(ctx context.Context, _ store.ReclaimRequest) (store.
 			s.interrupted.Add(1)
 		}
 	}
-	return store.Reclaim{}, ctx.Err()
+	return store.ReclaimResult{}, ctx.Err()
 }

@@ -21,7 +21,7 @@ type execution struct {
 
 	w     *Worker
 	claim *claim
-	run   store.Claimed
+	run   store.ClaimedRun
 	job   string // the name under which the run is stored
 	queue string
 	room  *queueRoom // of a capped queue, else nil
@@ -166,7 +166,7 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 
 // decideOutcome is the policy of outcomes: what the handler asked for counts
 // first, then an interruption that was not its fault, then retries.
-func decideOutcome(asked *endingError, err, cause error, run *store.Claimed, retry RetryPolicy) store.Outcome {
+func decideOutcome(asked *endingError, err, cause error, run *store.ClaimedRun, retry RetryPolicy) store.Outcome {
 	switch {
 	case asked != nil && asked.kind != store.Failure:
 		return store.Outcome{Kind: asked.kind, After: asked.after}

@@ -185,8 +185,8 @@ func (s *faultyStore) Heads(ctx context.Context, serves store.Serves) ([]store.H
 	return faulty(s, "Heads", func() ([]store.Head, error) { return s.Store.Heads(ctx, serves) })
 }
 
-func (s *faultyStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
-	return faulty(s, "Claim", func() ([]store.Claimed, error) { return s.Store.Claim(ctx, request) })
+func (s *faultyStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
+	return faulty(s, "Claim", func() ([]store.ClaimedRun, error) { return s.Store.Claim(ctx, request) })
 }
 
 func (s *faultyStore) HandBack(ctx context.Context, request store.ClaimRequest) (int, error) {
@@ -220,11 +220,11 @@ func (s *faultyStore) Settle(ctx context.Context, settlements []store.Settlement
 	return faulty(s, "Settle", func() ([]store.Verdict, error) { return s.Store.Settle(ctx, settlements) })
 }
 
-func (s *faultyStore) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
-	return faulty(s, "Reclaim", func() (store.Reclaim, error) {
+func (s *faultyStore) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
+	return faulty(s, "Reclaim", func() (store.ReclaimResult, error) {
 		if request.Limit > 0 && (s.refusesWrites() || s.reclaimMost > 0 && request.Runs > s.reclaimMost) {
 			if look, err := s.Store.Reclaim(ctx, store.ReclaimRequest{}); err != nil || look.Soon {
-				return store.Reclaim{}, errCut
+				return store.ReclaimResult{}, errCut
 			}
 		}
 		done, err := s.Store.Reclaim(ctx, request)
@@ -252,12 +252,12 @@ func (s *faultyStore) Touch(ctx context.Context, worker store.WorkerID) error {
 	return err
 }
 
-func (s *faultyStore) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.Materialized, error) {
-	return faulty(s, "Materialize", func() (store.Materialized, error) { return s.Store.Materialize(ctx, limit, decide) })
+func (s *faultyStore) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.MaterializeResult, error) {
+	return faulty(s, "Materialize", func() (store.MaterializeResult, error) { return s.Store.Materialize(ctx, limit, decide) })
 }
 
-func (s *faultyStore) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
-	return faulty(s, "Sweep", func() (store.Swept, error) { return s.Store.Sweep(ctx, request) })
+func (s *faultyStore) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
+	return faulty(s, "Sweep", func() (store.SweepResult, error) { return s.Store.Sweep(ctx, request) })
 }
 
 // logBook keeps the messages a worker logs.

@@ -21,7 +21,7 @@ type looksStore struct {
 
 func (s *looksStore) Materialize(
 	ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision,
-) (store.Materialized, error) {
+) (store.MaterializeResult, error) {
 	s.looks.Add(1)
 	return s.Store.Materialize(ctx, limit, decide)
 }
@@ -96,7 +96,7 @@ func (s *crowdedStore) seen() crowd {
 
 func (s *crowdedStore) Materialize(
 	ctx context.Context, limit int, _ func(time.Time, store.Schedule) store.Decision,
-) (store.Materialized, error) {
+) (store.MaterializeResult, error) {
 	s.mu.Lock()
 	if s.one && s.yields {
 		s.yields = false
@@ -107,7 +107,7 @@ func (s *crowdedStore) Materialize(
 	if s.one && s.at > 0 {
 		s.busy++
 		s.mu.Unlock()
-		return store.Materialized{Busy: true}, nil
+		return store.MaterializeResult{Busy: true}, nil
 	}
 	due := min(limit, s.left)
 	s.left -= due
@@ -125,7 +125,7 @@ func (s *crowdedStore) Materialize(
 	defer s.mu.Unlock()
 	s.at--
 	s.yields = due == limit
-	return store.Materialized{Due: due, Next: s.next}, ctx.Err()
+	return store.MaterializeResult{Due: due, Next: s.next}, ctx.Err()
 }
 
 func TestSchedule_TwoEvaluateWhileMoreAreDueThanOneTransactionTakes(t *testing.T) {
@@ -170,10 +170,10 @@ type feebleStore struct{ *crowdedStore }
 
 func (s *feebleStore) Materialize(
 	ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision,
-) (store.Materialized, error) {
+) (store.MaterializeResult, error) {
 	if limit > 40 {
 		<-ctx.Done()
-		return store.Materialized{}, ctx.Err()
+		return store.MaterializeResult{}, ctx.Err()
 	}
 	return s.crowdedStore.Materialize(ctx, limit, decide)
 }

@@ -25,31 +25,31 @@ type Operator struct {
 func NewOperator(store Store, by string) *Operator { return &Operator{store: store, by: by} }
 
 // Cancel asks for runs to be cancelled (see CancelRuns); an empty reason is
-// "cancelled by" the operator. Runs beyond MaxOrder are further orders: an
+// "cancelled by" the operator. Runs beyond MaxCommandRuns are further orders: an
 // error then tells nothing of the runs of earlier ones, and Cancel may be
 // called again.
-func (o *Operator) Cancel(ctx context.Context, reason string, runs ...RunID) ([]store.Changed, error) {
+func (o *Operator) Cancel(ctx context.Context, reason string, runs ...RunID) ([]store.ChangedRun, error) {
 	return o.order(ctx, store.CancelRuns, reason, runs)
 }
 
 // Retry makes dead or cancelled runs pending again (see RetryRuns).
-func (o *Operator) Retry(ctx context.Context, reason string, runs ...RunID) ([]store.Changed, error) {
+func (o *Operator) Retry(ctx context.Context, reason string, runs ...RunID) ([]store.ChangedRun, error) {
 	return o.order(ctx, store.RetryRuns, reason, runs)
 }
 
 // Delete removes runs that are not running (see DeleteRuns).
-func (o *Operator) Delete(ctx context.Context, reason string, runs ...RunID) ([]store.Changed, error) {
+func (o *Operator) Delete(ctx context.Context, reason string, runs ...RunID) ([]store.ChangedRun, error) {
 	return o.order(ctx, store.DeleteRuns, reason, runs)
 }
 
-func (o *Operator) order(ctx context.Context, action store.RunAction, reason string, runs []RunID) ([]store.Changed, error) {
-	if err := (&store.Order{Action: action, Reason: reason, By: o.by}).Check(); err != nil {
+func (o *Operator) order(ctx context.Context, action store.RunAction, reason string, runs []RunID) ([]store.ChangedRun, error) {
+	if err := (&store.RunCommand{Action: action, Reason: reason, By: o.by}).Check(); err != nil {
 		return nil, fmt.Errorf("%s runs: %w", action, err) // also where there is no run to refuse it for
 	}
-	changed := make([]store.Changed, 0, len(runs))
-	for start := 0; start < len(runs); start += store.MaxOrder {
-		part := runs[start:min(start+store.MaxOrder, len(runs))]
-		some, err := o.store.Operate(ctx, store.Order{Action: action, Runs: part, Reason: reason, By: o.by})
+	changed := make([]store.ChangedRun, 0, len(runs))
+	for start := 0; start < len(runs); start += store.MaxCommandRuns {
+		part := runs[start:min(start+store.MaxCommandRuns, len(runs))]
+		some, err := o.store.Operate(ctx, store.RunCommand{Action: action, Runs: part, Reason: reason, By: o.by})
 		if err != nil {
 			return changed, err
 		}
@@ -61,16 +61,16 @@ func (o *Operator) order(ctx context.Context, action store.RunAction, reason str
 
 // announce tells the workers that have runs in hand which are to be cancelled,
 // and those who wait for runs that have ended. Both look by themselves too.
-func (o *Operator) announce(ctx context.Context, action store.RunAction, changed []store.Changed) {
+func (o *Operator) announce(ctx context.Context, action store.RunAction, changed []store.ChangedRun) {
 	asked := false
 	for _, c := range changed {
-		asked = asked || c.Did == store.Asked
-		if c.Did == store.Done && action != store.RetryRuns {
-			_ = o.store.Announce(ctx, store.Signal{Kind: store.RunEnded, Run: c.ID})
+		asked = asked || c.Result == store.CancelRequested
+		if c.Result == store.RunChanged && action != store.RetryRuns {
+			_ = o.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: c.ID})
 		}
 	}
 	if asked {
-		_ = o.store.Announce(ctx, store.Signal{Kind: store.CancelAsked})
+		_ = o.store.Publish(ctx, store.Signal{Kind: store.CancelAsked})
 	}
 }
 
@@ -127,14 +127,14 @@ func (o *Operator) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 
 // Bulk is how far an action on all runs of a filter has come.
 type Bulk struct {
-	Seen        int   `json:"seen"` // runs that matched
-	Done        int   `json:"done"`
-	Asked       int   `json:"asked"`
-	Unchanged   int   `json:"unchanged"`
-	Conflicting int   `json:"conflict"`
-	Busy        int   `json:"busy"`
-	Missing     int   `json:"missing"` // deleted between the look and the action
-	Next        RunID `json:"next"`    // as Filter.Before, it goes on from here; the zero id: it is through
+	Seen            int   `json:"seen"` // runs that matched
+	Changed         int   `json:"changed"`
+	CancelRequested int   `json:"cancel_requested"`
+	Unchanged       int   `json:"unchanged"`
+	Conflict        int   `json:"conflict"`
+	Locked          int   `json:"locked"`
+	NotFound        int   `json:"not_found"` // deleted between the look and the action
+	Next            RunID `json:"next"`      // as Filter.Before, it goes on from here; the zero id: it is through
 }
 
 // CancelAll cancels the runs that match, pending and running ones unless the
@@ -206,10 +206,10 @@ func (b Bulk) MarshalJSON() ([]byte, error) {
 }
 
 // add counts what became of some runs.
-func (b *Bulk) add(changed []store.Changed) {
+func (b *Bulk) add(changed []store.ChangedRun) {
 	b.Seen += len(changed)
-	counters := map[store.Did]*int{store.Done: &b.Done, store.Asked: &b.Asked, store.Unchanged: &b.Unchanged, store.Missing: &b.Missing, store.Conflicting: &b.Conflicting, store.Busy: &b.Busy}
+	counters := map[store.ChangeResult]*int{store.RunChanged: &b.Changed, store.CancelRequested: &b.CancelRequested, store.RunUnchanged: &b.Unchanged, store.RunNotFound: &b.NotFound, store.RunConflict: &b.Conflict, store.RunLocked: &b.Locked}
 	for _, c := range changed {
-		*counters[c.Did]++
+		*counters[c.Result]++
 	}
 }

@@ -105,7 +105,7 @@ func TestAWorkerThatStartsInAnOutageHoldsBack(t *testing.T) {
 					stop = s.begin(w)
 				}
 				s.pass(9900 * time.Millisecond)
-				require.Equal(t, store.Accepted, settle())
+				require.Equal(t, store.Applied, settle())
 				require.Equal(t, durable.Succeeded, s.record(id).State)
 				require.NoError(t, stop())
 			})

@@ -236,7 +236,7 @@ func (b *stepper) rest(queue string) int {
 // took takes in what a claim of up to n runs returned: marks rise, lanes that
 // gave less than was asked of them are empty, and a short claim makes the
 // heads stale.
-func (p *plan) took(steps []store.Step, runs []store.Claimed, n int) {
+func (p *plan) took(steps []store.Step, runs []store.ClaimedRun, n int) {
 	p.taken = (p.taken + len(runs)) % fairness
 	got := make(map[store.LaneID]int, len(steps))
 	for i := range runs {

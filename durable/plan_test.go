@@ -17,10 +17,10 @@ func dueHead(lane store.LaneID, priority int, second int) store.Head {
 
 func noCap(string) int { return -1 }
 
-func claimed(lane store.LaneID, n int, second int) []store.Claimed {
-	runs := make([]store.Claimed, n)
+func claimed(lane store.LaneID, n int, second int) []store.ClaimedRun {
+	runs := make([]store.ClaimedRun, n)
 	for i := range runs {
-		runs[i] = store.Claimed{ID: NewRunID(), Lane: lane, DueAt: epoch.Add(time.Duration(second) * time.Second)}
+		runs[i] = store.ClaimedRun{ID: NewRunID(), Lane: lane, DueAt: epoch.Add(time.Duration(second) * time.Second)}
 	}
 	return runs
 }

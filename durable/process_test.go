@@ -241,7 +241,7 @@ type heldLine struct {
 	lane store.LaneID
 }
 
-func (h heldLine) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Claimed, error) {
+func (h heldLine) Claim(ctx context.Context, r store.ClaimRequest) ([]store.ClaimedRun, error) {
 	if r.Alone && r.Steps[0].Lane == -h.lane {
 		return nil, nil
 	}

@@ -47,7 +47,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 
 // reclaim makes one call of the store, which takes nothing as long as nothing
 // may be taken.
-func (w *Worker) reclaim(ctx context.Context, runs int) (store.Reclaim, error) {
+func (w *Worker) reclaim(ctx context.Context, runs int) (store.ReclaimResult, error) {
 	c, l := w.config, &w.link
 	sent := c.Elapsed()
 	request := store.ReclaimRequest{MaxCrashes: c.MaxCrashes, Limit: reclaimLimit, Runs: runs, Ahead: c.Terms.Duration / 2}
@@ -97,7 +97,7 @@ func (w *Worker) proveWrites(ctx context.Context, pause time.Duration) time.Dura
 }
 
 // reclaimed tells people, and the poller, what was taken back.
-func (w *Worker) reclaimed(ctx context.Context, done store.Reclaim) {
+func (w *Worker) reclaimed(ctx context.Context, done store.ReclaimResult) {
 	for _, run := range done.Runs {
 		w.traceReclaimed(run)
 		log := w.config.Logger.With("run", run.ID.String(), "job", run.Job, "from", run.Worker, "crash_count", run.CrashCount)

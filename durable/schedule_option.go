@@ -22,15 +22,15 @@ func Overlap(overlap store.OverlapPolicy) Option {
 	return Option{"Overlap", onlySchedule, func(p *policy) { p.plan.Overlap = overlap }}
 }
 
-// AtOnce lets up to n runs of the schedule be unfinished at once over all hosts,
-// 1 to MaxAtOnce, before Overlap says what becomes of an occurrence. Default 1.
+// MaxUnfinished lets up to n runs of the schedule be unfinished at once over all hosts,
+// 1 to MaxUnfinishedRuns, before Overlap says what becomes of an occurrence. Default 1.
 // A run that waits to be tried again counts, so of the runs that occurrences have
 // made never more than n are executed at once; those that operators ask for all
 // the same, or retry, come on top. Not with OverlapAllow.
-func AtOnce(n int) Option {
-	return Option{"AtOnce", onlySchedule, func(p *policy) {
-		if p.plan.AtOnce = n; n == 0 {
-			p.plan.AtOnce = -1 // refused: zero at once would never fire
+func MaxUnfinished(n int) Option {
+	return Option{"MaxUnfinished", onlySchedule, func(p *policy) {
+		if p.plan.MaxUnfinished = n; n == 0 {
+			p.plan.MaxUnfinished = -1 // refused: zero at once would never fire
 		}
 	}}
 }

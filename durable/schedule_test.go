@@ -61,11 +61,11 @@ func TestSchedule_OverlapPolicies(t *testing.T) {
 				s.pass(2*time.Minute + time.Second)
 				require.InDelta(t, one.fires, fired.Load(), 1)
 				require.Equal(t, one.most, most.Load())
-				past, err := s.store.SchedulePast(t.Context(), "tick", 100)
+				past, err := s.store.ScheduleHistory(t.Context(), "tick", 100)
 				require.NoError(t, err)
 				skipped := 0
 				for _, line := range past {
-					if line.Kind == store.PastSkip {
+					if line.Kind == store.HistorySkip {
 						require.Equal(t, string(store.SkipOverlap), *line.Reason)
 						skipped++
 					}
@@ -242,16 +242,16 @@ func TestSchedule_WorkersComeAndGo(t *testing.T) {
 			require.NoError(t, stop())
 		}
 		for i := 2; i < schedules; i++ {
-			past, err := s.store.SchedulePast(t.Context(), name(i), 1000)
+			past, err := s.store.ScheduleHistory(t.Context(), name(i), 1000)
 			require.NoError(t, err)
 			seen := map[int64]int{}
 			for _, line := range past {
 				switch line.Kind {
-				case store.PastRun:
+				case store.HistoryRun:
 					at, err := time.Parse(time.RFC3339, *line.Occurrence)
 					require.NoError(t, err)
 					seen[at.Unix()]++
-				case store.PastSkip:
+				case store.HistorySkip:
 					for at := line.First.Unix(); at <= line.At.Unix(); at++ {
 						seen[at]++
 					}
@@ -284,7 +284,7 @@ func TestSchedule_AtOnceCapsOverAllHosts(t *testing.T) {
 				<-time.After(9 * time.Second)
 				return nil
 			})
-			durable.AddSchedule(w, "timer", job, letter{}, durable.Every(2*time.Second), durable.AtOnce(3))
+			durable.AddSchedule(w, "timer", job, letter{}, durable.Every(2*time.Second), durable.MaxUnfinished(3))
 			stops = append(stops, s.begin(w))
 		}
 		s.pass(10 * time.Minute)

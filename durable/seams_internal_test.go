@@ -14,7 +14,7 @@ func TestSeams_CostNothingWhereTheyAreNotUsed(t *testing.T) {
 	ctx := context.Background()
 	x := &execution{w: &Worker{}}
 	x.call = func(context.Context, *execution) error { return nil }
-	batch, verdicts, run := []ended{{x: x}}, []store.Verdict{store.Accepted}, []NewRun{{}}
+	batch, verdicts, run := []ended{{x: x}}, []store.Verdict{store.Applied}, []NewRun{{}}
 	allocations := func(pass Middleware) float64 {
 		x.w.config.Middleware = nil
 		if pass != nil {

@@ -76,7 +76,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 
 // sweepPause is the pause after a step that took so long, of a sweep that has
 // been under way for so long.
-func (w *Worker) sweepPause(swept *store.Swept, took, underway time.Duration) time.Duration {
+func (w *Worker) sweepPause(swept *store.SweepResult, took, underway time.Duration) time.Duration {
 	pause := sweepCalm * took
 	if underway > sweepBehind*w.config.SweepInterval {
 		pause = took
@@ -88,7 +88,7 @@ func (w *Worker) sweepPause(swept *store.Swept, took, underway time.Duration) ti
 }
 
 // returned tells people, and the poller, of runs that were handed back.
-func (w *Worker) returned(swept store.Swept) {
+func (w *Worker) returned(swept store.SweepResult) {
 	for _, run := range swept.Returned {
 		w.config.Logger.Warn("run taken back: it was running and its lease had gone", "run", run.ID.String(), "job", run.Job,
 			"from", run.Worker, "state", run.State.String())

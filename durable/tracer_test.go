@@ -111,7 +111,7 @@ func TestTracer_CarriesTheTraceFromEnqueueToHandler(t *testing.T) {
 		require.Equal(t, strings.Join([]string{"enqueued 1: <nil>", "execute first web/first", "enqueued 1: <nil>",
 			"executed first: success ", "execute second web/first/second", "executed second: dead boom"}, "\n"), book.text())
 		require.Len(t, book.settled, 2)
-		require.Equal(t, store.Accepted, book.settled[0].Verdict)
+		require.Equal(t, store.Applied, book.settled[0].Verdict)
 		require.Equal(t, "web/first", book.settled[0].Run.Trace)
 		require.Equal(t, store.Death, book.settled[1].Outcome)
 		for verb, want := range map[string]int{"claim": 2, "settle": 2, "declare": 0} {
@@ -176,7 +176,7 @@ func TestTracer_IsToldWhatGoesWrong(t *testing.T) {
 		for _, v := range append(book.settled, other.settled...) {
 			verdicts = append(verdicts, v.Verdict)
 		}
-		require.ElementsMatch(t, []store.Verdict{store.Accepted, store.Refused}, verdicts)
+		require.ElementsMatch(t, []store.Verdict{store.Applied, store.Rejected}, verdicts)
 		require.NoError(t, stop())
 		require.NoError(t, stop2())
 	})

@@ -72,7 +72,7 @@ func (w *Worker) traceSettled(batch []ended, verdicts []store.Verdict) {
 			return
 		}
 		kind := e.outcome.Kind
-		if verdict == store.Landed && e.x.verifies() { // what has landed is the handler's commit
+		if verdict == store.AlreadyApplied && e.x.verifies() { // what has landed is the handler's commit
 			kind = store.Success
 		}
 		t.RunSettled(RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict})
@@ -97,7 +97,7 @@ func (c *claim) traceLost() {
 }
 
 // traceReclaimed tells the tracer of a run taken back from another worker.
-func (w *Worker) traceReclaimed(r store.Reclaimed) {
+func (w *Worker) traceReclaimed(r store.ReclaimedRun) {
 	w.told(func(t Tracer) {
 		t.RunLost(RunLoss{Kind: WorkerCrashed, ID: r.ID, Job: r.Job, Queue: r.Queue, Worker: r.Worker,
 			CrashCount: r.CrashCount, Dead: r.State == Dead})
@@ -128,7 +128,7 @@ func (s tracedStore) Heads(ctx context.Context, serves store.Serves) ([]store.He
 }
 
 // Claim passes the call on.
-func (s tracedStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+func (s tracedStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	began := s.now()
 	runs, err := s.Store.Claim(ctx, request)
 	s.called("claim", began, len(runs), err)
@@ -155,7 +155,7 @@ func (s tracedStore) Settle(ctx context.Context, settlements []store.Settlement)
 }
 
 // Reclaim passes the call on.
-func (s tracedStore) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+func (s tracedStore) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
 	began := s.now()
 	done, err := s.Store.Reclaim(ctx, request)
 	s.called("reclaim", began, len(done.Runs), err)
@@ -171,17 +171,17 @@ func (s tracedStore) Renew(ctx context.Context, claims []lease.ClaimID, d time.D
 }
 
 // Materialize passes the call on.
-func (s tracedStore) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.Materialized, error) {
+func (s tracedStore) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.MaterializeResult, error) {
 	began := s.now()
 	made, err := s.Store.Materialize(ctx, limit, decide)
 	s.called("materialize", began, len(made.Runs), err)
 	return made, err
 }
 
-// Hasten passes the call on.
-func (s tracedStore) Hasten(ctx context.Context, names ...string) error {
+// ReevaluateNow passes the call on.
+func (s tracedStore) ReevaluateNow(ctx context.Context, names ...string) error {
 	began := s.now()
-	err := s.Store.Hasten(ctx, names...)
+	err := s.Store.ReevaluateNow(ctx, names...)
 	s.called("hasten", began, 0, err)
 	return err
 }

@@ -118,14 +118,14 @@ func (x *execution) isContent() bool {
 // transaction of its own: only the store's verdict says whether that landed.
 func (x *execution) logVerified(o store.Outcome, verdict store.Verdict) {
 	switch {
-	case verdict == store.Accepted:
+	case verdict == store.Applied:
 		x.logOutcome(o)
-	case verdict == store.Landed && o.Error != "" && !x.isContent():
+	case verdict == store.AlreadyApplied && o.Error != "" && !x.isContent():
 		x.logger().Warn("the handler failed after CompleteIn: what the store has stands, be it the commit or an earlier write of this failure",
 			"error", storable.Clip(o.Error, 1000))
-	case verdict == store.Landed && x.hasLateResult():
+	case verdict == store.AlreadyApplied && x.hasLateResult():
 		x.logger().Warn("the result that was set after CompleteIn is not stored: set it before")
-	case verdict == store.Landed && x.w.debug():
+	case verdict == store.AlreadyApplied && x.w.debug():
 		x.logger().Debug("run ended", "outcome", store.Success.String(), "in", "the handler's transaction")
 	}
 }

@@ -110,8 +110,8 @@ func TestCompleteIn_IsASuccessToATracer(t *testing.T) {
 		told    string
 		settled durable.RunVerdict
 	}{
-		"committed":   {true, "executed mail: success ", durable.RunVerdict{Outcome: store.Success, Verdict: store.Landed}},
-		"rolled back": {false, "executed mail: success ", durable.RunVerdict{Outcome: store.Death, Verdict: store.Accepted}},
+		"committed":   {true, "executed mail: success ", durable.RunVerdict{Outcome: store.Success, Verdict: store.AlreadyApplied}},
+		"rolled back": {false, "executed mail: success ", durable.RunVerdict{Outcome: store.Death, Verdict: store.Applied}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(t *testing.T, s *scene) {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/durable-worker/durable-worker/heartbeat"
+	"github.com/durable-worker/durable-worker/internal/await"
 	"github.com/durable-worker/durable-worker/internal/protocol"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/poller"
@@ -48,8 +49,8 @@ type Worker struct {
 	listens   atomic.Bool  // the store tells of changes at once
 	link      link
 	asides    asides
-	awaited   awaited
-	waits     waits
+	awaited   await.Awaited
+	waits     await.Schedules
 }
 
 const (
@@ -79,7 +80,7 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
-	w.waits.init()
+	w.waits.Init()
 	w.fleet, _ = db.(store.FleetWaker)
 	if config.Tracer != nil && db != nil {
 		w.store = tracedStore{Store: db, w: w}
@@ -289,10 +290,10 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (st
 	return stuck
 }
 
-// Hurry ends the time handlers have to finish in a drain: their contexts are
+// StopNow ends the time handlers have to finish in a drain: their contexts are
 // cancelled at once and their runs handed back. Called before the drain has
 // begun, it holds for the drain to come.
-func (w *Worker) Hurry() {
+func (w *Worker) StopNow() {
 	select {
 	case w.hurry <- struct{}{}:
 	default:
@@ -350,9 +351,9 @@ func (w *Worker) hear(signal store.Signal) {
 	case store.RunsDue:
 		w.due(signal.Due)
 	case store.RunAwaited:
-		w.awaited.add(signal.Run, w.config.Elapsed())
+		w.awaited.Add(signal.Run, w.config.Elapsed())
 	case store.RunEnded:
-		w.waits.hear(signal.Run)
+		w.waits.Hear(signal.Run)
 	case store.CancelAsked:
 		w.tellCancels()
 	default:

@@ -10,9 +10,9 @@ import (
 
 	"github.com/oklog/run"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // demoVerb shows a worker at work. It reads no configuration and touches

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // doctorVerb examines everything that a worker depends on.
@@ -169,7 +169,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 }
 
 // examineSchedules looks for schedules that do not do what they say.
-func examineSchedules(ctx context.Context, store store.Timetable, f *store.Findings) {
+func examineSchedules(ctx context.Context, store store.ScheduleAdmin, f *store.Findings) {
 	schedules, err := store.ListSchedules(ctx)
 	if err != nil {
 		f.Fail("schedules", err.Error(), "repeat it when the database answers")

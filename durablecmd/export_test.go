@@ -6,8 +6,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 )
 
 // Start is a start of the program with everything outside it replaced.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // The codes of {"error":{"code":…}}.

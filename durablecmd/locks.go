@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // locksVerb is the verb locks.

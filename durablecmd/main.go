@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/lock"
 )
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // repeating is the store of a verb: a call whose connection breaks is made
@@ -76,16 +76,16 @@ func (r repeating) Changes(ctx context.Context, filter store.ChangeFilter) ([]st
 
 // Operate is the store's, repeated: what was done the first time is then
 // answered as unchanged, and a run that was deleted as missing.
-func (r repeating) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
+func (r repeating) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
 	tries := 0
-	changed, err := repeated(ctx, r, func() ([]store.Changed, error) {
+	changed, err := repeated(ctx, r, func() ([]store.ChangedRun, error) {
 		tries++
 		return r.Store.Operate(ctx, order)
 	})
 	if tries > 1 && order.Action == store.DeleteRuns {
 		for i := range changed { // it was there, or is gone as was asked
-			if changed[i].Did == store.Missing {
-				changed[i].Did = store.Unchanged
+			if changed[i].Result == store.RunNotFound {
+				changed[i].Result = store.RunUnchanged
 			}
 		}
 	}
@@ -107,9 +107,9 @@ func (r repeating) ListSchedules(ctx context.Context, names ...string) ([]store.
 	return repeated(ctx, r, func() ([]store.ScheduleRecord, error) { return r.Store.ListSchedules(ctx, names...) })
 }
 
-// SchedulePast is the store's, repeated.
-func (r repeating) SchedulePast(ctx context.Context, name string, limit int) ([]store.Past, error) {
-	return repeated(ctx, r, func() ([]store.Past, error) { return r.Store.SchedulePast(ctx, name, limit) })
+// ScheduleHistory is the store's, repeated.
+func (r repeating) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
+	return repeated(ctx, r, func() ([]store.HistoryEntry, error) { return r.Store.ScheduleHistory(ctx, name, limit) })
 }
 
 // ChangeSchedule is the store's, repeated: a schedule that is gone after a

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // losing is a store that loses the answers of its first calls.
@@ -38,8 +38,8 @@ func (l *losing) ChangeSchedule(context.Context, string, store.ScheduleAction, s
 
 func (l *losing) SaveSchedule(context.Context, store.Schedule, string) error { return l.answer() }
 
-func (l *losing) Operate(_ context.Context, order store.Order) ([]store.Changed, error) {
-	return []store.Changed{{ID: order.Runs[0], Did: store.Missing}}, l.answer()
+func (l *losing) Operate(_ context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
+	return []store.ChangedRun{{ID: order.Runs[0], Result: store.RunNotFound}}, l.answer()
 }
 
 func TestVerbsOutliveALostConnection(t *testing.T) {
@@ -56,9 +56,9 @@ func TestVerbsOutliveALostConnection(t *testing.T) {
 	require.ErrorIs(t, db.ChangeSchedule(t.Context(), "s", store.DeleteSchedule, "ann"), durable.ErrNotFound)
 
 	_, db = use(&losing{loses: 1})
-	changed, err := db.Operate(t.Context(), store.Order{Action: store.DeleteRuns, Runs: []durable.RunID{durable.NewRunID()}})
+	changed, err := db.Operate(t.Context(), store.RunCommand{Action: store.DeleteRuns, Runs: []durable.RunID{durable.NewRunID()}})
 	require.NoError(t, err)
-	require.Equal(t, store.Unchanged, changed[0].Did)
+	require.Equal(t, store.RunUnchanged, changed[0].Result)
 
 	l, db = use(&losing{loses: 100})
 	err = db.SetQueue(t.Context(), "q", store.ResumeQueue, "ann")

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // changeFlags are the runs that a verb changes: those named, or all that match.
@@ -119,7 +119,7 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 		if bulk {
 			return p.changeAll(ctx, o, action, filter, flags, totalOf(ctx, db, action, filter))
 		}
-		var changed []store.Changed
+		var changed []store.ChangedRun
 		switch action {
 		case store.CancelRuns:
 			changed, err = o.Cancel(ctx, flags.Reason, ids...)
@@ -138,16 +138,16 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 	})
 }
 
-func (p *program) printChanged(changed []store.Changed, asJSON bool) error {
+func (p *program) printChanged(changed []store.ChangedRun, asJSON bool) error {
 	if asJSON {
 		return p.printJSON(map[string]any{"runs": notNil(changed)})
 	}
 	for _, c := range changed {
 		state := c.State.String()
-		if c.Did == store.Missing {
+		if c.Result == store.RunNotFound {
 			state = "-"
 		}
-		if _, err := fmt.Fprintf(p.stdout, "%s  %s  %s\n", c.ID, c.Did, state); err != nil {
+		if _, err := fmt.Fprintf(p.stdout, "%s  %s  %s\n", c.ID, c.Result, state); err != nil {
 			return err
 		}
 	}
@@ -155,15 +155,15 @@ func (p *program) printChanged(changed []store.Changed, asJSON bool) error {
 }
 
 // refusal is the error of an order that did not do all that was asked.
-func refusal(action store.RunAction, changed []store.Changed) error {
+func refusal(action store.RunAction, changed []store.ChangedRun) error {
 	var missing, refused []string
 	for _, c := range changed {
-		switch c.Did {
-		case store.Missing:
+		switch c.Result {
+		case store.RunNotFound:
 			missing = append(missing, c.ID.String())
-		case store.Conflicting:
+		case store.RunConflict:
 			refused = append(refused, conflict(c))
-		case store.Busy:
+		case store.RunLocked:
 			refused = append(refused, fmt.Sprintf("%s is held by another transaction", c.ID))
 		}
 	}
@@ -178,7 +178,7 @@ func refusal(action store.RunAction, changed []store.Changed) error {
 }
 
 // conflict says why a run could not be changed.
-func conflict(c store.Changed) string {
+func conflict(c store.ChangedRun) string {
 	if c.Key != "" {
 		return fmt.Sprintf("%s has the key %q, which run %s holds", c.ID, c.Key, c.KeyHolder)
 	}
@@ -246,7 +246,7 @@ func bulkText(b durable.Bulk, total string) string {
 	for _, part := range []struct {
 		n    int
 		word string
-	}{{b.Done, "done"}, {b.Asked, "asked"}, {b.Unchanged, "unchanged"}, {b.Conflicting, "refused"}, {b.Busy, "busy"}, {b.Missing, "gone"}} {
+	}{{b.Changed, "changed"}, {b.CancelRequested, "cancel requested"}, {b.Unchanged, "unchanged"}, {b.Conflict, "conflict"}, {b.Locked, "locked"}, {b.NotFound, "not found"}} {
 		if part.n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", part.n, part.word))
 		}

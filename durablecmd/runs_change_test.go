@@ -27,16 +27,16 @@ func TestOperatingVerbs(t *testing.T) {
 		return strings.TrimSpace(do(0, append([]string{"enqueue", "sleep", "--force"}, more...)...).stdout)
 	}
 	type runs struct {
-		Runs []struct{ ID, Did, State string }
+		Runs []struct{ ID, Result, State string }
 	}
 	first, second := enqueue(), enqueue("--queue", "slow")
 	got := decode[runs](t, do(0, "runs", "cancel", first, "--reason", "why not", "--json").stdout)
-	require.Equal(t, "done", got.Runs[0].Did)
+	require.Equal(t, "changed", got.Runs[0].Result)
 	require.Equal(t, "cancelled", got.Runs[0].State)
 	require.Contains(t, do(0, "runs", "cancel", first).stdout, "unchanged  cancelled")
 	e := do(1, "runs", "retry", first, "0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e", "--json")
 	require.Equal(t, "not_found", decode[failure](t, e.stderr).Error.Code)
-	require.Equal(t, "done", decode[runs](t, e.stdout).Runs[0].Did)
+	require.Equal(t, "changed", decode[runs](t, e.stdout).Runs[0].Result)
 	again := strings.TrimSpace(do(0, "runs", "rerun", first, "--args", `{"for":"1s"}`).stdout)
 	require.Contains(t, do(0, "runs", "show", again).stdout, `{"for":"1s"}`)
 
@@ -50,10 +50,10 @@ func TestOperatingVerbs(t *testing.T) {
 	require.Contains(t, do(0, "runs", "count").stdout, "pending    3")
 
 	type bulk struct {
-		Seen, Done int
+		Seen, Changed int
 	}
 	require.Equal(t, bulk{1, 1}, decode[bulk](t, do(0, "runs", "cancel", "--all", "--yes", "--queue", "slow", "--json").stdout))
-	require.Equal(t, "retry: 1 runs matched, 1 done\n", do(0, "runs", "retry", "--all", "--yes").stdout)
+	require.Equal(t, "retry: 1 runs matched, 1 changed\n", do(0, "runs", "retry", "--all", "--yes").stdout)
 	require.Equal(t, bulk{3, 3}, decode[bulk](t, do(0, "runs", "delete", "--all", "--yes", "--state", "pending", "--json").stdout))
 	do(1, "runs", "delete", second)
 
@@ -154,8 +154,8 @@ func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
 		require.NoError(t, err)
 	}
 	type bulk struct {
-		Done int
-		Next *string
+		Changed int
+		Next    *string
 	}
 	var stdout buffer
 	stderr := &interrupter{signals: make(chan os.Signal, 1)}
@@ -166,7 +166,7 @@ func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
 	}.Run(t.Context())
 	require.Equal(t, 1, code)
 	first := decode[bulk](t, stdout.String())
-	require.Positive(t, first.Done)
+	require.Positive(t, first.Changed)
 	require.NotNil(t, first.Next)
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 	require.Contains(t, lines[0], " of 10000 runs matched, ")
@@ -175,5 +175,5 @@ func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
 	require.Contains(t, failed.Message, "go on with --cursor "+*first.Next)
 	e := execute(t, env, "runs", "cancel", "--all", "--yes", "--json", "--cursor", *first.Next)
 	require.Equal(t, 0, e.code, e.stderr)
-	require.Equal(t, bulk{Done: made - first.Done}, decode[bulk](t, e.stdout))
+	require.Equal(t, bulk{Changed: made - first.Changed}, decode[bulk](t, e.stdout))
 }

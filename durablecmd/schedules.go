@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // schedulesVerb is the verb schedules.
@@ -98,9 +98,9 @@ func (v schedulesShowVerb) Run(ctx context.Context, p *program) error {
 
 // preview is the answer of schedules preview as JSON.
 type preview struct {
-	Next  []time.Time  `json:"next"`
-	Past  []store.Past `json:"past"`
-	Fault *string      `json:"fault"` // why there are no next ones
+	Next  []time.Time          `json:"next"`
+	Past  []store.HistoryEntry `json:"past"`
+	Fault *string              `json:"fault"` // why there are no next ones
 }
 
 // Run prints the past and the next occurrences.
@@ -114,7 +114,7 @@ func (v schedulesPreviewVerb) Run(ctx context.Context, p *program) error {
 			return err
 		}
 		var seen preview
-		if seen.Past, err = store.SchedulePast(ctx, v.Name, v.Past); err != nil {
+		if seen.Past, err = store.ScheduleHistory(ctx, v.Name, v.Past); err != nil {
 			return err
 		}
 		schedule := record.Schedule()

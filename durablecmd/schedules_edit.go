@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // scheduleFlags are the parts of a schedule. What is not given stays as it is.
@@ -24,7 +24,7 @@ type scheduleFlags struct {
 	CatchUp       *string        `help:"What becomes of missed occurrences: skip (default), latest or all."`
 	CatchUpWithin *time.Duration `help:"Older missed occurrences are skipped; 0 is no bound."`
 	CatchUpMost   *int           `help:"Only so many of the latest missed occurrences become runs; 0 is 1000."`
-	AtOnce        *int           `help:"1 to 1000. Unfinished runs of it that may exist at once, over all hosts, before --overlap counts. Default 1."`
+	MaxUnfinished *int           `help:"1 to 1000. Unfinished runs of it that may exist at once, over all hosts, before --overlap counts. Default 1."`
 	Overlap       *string        `help:"What becomes of an occurrence while an earlier run has not ended: skip (default), wait or allow."`
 	Start         *time.Time     `help:"Nothing before this instant; 0001-01-01T00:00:00Z removes it."`
 	End           *time.Time     `help:"Nothing at or after this instant; 0001-01-01T00:00:00Z removes it."`
@@ -79,10 +79,10 @@ func (f scheduleFlags) apply(s *store.Schedule) error {
 	set((*string)(&plan.CatchUp), f.CatchUp)
 	set((*time.Duration)(&plan.CatchUpWithin), f.CatchUpWithin)
 	set(&plan.CatchUpMost, f.CatchUpMost)
-	if f.AtOnce != nil && *f.AtOnce == 0 {
-		return usage("--at-once 0: want 1 to %d", store.MaxAtOnce)
+	if f.MaxUnfinished != nil && *f.MaxUnfinished == 0 {
+		return usage("--max-unfinished 0: want 1 to %d", store.MaxUnfinishedRuns)
 	}
-	set(&plan.AtOnce, f.AtOnce)
+	set(&plan.MaxUnfinished, f.MaxUnfinished)
 	set((*string)(&plan.Overlap), f.Overlap)
 	set(&plan.Start, f.Start)
 	set(&plan.End, f.End)

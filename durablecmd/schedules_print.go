@@ -141,14 +141,14 @@ func (p *program) printPreview(r store.ScheduleRecord, seen preview, now time.Ti
 }
 
 // pastDetail says what a line of the past is about.
-func pastDetail(line store.Past) string {
+func pastDetail(line store.HistoryEntry) string {
 	switch line.Kind {
-	case store.PastRun:
+	case store.HistoryRun:
 		if line.Occurrence == nil {
 			return fmt.Sprintf("%s %v, asked for by an operator", line.Run, line.State)
 		}
 		return fmt.Sprintf("%s %v", line.Run, line.State)
-	case store.PastSkip:
+	case store.HistorySkip:
 		detail := orDash(line.Reason)
 		if line.First != nil && !line.First.Equal(line.At) {
 			detail += ", all since " + line.First.Format(time.RFC3339)

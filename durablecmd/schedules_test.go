@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // command splits a line into words; _ stands for a space inside one.
@@ -60,7 +60,7 @@ func TestSchedulesAreOperated(t *testing.T) {
 	do("schedules resume nightly")
 	seen := decode[struct {
 		Next []time.Time
-		Past []store.Past
+		Past []store.HistoryEntry
 	}](t, do("schedules preview nightly --json --next 3 --past 100"))
 	require.Len(t, seen.Next, 3)
 	require.Len(t, seen.Past, 2+6, "two runs; created, edited, twice run, paused, resumed")
@@ -123,7 +123,7 @@ func TestSchedulesRefuse(t *testing.T) {
 		"schedules create a log --force --every 0":                             "no rule",
 		"schedules set taken":                                                  "nothing to change",
 		"schedules set taken --json":                                           "nothing to change",
-		"schedules set taken --at-once 0":                                      "want 1 to 1000",
+		"schedules set taken --max-unfinished 0":                               "want 1 to 1000",
 		"schedules set taken --end 1960-01-01T00:00:00Z":                       "1970",
 		"schedules create a none --every 1m":                                   "unknown job",
 		"schedules create a log --force":                                       "no rule",

@@ -88,7 +88,7 @@ func (h *health) watched() *durable.Worker {
 // hurry ends the worker's drain, if there is a worker.
 func (h *health) hurry() {
 	if w := h.watched(); w != nil {
-		w.Hurry()
+		w.StopNow()
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // configVerb shows the configuration.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // runsWaitVerb is the verb runs wait.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/oklog/run"
 
-	"github.com/durable-worker/durable-worker/store/backend"
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // workVerb runs the worker.

@@ -22,7 +22,7 @@ type Controls interface {
 	// nobody is waited for meanwhile. On PostgreSQL the runs that had to be
 	// looked at again are changed in transactions of their own. An order that
 	// makes no sense is refused with ErrInvalid and changes nothing.
-	Operate(ctx context.Context, order Order) ([]Changed, error)
+	Operate(ctx context.Context, order RunCommand) ([]ChangedRun, error)
 	// Rerun stores a new run that an operator makes after another one. Of is
 	// only named in the audit; it need not exist any more. A run whose id is
 	// already stored is left as it stands.
@@ -72,35 +72,35 @@ func (a RunAction) States() []State {
 	}
 }
 
-// MaxOrder is the most runs of one order.
-const MaxOrder = 1000
+// MaxCommandRuns is the most runs of one order.
+const MaxCommandRuns = 1000
 
 // Order asks for one action on runs.
-type Order struct {
+type RunCommand struct {
 	Action RunAction
-	Runs   []RunID // at most MaxOrder; one that is named twice is changed once
+	Runs   []RunID // at most MaxCommandRuns; one that is named twice is changed once
 	Reason string  // kept with cancelled runs, and in the audit; at most 1000 bytes of text
 	By     string  // who asks, for the audit; not empty
 }
 
 // Did is what became of one run of an order.
-type Did string
+type ChangeResult string
 
 // What becomes of a run.
 const (
-	Done        Did = "done"      // it was changed
-	Asked       Did = "asked"     // it is running, and will be cancelled
-	Unchanged   Did = "unchanged" // there was nothing to do
-	Missing     Did = "missing"   // there is no such run
-	Conflicting Did = "conflict"  // what it is does not allow it
-	Busy        Did = "busy"      // somebody else had it in hand all the time
+	RunChanged      ChangeResult = "changed"          // it was changed
+	CancelRequested ChangeResult = "cancel_requested" // it is running, and will be cancelled
+	RunUnchanged    ChangeResult = "unchanged"        // there was nothing to do
+	RunNotFound     ChangeResult = "not_found"        // there is no such run
+	RunConflict     ChangeResult = "conflict"         // what it is does not allow it
+	RunLocked       ChangeResult = "locked"           // somebody else had it in hand all the time
 )
 
 // Changed is the answer about one run of an order.
-type Changed struct {
-	ID    RunID
-	Did   Did
-	State State // after the action; before it when the run was deleted; of a missing run nothing
+type ChangedRun struct {
+	ID     RunID
+	Result ChangeResult
+	State  State // after the action; before it when the run was deleted; of a missing run nothing
 	// Key and KeyHolder are set where a retry conflicts because another run holds
 	// the run's unique key: the key, and that run.
 	Key       string
@@ -109,18 +109,18 @@ type Changed struct {
 
 // MarshalJSON writes the state of a run that there is not as null, and says
 // nothing of keys but where one is why.
-func (c Changed) MarshalJSON() ([]byte, error) {
+func (c ChangedRun) MarshalJSON() ([]byte, error) {
 	written := struct {
-		ID        RunID  `json:"id"`
-		Did       Did    `json:"did"`
-		State     *State `json:"state"`
-		Key       string `json:"key,omitempty"`
-		KeyHolder *RunID `json:"key_holder,omitempty"`
-	}{ID: c.ID, Did: c.Did, State: &c.State, Key: c.Key}
+		ID        RunID        `json:"id"`
+		Result    ChangeResult `json:"result"`
+		State     *State       `json:"state"`
+		Key       string       `json:"key,omitempty"`
+		KeyHolder *RunID       `json:"key_holder,omitempty"`
+	}{ID: c.ID, Result: c.Result, State: &c.State, Key: c.Key}
 	if c.KeyHolder != (RunID{}) {
 		written.KeyHolder = &c.KeyHolder
 	}
-	if c.Did == Missing {
+	if c.Result == RunNotFound {
 		written.State = nil
 	}
 	return json.Marshal(written)
@@ -183,7 +183,7 @@ const maxReason = 1000
 
 // Check reports what is wrong with an order, wrapped in ErrInvalid. Stores
 // call it before they change anything.
-func (o *Order) Check() error {
+func (o *RunCommand) Check() error {
 	var faults []error
 	refuse := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -192,7 +192,7 @@ func (o *Order) Check() error {
 	}
 	refuse(o.Action != CancelRuns && o.Action != RetryRuns && o.Action != DeleteRuns,
 		"action %q: want %s, %s or %s", storable.Clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns)
-	refuse(len(o.Runs) > MaxOrder, "%d runs: want at most %d", len(o.Runs), MaxOrder)
+	refuse(len(o.Runs) > MaxCommandRuns, "%d runs: want at most %d", len(o.Runs), MaxCommandRuns)
 	refuse(len(o.Reason) > maxReason || storable.Text(o.Reason, MaxErrorSize) != o.Reason, "reason %q: want at most %d bytes of text", storable.Clip(o.Reason, 100), maxReason)
 	if err := checkActor(o.By); err != nil {
 		faults = append(faults, err)
@@ -202,7 +202,7 @@ func (o *Order) Check() error {
 
 // Why is the reason that cancelled runs are given: the order's own, or who
 // asked.
-func (o *Order) Why() string {
+func (o *RunCommand) Why() string {
 	if o.Reason != "" {
 		return o.Reason
 	}
@@ -210,7 +210,7 @@ func (o *Order) Why() string {
 }
 
 // Detail is what the audit says of an order beside its action; nil: nothing.
-func (o *Order) Detail() []byte {
+func (o *RunCommand) Detail() []byte {
 	if o.Reason == "" {
 		return nil
 	}

@@ -53,7 +53,7 @@ type Plan struct {
 	CatchUpWithin Duration      `json:"catch_up_within,omitempty"` // older missed occurrences are skipped; zero: no bound
 	CatchUpMost   int           `json:"catch_up_most,omitempty"`   // the latest so many; zero: MaxCatchUp
 	Overlap       OverlapPolicy `json:"overlap,omitempty"`
-	AtOnce        int           `json:"at_once,omitempty"` // runs that may be unfinished before Overlap counts; zero: 1
+	MaxUnfinished int           `json:"max_unfinished,omitempty"` // runs that may be unfinished before Overlap counts; zero: 1
 	Start         time.Time     `json:"start,omitzero"`
 	End           time.Time     `json:"end,omitzero"`
 	Blackouts     []Window      `json:"blackouts,omitempty"`
@@ -73,7 +73,7 @@ const (
 )
 
 // OverlapPolicy says what becomes of an occurrence while an earlier run of the
-// schedule has not ended, or as many as AtOnce allows.
+// schedule has not ended, or as many as MaxUnfinished allows.
 type OverlapPolicy string
 
 // The policies. The empty one is OverlapSkip, and OverlapWait with CatchUpAll.
@@ -83,8 +83,8 @@ const (
 	OverlapWait  OverlapPolicy = "wait"  // it becomes a run when the earlier one has ended
 )
 
-// MaxAtOnce bounds how many unfinished runs of one schedule are counted.
-const MaxAtOnce = 1000
+// MaxUnfinishedRuns bounds how many unfinished runs of one schedule are counted.
+const MaxUnfinishedRuns = 1000
 
 // MaxCatchUp bounds how many missed occurrences of a schedule become runs.
 const MaxCatchUp = 1000
@@ -119,11 +119,11 @@ type Schedule struct {
 	NextAt      time.Time // the next occurrence; the zero time: not planned yet
 
 	// Waiting is not zero while the occurrence at NextAt waits for an earlier
-	// run to end, and is then the last pause between two looks. LookAt is when
+	// run to end, and is then the last pause between two looks. EvaluateAt is when
 	// it was to be looked at again; of a schedule that is not planned yet, when
 	// it was made, got its times or was resumed: it is planned from then on.
-	Waiting time.Duration
-	LookAt  time.Time
+	Waiting    time.Duration
+	EvaluateAt time.Time
 	// Unfinished is how many of its runs have not ended, at least as far as it
 	// takes to tell whether there is room for another; read after the schedule
 	// was locked, so that no other can have been added.
@@ -247,8 +247,8 @@ func (p *Plan) check(rule Rule) []error {
 	}
 	refuse(p.CatchUp == CatchUpAll && p.Overlap == OverlapSkip,
 		"catch-up all with overlap skip would drop all missed occurrences but one: want overlap wait or allow")
-	refuse(p.AtOnce < 0 || p.AtOnce > MaxAtOnce, "%d at once: want 1 to %d", p.AtOnce, MaxAtOnce)
-	refuse(p.AtOnce > 0 && p.Overlap == OverlapAllow, "%d at once with overlap allow, which knows no bound: want overlap skip or wait", p.AtOnce)
+	refuse(p.MaxUnfinished < 0 || p.MaxUnfinished > MaxUnfinishedRuns, "%d unfinished runs: want 1 to %d", p.MaxUnfinished, MaxUnfinishedRuns)
+	refuse(p.MaxUnfinished > 0 && p.Overlap == OverlapAllow, "%d unfinished runs with overlap allow, which has no bound: want overlap skip or wait", p.MaxUnfinished)
 	refuse(p.CatchUpWithin < 0, "catch-up within %v: want 0 for no bound, or more", time.Duration(p.CatchUpWithin))
 	refuse(p.CatchUpMost < 0 || p.CatchUpMost > MaxCatchUp, "catch-up of the latest %d: want 1 to %d, or 0 for %d", p.CatchUpMost, MaxCatchUp, MaxCatchUp)
 	most := day
@@ -287,4 +287,4 @@ func (s *Schedule) OverlapPolicy() OverlapPolicy {
 }
 
 // Full tells whether so many unfinished runs leave no room for another.
-func (p *Plan) Full(unfinished int) bool { return unfinished >= max(p.AtOnce, 1) }
+func (p *Plan) Full(unfinished int) bool { return unfinished >= max(p.MaxUnfinished, 1) }

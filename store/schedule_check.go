@@ -20,7 +20,7 @@ func CheckScheduleNames(names ...string) error {
 
 // CheckSchedulePast refuses a name as CheckScheduleNames does, and a limit
 // below zero.
-func CheckSchedulePast(name string, limit int) error {
+func CheckScheduleHistory(name string, limit int) error {
 	faults := nameFaults(name)
 	if limit < 0 {
 		faults = append(faults, fmt.Errorf("limit %d: want 0 or more", limit))

@@ -75,8 +75,8 @@ type Waker interface {
 	// zero run, and may do so with other kinds. It blocks until ctx ends (and
 	// returns nil) or the connection breaks.
 	Listen(ctx context.Context, hear func(Signal)) error
-	// Announce passes a signal on to all that listen, in this process too. It
+	// Publish passes a signal on to all that listen, in this process too. It
 	// does not wait for them, nor for the database: nil means only that the
 	// signal is on its way. Equal signals that wait together are sent once.
-	Announce(ctx context.Context, signal Signal) error
+	Publish(ctx context.Context, signal Signal) error
 }

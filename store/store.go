@@ -28,7 +28,7 @@ type Store interface {
 	Waker
 	Catalog
 	Schedules
-	Timetable
+	ScheduleAdmin
 	Inspector
 	Reporter
 	Sweeper
@@ -110,7 +110,7 @@ type ClaimRequest struct {
 }
 
 // Claimed is a run as its claim returns it: what a handler needs.
-type Claimed struct {
+type ClaimedRun struct {
 	ID          RunID
 	Lane        LaneID
 	Attempt     int // the one that begins, from 1
@@ -148,10 +148,10 @@ type Verdict int8
 
 // The verdicts. A write that was Refused has changed nothing.
 const (
-	Accepted Verdict = iota + 1 // this write landed
-	Landed                      // an earlier write of the same claim had already landed
-	Refused                     // the run is no longer the claim's: lease.ErrLost
-	Deferred                    // somebody else holds the run's row at this moment: settle it again later
+	Applied        Verdict = iota + 1 // this write landed
+	AlreadyApplied                    // an earlier write of the same claim had already landed
+	Rejected                          // the run is no longer the claim's: lease.ErrLost
+	Deferred                          // somebody else holds the run's row at this moment: settle it again later
 )
 
 // MostCrashes is where the crash count of a run stops to rise, and the largest
@@ -168,16 +168,16 @@ type ReclaimRequest struct {
 }
 
 // Reclaim is what a Reclaim call did.
-type Reclaim struct {
+type ReclaimResult struct {
 	Now    time.Time // of the store's clock
 	Leases int       // expired leases ended; equal to the limit when there may be more
 	Soon   bool      // before this call a lease had expired, or was to expire within Ahead
-	Runs   []Reclaimed
+	Runs   []ReclaimedRun
 	Passed []PassedOver // what could not be taken, and stopped nothing else
 }
 
 // Reclaimed is one run taken back from a dead worker.
-type Reclaimed struct {
+type ReclaimedRun struct {
 	ID         RunID
 	Lane       LaneID
 	Job        string
@@ -199,7 +199,7 @@ type Claimer interface {
 	// passed over. The runs come in the order of the steps. No runs: no lease.
 	// The same claim asked twice, while its lease stands, returns those of the
 	// runs it was given the first time that are still running under it.
-	Claim(ctx context.Context, request ClaimRequest) ([]Claimed, error)
+	Claim(ctx context.Context, request ClaimRequest) ([]ClaimedRun, error)
 	// HandBack takes back a claim whose answer never came. Runs that are still
 	// running under it are handed back as Settle does it: pending and due now, the
 	// attempt refunded, no crash counted, or cancelled where that was asked. From
@@ -225,7 +225,7 @@ type Claimer interface {
 	// runs are left than the request takes stays, for the next call. A run or a
 	// lease that the store refuses to change stops no other: it is Passed, and
 	// set aside for a while that grows each time.
-	Reclaim(ctx context.Context, request ReclaimRequest) (Reclaim, error)
+	Reclaim(ctx context.Context, request ReclaimRequest) (ReclaimResult, error)
 }
 
 // WakeAhead is how far ahead of its due instant a run is worth a wake-up, so
@@ -292,14 +292,14 @@ type Schedules interface {
 	// refuses to change, which is Passed and set aside for a while. decide must be quick and not
 	// call the store; now is the store's time. Of the skips, the latest thousand
 	// of a schedule are kept.
-	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (Materialized, error)
-	// Hasten has the schedules of these names looked at now that wait for an
+	Materialize(ctx context.Context, limit int, decide func(now time.Time, s Schedule) Decision) (MaterializeResult, error)
+	// ReevaluateNow has the schedules of these names looked at now that wait for an
 	// earlier run to end. Others, and names that nothing has, are passed over.
-	Hasten(ctx context.Context, names ...string) error
+	ReevaluateNow(ctx context.Context, names ...string) error
 }
 
-// Materialized is what a Materialize call did.
-type Materialized struct {
+// MaterializeResult is what a Materialize call did.
+type MaterializeResult struct {
 	Busy bool // somebody else evaluates; nothing was done
 	Due  int  // schedules looked at; equal to the limit when there may be more
 	Runs []RunID
@@ -307,13 +307,13 @@ type Materialized struct {
 
 	// Waits are the schedules it left waiting, each with every run, of those it
 	// remembers, that had not ended.
-	Waits []Wait
+	Waits []WaitingSchedule
 
 	Passed []PassedOver // schedules that could not be advanced, and stopped no other
 }
 
 // Wait is a schedule that waits for a run of its own to end.
-type Wait struct {
+type WaitingSchedule struct {
 	Schedule string
 	Run      RunID
 	Pause    time.Duration // until the schedule is looked at again
@@ -337,12 +337,12 @@ type Inspector interface {
 // String returns the verdict's word.
 func (v Verdict) String() string {
 	switch v {
-	case Accepted:
-		return "accepted"
-	case Landed:
-		return "landed"
-	case Refused:
-		return "refused"
+	case Applied:
+		return "applied"
+	case AlreadyApplied:
+		return "already applied"
+	case Rejected:
+		return "rejected"
 	case Deferred:
 		return "deferred"
 	default:

@@ -42,7 +42,7 @@ type Sweeper interface {
 	//
 	// One caller at a time sweeps: another gets Busy, at once, until that one is
 	// Done or has not called for SweepTenure.
-	Sweep(ctx context.Context, request SweepRequest) (Swept, error)
+	Sweep(ctx context.Context, request SweepRequest) (SweepResult, error)
 }
 
 // SweepPassEvery is how long after the beginning of one full pass the next one
@@ -61,14 +61,14 @@ type SweepRequest struct {
 	Limit         int           // most runs deleted, and about as many rows looked at; a store may do less
 }
 
-// Swept is what a Sweep call did.
-type Swept struct {
-	Busy     bool         // somebody else sweeps; nothing was done
-	Done     bool         // nothing more is to be looked at for now
-	Deleted  int          // runs
-	Returned []Reclaimed  // running runs that were handed back, cancelled or ended dead
-	Passed   []PassedOver // what could not be deleted or handed back, and is left to the next full pass
-	Mended   int          // pending runs that had lost their place in line, and have it again
+// SweepResult is what a Sweep call did.
+type SweepResult struct {
+	Busy     bool           // somebody else sweeps; nothing was done
+	Done     bool           // nothing more is to be looked at for now
+	Deleted  int            // runs
+	Returned []ReclaimedRun // running runs that were handed back, cancelled or ended dead
+	Passed   []PassedOver   // what could not be deleted or handed back, and is left to the next full pass
+	Mended   int            // pending runs that had lost their place in line, and have it again
 }
 
 // validRetention tells whether a retention may be asked for.

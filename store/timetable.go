@@ -65,26 +65,26 @@ func (s *Schedule) Record() ScheduleRecord {
 	return r
 }
 
-// PastKind says what a line of a schedule's past tells.
-type PastKind string
+// HistoryKind says what a line of a schedule's past tells.
+type HistoryKind string
 
 // The kinds.
 const (
-	PastRun    PastKind = "run"    // an occurrence, or an operator's request, became a run
-	PastSkip   PastKind = "skip"   // occurrences did not become runs
-	PastChange PastKind = "change" // an operator or a policy changed the schedule
+	HistoryRun    HistoryKind = "run"    // an occurrence, or an operator's request, became a run
+	HistorySkip   HistoryKind = "skip"   // occurrences did not become runs
+	HistoryChange HistoryKind = "change" // an operator or a policy changed the schedule
 )
 
 // Past is one line of what became of a schedule.
-type Past struct {
-	Kind       PastKind   `json:"kind"`
-	At         time.Time  `json:"at"`         // when the run was due, of the last occurrence skipped, or of the change
-	Occurrence *string    `json:"occurrence"` // of a run; nil: it was asked for by an operator
-	Run        *RunID     `json:"run"`
-	State      *State     `json:"state"`  // of the run
-	Reason     *string    `json:"reason"` // of a skip; what was changed
-	First      *time.Time `json:"first"`  // of occurrences skipped
-	By         *string    `json:"by"`     // of a change
+type HistoryEntry struct {
+	Kind       HistoryKind `json:"kind"`
+	At         time.Time   `json:"at"`         // when the run was due, of the last occurrence skipped, or of the change
+	Occurrence *string     `json:"occurrence"` // of a run; nil: it was asked for by an operator
+	Run        *RunID      `json:"run"`
+	State      *State      `json:"state"`  // of the run
+	Reason     *string     `json:"reason"` // of a skip; what was changed
+	First      *time.Time  `json:"first"`  // of occurrences skipped
+	By         *string     `json:"by"`     // of a change
 }
 
 // ScheduleAction is what an operator does with a schedule.
@@ -97,15 +97,15 @@ const (
 	DeleteSchedule ScheduleAction = "delete" // its runs stay; a worker that declares it makes it anew
 )
 
-// Timetable is the operator's part of a store's schedules. Every change is
+// ScheduleAdmin is the operator's part of a store's schedules. Every change is
 // recorded with who made it, in the same transaction.
-type Timetable interface {
+type ScheduleAdmin interface {
 	// ListSchedules lists the schedules of these names, or all, by name.
 	ListSchedules(ctx context.Context, names ...string) ([]ScheduleRecord, error)
-	// SchedulePast tells what became of a schedule's last occurrences and who
+	// ScheduleHistory tells what became of a schedule's last occurrences and who
 	// changed it, newest first, at most limit lines of each kind; ErrNotFound
 	// when there is none of the name.
-	SchedulePast(ctx context.Context, name string, limit int) ([]Past, error)
+	ScheduleHistory(ctx context.Context, name string, limit int) ([]HistoryEntry, error)
 	// SaveSchedule stores an operator's schedule, which CheckSchedule has to
 	// accept. Generation 0 makes a new one: ErrConflict when the name is taken.
 	// Another replaces the one of that generation: ErrConflict when it is no
@@ -118,13 +118,13 @@ type Timetable interface {
 	ChangeSchedule(ctx context.Context, name string, action ScheduleAction, by string) error
 	// RunSchedule stores a run of the schedule under an id of NewRunID, due now,
 	// and does not move the schedule. Unless overlap is OverlapAllow it is refused
-	// with ErrConflict while as many runs of the schedule as AtOnce allows have not
+	// with ErrConflict while as many runs of the schedule as MaxUnfinished allows have not
 	// ended. An id that a run of the schedule has changes nothing, so a call whose
 	// answer was lost can be repeated; that of another run is an ErrConflict.
 	RunSchedule(ctx context.Context, name string, id RunID, overlap OverlapPolicy, by string) error
 }
 
-// SortPast orders lines newest first, as SchedulePast answers them.
-func SortPast(past []Past) {
-	slices.SortStableFunc(past, func(a, b Past) int { return b.At.Compare(a.At) })
+// SortHistory orders lines newest first, as ScheduleHistory answers them.
+func SortHistory(past []HistoryEntry) {
+	slices.SortStableFunc(past, func(a, b HistoryEntry) int { return b.At.Compare(a.At) })
 }

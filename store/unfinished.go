@@ -29,7 +29,7 @@ func ReadUnfinished(kept []RunID) Unfinished {
 // Keep is what a store keeps: the latest hundred, or as many as may be unfinished
 // at once if that is more, so that it can tell when there is no room for another.
 func (u Unfinished) Keep(plan *Plan) []RunID {
-	most := max(unfinishedKept, min(plan.AtOnce, MaxAtOnce))
+	most := max(unfinishedKept, min(plan.MaxUnfinished, MaxUnfinishedRuns))
 	left := max(len(u.IDs)-most, 0)
 	if left == 0 && !u.Others {
 		return u.IDs

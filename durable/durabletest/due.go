@@ -204,7 +204,7 @@ func (k *Kit) dueSchedules(due int) (dueToo, freed int) {
 // unfinished counts the runs of a schedule that have not ended.
 func (k *Kit) unfinished(schedule string) (n int) {
 	k.t.Helper()
-	past, err := k.Store.SchedulePast(context.Background(), schedule, store.MaxAtOnce)
+	past, err := k.Store.ScheduleHistory(context.Background(), schedule, store.MaxUnfinishedRuns)
 	if err != nil {
 		k.t.Fatalf("past of schedule %s: %v", schedule, err)
 	}

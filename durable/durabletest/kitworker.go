@@ -116,7 +116,7 @@ func (w *Worker) Resume() { w.set(connected) }
 // what a handler still does by other ways than its worker, it does.
 func (w *Worker) Kill() {
 	w.set(dead)
-	w.worker.Hurry()
+	w.worker.StopNow()
 	w.cancel()
 	synctest.Wait()
 }
@@ -164,7 +164,7 @@ func (w *Worker) release() {
 	w.mu.Unlock()
 	if severed {
 		w.set(dead)
-		w.worker.Hurry()
+		w.worker.StopNow()
 	}
 }
 

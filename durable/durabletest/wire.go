@@ -75,8 +75,8 @@ func (x wire) Heads(ctx context.Context, serves store.Serves) ([]store.Head, err
 }
 
 // Claim notes what the worker is given.
-func (x wire) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
-	return through(ctx, x.w, func() ([]store.Claimed, error) {
+func (x wire) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
+	return through(ctx, x.w, func() ([]store.ClaimedRun, error) {
 		if !x.w.kit.spend(0) {
 			x.w.kit.poke()
 			return nil, errTooMany
@@ -116,14 +116,14 @@ func (x wire) settled(settlements []store.Settlement, verdicts []store.Verdict) 
 		for _, run := range settlement.Runs {
 			verdict := verdicts[i]
 			i++
-			if verdict == store.Accepted || verdict == store.Landed {
+			if verdict == store.Applied || verdict == store.AlreadyApplied {
 				x.w.kit.count(landed(x.Store, run, verdict).Kind)
 			}
 			x.w.mu.Lock()
 			if verdict != store.Deferred {
 				delete(x.w.held, run.ID)
 			}
-			if verdict == store.Refused {
+			if verdict == store.Rejected {
 				x.w.refused = append(x.w.refused, run.ID)
 			}
 			x.w.mu.Unlock()
@@ -134,7 +134,7 @@ func (x wire) settled(settlements []store.Settlement, verdicts []store.Verdict) 
 // landed is the outcome that the store has: the one written now, or what an
 // earlier write under the same claim has made of the run.
 func landed(db store.Inspector, run store.Settled, verdict store.Verdict) store.Outcome {
-	if verdict == store.Landed {
+	if verdict == store.AlreadyApplied {
 		if record, err := db.Run(context.Background(), run.ID); err == nil && record.State == durable.Succeeded {
 			return store.Outcome{Kind: store.Success, Result: record.Result}
 		}
@@ -143,8 +143,8 @@ func landed(db store.Inspector, run store.Settled, verdict store.Verdict) store.
 }
 
 // Reclaim tells RunAll that a run is back.
-func (x wire) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
-	return through(ctx, x.w, func() (store.Reclaim, error) {
+func (x wire) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
+	return through(ctx, x.w, func() (store.ReclaimResult, error) {
 		done, err := x.Store.Reclaim(ctx, request)
 		if len(done.Runs) > 0 {
 			x.w.kit.poke()
@@ -181,13 +181,13 @@ func (x wire) Touch(ctx context.Context, worker store.WorkerID) error {
 	return err
 }
 
-func (x wire) Hasten(ctx context.Context, names ...string) error {
-	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Hasten(ctx, names...) }))
+func (x wire) ReevaluateNow(ctx context.Context, names ...string) error {
+	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.ReevaluateNow(ctx, names...) }))
 	return err
 }
 
-func (x wire) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.Materialized, error) {
-	return through(ctx, x.w, func() (store.Materialized, error) { return x.Store.Materialize(ctx, limit, decide) })
+func (x wire) Materialize(ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision) (store.MaterializeResult, error) {
+	return through(ctx, x.w, func() (store.MaterializeResult, error) { return x.Store.Materialize(ctx, limit, decide) })
 }
 
 func (x wire) Report(ctx context.Context, holder store.Holder, report store.Report) error {
@@ -199,8 +199,8 @@ func (x wire) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) 
 	return through(ctx, x.w, func() ([]byte, error) { return x.Store.Checkpoint(ctx, id) })
 }
 
-func (x wire) Announce(ctx context.Context, signal store.Signal) error {
-	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Announce(ctx, signal) }))
+func (x wire) Publish(ctx context.Context, signal store.Signal) error {
+	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Publish(ctx, signal) }))
 	return err
 }
 
@@ -208,6 +208,6 @@ func (x wire) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.Canc
 	return through(ctx, x.w, func() ([]store.CancelRequest, error) { return x.Store.Cancels(ctx, claims) })
 }
 
-func (x wire) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
-	return through(ctx, x.w, func() (store.Swept, error) { return x.Store.Sweep(ctx, request) })
+func (x wire) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
+	return through(ctx, x.w, func() (store.SweepResult, error) { return x.Store.Sweep(ctx, request) })
 }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lease"
-	"github.com/durable-worker/durable-worker/store/sqlite"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 // accept writes if the fence is not smaller than the stored one.
@@ -47,7 +47,7 @@ type cutOff struct {
 
 var errCut = errors.New("the network is down")
 
-func (c cutOff) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+func (c cutOff) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	select {
 	case <-c.begun:
 		return nil, errCut
@@ -60,8 +60,8 @@ func (cutOff) Renew(context.Context, []lease.ClaimID, time.Duration) ([]lease.Cl
 	return nil, errCut
 }
 
-func (cutOff) Reclaim(context.Context, store.ReclaimRequest) (store.Reclaim, error) {
-	return store.Reclaim{}, errCut
+func (cutOff) Reclaim(context.Context, store.ReclaimRequest) (store.ReclaimResult, error) {
+	return store.ReclaimResult{}, errCut
 }
 
 func main() {

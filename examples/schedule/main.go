@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/store/memory"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 func report() durable.Job[string] {
@@ -75,9 +75,9 @@ func schedule(ctx context.Context, out io.Writer) error {
 	if err := work(ctx, db, out, succeeded(ctx, db, 2)); err != nil {
 		return err
 	}
-	past, err := db.SchedulePast(ctx, "nightly", 10)
+	past, err := db.ScheduleHistory(ctx, "nightly", 10)
 	for _, line := range past {
-		if line.Kind == store.PastSkip {
+		if line.Kind == store.HistorySkip {
 			fmt.Fprintln(out, "skipped", line.First.In(berlin).Format("2 Jan"), "to", line.At.In(berlin).Format("2 Jan:"), *line.Reason)
 		}
 	}

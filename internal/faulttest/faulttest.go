@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // Need is something that a worker does and that goes on whatever statement
@@ -46,18 +46,14 @@ func Every() []Need {
 type Stop struct {
 	Needs   []Need
 	Because string
-	// Late is what goes on only a good while after the statement works again,
-	// since it was set aside. The test does not wait for it, and the subject is
-	// used up.
-	Late []Need
 }
 
 // Subject is one store under test.
 type Subject struct {
 	// Faulty is the store whose statements fail: the workers'.
-	Faulty durable.Store
+	Faulty store.Store
 	// Sound is another store of the same database, which nothing happens to.
-	Sound durable.Store
+	Sound store.Store
 	// Fail makes the statement of this name fail from now on; "" is none.
 	Fail func(name string)
 	// Begin begins a transaction of a handler's own, on the faulty side.
@@ -66,7 +62,7 @@ type Subject struct {
 
 // Transaction is one of a handler's own.
 type Transaction struct {
-	Tx       durable.Tx
+	Tx       store.Tx
 	Commit   func(ctx context.Context) error
 	Rollback func(ctx context.Context) error
 }
@@ -86,6 +82,17 @@ func PaceOf() Pace {
 	return Pace{Lease: 2 * time.Second, Within: 10 * time.Second}
 }
 
+// Paces are the first pace and slower ones. What goes wrong at a pace that the
+// machine cannot keep, for other programs have it, goes well at a slower one; what
+// has to go wrong does at each. All are too short for a schedule that rests with a
+// fault, which takes a minute.
+func (p Pace) Paces() []Pace {
+	slow, slowest := p, p
+	slow.Lease, slow.Within = 2*p.Lease, p.Within+p.Within/4
+	slowest.Lease, slowest.Within = 4*p.Lease, p.Within+p.Within/2
+	return []Pace{p, slow, slowest}
+}
+
 // Try has one statement fail under a worker of the subject and returns what
 // went wrong. The subject is used up when that is not nil.
 func Try(t *testing.T, s Subject, pace Pace, statement string, stop Stop) []string {
@@ -97,6 +104,8 @@ func Try(t *testing.T, s Subject, pace Pace, statement string, stop Stop) []stri
 	s.Fail("")
 	r.after()
 	r.close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.faults
 }
 
@@ -119,5 +128,7 @@ func (l logs) Write(line []byte) (int, error) {
 }
 
 func (r *round) fault(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.faults = append(r.faults, fmt.Sprintf("%s: ", r.statement)+fmt.Sprintf(format, args...))
 }

@@ -22,7 +22,7 @@ func kept(name string) job {
 		durable.MaxAttempts(1000))
 }
 
-// jobs are what the workers of a round execute, but for gone.
+// jobs are what the workers of a round execute, but for brief and gone.
 var jobs = struct{ plain, fail, die, report, parent, child, complete, keep, wait, brief, gone, tick job }{ //nolint:gochecknoglobals // never changes
 	kept("plain"), kept("fail"), kept("die"), kept("report"), kept("parent"), kept("child"), kept("complete"), kept("keep"), kept("wait"),
 	durable.NewJob[args]("brief"), kept("gone"), kept("tick"),
@@ -56,12 +56,12 @@ func (r *round) start(name, queue string, recurring bool) *running {
 	w := durable.NewWorker(r.subject.Faulty, durable.WorkerConfig{
 		Name: name, Queues: []durable.Queue{{Name: queue}}, MaxConcurrentRuns: r.pace.Leases + 20, ClaimBatchSize: batch, PollInterval: 100 * time.Millisecond,
 		Terms: lease.Terms{Duration: r.pace.Lease}, DrainTimeout: 500 * time.Millisecond, CancelGrace: time.Second,
-		Retention: time.Second, RetentionDead: store.KeepForever, SweepInterval: time.Second, Logger: logger(r.t),
+		Retention: retention, RetentionDead: store.KeepForever, SweepInterval: time.Second, Logger: logger(r.t),
 		Elapsed: func() time.Duration { return time.Hour + time.Since(r.began) }, // also where time is not the machine's
 	})
 	r.register(w)
 	if recurring {
-		durable.AddSchedule(w, "tick", jobs.tick, args{}, durable.Every(time.Second), durable.Overlap(durable.OverlapAllow))
+		durable.AddSchedule(w, "tick", jobs.tick, args{}, store.Every(time.Second), durable.Overlap(store.OverlapAllow))
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	made := &running{cancel: cancel, ended: make(chan struct{})}
@@ -69,7 +69,7 @@ func (r *round) start(name, queue string, recurring bool) *running {
 	go func() {
 		defer close(made.ended)
 		if err := w.Run(ctx); err != nil && !r.stop.stops(Crashless) { // what it had to leave is executed again
-			r.t.Errorf("%s: worker %s: %v", r.statement, name, err)
+			r.fault("worker %s: %v", name, err)
 		}
 	}()
 	return made
@@ -84,7 +84,6 @@ func (r *round) register(w *durable.Worker) {
 	}
 	handle(jobs.plain, nothing)
 	handle(jobs.child, nothing)
-	handle(jobs.brief, nothing)
 	handle(jobs.fail, func(_ context.Context, run *durable.Run[args]) error {
 		if run.Attempt == 1 {
 			return errors.New("fails once")

@@ -55,10 +55,10 @@ func decide(rule *cron.Search, now time.Time, s *store.Schedule) store.Decision 
 // plannedFrom is the instant after which the occurrences of a schedule without a
 // plan count: when it was made, changed or resumed.
 func plannedFrom(s *store.Schedule, now time.Time) time.Time {
-	if s.LookAt.IsZero() || s.LookAt.After(now) {
+	if s.EvaluateAt.IsZero() || s.EvaluateAt.After(now) {
 		return now
 	}
-	return s.LookAt
+	return s.EvaluateAt
 }
 
 // missed tells whether nobody was there when the schedule was due. One that
@@ -66,7 +66,7 @@ func plannedFrom(s *store.Schedule, now time.Time) time.Time {
 func missed(s *store.Schedule, now time.Time) bool {
 	since := s.NextAt
 	if s.Waiting > 0 {
-		since = s.LookAt
+		since = s.EvaluateAt
 	}
 	return now.Sub(since) > lateness
 }

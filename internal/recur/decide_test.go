@@ -74,7 +74,7 @@ func TestDecide(t *testing.T) {
 	const weeks = 14 * 24 * time.Hour
 	busy := func(s store.Schedule) store.Schedule { s.Unfinished = 1; return s }
 	waiting := func(s store.Schedule, look time.Duration) store.Schedule {
-		s.Waiting, s.LookAt = 400*time.Millisecond, noon.Add(look)
+		s.Waiting, s.EvaluateAt = 400*time.Millisecond, noon.Add(look)
 		return s
 	}
 	for _, one := range []struct {
@@ -104,9 +104,9 @@ func TestDecide(t *testing.T) {
 		{"nobody was there, and an earlier run has not ended", busy(everyTen(durable.CatchUp(durable.CatchUpLatest, 0, 0))), time.Hour,
 			"missed 0 to 3590, overlap 3600 to 3600, next 3610"},
 		{"an earlier run may overlap", busy(everyTen(durable.Overlap(durable.OverlapAllow))), 0, "run 0, next 10"},
-		{"room for two more beside the earlier one", busy(everyTen(durable.AtOnce(3))), 25 * time.Second, "run 0, run 10, overlap 20 to 20, next 30"},
-		{"no room", func(s store.Schedule) store.Schedule { s.Unfinished = 3; return s }(everyTen(durable.AtOnce(3))), 0, "overlap 0 to 0, next 10"},
-		{"room for one more, the next waits", busy(everyTen(durable.AtOnce(2), durable.Overlap(durable.OverlapWait))), 15 * time.Second, "run 0, next 10, waiting, look in 25ms"},
+		{"room for two more beside the earlier one", busy(everyTen(durable.MaxUnfinished(3))), 25 * time.Second, "run 0, run 10, overlap 20 to 20, next 30"},
+		{"no room", func(s store.Schedule) store.Schedule { s.Unfinished = 3; return s }(everyTen(durable.MaxUnfinished(3))), 0, "overlap 0 to 0, next 10"},
+		{"room for one more, the next waits", busy(everyTen(durable.MaxUnfinished(2), durable.Overlap(durable.OverlapWait))), 15 * time.Second, "run 0, next 10, waiting, look in 25ms"},
 		{"wait for the earlier run", busy(everyTen(durable.Overlap(durable.OverlapWait))), 0, "next 0, waiting, look in 25ms"},
 		{"wait on", waiting(busy(everyTen(durable.Overlap(durable.OverlapWait))), 4*time.Second), 4 * time.Second, "next 0, waiting, look in 800ms"},
 		{"the earlier run has ended", waiting(everyTen(durable.Overlap(durable.OverlapWait)), 5*time.Second), 5 * time.Second, "run 0, next 10"},
@@ -146,7 +146,7 @@ func TestDecide_BoundsOneTransaction(t *testing.T) {
 	s.NextAt = time.Time{}
 	d = plan.Decide(t.Context(), noon.Add(5*time.Second), s)
 	require.Equal(t, noon.Add(10*time.Second), d.NextAt, "planned all the same: one without a plan is over")
-	s.LookAt = noon.Add(-time.Second)
+	s.EvaluateAt = noon.Add(-time.Second)
 	d = plan.Decide(t.Context(), noon.Add(35*time.Second), s)
 	require.Empty(t, d.Occurrences)
 	require.Equal(t, noon, d.NextAt, "left due, from when it was made")
@@ -174,7 +174,7 @@ func TestDecide_SkipsAMonthAtOnce(t *testing.T) {
 	s := planned(durable.Every(time.Second), durable.Overlap(durable.OverlapSkip))
 	const month = 30 * 24 * time.Hour
 	now := noon.Add(month)
-	s.Waiting, s.LookAt, s.Unfinished = time.Second, now.Add(-time.Second), 1
+	s.Waiting, s.EvaluateAt, s.Unfinished = time.Second, now.Add(-time.Second), 1
 	asked := &counted{Context: t.Context()}
 	plan := recur.NewPlanner()
 	d := plan.Decide(asked, now, s)
@@ -202,7 +202,7 @@ func TestDecide_GivesUp(t *testing.T) {
 	for _, room := range []int{0, 1} {
 		plan := plannerWith(room)
 		s := everyTen()
-		s.NextAt, s.LookAt = time.Time{}, noon
+		s.NextAt, s.EvaluateAt = time.Time{}, noon
 		require.Equal(t, store.Decision{Fault: "no time left"}, plan.Decide(ended, noon.Add(time.Hour), s))
 	}
 	plan := plannerWith(1)

@@ -46,7 +46,7 @@ func doors(ctx context.Context, db backend.Store) map[string]func() error {
 		"report":          func() error { return db.Report(ctx, holder, store.Report{Checkpoint: []byte(`1`)}) },
 		"checkpoint":      func() error { _, err := db.Checkpoint(ctx, run.ID); return err },
 		"schedules":       func() error { _, err := db.ListSchedules(ctx, "one"); return err },
-		"past":            func() error { _, err := db.SchedulePast(ctx, "one", 1); return err },
+		"past":            func() error { _, err := db.ScheduleHistory(ctx, "one", 1); return err },
 		"save":            func() error { return db.SaveSchedule(ctx, schedule, "ann") },
 		"save badly":      func() error { return db.SaveSchedule(ctx, store.Schedule{Name: "a b", Job: "a b"}, "") },
 		"change":          func() error { return db.ChangeSchedule(ctx, "one", store.PauseSchedule, "ann") },

@@ -92,13 +92,13 @@ func (s *Store) declareSchedule(declared store.Schedule, started, now time.Time)
 // times are the same.
 func (one *schedule) redefine(by store.Schedule, now time.Time) {
 	by = copySchedule(by)
-	by.Generation, by.NextAt, by.LookAt, by.Waiting = one.Generation+1, time.Time{}, now, 0
+	by.Generation, by.NextAt, by.EvaluateAt, by.Waiting = one.Generation+1, time.Time{}, now, 0
 	if !one.SameTimes(&by) {
 		one.passOver(now)
 	} else {
 		by.NextAt = one.NextAt
 		if one.fault == "" {
-			by.LookAt, by.Waiting = one.LookAt, one.Waiting
+			by.EvaluateAt, by.Waiting = one.EvaluateAt, one.Waiting
 		}
 	}
 	one.Schedule, one.over, one.fault = by, false, ""

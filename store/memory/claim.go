@@ -13,7 +13,7 @@ import (
 )
 
 // Claim takes due runs by the request's steps and leases them together.
-func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
@@ -74,13 +74,13 @@ func (s *Store) pick(steps []store.Step, limit int, now time.Time) []*run {
 }
 
 // claimed tells what the claim still holds of what it was given.
-func (l *held) claimed(claim lease.ClaimID, now time.Time) []store.Claimed {
-	claimed := make([]store.Claimed, 0, len(l.runs))
+func (l *held) claimed(claim lease.ClaimID, now time.Time) []store.ClaimedRun {
+	claimed := make([]store.ClaimedRun, 0, len(l.runs))
 	for _, r := range l.runs {
 		if r.claim != claim || r.state != store.Running {
 			continue
 		}
-		claimed = append(claimed, store.Claimed{
+		claimed = append(claimed, store.ClaimedRun{
 			ID:          r.id,
 			Lane:        r.laneID(),
 			Attempt:     r.attempt,

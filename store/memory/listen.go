@@ -24,8 +24,8 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 	}
 }
 
-// Announce passes a signal on to all that listen.
-func (s *Store) Announce(ctx context.Context, signal store.Signal) error {
+// Publish passes a signal on to all that listen.
+func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Operate changes runs as an operator asks.
-func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
+func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s runs: %w", order.Action, err)
 	}
@@ -21,16 +21,16 @@ func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	seen := make(map[store.RunID]store.Changed, len(order.Runs))
-	changed := make([]store.Changed, len(order.Runs))
+	seen := make(map[store.RunID]store.ChangedRun, len(order.Runs))
+	changed := make([]store.ChangedRun, len(order.Runs))
 	waiting, asked := false, false
 	for i, id := range order.Runs {
 		if _, twice := seen[id]; !twice {
 			seen[id] = s.operate(&order, id, now)
 		}
 		changed[i] = seen[id]
-		waiting = waiting || changed[i].Did == store.Done && changed[i].State == store.Pending
-		asked = asked || changed[i].Did == store.Asked
+		waiting = waiting || changed[i].Result == store.RunChanged && changed[i].State == store.Pending
+		asked = asked || changed[i].Result == store.CancelRequested
 	}
 	if waiting || asked {
 		s.hint()
@@ -39,12 +39,12 @@ func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed
 }
 
 // operate does what is ordered with one run.
-func (s *Store) operate(order *store.Order, id store.RunID, now time.Time) store.Changed {
+func (s *Store) operate(order *store.RunCommand, id store.RunID, now time.Time) store.ChangedRun {
 	r, found := s.runs[id]
 	if !found {
-		return store.Changed{ID: id, Did: store.Missing}
+		return store.ChangedRun{ID: id, Result: store.RunNotFound}
 	}
-	did := store.Unchanged
+	did := store.RunUnchanged
 	state := r.state
 	switch order.Action {
 	case store.CancelRuns:
@@ -56,52 +56,52 @@ func (s *Store) operate(order *store.Order, id store.RunID, now time.Time) store
 	case store.DeleteRuns:
 		did = s.remove(r)
 	}
-	if did == store.Done || did == askedNow {
+	if did == store.RunChanged || did == askedNow {
 		s.note(change{at: now, kind: "run", subject: id.String(), what: string(order.Action), by: order.By, detail: order.Detail()})
 	}
 	if did == askedNow {
-		did = store.Asked
+		did = store.CancelRequested
 	}
-	changed := store.Changed{ID: id, Did: did, State: state}
-	if order.Action == store.RetryRuns && did == store.Conflicting && state != store.Succeeded {
+	changed := store.ChangedRun{ID: id, Result: did, State: state}
+	if order.Action == store.RetryRuns && did == store.RunConflict && state != store.Succeeded {
 		changed.Key, changed.KeyHolder = r.key, s.keys[keyName{r.lane.name.job, r.key}].run
 	}
 	return changed
 }
 
 // askedNow tells a request that is new from one that has been made before.
-const askedNow store.Did = "asked now"
+const askedNow store.ChangeResult = "asked now"
 
-func (s *Store) cancel(r *run, reason string, now time.Time) store.Did {
+func (s *Store) cancel(r *run, reason string, now time.Time) store.ChangeResult {
 	switch {
 	case r.state == store.Pending:
 		s.leave(r)
 		r.state, r.finishedAt, r.reason = store.Cancelled, now, reason
-		return store.Done
+		return store.RunChanged
 	case r.state == store.Running && r.cancel == "":
 		r.cancel = reason
 		return askedNow
 	case r.state == store.Running:
-		return store.Asked
+		return store.CancelRequested
 	default:
-		return store.Unchanged
+		return store.RunUnchanged
 	}
 }
 
-func (s *Store) retry(r *run, now time.Time) store.Did {
+func (s *Store) retry(r *run, now time.Time) store.ChangeResult {
 	switch r.state {
 	case store.Dead, store.Cancelled:
 		if !s.retake(r, now) {
-			return store.Conflicting
+			return store.RunConflict
 		}
 		r.attempt, r.crashCount, r.claim, r.cancel, r.reason = 0, 0, lease.ClaimID{}, "", ""
 		r.expiresAt, r.finishedAt = time.Time{}, time.Time{}
 		s.wait(r, now)
-		return store.Done
+		return store.RunChanged
 	case store.Succeeded:
-		return store.Conflicting
+		return store.RunConflict
 	default:
-		return store.Unchanged
+		return store.RunUnchanged
 	}
 }
 
@@ -123,17 +123,17 @@ func (s *Store) retake(r *run, now time.Time) bool {
 	return true
 }
 
-func (s *Store) remove(r *run) store.Did {
+func (s *Store) remove(r *run) store.ChangeResult {
 	switch r.state {
 	case store.Running:
-		return store.Conflicting
+		return store.RunConflict
 	case store.Pending:
 		s.leave(r)
 	}
 	s.forget(r)
 	i := s.below(r.id)
 	s.byID = slices.Delete(s.byID, i, i+1)
-	return store.Done
+	return store.RunChanged
 }
 
 // Rerun stores a run that is made after another one.

@@ -16,7 +16,7 @@ func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Re
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.verdict(holder.Run, holder.Claim) != store.Accepted {
+	if s.verdict(holder.Run, holder.Claim) != store.Applied {
 		return fmt.Errorf("report: run %s: %w", holder.Run, lease.ErrLost)
 	}
 	r := s.runs[holder.Run]

@@ -13,15 +13,15 @@ import (
 )
 
 // Reclaim takes back the runs of expired leases, the longest expired first.
-func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
 	if err := ctx.Err(); err != nil {
-		return store.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+		return store.ReclaimResult{}, fmt.Errorf("reclaim: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	expired := s.expired(now, request)
-	done := store.Reclaim{Now: now, Soon: s.expireBefore(now.Add(request.Ahead))}
+	done := store.ReclaimResult{Now: now, Soon: s.expireBefore(now.Add(request.Ahead))}
 	waiting := false
 	defer func() {
 		if waiting {
@@ -46,7 +46,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 			}
 			s.crash(r, l, request.MaxCrashes, now)
 			waiting = waiting || r.state == store.Pending
-			done.Runs = append(done.Runs, store.Reclaimed{
+			done.Runs = append(done.Runs, store.ReclaimedRun{
 				ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
 				Worker: l.worker.Name, State: r.state, CrashCount: r.crashCount,
 			})

@@ -46,10 +46,10 @@ func (one *schedule) lookAt() time.Time {
 	switch {
 	case one.fault != "":
 		return one.retry
-	case one.LookAt.IsZero():
+	case one.EvaluateAt.IsZero():
 		return one.NextAt
 	default:
-		return one.LookAt
+		return one.EvaluateAt
 	}
 }
 
@@ -68,17 +68,17 @@ func (one *schedule) unfinished() int {
 }
 
 // waits are the runs for which the schedule waits.
-func (one *schedule) waits() (waits []store.Wait) {
+func (one *schedule) waits() (waits []store.WaitingSchedule) {
 	for _, r := range one.runs {
 		if one.Waiting > 0 && one.fault == "" && !r.state.Terminal() {
-			waits = append(waits, store.Wait{Schedule: one.Name, Run: r.id, Pause: one.Waiting})
+			waits = append(waits, store.WaitingSchedule{Schedule: one.Name, Run: r.id, Pause: one.Waiting})
 		}
 	}
 	return waits
 }
 
-// Hasten has schedules that wait looked at now.
-func (s *Store) Hasten(ctx context.Context, names ...string) error {
+// ReevaluateNow has schedules that wait looked at now.
+func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("hasten: %w", err)
 	}
@@ -86,8 +86,8 @@ func (s *Store) Hasten(ctx context.Context, names ...string) error {
 	defer s.mu.Unlock()
 	now := s.now()
 	for _, name := range names {
-		if one, found := s.schedules[name]; found && one.Waiting > 0 && one.LookAt.After(now) {
-			one.LookAt = now
+		if one, found := s.schedules[name]; found && one.Waiting > 0 && one.EvaluateAt.After(now) {
+			one.EvaluateAt = now
 		}
 	}
 	return nil
@@ -106,12 +106,12 @@ func (one *schedule) remember(r *run) {
 // mutex; a schedule that is declared anew meanwhile is left to the next call.
 func (s *Store) Materialize(
 	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
-) (store.Materialized, error) {
+) (store.MaterializeResult, error) {
 	if err := ctx.Err(); err != nil {
-		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.MaterializeResult{}, fmt.Errorf("materialize: %w", err)
 	}
 	if !s.evaluating.TryLock() {
-		return store.Materialized{Busy: true}, nil
+		return store.MaterializeResult{Busy: true}, nil
 	}
 	defer s.evaluating.Unlock()
 	due, now := s.dueSchedules(limit)
@@ -120,11 +120,11 @@ func (s *Store) Materialize(
 		decisions[i] = decide(now, copySchedule(due[i]))
 	}
 	if ctx.Err() != nil { // or what it had no time for would be a fault
-		return store.Materialized{}, fmt.Errorf("materialize: %w", context.Cause(ctx))
+		return store.MaterializeResult{}, fmt.Errorf("materialize: %w", context.Cause(ctx))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	done := store.Materialized{Due: len(due)}
+	done := store.MaterializeResult{Due: len(due)}
 	for i := range due {
 		stored, found := s.schedules[due[i].Name]
 		if found && stored.unchanged(&due[i]) {
@@ -186,7 +186,7 @@ func (s *Store) advance(one *schedule, decision *store.Decision, now time.Time) 
 	}
 	if one.fault != "" {
 		if one.retry = now.Add(faultPause); one.Waiting > 0 {
-			one.LookAt = one.retry
+			one.EvaluateAt = one.retry
 		}
 		return nil
 	}
@@ -206,9 +206,9 @@ func (s *Store) advance(one *schedule, decision *store.Decision, now time.Time) 
 		}
 	}
 	one.skip(decision.Skips...)
-	one.NextAt, one.LookAt, one.Waiting = micro(decision.NextAt), time.Time{}, decision.Waiting
+	one.NextAt, one.EvaluateAt, one.Waiting = micro(decision.NextAt), time.Time{}, decision.Waiting
 	if one.Waiting > 0 {
-		one.LookAt = now.Add(one.Waiting)
+		one.EvaluateAt = now.Add(one.Waiting)
 	}
 	one.over = decision.NextAt.IsZero()
 	return ids

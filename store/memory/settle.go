@@ -29,7 +29,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 		for j := range settlement.Runs {
 			settled := &settlement.Runs[j]
 			verdict := s.verdict(settled.ID, settlement.Claim)
-			if verdict == store.Accepted {
+			if verdict == store.Applied {
 				r := s.runs[settled.ID]
 				s.end(r, settlement.Worker.Name, &settled.Outcome, now)
 				waiting = waiting || r.state == store.Pending
@@ -74,11 +74,11 @@ func (s *Store) verdict(id store.RunID, claim lease.ClaimID) store.Verdict {
 	r, found := s.runs[id]
 	switch {
 	case !found || r.claim != claim || claim == (lease.ClaimID{}):
-		return store.Refused
+		return store.Rejected
 	case r.state != store.Running:
-		return store.Landed
+		return store.AlreadyApplied
 	default:
-		return store.Accepted
+		return store.Applied
 	}
 }
 

@@ -50,8 +50,8 @@ type Store struct {
 
 	places map[string][]*place // of each lock ever asked for
 	forced []lock.ForceRecord
-	waits  []*waitNote            // for locks, the one to be told next first
-	ears   map[lease.ClaimID]*ear // of those who listen for releases
+	waits  []*waitNote                 // for locks, the one to be told next first
+	ears   map[lease.ClaimID]*listener // of those who listen for releases
 
 	signals board.Board // guards itself
 }
@@ -74,7 +74,7 @@ func New(config Config) *Store {
 		schedules:   make(map[string]*schedule),
 		occurrences: make(map[occurrence]store.RunID),
 		places:      make(map[string][]*place),
-		ears:        make(map[lease.ClaimID]*ear),
+		ears:        make(map[lease.ClaimID]*listener),
 		queues:      make(map[string]bool),
 	}
 }

@@ -38,7 +38,7 @@ func TestContract(t *testing.T) {
 
 var mail = durable.NewJob[string]("mail")
 
-func claimAll(t testing.TB, s store.Store, duration time.Duration, limit int) (lease.ClaimID, []store.Claimed) {
+func claimAll(t testing.TB, s store.Store, duration time.Duration, limit int) (lease.ClaimID, []store.ClaimedRun) {
 	t.Helper()
 	request := store.ClaimRequest{
 		Claim: lease.NewClaimID(), Worker: store.WorkerID{Name: "w1"}, Duration: duration,

@@ -25,15 +25,15 @@ type sweep struct {
 }
 
 // Sweep looks at the next runs by their ids.
-func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	if err := ctx.Err(); err != nil {
-		return store.Swept{}, fmt.Errorf("sweep: %w", err)
+		return store.SweepResult{}, fmt.Errorf("sweep: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	if s.sweep.by != (uuid.UUID{}) && s.sweep.by != request.By && now.Sub(s.sweep.at) < store.SweepTenure {
-		return store.Swept{Busy: true}, nil
+		return store.SweepResult{Busy: true}, nil
 	}
 	s.sweep.by, s.sweep.at = request.By, now
 	from := s.below(s.sweep.position)
@@ -41,7 +41,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 		from++
 	}
 	to := min(from+max(request.Limit, 1), len(s.byID))
-	var done store.Swept
+	var done store.SweepResult
 	waiting := false
 	for _, r := range s.byID[from:to] {
 		s.sweep.position = r.id
@@ -109,7 +109,7 @@ func (s *Store) forget(r *run) {
 func (s *Store) stranded(r *run) bool { return r.state == store.Running && s.leases[r.claim] == nil }
 
 // takeBack ends the execution of a run whose lease has gone.
-func (s *Store) takeBack(r *run, now time.Time) store.Reclaimed {
+func (s *Store) takeBack(r *run, now time.Time) store.ReclaimedRun {
 	r.claim = lease.ClaimID{}
 	r.attempt--
 	switch {
@@ -121,7 +121,7 @@ func (s *Store) takeBack(r *run, now time.Time) store.Reclaimed {
 	default:
 		s.wait(r, now)
 	}
-	return store.Reclaimed{
+	return store.ReclaimedRun{
 		ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
 		Worker: r.worker, State: r.state, CrashCount: r.crashCount,
 	}

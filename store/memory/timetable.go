@@ -33,9 +33,9 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	return records, nil
 }
 
-// SchedulePast tells what became of a schedule's occurrences, newest first.
-func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]store.Past, error) {
-	if err := firstOf(ctx.Err(), store.CheckSchedulePast(name, limit)); err != nil {
+// ScheduleHistory tells what became of a schedule's occurrences, newest first.
+func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
+	if err := firstOf(ctx.Err(), store.CheckScheduleHistory(name, limit)); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
 	}
 	s.mu.Lock()
@@ -44,23 +44,23 @@ func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]sto
 	if !found {
 		return nil, fmt.Errorf("schedule %s: %w", name, store.ErrNotFound)
 	}
-	past := []store.Past{}
+	past := []store.HistoryEntry{}
 	for _, r := range one.runs[max(len(one.runs)-limit, 0):] {
 		id, state := r.id, r.state
-		past = append(past, store.Past{Kind: store.PastRun, At: r.dueAt, Occurrence: textOrNil(r.occurrence), Run: &id, State: &state})
+		past = append(past, store.HistoryEntry{Kind: store.HistoryRun, At: r.dueAt, Occurrence: textOrNil(r.occurrence), Run: &id, State: &state})
 	}
 	for _, skip := range one.skips[max(len(one.skips)-limit, 0):] {
 		reason := string(skip.Reason)
-		past = append(past, store.Past{Kind: store.PastSkip, At: skip.Last, First: timeOrNil(skip.First), Reason: &reason})
+		past = append(past, store.HistoryEntry{Kind: store.HistorySkip, At: skip.Last, First: timeOrNil(skip.First), Reason: &reason})
 	}
 	changes := 0
 	for _, c := range slices.Backward(s.audit) {
 		if c.kind == "schedule" && c.subject == name && changes < limit {
-			past = append(past, store.Past{Kind: store.PastChange, At: c.at, Reason: textOrNil(c.what), By: textOrNil(c.by)})
+			past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: c.at, Reason: textOrNil(c.what), By: textOrNil(c.by)})
 			changes++
 		}
 	}
-	store.SortPast(past)
+	store.SortHistory(past)
 	return past, nil
 }
 
@@ -125,7 +125,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.Sc
 // resume plans a schedule from now on.
 func (s *Store) resume(one *schedule) {
 	one.Paused, one.pausedBy = false, ""
-	one.NextAt, one.LookAt, one.Waiting, one.over, one.fault = time.Time{}, s.now(), 0, false, ""
+	one.NextAt, one.EvaluateAt, one.Waiting, one.over, one.fault = time.Time{}, s.now(), 0, false, ""
 	s.hint()
 }
 

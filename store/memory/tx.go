@@ -45,7 +45,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.verdict(holder.Run, holder.Claim) != store.Accepted {
+	if s.verdict(holder.Run, holder.Claim) != store.Applied {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, lease.ErrLost)
 	}
 	return s.take(runs), nil
@@ -67,7 +67,7 @@ func (t *Tx) commit() error {
 	t.ended = true
 	s := t.store
 	for id, claim := range t.holds {
-		if s.verdict(id, claim) != store.Accepted {
+		if s.verdict(id, claim) != store.Applied {
 			return fmt.Errorf("commit: run %s: %w", id, lease.ErrLost)
 		}
 	}
@@ -152,7 +152,7 @@ func (t *Tx) hold(ctx context.Context, holder store.Holder) error {
 	}
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
-	if _, done := t.done[holder.Run]; done || t.store.verdict(holder.Run, holder.Claim) != store.Accepted {
+	if _, done := t.done[holder.Run]; done || t.store.verdict(holder.Run, holder.Claim) != store.Applied {
 		return lease.ErrLost
 	}
 	t.holds[holder.Run] = holder.Claim

@@ -19,7 +19,7 @@ type waitNote struct {
 }
 
 // ear is one listener for releases.
-type ear struct {
+type listener struct {
 	given chan struct{} // has room for one
 	names []string      // freed and not yet heard
 }
@@ -85,7 +85,7 @@ func (s *Store) tellFreed(name string) {
 	}
 }
 
-func (e *ear) tell(name string) {
+func (e *listener) tell(name string) {
 	if !slices.Contains(e.names, name) {
 		e.names = append(e.names, name)
 	}
@@ -98,7 +98,7 @@ func (e *ear) tell(name string) {
 // HearFreed calls hear from the calling goroutine until ctx ends.
 func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(name string)) error {
 	s := l.store
-	e := &ear{given: make(chan struct{}, 1)}
+	e := &listener{given: make(chan struct{}, 1)}
 	s.mu.Lock()
 	s.ears[waiter] = e
 	s.mu.Unlock()

@@ -37,7 +37,7 @@ func lost(t *testing.T, db opened, claims, each int) (ids [][]store.RunID) {
 }
 
 // reclaimAll reclaims until a call takes nothing.
-func reclaimAll(t *testing.T, store opened, request store.ReclaimRequest) (all store.Reclaim) {
+func reclaimAll(t *testing.T, store opened, request store.ReclaimRequest) (all store.ReclaimResult) {
 	t.Helper()
 	for range 1000 {
 		done, err := store.Reclaim(t.Context(), request)
@@ -172,7 +172,7 @@ func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {
 	db.exec(t, conn, "update %s.runs set finished_at = finished_at - interval '30 hours' where state = 2")
 	db.refuse(t, conn, "delete", "runs", "old.id = '"+ids[17].String()+"'")
 	db.refuse(t, conn, "update", "runs", "old.id = '"+stranded[0].String()+"'")
-	var all store.Swept
+	var all store.SweepResult
 	request := sweeper()
 	for !all.Done {
 		swept, err := db.Sweep(t.Context(), request)

@@ -38,7 +38,7 @@ func (o opened) lease(t *testing.T, conn *pgx.Conn, d time.Duration) lease.Claim
 	return id
 }
 
-func reclaimOnce(t *testing.T, db opened) store.Reclaim {
+func reclaimOnce(t *testing.T, db opened) store.ReclaimResult {
 	t.Helper()
 	done, err := db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 1000})
 	require.NoError(t, err)

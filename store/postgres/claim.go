@@ -61,7 +61,7 @@ func marksOf(from map[store.LaneID]time.Time) string {
 
 // Claim takes due runs. A claim that has been given runs before, so that its
 // lease is refused, is answered with those.
-func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("claim runs", err)
 	}
@@ -89,7 +89,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 
 // dealing is what a claim has done.
 type dealing struct {
-	runs  []store.Claimed
+	runs  []store.ClaimedRun
 	dealt int // rows of ready that it deleted; 0: not known
 }
 
@@ -194,7 +194,7 @@ func (d *dealing) scan(rows pgx.Rows) error {
 	d.runs, d.dealt = d.runs[:0], 0
 	var trace *string // null for most
 	for rows.Next() {
-		var run store.Claimed
+		var run store.ClaimedRun
 		var timeout *int64
 		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
 			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &run.Args, &d.dealt)

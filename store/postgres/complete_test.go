@@ -216,11 +216,11 @@ func TestGuard_KeepsReclaimAwayForTwoLeases(t *testing.T) {
 	require.Equal(t, store.Succeeded, record.State)
 	require.Zero(t, record.CrashCount)
 	verdicts, err := s.store.Settle(t.Context(), []store.Settlement{
-		settlement(r, []store.Claimed{{ID: holder.Run}}, store.Outcome{Kind: store.Failure, Error: uncommitted}),
-		settlement(other, []store.Claimed{{ID: others.Run}}, store.Outcome{Kind: store.Success}),
+		settlement(r, []store.ClaimedRun{{ID: holder.Run}}, store.Outcome{Kind: store.Failure, Error: uncommitted}),
+		settlement(other, []store.ClaimedRun{{ID: others.Run}}, store.Outcome{Kind: store.Success}),
 	})
 	require.NoError(t, err)
-	require.Equal(t, []store.Verdict{store.Landed, store.Accepted}, verdicts)
+	require.Equal(t, []store.Verdict{store.AlreadyApplied, store.Applied}, verdicts)
 	requireConsistent(t, s.store)
 	requireNoLease(t, s.store)
 }

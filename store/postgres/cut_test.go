@@ -359,8 +359,8 @@ func TestSettle_CutAtEveryByte(t *testing.T) {
 			require.Equal(t, outcomes[i].Kind.State(), record.State)
 			require.Len(t, record.Attempts, 1)
 		}
-		require.Contains(t, []store.Verdict{store.Accepted, store.Landed}, verdicts[0])
-		if verdicts[0] == store.Landed {
+		require.Contains(t, []store.Verdict{store.Applied, store.AlreadyApplied}, verdicts[0])
+		if verdicts[0] == store.AlreadyApplied {
 			landed++
 		}
 	})

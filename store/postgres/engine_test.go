@@ -46,7 +46,7 @@ func request(ctx context.Context, db store.Store, worker store.WorkerID, limit i
 	return r, err
 }
 
-func settlement(r store.ClaimRequest, runs []store.Claimed, outcome store.Outcome) store.Settlement {
+func settlement(r store.ClaimRequest, runs []store.ClaimedRun, outcome store.Outcome) store.Settlement {
 	s := store.Settlement{Claim: r.Claim, Worker: r.Worker, Last: true}
 	for _, run := range runs {
 		s.Runs = append(s.Runs, store.Settled{ID: run.ID, Outcome: outcome})
@@ -188,7 +188,7 @@ func TestOutcomeThatTheDatabaseRefusesHoldsUpNobody(t *testing.T) {
 	s.Runs[1].Outcome.Result = []byte(`{"unterminated`)
 	verdicts, err := db.Settle(t.Context(), []store.Settlement{s})
 	require.NoError(t, err)
-	require.Equal(t, []store.Verdict{store.Accepted, store.Accepted, store.Accepted}, verdicts)
+	require.Equal(t, []store.Verdict{store.Applied, store.Applied, store.Applied}, verdicts)
 	dead, err := db.Run(t.Context(), runs[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, "(could not be stored)", *dead.Error)
@@ -302,7 +302,7 @@ func work(t *testing.T, db opened, w store.WorkerID, mu *sync.Mutex, won map[sto
 	defer mu.Unlock()
 	for i, verdict := range verdicts {
 		switch {
-		case verdict == store.Refused:
+		case verdict == store.Rejected:
 			refused.Add(1)
 		case s.Runs[i].Outcome.Kind == store.Success:
 			won[s.Runs[i].ID]++

@@ -58,6 +58,13 @@ func refusesRows(err error) bool {
 	}
 }
 
+// refusesStatement tells whether another statement may do what the server has not
+// let one do: it was refused, or waited too long for a lock, or took too long.
+func refusesStatement(err error) bool {
+	c := code(err)
+	return refusesRows(err) || c == lockNotAvailable || c == queryCanceled
+}
+
 // fail gives an error the call it belongs to, says what an operator can do
 // about it, and drops connections that have become useless.
 func (s *Store) fail(what string, err error) error {

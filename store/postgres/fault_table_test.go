@@ -15,6 +15,7 @@ const (
 	declares = "a worker that cannot declare itself does not start"
 	sweeps   = "it is part of each step of the sweep"
 	renews   = "leases are renewed with it"
+	parts    = "what may be refused alone is written between the two"
 	reclaims = "it is part of each reclaim"
 )
 
@@ -35,8 +36,10 @@ var stops = map[string]faulttest.Stop{
 	"Idle":      stop("it is the first statement of most transactions", faulttest.Child, faulttest.Schedule, faulttest.Sweep),
 
 	"DueSchedules":   stop(evaluate, faulttest.Schedule),
-	"MaterializeNew": stop(evaluate, faulttest.Schedule), "NextLook": stop(evaluate, faulttest.Schedule),
+	"NextLook":       stop(evaluate, faulttest.Schedule),
 	"UnfinishedRuns": stop(evaluate, faulttest.Schedule), "TryEvaluate": stop(evaluate, faulttest.Schedule, faulttest.Sweep),
+
+	"BeginPart": stop(parts, faulttest.Schedule, faulttest.Sweep), "EndPart": stop(parts, faulttest.Schedule, faulttest.Sweep),
 
 	"SweepDue": stop(sweeps, faulttest.Sweep), "BeginSweep": stop(sweeps, faulttest.Sweep), "SweepPlace": stop(sweeps, faulttest.Sweep),
 	"OwnRetentions": stop(sweeps, faulttest.Sweep), "SweepAhead": stop(sweeps, faulttest.Sweep), "SweepRuns": stop(sweeps, faulttest.Sweep),
@@ -57,37 +60,6 @@ var stops = map[string]faulttest.Stop{
 
 	"SettleRuns": stop("runs that have not succeeded are settled with it", faulttest.Failure, faulttest.Death, faulttest.Cancel),
 	"Verdicts":   stop("it tells whether the transaction of a handler has landed", faulttest.Complete),
-	"SettleSuccesses": stop("runs that have succeeded are settled with it", faulttest.Execution, faulttest.Failure, faulttest.Report, faulttest.Child,
-		faulttest.Schedule, faulttest.Start, faulttest.Crashless),
-
-	"Beat": stop(renews, faulttest.Beat, faulttest.Crashless), "Followers": stop(renews, faulttest.Beat, faulttest.Crashless),
-	"FollowBeat": stop(renews, faulttest.Beat, faulttest.Crashless), "LeaveBeat": stop(renews, faulttest.Beat, faulttest.Crashless),
-}
-
-// owed are statements that stop more than they have to. What is repaired is
-// taken out of here.
-var owed = map[string]faulttest.Stop{
-	"AdvanceAlike": setAside(faulttest.Schedule), "AdvanceSchedules": setAside(faulttest.Schedule),
-	"BeginPart": setAside(faulttest.Schedule, faulttest.Sweep), "EndPart": setAside(faulttest.Schedule, faulttest.Sweep),
-	"PruneCancels": stop("the last step of a sweep ends with it", faulttest.Sweep),
-	"PruneWorkers": stop("the first step of a full pass ends with it", faulttest.Sweep),
-	"MendReady":    stop("a step of a full pass ends with it", faulttest.Sweep),
-}
-
-// setAside is a statement that sets all schedules aside, one by one: they rest
-// for five seconds, or longer, though the statement works again.
-func setAside(needs ...faulttest.Need) faulttest.Stop {
-	one := stop("it is part of each evaluation of the schedules, which are set aside", needs...)
-	one.Late = []faulttest.Need{faulttest.Schedule}
-	return one
-}
-
-// stopOf is what a statement may stop.
-func stopOf(name string) faulttest.Stop {
-	if one, ok := owed[name]; ok {
-		return one
-	}
-	return stops[name]
 }
 
 // notSent are the statements that no worker sends, or only where something rare

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -170,32 +171,41 @@ func (p *failingProxy) fail(name string) {
 	p.fails = name
 }
 
-// faultySubject opens a fresh store directly and through a proxy.
-func faultySubject(t *testing.T, server string) (faulttest.Subject, *failingProxy) {
+// faulty is a fresh store, directly and through a proxy.
+type faulty struct {
+	faulttest.Subject
+
+	proxy *failingProxy
+	close func() // leaves the server its connections
+}
+
+func newFaulty(t *testing.T, server string) *faulty {
 	t.Helper()
 	sound := openFresh(t, server)
 	proxy := newFailingProxy(t, sound.url)
-	through := proxy.url(t, sound.url)
-	faulty, err := postgres.Open(t.Context(), through, postgres.Config{Schema: sound.schema, MaxConns: 4})
+	address := proxy.url(t, sound.url)
+	through, err := postgres.Open(t.Context(), address, postgres.Config{Schema: sound.schema, MaxConns: 4})
 	require.NoError(t, err)
-	t.Cleanup(faulty.Close)
-	users, err := pgxpool.New(t.Context(), through)
+	t.Cleanup(through.Close)
+	users, err := pgxpool.New(t.Context(), address)
 	require.NoError(t, err)
 	t.Cleanup(users.Close)
-	return faulttest.Subject{
-		Faulty: faulty, Sound: sound, Fail: proxy.fail,
+	end := func() { through.Close(); users.Close(); sound.Close() }
+	return &faulty{proxy: proxy, close: end, Subject: faulttest.Subject{
+		Faulty: through, Sound: sound, Fail: proxy.fail,
 		Begin: func(ctx context.Context) (faulttest.Transaction, error) {
 			tx, err := users.Begin(context.WithoutCancel(ctx))
 			if err != nil {
 				return faulttest.Transaction{}, err
 			}
-			return faulttest.Transaction{Tx: faulty.WithTx(tx), Commit: tx.Commit, Rollback: tx.Rollback}, nil
+			return faulttest.Transaction{Tx: through.WithTx(tx), Commit: tx.Commit, Rollback: tx.Rollback}, nil
 		},
-	}, proxy
+	}}
 }
 
-// faultLanes is how many statements fail concurrently, each in a store of its own.
-const faultLanes = 12
+// faultLanes is how many statements fail concurrently, each in a store of its own:
+// as many as keep the processors busy for a part of the time.
+func faultLanes() int { return min(3*runtime.GOMAXPROCS(0), 12) }
 
 // TestOneStatementFails has each statement fail by itself that a worker sends:
 // with few leases, and those that are sent for many with many.
@@ -224,11 +234,18 @@ func TestOneStatementFails(t *testing.T) {
 // sentBy counts the statements of workers where nothing fails.
 func sentBy(t *testing.T, server string, pace faulttest.Pace) map[string]int {
 	t.Helper()
-	subject, proxy := faultySubject(t, server)
-	require.Empty(t, faulttest.Try(t, subject, pace, "", faulttest.Stop{}), "where nothing fails")
-	proxy.mu.Lock()
-	defer proxy.mu.Unlock()
-	return maps.Clone(proxy.sent)
+	var faults []string
+	for _, pace := range pace.Paces() {
+		subject := newFaulty(t, server)
+		if faults = faulttest.Try(t, subject.Subject, pace, "", faulttest.Stop{}); len(faults) == 0 {
+			subject.proxy.mu.Lock()
+			defer subject.proxy.mu.Unlock()
+			return maps.Clone(subject.proxy.sent)
+		}
+		subject.close()
+	}
+	require.Empty(t, faults, "where nothing fails")
+	return nil
 }
 
 func failAll(t *testing.T, server string, pace faulttest.Pace, names []string) {
@@ -238,7 +255,7 @@ func failAll(t *testing.T, server string, pace faulttest.Pace, names []string) {
 	}
 	close(waiting)
 	var lanes sync.WaitGroup
-	for lane := range faultLanes { // they wait more than they work, so that -parallel is no measure
+	for lane := range faultLanes() { // they wait more than they work, so that -parallel is no measure
 		lanes.Go(func() {
 			t.Run(strconv.Itoa(lane), func(t *testing.T) { failInTurn(t, server, pace, waiting) })
 		})
@@ -247,23 +264,20 @@ func failAll(t *testing.T, server string, pace faulttest.Pace, names []string) {
 }
 
 // failInTurn has one statement after the other fail. What goes wrong has to go
-// wrong twice, in a fresh store: other programs may have had the machine.
+// wrong at each pace, each time in a fresh store.
 func failInTurn(t *testing.T, server string, pace faulttest.Pace, waiting <-chan string) {
 	t.Helper()
-	var subject *faulttest.Subject
+	var subject *faulty
 	for name := range waiting {
 		var faults []string
-		for range 2 {
+		for _, pace := range pace.Paces() {
 			if subject == nil {
-				fresh, _ := faultySubject(t, server)
-				subject = &fresh
+				subject = newFaulty(t, server)
 			}
-			if faults = faulttest.Try(t, *subject, pace, name, stopOf(name)); len(faults) == 0 {
+			if faults = faulttest.Try(t, subject.Subject, pace, name, stops[name]); len(faults) == 0 {
 				break
 			}
-			subject = nil
-		}
-		if len(stopOf(name).Late) > 0 {
+			subject.close()
 			subject = nil
 		}
 		for _, fault := range faults {

@@ -72,7 +72,7 @@ func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 	_, err = producer.Claim(t.Context(), store.ClaimRequest{Claim: lease.NewClaimID(), Worker: store.WorkerID{Name: "p"}, Duration: time.Minute, Limit: 1,
 		Steps: []store.Step{{Lane: 1, Take: 1}}})
 	forbidden(t, err, "claim")
-	_, err = producer.Operate(t.Context(), store.Order{Action: store.DeleteRuns, Runs: []store.RunID{plain.ID}, By: "p"})
+	_, err = producer.Operate(t.Context(), store.RunCommand{Action: store.DeleteRuns, Runs: []store.RunID{plain.ID}, By: "p"})
 	forbidden(t, err, "delete")
 	forbidden(t, producer.Declare(t.Context(), store.Declaration{Worker: store.WorkerID{Name: "p"}}), "declare")
 	conn := connect(t, producer.url)

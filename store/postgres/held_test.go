@@ -24,7 +24,7 @@ func hold(t *testing.T, store opened, table, where string, args ...any) pgx.Tx {
 }
 
 // claim claims what is due.
-func claim(t *testing.T, store opened, w store.WorkerID, limit int, d time.Duration) (store.ClaimRequest, []store.Claimed) {
+func claim(t *testing.T, store opened, w store.WorkerID, limit int, d time.Duration) (store.ClaimRequest, []store.ClaimedRun) {
 	t.Helper()
 	r, err := request(t.Context(), store, w, limit, d)
 	require.NoError(t, err)
@@ -67,10 +67,10 @@ func TestSettleDefersARunThatSomebodyHolds(t *testing.T) {
 	s.Runs[3].Outcome = store.Outcome{Kind: store.Death, Error: "bad \x00 text"}
 	tx := hold(t, db, "runs", "id = $1", runs[0].ID)
 
-	for _, want := range []store.Verdict{store.Accepted, store.Landed} {
+	for _, want := range []store.Verdict{store.Applied, store.AlreadyApplied} {
 		verdicts, err := db.Settle(t.Context(), []store.Settlement{s})
 		require.NoError(t, err)
-		require.Equal(t, []store.Verdict{store.Deferred, want, want, want, want, store.Refused}, verdicts)
+		require.Equal(t, []store.Verdict{store.Deferred, want, want, want, want, store.Rejected}, verdicts)
 		renewed, err := db.Renew(t.Context(), []lease.ClaimID{r.Claim}, time.Minute)
 		require.NoError(t, err)
 		require.Len(t, renewed, 1, "the lease stands for the run that is deferred")
@@ -82,7 +82,7 @@ func TestSettleDefersARunThatSomebodyHolds(t *testing.T) {
 	} {
 		verdicts, err := db.Settle(t.Context(), []store.Settlement{last})
 		require.NoError(t, err)
-		require.Equal(t, []store.Verdict{store.Accepted}, verdicts)
+		require.Equal(t, []store.Verdict{store.Applied}, verdicts)
 	}
 	renewed, err := db.Renew(t.Context(), []lease.ClaimID{r.Claim, other.Claim}, time.Minute)
 	require.NoError(t, err)

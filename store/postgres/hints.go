@@ -51,9 +51,9 @@ func (s *Store) hintDue(all []store.Due) {
 	}
 }
 
-// Announce passes a signal on to all that listen, together with what else is
+// Publish passes a signal on to all that listen, together with what else is
 // announced within a few milliseconds.
-func (s *Store) Announce(ctx context.Context, signal store.Signal) error {
+func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}

@@ -40,7 +40,7 @@ func TestOneOfFiveHundredOutcomesIsRefused(t *testing.T) {
 			verdicts, err := db.Settle(t.Context(), []store.Settlement{one})
 			require.NoError(t, err)
 			for i, verdict := range verdicts {
-				require.Equal(t, store.Accepted, verdict, "%d", i)
+				require.Equal(t, store.Applied, verdict, "%d", i)
 			}
 			record, err := db.Run(t.Context(), claimed[250].ID)
 			require.NoError(t, err)
@@ -69,11 +69,11 @@ func TestHostileTextIsInvalidEverywhere(t *testing.T) {
 				return err
 			},
 			"reason": func() error {
-				_, err := db.Operate(t.Context(), store.Order{Action: store.CancelRuns, Runs: []store.RunID{holder.Run}, Reason: bad, By: "b"})
+				_, err := db.Operate(t.Context(), store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{holder.Run}, Reason: bad, By: "b"})
 				return err
 			},
 			"actor": func() error {
-				_, err := db.Operate(t.Context(), store.Order{Action: store.CancelRuns, Runs: []store.RunID{holder.Run}, By: bad})
+				_, err := db.Operate(t.Context(), store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{holder.Run}, By: bad})
 				return err
 			},
 		} {

@@ -20,7 +20,7 @@ func TestKeyIsLockedWhenItsRowWasMadeAnew(t *testing.T) {
 	first := newRun(durable.Unique("k"))
 	_, err := db.Enqueue(t.Context(), first)
 	require.NoError(t, err)
-	order := store.Order{Action: store.CancelRuns, Runs: []store.RunID{first.ID}, By: "test"}
+	order := store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{first.ID}, By: "test"}
 	_, err = db.Operate(t.Context(), order)
 	require.NoError(t, err)
 	gate, other := connect(t, db.url), connect(t, db.url)

@@ -43,7 +43,7 @@ func TestKeyThatIsKeptHoldsUpNobodyElse(t *testing.T) {
 		require.NoError(t, db.Report(bounded, holder, store.Report{Checkpoint: []byte("1")}), "run %s", run)
 		_, err := db.Enqueue(bounded, newRun(durable.Unique("another")))
 		require.NoError(t, err)
-		_, err = db.Operate(bounded, store.Order{Action: store.CancelRuns, Runs: []store.RunID{newRun().ID}, By: "test"})
+		_, err = db.Operate(bounded, store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{newRun().ID}, By: "test"})
 		require.NoError(t, err)
 		cancel()
 	}

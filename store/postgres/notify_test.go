@@ -54,7 +54,7 @@ func TestNoNotifySendsNothing(t *testing.T) {
 		hears(store.RunsDue, store.RunID{})
 	}
 	ended1 := newRun().ID
-	require.NoError(t, db.Announce(t.Context(), store.Signal{Kind: store.RunEnded, Run: ended1}))
+	require.NoError(t, db.Publish(t.Context(), store.Signal{Kind: store.RunEnded, Run: ended1}))
 	hears(store.RunEnded, ended1)
 
 	_, err = connect(t, migrated.url).Exec(t.Context(), "select pg_notify($1, 'the end')", migrated.schema+"_wake")

@@ -24,14 +24,14 @@ const (
 // Operate changes runs as an operator asks. Each look is one short transaction
 // that waits for nobody: a run that a claim, a settle or a user's transaction
 // has in hand is passed over, and looked at again.
-func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
+func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
 	if err := order.Check(); err != nil {
 		return nil, err
 	}
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail(string(order.Action)+" runs", err)
 	}
-	answers := make(map[uuid.UUID]store.Changed, len(order.Runs))
+	answers := make(map[uuid.UUID]store.ChangedRun, len(order.Runs))
 	left := unanswered(order.Runs, answers)
 	begun, pause := lease.Elapsed(), operatePause
 	for len(left) > 0 {
@@ -47,13 +47,13 @@ func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed
 		pause = min(2*pause, operatePauseMost)
 	}
 	wake := false
-	changed := make([]store.Changed, len(order.Runs))
+	changed := make([]store.ChangedRun, len(order.Runs))
 	for i, id := range order.Runs {
 		changed[i] = answers[id]
-		if changed[i].Did == "" {
-			changed[i] = store.Changed{ID: id, Did: store.Busy, State: changed[i].State}
+		if changed[i].Result == "" {
+			changed[i] = store.ChangedRun{ID: id, Result: store.RunLocked, State: changed[i].State}
 		}
-		wake = wake || changed[i].Did == store.Done && changed[i].State == store.Pending
+		wake = wake || changed[i].Result == store.RunChanged && changed[i].State == store.Pending
 	}
 	if wake && order.Action == store.RetryRuns {
 		s.hint()
@@ -62,11 +62,11 @@ func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed
 }
 
 // unanswered returns each run once that has no answer yet.
-func unanswered(runs []store.RunID, answers map[uuid.UUID]store.Changed) uuidArray {
+func unanswered(runs []store.RunID, answers map[uuid.UUID]store.ChangedRun) uuidArray {
 	left := make(uuidArray, 0, len(runs))
 	seen := make(map[uuid.UUID]bool, len(runs))
 	for _, id := range runs {
-		if !seen[id] && answers[id].Did == "" {
+		if !seen[id] && answers[id].Result == "" {
 			seen[id] = true
 			left = append(left, id)
 		}
@@ -89,12 +89,12 @@ func rest(ctx context.Context, d time.Duration) bool {
 // look does what is ordered with the runs that nobody else has in hand, and
 // notes their answers. Runs with a unique key whose row has to be locked first
 // are changed one by one, each in a transaction of its own.
-func (s *Store) look(ctx context.Context, order *store.Order, runs uuidArray, answers map[uuid.UUID]store.Changed) error {
+func (s *Store) look(ctx context.Context, order *store.RunCommand, runs uuidArray, answers map[uuid.UUID]store.ChangedRun) error {
 	var keyed []queries.OperableRow
 	err := s.repeat(ctx, func() error {
 		keyed = nil
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.Changed{}}
+			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.ChangedRun{}}
 			rows, err := o.read(ctx, runs)
 			if err != nil {
 				return err
@@ -128,7 +128,7 @@ func (s *Store) look(ctx context.Context, order *store.Order, runs uuidArray, an
 
 // answered adds answers. They count only when their transaction is committed;
 // one that was not is repeated, or its error is the caller's.
-func answered(all, some map[uuid.UUID]store.Changed) {
+func answered(all, some map[uuid.UUID]store.ChangedRun) {
 	for id, one := range some {
 		all[id] = one
 	}
@@ -138,8 +138,8 @@ func answered(all, some map[uuid.UUID]store.Changed) {
 type operation struct {
 	store   *Store
 	tx      pgx.Tx
-	order   *store.Order
-	answers map[uuid.UUID]store.Changed // without Did: what state it was last seen in
+	order   *store.RunCommand
+	answers map[uuid.UUID]store.ChangedRun // without Did: what state it was last seen in
 }
 
 // read looks at the runs, and answers for those that there are not.
@@ -155,10 +155,10 @@ func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.Operabl
 		return nil, err
 	}
 	for _, id := range runs {
-		o.answers[id] = store.Changed{ID: id, Did: store.Missing}
+		o.answers[id] = store.ChangedRun{ID: id, Result: store.RunNotFound}
 	}
 	for _, row := range rows {
-		o.answers[row.ID] = store.Changed{ID: row.ID, State: store.State(row.State)}
+		o.answers[row.ID] = store.ChangedRun{ID: row.ID, State: store.State(row.State)}
 	}
 	return rows, nil
 }
@@ -166,26 +166,26 @@ func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.Operabl
 // open tells whether the action may change a run that is in the state it was
 // seen in, and answers for it when not.
 func (o *operation) open(row *queries.OperableRow) bool {
-	state, did := store.State(row.State), store.Did("")
+	state, did := store.State(row.State), store.ChangeResult("")
 	switch o.order.Action {
 	case store.CancelRuns:
 		if state.Terminal() {
-			did = store.Unchanged
+			did = store.RunUnchanged
 		}
 	case store.RetryRuns:
 		switch state {
 		case store.Succeeded:
-			did = store.Conflicting
+			did = store.RunConflict
 		case store.Pending, store.Running:
-			did = store.Unchanged
+			did = store.RunUnchanged
 		}
 	case store.DeleteRuns:
 		if state == store.Running {
-			did = store.Conflicting
+			did = store.RunConflict
 		}
 	}
 	if did != "" {
-		o.answers[row.ID] = store.Changed{ID: row.ID, Did: did, State: state}
+		o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: did, State: state}
 	}
 	return did == ""
 }
@@ -210,17 +210,17 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	b := &batch{names: o.store.names}
 	if len(pending) > 0 {
 		if o.order.Action == store.CancelRuns {
-			b.add(queries.CancelPending, lanes, dues, pending, why, by, detail).Query(o.done(store.Done, store.Cancelled))
+			b.add(queries.CancelPending, lanes, dues, pending, why, by, detail).Query(o.done(store.RunChanged, store.Cancelled))
 		} else {
-			b.add(queries.DeletePending, lanes, dues, pending, keyed, by, detail).Query(o.done(store.Done, store.Pending))
+			b.add(queries.DeletePending, lanes, dues, pending, keyed, by, detail).Query(o.done(store.RunChanged, store.Pending))
 		}
 	}
 	if len(ids) > 0 {
 		switch o.order.Action {
 		case store.CancelRuns:
-			b.add(queries.AskCancels, ids, why, by, detail).Query(o.done(store.Asked, store.Running))
+			b.add(queries.AskCancels, ids, why, by, detail).Query(o.done(store.CancelRequested, store.Running))
 		case store.RetryRuns:
-			b.add(queries.RetryRuns, ids, keyed, by, detail).Query(o.done(store.Done, store.Pending))
+			b.add(queries.RetryRuns, ids, keyed, by, detail).Query(o.done(store.RunChanged, store.Pending))
 			b.add(queries.CountRetried, ids)
 		case store.DeleteRuns:
 			b.add(queries.DeleteFinished, ids, keyed, by, detail).Query(o.deleted)
@@ -234,15 +234,15 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 }
 
 // done answers for the runs that a statement has changed.
-func (o *operation) done(did store.Did, state store.State) func(pgx.Rows) error {
+func (o *operation) done(did store.ChangeResult, state store.State) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { o.answers[id] = store.Changed{ID: id, Did: did, State: state} })
+		return scanIDs(rows, func(id uuid.UUID) { o.answers[id] = store.ChangedRun{ID: id, Result: did, State: state} })
 	}
 }
 
 // deleted answers for finished runs that are no more.
 func (o *operation) deleted(rows pgx.Rows) error {
 	return scanIDs(rows, func(id uuid.UUID) {
-		o.answers[id] = store.Changed{ID: id, Did: store.Done, State: o.answers[id].State}
+		o.answers[id] = store.ChangedRun{ID: id, Result: store.RunChanged, State: o.answers[id].State}
 	})
 }

@@ -18,10 +18,10 @@ var errPassedOver = errors.New("the run was passed over")
 // lookKeyed retries or deletes one run that has a unique key, in a transaction
 // of its own: it waits, shortly, for the row of the key, and holds nothing
 // meanwhile.
-func (s *Store) lookKeyed(ctx context.Context, order *store.Order, row *queries.OperableRow, answers map[uuid.UUID]store.Changed) error {
+func (s *Store) lookKeyed(ctx context.Context, order *store.RunCommand, row *queries.OperableRow, answers map[uuid.UUID]store.ChangedRun) error {
 	err := s.repeat(ctx, func() error {
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.Changed{
+			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.ChangedRun{
 				row.ID: {ID: row.ID, State: store.State(row.State)},
 			}}
 			b := s.guardedFor(ctx, heldLimit)
@@ -34,12 +34,12 @@ func (s *Store) lookKeyed(ctx context.Context, order *store.Order, row *queries.
 			case err != nil:
 				return err
 			case conflict:
-				o.answers[row.ID] = store.Changed{ID: row.ID, Did: store.Conflicting, State: store.State(row.State), Key: row.Key, KeyHolder: holder}
+				o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: store.RunConflict, State: store.State(row.State), Key: row.Key, KeyHolder: holder}
 			default:
 				if err := o.act(ctx, []queries.OperableRow{*row}, true); err != nil {
 					return err
 				}
-				if o.answers[row.ID].Did == "" {
+				if o.answers[row.ID].Result == "" {
 					return errPassedOver // and the key goes back
 				}
 			}

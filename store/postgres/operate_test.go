@@ -39,7 +39,7 @@ type hammer struct {
 	until   time.Time
 	mu      sync.Mutex
 	retried map[store.RunID]int
-	did     map[store.Did]int
+	did     map[store.ChangeResult]int
 }
 
 func (h *hammer) some() []store.RunID {
@@ -51,12 +51,12 @@ func (h *hammer) some() []store.RunID {
 }
 
 func (h *hammer) operate(ctx context.Context, db opened, action store.RunAction) error {
-	changed, err := db.Operate(ctx, store.Order{Action: action, Runs: h.some(), Reason: "hammered", By: "hammer"})
+	changed, err := db.Operate(ctx, store.RunCommand{Action: action, Runs: h.some(), Reason: "hammered", By: "hammer"})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range changed {
-		h.did[c.Did]++
-		if action == store.RetryRuns && c.Did == store.Done {
+		h.did[c.Result]++
+		if action == store.RetryRuns && c.Result == store.RunChanged {
 			h.retried[c.ID]++
 		}
 	}
@@ -115,7 +115,7 @@ func TestOperatorsBesideWorkersNeitherDeadlockNorResurrect(t *testing.T) {
 	t.Parallel()
 	db := openURL(t, pgtest.Database(t), "durable") // deadlocks are counted by database
 	logTransitions(t, db)
-	h := &hammer{t: t, until: time.Now().Add(4 * time.Second), retried: map[store.RunID]int{}, did: map[store.Did]int{}}
+	h := &hammer{t: t, until: time.Now().Add(4 * time.Second), retried: map[store.RunID]int{}, did: map[store.ChangeResult]int{}}
 	for range 4 {
 		h.stores = append(h.stores, openURL(t, db.url, db.schema))
 	}
@@ -136,9 +136,9 @@ func TestOperatorsBesideWorkersNeitherDeadlockNorResurrect(t *testing.T) {
 		swinging.Go(func() { h.swing(i) })
 	}
 	swinging.Wait()
-	require.Zero(t, h.did[store.Missing])
+	require.Zero(t, h.did[store.RunNotFound])
 	require.NotEmpty(t, h.retried)
-	require.Positive(t, h.did[store.Asked])
+	require.Positive(t, h.did[store.CancelRequested])
 	require.Equal(t, before, deadlocks())
 
 	finishAll(t, db)
@@ -202,25 +202,25 @@ func TestOperateIsBusyWhereATransactionHoldsARun(t *testing.T) {
 	r, claimed := claim(t, db, worker("w"), 1, time.Minute)
 	require.Len(t, claimed, 1)
 	tx := hold(t, db, "runs", "id = any ($1)", []store.RunID{runs[0].ID, runs[1].ID})
-	order := store.Order{Action: store.CancelRuns, By: "ann"}
+	order := store.RunCommand{Action: store.CancelRuns, By: "ann"}
 	for i := range runs {
 		order.Runs = append(order.Runs, runs[i].ID)
 	}
 	changed, err := db.Operate(t.Context(), order) // it looks again for ten seconds
 	require.NoError(t, err)
-	did := []store.Did{changed[0].Did, changed[1].Did, changed[2].Did, changed[3].Did}
-	require.Equal(t, []store.Did{store.Busy, store.Busy, store.Done, store.Done}, did)
+	did := []store.ChangeResult{changed[0].Result, changed[1].Result, changed[2].Result, changed[3].Result}
+	require.Equal(t, []store.ChangeResult{store.RunLocked, store.RunLocked, store.RunChanged, store.RunChanged}, did)
 	released := make(chan error, 1)
 	time.AfterFunc(200*time.Millisecond, func() { released <- tx.Rollback(context.Background()) })
 	changed, err = db.Operate(t.Context(), order)
 	require.NoError(t, err)
 	require.NoError(t, <-released)
-	if changed[0].Did == store.Busy { // the machine was slow to release them
+	if changed[0].Result == store.RunLocked { // the machine was slow to release them
 		changed, err = db.Operate(t.Context(), order)
 		require.NoError(t, err)
 	}
-	did = []store.Did{changed[0].Did, changed[1].Did, changed[2].Did, changed[3].Did}
-	require.Equal(t, []store.Did{store.Asked, store.Done, store.Unchanged, store.Unchanged}, did)
+	did = []store.ChangeResult{changed[0].Result, changed[1].Result, changed[2].Result, changed[3].Result}
+	require.Equal(t, []store.ChangeResult{store.CancelRequested, store.RunChanged, store.RunUnchanged, store.RunUnchanged}, did)
 	_, err = db.Settle(t.Context(), []store.Settlement{settlement(r, claimed, store.Outcome{Kind: store.HandedBack})})
 	require.NoError(t, err)
 	requireConsistent(t, db)
@@ -245,7 +245,7 @@ func TestASettleThatHasWaitedForACancelKnowsOfIt(t *testing.T) {
 			verdicts, err = db.Settle(t.Context(), []store.Settlement{settlement(r, claimed, outcome)})
 			require.NoError(t, err)
 		}
-		require.Equal(t, store.Accepted, verdicts[0])
+		require.Equal(t, store.Applied, verdicts[0])
 		record, err := db.Run(t.Context(), claimed[0].ID)
 		require.NoError(t, err)
 		require.Equal(t, store.Cancelled, record.State)
@@ -310,11 +310,11 @@ func TestARetryTakesItsUniqueKeyBackUnlessAnotherRunHasIt(t *testing.T) {
 	ids := []store.RunID{runs[0].ID, runs[1].ID, runs[2].ID}
 	_, err = conn.Exec(t.Context(), fmt.Sprintf("UPDATE %s.runs SET key = 'k' WHERE id = ANY ($1)", db.schema), ids[:2])
 	require.NoError(t, err)
-	order := func(action store.RunAction, ids ...store.RunID) (did []store.Did) {
-		changed, err := db.Operate(t.Context(), store.Order{Action: action, Runs: ids, By: "ann"})
+	order := func(action store.RunAction, ids ...store.RunID) (did []store.ChangeResult) {
+		changed, err := db.Operate(t.Context(), store.RunCommand{Action: action, Runs: ids, By: "ann"})
 		require.NoError(t, err)
 		for _, c := range changed {
-			did = append(did, c.Did)
+			did = append(did, c.Result)
 		}
 		return did
 	}
@@ -322,14 +322,14 @@ func TestARetryTakesItsUniqueKeyBackUnlessAnotherRunHasIt(t *testing.T) {
 		require.NoError(t, conn.QueryRow(t.Context(), fmt.Sprintf("SELECT run_id FROM %s.unique_keys", db.schema)).Scan(&id))
 		return id
 	}
-	require.Equal(t, []store.Did{store.Done, store.Done, store.Done}, order(store.CancelRuns, ids...))
-	require.Equal(t, []store.Did{store.Done, store.Conflicting, store.Done}, order(store.RetryRuns, ids...))
+	require.Equal(t, []store.ChangeResult{store.RunChanged, store.RunChanged, store.RunChanged}, order(store.CancelRuns, ids...))
+	require.Equal(t, []store.ChangeResult{store.RunChanged, store.RunConflict, store.RunChanged}, order(store.RetryRuns, ids...))
 	require.Equal(t, ids[0], holder())
 	order(store.CancelRuns, ids[0])
-	require.Equal(t, []store.Did{store.Done}, order(store.RetryRuns, ids[1]), "a finished run gives its key up")
+	require.Equal(t, []store.ChangeResult{store.RunChanged}, order(store.RetryRuns, ids[1]), "a finished run gives its key up")
 	require.Equal(t, ids[1], holder())
-	require.Equal(t, []store.Did{store.Conflicting}, order(store.RetryRuns, ids[0]))
-	require.Equal(t, []store.Did{store.Done, store.Done}, order(store.DeleteRuns, ids[:2]...))
+	require.Equal(t, []store.ChangeResult{store.RunConflict}, order(store.RetryRuns, ids[0]))
+	require.Equal(t, []store.ChangeResult{store.RunChanged, store.RunChanged}, order(store.DeleteRuns, ids[:2]...))
 	var left int
 	require.NoError(t, conn.QueryRow(t.Context(), fmt.Sprintf("SELECT count(*) FROM %s.unique_keys", db.schema)).Scan(&left))
 	require.Zero(t, left)

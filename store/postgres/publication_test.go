@@ -23,14 +23,14 @@ func TestWorkGoesOnUnderAPublicationOfAllTables(t *testing.T) {
 	waiting := newRuns(3)
 	_, err = db.Enqueue(t.Context(), waiting...)
 	require.NoError(t, err)
-	ended, err := db.Operate(t.Context(), store.Order{Action: store.CancelRuns, Runs: []store.RunID{waiting[0].ID}, By: "me"})
+	ended, err := db.Operate(t.Context(), store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{waiting[0].ID}, By: "me"})
 	require.NoError(t, err)
 	require.NotEmpty(t, ended)
 	r, runs := claim(t, db, worker("w"), 3, time.Minute)
 	require.Len(t, runs, 2)
 	verdicts, err := db.Settle(t.Context(), []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Success})})
 	require.NoError(t, err)
-	require.Equal(t, []store.Verdict{store.Accepted, store.Accepted}, verdicts)
+	require.Equal(t, []store.Verdict{store.Applied, store.Applied}, verdicts)
 	requireConsistent(t, db)
 }
 

@@ -29,13 +29,13 @@ const (
 // has found that there are some. Leases of which nothing could
 // be taken, because somebody holds the rows of all their runs, do not hide those
 // behind them.
-func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
 	if err := s.usable(ctx); err != nil {
-		return store.Reclaim{}, s.fail("reclaim runs", err)
+		return store.ReclaimResult{}, s.fail("reclaim runs", err)
 	}
 	first, err := s.queries(s.engine).ExpiredLease(ctx, queries.ExpiredLeaseParams{Horizon: timeOrNull(request.Horizon), Ahead: micro(request.Ahead)})
 	if err != nil {
-		return store.Reclaim{}, s.fail("reclaim runs", err)
+		return store.ReclaimResult{}, s.fail("reclaim runs", err)
 	}
 	if first.Held && s.clampDue() {
 		b := s.guarded(ctx)
@@ -44,21 +44,21 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 		b.add(queries.FreeLeases)
 		b.add(queries.PruneBeats)
 		if err := s.send(ctx, s.engine, b); err != nil {
-			return store.Reclaim{}, s.fail("clamp leases", err)
+			return store.ReclaimResult{}, s.fail("clamp leases", err)
 		}
 	}
-	done := store.Reclaim{Now: first.Now.UTC(), Soon: first.Soon}
+	done := store.ReclaimResult{Now: first.Now.UTC(), Soon: first.Soon}
 	if !first.Expired || request.Limit <= 0 {
 		return done, nil
 	}
 	r := &reclaiming{Store: s, request: &request, done: done, aside: s.aside.Resting(lease.Elapsed())}
 	if err := r.all(ctx); err != nil {
 		if len(r.done.Runs) == 0 {
-			return store.Reclaim{}, s.fail("reclaim runs", err)
+			return store.ReclaimResult{}, s.fail("reclaim runs", err)
 		}
 		s.config.Logger.Warn("reclaimed in part", "error", err) // what was taken stays taken, and the caller should know
 	}
-	if slices.ContainsFunc(r.done.Runs, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+	if slices.ContainsFunc(r.done.Runs, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return r.done, nil
@@ -69,7 +69,7 @@ type reclaiming struct {
 	*Store
 
 	request *store.ReclaimRequest
-	done    store.Reclaim
+	done    store.ReclaimResult
 	aside   uuidArray // claims and runs that are left alone
 	failed  int       // statements
 }
@@ -114,7 +114,7 @@ func (r *reclaiming) room() int {
 // round takes a part, in one transaction, and returns how many leases it has
 // looked at and which of them are stuck.
 func (r *reclaiming) round(ctx context.Context, p part) (looked int, passed uuidArray, err error) {
-	var done store.Reclaim
+	var done store.ReclaimResult
 	horizon := timeOrNull(r.request.Horizon)
 	err = r.repeat(ctx, func() error {
 		b := r.guarded(ctx)
@@ -139,9 +139,9 @@ func (s *Store) clampDue() bool {
 }
 
 // scanReclaimed reads one row for each run taken back, and at least one.
-func scanReclaimed(done *store.Reclaim, stuck *uuidArray) func(pgx.Rows) error {
+func scanReclaimed(done *store.ReclaimResult, stuck *uuidArray) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		*done, *stuck = store.Reclaim{}, nil
+		*done, *stuck = store.ReclaimResult{}, nil
 		var passed []uuid.UUID
 		for rows.Next() {
 			var id *uuid.UUID
@@ -154,7 +154,7 @@ func scanReclaimed(done *store.Reclaim, stuck *uuidArray) func(pgx.Rows) error {
 			if id == nil {
 				continue
 			}
-			done.Runs = append(done.Runs, store.Reclaimed{
+			done.Runs = append(done.Runs, store.ReclaimedRun{
 				ID: *id, Lane: *laneID, Queue: *queue, Job: *job, Worker: *worker,
 				State: store.State(*state), CrashCount: int(*crashes),
 			})

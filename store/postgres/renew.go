@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,20 +13,36 @@ import (
 )
 
 // Renew extends leases, on connections that nothing else uses. Many of them
-// expire together, so that one row is written for all.
+// expire together, so that one row is written for all. When the database refuses
+// that, or somebody holds that row, each lease is renewed in a row of its own.
 func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {
 		return nil, nil
 	}
 	if len(claims) >= shared {
 		renewed, err := s.renewTogether(ctx, claims, d)
+		if !refusesStatement(err) || ctx.Err() != nil {
+			if err != nil {
+				return nil, s.fail("renew leases", err)
+			}
+			return renewed, nil
+		}
+		s.config.Logger.Warn("leases cannot be renewed together, renewing each by itself", "leases", len(claims), "error", err)
+	}
+	all := make([]lease.ClaimID, 0, len(claims))
+	for some := range slices.Chunk(claims, mapRuns) {
+		renewed, err := s.renewEach(ctx, some, d)
 		if err != nil {
 			return nil, s.fail("renew leases", err)
 		}
-		return renewed, nil
+		all = append(all, renewed...)
 	}
-	var renewed []lease.ClaimID
-	err := s.repeat(ctx, func() error {
+	return all, nil
+}
+
+// renewEach renews some leases, each in its row.
+func (s *Store) renewEach(ctx context.Context, claims []lease.ClaimID, d time.Duration) (renewed []lease.ClaimID, err error) {
+	err = s.repeat(ctx, func() error {
 		b := s.guarded(ctx)
 		b.add(queries.RenewLeases, micro(d), uuids(claims)).Query(func(rows pgx.Rows) error {
 			renewed = make([]lease.ClaimID, 0, len(claims))
@@ -33,8 +50,5 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 		})
 		return s.send(ctx, s.beats, b)
 	})
-	if err != nil {
-		return nil, s.fail("renew leases", err)
-	}
-	return renewed, nil
+	return renewed, err
 }

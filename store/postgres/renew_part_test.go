@@ -49,7 +49,7 @@ func TestLeaseThatWasTakenInPartIsNotRenewed(t *testing.T) {
 			require.NoError(t, tx.Rollback(t.Context()))
 			verdicts, err := db.Settle(t.Context(), []store.Settlement{settlement(r, runs, store.Outcome{Kind: store.Success})})
 			require.NoError(t, err)
-			require.ElementsMatch(t, []store.Verdict{store.Accepted, store.Refused, store.Refused}, verdicts,
+			require.ElementsMatch(t, []store.Verdict{store.Applied, store.Rejected, store.Rejected}, verdicts,
 				"what was held is still its worker's to end")
 			requireConsistent(t, db)
 		})
@@ -72,4 +72,37 @@ func TestLeaseOfWhichNothingWasTakenIsRenewed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []lease.ClaimID{r.Claim}, renewed)
 	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+// What keeps leases from being renewed together loses none of them.
+func TestLeasesAreRenewedEachByItselfWhereTogetherIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, follows := range map[string]bool{"never together": false, "together before": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openStore(t, "")
+			conn := connect(t, db.url)
+			var claims []lease.ClaimID
+			for range 100 {
+				claims = append(claims, db.lease(t, conn, time.Minute))
+			}
+			if follows {
+				renewed, err := db.Renew(t.Context(), claims, time.Minute)
+				require.NoError(t, err)
+				require.Len(t, renewed, len(claims))
+			}
+			db.refuse(t, conn, "update", "beats", "true")
+			db.exec(t, conn, "create trigger refuse_insert before insert on %s.beats for each row execute function %s.refuse()")
+			renewed, err := db.Renew(t.Context(), claims, time.Hour)
+			require.NoError(t, err)
+			require.ElementsMatch(t, claims, renewed)
+			require.Equal(t, len(claims), db.count(t, conn, "select count(*) from %s.leases where beat is null and expires_at > now() + interval '50 min'"))
+			db.exec(t, conn, "drop trigger refuse_insert on %s.beats")
+			db.exec(t, conn, "drop trigger refuse_update on %s.beats")
+			renewed, err = db.Renew(t.Context(), claims, time.Hour)
+			require.NoError(t, err)
+			require.ElementsMatch(t, claims, renewed)
+			require.Equal(t, len(claims), db.count(t, conn, "select count(*) from %s.leases where beat is not null"), "together again")
+		})
+	}
 }

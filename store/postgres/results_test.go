@@ -143,7 +143,7 @@ func TestSignalsReachAnotherProcess(t *testing.T) {
 	await(store.Signal{Kind: store.RunsDue})
 	for _, kind := range []store.SignalKind{store.CancelAsked, store.RunAwaited, store.RunEnded} {
 		signal := store.Signal{Kind: kind, Run: store.NewRunID()}
-		require.NoError(t, there.Announce(t.Context(), signal))
+		require.NoError(t, there.Publish(t.Context(), signal))
 		await(signal)
 	}
 	stop()
@@ -225,7 +225,7 @@ func TestLogLinesThatTheDatabaseRefuses(t *testing.T) {
 	s.Runs[7].Outcome.Log = "bad \x00 line"
 	verdicts, err := db.Settle(t.Context(), []store.Settlement{s})
 	require.NoError(t, err)
-	require.Equal(t, slices.Repeat([]store.Verdict{store.Accepted}, 500), verdicts)
+	require.Equal(t, slices.Repeat([]store.Verdict{store.Applied}, 500), verdicts)
 	odd, err := db.Run(t.Context(), runs[7].ID)
 	require.NoError(t, err)
 	require.Equal(t, store.Succeeded, odd.State)

@@ -18,22 +18,22 @@ import (
 // such locks: two transactions then evaluate at once, of all processes.
 func (s *Store) Materialize(
 	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
-) (store.Materialized, error) {
+) (store.MaterializeResult, error) {
 	if err := s.usable(ctx); err != nil {
-		return store.Materialized{}, s.fail("materialize", err)
+		return store.MaterializeResult{}, s.fail("materialize", err)
 	}
 	if !s.crowd.is() {
 		next, err := s.queries(s.engine).NextLook(ctx, queries.NextLookParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
-			return store.Materialized{}, s.fail("materialize", err)
+			return store.MaterializeResult{}, s.fail("materialize", err)
 		}
 		if next != 0 {
-			return store.Materialized{Next: max(fromMicro(next), -1)}, nil
+			return store.MaterializeResult{Next: max(fromMicro(next), -1)}, nil
 		}
 	}
 	done, err := s.narrowed(ctx, limit, func(limit int) (attempt, error) { return s.attempt(ctx, limit, decide) })
 	if err != nil {
-		return store.Materialized{}, s.fail("materialize", err)
+		return store.MaterializeResult{}, s.fail("materialize", err)
 	}
 	if len(done.Runs) > 0 {
 		s.hint()
@@ -43,9 +43,11 @@ func (s *Store) Materialize(
 
 // attempt is what one transaction did, also one that has failed.
 type attempt struct {
-	store.Materialized
+	store.MaterializeResult
 
-	first string // the schedule that it looked at first; empty: it came to none
+	first   string            // the schedule that it looked at first; empty: it came to none
+	taken   int               // schedules whose decision is stored
+	refused []refusedOnItsOwn // those whose decision was not, each tried alone
 }
 
 func (s *Store) attempt(
@@ -63,42 +65,6 @@ func (s *Store) attempt(
 		s.forgetLanes()
 	}
 	return done, err
-}
-
-// narrowed materializes, and when the database refuses the whole transaction, so
-// that it does not show whose fault that is (a row that cannot be read, a check at
-// the commit), again with ever fewer schedules, from the head of the index on. One
-// that is refused alone is set aside.
-func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (attempt, error)) (store.Materialized, error) {
-	done, err := try(limit)
-	for n := limit; refusesRows(err) && code(err) != notNullViolation && ctx.Err() == nil; {
-		if n <= 1 {
-			return s.setAside(ctx, done.first, err)
-		}
-		if done.Due > 0 {
-			n = min(n, done.Due)
-		}
-		n = max(n/2, 1)
-		s.crowd.forget()
-		if done, err = try(n); err == nil && done.Due == n {
-			done.Due = limit // there are more
-		}
-	}
-	return done.Materialized, err
-}
-
-// setAside passes over a schedule for a while, without a change to its row: that
-// may be refused too. Without a name it is the one that is due first.
-func (s *Store) setAside(ctx context.Context, name string, refused error) (store.Materialized, error) {
-	if name == "" {
-		var err error
-		name, err = s.queries(s.engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
-		if err != nil {
-			return store.Materialized{}, errors.Join(refused, err)
-		}
-	}
-	again := s.resting.Put(name, lease.Elapsed())
-	return store.Materialized{Passed: []store.PassedOver{{Kind: "schedule", Name: name, Again: again, Err: refused}}}, nil
 }
 
 func (s *Store) materialize(
@@ -130,7 +96,7 @@ func (s *Store) materialize(
 	}
 	s.crowd.looked(rows, due.Most)
 	one := func(schedule store.Schedule) store.Decision { return decide(evaluate.Now.UTC(), schedule) }
-	if err := s.inParts(ctx, tx, rows, refused, one, &done.Materialized); err != nil {
+	if err := s.inParts(ctx, tx, rows, refused, one, done); err != nil {
 		return err
 	}
 	if done.Due == limit {
@@ -146,8 +112,8 @@ func (s *Store) materialize(
 	return err
 }
 
-// Hasten has schedules that wait looked at now.
-func (s *Store) Hasten(ctx context.Context, names ...string) error {
+// ReevaluateNow has schedules that wait looked at now.
+func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -164,3 +130,122 @@ func (s *Store) Hasten(ctx context.Context, names ...string) error {
 
 // heldPause is when to look again for due schedules whose rows others hold.
 const heldPause = 100 * time.Millisecond
+
+// A schedule is to blame for what the database refuses when it is refused alone
+// and another one is taken. While none is, the call fails as a whole, and is soon
+// made again; the schedules that were refused rest for a moment, so that those
+// behind them have their turn.
+
+// narrowed materializes, and when the database refuses the whole transaction, so
+// that it does not show whose fault that is (a row that cannot be read, a check at
+// the commit, a wait that takes too long), again with ever fewer schedules, from the
+// head of the index on. One that is refused alone is set aside.
+func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (attempt, error)) (store.MaterializeResult, error) {
+	done, err := try(limit)
+	for n := limit; narrows(err) && ctx.Err() == nil; {
+		if n <= 1 {
+			return s.setAside(ctx, done.first, err, func() (attempt, error) { return try(limit) })
+		}
+		if done.Due > 0 {
+			n = min(n, done.Due)
+		}
+		n = max(n/2, 1)
+		s.crowd.forget()
+		if done, err = try(n); err == nil && done.Due == n {
+			done.Due = limit // there are more
+		}
+	}
+	if err != nil && limit == 1 && done.first != "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return s.outOfTime(done.first, err)
+	}
+	if err == nil && done.taken > 0 {
+		s.resting.Took(lease.Elapsed())
+	}
+	return done.MaterializeResult, err
+}
+
+// narrows tells whether fewer schedules may do where many were refused.
+func narrows(err error) bool {
+	return refusesStatement(err) && code(err) != notNullViolation && !errors.Is(err, errNoneTaken)
+}
+
+// setAside passes over a schedule for a while, without a change to its row: that
+// may be refused too. Without a name it is the one that is due first. Whether it is
+// to blame, the others tell.
+func (s *Store) setAside(
+	ctx context.Context, name string, refused error, others func() (attempt, error),
+) (store.MaterializeResult, error) {
+	if name == "" {
+		var err error
+		name, err = s.queries(s.engine).FirstDue(ctx, queries.FirstDueParams{Aside: s.resting.Resting(lease.Elapsed())})
+		if err != nil {
+			return store.MaterializeResult{}, errors.Join(refused, err)
+		}
+	}
+	again, blamed := s.resting.Doubt(name, lease.Elapsed())
+	var done attempt
+	if !blamed {
+		var err error
+		if done, err = others(); err != nil || done.taken == 0 {
+			return store.MaterializeResult{}, refused
+		}
+		again = s.resting.Put(name, lease.Elapsed())
+		s.resting.Took(lease.Elapsed())
+	}
+	done.Passed = append(done.Passed, store.PassedOver{Kind: "schedule", Name: name, Again: again, Err: refused})
+	return done.MaterializeResult, nil
+}
+
+// outOfTime doubts a schedule that was alone and took all the time of the call.
+func (s *Store) outOfTime(name string, err error) (store.MaterializeResult, error) {
+	again, blamed := s.resting.Doubt(name, lease.Elapsed())
+	if !blamed {
+		return store.MaterializeResult{}, err
+	}
+	return store.MaterializeResult{Passed: []store.PassedOver{{Kind: "schedule", Name: name, Again: again, Err: err}}}, nil
+}
+
+// refusedOnItsOwn is a schedule whose decision the database has not taken, and that
+// has it for a fault.
+type refusedOnItsOwn struct {
+	decided
+	err error
+}
+
+// errNoneTaken says that the database has refused the decision of each schedule.
+var errNoneTaken = errors.New("no schedule can be advanced")
+
+// judgeRefused rests the schedules with a fault that are to blame for what was refused. It
+// fails when none is known to be: no decision was stored, so that nothing is lost
+// with the transaction.
+func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) error {
+	if len(done.refused) == 0 {
+		return nil
+	}
+	own := done.taken > 0 || len(done.refused) == 1 && refusesData(done.refused[0].err)
+	for i := range done.refused {
+		one := &done.refused[i]
+		if own {
+			if err := s.storeFault(ctx, tx, one, done); err != nil {
+				return err
+			}
+		} else if again, blamed := s.resting.Doubt(one.name, lease.Elapsed()); blamed {
+			done.Passed = append(done.Passed, store.PassedOver{Kind: "schedule", Name: one.name, Again: again, Err: one.err})
+		}
+	}
+	if !own && len(done.Passed) == 0 {
+		return errors.Join(errNoneTaken, done.refused[0].err)
+	}
+	return nil
+}
+
+// storeFault rests a schedule with a fault; when that is refused too, it is set aside.
+func (s *Store) storeFault(ctx context.Context, tx pgx.Tx, one *refusedOnItsOwn, done *attempt) error {
+	_, err := s.storeSome(ctx, tx, []decided{one.decided}, laneSet{}, general)
+	if !refusesRows(err) {
+		return err
+	}
+	again := s.resting.Put(one.name, lease.Elapsed())
+	done.Passed = append(done.Passed, store.PassedOver{Kind: "schedule", Name: one.name, Again: again, Err: err})
+	return nil
+}

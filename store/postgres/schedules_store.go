@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -61,7 +60,7 @@ const decidedAtOnce = 500
 // inParts decides about schedules and stores what was decided.
 func (s *Store) inParts(
 	ctx context.Context, tx pgx.Tx, rows []queries.DueSchedulesRow, refused refusedLanes,
-	decide func(store.Schedule) store.Decision, done *store.Materialized,
+	decide func(store.Schedule) store.Decision, done *attempt,
 ) error {
 	for len(rows) > 0 {
 		some := rows[:partOf(rows)]
@@ -96,7 +95,7 @@ func (s *Store) inParts(
 			done.Waits = append(done.Waits, part[i].waits()...)
 		}
 	}
-	return nil
+	return s.judgeRefused(ctx, tx, done)
 }
 
 // partOf is how many of some schedules are stored in one statement, by what they
@@ -112,44 +111,57 @@ func partOf(rows []queries.DueSchedulesRow) int {
 }
 
 // waits are the runs for which the schedule waits.
-func (d *decided) waits() (waits []store.Wait) {
+func (d *decided) waits() (waits []store.WaitingSchedule) {
 	if d.decision.Waiting == 0 || d.decision.Fault != "" {
 		return nil
 	}
 	for _, id := range d.unfinished.IDs {
-		waits = append(waits, store.Wait{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
+		waits = append(waits, store.WaitingSchedule{Schedule: d.name, Run: id, Pause: d.decision.Waiting})
 	}
 	for i := range d.runs {
-		waits = append(waits, store.Wait{Schedule: d.name, Run: d.runs[i].ID, Pause: d.decision.Waiting})
+		waits = append(waits, store.WaitingSchedule{Schedule: d.name, Run: d.runs[i].ID, Pause: d.decision.Waiting})
 	}
 	return waits
 }
 
-// storeDecided stores decisions, mostly with statements that know no
-// conflicts. When the database refuses, those that do follow, and when it
-// refuses these, halves of them, down to each schedule by itself: a bad one
-// never stops the others.
-func (s *Store) storeDecided(
-	ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *store.Materialized,
-) error {
+// way is with which statements decisions are stored.
+type way struct {
+	insert string
+	alike  func(*decided) bool // those that are advanced in one form
+}
+
+// quick knows no conflicts and is what most decisions need; general takes any.
+var (
+	quick   = way{queries.MaterializeNew, (*decided).plain}                      //nolint:gochecknoglobals // never changes
+	general = way{queries.MaterializeRuns, func(*decided) bool { return false }} //nolint:gochecknoglobals // never changes
+)
+
+// storeDecided stores decisions, mostly the quick way. When the database refuses,
+// the general one follows, and when it refuses that, halves of them, down to each
+// schedule by itself: a bad one never stops the others.
+func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes, done *attempt) error {
 	set, err := s.decidedLanes(ctx, tx, some, refused)
 	if err != nil {
 		return err
 	}
-	ids, err := s.storeSome(ctx, tx, some, set, queries.MaterializeNew)
+	ids, err := s.storeSome(ctx, tx, some, set, quick)
 	if refusesRows(err) && code(err) != notNullViolation {
 		return s.storeHalves(ctx, tx, some, set, done)
 	}
-	done.Runs = append(done.Runs, ids...)
+	if err == nil {
+		done.take(some, ids)
+	}
 	return err
 }
 
 // storeHalves stores decisions in ever smaller parts. A schedule that is refused
-// alone rests with a fault, and when that is refused too it is set aside.
-func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, done *store.Materialized) error {
-	ids, err := s.storeSome(ctx, tx, some, set, queries.MaterializeRuns)
+// alone is judged when all have been tried.
+func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, done *attempt) error {
+	ids, err := s.storeSome(ctx, tx, some, set, general)
 	if !refusesRows(err) {
-		done.Runs = append(done.Runs, ids...)
+		if err == nil {
+			done.take(some, ids)
+		}
 		return err
 	}
 	if half := len(some) / 2; half > 0 {
@@ -159,12 +171,18 @@ func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set 
 		return s.storeHalves(ctx, tx, some[half:], set, done)
 	}
 	some[0].fault(err)
-	if _, err = s.storeSome(ctx, tx, some, set, queries.MaterializeRuns); refusesRows(err) {
-		again := s.resting.Put(some[0].name, lease.Elapsed())
-		done.Passed = append(done.Passed, store.PassedOver{Kind: "schedule", Name: some[0].name, Again: again, Err: err})
-		return nil
+	done.refused = append(done.refused, refusedOnItsOwn{some[0], err})
+	return nil
+}
+
+// take takes in that decisions are stored, and the runs that they made.
+func (a *attempt) take(some []decided, ids []store.RunID) {
+	a.Runs = append(a.Runs, ids...)
+	for i := range some {
+		if some[i].decision.Fault == "" {
+			a.taken++
+		}
 	}
-	return err
 }
 
 // decidedLanes finds the lanes of the runs. A lane that cannot be made is a
@@ -193,13 +211,13 @@ func (d *decided) addLanes(set laneSet) {
 }
 
 // storeSome stores decisions under a savepoint, all in one round trip.
-func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, insert string) ([]store.RunID, error) {
+func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, how way) ([]store.RunID, error) {
 	var ids []store.RunID
 	b := &batch{names: s.names}
 	b.add(queries.BeginPart)
-	addOccurrences(b, some, set, insert, &ids)
+	addOccurrences(b, some, set, how.insert, &ids)
 	addSkips(b, some)
-	addAdvances(b, some)
+	addAdvances(b, some, how.alike)
 	b.add(queries.EndPart)
 	err := s.send(ctx, tx, b)
 	if refusesRows(err) {
@@ -242,14 +260,14 @@ func addSkips(b *batch, some []decided) {
 	}
 }
 
-func addAdvances(b *batch, some []decided) {
+func addAdvances(b *batch, some []decided, isAlike func(*decided) bool) {
 	var p queries.AdvanceSchedulesParams
 	var nexts, nextsAlike []*time.Time
 	var alike []int32
 	var runs uuidArray
 	for i := range some {
 		one := &some[i]
-		if one.plain() {
+		if isAlike(one) {
 			alike, nextsAlike = append(alike, one.id), append(nextsAlike, timeOrNull(one.decision.NextAt))
 			runs = append(runs, one.runs[0].ID)
 			continue
@@ -321,7 +339,7 @@ func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	}
 	err := s.set(&one, row.Spec)
 	if (one.Waiting > 0 || row.NextAt == nil) && row.LookAt.Unix() != 0 {
-		one.LookAt = row.LookAt.UTC()
+		one.EvaluateAt = row.LookAt.UTC()
 	}
 	if row.NextAt != nil {
 		one.NextAt = row.NextAt.UTC()

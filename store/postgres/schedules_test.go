@@ -57,7 +57,7 @@ func TestSchedules_EightWorkersComeAndGo(t *testing.T) {
 	<-time.After(length)
 	require.Eventually(t, func() bool { // a slow machine takes some seconds to begin
 		for i := range schedules {
-			if past, err := first.SchedulePast(t.Context(), name(i), 1000); err != nil || len(instants(past)) < least {
+			if past, err := first.ScheduleHistory(t.Context(), name(i), 1000); err != nil || len(instants(past)) < least {
 				return false
 			}
 		}
@@ -66,22 +66,22 @@ func TestSchedules_EightWorkersComeAndGo(t *testing.T) {
 	cancel()
 	all.Wait()
 	for i := range schedules {
-		past, err := first.SchedulePast(t.Context(), name(i), 1000)
+		past, err := first.ScheduleHistory(t.Context(), name(i), 1000)
 		require.NoError(t, err)
 		requireCalendar(t, name(i), past, least)
 	}
 }
 
 // instants counts what became of each second.
-func instants(past []store.Past) map[int64]int {
+func instants(past []store.HistoryEntry) map[int64]int {
 	seen := map[int64]int{}
 	for _, line := range past {
 		switch line.Kind {
-		case store.PastRun:
+		case store.HistoryRun:
 			if at, err := time.Parse(time.RFC3339, *line.Occurrence); err == nil {
 				seen[at.Unix()]++
 			}
-		case store.PastSkip:
+		case store.HistorySkip:
 			for at := line.First.Unix(); at <= line.At.Unix(); at++ {
 				seen[at]++
 			}
@@ -91,7 +91,7 @@ func instants(past []store.Past) map[int64]int {
 }
 
 // requireCalendar wants every second from the first to the last, once.
-func requireCalendar(t *testing.T, name string, past []store.Past, least int) {
+func requireCalendar(t *testing.T, name string, past []store.HistoryEntry, least int) {
 	t.Helper()
 	seen := instants(past)
 	var first, last int64
@@ -119,7 +119,7 @@ func TestMaterialize_TwoAtOnceInACrowd(t *testing.T) {
 		seen[s.Name]++
 		return store.Decision{NextAt: now.Add(time.Hour)}
 	}
-	materialize := func(s opened, limit int, decide func(time.Time, store.Schedule) store.Decision) store.Materialized {
+	materialize := func(s opened, limit int, decide func(time.Time, store.Schedule) store.Decision) store.MaterializeResult {
 		made, err := s.Materialize(t.Context(), limit, decide)
 		require.NoError(t, err)
 		return made

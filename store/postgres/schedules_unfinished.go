@@ -52,7 +52,7 @@ func (s *Store) unfinishedOf(
 	b := &batch{names: s.names}
 	b.add(queries.BeginPart)
 	b.add(queries.Limits, most, most) // until the part is undone
-	b.add(queries.UnfinishedOfSchedule, id, int32(store.MaxAtOnce)).Query(func(rows pgx.Rows) error {
+	b.add(queries.UnfinishedOfSchedule, id, int32(store.MaxUnfinishedRuns)).Query(func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) { all = append(all, id) })
 	})
 	err := s.send(ctx, tx, b)
@@ -65,5 +65,5 @@ func (s *Store) unfinishedOf(
 		return unfinished, err
 	}
 	slices.SortFunc(all, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-	return store.Unfinished{IDs: all, Others: len(all) == store.MaxAtOnce}, nil
+	return store.Unfinished{IDs: all, Others: len(all) == store.MaxUnfinishedRuns}, nil
 }

@@ -59,7 +59,7 @@ func TestStoreOutlivesItsServer(t *testing.T) {
 	c.Start(t)
 	require.Eventually(t, func() bool {
 		verdicts, err := db.Settle(t.Context(), s)
-		return err == nil && verdicts[0] != store.Refused
+		return err == nil && verdicts[0] != store.Rejected
 	}, time.Minute, 20*time.Millisecond)
 	var counts map[store.State]store.Count
 	require.Eventually(t, func() bool {

@@ -13,7 +13,8 @@ import (
 
 // Settle ends executions, all in one transaction. When the database refuses
 // the data of one run, which sanitised text never makes it do, the runs are
-// settled one by one, and a fixed text stands for what could not be stored.
+// settled one by one, and a fixed text stands for what could not be stored. When
+// it refuses anything else, the statement for plain successes is left out.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	if err := checkSettlements(settlements); err != nil {
 		return nil, err
@@ -24,6 +25,9 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 		total += len(settlements[i].Runs)
 	}
 	err := s.settleAll(ctx, work)
+	if refusesRows(err) && !refusesData(err) && ctx.Err() == nil && anyPlain(settlements) {
+		err = s.settleWithoutPlain(ctx, work, err)
+	}
 	if refusesData(err) {
 		s.config.Logger.Error("the database refused the outcome of a run, settling one by one", "error", err)
 		err = s.settleEach(ctx, work)
@@ -62,6 +66,7 @@ func checkSettlements(settlements []store.Settlement) error {
 type settling struct {
 	*store.Settlement
 	verdicts []store.Verdict // zero: the write did not touch the run
+	general  bool            // plain successes are settled with the statement for the rest
 }
 
 // Bounds of the map of outcomes of one statement.
@@ -76,23 +81,18 @@ const lastFew = 16
 // addLast adds the one statement that settles the last few runs of a claim, if they
 // are that and have plainly succeeded.
 func (w *settling) addLast(b *batch) bool {
-	if !w.Last || len(w.Runs) == 0 || len(w.Runs) > lastFew {
+	if w.general || !w.Last || len(w.Runs) == 0 || len(w.Runs) > lastFew {
 		return false
 	}
 	ids := make(uuidArray, len(w.Runs))
 	for i := range w.Runs {
-		if !plainSuccess(&w.Runs[i].Outcome) {
+		if !isPlain(&w.Runs[i]) {
 			return false
 		}
 		ids[i] = w.Runs[i].ID
 	}
 	b.add(queries.SettleLast, ids, uuid.UUID(w.Claim), small(w.Claimed)).Query(w.accept(len(ids), true))
 	return true
-}
-
-// plainSuccess is an outcome that says nothing else.
-func plainSuccess(o *store.Outcome) bool {
-	return o.Kind == store.Success && o.Result == nil && o.Log == ""
 }
 
 // addTo adds the statements that settle the runs: one for all plain successes,
@@ -109,7 +109,7 @@ func (w *settling) addTo(b *batch) {
 	}
 	for i := range w.Runs {
 		run := &w.Runs[i]
-		if plainSuccess(&run.Outcome) {
+		if !w.general && isPlain(run) {
 			plain = append(plain, run.ID)
 			continue
 		}
@@ -124,6 +124,11 @@ func (w *settling) addTo(b *batch) {
 	}
 }
 
+// isPlain tells whether nothing but the success itself is to be stored.
+func isPlain(run *store.Settled) bool {
+	return run.Outcome.Kind == store.Success && run.Outcome.Result == nil && run.Outcome.Log == ""
+}
+
 // accept reads the ids that a statement has touched. When those are all of the
 // settlement's, there is nothing to look up.
 func (w *settling) accept(asked int, all bool) func(pgx.Rows) error {
@@ -134,11 +139,11 @@ func (w *settling) accept(asked int, all bool) func(pgx.Rows) error {
 		}
 		if all && len(ids) == asked {
 			for i := range w.verdicts {
-				w.verdicts[i] = store.Accepted
+				w.verdicts[i] = store.Applied
 			}
 			return nil
 		}
-		w.mark(ids, store.Accepted)
+		w.mark(ids, store.Applied)
 		return nil
 	}
 }
@@ -159,7 +164,7 @@ func (w *settling) mark(ids []uuid.UUID, verdict store.Verdict) {
 // themselves.
 func (w *settling) putBack() bool {
 	for i, run := range w.Runs {
-		if w.verdicts[i] == store.Accepted && run.Outcome.Kind.State() == store.Pending && run.Outcome.After <= store.WakeAhead {
+		if w.verdicts[i] == store.Applied && run.Outcome.Kind.State() == store.Pending && run.Outcome.After <= store.WakeAhead {
 			return true
 		}
 	}
@@ -191,7 +196,7 @@ func (s *Store) judge(ctx context.Context, work []settling) error {
 	for i := range work {
 		for j, verdict := range work[i].verdicts {
 			if verdict == 0 {
-				work[i].verdicts[j] = store.Refused
+				work[i].verdicts[j] = store.Rejected
 			}
 		}
 	}
@@ -210,6 +215,6 @@ func (w *settling) landed(rows pgx.Rows) error {
 			ids = append(ids, id)
 		}
 	}
-	w.mark(ids, store.Landed)
+	w.mark(ids, store.AlreadyApplied)
 	return rows.Err()
 }

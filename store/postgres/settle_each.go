@@ -11,6 +11,31 @@ import (
 // unstorable stands for a text or a result that the database refused.
 const unstorable = "(could not be stored)"
 
+func anyPlain(settlements []store.Settlement) bool {
+	for i := range settlements {
+		for j := range settlements[i].Runs {
+			if isPlain(&settlements[i].Runs[j]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// settleWithoutPlain settles plain successes with the statement that settles
+// everything else. What the handlers have done is done: as long as the database
+// takes either statement, no run of theirs is left to its lease and executed again.
+func (s *Store) settleWithoutPlain(ctx context.Context, work []settling, refused error) error {
+	for i := range work {
+		work[i].general = true
+	}
+	err := s.settleAll(ctx, work)
+	if err == nil {
+		s.config.Logger.Warn("the database refused to settle plain successes, settled them as it does other outcomes", "error", refused)
+	}
+	return err
+}
+
 // settleEach settles run by run, so that one that the database refuses does
 // not hold up the others.
 func (s *Store) settleEach(ctx context.Context, work []settling) error {
@@ -42,6 +67,7 @@ func (w *settling) part(run store.Settled, verdict []store.Verdict) settling {
 	return settling{
 		Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Runs: []store.Settled{run}},
 		verdicts:   verdict,
+		general:    w.general,
 	}
 }
 

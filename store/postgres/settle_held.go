@@ -58,6 +58,7 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	free := make([]settling, len(work))
 	for i, w := range work {
 		clear(w.verdicts)
+		free[i].general = w.general
 		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker}
 		ids := make(uuidArray, len(w.Runs))
 		for j := range w.Runs {
@@ -81,11 +82,11 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	for i, w := range work {
 		var ids []uuid.UUID
 		for j, verdict := range free[i].verdicts {
-			if verdict == store.Accepted {
+			if verdict == store.Applied {
 				ids = append(ids, free[i].Runs[j].ID)
 			}
 		}
-		w.mark(ids, store.Accepted)
+		w.mark(ids, store.Applied)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 // what the steps took. Runs that these steps cannot have taken come last: a
 // claim that is repeated with other steps still holds them, and only its answer
 // tells the worker so.
-func inSteps(runs []store.Claimed, steps []store.Step) []store.Claimed {
-	slices.SortFunc(runs, func(a, b store.Claimed) int {
+func inSteps(runs []store.ClaimedRun, steps []store.Step) []store.ClaimedRun {
+	slices.SortFunc(runs, func(a, b store.ClaimedRun) int {
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), a.DueAt.Compare(b.DueAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	if len(runs) == 0 || len(steps) < 2 {
@@ -38,7 +38,7 @@ func inSteps(runs []store.Claimed, steps []store.Step) []store.Claimed {
 	for _, lane := range lanes {
 		lane.covered = merge(lane.covered)
 	}
-	ordered := make([]store.Claimed, 0, len(runs))
+	ordered := make([]store.ClaimedRun, 0, len(runs))
 	for _, step := range steps {
 		if lane, ok := lanes[step.Lane]; ok {
 			ordered = lane.deal(ordered, spanOf(step))
@@ -76,7 +76,7 @@ func merge(spans []span) []span {
 
 // dealt is the runs taken from one lane, by due time.
 type dealt struct {
-	runs    []store.Claimed
+	runs    []store.ClaimedRun
 	done    []bool
 	covered []span // the places that the steps look at
 }
@@ -92,7 +92,7 @@ func (d *dealt) rank(place int) int {
 }
 
 // deal adds the runs that a step took and no step before it.
-func (d *dealt) deal(to []store.Claimed, s span) []store.Claimed {
+func (d *dealt) deal(to []store.ClaimedRun, s span) []store.ClaimedRun {
 	for i := d.rank(s.start); i < min(d.rank(s.end), len(d.runs)); i++ {
 		if !d.done[i] {
 			d.done[i] = true
@@ -103,7 +103,7 @@ func (d *dealt) deal(to []store.Claimed, s span) []store.Claimed {
 }
 
 // rest adds the runs that no step took.
-func (d *dealt) rest(to []store.Claimed) []store.Claimed {
+func (d *dealt) rest(to []store.ClaimedRun) []store.ClaimedRun {
 	for i, done := range d.done {
 		if !done {
 			to = append(to, d.runs[i])

@@ -44,21 +44,22 @@ type Config struct {
 // Store is a store.Store. Make it with Open; its methods may be called from
 // many goroutines.
 type Store struct {
-	config  Config
-	names   *namespace
-	general *pgxpool.Pool   // enqueue, inspect, lanes, migrations
-	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
-	beats   *pgxpool.Pool   // renewals, and nothing else
-	dial    *pgx.ConnConfig // for the listener
-	served  atomic.Bool     // the schema's version is one we can serve
-	reset   atomic.Int64    // own clock when the pools were last emptied, nanoseconds
-	clamped atomic.Int64    // when leases were last clamped, likewise
-	held    lately          // when a claim last waited in vain for the row of a run
-	stuck   lately          // when a settle did
-	crowd   crowd
-	aside   aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
-	resting aside.Set[string]    // schedules that Materialize could not advance
-	patient chan struct{}        // holds those who wait long for a lock on a connection of general
+	config   Config
+	names    *namespace
+	general  *pgxpool.Pool   // enqueue, inspect, lanes, migrations
+	engine   *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
+	beats    *pgxpool.Pool   // renewals, and nothing else
+	dial     *pgx.ConnConfig // for the listener
+	served   atomic.Bool     // the schema's version is one we can serve
+	reset    atomic.Int64    // own clock when the pools were last emptied, nanoseconds
+	clamped  atomic.Int64    // when leases were last clamped, likewise
+	held     lately          // when a claim last waited in vain for the row of a run
+	stuck    lately          // when a settle did
+	crowd    crowd
+	aside    aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
+	resting  aside.Set[string]    // schedules that Materialize could not advance
+	unpruned aside.Set[string]    // tables that Sweep could not prune
+	patient  chan struct{}        // holds those who wait long for a lock on a connection of general
 
 	lanes    laneCache
 	workers  workerCache

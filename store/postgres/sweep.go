@@ -20,16 +20,16 @@ import (
 // Sweep makes one step of the walk along the ids, and where that has come to
 // its end, one of the full pass. It uses the pool of those who enqueue, not the
 // workers' connections.
-func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	if err := s.usable(ctx); err != nil {
-		return store.Swept{}, s.fail("sweep", err)
+		return store.SweepResult{}, s.fail("sweep", err)
 	}
 	due, err := s.sweepDue(ctx, &request)
 	if err != nil {
-		return store.Swept{}, s.fail("sweep", err)
+		return store.SweepResult{}, s.fail("sweep", err)
 	}
 	if !due {
-		return store.Swept{Done: true}, nil
+		return store.SweepResult{Done: true}, nil
 	}
 	var step *sweeping
 	err = s.repeat(ctx, func() error {
@@ -39,9 +39,10 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 		})
 	})
 	if err != nil {
-		return store.Swept{}, s.fail("sweep", err)
+		return store.SweepResult{}, s.fail("sweep", err)
 	}
-	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+	s.prune(ctx, step)
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return step.done, nil
@@ -97,8 +98,9 @@ type sweeping struct {
 	now     time.Time // the database's
 	own     string    // retention by lane, as JSON, of the jobs that have one of their own
 	longest time.Duration
-	done    store.Swept
-	failed  int // statements that the database has refused
+	done    store.SweepResult
+	failed  int           // statements that the database has refused
+	workers time.Duration // workers that have not declared themselves for as long go; zero: none
 }
 
 func (w *sweeping) run(ctx context.Context) error {
@@ -166,10 +168,7 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	if begins {
 		place.Block = 0
 		if after := max(w.longest, workersKept-day); after < math.MaxInt64-day {
-			err := w.part(ctx, func(b *batch) { b.add(queries.PruneWorkers, micro(after+day)) })
-			if err := w.goOn(err, "table", "workers"); err != nil {
-				return err
-			}
+			w.workers = after + day
 		}
 	}
 	block := place.Block
@@ -188,8 +187,6 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	move := queries.MoveSweepParams{Position: place.Position, Block: place.Block, Begins: begins}
 	if !w.done.Done {
 		move.Sweeper = &w.request.By
-	} else if err := w.goOn(w.part(ctx, func(b *batch) { b.add(queries.PruneCancels) }), "table", "cancels"); err != nil {
-		return err
 	}
 	return w.queries.MoveSweep(ctx, move)
 }
@@ -350,7 +347,7 @@ func (w *sweeping) returnRuns(ctx context.Context, claims map[string]string, som
 		return w.goOn(err, "run", some[0])
 	}
 	for _, row := range found {
-		w.done.Returned = append(w.done.Returned, store.Reclaimed{
+		w.done.Returned = append(w.done.Returned, store.ReclaimedRun{
 			ID: row.ID, Lane: row.Lane, Job: row.Job, Queue: row.Queue, Worker: row.Worker,
 			State: store.State(row.State), CrashCount: int(row.CrashCount),
 		})

@@ -2,7 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"slices"
 
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -36,4 +39,31 @@ func (w *sweeping) goOn(err error, kind, name string) error {
 	}
 	w.done.Passed = append(w.done.Passed, store.PassedOver{Kind: kind, Name: name, Again: store.SweepPassEvery, Err: err})
 	return nil
+}
+
+// prune forgets cancel requests and workers that nothing needs any more, after the
+// step and apart from it: what cannot be forgotten keeps no run from being deleted.
+// A table for which that fails rests, each time for longer.
+func (s *Store) prune(ctx context.Context, step *sweeping) {
+	if step.done.Done {
+		s.pruneTable(ctx, step, "cancels", queries.PruneCancels)
+	}
+	if step.workers > 0 {
+		s.pruneTable(ctx, step, "workers", queries.PruneWorkers, micro(step.workers))
+	}
+}
+
+func (s *Store) pruneTable(ctx context.Context, step *sweeping, table, statement string, args ...any) {
+	if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(lease.Elapsed()), table) {
+		return
+	}
+	err := s.repeat(ctx, func() error {
+		b := s.guarded(ctx)
+		b.add(statement, args...)
+		return s.send(ctx, s.general, b)
+	})
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		again := s.unpruned.Put(table, lease.Elapsed())
+		step.done.Passed = append(step.done.Passed, store.PassedOver{Kind: "table", Name: table, Again: again, Err: err})
+	}
 }

@@ -93,7 +93,7 @@ func workOnce(ctx context.Context, db opened, settled *atomic.Int64) error {
 		}
 	}
 	for i, verdict := range verdicts {
-		if verdict != store.Accepted {
+		if verdict != store.Applied {
 			return fmt.Errorf("run %s of a claim with a lease: verdict %d", s.Runs[i].ID, verdict)
 		}
 	}

@@ -44,9 +44,9 @@ func finished(t *testing.T, db opened, outcome store.OutcomeKind, runs ...store.
 }
 
 // sweep makes steps until nothing more is to be looked at.
-func sweep(t *testing.T, db store.Store, request store.SweepRequest) store.Swept {
+func sweep(t *testing.T, db store.Store, request store.SweepRequest) store.SweepResult {
 	t.Helper()
-	var all store.Swept
+	var all store.SweepResult
 	for range 1000 {
 		swept, err := db.Sweep(t.Context(), request)
 		require.NoError(t, err)
@@ -128,13 +128,13 @@ func TestSweepPassesOverWhatSomebodyHolds(t *testing.T) {
 
 // between runs an operator's statements after a sweep has looked and before it
 // locks what it has found: the table's lock lets others read and nothing else.
-func between(t *testing.T, db opened, request store.SweepRequest, operate func(*pgx.Conn)) store.Swept {
+func between(t *testing.T, db opened, request store.SweepRequest, operate func(*pgx.Conn)) store.SweepResult {
 	t.Helper()
 	conn := connect(t, db.url)
 	db.exec(t, conn, "begin")
 	db.exec(t, conn, "lock table %s.runs in exclusive mode")
 	type answer struct {
-		swept store.Swept
+		swept store.SweepResult
 		err   error
 	}
 	answers := make(chan answer, 1)
@@ -180,7 +180,7 @@ func TestSweepIsBusyWhileAStepIsUnderWay(t *testing.T) {
 	swept := between(t, db, sweeper(), func(*pgx.Conn) {
 		other, err := db.Sweep(t.Context(), sweeper()) // if it waited, it would wait for us
 		require.NoError(t, err)
-		require.Equal(t, store.Swept{Busy: true}, other)
+		require.Equal(t, store.SweepResult{Busy: true}, other)
 	})
 	require.Equal(t, 1, swept.Deleted)
 }

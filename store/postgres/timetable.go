@@ -47,9 +47,9 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	return records, nil
 }
 
-// SchedulePast tells what became of a schedule's occurrences, newest first.
-func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]store.Past, error) {
-	if err := store.CheckSchedulePast(name, limit); err != nil {
+// ScheduleHistory tells what became of a schedule's occurrences, newest first.
+func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
+	if err := store.CheckScheduleHistory(name, limit); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
 	}
 	if err := s.usable(ctx); err != nil {
@@ -60,7 +60,7 @@ func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]sto
 	if err != nil {
 		return nil, scheduleFault(name, s.fail("past of schedule", err))
 	}
-	past := []store.Past{}
+	past := []store.HistoryEntry{}
 	b := s.guarded(ctx)
 	for _, list := range []string{queries.PastOccurrences, queries.PastRequests} {
 		b.add(list, id, small(limit)).Query(func(rows pgx.Rows) error { return scanPastRuns(rows, &past) })
@@ -68,29 +68,29 @@ func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]sto
 	b.add(queries.PastSkips, id, small(limit)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastSkipsRow])
 		for _, row := range found {
-			past = append(past, store.Past{Kind: store.PastSkip, At: row.LastAt.UTC(), First: timesUTC(&row.FirstAt), Reason: &row.Reason})
+			past = append(past, store.HistoryEntry{Kind: store.HistorySkip, At: row.LastAt.UTC(), First: timesUTC(&row.FirstAt), Reason: &row.Reason})
 		}
 		return err
 	})
 	b.add(queries.PastChanges, "schedule", name, small(limit)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastChangesRow])
 		for _, row := range found {
-			past = append(past, store.Past{Kind: store.PastChange, At: row.At.UTC(), Reason: &row.Action, By: &row.Actor})
+			past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: row.At.UTC(), Reason: &row.Action, By: &row.Actor})
 		}
 		return err
 	})
 	if err := s.send(ctx, s.general, b); err != nil {
 		return nil, s.fail("past of schedule", err)
 	}
-	store.SortPast(past)
+	store.SortHistory(past)
 	return past, nil
 }
 
-func scanPastRuns(rows pgx.Rows, past *[]store.Past) error {
+func scanPastRuns(rows pgx.Rows, past *[]store.HistoryEntry) error {
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastOccurrencesRow])
 	for _, row := range found {
 		state := store.State(row.State)
-		*past = append(*past, store.Past{Kind: store.PastRun, At: row.DueAt.UTC(), Occurrence: textOrNil(row.Occurrence), Run: &row.ID, State: &state})
+		*past = append(*past, store.HistoryEntry{Kind: store.HistoryRun, At: row.DueAt.UTC(), Occurrence: textOrNil(row.Occurrence), Run: &row.ID, State: &state})
 	}
 	return err
 }

@@ -52,7 +52,7 @@ func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {
 	runs := finish(t, s, 30, store.Success)
 	refuse(t, db, "DELETE", "runs", "old.id = "+hex(runs[17].ID))
 	advance(30 * time.Hour)
-	var all store.Swept
+	var all store.SweepResult
 	request := store.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 48 * time.Hour, Limit: 1000}
 	for !all.Done {
 		swept, err := s.Sweep(t.Context(), request)

@@ -19,8 +19,8 @@ import (
 const idSize = 16
 
 // Claim takes due runs by the request's steps and leases them together.
-func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
-	var runs []store.Claimed
+func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
+	var runs []store.ClaimedRun
 	var seqs []int64
 	var dropped []store.RunID
 	var undealt int64
@@ -101,7 +101,7 @@ type place struct {
 // claim takes the runs of all steps before it takes any out of its line:
 // steps count the line as it stood before the first one. seqs are the numbers of
 // the runs.
-func (c *change) claim(ctx context.Context, request *store.ClaimRequest) (runs []store.Claimed, seqs []int64, err error) {
+func (c *change) claim(ctx context.Context, request *store.ClaimRequest) (runs []store.ClaimedRun, seqs []int64, err error) {
 	var spans []span
 	for _, step := range request.Steps {
 		take := min(step.Take, request.Limit-len(runs))
@@ -150,7 +150,7 @@ func (c *change) unreadyAll(ctx context.Context, spans []span, runs int) error {
 // step takes up to take runs of one line, in its order.
 func (c *change) step(
 	ctx context.Context, request *store.ClaimRequest, step store.Step, take int,
-) (taken []store.Claimed, seqs []int64, err error) {
+) (taken []store.ClaimedRun, seqs []int64, err error) {
 	if taken, seqs, err = c.look(ctx, step, take); err != nil || len(taken) == 0 {
 		return nil, nil, err
 	}
@@ -162,7 +162,7 @@ func (c *change) step(
 }
 
 // look finds the runs of a step, as they are once they have been started.
-func (c *change) look(ctx context.Context, step store.Step, take int) (runs []store.Claimed, seqs []int64, err error) {
+func (c *change) look(ctx context.Context, step store.Step, take int) (runs []store.ClaimedRun, seqs []int64, err error) {
 	rows, err := c.claimStep.QueryContext(ctx, c.now, step.Lane, sinceOf(step), take, max(step.Skip, 0))
 	if err != nil {
 		return nil, nil, err
@@ -186,7 +186,7 @@ func (c *change) look(ctx context.Context, step store.Step, take int) (runs []st
 
 // line sorts runs, with their numbers, as they wait.
 type line struct {
-	runs []store.Claimed
+	runs []store.ClaimedRun
 	seqs []int64
 }
 
@@ -201,8 +201,8 @@ func (l line) Swap(i, k int) {
 	l.seqs[i], l.seqs[k] = l.seqs[k], l.seqs[i]
 }
 
-func claimed(row *queries.FindClaimedRow, now int64) store.Claimed {
-	run := store.Claimed{
+func claimed(row *queries.FindClaimedRow, now int64) store.ClaimedRun {
+	run := store.ClaimedRun{
 		ID:          store.RunID(row.ID),
 		Lane:        store.LaneID(row.Lane),
 		Attempt:     int(row.Attempt),
@@ -222,7 +222,7 @@ func claimed(row *queries.FindClaimedRow, now int64) store.Claimed {
 }
 
 // lease stores the one lease of all the runs.
-func (c *change) lease(ctx context.Context, request *store.ClaimRequest, runs []store.Claimed) error {
+func (c *change) lease(ctx context.Context, request *store.ClaimRequest, runs []store.ClaimedRun) error {
 	ids := make([]byte, 0, idSize*len(runs))
 	for i := range runs {
 		ids = append(ids, runs[i].ID[:]...)
@@ -244,8 +244,8 @@ func (c *change) lease(ctx context.Context, request *store.ClaimRequest, runs []
 
 // claimedBefore returns what a claim that is asked again still holds of what
 // it was given.
-func (c *change) claimedBefore(ctx context.Context, claim lease.ClaimID, ids []byte) ([]store.Claimed, error) {
-	var runs []store.Claimed
+func (c *change) claimedBefore(ctx context.Context, claim lease.ClaimID, ids []byte) ([]store.ClaimedRun, error) {
+	var runs []store.ClaimedRun
 	for id := range slices.Chunk(ids, idSize) {
 		row, err := c.FindClaimed(ctx, queries.FindClaimedParams{ID: id, ClaimID: claim[:]})
 		if errors.Is(err, sql.ErrNoRows) {

@@ -113,13 +113,17 @@ func (c *clock) learn(ctx context.Context, look *lookups) error {
 // timed runs work in a write transaction, with the store's time. Once a second it
 // compares that with the time that is noted in the file, and notes it.
 func (s *Store) timed(ctx context.Context, work func(context.Context, *change) error) error {
-	at := lease.Elapsed()
+	at := s.elapsed()
 	due := s.marked.Load() == 0 || at-time.Duration(s.marked.Load()) >= markEvery
 	err := s.transact(ctx, func(ctx context.Context) error {
 		if !due {
 			return work(ctx, &change{prepared: s.ready, now: s.clock.now()})
 		}
 		now, err := s.noteTime(ctx)
+		if refusesRow(err) { // it concerns processes that share the file; what is to be written does not wait for it
+			s.logger.Warn("the store's time can be neither compared with the file's nor noted, going by this process's", "error", err)
+			now, err = s.clock.now(), nil
+		}
 		if err != nil {
 			return err
 		}
@@ -149,7 +153,7 @@ func (s *Store) noteTime(ctx context.Context) (now int64, err error) {
 // machine's: who opens the file then has nothing else to learn it from. When it
 // cannot, the next call tries again.
 func (s *Store) keepTime(ctx context.Context) {
-	if s.clock.ahead() < markEvery || lease.Elapsed()-time.Duration(s.marked.Load()) < markEvery {
+	if s.clock.ahead() < markEvery || s.elapsed()-time.Duration(s.marked.Load()) < markEvery {
 		return
 	}
 	if err := s.write(ctx, reclaims, func(context.Context, *change) error { return nil }); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -51,7 +52,7 @@ func TestOneStatementFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				for _, fault := range faulttest.Try(t, faultySubject(t), faulttest.PaceOf(), name, stopOf(name)) {
+				for _, fault := range faulttest.Try(t, faultySubject(t), faulttest.PaceOf(), name, stops[name]) {
 					t.Error(fault)
 				}
 			})
@@ -68,6 +69,8 @@ func faultySubject(t *testing.T) faulttest.Subject {
 		s, err := Open(t.Context(), path, Config{Synchronous: SyncNormal})
 		require.NoError(t, err)
 		t.Cleanup(s.Close)
+		began := time.Now() // the test's time, of which the machine's own knows nothing
+		s.clock.read, s.elapsed = time.Now, func() time.Duration { return time.Since(began) }
 		_, err = s.Migrate(t.Context())
 		require.NoError(t, err)
 		stores[i] = s
@@ -92,13 +95,13 @@ func faultySubject(t *testing.T) faulttest.Subject {
 	}
 }
 
-// failing returns what puts a statement that is closed in place of one of the
+// failing returns what puts a statement that SQLite refuses in place of one of the
 // store's.
 func failing(t *testing.T, s *Store) func(name string) {
 	t.Helper()
-	closed, err := s.reads.PrepareContext(t.Context(), "SELECT 1")
+	refused, err := s.reads.PrepareContext(t.Context(), "SELECT abs(-9223372036854775808)") // there is no such integer
 	require.NoError(t, err)
-	require.NoError(t, closed.Close())
+	t.Cleanup(func() { _ = refused.Close() }) // it ends with the store
 	var writes *prepared
 	var reads *lookups
 	var ctl control
@@ -110,7 +113,7 @@ func failing(t *testing.T, s *Store) func(name string) {
 		if writes == nil {
 			writes, reads, ctl = s.ready, s.looking, s.ctl
 		}
-		s.ready, s.looking, s.ctl = broken(writes, name, closed), broken(reads, name, closed), *broken(&ctl, name, closed)
+		s.ready, s.looking, s.ctl = broken(writes, name, refused), broken(reads, name, refused), *broken(&ctl, name, refused)
 	}
 }
 
@@ -120,8 +123,8 @@ var fieldOf = map[string]string{
 	"CountRuns": "count", "SampleRuns": "sample", "DataVersion": "version",
 }
 
-// broken copies a set of statements, of which one is closed.
-func broken[T any](of *T, name string, closed *sql.Stmt) *T {
+// broken copies a set of statements, of which one is refused.
+func broken[T any](of *T, name string, refused *sql.Stmt) *T {
 	if of == nil {
 		return nil
 	}
@@ -130,7 +133,7 @@ func broken[T any](of *T, name string, closed *sql.Stmt) *T {
 	if generated := set.FieldByName("Queries"); generated.IsValid() && name != "" {
 		all := *generated.Interface().(*queries.Queries)
 		if field := reflect.ValueOf(&all).Elem().FieldByName(lowerFirst(name) + "Stmt"); field.IsValid() {
-			*(**sql.Stmt)(unsafe.Pointer(field.UnsafeAddr())) = closed
+			*(**sql.Stmt)(unsafe.Pointer(field.UnsafeAddr())) = refused
 		}
 		generated.Set(reflect.ValueOf(&all))
 	}
@@ -141,9 +144,9 @@ func broken[T any](of *T, name string, closed *sql.Stmt) *T {
 	if field := set.FieldByName(own); field.IsValid() {
 		switch at := unsafe.Pointer(field.UnsafeAddr()); field.Type() {
 		case reflect.TypeFor[*sql.Stmt]():
-			*(**sql.Stmt)(at) = closed
+			*(**sql.Stmt)(at) = refused
 		case reflect.TypeFor[byNumber]():
-			*(*byNumber)(at) = byNumber{few: closed, many: closed}
+			*(*byNumber)(at) = byNumber{few: refused, many: refused}
 		}
 	}
 	return &made

@@ -31,46 +31,26 @@ var stops = map[string]faulttest.Stop{
 
 	"AdvanceSchedule": stop(whyEvaluate, faulttest.Schedule), "DueSchedules": stop(whyEvaluate, faulttest.Schedule),
 	"InsertOccurrence": stop(whyEvaluate, faulttest.Schedule), "NextLook": stop(whyEvaluate, faulttest.Schedule),
-	"FindState": stop("it tells what the holder of a key is doing, and a run of a schedule", faulttest.Schedule, faulttest.Child),
+	"FindState": stop("it tells what the holder of a key is doing", faulttest.Child),
 
 	"FindHolder": stop(whyChildren, faulttest.Child), "FindLane": stop(whyChildren, faulttest.Child), "GuardRun": stop(whyChildren, faulttest.Child),
 	"InsertKeyed": stop(whyChildren, faulttest.Child), "TakeKey": stop(whyChildren, faulttest.Child),
 	"Report": stop("handlers report with it", faulttest.Report),
 
-	"DeclareJob": stop(whyDeclares, faulttest.Start), "DeclareWorker": stop(whyDeclares, faulttest.Start),
-	"FindWorkerStart": stop(whyDeclares, faulttest.Start), "SkippedSchedules": stop(whyDeclares, faulttest.Start),
+	"DeclareWorker":   stop(whyDeclares, faulttest.Start),
+	"FindWorkerStart": stop(whyDeclares, faulttest.Start),
 
 	"DeleteAttempts": stop(whySweeps, faulttest.Sweep), "DeleteEnded": stop(whySweeps, faulttest.Sweep), "DeleteProgress": stop(whySweeps, faulttest.Sweep),
 	"FindSweep": stop(whySweeps, faulttest.Sweep), "LastRun": stop(whySweeps, faulttest.Sweep), "MoveSweep": stop(whySweeps, faulttest.Sweep),
-	"OwnRetentions": stop(whySweeps, faulttest.Sweep), "SweepAhead": stop(whySweeps, faulttest.Sweep), "HasLease": stop(whySweeps, faulttest.Sweep),
+	"OwnRetentions": stop(whySweeps, faulttest.Sweep), "SweepAhead": stop(whySweeps, faulttest.Sweep),
 
 	"ExpiredLeases": stop(whyReclaims, faulttest.Reclaim), "ExpiresBefore": stop(whyReclaims, faulttest.Reclaim), "FindReclaimable": stop(whyReclaims, faulttest.Reclaim),
-	"ReclaimRun": stop(whyReclaims, faulttest.Reclaim),
-	"SettleNumbered": stop("successes are settled with it", faulttest.Execution, faulttest.Failure, faulttest.Report, faulttest.Child, faulttest.Schedule,
-		faulttest.Start, faulttest.Crashless),
-	"SettlePending":  stop("retries are settled with it", faulttest.Failure),
-	"SettleEnded":    stop("deaths are settled with it", faulttest.Death, faulttest.Cancel),
-	"InsertAttempt":  stop("failures and crashes are written with it", faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Reclaim),
-	"InsertProblem":  stop("deaths are written with it", faulttest.Death, faulttest.Cancel),
-	"InsertReady":    stop("whatever becomes pending needs it", faulttest.Failure, faulttest.Reclaim, faulttest.Child, faulttest.Schedule),
-	"FindClaimOfRun": stop("it tells whether the transaction of a handler has landed", faulttest.Complete),
-	"DeleteLease":    stop(whyReclaims, faulttest.Reclaim),
-	"RenewLease":     stop("leases are renewed with it", faulttest.Beat, faulttest.Crashless),
-	"ListCancels":    stop("workers learn with it what is to be cancelled", faulttest.Cancel),
-}
-
-// owed are statements that stop more than they have to. What is repaired is
-// taken out of here.
-var owed = map[string]faulttest.Stop{
-	"PruneCancels": stop("the last step of a sweep ends with it", faulttest.Sweep),
-	"PruneWorkers": stop("the first step of a full pass ends with it", faulttest.Sweep),
-	"MendReady":    stop("a step of a full pass ends with it", faulttest.Sweep),
-}
-
-// stopOf is what a statement may stop.
-func stopOf(name string) faulttest.Stop {
-	if one, ok := owed[name]; ok {
-		return one
-	}
-	return stops[name]
+	"ReclaimRun":    stop(whyReclaims, faulttest.Reclaim),
+	"SettlePending": stop("retries are settled with it", faulttest.Failure),
+	"SettleEnded":   stop("deaths are settled with it", faulttest.Death, faulttest.Cancel),
+	"InsertAttempt": stop("failures and crashes are written with it", faulttest.Failure, faulttest.Death, faulttest.Cancel, faulttest.Reclaim),
+	"InsertProblem": stop("deaths are written with it", faulttest.Death, faulttest.Cancel),
+	"InsertReady":   stop("whatever becomes pending needs it", faulttest.Failure, faulttest.Reclaim, faulttest.Child, faulttest.Schedule),
+	"RenewLease":    stop("leases are renewed with it", faulttest.Beat, faulttest.Crashless),
+	"ListCancels":   stop("workers learn with it what is to be cancelled", faulttest.Cancel),
 }

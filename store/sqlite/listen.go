@@ -14,9 +14,9 @@ const listenEvery = 40 * time.Millisecond
 // hint tells the listeners of this process that runs may be due.
 func (s *Store) hint() { s.signals.Give(store.Signal{Kind: store.RunsDue}) }
 
-// Announce passes a signal on to the listeners of this process. Those of other
+// Publish passes a signal on to the listeners of this process. Those of other
 // processes see that the file has changed, not why.
-func (s *Store) Announce(ctx context.Context, signal store.Signal) error {
+func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}

@@ -56,7 +56,7 @@ type numbering struct {
 	of map[store.RunID]int64
 }
 
-func (n *numbering) learn(runs []store.Claimed, seqs []int64) {
+func (n *numbering) learn(runs []store.ClaimedRun, seqs []int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.of == nil || len(n.of)+len(seqs) > mostNumbers {

@@ -30,10 +30,10 @@ func TestSettleByNumber(t *testing.T) {
 		require.Len(t, again, 3)
 		verdicts, err := s.Settle(t.Context(), succeed(stale, runs))
 		require.NoError(t, err)
-		require.Equal(t, []store.Verdict{store.Refused, store.Refused, store.Refused}, verdicts)
+		require.Equal(t, []store.Verdict{store.Rejected, store.Rejected, store.Rejected}, verdicts)
 		verdicts, err = s.Settle(t.Context(), succeed(held, again))
 		require.NoError(t, err)
-		require.Equal(t, []store.Verdict{store.Accepted, store.Accepted, store.Accepted}, verdicts)
+		require.Equal(t, []store.Verdict{store.Applied, store.Applied, store.Applied}, verdicts)
 	})
 	t.Run("what another store has settled has landed, and the rest is accepted", func(t *testing.T) {
 		t.Parallel()
@@ -48,7 +48,7 @@ func TestSettleByNumber(t *testing.T) {
 		require.NoError(t, err)
 		verdicts, err := s.Settle(t.Context(), succeed(id, runs))
 		require.NoError(t, err)
-		require.Equal(t, []store.Verdict{store.Accepted, store.Landed, store.Accepted}, verdicts)
+		require.Equal(t, []store.Verdict{store.Applied, store.AlreadyApplied, store.Applied}, verdicts)
 	})
 	t.Run("a run that is named twice is accepted once", func(t *testing.T) {
 		t.Parallel()
@@ -59,8 +59,8 @@ func TestSettleByNumber(t *testing.T) {
 		require.Len(t, runs, 200)
 		verdicts, err := s.Settle(t.Context(), succeed(id, append(runs, runs[0])))
 		require.NoError(t, err)
-		require.Equal(t, store.Accepted, verdicts[0])
-		require.Equal(t, store.Accepted, verdicts[199])
-		require.Equal(t, store.Landed, verdicts[200])
+		require.Equal(t, store.Applied, verdicts[0])
+		require.Equal(t, store.Applied, verdicts[199])
+		require.Equal(t, store.AlreadyApplied, verdicts[200])
 	})
 }

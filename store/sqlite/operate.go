@@ -13,15 +13,15 @@ import (
 )
 
 // Operate changes runs as an operator asks, all in one transaction.
-func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed, error) {
+func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
 	if err := order.Check(); err != nil {
 		return nil, err
 	}
-	var changed []store.Changed
+	var changed []store.ChangedRun
 	wake := false
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
-		changed, wake = make([]store.Changed, len(order.Runs)), false
-		seen := make(map[store.RunID]store.Changed, len(order.Runs))
+		changed, wake = make([]store.ChangedRun, len(order.Runs)), false
+		seen := make(map[store.RunID]store.ChangedRun, len(order.Runs))
 		for i, id := range order.Runs {
 			one, twice := seen[id]
 			if !twice {
@@ -32,7 +32,7 @@ func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed
 				seen[id] = one
 			}
 			changed[i] = one
-			wake = wake || one.Did == store.Asked || one.Did == store.Done && one.State == store.Pending
+			wake = wake || one.Result == store.CancelRequested || one.Result == store.RunChanged && one.State == store.Pending
 		}
 		return nil
 	})
@@ -46,15 +46,15 @@ func (s *Store) Operate(ctx context.Context, order store.Order) ([]store.Changed
 }
 
 // operate does what is ordered with one run.
-func (c *change) operate(ctx context.Context, order *store.Order, id store.RunID) (store.Changed, error) {
+func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.RunID) (store.ChangedRun, error) {
 	row, err := c.FindOperable(ctx, queries.FindOperableParams{ID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) {
-		return store.Changed{ID: id, Did: store.Missing}, nil
+		return store.ChangedRun{ID: id, Result: store.RunNotFound}, nil
 	}
 	if err != nil {
-		return store.Changed{}, err
+		return store.ChangedRun{}, err
 	}
-	changed := store.Changed{ID: id, Did: store.Unchanged, State: store.State(row.State)}
+	changed := store.ChangedRun{ID: id, Result: store.RunUnchanged, State: store.State(row.State)}
 	fresh := true // to be written down
 	switch order.Action {
 	case store.CancelRuns:
@@ -64,7 +64,7 @@ func (c *change) operate(ctx context.Context, order *store.Order, id store.RunID
 	case store.DeleteRuns:
 		err = c.deleteRun(ctx, &row, &changed)
 	}
-	if err != nil || !fresh || changed.Did != store.Done && changed.Did != store.Asked {
+	if err != nil || !fresh || changed.Result != store.RunChanged && changed.Result != store.CancelRequested {
 		return changed, err
 	}
 	return changed, c.audit(ctx, "run", id.String(), string(order.Action), order.By, order.Detail())
@@ -72,11 +72,11 @@ func (c *change) operate(ctx context.Context, order *store.Order, id store.RunID
 
 // cancelRun ends a pending run, or asks for the cancel of a running one. fresh
 // tells whether it had not been asked before.
-func (c *change) cancelRun(ctx context.Context, order *store.Order, row *queries.FindOperableRow, changed *store.Changed) (fresh bool, err error) {
+func (c *change) cancelRun(ctx context.Context, order *store.RunCommand, row *queries.FindOperableRow, changed *store.ChangedRun) (fresh bool, err error) {
 	id := changed.ID[:]
 	switch changed.State {
 	case store.Pending:
-		changed.Did, changed.State = store.Done, store.Cancelled
+		changed.Result, changed.State = store.RunChanged, store.Cancelled
 		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
 			return false, err
 		}
@@ -85,7 +85,7 @@ func (c *change) cancelRun(ctx context.Context, order *store.Order, row *queries
 		}
 		return true, c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id, EndedAt: c.now, Reason: order.Why()})
 	case store.Running:
-		changed.Did = store.Asked
+		changed.Result = store.CancelRequested
 		if row.Cancel != nil {
 			return false, nil
 		}
@@ -101,10 +101,10 @@ func (c *change) cancelRun(ctx context.Context, order *store.Order, row *queries
 
 // retryRun makes a dead or cancelled run pending, unless its unique key is
 // another's by now.
-func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, changed *store.Changed) error {
+func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, changed *store.ChangedRun) error {
 	switch changed.State {
 	case store.Succeeded:
-		changed.Did = store.Conflicting
+		changed.Result = store.RunConflict
 		return nil
 	case store.Pending, store.Running:
 		return nil
@@ -115,12 +115,12 @@ func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, cha
 			return err
 		}
 		if holder != changed.ID {
-			changed.Did, changed.Key, changed.KeyHolder = store.Conflicting, *row.Key, holder
+			changed.Result, changed.Key, changed.KeyHolder = store.RunConflict, *row.Key, holder
 			return nil
 		}
 	}
 	id, lane := changed.ID[:], max(row.Lane, -row.Lane)
-	changed.Did, changed.State = store.Done, store.Pending
+	changed.Result, changed.State = store.RunChanged, store.Pending
 	if err := c.RetryRun(ctx, queries.RetryRunParams{DueAt: c.now, ID: id}); err != nil {
 		return err
 	}
@@ -170,18 +170,18 @@ func (c *change) takeKey(ctx context.Context, job, key string, id store.RunID) (
 }
 
 // deleteRun removes a run with all that belongs to it.
-func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, changed *store.Changed) error {
+func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, changed *store.ChangedRun) error {
 	id := changed.ID[:]
 	switch changed.State {
 	case store.Running:
-		changed.Did = store.Conflicting
+		changed.Result = store.RunConflict
 		return nil
 	case store.Pending:
 		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
 			return err
 		}
 	}
-	changed.Did = store.Done
+	changed.Result = store.RunChanged
 	if row.Key != nil {
 		if err := c.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: *row.Key, RunID: id}); err != nil {
 			return err

@@ -24,15 +24,15 @@ func swing(t *testing.T, s *sqlite.Store, i int, runs []store.NewRun, until time
 		var err error
 		switch i % 8 {
 		case 0, 1:
-			_, err = s.Operate(ctx, store.Order{Action: store.CancelRuns, Runs: ids, By: "hammer"})
+			_, err = s.Operate(ctx, store.RunCommand{Action: store.CancelRuns, Runs: ids, By: "hammer"})
 		case 2, 3:
-			_, err = s.Operate(ctx, store.Order{Action: store.RetryRuns, Runs: ids, By: "hammer"})
+			_, err = s.Operate(ctx, store.RunCommand{Action: store.RetryRuns, Runs: ids, By: "hammer"})
 		case 4:
 			_, err = s.Reclaim(ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 		default:
 			request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker(), Duration: 10 * time.Millisecond, Limit: 5,
 				Steps: []store.Step{{Lane: 1, Take: 5}}}
-			var claimed []store.Claimed
+			var claimed []store.ClaimedRun
 			if claimed, err = s.Claim(ctx, request); err == nil && rand.IntN(3) > 0 {
 				settlements := succeed(request.Claim, claimed)
 				for n := range settlements[0].Runs {
@@ -60,7 +60,7 @@ func TestOperatorsBesideWorkers(t *testing.T) {
 		swinging.Go(func() { swing(t, stores[i/8%2], i, runs, until) })
 	}
 	swinging.Wait()
-	order := store.Order{Action: store.CancelRuns, By: "last"}
+	order := store.RunCommand{Action: store.CancelRuns, By: "last"}
 	for i := range runs {
 		order.Runs = append(order.Runs, runs[i].ID)
 	}

@@ -51,7 +51,7 @@ func TestTwoStoresOnOneFile(t *testing.T) {
 					return
 				}
 				for _, verdict := range verdicts {
-					if verdict != store.Accepted {
+					if verdict != store.Applied {
 						t.Errorf("verdict %d", verdict)
 					}
 				}

@@ -9,30 +9,29 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
 
 // Reclaim takes back the runs of expired leases, the longest expired first.
-func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.Reclaim, error) {
+func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
 	done, quiet, err := s.nothingExpired(ctx, &request)
 	if err != nil {
-		return store.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+		return store.ReclaimResult{}, fmt.Errorf("reclaim: %w", err)
 	}
 	if quiet || request.Limit <= 0 {
 		return done, nil
 	}
-	r := reclaiming{store: s, request: &request, resting: s.aside.Resting(lease.Elapsed())}
+	r := reclaiming{store: s, request: &request, resting: s.aside.Resting(s.elapsed())}
 	soon := done.Soon
 	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
-		r.change, r.done = c, store.Reclaim{Now: instant(c.now), Soon: soon}
+		r.change, r.done = c, store.ReclaimResult{Now: instant(c.now), Soon: soon}
 		return r.all(ctx)
 	})
 	if err != nil {
-		return store.Reclaim{}, fmt.Errorf("reclaim: %w", err)
+		return store.ReclaimResult{}, fmt.Errorf("reclaim: %w", err)
 	}
-	if slices.ContainsFunc(r.done.Runs, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+	if slices.ContainsFunc(r.done.Runs, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return r.done, nil
@@ -48,7 +47,7 @@ type reclaiming struct {
 	store   *Store
 	request *store.ReclaimRequest
 	resting []string // claims and runs that are left alone, as bytes
-	done    store.Reclaim
+	done    store.ReclaimResult
 }
 
 func (r *reclaiming) all(ctx context.Context) error {
@@ -105,7 +104,7 @@ func (r *reclaiming) lease(ctx context.Context, lost *queries.ExpiredLeasesRow) 
 		}
 	}
 	if left {
-		r.store.aside.Put(string(lost.ClaimID), lease.Elapsed())
+		r.store.aside.Put(string(lost.ClaimID), r.store.elapsed())
 		return r.part(ctx, lost, before)
 	}
 	r.done.Leases++
@@ -124,7 +123,7 @@ func (r *reclaiming) part(ctx context.Context, lost *queries.ExpiredLeasesRow, b
 
 // pass sets aside a lease or a run.
 func (r *reclaiming) pass(kind string, id []byte, err error) {
-	again := r.store.aside.Put(string(id), lease.Elapsed())
+	again := r.store.aside.Put(string(id), r.store.elapsed())
 	r.done.Passed = append(r.done.Passed, store.PassedOver{Kind: kind, Name: uuid.UUID(id).String(), Again: again, Err: err})
 }
 
@@ -146,10 +145,10 @@ func (r *reclaiming) run(ctx context.Context, id []byte, lost *queries.ExpiredLe
 
 // nothingExpired asks whether a lease has expired, without the write lock: mostly
 // none has.
-func (s *Store) nothingExpired(ctx context.Context, request *store.ReclaimRequest) (store.Reclaim, bool, error) {
+func (s *Store) nothingExpired(ctx context.Context, request *store.ReclaimRequest) (store.ReclaimResult, bool, error) {
 	l, err := s.read(ctx)
 	if err != nil {
-		return store.Reclaim{}, false, s.explain(err)
+		return store.ReclaimResult{}, false, s.explain(err)
 	}
 	s.keepTime(ctx)
 	now := s.clock.now()
@@ -159,10 +158,10 @@ func (s *Store) nothingExpired(ctx context.Context, request *store.ReclaimReques
 	}
 	expired, err := l.ExpiredLeases(ctx, queries.ExpiredLeasesParams{Until: until, Most: 1})
 	if err != nil {
-		return store.Reclaim{}, false, s.explain(err)
+		return store.ReclaimResult{}, false, s.explain(err)
 	}
 	soon, err := l.ExpiresBefore(ctx, queries.ExpiresBeforeParams{At: now + request.Ahead.Microseconds()})
-	return store.Reclaim{Now: instant(now), Soon: soon > 0}, len(expired) == 0, s.explain(err)
+	return store.ReclaimResult{Now: instant(now), Soon: soon > 0}, len(expired) == 0, s.explain(err)
 }
 
 // isolation is the number of crashes from which on a run is isolated.
@@ -172,7 +171,7 @@ const isolation = 2
 // that whatever the worker may still write is refused.
 func (c *change) crash(
 	ctx context.Context, id store.RunID, lost *queries.ExpiredLeasesRow, row *queries.FindReclaimableRow, maxCrashes int,
-) (store.Reclaimed, error) {
+) (store.ReclaimedRun, error) {
 	crashes := min(int(row.CrashCount)+1, store.MostCrashes)
 	lane := row.Lane
 	if crashes >= isolation {
@@ -184,7 +183,7 @@ func (c *change) crash(
 		update.FinishedAt = &c.now
 	}
 	if err := c.ReclaimRun(ctx, update); err != nil {
-		return store.Reclaimed{}, err
+		return store.ReclaimedRun{}, err
 	}
 	text := fmt.Sprintf("the lease of worker %s ran out (crash %d)", lost.WorkerName, crashes)
 	err := c.InsertAttempt(ctx, queries.InsertAttemptParams{
@@ -192,14 +191,14 @@ func (c *change) crash(
 		StartedAt: *row.StartedAt, EndedAt: c.now, Error: &text,
 	})
 	if err != nil {
-		return store.Reclaimed{}, err
+		return store.ReclaimedRun{}, err
 	}
 	if state.Terminal() {
 		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: reason})
 	} else {
 		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id[:]})
 	}
-	return store.Reclaimed{
+	return store.ReclaimedRun{
 		ID: id, Lane: store.LaneID(lane), Job: row.Job, Queue: row.Queue,
 		Worker: lost.WorkerName, State: state, CrashCount: crashes,
 	}, err

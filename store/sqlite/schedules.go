@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -21,32 +20,35 @@ const faultPause = time.Minute
 // transaction and must not call the store.
 func (s *Store) Materialize(
 	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
-) (store.Materialized, error) {
+) (store.MaterializeResult, error) {
 	if err := ctx.Err(); err != nil {
-		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.MaterializeResult{}, fmt.Errorf("materialize: %w", err)
 	}
 	if !s.evaluating.TryLock() {
-		return store.Materialized{Busy: true}, nil
+		return store.MaterializeResult{Busy: true}, nil
 	}
 	defer s.evaluating.Unlock()
-	resting := s.resting.Resting(lease.Elapsed())
+	resting := s.resting.Resting(s.elapsed())
 	done, quiet, err := s.nothingDue(ctx, resting)
 	if err != nil {
-		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.MaterializeResult{}, fmt.Errorf("materialize: %w", err)
 	}
 	if quiet {
 		return done, nil
 	}
 	m := materializing{store: s, resting: resting, decide: decide}
 	err = s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
-		m.change, m.done, m.fresh = c, store.Materialized{Next: -1}, nil
+		m.change, m.done, m.fresh, m.taken, m.refused = c, store.MaterializeResult{Next: -1}, nil, 0, nil
 		return m.all(ctx, max(limit, 0))
 	})
 	if err != nil {
-		return store.Materialized{}, fmt.Errorf("materialize: %w", err)
+		return store.MaterializeResult{}, fmt.Errorf("materialize: %w", err)
 	}
 	for _, fresh := range m.fresh {
 		s.lanes.add(fresh)
+	}
+	if m.taken > 0 {
+		s.resting.Took(s.elapsed())
 	}
 	if len(m.done.Runs) > 0 {
 		s.hint()
@@ -61,8 +63,10 @@ type materializing struct {
 	store   *Store
 	resting []string // schedules that are left alone
 	decide  func(time.Time, store.Schedule) store.Decision
-	done    store.Materialized
+	done    store.MaterializeResult
 	fresh   []*lanes
+	taken   int               // schedules whose decision is stored
+	refused []refusedOnItsOwn // those whose decision was not
 }
 
 func (m *materializing) all(ctx context.Context, limit int) error {
@@ -80,27 +84,20 @@ func (m *materializing) all(ctx context.Context, limit int) error {
 		}
 		m.done.Due++
 		err := m.around(ctx, func() error { return m.one(ctx, row, "") }, func(err error) {
-			err = m.around(ctx, func() error { return m.one(ctx, row, err.Error()) }, func(err error) { m.pass(row.Name, err) })
-			if err != nil {
-				m.pass(row.Name, err)
-			}
+			m.refused = append(m.refused, refusedOnItsOwn{row, err})
 		})
 		if err != nil {
 			return err
 		}
+	}
+	if err := m.judgeRefused(ctx); err != nil {
+		return err
 	}
 	next, err := nextLook(ctx, m.Queries, m.resting)
 	if next >= 0 {
 		m.done.Next = max(duration(next-m.now), 0)
 	}
 	return err
-}
-
-// pass sets a schedule aside.
-func (m *materializing) pass(name string, err error) {
-	again := m.store.resting.Put(name, lease.Elapsed())
-	m.resting = append(m.resting, name)
-	m.done.Passed = append(m.done.Passed, store.PassedOver{Kind: "schedule", Name: name, Again: again, Err: err})
 }
 
 // one decides about one schedule and stores what was decided, or the fault for
@@ -132,9 +129,12 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 		return err
 	}
 	m.fresh, m.done.Runs = append(m.fresh, fresh), append(m.done.Runs, ids...)
+	if decision.Fault == "" {
+		m.taken++
+	}
 	if decision.Waiting > 0 && decision.Fault == "" {
 		for _, id := range slices.Concat(unfinished.IDs, ids) {
-			m.done.Waits = append(m.done.Waits, store.Wait{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
+			m.done.Waits = append(m.done.Waits, store.WaitingSchedule{Schedule: rule.Name, Run: id, Pause: decision.Waiting})
 		}
 	}
 	return nil
@@ -154,8 +154,8 @@ func nextLook(ctx context.Context, q *queries.Queries, resting []string) (int64,
 	return -1, err
 }
 
-// Hasten has schedules that wait looked at now.
-func (s *Store) Hasten(ctx context.Context, names ...string) error {
+// ReevaluateNow has schedules that wait looked at now.
+func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -175,20 +175,20 @@ func (s *Store) Hasten(ctx context.Context, names ...string) error {
 
 // nothingDue asks when the next schedule is due, without the write lock: mostly
 // none is now.
-func (s *Store) nothingDue(ctx context.Context, resting []string) (store.Materialized, bool, error) {
+func (s *Store) nothingDue(ctx context.Context, resting []string) (store.MaterializeResult, bool, error) {
 	l, err := s.read(ctx)
 	if err != nil {
-		return store.Materialized{}, false, s.explain(err)
+		return store.MaterializeResult{}, false, s.explain(err)
 	}
 	next, err := nextLook(ctx, l.Queries, resting)
 	if err != nil {
-		return store.Materialized{}, false, s.explain(err)
+		return store.MaterializeResult{}, false, s.explain(err)
 	}
 	if next < 0 {
-		return store.Materialized{Next: -1}, true, nil
+		return store.MaterializeResult{Next: -1}, true, nil
 	}
 	in := duration(next - s.clock.now())
-	return store.Materialized{Next: in}, in > 0, nil
+	return store.MaterializeResult{Next: in}, in > 0, nil
 }
 
 // scheduleOf reads a schedule. One that cannot be read is returned without what
@@ -214,7 +214,7 @@ func scheduleOf(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	}
 	err = errors.Join(err, schedule.SetSpec([]byte(row.Spec)))
 	if (schedule.Waiting > 0 || row.NextAt == nil) && row.LookAt != nil {
-		schedule.LookAt = instant(*row.LookAt)
+		schedule.EvaluateAt = instant(*row.LookAt)
 	}
 	if row.NextAt != nil {
 		schedule.NextAt = instant(*row.NextAt)
@@ -284,7 +284,7 @@ func (c *change) unfinishedRuns(
 		if errors.Is(err, sql.ErrNoRows) || err == nil && store.State(state).Terminal() {
 			continue
 		}
-		if err != nil {
+		if err != nil && overlap != store.OverlapAllow { // to which it does not matter, so that it stays remembered
 			return unfinished, err
 		}
 		unfinished.IDs = append(unfinished.IDs, id)
@@ -292,8 +292,8 @@ func (c *change) unfinishedRuns(
 	if !unfinished.Unclear(&of.Plan, overlap) {
 		return unfinished, nil
 	}
-	all, err := c.UnfinishedOfSchedule(ctx, queries.UnfinishedOfScheduleParams{Schedule: &of.Name, Most: store.MaxAtOnce})
-	unfinished = store.Unfinished{Others: len(all) == store.MaxAtOnce}
+	all, err := c.UnfinishedOfSchedule(ctx, queries.UnfinishedOfScheduleParams{Schedule: &of.Name, Most: store.MaxUnfinishedRuns})
+	unfinished = store.Unfinished{Others: len(all) == store.MaxUnfinishedRuns}
 	for _, id := range all {
 		unfinished.IDs = append(unfinished.IDs, store.RunID(id))
 	}

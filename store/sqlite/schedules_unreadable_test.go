@@ -37,7 +37,7 @@ func TestScheduleThatCannotBeReadIsListedWithAFault(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Len(t, made.Runs, 1)
-	_, err = s.SchedulePast(t.Context(), "bad", 10)
+	_, err = s.ScheduleHistory(t.Context(), "bad", 10)
 	require.NoError(t, err)
 	err = s.RunSchedule(t.Context(), "bad", store.NewRunID(), store.OverlapSkip, "ann")
 	require.Error(t, err, "it cannot be told whether there is room")

@@ -11,14 +11,20 @@ import (
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
 
-// Settle ends executions that are still their claim's, in one transaction.
+// Settle ends executions that are still their claim's, in one transaction. Plain
+// successes are settled by number; when SQLite refuses that, by id, and when it
+// refuses that too, each as other outcomes are: what the handlers have done is
+// done, and none of their runs is left to its lease while one of these works.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	if err := checkSettlements(settlements); err != nil {
 		return nil, err
 	}
 	verdicts, waiting, err := s.settleAll(ctx, settlements, &s.numbering)
-	if errors.Is(err, errNotAll) {
+	if errors.Is(err, errNotAll) || refusesRow(err) && ctx.Err() == nil {
 		verdicts, waiting, err = s.settleAll(ctx, settlements, new(numbering))
+	}
+	if refusesRow(err) && ctx.Err() == nil {
+		verdicts, waiting, err = s.settleAll(ctx, settlements, nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("settle: %w", err)
@@ -34,8 +40,9 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 // is undone: which of them it found is not known.
 var errNotAll = errors.New("not all runs are still the claim's")
 
-// settleAll writes all settlements in one transaction, by number where it is
-// known. waiting tells whether a run is pending again.
+// settleAll writes all settlements in one transaction, the plain successes by number
+// where it is known, else by id; each by itself where nothing is to be known.
+// waiting tells whether a run is pending again.
 func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, known *numbering) (verdicts []store.Verdict, waiting bool, err error) {
 	err = s.write(ctx, settles, func(ctx context.Context, c *change) error {
 		verdicts, waiting = nil, false
@@ -67,17 +74,7 @@ func checkSettlements(settlements []store.Settlement) error {
 // settle writes the plain successes of one claim in one statement and the
 // other outcomes one by one. waiting tells whether a run is pending again.
 func (c *change) settle(ctx context.Context, settlement *store.Settlement, known *numbering) (verdicts []store.Verdict, waiting bool, err error) {
-	var landed map[store.RunID]bool
-	seqs := known.find(settlement)
-	if len(seqs) > 0 {
-		var changed int64
-		changed, err = c.settled.exec(ctx, seqs, c.now, settlement.Claim[:])
-		if err == nil && changed != int64(len(seqs)) {
-			err = errNotAll
-		}
-	} else {
-		landed, err = c.settleSuccesses(ctx, settlement)
-	}
+	seqs, landed, err := c.settlePlain(ctx, settlement, known)
 	if err != nil {
 		return nil, false, err
 	}
@@ -85,13 +82,13 @@ func (c *change) settle(ctx context.Context, settlement *store.Settlement, known
 	for i := range settlement.Runs {
 		settled := &settlement.Runs[i]
 		accepted := len(seqs) > 0 || landed[settled.ID]
-		if plain(settled) {
+		if known != nil && plain(settled) {
 			delete(landed, settled.ID) // named twice: the second one finds the first
 		} else if accepted, err = c.settleOne(ctx, settlement, settled); err != nil {
 			return nil, false, err
 		}
 		if accepted {
-			verdicts[i] = store.Accepted
+			verdicts[i] = store.Applied
 			waiting = waiting || !settled.Outcome.Kind.State().Terminal()
 		} else if verdicts[i], err = c.verdict(ctx, settled.ID, settlement.Claim); err != nil {
 			return nil, false, err
@@ -101,6 +98,25 @@ func (c *change) settle(ctx context.Context, settlement *store.Settlement, known
 		err = c.unlease(ctx, settlement)
 	}
 	return verdicts, waiting, err
+}
+
+// settlePlain writes the plain successes of one claim: all those with these numbers,
+// or those that are returned as landed.
+func (c *change) settlePlain(
+	ctx context.Context, settlement *store.Settlement, known *numbering,
+) (seqs []int64, landed map[store.RunID]bool, err error) {
+	if known == nil {
+		return nil, nil, nil
+	}
+	if seqs = known.find(settlement); len(seqs) == 0 {
+		landed, err = c.settleSuccesses(ctx, settlement)
+		return nil, landed, err
+	}
+	changed, err := c.settled.exec(ctx, seqs, c.now, settlement.Claim[:])
+	if err == nil && changed != int64(len(seqs)) {
+		err = errNotAll
+	}
+	return seqs, nil, err
 }
 
 // unlease ends the claim's lease, unless it covers running runs that its worker
@@ -241,13 +257,13 @@ func (c *change) verdict(ctx context.Context, id store.RunID, claim lease.ClaimI
 	row, err := c.FindClaimOfRun(ctx, queries.FindClaimOfRunParams{ID: id[:]})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return store.Refused, nil
+		return store.Rejected, nil
 	case err != nil:
 		return 0, err
 	case row.ClaimID != nil && lease.ClaimID(row.ClaimID) == claim:
-		return store.Landed, nil
+		return store.AlreadyApplied, nil
 	default:
-		return store.Refused, nil
+		return store.Rejected, nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/board"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -49,7 +51,7 @@ type Config struct {
 type Store struct {
 	file        *file
 	clock       clock
-	marked      atomic.Int64 // of lease.Elapsed, when the time was last noted in the file; zero: never
+	marked      atomic.Int64 // of elapsed, when the time was last noted in the file; zero: never
 	logger      *slog.Logger
 	lockTimeout time.Duration
 	level       string // the pragma that says when a write is safe
@@ -57,8 +59,10 @@ type Store struct {
 	// evaluating is held by the one Materialize call of this process that
 	// evaluates. It is taken before the gate, and only by TryLock.
 	evaluating sync.Mutex
-	aside      aside.Set[string] // leases and runs that Reclaim could not change, by their bytes
-	resting    aside.Set[string] // schedules that Materialize could not advance
+	aside      aside.Set[string]    // leases and runs that Reclaim could not change, by their bytes
+	resting    aside.Set[string]    // schedules that Materialize could not advance
+	unpruned   aside.Set[string]    // tables that Sweep could not prune
+	elapsed    func() time.Duration // lease.Elapsed: what the three above go by, and marked
 
 	// gate guards the writing connection and what hangs on it.
 	gate   gate
@@ -114,12 +118,10 @@ func Open(ctx context.Context, path string, config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open sqlite: %w", err)
 	}
-	s := &Store{file: file, clock: clock{read: config.Clock}, logger: config.Logger, lockTimeout: config.LockTimeout}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
-	if s.lockTimeout <= 0 {
-		s.lockTimeout = 5 * time.Second
+	s := &Store{
+		file: file, clock: clock{read: config.Clock}, elapsed: lease.Elapsed,
+		logger:      cmp.Or(config.Logger, slog.New(slog.DiscardHandler)),
+		lockTimeout: cmp.Or(max(config.LockTimeout, 0), 5*time.Second),
 	}
 	for _, one := range file.exposure() {
 		s.logger.Warn("the database file is within reach of others", "what", one.text, "do", one.hint)

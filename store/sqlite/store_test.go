@@ -78,7 +78,7 @@ func newRuns(n int) []store.NewRun {
 }
 
 // claim takes up to n runs of the lane of newRuns.
-func claim(t *testing.T, s *sqlite.Store, n int) (lease.ClaimID, []store.Claimed) {
+func claim(t *testing.T, s *sqlite.Store, n int) (lease.ClaimID, []store.ClaimedRun) {
 	t.Helper()
 	request := store.ClaimRequest{
 		Claim: lease.NewClaimID(), Worker: worker(), Duration: time.Minute, Limit: n,
@@ -92,7 +92,7 @@ func claim(t *testing.T, s *sqlite.Store, n int) (lease.ClaimID, []store.Claimed
 func worker() store.WorkerID { return store.WorkerID{Name: "w", Instance: uuid.New()} }
 
 // succeed makes the last settlement of a claim.
-func succeed(id lease.ClaimID, runs []store.Claimed) []store.Settlement {
+func succeed(id lease.ClaimID, runs []store.ClaimedRun) []store.Settlement {
 	settled := make([]store.Settled, len(runs))
 	for i := range runs {
 		settled[i] = store.Settled{ID: runs[i].ID, Outcome: store.Outcome{Kind: store.Success}}

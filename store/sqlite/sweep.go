@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -36,16 +37,19 @@ const (
 // Sweep makes one step of the walk over the runs that are old enough, in the
 // order in which they were stored, and where that has come to its end, one of
 // the full pass.
-func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Swept, error) {
+func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	var step sweeping
 	err := s.writeAround(ctx, enqueues, func(ctx context.Context, c *change) error {
 		step = sweeping{change: c, request: &request, most: min(max(request.Limit, 1), sweepDeletes)}
 		return step.run(ctx)
 	})
 	if err != nil {
-		return store.Swept{}, fmt.Errorf("sweep: %w", err)
+		return store.SweepResult{}, fmt.Errorf("sweep: %w", err)
 	}
-	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.Reclaimed) bool { return r.State == store.Pending }) {
+	if step.done.Done {
+		s.prune(ctx, &step.done)
+	}
+	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return step.done, nil
@@ -57,7 +61,7 @@ type sweeping struct {
 	request *store.SweepRequest
 	most    int             // runs to delete or to hand back
 	own     map[int64]int64 // retention by lane, of the jobs that have one of their own
-	done    store.Swept
+	done    store.SweepResult
 }
 
 func (w *sweeping) run(ctx context.Context) error {
@@ -116,28 +120,31 @@ func (w *sweeping) move(ctx context.Context, place queries.FindSweepRow, more bo
 	moved := queries.MoveSweepParams{Position: min(place.Position, last), Pass: place.Pass, BeganAt: place.BeganAt, SweptAt: w.now}
 	if w.done.Done = !more && place.Pass < 0; !w.done.Done {
 		moved.Sweeper = w.request.By[:]
-	} else if err := w.prune(ctx); err != nil {
-		return err
 	}
 	return w.MoveSweep(ctx, moved)
 }
 
-// prune forgets cancel requests and workers that nothing needs any more.
-func (w *sweeping) prune(ctx context.Context) error {
-	for kind, prune := range map[string]func() error{
-		"cancels": func() error { return w.PruneCancels(ctx) },
-		"workers": func() error {
-			return w.PruneWorkers(ctx, queries.PruneWorkersParams{Before: w.now - workersKept.Microseconds()})
-		},
+// prune forgets cancel requests and workers that nothing needs any more, after the
+// step and apart from it: what cannot be forgotten keeps no run from being deleted.
+// A table for which that fails rests, each time for longer.
+func (s *Store) prune(ctx context.Context, done *store.SweepResult) {
+	for _, table := range []struct {
+		name  string
+		prune func(context.Context, *change) error
+	}{
+		{"cancels", func(ctx context.Context, c *change) error { return c.PruneCancels(ctx) }},
+		{"workers", func(ctx context.Context, c *change) error {
+			return c.PruneWorkers(ctx, queries.PruneWorkersParams{Before: c.now - workersKept.Microseconds()})
+		}},
 	} {
-		err := w.around(ctx, prune, func(err error) {
-			w.done.Passed = append(w.done.Passed, store.PassedOver{Kind: "table", Name: kind, Again: store.SweepPassEvery, Err: err})
-		})
-		if err != nil {
-			return err
+		if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(s.elapsed()), table.name) {
+			continue
+		}
+		if err := s.write(ctx, enqueues, table.prune); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			again := s.unpruned.Put(table.name, s.elapsed())
+			done.Passed = append(done.Passed, store.PassedOver{Kind: "table", Name: table.name, Again: again, Err: err})
 		}
 	}
-	return nil
 }
 
 // readRetentions reads how long jobs keep their runs by rules of their own.
@@ -270,7 +277,7 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	} else {
 		err = w.InsertReady(ctx, queries.InsertReadyParams{Lane: run.Lane, DueAt: w.now, RunID: row.ID})
 	}
-	returned := store.Reclaimed{
+	returned := store.ReclaimedRun{
 		ID: store.RunID(row.ID), Lane: store.LaneID(run.Lane), Job: run.Job, Queue: run.Queue,
 		State: state, CrashCount: int(run.CrashCount),
 	}

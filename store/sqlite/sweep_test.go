@@ -37,9 +37,9 @@ func count(t testing.TB, db *sql.DB, query string, args ...any) (n int) {
 	return n
 }
 
-func sweep(t testing.TB, s *sqlite.Store) store.Swept {
+func sweep(t testing.TB, s *sqlite.Store) store.SweepResult {
 	t.Helper()
-	var all store.Swept
+	var all store.SweepResult
 	request := store.SweepRequest{By: uuid.New(), Retention: 24 * time.Hour, RetentionDead: 48 * time.Hour, Limit: 1000}
 	for !all.Done {
 		swept, err := s.Sweep(t.Context(), request)

@@ -66,9 +66,9 @@ func orNil(text string) *string {
 	return &text
 }
 
-// SchedulePast tells what became of a schedule's occurrences, newest first.
-func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]store.Past, error) {
-	if err := store.CheckSchedulePast(name, limit); err != nil {
+// ScheduleHistory tells what became of a schedule's occurrences, newest first.
+func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
+	if err := store.CheckScheduleHistory(name, limit); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
 	}
 	look, err := s.read(ctx)
@@ -82,7 +82,7 @@ func (s *Store) SchedulePast(ctx context.Context, name string, limit int) ([]sto
 	if err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", s.explain(err))
 	}
-	store.SortPast(past)
+	store.SortHistory(past)
 	return past, nil
 }
 
@@ -94,11 +94,11 @@ func (s *Store) missing(err error) error {
 	return s.explain(err)
 }
 
-func (l *lookups) past(ctx context.Context, name string, most int64) ([]store.Past, error) {
-	past := []store.Past{}
+func (l *lookups) past(ctx context.Context, name string, most int64) ([]store.HistoryEntry, error) {
+	past := []store.HistoryEntry{}
 	addRun := func(id []byte, stored, due int64, occurrence string) {
 		run, state := store.RunID(id), store.State(stored)
-		past = append(past, store.Past{Kind: store.PastRun, At: instant(due), Occurrence: orNil(occurrence), Run: &run, State: &state})
+		past = append(past, store.HistoryEntry{Kind: store.HistoryRun, At: instant(due), Occurrence: orNil(occurrence), Run: &run, State: &state})
 	}
 	runs, err := l.PastOccurrences(ctx, queries.PastOccurrencesParams{Schedule: &name, Most: most})
 	for _, row := range runs {
@@ -117,14 +117,14 @@ func (l *lookups) past(ctx context.Context, name string, most int64) ([]store.Pa
 	skips, err := l.PastSkips(ctx, queries.PastSkipsParams{Schedule: name, Most: most})
 	for _, row := range skips {
 		first := instant(row.FirstAt)
-		past = append(past, store.Past{Kind: store.PastSkip, At: instant(row.LastAt), First: &first, Reason: orNil(row.Reason)})
+		past = append(past, store.HistoryEntry{Kind: store.HistorySkip, At: instant(row.LastAt), First: &first, Reason: orNil(row.Reason)})
 	}
 	if err != nil {
 		return nil, err
 	}
 	changes, err := l.PastChanges(ctx, queries.PastChangesParams{Subject: name, Most: most})
 	for _, row := range changes {
-		past = append(past, store.Past{Kind: store.PastChange, At: instant(row.At), Reason: orNil(row.Action), By: orNil(row.Actor)})
+		past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: instant(row.At), Reason: orNil(row.Action), By: orNil(row.Actor)})
 	}
 	return past, err
 }

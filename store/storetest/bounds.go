@@ -246,7 +246,7 @@ func workerNames(t *testing.T, f *fixture) {
 		worker := newWorker(name)
 		claim, claimed := f.claimOne(worker)
 		f.advance(31 * time.Second)
-		if verdicts := f.settle(one(claim, worker, claimed.ID, success())); verdicts[0] != store.Accepted {
+		if verdicts := f.settle(one(claim, worker, claimed.ID, success())); verdicts[0] != store.Applied {
 			t.Errorf("%q: verdict %d", name, verdicts[0])
 		}
 		if got := f.record(run.ID).Worker; got == nil || *got != name {

@@ -22,9 +22,9 @@ func catchesUp(name string, every time.Duration) store.Schedule {
 func (f *fixture) wantChanged(name string, due time.Time) {
 	f.t.Helper()
 	f.wantMade(name, 0, "changed")
-	past, err := f.store.SchedulePast(f.ctx, name, 10)
+	past, err := f.store.ScheduleHistory(f.ctx, name, 10)
 	for _, line := range past {
-		if line.Kind == store.PastSkip && (!near(*line.First, due) || !near(line.At, f.now()) || line.At.Before(*line.First)) {
+		if line.Kind == store.HistorySkip && (!near(*line.First, due) || !near(line.At, f.now()) || line.At.Before(*line.First)) {
 			f.t.Errorf("skipped from %v to %v, want from %v to now, %v", line.First, line.At, due, f.now())
 		}
 	}

@@ -109,7 +109,7 @@ func leasesApart(t *testing.T, f *fixture) {
 		one(c1, worker, r2.ID, success()),
 		one(c2, worker, r1.ID, success()),
 	)
-	if verdicts[0] != store.Refused || verdicts[1] != store.Refused {
+	if verdicts[0] != store.Rejected || verdicts[1] != store.Rejected {
 		t.Errorf("verdicts %v, want each claim refused with the other's run", verdicts)
 	}
 }

@@ -86,7 +86,7 @@ func (l *loser) turn() {
 		settlement := all(request.Claim, l.worker, claimed[:n], success())
 		settlement.Last, settlement.Claimed = n == len(claimed), len(claimed)
 		for i, verdict := range l.settle(settlement) {
-			if verdict == store.Accepted {
+			if verdict == store.Applied {
 				l.ended[claimed[i].ID]++
 			}
 		}
@@ -94,7 +94,7 @@ func (l *loser) turn() {
 	}
 }
 
-func (l *loser) ask(request store.ClaimRequest) []store.Claimed {
+func (l *loser) ask(request store.ClaimRequest) []store.ClaimedRun {
 	l.t.Helper()
 	claimed, err := l.store.Claim(l.ctx, request)
 	if err != nil {

@@ -77,11 +77,11 @@ func repeatAfterSettles(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatalf("Claim again: %v", err)
 	}
-	wantSameRuns(t, "after settles", answer, append(append([]store.Claimed{}, first[:3]...), first[9:]...))
+	wantSameRuns(t, "after settles", answer, append(append([]store.ClaimedRun{}, first[:3]...), first[9:]...))
 }
 
 // wantSameRuns compares two answers to one claim, whatever their order.
-func wantSameRuns(t *testing.T, name string, got, want []store.Claimed) {
+func wantSameRuns(t *testing.T, name string, got, want []store.ClaimedRun) {
 	t.Helper()
 	fences := map[store.RunID]lease.Fence{}
 	for i := range want {

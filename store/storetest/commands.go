@@ -147,7 +147,7 @@ func (p *player) doClaim(c command) error {
 	return err
 }
 
-func (p *player) sayClaimed(run *store.Claimed) {
+func (p *player) sayClaimed(run *store.ClaimedRun) {
 	line := fmt.Sprintf("%s attempt %d of %d, fence %s", p.names[run.ID], run.Attempt, run.MaxAttempts,
 		[]string{"falls", "same", "rises"}[cmp.Compare(run.Fence, p.fences[run.ID])+1])
 	p.fences[run.ID] = run.Fence
@@ -192,7 +192,7 @@ func (p *player) doSettle(c command) error {
 		}
 		settlement.Runs = append(settlement.Runs, store.Settled{ID: p.runs[line.words[0]].ID, Outcome: outcome})
 	}
-	words := map[store.Verdict]string{store.Accepted: "accepted", store.Landed: "landed", store.Refused: "refused"}
+	words := map[store.Verdict]string{store.Applied: "applied", store.AlreadyApplied: "already applied", store.Rejected: "rejected"}
 	for i, verdict := range p.settle(settlement) {
 		p.say("%s %s", lines[i].words[0], words[verdict])
 	}

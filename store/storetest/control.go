@@ -36,9 +36,9 @@ func operateTests() map[string]func(*testing.T, *fixture) {
 const reason = "not wanted any more"
 
 // operate makes an order and returns what it did.
-func (f *fixture) operate(action store.RunAction, ids ...store.RunID) []store.Changed {
+func (f *fixture) operate(action store.RunAction, ids ...store.RunID) []store.ChangedRun {
 	f.t.Helper()
-	changed, err := f.store.Operate(f.ctx, store.Order{Action: action, Runs: ids, Reason: reason, By: "ann"})
+	changed, err := f.store.Operate(f.ctx, store.RunCommand{Action: action, Runs: ids, Reason: reason, By: "ann"})
 	if err != nil {
 		f.t.Fatalf("Operate: %v", err)
 	}
@@ -49,9 +49,9 @@ func (f *fixture) operate(action store.RunAction, ids ...store.RunID) []store.Ch
 }
 
 // did makes an order for one run and wants an answer.
-func (f *fixture) did(action store.RunAction, id store.RunID, did store.Did, state store.State) {
+func (f *fixture) did(action store.RunAction, id store.RunID, did store.ChangeResult, state store.State) {
 	f.t.Helper()
-	if got, want := f.operate(action, id)[0], (store.Changed{ID: id, Did: did, State: state}); got != want {
+	if got, want := f.operate(action, id)[0], (store.ChangedRun{ID: id, Result: did, State: state}); got != want {
 		f.t.Errorf("%s: %+v, want %+v", action, got, want)
 	}
 }
@@ -88,9 +88,9 @@ func cancelPending(_ *testing.T, f *fixture) {
 	f.isolate(isolated)
 	f.enqueue(plain, newRun())
 	for _, run := range []store.NewRun{plain, isolated} {
-		f.did(store.CancelRuns, run.ID, store.Done, store.Cancelled)
+		f.did(store.CancelRuns, run.ID, store.RunChanged, store.Cancelled)
 		f.ended(run.ID, store.Cancelled, reason)
-		f.did(store.CancelRuns, run.ID, store.Unchanged, store.Cancelled)
+		f.did(store.CancelRuns, run.ID, store.RunUnchanged, store.Cancelled)
 	}
 	if counts := f.counts(); counts[store.Cancelled] != 2 || counts[store.Pending] != 1 {
 		f.t.Errorf("counts %v", counts)
@@ -100,7 +100,7 @@ func cancelPending(_ *testing.T, f *fixture) {
 func cancelledIsNotClaimed(t *testing.T, f *fixture) {
 	runs := newRuns(3)
 	f.enqueue(runs...)
-	f.did(store.CancelRuns, runs[1].ID, store.Done, store.Cancelled)
+	f.did(store.CancelRuns, runs[1].ID, store.RunChanged, store.Cancelled)
 	_, claimed := f.claim(newWorker("w1"), 10)
 	if len(claimed) != 2 || claimed[0].ID == runs[1].ID || claimed[1].ID == runs[1].ID {
 		t.Errorf("claimed %+v", claimed)
@@ -120,12 +120,12 @@ func cancelRunning(t *testing.T, f *fixture) {
 	}
 	settlement := store.Settlement{Claim: claim, Worker: worker, Last: true}
 	for i, run := range runs {
-		f.did(store.CancelRuns, run.ID, store.Asked, store.Running)
+		f.did(store.CancelRuns, run.ID, store.CancelRequested, store.Running)
 		outcomes[run.ID] = kinds[i]
 		settlement.Runs = append(settlement.Runs, store.Settled{ID: run.ID, Outcome: kinds[i]})
 	}
 	for i, verdict := range f.settle(settlement) {
-		if verdict != store.Accepted {
+		if verdict != store.Applied {
 			t.Errorf("%v: verdict %d", kinds[i].Kind, verdict)
 		}
 	}
@@ -142,7 +142,7 @@ func cancelRunning(t *testing.T, f *fixture) {
 			t.Errorf("the attempt is refunded: %+v", record)
 		}
 	}
-	if again := f.settle(settlement); slices.ContainsFunc(again, func(v store.Verdict) bool { return v != store.Landed }) {
+	if again := f.settle(settlement); slices.ContainsFunc(again, func(v store.Verdict) bool { return v != store.AlreadyApplied }) {
 		t.Errorf("a repeat has landed: %v", again)
 	}
 	f.advance(2 * time.Hour)
@@ -156,16 +156,16 @@ func cancelTwice(_ *testing.T, f *fixture) {
 	f.enqueue(run)
 	worker := newWorker("w1")
 	claim, _ := f.claimOne(worker)
-	f.did(store.CancelRuns, run.ID, store.Asked, store.Running)
-	changed, err := f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []store.RunID{run.ID}, By: "bob"})
-	if err != nil || changed[0].Did != store.Asked {
+	f.did(store.CancelRuns, run.ID, store.CancelRequested, store.Running)
+	changed, err := f.store.Operate(f.ctx, store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{run.ID}, By: "bob"})
+	if err != nil || changed[0].Result != store.CancelRequested {
 		f.t.Errorf("%+v, %v", changed, err)
 	}
 	f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.HandedBack}))
 	f.ended(run.ID, store.Cancelled, reason)
 	unnamed := newRun()
 	f.enqueue(unnamed)
-	if _, err := f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []store.RunID{unnamed.ID}, By: "bob"}); err != nil {
+	if _, err := f.store.Operate(f.ctx, store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{unnamed.ID}, By: "bob"}); err != nil {
 		f.t.Error(err)
 	}
 	f.ended(unnamed.ID, store.Cancelled, "cancelled by bob")
@@ -176,7 +176,7 @@ func cancelReclaimed(t *testing.T, f *fixture) {
 	f.enqueue(run)
 	worker := newWorker("w1")
 	claim, _ := f.claimOne(worker)
-	f.did(store.CancelRuns, run.ID, store.Asked, store.Running)
+	f.did(store.CancelRuns, run.ID, store.CancelRequested, store.Running)
 	f.advance(time.Minute)
 	done := f.reclaim()
 	if len(done.Runs) != 1 || done.Runs[0].State != store.Cancelled {
@@ -186,7 +186,7 @@ func cancelReclaimed(t *testing.T, f *fixture) {
 	if record.CrashCount != 1 || len(record.Attempts) != 1 || record.Attempts[0].Outcome != store.Crash {
 		t.Errorf("the crash is told: %+v", record)
 	}
-	if verdicts := f.settle(one(claim, worker, run.ID, success())); verdicts[0] != store.Refused {
+	if verdicts := f.settle(one(claim, worker, run.ID, success())); verdicts[0] != store.Rejected {
 		t.Errorf("verdict %v", verdicts)
 	}
 	if _, claimed := f.claim(worker, 10); len(claimed) != 0 {
@@ -202,7 +202,7 @@ func cancelCrashDead(_ *testing.T, f *fixture) {
 	run := newRun(func(r *store.NewRun) { r.OnCrash = store.CrashDead })
 	f.enqueue(run)
 	f.claimOne(newWorker("w1"))
-	f.did(store.CancelRuns, run.ID, store.Asked, store.Running)
+	f.did(store.CancelRuns, run.ID, store.CancelRequested, store.Running)
 	f.advance(time.Minute)
 	f.reclaim()
 	f.ended(run.ID, store.Dead, "its worker crashed, and its crash policy is dead")
@@ -258,10 +258,10 @@ func orderAnswers(t *testing.T, f *fixture) {
 	f.enqueue(runs...)
 	missing := store.NewRunID()
 	got := f.operate(store.CancelRuns, runs[2].ID, missing, runs[0].ID, runs[2].ID, missing)
-	want := []store.Changed{
-		{ID: runs[2].ID, Did: store.Done, State: store.Cancelled}, {ID: missing, Did: store.Missing},
-		{ID: runs[0].ID, Did: store.Done, State: store.Cancelled}, {ID: runs[2].ID, Did: store.Done, State: store.Cancelled},
-		{ID: missing, Did: store.Missing},
+	want := []store.ChangedRun{
+		{ID: runs[2].ID, Result: store.RunChanged, State: store.Cancelled}, {ID: missing, Result: store.RunNotFound},
+		{ID: runs[0].ID, Result: store.RunChanged, State: store.Cancelled}, {ID: runs[2].ID, Result: store.RunChanged, State: store.Cancelled},
+		{ID: missing, Result: store.RunNotFound},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("answers %+v, want %+v", got, want)
@@ -275,8 +275,8 @@ func orderRefused(t *testing.T, f *fixture) {
 	run := newRun()
 	f.enqueue(run)
 	ids := []store.RunID{run.ID}
-	many := make([]store.RunID, store.MaxOrder+1)
-	for i, order := range []store.Order{
+	many := make([]store.RunID, store.MaxCommandRuns+1)
+	for i, order := range []store.RunCommand{
 		{Action: "kill", Runs: ids, By: "ann"}, {Runs: ids, By: "ann"}, {Action: store.CancelRuns, Runs: ids},
 		{Action: store.CancelRuns, Runs: many, By: "ann"}, {Action: store.CancelRuns, Runs: ids, By: "a\x00"},
 		{Action: store.CancelRuns, Runs: ids, By: "ann", Reason: "\x00"}, {Action: store.CancelRuns, Runs: ids, By: "ann", Reason: "\xff"},

@@ -141,10 +141,10 @@ func waitingKeptByEdit(t *testing.T, f *fixture) {
 	if now := f.schedule("tick"); !now.Waiting || now.NextAt == nil || !now.NextAt.Equal(*stored.NextAt) {
 		t.Errorf("%+v, want it waiting as before", now)
 	}
-	past, _ := f.store.SchedulePast(f.ctx, "tick", 1)
+	past, _ := f.store.ScheduleHistory(f.ctx, "tick", 1)
 	for _, line := range past {
-		if line.Kind == store.PastRun {
-			f.did(store.CancelRuns, *line.Run, store.Done, store.Cancelled)
+		if line.Kind == store.HistoryRun {
+			f.did(store.CancelRuns, *line.Run, store.RunChanged, store.Cancelled)
 		}
 	}
 	f.until(f.came("tick", 2), code)
@@ -171,7 +171,7 @@ func askedTogether(t *testing.T, f *fixture) {
 }
 
 func timetableRefuses(t *testing.T, f *fixture) {
-	if _, err := f.store.SchedulePast(f.ctx, "none", 10); !errors.Is(err, store.ErrNotFound) {
+	if _, err := f.store.ScheduleHistory(f.ctx, "none", 10); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("SchedulePast: %v", err)
 	}
 	if err := f.store.ChangeSchedule(f.ctx, "none", store.PauseSchedule, "ann"); !errors.Is(err, store.ErrNotFound) {
@@ -194,7 +194,7 @@ func timetableRefuses(t *testing.T, f *fixture) {
 	if err := f.store.ChangeSchedule(f.ctx, "nightly", "paint", "ann"); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("ChangeSchedule: %v", err)
 	}
-	if past, err := f.store.SchedulePast(f.ctx, "nightly", 10); err != nil || len(past) != 1 {
+	if past, err := f.store.ScheduleHistory(f.ctx, "nightly", 10); err != nil || len(past) != 1 {
 		t.Errorf("what was refused is told: %+v, %v", past, err)
 	}
 }

@@ -17,7 +17,7 @@ func (f *fixture) handBack(request store.ClaimRequest) {
 }
 
 // granted makes a claim of all that is due, whose answer its worker never sees.
-func (f *fixture) granted(worker store.WorkerID, n int) (store.ClaimRequest, []store.Claimed) {
+func (f *fixture) granted(worker store.WorkerID, n int) (store.ClaimRequest, []store.ClaimedRun) {
 	f.t.Helper()
 	request := f.request(worker, n)
 	claimed, err := f.store.Claim(f.ctx, request)
@@ -31,7 +31,7 @@ func handBackClaim(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(2)...)
 	f.enqueue(newRun(func(r *store.NewRun) { r.OnCrash = store.CrashDead }))
 	request, claimed := f.granted(newWorker("w1"), 3)
-	f.did(store.CancelRuns, claimed[1].ID, store.Asked, store.Running)
+	f.did(store.CancelRuns, claimed[1].ID, store.CancelRequested, store.Running)
 	for range 2 {
 		f.handBack(request)
 	}
@@ -46,7 +46,7 @@ func handBackClaim(t *testing.T, f *fixture) {
 	}
 	other, taken := f.granted(newWorker("w2"), 2)
 	f.handBack(request)
-	if verdicts := f.settle(one(request.Claim, request.Worker, taken[0].ID, success())); verdicts[0] != store.Refused {
+	if verdicts := f.settle(one(request.Claim, request.Worker, taken[0].ID, success())); verdicts[0] != store.Rejected {
 		t.Errorf("a late settle is %v, want it refused", verdicts[0])
 	}
 	f.advance(20 * time.Second)

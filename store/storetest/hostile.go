@@ -44,15 +44,15 @@ func hostileSchedules(t *testing.T, f *fixture) {
 	for _, name := range noTexts() {
 		_, err := f.store.ListSchedules(f.ctx, "plain", name)
 		invalid(t, "ListSchedules", err)
-		_, err = f.store.SchedulePast(f.ctx, name, 5)
-		invalid(t, "SchedulePast", err)
+		_, err = f.store.ScheduleHistory(f.ctx, name, 5)
+		invalid(t, "ScheduleHistory", err)
 		for _, action := range []store.ScheduleAction{store.PauseSchedule, store.ResumeSchedule, store.DeleteSchedule} {
 			invalid(t, "ChangeSchedule", f.store.ChangeSchedule(f.ctx, name, action, "ann"))
 		}
 		err = f.store.RunSchedule(f.ctx, name, store.NewRunID(), store.OverlapAllow, "ann")
 		invalid(t, "RunSchedule", err)
 		invalid(t, "SetQueue", f.store.SetQueue(f.ctx, name, store.PauseQueue, "ann"))
-		_, err = f.store.Operate(f.ctx, store.Order{Action: store.CancelRuns, Runs: []store.RunID{store.NewRunID()}, By: "ann", Reason: name})
+		_, err = f.store.Operate(f.ctx, store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{store.NewRunID()}, By: "ann", Reason: name})
 		invalid(t, "Operate", err)
 	}
 	if records, err := f.store.ListSchedules(f.ctx); err != nil || len(records) != 1 {
@@ -84,9 +84,9 @@ func hostileActors(t *testing.T, f *fixture) {
 
 func hostilePast(t *testing.T, f *fixture) {
 	f.save(newSchedule("plain"))
-	_, err := f.store.SchedulePast(f.ctx, "plain", -1)
-	invalid(t, "SchedulePast", err)
-	if past, err := f.store.SchedulePast(f.ctx, "plain", 0); err != nil || len(past) != 0 {
+	_, err := f.store.ScheduleHistory(f.ctx, "plain", -1)
+	invalid(t, "ScheduleHistory", err)
+	if past, err := f.store.ScheduleHistory(f.ctx, "plain", 0); err != nil || len(past) != 0 {
 		t.Errorf("SchedulePast of no lines answered %+v, %v", past, err)
 	}
 }

@@ -98,7 +98,7 @@ func (r *keyRace) step(ctx context.Context, db store.Store, worker store.WorkerI
 	r.mu.Unlock()
 	r.at.Add(-1)
 	verdicts, err := settled(ctx, db, one(request.Claim, worker, claimed[0].ID, success()))
-	if err == nil && verdicts[0] != store.Accepted {
+	if err == nil && verdicts[0] != store.Applied {
 		err = fmt.Errorf("verdict %d", verdicts[0])
 	}
 	return 1, err

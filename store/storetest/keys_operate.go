@@ -25,13 +25,13 @@ func (f *fixture) holder(run store.NewRun) store.RunID {
 func keysOfRetried(t *testing.T, f *fixture) {
 	first, second, third := keyed("k", 0), keyed("k", 0), keyed("k", 0)
 	f.holder(first)
-	f.did(store.CancelRuns, first.ID, store.Done, store.Cancelled)
+	f.did(store.CancelRuns, first.ID, store.RunChanged, store.Cancelled)
 	if f.holder(second) != second.ID {
 		t.Fatal("a cancelled run keeps its key")
 	}
 	f.keyHeld(first.ID, "k", second.ID)
-	f.did(store.CancelRuns, second.ID, store.Done, store.Cancelled)
-	f.did(store.RetryRuns, first.ID, store.Done, store.Pending)
+	f.did(store.CancelRuns, second.ID, store.RunChanged, store.Cancelled)
+	f.did(store.RetryRuns, first.ID, store.RunChanged, store.Pending)
 	if id := f.holder(third); id != first.ID {
 		t.Errorf("the key is %s's, want the retried run's", id)
 	}
@@ -42,7 +42,7 @@ func keysOfRetried(t *testing.T, f *fixture) {
 // holds its key.
 func (f *fixture) keyHeld(id store.RunID, key string, holder store.RunID) {
 	f.t.Helper()
-	want := store.Changed{ID: id, Did: store.Conflicting, State: store.Cancelled, Key: key, KeyHolder: holder}
+	want := store.ChangedRun{ID: id, Result: store.RunConflict, State: store.Cancelled, Key: key, KeyHolder: holder}
 	if got := f.operate(store.RetryRuns, id)[0]; got != want {
 		f.t.Errorf("retry: %+v, want %+v", got, want)
 	}
@@ -51,11 +51,11 @@ func (f *fixture) keyHeld(id store.RunID, key string, holder store.RunID) {
 func keysOfDeleted(t *testing.T, f *fixture) {
 	first, second := keyed("k", time.Hour), keyed("k", 0)
 	f.holder(first)
-	f.did(store.CancelRuns, first.ID, store.Done, store.Cancelled)
+	f.did(store.CancelRuns, first.ID, store.RunChanged, store.Cancelled)
 	if id := f.holder(second); id != first.ID {
 		t.Fatalf("the key is %s's, and it is held for an hour", id)
 	}
-	f.did(store.DeleteRuns, first.ID, store.Done, store.Cancelled)
+	f.did(store.DeleteRuns, first.ID, store.RunChanged, store.Cancelled)
 	if id := f.holder(second); id != second.ID {
 		t.Errorf("the key is %s's, whose run is deleted", id)
 	}
@@ -65,7 +65,7 @@ func keysOfSwept(t *testing.T, f *fixture) {
 	long, short := keyed("long", 48*time.Hour), keyed("short", time.Hour)
 	for _, run := range []store.NewRun{long, short} {
 		f.holder(run)
-		f.did(store.CancelRuns, run.ID, store.Done, store.Cancelled)
+		f.did(store.CancelRuns, run.ID, store.RunChanged, store.Cancelled)
 	}
 	f.advance(26 * time.Hour)
 	for range 20 {

@@ -107,7 +107,7 @@ func listenAnnounced(t *testing.T, f *fixture) {
 			signal.Run = store.NewRunID()
 		}
 		f.heard(2, signal, func() {
-			if err := f.store.Announce(f.ctx, signal); err != nil {
+			if err := f.store.Publish(f.ctx, signal); err != nil {
 				t.Errorf("Announce: %v", err)
 			}
 		})

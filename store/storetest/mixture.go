@@ -85,7 +85,7 @@ func (m *mixture) settleSome(ctx context.Context) error {
 	verdicts, err := m.store.Settle(ctx, recent)
 	m.mu.Lock()
 	for _, verdict := range verdicts {
-		if verdict == store.Accepted {
+		if verdict == store.Applied {
 			m.accepted++
 		}
 	}

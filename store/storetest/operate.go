@@ -31,14 +31,14 @@ func (p *player) doAsk(c command) error {
 
 // doPast tells what became of a schedule, newest first.
 func (p *player) doPast(c command) error {
-	past, err := p.store.SchedulePast(p.ctx, c.words[1], c.number("limit", 10))
+	past, err := p.store.ScheduleHistory(p.ctx, c.words[1], c.number("limit", 10))
 	for _, line := range past {
 		switch line.Kind {
-		case store.PastRun:
+		case store.HistoryRun:
 			p.say("run %s, %s, %v", p.names[*line.Run], choose(line.Occurrence == nil, "asked for", "occurrence "+text(line.Occurrence)), *line.State)
-		case store.PastSkip:
+		case store.HistorySkip:
 			p.say("skip, %s", text(line.Reason))
-		case store.PastChange:
+		case store.HistoryChange:
 			reason := text(line.Reason)
 			p.say("change, %s by %s", choose(len(reason) > 36, "a run asked for", reason), text(line.By))
 		}

@@ -37,7 +37,7 @@ func (f *fixture) queues() []store.QueueInfo {
 }
 
 // claimEvery asks with steps for all lanes, whatever the heads say of them.
-func (f *fixture) claimEvery(lanes ...store.LaneID) []store.Claimed {
+func (f *fixture) claimEvery(lanes ...store.LaneID) []store.ClaimedRun {
 	f.t.Helper()
 	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: newWorker("w"), Duration: time.Minute, Limit: 100}
 	for _, lane := range lanes {

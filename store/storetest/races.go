@@ -125,7 +125,7 @@ func claimersRace(t *testing.T, f *fixture) {
 func sameClaimRace(t *testing.T, f *fixture) {
 	f.enqueue(newRuns(100)...)
 	request := f.request(newWorker("w1"), 10)
-	answers := make([][]store.Claimed, 8)
+	answers := make([][]store.ClaimedRun, 8)
 	f.together(repeat(len(answers), func(i int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			var err error
@@ -158,7 +158,7 @@ func settleReclaimRenewRace(t *testing.T, f *fixture) {
 		claims[i], runs[i] = claim, claimed.ID
 	}
 	f.advance(31 * time.Second)
-	verdicts, renewed, crashed := make([]store.Verdict, n), make([]bool, n), make([]store.Reclaim, n)
+	verdicts, renewed, crashed := make([]store.Verdict, n), make([]bool, n), make([]store.ReclaimResult, n)
 	var functions []func(context.Context) error
 	for i := range n {
 		functions = append(functions, func(ctx context.Context) error {
@@ -187,11 +187,11 @@ func settleReclaimRenewRace(t *testing.T, f *fixture) {
 	for i := range n {
 		record := f.record(runs[i])
 		switch verdicts[i] {
-		case store.Accepted:
+		case store.Applied:
 			if reclaimed[runs[i]] != 0 || record.State != store.Succeeded || record.CrashCount != 0 {
 				t.Errorf("a settle was accepted and the run was reclaimed %d times: %+v", reclaimed[runs[i]], record)
 			}
-		case store.Refused:
+		case store.Rejected:
 			if reclaimed[runs[i]] != 1 || renewed[i] || record.State != store.Pending || record.CrashCount != 1 {
 				t.Errorf("a settle was refused, reclaims %d, renewed %v: %+v", reclaimed[runs[i]], renewed[i], record)
 			}
@@ -220,9 +220,9 @@ func sameSettleRace(t *testing.T, f *fixture) {
 	for j, c := range claimed {
 		accepted := 0
 		for _, answer := range answers {
-			if answer[j] == store.Accepted {
+			if answer[j] == store.Applied {
 				accepted++
-			} else if answer[j] != store.Landed {
+			} else if answer[j] != store.AlreadyApplied {
 				t.Errorf("verdict %d, want accepted or landed", answer[j])
 			}
 		}

@@ -118,15 +118,15 @@ func (f *fixture) ruled(name string, rule store.Rule) bool {
 // made counts the runs that occurrences of a schedule have become, and the
 // reasons of what was skipped.
 func (f *fixture) made(name string) (runs int, skips []string) {
-	past, err := f.store.SchedulePast(f.ctx, name, 1000)
+	past, err := f.store.ScheduleHistory(f.ctx, name, 1000)
 	if err != nil {
 		return -1, []string{err.Error()}
 	}
 	for _, line := range past {
 		switch {
-		case line.Kind == store.PastRun && line.Occurrence != nil:
+		case line.Kind == store.HistoryRun && line.Occurrence != nil:
 			runs++
-		case line.Kind == store.PastSkip:
+		case line.Kind == store.HistorySkip:
 			skips = append(skips, text(line.Reason))
 		}
 	}
@@ -221,8 +221,8 @@ func overlapKept(_ *testing.T, f *fixture) {
 func overlapEnds(_ *testing.T, f *fixture) {
 	f.boot("tick", hourly("tick"))
 	f.until(f.came("tick", 1), hourly("tick"))
-	past, _ := f.store.SchedulePast(f.ctx, "tick", 1)
-	f.did(store.CancelRuns, *past[0].Run, store.Done, store.Cancelled)
+	past, _ := f.store.ScheduleHistory(f.ctx, "tick", 1)
+	f.did(store.CancelRuns, *past[0].Run, store.RunChanged, store.Cancelled)
 	f.due("tick")
 	f.until(f.came("tick", 2), hourly("tick"))
 	f.wantMade("tick", 2)

@@ -133,7 +133,7 @@ func manySettled(t *testing.T, f *fixture) {
 	claims, runs := f.hoard(worker, many)
 	f.renews(claims, claims)
 	for i := range 10 {
-		if verdicts := f.settle(one(claims[i], worker, runs[i], success())); verdicts[0] != store.Accepted {
+		if verdicts := f.settle(one(claims[i], worker, runs[i], success())); verdicts[0] != store.Applied {
 			t.Fatalf("verdict %d, want accepted", verdicts[0])
 		}
 	}
@@ -164,7 +164,7 @@ func manyLost(t *testing.T, f *fixture) {
 		if lost[run] {
 			stolen = append(stolen, run)
 			f.unchanged(run, func() {
-				if verdicts := f.settle(one(claims[i], worker, run, success())); verdicts[0] != store.Refused {
+				if verdicts := f.settle(one(claims[i], worker, run, success())); verdicts[0] != store.Rejected {
 					t.Errorf("verdict %d on a lost run, want refused", verdicts[0])
 				}
 			})
@@ -268,10 +268,10 @@ func partLost(t *testing.T, f *fixture) {
 		t.Fatalf("%d runs were taken back, want 7", len(taken))
 	}
 	f.renews(append(make([]lease.ClaimID, many), claim)) // also among many
-	i := slices.IndexFunc(claimed, func(c store.Claimed) bool { return !taken[c.ID] })
+	i := slices.IndexFunc(claimed, func(c store.ClaimedRun) bool { return !taken[c.ID] })
 	settlement := one(claim, worker, claimed[i].ID, success())
 	settlement.Last = false
-	if verdicts := f.settle(settlement); verdicts[0] != store.Accepted {
+	if verdicts := f.settle(settlement); verdicts[0] != store.Applied {
 		t.Errorf("verdict %d on a run that nobody has taken, want accepted", verdicts[0])
 	}
 	for part() > 0 {
@@ -293,7 +293,7 @@ func manyRace(t *testing.T, f *fixture) {
 		}
 		f.advance(time.Second)
 		var renewed []lease.ClaimID
-		done := make([]store.Reclaim, 2)
+		done := make([]store.ReclaimResult, 2)
 		f.together(func(ctx context.Context) (err error) {
 			renewed, err = f.store.Renew(ctx, claims, time.Hour)
 			return err

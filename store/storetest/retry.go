@@ -30,7 +30,7 @@ func retryDead(t *testing.T, f *fixture) {
 	death := one(request.Claim, request.Worker, run.ID, store.Outcome{Kind: store.Death, Error: "bad"})
 	f.settle(death)
 	f.ended(run.ID, store.Dead, "bad")
-	f.did(store.RetryRuns, run.ID, store.Done, store.Pending)
+	f.did(store.RetryRuns, run.ID, store.RunChanged, store.Pending)
 	record := f.record(run.ID)
 	if record.State != store.Pending || record.Attempt != 0 || record.CrashCount != 0 || record.Isolated || record.FinishedAt != nil ||
 		record.DueAt.After(f.now()) {
@@ -39,7 +39,7 @@ func retryDead(t *testing.T, f *fixture) {
 	if len(record.Attempts) != 3 {
 		t.Errorf("the history stays: %+v", record.Attempts)
 	}
-	if verdicts := f.settle(death); verdicts[0] != store.Refused {
+	if verdicts := f.settle(death); verdicts[0] != store.Rejected {
 		t.Errorf("a late settle: %v", verdicts)
 	}
 	if counts := f.counts(); counts[store.Dead] != 0 || counts[store.Pending] != 1 {
@@ -57,19 +57,19 @@ func retryDead(t *testing.T, f *fixture) {
 func retryOthers(_ *testing.T, f *fixture) {
 	run := newRun(func(r *store.NewRun) { r.ExpiresAt = f.now().Add(time.Minute) })
 	f.enqueue(run)
-	f.did(store.RetryRuns, run.ID, store.Unchanged, store.Pending)
+	f.did(store.RetryRuns, run.ID, store.RunUnchanged, store.Pending)
 	worker := newWorker("w1")
 	claim, _ := f.claimOne(worker)
-	f.did(store.RetryRuns, run.ID, store.Unchanged, store.Running)
+	f.did(store.RetryRuns, run.ID, store.RunUnchanged, store.Running)
 	f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.Cancellation, Error: "expired"}))
 	f.advance(time.Hour)
-	f.did(store.RetryRuns, run.ID, store.Done, store.Pending)
+	f.did(store.RetryRuns, run.ID, store.RunChanged, store.Pending)
 	claim, claimed := f.claimOne(worker)
 	if claimed.Expired {
 		f.t.Error("a retried run has no expiry any more")
 	}
 	f.settle(one(claim, worker, run.ID, success()))
-	f.did(store.RetryRuns, run.ID, store.Conflicting, store.Succeeded)
+	f.did(store.RetryRuns, run.ID, store.RunConflict, store.Succeeded)
 }
 
 func retryAgain(_ *testing.T, f *fixture) {
@@ -77,13 +77,13 @@ func retryAgain(_ *testing.T, f *fixture) {
 	f.enqueue(run)
 	worker := newWorker("w1")
 	for range 3 {
-		f.did(store.CancelRuns, run.ID, store.Done, store.Cancelled)
-		f.did(store.RetryRuns, run.ID, store.Done, store.Pending)
+		f.did(store.CancelRuns, run.ID, store.RunChanged, store.Cancelled)
+		f.did(store.RetryRuns, run.ID, store.RunChanged, store.Pending)
 		claim, _ := f.claimOne(worker)
-		f.did(store.CancelRuns, run.ID, store.Asked, store.Running)
+		f.did(store.CancelRuns, run.ID, store.CancelRequested, store.Running)
 		f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.Failure, Error: "bad"}))
 		f.ended(run.ID, store.Cancelled, reason)
-		f.did(store.RetryRuns, run.ID, store.Done, store.Pending)
+		f.did(store.RetryRuns, run.ID, store.RunChanged, store.Pending)
 	}
 	claim, _ := f.claimOne(worker)
 	f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.HandedBack}))
@@ -106,13 +106,13 @@ func deleteRuns(t *testing.T, f *fixture) {
 		{ID: ids[3], Outcome: store.Outcome{Kind: store.Cancellation, Error: "no"}},
 	}})
 	for i, state := range []store.State{store.Pending, store.Succeeded, store.Dead, store.Cancelled} {
-		f.did(store.DeleteRuns, ids[i], store.Done, state)
-		f.did(store.DeleteRuns, ids[i], store.Missing, 0)
+		f.did(store.DeleteRuns, ids[i], store.RunChanged, state)
+		f.did(store.DeleteRuns, ids[i], store.RunNotFound, 0)
 		if _, err := f.store.Run(f.ctx, ids[i]); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("a deleted run: %v", err)
 		}
 	}
-	f.did(store.DeleteRuns, ids[4], store.Conflicting, store.Running)
+	f.did(store.DeleteRuns, ids[4], store.RunConflict, store.Running)
 	counts := f.counts()
 	for _, state := range store.States() {
 		if state != store.Running && counts[state] != 0 {

@@ -41,7 +41,7 @@ func (f *fixture) declare(schedules ...store.Schedule) {
 	}
 }
 
-func (f *fixture) materialize(limit int, decide func(time.Time, store.Schedule) store.Decision) store.Materialized {
+func (f *fixture) materialize(limit int, decide func(time.Time, store.Schedule) store.Decision) store.MaterializeResult {
 	f.t.Helper()
 	made, err := f.store.Materialize(f.ctx, limit, decide)
 	if err != nil || made.Busy {
@@ -152,10 +152,10 @@ func scheduleComplete(t *testing.T, f *fixture) {
 		if planned && (got.NextAt.Location() != time.UTC || got.NextAt.After(now)) {
 			t.Errorf("%s is planned for %v, and it is %v", got.Name, got.NextAt, now)
 		}
-		if got.LookAt.IsZero() != planned || got.LookAt.After(now) {
-			t.Errorf("%s counts from %v, and it is %v", got.Name, got.LookAt, now)
+		if got.EvaluateAt.IsZero() != planned || got.EvaluateAt.After(now) {
+			t.Errorf("%s counts from %v, and it is %v", got.Name, got.EvaluateAt, now)
 		}
-		got.NextAt, got.LookAt = time.Time{}, time.Time{}
+		got.NextAt, got.EvaluateAt = time.Time{}, time.Time{}
 		wanted := map[string]store.Schedule{"nightly": want, "every": every}[got.Name]
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", wanted) {
 			t.Errorf("decide got\n%+v, want\n%+v", got, wanted)
@@ -321,7 +321,7 @@ func farAway(t *testing.T, f *fixture) {
 	const years = 250 * 365 * 24 * time.Hour // a duration holds 292 of them
 	f.declare(newSchedule("nightly"))
 	plan := func(time.Time, store.Schedule) store.Decision { return store.Decision{NextAt: far} }
-	for _, made := range []store.Materialized{f.materialize(10, plan), f.materialize(10, plan)} {
+	for _, made := range []store.MaterializeResult{f.materialize(10, plan), f.materialize(10, plan)} {
 		if made.Next < years {
 			t.Errorf("looked at %+v, want nothing for centuries", made)
 		}

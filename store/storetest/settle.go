@@ -50,10 +50,10 @@ func (f *fixture) zombie() zombie {
 	f.t.Helper()
 	f.enqueue(newRun())
 	z := zombie{worker: newWorker("w1")}
-	var first, second store.Claimed
+	var first, second store.ClaimedRun
 	z.stale, first = f.claimOne(z.worker)
 	f.advance(31 * time.Second)
-	want := store.Reclaimed{
+	want := store.ReclaimedRun{
 		ID: first.ID, Lane: first.Lane, Job: "mail", Queue: store.DefaultQueue, Worker: "w1", State: store.Pending, CrashCount: 1,
 	}
 	if done := f.reclaim(); len(done.Runs) != 1 || done.Runs[0] != want {
@@ -81,12 +81,12 @@ func zombieSettles(t *testing.T, f *fixture) {
 	z := f.zombie()
 	for _, outcome := range outcomes() {
 		f.unchanged(z.run, func() {
-			if verdicts := f.settle(one(z.stale, z.worker, z.run, outcome)); verdicts[0] != store.Refused {
+			if verdicts := f.settle(one(z.stale, z.worker, z.run, outcome)); verdicts[0] != store.Rejected {
 				t.Errorf("%v under a stale claim: verdict %d, want refused", outcome.Kind, verdicts[0])
 			}
 		})
 	}
-	if verdicts := f.settle(one(z.held, z.worker, z.run, success())); verdicts[0] != store.Accepted {
+	if verdicts := f.settle(one(z.held, z.worker, z.run, success())); verdicts[0] != store.Applied {
 		t.Errorf("the holder's settle: verdict %d, want accepted", verdicts[0])
 	}
 }
@@ -100,7 +100,7 @@ func zombieBeforeClaim(t *testing.T, f *fixture) {
 		f.advance(31 * time.Second)
 		f.reclaim()
 		f.unchanged(run.ID, func() {
-			if verdicts := f.settle(one(claim, worker, run.ID, outcome)); verdicts[0] != store.Refused {
+			if verdicts := f.settle(one(claim, worker, run.ID, outcome)); verdicts[0] != store.Rejected {
 				t.Errorf("%v after a reclaim: verdict %d, want refused", outcome.Kind, verdicts[0])
 			}
 		})
@@ -113,10 +113,10 @@ func zombieAfterEnd(t *testing.T, f *fixture) {
 		f.settle(one(z.held, z.worker, z.run, ending))
 		for _, outcome := range outcomes() {
 			f.unchanged(z.run, func() {
-				if verdicts := f.settle(one(z.stale, z.worker, z.run, outcome)); verdicts[0] != store.Refused {
+				if verdicts := f.settle(one(z.stale, z.worker, z.run, outcome)); verdicts[0] != store.Rejected {
 					t.Errorf("%v after %v: verdict %d, want refused", outcome.Kind, ending.Kind, verdicts[0])
 				}
-				if verdicts := f.settle(one(z.held, z.worker, z.run, outcome)); verdicts[0] != store.Landed {
+				if verdicts := f.settle(one(z.held, z.worker, z.run, outcome)); verdicts[0] != store.AlreadyApplied {
 					t.Errorf("%v after one's own %v: verdict %d, want landed", outcome.Kind, ending.Kind, verdicts[0])
 				}
 			})
@@ -153,7 +153,7 @@ func unknownClaim(t *testing.T, f *fixture) {
 			for _, outcome := range outcomes() {
 				settlement.Runs = append(settlement.Runs[:0], store.Settled{ID: run.ID, Outcome: outcome})
 				f.unchanged(run.ID, func() {
-					if verdicts := f.settle(settlement); verdicts[0] != store.Refused {
+					if verdicts := f.settle(settlement); verdicts[0] != store.Rejected {
 						t.Errorf("%v under an unknown claim: verdict %d, want refused", outcome.Kind, verdicts[0])
 					}
 				})
@@ -171,7 +171,7 @@ func unknownRun(t *testing.T, f *fixture) {
 		{ID: claimed.ID, Outcome: success()},
 		{ID: store.NewRunID(), Outcome: store.Outcome{Kind: store.Death, Error: "gone"}},
 	}})
-	want := []store.Verdict{store.Refused, store.Accepted, store.Refused}
+	want := []store.Verdict{store.Rejected, store.Applied, store.Rejected}
 	if !reflect.DeepEqual(verdicts, want) {
 		t.Errorf("verdicts %v, want %v", verdicts, want)
 	}
@@ -191,7 +191,7 @@ func oneOfFiveHundred(t *testing.T, f *fixture) {
 	}
 	verdicts := f.settle(all(stolen, worker, stolenRuns, success()), all(held, worker, heldRuns, success()))
 	for i, verdict := range verdicts {
-		if (verdict == store.Refused) != (i == 0) || (verdict == store.Accepted) != (i > 0) {
+		if (verdict == store.Rejected) != (i == 0) || (verdict == store.Applied) != (i > 0) {
 			t.Fatalf("verdict %d is %d", i, verdict)
 		}
 	}
@@ -217,7 +217,7 @@ func verdictOrder(t *testing.T, f *fixture) {
 		store.Settlement{Claim: c2, Worker: worker, Runs: []store.Settled{done(second[1].ID)}},
 	)
 	want := []store.Verdict{
-		store.Accepted, store.Refused, store.Landed, store.Accepted, store.Refused, store.Accepted,
+		store.Applied, store.Rejected, store.AlreadyApplied, store.Applied, store.Rejected, store.Applied,
 	}
 	if !reflect.DeepEqual(verdicts, want) {
 		t.Errorf("verdicts %v, want %v", verdicts, want)
@@ -236,7 +236,7 @@ func settleThousand(t *testing.T, f *fixture) {
 		settlement.Runs = append(settlement.Runs, store.Settled{ID: c.ID, Outcome: outcome})
 	}
 	for i, verdict := range f.settle(settlement) {
-		if verdict != store.Accepted {
+		if verdict != store.Applied {
 			t.Fatalf("verdict %d is %d, want accepted", i, verdict)
 		}
 	}
@@ -246,7 +246,7 @@ func settleThousand(t *testing.T, f *fixture) {
 		}
 	}
 	for i, verdict := range f.settle(settlement) {
-		if verdict != store.Landed {
+		if verdict != store.AlreadyApplied {
 			t.Fatalf("verdict %d of the repeat is %d, want landed", i, verdict)
 		}
 	}

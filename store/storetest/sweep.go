@@ -36,9 +36,9 @@ func sweeper() store.SweepRequest {
 }
 
 // sweep makes steps until nothing more is to be looked at.
-func (f *fixture) sweep(request store.SweepRequest) store.Swept {
+func (f *fixture) sweep(request store.SweepRequest) store.SweepResult {
 	f.t.Helper()
-	var all store.Swept
+	var all store.SweepResult
 	for range 10_000 {
 		swept, err := f.store.Sweep(f.ctx, request)
 		if err != nil {
@@ -220,7 +220,7 @@ func sweepBusy(t *testing.T, f *fixture) {
 	f.advance(26 * time.Hour)
 	first, second := sweeper(), sweeper()
 	first.Limit = 1
-	step := func(request store.SweepRequest) store.Swept {
+	step := func(request store.SweepRequest) store.SweepResult {
 		swept, err := f.store.Sweep(f.ctx, request)
 		if err != nil {
 			t.Fatal(err)
@@ -253,7 +253,7 @@ func sweepAndEnqueue(_ *testing.T, f *fixture) {
 
 // strand makes a run that is running under a claim without a lease: a
 // settlement that says it is the claim's last, and is not.
-func (f *fixture) strand(worker store.WorkerID, changes ...func(*store.NewRun)) (store.ClaimRequest, store.Claimed) {
+func (f *fixture) strand(worker store.WorkerID, changes ...func(*store.NewRun)) (store.ClaimRequest, store.ClaimedRun) {
 	f.t.Helper()
 	f.enqueue(newRuns(2, changes...)...)
 	request := f.request(worker, 2)
@@ -281,13 +281,13 @@ func sweepStranded(t *testing.T, f *fixture) {
 	if record.State != store.Pending || record.Attempt != 0 || record.CrashCount != 0 || len(record.Attempts) != 0 {
 		t.Errorf("the run is %+v, want it as it was before the claim", record)
 	}
-	if verdicts := f.settle(one(request.Claim, w1, lost.ID, success())); verdicts[0] != store.Refused {
+	if verdicts := f.settle(one(request.Claim, w1, lost.ID, success())); verdicts[0] != store.Rejected {
 		t.Errorf("a late settle is %v, want it refused", verdicts[0])
 	}
 	if _, again := f.claimOne(newWorker("w3")); again.ID != lost.ID || again.Attempt != 1 || again.Fence <= lost.Fence {
 		t.Errorf("claimed %+v, want run %s in its first attempt with a higher fence", again, lost.ID)
 	}
-	if verdicts := f.settle(one(other, newWorker("w2"), alive.ID, success())); verdicts[0] != store.Accepted {
+	if verdicts := f.settle(one(other, newWorker("w2"), alive.ID, success())); verdicts[0] != store.Applied {
 		t.Errorf("the settle of a run with a lease is %v, want it accepted", verdicts[0])
 	}
 }

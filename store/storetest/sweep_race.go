@@ -55,7 +55,7 @@ func claimAndSettle(ctx context.Context, db store.Store, template store.ClaimReq
 	}
 	verdicts, err := settled(ctx, db, all(request.Claim, worker, claimed, success()))
 	for _, verdict := range verdicts {
-		if verdict != store.Accepted {
+		if verdict != store.Applied {
 			return 0, fmt.Errorf("a settle of a living worker is %v", verdict)
 		}
 	}

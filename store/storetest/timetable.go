@@ -161,7 +161,7 @@ func scheduleDeleted(t *testing.T, f *fixture) {
 
 func scheduleAskedWithRoom(t *testing.T, f *fixture) {
 	three := newSchedule("nightly")
-	three.Plan.AtOnce = 3
+	three.Plan.MaxUnfinished = 3
 	f.declare(three)
 	for range 3 {
 		if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann"); err != nil {
@@ -180,7 +180,7 @@ func retriedCounted(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.did(store.CancelRuns, id, store.Done, store.Cancelled)
+	f.did(store.CancelRuns, id, store.RunChanged, store.Cancelled)
 	count := func() (told int) {
 		f.advance(10 * time.Second)
 		f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
@@ -192,7 +192,7 @@ func retriedCounted(t *testing.T, f *fixture) {
 	if n := count(); n != 0 {
 		t.Errorf("%d runs are unfinished once it is cancelled, want none", n)
 	}
-	f.did(store.RetryRuns, id, store.Done, store.Pending)
+	f.did(store.RetryRuns, id, store.RunChanged, store.Pending)
 	if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("asked for another one beside it: %v, want a conflict", err)
 	}
@@ -286,12 +286,12 @@ func waitingKept(t *testing.T, f *fixture) {
 		seen = s
 		return fireAs("monday")(now, s)
 	})
-	if made.Due != 1 || seen.Waiting != 5*time.Second || seen.LookAt.Sub(seen.NextAt) < 50*time.Second {
+	if made.Due != 1 || seen.Waiting != 5*time.Second || seen.EvaluateAt.Sub(seen.NextAt) < 50*time.Second {
 		t.Errorf("decide was told %+v, want that it has waited, and rested from its fault", seen)
 	}
 	f.advance(10 * time.Second)
 	f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
-		if s.Waiting != 0 || !s.LookAt.IsZero() {
+		if s.Waiting != 0 || !s.EvaluateAt.IsZero() {
 			t.Errorf("decide was told %+v, want that it does not wait", s)
 		}
 		return in(time.Hour)(now, s)
@@ -333,28 +333,28 @@ func pastTold(t *testing.T, f *fixture) {
 	})
 	f.advance(10 * time.Second)
 	f.act("nightly", store.PauseSchedule)
-	past, err := f.store.SchedulePast(f.ctx, "nightly", 10)
+	past, err := f.store.ScheduleHistory(f.ctx, "nightly", 10)
 	if err != nil || len(past) != 4 {
 		t.Fatalf("SchedulePast: %+v, %v, want four lines", past, err)
 	}
 	due, change, run, skip := past[0], past[1], past[2], past[3]
-	if due.Kind == store.PastChange { // at the same moment
+	if due.Kind == store.HistoryChange { // at the same moment
 		due, change = change, due
 	}
-	if due.Kind != store.PastSkip || text(due.Reason) != "changed" || due.First == nil || due.First.After(due.At) || !near(due.At, change.At) {
+	if due.Kind != store.HistorySkip || text(due.Reason) != "changed" || due.First == nil || due.First.After(due.At) || !near(due.At, change.At) {
 		t.Errorf("%+v, want what was due", due)
 	}
-	if change.Kind != store.PastChange || text(change.Reason) != "pause" || text(change.By) != "ann" {
+	if change.Kind != store.HistoryChange || text(change.Reason) != "pause" || text(change.By) != "ann" {
 		t.Errorf("%+v, want the change", change)
 	}
-	if run.Kind != store.PastRun || text(run.Occurrence) != "monday" || run.Run == nil || run.State == nil || *run.State != store.Pending {
+	if run.Kind != store.HistoryRun || text(run.Occurrence) != "monday" || run.Run == nil || run.State == nil || *run.State != store.Pending {
 		t.Errorf("%+v, want the run", run)
 	}
-	if skip.Kind != store.PastSkip || text(skip.Reason) != "missed" || skip.First == nil || !near(*skip.First, first.Add(-10*time.Second)) ||
+	if skip.Kind != store.HistorySkip || text(skip.Reason) != "missed" || skip.First == nil || !near(*skip.First, first.Add(-10*time.Second)) ||
 		!skip.At.After(*skip.First) || skip.At.Location() != time.UTC {
 		t.Errorf("%+v, want the skip from %v", skip, first)
 	}
-	if few, err := f.store.SchedulePast(f.ctx, "nightly", 0); err != nil || len(few) != 0 {
+	if few, err := f.store.ScheduleHistory(f.ctx, "nightly", 0); err != nil || len(few) != 0 {
 		t.Errorf("SchedulePast of no lines: %+v, %v", few, err)
 	}
 }

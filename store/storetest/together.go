@@ -187,12 +187,12 @@ func loopCalls() map[string]func(*call) error {
 			})
 			return err
 		},
-		"Hasten": func(c *call) error { return c.store.Hasten(c.ctx, c.name) },
+		"ReevaluateNow": func(c *call) error { return c.store.ReevaluateNow(c.ctx, c.name) },
 		"Sweep": func(c *call) error {
 			_, err := c.store.Sweep(c.ctx, store.SweepRequest{By: newWorker(c.name).Instance, Retention: time.Hour, Limit: 100})
 			return err
 		},
-		"Announce": func(c *call) error { return c.store.Announce(c.ctx, store.Signal{Kind: store.RunsDue}) },
+		"Publish": func(c *call) error { return c.store.Publish(c.ctx, store.Signal{Kind: store.RunsDue}) },
 		"Listen": func(c *call) error {
 			ctx, cancel := context.WithCancel(c.ctx)
 			defer cancel()
@@ -217,7 +217,7 @@ func operatorCalls() map[string]func(*call) error {
 			_, err := c.store.Enqueue(c.ctx, run)
 			for _, action := range []store.RunAction{store.CancelRuns, store.RetryRuns, store.DeleteRuns} {
 				if err == nil {
-					_, err = c.store.Operate(c.ctx, store.Order{Action: action, Runs: []store.RunID{run.ID}, By: "ann"})
+					_, err = c.store.Operate(c.ctx, store.RunCommand{Action: action, Runs: []store.RunID{run.ID}, By: "ann"})
 				}
 			}
 			return err
@@ -232,9 +232,9 @@ func operatorCalls() map[string]func(*call) error {
 
 func scheduleCalls() map[string]func(*call) error {
 	return map[string]func(*call) error{
-		"ListSchedules": func(c *call) error { _, err := c.store.ListSchedules(c.ctx); return err },
-		"SchedulePast":  func(c *call) error { _, err := c.store.SchedulePast(c.ctx, c.name, 10); return err },
-		"SaveSchedule":  func(c *call) error { return c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann") },
+		"ListSchedules":   func(c *call) error { _, err := c.store.ListSchedules(c.ctx); return err },
+		"ScheduleHistory": func(c *call) error { _, err := c.store.ScheduleHistory(c.ctx, c.name, 10); return err },
+		"SaveSchedule":    func(c *call) error { return c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann") },
 		"ChangeSchedule": func(c *call) error {
 			err := c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann")
 			if err == nil {

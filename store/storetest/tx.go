@@ -210,7 +210,7 @@ func txComplete(t *testing.T, f *fixture) {
 	}
 	f.record(run.ID)
 	for _, outcome := range outcomes() {
-		if verdicts := f.settle(one(holder.Claim, worker, holder.Run, outcome)); verdicts[0] != store.Landed {
+		if verdicts := f.settle(one(holder.Claim, worker, holder.Run, outcome)); verdicts[0] != store.AlreadyApplied {
 			t.Errorf("a settle after the commit got verdict %d, want landed", verdicts[0])
 		}
 	}
@@ -227,7 +227,7 @@ func txCompleteRollback(t *testing.T, f *fixture) {
 	}
 	tx.Rollback()
 	verdicts := f.settle(one(holder.Claim, worker, holder.Run, store.Outcome{Kind: store.Failure, Error: "not committed"}))
-	if record := f.record(holder.Run); verdicts[0] != store.Accepted || record.State != store.Pending {
+	if record := f.record(holder.Run); verdicts[0] != store.Applied || record.State != store.Pending {
 		t.Errorf("the settle got verdict %d, and the run is %v", verdicts[0], record.State)
 	}
 }

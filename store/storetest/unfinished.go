@@ -26,32 +26,32 @@ func makesUntilFull(round, n int) func(time.Time, store.Schedule) store.Decision
 // asManyAtOnce fills schedules to their bounds, a part at each look, and looks
 // again when some have ended.
 func asManyAtOnce(t *testing.T, f *fixture) {
-	for _, most := range []int{3, 100, 101, 150, store.MaxAtOnce} {
+	for _, most := range []int{3, 100, 101, 150, store.MaxUnfinishedRuns} {
 		s := own(fmt.Sprintf("at-once-%d", most))
-		s.Plan.AtOnce, s.Job = most, s.Name
+		s.Plan.MaxUnfinished, s.Job = most, s.Name
 		f.save(s)
 	}
 	for round := range 16 {
 		f.materialize(10, makesUntilFull(round, 80))
 		f.advance(2 * time.Second)
 	}
-	for _, most := range []int{3, 100, 101, 150, store.MaxAtOnce} {
+	for _, most := range []int{3, 100, 101, 150, store.MaxUnfinishedRuns} {
 		name := fmt.Sprintf("at-once-%d", most)
 		f.wantUnfinished(name, most)
 		if err := f.store.RunSchedule(f.ctx, name, store.NewRunID(), store.OverlapSkip, "ann"); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("asked for one more of %s: %v, want a conflict", name, err)
 		}
 	}
-	past, err := f.store.SchedulePast(f.ctx, "at-once-150", 150)
+	past, err := f.store.ScheduleHistory(f.ctx, "at-once-150", 150)
 	if err != nil {
 		t.Fatal(err)
 	}
-	past = slices.DeleteFunc(past, func(line store.Past) bool { return line.Kind != store.PastRun })
+	past = slices.DeleteFunc(past, func(line store.HistoryEntry) bool { return line.Kind != store.HistoryRun })
 	for _, line := range past[:30] {
-		f.did(store.CancelRuns, *line.Run, store.Done, store.Cancelled)
+		f.did(store.CancelRuns, *line.Run, store.RunChanged, store.Cancelled)
 	}
 	f.wantUnfinished("at-once-150", 120)
-	f.did(store.RetryRuns, *past[7].Run, store.Done, store.Pending)
+	f.did(store.RetryRuns, *past[7].Run, store.RunChanged, store.Pending)
 	f.wantUnfinished("at-once-150", 121)
 }
 
@@ -91,7 +91,7 @@ func hungRemembered(t *testing.T, f *fixture) {
 	}
 	slices.SortFunc(all, func(a, b store.RunID) int { return slices.Compare(a[:], b[:]) })
 	for _, id := range all[1:] {
-		f.did(store.CancelRuns, id, store.Done, store.Cancelled)
+		f.did(store.CancelRuns, id, store.RunChanged, store.Cancelled)
 	}
 	if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapSkip, "ann"); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("asked for another one beside what hangs: %v, want a conflict", err)
@@ -102,7 +102,7 @@ func hungRemembered(t *testing.T, f *fixture) {
 	f.save(edited)
 	f.wantUnfinished("nightly", 1)
 	f.wantUnfinished("nightly", 1)
-	f.did(store.CancelRuns, all[0], store.Done, store.Cancelled)
+	f.did(store.CancelRuns, all[0], store.RunChanged, store.Cancelled)
 	f.wantUnfinished("nightly", 0)
 }
 
@@ -110,7 +110,7 @@ func hungRemembered(t *testing.T, f *fixture) {
 // executes.
 func manyWait(_ *testing.T, f *fixture) {
 	const most = 120
-	code := both(recurring("many", store.Every(time.Second), durable.CatchUp(store.CatchUpAll, 0, 0), durable.AtOnce(most)),
+	code := both(recurring("many", store.Every(time.Second), durable.CatchUp(store.CatchUpAll, 0, 0), durable.MaxUnfinished(most)),
 		recurring("beat", store.Every(time.Second), durable.Overlap(store.OverlapAllow)))
 	f.until(func() bool { return f.planned("many")() && f.planned("beat")() }, code)
 	f.advance(15 * time.Minute)
@@ -135,11 +135,11 @@ func scheduleAskedTwice(t *testing.T, f *fixture) {
 			t.Errorf("asked again with the same id, beside another: %v", err)
 		}
 	}
-	f.did(store.CancelRuns, first, store.Done, store.Cancelled)
+	f.did(store.CancelRuns, first, store.RunChanged, store.Cancelled)
 	if err := f.store.RunSchedule(f.ctx, "nightly", first, store.OverlapSkip, "ann"); err != nil {
 		t.Errorf("asked again when it had ended: %v", err)
 	}
-	past, err := f.store.SchedulePast(f.ctx, "nightly", 10)
+	past, err := f.store.ScheduleHistory(f.ctx, "nightly", 10)
 	if err != nil || len(past) != 4 {
 		t.Errorf("SchedulePast: %+v, %v, want two runs and who asked for them", past, err)
 	}

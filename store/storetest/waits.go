@@ -22,7 +22,7 @@ func hastenWaiting(t *testing.T, f *fixture) {
 		}
 		return d
 	})
-	told := map[string]store.Wait{}
+	told := map[string]store.WaitingSchedule{}
 	for _, one := range made.Waits {
 		told[one.Schedule] = one
 	}
@@ -46,7 +46,7 @@ func hastenWaiting(t *testing.T, f *fixture) {
 		t.Fatalf("before it is hastened %v is looked at", names)
 	}
 	for range 2 {
-		if err := f.store.Hasten(f.ctx, "waits", "calm", "paused", "unknown"); err != nil {
+		if err := f.store.ReevaluateNow(f.ctx, "waits", "calm", "paused", "unknown"); err != nil {
 			t.Fatalf("Hasten: %v", err)
 		}
 	}
@@ -56,7 +56,7 @@ func hastenWaiting(t *testing.T, f *fixture) {
 	if names := seen(); names != nil {
 		t.Errorf("looked at once, %v is looked at again", names)
 	}
-	if err := f.store.Hasten(f.ctx); err != nil {
+	if err := f.store.ReevaluateNow(f.ctx); err != nil {
 		t.Errorf("Hasten of nothing: %v", err)
 	}
 }

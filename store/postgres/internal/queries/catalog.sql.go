@@ -219,8 +219,8 @@ WITH u AS MATERIALIZED (
     SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = $12), now()) AS started_at, clock_timestamp() AS at
 ), r AS MATERIALIZED (
     SELECT s.id, s.spec::jsonb -> 'rule' = u.spec::jsonb -> 'rule'
-           AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[]
-             = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,at_once,jitter}'::text[] AS same,
+           AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
+             = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[] AS same,
            u.spec, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args, u.tags, b.at, b.started_at
     FROM durable.schedules s JOIN u ON s.name = u.name, b
     WHERE s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - ($13::bigint) * interval '1 microsecond')
