@@ -47,7 +47,7 @@ func (s *callStore) Heads(ctx context.Context, serves store.Serves) ([]store.Hea
 	return s.faultyStore.Heads(ctx, serves)
 }
 
-func (s *callStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+func (s *callStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	s.mu.Lock()
 	s.claims = append(s.claims, request)
 	s.mu.Unlock()

@@ -22,7 +22,7 @@ type asking struct {
 	claims, heads atomic.Int64
 }
 
-func (a *asking) Claim(ctx context.Context, request store.ClaimRequest) ([]store.Claimed, error) {
+func (a *asking) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	a.claims.Add(1)
 	return a.Store.Claim(ctx, request)
 }
