@@ -51,7 +51,7 @@ var clocks = excuses{
 	"store/memory/store.go":     "the default clock of the store",
 	"store/sqlite/clock.go":     "the default clock of the store",
 	"store/sqlite/store.go":     "how long one call has waited for another process to let go of the file",
-	"store/postgres/signal.go": "whether a wake-up is worth sending; a hint, with an hour of margin",
+	"store/postgres/signal.go":  "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"store/postgres/sql.go":     "what is left of a context's deadline",
 	"durablecmd/":               "ages that people read, and how long a demo has lasted",
 	"store/postgres/examine.go": "round trips and the difference to the server's clock, told to the operator and used for nothing",
