@@ -12,6 +12,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -32,6 +33,7 @@ type usage struct {
 	Memory  int64     `json:"memory"` // bytes resident
 	Peak    int64     `json:"peak"`   // the most so far
 	Samples []float64 `json:"samples,omitempty"`
+	Firsts  []float64 `json:"firsts,omitempty"` // of each worker that has executed something: its first sample
 }
 
 // runChild is the main function of a child.
@@ -60,7 +62,7 @@ func runChild(text string) error {
 			before = ownCPU()
 			err = activity.start()
 		case "report":
-			u := usage{CPU: int64(ownCPU() - before), Memory: ownMemory(), Peak: ownPeak(), Samples: activity.samples()}
+			u := usage{CPU: int64(ownCPU() - before), Memory: ownMemory(), Peak: ownPeak(), Samples: activity.samples(), Firsts: activity.firsts()}
 			if err != nil {
 				u.Error = err.Error()
 			}
@@ -89,6 +91,7 @@ type activity struct {
 	start   func() error
 	stop    func()
 	samples func() []float64
+	firsts  func() []float64
 }
 
 func connect(ctx context.Context, s spec) (*activity, error) {
@@ -107,29 +110,71 @@ func connect(ctx context.Context, s spec) (*activity, error) {
 }
 
 func connectWorker(ctx context.Context, c contender, s spec, shared *counters) (*activity, error) {
-	var mu sync.Mutex
-	var waits []float64 // milliseconds from enqueue to start
-	count := shared.at(s.Slot)
-	handled := func(int64) { count.Add(1) }
-	if s.Latency {
-		handled = func(sent int64) {
-			wait := float64(time.Now().UnixNano()-sent) / 1e6
-			mu.Lock()
-			waits = append(waits, wait)
-			mu.Unlock()
-			count.Add(1)
+	all := &crew{count: shared.at(s.Slot)}
+	for i := range max(s.Workers, 1) {
+		handled := func(int64) { all.count.Add(1) }
+		if s.Latency {
+			handled = func(sent int64) { all.handled(i, sent) }
+		}
+		w, err := c.worker(ctx, s, handled)
+		if err != nil {
+			all.stop()
+			return nil, err
+		}
+		all.workers = append(all.workers, w)
+	}
+	all.first = make([]float64, len(all.workers))
+	return &activity{start: all.start, stop: all.stop, samples: all.samples, firsts: all.firsts}, nil
+}
+
+// crew is the workers of one child.
+type crew struct {
+	workers []*worker
+	count   *atomic.Int64
+
+	mu    sync.Mutex
+	waits []float64 // milliseconds from enqueue to start
+	first []float64 // likewise, of each worker's first run; zero: none
+}
+
+func (c *crew) handled(worker int, sent int64) {
+	wait := float64(time.Now().UnixNano()-sent) / 1e6
+	c.mu.Lock()
+	c.waits = append(c.waits, wait)
+	if c.first[worker] == 0 {
+		c.first[worker] = wait
+	}
+	c.mu.Unlock()
+	c.count.Add(1)
+}
+
+func (c *crew) start() error {
+	for _, w := range c.workers {
+		if err := w.start(); err != nil {
+			return err
 		}
 	}
-	w, err := c.worker(ctx, s, handled)
-	if err != nil {
-		return nil, err
+	return nil
+}
+
+func (c *crew) stop() {
+	var all sync.WaitGroup
+	for _, w := range c.workers {
+		all.Go(w.stop)
 	}
-	samples := func() []float64 {
-		mu.Lock()
-		defer mu.Unlock()
-		return slices.Clone(waits)
-	}
-	return &activity{start: w.start, stop: w.stop, samples: samples}, nil
+	all.Wait()
+}
+
+func (c *crew) samples() []float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.waits)
+}
+
+func (c *crew) firsts() []float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(c.first), func(wait float64) bool { return wait == 0 })
 }
 
 func connectEnqueuer(ctx context.Context, c contender, s spec, shared *counters) (*activity, error) {
@@ -148,7 +193,7 @@ func connectEnqueuer(ctx context.Context, c contender, s spec, shared *counters)
 		return nil
 	}
 	stop := func() { cancel(); running.Wait(); e.close() }
-	return &activity{start: start, stop: stop, samples: func() []float64 { return nil }}, nil
+	return &activity{start: start, stop: stop, samples: func() []float64 { return nil }, firsts: func() []float64 { return nil }}, nil
 }
 
 // enqueueAll enqueues Total runs, or goes on until ctx ends; with a backlog it

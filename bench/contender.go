@@ -73,8 +73,9 @@ type spec struct {
 	Sweep       time.Duration `json:"sweep"`   // between looks for runs to delete; durable only
 	Lease       time.Duration `json:"lease"`   // how long a claim lasts without a beat; durable only
 	ClaimBytes  int           `json:"claim_bytes"`
-	Hang        bool          `json:"hang"`  // handlers do not return
-	Lanes       int           `json:"lanes"` // so many jobs instead of one, also of an enqueuer; durable only
+	Hang        bool          `json:"hang"`    // handlers do not return
+	Lanes       int           `json:"lanes"`   // so many jobs instead of one, also of an enqueuer; durable only
+	Workers     int           `json:"workers"` // so many instead of one, each with connections of its own
 
 	// Of an enqueuer.
 	Total   int    `json:"total"` // runs; zero: until told to stop

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,6 +46,7 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 		options = append(options, durable.After(time.Hour), durable.Priority(store.MaxPriority))
 	}
 	jobs, client := laneJobs(name, s.Lanes), durable.NewClient(db)
+	var sequence atomic.Int64
 	enqueue := func(ctx context.Context, numbers []int64) error {
 		runs := make([]durable.NewRun, len(numbers))
 		for i, n := range numbers {
@@ -52,7 +54,7 @@ func (durableContender) enqueuer(ctx context.Context, s spec) (*enqueuer, error)
 			if s.Unique {
 				with = []durable.Option{durable.Unique(strconv.FormatInt(n, 10))}
 			}
-			runs[i] = jobs[i%len(jobs)].New(args{N: n}, with...)
+			runs[i] = jobs[int(sequence.Add(1))%len(jobs)].New(args{N: n}, with...)
 		}
 		_, err := client.Enqueue(ctx, runs...)
 		return err

@@ -21,6 +21,7 @@ type herd struct {
 	interval time.Duration
 	jitter   float64
 	notified bool    // every run enqueued wakes every worker
+	shared   bool    // every run enqueued calls one worker, as PostgreSQL's store has it
 	rate     float64 // runs enqueued each second
 	window   time.Duration
 }
@@ -73,7 +74,10 @@ func (h herd) run(ctx context.Context) *counting {
 				c.mu.Lock()
 				c.waiting = append(c.waiting, now)
 				c.mu.Unlock()
-				if h.notified {
+				switch {
+				case h.shared:
+					fleet[rand.IntN(len(fleet))].Call(0)
+				case h.notified:
 					for _, p := range fleet {
 						p.Wake()
 					}
@@ -140,13 +144,15 @@ func herdRows(quick bool) []row {
 		spread.jitter = 0.2
 		woken := spread
 		woken.notified, woken.rate = true, 20
+		turns := woken
+		turns.shared = true
 		rare := woken
 		rare.rate = 1
 		all = append(all,
 			row{name: polling.title(), long: true, title: fmt.Sprintf("%d idle workers that began at once and poll each 5 s", workers), figures: figures[:2],
 				sides: []side{fleet("jitter 20 %", spread), fleet("no jitter", polling)}},
-			row{name: woken.title(), long: true, title: fmt.Sprintf("%d idle workers, each notified of every run", workers), figures: figures,
-				sides: []side{fleet("20 runs a second", woken), fleet("1 run a second", rare)}})
+			row{name: woken.title(), long: true, title: fmt.Sprintf("%d idle workers, notified of every run in turns or all together", workers), figures: figures,
+				sides: []side{fleet("in turns, 20 runs a second", turns), fleet("all, 20 runs a second", woken), fleet("all, 1 run a second", rare)}})
 	}
 	return all
 }

@@ -126,7 +126,7 @@ func (s *server) data() string { return filepath.Join(s.dir, "data") }
 // settings are what differs from the defaults of PostgreSQL.
 func (s *server) settings() []string {
 	list := []string{
-		"listen_addresses=", "unix_socket_directories=" + s.dir, "max_connections=200", "shared_buffers=1GB", "max_wal_size=2GB",
+		"listen_addresses=", "unix_socket_directories=" + s.dir, "max_connections=1000", "shared_buffers=1GB", "max_wal_size=2GB",
 		"fsync=on", "synchronous_commit=on", "full_page_writes=on", "log_min_messages=warning",
 	}
 	if s.statements {

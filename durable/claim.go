@@ -36,8 +36,10 @@ type claimer struct {
 	handlers context.Context // parent of every handler's context
 	serves   store.Serves
 	plan     plan
-	headsAt  time.Duration       // when the heads were last read
-	woken    atomic.Bool         // a wake-up came
+	headsAt  time.Duration // when the heads were last read
+	headsDue time.Duration // when they are read again although wake-ups come
+	nextAt   time.Duration // when the next run is due that they showed; negative: none
+	calls    calls
 	pending  *store.ClaimRequest // its outcome is unknown; it is asked again, or handed back
 	asked    time.Duration       // when pending was first sent
 	givesUp  bool                // pending is to be handed back
@@ -113,49 +115,6 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	return got, err
 }
 
-// question is ask while no other claim stands in the way.
-func (c *claimer) question(ctx context.Context, n int) (answer, error) {
-	now := c.w.config.Elapsed()
-	n = c.sizer.bound(n)
-	blind := c.woken.Swap(false) && c.resting && c.plan.blind()
-	if blind && c.reach.below(now) {
-		c.plan.unmark()
-	}
-	if !blind && (c.resting || c.plan.stale || now-c.headsAt >= headsEvery) {
-		if err := c.readHeads(ctx, now); err != nil {
-			return answer{}, err
-		}
-	}
-	steps, alone, wait := c.isolate(now)
-	if !alone && !wait {
-		steps = c.plan.steps(n, c.room)
-	}
-	c.resting = !c.plan.anyDue() && len(c.plan.isolated) == 0
-	switch {
-	case c.pending != nil:
-		c.again(steps, alone, n)
-	case wait:
-		return answer{Next: roomPause}, nil
-	case len(steps) == 0:
-		return answer{Next: c.plan.soon()}, nil
-	case !alone && !c.w.config.Process.enter(c.w):
-		return answer{Next: roomPause}, nil
-	default:
-		c.request(steps, alone, n)
-	}
-	alone = c.pending.Alone
-	got, err := c.send(ctx)
-	if err == nil {
-		c.answered(alone, len(got.Items))
-	}
-	if err == nil && len(got.Items) == 0 && !blind {
-		c.empty++ // what is due is being claimed by others at this moment
-		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
-	}
-	c.empty = 0
-	return got, err
-}
-
 // answered takes in that it is known what a claim has got.
 func (c *claimer) answered(alone bool, n int) {
 	if alone {
@@ -203,7 +162,10 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 		return err
 	}
 	c.plan.learn(heads)
-	c.headsAt = now
+	c.headsAt, c.headsDue = now, now+c.w.jittered(c.w.config.PollInterval)
+	if c.nextAt = -1; c.plan.next >= 0 {
+		c.nextAt = c.w.config.Elapsed() + c.plan.next
+	}
 	return nil
 }
 

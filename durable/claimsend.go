@@ -20,6 +20,7 @@ import (
 // time, its runs are the answer, and when that comes after the deadline they are
 // handed back immediately, not begun and not crashed.
 func (c *claimer) again(steps []store.Step, alone bool, n int) {
+	c.pending.Guess = false
 	if !c.pending.Alone && !alone && len(steps) > 0 {
 		c.pending.Steps, c.pending.Limit = steps, n
 	}

@@ -116,6 +116,20 @@ func (p *plan) blind() bool {
 	return true
 }
 
+// call makes lanes candidates that a wake-up has named. It reports whether all are
+// known.
+func (p *plan) call(lanes map[store.LaneID]store.Due) (known bool) {
+	known = true
+	for id := range lanes {
+		if l := p.byID[id]; l != nil {
+			l.due = true
+		} else {
+			known = false
+		}
+	}
+	return known
+}
+
 // soon is how long to sleep when nothing can be claimed: until the next run is
 // due, or, while an isolated run waits for room, until the heads are read again.
 func (p *plan) soon() time.Duration {

@@ -24,6 +24,7 @@ import (
 // handlers with Register, then Run it, once.
 type Worker struct {
 	store  Store
+	fleet  store.FleetWaker // nil: the store does not share wake-ups out
 	config WorkerConfig
 	id     store.WorkerID
 
@@ -80,6 +81,7 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
+	w.fleet, _ = db.(store.FleetWaker)
 	if config.Hooks.StoreCalled != nil && db != nil {
 		w.store = observedStore{Store: db, w: w}
 	}
@@ -321,7 +323,7 @@ func (w *Worker) listenLoop(ctx context.Context) {
 	pause := time.Duration(0)
 	for w.sleep(ctx, pause) {
 		began := w.config.Elapsed()
-		err := w.store.Listen(ctx, w.hear)
+		err := w.listen(ctx)
 		if err != nil {
 			w.warn(ctx, "listening for wake-ups failed, polling instead", err)
 		}
@@ -334,13 +336,20 @@ func (w *Worker) listenLoop(ctx context.Context) {
 	}
 }
 
+// listen hears until the connection breaks or ctx ends.
+func (w *Worker) listen(ctx context.Context) error {
+	if w.fleet == nil {
+		return w.store.Listen(ctx, w.hear)
+	}
+	return w.fleet.ListenFor(ctx, store.Serves{Queues: w.claimer.serves.Queues, Jobs: w.claimer.serves.Jobs}, w.hear)
+}
+
 // hear handles a signal and ignores the kinds that a worker does not use.
 func (w *Worker) hear(signal store.Signal) {
 	w.listens.Store(true)
 	switch signal.Kind {
 	case store.RunsDue:
-		w.wake()
-		w.tellChanges()
+		w.due(signal.Due)
 	case store.RunAwaited:
 		w.awaited.Add(signal.Run, w.config.Elapsed())
 	case store.RunEnded:
@@ -353,7 +362,7 @@ func (w *Worker) hear(signal store.Signal) {
 
 // wake makes the poller claim immediately, without reading the heads first.
 func (w *Worker) wake() {
-	w.claimer.woken.Store(true)
+	w.claimer.calls.addAnywhere()
 	w.poller.Wake()
 }
 

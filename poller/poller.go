@@ -35,7 +35,9 @@ type Poller[T any] struct {
 
 	freed  atomic.Int64 // slots given back and not yet taken in by Run
 	wanted atomic.Int64 // freed slots at which Run wants to be told
+	room   atomic.Int64 // slots free
 	woken  atomic.Bool
+	called atomic.Int64 // the instant of the earliest call that Run has not taken in; zero: none
 	signal chan struct{}
 }
 
@@ -43,8 +45,13 @@ type Poller[T any] struct {
 // growing pause. start takes over one item, which fills one slot until Free
 // gives it back; start must not block. Both are called by Run alone.
 func New[T any](config Config, ask func(ctx context.Context, n int) (Answer[T], error), start func(T)) *Poller[T] {
-	return &Poller[T]{config: config, ask: ask, start: start, signal: make(chan struct{}, 1)}
+	p := &Poller[T]{config: config, ask: ask, start: start, signal: make(chan struct{}, 1)}
+	p.room.Store(int64(config.Capacity))
+	return p
 }
+
+// Room returns how many slots are free.
+func (p *Poller[T]) Room() int { return int(p.room.Load()) }
 
 // Wake ends the sleep, or the next one if the source is being asked right now.
 func (p *Poller[T]) Wake() {
@@ -52,8 +59,26 @@ func (p *Poller[T]) Wake() {
 	p.poke()
 }
 
+// Call ends the sleep after a while, unless the source has been asked by then:
+// something is due, and this poller, of many, is the one to look. Unlike a Wake it
+// is never put off, however many have been in vain.
+func (p *Poller[T]) Call(after time.Duration) {
+	at := max(int64(p.config.Elapsed()+after), 1)
+	for {
+		earliest := p.called.Load()
+		if earliest != 0 && earliest <= at {
+			return
+		}
+		if p.called.CompareAndSwap(earliest, at) {
+			p.poke()
+			return
+		}
+	}
+}
+
 // Free gives slots back.
 func (p *Poller[T]) Free(n int) {
+	p.room.Add(int64(n))
 	if freed := p.freed.Add(int64(n)); freed == int64(n) || freed >= p.wanted.Load() {
 		p.poke()
 	}
@@ -82,6 +107,9 @@ func (p *Poller[T]) Run(ctx context.Context) {
 		effects := step(event)
 		if p.woken.Swap(false) {
 			effects = merge(effects, step(protocol.AskEvent{Kind: protocol.AskWoken}))
+		}
+		if at := p.called.Swap(0); at != 0 {
+			effects = merge(effects, step(protocol.AskEvent{Kind: protocol.AskCalled, Next: time.Duration(at) - c.Elapsed()}))
 		}
 		if freed := p.freed.Swap(0); freed > 0 {
 			effects = merge(effects, step(protocol.AskEvent{Kind: protocol.AskFreed, Count: int(freed)}))
@@ -125,6 +153,7 @@ func (p *Poller[T]) question(ctx context.Context, n int) protocol.AskEvent {
 	if err != nil {
 		return protocol.AskEvent{Kind: protocol.AskFailed}
 	}
+	p.room.Add(-int64(len(answer.Items)))
 	for _, item := range answer.Items {
 		p.start(item)
 	}

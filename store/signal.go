@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // SignalKind says what has changed.
 type SignalKind int8
@@ -18,6 +21,44 @@ const (
 type Signal struct {
 	Kind SignalKind
 	Run  RunID
+	Due  Due // of RunsDue
+}
+
+// Due says of a wake-up where runs are due, and to which workers it goes. The zero
+// value names no lane: it goes to all.
+type Due struct {
+	Lane  LaneID        // in which the runs are; zero: any
+	Names uint64        // of the lane's queue and job, hashed, for those who do not know its number; the store's own
+	Runs  int           // about how many they are
+	In    time.Duration // until the first of them is due; zero: it is
+	After time.Duration // how long this worker is to leave it to another before it looks
+
+	// Every and For ask the worker to look again by itself, so often and for so long:
+	// more is to be expected, and not to be told of before. Zero: not.
+	Every, For time.Duration
+
+	// Draw decides which workers get the wake-up, in which order; zero: none has
+	// been drawn. Passed is how many of them have passed it on.
+	Draw   uint32
+	Passed int
+}
+
+// RunsPerWorker is how many runs a wake-up is about for each worker that gets it.
+const RunsPerWorker = 16
+
+// Wanted is how many of n workers get the wake-up first.
+func (d Due) Wanted(n int) int { return min(max((d.Runs+RunsPerWorker-1)/RunsPerWorker, 1), n) }
+
+// FleetWaker is a Waker that shares wake-ups out: of workers that serve the same
+// jobs on the same queues a run wakes one, or as many as there is work for, and of
+// the others none.
+type FleetWaker interface {
+	// ListenFor is Listen for a worker that serves these. Its RunsDue names the lane
+	// where the store knows it, comes only for lanes that it serves, and only when
+	// it is the worker's turn, or with After when it may have to stand in for the
+	// one whose turn it is. A worker without room announces the signal again, with
+	// Passed one higher, and it goes to the next. RunsDue without a lane goes to all.
+	ListenFor(ctx context.Context, serves Serves, hear func(Signal)) error
 }
 
 // Waker passes signals between those who use one store, in this process and in

@@ -105,6 +105,7 @@ type ClaimRequest struct {
 	Steps    []Step        // in the order wanted
 	Limit    int           // most runs in all; at least 1
 	Alone    bool          // nothing else executes in the worker's process; recorded for the crash rule. Only with Limit 1
+	Guess    bool          // sent for the first time, without knowing of a run that is due: an answer without runs needs no second look
 }
 
 // Claimed is a run as its claim returns it: what a handler needs.

@@ -12,6 +12,13 @@ SELECT
     set_config('lock_timeout', @lock_timeout::text, true),
     set_config('statement_timeout', @statement_timeout::text, true);
 
+-- name: GuardSession :exec
+-- Guard for as long as the session lasts, where no pooler may give it to others.
+-- Batches that would set the same need no Guard of their own.
+SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false),
+       set_config('plan_cache_mode', 'force_generic_plan', false),
+       set_config('lock_timeout', @lock_timeout::text, false), set_config('statement_timeout', @statement_timeout::text, false);
+
 -- name: Pin :exec
 -- Keeps functions and operators of other schemas out of the statements after it
 -- in the same transaction, where a connection could not be set up to do so as a
@@ -144,3 +151,27 @@ SELECT
     set_config('synchronous_commit', 'off', true),
     pg_notify(@channel::text, hints.payload)
 FROM (SELECT unnest(@payloads::text[]) AS payload) hints;
+
+-- name: JoinCrew :exec
+-- One advisory lock, shared, of the session that listens: who holds it listens for the
+-- same jobs on the same queues. It never waits, since no session takes it alone, and it
+-- ends with the connection. Idempotent: a repeat holds it twice.
+SELECT pg_advisory_lock_shared(@class::int, @crew::int);
+
+-- name: Crew :many
+-- Which sessions hold the crew's lock: they listen for the same.
+-- Index: none, it reads the server's lock table. Locks: none.
+SELECT
+    locks.pid::int AS pid,
+    (locks.pid = pg_backend_pid())::boolean AS self
+FROM pg_catalog.pg_locks AS locks
+WHERE locks.locktype = 'advisory'
+  AND locks.objsubid = 2
+  AND locks.granted
+  AND locks.database = (
+      SELECT databases.oid
+      FROM pg_catalog.pg_database AS databases
+      WHERE databases.datname = current_database()
+  )
+  AND locks.classid = (@class::int)::oid
+  AND locks.objid = (@crew::int)::oid;

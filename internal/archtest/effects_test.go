@@ -51,7 +51,7 @@ var clocks = excuses{
 	"store/memory/store.go":     "the default clock of the store",
 	"store/sqlite/clock.go":     "the default clock of the store",
 	"store/sqlite/store.go":     "how long one call has waited for another process to let go of the file",
-	"store/postgres/enqueue.go": "whether a wake-up is worth sending; a hint, with an hour of margin",
+	"store/postgres/signal.go":  "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"store/postgres/sql.go":     "what is left of a context's deadline",
 	"durablecmd/":               "ages that people read, and how long a demo has lasted",
 	"operate/operator.go":       "the default clock of previews, and of how long a list searches",

@@ -14,7 +14,9 @@ import "time"
 // vain. A worker that has often come in vain waits a random while first, the
 // longer the oftener: with n workers the first of them still asks within about two
 // milliseconds, and all together ask some five hundred times a second, however many
-// they are, until the while is as long as it may be. A few workers never wait.
+// they are, until the while is as long as it may be. A few workers never wait. A call
+// is for this worker alone, or for few: it draws no lot, and does not count as in
+// vain.
 type Ask struct {
 	Capacity int           // slots in all
 	Batch    int           // most asked for per claim
@@ -27,9 +29,11 @@ type Ask struct {
 	manyAt   time.Duration // when a quarter of the slots was free
 	sleeping time.Duration // no asking before this instant
 	asking   bool
-	woken    bool // a wake-up came while asking: the answer may be older than it
-	called   bool // a wake-up ended the sleep
-	vain     int  // questions after a wake-up that brought nothing; halved by one that did
+	woken    bool          // a wake-up came while asking: the answer may be older than it
+	called   bool          // a wake-up ended the sleep
+	recalled bool          // a call came while asking
+	recallAt time.Duration // when it is to be answered
+	vain     int           // questions after a wake-up that brought nothing; halved by one that did
 	failures int
 }
 
@@ -50,6 +54,7 @@ const (
 	AskWoken                   // something may be due
 	AskAnswered                // Count slots were filled; see Left and Next
 	AskFailed                  // the question failed
+	AskCalled                  // something is due, and this worker is to look after Next, if it has not by then
 )
 
 // AskEvent is one event.
@@ -58,7 +63,7 @@ type AskEvent struct {
 	At     time.Duration
 	Count  int
 	Left   bool          // of AskAnswered: there may be more; do not sleep
-	Next   time.Duration // of AskAnswered without Left: more is known to come after so long; negative: unknown
+	Next   time.Duration // of AskAnswered without Left: more is known to come after so long; negative: unknown. Of AskCalled: when to look
 	Random float64       // in [0, 1)
 }
 
@@ -99,10 +104,12 @@ func (a *Ask) Step(e AskEvent) AskEffects {
 		if a.woken = a.asking; !a.asking {
 			a.call(e)
 		}
+	case AskCalled:
+		a.recall(e.At + e.Next)
 	case AskAnswered:
 		a.answered(e)
 	case AskFailed:
-		a.asking, a.woken, a.called = false, false, false
+		a.asking, a.woken, a.called, a.recalled = false, false, false, false
 		a.sleeping = e.At + a.backoff(e.Random)
 		a.failures++
 	}
@@ -126,6 +133,21 @@ func (a *Ask) answered(e AskEvent) {
 	if a.woken {
 		a.woken = false
 		a.call(e)
+	}
+	if a.recalled {
+		a.recalled = false
+		a.recall(a.recallAt)
+	}
+}
+
+// recall ends the sleep at an instant, or the one after the question under way,
+// which may be older than the call.
+func (a *Ask) recall(at time.Duration) {
+	switch {
+	case !a.asking:
+		a.sleeping = min(a.sleeping, at)
+	case !a.recalled || at < a.recallAt:
+		a.recalled, a.recallAt = true, at
 	}
 }
 

@@ -81,7 +81,7 @@ func (d *declaring) some(ctx context.Context, add func(*batch)) error {
 		if add(b); b.Len() == 0 {
 			return nil
 		}
-		return d.send(ctx, d.general, b)
+		return d.send(ctx, d.engine, b)
 	})
 }
 

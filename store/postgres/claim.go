@@ -74,7 +74,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		return s.take(ctx, claimArgs(&request, worker), &got)
 	})
 	switch {
-	case err == nil && len(got.runs) == 0:
+	case err == nil && len(got.runs) == 0 && !request.Guess:
 		err = s.repeat(ctx, func() error { return s.nothing(ctx, request.Claim, &got) })
 	case code(err) == uniqueViolation:
 		err = s.repeat(ctx, func() error { return s.granted(ctx, request.Claim, &got) })
@@ -161,7 +161,7 @@ const heldFor = 10 * time.Second
 // of a run, and after such a wait by the one that passes over such rows.
 func (s *Store) take(ctx context.Context, args []any, got *dealing) error {
 	if !s.held.within(heldFor) {
-		b := s.guardedFor(ctx, heldLimit)
+		b := s.hot(ctx)
 		b.add(queries.ClaimRuns, args...).Query(got.scan)
 		if err := s.send(ctx, s.engine, b); code(err) != lockNotAvailable {
 			return err
@@ -229,11 +229,11 @@ func (s *Store) workerID(ctx context.Context, worker store.WorkerID) (int32, err
 	return s.registerWorker(ctx, worker)
 }
 
-// registerWorker writes the worker down, on a connection of its own.
+// registerWorker writes the worker down.
 func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int32, error) {
 	var id int32
 	err := s.repeat(ctx, func() (err error) { // another call may do the same for this worker
-		id, err = s.queries(s.general).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
+		id, err = s.queries(s.engine).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
 		return err
 	})
 	if err != nil {

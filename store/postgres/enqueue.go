@@ -31,8 +31,9 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 		return nil, s.fail("enqueue runs", err)
 	}
 	var receipts []store.Receipt
+	var dues []store.Due
 	insert := func() (err error) {
-		receipts, err = s.insert(ctx, s.general, runs)
+		receipts, dues, err = s.insertAndNotify(ctx, runs)
 		return err
 	}
 	err := s.repeat(ctx, insert)
@@ -43,20 +44,32 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	if err != nil {
 		return nil, s.fail("enqueue runs", err)
 	}
-	if anySoon(runs) {
-		s.hint()
-	}
+	s.hintDue(dues)
 	return receipts, nil
 }
 
-// insert stores the runs in one transaction, or in the caller's when to is
-// one. The caller holds no connection of this store's.
-func (s *Store) insert(ctx context.Context, to sender, runs []store.NewRun) ([]store.Receipt, error) {
+// insertAndNotify stores the runs in one transaction, and returns the wake-ups that
+// did not go with it.
+func (s *Store) insertAndNotify(ctx context.Context, runs []store.NewRun) ([]store.Receipt, []store.Due, error) {
 	set := lanesOf(runs)
 	if err := s.laneIDs(ctx, set); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return s.insertInto(ctx, to, runs, set)
+	dues := duesOf(runs, set)
+	if rules.AnyKeyed(runs) {
+		receipts, err := s.insertKeyed(ctx, s.general, runs, set)
+		return receipts, dues, err
+	}
+	r := s.ride(dues)
+	receipts, err := s.insertUnkeyed(ctx, s.general, runs, set, freshly, r)
+	if code(err) == uniqueViolation {
+		receipts, err = s.insertUnkeyed(ctx, s.general, runs, set, perhapsAgain, r)
+	}
+	if err == nil && r != nil {
+		r.arrived(s)
+		return receipts, nil, nil
+	}
+	return receipts, dues, err
 }
 
 // lanesOf names the lanes of the runs.
@@ -77,21 +90,24 @@ func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, 
 	if rules.AnyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
-	if to == sender(s.general) {
-		receipts, err := s.insertUnkeyed(ctx, to, runs, set, true)
-		if code(err) != uniqueViolation {
-			return receipts, err
-		}
-	}
-	return s.insertUnkeyed(ctx, to, runs, set, false) // in a transaction a refused statement would be its end
+	return s.insertUnkeyed(ctx, to, runs, set, perhapsAgain, nil) // in a transaction a refused statement would be its end
 }
 
-func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet, fresh bool) ([]store.Receipt, error) {
+// freshness says whether runs may be stored already.
+type freshness int8
+
+const (
+	freshly      freshness = iota // most likely not: the call fails when one is
+	perhapsAgain                  // those that are stored are passed over
+)
+
+func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet, fresh freshness, with *ride) ([]store.Receipt, error) {
 	existing := map[store.RunID]struct{}{}
 	b := &batch{names: s.names}
 	for _, part := range parts(runs) {
-		addEnqueue(b, part, set, fresh, existing)
+		addEnqueue(b, part, set, fresh == freshly, existing)
 	}
+	with.add(s, b)
 	if err := s.send(ctx, to, b); err != nil {
 		return nil, err
 	}
@@ -114,18 +130,6 @@ func scanInto(set map[store.RunID]struct{}) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) { set[id] = struct{}{} })
 	}
-}
-
-// anySoon tells whether a run may be due before workers look by themselves.
-// Only a hint hangs on it, so this machine's clock is good enough, with a
-// wide margin.
-func anySoon(runs []store.NewRun) bool {
-	for i := range runs {
-		if runs[i].Delay() <= store.WakeAhead && (runs[i].At.IsZero() || time.Until(runs[i].At) < time.Hour) {
-			return true
-		}
-	}
-	return false
 }
 
 // parts cuts the runs into what fits one statement.

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,76 +9,27 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/durable-worker/durable-worker/internal/board"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-const (
-	hintPause = 5 * time.Millisecond // this process notifies at most once in it
-	pingEvery = 30 * time.Second     // of the listening connection
-)
-
-// hints gathers signals: commits that notify are serialised by the server, so
-// a process sends few.
-type hints struct {
-	self string     // tells our own notifications from others'
-	out  *board.Box // to be sent
-	here board.Board
-}
-
-func (h *hints) init() { h.self, h.out = rand.Text(), board.NewBox() }
-
-// hint tells workers, here and elsewhere, that runs may be due. It never waits.
-func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
-
-// Publish passes a signal on to all that listen, together with what else is
-// announced within a few milliseconds.
-func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("announce: %w", err)
-	}
-	s.hints.out.Put(signal)
-	return nil
-}
-
-// sendHints passes signals on until ctx ends, the last ones included.
-func (s *Store) sendHints(ctx context.Context) {
-	for {
-		select {
-		case <-s.hints.out.Given():
-			s.sendHint(context.WithoutCancel(ctx)) // Close waits for it
-		case <-ctx.Done():
-			s.sendHint(context.WithoutCancel(ctx))
-			return
-		}
-		select {
-		case <-time.After(hintPause):
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (s *Store) sendHint(ctx context.Context) {
-	waiting := s.hints.out.Take()
-	if len(waiting) == 0 {
-		return
-	}
-	s.hints.here.Give(waiting...)
-	if s.config.NoNotify {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	err := s.queries(s.general).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payloads: payloads(s.hints.self, waiting)})
-	if err != nil && ctx.Err() == nil {
-		s.config.Logger.Debug("notifying others failed, they find out by polling", "error", err)
-	}
-}
+const pingEvery = 30 * time.Second // of the listening connection
 
 // Listen calls hear for signals of this process and notifications of others,
 // never twice at the same time.
 func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
+	return s.listen(ctx, nil, hear)
+}
+
+// ListenFor is Listen for a worker that serves these jobs on these queues; see
+// store.FleetWaker.
+func (s *Store) ListenFor(ctx context.Context, serves store.Serves, hear func(store.Signal)) error {
+	return s.listen(ctx, s.names.crew(serves), hear)
+}
+
+// listen is Listen, and ListenFor of a crew.
+func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	here := s.hints.here.Join()
@@ -92,7 +42,7 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 		for {
 			select {
 			case <-here.Given():
-				for _, signal := range here.Take() {
+				for _, signal := range crew.fold(here.Take()) {
 					hear(signal)
 				}
 			case <-ctx.Done():
@@ -100,52 +50,104 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 			}
 		}
 	})
-	begun := func() { // what came before we listened
-		here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelAsked}, store.Signal{Kind: store.RunEnded})
+	l := &listener{Store: s, crew: crew, channel: s.names.channel(),
+		begun: func() { // what came before we listened
+			here.Put(store.Signal{Kind: store.RunsDue}, store.Signal{Kind: store.CancelAsked}, store.Signal{Kind: store.RunEnded})
+		},
+		heard: func(payload string) { here.Put(signals(s.hints.self, payload)...) },
 	}
-	heard := func(payload string) { here.Put(signals(s.hints.self, payload)...) }
-	if err := s.receive(ctx, s.names.channel(), begun, heard); err != nil && ctx.Err() == nil {
+	if err := l.receive(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	return nil
 }
 
+// listener is a Listen under way.
+type listener struct {
+	*Store
+	crew    *crew // nil: of nobody who works
+	channel string
+	begun   func()
+	heard   func(payload string)
+	conn    *pgx.Conn
+	look    time.Duration // own clock when the crew is looked at next, or the connection tried
+}
+
 // receive waits for notifications on a connection of its own.
-func (s *Store) receive(ctx context.Context, channel string, begun func(), heard func(payload string)) error {
-	conn, err := pgx.ConnectConfig(ctx, s.dial)
-	if err != nil {
+func (l *listener) receive(ctx context.Context) (err error) {
+	if l.conn, err = pgx.ConnectConfig(ctx, l.dial); err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx)
-	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+	defer l.leave(ctx)
+	if _, err := l.conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {
 		return err
 	}
-	begun()
+	if l.crew != nil {
+		if err := l.crew.join(ctx, l.Store, l.conn); err != nil {
+			return err
+		}
+	}
+	if err := l.try(ctx); err != nil {
+		return err
+	}
+	l.changed(ctx, crewJoins)
+	l.begun()
 	for {
-		quiet, cancel := context.WithTimeout(ctx, pingEvery)
-		notification, err := conn.WaitForNotification(quiet)
+		quiet, cancel := context.WithTimeout(ctx, max(l.look-lease.Elapsed(), time.Millisecond))
+		notification, err := l.conn.WaitForNotification(quiet)
 		cancel()
 		switch {
 		case err == nil:
-			heard(notification.Payload)
+			l.take(notification.Payload)
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, context.DeadlineExceeded):
-			if err := s.ping(ctx, conn); err != nil {
+		case !errors.Is(err, context.DeadlineExceeded):
+			return err
+		}
+		if lease.Elapsed() >= l.look {
+			if err := l.try(ctx); err != nil {
 				return err
 			}
-		default:
-			return err
 		}
 	}
 }
 
-func (s *Store) ping(ctx context.Context, conn *pgx.Conn) error {
+// take takes in a notification.
+func (l *listener) take(payload string) {
+	if change, ok := readChange(payload); !ok {
+		l.heard(payload)
+	} else if l.crew != nil {
+		l.crew.take(change)
+	}
+}
+
+// try finds out whether the connection stands, and who else listens.
+func (l *listener) try(ctx context.Context) error {
+	l.look = lease.Elapsed() + pingEvery
+	if l.crew != nil {
+		return l.crew.look(ctx, l.Store, l.conn)
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return conn.Ping(ctx)
+	return l.conn.Ping(ctx)
+}
+
+// changed tells the others that this listener has come, or goes.
+func (l *listener) changed(ctx context.Context, letter byte) {
+	if l.crew == nil || l.config.NoNotify || l.conn.IsClosed() {
+		return
+	}
+	payload := l.hints.self + " " + l.crew.change(letter)
+	err := l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{payload}})
+	if err != nil && ctx.Err() == nil {
+		l.config.Logger.Debug("notifying others failed, they find out within half a minute", "error", err)
+	}
+}
+
+// leave ends the connection.
+func (l *listener) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	l.changed(ctx, crewLeaves)
+	_ = l.conn.Close(ctx)
 }

@@ -149,7 +149,7 @@ func (s *Store) version(ctx context.Context, in queries.DBTX) (have, minCompatib
 // brings, and the oldest program version that can serve what the database has.
 func (s *Store) Schema(ctx context.Context) (have, want, minCompatible int, err error) {
 	all := migrations()
-	have, minCompatible, err = s.version(ctx, s.general)
+	have, minCompatible, err = s.version(ctx, s.engine)
 	if err != nil {
 		err = fmt.Errorf("schema version: %w", err)
 	}

@@ -36,7 +36,9 @@ func (s *Store) opened(ctx context.Context, base, general *pgxpool.Config) (err 
 		if s.general, err = pgxpool.NewWithConfig(ctx, general); err != nil {
 			return err
 		}
-		err = s.checkServer(ctx)
+		if err = s.checkServer(ctx); err == nil {
+			s.general.Reset() // a process that only works needs no connection of this pool
+		}
 		if !refusesPath(err) || base.ConnConfig.RuntimeParams["search_path"] == "" {
 			return err
 		}

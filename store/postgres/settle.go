@@ -63,6 +63,26 @@ const (
 	mapBytes = 4 << 20
 )
 
+// lastFew is up to how many runs are settled, and their lease ended, in one statement.
+const lastFew = 16
+
+// addLast adds the one statement that settles the last few runs of a claim, if they
+// are that and have plainly succeeded.
+func (w *settling) addLast(b *batch) bool {
+	if w.general || !w.Last || len(w.Runs) == 0 || len(w.Runs) > lastFew {
+		return false
+	}
+	ids := make(uuidArray, len(w.Runs))
+	for i := range w.Runs {
+		if !rules.Plain(&w.Runs[i].Outcome) {
+			return false
+		}
+		ids[i] = w.Runs[i].ID
+	}
+	b.add(queries.SettleLast, ids, uuid.UUID(w.Claim), small(w.Claimed)).Query(w.accept(len(ids), true))
+	return true
+}
+
 // addTo adds the statements that settle the runs: one for all plain successes,
 // one or more for the rest.
 func (w *settling) addTo(b *batch) {

@@ -36,9 +36,12 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 }
 
 func (s *Store) settleNow(ctx context.Context, work []*settling) error {
-	b := s.guardedFor(ctx, heldLimit)
+	b := s.hot(ctx)
 	for _, w := range work {
 		clear(w.verdicts)
+		if w.addLast(b) {
+			continue
+		}
 		w.addTo(b)
 		if w.Last {
 			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))

@@ -1,8 +1,15 @@
 package postgres
 
 import (
+	"cmp"
 	"encoding/hex"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -45,6 +52,9 @@ func signals(self, payload string) []store.Signal {
 	if sender == self {
 		return nil
 	}
+	if dues := readDue(marks); len(dues) > 0 {
+		return dues
+	}
 	due := []store.Signal{{Kind: store.RunsDue}}
 	if !marked || marks == "" || len(marks)%markLength != 0 {
 		return due
@@ -63,4 +73,194 @@ func signals(self, payload string) []store.Signal {
 		read = append(read, signal)
 	}
 	return read
+}
+
+// dueBox gathers wake-ups that name their lanes until they are sent, of each lane
+// one for what is due and one for what is to be.
+type dueBox struct {
+	mu      sync.Mutex
+	lanes   map[dueKey]store.Due
+	passed  []store.Due // of other processes, passed on
+	overrun bool        // there are too many
+}
+
+type dueKey struct {
+	lane  store.LaneID
+	later bool
+}
+
+// mostDue bounds what a dueBox holds; beyond it one wake-up names no lane.
+const mostDue = 2000
+
+func (b *dueBox) add(all ...store.Due) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lanes == nil {
+		b.lanes = map[dueKey]store.Due{}
+	}
+	for _, due := range all {
+		switch key := (dueKey{due.Lane, due.In > 0}); {
+		case len(b.lanes)+len(b.passed) >= mostDue:
+			b.overrun = true
+		case due.Draw != 0:
+			b.passed = append(b.passed, due)
+		default:
+			if before, there := b.lanes[key]; there {
+				due.Runs, due.In = due.Runs+before.Runs, min(due.In, before.In)
+			}
+			b.lanes[key] = due
+		}
+	}
+}
+
+// take empties the box. Wake-ups that go out together are for the same workers.
+func (b *dueBox) take() (all []store.Due, overrun bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all, overrun = b.passed, b.overrun
+	draw := newDraw()
+	for _, due := range b.lanes {
+		due.Draw = draw
+		all = append(all, due)
+	}
+	b.passed, b.overrun = nil, false
+	clear(b.lanes)
+	return all, overrun
+}
+
+// all is what the box holds, which stays in it.
+func (b *dueBox) all() (all []store.Due, overrun bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append(slices.Collect(maps.Values(b.lanes)), b.passed...), b.overrun
+}
+
+func newDraw() uint32 { return max(rand.Uint32(), 1) }
+
+// duesOf are the wake-ups for runs that may be due before workers look by
+// themselves. Only hints hang on it, so this machine's clock is good enough, with a
+// wide margin.
+func duesOf(runs []store.NewRun, set laneSet) []store.Due {
+	var all []store.Due
+	last := &store.NewRun{}
+	for i := range runs {
+		run := &runs[i]
+		if len(all) > 0 && sameLane(last, run) && run.At.Equal(last.At) && run.Delay() == last.Delay() {
+			all[len(all)-1].Runs++
+			continue
+		}
+		in := run.Delay()
+		if !run.At.IsZero() {
+			until := time.Until(run.At)
+			if until >= time.Hour {
+				continue
+			}
+			in = max(until-time.Second, 0)
+		}
+		if in > store.WakeAhead && run.At.IsZero() {
+			continue
+		}
+		last = run
+		if all = append(all, store.Due{Lane: set[laneOf(run)], Names: namesOf(run.Queue, run.Job), Runs: 1, In: max(in, 0)}); len(all) == mostDue {
+			return append(all, store.Due{Lane: all[0].Lane}) // the box overruns
+		}
+	}
+	return all
+}
+
+const (
+	dueLetter    = 'd'
+	duesPerCall  = 120 // a payload has to be shorter than 8000 bytes
+	fieldsOfDue  = 4
+	fieldsOfHead = 4
+	numeralsBase = 36
+)
+
+// duePayloads writes wake-ups, those that are alike in as few notifications as will do:
+//
+//	SELF d<draw>,<passed>,<every>,<for>;<lane>,<names>,<runs>,<in>;…
+//
+// every, for and in are milliseconds.
+//
+// Programs that do not know the form take it for "runs may be due".
+func duePayloads(self string, all []store.Due) []string {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b store.Due) int {
+		return cmp.Or(cmp.Compare(a.Draw, b.Draw), cmp.Compare(a.Passed, b.Passed), cmp.Compare(a.For, b.For))
+	})
+	alike := func(a, b *store.Due) bool {
+		return a.Draw == b.Draw && a.Passed == b.Passed && a.Every == b.Every && a.For == b.For
+	}
+	var texts []string
+	for start := 0; start < len(all); {
+		end := start
+		for end < len(all) && end-start < duesPerCall && alike(&all[start], &all[end]) {
+			end++
+		}
+		texts = append(texts, duePayload(self, all[start:end]))
+		start = end
+	}
+	return texts
+}
+
+func duePayload(self string, all []store.Due) string {
+	text := append([]byte(self), ' ', dueLetter)
+	number := func(before byte, n uint64) {
+		if before != 0 {
+			text = append(text, before)
+		}
+		text = strconv.AppendUint(text, n, numeralsBase)
+	}
+	number(0, uint64(all[0].Draw))
+	number(',', uint64(max(all[0].Passed, 0)))
+	for _, d := range [...]time.Duration{all[0].Every, all[0].For} {
+		number(',', uint64(max(d.Milliseconds(), 0)))
+	}
+	for _, due := range all {
+		number(';', uint64(max(due.Lane, 0)))
+		number(',', due.Names)
+		number(',', uint64(max(due.Runs, 0)))
+		number(',', uint64(max(due.In.Milliseconds(), 0)))
+	}
+	if (len(text)-len(self)-1)%markLength == 0 {
+		text = append(text, ';') // else it could be taken for marks
+	}
+	return string(text)
+}
+
+// readDue reads what follows the sender in a payload; nil: it is none of these.
+func readDue(text string) (signals []store.Signal) {
+	if text == "" || text[0] != dueLetter {
+		return nil
+	}
+	parts := strings.Split(strings.TrimSuffix(text[1:], ";"), ";")
+	head, ok := numerals(parts[0])
+	if !ok || len(head) != fieldsOfHead {
+		return nil
+	}
+	for _, part := range parts[1:] {
+		fields, ok := numerals(part)
+		if !ok || len(fields) != fieldsOfDue {
+			return nil
+		}
+		signals = append(signals, store.Signal{Kind: store.RunsDue, Due: store.Due{
+			Lane: store.LaneID(fields[0]), Names: fields[1], Runs: int(small(int(min(fields[2], 1<<31)))), //nolint:gosec // bounded
+			In: fromMillis(fields[3]), Draw: uint32(head[0]), Passed: int(min(head[1], 1<<20)), //nolint:gosec // likewise
+			Every: fromMillis(head[2]), For: fromMillis(head[3]),
+		}})
+	}
+	return signals
+}
+
+func fromMillis(n uint64) time.Duration { return time.Duration(min(n, 1<<32)) * time.Millisecond }
+
+func numerals(text string) (numbers []uint64, ok bool) {
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.ParseUint(field, numeralsBase, 64)
+		if err != nil {
+			return nil, false
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, true
 }

@@ -104,6 +104,28 @@ func (s *Store) guardedFor(ctx context.Context, most time.Duration) *batch {
 	return b
 }
 
+// hot begins a batch as guardedFor does with heldLimit, for the engine's
+// connections. Where those are guarded as a whole and the caller's patience is no
+// shorter than theirs, nothing has to be set.
+func (s *Store) hot(ctx context.Context) *batch {
+	if deadline, ok := ctx.Deadline(); s.guards && ok && time.Until(deadline) >= sessionPatience {
+		return &batch{names: s.names}
+	}
+	return s.guardedFor(ctx, heldLimit)
+}
+
+// A session's guard bounds statements by sessionLimit, and will do for calls that
+// are waited for at least sessionPatience.
+const (
+	sessionLimit    = 16 * time.Second
+	sessionPatience = 8 * time.Second
+)
+
+// guardSession guards a connection of the engine's as a whole.
+func (s *Store) guardSession(ctx context.Context, conn *pgx.Conn) error {
+	return s.queries(conn).GuardSession(ctx, queries.GuardSessionParams{LockTimeout: milliseconds(heldLimit), StatementTimeout: milliseconds(sessionLimit)})
+}
+
 // limits derives the server's timeouts from the caller's patience, so that a
 // statement nobody waits for does not go on.
 func limits(ctx context.Context, most time.Duration) (lock, statement string) {

@@ -46,8 +46,8 @@ type Config struct {
 type Store struct {
 	config   Config
 	names    *namespace
-	general  *pgxpool.Pool   // enqueue, inspect, declare, lanes, migrations
-	engine   *pgxpool.Pool   // claim, settle, reclaim, heads, materialize
+	general  *pgxpool.Pool   // enqueue, inspect, lanes, migrations
+	engine   *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
 	beats    *pgxpool.Pool   // renewals, and nothing else
 	dial     *pgx.ConnConfig // for the listener
 	served   atomic.Bool     // the schema's version is one we can serve
@@ -64,6 +64,7 @@ type Store struct {
 	lanes    laneCache
 	workers  workerCache
 	begins   bool // the server's default isolation is not ours, so that batches begin their transactions
+	guards   bool // the engine's connections are guarded as a whole
 	unpinned bool // something stands before the server that does not pass our search_path on
 	together beatCache
 	specs    specs
@@ -76,6 +77,9 @@ type Store struct {
 const (
 	engineConns = 4
 	beatConns   = 2
+	// engineIdle is how long a second connection of the engine's is kept that a calm
+	// worker does not use.
+	engineIdle = 8 * time.Second
 )
 
 // Open connects to a database and checks that it can be written. It does not
@@ -109,8 +113,10 @@ func Open(ctx context.Context, url string, config Config) (*Store, error) {
 // Close sends the last wake-up and closes all connections. It waits for calls
 // under way; a Listen has to be ended by its own context first.
 func (s *Store) Close() {
-	if s.txHints.end() {
-		s.hint() // sooner than it was to be
+	if s.txHints.end() { // sooner than it was to be
+		s.txHints.mu.Lock()
+		s.hintTrailed()
+		s.txHints.mu.Unlock()
 	}
 	s.closing()
 	s.running.Wait()
@@ -159,6 +165,16 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 	s.dial = base.ConnConfig.Copy()
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
+	engine.MaxConnIdleTime, engine.HealthCheckPeriod = min(engine.MaxConnIdleTime, engineIdle), min(engine.HealthCheckPeriod, engineIdle/2)
+	if s.guards = !s.unpinned; s.guards {
+		before := engine.AfterConnect
+		engine.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			if err := before(ctx, conn); err != nil {
+				return err
+			}
+			return s.guardSession(ctx, conn)
+		}
+	}
 	if s.engine, err = pgxpool.NewWithConfig(ctx, engine); err != nil {
 		return err
 	}

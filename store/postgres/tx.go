@@ -44,7 +44,7 @@ func (s *Store) WithSQLTx(tx *sql.Tx) *Tx {
 	return &Tx{store: s, door: sqlDoor{tx: tx, known: pgtype.NewMap()}}
 }
 
-// Enqueue stores the runs within the transaction; see durable.Tx. Workers are
+// Enqueue stores the runs within the transaction; see store.Tx. Workers are
 // woken when it is committed.
 func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt, error) {
 	if len(runs) == 0 {
@@ -56,9 +56,14 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	if err := t.store.usable(ctx); err != nil {
 		return nil, t.store.fail("enqueue runs", err)
 	}
-	receipts, err := t.store.insert(ctx, t.door, runs)
-	if err == nil && anySoon(runs) {
-		err = t.hint(ctx)
+	set := lanesOf(runs)
+	err := t.store.laneIDs(ctx, set)
+	var receipts []store.Receipt
+	if err == nil {
+		receipts, err = t.store.insertInto(ctx, t.door, runs, set)
+	}
+	if dues := duesOf(runs, set); err == nil && len(dues) > 0 {
+		err = t.hint(ctx, dues)
 	}
 	if err != nil {
 		return nil, t.fail("enqueue runs", err)
@@ -66,12 +71,12 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	return receipts, nil
 }
 
-// Guard locks the run until the transaction ends; see durable.Tx.
+// Guard locks the run until the transaction ends; see store.Tx.
 func (t *Tx) Guard(ctx context.Context, holder store.Holder) error {
 	return t.claimed(ctx, fmt.Sprintf("guard run %s", holder.Run), queries.GuardRun, holder.Run.String(), uuid.UUID(holder.Claim).String())
 }
 
-// Complete ends the run as succeeded within the transaction; see durable.Tx.
+// Complete ends the run as succeeded within the transaction; see store.Tx.
 func (t *Tx) Complete(ctx context.Context, holder store.Holder, completion store.Completion) error {
 	what := fmt.Sprintf("complete run %s", holder.Run)
 	if err := completion.Check(); err != nil {
@@ -169,8 +174,8 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		return nil, s.fail(what, err)
 	}
 	var receipts []store.Receipt
+	set := lanesOf(runs)
 	insert := func(most time.Duration) (err error) {
-		set := lanesOf(runs)
 		if err = s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
 			return err
 		}
@@ -194,9 +199,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	if err != nil {
 		return nil, s.fail(what, err)
 	}
-	if anySoon(runs) {
-		s.hint()
-	}
+	s.hintDue(duesOf(runs, set))
 	return receipts, nil
 }
 

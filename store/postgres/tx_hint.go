@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
@@ -20,7 +21,8 @@ type txHints struct {
 	mu    sync.Mutex
 	last  time.Duration // own clock, of the last notification; zero: none
 	rungs [len(trailing)]rung
-	ended bool // the store is closed: no more are armed
+	dues  dueBox // what the trailing hints are about
+	ended bool   // the store is closed: no more are armed
 }
 
 // rung is one of the trailing hints.
@@ -55,14 +57,18 @@ func (h *txHints) may() bool {
 }
 
 // hint has workers told when the transaction is committed.
-func (t *Tx) hint(ctx context.Context) error {
+func (t *Tx) hint(ctx context.Context, dues []store.Due) error {
 	s := t.store
-	if s.config.NoNotify || !s.txHints.may() {
-		s.trail()
+	if s.config.NoNotify || len(dues) > duesPerCall || !s.txHints.may() {
+		s.trail(dues)
 		return nil
 	}
+	draw := newDraw()
+	for i := range dues {
+		dues[i].Draw = draw
+	}
 	b := &batch{names: s.names}
-	b.add(queries.NotifyAtCommit, s.names.channel(), s.hints.atCommit())
+	b.add(queries.NotifyAtCommit, s.names.channel(), duePayload(s.hints.atCommit(), dues))
 	return s.send(ctx, t.door, b)
 }
 
@@ -72,9 +78,10 @@ func (h *hints) atCommit() string { return "commit" }
 
 // trail arms the trailing hints. One that is armed already, perhaps for a
 // transaction that commits earlier, is armed again after it.
-func (s *Store) trail() {
+func (s *Store) trail(dues []store.Due) {
 	s.txHints.mu.Lock()
 	defer s.txHints.mu.Unlock()
+	s.txHints.dues.add(dues...)
 	for i := range s.txHints.rungs {
 		if r := &s.txHints.rungs[i]; r.timer != nil {
 			r.again = true
@@ -90,11 +97,22 @@ func (s *Store) arm(i int) {
 		return
 	}
 	s.txHints.rungs[i] = rung{timer: time.AfterFunc(trailing[i], func() {
-		s.hint()
 		s.txHints.mu.Lock()
 		defer s.txHints.mu.Unlock()
+		s.hintTrailed()
 		if s.txHints.rungs[i].timer = nil; s.txHints.rungs[i].again {
 			s.arm(i)
+		} else if i == len(trailing)-1 {
+			s.txHints.dues.take()
 		}
 	})}
+}
+
+// hintTrailed sends what the trailing hints are about; the mutex is held.
+func (s *Store) hintTrailed() {
+	dues, overrun := s.txHints.dues.all()
+	if overrun {
+		s.hint()
+	}
+	s.hintDue(dues)
 }

@@ -13,7 +13,7 @@ func TestTrailingHintsEndWithTheStore(t *testing.T) {
 	require.False(t, s.txHints.end(), "none is armed")
 	s = &Store{}
 	s.hints.init()
-	s.trail()
+	s.trail(nil)
 	require.True(t, s.txHints.end())
 	for i := range s.txHints.rungs {
 		require.False(t, s.txHints.rungs[i].timer.Stop(), "a timer goes on")
@@ -21,6 +21,6 @@ func TestTrailingHintsEndWithTheStore(t *testing.T) {
 	s = &Store{}
 	s.hints.init()
 	s.txHints.end()
-	s.trail()
+	s.trail(nil)
 	require.Equal(t, rung{}, s.txHints.rungs[0], "armed after the end")
 }

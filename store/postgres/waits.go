@@ -65,7 +65,8 @@ func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(na
 			hear(name)
 		}
 	}
-	if err := s.receive(ctx, s.names.freedChannel(), func() { hear("") }, heard); err != nil && ctx.Err() == nil {
+	listening := &listener{Store: s, channel: s.names.freedChannel(), begun: func() { hear("") }, heard: heard}
+	if err := listening.receive(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("hear of releases: %w", err)
 	}
 	return nil

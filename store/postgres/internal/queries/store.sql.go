@@ -31,6 +31,55 @@ func (q *Queries) Commit(ctx context.Context) error {
 	return err
 }
 
+const Crew = `-- name: Crew :many
+SELECT
+    locks.pid::int AS pid,
+    (locks.pid = pg_backend_pid())::boolean AS self
+FROM pg_catalog.pg_locks AS locks
+WHERE locks.locktype = 'advisory'
+  AND locks.objsubid = 2
+  AND locks.granted
+  AND locks.database = (
+      SELECT databases.oid
+      FROM pg_catalog.pg_database AS databases
+      WHERE databases.datname = current_database()
+  )
+  AND locks.classid = ($1::int)::oid
+  AND locks.objid = ($2::int)::oid
+`
+
+type CrewParams struct {
+	Class int32
+	Crew  int32
+}
+
+type CrewRow struct {
+	Pid  int32
+	Self bool
+}
+
+// Which sessions hold the crew's lock: they listen for the same.
+// Index: none, it reads the server's lock table. Locks: none.
+func (q *Queries) Crew(ctx context.Context, arg CrewParams) ([]CrewRow, error) {
+	rows, err := q.db.Query(ctx, Crew, arg.Class, arg.Crew)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CrewRow
+	for rows.Next() {
+		var i CrewRow
+		if err := rows.Scan(&i.Pid, &i.Self); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ExistingTables = `-- name: ExistingTables :many
 SELECT pg_class.relname::text AS name
 FROM pg_catalog.pg_class
@@ -92,6 +141,24 @@ func (q *Queries) Guard(ctx context.Context, arg GuardParams) error {
 	return err
 }
 
+const GuardSession = `-- name: GuardSession :exec
+SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false),
+       set_config('plan_cache_mode', 'force_generic_plan', false),
+       set_config('lock_timeout', $1::text, false), set_config('statement_timeout', $2::text, false)
+`
+
+type GuardSessionParams struct {
+	LockTimeout      string
+	StatementTimeout string
+}
+
+// Guard for as long as the session lasts, where no pooler may give it to others.
+// Batches that would set the same need no Guard of their own.
+func (q *Queries) GuardSession(ctx context.Context, arg GuardSessionParams) error {
+	_, err := q.db.Exec(ctx, GuardSession, arg.LockTimeout, arg.StatementTimeout)
+	return err
+}
+
 const HasMeta = `-- name: HasMeta :one
 SELECT EXISTS (
     SELECT
@@ -123,6 +190,23 @@ SELECT set_config('idle_in_transaction_session_timeout', '10s', true)
 // transactions of several round trips. No rows, no locks.
 func (q *Queries) Idle(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, Idle)
+	return err
+}
+
+const JoinCrew = `-- name: JoinCrew :exec
+SELECT pg_advisory_lock_shared($1::int, $2::int)
+`
+
+type JoinCrewParams struct {
+	Class int32
+	Crew  int32
+}
+
+// One advisory lock, shared, of the session that listens: who holds it listens for the
+// same jobs on the same queues. It never waits, since no session takes it alone, and it
+// ends with the connection. Idempotent: a repeat holds it twice.
+func (q *Queries) JoinCrew(ctx context.Context, arg JoinCrewParams) error {
+	_, err := q.db.Exec(ctx, JoinCrew, arg.Class, arg.Crew)
 	return err
 }
 

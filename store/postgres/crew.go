@@ -1,0 +1,210 @@
+package postgres
+
+import (
+	"context"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// crew is the workers that listen for the same jobs on the same queues, as one of
+// them knows it. A wake-up carries a number that was drawn for it, and every member
+// puts the crew in the same order by it: the first looks, and the others need not
+// know whether it has. The order of the others stays when one comes or goes, so
+// that members who do not know that yet mostly agree all the same.
+//
+// Each holds an advisory lock on its listening connection, and the server's lock
+// table tells who does. Who is not known as a member, because that table could not
+// be read, answers every wake-up.
+type crew struct {
+	queues, jobs map[uint32]struct{} // hashed names
+	class, key   int32               // of the advisory lock
+
+	mu      sync.Mutex // guards what follows
+	self    uint32
+	members []uint32 // all, self included; empty: not known
+}
+
+const (
+	// standInPause is what a wake-up's second worker leaves to the first.
+	standInPause = 10 * time.Millisecond
+	// standIns is how many workers there are at most for which the second of them
+	// always looks. Of more it looks the more seldom, so that it is about one look in
+	// standIns for each member: their polls are the closer together.
+	standIns = 4
+)
+
+func (n *namespace) crew(serves store.Serves) *crew {
+	c := &crew{queues: map[uint32]struct{}{}, jobs: map[uint32]struct{}{}, class: int32(hashed("durable/" + n.schema + "/crew"))} //nolint:gosec // any 32 bits will do
+	queues, jobs := slices.Sorted(slices.Values(serves.Queues)), slices.Sorted(slices.Values(serves.Jobs))
+	c.key = int32(hashed(strings.Join(queues, "\x00") + "\x00\x00" + strings.Join(jobs, "\x00"))) //nolint:gosec // likewise
+	for _, name := range queues {
+		c.queues[hashed(name)] = struct{}{}
+	}
+	for _, name := range jobs {
+		c.jobs[hashed(name)] = struct{}{}
+	}
+	return c
+}
+
+func hashed(text string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(text))
+	return h.Sum32()
+}
+
+// namesOf are a lane's queue and job, hashed.
+func namesOf(queue, job string) uint64 { return uint64(hashed(queue))<<32 | uint64(hashed(job)) }
+
+// serves tells whether the worker executes a lane's runs.
+func (c *crew) serves(names uint64) bool {
+	_, queue := c.queues[uint32(names>>32)]
+	_, job := c.jobs[uint32(names)] //nolint:gosec // the lower half
+	return names == 0 || queue && job
+}
+
+// turn decides whether a wake-up is this worker's to answer, and when.
+func (c *crew) turn(due store.Due) (after time.Duration, mine bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if due.Draw == 0 || len(c.members) == 0 {
+		return 0, due.Passed == 0
+	}
+	place := c.place(due.Draw)
+	last := due.Passed + due.Wanted(len(c.members))
+	switch {
+	case place < due.Passed:
+		return 0, false // it has passed it on
+	case place < last:
+		return 0, true
+	case place == last && int(due.Draw>>8)%len(c.members) < standIns:
+		return standInPause, true
+	default:
+		return 0, false
+	}
+}
+
+// fold leaves of what was heard what is for this listener. Who does not work, which
+// nil stands for, hears of runs that are due in general.
+func (c *crew) fold(heard []store.Signal) (kept []store.Signal) {
+	all := false
+	for _, signal := range heard {
+		switch due := signal.Due; {
+		case signal.Kind != store.RunsDue:
+			kept = append(kept, signal)
+		case c == nil || due.Lane == 0:
+			all = true
+		case c.serves(due.Names):
+			if after, mine := c.turn(due); mine {
+				signal.Due.After = after
+				kept = append(kept, signal)
+			}
+		}
+	}
+	if all {
+		kept = append(kept, store.Signal{Kind: store.RunsDue})
+	}
+	return kept
+}
+
+// crewChange is a member that comes or goes.
+type crewChange struct {
+	letter byte
+	key    int32
+	member uint32
+}
+
+const (
+	crewJoins  = 'j'
+	crewLeaves = 'x'
+)
+
+// change writes that this member comes or goes: a letter, the crew and the member.
+func (c *crew) change(letter byte) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := strconv.AppendUint([]byte{letter}, uint64(uint32(c.key)), numeralsBase) //nolint:gosec // all its bits
+	return string(strconv.AppendUint(append(text, ','), uint64(c.self), numeralsBase))
+}
+
+func readChange(payload string) (change crewChange, ok bool) {
+	_, text, _ := strings.Cut(payload, " ")
+	if text == "" || text[0] != crewJoins && text[0] != crewLeaves {
+		return change, false
+	}
+	fields, ok := numerals(text[1:])
+	if !ok || len(fields) != 2 {
+		return change, false
+	}
+	return crewChange{text[0], int32(fields[0]), uint32(fields[1])}, true //nolint:gosec // as they were written
+}
+
+// take takes in a change of the crew. What is missed the next look makes good.
+func (c *crew) take(change crewChange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if change.key != c.key || change.member == c.self || len(c.members) == 0 {
+		return
+	}
+	c.members = slices.DeleteFunc(c.members, func(member uint32) bool { return member == change.member })
+	if change.letter == crewJoins {
+		c.members = append(c.members, change.member)
+	}
+}
+
+// place is how many members come before this one; c.mu is held.
+func (c *crew) place(draw uint32) (place int) {
+	own := weight(draw, c.self)
+	for _, member := range c.members {
+		if w := weight(draw, member); w > own || w == own && member > c.self {
+			place++
+		}
+	}
+	return place
+}
+
+// weight mixes two numbers well.
+func weight(draw, member uint32) uint32 {
+	x := (uint64(draw)<<32 | uint64(member)) * 0x9e3779b97f4a7c15
+	x ^= x >> 32
+	x *= 0xd6e8feb86659fd93
+	return uint32(x >> 32)
+}
+
+// join makes the connection's session a member.
+func (c *crew) join(ctx context.Context, s *Store, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return s.queries(conn).JoinCrew(ctx, queries.JoinCrewParams{Class: c.class, Crew: c.key})
+}
+
+// look finds out who is a member.
+func (c *crew) look(ctx context.Context, s *Store, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	rows, err := s.queries(conn).Crew(ctx, queries.CrewParams{Class: c.class, Crew: c.key})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.self, c.members = 0, c.members[:0]
+	for _, row := range rows {
+		id := uint32(row.Pid) //nolint:gosec // a process number
+		if c.members = append(c.members, id); row.Self {
+			c.self = id
+		}
+	}
+	if c.self == 0 {
+		c.members = c.members[:0]
+	}
+	return nil
+}

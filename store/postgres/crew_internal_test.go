@@ -1,0 +1,253 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// crewOf returns the members of a crew, each with its own view of it.
+func crewOf(n int) []*crew {
+	names := &namespace{schema: defaultSchema}
+	all := make([]*crew, n)
+	for i := range all {
+		all[i] = names.crew(store.Serves{Queues: []string{"q"}, Jobs: []string{"a", "b"}})
+		all[i].self = uint32(1000 + 7*i)
+		for j := range n {
+			all[i].members = append(all[i].members, uint32(1000+7*j))
+		}
+	}
+	return all
+}
+
+// turns returns who answers a wake-up, now and as a stand-in.
+func turns(all []*crew, due store.Due) (now, later []int) {
+	for i, c := range all {
+		if after, mine := c.turn(due); mine && after == 0 {
+			now = append(now, i)
+		} else if mine {
+			later = append(later, i)
+		}
+	}
+	return now, later
+}
+
+func TestCrew_TurnsGoAround(t *testing.T) {
+	for _, n := range []int{1, 2, 5, 20, 100} {
+		all, answered, standing := crewOf(n), make([]int, n), 0
+		const draws = 4000
+		for range draws {
+			now, later := turns(all, store.Due{Lane: 1, Runs: 1, Draw: newDraw()})
+			require.Len(t, now, 1, "one of %d", n)
+			answered[now[0]]++
+			standing += len(later)
+			require.LessOrEqual(t, len(later), 1)
+		}
+		for i := range answered {
+			require.InDelta(t, draws/n, answered[i], float64(draws/n)*0.6+20, "worker %d of %d", i, n)
+		}
+		switch {
+		case n == 1:
+			require.Zero(t, standing)
+		case n <= standIns:
+			require.Equal(t, draws, standing, "the second always stands in")
+		default:
+			require.InDelta(t, float64(draws)*standIns/float64(n), standing, float64(draws)/10+20)
+		}
+	}
+}
+
+func TestCrew_AWakeUpThatIsPassedOnGoesToTheNextAndEnds(t *testing.T) {
+	all := crewOf(5)
+	for range 200 {
+		due, seen := store.Due{Lane: 1, Runs: 1, Draw: newDraw()}, map[int]bool{}
+		for ; due.Passed < 5; due.Passed++ {
+			now, _ := turns(all, due)
+			require.Len(t, now, 1)
+			require.False(t, seen[now[0]], "it has passed it on")
+			seen[now[0]] = true
+		}
+		now, later := turns(all, due)
+		require.Empty(t, now, "all have passed it on")
+		require.Empty(t, later)
+	}
+}
+
+func TestCrew_ManyRunsWakeMany(t *testing.T) {
+	all := crewOf(20)
+	for runs, want := range map[int]int{0: 1, 1: 1, 16: 1, 17: 2, 100: 7, 10_000: 20} {
+		now, _ := turns(all, store.Due{Lane: 1, Runs: runs, Draw: newDraw()})
+		require.Len(t, now, want, "%d runs", runs)
+	}
+}
+
+func TestCrew_WhoDoesNotKnowTheOthersAnswers(t *testing.T) {
+	c := crewOf(20)[0]
+	c.members = nil
+	_, mine := c.turn(store.Due{Lane: 1, Draw: 7})
+	require.True(t, mine)
+	now, _ := turns(crewOf(20), store.Due{Lane: 1})
+	require.Len(t, now, 20, "a wake-up of an older program has no number")
+}
+
+func TestCrew_AMemberThatHasGoneChangesOnlyItsOwnTurns(t *testing.T) {
+	all, fewer := crewOf(20), crewOf(20)
+	for _, c := range fewer {
+		c.members = c.members[:19]
+	}
+	moved := 0
+	for range 2000 {
+		due := store.Due{Lane: 1, Runs: 1, Draw: newDraw()}
+		before, _ := turns(all, due)
+		after, _ := turns(fewer[:19], due)
+		require.Len(t, after, 1)
+		if before[0] != after[0] {
+			require.Equal(t, 19, before[0])
+			moved++
+		}
+	}
+	require.InDelta(t, 100, moved, 60)
+}
+
+func TestCrew_WhoComesAndGoesIsKnownImmediately(t *testing.T) {
+	all := crewOf(3)
+	last := all[2]
+	for _, c := range all[:2] {
+		gone, ok := readChange("SELF " + last.change(crewLeaves))
+		require.True(t, ok)
+		c.take(gone)
+		require.Len(t, c.members, 2)
+		back, ok := readChange("SELF " + last.change(crewJoins))
+		require.True(t, ok)
+		c.take(back)
+		c.take(back)
+		require.ElementsMatch(t, last.members, c.members)
+		back.key++
+		back.member = 5
+		c.take(back)
+		require.Len(t, c.members, 3, "of another crew")
+	}
+	for _, text := range []string{"SELF", "SELF j", "SELF jx", "SELF d1,2", "SELF j1,2,3"} {
+		_, ok := readChange(text)
+		require.False(t, ok, text)
+	}
+}
+
+func TestCrew_HearsOnlyOfWhatItServes(t *testing.T) {
+	c := crewOf(1)[0]
+	due := func(queue, job string) store.Signal {
+		return store.Signal{Kind: store.RunsDue, Due: store.Due{Lane: 3, Names: namesOf(queue, job), Draw: 9}}
+	}
+	require.Empty(t, c.fold([]store.Signal{due("q", "other"), due("other", "a")}))
+	require.Equal(t, []store.Signal{due("q", "b")}, c.fold([]store.Signal{due("q", "b")}))
+	ended, anywhere := store.Signal{Kind: store.RunEnded}, store.Signal{Kind: store.RunsDue}
+	require.Equal(t, []store.Signal{ended, anywhere}, c.fold([]store.Signal{anywhere, ended, anywhere}))
+	require.Equal(t, []store.Signal{anywhere}, (*crew)(nil).fold([]store.Signal{due("q", "a"), due("q", "b")}), "who does not work hears that runs are due")
+}
+
+func TestDuePayloads(t *testing.T) {
+	var sent, read []store.Signal
+	var dues []store.Due
+	for i := range 500 {
+		due := store.Due{Lane: store.LaneID(i + 1), Names: namesOf("q", "a") + uint64(i), Runs: i, In: time.Duration(i%2) * time.Second, Draw: 5}
+		dues, sent = append(dues, due), append(sent, store.Signal{Kind: store.RunsDue, Due: due})
+	}
+	passed := store.Due{Lane: 9, Names: 1, Runs: 1, Draw: 8, Passed: 2, Every: 6 * time.Millisecond, For: 50 * time.Millisecond}
+	dues, sent = append(dues, passed), append(sent, store.Signal{Kind: store.RunsDue, Due: passed})
+	texts := duePayloads("SELF", dues)
+	require.Len(t, texts, 6)
+	for _, text := range texts {
+		require.Less(t, len(text), 8000)
+		require.NotZero(t, (len(text)-len("SELF "))%markLength, "an older program would take it for marks")
+		require.Empty(t, signals("SELF", text), "one's own")
+		read = append(read, signals("OTHER", text)...)
+	}
+	require.Equal(t, sent, read)
+	for _, text := range []string{"OTHER d", "OTHER d1", "OTHER d1,0,0", "OTHER d1,0,0,0;", "OTHER d1,0,0,0;1,2,3", "OTHER d1,0,0,0;x"} {
+		require.Equal(t, []store.Signal{{Kind: store.RunsDue}}, signals("SELF", text), text)
+	}
+}
+
+func TestDueBox_AddsUpWhatIsDueAndKeepsWhatIsToBe(t *testing.T) {
+	var b dueBox
+	b.add(store.Due{Lane: 1, Runs: 2}, store.Due{Lane: 1, Runs: 3}, store.Due{Lane: 1, Runs: 1, In: time.Minute}, store.Due{Lane: 1, Runs: 1, In: time.Second},
+		store.Due{Lane: 1, Draw: 4, Passed: 1})
+	all, overrun := b.take()
+	require.False(t, overrun)
+	require.Len(t, all, 3)
+	for _, due := range all {
+		switch {
+		case due.Passed == 1:
+			require.Equal(t, uint32(4), due.Draw)
+		case due.In == 0:
+			require.Equal(t, 5, due.Runs)
+		default:
+			require.Equal(t, time.Second, due.In)
+		}
+	}
+	for i := range mostDue + 1 {
+		b.add(store.Due{Lane: store.LaneID(i + 1)})
+	}
+	_, overrun = b.take()
+	require.True(t, overrun, "then a wake-up goes to all")
+	all, overrun = b.take()
+	require.Empty(t, all)
+	require.False(t, overrun)
+}
+
+func TestPace(t *testing.T) {
+	one := func(lane store.LaneID) []store.Due { return []store.Due{{Lane: lane, Runs: 1}} }
+	t.Run("seldom: each at once, and nobody is to look again", func(t *testing.T) {
+		var p pace
+		for now := time.Second; now < 3*time.Second; now += 20 * time.Millisecond {
+			p.enqueued(now)
+			dues := one(1)
+			require.True(t, p.may(now, dues))
+			p.notified(now, dues)
+			require.Zero(t, dues[0].For)
+		}
+	})
+	t.Run("often: a worker looks by itself, and whatever becomes of it others are told within the watch", func(t *testing.T) {
+		var p pace
+		sent, last, told := 0, time.Duration(0), time.Duration(0)
+		for now := time.Second; now < 3*time.Second; now += 10 * time.Millisecond {
+			p.enqueued(now)
+			dues := one(1)
+			rest := p.rest(now, dues)
+			require.LessOrEqual(t, rest, watchFor)
+			if p.may(now, dues) {
+				p.notified(now, dues)
+				sent, last = sent+1, now
+				told = dues[0].For
+			} else {
+				require.LessOrEqual(t, now-last, watchFor)
+			}
+		}
+		require.Less(t, sent, 60, "in two seconds")
+		require.Equal(t, watchFor, told)
+	})
+	t.Run("what the watch does not cover goes out soon", func(t *testing.T) {
+		var p pace
+		now := time.Second
+		for range 100 {
+			now += 5 * time.Millisecond
+			p.enqueued(now)
+			if dues := one(1); p.may(now, dues) {
+				p.notified(now, dues)
+			}
+		}
+		for now < p.until-watchFor/2 {
+			now += time.Millisecond
+		}
+		require.Positive(t, p.rest(now, one(1)))
+		for name, dues := range map[string][]store.Due{
+			"another lane": one(2), "a burst": {{Lane: 1, Runs: watchMost + 1}}, "passed on": {{Lane: 1, Runs: 1, Draw: 3, Passed: 1}},
+			"not due yet": {{Lane: 1, Runs: 1, In: time.Second}}, "no lane": nil,
+		} {
+			require.LessOrEqual(t, p.rest(now, dues), hintPause, name)
+		}
+	})
+}

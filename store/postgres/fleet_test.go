@@ -1,0 +1,152 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres"
+)
+
+// asking is a store that counts what its worker asks.
+type asking struct {
+	*postgres.Store
+
+	claims, heads atomic.Int64
+}
+
+func (a *asking) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
+	a.claims.Add(1)
+	return a.Store.Claim(ctx, request)
+}
+
+func (a *asking) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
+	a.heads.Add(1)
+	return a.Store.Heads(ctx, serves)
+}
+
+// member starts a worker with connections of its own that polls each hour.
+func member(t *testing.T, place opened, name string, executed chan<- durable.RunID) (a *asking, stop func()) {
+	t.Helper()
+	own, err := postgres.Open(t.Context(), place.url, postgres.Config{Schema: place.schema, MaxConns: 2})
+	require.NoError(t, err)
+	a = &asking{Store: own}
+	w := durable.NewWorker(a, durable.WorkerConfig{PollInterval: time.Hour, Process: new(durable.Process)})
+	durable.Register(w, durable.NewJob[struct{}](name), func(_ context.Context, run *durable.Run[struct{}]) error {
+		executed <- run.ID
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Errorf("worker: %v", err)
+		}
+	})
+	var once sync.Once
+	stop = func() { once.Do(func() { cancel(); running.Wait(); own.Close() }) }
+	t.Cleanup(stop)
+	return a, stop
+}
+
+// listening waits until so many workers listen.
+func listening(t *testing.T, place opened, n int) {
+	t.Helper()
+	conn := connect(t, place.url)
+	require.Eventually(t, func() bool {
+		var have int
+		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&have)
+		return err == nil && have == n
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// Workers that serve the same take turns, so that a run costs few claims, and one
+// that serves something else is not woken at all. Nobody polls here: what no wake-up
+// found would not be executed.
+func TestFleet_ARunWakesFew(t *testing.T) {
+	place := openURL(t, pgtest.Database(t), "fleet")
+	const workers = 8
+	executed := make(chan durable.RunID, 1000)
+	fleet, stops := make([]*asking, workers), make([]func(), workers)
+	for i := range fleet {
+		fleet[i], stops[i] = member(t, place, "mail", executed)
+	}
+	stranger, _ := member(t, place, "report", make(chan durable.RunID))
+	listening(t, place, workers+1)
+	mail := durable.NewJob[struct{}]("mail")
+	one := func() {
+		t.Helper()
+		receipts, err := place.Enqueue(t.Context(), mail.New(struct{}{}))
+		require.NoError(t, err)
+		select {
+		case id := <-executed:
+			require.Equal(t, receipts[0].ID, id)
+		case <-time.After(30 * time.Second):
+			t.Fatal("a run was not found")
+		}
+	}
+	claims := func() (n int64) {
+		for _, a := range fleet {
+			n += a.claims.Load()
+		}
+		return n
+	}
+	for range 30 { // they get to know each other
+		one()
+	}
+	const runs = 100
+	before, foreign, looked := claims(), stranger.claims.Load(), stranger.heads.Load()
+	for range runs {
+		one()
+	}
+	t.Logf("%d claims for %d runs", claims()-before, runs)
+	require.LessOrEqual(t, claims()-before, int64(2*runs), "claims of %d workers for %d runs", workers, runs)
+	require.Equal(t, foreign, stranger.claims.Load(), "who serves none of them claims nothing")
+	require.Equal(t, looked, stranger.heads.Load(), "and asks for nothing")
+	for _, stop := range stops[:workers-1] {
+		stop()
+	}
+	for range 20 {
+		one() // the last one takes over for all that have left
+	}
+}
+
+// A burst wakes all of them.
+func TestFleet_ABurstReachesAll(t *testing.T) {
+	place := openURL(t, pgtest.Database(t), "fleet")
+	const workers, runs = 4, 2000
+	executed := make(chan durable.RunID, runs)
+	fleet := make([]*asking, workers)
+	for i := range fleet {
+		fleet[i], _ = member(t, place, "mail", executed)
+	}
+	listening(t, place, workers)
+	mail := durable.NewJob[struct{}]("mail")
+	all := make([]store.NewRun, runs)
+	for i := range all {
+		all[i] = mail.New(struct{}{})
+	}
+	before := make([]int64, workers)
+	for i, a := range fleet {
+		before[i] = a.claims.Load()
+	}
+	_, err := place.Enqueue(t.Context(), all...)
+	require.NoError(t, err)
+	for range runs {
+		select {
+		case <-executed:
+		case <-time.After(time.Minute):
+			t.Fatal("a run was not found")
+		}
+	}
+	for i, a := range fleet {
+		require.Greater(t, a.claims.Load(), before[i], "worker %d", i)
+	}
+}

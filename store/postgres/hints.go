@@ -1,0 +1,296 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/internal/board"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+const (
+	// ridePatience is how long an enqueue may take that carries a notification:
+	// commits that notify wait for each other. After one that took longer they go
+	// by themselves for a while.
+	ridePatience = 10 * time.Millisecond
+	rideRest     = time.Second
+)
+
+// hints gathers signals: commits that notify are serialised by the server, so
+// a process sends few.
+type hints struct {
+	self  string     // tells our own notifications from others'
+	out   *board.Box // to be sent
+	due   dueBox     // likewise
+	given chan struct{}
+	here  board.Board
+	pace  pace
+	slow  lately // when a notification took long that rode on an enqueue
+}
+
+func (h *hints) init() { h.self, h.out, h.given = rand.Text(), board.NewBox(), make(chan struct{}, 1) }
+
+// hint tells workers, here and elsewhere, that runs may be due. It never waits.
+func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
+
+// hintDue is hint that says where.
+func (s *Store) hintDue(all []store.Due) {
+	if len(all) == 0 {
+		return
+	}
+	s.hints.due.add(all...)
+	select {
+	case s.hints.given <- struct{}{}:
+	default:
+	}
+}
+
+// Publish passes a signal on to all that listen, together with what else is
+// announced within a few milliseconds.
+func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("announce: %w", err)
+	}
+	if signal.Kind == store.RunsDue && signal.Due.Lane != 0 {
+		s.hintDue([]store.Due{signal.Due})
+	} else {
+		s.hints.out.Put(signal)
+	}
+	return nil
+}
+
+// sendHints passes signals on until ctx ends, the last ones included.
+func (s *Store) sendHints(ctx context.Context) {
+	for ctx.Err() == nil {
+		others := false // there is more to send than wake-ups that name their lanes
+		for rest := time.Hour; rest > 0; {
+			timer := time.NewTimer(rest)
+			select {
+			case <-s.hints.out.Given():
+				others = true
+			case <-s.hints.given:
+			case <-timer.C:
+			case <-ctx.Done():
+				rest = 0
+			}
+			if timer.Stop(); ctx.Err() == nil {
+				rest = s.hints.rest(others)
+			}
+		}
+		s.sendHint(context.WithoutCancel(ctx)) // Close waits for it
+	}
+}
+
+// rest is how long to wait before the next notification.
+func (h *hints) rest(others bool) time.Duration {
+	dues, overrun := h.due.all()
+	if others || overrun {
+		dues = nil
+	} else if len(dues) == 0 {
+		return time.Hour
+	}
+	return h.pace.rest(lease.Elapsed(), dues)
+}
+
+func (s *Store) sendHint(ctx context.Context) {
+	waiting := s.hints.out.Take()
+	dues, overrun := s.hints.due.take()
+	if overrun {
+		waiting = append(waiting, store.Signal{Kind: store.RunsDue})
+	}
+	if len(waiting)+len(dues) == 0 {
+		return
+	}
+	s.hints.pace.notified(lease.Elapsed(), dues)
+	s.hints.here.Give(waiting...)
+	s.giveDue(dues)
+	if s.config.NoNotify {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, dues)...)
+	err := s.queries(s.notifier()).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
+	if err != nil && ctx.Err() == nil {
+		s.config.Logger.Debug("notifying others failed, they find out by polling", "error", err)
+	}
+}
+
+// giveDue wakes workers of this process.
+func (s *Store) giveDue(dues []store.Due) {
+	signals := make([]store.Signal, len(dues))
+	for i, due := range dues {
+		signals[i] = store.Signal{Kind: store.RunsDue, Due: due}
+	}
+	s.hints.here.Give(signals...)
+}
+
+// ride is a notification that goes with an enqueue, in its transaction: neither a
+// round trip nor a commit of its own.
+type ride struct {
+	dues []store.Due
+	sent time.Duration // own clock
+}
+
+// ride lets the wake-ups of an enqueue go with it, if the process may notify now and
+// that does not make enqueues wait; else it returns nil.
+func (s *Store) ride(dues []store.Due) *ride {
+	now := lease.Elapsed()
+	s.hints.pace.enqueued(now)
+	if len(dues) == 0 || len(dues) > duesPerCall || s.config.NoNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
+		return nil
+	}
+	s.hints.pace.notified(now, dues)
+	r := &ride{dues: dues, sent: now}
+	draw := newDraw()
+	for i := range r.dues {
+		r.dues[i].Draw = draw
+	}
+	return r
+}
+
+// add adds the notification to the statements of an enqueue.
+func (r *ride) add(s *Store, b *batch) {
+	if r != nil {
+		b.add(queries.NotifyAtCommit, s.names.channel(), duePayload(s.hints.self, r.dues))
+	}
+}
+
+// arrived tells this process's own workers.
+func (r *ride) arrived(s *Store) {
+	s.giveDue(r.dues)
+	if lease.Elapsed()-r.sent > ridePatience {
+		s.hints.slow.mark()
+	}
+}
+
+// notifier is the pool that notifies: the one that the process uses anyway.
+func (s *Store) notifier() *pgxpool.Pool {
+	s.workers.mu.Lock()
+	defer s.workers.mu.Unlock()
+	if len(s.workers.ids) > 0 {
+		return s.engine
+	}
+	return s.general
+}
+
+// pace decides when a process notifies. Every notification wakes a connection of
+// each worker, which costs the server more than a claim in vain; so a process that
+// enqueues often has the worker that it wakes look again by itself for a while, and
+// says nothing more of the same lanes until that is over. It then notifies of what
+// came meanwhile, and another worker has its turn: whatever becomes of the first one,
+// a run is notified of within watchFor. It is pure but for its mutex.
+type pace struct {
+	mu      sync.Mutex
+	last    time.Duration // own clock of the last enqueue
+	gap     time.Duration // between enqueues, lately
+	sent    time.Duration // own clock of the last notification; zero: none
+	until   time.Duration // own clock: some worker looks by itself until then
+	watched map[store.LaneID]struct{}
+}
+
+const (
+	hintPause = 5 * time.Millisecond // this process notifies at most once in it
+	// watchFor is how long a worker looks by itself, and watchGap the most there may
+	// be between two enqueues for that to be worth it.
+	watchFor = 100 * time.Millisecond
+	watchGap = 15 * time.Millisecond
+	// watchMost is how many runs may come meanwhile before others are needed.
+	watchMost = 64
+	// A worker looks watchShare times in ten gaps, but neither oftener nor less often
+	// than these.
+	watchShare  = 14
+	watchOften  = 6 * time.Millisecond
+	watchSeldom = 9 * time.Millisecond
+	// gapMost is what a gap counts at most, and gapPart the part of it that counts.
+	gapMost = 100 * time.Millisecond
+	gapPart = 8
+)
+
+// enqueued takes in that runs have been enqueued.
+func (p *pace) enqueued(now time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gap := gapMost
+	if p.last != 0 {
+		gap = min(now-p.last, gapMost)
+	}
+	if p.gap == 0 {
+		p.gap = gap
+	}
+	p.gap += (gap - p.gap) / gapPart
+	p.last = now
+}
+
+// rest is how long to wait before a notification of these.
+func (p *pace) rest(now time.Duration, all []store.Due) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left(now, all)
+}
+
+// left is rest; p.mu is held.
+func (p *pace) left(now time.Duration, all []store.Due) time.Duration {
+	if p.sent == 0 {
+		return 0
+	}
+	if len(all) > 0 && now < p.until && p.covers(all) {
+		return p.until - now
+	}
+	return p.sent + hintPause - now
+}
+
+// covers tells whether who looks by itself finds all of these soon.
+func (p *pace) covers(all []store.Due) bool {
+	runs := 0
+	for i := range all {
+		runs += all[i].Runs
+		if _, watched := p.watched[all[i].Lane]; !watched || all[i].In > 0 || all[i].Draw != 0 {
+			return false
+		}
+	}
+	return runs > 0 && runs <= watchMost
+}
+
+// may tells whether a notification of these may be sent now, and if so takes in that
+// it is.
+func (p *pace) may(now time.Duration, all []store.Due) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left(now, all) > 0 {
+		return false
+	}
+	p.sent = now
+	return true
+}
+
+// notified takes in that a notification is sent of these, and has the worker look by
+// itself that gets it, when more are to be expected.
+func (p *pace) notified(now time.Duration, all []store.Due) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent = now
+	for i := range all { // most of those that came under a watch have been found
+		if _, watched := p.watched[all[i].Lane]; watched && all[i].Passed == 0 && all[i].Runs <= watchMost {
+			all[i].Runs = 1
+		}
+	}
+	if p.watched = nil; p.gap == 0 || p.gap > watchGap || len(all) == 0 {
+		return
+	}
+	every := min(max(p.gap*10/watchShare, watchOften), watchSeldom)
+	p.until, p.watched = now+watchFor, map[store.LaneID]struct{}{}
+	for i := range all {
+		if due := &all[i]; due.In == 0 && due.Passed == 0 {
+			due.Every, due.For = every.Truncate(time.Millisecond), watchFor
+			p.watched[due.Lane] = struct{}{}
+		}
+	}
+}
