@@ -34,7 +34,8 @@ ON CONFLICT (name) DO NOTHING;
 -- schedules_name_key; rows that LockSchedules has locked. Another hash than the
 -- stored one counts when its worker has started after the one that brought the
 -- stored one, or when nobody has declared that within so many microseconds.
--- One with the same times keeps its plan; another is planned afresh, from this
+-- One with the same times, in the parts of the spec that are named by their paths,
+-- keeps its plan; another is planned afresh, from this
 -- instant on, and what is due then is recorded. Twice: the hash is the stored one.
 WITH u AS MATERIALIZED (
     SELECT unnest(@names::text[]) AS name, unnest(@specs::text[]) spec, unnest(@hashes::text[]) hash, unnest(@jobs::text[]) job, unnest(@queues::text[]) queue,
@@ -43,9 +44,8 @@ WITH u AS MATERIALIZED (
 ), b AS MATERIALIZED (
     SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = @instance), now()) AS started_at, clock_timestamp() AS at
 ), r AS MATERIALIZED (
-    SELECT s.id, s.spec::jsonb -> 'rule' = u.spec::jsonb -> 'rule'
-           AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
-             = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[] AS same,
+    SELECT s.id, ARRAY(SELECT s.spec::jsonb #> t.path::text[] FROM unnest(@times_paths::text[]) AS t (path))
+               = ARRAY(SELECT u.spec::jsonb #> t.path::text[] FROM unnest(@times_paths::text[]) AS t (path)) AS same,
            u.spec, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args, u.tags, b.at, b.started_at
     FROM durable.schedules s JOIN u ON s.name = u.name, b
     WHERE s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - (@within::bigint) * interval '1 microsecond')
@@ -70,11 +70,11 @@ WITH t AS (
         look_at = CASE WHEN p.orphan THEN clock_timestamp() ELSE s.look_at END, next_at = CASE WHEN p.orphan THEN NULL ELSE s.next_at END,
         waiting = CASE WHEN p.orphan THEN 0 ELSE s.waiting END
     FROM (SELECT unnest(@names::text[]) AS name, unnest(@hashes::text[]) hash) u,
-         (SELECT o.id, o.paused AND o.paused_by = 'orphan' AND o.paused_by IS NOT NULL AS orphan FROM durable.schedules o) p
+         (SELECT o.id, o.paused AND o.paused_by = @actor::text AND o.paused_by IS NOT NULL AS orphan FROM durable.schedules o) p
     WHERE s.name = u.name AND p.id = s.id
     RETURNING s.name, p.orphan
 )
-INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'resumed, it is declared again' FROM t WHERE t.orphan;
+INSERT INTO durable.audit (actor, kind, subject, action) SELECT @actor::text, @kind::text, t.name, @resumed::text FROM t WHERE t.orphan;
 
 -- name: DisableOrphans :exec
 -- Reads the whole table, a small one; rows that others have locked are left to
@@ -85,9 +85,9 @@ WITH o AS MATERIALIZED (
 ), k AS (
     INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT o.id, o.next_at, now(), 'changed' FROM o WHERE o.next_at <= now()
 ), t AS (
-    UPDATE durable.schedules s SET paused = true, paused_by = 'orphan', look_at = 'infinity' FROM o WHERE s.id = o.id RETURNING s.name
+    UPDATE durable.schedules s SET paused = true, paused_by = @actor::text, look_at = 'infinity' FROM o WHERE s.id = o.id RETURNING s.name
 )
-INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'paused, no worker declares it' FROM t;
+INSERT INTO durable.audit (actor, kind, subject, action) SELECT @actor::text, @kind::text, t.name, @paused::text FROM t;
 
 -- name: PruneSkips :exec
 -- skips_schedule, all of it. Keeps the latest so many of each schedule.

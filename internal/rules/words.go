@@ -30,7 +30,7 @@ const (
 	Edited       = "edited"                        // likewise
 	Reruns       = "rerun"                         // a run was made after another one
 	OrphanPaused = "paused, no worker declares it" // by Orphan
-	OrphanResume = "resumed, it is declared again" // by Orphan
+	OrphanResumed = "resumed, it is declared again" // by Orphan
 )
 
 // RanNow is the audit's word for a run of a schedule that an operator asked for.

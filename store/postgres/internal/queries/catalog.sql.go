@@ -47,24 +47,32 @@ func (q *Queries) DeclareJobs(ctx context.Context, arg DeclareJobsParams) error 
 
 const DisableOrphans = `-- name: DisableOrphans :exec
 WITH o AS MATERIALIZED (
-    SELECT s.id, s.next_at FROM durable.schedules s WHERE NOT s.paused AND s.declared_at < now() - ($1::bigint) * interval '1 microsecond'
+    SELECT s.id, s.next_at FROM durable.schedules s WHERE NOT s.paused AND s.declared_at < now() - ($4::bigint) * interval '1 microsecond'
     ORDER BY s.name FOR UPDATE SKIP LOCKED
 ), k AS (
     INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT o.id, o.next_at, now(), 'changed' FROM o WHERE o.next_at <= now()
 ), t AS (
-    UPDATE durable.schedules s SET paused = true, paused_by = 'orphan', look_at = 'infinity' FROM o WHERE s.id = o.id RETURNING s.name
+    UPDATE durable.schedules s SET paused = true, paused_by = $1::text, look_at = 'infinity' FROM o WHERE s.id = o.id RETURNING s.name
 )
-INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'paused, no worker declares it' FROM t
+INSERT INTO durable.audit (actor, kind, subject, action) SELECT $1::text, $2::text, t.name, $3::text FROM t
 `
 
 type DisableOrphansParams struct {
-	After int64
+	Actor  string
+	Kind   string
+	Paused string
+	After  int64
 }
 
 // Reads the whole table, a small one; rows that others have locked are left to
 // the next time. What is due is recorded. Twice: they are paused.
 func (q *Queries) DisableOrphans(ctx context.Context, arg DisableOrphansParams) error {
-	_, err := q.db.Exec(ctx, DisableOrphans, arg.After)
+	_, err := q.db.Exec(ctx, DisableOrphans,
+		arg.Actor,
+		arg.Kind,
+		arg.Paused,
+		arg.After,
+	)
 	return err
 }
 
@@ -218,12 +226,11 @@ WITH u AS MATERIALIZED (
 ), b AS MATERIALIZED (
     SELECT coalesce((SELECT w.started_at FROM durable.workers w WHERE w.instance = $12), now()) AS started_at, clock_timestamp() AS at
 ), r AS MATERIALIZED (
-    SELECT s.id, s.spec::jsonb -> 'rule' = u.spec::jsonb -> 'rule'
-           AND (s.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
-             = (u.spec::jsonb -> 'plan') - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[] AS same,
+    SELECT s.id, ARRAY(SELECT s.spec::jsonb #> t.path::text[] FROM unnest($13::text[]) AS t (path))
+               = ARRAY(SELECT u.spec::jsonb #> t.path::text[] FROM unnest($13::text[]) AS t (path)) AS same,
            u.spec, u.hash, u.job, u.queue, u.priority, u.max_attempts, u.timeout, u.on_crash, u.args, u.tags, b.at, b.started_at
     FROM durable.schedules s JOIN u ON s.name = u.name, b
-    WHERE s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - ($13::bigint) * interval '1 microsecond')
+    WHERE s.hash <> u.hash AND (b.started_at >= s.brought_at OR s.hash_at < now() - ($14::bigint) * interval '1 microsecond')
 ), k AS (
     INSERT INTO durable.skips (schedule, first_at, last_at, reason) SELECT s.id, s.next_at, r.at, 'changed'
     FROM durable.schedules s JOIN r ON s.id = r.id WHERE NOT r.same AND NOT s.paused AND s.next_at <= r.at
@@ -250,13 +257,15 @@ type ReplaceSchedulesParams struct {
 	Args        []string
 	Tags        []string
 	Instance    uuid.UUID
+	TimesPaths  []string
 	Within      int64
 }
 
 // schedules_name_key; rows that LockSchedules has locked. Another hash than the
 // stored one counts when its worker has started after the one that brought the
 // stored one, or when nobody has declared that within so many microseconds.
-// One with the same times keeps its plan; another is planned afresh, from this
+// One with the same times, in the parts of the spec that are named by their paths,
+// keeps its plan; another is planned afresh, from this
 // instant on, and what is due then is recorded. Twice: the hash is the stored one.
 func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesParams) error {
 	_, err := q.db.Exec(ctx, ReplaceSchedules,
@@ -272,6 +281,7 @@ func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesPara
 		arg.Args,
 		arg.Tags,
 		arg.Instance,
+		arg.TimesPaths,
 		arg.Within,
 	)
 	return err
@@ -283,22 +293,31 @@ WITH t AS (
         paused = s.paused AND NOT p.orphan, paused_by = CASE WHEN p.orphan THEN NULL ELSE s.paused_by END,
         look_at = CASE WHEN p.orphan THEN clock_timestamp() ELSE s.look_at END, next_at = CASE WHEN p.orphan THEN NULL ELSE s.next_at END,
         waiting = CASE WHEN p.orphan THEN 0 ELSE s.waiting END
-    FROM (SELECT unnest($1::text[]) AS name, unnest($2::text[]) hash) u,
-         (SELECT o.id, o.paused AND o.paused_by = 'orphan' AND o.paused_by IS NOT NULL AS orphan FROM durable.schedules o) p
+    FROM (SELECT unnest($4::text[]) AS name, unnest($5::text[]) hash) u,
+         (SELECT o.id, o.paused AND o.paused_by = $1::text AND o.paused_by IS NOT NULL AS orphan FROM durable.schedules o) p
     WHERE s.name = u.name AND p.id = s.id
     RETURNING s.name, p.orphan
 )
-INSERT INTO durable.audit (actor, kind, subject, action) SELECT 'orphan', 'schedule', t.name, 'resumed, it is declared again' FROM t WHERE t.orphan
+INSERT INTO durable.audit (actor, kind, subject, action) SELECT $1::text, $2::text, t.name, $3::text FROM t WHERE t.orphan
 `
 
 type TouchSchedulesParams struct {
-	Names  []string
-	Hashes []string
+	Actor   string
+	Kind    string
+	Resumed string
+	Names   []string
+	Hashes  []string
 }
 
 // schedules_name_key; rows that LockSchedules has locked. Those that were paused
 // as orphans go on. Twice: the same.
 func (q *Queries) TouchSchedules(ctx context.Context, arg TouchSchedulesParams) error {
-	_, err := q.db.Exec(ctx, TouchSchedules, arg.Names, arg.Hashes)
+	_, err := q.db.Exec(ctx, TouchSchedules,
+		arg.Actor,
+		arg.Kind,
+		arg.Resumed,
+		arg.Names,
+		arg.Hashes,
+	)
 	return err
 }
