@@ -26,7 +26,9 @@ WITH k AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
+-- block: enter-line of i
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+-- end
 )
 SELECT e.id::uuid AS id FROM (SELECT pg_catalog.unnest($5::uuid[]) id) e
 WHERE (SELECT count(*) FROM i) < pg_catalog.cardinality($5::uuid[]) AND e.id NOT IN (SELECT i.id FROM i);
@@ -47,7 +49,9 @@ WITH k AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
+-- block: enter-line of i
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+-- end
 )
 SELECT e.id::uuid AS id FROM (SELECT pg_catalog.unnest($12::uuid[]) id) e
 WHERE (SELECT count(*) FROM i) < pg_catalog.cardinality($12::uuid[]) AND e.id NOT IN (SELECT i.id FROM i);
@@ -67,4 +71,6 @@ WITH k AS MATERIALIZED (
     FROM (SELECT pg_catalog.unnest($12::uuid[]) id, pg_catalog.unnest($13::text[]) args) u
     RETURNING id, lane, due_at
 )
+-- block: enter-line of i
 INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i;
+-- end

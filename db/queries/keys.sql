@@ -58,7 +58,10 @@ WITH u AS (
 ), p AS (
     DELETE FROM durable.progress WHERE run_id = $1::uuid
 )
-INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u RETURNING run_id;
+-- block: enter-line of u
+INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
+-- end
+RETURNING run_id;
 
 -- name: EnqueueKeyedRuns :many
 -- EnqueueRuns for runs of which some have keys, which the transaction has locked.
@@ -79,7 +82,9 @@ WITH k AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
+-- block: enter-line of i
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+-- end
 )
 SELECT i.id FROM i;
 
@@ -117,6 +122,8 @@ WITH k AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
+-- block: enter-line of i
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+-- end
 )
 SELECT i.id FROM i;

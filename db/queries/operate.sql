@@ -57,7 +57,9 @@ WITH k AS MATERIALIZED (
     WHERE id = ANY (ARRAY(SELECT k.id FROM k)) AND state IN (4, 5)
     RETURNING id, lane, due_at
 ), q AS (
+-- block: enter-line of u
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
+-- end
 ), p AS (
     DELETE FROM durable.problems WHERE run_id = ANY (ARRAY(SELECT u.id FROM u))
 ), a AS (

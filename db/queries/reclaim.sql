@@ -71,7 +71,10 @@ WITH x AS MATERIALIZED (
            coalesce((SELECT o.name FROM durable.workers o WHERE o.id = u.worker), '?')::text AS worker
     FROM u JOIN durable.lanes l ON l.id = abs(u.lane)
 ), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
+-- block: enter-line of u
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
+-- end
+    WHERE u.state = 0
 ), a AS (
     INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error)
     SELECT w.id, w.fence, w.attempt + 1, 7, w.worker, coalesce(w.started_at, now()), now(),

@@ -37,7 +37,9 @@ WITH k AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), q AS (
+-- block: enter-line of i
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+-- end
 )
 SELECT i.id FROM i;
 
@@ -61,7 +63,9 @@ WITH k AS MATERIALIZED (
                  unnest(@schedules::int[]) schedule, unnest(@generations::bigint[]) generation, unnest(@occurrences::text[]) occurrence) u
     RETURNING id, lane, due_at
 ), q AS (
+-- block: enter-line of i
     INSERT INTO durable.ready (lane, due_at, run_id) SELECT i.lane, i.due_at, i.id FROM i
+-- end
 )
 SELECT i.id FROM i;
 

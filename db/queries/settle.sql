@@ -22,7 +22,10 @@ WITH u AS (
     WHERE id = ANY (@ids::uuid[]) AND claim_id = @claim_id::uuid AND state = 1
     RETURNING id, lane, state, due_at, attempt, fence, started_at, cancel
 ), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
+-- block: enter-line of u
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
+-- end
+    WHERE u.state = 0
 ), a AS (
     INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log)
     SELECT u.id, u.fence, u.attempt, (@outcomes::jsonb -> (u.id::text) ->> 3)::smallint, @worker::text, u.started_at, now(),

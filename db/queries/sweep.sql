@@ -37,8 +37,12 @@ SELECT l.id, j.retention FROM durable.jobs j JOIN durable.lanes l ON l.job = j.n
 -- runs_pkey from the position on. No locks. What is over is told by what the
 -- row itself says: own maps a lane to the retention of its job, in
 -- microseconds; dead and ended are those of the others.
-SELECT r.id, coalesce(r.state IN (2, 4, 5) AND r.finished_at < now() - coalesce((@own::jsonb ->> (abs(r.lane)::text))::bigint,
-           CASE r.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END) * interval '1 microsecond', false)::boolean AS over
+SELECT r.id, coalesce(r.state IN (2, 4, 5) AND
+-- block: over
+       r.finished_at < now() - coalesce((@own::jsonb ->> (abs(r.lane)::text))::bigint,
+           CASE r.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END) * interval '1 microsecond'
+-- end
+       , false)::boolean AS over
 FROM durable.runs r WHERE r.id > @position AND r.id < @frontier ORDER BY r.id LIMIT @most;
 
 -- name: SweepBlocks :many
@@ -51,8 +55,11 @@ FROM durable.runs r WHERE r.id > @position AND r.id < @frontier ORDER BY r.id LI
 SELECT r.id, r.claim_id, ((r.ctid::text::point)[0])::bigint AS block, r.state
 FROM durable.runs r
 WHERE r.ctid >= format('(%s,0)', @from_block::bigint)::tid AND r.ctid < format('(%s,0)', @to_block::bigint)::tid
-  AND (r.state IN (2, 4, 5) AND r.finished_at < now() - coalesce((@own::jsonb ->> (abs(r.lane)::text))::bigint,
+  AND (r.state IN (2, 4, 5) AND
+-- block: over
+       r.finished_at < now() - coalesce((@own::jsonb ->> (abs(r.lane)::text))::bigint,
            CASE r.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END) * interval '1 microsecond'
+-- end
        OR r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id)
        OR r.state = 0 AND NOT EXISTS (SELECT FROM durable.ready y WHERE y.lane = r.lane AND y.due_at = r.due_at AND y.run_id = r.id))
 LIMIT @most;
@@ -87,8 +94,11 @@ WITH o AS MATERIALIZED (
 ), r AS MATERIALIZED (
     SELECT r.id FROM durable.runs r
     WHERE r.id = ANY (@ids::uuid[]) AND r.id <> ALL (ARRAY(SELECT k.id FROM k)) AND r.state IN (2, 4, 5)
-      AND r.finished_at < now() - coalesce((@own::jsonb ->> (abs(r.lane)::text))::bigint,
+      AND
+-- block: over
+       r.finished_at < now() - coalesce((@own::jsonb ->> (abs(r.lane)::text))::bigint,
           CASE r.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END) * interval '1 microsecond'
+-- end
     FOR UPDATE SKIP LOCKED
 ), d AS (
     DELETE FROM durable.runs WHERE id = ANY (ARRAY(SELECT r.id FROM r)) RETURNING id
@@ -128,7 +138,10 @@ WITH r AS MATERIALIZED (
     WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND state = 1
     RETURNING id, lane, due_at, state, crash_count, worker, cancel
 ), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
+-- block: enter-line of u
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
+-- end
+    WHERE u.state = 0
 ), p AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT u.id, now(), u.state, CASE WHEN u.state = 5 THEN u.cancel ELSE @stranded_dead::text END, abs(u.lane) FROM u WHERE u.state <> 0

@@ -26,10 +26,10 @@ const (
 // The words of the audit for what a store.RunAction, store.QueueAction or
 // store.ScheduleAction does not name.
 const (
-	Created      = "created"                       // a schedule, by an operator
-	Edited       = "edited"                        // likewise
-	Reruns       = "rerun"                         // a run was made after another one
-	OrphanPaused = "paused, no worker declares it" // by Orphan
+	Created       = "created"                       // a schedule, by an operator
+	Edited        = "edited"                        // likewise
+	Reruns        = "rerun"                         // a run was made after another one
+	OrphanPaused  = "paused, no worker declares it" // by Orphan
 	OrphanResumed = "resumed, it is declared again" // by Orphan
 )
 

@@ -51,6 +51,8 @@ type EnqueueAlikeParams struct {
 // arrays that say the same for every run. $1 lane, $2 queue, $3 job, $4 priority,
 // $5 due at or null, $6 due after, $7 expire at, $8 timeout, $9 max attempts, $10
 // on crash, $11 tags, $12 ids, $13 args, $14 trace.
+// block: enter-line of i
+// end
 func (q *Queries) EnqueueAlike(ctx context.Context, arg EnqueueAlikeParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueAlike,
 		arg.Column1,
@@ -121,6 +123,7 @@ type EnqueueNewParams struct {
 // no record of the WAL confirms it; a quarter of the time. runs_pkey and
 // lanes_pkey. Locks only what it inserts. Twice: runs_pkey refuses it (23505)
 // and nothing changes; EnqueueAlike then says which were stored.
+// block: enter-line of i
 func (q *Queries) EnqueueNew(ctx context.Context, arg EnqueueNewParams) error {
 	_, err := q.db.Exec(ctx, EnqueueNew,
 		arg.Column1,
@@ -193,6 +196,8 @@ type EnqueueRunsParams struct {
 // priorities; of the runs: $5 ids, $6 lanes, $7 due at or null, $8 due after, $9
 // expire at, $10 timeouts, $11 max attempts, $12 on crash, $13 args, $14 tags, $15
 // traces. (sqlc stumbles over names here.)
+// block: enter-line of i
+// end
 func (q *Queries) EnqueueRuns(ctx context.Context, arg EnqueueRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueRuns,
 		arg.Column1,

@@ -55,6 +55,8 @@ type EnqueueKeyedRunsParams struct {
 }
 
 // EnqueueRuns for runs of which some have keys, which the transaction has locked.
+// block: enter-line of i
+// end
 func (q *Queries) EnqueueKeyedRuns(ctx context.Context, arg EnqueueKeyedRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueKeyedRuns,
 		arg.Known,
@@ -141,6 +143,8 @@ type EnqueueNewKeyedParams struct {
 // that is stored already is passed over. When fewer ids come back than there are
 // runs the transaction holds the keys that were free, and has to ask about the others. Twice: the same. $1 to $14 are those
 // of EnqueueAlike; $15 keys, empty where a run has none, $16 microseconds held or 0.
+// block: enter-line of i
+// end
 func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueNewKeyed,
 		arg.Column1,
@@ -314,7 +318,8 @@ WITH u AS (
 ), p AS (
     DELETE FROM durable.progress WHERE run_id = $1::uuid
 )
-INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u RETURNING run_id
+INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
+RETURNING run_id
 `
 
 type ReplaceRunParams struct {
@@ -342,6 +347,8 @@ type ReplaceRunParams struct {
 // $3 queue, $4 job, $5 priority; when due: $6 at or null, $7 after, $8 at most
 // after it was first stored or 0, microseconds; $9 timeout. (sqlc stumbles over
 // names here.)
+// block: enter-line of u
+// end
 func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, ReplaceRun,
 		arg.Column1,

@@ -570,6 +570,8 @@ type RetryRunsParams struct {
 // runs_pkey, problems_pkey. Locks the dead and cancelled runs that nobody else
 // holds; those with a unique key only when keyed says that the caller has locked
 // it. Twice: they are pending.
+// block: enter-line of u
+// end
 func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, RetryRuns,
 		arg.Ids,

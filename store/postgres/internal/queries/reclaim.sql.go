@@ -175,7 +175,8 @@ WITH x AS MATERIALIZED (
            coalesce((SELECT o.name FROM durable.workers o WHERE o.id = u.worker), '?')::text AS worker
     FROM u JOIN durable.lanes l ON l.id = abs(u.lane)
 ), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
+    WHERE u.state = 0
 ), a AS (
     INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error)
     SELECT w.id, w.fence, w.attempt + 1, 7, w.worker, coalesce(w.started_at, now()), now(),
@@ -241,6 +242,8 @@ type ReclaimRunsRow struct {
 // (part) gets the duration zero: no renewal extends it, so that its worker learns that it
 // has lost it. A run that was asked to be cancelled is, as the row that was locked says.
 // Twice: nothing has expired, or the next runs.
+// block: enter-line of u
+// end
 func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]ReclaimRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReclaimRuns,
 		arg.Horizon,

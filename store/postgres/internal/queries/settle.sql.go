@@ -62,7 +62,8 @@ WITH u AS (
     WHERE id = ANY ($2::uuid[]) AND claim_id = $3::uuid AND state = 1
     RETURNING id, lane, state, due_at, attempt, fence, started_at, cancel
 ), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
+    WHERE u.state = 0
 ), a AS (
     INSERT INTO durable.attempts (run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log)
     SELECT u.id, u.fence, u.attempt, ($1::jsonb -> (u.id::text) ->> 3)::smallint, $4::text, u.started_at, now(),
@@ -91,6 +92,8 @@ type SettleRunsParams struct {
 // until due again, attempts refunded, kind or null when not recorded, error,
 // stack, result as text, log lines]. One map, because unnest beside "= any" is a lottery
 // of plans. runs_pkey; locks as above, then inserts.
+// block: enter-line of u
+// end
 func (q *Queries) SettleRuns(ctx context.Context, arg SettleRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, SettleRuns,
 		arg.Outcomes,

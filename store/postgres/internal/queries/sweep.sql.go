@@ -143,7 +143,8 @@ WITH r AS MATERIALIZED (
     WHERE id = ANY (ARRAY(SELECT r.id FROM r)) AND state = 1
     RETURNING id, lane, due_at, state, crash_count, worker, cancel
 ), q AS (
-    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u WHERE u.state = 0
+    INSERT INTO durable.ready (lane, due_at, run_id) SELECT u.lane, u.due_at, u.id FROM u
+    WHERE u.state = 0
 ), p AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT u.id, now(), u.state, CASE WHEN u.state = 5 THEN u.cancel ELSE $3::text END, abs(u.lane) FROM u WHERE u.state <> 0
@@ -174,6 +175,8 @@ type ReturnRunsRow struct {
 // As a hand-back: pending and due now, the attempt refunded, no crash counted.
 // One whose crash policy is dead ends dead, and another that is to be cancelled is.
 // Twice: the claim has gone.
+// block: enter-line of u
+// end
 func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]ReturnRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims, arg.StrandedDead)
 	if err != nil {
@@ -203,8 +206,10 @@ func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]Retur
 }
 
 const SweepAhead = `-- name: SweepAhead :many
-SELECT r.id, coalesce(r.state IN (2, 4, 5) AND r.finished_at < now() - coalesce(($1::jsonb ->> (abs(r.lane)::text))::bigint,
-           CASE r.state WHEN 4 THEN $2::bigint ELSE $3::bigint END) * interval '1 microsecond', false)::boolean AS over
+SELECT r.id, coalesce(r.state IN (2, 4, 5) AND
+       r.finished_at < now() - coalesce(($1::jsonb ->> (abs(r.lane)::text))::bigint,
+           CASE r.state WHEN 4 THEN $2::bigint ELSE $3::bigint END) * interval '1 microsecond'
+       , false)::boolean AS over
 FROM durable.runs r WHERE r.id > $4 AND r.id < $5 ORDER BY r.id LIMIT $6
 `
 
@@ -225,6 +230,8 @@ type SweepAheadRow struct {
 // runs_pkey from the position on. No locks. What is over is told by what the
 // row itself says: own maps a lane to the retention of its job, in
 // microseconds; dead and ended are those of the others.
+// block: over
+// end
 func (q *Queries) SweepAhead(ctx context.Context, arg SweepAheadParams) ([]SweepAheadRow, error) {
 	rows, err := q.db.Query(ctx, SweepAhead,
 		arg.Own,
@@ -256,7 +263,8 @@ const SweepBlocks = `-- name: SweepBlocks :many
 SELECT r.id, r.claim_id, ((r.ctid::text::point)[0])::bigint AS block, r.state
 FROM durable.runs r
 WHERE r.ctid >= format('(%s,0)', $1::bigint)::tid AND r.ctid < format('(%s,0)', $2::bigint)::tid
-  AND (r.state IN (2, 4, 5) AND r.finished_at < now() - coalesce(($3::jsonb ->> (abs(r.lane)::text))::bigint,
+  AND (r.state IN (2, 4, 5) AND
+       r.finished_at < now() - coalesce(($3::jsonb ->> (abs(r.lane)::text))::bigint,
            CASE r.state WHEN 4 THEN $4::bigint ELSE $5::bigint END) * interval '1 microsecond'
        OR r.state = 1 AND NOT EXISTS (SELECT FROM durable.leases l WHERE l.claim_id = r.claim_id)
        OR r.state = 0 AND NOT EXISTS (SELECT FROM durable.ready y WHERE y.lane = r.lane AND y.due_at = r.due_at AND y.run_id = r.id))
@@ -285,6 +293,8 @@ type SweepBlocksRow struct {
 // lease and its runs are committed together, and a lease that has gone does not
 // come back: where one snapshot shows the run and no lease, its worker is not
 // coming back either, as long as the run's claim is still this one.
+// block: over
+// end
 func (q *Queries) SweepBlocks(ctx context.Context, arg SweepBlocksParams) ([]SweepBlocksRow, error) {
 	rows, err := q.db.Query(ctx, SweepBlocks,
 		arg.FromBlock,
@@ -440,7 +450,8 @@ WITH o AS MATERIALIZED (
 ), r AS MATERIALIZED (
     SELECT r.id FROM durable.runs r
     WHERE r.id = ANY ($1::uuid[]) AND r.id <> ALL (ARRAY(SELECT k.id FROM k)) AND r.state IN (2, 4, 5)
-      AND r.finished_at < now() - coalesce(($2::jsonb ->> (abs(r.lane)::text))::bigint,
+      AND
+       r.finished_at < now() - coalesce(($2::jsonb ->> (abs(r.lane)::text))::bigint,
           CASE r.state WHEN 4 THEN $3::bigint ELSE $4::bigint END) * interval '1 microsecond'
     FOR UPDATE SKIP LOCKED
 ), d AS (
@@ -464,6 +475,8 @@ type SweepRunsParams struct {
 // key is held to a later time stays, and so does one whose key is locked: it is
 // being enqueued again. Whether a run is over is asked again of the row as it is
 // when it is locked: a retry that came first has its way. Twice: they are gone.
+// block: over
+// end
 func (q *Queries) SweepRuns(ctx context.Context, arg SweepRunsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, SweepRuns,
 		arg.Ids,
