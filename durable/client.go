@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/await"
 	"github.com/durable-worker/durable-worker/lease"
 )
 
@@ -14,13 +15,13 @@ import (
 type Client struct {
 	store  Store
 	tracer Tracer // nil: none
-	hub    *hub
+	hub    *await.Hub
 }
 
 // NewClient returns a client of a store. Nothing is started: a client that
 // waits for runs listens to the store while it does.
 func NewClient(store Store) *Client {
-	return &Client{store: store, hub: &hub{store: store}}
+	return &Client{store: store, hub: await.NewHub(store)}
 }
 
 const (

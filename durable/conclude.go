@@ -104,3 +104,14 @@ func accepted(verdicts []store.Verdict) (n int) {
 	}
 	return n
 }
+
+// announceEnd tells those who wait that a run may have ended. A run that is to
+// be executed again is announced too: the store alone knows whether it is.
+func (w *Worker) announceEnd(ctx context.Context, id RunID) {
+	if !w.awaited.Has(id, w.config.Elapsed()) {
+		return
+	}
+	if err := w.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: id}); err != nil {
+		w.warn(ctx, "announcing the end of a run failed, who waits for it will look", err)
+	}
+}

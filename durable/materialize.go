@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/await"
 	"github.com/durable-worker/durable-worker/internal/recur"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -164,8 +165,8 @@ func (w *Worker) untilLook(ctx context.Context, pause time.Duration) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-w.waits.ended:
-			return w.sleep(ctx, waitLinger) // others may end with it
+		case <-w.waits.Ended:
+			return w.sleep(ctx, await.Linger) // others may end with it
 		case <-changes:
 			return true
 		case <-timer.C:
@@ -185,4 +186,38 @@ func (w *Worker) tellChanges() {
 	case w.changes <- struct{}{}:
 	default:
 	}
+}
+
+// await asks those who execute runs to announce their ends.
+func (w *Worker) await(ctx context.Context, list []store.WaitingSchedule) {
+	if w.config.NoListen {
+		return
+	}
+	for _, id := range w.waits.Found(list, w.config.Elapsed()) {
+		if err := w.store.Publish(ctx, store.Signal{Kind: store.RunAwaited, Run: id}); err != nil {
+			w.warn(ctx, "asking for the end of a run failed, the schedule that waits for it is looked at now and then", err)
+		}
+	}
+}
+
+// hasten has schedules looked at now for which a run has ended, and reports
+// whether there are any. What fails is left to the look that is due anyway.
+func (w *Worker) hasten(ctx context.Context) bool {
+	ids, hastened := w.waits.Take(), false
+	for len(ids) > 0 {
+		some := ids[:min(len(ids), await.Batch)]
+		ids = ids[len(some):]
+		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
+		page, err := w.store.Runs(bounded, Filter{IDs: some, States: []State{Succeeded, Dead, Cancelled}, Limit: len(some)})
+		if names := w.waits.Over(page.Runs); err == nil && len(names) > 0 {
+			hastened = true
+			err = w.store.ReevaluateNow(bounded, names...)
+		}
+		cancel()
+		w.contact(err)
+		if err != nil {
+			w.warn(ctx, "hastening schedules failed, they are looked at now and then", err)
+		}
+	}
+	return hastened
 }

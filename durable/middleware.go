@@ -21,8 +21,8 @@ import (
 // goroutines.
 type Middleware func(ctx context.Context, run RunInfo, next func(ctx context.Context) error) error
 
-// RunInfo is a run under execution as middleware and tracers see it: what a
-// handler's Run tells, without the args.
+// RunInfo is a run that executes, as handlers, middleware and tracers see it: all
+// but its args.
 type RunInfo struct {
 	ID          RunID
 	Job         string // the name under which the run is stored; see Alias
@@ -30,11 +30,13 @@ type RunInfo struct {
 	Attempt     int // the one under way, from 1
 	MaxAttempts int
 	CrashCount  int // workers that died while they held this run
-	Fence       lease.Fence
-	DueAt       time.Time
-	CreatedAt   time.Time
-	Timeout     time.Duration // of this attempt; zero: none
-	Trace       string        // of whoever enqueued it, see Tracer; empty: none
+	// Fence rises with every claim of this run. Hand it to resources outside the
+	// database and let them refuse a number smaller than the largest seen.
+	Fence     lease.Fence
+	DueAt     time.Time
+	CreatedAt time.Time
+	Timeout   time.Duration // of this attempt; zero: none
+	Trace     string        // of whoever enqueued it, see Tracer; empty: none
 }
 
 // runInfo is the run as others may see it.

@@ -22,7 +22,8 @@ type (
 	Store   = store.Store   // what an engine implements
 	Tx      = store.Tx      // the caller's own transaction
 
-	Enqueuer = store.Enqueuer // the part of a store that stores runs
+	Enqueuer   = store.Enqueuer   // the part of a store that stores runs
+	EndedError = store.EndedError // says that a run has ended without success
 )
 
 // The states of a run. The last three are final.
@@ -33,6 +34,9 @@ const (
 	Dead      = store.Dead
 	Cancelled = store.Cancelled
 )
+
+// KeepForever is a retention that never ends.
+const KeepForever = store.KeepForever
 
 // What becomes of a run whose worker dies while executing it, for OnCrash.
 const (

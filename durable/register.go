@@ -27,10 +27,7 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	}
 	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
-			run := Run[A]{
-				ID: x.run.ID, Job: x.job, Queue: x.queue, Attempt: x.run.Attempt, MaxAttempts: x.run.MaxAttempts,
-				CrashCount: x.run.CrashCount, DueAt: x.run.DueAt, CreatedAt: x.run.CreatedAt, Fence: x.run.Fence, execution: x,
-			}
+			run := Run[A]{RunInfo: x.runInfo(), execution: x}
 			data, err := x.unseal(ArgsPart, x.run.Args)
 			if err != nil {
 				return err

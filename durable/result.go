@@ -39,16 +39,5 @@ func Result[R any](ctx context.Context, client *Client, id RunID) (R, error) {
 // ctx's own when ctx ends first. A store that cannot be reached is asked again
 // for about a minute.
 func (c *Client) Wait(ctx context.Context, ids ...RunID) ([]Record, error) {
-	w := newWaiter(ids)
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	leave := c.hub.join(ctx, w)
-	defer leave()
-	select {
-	case <-w.done:
-		return w.result()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait: %w", context.Cause(ctx))
-	}
+	return c.hub.Wait(ctx, ids)
 }

@@ -101,9 +101,9 @@ func TestResult(t *testing.T) {
 			require.ErrorContains(t, err, "decode result of run")
 			dead := s.enqueue(sum.New([]int{-1}))
 			_, err = durable.Result[int](t.Context(), client, dead)
-			var ended *store.EndedError
+			var ended *durable.EndedError
 			require.ErrorAs(t, err, &ended)
-			require.Equal(t, store.EndedError{ID: dead, State: durable.Dead, Reason: "boom"}, *ended)
+			require.Equal(t, durable.EndedError{ID: dead, State: durable.Dead, Reason: "boom"}, *ended)
 			_, err = durable.Result[int](t.Context(), client, durable.NewRunID())
 			require.ErrorIs(t, err, durable.ErrNotFound)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

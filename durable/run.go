@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"time"
 
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -16,18 +14,8 @@ import (
 // answers lease.ErrLost. Only a worker makes one: tests have
 // durabletest.Perform. Its methods may be called from many goroutines.
 type Run[A any] struct {
-	ID          RunID
-	Job         string // the name under which the run is stored; see Alias
-	Queue       string
-	Args        A
-	Attempt     int // the one under way, from 1
-	MaxAttempts int
-	CrashCount  int // workers that died while they held this run
-	DueAt       time.Time
-	CreatedAt   time.Time
-	// Fence rises with every claim of this run. Hand it to resources outside
-	// the database and let them refuse a number smaller than the largest seen.
-	Fence lease.Fence
+	RunInfo
+	Args A
 
 	execution *execution
 }

@@ -17,7 +17,7 @@ import (
 func TestSweep_EndedRunsGoWhenTheirTimeIsOver(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		mail, brief := durable.NewJob[letter]("mail"), durable.NewJob[letter]("brief", durable.Retention(time.Minute))
-		kept := durable.NewJob[letter]("kept", durable.Retention(store.KeepForever))
+		kept := durable.NewJob[letter]("kept", durable.Retention(durable.KeepForever))
 		w := s.worker(durable.WorkerConfig{Retention: 2 * time.Hour, RetentionDead: 5 * time.Hour})
 		for _, job := range []durable.Job[letter]{mail, brief, kept} {
 			durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
@@ -159,12 +159,12 @@ func TestSweep_ConfigurationIsChecked(t *testing.T) {
 	require.ErrorContains(t, err, "retention 1ms: want at least 1s")
 	require.ErrorContains(t, err, "retention of dead runs 1ns")
 	require.ErrorContains(t, err, "sweep interval 1ms: want at least 1s")
-	require.NotContains(t, durable.NewWorker(newFaultyStore(), durable.WorkerConfig{Retention: -1, RetentionDead: store.KeepForever}).Faults().Error(), "retention")
+	require.NotContains(t, durable.NewWorker(newFaultyStore(), durable.WorkerConfig{Retention: -1, RetentionDead: durable.KeepForever}).Faults().Error(), "retention")
 
 	_, err = durable.NewJob[letter]("mail", durable.Retention(time.Millisecond)).Enqueue(t.Context(), newFaultyStore(), letter{})
 	require.ErrorIs(t, err, durable.ErrInvalid)
 	require.ErrorContains(t, err, "retention 1ms")
 	_, err = durable.NewJob[letter]("mail").Enqueue(t.Context(), newFaultyStore(), letter{}, durable.Retention(time.Hour))
 	require.ErrorContains(t, err, "Retention is for a job")
-	require.EqualValues(t, store.KeepForever, durable.NewJob[letter]("mail", durable.Retention(-time.Hour)).Info().Retention)
+	require.EqualValues(t, durable.KeepForever, durable.NewJob[letter]("mail", durable.Retention(-time.Hour)).Info().Retention)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/durable-worker/durable-worker/heartbeat"
+	"github.com/durable-worker/durable-worker/internal/await"
 	"github.com/durable-worker/durable-worker/internal/protocol"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/poller"
@@ -47,8 +48,8 @@ type Worker struct {
 	listens   atomic.Bool  // the store tells of changes at once
 	link      link
 	asides    asides
-	awaited   awaited
-	waits     waits
+	awaited   await.Awaited
+	waits     await.Schedules
 }
 
 const (
@@ -78,7 +79,7 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
-	w.waits.init()
+	w.waits.Init()
 	if config.Tracer != nil && db != nil {
 		w.store = tracedStore{Store: db, w: w}
 	}
@@ -341,9 +342,9 @@ func (w *Worker) hear(signal store.Signal) {
 		w.wake()
 		w.tellChanges()
 	case store.RunAwaited:
-		w.awaited.add(signal.Run, w.config.Elapsed())
+		w.awaited.Add(signal.Run, w.config.Elapsed())
 	case store.RunEnded:
-		w.waits.hear(signal.Run)
+		w.waits.Hear(signal.Run)
 	case store.CancelAsked:
 		w.tellCancels()
 	default:

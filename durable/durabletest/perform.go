@@ -59,13 +59,13 @@ func PerformOn[A any](
 		t.Fatalf("perform: %v", err)
 	}
 	p := &performance{Store: db, id: run.ID, settled: make(chan store.Outcome, 1)}
-	w := durable.NewWorker(p, p.config(run.Queue))
+	w := durable.NewWorker(p, p.workerConfig(run.Queue))
 	durable.Register(w, job, func(ctx context.Context, run *durable.Run[A]) error {
 		err := handler(ctx, run)
 		p.returns(err)
 		return err
 	})
-	outcome := p.run(t, w)
+	outcome := p.untilSettled(t, w)
 	record, err := db.Run(t.Context(), run.ID)
 	if err != nil {
 		t.Fatalf("perform: %v", err)
@@ -123,7 +123,7 @@ func (p *performance) Settle(ctx context.Context, settlements []store.Settlement
 	return verdicts, nil
 }
 
-func (p *performance) config(queue string) durable.WorkerConfig {
+func (p *performance) workerConfig(queue string) durable.WorkerConfig {
 	began := time.Now()
 	return durable.WorkerConfig{
 		Name: "perform", Queues: []durable.Queue{{Name: queue}}, MaxConcurrentRuns: 1, PollInterval: time.Second, DrainTimeout: -1,
@@ -134,7 +134,7 @@ func (p *performance) config(queue string) durable.WorkerConfig {
 }
 
 // run runs the worker until the run is settled.
-func (p *performance) run(t testing.TB, w *durable.Worker) store.Outcome {
+func (p *performance) untilSettled(t testing.TB, w *durable.Worker) store.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

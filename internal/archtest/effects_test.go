@@ -11,7 +11,7 @@ import (
 var goroutines = excuses{
 	"durable/tracer_worker.go":   "calls of the tracer; toldOf waits for them",
 	"durable/worker.go":          "work starts the loops of one tenure and drain one that waits; both wait for them",
-	"durable/watch.go":           "listens and looks for all that wait; the last of them waits for it",
+	"internal/await/watch.go":    "listens and looks for all that wait; the last of them waits for it",
 	"durable/executor.go":        "the goroutines that execute handlers; executor waits for them",
 	"durable/materialize.go":     "the second evaluator; materializeLoop waits for it",
 	"heartbeat/keeper.go":        "the renewal in flight; Run waits for it",
@@ -27,6 +27,21 @@ var goroutines = excuses{
 	"examples/service/main.go":   "the worker and the HTTP server; service waits for both",
 	"examples/progress/main.go":  "the worker; progress waits for it",
 	"lock/waits.go":              "hears of releases elsewhere; the last call that waits, waits for it",
+}
+
+// callbacks of timers and of contexts run in goroutines of their own, which what
+// started them does not wait for. They are set in these files only, each with what
+// stops it and why one that has begun does no harm after that.
+var callbacks = excuses{
+	"lock/until.go":             "ends the context of a grant; stopped with it, and an ended context stays ended",
+	"lock/redislock/waits.go":   "closes a subscription; stopped when the wait ends",
+	"durable/worker.go":         "ends the last context of a drain; stopped when Run returns",
+	"durable/claim.go":          "logs a slow isolated run, and has lost claims noticed; stopped when the claim ends",
+	"durable/stuck.go":          "reports a handler that does not return; stopped when it has, and the outcome is written once",
+	"durable/progress.go":       "sends the progress that waited; the reports' turn keeps it from a run that has ended",
+	"store/postgres/tx_hint.go": "sends a wake-up after a caller's commit; Close stops it and waits for the sender",
+	"store/postgres/migrate.go": "logs that another process migrates; stopped when the wait ends",
+	"examples/service/main.go":  "shuts the HTTP server down; the function waits for it",
 }
 
 // clocks are read in these files only. Everything else compares times of the
@@ -103,6 +118,14 @@ func goroutineRule(e excuses) rule {
 	return func(t tree) []string { return judge(t.production(), e, starts) }
 }
 
+func callbackRule(e excuses) rule {
+	return func(t tree) []string {
+		return judge(t.production(), e, func(f *source) []string {
+			return append(uses(f, "time", "AfterFunc"), uses(f, "context", "AfterFunc")...)
+		})
+	}
+}
+
 func clockRule(e excuses) rule {
 	return func(t tree) []string {
 		return judge(t.production(), e, func(f *source) []string { return uses(f, "time", "Now", "Since", "Until") })
@@ -173,4 +196,12 @@ func TestNothingIsSkipped(t *testing.T) {
 		"a_test.go": "package a\nimport \"testing\"\nfunc TestA(t *testing.T) {\n\tt.Skip(\"not today\")\n}\n",
 		"b.go":      "package a\ntype step struct{ Skip int }\nvar s = step{Skip: 1}\n",
 	}, "a_test.go:4: a test that is skipped")
+}
+
+func TestCallbacksAreSetWhereTheyAreStopped(t *testing.T) {
+	holds(t, callbackRule(callbacks))
+	finds(t, callbackRule(excuses{"b.go": "known", "c.go": "stale"}), map[string]string{
+		"a.go": "package a\nimport \"time\"\nvar x = time.AfterFunc(0, nil)\n",
+		"b.go": "package a\nimport \"context\"\nvar y = context.AfterFunc(nil, nil)\n",
+	}, "a.go:3: time.AfterFunc is used here", "c.go: this exception excuses nothing")
 }

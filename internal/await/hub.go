@@ -1,31 +1,54 @@
-package durable
+package await
 
 import (
 	"context"
+	"fmt"
 	"sync"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
-// hub serves all that wait for runs on one client with one listener.
-type hub struct {
-	store Store
+// Hub serves all who wait for runs on one client with one listener.
+type Hub struct {
+	store store.Store
 
 	mu    sync.Mutex
 	watch *watch // nil while nobody waits
+}
+
+// NewHub returns a hub that listens only while there is something to wait for.
+func NewHub(db store.Store) *Hub { return &Hub{store: db} }
+
+// Wait blocks until every one of the runs has ended and returns their records in
+// the order of the ids.
+func (h *Hub) Wait(ctx context.Context, ids []store.RunID) ([]store.Record, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	w := newWaiter(ids)
+	leave := h.join(ctx, w)
+	defer leave()
+	select {
+	case <-w.done:
+		return w.result()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait: %w", context.Cause(ctx))
+	}
 }
 
 // waiter is one Wait call.
 type waiter struct {
 	done chan struct{} // closed when there is nothing left to wait for
 
-	ids     []RunID
+	ids     []store.RunID
 	mu      sync.Mutex
-	records map[RunID]Record
-	missing map[RunID]struct{} // that have not ended
+	records map[store.RunID]store.Record
+	missing map[store.RunID]struct{} // that have not ended
 	err     error
 }
 
-func newWaiter(ids []RunID) *waiter {
-	w := &waiter{done: make(chan struct{}), ids: ids, records: map[RunID]Record{}, missing: map[RunID]struct{}{}}
+func newWaiter(ids []store.RunID) *waiter {
+	w := &waiter{done: make(chan struct{}), ids: ids, records: map[store.RunID]store.Record{}, missing: map[store.RunID]struct{}{}}
 	for _, id := range ids {
 		w.missing[id] = struct{}{}
 	}
@@ -33,7 +56,7 @@ func newWaiter(ids []RunID) *waiter {
 }
 
 // tell takes in that a run has ended, or that it cannot be waited for.
-func (w *waiter) tell(id RunID, record Record, err error) {
+func (w *waiter) tell(id store.RunID, record store.Record, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, waits := w.missing[id]; !waits || w.err != nil {
@@ -48,13 +71,13 @@ func (w *waiter) tell(id RunID, record Record, err error) {
 	}
 }
 
-func (w *waiter) result() ([]Record, error) {
+func (w *waiter) result() ([]store.Record, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {
 		return nil, w.err
 	}
-	records := make([]Record, len(w.ids))
+	records := make([]store.Record, len(w.ids))
 	for i, id := range w.ids {
 		records[i] = w.records[id]
 	}
@@ -63,7 +86,7 @@ func (w *waiter) result() ([]Record, error) {
 
 // join begins to wait and returns what ends it. The first to join starts the
 // watch; the last to leave ends it and waits until it has ended.
-func (h *hub) join(ctx context.Context, w *waiter) (leave func()) {
+func (h *Hub) join(ctx context.Context, w *waiter) (leave func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.watch == nil {

@@ -1,7 +1,6 @@
-package durable
+package await
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,24 +15,24 @@ const (
 	awaitedFor = time.Minute
 )
 
-// awaited are the runs whose end somebody waits for, so that it is announced.
+// Awaited are the runs whose end somebody waits for, so that it is announced.
 // Nobody waits for most runs: the counter keeps a settle from taking the mutex.
-type awaited struct {
+type Awaited struct {
 	number atomic.Int64 // of runs
 	mu     sync.Mutex
-	until  map[RunID]time.Duration // on the worker's clock
-	swept  time.Duration           // when the map was last gone through
+	until  map[store.RunID]time.Duration // on the worker's clock
+	swept  time.Duration                 // when the map was last gone through
 }
 
-// add remembers a run. Beyond the bound it does not: who waits looks by itself.
-func (a *awaited) add(id RunID, now time.Duration) {
-	if id == (RunID{}) {
+// Add remembers a run. Beyond the bound it does not: who waits looks by itself.
+func (a *Awaited) Add(id store.RunID, now time.Duration) {
+	if id == (store.RunID{}) {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.until == nil {
-		a.until = map[RunID]time.Duration{}
+		a.until = map[store.RunID]time.Duration{}
 	}
 	a.sweep(now)
 	if _, known := a.until[id]; known || len(a.until) < awaitedMost {
@@ -43,7 +42,7 @@ func (a *awaited) add(id RunID, now time.Duration) {
 }
 
 // sweep forgets what has not been awaited for long, now and then.
-func (a *awaited) sweep(now time.Duration) {
+func (a *Awaited) sweep(now time.Duration) {
 	if now-a.swept < awaitedFor/4 {
 		return
 	}
@@ -56,7 +55,8 @@ func (a *awaited) sweep(now time.Duration) {
 	a.number.Store(int64(len(a.until)))
 }
 
-func (a *awaited) has(id RunID, now time.Duration) bool {
+// Has reports whether the end of a run is to be announced.
+func (a *Awaited) Has(id store.RunID, now time.Duration) bool {
 	if a.number.Load() == 0 {
 		return false
 	}
@@ -64,15 +64,4 @@ func (a *awaited) has(id RunID, now time.Duration) bool {
 	defer a.mu.Unlock()
 	a.sweep(now)
 	return a.until[id] > now
-}
-
-// announceEnd tells those who wait that a run may have ended. A run that is to
-// be executed again is announced too: the store alone knows whether it is.
-func (w *Worker) announceEnd(ctx context.Context, id RunID) {
-	if !w.awaited.has(id, w.config.Elapsed()) {
-		return
-	}
-	if err := w.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: id}); err != nil {
-		w.warn(ctx, "announcing the end of a run failed, who waits for it will look", err)
-	}
 }

@@ -1,4 +1,4 @@
-package durable
+package await
 
 import (
 	"context"
@@ -9,9 +9,11 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
+// Linger is how long to wait for more runs that end with one.
+const Linger = 2 * time.Millisecond
+
 const (
 	waitTick     = 50 * time.Millisecond // the shortest pause between two looks at one run
-	waitLinger   = 2 * time.Millisecond
 	waitHearing  = 500 * time.Millisecond
 	waitMost     = 2 * time.Second
 	awaitEvery   = 5 * time.Second // a run is announced as awaited
@@ -21,14 +23,14 @@ const (
 // watch looks at the runs that somebody waits for: when they are new, when a
 // signal says that they may have ended, and now and then.
 type watch struct {
-	store   Store
+	store   store.Store
 	waiters int // the hub's own
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
 	wake    chan struct{}
 
 	mu      sync.Mutex
-	runs    map[RunID]*watched
+	runs    map[store.RunID]*watched
 	hearing bool // the listener is up
 	all     bool // some run may have ended
 }
@@ -44,8 +46,8 @@ type watched struct {
 }
 
 // newWatch starts a watch. It goes on when ctx ends: others may have joined.
-func newWatch(ctx context.Context, store Store) *watch {
-	w := &watch{store: store, wake: make(chan struct{}, 1), runs: map[RunID]*watched{}}
+func newWatch(ctx context.Context, db store.Store) *watch {
+	w := &watch{store: db, wake: make(chan struct{}, 1), runs: map[store.RunID]*watched{}}
 	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.loops.Go(func() { w.listenLoop(ctx) })
 	w.loops.Go(func() { w.lookLoop(ctx) })
@@ -97,7 +99,7 @@ func (w *watch) hear(signal store.Signal) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if signal.Run == (RunID{}) {
+	if signal.Run == (store.RunID{}) {
 		w.all, w.hearing = true, true // looked at with the next tick: such signals may come one after the other
 	} else if run := w.runs[signal.Run]; run != nil {
 		run.look = true
@@ -147,12 +149,12 @@ func (w *watch) lookLoop(ctx context.Context) {
 			continue
 		case <-tick.C:
 			w.pass(waitTick)
-			w.lookAt(ctx, w.others(), []State{Succeeded, Dead, Cancelled})
+			w.lookAt(ctx, w.others(), []store.State{store.Succeeded, store.Dead, store.Cancelled})
 		case <-w.wake:
 			select { // what comes with it is looked at in the same call
 			case <-ctx.Done():
 				return
-			case <-time.After(waitLinger):
+			case <-time.After(Linger):
 			}
 		}
 		fresh, chosen := w.choose()
@@ -162,16 +164,16 @@ func (w *watch) lookLoop(ctx context.Context) {
 }
 
 // announce tells workers that somebody waits.
-func (w *watch) announce(ctx context.Context, ids []RunID) {
+func (w *watch) announce(ctx context.Context, ids []store.RunID) {
 	for _, id := range ids {
 		_ = w.store.Publish(ctx, store.Signal{Kind: store.RunAwaited, Run: id}) // likewise
 	}
 }
 
-func (w *watch) awaited() []RunID {
+func (w *watch) awaited() []store.RunID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ids := make([]RunID, 0, len(w.runs))
+	ids := make([]store.RunID, 0, len(w.runs))
 	for id := range w.runs {
 		ids = append(ids, id)
 	}
@@ -198,7 +200,7 @@ func (w *watch) pass(d time.Duration) {
 
 // choose takes the runs that were not announced before, and those that are to
 // be looked at.
-func (w *watch) choose() (fresh, chosen []RunID) {
+func (w *watch) choose() (fresh, chosen []store.RunID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, run := range w.runs {
@@ -216,7 +218,7 @@ func (w *watch) choose() (fresh, chosen []RunID) {
 
 // others are, when some run may have ended, those that are not to be looked at
 // anyway.
-func (w *watch) others() (ids []RunID) {
+func (w *watch) others() (ids []store.RunID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, run := range w.runs {
@@ -228,17 +230,17 @@ func (w *watch) others() (ids []RunID) {
 	return ids
 }
 
-// lookBatch is how many runs are looked at in one call.
-const lookBatch = 200
+// Batch is how many runs are looked at in one call.
+const Batch = 200
 
 // lookAt reads runs and tells who waits. Only with no states in the filter does
 // a run that is not found mean that there is none.
-func (w *watch) lookAt(ctx context.Context, ids []RunID, states []State) {
+func (w *watch) lookAt(ctx context.Context, ids []store.RunID, states []store.State) {
 	for len(ids) > 0 && ctx.Err() == nil {
-		some := ids[:min(len(ids), lookBatch)]
+		some := ids[:min(len(ids), Batch)]
 		ids = ids[len(some):]
 		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
-		page, err := w.store.Runs(bounded, Filter{IDs: some, States: states, Limit: len(some)})
+		page, err := w.store.Runs(bounded, store.Filter{IDs: some, States: states, Limit: len(some)})
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -250,10 +252,10 @@ func (w *watch) lookAt(ctx context.Context, ids []RunID, states []State) {
 	}
 }
 
-func (w *watch) found(ids []RunID, records []Record, everything bool) {
+func (w *watch) found(ids []store.RunID, records []store.Record, everything bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	there := make(map[RunID]struct{}, len(records))
+	there := make(map[store.RunID]struct{}, len(records))
 	for i := range records {
 		record := records[i]
 		there[record.ID] = struct{}{}
@@ -266,19 +268,19 @@ func (w *watch) found(ids []RunID, records []Record, everything bool) {
 			run.failures = 0
 		}
 		if _, found := there[id]; !found && everything {
-			w.tell(id, Record{}, fmt.Errorf("run %s: %w", id, ErrNotFound))
+			w.tell(id, store.Record{}, fmt.Errorf("run %s: %w", id, store.ErrNotFound))
 		}
 	}
 }
 
 // failed makes the runs be looked at again soon, or gives up.
-func (w *watch) failed(ids []RunID, err error) {
+func (w *watch) failed(ids []store.RunID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
 		if run := w.runs[id]; run != nil {
 			if run.failures++; run.failures > waitFailures {
-				w.tell(id, Record{}, fmt.Errorf("wait for run %s: %w", id, err))
+				w.tell(id, store.Record{}, fmt.Errorf("wait for run %s: %w", id, err))
 			}
 		}
 	}
@@ -286,7 +288,7 @@ func (w *watch) failed(ids []RunID, err error) {
 
 // tell passes on what became of a run, which nobody waits for any more. The
 // caller holds the mutex.
-func (w *watch) tell(id RunID, record Record, err error) {
+func (w *watch) tell(id store.RunID, record store.Record, err error) {
 	run := w.runs[id]
 	if run == nil {
 		return
