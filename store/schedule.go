@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -187,19 +186,6 @@ func (s *Schedule) SetSpec(text []byte) error {
 	}
 	s.Rule, s.Plan = read.Rule, read.Plan
 	return nil
-}
-
-// SameTimes reports whether another version of a schedule fires at the same times:
-// by the same rule, start, end, blackouts and spread. What replaces it keeps its
-// plan, so that an occurrence which is due, or waits, is not lost by it.
-func (s *Schedule) SameTimes(other *Schedule) bool {
-	return s.Name == other.Name && bytes.Equal(s.times(), other.times())
-}
-
-func (s *Schedule) times() []byte {
-	times := Schedule{Rule: s.Rule}
-	times.Plan.Start, times.Plan.End, times.Plan.Blackouts, times.Plan.Spread = s.Plan.Start, s.Plan.End, s.Plan.Blackouts, s.Plan.Spread
-	return times.Spec()
 }
 
 // CheckSchedule reports everything that is wrong with a schedule, wrapped in

@@ -110,7 +110,8 @@ type ScheduleAdmin interface {
 	// accept. Generation 0 makes a new one: ErrConflict when the name is taken.
 	// Another replaces the one of that generation: ErrConflict when it is no
 	// longer the stored one. It begins a new generation, and is planned afresh
-	// unless it fires at the same times (see Schedule.SameTimes).
+	// unless it fires at the same times: its rule, start, end, blackouts and spread
+	// are the same.
 	// What a worker declares does not change it until the code's own changes.
 	SaveSchedule(ctx context.Context, s Schedule, by string) error
 	// ChangeSchedule pauses, resumes or deletes; ErrNotFound when there is none

@@ -129,12 +129,13 @@ WITH declared AS MATERIALIZED (
 ), replaced AS MATERIALIZED (
     SELECT
         schedules.id,
-        schedules.spec::jsonb -> 'rule' = declared.spec::jsonb -> 'rule'
-            AND (schedules.spec::jsonb -> 'plan')
-                - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
-              = (declared.spec::jsonb -> 'plan')
-                - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
-            AS same,
+        ARRAY(
+            SELECT schedules.spec::jsonb #> times.path::text[]
+            FROM unnest(@times_paths::text[]) AS times (path)
+        ) = ARRAY(
+            SELECT declared.spec::jsonb #> times.path::text[]
+            FROM unnest(@times_paths::text[]) AS times (path)
+        ) AS same,
         declared.spec,
         declared.hash,
         declared.job,
@@ -215,7 +216,7 @@ WITH touched AS (
         SELECT
             any_schedule.id,
             any_schedule.paused
-                AND any_schedule.paused_by = 'orphan'
+                AND any_schedule.paused_by = @actor::text
                 AND any_schedule.paused_by IS NOT NULL AS orphan
         FROM durable.schedules any_schedule
     ) before
@@ -224,7 +225,7 @@ WITH touched AS (
     RETURNING schedules.name, before.orphan
 )
 INSERT INTO durable.audit (actor, kind, subject, action)
-SELECT 'orphan', 'schedule', touched.name, 'resumed, it is declared again'
+SELECT @actor::text, @kind::text, touched.name, @resumed::text
 FROM touched
 WHERE touched.orphan;
 
@@ -249,14 +250,14 @@ WITH orphaned AS MATERIALIZED (
 ), disabled AS (
     UPDATE durable.schedules
     SET paused = true,
-        paused_by = 'orphan',
+        paused_by = @actor::text,
         look_at = 'infinity'
     FROM orphaned
     WHERE schedules.id = orphaned.id
     RETURNING schedules.name
 )
 INSERT INTO durable.audit (actor, kind, subject, action)
-SELECT 'orphan', 'schedule', disabled.name, 'paused, no worker declares it'
+SELECT @actor::text, @kind::text, disabled.name, @paused::text
 FROM disabled;
 
 -- name: PruneSkips :exec

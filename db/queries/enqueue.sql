@@ -57,9 +57,11 @@ WITH known AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), queued AS (
+-- block: enter-line of stored
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT stored.lane, stored.due_at, stored.id
     FROM stored
+-- end
 )
 SELECT asked.id::uuid AS id
 FROM (SELECT pg_catalog.unnest(@ids::uuid[]) AS id) asked
@@ -103,9 +105,11 @@ WITH known AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), queued AS (
+-- block: enter-line of stored
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT stored.lane, stored.due_at, stored.id
     FROM stored
+-- end
 )
 SELECT asked.id::uuid AS id
 FROM (SELECT pg_catalog.unnest(@ids::uuid[]) AS id) asked
@@ -151,6 +155,8 @@ WITH known AS MATERIALIZED (
     ) given
     RETURNING id, lane, due_at
 )
+-- block: enter-line of stored
 INSERT INTO durable.ready (lane, due_at, run_id)
 SELECT stored.lane, stored.due_at, stored.id
 FROM stored;
+-- end

@@ -142,9 +142,11 @@ WITH replaced AS (
     DELETE FROM durable.progress
     WHERE run_id = @id::uuid
 )
+-- block: enter-line of replaced
 INSERT INTO durable.ready (lane, due_at, run_id)
 SELECT replaced.lane, replaced.due_at, replaced.id
 FROM replaced
+-- end
 RETURNING run_id;
 
 -- name: EnqueueKeyedRuns :many
@@ -200,9 +202,11 @@ WITH known AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), queued AS (
+-- block: enter-line of stored
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT stored.lane, stored.due_at, stored.id
     FROM stored
+-- end
 )
 SELECT stored.id
 FROM stored;
@@ -290,9 +294,11 @@ WITH known AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), queued AS (
+-- block: enter-line of stored
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT stored.lane, stored.due_at, stored.id
     FROM stored
+-- end
 )
 SELECT stored.id
 FROM stored;

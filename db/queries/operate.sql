@@ -125,9 +125,11 @@ WITH locked_runs AS MATERIALIZED (
       AND state IN (4, 5)
     RETURNING id, lane, due_at
 ), queued AS (
+-- block: enter-line of retried
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT retried.lane, retried.due_at, retried.id
     FROM retried
+-- end
 ), resolved AS (
     DELETE FROM durable.problems
     WHERE run_id = ANY (ARRAY(SELECT retried.id FROM retried))

@@ -177,9 +177,11 @@ WITH expired AS MATERIALIZED (
     FROM reclaimed
     JOIN durable.lanes ON lanes.id = abs(reclaimed.lane)
 ), queued AS (
+-- block: enter-line of reclaimed
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT reclaimed.lane, reclaimed.due_at, reclaimed.id
     FROM reclaimed
+-- end
     WHERE reclaimed.state = 0
 ), recorded AS (
     INSERT INTO durable.attempts (

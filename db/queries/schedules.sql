@@ -99,9 +99,11 @@ WITH known AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
 ), queued AS (
+-- block: enter-line of stored
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT stored.lane, stored.due_at, stored.id
     FROM stored
+-- end
 )
 SELECT stored.id
 FROM stored;
@@ -159,9 +161,11 @@ WITH known AS MATERIALIZED (
     ) given
     RETURNING id, lane, due_at
 ), queued AS (
+-- block: enter-line of stored
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT stored.lane, stored.due_at, stored.id
     FROM stored
+-- end
 )
 SELECT stored.id
 FROM stored;

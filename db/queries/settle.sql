@@ -43,9 +43,11 @@ WITH settled AS (
       AND state = 1
     RETURNING id, lane, state, due_at, attempt, fence, started_at, cancel
 ), queued AS (
+-- block: enter-line of settled
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT settled.lane, settled.due_at, settled.id
     FROM settled
+-- end
     WHERE settled.state = 0
 ), recorded AS (
     INSERT INTO durable.attempts (

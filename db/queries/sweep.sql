@@ -96,10 +96,13 @@ SELECT
     runs.id,
     coalesce(
         runs.state IN (2, 4, 5)
+-- block: over
             AND runs.finished_at < now() - coalesce(
                 (@own::jsonb ->> (abs(runs.lane)::text))::bigint,
                 CASE runs.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END
-            ) * interval '1 microsecond',
+            ) * interval '1 microsecond'
+-- end
+        ,
         false
     )::boolean AS over
 FROM durable.runs
@@ -126,10 +129,12 @@ WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
   AND runs.ctid < format('(%s,0)', @to_block::bigint)::tid
   AND (
       runs.state IN (2, 4, 5)
+-- block: over
           AND runs.finished_at < now() - coalesce(
               (@own::jsonb ->> (abs(runs.lane)::text))::bigint,
               CASE runs.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END
           ) * interval '1 microsecond'
+-- end
       OR runs.state = 1
           AND NOT EXISTS (
               SELECT
@@ -199,10 +204,12 @@ WITH keyed AS MATERIALIZED (
     WHERE runs.id = ANY (@ids::uuid[])
       AND runs.id <> ALL (ARRAY(SELECT kept.id FROM kept))
       AND runs.state IN (2, 4, 5)
+-- block: over
       AND runs.finished_at < now() - coalesce(
           (@own::jsonb ->> (abs(runs.lane)::text))::bigint,
           CASE runs.state WHEN 4 THEN @dead::bigint ELSE @ended::bigint END
       ) * interval '1 microsecond'
+-- end
     FOR UPDATE SKIP LOCKED
 ), deleted AS (
     DELETE FROM durable.runs
@@ -268,9 +275,11 @@ WITH locked_runs AS MATERIALIZED (
       AND state = 1
     RETURNING id, lane, due_at, state, crash_count, worker, cancel
 ), queued AS (
+-- block: enter-line of returned
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT returned.lane, returned.due_at, returned.id
     FROM returned
+-- end
     WHERE returned.state = 0
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)

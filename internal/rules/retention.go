@@ -43,11 +43,11 @@ const (
 	// most, so that runs have ended when it comes by. A quarter of the retention when
 	// that is less.
 	sweepLag = time.Hour
-	// PassLeast is the least time from the beginning of one full pass to the next,
-	// and PassStep how much of it each step of a pass needs: a small store is passed
-	// often, a large one every store.SweepPassEvery.
+	// PassLeast is the least time from the beginning of one full pass to the next: a
+	// small store is passed often, a large one every store.SweepPassEvery.
 	PassLeast = 30 * time.Second
-	PassStep  = 10 * time.Second
+	// PassStep is how much of that time each step of a pass needs.
+	PassStep = 10 * time.Second
 )
 
 // WalkAge is how long ago a run was stored when the walk along the runs comes to

@@ -26,11 +26,11 @@ const (
 // The words of the audit for what a store.RunAction, store.QueueAction or
 // store.ScheduleAction does not name.
 const (
-	Created      = "created"                       // a schedule, by an operator
-	Edited       = "edited"                        // likewise
-	Reruns       = "rerun"                         // a run was made after another one
-	OrphanPaused = "paused, no worker declares it" // by Orphan
-	OrphanResume = "resumed, it is declared again" // by Orphan
+	Created       = "created"                       // a schedule, by an operator
+	Edited        = "edited"                        // likewise
+	Reruns        = "rerun"                         // a run was made after another one
+	OrphanPaused  = "paused, no worker declares it" // by Orphan
+	OrphanResumed = "resumed, it is declared again" // by Orphan
 )
 
 // RanNow is the audit's word for a run of a schedule that an operator asked for.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -74,14 +75,15 @@ func (s *Store) declareSchedule(declared store.Schedule, started, now time.Time)
 		s.schedules[declared.Name] = known
 	}
 	known.declaredAt = now
-	if known.pausedBy == orphanPolicy {
+	if known.pausedBy == rules.Orphan {
 		s.resume(known)
-		s.noteSchedule(now, declared.Name, "resumed, it is declared again", orphanPolicy)
+		s.noteSchedule(now, declared.Name, rules.OrphanResumed, rules.Orphan)
 	}
+	version := rules.Declared{Hash: known.Hash, At: known.hashAt, Brought: known.broughtAt}
 	switch {
 	case found && known.Hash == declared.Hash:
 		known.hashAt = now
-	case !found || !started.Before(known.broughtAt) || now.Sub(known.hashAt) > store.DeclaredWithin:
+	case !found || rules.Supersedes(declared.Hash, started, version, now):
 		declared.Paused = known.Paused
 		known.redefine(declared, now)
 		known.hashAt, known.broughtAt, known.edited = now, started, false
@@ -93,7 +95,7 @@ func (s *Store) declareSchedule(declared store.Schedule, started, now time.Time)
 func (one *schedule) redefine(by store.Schedule, now time.Time) {
 	by = copySchedule(by)
 	by.Generation, by.NextAt, by.EvaluateAt, by.Waiting = one.Generation+1, time.Time{}, now, 0
-	if !one.SameTimes(&by) {
+	if !rules.SameTimes(&one.Schedule, &by) {
 		one.passOver(now)
 	} else {
 		by.NextAt = one.NextAt
@@ -104,15 +106,12 @@ func (one *schedule) redefine(by store.Schedule, now time.Time) {
 	one.Schedule, one.over, one.fault = by, false, ""
 }
 
-// orphanPolicy is who pauses schedules that nobody declares.
-const orphanPolicy = "orphan"
-
 func (s *Store) disableOrphans(since, now time.Time) {
 	for name, one := range s.schedules {
 		if !one.Paused && !one.declaredAt.IsZero() && one.declaredAt.Before(since) {
 			one.passOver(now)
-			one.Paused, one.pausedBy = true, orphanPolicy
-			s.noteSchedule(now, name, "paused, no worker declares it", orphanPolicy)
+			one.Paused, one.pausedBy = true, rules.Orphan
+			s.noteSchedule(now, name, rules.OrphanPaused, rules.Orphan)
 		}
 	}
 }

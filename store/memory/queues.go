@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -57,7 +58,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 		return nil
 	}
 	s.queues[name] = paused
-	s.note(change{at: s.now(), kind: "queue", subject: name, what: string(action), by: by})
+	s.note(change{at: s.now(), kind: rules.KindQueue, subject: name, what: string(action), by: by})
 	s.hint()
 	return nil
 }
@@ -86,7 +87,7 @@ func (s *Store) note(c change) {
 
 // noteSchedule records a change of a schedule. The caller holds mu.
 func (s *Store) noteSchedule(at time.Time, schedule, what, by string) {
-	s.note(change{at: at, kind: "schedule", subject: schedule, what: what, by: by})
+	s.note(change{at: at, kind: rules.KindSchedule, subject: schedule, what: what, by: by})
 }
 
 // Changes lists changes, newest first.

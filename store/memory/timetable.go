@@ -56,7 +56,7 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 	}
 	changes := 0
 	for _, c := range slices.Backward(s.audit) {
-		if c.kind == "schedule" && c.subject == name && changes < limit {
+		if c.kind == rules.KindSchedule && c.subject == name && changes < limit {
 			past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: c.at, Reason: rules.TextOrNil(c.what), By: rules.TextOrNil(c.by)})
 			changes++
 		}
@@ -76,9 +76,9 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 	if found != (edited.Generation > 0) || found && known.Generation != edited.Generation {
 		return fmt.Errorf("save schedule %s: %w", edited.Name, store.ErrConflict)
 	}
-	what := "edited"
+	what := rules.Edited
 	if !found {
-		what, known = "created", &schedule{}
+		what, known = rules.Created, &schedule{}
 		known.Paused = edited.Paused
 		s.schedules[edited.Name] = known
 	}
@@ -117,7 +117,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.Sc
 		delete(s.schedules, name)
 		s.forgetOccurrences(name)
 	default:
-		return fmt.Errorf("%w: schedules cannot be asked to %q", store.ErrInvalid, action)
+		return rules.UnknownScheduleAction(action)
 	}
 	s.noteSchedule(s.now(), name, string(action), by)
 	return nil
@@ -154,17 +154,17 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		if stored.schedule == name {
 			return nil
 		}
-		return fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, store.ErrConflict)
+		return fmt.Errorf("schedule %s: %w", name, rules.NotOfSchedule(id))
 	}
 	if overlap != store.OverlapAllow && one.Plan.Full(one.unfinished()) {
-		return fmt.Errorf("schedule %s: a run of it has not ended: %w", name, store.ErrConflict)
+		return fmt.Errorf("schedule %s: %w", name, rules.NoRoom())
 	}
 	run := one.RunNow()
 	run.ID = id
 	now := s.now()
 	s.insert(&run, name, now)
 	one.remember(s.runs[run.ID])
-	s.noteSchedule(now, name, "run "+run.ID.String(), by)
+	s.noteSchedule(now, name, rules.RanNow(run.ID), by)
 	s.hint()
 	return nil
 }

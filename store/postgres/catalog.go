@@ -47,7 +47,7 @@ type declaring struct {
 func (d *declaring) all(ctx context.Context, declaration *store.Declaration) error {
 	tidy := func(b *batch) {
 		if declaration.DisableOrphans > 0 {
-			b.add(queries.DisableOrphans, micro(declaration.DisableOrphans))
+			b.add(queries.DisableOrphans, rules.Orphan, rules.KindSchedule, rules.OrphanPaused, micro(declaration.DisableOrphans))
 		}
 		if len(declaration.Schedules) > 0 {
 			b.add(queries.PruneSkips, int64(rules.SkipsKept))
@@ -172,8 +172,17 @@ func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
 	columns := []any{p.Names, p.Specs, p.Hashes, p.Jobs, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags}
 	b.add(queries.LockSchedules, p.Names)
 	b.add(queries.InsertSchedules, append(append([]any{worker.Instance}, columns...), p.Paused)...)
-	b.add(queries.ReplaceSchedules, append(columns, worker.Instance, micro(store.DeclaredWithin))...)
-	b.add(queries.TouchSchedules, p.Names, p.Hashes)
+	b.add(queries.ReplaceSchedules, append(columns, worker.Instance, timesPaths(), micro(store.DeclaredWithin))...)
+	b.add(queries.TouchSchedules, rules.Orphan, rules.KindSchedule, rules.OrphanResumed, p.Names, p.Hashes)
+}
+
+// timesPaths are the parts of a spec on which it depends when a schedule fires, as
+// PostgreSQL reads paths.
+func timesPaths() (paths []string) {
+	for _, path := range rules.TimesPaths() {
+		paths = append(paths, *textArray(path))
+	}
+	return paths
 }
 
 // Jobs lists the declared jobs.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -72,7 +73,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 			if err := q.SetLanesPaused(ctx, queries.SetLanesPausedParams{Paused: wanted, Queue: name}); err != nil {
 				return err
 			}
-			return q.AuditChange(ctx, queries.AuditChangeParams{Actor: by, Kind: "queue", Subject: name, Action: string(action)})
+			return q.AuditChange(ctx, queries.AuditChangeParams{Actor: by, Kind: rules.KindQueue, Subject: name, Action: string(action)})
 		})
 	}
 	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {

@@ -73,7 +73,7 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 		}
 		return err
 	})
-	b.add(queries.PastChanges, "schedule", name, small(limit)).Query(func(rows pgx.Rows) error {
+	b.add(queries.PastChanges, rules.KindSchedule, name, small(limit)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.PastChangesRow])
 		for _, row := range found {
 			past = append(past, store.HistoryEntry{Kind: store.HistoryChange, At: row.At.UTC(), Reason: &row.Action, By: &row.Actor})
@@ -135,7 +135,7 @@ func (s *Store) change(
 			if err != nil || action == "" {
 				return err
 			}
-			return q.Audit(ctx, queries.AuditParams{Actor: by, Kind: "schedule", Subject: name, Action: action})
+			return q.Audit(ctx, queries.AuditParams{Actor: by, Kind: rules.KindSchedule, Subject: name, Action: action})
 		})
 	}
 	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
@@ -178,11 +178,10 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 			if err == nil && made == 0 {
 				err = fmt.Errorf("schedule %s: %w", edited.Name, store.ErrConflict)
 			}
-			return "created", err
+			return rules.Created, err
 		}
-		known := store.Schedule{Name: edited.Name}
-		keep := known.SetSpec([]byte(one.Spec)) == nil && edited.SameTimes(&known)
-		return "edited", q.EditSchedule(ctx, queries.EditScheduleParams{Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
+		keep := rules.SameSpecTimes(&edited, []byte(one.Spec))
+		return rules.Edited, q.EditSchedule(ctx, queries.EditScheduleParams{Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
 			MaxAttempts: p.MaxAttempts, Timeout: p.Timeout, OnCrash: p.OnCrash, Args: p.Args, Tags: p.Tags, ID: one.ID})
 	})
 }
@@ -210,7 +209,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.Sc
 			}
 			return string(action), q.DeleteSchedule(ctx, queries.DeleteScheduleParams{ID: one.ID})
 		default:
-			return "", fmt.Errorf("%w: schedules cannot be asked to %q", store.ErrInvalid, action)
+			return "", rules.UnknownScheduleAction(action)
 		}
 	})
 }
@@ -230,7 +229,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		case err != nil:
 			return "", err
 		case of != one.ID:
-			return "", fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, store.ErrConflict)
+			return "", fmt.Errorf("schedule %s: %w", name, rules.NotOfSchedule(id))
 		default:
 			return "", nil
 		}
@@ -248,7 +247,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 			return "", err
 		}
 		if overlap != store.OverlapAllow && asked.Plan.Full(len(unfinished.IDs)) {
-			return "", fmt.Errorf("schedule %s: a run of it has not ended: %w", name, store.ErrConflict)
+			return "", fmt.Errorf("schedule %s: %w", name, rules.NoRoom())
 		}
 		run := asked.RunNow()
 		run.ID = id
@@ -263,8 +262,8 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		unfinished.IDs = append(unfinished.IDs, id)
 		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
 		if err = s.send(ctx, tx, b); err == nil && stored == 0 { // somebody has just stored another run of that id
-			err = fmt.Errorf("schedule %s: run %s is none of it: %w", name, id, store.ErrConflict)
+			err = fmt.Errorf("schedule %s: %w", name, rules.NotOfSchedule(id))
 		}
-		return "run " + id.String(), err
+		return rules.RanNow(id), err
 	})
 }

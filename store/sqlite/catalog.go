@@ -74,9 +74,6 @@ func (s *Store) Touch(ctx context.Context, worker store.WorkerID) error {
 	return nil
 }
 
-// orphanPolicy is who pauses schedules that nobody declares.
-const orphanPolicy = "orphan"
-
 // declareSchedule stores what a worker that started at an instant declares.
 func (c *change) declareSchedule(ctx context.Context, declared *store.Schedule, started int64) error {
 	row, err := scheduleRow(declared)
@@ -91,17 +88,17 @@ func (c *change) declareSchedule(ctx context.Context, declared *store.Schedule, 
 	if err != nil {
 		return err
 	}
-	newer := started >= known.BroughtAt || c.now-known.HashAt > store.DeclaredWithin.Microseconds()
-	if known.Hash != declared.Hash && newer {
+	version := rules.Declared{Hash: known.Hash, At: instant(known.HashAt), Brought: instant(known.BroughtAt)}
+	if rules.Supersedes(declared.Hash, instant(started), version, instant(c.now)) {
 		if err := c.replaceSchedule(ctx, row, known.Spec); err != nil {
 			return err
 		}
 	}
-	if known.Paused != 0 && known.PausedBy == orphanPolicy {
+	if known.Paused != 0 && known.PausedBy == rules.Orphan {
 		if err := c.ResumeSchedule(ctx, queries.ResumeScheduleParams{Now: &c.now, Name: declared.Name}); err != nil {
 			return err
 		}
-		if err := c.note(ctx, declared.Name, "resumed, it is declared again", orphanPolicy); err != nil {
+		if err := c.note(ctx, declared.Name, rules.OrphanResumed, rules.Orphan); err != nil {
 			return err
 		}
 	}
@@ -136,8 +133,8 @@ func (c *change) createSchedule(ctx context.Context, row queries.InsertScheduleP
 // one keeps its plan; of another is recorded what is due.
 func (c *change) replaceSchedule(ctx context.Context, row queries.InsertScheduleParams, knownSpec string) error {
 	var keep int64
-	known, now := store.Schedule{Name: row.Name}, store.Schedule{Name: row.Name}
-	if known.SetSpec([]byte(knownSpec)) == nil && now.SetSpec([]byte(row.Spec)) == nil && now.SameTimes(&known) {
+	now := store.Schedule{Name: row.Name}
+	if now.SetSpec([]byte(row.Spec)) == nil && rules.SameSpecTimes(&now, []byte(knownSpec)) {
 		keep = 1
 	} else if err := c.PassOver(ctx, queries.PassOverParams{Now: c.now, Name: row.Name}); err != nil {
 		return err
@@ -166,10 +163,10 @@ func (c *change) tidySchedules(ctx context.Context, orphans time.Duration) error
 			return err
 		}
 		for _, name := range names {
-			if err := c.pauseSchedule(ctx, name, orphanPolicy); err != nil {
+			if err := c.pauseSchedule(ctx, name, rules.Orphan); err != nil {
 				return err
 			}
-			if err := c.note(ctx, name, "paused, no worker declares it", orphanPolicy); err != nil {
+			if err := c.note(ctx, name, rules.OrphanPaused, rules.Orphan); err != nil {
 				return err
 			}
 		}

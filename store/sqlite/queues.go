@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -54,7 +55,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 		if err := c.SetQueue(ctx, queries.SetQueueParams{Name: name, Paused: wanted}); err != nil {
 			return err
 		}
-		return c.audit(ctx, "queue", name, string(action), by, nil)
+		return c.audit(ctx, rules.KindQueue, name, string(action), by, nil)
 	})
 	if err != nil {
 		return fmt.Errorf("%s queue: %w", action, err)

@@ -146,13 +146,13 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 			if err := c.createSchedule(ctx, row, edited.Paused); err != nil {
 				return err
 			}
-			return c.note(ctx, edited.Name, "created", by)
+			return c.note(ctx, edited.Name, rules.Created, by)
 		}
 		row.Hash, row.HashAt, row.BroughtAt = known.Hash, known.HashAt, known.BroughtAt
 		if err := c.replaceSchedule(ctx, row, known.Spec); err != nil {
 			return err
 		}
-		return c.note(ctx, edited.Name, "edited", by)
+		return c.note(ctx, edited.Name, rules.Edited, by)
 	})
 	if err != nil {
 		return fmt.Errorf("save schedule %s: %w", edited.Name, err)
@@ -187,7 +187,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, name string, action store.Sc
 				err = c.DeleteSchedule(ctx, queries.DeleteScheduleParams{Name: name})
 			}
 		default:
-			err = fmt.Errorf("%w: schedules cannot be asked to %q", store.ErrInvalid, action)
+			err = rules.UnknownScheduleAction(action)
 		}
 		if err != nil {
 			return err
@@ -229,7 +229,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 			return err
 		}
 		if overlap != store.OverlapAllow && asked.Plan.Full(len(unfinished.IDs)) {
-			return fmt.Errorf("a run of it has not ended: %w", store.ErrConflict)
+			return rules.NoRoom()
 		}
 		run := asked.RunNow()
 		run.ID = id
@@ -240,7 +240,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		if err := c.SetUnfinished(ctx, queries.SetUnfinishedParams{Unfinished: idBytes(unfinished.Keep(&asked.Plan)), Name: name}); err != nil {
 			return err
 		}
-		return c.note(ctx, name, "run "+id.String(), by)
+		return c.note(ctx, name, rules.RanNow(id), by)
 	})
 	if err != nil {
 		return fmt.Errorf("schedule %s: %w", name, err)
@@ -261,7 +261,7 @@ func (c *change) storedFor(ctx context.Context, schedule string, id store.RunID)
 	}
 	of, err := c.ScheduleOf(ctx, queries.ScheduleOfParams{ID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) || err == nil && of.Name != schedule {
-		return false, fmt.Errorf("run %s is none of it: %w", id, store.ErrConflict)
+		return false, rules.NotOfSchedule(id)
 	}
 	return err == nil, err
 }

@@ -17,6 +17,10 @@ func ruleTests() map[string]func(*testing.T, *fixture) {
 		"what each outcome makes of a run":                         settleRule,
 		"what an operator's action makes of a run in each state":   operateRule,
 		"which run gives a unique key back to one that is retried": regainRule,
+		"how long an ended run is kept":                            retentionRule,
+		"which declaration of a schedule counts":                   supersedeRule,
+		"which changes of a schedule leave its times the same":     timesRule,
+		"the audit's words for schedules, queues and reruns":       auditRule,
 	}
 }
 

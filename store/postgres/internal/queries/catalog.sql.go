@@ -71,7 +71,7 @@ WITH orphaned AS MATERIALIZED (
     SELECT schedules.id, schedules.next_at
     FROM durable.schedules
     WHERE NOT schedules.paused
-      AND schedules.declared_at < now() - ($1::bigint) * interval '1 microsecond'
+      AND schedules.declared_at < now() - ($4::bigint) * interval '1 microsecond'
     ORDER BY schedules.name
     FOR UPDATE SKIP LOCKED
 ), skipped AS (
@@ -82,19 +82,22 @@ WITH orphaned AS MATERIALIZED (
 ), disabled AS (
     UPDATE durable.schedules
     SET paused = true,
-        paused_by = 'orphan',
+        paused_by = $1::text,
         look_at = 'infinity'
     FROM orphaned
     WHERE schedules.id = orphaned.id
     RETURNING schedules.name
 )
 INSERT INTO durable.audit (actor, kind, subject, action)
-SELECT 'orphan', 'schedule', disabled.name, 'paused, no worker declares it'
+SELECT $1::text, $2::text, disabled.name, $3::text
 FROM disabled
 `
 
 type DisableOrphansParams struct {
-	After int64
+	Actor  string
+	Kind   string
+	Paused string
+	After  int64
 }
 
 // Pauses schedules that no worker has declared for so many microseconds; what is due is
@@ -103,7 +106,12 @@ type DisableOrphansParams struct {
 // that others have locked are left to the next time.
 // Idempotent: a repeat finds them paused.
 func (q *Queries) DisableOrphans(ctx context.Context, arg DisableOrphansParams) error {
-	_, err := q.db.Exec(ctx, DisableOrphans, arg.After)
+	_, err := q.db.Exec(ctx, DisableOrphans,
+		arg.Actor,
+		arg.Kind,
+		arg.Paused,
+		arg.After,
+	)
 	return err
 }
 
@@ -336,12 +344,13 @@ WITH declared AS MATERIALIZED (
 ), replaced AS MATERIALIZED (
     SELECT
         schedules.id,
-        schedules.spec::jsonb -> 'rule' = declared.spec::jsonb -> 'rule'
-            AND (schedules.spec::jsonb -> 'plan')
-                - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
-              = (declared.spec::jsonb -> 'plan')
-                - '{catch_up,catch_up_within,catch_up_most,overlap,max_unfinished,jitter}'::text[]
-            AS same,
+        ARRAY(
+            SELECT schedules.spec::jsonb #> times.path::text[]
+            FROM unnest($13::text[]) AS times (path)
+        ) = ARRAY(
+            SELECT declared.spec::jsonb #> times.path::text[]
+            FROM unnest($13::text[]) AS times (path)
+        ) AS same,
         declared.spec,
         declared.hash,
         declared.job,
@@ -360,7 +369,7 @@ WITH declared AS MATERIALIZED (
     WHERE schedules.hash <> declared.hash
       AND (
           declarer.started_at >= schedules.brought_at
-          OR schedules.hash_at < now() - ($13::bigint) * interval '1 microsecond'
+          OR schedules.hash_at < now() - ($14::bigint) * interval '1 microsecond'
       )
 ), skipped AS (
     INSERT INTO durable.skips (schedule, first_at, last_at, reason)
@@ -414,6 +423,7 @@ type ReplaceSchedulesParams struct {
 	Args        []string
 	Tags        []string
 	Instance    uuid.UUID
+	TimesPaths  []string
 	Within      int64
 }
 
@@ -437,6 +447,7 @@ func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesPara
 		arg.Args,
 		arg.Tags,
 		arg.Instance,
+		arg.TimesPaths,
 		arg.Within,
 	)
 	return err
@@ -454,14 +465,14 @@ WITH touched AS (
         waiting = CASE WHEN before.orphan THEN 0 ELSE schedules.waiting END
     FROM (
         SELECT
-            unnest($1::text[]) AS name,
-            unnest($2::text[]) AS hash
+            unnest($4::text[]) AS name,
+            unnest($5::text[]) AS hash
     ) declared,
     (
         SELECT
             any_schedule.id,
             any_schedule.paused
-                AND any_schedule.paused_by = 'orphan'
+                AND any_schedule.paused_by = $1::text
                 AND any_schedule.paused_by IS NOT NULL AS orphan
         FROM durable.schedules any_schedule
     ) before
@@ -470,20 +481,29 @@ WITH touched AS (
     RETURNING schedules.name, before.orphan
 )
 INSERT INTO durable.audit (actor, kind, subject, action)
-SELECT 'orphan', 'schedule', touched.name, 'resumed, it is declared again'
+SELECT $1::text, $2::text, touched.name, $3::text
 FROM touched
 WHERE touched.orphan
 `
 
 type TouchSchedulesParams struct {
-	Names  []string
-	Hashes []string
+	Actor   string
+	Kind    string
+	Resumed string
+	Names   []string
+	Hashes  []string
 }
 
 // Index: schedules_name_key. Locks: rows that LockSchedules has locked. Schedules that
 // were paused as orphans are resumed.
 // Idempotent: a repeat writes the same values.
 func (q *Queries) TouchSchedules(ctx context.Context, arg TouchSchedulesParams) error {
-	_, err := q.db.Exec(ctx, TouchSchedules, arg.Names, arg.Hashes)
+	_, err := q.db.Exec(ctx, TouchSchedules,
+		arg.Actor,
+		arg.Kind,
+		arg.Resumed,
+		arg.Names,
+		arg.Hashes,
+	)
 	return err
 }

@@ -76,6 +76,8 @@ type EnqueueAlikeParams struct {
 // EnqueueRuns for runs of one lane that differ in nothing but their ids and args,
 // which is the common case: half of the time of EnqueueRuns goes into arrays that
 // repeat the same value for every run.
+// block: enter-line of stored
+// end
 func (q *Queries) EnqueueAlike(ctx context.Context, arg EnqueueAlikeParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueAlike,
 		arg.Ids,
@@ -172,6 +174,7 @@ type EnqueueNewParams struct {
 // Index: runs_pkey, lanes_pkey. Locks: only what it inserts.
 // Idempotent: a repeat violates runs_pkey (23505) and changes nothing; EnqueueAlike
 // then says which runs were stored.
+// block: enter-line of stored
 func (q *Queries) EnqueueNew(ctx context.Context, arg EnqueueNewParams) error {
 	_, err := q.db.Exec(ctx, EnqueueNew,
 		arg.Lane,
@@ -279,6 +282,8 @@ type EnqueueRunsParams struct {
 // In a long transaction of the caller's now() would be its beginning, so the
 // statement's time counts. A run is due at its instant, or after so many microseconds
 // where that is null; a timeout of 0 is none.
+// block: enter-line of stored
+// end
 func (q *Queries) EnqueueRuns(ctx context.Context, arg EnqueueRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueRuns,
 		arg.Ids,

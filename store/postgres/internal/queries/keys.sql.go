@@ -92,6 +92,8 @@ type EnqueueKeyedRunsParams struct {
 
 // EnqueueRuns for runs of which some have keys, which the transaction has locked.
 // Returns the ids that it stored.
+// block: enter-line of stored
+// end
 func (q *Queries) EnqueueKeyedRuns(ctx context.Context, arg EnqueueKeyedRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueKeyedRuns,
 		arg.Known,
@@ -223,6 +225,8 @@ type EnqueueNewKeyedParams struct {
 // first and in the order in which all callers lock them; waits for a transaction that
 // has just inserted the same key.
 // Idempotent: a repeat passes over what is there.
+// block: enter-line of stored
+// end
 func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, EnqueueNewKeyed,
 		arg.Lane,
@@ -504,6 +508,8 @@ type ReplaceRunParams struct {
 // A lane number that no longer names the lane it was learnt as becomes NULL and fails
 // (23502). The run is due at its instant, or after so many microseconds where that is
 // null, but no later than at_most after it was first stored (0: no bound).
+// block: enter-line of replaced
+// end
 func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, ReplaceRun,
 		arg.Lane,

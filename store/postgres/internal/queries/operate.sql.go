@@ -727,6 +727,8 @@ type RetryRunsParams struct {
 // says that the caller has locked it.
 // Index: runs_pkey, problems_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds them pending.
+// block: enter-line of retried
+// end
 func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, RetryRuns,
 		arg.Ids,

@@ -440,6 +440,8 @@ type ReclaimRunsRow struct {
 // its worker learns that it has lost it.
 // Index: leases_expiry, then runs_pkey. Locks: expired leases, then their runs, both with
 // SKIP LOCKED. Idempotent: a repeat finds nothing expired, or the next runs.
+// block: enter-line of reclaimed
+// end
 func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]ReclaimRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReclaimRuns,
 		arg.Horizon,

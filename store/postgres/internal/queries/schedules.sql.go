@@ -373,6 +373,8 @@ type MaterializeNewParams struct {
 // MaterializeRuns without ON CONFLICT, which costs the server a quarter of it.
 // Idempotent: an occurrence that is stored fails the whole statement (23505), and
 // MaterializeRuns takes its place.
+// block: enter-line of stored
+// end
 func (q *Queries) MaterializeNew(ctx context.Context, arg MaterializeNewParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, MaterializeNew,
 		arg.Known,
@@ -492,6 +494,8 @@ type MaterializeRunsParams struct {
 
 // EnqueueRuns for occurrences; also runs_occurrence.
 // Idempotent: an occurrence that is stored is passed over.
+// block: enter-line of stored
+// end
 func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, MaterializeRuns,
 		arg.Known,

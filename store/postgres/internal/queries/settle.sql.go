@@ -184,6 +184,8 @@ type SettleRunsParams struct {
 // unpredictable for unnest next to = ANY.
 // Index: runs_pkey. Locks: as SettleSuccesses, then inserts.
 // Idempotent: a repeat, or a late call, returns no rows.
+// block: enter-line of settled
+// end
 func (q *Queries) SettleRuns(ctx context.Context, arg SettleRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, SettleRuns,
 		arg.Outcomes,

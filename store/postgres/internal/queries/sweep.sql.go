@@ -237,6 +237,8 @@ type ReturnRunsRow struct {
 // id to the claim it was found under; a run that has another by now is left alone.
 // Index: runs_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds the claim gone.
+// block: enter-line of returned
+// end
 func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]ReturnRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims, arg.StrandedDead)
 	if err != nil {
@@ -273,7 +275,8 @@ SELECT
             AND runs.finished_at < now() - coalesce(
                 ($1::jsonb ->> (abs(runs.lane)::text))::bigint,
                 CASE runs.state WHEN 4 THEN $2::bigint ELSE $3::bigint END
-            ) * interval '1 microsecond',
+            ) * interval '1 microsecond'
+        ,
         false
     )::boolean AS over
 FROM durable.runs
@@ -301,6 +304,8 @@ type SweepAheadRow struct {
 // its own row shows: own maps a lane to the retention of its job, in microseconds; dead
 // and ended are those of the others.
 // Index: runs_pkey from the position on. Locks: none.
+// block: over
+// end
 func (q *Queries) SweepAhead(ctx context.Context, arg SweepAheadParams) ([]SweepAheadRow, error) {
 	rows, err := q.db.Query(ctx, SweepAhead,
 		arg.Own,
@@ -384,6 +389,8 @@ type SweepBlocksRow struct {
 // snapshot shows the run and no lease, its worker is not coming back either, as long as
 // the run's claim is still this one.
 // Index: none; a scan of a TID range. Locks: none.
+// block: over
+// end
 func (q *Queries) SweepBlocks(ctx context.Context, arg SweepBlocksParams) ([]SweepBlocksRow, error) {
 	rows, err := q.db.Query(ctx, SweepBlocks,
 		arg.FromBlock,
@@ -655,6 +662,8 @@ type SweepRunsParams struct {
 // both with SKIP LOCKED: it waits for no transaction, so the order of locks cannot
 // matter, and what others have locked is left to the next pass.
 // Idempotent: a repeat finds them gone.
+// block: over
+// end
 func (q *Queries) SweepRuns(ctx context.Context, arg SweepRunsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, SweepRuns,
 		arg.Ids,
