@@ -12,7 +12,7 @@ import (
 type shown struct {
 	Variables []struct {
 		Name, Value, Default, Unit, Constraint string
-		Set                             bool
+		Set                                    bool
 	}
 	Faults []string
 }

@@ -19,7 +19,7 @@ type nameKey struct{}
 func noting(lines *[]string, name string) observe.Hooks {
 	note := func(line string) { *lines = append(*lines, name+" "+line) }
 	return observe.Hooks{
-		Enqueue: func(ctx context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
+		Enqueue: func(_ context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
 			start.Runs[0].Trace += name
 			return nil, func(observe.EnqueueEnd) { note("enqueued") }
 		},
@@ -92,7 +92,9 @@ func TestJoinKnowsEveryHook(t *testing.T) {
 func TestAPanicOfOneDoesNotKeepTheOtherFromBeingCalled(t *testing.T) {
 	t.Parallel()
 	broken := observe.Hooks{
-		Execute:     func(context.Context, observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) { panic("execute") },
+		Execute: func(context.Context, observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
+			panic("execute")
+		},
 		StoreCalled: func(observe.StoreCall) { panic("called") },
 	}
 	for _, order := range []func(a, b observe.Hooks) observe.Hooks{observe.Join, func(a, b observe.Hooks) observe.Hooks { return observe.Join(b, a) }} {
