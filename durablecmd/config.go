@@ -14,8 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Config is what the environment says. It is complete and obeys every law once
-// loadConfig has returned it; the laws and units are in variables().
+// Config is the validated configuration of a program, read from the environment.
 type Config struct {
 	DatabaseURL       string        `env:"DURABLE_DATABASE_URL" envDefault:"sqlite:durable.db"`
 	Schema            string        `env:"DURABLE_SCHEMA" envDefault:"durable"`
@@ -72,8 +71,8 @@ func offIfZero[T float64 | time.Duration](value T) T {
 	return value
 }
 
-// offender is one variable that is wrong.
-type offender struct {
+// invalidVariable is one variable that is wrong.
+type invalidVariable struct {
 	variable string
 	value    string // as given; empty for secrets
 	want     string
@@ -81,15 +80,15 @@ type offender struct {
 
 // configError names every variable that is wrong, each with what was wanted.
 type configError struct {
-	offenders []offender
+	variables []invalidVariable
 }
 
 func (e *configError) Error() string {
-	lines := make([]string, 0, len(e.offenders)+1)
-	if n := len(e.offenders); n > 1 {
-		lines = append(lines, fmt.Sprintf("%d variables are wrong:", n))
+	lines := make([]string, 0, len(e.variables)+1)
+	if n := len(e.variables); n > 1 {
+		lines = append(lines, fmt.Sprintf("%d variables are invalid:", n))
 	}
-	for _, o := range e.offenders {
+	for _, o := range e.variables {
 		line := o.variable
 		if o.value != "" {
 			line += fmt.Sprintf("=%q", o.value)
@@ -100,8 +99,8 @@ func (e *configError) Error() string {
 }
 
 // loadConfig reads the environment. terminal tells whether logs go to a
-// person. The error is a *configError that names every offender. The warnings
-// are for variables that mean nothing.
+// terminal. The error is a *configError that names every invalid variable. The
+// warnings are for variables that have no effect.
 func loadConfig(environ []string, terminal bool) (c Config, warnings []string, err error) {
 	set := env.ToMap(environ)
 	wants := map[string]string{} // of the variables that are wrong
@@ -112,23 +111,23 @@ func loadConfig(environ []string, terminal bool) (c Config, warnings []string, e
 		c.given[v.name] = isSet
 		switch {
 		case isSet && value == "" && v.name != varHTTPAddr:
-			wants[v.name] = "is set but empty; unset it, or want " + v.law
+			wants[v.name] = "must not be empty: unset it, or want " + v.constraint
 		case unread[v.name]:
-			wants[v.name] = "want " + v.law
+			wants[v.name] = "want " + v.constraint
 		}
 	}
 	c.complete(set, terminal)
 	bad := &configError{}
 	for _, v := range variables() {
-		if wants[v.name] == "" && wants[v.than] == "" && v.obeys != nil && !v.obeys(c) {
+		if wants[v.name] == "" && wants[v.than] == "" && v.valid != nil && !v.valid(c) {
 			wants[v.name] = v.complaint(c)
 		}
 		if want := wants[v.name]; want != "" {
-			bad.offenders = append(bad.offenders, offender{variable: v.name, value: shownValue(v.name, set[v.name]), want: want})
+			bad.variables = append(bad.variables, invalidVariable{variable: v.name, value: shownValue(v.name, set[v.name]), want: want})
 		}
 	}
 	warnings = unknown(environ)
-	if len(bad.offenders) > 0 {
+	if len(bad.variables) > 0 {
 		return Config{}, warnings, bad
 	}
 	return c, warnings, nil

@@ -11,8 +11,8 @@ import (
 
 type shown struct {
 	Variables []struct {
-		Name, Value, Default, Unit, Law string
-		Set                             bool
+		Name, Value, Default, Unit, Constraint string
+		Set                                    bool
 	}
 	Faults []string
 }
@@ -23,9 +23,9 @@ func TestABadValueIsNamedWithItsVariable(t *testing.T) {
 		{"DURABLE_DATABASE_URL=mysql://root:canary@db/x", `the database scheme "mysql" is not known`},
 		{"DURABLE_DATABASE_URL=sqlite:", "names no file"},
 		{"DURABLE_DATABASE_URL=canary", "no database scheme"},
-		{"DURABLE_SCHEMA=Durable", "1 to 48 of a-z"},
-		{"DURABLE_SCHEMA=1a", "1 to 48 of a-z"},
-		{"DURABLE_SCHEMA=a;drop", "1 to 48 of a-z"},
+		{"DURABLE_SCHEMA=Durable", "1 to 48 characters of a-z"},
+		{"DURABLE_SCHEMA=1a", "1 to 48 characters of a-z"},
+		{"DURABLE_SCHEMA=a;drop", "1 to 48 characters of a-z"},
 		{"DURABLE_DATABASE_MAX_CONNS=1", "from 2 to 1000"},
 		{"DURABLE_DATABASE_MAX_CONNS=0", "from 2 to 1000"},
 		{"DURABLE_WORKER_NAME=a\nb", "control characters"},
@@ -54,9 +54,9 @@ func TestABadValueIsNamedWithItsVariable(t *testing.T) {
 		{"DURABLE_RETRY_DELAY_MAX=1s", "at least DURABLE_RETRY_DELAY, which is 5s"},
 		{"DURABLE_RETRY_JITTER_RATIO=2", "from 0 (off) to 1"},
 		{"DURABLE_MAX_CRASHES=1", "from 2 to 1000"},
-		{"DURABLE_RETENTION=0s", "at least 1s; off: for ever"},
-		{"DURABLE_RETENTION=-1s", "at least 1s; off: for ever"},
-		{"DURABLE_RETENTION_DEAD=never", "at least 1s; off: for ever"},
+		{"DURABLE_RETENTION=0s", "at least 1s; off: keep runs forever"},
+		{"DURABLE_RETENTION=-1s", "at least 1s; off: keep runs forever"},
+		{"DURABLE_RETENTION_DEAD=never", "at least 1s; off: keep runs forever"},
 		{"DURABLE_SWEEP_INTERVAL=10ms", "at least 1s"},
 		{"DURABLE_DRAIN_TIMEOUT=-1s", "0 (none) or more"},
 		{"DURABLE_CANCEL_GRACE=soon", "0 (none) or more"},
@@ -81,7 +81,7 @@ func TestABadValueIsNamedWithItsVariable(t *testing.T) {
 	}
 }
 
-func TestEveryOffenderIsNamedAtOnce(t *testing.T) {
+func TestEveryInvalidVariableIsNamed(t *testing.T) {
 	t.Parallel()
 	env := []string{
 		"DURABLE_DATABASE_URL=oracle:canary", "DURABLE_SCHEMA=", "DURABLE_QUEUES==", "DURABLE_MAX_CONCURRENT_RUNS=0",
@@ -89,10 +89,10 @@ func TestEveryOffenderIsNamedAtOnce(t *testing.T) {
 	}
 	e := execute(t, env, "work")
 	require.Equal(t, 2, e.code)
-	require.Equal(t, `durable-worker: 7 variables are wrong:
+	require.Equal(t, `durable-worker: 7 variables are invalid:
   DURABLE_DATABASE_URL: the database scheme "oracle" is not known: want postgres://…, sqlite:<path> or memory:
-  DURABLE_SCHEMA: is set but empty; unset it, or want 1 to 48 of a-z, 0-9 and _, not beginning with a digit (PostgreSQL)
-  DURABLE_QUEUES="=": want queue names separated by commas, each once and with =N where this worker executes at most N of it: default,mail=5
+  DURABLE_SCHEMA: must not be empty: unset it, or want 1 to 48 characters of a-z, 0-9 and _, the first one not a digit (PostgreSQL)
+  DURABLE_QUEUES="=": want queue names separated by commas, each once; name=N executes at most N runs of it concurrently: default,mail=5
   DURABLE_MAX_CONCURRENT_RUNS="0": want a number from 1 to 100000
   DURABLE_POLL_INTERVAL="x": want a duration such as 500ms, 5s or 1m, at least 1ms
   DURABLE_HEARTBEAT_INTERVAL="3s": want a duration of at least 1ms and at most half of DURABLE_LEASE_DURATION, which is 4s
@@ -111,11 +111,11 @@ func TestASetButEmptyVariableIsAnError(t *testing.T) {
 			continue
 		}
 		require.Equal(t, 2, e.code, v.Name)
-		require.Contains(t, e.stderr, v.Name+": is set but empty")
+		require.Contains(t, e.stderr, v.Name+": must not be empty")
 	}
 	e := execute(t, all, "work")
 	require.Equal(t, 2, e.code)
-	require.Equal(t, len(all)-1, strings.Count(e.stderr, "is set but empty"), e.stderr)
+	require.Equal(t, len(all)-1, strings.Count(e.stderr, "must not be empty"), e.stderr)
 }
 
 func TestConfigShowsWhatIsInForce(t *testing.T) {
@@ -126,7 +126,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	for _, v := range defaults.Variables {
 		require.False(t, v.Set)
 		require.NotEmpty(t, v.Unit, v.Name)
-		require.NotEmpty(t, v.Law, v.Name)
+		require.NotEmpty(t, v.Constraint, v.Name)
 	}
 	e := execute(t, []string{
 		"DURABLE_DATABASE_URL=postgres://ann:canary@db.example/app?sslmode=require", "DURABLE_QUEUES=default, mail=5",

@@ -78,11 +78,11 @@ func (c connector) ready(ctx context.Context, store backend.Store, use schemaUse
 func serves(name string, have, want, minCompatible int) error {
 	switch {
 	case have == 0:
-		return fmt.Errorf("%w: it has no schema yet; run `%s migrate up`, or start the worker with DURABLE_MIGRATE=true", errNotMigrated, name)
+		return fmt.Errorf("%w: it has no schema; run `%s migrate up`, or start the worker with DURABLE_MIGRATE=true", errNotMigrated, name)
 	case have < want:
-		return fmt.Errorf("%w: its schema is at version %d and %d is wanted; run `%s migrate up`", errNotMigrated, have, want, name)
+		return fmt.Errorf("%w: its schema has version %d, this program needs %d; run `%s migrate up`", errNotMigrated, have, want, name)
 	case minCompatible > want:
-		return fmt.Errorf("%w: its schema is at version %d and serves programs of version %d and later, this one is of version %d; run a newer one",
+		return fmt.Errorf("%w: schema version %d requires program version %d or later (this is %d): upgrade the program",
 			errNotMigrated, have, minCompatible, want)
 	default:
 		return nil
@@ -126,7 +126,7 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 		return err
 	}
 	if backend.Ephemeral(config.DatabaseURL) {
-		return &configError{[]offender{{varDatabaseURL, "memory:", "ends with its process, so only a worker can use it; want postgres://… or sqlite:<path>"}}}
+		return &configError{[]invalidVariable{{varDatabaseURL, "memory:", "is lost when its process ends, so only a worker can use it; want postgres://… or sqlite:<path>"}}}
 	}
 	ctx, cancel := p.untilSignal(ctx)
 	defer cancel()

@@ -18,8 +18,8 @@ import (
 // demoVerb shows a worker at work. It reads no configuration and touches
 // nothing but its own folder.
 type demoVerb struct {
-	For  time.Duration `default:"12s" help:"Time it may take, 3s to 19s."`
-	Keep bool          `help:"Keep the database file, to look at it afterwards."`
+	For  time.Duration `default:"12s" help:"Duration of the demo, 3s to 19s."`
+	Keep bool          `help:"Keep the database file, to inspect it afterwards."`
 }
 
 // The demo stops its worker so long before its time is over: what the worker
@@ -56,10 +56,10 @@ func (v demoVerb) Run(ctx context.Context, p *program) (err error) {
 	}
 	sum, err := v.play(ctx, p, store, began)
 	if v.Keep {
-		fmt.Fprintf(p.stdout, "demo: the database is kept; look at it with\n  DURABLE_DATABASE_URL=%s %s runs list\n", dsn, p.name)
+		fmt.Fprintf(p.stdout, "demo: the database is kept; inspect it with\n  DURABLE_DATABASE_URL=%s %s runs list\n", dsn, p.name)
 	}
 	if left := sum.pending + sum.running; left > 0 {
-		fmt.Fprintf(p.stdout, "demo: %d left unfinished when the time was over\n", left)
+		fmt.Fprintf(p.stdout, "demo: %d unfinished at the end\n", left)
 	}
 	fmt.Fprintln(p.stdout, sum)
 	if ctx.Err() != nil {

@@ -18,12 +18,12 @@ import (
 
 // doctorVerb examines everything that a worker depends on.
 type doctorVerb struct {
-	Timeout time.Duration `default:"1m" help:"How long it may take altogether, 1s to 1h."`
+	Timeout time.Duration `default:"1m" help:"Time limit of all checks together (1s to 1h)."`
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
 // errUnsound is what doctor ends with when a check failed.
-var errUnsound = errors.New("something does not work")
+var errUnsound = errors.New("checks failed")
 
 // Run prints what was found and fails when something does not work.
 func (v doctorVerb) Run(ctx context.Context, p *program) error {
@@ -42,7 +42,7 @@ func (v doctorVerb) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	if d.Failed > 0 {
-		return fmt.Errorf("%w: %d of %d checks failed", errUnsound, d.Failed, len(d.Findings))
+		return fmt.Errorf("%w: %d of %d", errUnsound, d.Failed, len(d.Findings))
 	}
 	return nil
 }
@@ -74,20 +74,20 @@ func (p *program) examine(ctx context.Context) (f store.Findings) {
 		f.Warn("configuration", warning, "correct the name, or unset it")
 	}
 	if wrong, ok := errors.AsType[*configError](err); ok {
-		for _, o := range wrong.offenders {
-			f.Fail("configuration", (&configError{[]offender{o}}).Error(), fmt.Sprintf("see %s config", p.name))
+		for _, o := range wrong.variables {
+			f.Fail("configuration", (&configError{[]invalidVariable{o}}).Error(), fmt.Sprintf("see %s config", p.name))
 		}
 		return f
 	}
-	f.Fine("configuration", "every variable can be read and keeps its law")
-	examineLaws(config, &f)
+	f.Fine("configuration", "all variables are valid")
+	examineConstraints(config, &f)
 	p.examineStore(ctx, config, &f)
 	examineRedis(ctx, config, &f)
 	return f
 }
 
-// examineLaws looks at what is allowed and yet may not be meant.
-func examineLaws(config Config, f *store.Findings) {
+// examineConstraints looks for valid settings that may be mistakes.
+func examineConstraints(config Config, f *store.Findings) {
 	programs, _ := builtin.ParsePrograms(config.ExecAllow) // loadConfig has checked it
 	for _, program := range programs.List() {
 		info, err := os.Stat(program.Path)
@@ -97,12 +97,12 @@ func examineLaws(config Config, f *store.Findings) {
 		case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
 			f.Warn("exec", program.Path+" cannot be executed", "correct its mode, or "+varExecAllow)
 		case info.Mode().Perm()&0o002 != 0:
-			f.Warn("exec", program.Path+" can be changed by everybody", "chmod o-w it")
+			f.Warn("exec", program.Path+" can be changed by every user", "chmod o-w it")
 		}
 	}
 	origins, _ := builtin.ParseOrigins(config.HTTPJobAllow) // likewise
 	if strings.Contains(origins.String(), "http://") {
-		f.Warn("http", varHTTPAllow+" allows URLs without TLS", "https://, unless the network between is yours")
+		f.Warn("http", varHTTPAllow+" allows URLs without TLS", "use https://, unless you control the network")
 	}
 }
 
@@ -110,21 +110,21 @@ func examineLaws(config Config, f *store.Findings) {
 func (p *program) examineStore(ctx context.Context, config Config, f *store.Findings) {
 	shown := backend.Redact(config.DatabaseURL)
 	if backend.Ephemeral(config.DatabaseURL) {
-		f.Warn("database", shown+" ends with its process", "postgres://… or sqlite:<path> for work that must not be lost")
+		f.Warn("database", shown+" is lost when the process ends", "use postgres://… or sqlite:<path> for work that must not be lost")
 		return
 	}
 	store, err := connector{p.name, config, slog.New(slog.DiscardHandler)}.open(ctx, asItIs)
 	switch {
 	case errors.Is(err, errNotMigrated):
-		f.Fail("database", "there is none yet at "+shown, fmt.Sprintf("run `%s migrate up`, or start the worker", p.name))
+		f.Fail("database", "there is no database yet at "+shown, fmt.Sprintf("run `%s migrate up`, or start the worker", p.name))
 		return
 	case err != nil:
-		hint := "correct " + varDatabaseURL + ", or put right what stands there"
+		hint := "correct " + varDatabaseURL + ", or repair what is there"
 		switch {
 		case errors.Is(err, fs.ErrPermission):
 			hint = "let the user that runs this program read and write there, or correct " + varDatabaseURL
 		case backend.Transient(err):
-			hint = "correct " + varDatabaseURL + ", start the server, or see what stands between it and this machine"
+			hint = "correct " + varDatabaseURL + ", start the server, or check the network to it"
 		}
 		f.Fail("database", err.Error(), hint)
 		return
@@ -137,9 +137,9 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 	}
 	switch {
 	case err != nil:
-		f.Fail("schema", err.Error(), fmt.Sprintf("`%s migrate status` says more", p.name))
+		f.Fail("schema", err.Error(), fmt.Sprintf("see `%s migrate status`", p.name))
 	case have > want:
-		f.Fine("schema", fmt.Sprintf("version %d, which serves this program of version %d", have, want))
+		f.Fine("schema", fmt.Sprintf("version %d, compatible with this program (version %d)", have, want))
 	default:
 		f.Fine("schema", fmt.Sprintf("version %d", have))
 	}

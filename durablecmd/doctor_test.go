@@ -74,7 +74,7 @@ func TestDoctorSaysWhatIsWrong(t *testing.T) {
 	d := decode[diagnosis](t, e.stdout)
 	level, text := d.level("database")
 	require.Equal(t, "failed", level)
-	require.Contains(t, text, "there is none yet")
+	require.Contains(t, text, "there is no database yet")
 	require.Equal(t, 1, d.Failed)
 	require.Equal(t, "failed", decode[failure](t, e.stderr).Error.Code)
 

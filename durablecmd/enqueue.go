@@ -15,19 +15,19 @@ import (
 // enqueueVerb enqueues one run.
 type enqueueVerb struct {
 	Job         string         `arg:"" help:"Name of the job, as a worker has declared it."`
-	Args        string         `default:"{}" help:"Arguments as JSON; - reads them from standard input."`
-	In          *time.Duration `xor:"due" help:"Due so long from now, such as 5m."`
-	At          *time.Time     `xor:"due" help:"Due at an instant, such as 2030-01-31T08:00:00Z."`
+	Args        string         `default:"{}" help:"Arguments as JSON; - reads standard input."`
+	In          *time.Duration `xor:"due" help:"Delay before the run is due, such as 5m."`
+	At          *time.Time     `xor:"due" help:"Time at which the run is due, such as 2030-01-31T08:00:00Z."`
 	Queue       *string        `help:"Queue. Default: the job's."`
 	Priority    *int           `help:"Priority, -4 to 4, larger first. Default: the job's."`
-	MaxAttempts *int           `help:"Attempts until the run is dead. Default: the job's."`
-	Timeout     *time.Duration `help:"Time limit of one attempt; 0 is none. Default: the job's."`
-	ExpiresAt   *time.Time     `help:"Cancel the run if it has not begun by then."`
-	Tag         []string       `sep:"none" help:"Mark the run; may be repeated."`
+	MaxAttempts *int           `help:"Number of attempts before the run is dead. Default: the job's."`
+	Timeout     *time.Duration `help:"Time limit of an attempt; 0: none. Default: the job's."`
+	ExpiresAt   *time.Time     `help:"Cancel the run if it has not started by this time."`
+	Tag         []string       `sep:"none" help:"Tag of the run. Repeatable."`
 	Keys        keyFlags       `embed:""`
-	ID          word           `name:"id" placeholder:"UUID" help:"The run's id, a UUID of version 7: enqueueing it again changes nothing."`
-	Wait        bool           `help:"Wait until the run has ended; the exit status is 0 if it has succeeded."`
-	Force       bool           `help:"Enqueue even though no worker has declared the job."`
+	ID          word           `name:"id" placeholder:"UUID" help:"Id of the run, a UUID of version 7. Enqueueing the same id again is a no-op."`
+	Wait        bool           `help:"Wait until the run has ended. Exits 0 if it succeeded."`
+	Force       bool           `help:"Enqueue even if no worker has declared the job."`
 	JSON        bool           `name:"json" help:"Print JSON."`
 }
 
@@ -79,7 +79,7 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 			_, err = fmt.Fprintln(p.stdout, stored.ID)
 		}
 		if err == nil && stored.Existing && !v.JSON {
-			fmt.Fprintf(p.stderr, "%s: run %s was there already%s\n", p.name, stored.ID, v.Keys.done(stored.ID == id))
+			fmt.Fprintf(p.stderr, "%s: run %s already exists%s\n", p.name, stored.ID, v.Keys.done(stored.ID == id))
 		}
 		if err != nil || !v.Wait {
 			return err

@@ -31,10 +31,10 @@ func usage(format string, args ...any) error {
 }
 
 // errNotMigrated is a database whose schema this program cannot work with.
-var errNotMigrated = errors.New("the database is not ready for this program")
+var errNotMigrated = errors.New("the database schema is not compatible")
 
-// errUnhealthy is a worker that does not answer as one that is well does.
-var errUnhealthy = errors.New("the worker is not well")
+// errUnhealthy is a worker that gives no answer, or not a good one.
+var errUnhealthy = errors.New("worker is unhealthy")
 
 func codeOf(err error) operate.Code {
 	if _, ok := errors.AsType[*usageError](err); ok {

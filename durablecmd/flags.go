@@ -10,7 +10,7 @@ import (
 // errEmptyFlag refuses a flag that was given an empty value. Left to mean "any",
 // a variable that a shell script forgot to set would make a bulk verb change
 // everything there is.
-var errEmptyFlag = errors.New("is empty; leave the flag out, or give it a value")
+var errEmptyFlag = errors.New("must not be empty: omit the flag, or give it a value")
 
 // word is the value of a flag that must say something when it is given.
 type word string

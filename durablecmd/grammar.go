@@ -14,18 +14,18 @@ import (
 type grammar struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
 
-	Work        workVerb        `cmd:"" default:"1" help:"Run the worker until SIGTERM or SIGINT. This is what no verb means."`
-	Demo        demoVerb        `cmd:"" help:"Show sample work on an embedded database in a temporary folder. Ends by itself."`
-	Migrate     migrateVerb     `cmd:"" help:"Bring the database's schema up to date, or look at it."`
-	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job and print its id."`
-	Runs        runsVerb        `cmd:"" help:"Look at runs, and change them."`
-	Queues      queuesVerb      `cmd:"" help:"Look at queues, pause and resume them."`
-	Audit       auditVerb       `cmd:"" help:"Look at what was changed, and by whom."`
-	Schedules   schedulesVerb   `cmd:"" help:"Look at schedules, and change them."`
-	Locks       locksVerb       `cmd:"" help:"Look at named locks, or free one by force."`
-	Config      configVerb      `cmd:"" help:"List the environment variables with the values in force, and check the registrations."`
-	Doctor      doctorVerb      `cmd:"" help:"Examine the configuration, the database and what stands in it, and say what to do. Exit 1 if a check failed."`
-	Healthcheck healthcheckVerb `cmd:"" help:"Ask the worker on this machine how it is: exit 0 if it is well. For container images."`
+	Work        workVerb        `cmd:"" default:"1" help:"Run the worker until SIGTERM or SIGINT (default command)."`
+	Demo        demoVerb        `cmd:"" help:"Run sample work on an embedded database in a temporary folder. Exits on its own."`
+	Migrate     migrateVerb     `cmd:"" help:"Migrate the database's schema, or show its version."`
+	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
+	Runs        runsVerb        `cmd:"" help:"List, show, wait for, cancel, retry, delete and rerun runs."`
+	Queues      queuesVerb      `cmd:"" help:"List, pause and resume queues."`
+	Audit       auditVerb       `cmd:"" help:"Show the audit log."`
+	Schedules   schedulesVerb   `cmd:"" help:"List, preview, create, change, pause and delete schedules."`
+	Locks       locksVerb       `cmd:"" help:"List named locks, or release one by force."`
+	Config      configVerb      `cmd:"" help:"List the environment variables and their values, and check the registrations."`
+	Doctor      doctorVerb      `cmd:"" help:"Check the configuration, the database and its contents, and say what to do. Exits 1 if a check failed."`
+	Healthcheck healthcheckVerb `cmd:"" help:"Check the worker on this machine: exits 0 if it is healthy. For container images."`
 }
 
 // parse reads the arguments. Without an error and without a verb nothing is
@@ -40,7 +40,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	ended := false
 	parser, err := kong.New(&g, kong.Name(p.name), kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { ended = true }),
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
-			"Configuration comes from environment variables; see the verb config."),
+			"Configuration comes from environment variables; see the command config."),
 		kong.Vars{"version": version()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
 		return nil, fmt.Errorf("command line: %w", err)

@@ -13,8 +13,8 @@ import (
 // healthcheckVerb asks a worker on this machine how it is, for images that hold
 // nothing else that could ask.
 type healthcheckVerb struct {
-	Ready   bool          `help:"Ask /readyz: whether the worker takes work. Default: /healthz, whether the process answers."`
-	Timeout time.Duration `default:"3s" help:"How long to wait for the answer, 1ms to 1m."`
+	Ready   bool          `help:"Check /readyz: the worker takes work. Default: /healthz, the process answers."`
+	Timeout time.Duration `default:"3s" help:"Time limit for the answer (1ms to 1m)."`
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
@@ -29,7 +29,7 @@ func (v healthcheckVerb) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	if config.HTTPAddr == "off" {
-		return &configError{[]offender{{varHTTPAddr, "off", "a worker that does not listen cannot be asked; want host:port"}}}
+		return &configError{[]invalidVariable{{varHTTPAddr, "off", "the worker has no listener to check; want host:port"}}}
 	}
 	path := "/healthz"
 	if v.Ready {

@@ -43,9 +43,9 @@ func (c Config) jobs() []string {
 
 func builtinVariables() []variable {
 	return []variable{
-		{name: "DURABLE_BUILTIN_JOBS", standard: "http,exec,log,sleep", unit: "names", law: "names separated by commas, each once, of http, exec, log and sleep",
+		{name: "DURABLE_BUILTIN_JOBS", standard: "http,exec,log,sleep", unit: "names", constraint: "names separated by commas, each once, of http, exec, log and sleep",
 			show: func(c Config) string { return strings.Join(c.jobs(), ",") },
-			obeys: func(c Config) bool {
+			valid: func(c Config) bool {
 				seen := map[string]bool{}
 				return !slices.ContainsFunc(c.jobs(), func(name string) bool {
 					twice := seen[name]
@@ -53,17 +53,17 @@ func builtinVariables() []variable {
 					return twice || !slices.Contains(builtin.Names(), name)
 				})
 			}},
-		{name: "DURABLE_HTTP_JOB_REFUSE_PRIVATE", standard: "false", unit: "switch", law: "true or false; true: names that lead into a private network are refused",
+		{name: "DURABLE_HTTP_JOB_REFUSE_PRIVATE", standard: "false", unit: "switch", constraint: "true or false; true: host names that resolve to private addresses are refused",
 			show: func(c Config) string { return strconv.FormatBool(c.HTTPRefusePrivate) }},
 		{name: varHTTPAllow, standard: "none", unit: "URLs",
-			law:   "URLs separated by commas that the job http may post to, with all below them: https://api.example.com/hooks,http://10.0.0.7:8080",
-			show:  func(c Config) string { return c.builtin().HTTPAllow.String() },
-			obeys: func(c Config) bool { _, err := builtin.ParseOrigins(c.HTTPJobAllow); return err == nil },
-			why:   func(c Config) string { _, err := builtin.ParseOrigins(c.HTTPJobAllow); return err.Error() }},
+			constraint: "URLs separated by commas; the job http may send requests to them and to all paths below: https://api.example.com/hooks,http://10.0.0.7:8080",
+			show:       func(c Config) string { return c.builtin().HTTPAllow.String() },
+			valid:      func(c Config) bool { _, err := builtin.ParseOrigins(c.HTTPJobAllow); return err == nil },
+			why:        func(c Config) string { _, err := builtin.ParseOrigins(c.HTTPJobAllow); return err.Error() }},
 		{name: varExecAllow, standard: "none", unit: "programs",
-			law:   "programs separated by commas that the job exec may start, each an absolute path or name=path: report=/usr/local/bin/report,/bin/true",
-			show:  func(c Config) string { return c.builtin().ExecAllow.String() },
-			obeys: func(c Config) bool { _, err := builtin.ParsePrograms(c.ExecAllow); return err == nil },
-			why:   func(c Config) string { _, err := builtin.ParsePrograms(c.ExecAllow); return err.Error() }},
+			constraint: "programs separated by commas that the job exec may start, each an absolute path or name=path: report=/usr/local/bin/report,/bin/true",
+			show:       func(c Config) string { return c.builtin().ExecAllow.String() },
+			valid:      func(c Config) bool { _, err := builtin.ParsePrograms(c.ExecAllow); return err == nil },
+			why:        func(c Config) string { _, err := builtin.ParsePrograms(c.ExecAllow); return err.Error() }},
 	}
 }

@@ -8,12 +8,12 @@ import (
 
 // keyFlags are the flags that give a run a key.
 type keyFlags struct {
-	Unique    *string        `xor:"key" placeholder:"KEY" help:"Store nothing while a run of the job with this key has not ended; print that one's id."`
-	UniqueFor *time.Duration `help:"With --unique: nor for so long after the enqueue."`
-	Replace   *string        `xor:"key" placeholder:"KEY" help:"Change the pending run of the job with this key instead, if there is one."`
-	Debounce  *string        `xor:"key" placeholder:"KEY" help:"As --replace; due --quiet after the last of them."`
-	Quiet     *time.Duration `help:"With --debounce: how long nothing may come before the run is due."`
-	AtMost    *time.Duration `help:"With --debounce: due no later than so long after the first."`
+	Unique    *string        `xor:"key" placeholder:"KEY" help:"If an unfinished run of the job has this key, store nothing and print that run's id."`
+	UniqueFor *time.Duration `help:"With --unique: also for this long after the enqueue."`
+	Replace   *string        `xor:"key" placeholder:"KEY" help:"If a pending run of the job has this key, replace its args instead."`
+	Debounce  *string        `xor:"key" placeholder:"KEY" help:"Like --replace, and the run is due --quiet after the last enqueue."`
+	Quiet     *time.Duration `help:"With --debounce: quiet period before the run is due."`
+	AtMost    *time.Duration `help:"With --debounce: maximum delay after the first enqueue."`
 }
 
 func (k keyFlags) options() ([]durable.Option, error) {
@@ -41,7 +41,7 @@ func (k keyFlags) options() ([]durable.Option, error) {
 	}
 }
 
-// done tells a person what has become of a run that was there already. A repeat
+// done says what became of a run that existed already. A repeat
 // of its own enqueue changes nothing.
 func (k keyFlags) done(repeat bool) string {
 	switch {

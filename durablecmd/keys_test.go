@@ -24,7 +24,7 @@ func TestEnqueueWithKeys(t *testing.T) {
 	id := strings.TrimSpace(first.stdout)
 	again := enqueue("--unique a --unique-for 1h")
 	require.Equal(t, first.stdout, again.stdout)
-	require.Contains(t, again.stderr, "run "+id+" was there already, nothing was stored")
+	require.Contains(t, again.stderr, "run "+id+" already exists, nothing was stored")
 	require.JSONEq(t, `{"id":"`+id+`","existing":true}`, enqueue("--unique a --json").stdout)
 	require.Contains(t, execute(t, env, "runs", "show", id).stdout, "key       a")
 	key := "a"

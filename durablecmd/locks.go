@@ -12,26 +12,26 @@ import (
 
 // locksVerb is the verb locks.
 type locksVerb struct {
-	List    locksListVerb    `cmd:"" help:"List the locks that are held, by name and slot, and who waits for them."`
-	Release locksReleaseVerb `cmd:"" help:"Free a lock, whoever holds it. Its holder is told at its next heartbeat; what it writes with its fence can be refused from now on."`
-	Forced  locksForcedVerb  `cmd:"" help:"List the locks that were freed by force, newest first."`
+	List    locksListVerb    `cmd:"" help:"List the locks that are held, by name and slot, and the processes that wait."`
+	Release locksReleaseVerb `cmd:"" help:"Release a lock by force. The holder loses it at its next heartbeat; its fence is stale from now on."`
+	Forced  locksForcedVerb  `cmd:"" help:"List the locks that were released by force, newest first."`
 }
 
 type (
 	locksListVerb struct {
-		Prefix string `arg:"" optional:"" help:"Only names that begin with it."`
-		Limit  int    `default:"200" help:"Most locks listed, 1 to 10000."`
+		Prefix string `arg:"" optional:"" help:"Only names with this prefix."`
+		Limit  int    `default:"200" help:"Maximum number of results (1 to 10000)."`
 		JSON   bool   `name:"json" help:"Print JSON."`
 	}
 	locksReleaseVerb struct {
 		Name   string `arg:"" help:"Name of the lock."`
 		Slot   int    `help:"Slot of the lock."`
-		Reason word   `required:"" placeholder:"TEXT" help:"Why; it is written down."`
-		By     string `help:"Who orders it. Default: the user who runs the program, and the machine."`
+		Reason word   `required:"" placeholder:"TEXT" help:"Reason, recorded in the audit log."`
+		By     string `help:"Name for the audit log. Default: user@host."`
 		JSON   bool   `name:"json" help:"Print JSON."`
 	}
 	locksForcedVerb struct {
-		Limit int  `default:"50" help:"Most releases listed, 1 to 10000."`
+		Limit int  `default:"50" help:"Maximum number of results (1 to 10000)."`
 		JSON  bool `name:"json" help:"Print JSON."`
 	}
 )
@@ -124,7 +124,7 @@ func (v locksForcedVerb) Run(ctx context.Context, p *program) error {
 			return p.printJSON(list)
 		}
 		if len(list.Forced) == 0 {
-			_, err := fmt.Fprintln(p.stdout, "no lock was freed by force")
+			_, err := fmt.Fprintln(p.stdout, "no lock was released by force")
 			return err
 		}
 		table := newTable(p.stdout)

@@ -9,10 +9,10 @@ import (
 
 // migrateVerb is the verb migrate.
 type migrateVerb struct {
-	Up     migrateUpVerb     `cmd:"" help:"Bring the schema up to date."`
+	Up     migrateUpVerb     `cmd:"" help:"Apply the missing migrations."`
 	Status migrateStatusVerb `cmd:"" help:"Show the schema's version."`
-	SQL    migrateSQLVerb    `cmd:"" name:"sql" help:"Print the migrations as SQL, for a tool of your own. Needs no connection."`
-	Check  migrateCheckVerb  `cmd:"" help:"Exit with 1 unless the schema serves this program."`
+	SQL    migrateSQLVerb    `cmd:"" name:"sql" help:"Print the migrations as SQL, for a tool of your own. Needs no database."`
+	Check  migrateCheckVerb  `cmd:"" help:"Exit 1 unless the schema is compatible with this program."`
 }
 
 type (
@@ -83,7 +83,7 @@ func (p *program) schemaStatus(ctx context.Context, asJSON bool) (schemaStatus, 
 		if asJSON {
 			return p.printJSON(status)
 		}
-		_, err = fmt.Fprintf(p.stdout, "%s is at version %d, this program wants %d\n", printable(status.Database), have, want)
+		_, err = fmt.Fprintf(p.stdout, "%s is at version %d, this program needs %d\n", printable(status.Database), have, want)
 		return err
 	})
 	return status, err

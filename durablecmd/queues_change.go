@@ -14,8 +14,8 @@ import (
 
 // queuesVerb is the verb queues.
 type queuesVerb struct {
-	List   queuesListVerb   `cmd:"" help:"List queues by name, with what waits in them."`
-	Pause  queuesPauseVerb  `cmd:"" help:"Stop claims from a queue. What is executing goes on."`
+	List   queuesListVerb   `cmd:"" help:"List queues by name, with their pending runs."`
+	Pause  queuesPauseVerb  `cmd:"" help:"Stop claims from a queue. Runs that are executing continue."`
 	Resume queuesResumeVerb `cmd:"" help:"Let runs of a queue be claimed again."`
 }
 
@@ -32,13 +32,13 @@ type (
 		JSON bool   `name:"json" help:"Print JSON."`
 	}
 	auditVerb struct {
-		List auditListVerb `cmd:"" help:"List what operators, and policies in their place, have changed, newest first."`
+		List auditListVerb `cmd:"" help:"Show the audit log, newest first."`
 	}
 	auditListVerb struct {
-		Kind    word  `placeholder:"KIND" help:"Only changes of this kind of thing: run, queue, schedule or lock."`
-		Subject word  `placeholder:"ID" help:"Only changes of the thing of this id or name."`
-		Limit   int   `default:"50" help:"Most changes listed, 1 to 200."`
-		Cursor  int64 `help:"Go on where another list ended: its \"next\"."`
+		Kind    word  `placeholder:"KIND" help:"Only changes to this kind of thing: run, queue, schedule or lock."`
+		Subject word  `placeholder:"ID" help:"Only changes to the thing with this id or name."`
+		Limit   int   `default:"50" help:"Maximum number of results (1 to 200)."`
+		Cursor  int64 `help:"Continue after this cursor (\"next\" of the previous page)."`
 		JSON    bool  `name:"json" help:"Print JSON."`
 	}
 )

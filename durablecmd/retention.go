@@ -16,7 +16,7 @@ const (
 )
 
 // retention is the value of DURABLE_RETENTION: a duration, or "off", which
-// keeps runs for ever.
+// keeps runs forever.
 type retention time.Duration
 
 // UnmarshalText reads the value.
@@ -42,17 +42,17 @@ func (r retention) String() string {
 }
 
 func retentionVariables() []variable {
-	const law = "a duration of at least 1s; off: for ever"
-	obeys := func(r retention) bool { return r < 0 || time.Duration(r) >= time.Second }
+	const constraint = "a duration of at least 1s; off: keep runs forever"
+	valid := func(r retention) bool { return r < 0 || time.Duration(r) >= time.Second }
 	return []variable{
-		{name: varRetention, standard: "24h", unit: "duration", law: law,
+		{name: varRetention, standard: "24h", unit: "duration", constraint: constraint,
 			show:  func(c Config) string { return c.Retention.String() },
-			obeys: func(c Config) bool { return obeys(c.Retention) }},
-		{name: varRetentionDead, standard: "168h", unit: "duration", law: law,
+			valid: func(c Config) bool { return valid(c.Retention) }},
+		{name: varRetentionDead, standard: "168h", unit: "duration", constraint: constraint,
 			show:  func(c Config) string { return c.RetentionDead.String() },
-			obeys: func(c Config) bool { return obeys(c.RetentionDead) }},
-		{name: varSweepInterval, standard: "1m", unit: "duration", law: "a duration of at least 1s",
+			valid: func(c Config) bool { return valid(c.RetentionDead) }},
+		{name: varSweepInterval, standard: "1m", unit: "duration", constraint: "a duration of at least 1s",
 			show:  func(c Config) string { return c.SweepInterval.String() },
-			obeys: func(c Config) bool { return c.SweepInterval >= time.Second }},
+			valid: func(c Config) bool { return c.SweepInterval >= time.Second }},
 	}
 }

@@ -12,25 +12,25 @@ import (
 // runsVerb is the verb runs.
 type runsVerb struct {
 	List   runsListVerb   `cmd:"" help:"List runs, newest first."`
-	Show   runsShowVerb   `cmd:"" help:"Show one run with its attempts."`
-	Wait   runsWaitVerb   `cmd:"" help:"Wait until a run has ended; the exit status is 0 if it has succeeded."`
-	Count  runsCountVerb  `cmd:"" help:"Count runs by state. Large numbers are estimated."`
-	Cancel runsCancelVerb `cmd:"" help:"Cancel runs. A running one is told, and ends cancelled unless it succeeds."`
-	Retry  runsRetryVerb  `cmd:"" help:"Make dead or cancelled runs pending again, with all their attempts."`
+	Show   runsShowVerb   `cmd:"" help:"Show a run with its attempts."`
+	Wait   runsWaitVerb   `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded."`
+	Count  runsCountVerb  `cmd:"" help:"Count runs by state. Large counts are estimates."`
+	Cancel runsCancelVerb `cmd:"" help:"Cancel runs. A running one is asked to stop, and ends cancelled unless it succeeds."`
+	Retry  runsRetryVerb  `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`
 	Delete runsDeleteVerb `cmd:"" help:"Delete runs that are not running."`
-	Rerun  runsRerunVerb  `cmd:"" help:"Make a new run after another one, and print its id."`
+	Rerun  runsRerunVerb  `cmd:"" help:"Create a new run like an earlier one, and print its id."`
 }
 
 type (
 	runsListVerb struct {
-		State  words      `placeholder:"STATE,…" help:"Only runs in this state: pending, running, succeeded, dead or cancelled; may be repeated."`
-		Job    words      `placeholder:"JOB,…" help:"Only runs of this job; may be repeated."`
-		Queue  words      `placeholder:"QUEUE,…" help:"Only runs of this queue; may be repeated."`
+		State  words      `placeholder:"STATE,…" help:"Only runs in these states: pending, running, succeeded, dead or cancelled. Repeatable."`
+		Job    words      `placeholder:"JOB,…" help:"Only runs of these jobs. Repeatable."`
+		Queue  words      `placeholder:"QUEUE,…" help:"Only runs of these queues. Repeatable."`
 		Tag    word       `placeholder:"TAG" help:"Only runs with this tag."`
-		Since  *time.Time `help:"Only runs made at or after this instant."`
-		Until  *time.Time `help:"Only runs made before this instant."`
-		Limit  int        `default:"50" help:"Most runs listed, 1 to 200."`
-		Cursor word       `placeholder:"CURSOR" help:"Go on where another list ended: its \"next\"."`
+		Since  *time.Time `help:"Only runs created at or after this time."`
+		Until  *time.Time `help:"Only runs created before this time."`
+		Limit  int        `default:"50" help:"Maximum number of results (1 to 200)."`
+		Cursor word       `placeholder:"CURSOR" help:"Continue after this cursor (\"next\" of the previous page)."`
 		JSON   bool       `name:"json" help:"Print JSON."`
 	}
 	runsShowVerb struct {

@@ -16,16 +16,16 @@ import (
 // changeFlags are the runs that a verb changes: those named, or all that match.
 type changeFlags struct {
 	ID     []string   `arg:"" optional:"" help:"Ids of runs."`
-	State  words      `placeholder:"STATE,…" help:"Instead of ids: all runs in this state; may be repeated."`
-	Job    words      `placeholder:"JOB,…" help:"Instead of ids: all runs of this job; may be repeated."`
-	Queue  words      `placeholder:"QUEUE,…" help:"Instead of ids: all runs of this queue; may be repeated."`
-	Tag    word       `placeholder:"TAG" help:"Instead of ids: all runs with this tag."`
-	Since  *time.Time `help:"Instead of ids: all runs made at or after this instant."`
-	Until  *time.Time `help:"Instead of ids: all runs made before this instant."`
-	Cursor word       `placeholder:"CURSOR" help:"Go on where another bulk action stopped: its \"next\"."`
-	All    bool       `help:"Instead of ids: all runs that match, or all there are."`
-	Yes    bool       `help:"Do not refuse to change runs that are not named."`
-	Reason string     `help:"Why; kept in the audit, and with cancelled runs."`
+	State  words      `placeholder:"STATE,…" help:"With --all: only runs in these states. Repeatable."`
+	Job    words      `placeholder:"JOB,…" help:"With --all: only runs of these jobs. Repeatable."`
+	Queue  words      `placeholder:"QUEUE,…" help:"With --all: only runs of these queues. Repeatable."`
+	Tag    word       `placeholder:"TAG" help:"With --all: only runs with this tag."`
+	Since  *time.Time `help:"With --all: only runs created at or after this time."`
+	Until  *time.Time `help:"With --all: only runs created before this time."`
+	Cursor word       `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
+	All    bool       `help:"Apply to all runs matching the filters (no filter: every run)."`
+	Yes    bool       `help:"Confirm a bulk change (required with --all)."`
+	Reason string     `help:"Reason, recorded in the audit log and with cancelled runs."`
 	JSON   bool       `name:"json" help:"Print JSON."`
 }
 
@@ -41,8 +41,8 @@ type (
 	}
 	runsRerunVerb struct {
 		ID   string         `arg:"" help:"Id of the run."`
-		Args *string        `help:"Other arguments, as JSON."`
-		In   *time.Duration `help:"Due so long from now."`
+		Args *string        `help:"Arguments of the new run as JSON. Default: those of the earlier run."`
+		In   *time.Duration `help:"Delay before the run is due."`
 		JSON bool           `name:"json" help:"Print JSON."`
 	}
 	runsCountVerb struct {
@@ -71,13 +71,13 @@ func (f changeFlags) bulk() (bool, error) {
 	filtered := len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag != "" || f.Since != nil || f.Until != nil || f.Cursor != ""
 	switch {
 	case len(f.ID) > 0 && (filtered || f.All):
-		return false, usage("give ids, or --all and what all runs have in common, not both")
+		return false, usage("give ids of runs, or --all with filters, not both")
 	case len(f.ID) > 0:
 		return false, nil
 	case !f.All:
-		return false, usage("give ids of runs, or --all (with --state, --job, --queue, --tag, --since or --until to narrow it)")
+		return false, usage("give ids of runs, or --all (narrow it with --state, --job, --queue, --tag, --since or --until)")
 	case !f.Yes:
-		return false, usage("--all changes every run that matches: say --yes if that is meant")
+		return false, usage("--all changes every run that matches: confirm with --yes")
 	default:
 		return true, nil
 	}
@@ -173,7 +173,7 @@ func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		err = fmt.Errorf("%w (after %s; go on with --cursor %s)", err, bulkText(done, total), done.Next)
+		err = fmt.Errorf("%w (after %s; continue with --cursor %s)", err, bulkText(done, total), done.Next)
 	}
 	if flags.JSON && (err == nil || done.Next != (durable.RunID{})) {
 		err = errors.Join(err, p.printJSON(done))

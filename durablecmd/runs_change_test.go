@@ -3,6 +3,7 @@ package durablecmd_test
 import (
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -123,17 +124,15 @@ func TestOperatingVerbsRefuseWhatIsNotClear(t *testing.T) {
 	}
 }
 
-// interrupter interrupts the program when it has told its progress.
+// interrupter interrupts the program when it reports its progress.
 type interrupter struct {
 	buffer
 	signals chan os.Signal
+	once    sync.Once // a second signal would exit
 }
 
 func (w *interrupter) Write(text []byte) (int, error) {
-	select {
-	case w.signals <- os.Interrupt:
-	default:
-	}
+	w.once.Do(func() { w.signals <- os.Interrupt })
 	return w.buffer.Write(text)
 }
 
@@ -172,7 +171,7 @@ func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
 	require.Contains(t, lines[0], " of 10000 runs matched, ")
 	failed := decode[failure](t, lines[len(lines)-1]).Error
 	require.Equal(t, "interrupted", failed.Code)
-	require.Contains(t, failed.Message, "go on with --cursor "+*first.Next)
+	require.Contains(t, failed.Message, "continue with --cursor "+*first.Next)
 	e := execute(t, env, "runs", "cancel", "--all", "--yes", "--json", "--cursor", *first.Next)
 	require.Equal(t, 0, e.code, e.stderr)
 	require.Equal(t, bulk{Changed: made - first.Changed}, decode[bulk](t, e.stdout))

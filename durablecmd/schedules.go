@@ -11,14 +11,14 @@ import (
 // schedulesVerb is the verb schedules.
 type schedulesVerb struct {
 	List    schedulesListVerb    `cmd:"" help:"List schedules by name, paused ones too."`
-	Show    schedulesShowVerb    `cmd:"" help:"Show one schedule."`
-	Preview schedulesPreviewVerb `cmd:"" help:"Show what became of the last occurrences, and the next ones."`
-	Create  schedulesCreateVerb  `cmd:"" help:"Make a schedule of a job."`
-	Set     schedulesSetVerb     `cmd:"" help:"Change a schedule; flags that are not given leave their part as it is. It stands until the code's own schedule changes."`
+	Show    schedulesShowVerb    `cmd:"" help:"Show a schedule."`
+	Preview schedulesPreviewVerb `cmd:"" help:"Show the last occurrences and what became of them, and the next ones."`
+	Create  schedulesCreateVerb  `cmd:"" help:"Create a schedule for a job."`
+	Set     schedulesSetVerb     `cmd:"" help:"Change a schedule. Flags that you omit leave their part unchanged. The change lasts until the declaration in the code changes."`
 	Pause   schedulesPauseVerb   `cmd:"" help:"Pause a schedule."`
-	Resume  schedulesResumeVerb  `cmd:"" help:"Resume a schedule; it is planned from now on."`
-	RunNow  schedulesRunNowVerb  `cmd:"" help:"Make a run of a schedule now, and print its id. The schedule does not move."`
-	Delete  schedulesDeleteVerb  `cmd:"" help:"Delete a schedule. Its runs stay; a worker that declares it makes it anew."`
+	Resume  schedulesResumeVerb  `cmd:"" help:"Resume a schedule. It fires from now on."`
+	RunNow  schedulesRunNowVerb  `cmd:"" help:"Create a run of a schedule now, and print its id. Its next occurrence does not change."`
+	Delete  schedulesDeleteVerb  `cmd:"" help:"Delete a schedule. Its runs stay. A worker that declares it creates it again."`
 }
 
 type (
@@ -31,8 +31,8 @@ type (
 	}
 	schedulesPreviewVerb struct {
 		Name string `arg:"" help:"Name of the schedule."`
-		Next int    `default:"5" help:"Next occurrences, 0 to 1000."`
-		Past int    `default:"5" help:"Past runs, skips and changes, each 0 to 1000."`
+		Next int    `default:"5" help:"Number of next occurrences (0 to 1000)."`
+		Past int    `default:"5" help:"Number of past runs, skips and changes, each (0 to 1000)."`
 		JSON bool   `name:"json" help:"Print JSON."`
 	}
 	schedulesPauseVerb struct {
@@ -49,7 +49,7 @@ type (
 	}
 	schedulesRunNowVerb struct {
 		Name  string `arg:"" help:"Name of the schedule."`
-		Force bool   `help:"Also while a run of the schedule has not ended."`
+		Force bool   `help:"Even while a run of the schedule has not ended."`
 		JSON  bool   `name:"json" help:"Print JSON."`
 	}
 )

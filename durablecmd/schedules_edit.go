@@ -18,31 +18,31 @@ import (
 type scheduleFlags struct {
 	Cron          *string        `xor:"rule" help:"Cron expression of 5 or 6 fields, or a word such as @daily."`
 	Every         *time.Duration `xor:"rule" help:"Interval, at least 1s."`
-	Once          *time.Time     `xor:"rule" help:"A single instant, such as 2030-01-31T08:00:00Z."`
+	Once          *time.Time     `xor:"rule" help:"A single time, such as 2030-01-31T08:00:00Z."`
 	Zone          *string        `help:"IANA time zone, such as Europe/Berlin. Default UTC."`
 	Args          *string        `help:"Arguments of each run as JSON."`
-	CatchUp       *string        `help:"What becomes of missed occurrences: skip (default), latest or all."`
-	CatchUpWithin *time.Duration `help:"Older missed occurrences are skipped; 0 is no bound."`
-	CatchUpMost   *int           `help:"Only so many of the latest missed occurrences become runs; 0 is 1000."`
-	MaxUnfinished *int           `help:"1 to 1000. Unfinished runs of it that may exist at once, over all hosts, before --overlap counts. Default 1."`
-	Overlap       *string        `help:"What becomes of an occurrence while an earlier run has not ended: skip (default), wait or allow."`
-	Start         *time.Time     `help:"Nothing before this instant; 0001-01-01T00:00:00Z removes it."`
-	End           *time.Time     `help:"Nothing at or after this instant; 0001-01-01T00:00:00Z removes it."`
-	Blackout      []string       `sep:"none" help:"Not within: sat,sun or mon-fri/22:00/06:00 or 2026-12-24/2026-12-26; may be repeated. Replaces all; none removes them."`
-	Jitter        *time.Duration `help:"Each run is due up to so much later."`
-	Spread        *time.Duration `help:"All occurrences are moved by one delay below this, by the schedule's name."`
+	CatchUp       *string        `help:"What to do with missed occurrences: skip (default), latest or all."`
+	CatchUpWithin *time.Duration `help:"Skip missed occurrences older than this; 0: no bound."`
+	CatchUpMost   *int           `help:"Maximum number of missed occurrences that become runs, the latest ones; 0: 1000."`
+	MaxUnfinished *int           `help:"Maximum number of unfinished runs before --overlap applies, on all hosts together (1 to 1000). Default 1."`
+	Overlap       *string        `help:"What to do with an occurrence while an earlier run has not ended: skip (default), wait or allow."`
+	Start         *time.Time     `help:"No occurrences before this time; 0001-01-01T00:00:00Z removes the bound."`
+	End           *time.Time     `help:"No occurrences at or after this time; 0001-01-01T00:00:00Z removes the bound."`
+	Blackout      []string       `sep:"none" help:"No occurrences within: sat,sun or mon-fri/22:00/06:00 or 2026-12-24/2026-12-26. Repeatable; replaces all earlier ones; none removes them."`
+	Jitter        *time.Duration `help:"Delay each run by a random time up to this."`
+	Spread        *time.Duration `help:"Delay all occurrences by one fixed time below this, derived from the name."`
 	Queue         *string        `help:"Queue of the runs."`
 	Priority      *int           `help:"Priority of the runs, -4 to 4, larger first."`
-	MaxAttempts   *int           `help:"Attempts until a run is dead."`
-	Timeout       *time.Duration `help:"Time limit of one attempt; 0 is none."`
+	MaxAttempts   *int           `help:"Number of attempts before a run is dead."`
+	Timeout       *time.Duration `help:"Time limit of an attempt; 0: none."`
 }
 
 type (
 	schedulesCreateVerb struct {
 		Name   string `arg:"" help:"Name of the schedule."`
 		Job    string `arg:"" help:"Name of the job, as a worker has declared it."`
-		Paused bool   `help:"Make it paused."`
-		Force  bool   `help:"Also when no worker has declared the job."`
+		Paused bool   `help:"Create it paused."`
+		Force  bool   `help:"Even if no worker has declared the job."`
 		JSON   bool   `name:"json" help:"Print JSON."`
 		scheduleFlags
 	}

@@ -115,7 +115,7 @@ func (p *program) printPreview(seen operate.Preview, now time.Time) error {
 	}
 	switch operate.StateOf(seen.Schedule, now) {
 	case operate.SchedulePaused, operate.ScheduleOver:
-		_, err := fmt.Fprintf(p.stdout, "\n%s: nothing comes\n", scheduleState(seen.Schedule, now))
+		_, err := fmt.Fprintf(p.stdout, "\n%s: no next occurrence\n", scheduleState(seen.Schedule, now))
 		return err
 	default:
 		return nil
@@ -127,7 +127,7 @@ func pastDetail(line store.HistoryEntry) string {
 	switch line.Kind {
 	case store.HistoryRun:
 		if line.Occurrence == nil {
-			return fmt.Sprintf("%s %v, asked for by an operator", line.Run, line.State)
+			return fmt.Sprintf("%s %v, created by an operator", line.Run, line.State)
 		}
 		return fmt.Sprintf("%s %v", line.Run, line.State)
 	case store.HistorySkip:

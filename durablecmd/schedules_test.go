@@ -56,7 +56,7 @@ func TestSchedulesAreOperated(t *testing.T) {
 
 	do("schedules pause nightly")
 	require.Contains(t, do("schedules list"), "paused by")
-	require.Contains(t, do("schedules preview nightly"), "nothing comes")
+	require.Contains(t, do("schedules preview nightly"), "no next occurrence")
 	do("schedules resume nightly")
 	seen := decode[struct {
 		Next []time.Time
@@ -67,7 +67,7 @@ func TestSchedulesAreOperated(t *testing.T) {
 	list := decode[struct{ Schedules []store.ScheduleRecord }](t, do("schedules list --json"))
 	require.Len(t, list.Schedules, 1)
 	do("schedules set nightly --end 2001-01-01T00:00:00Z")
-	require.Contains(t, do("schedules preview nightly"), "over: nothing comes")
+	require.Contains(t, do("schedules preview nightly"), "over: no next occurrence")
 	require.Contains(t, do("schedules list"), "over")
 	do("schedules set nightly --end 0001-01-01T00:00:00Z")
 	require.Contains(t, do("schedules list"), "active")
@@ -146,7 +146,7 @@ func TestSchedulesRefuse(t *testing.T) {
 }
 
 // TestSchedulesThatCannotBeEvaluatedAreShown: what became of it is told all the
-// same, and why nothing comes.
+// same, and why no next occurrence.
 func TestSchedulesThatCannotBeEvaluatedAreShown(t *testing.T) {
 	t.Parallel()
 	env := file(t)

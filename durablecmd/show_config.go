@@ -17,12 +17,12 @@ type configVerb struct {
 
 // shownVariable is one variable as config prints it.
 type shownVariable struct {
-	Name    string `json:"name"`
-	Value   string `json:"value"` // in force
-	Default string `json:"default"`
-	Unit    string `json:"unit"`
-	Law     string `json:"law"`
-	Set     bool   `json:"set"` // by the environment
+	Name       string `json:"name"`
+	Value      string `json:"value"` // in force
+	Default    string `json:"default"`
+	Unit       string `json:"unit"`
+	Constraint string `json:"constraint"`
+	Set        bool   `json:"set"` // by the environment
 }
 
 // shownConfig is what config --json prints.
@@ -63,7 +63,7 @@ func (v configVerb) show(p *program, config Config, faults error) error {
 	shown := shownConfig{Faults: []string{}}
 	for _, v := range variables() {
 		shown.Variables = append(shown.Variables, shownVariable{
-			Name: v.name, Value: v.show(config), Default: v.standard, Unit: v.unit, Law: v.law, Set: config.given[v.name],
+			Name: v.name, Value: v.show(config), Default: v.standard, Unit: v.unit, Constraint: v.constraint, Set: config.given[v.name],
 		})
 	}
 	if faults != nil {
@@ -75,7 +75,7 @@ func (v configVerb) show(p *program, config Config, faults error) error {
 	table := newTable(p.stdout)
 	table.row("VARIABLE", "VALUE", "DEFAULT", "UNIT", "WANT")
 	for _, s := range shown.Variables {
-		table.row(s.Name, s.Value, s.Default, s.Unit, s.Law)
+		table.row(s.Name, s.Value, s.Default, s.Unit, s.Constraint)
 	}
 	return table.flush()
 }

@@ -36,133 +36,133 @@ const (
 
 // variable describes one environment variable.
 type variable struct {
-	name     string
-	standard string // the default, as people read it
-	unit     string
-	law      string                // what a value must be; read after "want"
-	than     string                // another variable the law speaks of
-	show     func(c Config) string // the value in force
-	obeys    func(c Config) bool   // whether the value keeps the law; nil where its type says it all
-	why      func(c Config) string // what to say when the law is broken; nil: the law
+	name       string
+	standard   string // the default, for people
+	unit       string
+	constraint string                // what a value must be; read after "want"
+	than       string                // another variable that the constraint names
+	show       func(c Config) string // the value in force
+	valid      func(c Config) bool   // whether the value is valid; nil: every value of its type is
+	why        func(c Config) string // what to say of an invalid value; nil: the constraint
 }
 
-// complaint says what is wanted of a value that breaks the law.
+// complaint says what an invalid value should be.
 func (v variable) complaint(c Config) string {
 	if v.why != nil {
 		return v.why(c)
 	}
-	return "want " + v.law
+	return "want " + v.constraint
 }
 
-// variables lists every variable in the order in which people are shown them.
+// variables lists every variable in the order in which they are shown.
 func variables() []variable {
 	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), retentionVariables(), programVariables(), builtinVariables())
 }
 
 func databaseVariables() []variable {
 	return []variable{
-		{name: varDatabaseURL, standard: "sqlite:durable.db", unit: "address", law: "postgres://…, sqlite:<path> or memory:",
+		{name: varDatabaseURL, standard: "sqlite:durable.db", unit: "address", constraint: "postgres://…, sqlite:<path> or memory:",
 			show:  func(c Config) string { return backend.Redact(c.DatabaseURL) },
-			obeys: func(c Config) bool { return backend.Check(c.DatabaseURL) == nil },
+			valid: func(c Config) bool { return backend.Check(c.DatabaseURL) == nil },
 			why:   func(c Config) string { return backend.Check(c.DatabaseURL).Error() }},
-		{name: "DURABLE_SCHEMA", standard: "durable", unit: "name", law: "1 to 48 of a-z, 0-9 and _, not beginning with a digit (PostgreSQL)",
+		{name: "DURABLE_SCHEMA", standard: "durable", unit: "name", constraint: "1 to 48 characters of a-z, 0-9 and _, the first one not a digit (PostgreSQL)",
 			show:  func(c Config) string { return c.Schema },
-			obeys: func(c Config) bool { return schemaName.MatchString(c.Schema) }},
-		{name: varMaxConns, standard: "by need", unit: "connections", law: "a number from 2 to 1000 (PostgreSQL)",
+			valid: func(c Config) bool { return schemaName.MatchString(c.Schema) }},
+		{name: varMaxConns, standard: "by need", unit: "connections", constraint: "a number from 2 to 1000 (PostgreSQL)",
 			show: func(c Config) string {
 				if c.DatabaseMaxConns == 0 {
 					return "by need"
 				}
 				return strconv.Itoa(c.DatabaseMaxConns)
 			},
-			obeys: func(c Config) bool { return !c.given[varMaxConns] || within(c.DatabaseMaxConns, 2, 1000) }},
-		{name: varRedisURL, standard: "none: locks are kept in the database", unit: "address", law: "redis://…, rediss://… or unix://…, with @ # ? and / in user and password as %40 %23 %3F and %2F",
+			valid: func(c Config) bool { return !c.given[varMaxConns] || within(c.DatabaseMaxConns, 2, 1000) }},
+		{name: varRedisURL, standard: "none: locks are kept in the database", unit: "address", constraint: "redis://…, rediss://… or unix://…, with @ # ? and / in user and password as %40 %23 %3F and %2F",
 			show:  func(c Config) string { return backend.RedactRedis(c.RedisURL) },
-			obeys: func(c Config) bool { return c.RedisURL == "" || backend.CheckRedis(c.RedisURL) == nil }},
+			valid: func(c Config) bool { return c.RedisURL == "" || backend.CheckRedis(c.RedisURL) == nil }},
 	}
 }
 
 func workerVariables() []variable {
 	return []variable{
-		{name: varWorkerName, standard: "<hostname>-<pid>", unit: "name", law: "1 to 128 bytes of text without control characters",
+		{name: varWorkerName, standard: "<hostname>-<pid>", unit: "name", constraint: "1 to 128 bytes of text without control characters",
 			show: func(c Config) string { return c.WorkerName },
-			obeys: func(c Config) bool {
+			valid: func(c Config) bool {
 				return within(len(c.WorkerName), 1, store.MaxNameLength) && utf8.ValidString(c.WorkerName) &&
 					!strings.ContainsFunc(c.WorkerName, unicode.IsControl)
 			}},
 		{name: "DURABLE_QUEUES", standard: durable.DefaultQueue, unit: "names",
-			law:  "queue names separated by commas, each once and with =N where this worker executes at most N of it: default,mail=5",
-			show: func(c Config) string { return c.Queues.String() }},
-		{name: "DURABLE_MAX_CONCURRENT_RUNS", standard: "100", unit: "runs", law: "a number from 1 to 100000",
+			constraint: "queue names separated by commas, each once; name=N executes at most N runs of it concurrently: default,mail=5",
+			show:       func(c Config) string { return c.Queues.String() }},
+		{name: "DURABLE_MAX_CONCURRENT_RUNS", standard: "100", unit: "runs", constraint: "a number from 1 to 100000",
 			show:  func(c Config) string { return strconv.Itoa(c.MaxConcurrent) },
-			obeys: func(c Config) bool { return within(c.MaxConcurrent, 1, 100_000) }},
-		{name: varClaimBatch, standard: "= DURABLE_MAX_CONCURRENT_RUNS", unit: "runs", law: "a number from 1 to 100000; more than DURABLE_MAX_CONCURRENT_RUNS has no effect",
+			valid: func(c Config) bool { return within(c.MaxConcurrent, 1, 100_000) }},
+		{name: varClaimBatch, standard: "= DURABLE_MAX_CONCURRENT_RUNS", unit: "runs", constraint: "a number from 1 to 100000; more than DURABLE_MAX_CONCURRENT_RUNS has no effect",
 			than:  "DURABLE_MAX_CONCURRENT_RUNS",
 			show:  func(c Config) string { return strconv.Itoa(c.ClaimBatchSize) },
-			obeys: func(c Config) bool { return within(c.ClaimBatchSize, 1, 100_000) }},
-		{name: "DURABLE_CLAIM_BATCH_BYTES", standard: "16777216", unit: "bytes", law: "a number from 1 to 1073741824",
+			valid: func(c Config) bool { return within(c.ClaimBatchSize, 1, 100_000) }},
+		{name: "DURABLE_CLAIM_BATCH_BYTES", standard: "16777216", unit: "bytes", constraint: "a number from 1 to 1073741824",
 			show:  func(c Config) string { return strconv.Itoa(c.ClaimBatchBytes) },
-			obeys: func(c Config) bool { return within(c.ClaimBatchBytes, 1, 1<<30) }},
-		{name: "DURABLE_POLL_INTERVAL", standard: "5s", unit: "duration", law: "a duration such as 500ms, 5s or 1m, at least 1ms",
+			valid: func(c Config) bool { return within(c.ClaimBatchBytes, 1, 1<<30) }},
+		{name: "DURABLE_POLL_INTERVAL", standard: "5s", unit: "duration", constraint: "a duration such as 500ms, 5s or 1m, at least 1ms",
 			show:  func(c Config) string { return c.PollInterval.String() },
-			obeys: func(c Config) bool { return c.PollInterval >= time.Millisecond }},
-		{name: "DURABLE_POLL_JITTER_RATIO", standard: "0.2", unit: "ratio", law: "a number from 0 (off) to 1",
+			valid: func(c Config) bool { return c.PollInterval >= time.Millisecond }},
+		{name: "DURABLE_POLL_JITTER_RATIO", standard: "0.2", unit: "ratio", constraint: "a number from 0 (off) to 1",
 			show:  func(c Config) string { return ratio(c.PollJitter) },
-			obeys: func(c Config) bool { return c.PollJitter >= 0 && c.PollJitter <= 1 }},
-		{name: "DURABLE_NOTIFY", standard: "true", unit: "switch", law: "true or false; false: poll only, and send none",
+			valid: func(c Config) bool { return c.PollJitter >= 0 && c.PollJitter <= 1 }},
+		{name: "DURABLE_NOTIFY", standard: "true", unit: "switch", constraint: "true or false; false: only poll, and send no notifications",
 			show: func(c Config) string { return strconv.FormatBool(c.Notify) }},
 	}
 }
 
 func leaseVariables() []variable {
 	return []variable{
-		{name: varLease, standard: "30s", unit: "duration", law: "a duration of at least 1s",
+		{name: varLease, standard: "30s", unit: "duration", constraint: "a duration of at least 1s",
 			show:  func(c Config) string { return c.LeaseDuration.String() },
-			obeys: func(c Config) bool { return c.LeaseDuration >= lease.MinDuration }},
+			valid: func(c Config) bool { return c.LeaseDuration >= lease.MinDuration }},
 		{name: varHeartbeat, standard: "a third of " + varLease, unit: "duration", than: varLease,
-			law:   "a duration of at least 1ms and at most half of " + varLease,
-			show:  func(c Config) string { return c.Heartbeat.String() },
-			obeys: func(c Config) bool { return c.Heartbeat >= time.Millisecond && c.Heartbeat <= c.LeaseDuration/2 },
+			constraint: "a duration of at least 1ms and at most half of " + varLease,
+			show:       func(c Config) string { return c.Heartbeat.String() },
+			valid:      func(c Config) bool { return c.Heartbeat >= time.Millisecond && c.Heartbeat <= c.LeaseDuration/2 },
 			why: func(c Config) string {
 				return fmt.Sprintf("want a duration of at least 1ms and at most half of %s, which is %v", varLease, c.LeaseDuration)
 			}},
-		{name: varRetryDelay, standard: "5s", unit: "duration", law: "a duration of 0 or more",
+		{name: varRetryDelay, standard: "5s", unit: "duration", constraint: "a duration of 0 or more",
 			show:  func(c Config) string { return c.RetryDelay.String() },
-			obeys: func(c Config) bool { return c.RetryDelay >= 0 }},
-		{name: "DURABLE_RETRY_DELAY_MAX", standard: "1h", unit: "duration", law: "a duration, at least 1ms and at least " + varRetryDelay, than: varRetryDelay,
+			valid: func(c Config) bool { return c.RetryDelay >= 0 }},
+		{name: "DURABLE_RETRY_DELAY_MAX", standard: "1h", unit: "duration", constraint: "a duration, at least 1ms and at least " + varRetryDelay, than: varRetryDelay,
 			show:  func(c Config) string { return c.RetryDelayMax.String() },
-			obeys: func(c Config) bool { return c.RetryDelayMax >= max(c.RetryDelay, time.Millisecond) },
+			valid: func(c Config) bool { return c.RetryDelayMax >= max(c.RetryDelay, time.Millisecond) },
 			why: func(c Config) string {
 				return fmt.Sprintf("want a duration, at least 1ms and at least %s, which is %v", varRetryDelay, c.RetryDelay)
 			}},
-		{name: "DURABLE_RETRY_JITTER_RATIO", standard: "0.2", unit: "ratio", law: "a number from 0 (off) to 1",
+		{name: "DURABLE_RETRY_JITTER_RATIO", standard: "0.2", unit: "ratio", constraint: "a number from 0 (off) to 1",
 			show:  func(c Config) string { return ratio(c.RetryJitter) },
-			obeys: func(c Config) bool { return c.RetryJitter >= 0 && c.RetryJitter <= 1 }},
-		{name: "DURABLE_MAX_CRASHES", standard: "4", unit: "crashes", law: "a number from 2 to 1000",
+			valid: func(c Config) bool { return c.RetryJitter >= 0 && c.RetryJitter <= 1 }},
+		{name: "DURABLE_MAX_CRASHES", standard: "4", unit: "crashes", constraint: "a number from 2 to 1000",
 			show:  func(c Config) string { return strconv.Itoa(c.MaxCrashes) },
-			obeys: func(c Config) bool { return within(c.MaxCrashes, 2, 1000) }},
+			valid: func(c Config) bool { return within(c.MaxCrashes, 2, 1000) }},
 	}
 }
 
 func programVariables() []variable {
 	return []variable{
-		{name: "DURABLE_DRAIN_TIMEOUT", standard: "10s", unit: "duration", law: "a duration of 0 (none) or more",
+		{name: "DURABLE_DRAIN_TIMEOUT", standard: "10s", unit: "duration", constraint: "a duration of 0 (none) or more",
 			show:  func(c Config) string { return c.DrainTimeout.String() },
-			obeys: func(c Config) bool { return c.DrainTimeout >= 0 }},
-		{name: "DURABLE_CANCEL_GRACE", standard: "5s", unit: "duration", law: "a duration of 0 (none) or more",
+			valid: func(c Config) bool { return c.DrainTimeout >= 0 }},
+		{name: "DURABLE_CANCEL_GRACE", standard: "5s", unit: "duration", constraint: "a duration of 0 (none) or more",
 			show:  func(c Config) string { return c.CancelGrace.String() },
-			obeys: func(c Config) bool { return c.CancelGrace >= 0 }},
-		{name: varHTTPAddr, standard: defaultHTTPAddr + ", or a free port if taken", unit: "host:port", law: "host:port; off or empty: none",
+			valid: func(c Config) bool { return c.CancelGrace >= 0 }},
+		{name: varHTTPAddr, standard: defaultHTTPAddr + ", or a free port if taken", unit: "host:port", constraint: "host:port; off or empty: no listener",
 			show:  func(c Config) string { return c.HTTPAddr },
-			obeys: func(c Config) bool { return c.HTTPAddr == "off" || isAddr(c.HTTPAddr) }},
-		{name: "DURABLE_MIGRATE", standard: "true", unit: "switch", law: "true or false; true: bring the schema up to date before work",
+			valid: func(c Config) bool { return c.HTTPAddr == "off" || isAddr(c.HTTPAddr) }},
+		{name: "DURABLE_MIGRATE", standard: "true", unit: "switch", constraint: "true or false; true: migrate the schema when the worker starts",
 			show: func(c Config) string { return strconv.FormatBool(c.Migrate) }},
-		{name: varLogLevel, standard: "info", unit: "word", law: "debug, info, warn or error",
+		{name: varLogLevel, standard: "info", unit: "word", constraint: "debug, info, warn or error",
 			show:  func(c Config) string { return c.LogLevel },
-			obeys: func(c Config) bool { return slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) }},
-		{name: varLogFormat, standard: "text on a terminal, else json", unit: "word", law: "text or json",
+			valid: func(c Config) bool { return slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) }},
+		{name: varLogFormat, standard: "text on a terminal, else json", unit: "word", constraint: "text or json",
 			show:  func(c Config) string { return c.LogFormat },
-			obeys: func(c Config) bool { return c.LogFormat == "text" || c.LogFormat == "json" }},
+			valid: func(c Config) bool { return c.LogFormat == "text" || c.LogFormat == "json" }},
 	}
 }
 

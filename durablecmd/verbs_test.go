@@ -72,7 +72,7 @@ func TestADatabaseThatIsNotMigratedIsNamed(t *testing.T) {
 	}
 	e := execute(t, append(env, "DURABLE_MIGRATE=false"), "enqueue", "sleep")
 	require.Equal(t, 1, e.code)
-	require.Contains(t, e.stderr, "it has no schema yet; run `durable-worker migrate up`")
+	require.Contains(t, e.stderr, "it has no schema; run `durable-worker migrate up`")
 }
 
 func TestMigrate(t *testing.T) {

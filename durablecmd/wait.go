@@ -13,7 +13,7 @@ import (
 // runsWaitVerb is the verb runs wait.
 type runsWaitVerb struct {
 	ID      string        `arg:"" help:"Id of the run."`
-	Timeout time.Duration `help:"Give up after so long, such as 5m; 0 never does." default:"0"`
+	Timeout time.Duration `help:"Give up after this time, such as 5m; 0: never." default:"0"`
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
@@ -41,7 +41,7 @@ func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// waitFor waits until a run has ended, for so long; zero is for ever.
+// waitFor waits until a run has ended, for at most a time; zero: without limit.
 func waitFor(ctx context.Context, o *operate.Operator, id durable.RunID, timeout time.Duration) (durable.Record, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc

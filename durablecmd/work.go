@@ -72,13 +72,13 @@ func (p *program) watch(ctx context.Context, logger *slog.Logger, health *health
 		}
 		switch count {
 		case 1:
-			logger.Info("signal received, draining; a second one ends the drain at once", "signal", s.String())
+			logger.Info("signal received, draining; a second one ends the drain immediately", "signal", s.String())
 			stop(fmt.Errorf("%w: %s", errInterrupted, s))
 		case 2:
-			logger.Warn("second signal received, cancelling handlers; a third one exits at once", "signal", s.String())
+			logger.Warn("second signal received, cancelling handlers; a third one exits immediately", "signal", s.String())
 			health.hurry()
 		default:
-			logger.Error("third signal received, exiting; the leases of what was executing run out", "signal", s.String())
+			logger.Error("third signal received, exiting; the leases of the running runs expire", "signal", s.String())
 			p.exit(exitFailed)
 			return
 		}
@@ -120,7 +120,7 @@ func (t *tenure) run(ctx context.Context) error {
 	store, err := connector{t.name, t.config, t.logger}.openPatiently(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			t.logger.Info("told to stop before the database was reached")
+			t.logger.Info("stopped while waiting for the database")
 			return nil
 		}
 		return err

@@ -19,7 +19,7 @@ type nameKey struct{}
 func noting(lines *[]string, name string) observe.Hooks {
 	note := func(line string) { *lines = append(*lines, name+" "+line) }
 	return observe.Hooks{
-		Enqueue: func(ctx context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
+		Enqueue: func(_ context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
 			start.Runs[0].Trace += name
 			return nil, func(observe.EnqueueEnd) { note("enqueued") }
 		},

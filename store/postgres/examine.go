@@ -142,7 +142,7 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	var texts []string
 	before := len(*f)
 	for _, t := range tables {
-		text := fmt.Sprintf("%s %d living and %d dead", t.Name, t.Live, t.Dead)
+		text := fmt.Sprintf("%s: %d live and %d dead tuples", t.Name, t.Live, t.Dead)
 		texts = append(texts, text)
 		if t.Unvacuumed {
 			f.Warn("tables", "autovacuum is switched off for "+t.Name, "ALTER TABLE … RESET (autovacuum_enabled)")
@@ -165,9 +165,9 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	if workers == 0 {
-		f.Warn("workers", fmt.Sprintf("none has been heard of within %v", store.DeclaredWithin), "start one")
+		f.Warn("workers", fmt.Sprintf("no worker was registered within %v", store.DeclaredWithin), "start one")
 	} else {
-		f.Fine("workers", fmt.Sprintf("%d have been heard of within %v", workers, store.DeclaredWithin))
+		f.Fine("workers", fmt.Sprintf("%d registered within %v", workers, store.DeclaredWithin))
 	}
 	expired, err := q.ExamineLeases(ctx, queries.ExamineLeasesParams{Within: micro(lateLease)})
 	if err != nil {

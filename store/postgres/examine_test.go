@@ -75,7 +75,7 @@ func TestExamineSaysWhatIsWrong(t *testing.T) {
 	require.Contains(t, bad["jobs"], "no worker for job stray: runs wait on queue default and it has never been declared")
 	require.Contains(t, bad["queues"], "paused: mail")
 	require.Contains(t, bad["leases"], "1 expired more than 1m0s ago")
-	require.Contains(t, bad["workers"], "warning: none has been heard of")
+	require.Contains(t, bad["workers"], "warning: no worker was registered")
 	require.Contains(t, bad["tables"], "autovacuum is switched off for ready")
 	require.Len(t, bad, 5, bad)
 	_, err = conn.Exec(t.Context(), "UPDATE durable.jobs SET declared_at = now() - interval '1 day'")
