@@ -14,7 +14,7 @@ type calls struct {
 	mu       sync.Mutex
 	anywhere bool                       // one named no lane
 	lanes    map[store.LaneID]store.Due // those that are named, with one wake-up of each
-	later    time.Duration              // own clock when a run is to become due; zero: none is known of
+	later    time.Duration              // monotonic clock when a run is to become due; zero: none is known of
 	watches  map[store.LaneID]watching
 }
 
@@ -22,10 +22,10 @@ type calls struct {
 type watching struct {
 	store.Due
 
-	until time.Duration // own clock
+	until time.Duration // monotonic clock
 }
 
-// add takes in a wake-up.
+// add records a wake-up.
 func (c *calls) add(due store.Due) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,14 +45,14 @@ func (c *calls) watch(due store.Due, until time.Duration) {
 	c.watches[due.Lane] = watching{due, until}
 }
 
-// addAnywhere takes in a wake-up that names no lane.
+// addAnywhere records a wake-up that names no lane.
 func (c *calls) addAnywhere() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.anywhere = true
 }
 
-// expect takes in that a run becomes due at an instant.
+// expect records that a run becomes due at an instant.
 func (c *calls) expect(at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,8 +103,8 @@ func (c *calls) next(now time.Duration) time.Duration {
 	return max(c.later-now, 0)
 }
 
-// due takes in a wake-up. One that names a lane has been given to this worker and
-// few others; without room for its runs it goes on to the next.
+// due records a wake-up. One that names a lane has been given to this worker and
+// few others; without room for its runs it continues to the next.
 func (w *Worker) due(due store.Due) {
 	switch {
 	case due.Lane == 0:
@@ -125,7 +125,7 @@ func (w *Worker) due(due store.Due) {
 	}
 }
 
-// hasRoom tells whether the worker would claim a run now.
+// hasRoom reports whether the worker would claim a run now.
 func (w *Worker) hasRoom() bool {
 	return w.phase.Load() == phaseWorking && w.poller.Room() > 0 && !w.claimer.aloneActive.Load() && !w.settler.full() &&
 		!w.config.Process.reserved(w)

@@ -63,17 +63,6 @@ func (w *Worker) askCancels(ctx context.Context) {
 	}
 }
 
-// held returns the claims in hand.
-func (r *roster) held() map[lease.ClaimID]*claim {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held := make(map[lease.ClaimID]*claim, len(r.claims))
-	for c := range r.claims {
-		held[c.id] = c
-	}
-	return held
-}
-
 // cancelFor cancels the run for a reason. A handler that has been called sees
 // it by its context; one that has not is not called: of the two stores, begun
 // here and cancelReason in perform, whichever comes second sees the other.

@@ -65,7 +65,7 @@ const (
 	guessNamed       // runs are due in the lanes that a wake-up named
 )
 
-// guess makes the lanes candidates that wake-ups were about, and tells whether they
+// guess makes the lanes candidates that wake-ups were about, and reports whether they
 // may be claimed from without reading the heads. However many come, the heads are
 // read each poll interval.
 func (c *claimer) guess(called called, now time.Duration) guess {
@@ -85,10 +85,10 @@ func (c *claimer) guess(called called, now time.Duration) guess {
 	}
 }
 
-// relax takes in what a claim of up to n runs has got, by a wake-up that named its
+// relax records what a claim of up to n runs has got, by a wake-up that named its
 // lanes or by the heads, where wake-ups will name those in which there is more. When
 // it had room for more, nothing is known to be left, and the worker rests without
-// looking again; else it tells others.
+// looking again; else it reports others.
 func (c *claimer) relax(got answer, n int, called called) answer {
 	if len(got.Items) >= n {
 		for lane, due := range called.lanes {

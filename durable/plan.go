@@ -43,7 +43,7 @@ const (
 	blindMost = 64  // lanes that may be claimed from without reading their heads
 )
 
-// learn takes in the heads as the store told them.
+// learn records the heads as the store told them.
 func (p *plan) learn(heads []store.Head) {
 	before, now := p.byID, clockOf(heads)
 	p.lanes, p.isolated, p.byID = p.lanes[:0], p.isolated[:0], make(map[store.LaneID]*lane, len(heads))
@@ -139,7 +139,7 @@ func (p *plan) soon() time.Duration {
 	return p.next
 }
 
-// steps returns the claim of up to n runs. room tells how many more runs of a
+// steps returns the claim of up to n runs. room reports how many more runs of a
 // queue may execute; negative means no cap.
 func (p *plan) steps(n int, room func(queue string) int) []store.Step {
 	b := stepper{room: room, left: map[string]int{}, skip: map[store.LaneID]int{}}
@@ -233,7 +233,7 @@ func (b *stepper) rest(queue string) int {
 	return rest
 }
 
-// took takes in what a claim of up to n runs returned: marks rise, lanes that
+// took records what a claim of up to n runs returned: marks rise, lanes that
 // gave less than was asked of them are empty, and a short claim makes the
 // heads stale.
 func (p *plan) took(steps []store.Step, runs []store.ClaimedRun, n int) {

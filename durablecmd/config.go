@@ -98,7 +98,7 @@ func (e *configError) Error() string {
 	return strings.Join(lines, "\n  ")
 }
 
-// loadConfig reads the environment. terminal tells whether logs go to a
+// loadConfig reads the environment. terminal reports whether logs go to a
 // terminal. The error is a *configError that names every invalid variable. The
 // warnings are for variables that have no effect.
 func loadConfig(environ []string, terminal bool) (c Config, warnings []string, err error) {

@@ -73,7 +73,7 @@ func (c connector) ready(ctx context.Context, store backend.Store, use schemaUse
 	return serves(c.name, have, want, minCompatible)
 }
 
-// serves tells why a program that wants one version of the schema cannot work
+// serves says why a program that wants one version of the schema cannot work
 // with another.
 func serves(name string, have, want, minCompatible int) error {
 	switch {

@@ -162,7 +162,7 @@ func (d *director) feed(ctx context.Context, elapsed time.Duration) error {
 	return err
 }
 
-// complete tells whether everything has ended and the schedule is not about to
+// complete reports whether everything has ended and the schedule is not about to
 // fire, so that nothing begins that would be left unfinished.
 func (d *director) complete(elapsed time.Duration, sum tally) bool {
 	now := d.now()

@@ -72,7 +72,7 @@ func (t tally) String() string {
 		t.enqueued, t.succeeded, t.dead, t.retried, t.fired)
 }
 
-// demoEvent tells what happened to a run between two looks, if it is worth a
+// demoEvent says what happened to a run between two looks, if it is worth a
 // line.
 func demoEvent(before, after durable.Record) string {
 	name := after.Job + " " + after.ID.String()[32:]

@@ -10,7 +10,7 @@
 //
 // The program's verbs are work (also when none is given), demo, migrate,
 // enqueue, runs, queues, schedules, locks, audit, config, doctor and healthcheck;
-// --help tells each one's flags. config lists every environment variable with its
+// --help reports each one's flags. config lists every environment variable with its
 // unit, its constraint and the value in force. Exit codes: 0 done, 1 failed, 2 wrong usage
 // or configuration.
 //

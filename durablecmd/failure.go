@@ -53,7 +53,7 @@ func codeOf(err error) operate.Code {
 	}
 }
 
-// complain tells the person, or the program that asked for JSON, what is wrong.
+// complain reports the person, or the program that asked for JSON, what is wrong.
 func (p *program) complain(err error) {
 	if _, told := errors.AsType[*loggedError](err); told {
 		return

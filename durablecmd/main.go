@@ -106,7 +106,7 @@ func (p *program) run(ctx context.Context) int {
 const leaveWithin = 5 * time.Second
 
 // untilSignal is the context of a verb that any signal ends. The program exits
-// when the verb then goes on all the same: after a while, or a second signal.
+// when the verb then continues all the same: after a while, or a second signal.
 func (p *program) untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended, stopped := make(chan struct{}), make(chan struct{})
@@ -170,7 +170,7 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// terminalOf tells whether w is a terminal that can be redrawn.
+// terminalOf reports whether w is a terminal that can be redrawn.
 func terminalOf(w io.Writer) (screen, bool) {
 	file, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(file.Fd())) {

@@ -202,7 +202,7 @@ func clipped(text string, n int) string {
 	return text
 }
 
-// ago tells an instant as people do: "3m ago", "in 2h".
+// ago reports an instant as people do: "3m ago", "in 2h".
 func ago(t, now time.Time) string {
 	if t.After(now) {
 		return "in " + brief(t.Sub(now))

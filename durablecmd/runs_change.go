@@ -65,7 +65,7 @@ func (v runsDeleteVerb) Run(ctx context.Context, p *program) error {
 	return p.changeRuns(ctx, v.changeFlags, store.DeleteRuns)
 }
 
-// bulk tells whether all runs that match are meant, and refuses what is
+// bulk reports whether all runs that match are meant, and refuses what is
 // neither that nor a list of ids.
 func (f changeFlags) bulk() (bool, error) {
 	filtered := len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag != "" || f.Since != nil || f.Until != nil || f.Cursor != ""
@@ -185,7 +185,7 @@ func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.
 	return err
 }
 
-// bulkText tells a person what became of many runs, of a total or of "".
+// bulkText reports a person what became of many runs, of a total or of "".
 func bulkText(b operate.Bulk, total string) string {
 	words := []string{fmt.Sprintf("%d%s runs matched", b.Seen, total)}
 	for _, part := range []struct {

@@ -57,7 +57,7 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
-		_ = server.Close() // answers are short; whoever is still reading loses
+		_ = server.Close() // answers are short; who is still reading loses
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("health listener: %w", err)
@@ -122,7 +122,7 @@ func passedOf(all []durable.SetAside) []passedOver {
 	return named
 }
 
-// setAside tells of outcomes that the database does not take.
+// setAside reports outcomes that the database does not take.
 type setAside struct {
 	Count  int             `json:"count"`
 	Runs   []durable.RunID `json:"runs"` // some

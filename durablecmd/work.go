@@ -21,7 +21,7 @@ type workVerb struct{}
 const stopTimeout = 10 * time.Second
 
 // Run serves until it is signalled. Actors do not stop in an order, so what
-// has one is nested: a signal only tells the worker, which drains inside its
+// has one is nested: a signal only reports the worker, which drains inside its
 // own actor, and the health listener answers until it has.
 func (workVerb) Run(ctx context.Context, p *program) error {
 	config, logger, err := p.config("info")

@@ -65,11 +65,11 @@ type Store interface {
 	Release(ctx context.Context, name string, claim lease.ClaimID) (released bool, err error)
 }
 
-// CheckLockPrefix refuses with ErrInvalid a prefix that no lock's name can
+// CheckPrefix refuses with ErrInvalid a prefix that no lock's name can
 // have. Stores call it; it makes all of them refuse the same.
 func CheckPrefix(prefix string) error { return checkText("prefix", prefix, 0) }
 
-// CheckLockName refuses with ErrInvalid a name that no lock can have.
+// CheckName refuses with ErrInvalid a name that no lock can have.
 func CheckName(name string) error { return checkText("name", name, 1) }
 
 // Operator is what an operator does with the locks of a store.

@@ -25,11 +25,11 @@ type Hooks struct {
 	// Enqueue is called before runs are sent to the store. It may set the Trace
 	// of each run; other changes are ignored, and so is a Trace that cannot be
 	// stored (see store.NewRun). The returned context is used for the call and
-	// must come from ctx; nil stands for ctx. The returned function, which may be
+	// must come from ctx; nil means ctx. The returned function, which may be
 	// nil, is called with the outcome.
 	Enqueue func(ctx context.Context, start EnqueueStart) (context.Context, func(EnqueueEnd))
 	// Execute is called before an attempt, outside all middleware. The returned
-	// context is the handler's and must come from ctx; nil stands for ctx. The
+	// context is the handler's and must come from ctx; nil means ctx. The
 	// returned function, which may be nil, is called when the handler has
 	// returned. Runs that are handed back or cancelled before they begin are not
 	// executed.

@@ -22,7 +22,7 @@ const (
 	Failed      Code = "failed"      // anything else
 )
 
-// CodeOf returns the code of an error. transient, which may be nil, tells whether
+// CodeOf returns the code of an error. transient, which may be nil, reports whether
 // an error that means nothing else comes from a store that cannot be reached now.
 func CodeOf(err error, transient func(error) bool) Code {
 	switch {

@@ -21,7 +21,7 @@ type Config struct {
 	// Examine returns the findings of the storage engine, for the Operator's
 	// method of this name. Without it there are none.
 	Examine func(ctx context.Context) (store.Findings, error)
-	// Disconnected tells whether an error means that the connection to the store
+	// Disconnected reports whether an error means that the connection to the store
 	// broke. Calls that are safe to repeat are then repeated, up to four times
 	// within two seconds. Without it no call is repeated.
 	Disconnected func(err error) bool

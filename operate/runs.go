@@ -19,7 +19,7 @@ type RunCounts struct {
 }
 
 const (
-	// listFor is how long a list goes on searching where few runs match.
+	// listFor is how long a list continues searching where few runs match.
 	listFor = 3 * time.Second
 	// defaultPage is how many runs a list has when the filter does not say.
 	defaultPage = 50

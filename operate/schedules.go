@@ -54,7 +54,7 @@ func StateOf(r store.ScheduleRecord, now time.Time) ScheduleState {
 	}
 }
 
-// over tells whether a schedule that is not paused never fires again.
+// over reports whether a schedule that is not paused never fires again.
 func over(r store.ScheduleRecord, now time.Time) bool {
 	if r.NextAt != nil {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/protocol"
 )
 
-// Config tells a Poller how much to ask for and how long to sleep. Every field
+// Config reports a Poller how much to ask for and how long to sleep. Every field
 // must be set.
 type Config struct {
 	Capacity int           // slots
@@ -92,7 +92,7 @@ func (p *Poller[T]) poke() {
 }
 
 // Run asks until ctx ends. A question that is under way then is waited for and
-// its items are started: whoever stops a Poller has to cope with them.
+// its items are started: who stops a Poller has to cope with them.
 func (p *Poller[T]) Run(ctx context.Context) {
 	c := p.config
 	machine := protocol.Ask{Capacity: c.Capacity, Batch: c.Batch, Interval: c.Interval, Jitter: c.Jitter, Linger: c.Linger}

@@ -131,7 +131,7 @@ func (r *NewRun) check() error {
 // the path of the value.
 func CheckJSON(text []byte) error { return storable.CheckJSON(text, MaxArgsSize, MaxJSONDepth) }
 
-// checkName reports what is wrong with a name that becomes part of the store's
+// CheckName reports what is wrong with a name that becomes part of the store's
 // keys, of metrics and of pages.
 func CheckName(kind, name string) error {
 	good := 0
@@ -214,7 +214,7 @@ func inYears(t time.Time) bool {
 	return t.IsZero() || y >= 1970 && y <= 9999
 }
 
-// checkTrace reports why a trace cannot be stored.
+// CheckTrace reports why a trace cannot be stored.
 func CheckTrace(trace string) error {
 	switch {
 	case len(trace) > MaxTraceSize:

@@ -71,7 +71,7 @@ func (a RunAction) States() []State {
 	}
 }
 
-// MaxCommandRuns is the most runs of one order.
+// MaxCommandRuns is the most runs of one command.
 const MaxCommandRuns = 1000
 
 // RunCommand requests one action on runs.
@@ -82,7 +82,7 @@ type RunCommand struct {
 	By     string  // the actor, for the audit; not empty
 }
 
-// Did is what became of one run of an order.
+// ChangeResult is what became of one run of a command.
 type ChangeResult string
 
 // What becomes of a run.
@@ -95,7 +95,7 @@ const (
 	RunLocked       ChangeResult = "locked"           // another transaction had it locked all the time
 )
 
-// Changed is the answer about one run of an order.
+// ChangedRun is the answer about one run of a command.
 type ChangedRun struct {
 	ID     RunID
 	Result ChangeResult
@@ -177,10 +177,10 @@ type ChangeFilter struct {
 	Limit   int   // 1 to 200; zero means 50
 }
 
-// maxReason bounds the reason of an order, in bytes.
+// maxReason bounds the reason of a command, in bytes.
 const maxReason = 1000
 
-// Check reports what is wrong with an order, wrapped in ErrInvalid. Stores
+// Check reports what is wrong with a command, wrapped in ErrInvalid. Stores
 // call it before they change anything.
 func (o *RunCommand) Check() error {
 	var faults []error

@@ -18,7 +18,7 @@ func CheckScheduleNames(names ...string) error {
 	return invalid("schedules", nameFaults(names...))
 }
 
-// CheckSchedulePast refuses a name as CheckScheduleNames does, and a limit
+// CheckScheduleHistory refuses a name as CheckScheduleNames does, and a limit
 // below zero.
 func CheckScheduleHistory(name string, limit int) error {
 	faults := nameFaults(name)

@@ -34,7 +34,7 @@ type Due struct {
 	After time.Duration // how long this worker is to leave it to another before it looks
 
 	// Every and For ask the worker to look again by itself, so often and for so long:
-	// more is to be expected, and not to be told of before. Zero: not.
+	// more is to be expected, and not announced before. Zero: not.
 	Every, For time.Duration
 
 	// Draw decides which workers get the wake-up, in which order; zero: none has

@@ -108,7 +108,7 @@ type ClaimRequest struct {
 	Guess    bool          // sent for the first time, without knowing of a run that is due: an answer without runs needs no second look
 }
 
-// Claimed is a run as its claim returns it: what a handler needs.
+// ClaimedRun is a run as its claim returns it: what a handler needs.
 type ClaimedRun struct {
 	ID          RunID
 	Lane        LaneID
@@ -166,7 +166,7 @@ type ReclaimRequest struct {
 	Runs       int           // most runs taken, which may be a part of a lease; zero: as many as the store takes per call
 }
 
-// Reclaim is what a Reclaim call did.
+// ReclaimResult is what a Reclaim call did.
 type ReclaimResult struct {
 	Now    time.Time // of the store's clock
 	Leases int       // expired leases ended; equal to the limit when there may be more
@@ -311,7 +311,7 @@ type MaterializeResult struct {
 	Passed []PassedOver // schedules that could not be advanced, and stopped no other
 }
 
-// Wait is a schedule that waits for a run of its own to end.
+// WaitingSchedule is a schedule that waits for a run of its own to end.
 type WaitingSchedule struct {
 	Schedule string
 	Run      RunID

@@ -75,7 +75,7 @@ const (
 	HistoryChange HistoryKind = "change" // an operator or a policy changed the schedule
 )
 
-// Past is one line of what became of a schedule.
+// HistoryEntry is one line of what became of a schedule.
 type HistoryEntry struct {
 	Kind       HistoryKind `json:"kind"`
 	At         time.Time   `json:"at"`         // when the run was due, of the last occurrence skipped, or of the change

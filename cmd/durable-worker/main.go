@@ -7,8 +7,8 @@ package main
 import (
 	"context"
 
-	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 )
 
 func main() {

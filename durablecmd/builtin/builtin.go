@@ -26,7 +26,7 @@ type Config struct {
 	HTTPRefusePrivate bool
 	// ExecAllow lists what the job exec may start. Default: nothing.
 	ExecAllow Programs
-	// ExecGrace is how long a program may go on after SIGTERM before it is
+	// ExecGrace is how long a program may continue after SIGTERM before it is
 	// killed. Below the worker's CancelGrace, else the worker takes the handler
 	// for stuck. Default 3 s; a negative value: it is killed at once.
 	ExecGrace time.Duration

@@ -14,7 +14,7 @@
 // the fence, which rises with each attempt.
 //
 // The list of http names hosts; what a name resolves to is the business of
-// whoever answers for the name. Addresses of the machine itself, of the
+// who answers for the name. Addresses of the machine itself, of the
 // link (where clouds answer with credentials) and some others are refused all
 // the same, at the moment of the connection, unless the list says the address.
 // Private networks are not, unless Config.HTTPRefusePrivate says so: that is where

@@ -39,7 +39,7 @@ const (
 // configuration) are dead at once; any other code, 75 (temporary) among them, and
 // a signal are tried again by the retry policy.
 //
-// The program's environment is PATH, LANG and what tells the run:
+// The program's environment is PATH, LANG and what reports the run:
 // DURABLE_RUN_ID, DURABLE_IDEMPOTENCY_KEY (both the run's id),
 // DURABLE_ATTEMPT and DURABLE_FENCE. Nothing of the worker's own environment is
 // handed on. It starts in the worker's directory.

@@ -55,7 +55,7 @@ func (o Origins) String() string {
 	return strings.Join(parts, ",")
 }
 
-// Empty tells whether nothing is allowed.
+// Empty reports whether nothing is allowed.
 func (o Origins) Empty() bool { return len(o.list) == 0 }
 
 func (o origin) String() string {

@@ -9,7 +9,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 )
 
-// starved tells whether the machine had nothing left to begin something with:
+// starved reports whether the machine had nothing left to begin something with:
 // file descriptors, processes or memory. That says nothing about the run.
 func starved(err error) bool {
 	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.ENOBUFS} {

@@ -10,7 +10,7 @@ import (
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
 	"durable/hooks_worker.go":    "calls of hooks; notify waits for them",
-	"durable/worker.go":          "work starts the loops of one tenure and drain one that waits; both wait for them",
+	"durable/tenure.go":          "work starts the loops of one tenure and drain one that waits; both wait for them",
 	"internal/await/watch.go":    "listens and looks for all that wait; the last of them waits for it",
 	"durable/executor.go":        "the goroutines that execute handlers; executor waits for them",
 	"durable/materialize.go":     "the second evaluator; materializeLoop waits for it",
@@ -35,8 +35,9 @@ var goroutines = excuses{
 var callbacks = excuses{
 	"lock/until.go":             "ends the context of a grant; stopped with it, and an ended context stays ended",
 	"lock/redislock/waits.go":   "closes a subscription; stopped when the wait ends",
-	"durable/worker.go":         "ends the last context of a drain; stopped when Run returns",
+	"durable/tenure.go":         "ends the last context of a drain; stopped when Run returns",
 	"durable/claim.go":          "logs a slow isolated run, and has lost claims noticed; stopped when the claim ends",
+	"durable/inhand.go":         "wakes a drain that waits for handlers; stopped when it has waited",
 	"durable/stuck.go":          "reports a handler that does not return; stopped when it has, and the outcome is written once",
 	"durable/progress.go":       "sends the progress that waited; the reports' turn keeps it from a run that has ended",
 	"store/postgres/tx_hint.go": "sends a wake-up after a caller's commit; Close stops it and waits for the sender",

@@ -31,12 +31,12 @@ type limit struct {
 // ordinary is the limit of a package that has none of its own.
 var ordinary = limit{files: 45, up: 0.25}
 
-// limits are those of packages that differ. The aim is 200 exported names and
-// 15 % for durable, 55 files for a store, and the ordinary limit for all others.
-// What is above that is where the package stands: lower it when you can, and
-// never raise it.
+// limits are those of packages that differ. The aim is 200 exported names, 45 files
+// and 15 % for durable, 55 files for a store, and the ordinary limit for all others.
+// What is above that is where the package is: lower it when you can, and never raise
+// it.
 var limits = map[string]limit{
-	"durable":            {files: 61, exported: 365, up: 0.18},
+	"durable":            {files: 49, exported: 200, up: 0.16},
 	"store/storetest":    {files: 50, up: 0.25},
 	"store/postgres":     {files: 59, up: 0.25},
 	"store/sqlite":       {files: 55, up: 0.25},

@@ -10,7 +10,7 @@ import (
 // runs and is claimed alone.
 const Isolation = 2
 
-// Isolated tells whether a run that has crashed so many workers is claimed alone.
+// Isolated reports whether a run that has crashed so many workers is claimed alone.
 func Isolated(crashes int) bool { return crashes >= Isolation }
 
 // Crashes is the crash count of a run after one more crash.

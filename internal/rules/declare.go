@@ -22,7 +22,7 @@ type Declared struct {
 	Brought time.Time // when the worker that brought it had started
 }
 
-// Supersedes tells whether the version with this hash, declared now by a worker
+// Supersedes reports whether the version with this hash, declared now by a worker
 // that started at an instant, replaces the one that is stored: it differs, and its
 // worker is not older than the one that brought the stored version, or no worker
 // has declared that within store.DeclaredWithin.
@@ -40,7 +40,7 @@ var timesPaths = [][]string{ //nolint:gochecknoglobals // a constant table
 // TimesPaths are the parts of a spec that SameTimes compares, each a path of keys.
 func TimesPaths() [][]string { return slices.Clone(timesPaths) }
 
-// SameTimes tells whether two versions of a schedule fire at the same times: by
+// SameTimes reports whether two versions of a schedule fire at the same times: by
 // the same rule, start, end, blackouts and spread. The version that replaces
 // another keeps its plan then, so that an occurrence that is due, or waits, is not
 // lost.
@@ -56,7 +56,7 @@ func SameSpecTimes(edited *store.Schedule, stored []byte) bool {
 	return known.SetSpec(stored) == nil && SameTimes(edited, &known)
 }
 
-// at is what stands in a JSON object at a path, or nothing.
+// at is what a JSON object has at a path, or nothing.
 func at(text []byte, path []string) []byte {
 	for _, key := range path {
 		var object map[string]json.RawMessage

@@ -5,7 +5,7 @@
 //
 // The stores in memory and SQLite call these functions. PostgreSQL decides in its
 // statements: it is given the thresholds and the sentences as parameters, and what
-// its SQL has to say in several statements is a block that stands between
+// its SQL has to say in several statements is a block between
 // "-- block: NAME" and "-- end", the same letters each time. internal/archtest
 // holds that, and the suite in store/storetest runs each rule as a table on every
 // store.

@@ -54,7 +54,7 @@ func permitCancel(run Operable) Effect {
 	}
 }
 
-// RegainsKey tells whether a run that is retried gets its unique key back from the
+// RegainsKey reports whether a run that is retried gets its unique key back from the
 // run that holds it now: from one that is gone or has ended, and whose time is
 // over.
 func RegainsKey(holder store.KeyHolder) bool {

@@ -21,13 +21,13 @@ func CheckSettlements(settlements []store.Settlement) error {
 	return nil
 }
 
-// Plain tells whether there is nothing to store of an outcome but that it is a
+// Plain reports whether there is nothing to store of an outcome but that it is a
 // success.
 func Plain(outcome *store.Outcome) bool {
 	return outcome.Kind == store.Success && outcome.Result == nil && outcome.Log == ""
 }
 
-// Recorded tells whether an outcome becomes a row of the run's attempts.
+// Recorded reports whether an outcome becomes a row of the run's attempts.
 func Recorded(outcome *store.Outcome) bool {
 	return outcome.Kind.Recorded() || outcome.Kind == store.Success && outcome.Log != ""
 }
@@ -63,7 +63,7 @@ func Settle(outcome *store.Outcome, cancel *string) (state store.State, reason s
 	}
 }
 
-// AnyKeyed tells whether one of the runs has a key.
+// AnyKeyed reports whether one of the runs has a key.
 func AnyKeyed(runs []store.NewRun) bool {
 	for i := range runs {
 		if runs[i].Key.Text != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// The sentences that stores keep with a run. %s stands for what is filled in, the
+// The sentences that stores keep with a run. %s is what is filled in, the
 // same in Go and in SQL.
 const (
 	LeaseExpired = "the lease of worker %s ran out (crash %s)" // the worker, the crash count
@@ -16,7 +16,7 @@ const (
 	StrandedDead = "its lease has gone, and its crash policy is dead"
 )
 
-// The kinds of things that the audit tells of.
+// The kinds of things that the audit reports.
 const (
 	KindRun      = "run"
 	KindQueue    = "queue"

@@ -36,7 +36,7 @@ type Store interface {
 	Close()
 }
 
-// Config tells Open what the connection string does not say.
+// Config reports Open what the connection string does not say.
 type Config struct {
 	Schema   string       // PostgreSQL: the schema that holds the tables. Default "durable".
 	MaxConns int          // PostgreSQL: most connections. Default: by need.
@@ -118,14 +118,14 @@ func MigrationsSQL(dsn, schema string) (string, error) {
 	}
 }
 
-// Embedded tells whether the store that dsn names needs no server: a file, or
+// Embedded reports whether the store that dsn names needs no server: a file, or
 // this process's memory.
 func Embedded(dsn string) bool {
 	target, err := parse(dsn)
 	return err == nil && target.engine != enginePostgres
 }
 
-// Ephemeral tells whether the store that dsn names ends with this process.
+// Ephemeral reports whether the store that dsn names ends with this process.
 func Ephemeral(dsn string) bool {
 	target, err := parse(dsn)
 	return err == nil && target.engine == engineMemory

@@ -24,12 +24,12 @@ type target struct {
 	location string // what the engine's own Open takes
 }
 
-// keyValue tells libpq's other form, and nothing about what stands in it.
+// keyValue reports libpq's other form, and nothing about what stands in it.
 var keyValue = regexp.MustCompile(`(?i)(^|\s)(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=`)
 
 const want = "want postgres://…, sqlite:<path> or memory:"
 
-// Check tells whether dsn names a store this package can open, without
+// Check reports whether dsn names a store this package can open, without
 // connecting. The error does not repeat dsn.
 func Check(dsn string) error {
 	_, err := parse(dsn)

@@ -26,7 +26,7 @@ func OpenRedisLocks(ctx context.Context, address, namespace string) (RedisLocks,
 	return locks, nil
 }
 
-// CheckRedis tells whether a text is the address of a Redis server, without
+// CheckRedis reports whether a text is the address of a Redis server, without
 // connecting. The error does not repeat it.
 func CheckRedis(address string) error {
 	_, err := redislock.Describe(address)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Transient tells whether an error of Open, Schema or Migrate says that the
+// Transient reports whether an error of Open, Schema or Migrate says that the
 // server cannot be reached now, is only starting, or did not get round to it in
 // time, so that trying again makes sense. Wrong credentials, a missing database and a damaged file are
 // not transient.
@@ -23,7 +23,7 @@ func Transient(err error) bool {
 	return Disconnected(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Disconnected tells whether an error of a store means that a connection could
+// Disconnected reports whether an error of a store means that a connection could
 // not be made, or has ended: whether the call has had an effect is not known.
 func Disconnected(err error) bool {
 	if state, ok := errors.AsType[sqlStater](err); ok {

@@ -73,7 +73,7 @@ func (s *Store) pick(steps []store.Step, limit int, now time.Time) []*run {
 	return runs
 }
 
-// claimed tells what the claim still holds of what it was given.
+// claimed says what the claim still holds of what it was given.
 func (l *held) claimed(claim lease.ClaimID, now time.Time) []store.ClaimedRun {
 	claimed := make([]store.ClaimedRun, 0, len(l.runs))
 	for _, r := range l.runs {

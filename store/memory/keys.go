@@ -41,7 +41,7 @@ func (s *Store) enqueue(n *store.NewRun, now time.Time) store.Receipt {
 	return store.Receipt{ID: holder.run, Existing: true}
 }
 
-// holder tells who holds a key as the decision wants to know it.
+// holder reports who holds a key as the decision wants to know it.
 func (s *Store) holder(k *keyHolder, now time.Time) store.KeyHolder {
 	if k == nil {
 		return store.KeyHolder{}

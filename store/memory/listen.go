@@ -33,5 +33,5 @@ func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	return nil
 }
 
-// hint tells every listener that runs may be due, without waiting for any.
+// hint reports every listener that runs may be due, without waiting for any.
 func (s *Store) hint() { s.signals.Give(store.Signal{Kind: store.RunsDue}) }

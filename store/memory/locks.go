@@ -18,7 +18,7 @@ type locks struct{ store *Store }
 // Locks returns the named locks of the store.
 func (s *Store) Locks() lock.Locks { return locks{s} }
 
-// place is one slot of a lock. A name keeps its places for ever, and with them
+// place is one slot of a lock. A name keeps its places forever, and with them
 // its fence.
 type place struct {
 	claim      lease.ClaimID // zero: free
@@ -143,7 +143,7 @@ func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.
 	return records[:min(len(records), max(limit, 0))], nil
 }
 
-// ForceRelease frees a slot, whoever holds it.
+// ForceRelease frees a slot, who holds it.
 func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
 	if err := firstOf(ctx.Err(), force.Validate()); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)

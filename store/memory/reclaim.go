@@ -58,7 +58,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 	return done, nil
 }
 
-// expireBefore tells whether a lease has expired at an instant.
+// expireBefore reports whether a lease has expired at an instant.
 func (s *Store) expireBefore(at time.Time) bool {
 	for _, l := range s.leases {
 		if !l.expiresAt.After(at) {

@@ -50,7 +50,7 @@ func (one *schedule) lookAt() time.Time {
 	}
 }
 
-// asleep tells whether the schedule is not to be looked at at all.
+// asleep reports whether the schedule is not to be looked at at all.
 func (one *schedule) asleep() bool { return one.over || one.Paused }
 
 // unfinished counts the runs that have not ended.
@@ -100,7 +100,7 @@ func (one *schedule) remember(r *run) {
 }
 
 // Materialize evaluates due schedules. decide is called without the store's
-// mutex; a schedule that is declared anew meanwhile is left to the next call.
+// mutex; a schedule that is declared again meanwhile is left to the next call.
 func (s *Store) Materialize(
 	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
 ) (store.MaterializeResult, error) {
@@ -136,7 +136,7 @@ func (s *Store) Materialize(
 	return done, nil
 }
 
-// unchanged tells whether what was decided about a copy of the schedule still
+// unchanged reports whether what was decided about a copy of the schedule still
 // holds. One that was paused and resumed is planned afresh.
 func (one *schedule) unchanged(copied *store.Schedule) bool {
 	return one.Generation == copied.Generation && !one.Paused && one.NextAt.Equal(copied.NextAt) && one.unfinished() <= copied.Unfinished

@@ -47,7 +47,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 	return verdicts, nil
 }
 
-// unaccounted tells whether the claim's lease covers running runs that its
+// unaccounted reports whether the claim's lease covers running runs that its
 // worker does not know of.
 func (s *Store) unaccounted(settlement *store.Settlement) bool {
 	l := s.leases[settlement.Claim]

@@ -14,7 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Config tells a store where its time comes from. The zero value is usable.
+// Config reports a store where its time comes from. The zero value is usable.
 type Config struct {
 	// Clock answers the time. Default time.Now. It may stand still or jump
 	// ahead; when it steps back the store's time stands still until it has
@@ -89,7 +89,7 @@ func (s *Store) Schema(context.Context) (have, want, minCompatible int, err erro
 	return 0, 0, 0, nil
 }
 
-// Close does nothing; whoever has the store may go on using it.
+// Close does nothing; who has the store may continue using it.
 func (s *Store) Close() {}
 
 // run is one row. Its lane, and what was enqueued, change only while it is
@@ -115,7 +115,7 @@ type run struct {
 	// dueAt orders the line, so it changes only while the run is in none.
 	dueAt time.Time
 	// claim is the last claim that took the run, or zero. It stays when the run
-	// is settled, which tells whose settle it was; Reclaim takes it away.
+	// is settled, which reports whose settle it was; Reclaim takes it away.
 	// Invariant: while the run is Running, this is its claim's id.
 	claim lease.ClaimID
 	// cancel is why the run is to be cancelled, while it is Running: it will not
@@ -135,7 +135,7 @@ type run struct {
 	checkpoint []byte          // JSON; nil: none
 }
 
-// isolated tells whether the run waits in its lane's line of isolated runs.
+// isolated reports whether the run waits in its lane's line of isolated runs.
 func (r *run) isolated() bool { return rules.Isolated(r.crashCount) }
 
 // laneID is the lane's number, negative for an isolated run.

@@ -17,7 +17,7 @@ import (
 // looking: every look is a full pass, and cheap.
 type sweep struct {
 	position store.RunID // the runs up to here have been looked at
-	by       uuid.UUID   // whoever is at it; the zero id: nobody
+	by       uuid.UUID   // who is at it; the zero id: nobody
 	at       time.Time   // the last step
 }
 
@@ -65,7 +65,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 	return done, nil
 }
 
-// over tells whether a run has ended longer ago than it is kept.
+// over reports whether a run has ended longer ago than it is kept.
 func (s *Store) over(r *run, request *store.SweepRequest, now time.Time) bool {
 	if !r.state.Terminal() {
 		return false
@@ -93,7 +93,7 @@ func (s *Store) forget(r *run) {
 	}
 }
 
-// stranded tells whether a run is running under a claim that has no lease.
+// stranded reports whether a run is running under a claim that has no lease.
 func (s *Store) stranded(r *run) bool { return r.state == store.Running && s.leases[r.claim] == nil }
 
 // takeBack ends the execution of a run whose lease has gone.

@@ -34,7 +34,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	return records, nil
 }
 
-// ScheduleHistory tells what became of a schedule's occurrences, newest first.
+// ScheduleHistory says what became of a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := firstOf(ctx.Err(), store.CheckScheduleHistory(name, limit)); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
@@ -130,7 +130,7 @@ func (s *Store) resume(one *schedule) {
 	s.hint()
 }
 
-// forgetOccurrences lets a schedule of the same name begin anew.
+// forgetOccurrences lets a schedule of the same name begin again.
 func (s *Store) forgetOccurrences(name string) {
 	for identity := range s.occurrences {
 		if identity.schedule == name {

@@ -71,7 +71,7 @@ func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.
 	return waits[:min(len(waits), max(limit, 0))], nil
 }
 
-// tellFreed tells one of those who wait for a name, the one after the last.
+// tellFreed reports one of those who wait for a name, the one after the last.
 func (s *Store) tellFreed(name string) {
 	for i, n := range s.waits {
 		if n.Name != name || !n.until.After(s.now()) {

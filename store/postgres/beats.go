@@ -14,7 +14,7 @@ import (
 )
 
 // shared is how many leases one call must renew for them to follow a beat: one
-// row that tells when they all expire. Fewer are renewed each by itself.
+// row that reports when they all expire. Fewer are renewed each by itself.
 const shared = 64
 
 // mostBeats bounds the beats that are remembered. One is enough for each
@@ -80,7 +80,7 @@ func (c *beatCache) put(b *beat, idle time.Duration) {
 }
 
 // renewTogether renews leases that follow one beat, and makes those follow it
-// that do not. What the beat has renewed the database tells each time: a lease
+// that do not. What the beat has renewed the database reports each time: a lease
 // that is gone is not among it. One that was taken out of its beat, because it
 // had expired, but that nobody has taken over, is asked for once more.
 func (s *Store) renewTogether(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {

@@ -157,7 +157,7 @@ const undealtTold = 10
 // they have met one.
 const heldFor = 10 * time.Second
 
-// take claims by the cheap statement, which waits where somebody holds the row
+// take claims by the cheap statement, which waits where a transaction holds the row
 // of a run, and after such a wait by the one that passes over such rows.
 func (s *Store) take(ctx context.Context, args []any, got *dealing) error {
 	if !s.held.within(heldFor) {

@@ -22,7 +22,7 @@ import (
 // that members who do not know that yet mostly agree all the same.
 //
 // Each holds an advisory lock on its listening connection, and the server's lock
-// table tells who does. Who is not known as a member, because that table could not
+// table reports who does. Who is not known as a member, because that table could not
 // be read, answers every wake-up.
 type crew struct {
 	queues, jobs map[uint32]struct{} // hashed names
@@ -64,7 +64,7 @@ func hashed(text string) uint32 {
 // namesOf are a lane's queue and job, hashed.
 func namesOf(queue, job string) uint64 { return uint64(hashed(queue))<<32 | uint64(hashed(job)) }
 
-// serves tells whether the worker executes a lane's runs.
+// serves reports whether the worker executes a lane's runs.
 func (c *crew) serves(names uint64) bool {
 	_, queue := c.queues[uint32(names>>32)]
 	_, job := c.jobs[uint32(names)] //nolint:gosec // the lower half
@@ -93,7 +93,7 @@ func (c *crew) turn(due store.Due) (after time.Duration, mine bool) {
 }
 
 // fold leaves of what was heard what is for this listener. Who does not work, which
-// nil stands for, hears of runs that are due in general.
+// nil stands for, notices runs that are due in general.
 func (c *crew) fold(heard []store.Signal) (kept []store.Signal) {
 	all := false
 	for _, signal := range heard {
@@ -147,7 +147,7 @@ func readChange(payload string) (change crewChange, ok bool) {
 	return crewChange{text[0], int32(fields[0]), uint32(fields[1])}, true //nolint:gosec // as they were written
 }
 
-// take takes in a change of the crew. What is missed the next look makes good.
+// take records a change of the crew. What is missed the next look makes good.
 func (c *crew) take(change crewChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,8 +13,8 @@ const (
 	// a second may evaluate beside the first. Each passes over the rows the other
 	// has.
 	crowdedFor = time.Second
-	// headEvery is how many transactions go on from each other in the index.
-	// The next one begins at its head, for what was passed over.
+	// headEvery is how many transactions continue from each other in the index.
+	// The next one begins at its head, for what was skipped.
 	headEvery = 8
 )
 
@@ -53,7 +53,7 @@ func (c *dueBacklog) next(most int32) (params queries.DueSchedulesParams, crowde
 	return params, true
 }
 
-// looked takes in what a transaction has found that wanted so many.
+// looked records what a transaction has found that wanted so many.
 func (c *dueBacklog) looked(rows []queries.DueSchedulesRow, most int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

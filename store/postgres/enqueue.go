@@ -98,7 +98,7 @@ type freshness int8
 
 const (
 	freshly      freshness = iota // most likely not: the call fails when one is
-	perhapsAgain                  // those that are stored are passed over
+	perhapsAgain                  // those that are stored are skipped
 )
 
 func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet, fresh freshness, with *ride) ([]store.Receipt, error) {

@@ -24,7 +24,7 @@ func addEnqueue(b *batch, part []store.NewRun, set laneSet, fresh bool, existing
 	}
 }
 
-// alike tells whether the runs differ in nothing but their ids and args.
+// alike reports whether the runs differ in nothing but their ids and args.
 func alike(runs []store.NewRun) bool {
 	first := &runs[0]
 	for i := range runs {

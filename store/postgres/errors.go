@@ -38,14 +38,14 @@ func code(err error) string {
 	return ""
 }
 
-// refusesData tells whether the server refused what was to be stored: data
+// refusesData reports whether the server refused what was to be stored: data
 // exceptions, integrity and program limits.
 func refusesData(err error) bool {
 	c := code(err)
 	return strings.HasPrefix(c, "22") || strings.HasPrefix(c, "23") || strings.HasPrefix(c, "54")
 }
 
-// refusesRows tells whether the server refused a statement for a reason that may
+// refusesRows reports whether the server refused a statement for a reason that may
 // lie in one of its rows, whatever that is: data, a user's trigger, a missing
 // privilege, a damaged page. It does not for what concerns the server, the
 // connection, the schema, or others at work at this moment.
@@ -58,7 +58,7 @@ func refusesRows(err error) bool {
 	}
 }
 
-// refusesStatement tells whether another statement may do what the server has not
+// refusesStatement reports whether another statement may do what the server has not
 // let one do: it was refused, or waited too long for a lock, or took too long.
 func refusesStatement(err error) bool {
 	c := code(err)
@@ -87,14 +87,14 @@ func (s *Store) fail(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// broken tells whether a connection has ended under us. Its siblings have
+// broken reports whether a connection has ended under us. Its siblings have
 // probably ended too, and each would fail one more call.
 func broken(err error) bool {
 	var network *net.OpError
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) && network.Op != "dial" && !network.Timeout()
 }
 
-// dropConnections makes the pools dial anew, at most once a second.
+// dropConnections makes the pools dial again, at most once a second.
 func (s *Store) dropConnections() {
 	now := int64(lease.Elapsed())
 	last := s.reset.Load()

@@ -26,7 +26,7 @@ const (
 // Examine looks at the server and at what stands in the schema that an operator
 // should know, and says what to do. It changes nothing and takes a few seconds
 // at most. Without the schema of this program only the server is examined. An
-// error means that the examination itself could not go on.
+// error means that the examination itself could not continue.
 func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 	var f store.Findings
 	steps := []func(context.Context, *store.Findings) error{s.examineServer, s.examineRole, s.examineSnapshots, s.examineConnection}
@@ -157,7 +157,7 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	return nil
 }
 
-// examineWork looks at what waits for somebody.
+// examineWork looks at what waits for a transaction.
 func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	q := s.queries(s.general)
 	workers, err := q.ExamineWorkers(ctx, queries.ExamineWorkersParams{Within: micro(store.DeclaredWithin)})

@@ -44,7 +44,7 @@ func (s *Store) examineConnection(ctx context.Context, f *store.Findings) error 
 	return nil
 }
 
-// pooled tells whether somebody else opened the connection to the server: the
+// pooled reports whether another process opened the connection to the server: the
 // process that answers is then not the one that the connection began with.
 func (s *Store) pooled(ctx context.Context) (bool, error) {
 	conn, err := s.general.Acquire(ctx)
@@ -56,7 +56,7 @@ func (s *Store) pooled(ctx context.Context) (bool, error) {
 	return pid != int64(conn.Conn().PgConn().PID()), err
 }
 
-// heard tells whether a notification of another connection arrives in time.
+// heard reports whether a notification of another connection arrives in time.
 func (s *Store) heard(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

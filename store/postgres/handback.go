@@ -46,7 +46,7 @@ func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, 
 	return held, nil
 }
 
-// handBack hands back some runs of a claim, and tells how many somebody holds.
+// handBack hands back some runs of a claim, and reports how many a transaction holds.
 func (s *Store) handBack(ctx context.Context, request store.ClaimRequest, ids []uuid.UUID) (held int, err error) {
 	settlement := store.Settlement{Claim: request.Claim, Worker: request.Worker, Runs: make([]store.Settled, len(ids))}
 	for i, id := range ids {

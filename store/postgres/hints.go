@@ -26,7 +26,7 @@ const (
 // hints gathers signals: commits that notify are serialised by the server, so
 // a process sends few.
 type hints struct {
-	self  string     // tells our own notifications from others'
+	self  string     // reports our own notifications from others'
 	out   *board.Box // to be sent
 	due   dueBox     // likewise
 	given chan struct{}
@@ -37,7 +37,7 @@ type hints struct {
 
 func (h *hints) init() { h.self, h.out, h.given = rand.Text(), board.NewBox(), make(chan struct{}, 1) }
 
-// hint tells workers, here and elsewhere, that runs may be due. It never waits.
+// hint reports workers, here and elsewhere, that runs may be due. It never waits.
 func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
 
 // hintDue is hint that says where.
@@ -136,7 +136,7 @@ func (s *Store) giveDue(dues []store.Due) {
 // round trip nor a commit of its own.
 type ride struct {
 	dues []store.Due
-	sent time.Duration // own clock
+	sent time.Duration // monotonic clock
 }
 
 // ride lets the wake-ups of an enqueue go with it, if the process may notify now and
@@ -163,7 +163,7 @@ func (r *ride) add(s *Store, b *batch) {
 	}
 }
 
-// arrived tells this process's own workers.
+// arrived reports this process's own workers.
 func (r *ride) arrived(s *Store) {
 	s.giveDue(r.dues)
 	if lease.Elapsed()-r.sent > ridePatience {
@@ -189,10 +189,10 @@ func (s *Store) notifier() *pgxpool.Pool {
 // a run is notified of within watchFor. It is pure but for its mutex.
 type pace struct {
 	mu      sync.Mutex
-	last    time.Duration // own clock of the last enqueue
+	last    time.Duration // monotonic clock of the last enqueue
 	gap     time.Duration // between enqueues, lately
-	sent    time.Duration // own clock of the last notification; zero: none
-	until   time.Duration // own clock: some worker looks by itself until then
+	sent    time.Duration // monotonic clock of the last notification; zero: none
+	until   time.Duration // monotonic clock: some worker looks by itself until then
 	watched map[store.LaneID]struct{}
 }
 
@@ -214,7 +214,7 @@ const (
 	gapPart = 8
 )
 
-// enqueued takes in that runs have been enqueued.
+// enqueued records that runs have been enqueued.
 func (p *pace) enqueued(now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,7 +247,7 @@ func (p *pace) left(now time.Duration, all []store.Due) time.Duration {
 	return p.sent + hintPause - now
 }
 
-// covers tells whether who looks by itself finds all of these soon.
+// covers reports whether who looks by itself finds all of these soon.
 func (p *pace) covers(all []store.Due) bool {
 	runs := 0
 	for i := range all {
@@ -259,7 +259,7 @@ func (p *pace) covers(all []store.Due) bool {
 	return runs > 0 && runs <= watchMost
 }
 
-// may tells whether a notification of these may be sent now, and if so takes in that
+// may reports whether a notification of these may be sent now, and if so records that
 // it is.
 func (p *pace) may(now time.Duration, all []store.Due) bool {
 	p.mu.Lock()
@@ -271,7 +271,7 @@ func (p *pace) may(now time.Duration, all []store.Due) bool {
 	return true
 }
 
-// notified takes in that a notification is sent of these, and has the worker look by
+// notified records that a notification is sent of these, and has the worker look by
 // itself that gets it, when more are to be expected.
 func (p *pace) notified(now time.Duration, all []store.Due) {
 	p.mu.Lock()

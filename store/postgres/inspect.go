@@ -60,7 +60,7 @@ func (s *Store) run(ctx context.Context, to sender, id store.RunID) (store.Recor
 	return record, nil
 }
 
-// success is the attempt that the run itself tells of.
+// success is the attempt that the run itself reports.
 func success(r *store.Record) store.Attempt {
 	a := store.Attempt{Number: r.Attempt, Outcome: store.Success, Fence: r.Fence}
 	if r.Worker != nil {

@@ -99,7 +99,7 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun,
 	return answers, nil
 }
 
-// lookTries bounds how often the holders are read anew because one was claimed,
+// lookTries bounds how often the holders are read again because one was claimed,
 // or swept, between two looks.
 const lookTries = 100
 
@@ -191,7 +191,7 @@ func (k *keyedInsert) index() {
 }
 
 // look locks the keys and reads who holds them, and which runs are stored. It
-// is not complete when a key's row has been deleted in between: whoever waited
+// is not complete when a key's row has been deleted in between: who waited
 // for the deletion has locked nothing, even if there is another row by now.
 func (k *keyedInsert) look(ctx context.Context, b *batch) (complete bool, err error) {
 	k.holders = make(map[keyName]*keyHolder, len(k.names))

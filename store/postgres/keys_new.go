@@ -9,7 +9,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// mayBeNew tells whether one statement can store the runs if nobody holds their
+// mayBeNew reports whether one statement can store the runs if nobody holds their
 // keys: they are alike, and no key is there twice.
 func mayBeNew(runs []store.NewRun) bool {
 	if !alike(runs) || len(parts(runs)) > 1 {

@@ -76,7 +76,7 @@ func (s *Store) begin(ctx context.Context, to sender) *batch {
 	return &batch{names: s.names}
 }
 
-// only tells whether the filter asks for no other states than these.
+// only reports whether the filter asks for no other states than these.
 func (l *lister) only(states ...store.State) bool {
 	return len(l.filter.States) > 0 && !slices.ContainsFunc(l.filter.States, func(s store.State) bool { return !slices.Contains(states, s) })
 }

@@ -70,7 +70,7 @@ type listener struct {
 	begun   func()
 	heard   func(payload string)
 	conn    *pgx.Conn
-	look    time.Duration // own clock when the crew is looked at next, or the connection tried
+	look    time.Duration // monotonic clock when the crew is looked at next, or the connection tried
 }
 
 // receive waits for notifications on a connection of its own.
@@ -112,7 +112,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 	}
 }
 
-// take takes in a notification.
+// take records a notification.
 func (l *listener) take(payload string) {
 	if change, ok := readChange(payload); !ok {
 		l.heard(payload)
@@ -132,7 +132,7 @@ func (l *listener) try(ctx context.Context) error {
 	return l.conn.Ping(ctx)
 }
 
-// changed tells the others that this listener has come, or goes.
+// changed reports the others that this listener has come, or goes.
 func (l *listener) changed(ctx context.Context, letter byte) {
 	if l.crew == nil || l.config.NoNotify || l.conn.IsClosed() {
 		return

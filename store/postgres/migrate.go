@@ -62,7 +62,7 @@ func (m Migration) text(names *namespace) string {
 // Migrate applies the migrations that the database lacks, each in a
 // transaction of its own under an advisory lock: many may call it at once, and
 // one that is killed leaves whole steps only. A step that changes a table which
-// somebody else is reading waits two seconds at most, since whoever comes later
+// another process is reading waits two seconds at most, since who comes later
 // waits behind it, and is then tried again, until ctx ends; the log says whom it
 // waits for. It returns what it applied.
 func (s *Store) Migrate(ctx context.Context) ([]Migration, error) {

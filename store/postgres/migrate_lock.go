@@ -67,7 +67,7 @@ func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, m Migration) error {
 // errInUse says that the locks of a step took too long together.
 var errInUse = errors.New("the tables are in use")
 
-// inUse tells whether a step failed because others have its tables.
+// inUse reports whether a step failed because others have its tables.
 func inUse(err error) bool {
 	c := code(err)
 	return c == lockNotAvailable || c == deadlockDetected || errors.Is(err, errInUse)

@@ -24,7 +24,7 @@ const (
 
 // Operate changes runs as an operator asks. Each look is one short transaction
 // that waits for nobody: a run that a claim, a settle or a user's transaction
-// has in hand is passed over, and looked at again.
+// has in hand is skipped, and looked at again.
 func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
 	if err := order.Check(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s *Store) look(ctx context.Context, order *store.RunCommand, runs uuidArra
 		})
 	})
 	if code(err) == lockNotAvailable {
-		err = nil // somebody has a schedule of theirs: they are looked at again
+		err = nil // a transaction has a schedule of theirs: they are looked at again
 	}
 	for i := range keyed {
 		if err != nil || ctx.Err() != nil {
@@ -164,7 +164,7 @@ func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.Operabl
 	return rows, nil
 }
 
-// open tells whether the action may change a run that is in the state it was
+// open reports whether the action may change a run that is in the state it was
 // seen in, and answers for it when not.
 func (o *operation) open(row *queries.OperableRow) bool {
 	effect := rules.Permit(o.order.Action, rules.Operable{State: store.State(row.State)})

@@ -22,7 +22,7 @@ import (
 // pinnedPath is the search_path of our own connections.
 const pinnedPath = "pg_catalog"
 
-// refusesPath tells whether a pooler refused the search_path as a parameter of
+// refusesPath reports whether a pooler refused the search_path as a parameter of
 // the connection: PgBouncer knows few parameters, and this is none of them.
 func refusesPath(err error) bool {
 	var server *pgconn.PgError
@@ -131,7 +131,7 @@ func (r *pinnedRows) Next() bool {
 	return false
 }
 
-// Err tells what went wrong, once closed.
+// Err says what went wrong, once closed.
 func (r *pinnedRows) Err() error {
 	if err := r.Rows.Err(); err != nil {
 		return err

@@ -86,7 +86,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 	return nil
 }
 
-// lockQueue tells whether a queue is paused and locks its row. It makes the row
+// lockQueue reports whether a queue is paused and locks its row. It makes the row
 // for a pause alone.
 func lockQueue(ctx context.Context, q *queries.Queries, name string, pause bool) (paused bool, err error) {
 	if pause {

@@ -28,7 +28,7 @@ const (
 
 // Reclaim takes back the runs of expired leases, when one question without locks
 // has found that there are some. Leases of which nothing could
-// be taken, because somebody holds the rows of all their runs, do not hide those
+// be taken, because a transaction holds the rows of all their runs, do not hide those
 // behind them.
 func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
 	if err := s.usable(ctx); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // Renew extends leases, on connections that nothing else uses. Many of them
 // expire together, so that one row is written for all. When the database refuses
-// that, or somebody holds that row, each lease is renewed in a row of its own.
+// that, or a transaction holds that row, each lease is renewed in a row of its own.
 func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {
 		return nil, nil

@@ -120,7 +120,7 @@ func (s *Store) ReevaluateNow(ctx context.Context, names ...string) error {
 	if err := s.usable(ctx); err != nil {
 		return s.fail("hasten", err)
 	}
-	b := s.guardedFor(ctx, heldLimit) // a look at its time passes over what somebody holds
+	b := s.guardedFor(ctx, heldLimit) // a look at its time passes over what a transaction holds
 	b.add(queries.HastenSchedules, names)
 	if err := s.send(ctx, s.engine, b); err != nil {
 		return s.fail("hasten", err)
@@ -164,7 +164,7 @@ func (s *Store) narrowed(ctx context.Context, limit int, try func(limit int) (at
 	return done.MaterializeResult, err
 }
 
-// narrows tells whether fewer schedules may do where many were refused.
+// narrows reports whether fewer schedules may do where many were refused.
 func narrows(err error) bool {
 	return refusesStatement(err) && code(err) != notNullViolation && !errors.Is(err, errNoneTaken)
 }

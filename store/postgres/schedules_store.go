@@ -176,7 +176,7 @@ func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set 
 	return nil
 }
 
-// take takes in that decisions are stored, and the runs that they made.
+// take records that decisions are stored, and the runs that they made.
 func (a *attempt) take(some []decided, ids []store.RunID) {
 	a.Runs = append(a.Runs, ids...)
 	for i := range some {
@@ -290,8 +290,8 @@ func addAdvances(b *batch, some []decided, isAlike func(*decided) bool) {
 	}
 }
 
-// plain tells whether the schedule got one run, beside none that has not ended,
-// and goes on: the common case.
+// plain reports whether the schedule got one run, beside none that has not ended,
+// and continues: the common case.
 func (d *decided) plain() bool {
 	return len(d.runs) == 1 && len(d.unfinished.IDs) == 0 && !d.unfinished.Others && d.decision.Waiting == 0 && d.decision.Fault == ""
 }

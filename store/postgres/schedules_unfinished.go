@@ -13,11 +13,11 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// unfinishedAtOnce is of how many runs one statement tells whether they have
+// unfinishedAtOnce is of how many runs one statement reports whether they have
 // ended.
 const unfinishedAtOnce = 10_000
 
-// unfinishedRuns tells which of some runs have not ended.
+// unfinishedRuns reports which of some runs have not ended.
 func (s *Store) unfinishedRuns(ctx context.Context, tx pgx.Tx, ids uuidArray) (map[uuid.UUID]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -37,8 +37,8 @@ const unfinishedFor = time.Second
 
 // unfinishedOf are the runs of a schedule, whose row is locked so that none can
 // be added, that have not ended: of the ones it remembers, those that are known
-// to, or all if these do not tell whether there is room for another. The
-// transaction goes on after an error of the server.
+// to, or all if these do not report whether there is room for another. The
+// transaction continues after an error of the server.
 func (s *Store) unfinishedOf(
 	ctx context.Context, tx pgx.Tx, id int32, remembered []uuid.UUID, known map[uuid.UUID]bool, plan *store.Plan, overlap store.OverlapPolicy,
 ) (store.Unfinished, error) {

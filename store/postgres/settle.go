@@ -143,7 +143,7 @@ func (w *settling) mark(ids []uuid.UUID, verdict store.Verdict) {
 	}
 }
 
-// putBack tells whether a run was put back that is due before workers look by
+// putBack reports whether a run was put back that is due before workers look by
 // themselves.
 func (w *settling) putBack() bool {
 	for i, run := range w.Runs {

@@ -14,7 +14,7 @@ import (
 
 // settleAll writes the settlements in one transaction, in the order of their
 // claims, so that a repeat that overtakes its original waits instead of
-// deadlocking. When somebody holds the row of a run for longer than a settle or
+// deadlocking. When a transaction holds the row of a run for longer than a settle or
 // a reclaim of ours would, the others are settled around it.
 func (s *Store) settleAll(ctx context.Context, work []settling) error {
 	ordered := make([]*settling, len(work))
@@ -114,5 +114,5 @@ func (w *settling) divide(rows pgx.Rows, free *settling) error {
 	return rows.Err()
 }
 
-// deferred tells whether a run is still to be settled.
+// deferred reports whether a run is still to be settled.
 func (w *settling) deferred() bool { return slices.Contains(w.verdicts, store.Deferred) }

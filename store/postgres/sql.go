@@ -127,7 +127,7 @@ func (s *Store) guardSession(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // limits derives the server's timeouts from the caller's patience, so that a
-// statement nobody waits for does not go on.
+// statement nobody waits for does not continue.
 func limits(ctx context.Context, most time.Duration) (lock, statement string) {
 	l, t := most, statementLimit
 	if deadline, ok := ctx.Deadline(); ok {
@@ -155,7 +155,7 @@ func (b *batch) copyTo(to *pgx.Batch) {
 const beginPinned = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = " + pinnedPath
 
 // inTx runs a function in a transaction. It is read committed, whatever the role
-// or the database has by default: what waits for a lock has to see what whoever
+// or the database has by default: what waits for a lock has to see what who
 // had it has left.
 func inTx(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{BeginQuery: beginPinned}, do)
@@ -189,7 +189,7 @@ func (s *Store) send(ctx context.Context, to sender, b *batch) error {
 	return err
 }
 
-// lately is an instant on this process's own clock, or none.
+// lately is an instant on this process's monotonic clock, or none.
 type lately struct{ at atomic.Int64 }
 
 func (l *lately) mark() { l.at.Store(int64(lease.Elapsed())) }

@@ -13,7 +13,7 @@ import (
 // them in no order; each lane's runs by due time, dealt out to its steps, are
 // what the steps took. Runs that these steps cannot have taken come last: a
 // claim that is repeated with other steps still holds them, and only its answer
-// tells the worker so.
+// reports the worker so.
 func inSteps(runs []store.ClaimedRun, steps []store.Step) []store.ClaimedRun {
 	slices.SortFunc(runs, func(a, b store.ClaimedRun) int {
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), a.DueAt.Compare(b.DueAt), bytes.Compare(a.ID[:], b.ID[:]))

@@ -51,7 +51,7 @@ type Store struct {
 	beats    *pgxpool.Pool   // renewals, and nothing else
 	dial     *pgx.ConnConfig // for the listener
 	served   atomic.Bool     // the schema's version is one we can serve
-	reset    atomic.Int64    // own clock when the pools were last emptied, nanoseconds
+	reset    atomic.Int64    // monotonic clock when the pools were last emptied, nanoseconds
 	clamped  atomic.Int64    // when leases were last clamped, likewise
 	held     lately          // when a claim last waited in vain for the row of a run
 	stuck    lately          // when a settle did

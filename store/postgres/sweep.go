@@ -152,7 +152,7 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 		return err
 	}
 	if !more && block >= 0 && place.Block == block && w.done.Deleted+len(w.done.Returned)+w.done.Mended == 0 {
-		place.Block++ // all that was found in it is somebody else's at this moment
+		place.Block++ // all that was found in it is another process's at this moment
 	}
 	w.done.Done = !more && place.Block < 0
 	move := queries.MoveSweepParams{Position: place.Position, Block: place.Block, Begins: begins}
@@ -163,7 +163,7 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 }
 
 // ahead looks at the next runs along the ids and moves the position past them.
-// more tells whether there are others that are old enough.
+// more reports whether there are others that are old enough.
 func (w *sweeping) ahead(ctx context.Context, place *queries.SweepPlaceRow) (found uuidArray, more bool, err error) {
 	age := rules.WalkAge(w.request)
 	if age == rules.Forever {

@@ -12,7 +12,7 @@ import (
 
 // sweepFailures bounds the statements of one step that fail. What they have not
 // come to is left to the next full pass: when all is refused, a step is not to
-// take for ever.
+// take forever.
 const sweepFailures = 40
 
 // part sends statements that can be taken back alone, and takes them back when

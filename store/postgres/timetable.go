@@ -48,7 +48,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	return records, nil
 }
 
-// ScheduleHistory tells what became of a schedule's occurrences, newest first.
+// ScheduleHistory says what became of a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := store.CheckScheduleHistory(name, limit); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
@@ -261,7 +261,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		b.add(queries.MaterializeRuns, args...).Query(func(rows pgx.Rows) error { return scanIDs(rows, func(uuid.UUID) { stored++ }) })
 		unfinished.IDs = append(unfinished.IDs, id)
 		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
-		if err = s.send(ctx, tx, b); err == nil && stored == 0 { // somebody has just stored another run of that id
+		if err = s.send(ctx, tx, b); err == nil && stored == 0 { // a transaction has just stored another run of that id
 			err = fmt.Errorf("schedule %s: %w", name, rules.NotOfSchedule(id))
 		}
 		return rules.RanNow(id), err

@@ -154,7 +154,7 @@ func (t *Tx) fail(what string, err error) error {
 }
 
 const (
-	// holderPatience is how long EnqueueUnder and Report wait for whoever has
+	// holderPatience is how long EnqueueUnder and Report wait for who has
 	// locked the holder's run, or a key. A settle or a reclaim is done by then.
 	holderPatience = time.Second
 	// holderBriefly is how long EnqueueUnder waits at first: a transaction of the
@@ -206,7 +206,7 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 func (s *Store) insertUnder(
 	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set laneSet, most time.Duration,
 ) ([]store.Receipt, error) {
-	if rules.AnyKeyed(runs) { // whoever has a key may be a transaction of the holder's own
+	if rules.AnyKeyed(runs) { // who has a key may be a transaction of the holder's own
 		b := s.guardedFor(ctx, most)
 		b.add(queries.Idle)
 		if err := s.send(ctx, tx, b); err != nil {

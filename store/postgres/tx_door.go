@@ -112,7 +112,7 @@ func (r *sqlRows) Close() {
 	}
 }
 
-// Err tells what went wrong, once closed.
+// Err says what went wrong, once closed.
 func (r *sqlRows) Err() error { return r.err }
 
 // Next goes to the next row, and closes after the last.

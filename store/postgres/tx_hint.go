@@ -11,7 +11,7 @@ import (
 )
 
 // trailing is how long after an enqueue in a caller's transaction that carries
-// no notification workers are told that there may be something: the store does
+// no notification workers are notified that there may be something: the store does
 // not see when the caller commits.
 var trailing = [...]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second} //nolint:gochecknoglobals // never changes
 
@@ -19,7 +19,7 @@ var trailing = [...]time.Duration{10 * time.Millisecond, 100 * time.Millisecond,
 // notify are serialised by the server.
 type txHints struct {
 	mu    sync.Mutex
-	last  time.Duration // own clock, of the last notification; zero: none
+	last  time.Duration // monotonic clock, of the last notification; zero: none
 	rungs [len(trailing)]rung
 	dues  dueBox // what the trailing hints are about
 	ended bool   // the store is closed: no more are armed
@@ -31,7 +31,7 @@ type rung struct {
 	again bool
 }
 
-// end stops the trailing hints and tells whether one was armed.
+// end stops the trailing hints and reports whether one was armed.
 func (h *txHints) end() (armed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,7 +44,7 @@ func (h *txHints) end() (armed bool) {
 	return armed
 }
 
-// may tells whether a transaction may carry a notification now.
+// may reports whether a transaction may carry a notification now.
 func (h *txHints) may() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

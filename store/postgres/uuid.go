@@ -13,7 +13,7 @@ import (
 // uuidArray is a parameter of type uuid[].
 type uuidArray []uuid.UUID
 
-// Dimensions tells pgx the length.
+// Dimensions reports pgx the length.
 func (a uuidArray) Dimensions() []pgtype.ArrayDimension {
 	if a == nil {
 		return nil

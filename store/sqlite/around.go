@@ -8,7 +8,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// refusesRow tells whether SQLite refused a statement for a reason that may lie in
+// refusesRow reports whether SQLite refused a statement for a reason that may lie in
 // one of its rows: a constraint, a trigger of a user's, a damaged page. It does
 // not for what concerns the file, the machine or others at work at this moment.
 func refusesRow(err error) bool {
@@ -53,7 +53,7 @@ func (s *Store) exec(ctx context.Context, statement string) error {
 }
 
 // around does one part of the work. A part that is refused, where that can be
-// taken back alone, is passed over.
+// taken back alone, is skipped.
 func (c *change) around(ctx context.Context, part func() error, passed func(error)) error {
 	if c.carefully == nil {
 		return part()

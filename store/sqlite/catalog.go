@@ -105,7 +105,7 @@ func (c *change) declareSchedule(ctx context.Context, declared *store.Schedule, 
 	return c.TouchSchedule(ctx, queries.TouchScheduleParams{Now: &c.now, Hash: declared.Hash, Name: declared.Name})
 }
 
-// scheduleRow is the part of a row that the schedule itself tells, its hash
+// scheduleRow is the part of a row that the schedule itself reports, its hash
 // left out.
 func scheduleRow(one *store.Schedule) (queries.InsertScheduleParams, error) {
 	tags, err := tagsText(one.Tags)
@@ -116,7 +116,7 @@ func scheduleRow(one *store.Schedule) (queries.InsertScheduleParams, error) {
 }
 
 // createSchedule stores a new schedule. Where one of its name has been, its
-// generations go on, since they are part of what runs remember.
+// generations continue, since they are part of what runs remember.
 func (c *change) createSchedule(ctx context.Context, row queries.InsertScheduleParams, paused bool) error {
 	last, err := c.LastGeneration(ctx, queries.LastGenerationParams{Schedule: &row.Name})
 	if err != nil {

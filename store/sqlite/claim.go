@@ -67,7 +67,7 @@ func (c *change) dropStep(ctx context.Context, step store.Step, take int, droppe
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err tells
+	defer func() { _ = rows.Close() }() // rows.Err reports
 	for rows.Next() {
 		var id sql.RawBytes
 		if err := rows.Scan(&id); err != nil {
@@ -167,7 +167,7 @@ func (c *change) look(ctx context.Context, step store.Step, take int) (runs []st
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err tells
+	defer func() { _ = rows.Close() }() // rows.Err reports
 	for rows.Next() {
 		var row queries.FindClaimedRow
 		var seq int64

@@ -11,7 +11,7 @@ import (
 )
 
 // clock is the store's time in microseconds: the machine's, as long as that is not
-// set back. Then the store's goes on from where it was, an eighth more slowly, until
+// set back. Then the store's continues from where it was, an eighth more slowly, until
 // the machine's has caught up. It never goes back.
 //
 // Processes that share a file agree on it: each notes in the file, once a second
@@ -72,7 +72,7 @@ func (c *clock) mark() queries.SaveClockParams {
 	return m
 }
 
-// raise takes over the time that another process has noted, and tells whether it
+// raise takes over the time that another process has noted, and reports whether it
 // did, or had come as far. What has passed since is known where lease.Elapsed is
 // the same for all processes of the machine; after a restart of the machine less is
 // taken to have passed than has.
@@ -94,7 +94,7 @@ func (c *clock) raise(m queries.FindClockRow) bool {
 	return true
 }
 
-// ahead tells how far the store's time is ahead of the machine's.
+// ahead reports how far the store's time is ahead of the machine's.
 func (c *clock) ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@
 // What is promised. With the default [SyncFull] a write whose call returned
 // survives the loss of power. With [SyncNormal] the last writes may be lost
 // with the power, but the file stays whole. A process that is stopped (not
-// ended) while it writes stops every other writer of the file until it goes on
+// ended) while it writes stops every other writer of the file until it continues
 // or ends: nothing is lost, but no promise about time holds meanwhile.
 //
 // Time. The store's clock is the machine's, made so that it never goes back, also

@@ -28,7 +28,7 @@ const (
 // Examine looks at the file and at what stands in it that an operator should
 // know, and says what to do. It changes nothing, and reads the whole file once.
 // Of a damaged file, and without the schema of this program, only the file is
-// examined. An error means that the examination itself could not go on.
+// examined. An error means that the examination itself could not continue.
 func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 	var f store.Findings
 	if err := s.examineFile(ctx, &f); err != nil {
@@ -37,7 +37,7 @@ func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 	s.examineDisk(&f)
 	damaged := slices.ContainsFunc(f, func(one store.Finding) bool { return one.Name == nameIntegrity && one.Level == store.Failed })
 	if err := s.requireSchema(ctx, s.reads); err != nil || damaged {
-		return f, nil //nolint:nilerr // whoever asks has looked at the schema himself
+		return f, nil //nolint:nilerr // who asks has looked at the schema himself
 	}
 	if err := s.examineWork(ctx, &f); err != nil {
 		return f, fmt.Errorf("examine: %w", s.explain(err))

@@ -101,14 +101,14 @@ func same(path string, opened os.FileInfo) error {
 }
 
 // exposure says, one line each, who beside this user can put runs into the file,
-// and so decide what a worker executes. A file is not refused for it: whoever
+// and so decide what a worker executes. A file is not refused for it: who
 // administers a machine opens files of others.
 func (f *file) exposure() []exposed {
 	const writable = 0o022 // for group and others
 	var all []exposed
 	info, err := os.Stat(f.path)
 	if err != nil {
-		return nil // check tells it
+		return nil // check reports it
 	}
 	if owner, known := ownerOf(info); known && owner != os.Geteuid() && owner != 0 {
 		all = append(all, exposed{fmt.Sprintf("%s belongs to user %d, who can have any run executed", f.path, owner), "chown it to the user that runs this program, or open another file"})

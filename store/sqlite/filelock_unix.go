@@ -9,7 +9,7 @@ import (
 )
 
 // fileLock is what processes take before they ask for the write lock and give up
-// once they have it: whoever has just written must let the one go first who
+// once they have it: who has just written must let the one go first who
 // waits already. Without it a process that writes without a pause leaves the
 // others only moments in which they may try.
 //

@@ -28,7 +28,7 @@ func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, 
 }
 
 // handBack puts back the runs that are still the claim's, and leaves a lease that
-// refuses the claim from then on. waiting tells whether a run is pending again.
+// refuses the claim from then on. waiting reports whether a run is pending again.
 func (c *change) handBack(ctx context.Context, request *store.ClaimRequest) (waiting bool, err error) {
 	ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: request.Claim[:]})
 	if errors.Is(err, sql.ErrNoRows) {

@@ -161,7 +161,7 @@ func numbers(states []store.State) []int16 {
 	return stored
 }
 
-// onlyProblems tells whether problems holds all that is asked for.
+// onlyProblems reports whether problems holds all that is asked for.
 func onlyProblems(states []store.State) bool {
 	for _, state := range states {
 		if state != store.Dead && state != store.Cancelled {

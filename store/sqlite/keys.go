@@ -56,7 +56,7 @@ func (c *change) storeOne(ctx context.Context, r *store.NewRun, row queries.Inse
 	}
 }
 
-// holderOf tells who holds a key as the decision wants to know it.
+// holderOf reports who holds a key as the decision wants to know it.
 func (c *change) holderOf(row *queries.FindHolderRow) store.KeyHolder {
 	if row.State == nil {
 		return store.KeyHolder{}

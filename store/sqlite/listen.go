@@ -11,7 +11,7 @@ import (
 // listenEvery is how often Listen looks whether another process has written.
 const listenEvery = 40 * time.Millisecond
 
-// hint tells the listeners of this process that runs may be due.
+// hint reports the listeners of this process that runs may be due.
 func (s *Store) hint() { s.signals.Give(store.Signal{Kind: store.RunsDue}) }
 
 // Publish passes a signal on to the listeners of this process. Those of other

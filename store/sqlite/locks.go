@@ -80,7 +80,7 @@ func (c *change) grantLock(ctx context.Context, request lock.Request) (lock.Answ
 	return lock.Answer{Granted: true, Slot: free, Fence: lease.Fence(fence + 1), TookOver: expired[free]}, err
 }
 
-// Renew extends every named claim that still stands, ahead of whoever else
+// Renew extends every named claim that still stands, ahead of who else
 // waits to write.
 func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {
@@ -157,7 +157,7 @@ type forcedDetail struct {
 	Reason string      `json:"reason"`
 }
 
-// ForceRelease frees a slot, whoever holds it, and writes it into audit.
+// ForceRelease frees a slot, who holds it, and writes it into audit.
 func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error) {
 	if err := force.Validate(); err != nil {
 		return false, fmt.Errorf("force release of lock: %w", err)

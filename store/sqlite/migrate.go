@@ -104,7 +104,7 @@ func (s *Store) migrateTo(ctx context.Context, applied int, m migration) (done b
 	return done && err == nil, err
 }
 
-// Schema tells the version of the file's schema (0: none), the one this
+// Schema reports the version of the file's schema (0: none), the one this
 // program was written for, and the oldest program the file still allows.
 func (s *Store) Schema(ctx context.Context) (have, want, minCompatible int, err error) {
 	have, minCompatible, err = findSchema(ctx, s.reads)

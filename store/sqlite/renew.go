@@ -9,7 +9,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
 
-// Renew extends every named lease that still stands, ahead of whoever else
+// Renew extends every named lease that still stands, ahead of who else
 // waits to write.
 func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {

@@ -269,7 +269,7 @@ func (s *Store) advance(
 }
 
 // unfinishedRuns are the runs of a schedule that have not ended: those of the
-// ones it remembers, 16 bytes each, or all if these do not tell whether there is
+// ones it remembers, 16 bytes each, or all if these do not report whether there is
 // room for another.
 func (c *change) unfinishedRuns(
 	ctx context.Context, of *store.Schedule, overlap store.OverlapPolicy, remembered []byte,

@@ -43,7 +43,7 @@ var errNotAll = errors.New("not all runs are still the claim's")
 
 // settleAll writes all settlements in one transaction, the plain successes by number
 // where it is known, else by id; each by itself where nothing is to be known.
-// waiting tells whether a run is pending again.
+// waiting reports whether a run is pending again.
 func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, known *seqCache) (verdicts []store.Verdict, waiting bool, err error) {
 	err = s.write(ctx, settles, func(ctx context.Context, c *change) error {
 		verdicts, waiting = nil, false
@@ -61,7 +61,7 @@ func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, k
 }
 
 // settle writes the plain successes of one claim in one statement and the
-// other outcomes one by one. waiting tells whether a run is pending again.
+// other outcomes one by one. waiting reports whether a run is pending again.
 func (c *change) settle(ctx context.Context, settlement *store.Settlement, known *seqCache) (verdicts []store.Verdict, waiting bool, err error) {
 	seqs, landed, err := c.settlePlain(ctx, settlement, known)
 	if err != nil {
@@ -143,7 +143,7 @@ func (c *change) settleSuccesses(ctx context.Context, settlement *store.Settleme
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err tells
+	defer func() { _ = rows.Close() }() // rows.Err reports
 	accepted := make(map[store.RunID]bool, len(ids)/idSize)
 	for rows.Next() {
 		var id sql.RawBytes

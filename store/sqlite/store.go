@@ -32,10 +32,10 @@ const (
 	SyncNormal
 )
 
-// Config tells a store how to use its file. The zero value is usable.
+// Config reports a store how to use its file. The zero value is usable.
 type Config struct {
 	// Clock answers the time. Default: the machine's clock. When it steps back
-	// the store's time stands still, or goes on, but never goes back.
+	// the store's time stands still, or continues, but never goes back.
 	Clock func() time.Time
 	// Synchronous says when a write is safe. Default SyncFull.
 	Synchronous Synchronous
@@ -272,10 +272,10 @@ func (s *Store) transact(ctx context.Context, work func(context.Context) error) 
 }
 
 // turnTimeout is how long a process waits for its turn before it asks for the
-// write lock without: whoever has the turn may have been stopped.
+// write lock without: who has the turn may have been stopped.
 const turnTimeout = 500 * time.Millisecond
 
-// turnLength is how long a process may go on writing on one turn. Changing
+// turnLength is how long a process may continue writing on one turn. Changing
 // over at every transaction was measured to cost more than half of all writes.
 const turnLength = 5 * time.Millisecond
 
@@ -337,7 +337,7 @@ func pause(ctx context.Context, waited time.Duration) error {
 // prepareWrites looks at the schema and prepares the statements, once. The
 // caller is inside the write queue. It is not interrupted by the end of ctx: there are
 // more than a hundred of them, and a machine too slow to prepare them all within
-// one call's time would begin anew with each call and never get on.
+// one call's time would begin again with each call and never get on.
 func (s *Store) prepareWrites(ctx context.Context) error {
 	if s.ready != nil {
 		return nil

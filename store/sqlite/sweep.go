@@ -152,7 +152,7 @@ func (w *sweeping) frontier() int64 {
 	return w.now - rules.WalkAge(w.request).Microseconds()
 }
 
-// look goes through the next runs and moves the position past them. more tells
+// look goes through the next runs and moves the position past them. more reports
 // whether there are others before the frontier.
 func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (more bool, err error) {
 	rows, err := w.SweepAhead(ctx, queries.SweepAheadParams{Position: *position, Most: sweepLooks})

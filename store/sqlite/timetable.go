@@ -60,7 +60,7 @@ func scheduleRecord(row *queries.ListSchedulesRow, now int64) store.ScheduleReco
 	return record
 }
 
-// ScheduleHistory tells what became of a schedule's occurrences, newest first.
+// ScheduleHistory says what became of a schedule's occurrences, newest first.
 func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]store.HistoryEntry, error) {
 	if err := store.CheckScheduleHistory(name, limit); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
@@ -250,7 +250,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 	return nil
 }
 
-// storedFor tells whether a run of a schedule has the id. Another run that has it
+// storedFor reports whether a run of a schedule has the id. Another run that has it
 // is a conflict.
 func (c *change) storedFor(ctx context.Context, schedule string, id store.RunID) (bool, error) {
 	if _, err := c.FindState(ctx, queries.FindStateParams{ID: id[:]}); err != nil {

@@ -32,7 +32,7 @@ type Tx struct {
 // Connections made with it wait for the write lock as long as the store does,
 // are as safe from the loss of power as the store, and begin every transaction
 // as a writer (BEGIN IMMEDIATE). A transaction that begins by reading instead
-// fails with SQLITE_BUSY, at once, when it writes after somebody else has. Names
+// fails with SQLITE_BUSY, at once, when it writes after another process has. Names
 // of tables are shared with the store's, which has some as plain as runs, jobs,
 // workers and locks: give the caller's a prefix.
 func (s *Store) DSN() string {

@@ -9,7 +9,7 @@ import (
 )
 
 // operateTable is what an operator's action makes of a run in each state, and
-// whether the audit tells of it. "asked" is a running run that was asked to be
+// whether the audit reports of it. "asked" is a running run that was asked to be
 // cancelled before. gone is a run that there is not.
 const operateTable = `
 action state     result           becomes   audited
@@ -67,7 +67,7 @@ func (f *fixture) inState(run store.NewRun, word string) (id store.RunID, free f
 	return run.ID, func() { f.settle(one(claim, worker, run.ID, success())) }
 }
 
-// audited counts what the audit tells of an action on a run.
+// audited counts what the audit reports of an action on a run.
 func (f *fixture) audited(id store.RunID, action store.RunAction) (n int) {
 	f.t.Helper()
 	for _, c := range f.changes(store.ChangeFilter{Kind: "run", Subject: id.String()}) {

@@ -1,0 +1,85 @@
+package durable
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// execution is one run in the hands of this worker.
+type execution struct {
+	registration
+
+	w     *Worker
+	claim *claim
+	run   store.ClaimedRun
+	job   string // the name under which the run is stored
+	queue string
+	room  *queueRoom // of a capped queue, else nil
+
+	begun      atomic.Bool  // the handler has been called, or is about to be
+	returned   atomic.Bool  // the handler has returned, or will not be called
+	resolution atomic.Int32 // see the constants
+	reported   bool         // it has been named as what keeps an isolated run waiting; the claimer's own
+	slotGone   bool         // the slot was given back before the handler returned; written before resolution
+
+	permanent bool // the handler itself has ended the run in dead; written before its outcome is handed over
+
+	cancelReason atomic.Pointer[string]  // the reason, once the run is to be cancelled
+	cancel       context.CancelCauseFunc // of the handler's context; set before begun
+
+	mu                  sync.Mutex
+	result              []byte
+	completedInTx       bool // the handler completes the run in a transaction of its own
+	returnedNil         bool // and has returned nil
+	resultAfterComplete bool // and has set a result after that
+	log                 *slog.Logger
+	lines               *logLines // nil until the handler asks for its logger
+	reports             *reports  // nil until the handler reports
+}
+
+// freeSlot gives the slot, and the place in a capped queue, to another run.
+func (x *execution) freeSlot() {
+	if x.room != nil {
+		x.room.executing.Add(-1)
+		x.w.poller.Wake() // it may be asleep for want of room
+	}
+	x.w.poller.Free(1)
+}
+
+// over is lease.ErrLost once the handler has returned: nothing of the run is the
+// handler's any more.
+func (x *execution) over() error {
+	if x.returned.Load() {
+		return lease.ErrLost
+	}
+	return nil
+}
+
+func (x *execution) setResult(text []byte) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.result, x.resultAfterComplete = text, x.completedInTx
+}
+
+// logger is the worker's with what identifies this run.
+func (x *execution) logger() *slog.Logger {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.log == nil {
+		x.log = x.w.config.Logger.With("run", x.run.ID.String(), "job", x.job, "attempt", x.run.Attempt)
+	}
+	return x.log
+}
+
+// The resolutions of an execution. The first to leave unresolved decides who settles.
+const (
+	unresolved      int32 = iota
+	resolvedInTime        // the handler has returned in time
+	resolvedLost          // the lease was lost and the handler did not return: stuck
+	resolvedTimeout       // timed out and did not return: stuck, and settled as failed
+)

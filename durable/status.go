@@ -1,0 +1,30 @@
+package durable
+
+import "time"
+
+// Status is what a health check wants to know.
+type Status struct {
+	Ready        bool          // declared, working, and within the lease's duration the store has answered, and taken a write if one was tried, and Unsettled is not Full
+	Draining     bool          // the worker is stopping
+	Executing    int           // handlers that have not returned
+	Stuck        int           // of them, given up
+	SinceContact time.Duration // since the store last answered
+	Unsettled    Unsettled     // outcomes that the store does not take
+	SetAside     []SetAside    // what the store refuses to change and the worker's loops go around, at most a hundred
+}
+
+// Status returns the worker's state at this moment.
+func (w *Worker) Status() Status {
+	w.link.mu.Lock()
+	now := w.config.Elapsed()
+	since, l := now-w.link.answered, w.config.Terms.Duration
+	away := w.link.silent && since >= l || w.link.refused && w.link.takeover.Unwritten(now) >= l
+	w.link.mu.Unlock()
+	phase, unsettled := w.phase.Load(), w.settler.status()
+	return Status{
+		Ready:     phase == phaseWorking && !away && !unsettled.Full,
+		Unsettled: unsettled,
+		Draining:  phase >= phaseDraining, Executing: w.active.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
+		SetAside: w.asides.list(now),
+	}
+}

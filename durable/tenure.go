@@ -1,0 +1,251 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/heartbeat"
+	"github.com/durable-worker/durable-worker/internal/protocol"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/poller"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// NewWorker returns a worker of a store. Nothing is started and nothing needs
+// checking here: what is wrong with the configuration is reported by Run.
+func NewWorker(db Store, config WorkerConfig) *Worker {
+	config = config.withDefaults()
+	if config.Elapsed == nil {
+		config.Elapsed = lease.Elapsed
+	}
+	if config.NewClaimID == nil {
+		config.NewClaimID = lease.NewClaimID
+	}
+	if config.Random == nil {
+		config.Random = rand.Float64
+	}
+	if config.Process == nil {
+		config.Process = &thisProcess
+	}
+	config.Middleware = slices.Clone(config.Middleware)
+	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
+		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
+	w.waits.Init()
+	w.fleet, _ = db.(store.FleetWaker)
+	if config.Hooks.StoreCalled != nil && db != nil {
+		w.store = observedStore{Store: db, w: w}
+	}
+	return w
+}
+
+// StuckError says that handlers did not return although their contexts were
+// cancelled. Their runs keep their lease and are executed elsewhere when it has
+// run out; those whose attempt had timed out before are settled as failed.
+type StuckError struct {
+	Runs []RunID
+}
+
+// Error names the runs.
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("handlers of %d runs ignored cancellation and were abandoned: %v", len(e.Runs), e.Runs)
+}
+
+// Run works until ctx ends, then drains: it stops claiming, lets handlers
+// finish for DrainTimeout, cancels the contexts of the rest, and hands back
+// the runs of those that return within CancelGrace. It returns when everything
+// it started has returned: nil, an error that names every fault of the
+// registrations and the configuration before anything was started, or a
+// *StuckError when handlers had to be abandoned, and an *UnsettledError when the
+// store did not take some outcomes though it took others; errors.As finds either.
+// While the store cannot be reached Run waits and tries again. Once ctx has ended
+// it returns within DrainTimeout, CancelGrace, the time that a claim under way may
+// take (half a lease, 2 to 15 s), and CancelGrace again (at least a second) for
+// outcomes to be written; what the store has not taken by then is left to the leases.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	defer w.phase.Store(phaseStopped)
+	if !w.untilDeclared(ctx) {
+		return nil
+	}
+	return w.work(ctx)
+}
+
+// work is one tenure: what is started here has ended when it returns.
+func (w *Worker) work(ctx context.Context) error {
+	c := w.config
+	handlers, cancelHandlers := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancelHandlers(nil)
+	w.keeper = heartbeat.New(contactRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger})
+	w.claimer.init(handlers, w)
+	w.settler.init(w)
+	w.executors.init()
+	w.poller = poller.New(poller.Config{
+		Capacity: c.MaxConcurrentRuns, Batch: min(c.ClaimBatchSize, c.MaxConcurrentRuns), Interval: c.PollInterval,
+		Jitter: max(c.PollJitter, 0), Linger: 5 * time.Millisecond, Elapsed: c.Elapsed, Random: c.Random,
+	}, w.claimer.ask, w.start)
+
+	outer, stopOuter := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopOuter()
+	var keeping, settling, asking sync.WaitGroup
+	keeping.Go(func() { w.keeper.Run(outer) })
+	keeping.Go(func() { w.listenForCancels(outer) })
+	settling.Go(func() { w.settler.run(outer) })
+	c.Process.join(w)
+	defer c.Process.part(w)
+	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx); w.claimer.stop() })
+	asking.Go(func() { w.reclaimLoop(ctx) })
+	asking.Go(func() { w.materializeLoop(ctx) })
+	asking.Go(func() { w.declareLoop(ctx) })
+	asking.Go(func() { w.sweepLoop(ctx) })
+	if !c.NoListen {
+		asking.Go(func() { w.listenLoop(ctx) })
+	}
+	w.phase.Store(phaseWorking)
+	w.warnUnbounded()
+	c.Logger.Info("worker started", "worker", c.Name, "jobs", len(w.jobs), "max_concurrent_runs", c.MaxConcurrentRuns)
+
+	<-ctx.Done()
+	w.phase.Store(phaseDraining)
+	w.settler.lift()
+	stuck := w.drain(cancelHandlers, asking.Wait)
+	w.executors.close()
+	overdue := time.AfterFunc(max(c.CancelGrace, time.Second), stopOuter)
+	defer overdue.Stop()
+	if w.active.handOver(outer); len(stuck) == 0 {
+		w.executors.all.Wait()
+	}
+	w.settler.close()
+	settling.Wait()
+	stopOuter()
+	keeping.Wait()
+	c.Logger.Info("worker stopped", "worker", c.Name)
+	return w.ended(stuck)
+}
+
+// ended is what Run returns after a drain.
+func (w *Worker) ended(stuck []RunID) error {
+	var err error
+	if len(stuck) > 0 {
+		err = &StuckError{Runs: stuck}
+	}
+	switch refused := w.settler.refused; {
+	case refused == nil:
+		return err
+	case err == nil:
+		return refused
+	default:
+		return errors.Join(err, refused)
+	}
+}
+
+// warnUnbounded names the jobs that nothing bounds.
+func (w *Worker) warnUnbounded() {
+	var names []string
+	for name, r := range w.jobs {
+		if r.info.Timeout == 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		w.config.Logger.Warn("jobs without a timeout: a handler that hangs keeps its slot forever", "jobs", names)
+	}
+}
+
+// drain gives up the runs in hand and returns those whose handlers do not
+// return. asked returns when no more can be added.
+func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (stuck []RunID) {
+	c := w.config
+	machine := protocol.Drain{Timeout: max(c.DrainTimeout, 0), Grace: max(c.CancelGrace, 0)}
+	c.Logger.Info("worker draining", "worker", c.Name, "executing", w.active.len(), "timeout", machine.Timeout.String())
+	idle := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() { asked(); w.active.wait(); close(idle) })
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	event := protocol.DrainEvent{Kind: protocol.DrainStop, Executing: 1}
+	for {
+		event.At = c.Elapsed()
+		effects := machine.Step(event)
+		if effects.CancelHandlers {
+			c.Logger.Info("drain time is over, cancelling handlers", "executing", w.active.len())
+			cancelHandlers(ErrDraining)
+		}
+		if effects.Done {
+			break
+		}
+		timer.Reset(max(effects.Wake-c.Elapsed(), 0))
+		event = protocol.DrainEvent{Kind: protocol.DrainTick, Executing: 1}
+		select {
+		case <-idle:
+			event.Executing = 0
+		case <-w.hurry:
+			event.Kind = protocol.DrainHurry
+		case <-timer.C:
+		}
+	}
+	stuck = w.active.abandon()
+	waiting.Wait()
+	return stuck
+}
+
+// untilDeclared makes the first declaration, again and again until the store
+// takes it. It reports false when ctx ended first.
+func (w *Worker) untilDeclared(ctx context.Context) bool {
+	pause := 100 * time.Millisecond
+	for {
+		err := w.declare(ctx)
+		if err == nil {
+			return true
+		}
+		w.warn(ctx, "the store does not take the worker's declaration, will be retried", err)
+		if !w.sleep(ctx, w.jittered(pause)) {
+			return false
+		}
+		pause = min(2*pause, w.config.PollInterval+time.Second)
+	}
+}
+
+// listenLoop keeps a listener up: wake-ups shorten sleeps, polling continues
+// without them.
+func (w *Worker) listenLoop(ctx context.Context) {
+	pause := time.Duration(0)
+	for w.sleep(ctx, pause) {
+		began := w.config.Elapsed()
+		err := w.listen(ctx)
+		if err != nil {
+			w.warn(ctx, "listening for wake-ups failed, polling instead", err)
+		}
+		if pause = min(max(2*pause, 100*time.Millisecond), 5*time.Second); w.config.Elapsed()-began > 10*time.Second {
+			pause = 100 * time.Millisecond
+		}
+		w.listens.Store(false)
+		w.wake() // something may have come while no listener was up
+		w.tellChanges()
+	}
+}
+
+// hear handles a signal and ignores the kinds that a worker does not use.
+func (w *Worker) hear(signal store.Signal) {
+	w.listens.Store(true)
+	switch signal.Kind {
+	case store.RunsDue:
+		w.due(signal.Due)
+	case store.RunAwaited:
+		w.awaited.Add(signal.Run, w.config.Elapsed())
+	case store.RunEnded:
+		w.waits.Hear(signal.Run)
+	case store.CancelAsked:
+		w.tellCancels()
+	default:
+	}
+}
