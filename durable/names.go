@@ -6,25 +6,40 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// What the code around handlers says daily. The rest of the vocabulary, and what
-// the engines implement, is in package store.
-type (
-	RunID   = store.RunID   // names a run; created by NewRunID, ordered by time
-	State   = store.State   // of a run: Pending, Running, Succeeded, Dead or Cancelled
-	Record  = store.Record  // everything that is stored of a run
-	Filter  = store.Filter  // selects runs
-	Page    = store.Page    // a part of a list of runs
-	Receipt = store.Receipt // the answer to an enqueue
-	NewRun  = store.NewRun  // a run that is not enqueued yet
-	Rule    = store.Rule    // says when a schedule fires; created by Cron, Every or Once
-	Window  = store.Window  // a time in which a schedule does not fire
-	RunInfo = store.RunInfo // a run that executes, without its args
-	JobInfo = store.JobInfo // a job as its workers have declared it
-	Store   = store.Store   // what an engine implements
-	Tx      = store.Tx      // the caller's own transaction
+// The words that code around handlers says daily. The rest of the vocabulary, and
+// what the engines implement, is in package store.
 
-	Enqueuer   = store.Enqueuer   // the part of a store that stores runs
-	EndedError = store.EndedError // says that a run has ended without success
+type (
+	// RunID names a run; it is created by NewRunID, ordered by time.
+	RunID = store.RunID
+	// State is the state of a run: Pending, Running, Succeeded, Dead or Cancelled.
+	State = store.State
+	// Record is everything that is stored of a run.
+	Record = store.Record
+	// Filter selects runs.
+	Filter = store.Filter
+	// Page is a part of a list of runs.
+	Page = store.Page
+	// Receipt is the answer to an enqueue.
+	Receipt = store.Receipt
+	// NewRun is a run that is not enqueued yet.
+	NewRun = store.NewRun
+	// Rule says when a schedule fires; created by Cron, Every or Once.
+	Rule = store.Rule
+	// Window is a time in which a schedule does not fire.
+	Window = store.Window
+	// RunInfo is a run that executes, without its args.
+	RunInfo = store.RunInfo
+	// JobInfo is a job as its workers have declared it.
+	JobInfo = store.JobInfo
+	// Store is what an engine implements.
+	Store = store.Store
+	// Tx is the caller's own transaction.
+	Tx = store.Tx
+	// Enqueuer is the part of a store that stores runs.
+	Enqueuer = store.Enqueuer
+	// EndedError says that a run has ended without success.
+	EndedError = store.EndedError
 )
 
 // The states of a run. The last three are final.

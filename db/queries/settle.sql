@@ -114,22 +114,42 @@ WHERE claim_id = ANY (ARRAY(
   );
 
 -- name: SettleLast :many
--- SettleSuccesses and Unlease of a claim's last few runs in one statement. runs_pkey,
--- then leases_pkey: what is not read runs last. Locks as those do. The snapshot is
--- older than what it writes, so the runs that it settles are left out where Unlease
--- looks for others. Twice or late: no rows.
+-- SettleSuccesses and Unlease of a claim's last few runs in one statement. The snapshot
+-- is older than what it writes, so the runs that it settles are left out where Unlease
+-- looks for others.
+-- Index: runs_pkey, then leases_pkey: what is not read runs last. Locks: as those two.
+-- Idempotent: a repeat, or a late one, returns no rows.
 WITH settled AS (
-    UPDATE durable.runs SET state = 2, finished_at = now()
-    WHERE id = ANY (@ids::uuid[]) AND claim_id = @claim_id::uuid AND state = 1
+    UPDATE durable.runs
+    SET state = 2,
+        finished_at = now()
+    WHERE id = ANY (@ids::uuid[])
+      AND claim_id = @claim_id::uuid
+      AND state = 1
     RETURNING id
 ), ended AS (
     DELETE FROM durable.leases
-    WHERE claim_id = ANY (ARRAY(SELECT l.claim_id FROM durable.leases l WHERE l.claim_id = @claim_id::uuid FOR UPDATE SKIP LOCKED))
-      AND (@claimed::int = 0 OR (pg_column_size(run_ids) - 20) / 16 = @claimed::int OR NOT EXISTS (
-          SELECT FROM durable.runs b
-          WHERE b.id = ANY (leases.run_ids) AND b.id <> ALL (@ids::uuid[]) AND b.claim_id = leases.claim_id AND b.state = 1))
+    WHERE claim_id = ANY (ARRAY(
+            SELECT locked.claim_id
+            FROM durable.leases locked
+            WHERE locked.claim_id = @claim_id::uuid
+            FOR UPDATE SKIP LOCKED
+        ))
+      AND (
+          @claimed::int = 0
+          OR (pg_column_size(run_ids) - 20) / 16 = @claimed::int
+          OR NOT EXISTS (
+              SELECT
+              FROM durable.runs
+              WHERE runs.id = ANY (leases.run_ids)
+                AND runs.id <> ALL (@ids::uuid[])
+                AND runs.claim_id = leases.claim_id
+                AND runs.state = 1
+          )
+      )
 )
-SELECT settled.id FROM settled;
+SELECT settled.id
+FROM settled;
 
 -- name: Verdicts :many
 -- What became of runs that a settle did not touch. Index: runs_pkey. Locks: none.

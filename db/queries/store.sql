@@ -15,9 +15,14 @@ SELECT
 -- name: GuardSession :exec
 -- Guard for as long as the session lasts, where no pooler may give it to others.
 -- Batches that would set the same need no Guard of their own.
-SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false),
-       set_config('plan_cache_mode', 'force_generic_plan', false),
-       set_config('lock_timeout', @lock_timeout::text, false), set_config('statement_timeout', @statement_timeout::text, false);
+-- Idempotent: a repeat sets the same.
+SELECT
+    set_config('enable_seqscan', 'off', false),
+    set_config('enable_bitmapscan', 'off', false),
+    set_config('jit', 'off', false),
+    set_config('plan_cache_mode', 'force_generic_plan', false),
+    set_config('lock_timeout', @lock_timeout::text, false),
+    set_config('statement_timeout', @statement_timeout::text, false);
 
 -- name: Pin :exec
 -- Keeps functions and operators of other schemas out of the statements after it

@@ -142,9 +142,13 @@ func (q *Queries) Guard(ctx context.Context, arg GuardParams) error {
 }
 
 const GuardSession = `-- name: GuardSession :exec
-SELECT set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false),
-       set_config('plan_cache_mode', 'force_generic_plan', false),
-       set_config('lock_timeout', $1::text, false), set_config('statement_timeout', $2::text, false)
+SELECT
+    set_config('enable_seqscan', 'off', false),
+    set_config('enable_bitmapscan', 'off', false),
+    set_config('jit', 'off', false),
+    set_config('plan_cache_mode', 'force_generic_plan', false),
+    set_config('lock_timeout', $1::text, false),
+    set_config('statement_timeout', $2::text, false)
 `
 
 type GuardSessionParams struct {
@@ -154,6 +158,7 @@ type GuardSessionParams struct {
 
 // Guard for as long as the session lasts, where no pooler may give it to others.
 // Batches that would set the same need no Guard of their own.
+// Idempotent: a repeat sets the same.
 func (q *Queries) GuardSession(ctx context.Context, arg GuardSessionParams) error {
 	_, err := q.db.Exec(ctx, GuardSession, arg.LockTimeout, arg.StatementTimeout)
 	return err
