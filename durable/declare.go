@@ -124,9 +124,9 @@ func (w *Worker) declare(ctx context.Context) error {
 	defer cancel()
 	sent := w.config.Elapsed()
 	err := w.store.Declare(ctx, declaration)
-	var partly *store.PassedError
+	var partly *store.SetAsideError
 	if w.link.partly.Store(errors.As(err, &partly)); partly != nil {
-		w.passedOver("declare", partly.Passed)
+		w.passedOver("declare", partly.SetAside)
 		err = nil
 	}
 	w.contactWrite(sent, 1, err)

@@ -37,9 +37,9 @@ type faultyStore struct {
 	refused    []durable.RunID // a Settle with one of these fails
 	locked     []durable.RunID // these are answered with Deferred
 
-	reclaimMost int                // runs; a Reclaim that may take more fails when something has expired. Zero: no bound
-	passes      []store.PassedOver // answered by the next Reclaim, once
-	declares    error              // answered by each Declare that was carried out
+	reclaimMost int              // runs; a Reclaim that may take more fails when something has expired. Zero: no bound
+	passes      []store.SetAside // answered by the next Reclaim, once
+	declares    error            // answered by each Declare that was carried out
 }
 
 // errPage is what a store answers that cannot write one run.
@@ -230,7 +230,7 @@ func (s *faultyStore) Reclaim(ctx context.Context, request store.ReclaimRequest)
 		done, err := s.Store.Reclaim(ctx, request)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		done.Passed, s.passes = s.passes, nil
+		done.SetAside, s.passes = s.passes, nil
 		return done, err
 	})
 }

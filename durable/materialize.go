@@ -119,7 +119,7 @@ func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, mor
 	} else if made.Due == e.chunk {
 		more, e.chunk = true, nextChunk(e.chunk, took)
 	}
-	w.passedOver("materialize", made.Passed)
+	w.passedOver("materialize", made.SetAside)
 	w.await(ctx, made.Waits)
 	if len(made.Runs) > 0 {
 		w.config.Logger.Debug("occurrences materialized", "runs", len(made.Runs))
@@ -143,8 +143,8 @@ func (w *Worker) lookPause(made *store.MaterializeResult, err error) time.Durati
 	if made.Next >= 0 {
 		pause = min(pause, max(made.Next, materializeMinPause))
 	}
-	for i := range made.Passed {
-		pause = min(pause, max(made.Passed[i].Again, time.Second))
+	for i := range made.SetAside {
+		pause = min(pause, max(made.SetAside[i].Again, time.Second))
 	}
 	return pause
 }

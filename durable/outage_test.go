@@ -180,7 +180,7 @@ func TestWhatIsPassedOverIsListed(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		w := s.worker(durable.WorkerConfig{PollInterval: time.Second})
 		durable.Register(w, durable.NewJob[letter]("mail"), func(context.Context, *durable.Run[letter]) error { return nil })
-		s.store.passes = []store.PassedOver{{Kind: "run", Name: "r1", Again: time.Minute, Err: errBoom}}
+		s.store.passes = []store.SetAside{{Kind: "run", Name: "r1", Again: time.Minute, Err: errBoom}}
 		stop := s.begin(w)
 		s.pass(5 * time.Second)
 		listed := w.Status().SetAside
@@ -220,7 +220,7 @@ func TestADeclarationThatIsRefusedInPartCounts(t *testing.T) {
 		job := durable.NewJob[letter]("mail")
 		w := s.worker(durable.WorkerConfig{})
 		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
-		s.store.declares = &store.PassedError{Passed: []store.PassedOver{{Kind: "schedule", Name: "s", Again: time.Minute, Err: errBoom}}}
+		s.store.declares = &store.SetAsideError{SetAside: []store.SetAside{{Kind: "schedule", Name: "s", Again: time.Minute, Err: errBoom}}}
 		stop := s.begin(w)
 		id := s.enqueue(job.New(letter{}))
 		s.pass(10 * time.Second)

@@ -41,7 +41,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 			pause = min(pause, c.Terms.Duration/4, w.proveWrites(ctx, pause))
 		}
 		w.reclaimed(ctx, done)
-		w.passedOver("reclaim", done.Passed)
+		w.passedOver("reclaim", done.SetAside)
 	}
 }
 

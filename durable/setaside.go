@@ -41,18 +41,18 @@ type aside struct {
 }
 
 // passedOver logs what a loop has skipped, each time it does.
-func (w *Worker) passedOver(doing string, passed []store.PassedOver) {
+func (w *Worker) passedOver(doing string, passed []store.SetAside) {
 	now := w.config.Elapsed()
 	for i := range passed {
 		one := &passed[i]
 		tries := w.asides.add(doing, one, now)
-		w.config.Logger.Error("skipped, the store refuses to change it", "doing", doing, "kind", one.Kind, "name", one.Name,
+		w.config.Logger.Error("set aside: the store refuses to change it", "doing", doing, "kind", one.Kind, "name", one.Name,
 			"tries", tries, "again_in", one.Again.String(), "error", one.Err)
 	}
 }
 
 // add takes note of one thing and returns how often it has failed.
-func (a *asides) add(doing string, one *store.PassedOver, now time.Duration) (tries int) {
+func (a *asides) add(doing string, one *store.SetAside, now time.Duration) (tries int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.expire(now)

@@ -58,7 +58,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 			continue
 		}
 		w.returned(swept)
-		w.passedOver("sweep", swept.Passed)
+		w.passedOver("sweep", swept.SetAside)
 		deleted += swept.Deleted
 		if swept.Busy || swept.Done {
 			if deleted > 0 {

@@ -99,12 +99,12 @@ type readiness struct {
 	Executing    int             `json:"executing"`
 	Stuck        int             `json:"stuck"`
 	SinceContact *store.Duration `json:"since_contact"` // with the database
-	SetAside     *setAside       `json:"set_aside"`     // outcomes that the database does not take; null: none
-	PassedOver   []passedOver    `json:"passed_over"`   // what else the database refuses to change and the worker goes around; some
+	Unsettled    *unsettled      `json:"unsettled"`     // outcomes that the database does not take; null: none
+	SetAside     []setAside      `json:"set_aside"`     // what else the database refuses to change, and the worker goes around; some
 }
 
-// passedOver names one thing that the database refuses to change.
-type passedOver struct {
+// setAside names one thing that the database refuses to change.
+type setAside struct {
 	Doing string `json:"doing"` // what was tried
 	Kind  string `json:"kind"`
 	Name  string `json:"name"`
@@ -114,28 +114,28 @@ type passedOver struct {
 // namedMost bounds the things that /readyz names.
 const namedMost = 10
 
-func passedOf(all []durable.SetAside) []passedOver {
-	named := []passedOver{}
+func setAsideOf(all []durable.SetAside) []setAside {
+	named := []setAside{}
 	for _, one := range all[:min(len(all), namedMost)] {
-		named = append(named, passedOver{Doing: one.Doing, Kind: one.Kind, Name: one.Name, Tries: one.Tries})
+		named = append(named, setAside{Doing: one.Doing, Kind: one.Kind, Name: one.Name, Tries: one.Tries})
 	}
 	return named
 }
 
-// setAside reports outcomes that the database does not take.
-type setAside struct {
+// unsettled reports outcomes that the database does not take.
+type unsettled struct {
 	Count  int             `json:"count"`
 	Runs   []durable.RunID `json:"runs"` // some
 	Locked int             `json:"locked"`
 }
 
-// asideOf is what is told of outcomes that cannot be written. Why is in the logs:
+// unsettledOf is what is told of outcomes that cannot be written. Why is in the logs:
 // an error of the database may hold what nobody else may see.
-func asideOf(s durable.Unsettled) *setAside {
+func unsettledOf(s durable.Unsettled) *unsettled {
 	if s.Count == 0 && s.Locked == 0 && !s.Full {
 		return nil
 	}
-	return &setAside{Count: s.Count, Runs: append([]durable.RunID{}, s.Runs...), Locked: s.Locked}
+	return &unsettled{Count: s.Count, Runs: append([]durable.RunID{}, s.Runs...), Locked: s.Locked}
 }
 
 func (h *health) readiness() readiness {
@@ -145,11 +145,11 @@ func (h *health) readiness() readiness {
 	}
 	w := h.watched()
 	if w == nil {
-		return notReady(readiness{PassedOver: []passedOver{}}, "the database has not been reached yet")
+		return notReady(readiness{SetAside: []setAside{}}, "the database has not been reached yet")
 	}
 	s := w.Status()
 	since := store.Duration(s.SinceContact.Round(time.Millisecond))
-	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, SetAside: asideOf(s.Unsettled), PassedOver: passedOf(s.SetAside)}
+	r := readiness{Executing: s.Executing, Stuck: s.Stuck, SinceContact: &since, Unsettled: unsettledOf(s.Unsettled), SetAside: setAsideOf(s.SetAside)}
 	switch {
 	case s.Draining:
 		return notReady(r, "draining")

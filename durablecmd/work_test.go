@@ -293,7 +293,7 @@ func TestReadinessTellsOfOutcomesThatTheDatabaseDoesNotTake(t *testing.T) {
 	release := make(chan struct{})
 	s := serve(t, env, holding(make(chan struct{}, 1), release, true))
 	address := s.address()
-	require.Nil(t, becomes(t, address, "/readyz", http.StatusOK)["set_aside"])
+	require.Nil(t, becomes(t, address, "/readyz", http.StatusOK)["unsettled"])
 	path := strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL=sqlite:")
 	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
 	require.NoError(t, err)
@@ -304,7 +304,7 @@ func TestReadinessTellsOfOutcomesThatTheDatabaseDoesNotTake(t *testing.T) {
 	close(release)
 	var aside any
 	require.Eventually(t, func() bool {
-		aside = becomes(t, address, "/readyz", http.StatusOK)["set_aside"]
+		aside = becomes(t, address, "/readyz", http.StatusOK)["unsettled"]
 		return aside != nil
 	}, time.Minute, 50*time.Millisecond)
 	require.Equal(t, map[string]any{"count": 1.0, "runs": []any{id}, "locked": 0.0}, aside)

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// PassedOver is one thing that a call of the store could not change and left as
+// SetAside is one thing that a call of the store could not change and left as
 // it was, so that the call went on with all others.
-type PassedOver struct {
+type SetAside struct {
 	Kind  string        // what it is: run, lease, schedule, job
 	Name  string        // its id, or its name
 	Again time.Duration // until the store tries again; each time it fails the pause grows
 	Err   error
 }
 
-// PassedError says that a call has done what was requested, except for some things.
-type PassedError struct {
-	Passed []PassedOver
+// SetAsideError says that a call has done what was requested, except for some things.
+type SetAsideError struct {
+	SetAside []SetAside
 }
 
 // Error names the first few.
-func (e *PassedError) Error() string {
+func (e *SetAsideError) Error() string {
 	var names []string
-	for _, one := range e.Passed[:min(len(e.Passed), 3)] {
+	for _, one := range e.SetAside[:min(len(e.SetAside), 3)] {
 		names = append(names, fmt.Sprintf("%s %s: %v", one.Kind, one.Name, one.Err))
 	}
-	return fmt.Sprintf("%d refused by the store: %s", len(e.Passed), strings.Join(names, "; "))
+	return fmt.Sprintf("%d refused by the store: %s", len(e.SetAside), strings.Join(names, "; "))
 }

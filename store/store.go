@@ -168,11 +168,11 @@ type ReclaimRequest struct {
 
 // ReclaimResult is what a Reclaim call did.
 type ReclaimResult struct {
-	Now    time.Time // of the store's clock
-	Leases int       // expired leases ended; equal to the limit when there may be more
-	Soon   bool      // before this call a lease had expired, or was to expire within Ahead
-	Runs   []ReclaimedRun
-	Passed []PassedOver // what could not be taken, and stopped nothing else
+	Now      time.Time // of the store's clock
+	Leases   int       // expired leases ended; equal to the limit when there may be more
+	Soon     bool      // before this call a lease had expired, or was to expire within Ahead
+	Runs     []ReclaimedRun
+	SetAside []SetAside // what could not be taken, and stopped nothing else
 }
 
 // ReclaimedRun is one run reclaimed from a dead worker.
@@ -266,7 +266,7 @@ type Catalog interface {
 	// the stored hash, or when no worker has declared the stored one within
 	// DeclaredWithin: an older program does not undo a newer one's schedule. A
 	// schedule that was paused as an orphan is resumed. A job or a schedule that
-	// the store refuses stops no other: the error is then a *PassedError, and all
+	// the store refuses stops no other: the error is then a *SetAsideError, and all
 	// else is declared.
 	Declare(ctx context.Context, declaration Declaration) error
 	// Touch writes the row of a worker, which it stores if there is none: a
@@ -308,7 +308,7 @@ type MaterializeResult struct {
 	// remembers, that had not ended.
 	Waits []WaitingSchedule
 
-	Passed []PassedOver // schedules that could not be advanced, and stopped no other
+	SetAside []SetAside // schedules that could not be advanced, and stopped no other
 }
 
 // WaitingSchedule is a schedule that waits for a run of its own to end.

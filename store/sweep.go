@@ -67,7 +67,7 @@ type SweepResult struct {
 	Done     bool           // nothing more is to be read for now
 	Deleted  int            // runs
 	Returned []ReclaimedRun // running runs that were handed back, cancelled or ended dead
-	Passed   []PassedOver   // what could not be deleted or handed back, and is left to the next full pass
+	SetAside []SetAside     // what could not be deleted or handed back, and is left to the next full pass
 	Mended   int            // pending runs that had lost their place in line, and have it again
 }
 

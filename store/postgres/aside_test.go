@@ -45,7 +45,7 @@ func reclaimAll(t *testing.T, store opened, request store.ReclaimRequest) (all s
 		if request.Runs > 0 {
 			require.LessOrEqual(t, len(done.Runs), request.Runs)
 		}
-		all.Runs, all.Passed = append(all.Runs, done.Runs...), append(all.Passed, done.Passed...)
+		all.Runs, all.SetAside = append(all.Runs, done.Runs...), append(all.SetAside, done.SetAside...)
 		if len(done.Runs) == 0 {
 			return all
 		}
@@ -63,10 +63,10 @@ func TestReclaimGoesAroundARunThatCannotBeChanged(t *testing.T) {
 	db.refuse(t, conn, "update", "runs", "old.id = '"+bad.String()+"'")
 	all := reclaimAll(t, db, store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.Len(t, all.Runs, 59)
-	require.Len(t, all.Passed, 1)
-	require.Equal(t, "run", all.Passed[0].Kind)
-	require.Equal(t, bad.String(), all.Passed[0].Name)
-	require.ErrorContains(t, all.Passed[0].Err, "refused by a test")
+	require.Len(t, all.SetAside, 1)
+	require.Equal(t, "run", all.SetAside[0].Kind)
+	require.Equal(t, bad.String(), all.SetAside[0].Name)
+	require.ErrorContains(t, all.SetAside[0].Err, "refused by a test")
 	require.Equal(t, 1, db.count(t, conn, "select count(*) from %s.leases"))
 	require.Equal(t, 59, db.count(t, conn, "select count(*) from %s.ready"))
 	requireConsistent(t, db)
@@ -97,8 +97,8 @@ func TestReclaimWithoutAPrivilegeThatOneRunNeeds(t *testing.T) {
 	db.refuse(t, conn, "insert", "problems", "true") // as a missing GRANT would
 	all := reclaimAll(t, db, store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.Len(t, all.Runs, 9)
-	require.Len(t, all.Passed, 1)
-	require.Equal(t, ids[0][3].String(), all.Passed[0].Name)
+	require.Len(t, all.SetAside, 1)
+	require.Equal(t, ids[0][3].String(), all.SetAside[0].Name)
 }
 
 func TestReclaimTakesALargeLeaseInParts(t *testing.T) {
@@ -126,7 +126,7 @@ func TestReclaimCountsCrashesNoFurtherThanTheyCanBeStored(t *testing.T) {
 	done, err := db.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: store.MostCrashes, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 2)
-	require.Empty(t, done.Passed)
+	require.Empty(t, done.SetAside)
 }
 
 func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
@@ -141,13 +141,13 @@ func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
 	}
 	db.refuse(t, conn, "update", "schedules", "old.name = 'b'")
 	db.refuse(t, conn, "insert", "runs", "new.schedule is not null and new.args::text like '%nothing%'")
-	var passed []store.PassedOver
+	var passed []store.SetAside
 	for range 3 {
 		made, err := db.Materialize(t.Context(), 100, func(now time.Time, s store.Schedule) store.Decision {
 			return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "k", Run: s.RunNow()}}}
 		})
 		require.NoError(t, err)
-		passed = append(passed, made.Passed...)
+		passed = append(passed, made.SetAside...)
 	}
 	require.Equal(t, 4, db.count(t, conn, "select count(*) from %s.runs where schedule is not null"))
 	require.Len(t, passed, 1, "it rests")
@@ -178,12 +178,12 @@ func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {
 		swept, err := db.Sweep(t.Context(), request)
 		require.NoError(t, err)
 		all.Deleted, all.Done = all.Deleted+swept.Deleted, swept.Done
-		all.Returned, all.Passed = append(all.Returned, swept.Returned...), append(all.Passed, swept.Passed...)
+		all.Returned, all.SetAside = append(all.Returned, swept.Returned...), append(all.SetAside, swept.SetAside...)
 	}
 	require.Equal(t, 29, all.Deleted)
 	require.Len(t, all.Returned, 4)
 	var names []string
-	for _, one := range all.Passed {
+	for _, one := range all.SetAside {
 		require.ErrorContains(t, one.Err, "refused by a test")
 		names = append(names, one.Name)
 	}
@@ -213,10 +213,10 @@ func TestDeclareGoesAroundWhatIsRefused(t *testing.T) {
 		declaration.Schedules = append(declaration.Schedules, s)
 	}
 	err := db.Declare(t.Context(), declaration)
-	var partly *store.PassedError
+	var partly *store.SetAsideError
 	require.ErrorAs(t, err, &partly)
 	var names []string
-	for _, one := range partly.Passed {
+	for _, one := range partly.SetAside {
 		names = append(names, one.Name)
 	}
 	require.ElementsMatch(t, []string{"j3", "s2", "s5"}, names)

@@ -28,7 +28,7 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	if len(declaration.Schedules) > 0 {
 		s.hint()
 	}
-	if len(d.partly.Passed) > 0 {
+	if len(d.partly.SetAside) > 0 {
 		return fmt.Errorf("declare: %w", &d.partly)
 	}
 	return nil
@@ -39,7 +39,7 @@ type declaring struct {
 	*Store
 
 	worker store.WorkerID
-	partly store.PassedError
+	partly store.SetAsideError
 }
 
 // all declares everything in one transaction, and when the database refuses that,
@@ -131,7 +131,7 @@ func (d *declaring) goOn(err error, kind, name string) error {
 	if !refusesRows(err) {
 		return err
 	}
-	d.partly.Passed = append(d.partly.Passed, store.PassedOver{Kind: kind, Name: name, Again: store.DeclareAgain, Err: err})
+	d.partly.SetAside = append(d.partly.SetAside, store.SetAside{Kind: kind, Name: name, Again: store.DeclareAgain, Err: err})
 	return nil
 }
 

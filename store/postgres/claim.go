@@ -167,7 +167,7 @@ func (s *Store) take(ctx context.Context, args []any, got *dealing) error {
 			return err
 		}
 		s.held.mark()
-		s.config.Logger.Warn("somebody holds the row of a waiting run: claiming around it", "for", heldFor.String())
+		s.config.Logger.Warn("pending run locked by another transaction; claiming around it", "for", heldFor.String())
 	}
 	b := s.guarded(ctx)
 	b.add(queries.ClaimFreeRuns, args...).Query(got.scan)

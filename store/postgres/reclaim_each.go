@@ -85,5 +85,5 @@ func (r *reclaiming) halves(ctx context.Context, claim uuid.UUID, ids uuidArray)
 func (r *reclaiming) pass(kind string, id uuid.UUID, err error) {
 	again := r.Store.aside.Put(id, lease.Elapsed())
 	r.aside = append(r.aside, id)
-	r.done.Passed = append(r.done.Passed, store.PassedOver{Kind: kind, Name: id.String(), Again: again, Err: err})
+	r.done.SetAside = append(r.done.SetAside, store.SetAside{Kind: kind, Name: id.String(), Again: again, Err: err})
 }

@@ -192,7 +192,7 @@ func (s *Store) setAside(
 		again = s.resting.Put(name, lease.Elapsed())
 		s.resting.Took(lease.Elapsed())
 	}
-	done.Passed = append(done.Passed, store.PassedOver{Kind: "schedule", Name: name, Again: again, Err: refused})
+	done.SetAside = append(done.SetAside, store.SetAside{Kind: "schedule", Name: name, Again: again, Err: refused})
 	return done.MaterializeResult, nil
 }
 
@@ -202,7 +202,7 @@ func (s *Store) outOfTime(name string, err error) (store.MaterializeResult, erro
 	if !blamed {
 		return store.MaterializeResult{}, err
 	}
-	return store.MaterializeResult{Passed: []store.PassedOver{{Kind: "schedule", Name: name, Again: again, Err: err}}}, nil
+	return store.MaterializeResult{SetAside: []store.SetAside{{Kind: "schedule", Name: name, Again: again, Err: err}}}, nil
 }
 
 // refusedOnItsOwn is a schedule whose decision the database has not taken, and that
@@ -230,10 +230,10 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 				return err
 			}
 		} else if again, blamed := s.resting.Doubt(one.name, lease.Elapsed()); blamed {
-			done.Passed = append(done.Passed, store.PassedOver{Kind: "schedule", Name: one.name, Again: again, Err: one.err})
+			done.SetAside = append(done.SetAside, store.SetAside{Kind: "schedule", Name: one.name, Again: again, Err: one.err})
 		}
 	}
-	if !own && len(done.Passed) == 0 {
+	if !own && len(done.SetAside) == 0 {
 		return errors.Join(errNoneTaken, done.refused[0].err)
 	}
 	return nil
@@ -246,6 +246,6 @@ func (s *Store) storeFault(ctx context.Context, tx pgx.Tx, one *refusedOnItsOwn,
 		return err
 	}
 	again := s.resting.Put(one.name, lease.Elapsed())
-	done.Passed = append(done.Passed, store.PassedOver{Kind: "schedule", Name: one.name, Again: again, Err: err})
+	done.SetAside = append(done.SetAside, store.SetAside{Kind: "schedule", Name: one.name, Again: again, Err: err})
 	return nil
 }

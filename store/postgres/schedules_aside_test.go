@@ -27,13 +27,13 @@ func TestMaterializeNarrowsDownToWhatIsRefusedAsAWhole(t *testing.T) {
 	db.exec(t, conn, `create function %s.late() returns trigger language plpgsql as $$ begin raise exception 'refused at the commit'; end $$`)
 	db.exec(t, conn, `create constraint trigger late after update on %s.schedules deferrable initially deferred
 		for each row when (old.name = 'schedule-11') execute function %s.late()`)
-	var passed []store.PassedOver
+	var passed []store.SetAside
 	for range 10 {
 		made, err := db.Materialize(t.Context(), 500, func(now time.Time, s store.Schedule) store.Decision {
 			return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "k", Run: s.RunNow()}}}
 		})
 		require.NoError(t, err)
-		passed = append(passed, made.Passed...)
+		passed = append(passed, made.SetAside...)
 	}
 	require.Equal(t, 19, db.count(t, conn, "select count(*) from %s.runs"))
 	require.Len(t, passed, 1)

@@ -62,7 +62,7 @@ func TestMaterializeGoesAroundAScheduleThatTakesTooLong(t *testing.T) {
 	saveHourly(t, db, 5)
 	db.exec(t, conn, `create function %s.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$`)
 	db.exec(t, conn, `create trigger slow before update on %s.schedules for each row when (old.name = 'schedule-02') execute function %s.slow()`)
-	var passed []store.PassedOver
+	var passed []store.SetAside
 	limit, made := 4, 0
 	require.Eventually(t, func() bool {
 		bounded, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -71,7 +71,7 @@ func TestMaterializeGoesAroundAScheduleThatTakesTooLong(t *testing.T) {
 		if err != nil {
 			limit = max(limit/2, 1) // as workers do
 		}
-		passed, made = append(passed, done.Passed...), made+len(done.Runs)
+		passed, made = append(passed, done.SetAside...), made+len(done.Runs)
 		return made == 4 && len(passed) > 0
 	}, time.Minute, 10*time.Millisecond)
 	require.Equal(t, "schedule-02", passed[0].Name)

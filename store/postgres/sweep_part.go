@@ -37,7 +37,7 @@ func (w *sweeping) goOn(err error, kind, name string) error {
 	if !refusesRows(err) {
 		return err
 	}
-	w.done.Passed = append(w.done.Passed, store.PassedOver{Kind: kind, Name: name, Again: store.SweepPassEvery, Err: err})
+	w.done.SetAside = append(w.done.SetAside, store.SetAside{Kind: kind, Name: name, Again: store.SweepPassEvery, Err: err})
 	return nil
 }
 
@@ -64,6 +64,6 @@ func (s *Store) pruneTable(ctx context.Context, step *sweeping, table, statement
 	})
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		again := s.unpruned.Put(table, lease.Elapsed())
-		step.done.Passed = append(step.done.Passed, store.PassedOver{Kind: "table", Name: table, Again: again, Err: err})
+		step.done.SetAside = append(step.done.SetAside, store.SetAside{Kind: "table", Name: table, Again: again, Err: err})
 	}
 }

@@ -41,13 +41,13 @@ func TestSweepDeletesRunsWhereATableCannotBePruned(t *testing.T) {
 				swept, err := db.Sweep(bounded, request)
 				cancel()
 				require.NoError(t, err)
-				all.Deleted, all.Done, all.Passed = all.Deleted+swept.Deleted, swept.Done, append(all.Passed, swept.Passed...)
+				all.Deleted, all.Done, all.SetAside = all.Deleted+swept.Deleted, swept.Done, append(all.SetAside, swept.SetAside...)
 			}
 			require.Equal(t, 30, all.Deleted)
-			require.Len(t, all.Passed, 1)
-			require.Equal(t, "table", all.Passed[0].Kind)
-			require.Equal(t, "cancels", all.Passed[0].Name)
-			require.Equal(t, aside.First, all.Passed[0].Again)
+			require.Len(t, all.SetAside, 1)
+			require.Equal(t, "table", all.SetAside[0].Kind)
+			require.Equal(t, "cancels", all.SetAside[0].Name)
+			require.Equal(t, aside.First, all.SetAside[0].Again)
 		})
 	}
 }

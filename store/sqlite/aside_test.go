@@ -35,16 +35,16 @@ func TestReclaimGoesAroundARunThatCannotBeChanged(t *testing.T) {
 	done, err := s.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 39)
-	require.Len(t, done.Passed, 1)
-	require.Equal(t, runs[7].ID.String(), done.Passed[0].Name)
-	require.ErrorContains(t, done.Passed[0].Err, "refused by a test")
+	require.Len(t, done.SetAside, 1)
+	require.Equal(t, runs[7].ID.String(), done.SetAside[0].Name)
+	require.ErrorContains(t, done.SetAside[0].Err, "refused by a test")
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM leases"))
 	claim(t, s, 20)
 	advance(time.Hour)
 	done, err = s.Reclaim(t.Context(), store.ReclaimRequest{MaxCrashes: 4, Limit: 1})
 	require.NoError(t, err)
 	require.Len(t, done.Runs, 20, "behind the lease that stays")
-	require.Empty(t, done.Passed, "it rests")
+	require.Empty(t, done.SetAside, "it rests")
 }
 
 func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {
@@ -57,11 +57,11 @@ func TestSweepGoesAroundWhatCannotBeDeleted(t *testing.T) {
 	for !all.Done {
 		swept, err := s.Sweep(t.Context(), request)
 		require.NoError(t, err)
-		all.Deleted, all.Done, all.Passed = all.Deleted+swept.Deleted, swept.Done, append(all.Passed, swept.Passed...)
+		all.Deleted, all.Done, all.SetAside = all.Deleted+swept.Deleted, swept.Done, append(all.SetAside, swept.SetAside...)
 	}
 	require.Equal(t, 29, all.Deleted)
-	require.NotEmpty(t, all.Passed)
-	for _, one := range all.Passed {
+	require.NotEmpty(t, all.SetAside)
+	for _, one := range all.SetAside {
 		require.Equal(t, runs[17].ID.String(), one.Name)
 	}
 }
@@ -76,13 +76,13 @@ func TestMaterializeGoesAroundAScheduleThatCannotBeAdvanced(t *testing.T) {
 	}
 	refuse(t, db, "UPDATE", "schedules", "old.name = 'b'")
 	refuse(t, db, "INSERT", "runs", "new.schedule = 'd'")
-	var passed []store.PassedOver
+	var passed []store.SetAside
 	for range 3 {
 		made, err := s.Materialize(t.Context(), 100, func(now time.Time, one store.Schedule) store.Decision {
 			return store.Decision{NextAt: now.Add(time.Hour), Occurrences: []store.Occurrence{{Key: "k", Run: one.RunNow()}}}
 		})
 		require.NoError(t, err)
-		passed = append(passed, made.Passed...)
+		passed = append(passed, made.SetAside...)
 	}
 	require.Equal(t, 3, count(t, db, "SELECT count(*) FROM runs WHERE schedule IS NOT NULL"))
 	require.Equal(t, 1, count(t, db, "SELECT count(*) FROM schedules WHERE name = 'd' AND fault LIKE '%refused by a test%'"))
@@ -107,11 +107,11 @@ func TestDeclareGoesAroundWhatIsRefused(t *testing.T) {
 		one.Hash = "h"
 		declaration.Schedules = append(declaration.Schedules, one)
 	}
-	var partly *store.PassedError
+	var partly *store.SetAsideError
 	require.ErrorAs(t, s.Declare(t.Context(), declaration), &partly)
-	require.Len(t, partly.Passed, 2)
-	require.Equal(t, "j3", partly.Passed[0].Name)
-	require.Equal(t, "s2", partly.Passed[1].Name)
+	require.Len(t, partly.SetAside, 2)
+	require.Equal(t, "j3", partly.SetAside[0].Name)
+	require.Equal(t, "s2", partly.SetAside[1].Name)
 	require.Equal(t, 3, count(t, db, "SELECT count(*) FROM jobs"))
 	require.Equal(t, 2, count(t, db, "SELECT count(*) FROM schedules"))
 }

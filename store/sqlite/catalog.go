@@ -14,12 +14,12 @@ import (
 
 // Declare stores a worker, its jobs and its schedules.
 func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
-	var partly store.PassedError
+	var partly store.SetAsideError
 	err := s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
 		worker := declaration.Worker
 		pass := func(kind, name string) func(error) {
 			return func(err error) {
-				partly.Passed = append(partly.Passed, store.PassedOver{Kind: kind, Name: name, Again: store.DeclareAgain, Err: err})
+				partly.SetAside = append(partly.SetAside, store.SetAside{Kind: kind, Name: name, Again: store.DeclareAgain, Err: err})
 			}
 		}
 		err := c.DeclareWorker(ctx, queries.DeclareWorkerParams{Instance: worker.Instance[:], Name: worker.Name, DeclaredAt: c.now})
@@ -49,7 +49,7 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	if len(declaration.Schedules) > 0 {
 		s.hint()
 	}
-	if len(partly.Passed) > 0 {
+	if len(partly.SetAside) > 0 {
 		return fmt.Errorf("declare: %w", &partly)
 	}
 	return nil

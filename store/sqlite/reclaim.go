@@ -125,7 +125,7 @@ func (r *reclaiming) part(ctx context.Context, lost *queries.ExpiredLeasesRow, b
 // pass sets aside a lease or a run.
 func (r *reclaiming) pass(kind string, id []byte, err error) {
 	again := r.store.aside.Put(string(id), r.store.elapsed())
-	r.done.Passed = append(r.done.Passed, store.PassedOver{Kind: kind, Name: uuid.UUID(id).String(), Again: again, Err: err})
+	r.done.SetAside = append(r.done.SetAside, store.SetAside{Kind: kind, Name: uuid.UUID(id).String(), Again: again, Err: err})
 }
 
 // run takes back one run, if the lease still holds it.

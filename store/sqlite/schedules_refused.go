@@ -44,7 +44,7 @@ func (m *materializing) judgeRefused(ctx context.Context) error {
 			return err
 		}
 	}
-	if !own && len(m.done.Passed) == 0 {
+	if !own && len(m.done.SetAside) == 0 {
 		return errors.Join(errNoneTaken, m.refused[0].err)
 	}
 	return nil
@@ -53,5 +53,5 @@ func (m *materializing) judgeRefused(ctx context.Context) error {
 // pass passes over a schedule that is set aside.
 func (m *materializing) pass(name string, err error, again time.Duration) {
 	m.resting = append(m.resting, name)
-	m.done.Passed = append(m.done.Passed, store.PassedOver{Kind: "schedule", Name: name, Again: again, Err: err})
+	m.done.SetAside = append(m.done.SetAside, store.SetAside{Kind: "schedule", Name: name, Again: again, Err: err})
 }

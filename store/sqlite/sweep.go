@@ -132,7 +132,7 @@ func (s *Store) prune(ctx context.Context, done *store.SweepResult) {
 		}
 		if err := s.write(ctx, enqueues, table.prune); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 			again := s.unpruned.Put(table.name, s.elapsed())
-			done.Passed = append(done.Passed, store.PassedOver{Kind: "table", Name: table.name, Again: again, Err: err})
+			done.SetAside = append(done.SetAside, store.SetAside{Kind: "table", Name: table.name, Again: again, Err: err})
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (m
 			return true, nil
 		}
 		err := w.around(ctx, func() error { return w.judge(ctx, &rows[i]) }, func(err error) {
-			w.done.Passed = append(w.done.Passed, store.PassedOver{
+			w.done.SetAside = append(w.done.SetAside, store.SetAside{
 				Kind: "run", Name: uuid.UUID(rows[i].ID).String(), Again: store.SweepPassEvery, Err: err})
 		})
 		if err != nil {

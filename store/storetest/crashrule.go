@@ -210,7 +210,7 @@ func reclaimParts(t *testing.T, f *fixture) {
 	taken := map[store.RunID]int{}
 	for step := 0; ; step++ {
 		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10, Runs: 7})
-		if err != nil || len(done.Runs) > 7 || len(done.Passed) > 0 || !done.Soon && len(done.Runs) > 0 {
+		if err != nil || len(done.Runs) > 7 || len(done.SetAside) > 0 || !done.Soon && len(done.Runs) > 0 {
 			t.Fatalf("step %d: %+v, %v", step, done, err)
 		}
 		if len(done.Runs) == 0 {
