@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -52,6 +53,27 @@ func (s *callStore) Claim(ctx context.Context, request store.ClaimRequest) ([]st
 	s.claims = append(s.claims, request)
 	s.mu.Unlock()
 	return s.faultyStore.Claim(ctx, request)
+}
+
+// asked are the claims since forget.
+func (s *callStore) asked() []store.ClaimRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.claims)
+}
+
+// published are the signals since forget.
+func (s *callStore) published() []store.Signal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.announced)
+}
+
+// read is how often the heads were read since forget.
+func (s *callStore) read() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heads
 }
 
 // forget begins the counts again.
@@ -113,15 +135,15 @@ func TestCall_ClaimsFromTheLaneThatIsNamedAndRests(t *testing.T) {
 		c.call(store.Due{Runs: 1})
 		c.pass(time.Millisecond)
 		require.Equal(t, durable.Succeeded, c.record(one).State)
-		require.Len(t, c.store.claims, 1)
-		require.Len(t, c.store.claims[0].Steps, 1)
-		require.Equal(t, c.lanes[0], c.store.claims[0].Steps[0].Lane)
-		require.True(t, c.store.claims[0].Guess)
-		require.Zero(t, c.store.heads, "it takes no look")
+		require.Len(t, c.store.asked(), 1)
+		require.Len(t, c.store.asked()[0].Steps, 1)
+		require.Equal(t, c.lanes[0], c.store.asked()[0].Steps[0].Lane)
+		require.True(t, c.store.asked()[0].Guess)
+		require.Zero(t, c.store.read(), "it takes no look")
 		c.call(store.Due{Runs: 1})
 		c.pass(time.Second)
-		require.Len(t, c.store.claims, 2, "in vain, and that is the end of it")
-		require.Zero(t, c.store.heads)
+		require.Len(t, c.store.asked(), 2, "in vain, and that is the end of it")
+		require.Zero(t, c.store.read())
 	})
 }
 
@@ -151,14 +173,14 @@ func TestCall_AStandInLooksLater(t *testing.T) {
 		one := c.enqueue(c.jobs[0].New(letter{}))
 		c.call(store.Due{Runs: 1, After: 10 * time.Millisecond})
 		c.pass(9 * time.Millisecond)
-		require.Empty(t, c.store.claims)
+		require.Empty(t, c.store.asked())
 		c.pass(2 * time.Millisecond)
 		require.Equal(t, durable.Succeeded, c.record(one).State)
 		c.store.forget()
 		c.call(store.Due{Runs: 1, After: 10 * time.Millisecond})
 		c.call(store.Due{Runs: 1})
 		c.pass(time.Second)
-		require.Len(t, c.store.claims, 1, "it has looked in between")
+		require.Len(t, c.store.asked(), 1, "it has looked in between")
 	})
 }
 
@@ -173,7 +195,7 @@ func TestCall_AWorkerWithoutRoomPassesItOn(t *testing.T) {
 	playCalls(t, durable.WorkerConfig{MaxConcurrentRuns: 1}, hold, func(t *testing.T, c *calling) {
 		c.call(store.Due{Runs: 1, Draw: 7})
 		c.pass(time.Millisecond)
-		require.Empty(t, c.store.announced, "there is room")
+		require.Empty(t, c.store.published(), "there is room")
 		holds.Store(true)
 		c.enqueue(c.jobs[0].New(letter{}))
 		c.call(store.Due{Runs: 1, Draw: 7})
@@ -183,7 +205,7 @@ func TestCall_AWorkerWithoutRoomPassesItOn(t *testing.T) {
 		c.call(store.Due{Runs: 1, Draw: 8, Passed: 1})
 		c.call(store.Due{Runs: 1, Draw: 9, After: time.Millisecond})
 		c.pass(20 * time.Millisecond)
-		require.Equal(t, []store.Signal{{Kind: store.RunsDue, Due: store.Due{Lane: c.lanes[0], Runs: 1, Draw: 8, Passed: 2}}}, c.store.announced)
+		require.Equal(t, []store.Signal{{Kind: store.RunsDue, Due: store.Due{Lane: c.lanes[0], Runs: 1, Draw: 8, Passed: 2}}}, c.store.published())
 		holds.Store(false)
 		c.pass(20 * time.Millisecond)
 		require.Equal(t, durable.Succeeded, c.record(left).State, "it looks all the same when a slot is free")
@@ -204,8 +226,8 @@ func TestCall_MoreThanThereIsRoomForIsShared(t *testing.T) {
 		}
 		c.call(store.Due{Names: 77, Runs: 5, Draw: 3})
 		c.pass(10 * time.Millisecond)
-		require.Len(t, c.store.announced, 1)
-		due := c.store.announced[0].Due
+		require.Len(t, c.store.published(), 1)
+		due := c.store.published()[0].Due
 		require.Equal(t, c.lanes[0], due.Lane)
 		require.Equal(t, uint64(77), due.Names)
 		require.Zero(t, due.Draw, "others have their turn")
@@ -225,11 +247,11 @@ func TestCall_AWatchLooksAgainForAWhile(t *testing.T) {
 		c.pass(30 * time.Millisecond)
 		require.Equal(t, durable.Succeeded, c.record(one).State)
 		c.pass(100 * time.Millisecond)
-		require.Zero(t, c.store.heads)
-		looks := len(c.store.claims)
+		require.Zero(t, c.store.read())
+		looks := len(c.store.asked())
 		require.LessOrEqual(t, looks, 10)
 		c.pass(5 * time.Second)
-		require.Len(t, c.store.claims, looks, "it has ended")
+		require.Len(t, c.store.asked(), looks, "it has ended")
 	})
 }
 
