@@ -110,7 +110,7 @@ func (c *crew) fold(heard []store.Signal) (kept []store.Signal) {
 		}
 	}
 	if all {
-		kept = append(kept, store.Signal{Kind: store.RunsDue})
+		kept = slices.Insert(kept, 0, store.Signal{Kind: store.RunsDue})
 	}
 	return kept
 }

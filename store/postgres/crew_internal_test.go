@@ -144,7 +144,7 @@ func TestCrew_HearsOnlyOfWhatItServes(t *testing.T) {
 	require.Empty(t, c.fold([]store.Signal{due("q", "other"), due("other", "a")}))
 	require.Equal(t, []store.Signal{due("q", "b")}, c.fold([]store.Signal{due("q", "b")}))
 	ended, anywhere := store.Signal{Kind: store.RunEnded}, store.Signal{Kind: store.RunsDue}
-	require.Equal(t, []store.Signal{ended, anywhere}, c.fold([]store.Signal{anywhere, ended, anywhere}))
+	require.Equal(t, []store.Signal{anywhere, ended}, c.fold([]store.Signal{anywhere, ended, anywhere}))
 	require.Equal(t, []store.Signal{anywhere}, (*crew)(nil).fold([]store.Signal{due("q", "a"), due("q", "b")}), "who does not work hears that runs are due")
 }
 

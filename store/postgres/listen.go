@@ -82,15 +82,16 @@ func (l *listener) receive(ctx context.Context) (err error) {
 	if _, err := l.conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {
 		return err
 	}
+	l.look = lease.Elapsed() + pingEvery
 	if l.crew != nil {
 		if err := l.crew.join(ctx, l.Store, l.conn); err != nil {
 			return err
 		}
+		if err := l.try(ctx); err != nil {
+			return err
+		}
+		l.changed(ctx, crewJoins)
 	}
-	if err := l.try(ctx); err != nil {
-		return err
-	}
-	l.changed(ctx, crewJoins)
 	l.begun()
 	for {
 		quiet, cancel := context.WithTimeout(ctx, max(l.look-lease.Elapsed(), time.Millisecond))
@@ -121,7 +122,7 @@ func (l *listener) take(payload string) {
 	}
 }
 
-// try finds out whether the connection stands, and who else listens.
+// try finds out whether the connection works, and who else listens.
 func (l *listener) try(ctx context.Context) error {
 	l.look = lease.Elapsed() + pingEvery
 	if l.crew != nil {
