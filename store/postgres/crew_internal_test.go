@@ -251,3 +251,25 @@ func TestPace(t *testing.T) {
 		}
 	})
 }
+
+func TestOnlyNewsWakesTheSender(t *testing.T) {
+	var b dueBox
+	due := func(lane store.LaneID, runs int, in time.Duration) store.Due {
+		return store.Due{Lane: lane, Runs: runs, In: in}
+	}
+	require.True(t, b.add(due(1, 1, 0)), "the first")
+	require.False(t, b.add(due(1, 1, 0)), "one more of the same lane")
+	require.True(t, b.add(due(2, 1, 0)), "another lane")
+	require.True(t, b.add(due(1, 1, time.Second)), "one that is due later")
+	require.True(t, b.add(due(1, 1, time.Millisecond)), "one that is due earlier than that")
+	require.False(t, b.add(due(1, 1, time.Minute)), "one that is due after it")
+	require.True(t, b.add(due(2, watchMost, 0)), "more than one worker is to find")
+	require.False(t, b.add(due(2, watchMost, 0)), "still more of them")
+	passed := due(1, 1, 0)
+	passed.Draw = 7
+	require.True(t, b.add(passed), "one that is passed on")
+	all, overrun := b.take()
+	require.Len(t, all, 4)
+	require.False(t, overrun)
+	require.True(t, b.add(due(1, 1, 0)), "the first after the box was emptied")
+}

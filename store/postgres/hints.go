@@ -42,10 +42,9 @@ func (s *Store) hint() { s.hints.out.Put(store.Signal{Kind: store.RunsDue}) }
 
 // hintDue is hint that says where.
 func (s *Store) hintDue(all []store.Due) {
-	if len(all) == 0 {
+	if !s.hints.due.add(all...) {
 		return
 	}
-	s.hints.due.add(all...)
 	select {
 	case s.hints.given <- struct{}{}:
 	default:

@@ -92,25 +92,31 @@ type dueKey struct {
 // mostDue bounds what a dueBox holds; beyond it one wake-up names no lane.
 const mostDue = 2000
 
-func (b *dueBox) add(all ...store.Due) {
+// add puts wake-ups into the box, and reports whether they may have to be sent before
+// what it held: most only add to a number of runs, for which the sender need not wake.
+func (b *dueBox) add(all ...store.Due) (sooner bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lanes == nil {
 		b.lanes = map[dueKey]store.Due{}
 	}
 	for _, due := range all {
-		switch key := (dueKey{due.Lane, due.In > 0}); {
+		key := dueKey{due.Lane, due.In > 0}
+		before, there := b.lanes[key]
+		switch {
 		case len(b.lanes)+len(b.passed) >= mostDue:
-			b.overrun = true
+			sooner, b.overrun = sooner || !b.overrun, true
 		case due.Draw != 0:
-			b.passed = append(b.passed, due)
-		default:
-			if before, there := b.lanes[key]; there {
-				due.Runs, due.In = due.Runs+before.Runs, min(due.In, before.In)
-			}
+			sooner, b.passed = true, append(b.passed, due)
+		case there:
+			due.Runs, due.In = due.Runs+before.Runs, min(due.In, before.In)
+			sooner = sooner || due.In < before.In || before.Runs <= watchMost && due.Runs > watchMost
 			b.lanes[key] = due
+		default:
+			sooner, b.lanes[key] = true, due
 		}
 	}
+	return sooner
 }
 
 // take empties the box. Wake-ups that go out together are for the same workers.
