@@ -44,6 +44,7 @@ type NewRun struct {
 	ExpiresAt   time.Time     // the zero time: never
 	Trace       string        // of the enqueuer, such as a W3C traceparent; up to MaxTraceSize bytes of printable ASCII
 	Key         Key           // the zero value: none
+	Limits      []LimitUse    // at most MaxRunLimits, each of another limit and key; none: the run is not limited
 
 	written []byte // Args as encoding/json wrote them: they are JSON while Args are these
 	fault   error  // found while it was created; reported by Enqueue

@@ -32,6 +32,7 @@ type Store interface {
 	Reporter
 	Sweeper
 	Controls
+	Limits
 }
 
 // Enqueuer takes runs. A Client, a Store, a store bound to a transaction (Tx),
@@ -70,9 +71,14 @@ type Serves struct {
 	From map[LaneID]time.Time
 }
 
-// Head is the first waiting run of a lane.
+// Head is the first waiting run of a lane, or the first turn of a line of turns.
 type Head struct {
-	Lane     LaneID // negative: the line of isolated runs
+	Lane LaneID // negative: the line of isolated runs
+	// Line is not zero where the head is of turns: limited runs may be admitted. Waiting,
+	// DueAt and In are then those of the first turn. The line of a limit has the queue,
+	// job and priority of the served lane of the highest priority in which its runs
+	// have waited, and no Lane.
+	Line     LineID
 	Queue    string
 	Job      string
 	Priority int
@@ -103,9 +109,13 @@ type ClaimRequest struct {
 	Worker   WorkerID
 	Duration time.Duration // of the lease
 	Steps    []Step        // in the order wanted
-	Limit    int           // most runs in all; at least 1
-	Alone    bool          // nothing else executes in the worker's process; recorded for the crash rule. Only with Limit 1
-	Guess    bool          // sent for the first time, without knowing of a run that is due: an answer without runs needs no second look
+	// Admissions make the claim one of limited runs: it takes turns, in the order
+	// wanted, and Steps are empty. Lanes are those that runs may be admitted from.
+	Admissions []Admission
+	Lanes      []LaneID
+	Limit      int  // most runs in all; at least 1
+	Alone      bool // nothing else executes in the worker's process; recorded for the crash rule. Only with Limit 1
+	Guess      bool // sent for the first time, without knowing of a run that is due: an answer without runs needs no second look
 }
 
 // ClaimedRun is a run as its claim returns it: what a handler needs.
@@ -129,7 +139,9 @@ type Settlement struct {
 	Claim  lease.ClaimID
 	Worker WorkerID
 	Runs   []Settled
-	Last   bool // no other run of the claim remains: its lease ends in the same transaction
+	// Limited says that the claim was one of limited runs (see ClaimRequest.Admissions).
+	Limited bool
+	Last    bool // no other run of the claim remains: its lease ends in the same transaction
 	// Claimed is how many runs the claim's answer had; zero: unknown. When the
 	// lease covers others that are still running, Last leaves it to expire, so
 	// that Reclaim finds them.
@@ -192,7 +204,7 @@ type Claimer interface {
 	// each with its first waiting run; also the lines of isolated runs that
 	// are not empty. It takes no locks.
 	Heads(ctx context.Context, serves Serves) ([]Head, error)
-	// Claim takes due runs by the request's steps and leases them together:
+	// Claim takes due runs by the request's steps, or by its admissions, and leases them together:
 	// one lease, at most Limit runs, each charged one attempt and given a
 	// higher fence. Runs that another claim is taking at the same moment are
 	// skipped. The runs come in the order of the steps. No runs: no lease.
@@ -240,6 +252,7 @@ type JobInfo struct {
 	Timeout     Duration    `json:"timeout"`
 	OnCrash     CrashPolicy `json:"on_crash"`
 	Retention   Duration    `json:"retention"` // of its ended runs; zero: the worker's, negative: forever
+	Limits      []JobLimit  `json:"limits"`    // of its runs
 }
 
 // DeclareAgain is how long after a declaration that was refused in part the next
@@ -249,6 +262,7 @@ const DeclareAgain = 5 * time.Minute
 // Declaration is what a worker sends the store when it starts, and hourly.
 type Declaration struct {
 	Worker    WorkerID
+	Limits    []Limit
 	Jobs      []JobInfo
 	Schedules []Schedule
 	// DisableOrphans pauses schedules that no worker has declared for so long;
