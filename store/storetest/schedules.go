@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -280,7 +281,7 @@ func jobsListed(t *testing.T, f *fixture) {
 		}
 	}
 	listed, err := f.store.Jobs(f.ctx)
-	if err != nil || len(listed) != 2 || listed[0] != newer || listed[1] != jobs[0] {
+	if err != nil || !reflect.DeepEqual(listed, []store.JobInfo{newer, jobs[0]}) {
 		t.Errorf("Jobs: %+v, %v, want mail as declared last, and report", listed, err)
 	}
 }
