@@ -214,7 +214,7 @@ func (p *policy) limitFaults(args reflect.Type) (faults []error) {
 		if u.computed && u.template != "" {
 			faults = append(faults, fmt.Errorf("limit %q: both KeyFrom and KeyOf are given", u.Limit))
 		}
-		if _, err := admit.ParseKey(u.template); err != nil {
+		if _, err := admit.ParseTemplate(u.template); err != nil {
 			faults = append(faults, fmt.Errorf("limit %q: %w", u.Limit, err))
 		}
 	}
@@ -240,7 +240,7 @@ func (p *policy) uses(args any, body []byte) ([]store.LimitUse, error) {
 				faults = append(faults, fmt.Errorf("limit %q: the key of these args is empty", u.Limit))
 			}
 		case u.template != "":
-			key, err := admit.KeyOf(u.template, body)
+			key, err := keyByTemplate(u.template, body)
 			if err != nil {
 				faults = append(faults, fmt.Errorf("limit %q: %w", u.Limit, err))
 			}
@@ -248,6 +248,14 @@ func (p *policy) uses(args any, body []byte) ([]store.LimitUse, error) {
 		}
 	}
 	return uses, errors.Join(faults...)
+}
+
+func keyByTemplate(template string, body []byte) (string, error) {
+	t, err := admit.ParseTemplate(template)
+	if err != nil {
+		return "", err
+	}
+	return t.Key(body)
 }
 
 // declared are the limits of a job's runs as a worker declares them.
