@@ -73,7 +73,7 @@ func (s *settler) over(c *claim) {
 		c.told.Stop()
 	}
 	c.hold.Release()
-	s.w.active.remove(c)
+	s.w.inFlight.remove(c)
 	s.w.aloneEnded(c)
 }
 

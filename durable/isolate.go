@@ -71,7 +71,7 @@ const mostReported = 10
 // until there is room for one.
 func (c *claimer) isolate(now time.Duration) (steps []store.Step, alone, wait bool) {
 	process := c.w.config.Process
-	if len(c.plan.isolated) == 0 {
+	if len(c.plan.Isolated()) == 0 {
 		c.makeWay(now, 1)
 		c.patience, c.missed, c.told = 0, 0, false
 		return nil, false, false
@@ -97,15 +97,15 @@ func (c *claimer) isolate(now time.Duration) (steps []store.Step, alone, wait bo
 		return nil, false, false
 	case !process.quiet():
 		return nil, false, true
-	case c.missed >= len(c.plan.isolated): // others hold them all
+	case c.missed >= len(c.plan.Isolated()): // others hold them all
 		c.makeWay(now, 3)
 		return nil, false, false
-	case c.first >= 0 && now-c.first >= roomSpell && c.plan.anyDue():
+	case c.first >= 0 && now-c.first >= roomSpell && c.plan.AnyDue():
 		c.patience = 0
 		c.makeWay(now, 1)
 		return nil, false, false
 	}
-	return []store.Step{{Lane: c.plan.isolated[c.missed%len(c.plan.isolated)].Lane, Take: 1}}, true, false
+	return []store.Step{{Lane: c.plan.Isolated()[c.missed%len(c.plan.Isolated())].Lane, Take: 1}}, true, false
 }
 
 // mayMakeRoom reports whether to begin to make room.
@@ -116,8 +116,7 @@ func (c *claimer) mayMakeRoom(now time.Duration) bool {
 		if c.delay < 0 {
 			c.delay = time.Duration(float64(roomWithin) * c.w.config.Random())
 		}
-		first := c.plan.isolated[0]
-		if !rested || now-c.headsAt-first.In < c.delay {
+		if !rested || c.plan.IsolatedFor(now) < c.delay {
 			return false
 		}
 		if process.stuck() {
@@ -126,7 +125,7 @@ func (c *claimer) mayMakeRoom(now time.Duration) bool {
 		}
 		return true
 	}
-	return rested || !c.plan.anyDue()
+	return rested || !c.plan.AnyDue()
 }
 
 // makeWay ends making room; other work goes first for so many times as long as
@@ -166,7 +165,7 @@ func (c *claimer) blame(while time.Duration) {
 	var names []string
 	for _, w := range c.w.config.Process.atWork() {
 		now := w.config.Elapsed()
-		for _, x := range w.active.since(now - while) {
+		for _, x := range w.inFlight.since(now - while) {
 			if !x.reported && len(names) < mostReported {
 				x.reported = true
 				names = append(names, fmt.Sprintf("%s (%s, for %v)", x.run.ID, x.job, (now-x.claim.asked).Round(time.Second)))
@@ -175,7 +174,7 @@ func (c *claimer) blame(while time.Duration) {
 	}
 	if len(names) > 0 {
 		c.w.config.Logger.Warn("isolated run waiting; this worker cannot take it until long-running runs finish. If they hang, cancel them or set a Timeout on their jobs",
-			"isolated", c.plan.isolated[0].Job, "runs", names)
+			"isolated", c.plan.Isolated()[0].Job, "runs", names)
 	}
 }
 
@@ -184,16 +183,6 @@ func (c *claimer) tellStuck() {
 	if !c.told {
 		c.told = true
 		c.w.config.Logger.Warn("isolated run waiting; this process does not take it: a handler that was given up has not returned and might crash the process. Restart it",
-			"isolated", c.plan.isolated[0].Job)
+			"isolated", c.plan.Isolated()[0].Job)
 	}
-}
-
-// anyDue reports whether an ordinary lane is due.
-func (p *plan) anyDue() bool {
-	for _, l := range p.lanes {
-		if l.due {
-			return true
-		}
-	}
-	return false
 }

@@ -28,11 +28,12 @@ var law = map[string][]string{
 	"store/storetest":     {"durable", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers
 	"internal/recur":      {"store", "internal/cron"},
 	"internal/await":      {"store", "internal/recur"},
+	"internal/claimplan":  {"store"},
 	"internal/board":      {"store"},
 	"internal/rules":      {"store", "lease"},
 	"db":                  {},
 	"db/sqlite":           {},
-	"durable":             {"observe", "store", "heartbeat", "poller", "internal/cron", "internal/await", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"durable":             {"observe", "store", "heartbeat", "poller", "internal/cron", "internal/await", "internal/claimplan", "internal/protocol", "internal/recur", "internal/storable", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"operate":             {"durable", "store", "lock", "lease", "internal/recur"},
 	"durable/*":           {"durable", "store", "lease"},

@@ -27,73 +27,73 @@ type claim struct {
 	aloneOver atomic.Bool // other runs may be claimed again, if it was alone
 }
 
-// roster knows the claims in hand and how many handlers have not returned.
-type roster struct {
-	mu        sync.Mutex
-	claims    map[*claim]struct{}
-	left      []*execution // settled without their handlers, which have not returned
-	executing int
-	abandoned bool
-	idle      *sync.Cond
+// inFlight knows the claims in hand and how many handlers have not returned.
+type inFlight struct {
+	mu         sync.Mutex
+	claims     map[*claim]struct{}
+	unreturned []*execution // settled without their handlers, which have not returned
+	executing  int
+	abandoned  bool
+	idle       *sync.Cond
 
 	ending atomic.Int64 // handlers that have returned and whose outcomes are not handed over yet
 }
 
-func (r *roster) add(c *claim) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.claims == nil {
-		r.claims = map[*claim]struct{}{}
+func (f *inFlight) add(c *claim) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.claims == nil {
+		f.claims = map[*claim]struct{}{}
 	}
-	r.claims[c] = struct{}{}
-	r.executing += len(c.runs)
+	f.claims[c] = struct{}{}
+	f.executing += len(c.runs)
 }
 
 // returned counts handlers that have returned.
-func (r *roster) returned(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.executing -= n
-	if r.executing == 0 || r.abandoned {
-		r.condition().Broadcast()
+func (f *inFlight) returned(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.executing -= n
+	if f.executing == 0 || f.abandoned {
+		f.condition().Broadcast()
 	}
 }
 
 // remove forgets a claim that is settled, except for handlers that were given up:
 // a drain has to tell of them.
-func (r *roster) remove(c *claim) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.claims, c)
-	r.left = slices.DeleteFunc(r.left, func(x *execution) bool { return x.returned.Load() })
+func (f *inFlight) remove(c *claim) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.claims, c)
+	f.unreturned = slices.DeleteFunc(f.unreturned, func(x *execution) bool { return x.returned.Load() })
 	for i := range c.runs {
 		if x := &c.runs[i]; !x.returned.Load() {
-			r.left = append(r.left, x)
+			f.unreturned = append(f.unreturned, x)
 		}
 	}
 }
 
 // hasStuck reports whether a handler that was given up has not returned.
-func (r *roster) hasStuck() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.claims {
+func (f *inFlight) hasStuck() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.claims {
 		for i := range c.runs {
 			if c.runs[i].isStuck() {
 				return true
 			}
 		}
 	}
-	return slices.ContainsFunc(r.left, (*execution).isStuck)
+	return slices.ContainsFunc(f.unreturned, (*execution).isStuck)
 }
 
 // since returns the executions that were claimed before an instant of the own
 // clock and whose handlers have not returned, in no order. Those that were given
 // up are left out.
-func (r *roster) since(before time.Duration) (old []*execution) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.claims {
+func (f *inFlight) since(before time.Duration) (old []*execution) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.claims {
 		for i := range c.runs {
 			if x := &c.runs[i]; c.asked < before && !x.returned.Load() && x.resolution.Load() == unresolved {
 				old = append(old, x)
@@ -104,28 +104,28 @@ func (r *roster) since(before time.Duration) (old []*execution) {
 }
 
 // len returns how many handlers have not returned.
-func (r *roster) len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.executing
+func (f *inFlight) len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.executing
 }
 
 // wait blocks until every handler has returned, or abandon.
-func (r *roster) wait() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.executing > 0 && !r.abandoned {
-		r.condition().Wait()
+func (f *inFlight) wait() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.executing > 0 && !f.abandoned {
+		f.condition().Wait()
 	}
 }
 
 // abandon ends wait and returns the runs whose handlers have not returned, each
 // once.
-func (r *roster) abandon() (stuck []RunID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.abandoned = true
-	r.condition().Broadcast()
+func (f *inFlight) abandon() (stuck []RunID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.abandoned = true
+	f.condition().Broadcast()
 	named := map[RunID]bool{}
 	name := func(x *execution) {
 		if id := x.run.ID; !x.returned.Load() && !named[id] {
@@ -133,12 +133,12 @@ func (r *roster) abandon() (stuck []RunID) {
 			stuck = append(stuck, id)
 		}
 	}
-	for c := range r.claims {
+	for c := range f.claims {
 		for i := range c.runs {
 			name(&c.runs[i])
 		}
 	}
-	for _, x := range r.left {
+	for _, x := range f.unreturned {
 		name(x)
 	}
 	return stuck
@@ -146,33 +146,33 @@ func (r *roster) abandon() (stuck []RunID) {
 
 // handOver waits, after abandon, until the outcomes of all handlers that have
 // returned are handed over, or ctx ends.
-func (r *roster) handOver(ctx context.Context) {
+func (f *inFlight) handOver(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.condition().Broadcast()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.condition().Broadcast()
 	})
 	defer stop()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.ending.Load() > 0 && ctx.Err() == nil {
-		r.condition().Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.ending.Load() > 0 && ctx.Err() == nil {
+		f.condition().Wait()
 	}
 }
 
-func (r *roster) condition() *sync.Cond {
-	if r.idle == nil {
-		r.idle = sync.NewCond(&r.mu)
+func (f *inFlight) condition() *sync.Cond {
+	if f.idle == nil {
+		f.idle = sync.NewCond(&f.mu)
 	}
-	return r.idle
+	return f.idle
 }
 
 // held returns the claims in hand.
-func (r *roster) held() map[lease.ClaimID]*claim {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held := make(map[lease.ClaimID]*claim, len(r.claims))
-	for c := range r.claims {
+func (f *inFlight) held() map[lease.ClaimID]*claim {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	held := make(map[lease.ClaimID]*claim, len(f.claims))
+	for c := range f.claims {
 		held[c.id] = c
 	}
 	return held
