@@ -11,7 +11,7 @@ import (
 )
 
 // claimer asks the store for runs by the plan. Its methods are called by the
-// poller alone, save those on atomics.
+// poller alone, except those on atomics.
 type claimer struct {
 	w        *Worker
 	handlers context.Context // parent of every handler's context
@@ -56,8 +56,8 @@ func (c *claimer) roomOf(queue string) int {
 type answer = poller.Answer[*execution]
 
 // ask claims up to n runs. The caller's ctx says when to stop asking; a claim
-// that was sent is waited for all the same, so that its runs are not leased to
-// nobody.
+// that was sent is waited for all the same, so that no run is leased to a worker
+// that does not know it.
 func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	if c.givesUp {
 		if err := c.handBack(context.WithoutCancel(ctx)); err != nil {
@@ -157,7 +157,7 @@ func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*
 	return items
 }
 
-// question is ask while no other claim stands in the way.
+// question is ask once nothing keeps the worker from claiming.
 func (c *claimer) question(ctx context.Context, n int) (answer, error) {
 	now := c.w.config.Elapsed()
 	n = c.plan.Size(n)

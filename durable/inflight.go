@@ -87,7 +87,7 @@ func (f *inFlight) hasStuck() bool {
 	return slices.ContainsFunc(f.unreturned, (*execution).isStuck)
 }
 
-// since returns the executions that were claimed before an instant of the own
+// since returns the executions that were claimed before an instant of the monotonic
 // clock and whose handlers have not returned, in no order. Those that were given
 // up are left out.
 func (f *inFlight) since(before time.Duration) (old []*execution) {

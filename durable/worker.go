@@ -114,7 +114,7 @@ func (w *Worker) StopNow() {
 	}
 }
 
-// listen hears until the connection breaks or ctx ends.
+// listen receives signals until the connection breaks or ctx ends.
 func (w *Worker) listen(ctx context.Context) error {
 	if w.fleet == nil {
 		return w.store.Listen(ctx, w.hear)
