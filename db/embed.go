@@ -9,7 +9,7 @@ import "embed"
 //go:embed migrations/*.sql
 var Migrations embed.FS
 
-// Schema is the whole PostgreSQL schema as it stands after all migrations.
+// Schema is the whole PostgreSQL schema after all migrations.
 //
 //go:embed schema.sql
 var Schema string

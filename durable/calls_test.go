@@ -149,7 +149,7 @@ func TestCall_ClaimsFromTheLaneThatIsNamedAndRests(t *testing.T) {
 
 func TestCall_HoweverManyComeTheHeadsAreReadEachPoll(t *testing.T) {
 	playCalls(t, durable.WorkerConfig{}, ready, func(t *testing.T, c *calling) {
-		lost := c.enqueue(c.jobs[1].New(letter{})) // nobody is told of it
+		lost := c.enqueue(c.jobs[1].New(letter{})) // no worker gets a wake-up for it
 		for range 61 * 20 {
 			c.enqueue(c.jobs[0].New(letter{}))
 			c.call(store.Due{Runs: 1})
@@ -243,7 +243,7 @@ func TestCall_AWatchLooksAgainForAWhile(t *testing.T) {
 	playCalls(t, durable.WorkerConfig{}, ready, func(t *testing.T, c *calling) {
 		c.call(store.Due{Runs: 1, Every: 6 * time.Millisecond, For: 50 * time.Millisecond})
 		c.pass(25 * time.Millisecond)
-		one := c.enqueue(c.jobs[0].New(letter{})) // nobody is told of it
+		one := c.enqueue(c.jobs[0].New(letter{})) // no worker gets a wake-up for it
 		c.pass(30 * time.Millisecond)
 		require.Equal(t, durable.Succeeded, c.record(one).State)
 		c.pass(100 * time.Millisecond)

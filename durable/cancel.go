@@ -34,7 +34,7 @@ func (w *Worker) tellCancels() {
 // askCancels asks the store which runs in hand are to be cancelled and cancels
 // their contexts. After an error the next beat repeats it.
 func (w *Worker) askCancels(ctx context.Context) {
-	held := w.active.held()
+	held := w.inFlight.held()
 	if len(held) == 0 {
 		return
 	}
@@ -45,7 +45,7 @@ func (w *Worker) askCancels(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()
 	requests, err := w.store.Cancels(bounded, ids)
-	w.contact(err)
+	w.observeCall(err)
 	if err != nil {
 		w.warn(ctx, "asking for runs to cancel failed, will be retried", err)
 		return

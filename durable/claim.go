@@ -2,48 +2,34 @@ package durable
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/claimplan"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/poller"
 	"github.com/durable-worker/durable-worker/store"
 )
 
 // claimer asks the store for runs by the plan. Its methods are called by the
-// poller alone, save those on atomics.
+// poller alone, except those on atomics.
 type claimer struct {
 	w        *Worker
 	handlers context.Context // parent of every handler's context
 	serves   store.Serves
-	plan     plan
-	headsAt  time.Duration // when the heads were last read
-	headsDue time.Duration // when they are read again although wake-ups come
-	nextAt   time.Duration // when the next run is due that they showed; negative: none
-	calls    calls
+	plan     *claimplan.Plan
+	wakeUps  claimplan.WakeUps
 	pending  *store.ClaimRequest // its outcome is unknown; it is asked again, or handed back
 	asked    time.Duration       // when pending was first sent
 	givesUp  bool                // pending is to be handed back
-	resting  bool                // nothing was due when last looked
 	empty    int                 // claims in a row that got nothing although heads were due
 	queues   map[string]*queueRoom
-	sizer    batchSizer
-	reach    reach
 
 	isolation
 }
 
-// queueRoom counts the runs of a capped queue.
-type queueRoom struct {
-	max       int
-	executing atomic.Int64
-}
-
-const headsEvery = time.Second
-
 func (c *claimer) init(handlers context.Context, w *Worker) {
-	c.w, c.handlers, c.plan, c.queues = w, handlers, plan{stale: true, next: -1}, map[string]*queueRoom{}
-	c.sizer.most, c.delay = w.config.ClaimBatchBytes, -1
+	c.w, c.handlers, c.plan, c.queues = w, handlers, claimplan.New(w.config.ClaimBatchBytes), map[string]*queueRoom{}
+	c.delay = -1
 	for _, q := range w.config.Queues {
 		c.serves.Queues = append(c.serves.Queues, q.Name)
 		if q.Max > 0 {
@@ -58,8 +44,8 @@ func (c *claimer) init(handlers context.Context, w *Worker) {
 	}
 }
 
-// room reports how many more runs of a queue may execute; negative: no cap.
-func (c *claimer) room(queue string) int {
+// roomOf reports how many more runs of a queue may execute; negative: no cap.
+func (c *claimer) roomOf(queue string) int {
 	q := c.queues[queue]
 	if q == nil {
 		return -1
@@ -70,8 +56,8 @@ func (c *claimer) room(queue string) int {
 type answer = poller.Answer[*execution]
 
 // ask claims up to n runs. The caller's ctx says when to stop asking; a claim
-// that was sent is waited for all the same, so that its runs are not leased to
-// nobody.
+// that was sent is waited for all the same, so that no run is leased to a worker
+// that does not know it.
 func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	if c.givesUp {
 		if err := c.handBack(context.WithoutCancel(ctx)); err != nil {
@@ -114,48 +100,35 @@ func (c *claimer) stop() {
 }
 
 // request makes the claim to ask for.
-func (c *claimer) request(steps []store.Step, alone bool, n int) {
+func (c *claimer) request(ask claimplan.Ask, alone bool) {
 	c.pending = &store.ClaimRequest{Claim: c.w.config.NewClaimID(), Worker: c.w.id, Duration: c.w.config.Terms.Duration,
-		Steps: steps, Limit: n, Alone: alone}
-	if alone {
-		c.pending.Limit = 1
-	}
+		Steps: ask.Steps, Admissions: ask.Admissions, Lanes: ask.Lanes, Limit: ask.Limit, Alone: alone}
 	c.asked = c.w.config.Elapsed()
 }
 
 func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, c.w.callTimeout())
 	defer cancel()
-	serves, below := c.serves, c.reach.below(now)
-	if !below {
-		serves.From = c.plan.bounds()
-	}
+	serves, look := c.serves, c.plan.Look(now)
+	serves.From = look.From
 	heads, err := c.w.store.Heads(ctx, serves)
-	c.w.contact(err)
-	switch ended := c.w.config.Elapsed(); {
-	case below:
-		c.reach.lookedBelow(ended, ended-now)
-	case err == nil:
-		c.reach.lookedAbove(ended - now)
-	}
+	c.w.observeCall(err)
+	ended := c.w.config.Elapsed()
 	if err != nil {
+		c.plan.LookFailed(look, ended)
 		c.w.warn(ctx, "claim: reading the heads failed, will be retried", err)
 		return err
 	}
-	c.plan.learn(heads)
-	c.headsAt, c.headsDue = now, now+c.w.jittered(c.w.config.PollInterval)
-	if c.nextAt = -1; c.plan.next >= 0 {
-		c.nextAt = c.w.config.Elapsed() + c.plan.next
-	}
+	c.plan.SetHeads(look, heads, ended, c.w.jittered(c.w.config.PollInterval))
 	return nil
 }
 
 // begin turns what was claimed into executions under one hold.
 func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*execution {
-	held := &claim{id: request.Claim, alone: request.Alone, asked: c.asked, unsettled: len(runs), runs: make([]execution, len(runs))}
+	held := &claim{id: request.Claim, alone: request.Alone, limited: len(request.Admissions) > 0, asked: c.asked, unsettled: len(runs), runs: make([]execution, len(runs))}
 	items := make([]*execution, len(runs))
 	for i := range runs {
-		lane := c.plan.byID[max(runs[i].Lane, -runs[i].Lane)]
+		lane := c.plan.Lane(max(runs[i].Lane, -runs[i].Lane))
 		x := &held.runs[i]
 		x.w, x.claim, x.run = c.w, held, runs[i]
 		if lane != nil {
@@ -167,7 +140,7 @@ func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*
 		}
 		items[i] = x
 	}
-	c.w.active.add(held)
+	c.w.inFlight.add(held)
 	c.w.config.Process.started(held, c.w)
 	if held.alone {
 		c.aloneActive.Store(true)
@@ -181,8 +154,81 @@ func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*
 	return items
 }
 
-// isStuck reports whether the handler was given up and has not returned.
-func (x *execution) isStuck() bool {
-	resolution := x.resolution.Load()
-	return (resolution == resolvedLost || resolution == resolvedTimeout) && !x.returned.Load()
+// question is ask once nothing keeps the worker from claiming.
+func (c *claimer) question(ctx context.Context, n int) (answer, error) {
+	now := c.w.config.Elapsed()
+	n = c.plan.Size(n)
+	woken := c.wakeUps.Take(now)
+	by, read := c.plan.Consider(woken, now)
+	if read {
+		if err := c.readHeads(ctx, now); err != nil {
+			return answer{}, err
+		}
+	}
+	ask, alone, wait := c.isolate(now)
+	if !alone && !wait {
+		ask = c.plan.Ask(n, c.roomOf)
+	}
+	switch {
+	case c.pending != nil:
+		by = claimplan.ByHeads
+		c.again(ask, alone)
+	case wait:
+		return answer{Next: roomPause}, nil
+	case ask.Empty():
+		c.passWakeUps(woken)
+		return answer{Next: c.plan.Sleep()}, nil
+	case !alone && !c.w.config.Process.enter(c.w):
+		c.passWakeUps(woken)
+		return answer{Next: roomPause}, nil
+	default:
+		c.request(ask, alone)
+		c.pending.Guess = by != claimplan.ByHeads
+	}
+	alone = c.pending.Alone
+	limited := len(c.pending.Admissions) > 0
+	got, err := c.send(ctx)
+	if err == nil {
+		c.answered(alone, len(got.Items))
+	}
+	if err == nil && len(got.Items) == 0 && by == claimplan.ByHeads {
+		c.empty++ // what is due is being claimed by others at this moment
+		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
+	}
+	c.empty = 0
+	if err == nil && (by == claimplan.NamedLanes || by == claimplan.ByHeads && !alone && !limited && c.w.fleet != nil && c.w.listens.Load()) {
+		return c.relax(got, n, woken), nil
+	}
+	return got, err
+}
+
+// relax records what a claim of up to n runs has got, by a wake-up that named its
+// lanes or by the heads, where wake-ups will name those in which there is more. When
+// it had room for more, nothing is known to be left, and the worker rests without
+// looking again; else it reports others.
+func (c *claimer) relax(got answer, n int, woken claimplan.Woken) answer {
+	if len(got.Items) >= n {
+		for lane, due := range woken.Lanes {
+			c.w.share(lane, due)
+		}
+		return got
+	}
+	if !c.plan.Relax() {
+		return got
+	}
+	if woken.Again > 0 {
+		c.w.poller.Call(woken.Again)
+	}
+	now := c.w.config.Elapsed()
+	got.Left, got.Next = false, c.plan.SleepUnread(now, c.wakeUps.Next(now))
+	return got
+}
+
+// passCalls passes wake-ups on for which there is no room.
+func (c *claimer) passWakeUps(woken claimplan.Woken) {
+	for _, due := range woken.Lanes {
+		if l := c.plan.Lane(due.Lane); l != nil && due.After == 0 && c.roomOf(l.Queue) == 0 {
+			c.w.passOn(due)
+		}
+	}
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/internal/claimplan"
 )
 
 // A claim without an answer has an unknown outcome: its runs may be leased to
@@ -15,14 +15,14 @@ import (
 // claim is handed back by its id. Either way no run that was never begun waits
 // for a lease to expire, and none is charged a crash.
 
-// again renews the steps of a claim whose outcome is unknown. Its identity and
-// the instant from which its deadline counts stay: if it was granted the first
-// time, its runs are the answer, and when that comes after the deadline they are
-// handed back immediately, not begun and not crashed.
-func (c *claimer) again(steps []store.Step, alone bool, n int) {
+// again renews what a claim asks for whose outcome is unknown; one of limited runs
+// stays one. Its identity and the instant from which its deadline counts stay: if it
+// was granted the first time, its runs are the answer, and when that comes after the
+// deadline they are handed back immediately, not begun and not crashed.
+func (c *claimer) again(ask claimplan.Ask, alone bool) {
 	c.pending.Guess = false
-	if !c.pending.Alone && !alone && len(steps) > 0 {
-		c.pending.Steps, c.pending.Limit = steps, n
+	if !c.pending.Alone && !alone && !ask.Empty() && (len(ask.Admissions) > 0) == (len(c.pending.Admissions) > 0) {
+		c.pending.Steps, c.pending.Admissions, c.pending.Lanes, c.pending.Limit = ask.Steps, ask.Admissions, ask.Lanes, ask.Limit
 	}
 }
 
@@ -38,22 +38,17 @@ func (c *claimer) send(ctx context.Context) (answer, error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.claimTimeout())
 	defer cancel()
 	runs, err := c.w.store.Claim(bounded, request)
-	c.w.contactWrite(began, len(runs), err)
+	c.w.observeWrite(began, len(runs), err)
 	if err != nil {
 		c.w.warn(bounded, "claim failed, will be retried", err)
 		c.failed(bounded)
 		return answer{}, err
 	}
 	c.pending = nil
-	c.sizer.learn(runs)
 	if c.w.config.Elapsed()-began < c.claimTimeout()/quickClaim {
-		c.sizer.eased(len(runs))
+		c.plan.ClaimWasQuick(len(runs))
 	}
-	if !request.Alone {
-		c.plan.took(request.Steps, runs, request.Limit)
-	} else {
-		c.plan.stale = true
-	}
+	c.plan.ApplyClaim(&request, runs)
 	if len(runs) == 0 {
 		return answer{Left: true}, nil
 	}
@@ -69,8 +64,8 @@ const quickClaim = 4
 func (c *claimer) failed(bounded context.Context) {
 	late := c.w.config.Elapsed()-c.asked > c.w.config.Terms.Duration/4
 	c.givesUp = late || errors.Is(bounded.Err(), context.DeadlineExceeded)
-	if !c.w.cutOff() {
-		c.sizer.failed(c.pending.Limit)
+	if !c.w.unreachable() {
+		c.plan.ClaimFailed(c.pending.Limit)
 	}
 }
 
@@ -80,7 +75,7 @@ func (c *claimer) handBack(ctx context.Context) error {
 	defer cancel()
 	sent := c.w.config.Elapsed()
 	held, err := c.w.store.HandBack(bounded, *c.pending)
-	c.w.contactWrite(sent, 0, err) // it may have found nothing to write
+	c.w.observeWrite(sent, 0, err) // it may have found nothing to write
 	if err == nil && held > 0 {
 		err = errHeld
 	}
@@ -90,7 +85,8 @@ func (c *claimer) handBack(ctx context.Context) error {
 	}
 	c.w.config.Logger.Info("a claim had no answer and was handed back", "claim", c.pending.Claim.Short())
 	c.answered(c.pending.Alone, 0)
-	c.pending, c.givesUp, c.plan.stale = nil, false, true
+	c.pending, c.givesUp = nil, false
+	c.plan.Outdate()
 	return nil
 }
 

@@ -30,7 +30,7 @@ func (s *settler) group(batch []ended) ([]*claim, []store.Settlement) {
 		c := e.x.claim
 		claims = append(claims, c)
 		settlements = append(settlements, store.Settlement{Claim: c.id, Worker: s.w.id, Runs: settled[start : i+1 : i+1],
-			Last: c.unsettled == i+1-start, Claimed: len(c.runs)})
+			Limited: c.limited, Last: c.unsettled == i+1-start, Claimed: len(c.runs)})
 		start = i + 1
 	}
 	return claims, settlements
@@ -73,7 +73,7 @@ func (s *settler) over(c *claim) {
 		c.told.Stop()
 	}
 	c.hold.Release()
-	s.w.active.remove(c)
+	s.w.inFlight.remove(c)
 	s.w.aloneEnded(c)
 }
 

@@ -114,7 +114,7 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	}
 	orDefault(&c.MaxConcurrentRuns, 100)
 	orDefault(&c.ClaimBatchSize, c.MaxConcurrentRuns)
-	orDefault(&c.ClaimBatchBytes, defaultClaimBytes)
+	orDefault(&c.ClaimBatchBytes, 16<<20)
 	orDefault(&c.PollInterval, 5*time.Second)
 	orDefault(&c.PollJitter, 0.2)
 	c.Terms = c.Terms.WithDefaults()

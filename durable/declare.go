@@ -109,7 +109,7 @@ func (w *Worker) declareLoop(ctx context.Context) {
 // declarePause is the time to the next declaration: shortly when this one was
 // refused in part.
 func (w *Worker) declarePause() time.Duration {
-	if w.link.partly.Load() {
+	if w.health.partly.Load() {
 		return w.spread(store.DeclareAgain)
 	}
 	return w.spread(store.DeclareEvery)
@@ -135,10 +135,10 @@ func (w *Worker) declare(ctx context.Context) error {
 	sent := w.config.Elapsed()
 	err := w.store.Declare(ctx, declaration)
 	var partly *store.SetAsideError
-	if w.link.partly.Store(errors.As(err, &partly)); partly != nil {
+	if w.health.partly.Store(errors.As(err, &partly)); partly != nil {
 		w.passedOver("declare", partly.SetAside)
 		err = nil
 	}
-	w.contactWrite(sent, 1, err)
+	w.observeWrite(sent, 1, err)
 	return err
 }

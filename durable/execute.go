@@ -170,19 +170,9 @@ func retryDelay(retry RetryPolicy, attempt int, err error) (delay time.Duration)
 	return retry.Delay(attempt, err)
 }
 
-// errorText is err.Error(), which a user's type may make panic.
-func errorText(err error) (text string) {
-	defer func() {
-		if recover() != nil {
-			text = fmt.Sprintf("an error of type %T whose Error method panics", err)
-		}
-	}()
-	return err.Error()
-}
-
 // end settles the run and gives its slot back, unless that has been done.
 func (x *execution) end(o store.Outcome) {
-	x.w.active.ending.Add(1)
+	x.w.inFlight.ending.Add(1)
 	x.returned.Store(true)
 	x.run.Args = nil // the others of its claim may keep the execution in memory for long
 	x.endReports()
@@ -198,8 +188,8 @@ func (x *execution) end(o store.Outcome) {
 	} else {
 		x.w.stuck.Add(-1)
 	}
-	x.w.active.ending.Add(-1)
-	x.w.active.returned(1)
+	x.w.inFlight.ending.Add(-1)
+	x.w.inFlight.returned(1)
 	x.w.config.Process.returned(x.w, 1)
 }
 

@@ -83,3 +83,15 @@ const (
 	resolvedLost          // the lease was lost and the handler did not return: stuck
 	resolvedTimeout       // timed out and did not return: stuck, and settled as failed
 )
+
+// queueRoom counts the runs of a capped queue.
+type queueRoom struct {
+	max       int
+	executing atomic.Int64
+}
+
+// isStuck reports whether the handler was given up and has not returned.
+func (x *execution) isStuck() bool {
+	resolution := x.resolution.Load()
+	return (resolution == resolvedLost || resolution == resolvedTimeout) && !x.returned.Load()
+}

@@ -91,7 +91,7 @@ func (c *claim) observeLost() {
 	}
 }
 
-// observeReclaimed reports a run taken back from another worker.
+// observeReclaimed reports a run reclaimed from another worker.
 func (w *Worker) observeReclaimed(r store.ReclaimedRun) {
 	w.observeLoss(observe.RunLoss{Kind: observe.WorkerCrashed, ID: r.ID, Job: r.Job, Queue: r.Queue, Worker: r.Worker,
 		CrashCount: r.CrashCount, Dead: r.State == Dead})

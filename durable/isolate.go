@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/internal/claimplan"
 )
 
 // isolation decides when a worker takes an isolated run: one that has been in
@@ -67,21 +67,21 @@ func (x *execution) tellAlone() {
 // mostReported bounds the runs that one message names.
 const mostReported = 10
 
-// isolate returns the steps of a claim of one isolated run, or whether to wait
-// until there is room for one.
-func (c *claimer) isolate(now time.Duration) (steps []store.Step, alone, wait bool) {
+// isolate returns the claim of one isolated run, or whether to wait until there is
+// room for one.
+func (c *claimer) isolate(now time.Duration) (ask claimplan.Ask, alone, wait bool) {
 	process := c.w.config.Process
-	if len(c.plan.isolated) == 0 {
+	if len(c.plan.Isolated()) == 0 {
 		c.makeWay(now, 1)
 		c.patience, c.missed, c.told = 0, 0, false
-		return nil, false, false
+		return ask, false, false
 	}
 	if !c.making && !c.mayMakeRoom(now) {
-		return nil, false, false
+		return ask, false, false
 	}
 	if !process.reserve(c.w) { // another worker of the process makes room: it takes them one after another
 		c.makeWay(now, 1)
-		return nil, false, true
+		return ask, false, true
 	}
 	if !c.making {
 		c.making, c.since, c.first, c.missed = true, now, -1, 0
@@ -89,23 +89,23 @@ func (c *claimer) isolate(now time.Duration) (steps []store.Step, alone, wait bo
 	switch {
 	case !process.quiet() && process.stuck():
 		c.makeWay(now, 1)
-		return nil, false, false
+		return ask, false, false
 	case !process.quiet() && now-c.since >= max(c.patience, roomLeast):
 		c.blame(now - c.since)
 		c.patience = min(2*max(c.patience, roomLeast), roomMost)
 		c.makeWay(now, 3)
-		return nil, false, false
+		return ask, false, false
 	case !process.quiet():
-		return nil, false, true
-	case c.missed >= len(c.plan.isolated): // others hold them all
+		return ask, false, true
+	case c.missed >= len(c.plan.Isolated()): // others hold them all
 		c.makeWay(now, 3)
-		return nil, false, false
-	case c.first >= 0 && now-c.first >= roomSpell && c.plan.anyDue():
+		return ask, false, false
+	case c.first >= 0 && now-c.first >= roomSpell && c.plan.AnyDue():
 		c.patience = 0
 		c.makeWay(now, 1)
-		return nil, false, false
+		return ask, false, false
 	}
-	return []store.Step{{Lane: c.plan.isolated[c.missed%len(c.plan.isolated)].Lane, Take: 1}}, true, false
+	return c.plan.AskAlone(c.missed), true, false
 }
 
 // mayMakeRoom reports whether to begin to make room.
@@ -116,8 +116,7 @@ func (c *claimer) mayMakeRoom(now time.Duration) bool {
 		if c.delay < 0 {
 			c.delay = time.Duration(float64(roomWithin) * c.w.config.Random())
 		}
-		first := c.plan.isolated[0]
-		if !rested || now-c.headsAt-first.In < c.delay {
+		if !rested || c.plan.IsolatedFor(now) < c.delay {
 			return false
 		}
 		if process.stuck() {
@@ -126,7 +125,7 @@ func (c *claimer) mayMakeRoom(now time.Duration) bool {
 		}
 		return true
 	}
-	return rested || !c.plan.anyDue()
+	return rested || !c.plan.AnyDue()
 }
 
 // makeWay ends making room; other work goes first for so many times as long as
@@ -166,7 +165,7 @@ func (c *claimer) blame(while time.Duration) {
 	var names []string
 	for _, w := range c.w.config.Process.atWork() {
 		now := w.config.Elapsed()
-		for _, x := range w.active.since(now - while) {
+		for _, x := range w.inFlight.since(now - while) {
 			if !x.reported && len(names) < mostReported {
 				x.reported = true
 				names = append(names, fmt.Sprintf("%s (%s, for %v)", x.run.ID, x.job, (now-x.claim.asked).Round(time.Second)))
@@ -175,7 +174,7 @@ func (c *claimer) blame(while time.Duration) {
 	}
 	if len(names) > 0 {
 		c.w.config.Logger.Warn("isolated run waiting; this worker cannot take it until long-running runs finish. If they hang, cancel them or set a Timeout on their jobs",
-			"isolated", c.plan.isolated[0].Job, "runs", names)
+			"isolated", c.plan.Isolated()[0].Job, "runs", names)
 	}
 }
 
@@ -184,16 +183,6 @@ func (c *claimer) tellStuck() {
 	if !c.told {
 		c.told = true
 		c.w.config.Logger.Warn("isolated run waiting; this process does not take it: a handler that was given up has not returned and might crash the process. Restart it",
-			"isolated", c.plan.isolated[0].Job)
+			"isolated", c.plan.Isolated()[0].Job)
 	}
-}
-
-// anyDue reports whether an ordinary lane is due.
-func (p *plan) anyDue() bool {
-	for _, l := range p.lanes {
-		if l.due {
-			return true
-		}
-	}
-	return false
 }

@@ -91,7 +91,7 @@ type limitUse struct {
 	key      func(args any) string // nil where the job's code is not at hand
 	keyOf    reflect.Type          // the args that key takes
 	computed bool                  // the job's code computes the key
-	fixed    bool         // the key is the run's own: LimitedBy
+	fixed    bool                  // the key is the run's own: LimitedBy
 }
 
 // Limited puts runs under a limit: a run executes only when its limits admit it.

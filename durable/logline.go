@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -128,4 +129,14 @@ func (x *execution) logText(kind store.OutcomeKind) string {
 		return ""
 	}
 	return lines.text()
+}
+
+// errorText is err.Error(), which a user's type may make panic.
+func errorText(err error) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("an error of type %T whose Error method panics", err)
+		}
+	}()
+	return err.Error()
 }

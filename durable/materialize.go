@@ -112,7 +112,7 @@ func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, mor
 	made, err = w.store.Materialize(bounded, e.chunk, func(now time.Time, s store.Schedule) store.Decision { return e.plan.Decide(bounded, now, s) })
 	took := w.config.Elapsed() - began
 	cancel()
-	w.contact(err)
+	w.observeCall(err)
 	if err != nil {
 		w.warn(ctx, "materialize failed, will be retried", err)
 		e.chunk = max(e.chunk/2, 1) // maybe it was more than a call has time for
@@ -214,7 +214,7 @@ func (w *Worker) hasten(ctx context.Context) bool {
 			err = w.store.ReevaluateNow(bounded, names...)
 		}
 		cancel()
-		w.contact(err)
+		w.observeCall(err)
 		if err != nil {
 			w.warn(ctx, "re-evaluating schedules failed, they are polled", err)
 		}

@@ -2,6 +2,8 @@ package durable
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -40,3 +42,50 @@ func Snooze(d time.Duration) error { return &endingError{kind: store.Snoozed, af
 
 // Cancel ends the run in cancelled, with err as the reason.
 func Cancel(err error) error { return &endingError{kind: store.Cancellation, err: err} }
+
+// RetryPolicy says when a failed attempt is tried again.
+type RetryPolicy interface {
+	// Delay returns how long after the failed attempt (1 is the first) with
+	// the given error the run is due again. A negative answer counts as zero.
+	Delay(attempt int, err error) time.Duration
+}
+
+// RetryFunc is a policy of one's own.
+type RetryFunc func(attempt int, err error) time.Duration
+
+// Delay calls the function.
+func (f RetryFunc) Delay(attempt int, err error) time.Duration { return f(attempt, err) }
+
+// Backoff is the built-in policy: Base, Base·Factor, Base·Factor², … up to
+// Max, each multiplied by a random factor within 1 ± Jitter.
+type Backoff struct {
+	Base   time.Duration // before the second attempt
+	Max    time.Duration // cap, before jitter; zero means no cap
+	Factor float64       // below 1 counts as 1, a fixed delay
+	Jitter float64       // 0 to 1; 0.2 spreads delays over ±20 %
+}
+
+// Fixed waits the same time after each failure.
+func Fixed(d time.Duration) Backoff { return Backoff{Base: d, Factor: 1} }
+
+// Exponential doubles the delay after each failure, up to a cap.
+func Exponential(base, maximum time.Duration) Backoff {
+	return Backoff{Base: base, Max: maximum, Factor: 2}
+}
+
+// WithJitter returns the policy with delays spread over 1 ± ratio.
+func (b Backoff) WithJitter(ratio float64) Backoff {
+	b.Jitter = ratio
+	return b
+}
+
+// Delay returns the time to wait after the given failed attempt.
+func (b Backoff) Delay(attempt int, _ error) time.Duration {
+	delay := float64(b.Base) * math.Pow(math.Max(b.Factor, 1), float64(max(attempt-1, 0)))
+	if b.Max > 0 {
+		delay = math.Min(delay, float64(b.Max))
+	}
+	jitter := math.Min(math.Max(b.Jitter, 0), 1)
+	delay *= 1 + jitter*(2*rand.Float64()-1) //nolint:gosec // spreads load, decides nothing secret
+	return time.Duration(math.Min(delay, float64(store.MaxDelay)))
+}

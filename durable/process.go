@@ -132,7 +132,7 @@ func (p *Process) stuck() bool {
 	}
 	p.mu.Unlock()
 	for _, w := range workers {
-		if w.active.hasStuck() {
+		if w.inFlight.hasStuck() {
 			return true
 		}
 	}

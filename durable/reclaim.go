@@ -26,7 +26,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 	pause, runs := w.jittered(every), reclaimRuns
 	for w.sleep(ctx, pause) {
 		pause = w.jittered(every)
-		if w.cutOff() { // another call finds out that the store is back
+		if w.unreachable() { // another call finds out that the store is back
 			continue
 		}
 		done, err := w.reclaim(ctx, runs)
@@ -48,25 +48,25 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 // reclaim makes one call of the store, which takes nothing as long as nothing
 // may be taken.
 func (w *Worker) reclaim(ctx context.Context, runs int) (store.ReclaimResult, error) {
-	c, l := w.config, &w.link
+	c, h := w.config, &w.health
 	sent := c.Elapsed()
 	request := store.ReclaimRequest{MaxCrashes: c.MaxCrashes, Limit: reclaimLimit, Runs: runs, Ahead: c.Terms.Duration / 2}
-	l.mu.Lock()
-	horizon, may := l.takeover.Horizon(sent)
-	l.mu.Unlock()
+	h.mu.Lock()
+	horizon, may := h.takeover.Horizon(sent)
+	h.mu.Unlock()
 	if request.Horizon = horizon; !may {
 		request.Limit = 0
 	}
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()
 	done, err := w.store.Reclaim(bounded, request)
-	w.contactWrite(sent, len(done.Runs), err)
+	w.observeWrite(sent, len(done.Runs), err)
 	if err != nil {
 		return done, err
 	}
-	l.mu.Lock()
-	jump := l.takeover.Seen(c.Elapsed(), done.Now)
-	l.mu.Unlock()
+	h.mu.Lock()
+	jump := h.takeover.Seen(c.Elapsed(), done.Now)
+	h.mu.Unlock()
 	if jump > 0 {
 		c.Logger.Warn("the store's clock jumped forward; expired leases are left alone for a while", "by", jump.String())
 	}
@@ -76,21 +76,21 @@ func (w *Worker) reclaim(ctx context.Context, runs int) (store.ReclaimResult, er
 // proveWrites makes a small write, unless this worker has written a moment ago,
 // and returns the pause until leases may be reclaimed, or the given one.
 func (w *Worker) proveWrites(ctx context.Context, pause time.Duration) time.Duration {
-	l, sent := &w.link, w.config.Elapsed()
-	l.mu.Lock()
-	fresh := l.takeover.Unwritten(sent) < l.takeover.Gap/4 && !l.refused
-	l.mu.Unlock()
+	h, sent := &w.health, w.config.Elapsed()
+	h.mu.Lock()
+	fresh := h.takeover.Unwritten(sent) < h.takeover.Gap/4 && !h.refused
+	h.mu.Unlock()
 	if !fresh {
 		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
 		err := w.store.Touch(bounded, w.id)
 		cancel()
-		if w.contactWrite(sent, 1, err); err != nil {
+		if w.observeWrite(sent, 1, err); err != nil {
 			w.warn(ctx, "the store answers but takes no writes; expired leases are left alone", err)
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if rest := l.takeover.Rest(w.config.Elapsed()); rest > 0 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if rest := h.takeover.Rest(w.config.Elapsed()); rest > 0 {
 		return min(pause, rest)
 	}
 	return pause

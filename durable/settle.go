@@ -197,7 +197,7 @@ func (s *settler) linger(ctx context.Context) {
 	s.mu.Lock()
 	alone := len(s.waiting) < settleBatch && !s.closed
 	s.mu.Unlock()
-	if alone && s.w.active.len() > 0 {
+	if alone && s.w.inFlight.len() > 0 {
 		s.w.sleep(ctx, settleLinger)
 	}
 }
@@ -299,7 +299,7 @@ func (s *settler) persist(ctx context.Context, batch []ended) error {
 			try++ // it took long, and others wait
 		}
 		pause := min(settlePause<<min(max(s.failures-settleQuick, 0), 10), time.Second, s.w.config.Terms.Duration/10)
-		if !s.w.sleep(ctx, s.w.jittered(pause)) || try >= tries && !s.w.cutOff() {
+		if !s.w.sleep(ctx, s.w.jittered(pause)) || try >= tries && !s.w.unreachable() {
 			return err
 		}
 	}
@@ -327,7 +327,7 @@ func (s *settler) send(ctx context.Context, batch []ended, claims []*claim, sett
 	defer cancel()
 	sent := s.w.config.Elapsed()
 	verdicts, err := s.w.store.Settle(bounded, settlements)
-	s.w.contactWrite(sent, accepted(verdicts), err)
+	s.w.observeWrite(sent, accepted(verdicts), err)
 	if err != nil {
 		s.failures++
 		return err

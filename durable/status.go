@@ -15,16 +15,16 @@ type Status struct {
 
 // Status returns the worker's state at this moment.
 func (w *Worker) Status() Status {
-	w.link.mu.Lock()
+	w.health.mu.Lock()
 	now := w.config.Elapsed()
-	since, l := now-w.link.answered, w.config.Terms.Duration
-	away := w.link.silent && since >= l || w.link.refused && w.link.takeover.Unwritten(now) >= l
-	w.link.mu.Unlock()
+	since, l := now-w.health.answeredAt, w.config.Terms.Duration
+	away := w.health.silent && since >= l || w.health.refused && w.health.takeover.Unwritten(now) >= l
+	w.health.mu.Unlock()
 	phase, unsettled := w.phase.Load(), w.settler.status()
 	return Status{
 		Ready:     phase == phaseWorking && !away && !unsettled.Full,
 		Unsettled: unsettled,
-		Draining:  phase >= phaseDraining, Executing: w.active.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
+		Draining:  phase >= phaseDraining, Executing: w.inFlight.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
 		SetAside: w.asides.list(now),
 	}
 }

@@ -45,14 +45,14 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 	var since time.Duration // monotonic time when the sweep under way began; zero: none is
 	for w.sleep(ctx, pause) {
 		pause = w.jittered(c.SweepInterval)
-		if w.cutOff() {
+		if w.unreachable() {
 			continue
 		}
 		began := c.Elapsed()
 		bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
 		swept, err := w.store.Sweep(bounded, request)
 		cancel()
-		w.contact(err)
+		w.observeCall(err)
 		if err != nil {
 			w.warn(ctx, "sweep failed, will be retried", err)
 			continue

@@ -84,7 +84,7 @@ func (w *Worker) work(ctx context.Context) error {
 	c := w.config
 	handlers, cancelHandlers := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelHandlers(nil)
-	w.keeper = heartbeat.New(contactRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger})
+	w.keeper = heartbeat.New(observedRenewer{w}, heartbeat.Config{Terms: c.Terms, Elapsed: c.Elapsed, Random: c.Random, Logger: c.Logger})
 	w.claimer.init(handlers, w)
 	w.settler.init(w)
 	w.executors.init()
@@ -120,7 +120,7 @@ func (w *Worker) work(ctx context.Context) error {
 	w.executors.close()
 	overdue := time.AfterFunc(max(c.CancelGrace, time.Second), stopOuter)
 	defer overdue.Stop()
-	if w.active.handOver(outer); len(stuck) == 0 {
+	if w.inFlight.handOver(outer); len(stuck) == 0 {
 		w.executors.all.Wait()
 	}
 	w.settler.close()
@@ -128,11 +128,11 @@ func (w *Worker) work(ctx context.Context) error {
 	stopOuter()
 	keeping.Wait()
 	c.Logger.Info("worker stopped", "worker", c.Name)
-	return w.ended(stuck)
+	return w.runError(stuck)
 }
 
-// ended is what Run returns after a drain.
-func (w *Worker) ended(stuck []RunID) error {
+// runError is what Run returns after a drain.
+func (w *Worker) runError(stuck []RunID) error {
 	var err error
 	if len(stuck) > 0 {
 		err = &StuckError{Runs: stuck}
@@ -166,10 +166,10 @@ func (w *Worker) warnUnbounded() {
 func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (stuck []RunID) {
 	c := w.config
 	machine := protocol.Drain{Timeout: max(c.DrainTimeout, 0), Grace: max(c.CancelGrace, 0)}
-	c.Logger.Info("worker draining", "worker", c.Name, "executing", w.active.len(), "timeout", machine.Timeout.String())
+	c.Logger.Info("worker draining", "worker", c.Name, "executing", w.inFlight.len(), "timeout", machine.Timeout.String())
 	idle := make(chan struct{})
 	var waiting sync.WaitGroup
-	waiting.Go(func() { asked(); w.active.wait(); close(idle) })
+	waiting.Go(func() { asked(); w.inFlight.wait(); close(idle) })
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	event := protocol.DrainEvent{Kind: protocol.DrainStop, Executing: 1}
@@ -177,7 +177,7 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (st
 		event.At = c.Elapsed()
 		effects := machine.Step(event)
 		if effects.CancelHandlers {
-			c.Logger.Info("drain time is over, cancelling handlers", "executing", w.active.len())
+			c.Logger.Info("drain time is over, cancelling handlers", "executing", w.inFlight.len())
 			cancelHandlers(ErrDraining)
 		}
 		if effects.Done {
@@ -193,7 +193,7 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (st
 		case <-timer.C:
 		}
 	}
-	stuck = w.active.abandon()
+	stuck = w.inFlight.abandon()
 	waiting.Wait()
 	return stuck
 }

@@ -38,11 +38,11 @@ type Worker struct {
 	changes chan struct{} // schedules may have changed
 
 	executors executors
-	active    roster       // claims in hand
+	inFlight  inFlight     // claims in hand
 	stuck     atomic.Int64 // handlers that were given up and whose slots were given to others
 	phase     atomic.Int32 // see the constants
 	listens   atomic.Bool  // the store reports changes immediately
-	link      link
+	health    storeHealth
 	asides    asides
 	awaited   await.Awaited
 	waits     await.Schedules
@@ -87,7 +87,7 @@ func (w *Worker) begin() error {
 	if err := w.allFaults(); err != nil {
 		return fmt.Errorf("%w worker: %w", ErrInvalid, err)
 	}
-	w.link.init(w.config.Terms)
+	w.health.init(w.config.Terms)
 	w.phase.Store(phaseStarting)
 	return nil
 }
@@ -115,7 +115,7 @@ func (w *Worker) StopNow() {
 	}
 }
 
-// listen hears until the connection breaks or ctx ends.
+// listen receives signals until the connection breaks or ctx ends.
 func (w *Worker) listen(ctx context.Context) error {
 	if w.fleet == nil {
 		return w.store.Listen(ctx, w.hear)
@@ -125,7 +125,7 @@ func (w *Worker) listen(ctx context.Context) error {
 
 // wake makes the poller claim immediately, without reading the heads first.
 func (w *Worker) wake() {
-	w.claimer.calls.addAnywhere()
+	w.claimer.wakeUps.AddAnywhere()
 	w.poller.Wake()
 }
 

@@ -108,7 +108,7 @@ func (c connector) openPatiently(ctx context.Context) (backend.Store, error) {
 	}
 }
 
-// unlessTold is an error's text, cut when it is the one that was told last.
+// unlessTold is an error's text, cut when it is the one that was logged last.
 func unlessTold(told *string, err error) string {
 	text := err.Error()
 	if text == *told && len(text) > 80 {

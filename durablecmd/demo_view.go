@@ -58,7 +58,7 @@ func screenView(w io.Writer, size screen, given time.Duration) func(frame) {
 // demoScreen lays a frame out, no line longer and no frame higher than fits.
 func demoScreen(f frame, size screen, given time.Duration) []string {
 	lines := []string{
-		fmt.Sprintf("durable demo   %4.1fs of at most %v   one worker, 8 runs at once, on a SQLite file", f.elapsed.Seconds(), given),
+		fmt.Sprintf("durable demo   %4.1fs of at most %v   one worker, 8 runs concurrently, on a SQLite file", f.elapsed.Seconds(), given),
 		"",
 	}
 	for _, kind := range demoKinds(given) {

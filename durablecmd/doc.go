@@ -18,8 +18,8 @@
 //
 // The first SIGTERM or SIGINT drains: nothing more is claimed, handlers may
 // finish for DURABLE_DRAIN_TIMEOUT, then their contexts are cancelled and
-// their runs handed back. The second one ends that time at once. The third one
-// ends the process where it stands; what was executing is taken over by another
+// their runs handed back. The second one ends that time immediately. The third
+// one ends the process immediately; what was executing is taken over by another
 // worker when its lease has run out.
 //
 // A handler that ignores its context cannot be stopped: the program then exits

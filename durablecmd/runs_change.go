@@ -148,7 +148,7 @@ func (p *program) printChanged(changed operate.ChangedRuns, asJSON bool) error {
 	return nil
 }
 
-// progressEvery is how often a person is told how far a bulk action has come.
+// progressEvery is how often the progress of a bulk action is shown.
 const progressEvery = time.Second
 
 // changeAll makes one change to all runs that match, and reports its progress on

@@ -134,7 +134,7 @@ func (v schedulesCreateVerb) Run(ctx context.Context, p *program) error {
 		}
 		s := store.Schedule{Name: v.Name, Job: job.Name, Queue: job.Queue, Priority: job.Priority, Args: json.RawMessage("{}"),
 			MaxAttempts: job.MaxAttempts, Timeout: time.Duration(job.Timeout), OnCrash: job.OnCrash, Paused: v.Paused}
-		done, err := v.save(ctx, o, s)
+		done, err := v.store(ctx, o, s)
 		switch {
 		case errors.Is(err, durable.ErrConflict):
 			return fmt.Errorf("%w; to change it, use schedules set", err)
@@ -159,7 +159,7 @@ func (v schedulesSetVerb) Run(ctx context.Context, p *program) error {
 		if reflect.ValueOf(v.scheduleFlags).IsZero() {
 			return usage("nothing to change: want a flag such as --every 1h")
 		}
-		done, err := v.save(ctx, o, record.Schedule())
+		done, err := v.store(ctx, o, record.Schedule())
 		switch {
 		case err != nil:
 			return err
@@ -171,8 +171,8 @@ func (v schedulesSetVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// save stores a schedule as the flags make it, and says when it fires next.
-func (f scheduleFlags) save(ctx context.Context, o *operate.Actor, s store.Schedule) (string, error) {
+// store stores a schedule as the flags make it, and says when it fires next.
+func (f scheduleFlags) store(ctx context.Context, o *operate.Actor, s store.Schedule) (string, error) {
 	if err := f.apply(&s); err != nil {
 		return "", err
 	}

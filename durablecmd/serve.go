@@ -19,7 +19,7 @@ import (
 const defaultHTTPAddr = "127.0.0.1:8080"
 
 // listen opens the health listener, or returns nil where none is wanted. Only
-// an address that nobody asked for gives way to a free port.
+// an address that was not asked for gives way to a free port.
 func listen(ctx context.Context, config Config) (net.Listener, error) {
 	if config.HTTPAddr == "off" {
 		return nil, nil
@@ -35,7 +35,7 @@ func listen(ctx context.Context, config Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// serve answers health checks until ctx ends. Whoever reaches the address may
+// serve answers health checks until ctx ends. A client may
 // have few connections, and each for seconds only: a probe needs no more.
 func serve(ctx context.Context, listener net.Listener, health *health, logger *slog.Logger) error {
 	server := &http.Server{
@@ -129,8 +129,8 @@ type unsettled struct {
 	Locked int             `json:"locked"`
 }
 
-// unsettledOf is what is told of outcomes that cannot be written. Why is in the logs:
-// an error of the database may hold what nobody else may see.
+// unsettledOf is what health checks show of outcomes that cannot be written. The reason
+// is in the logs only: an error of the database may hold what clients may not see.
 func unsettledOf(s durable.Unsettled) *unsettled {
 	if s.Count == 0 && s.Locked == 0 && !s.Full {
 		return nil

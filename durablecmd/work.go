@@ -166,7 +166,7 @@ func (a *App) stop(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// loggedError has been told already, in the form of the logs.
+// loggedError has been logged already.
 type loggedError struct{ err error }
 
 func (e *loggedError) Error() string { return e.err.Error() }

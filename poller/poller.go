@@ -12,7 +12,7 @@ import (
 // must be set.
 type Config struct {
 	Capacity int           // slots
-	Batch    int           // most asked for at once
+	Batch    int           // most asked for by one call
 	Interval time.Duration // sleep after an answer with nothing left
 	Jitter   float64       // 0 to 1: the sleep is Interval·(1 ± Jitter)
 	Linger   time.Duration // most that a free slot waits for company
@@ -34,7 +34,7 @@ type Poller[T any] struct {
 	start  func(T)
 
 	freed  atomic.Int64 // slots given back and not yet taken in by Run
-	wanted atomic.Int64 // freed slots at which Run wants to be told
+	wanted atomic.Int64 // freed slots at which Run wants to be notified
 	room   atomic.Int64 // slots free
 	woken  atomic.Bool
 	called atomic.Int64 // the instant of the earliest call that Run has not taken in; zero: none
@@ -128,7 +128,7 @@ func (p *Poller[T]) Run(ctx context.Context) {
 		}
 		p.wanted.Store(int64(machine.Wanted()))
 		if p.freed.Load() >= p.wanted.Load() && machine.Wanted() > 0 {
-			continue // they came before they were wanted, and nobody was told
+			continue // they came before they were wanted, without a notice
 		}
 		timer.Reset(wait)
 		select {

@@ -28,7 +28,7 @@ type Config struct {
 	ExecAllow Programs
 	// ExecGrace is how long a program may continue after SIGTERM before it is
 	// killed. Below the worker's CancelGrace, else the worker takes the handler
-	// for stuck. Default 3 s; a negative value: it is killed at once.
+	// for stuck. Default 3 s; a negative value: it is killed immediately.
 	ExecGrace time.Duration
 	// Names are the jobs that Register gives a worker. Default: all four.
 	Names []string

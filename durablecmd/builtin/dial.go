@@ -115,7 +115,7 @@ var refusedPrefixes = []struct { //nolint:gochecknoglobals // a constant table
 	{netip.MustParsePrefix("fd00:ec2::/32"), inCloud},
 	{netip.MustParsePrefix("fd20:ce::/64"), inCloud},
 	{netip.MustParsePrefix("0.0.0.0/8"), "of the machine itself"},
-	{netip.MustParsePrefix("240.0.0.0/4"), "of nobody"}, // and of many
+	{netip.MustParsePrefix("240.0.0.0/4"), "that is reserved"}, // broadcast among them
 	{netip.MustParsePrefix("64:ff9b:1::/48"), "that is translated"},
 	{netip.MustParsePrefix("::ffff:0:0:0/96"), "that is translated"},
 	{netip.MustParsePrefix("2001::/32"), "that is carried by others"}, // Teredo

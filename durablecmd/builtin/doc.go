@@ -4,7 +4,7 @@
 //
 // http and exec do only what a list allows that the operator of the worker
 // wrote. Both lists are empty unless they are given, and then every run of these
-// jobs is dead at once, with the reason. Whoever may enqueue decides only
+// jobs is dead immediately, with the reason. Code that may enqueue chooses only
 // among what the worker's operator has allowed.
 //
 // # What is not promised

@@ -28,15 +28,15 @@ type ExecResult struct {
 
 // The exit codes that mean more than "failed", those of sysexits.h.
 const (
-	exitUsage  = 64 // the arguments make no sense: dead at once
-	exitData   = 65 // the input makes no sense: dead at once
-	exitConfig = 78 // the program is set up wrongly: dead at once
+	exitUsage  = 64 // the arguments make no sense: dead immediately
+	exitData   = 65 // the input makes no sense: dead immediately
+	exitConfig = 78 // the program is set up wrongly: dead immediately
 )
 
 // Exec returns the job "exec", which starts a program of the list, without a
 // shell, in a process group of its own, and judges by the exit code: 0 is
 // success, with ExecResult as the result; 64, 65 and 78 (usage, input,
-// configuration) are dead at once; any other code, 75 (temporary) among them, and
+// configuration) are dead immediately; any other code, 75 (temporary) among them, and
 // a signal are tried again by the retry policy.
 //
 // The program's environment is PATH, LANG and what reports the run:
@@ -80,12 +80,12 @@ func (j *Jobs) exec(ctx context.Context, run *durable.Run[ExecArgs]) error {
 		"DURABLE_RUN_ID=" + run.ID.String(), "DURABLE_IDEMPOTENCY_KEY=" + run.IdempotencyKey(),
 		"DURABLE_ATTEMPT=" + strconv.Itoa(run.Attempt), "DURABLE_FENCE=" + strconv.FormatInt(int64(run.Fence), 10),
 	}
-	// Whoever has left the group and still holds the pipes is waited for only
+	// A process that has left the group and still holds the pipes is waited for only
 	// so long.
 	command.WaitDelay = time.Second
 	err := perform(ctx, command, max(j.config.ExecGrace, 0))
 	if ctx.Err() != nil {
-		return told(run.Args.Command, context.Cause(ctx), &stderr)
+		return withOutput(run.Args.Command, context.Cause(ctx), &stderr)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
 		run.Log().Warn("a process that left the group of the command still holds its output; it is not waited for")
@@ -103,13 +103,13 @@ func (j *Jobs) exec(ctx context.Context, run *durable.Run[ExecArgs]) error {
 // judge says what the end of a program means.
 func judge(name string, err error, stderr *tail) error {
 	if errors.Is(err, syscall.E2BIG) {
-		return durable.Permanent(told(name, err, stderr))
+		return durable.Permanent(withOutput(name, err, stderr))
 	}
 	ended, ok := errors.AsType[*exec.ExitError](err)
 	if !ok {
-		return told(name, err, stderr)
+		return withOutput(name, err, stderr)
 	}
-	err = told(name, errors.New(ended.String()), stderr)
+	err = withOutput(name, errors.New(ended.String()), stderr)
 	switch ended.ExitCode() {
 	case exitUsage, exitData, exitConfig:
 		return durable.Permanent(err)
@@ -122,8 +122,8 @@ func judge(name string, err error, stderr *tail) error {
 // error is stored up to 8 KiB, from its beginning.
 const maxTold = 4 << 10
 
-// told adds what the program said to why it failed.
-func told(name string, err error, stderr *tail) error {
+// withOutput adds the program's output to why it failed.
+func withOutput(name string, err error, stderr *tail) error {
 	err = fmt.Errorf("command %s: %w", name, err)
 	if text := strings.TrimSpace(stderr.String()); text != "" {
 		if len(text) > maxTold {

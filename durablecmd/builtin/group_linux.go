@@ -7,7 +7,7 @@ import (
 )
 
 // group is a command with the process group it leads. The command is reaped
-// last, so that its number stands for nobody else while the group is signalled.
+// last, so that no other process has its number while the group is signalled.
 type group struct {
 	command *exec.Cmd
 }

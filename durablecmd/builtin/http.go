@@ -22,7 +22,7 @@ import (
 // HTTPArgs are the arguments of the job "http".
 type HTTPArgs struct {
 	URL  string          `json:"url"`
-	Body json.RawMessage `json:"body"` // JSON, posted as it stands; none: {}
+	Body json.RawMessage `json:"body"` // JSON, posted unchanged; none: {}
 }
 
 // What is read of an answer, bytes.
@@ -39,7 +39,7 @@ const (
 //   - 408, 425, 429, 5xx and failures of the network: again by the retry policy.
 //   - No connection for want of file descriptors or memory: again after some
 //     seconds, without spending an attempt.
-//   - Any other 4xx, and every redirect: dead at once.
+//   - Any other 4xx, and every redirect: dead immediately.
 //
 // The request says which run it is of: Idempotency-Key and Durable-Run-Id (the
 // run's id, the same for every attempt), Durable-Attempt, Durable-Fence (rises

@@ -37,7 +37,7 @@ var callbacks = excuses{
 	"lock/redislock/waits.go":   "closes a subscription; stopped when the wait ends",
 	"durable/tenure.go":         "ends the last context of a drain; stopped when Run returns",
 	"durable/claim.go":          "logs a slow isolated run, and has lost claims noticed; stopped when the claim ends",
-	"durable/inhand.go":         "wakes a drain that waits for handlers; stopped when it has waited",
+	"durable/inflight.go":       "wakes a drain that waits for handlers; stopped when it has waited",
 	"durable/stuck.go":          "reports a handler that does not return; stopped when it has, and the outcome is written once",
 	"durable/progress.go":       "sends the progress that waited; the reports' turn keeps it from a run that has ended",
 	"store/postgres/tx_hint.go": "sends a wake-up after a caller's commit; Close stops it and waits for the sender",

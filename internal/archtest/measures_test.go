@@ -36,7 +36,7 @@ var ordinary = limit{files: 45, up: 0.25}
 // What is above that is where the package is: lower it when you can, and never raise
 // it.
 var limits = map[string]limit{
-	"durable":            {files: 49, exported: 200, up: 0.17},
+	"durable":            {files: 43, exported: 200, up: 0.14},
 	"store/storetest":    {files: 50, up: 0.25},
 	"store/postgres":     {files: 59, up: 0.25},
 	"store/sqlite":       {files: 55, up: 0.25},

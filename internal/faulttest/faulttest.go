@@ -1,6 +1,6 @@
 // Package faulttest makes one statement of a store fail at a time, under a
-// working worker, and wants everything that does not need that statement to go
-// on, and all of it once the statement works again, with no crash counted.
+// working worker, and wants everything that does not need that statement to
+// continue, and all of it once the statement works again, with no crash counted.
 package faulttest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// Need is something that a worker does and that goes on whatever statement
+// Need is something that a worker does and that continues whatever statement
 // fails, unless it needs that statement.
 type Need string
 
@@ -28,12 +28,12 @@ const (
 	Child     Need = "child"     // a handler enqueues a run with a key
 	Complete  Need = "complete"  // a handler completes its run in a transaction
 	Beat      Need = "beat"      // a run is kept for longer than one lease
-	Reclaim   Need = "reclaim"   // the run of a worker that is gone is taken back
+	Reclaim   Need = "reclaim"   // the run of a worker that is gone is reclaimed
 	Schedule  Need = "schedule"  // an occurrence of a schedule is executed
-	Cancel    Need = "cancel"    // a running handler is told that its run is to be cancelled
+	Cancel    Need = "cancel"    // a running handler learns that its run is to be cancelled
 	Sweep     Need = "sweep"     // a run that ended long ago is deleted
 	Start     Need = "start"     // a second worker starts and executes a run
-	Drain     Need = "drain"     // it ends when it is told to
+	Drain     Need = "drain"     // it ends when its context is cancelled
 	Crashless Need = "crashless" // no run is charged a crash
 )
 
@@ -70,7 +70,7 @@ type Transaction struct {
 // Pace says how long a test takes its time, and how much the worker has in hand.
 type Pace struct {
 	Lease  time.Duration // of the workers
-	Within time.Duration // everything that can go on has to, in this time
+	Within time.Duration // everything that can continue has to, in this time
 	Leases int           // so many more runs are kept, each under a claim of its own; zero: claims take what they get
 }
 
@@ -109,7 +109,7 @@ func Try(t *testing.T, s Subject, pace Pace, statement string, stop Stop) []stri
 	return r.faults
 }
 
-// stops tells whether the table lets the statement stop this.
+// stops reports whether the table lets the statement stop this.
 func (s Stop) stops(need Need) bool { return slices.Contains(s.Needs, need) }
 
 // logger shows what the workers log when the test fails.

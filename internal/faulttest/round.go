@@ -126,7 +126,7 @@ func (r *round) during() {
 	r.settle(r.pace.Within, wants, true)
 	r.second.cancel()
 	if !r.second.endedWithin(r.pace.Within) && !r.stop.stops(Drain) {
-		r.fault("while it fails, a worker that was told to stop has not ended")
+		r.fault("while it fails, a worker that was to stop has not ended")
 	}
 }
 
@@ -149,9 +149,9 @@ func (r *round) settle(within time.Duration, wants map[Need]func() bool, failing
 	}
 	for need := range wants {
 		if failing {
-			r.fault("while it fails, %s does not go on", need)
+			r.fault("while it fails, %s does not continue", need)
 		} else {
-			r.fault("after it works again, %s does not go on: run %s is %v", need, r.runs[need], r.state(r.runs[need]))
+			r.fault("after it works again, %s does not continue: run %s is %v", need, r.runs[need], r.state(r.runs[need]))
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (r *round) after() {
 	r.release.Do(func() { close(r.kept) })
 	ticks := r.tickCount()
 	if r.second != nil && !r.second.endedWithin(r.pace.Within) {
-		r.fault("after it works again, a worker that was told to stop has not ended")
+		r.fault("after it works again, a worker that was to stop has not ended")
 	}
 	if r.stop.stops(Sweep) { // what could not be deleted is left to the full pass, for which a round does not wait
 		r.must(r.endBrief())
@@ -194,7 +194,7 @@ func (r *round) after() {
 	}
 	third.cancel()
 	if !third.endedWithin(r.pace.Within) {
-		r.fault("after it works again, a worker that was told to stop has not ended")
+		r.fault("after it works again, a worker that was to stop has not ended")
 	}
 }
 

@@ -206,7 +206,7 @@ func (p programs) start(dir string, last Mode, program string, args ...string) (
 		return nil, err
 	}
 	running := &process{pipe: pipe, done: make(chan struct{})}
-	go func() { // ends with the program; whoever stops it waits for it
+	go func() { // ends with the program; Stop and remove wait for it
 		_ = shell.Wait()
 		close(running.done)
 	}()

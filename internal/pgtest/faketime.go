@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// StartAt starts a server for one test whose clock begins at an instant and goes
-// on from there, with Debian's libfaketime. Elapsed time is real.
+// StartAt starts a server for one test whose clock begins at an instant and runs
+// from there, with Debian's libfaketime. Elapsed time is real.
 func StartAt(tb testing.TB, at time.Time) *Cluster {
 	tb.Helper()
 	library, err := fakeTime()

@@ -101,7 +101,7 @@ func onPort(settings []string) (*Server, error) {
 	return s, nil
 }
 
-// freePort finds a port that nobody listens on.
+// freePort finds a port that no process listens on.
 func freePort() (address, port string, err error) {
 	for range 1000 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -266,7 +266,7 @@ func (s *Server) answers() error {
 			if s.network == "unix" || s.listens() {
 				return nil
 			}
-			err = errors.New("somebody else has the port")
+			err = errors.New("another process has the port")
 		}
 		if time.Now().After(deadline) || strings.Contains(s.log(), "Failed listening") {
 			return fmt.Errorf("the server does not answer: %w: %s", err, s.log())
@@ -275,7 +275,7 @@ func (s *Server) answers() error {
 	}
 }
 
-// listens tells whether it is this server that answers: it says so in its log.
+// listens reports whether it is this server that answers: it says so in its log.
 func (s *Server) listens() bool {
 	return strings.Contains(s.log(), "Ready to accept connections")
 }

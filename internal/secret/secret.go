@@ -7,8 +7,8 @@ import (
 )
 
 // shortest is the length from which a secret is looked for, bytes: a shorter
-// one stands in words that have nothing to do with it, and the marks in their
-// place would tell it.
+// one is part of words that have nothing to do with it, and the marks in their
+// place would reveal it.
 const shortest = 4
 
 // Scrub keeps secrets out of an error's text, whatever a driver put there. The

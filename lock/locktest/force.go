@@ -13,10 +13,10 @@ import (
 
 func forceTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"the list names who holds what":                    listed,
-		"a forced release fences the holder out":           forced,
-		"a forced release of what nobody holds is no deed": forcedNothing,
-		"what no lock can be called is refused":            unnameable,
+		"the list names who holds what":                        listed,
+		"a forced release fences the holder out":               forced,
+		"a forced release of what is not held is not recorded": forcedNothing,
+		"what no lock can be called is refused":                unnameable,
 	}
 }
 

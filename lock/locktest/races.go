@@ -15,7 +15,7 @@ import (
 func raceTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"of a hundred askers of three slots three are granted":       hundredAskers,
-		"one claim asked at once by many gets one slot":              sameClaimRace,
+		"one claim sent concurrently by many gets one slot":          sameClaimRace,
 		"slots granted at the same moment share no fence":            distinctFences,
 		"askers in a loop never overlap":                             loopRace,
 		"of release, renewal and take-over exactly one has its way":  takeOverRace,
@@ -161,7 +161,7 @@ func takeOverRace(t *testing.T, f *fixture) {
 			t.Errorf("%s: taken over with fence %d after %d", old[i].name, taken[i].Fence, old[i].Fence)
 		}
 		if again := f.renew(old[i])[0]; again && (taken[i].Granted || released[i]) {
-			t.Errorf("%s: the old claim stands beside its successor or its own release", old[i].name)
+			t.Errorf("%s: the old claim is renewed beside its successor or its own release", old[i].name)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func renewRace(t *testing.T, f *fixture) {
 	})
 	for i, stands := range f.renew(grants...) {
 		if stands != (i >= n/2) {
-			t.Errorf("lock %d stands: %v", i, stands)
+			t.Errorf("lock %d is held: %v", i, stands)
 		}
 	}
 }
@@ -258,6 +258,6 @@ func twoHosts(t *testing.T, f *fixture) {
 	})
 	book.check(t, 60)
 	if book.most < 2 {
-		t.Errorf("at most %d ran at once: slots are not used", book.most)
+		t.Errorf("at most %d ran concurrently: slots are not used", book.most)
 	}
 }

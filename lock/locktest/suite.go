@@ -147,10 +147,10 @@ func grantTests() map[string]func(*testing.T, *fixture) {
 		"a lock has one holder":                               oneHolder,
 		"a stalled holder cannot release what another holds":  stalledHolder,
 		"a crash frees the lock at its expiry and not before": crashFrees,
-		"a renewal extends what stands and nothing else":      renewalExtends,
+		"a renewal extends what is held and nothing else":     renewalExtends,
 		"the fence rises over release, expiry and force":      fenceRises,
 		"asking again answers the same grant":                 askedAgain,
-		"a claim that was given back can be asked for anew":   givenBack,
+		"a claim that was given back can be asked for again":  givenBack,
 		"names do not meet":                                   namesApart,
 		"what is out of bounds is refused":                    boundsRefused,
 		"a short grant expires to the millisecond":            shortGrant,
@@ -315,7 +315,7 @@ func boundsRefused(t *testing.T, f *fixture) {
 		}
 	}
 	if _, err := f.locks.ForceRelease(f.ctx, lock.Force{Name: "nightly"}); !errors.Is(err, lock.ErrInvalid) {
-		t.Errorf("a forced release by nobody: %v", err)
+		t.Errorf("a forced release without an operator: %v", err)
 	}
 }
 

@@ -11,13 +11,13 @@ import (
 
 func waitTests(deaf bool) map[string]func(*testing.T, *fixture) {
 	tests := map[string]func(*testing.T, *fixture){
-		"a wait is listed until it is taken back": notedWait,
-		"a wait that is not noted again lapses":   lapsedWait,
-		"a wait of nobody is refused":             invalidWait,
+		"a wait is listed until it is withdrawn": notedWait,
+		"a wait that is not noted again lapses":  lapsedWait,
+		"an invalid wait is refused":             invalidWait,
 	}
 	if !deaf {
-		tests["who waits hears of a release, also by force"] = heardRelease
-		tests["each of two that wait hears of some releases"] = heardInTurn
+		tests["who waits is notified of a release, also by force"] = heardRelease
+		tests["each of two that wait is notified of some releases"] = heardInTurn
 	}
 	return tests
 }
@@ -85,8 +85,8 @@ func lapsedWait(t *testing.T, f *fixture) {
 	}
 }
 
-// hears listens for a waiter until the test ends, and returns once it listens.
-func (f *fixture) hears(waiter lease.ClaimID) <-chan string {
+// listenAs listens for a waiter until the test ends, and returns once it listens.
+func (f *fixture) listenAs(waiter lease.ClaimID) <-chan string {
 	f.t.Helper()
 	heard := make(chan string, 100)
 	ctx, cancel := context.WithCancel(f.ctx)
@@ -99,7 +99,7 @@ func (f *fixture) hears(waiter lease.ClaimID) <-chan string {
 		}
 	})
 	if name := f.next(heard); name != "" {
-		f.t.Fatalf("heard of %q before it could", name)
+		f.t.Fatalf("notified of %q before it could", name)
 	}
 	return heard
 }
@@ -110,35 +110,35 @@ func (f *fixture) next(heard <-chan string) string {
 	case name := <-heard:
 		return name
 	case <-time.After(patience):
-		f.t.Fatal("nothing is heard")
+		f.t.Fatal("no notice came")
 		return ""
 	}
 }
 
 func heardRelease(t *testing.T, f *fixture) {
 	one := lease.NewClaimID()
-	heard := f.hears(one)
+	heard := f.listenAs(one)
 	f.note("a b", one, 1)
 	f.note("forced", one, 1)
 	f.note("other", lease.NewClaimID(), 1)
-	for _, name := range []string{"other", "nobody's", "a b"} {
+	for _, name := range []string{"other", "idle", "a b"} {
 		f.release(f.take(name, 1), true)
 	}
 	if name := f.next(heard); name != "a b" {
-		t.Errorf("heard of %q, want what it waits for", name)
+		t.Errorf("notified of %q, want what it waits for", name)
 	}
 	f.take("forced", 1)
 	if _, err := f.locks.ForceRelease(f.ctx, lock.Force{Name: "forced", By: "ada"}); err != nil {
 		t.Fatal(err)
 	}
 	if name := f.next(heard); name != "forced" {
-		t.Errorf("heard of %q, want what was freed by force", name)
+		t.Errorf("notified of %q, want what was freed by force", name)
 	}
 }
 
 func heardInTurn(t *testing.T, f *fixture) {
 	one, two := lease.NewClaimID(), lease.NewClaimID()
-	first, second := f.hears(one), f.hears(two)
+	first, second := f.listenAs(one), f.listenAs(two)
 	f.note("nightly", one, 1)
 	f.note("nightly", two, 1)
 	deadline := time.After(patience)
@@ -151,7 +151,7 @@ func heardInTurn(t *testing.T, f *fixture) {
 			second = nil
 		case <-time.After(time.Millisecond):
 		case <-deadline:
-			t.Fatal("one of the two hears of nothing")
+			t.Fatal("one of the two is notified of nothing")
 		}
 	}
 }

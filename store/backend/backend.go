@@ -20,15 +20,15 @@ import (
 type Store interface {
 	store.Store
 	// Migrate brings the schema up to date and returns how many migrations it
-	// applied. Called by several at once it is done once.
+	// applied. Called by several concurrently it is done once.
 	Migrate(ctx context.Context) (applied int, err error)
 	// Schema returns the version the database has (0: none yet), the version
 	// this program wants, and the oldest version of the program that the
 	// database's schema still serves.
 	Schema(ctx context.Context) (have, want, minCompatible int, err error)
-	// Examine looks at the engine, and at what stands in the schema, that an
-	// operator should know. It changes nothing. An error comes with what had
-	// been found until then.
+	// Examine looks at the engine, and at the schema, for what an operator
+	// should know. It changes nothing. An error comes with what had been found
+	// until then.
 	Examine(ctx context.Context) (store.Findings, error)
 	// Locks returns the named locks that are kept in the store.
 	Locks() lock.Locks

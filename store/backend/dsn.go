@@ -24,7 +24,7 @@ type target struct {
 	location string // what the engine's own Open takes
 }
 
-// keyValue reports libpq's other form, and nothing about what stands in it.
+// keyValue matches libpq's other form; it does not look into it.
 var keyValue = regexp.MustCompile(`(?i)(^|\s)(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=`)
 
 const want = "want postgres://…, sqlite:<path> or memory:"

@@ -20,7 +20,7 @@ func (s *Store) Examine(context.Context) (store.Findings, error) {
 		}
 	}
 	if stranded > 0 {
-		f.Warn("running runs", fmt.Sprintf("%d have no lease: nobody executes them and nothing expires", stranded),
+		f.Warn("running runs", fmt.Sprintf("%d have no lease: no worker executes them and nothing expires", stranded),
 			"keep a worker running: its sweep hands them back")
 	} else {
 		f.Fine("running runs", "each has a lease")

@@ -109,7 +109,7 @@ func (r *run) toRecord() store.Record {
 	return record
 }
 
-// lastError is why the run stands where it stands.
+// lastError is why the run is in its state.
 func (r *run) lastError() *string {
 	switch {
 	case r.reason != "":
@@ -121,7 +121,7 @@ func (r *run) lastError() *string {
 	}
 }
 
-// history copies the recorded attempts; a success is told by the run itself.
+// history copies the recorded attempts; a success is in the run itself.
 func (r *run) history() []store.Attempt {
 	attempts := append([]store.Attempt{}, r.attempts...)
 	for i := range attempts {

@@ -69,7 +69,7 @@ func (l locks) Acquire(ctx context.Context, request lock.Request) (lock.Answer, 
 	return lock.Answer{Granted: true, Slot: free, Fence: p.fence, TookOver: expired}, nil
 }
 
-// Renew extends every named claim that still stands, expired or not.
+// Renew extends every named claim that still holds its slot, expired or not.
 func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("renew locks: %w", err)

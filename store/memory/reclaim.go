@@ -41,7 +41,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 			}
 			if len(done.Runs) == most { // of this lease more are left
 				if len(done.Runs) > before {
-					l.expiresAt = time.Time{} // nobody renews it any more
+					l.expiresAt = time.Time{} // it is not renewed any more
 				}
 				return done, nil
 			}

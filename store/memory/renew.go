@@ -8,7 +8,7 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// Renew extends the leases that still stand, expired ones included, save those of
+// Renew extends the leases that still exist, expired ones included, except those of
 // which a part was taken over.
 func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if err := ctx.Err(); err != nil {

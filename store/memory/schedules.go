@@ -22,7 +22,7 @@ type schedule struct {
 	skips []store.Skip // the latest, oldest first
 
 	pausedBy   string
-	edited     bool      // an operator's version stands
+	edited     bool      // an operator's version is in force
 	declaredAt time.Time // by a worker, whatever its hash
 	hashAt     time.Time // the stored hash was last declared
 	broughtAt  time.Time // the worker that brought the hash had started
@@ -38,7 +38,7 @@ type occurrence struct {
 	key        string
 }
 
-// lookAt is when the schedule is to be looked at; the zero time is at once.
+// lookAt is when the schedule is to be looked at; the zero time is immediately.
 func (one *schedule) lookAt() time.Time {
 	switch {
 	case one.fault != "":

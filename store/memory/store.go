@@ -17,7 +17,7 @@ import (
 // Config reports a store where its time comes from. The zero value is usable.
 type Config struct {
 	// Clock answers the time. Default time.Now. It may stand still or jump
-	// ahead; when it steps back the store's time stands still until it has
+	// ahead; when it steps back the store's time stops until it has
 	// caught up. It is called with the store's mutex held.
 	Clock func() time.Time
 }
@@ -51,7 +51,7 @@ type Store struct {
 
 	places    map[string][]*place // of each lock ever asked for
 	forced    []lock.ForceRecord
-	waits     []*waitNote                 // for locks, the one to be told next first
+	waits     []*waitNote                 // for locks, the one to be notified next first
 	listeners map[lease.ClaimID]*listener // of those who listen for releases
 
 	signals board.Board // guards itself

@@ -13,11 +13,11 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// sweep is where the look at all runs stands. There is no need for two ways of
+// sweep is how far the look at all runs has come. There is no need for two ways of
 // looking: every look is a full pass, and cheap.
 type sweep struct {
 	position store.RunID // the runs up to here have been looked at
-	by       uuid.UUID   // who is at it; the zero id: nobody
+	by       uuid.UUID   // who is at it; the zero id: no worker
 	at       time.Time   // the last step
 }
 
@@ -77,7 +77,7 @@ func (s *Store) over(r *run, request *store.SweepRequest, now time.Time) bool {
 	return now.Sub(r.finishedAt) > rules.Retention(r.state, own, request)
 }
 
-// forget deletes a run with all that is its own, save its place in byID.
+// forget deletes a run with all that is its own, except its place in byID.
 func (s *Store) forget(r *run) {
 	delete(s.runs, r.id)
 	if name := (keyName{r.lane.name.job, r.key}); s.keys[name] != nil && s.keys[name].run == r.id {

@@ -82,7 +82,7 @@ func (c *beatCache) put(b *beat, idle time.Duration) {
 // renewTogether renews leases that follow one beat, and makes those follow it
 // that do not. What the beat has renewed the database reports each time: a lease
 // that is gone is not among it. One that was taken out of its beat, because it
-// had expired, but that nobody has taken over, is asked for once more.
+// had expired, but that no worker has taken over, is asked for once more.
 func (s *Store) renewTogether(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	b := s.together.take(claims)
 	idle := time.Duration(math.MaxInt64) // after an error any may follow it, to be renewed with who comes next
@@ -159,7 +159,7 @@ func all(ids uuidArray, of map[uuid.UUID]struct{}) bool {
 
 // sendBeat renews the beat, in one transaction with who comes and who goes, and
 // notes what follows it then. After an error nothing is known, and what was
-// believed stands.
+// believed still counts.
 func (s *Store) sendBeat(ctx context.Context, b *beat, d time.Duration, join, part uuidArray) error {
 	batch := s.guarded(ctx)
 	batch.add(queries.Beat, b.id, micro(d))

@@ -129,7 +129,7 @@ func (s *Store) nothing(ctx context.Context, claim lease.ClaimID, got *dealing) 
 const ofNone = -1
 
 // tellUndealt names the runs that a claim could not start. It is for people:
-// when it fails, the claim stands all the same.
+// when it fails, the claim is valid all the same.
 func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
 	var undealt []uuid.UUID
 	b := s.guarded(ctx)
@@ -150,7 +150,7 @@ func (s *Store) warnUndealt(ids []uuid.UUID) {
 	}
 }
 
-// undealtTold bounds the runs that are named at once.
+// undealtTold bounds the runs that one message names.
 const undealtTold = 10
 
 // heldFor is how long claims look out for runs whose rows others hold, once

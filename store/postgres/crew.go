@@ -93,7 +93,7 @@ func (c *crew) turn(due store.Due) (after time.Duration, mine bool) {
 }
 
 // fold leaves of what was heard what is for this listener. Who does not work, which
-// nil stands for, notices runs that are due in general.
+// nil means, notices runs that are due in general.
 func (c *crew) fold(heard []store.Signal) (kept []store.Signal) {
 	all := false
 	for _, signal := range heard {

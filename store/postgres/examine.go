@@ -23,7 +23,7 @@ const (
 	newestServer = 140000
 )
 
-// Examine looks at the server and at what stands in the schema that an operator
+// Examine looks at the server and at the schema for what an operator
 // should know, and says what to do. It changes nothing and takes a few seconds
 // at most. Without the schema of this program only the server is examined. An
 // error means that the examination itself could not continue.
@@ -174,7 +174,7 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	if expired > 0 {
-		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and nobody took their runs back", expired, lateLease), "any running worker does: start one, or look into its log")
+		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and no worker reclaimed their runs", expired, lateLease), "any running worker does: start one, or look into its log")
 	} else {
 		f.Fine("leases", "none is overdue")
 	}
@@ -183,14 +183,14 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	if len(paused) > 0 {
-		f.Warn("queues", "paused: "+strings.Join(paused, ", "), "resume them when their work may go on")
+		f.Warn("queues", "paused: "+strings.Join(paused, ", "), "resume them when their work may continue")
 	} else {
 		f.Fine("queues", "none is paused")
 	}
 	return nil
 }
 
-// examineJobs looks for runs that nobody will execute.
+// examineJobs looks for runs that no worker will execute.
 func (s *Store) examineJobs(ctx context.Context, f *store.Findings) error {
 	rows, err := s.queries(s.general).ExamineUndeclared(ctx, queries.ExamineUndeclaredParams{Within: micro(store.DeclaredWithin)})
 	if err != nil {

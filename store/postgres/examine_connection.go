@@ -13,7 +13,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// examineConnection finds out what stands between this program and the server,
+// examineConnection finds out what is between this program and the server,
 // by asking whose answers come and whether a notification does.
 func (s *Store) examineConnection(ctx context.Context, f *store.Findings) error {
 	pooled, err := s.pooled(ctx)
@@ -23,10 +23,10 @@ func (s *Store) examineConnection(ctx context.Context, f *store.Findings) error 
 	prepares := s.dial.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement || s.dial.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe
 	switch {
 	case pooled && prepares:
-		f.Warn("pooler", "one stands between this program and the server, and statements are prepared",
+		f.Warn("pooler", "one is between this program and the server, and statements are prepared",
 			"add default_query_exec_mode=exec to the address, unless the pooler keeps prepared statements (pgbouncer: max_prepared_statements)")
 	case pooled:
-		f.Fine("pooler", "one stands between this program and the server, and nothing is prepared")
+		f.Fine("pooler", "one is between this program and the server, and nothing is prepared")
 	default:
 		f.Fine("pooler", "none")
 	}
@@ -69,7 +69,7 @@ func (s *Store) heard(ctx context.Context) (bool, error) {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	channel := s.names.channel() + "_" + rand.Text()[:8] // nobody else listens to it
+	channel := s.names.channel() + "_" + rand.Text()[:8] // no other connection listens to it
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return false, err
 	}

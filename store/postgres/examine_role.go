@@ -13,7 +13,7 @@ import (
 const longLost = 15 * time.Minute
 
 // examineRole looks at what the role may do, and at how long a transaction of a
-// lost client stands.
+// lost client stays open.
 func (s *Store) examineRole(ctx context.Context, f *store.Findings) error {
 	row, err := s.queries(s.general).ExamineRole(ctx)
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *Store) examineRole(ctx context.Context, f *store.Findings) error {
 
 func judgeRole(name string, superuser bool, f *store.Findings) {
 	if superuser {
-		f.Warn("role", name+" is a superuser", "whoever gets hold of its password has the server: give each program a role of its own (docs/deploy.md, database roles)")
+		f.Warn("role", name+" is a superuser", "anyone who gets hold of its password has the server: give each program a role of its own (docs/deploy.md, database roles)")
 		return
 	}
 	f.Fine("role", name+", no superuser")

@@ -37,7 +37,7 @@ func Roles() []Role { return []Role{RoleOwner, RoleWorker, RoleProducer, RoleRea
 // privilege is one GRANT on tables of the schema.
 type privilege struct{ may, on string }
 
-// everything stands for all tables of the schema.
+// everything means all tables of the schema.
 const everything = "*"
 
 // privileges are those of each role. Locking a row asks for the right to update

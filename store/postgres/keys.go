@@ -30,7 +30,7 @@ func compareKeys(a, b keyName) int {
 type keyHolder struct {
 	store.KeyHolder
 	id          store.RunID
-	row         queries.KeyHoldersRow // as it stands in the database
+	row         queries.KeyHoldersRow // as it is in the database
 	replacement *store.NewRun         // what the pending run there gets; nil: nothing
 	fresh       int                   // 1 + the index of the new run that has taken the key; 0: none has
 	heldFor     int64                 // of that one, microseconds
@@ -138,7 +138,7 @@ func (s *Store) newKeyedInsert(to sender, runs []store.NewRun, set laneSet) *key
 }
 
 // keep does the work; what is in the batch already goes first. With asNew it
-// first tries whether nobody holds the keys.
+// first tries whether the keys are free.
 func (k *keyedInsert) keep(ctx context.Context, b *batch, asNew bool) error {
 	if asNew {
 		stored, err := k.store.insertNewKeyed(ctx, k.to, k.runs, k.set, b)
@@ -318,7 +318,7 @@ func (k *keyedInsert) write(ctx context.Context) error {
 	}
 	for id := range k.taken {
 		if _, back := stored[id]; !back {
-			return fmt.Errorf("run %s was changed by somebody who has not taken it out of its line", id)
+			return fmt.Errorf("run %s was changed by a writer that has not taken it out of its line", id)
 		}
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// mayBeNew reports whether one statement can store the runs if nobody holds their
-// keys: they are alike, and no key is there twice.
+// mayBeNew reports whether one statement can store the runs if their keys are
+// free: they are alike, and no key is there twice.
 func mayBeNew(runs []store.NewRun) bool {
 	if !alike(runs) || len(parts(runs)) > 1 {
 		return false
@@ -32,7 +32,7 @@ func mayBeNew(runs []store.NewRun) bool {
 	return true
 }
 
-// insertNewKeyed stores the runs if nobody holds their keys, but for those that
+// insertNewKeyed stores the runs if their keys are free, except those that
 // are stored, and returns which it has. What is in the batch already goes first.
 func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet, b *batch) (stored map[store.RunID]struct{}, err error) {
 	stored = map[store.RunID]struct{}{}

@@ -15,7 +15,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// lane is what a lane's number stands for.
+// lane is what a lane's number means.
 type lane struct {
 	queue, job string
 	priority   int16
@@ -26,11 +26,11 @@ func compareLanes(a, b lane) int {
 }
 
 // laneCache remembers the numbers of lanes. They are committed when they get
-// here, and never change as long as the schema stands: lanes are never deleted.
+// here, and never change as long as the schema exists: lanes are never deleted.
 // To delete one, its number must be in no run, and runs have no index by lane;
 // and no enqueue under way may have seen it, which only a lock on the lane by
-// every enqueue would tell. Both cost more than the row of a name that nobody
-// uses, so what is bounded is what a process keeps of them.
+// every enqueue would tell. Both cost more than the row of a name that is not
+// used, so what is bounded is what a process keeps of them.
 type laneCache struct {
 	mu  sync.RWMutex
 	ids map[lane]store.LaneID

@@ -65,7 +65,7 @@ func (s *Store) listen(ctx context.Context, crew *crew, hear func(store.Signal))
 // listener is a Listen under way.
 type listener struct {
 	*Store
-	crew    *crew // nil: of nobody who works
+	crew    *crew // nil: of a listener that does not work
 	channel string
 	begun   func()
 	heard   func(payload string)

@@ -90,7 +90,7 @@ func scanAnswer(answer *lock.Answer, present *int) func(pgx.Rows) error {
 	}
 }
 
-// makeSlots stores the rows that a name lacks, and deletes some that nobody
+// makeSlots stores the rows that a name lacks, and deletes some that no claim
 // wants any more.
 func (l locks) makeSlots(ctx context.Context, request lock.Request) error {
 	b := l.store.guarded(ctx)
@@ -99,7 +99,7 @@ func (l locks) makeSlots(ctx context.Context, request lock.Request) error {
 	return l.store.send(ctx, l.store.general, b)
 }
 
-// Renew extends every named claim that still stands, on connections that only
+// Renew extends every named claim that still holds its slot, on connections that only
 // renewals use.
 func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {

@@ -60,7 +60,7 @@ func (m Migration) text(names *namespace) string {
 }
 
 // Migrate applies the migrations that the database lacks, each in a
-// transaction of its own under an advisory lock: many may call it at once, and
+// transaction of its own under an advisory lock: many may call it concurrently, and
 // one that is killed leaves whole steps only. A step that changes a table which
 // another process is reading waits two seconds at most, since who comes later
 // waits behind it, and is then tried again, until ctx ends; the log says whom it

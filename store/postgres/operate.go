@@ -23,7 +23,7 @@ const (
 )
 
 // Operate changes runs as an operator asks. Each look is one short transaction
-// that waits for nobody: a run that a claim, a settle or a user's transaction
+// that waits for no other: a run that a claim, a settle or a user's transaction
 // has in hand is skipped, and looked at again.
 func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
 	if err := order.Check(); err != nil {
@@ -87,7 +87,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// look does what is ordered with the runs that nobody else has in hand, and
+// look does what is ordered with the runs that no other transaction has in hand, and
 // notes their answers. Runs with a unique key whose row has to be locked first
 // are changed one by one, each in a transaction of its own.
 func (s *Store) look(ctx context.Context, order *store.RunCommand, runs uuidArray, answers map[uuid.UUID]store.ChangedRun) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // errPassedOver rolls back what was done for a run that could not be changed.
-var errPassedOver = errors.New("the run was passed over")
+var errPassedOver = errors.New("the run was skipped")
 
 // lookKeyed retries or deletes one run that has a unique key, in a transaction
 // of its own: it waits, shortly, for the row of the key, and holds nothing

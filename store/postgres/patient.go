@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// patiently lets only some wait long for a lock at once: they keep their
+// patiently lets only some wait long for a lock concurrently: they keep their
 // connections meanwhile, and others need some too.
 func (s *Store) patiently(ctx context.Context, try func() error) error {
 	select {

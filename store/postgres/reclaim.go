@@ -140,7 +140,7 @@ func (s *Store) clampDue() bool {
 	return now-last > int64(clampEvery) && s.clamped.CompareAndSwap(last, now)
 }
 
-// scanReclaimed reads one row for each run taken back, and at least one.
+// scanReclaimed reads one row for each run reclaimed, and at least one.
 func scanReclaimed(done *store.ReclaimResult, stuck *uuidArray) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		*done, *stuck = store.ReclaimResult{}, nil

@@ -15,7 +15,7 @@ import (
 // Materialize asks when the next schedule is due, without a transaction, and
 // when one is evaluates those that are, under an advisory lock that ends with
 // the transaction. While more are due than one transaction takes, there are two
-// such locks: two transactions then evaluate at once, of all processes.
+// such locks: two transactions then evaluate concurrently, of all processes.
 func (s *Store) Materialize(
 	ctx context.Context, limit int, decide func(now time.Time, s store.Schedule) store.Decision,
 ) (store.MaterializeResult, error) {
@@ -100,7 +100,7 @@ func (s *Store) materialize(
 		return err
 	}
 	if done.Due == limit {
-		return nil // there may be more at once
+		return nil // there may be more immediately
 	}
 	next, err := q.NextLook(ctx, queries.NextLookParams{Aside: s.resting.Resting(lease.Elapsed())})
 	switch done.Next = fromMicro(next); {

@@ -49,7 +49,7 @@ func decideOne(
 	return d
 }
 
-// fault leaves the schedule where it stands and notes why.
+// fault leaves the schedule where it is and notes why.
 func (d *decided) fault(err error) {
 	d.runs = nil
 	d.decision = store.Decision{Fault: err.Error()}

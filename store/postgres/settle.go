@@ -13,7 +13,7 @@ import (
 
 // Settle ends executions, all in one transaction. When the database refuses
 // the data of one run, which sanitised text never makes it do, the runs are
-// settled one by one, and a fixed text stands for what could not be stored. When
+// settled one by one, and a fixed text replaces what could not be stored. When
 // it refuses anything else, the statement for plain successes is left out.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]store.Verdict, error) {
 	if err := rules.CheckSettlements(settlements); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// unstorable stands for a text or a result that the database refused.
+// unstorable replaces a text or a result that the database refused.
 const unstorable = "(could not be stored)"
 
 func anyPlain(settlements []store.Settlement) bool {

@@ -50,7 +50,7 @@ func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 	return s.send(ctx, s.engine, b)
 }
 
-// settleFree settles the runs that nobody else holds. Those that are held and
+// settleFree settles the runs that no other transaction holds. Those that are held and
 // still the claim's are deferred, and their claim keeps its lease.
 func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) error {
 	b := s.guarded(ctx)

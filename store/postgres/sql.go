@@ -127,7 +127,7 @@ func (s *Store) guardSession(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // limits derives the server's timeouts from the caller's patience, so that a
-// statement nobody waits for does not continue.
+// statement without a waiting caller does not continue.
 func limits(ctx context.Context, most time.Duration) (lock, statement string) {
 	l, t := most, statementLimit
 	if deadline, ok := ctx.Deadline(); ok {
@@ -151,7 +151,7 @@ func (b *batch) copyTo(to *pgx.Batch) {
 	}
 }
 
-// beginPinned is sent at once. The connection may have been pinned as a whole.
+// beginPinned is one message. The connection may have been pinned as a whole.
 const beginPinned = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = " + pinnedPath
 
 // inTx runs a function in a transaction. It is read committed, whatever the role

@@ -34,7 +34,7 @@ type Config struct {
 	// number of CPUs.
 	MaxConns int32
 	// NoNotify keeps the store from sending NOTIFY, in the transactions of
-	// callers too: who listens in this process is told as before, other
+	// callers too: who listens in this process is notified as before, other
 	// processes find out by polling. It does not keep it from listening.
 	NoNotify bool
 	// Logger gets what a person should see. Default: nothing is logged.
@@ -65,7 +65,7 @@ type Store struct {
 	workers  workerCache
 	begins   bool // the server's default isolation is not ours, so that batches begin their transactions
 	guards   bool // the engine's connections are guarded as a whole
-	unpinned bool // something stands before the server that does not pass our search_path on
+	unpinned bool // something before the server does not pass our search_path on
 	together beatCache
 	specs    specs
 	hints    hints

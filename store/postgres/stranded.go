@@ -43,7 +43,7 @@ func (s *Store) stranded(ctx context.Context, to sender, of stretch) (ids uuidAr
 	return ids, s.send(ctx, to, b)
 }
 
-// examineStranded looks for runs that say they are running and that nobody
+// examineStranded looks for runs that are marked as running and that no worker
 // executes.
 func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
 	const name = "running runs"
@@ -56,7 +56,7 @@ func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
 	case err != nil:
 		return err
 	case len(ids) > 0:
-		f.Warn(name, fmt.Sprintf("%d have no lease, among them %s: nobody executes them and nothing expires", len(ids), ids[0]),
+		f.Warn(name, fmt.Sprintf("%d have no lease, among them %s: no worker executes them and nothing expires", len(ids), ids[0]),
 			"keep a worker running: its sweep hands them back, within an hour at most")
 	default:
 		f.Fine(name, fmt.Sprintf("of the newest %d runs, each that is running has a lease", examineMost))

@@ -15,7 +15,7 @@ import (
 // take forever.
 const sweepFailures = 40
 
-// part sends statements that can be taken back alone, and takes them back when
+// part sends statements that can be rolled back alone, and rolls them back when
 // the database refuses them.
 func (w *sweeping) part(ctx context.Context, add func(*batch)) error {
 	b := &batch{names: w.store.names}

@@ -16,7 +16,7 @@ import (
 )
 
 // A caller's connection does not know our types, and its driver may not know
-// arrays. So parameters go through these doors as what every driver can send in
+// arrays. So parameters go through these adapters as what every driver can send in
 // every mode: numbers, truth values, and text, arrays as their literals.
 
 // pgxDoor sends batches in a transaction of pgx.
@@ -89,7 +89,7 @@ func (r *sqlResults) Query() (pgx.Rows, error) {
 	return &sqlRows{rows: found, known: r.door.known}, nil
 }
 
-// QueryRow is not used by the statements that go through a door.
+// QueryRow is not used by the statements that go through an adapter.
 func (r *sqlResults) QueryRow() pgx.Row {
 	return &sqlRows{err: errors.New("a single row cannot be asked for in a batch of database/sql")}
 }
@@ -143,10 +143,10 @@ func (r *sqlRows) Scan(targets ...any) error {
 	return r.rows.Scan(targets...)
 }
 
-// CommandTag is not told by database/sql.
+// CommandTag is not known from database/sql.
 func (r *sqlRows) CommandTag() pgconn.CommandTag { return pgconn.CommandTag{} }
 
-// FieldDescriptions are not told by database/sql.
+// FieldDescriptions are not known from database/sql.
 func (r *sqlRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
 
 // Values are not read in this way.
@@ -154,10 +154,10 @@ func (r *sqlRows) Values() ([]any, error) {
 	return nil, errors.New("only Scan reads rows of database/sql")
 }
 
-// RawValues are not told by database/sql.
+// RawValues are not known from database/sql.
 func (r *sqlRows) RawValues() [][]byte { return nil }
 
-// Conn is not told by database/sql.
+// Conn is not known from database/sql.
 func (r *sqlRows) Conn() *pgx.Conn { return nil }
 
 // TypeMap knows the types that Scan reads.

@@ -56,7 +56,7 @@ func (h *txHints) may() bool {
 	return true
 }
 
-// hint has workers told when the transaction is committed.
+// hint has workers notified when the transaction is committed.
 func (t *Tx) hint(ctx context.Context, dues []store.Due) error {
 	s := t.store
 	if s.config.NoNotify || len(dues) > duesPerCall || !s.txHints.may() {

@@ -53,7 +53,7 @@ func (s *Store) exec(ctx context.Context, statement string) error {
 }
 
 // around does one part of the work. A part that is refused, where that can be
-// taken back alone, is skipped.
+// rolled back alone, is skipped.
 func (c *change) around(ctx context.Context, part func() error, passed func(error)) error {
 	if c.carefully == nil {
 		return part()

@@ -12,7 +12,7 @@ import (
 // enqueueBatcher puts together the enqueues that wait to be written at the same
 // time, so that they share one transaction and one flush to the disk. The
 // first caller leads: it writes for all who have joined by the time it is let
-// in. Nobody waits for company. Proved by TestEnqueuesShareATransaction.
+// in. No caller waits for company. Proved by TestEnqueuesShareATransaction.
 type enqueueBatcher struct {
 	mu   sync.Mutex // guards the field below, and all of a batch that is not shut
 	open *batch     // the one to join, or nil
@@ -33,7 +33,7 @@ type call struct {
 	receipts []store.Receipt
 }
 
-// batchSize is how many runs a batch has when nobody may join any more, so
+// batchSize is how many runs a batch has when no caller may join any more, so
 // that others come to write in between.
 const batchSize = 1000
 
@@ -49,7 +49,7 @@ func (g *enqueueBatcher) join(c *call) (b *batch, leads bool) {
 	return g.open, leads
 }
 
-// shut lets nobody join or leave any more.
+// shut lets no caller join or leave any more.
 func (g *enqueueBatcher) shut(b *batch) []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()

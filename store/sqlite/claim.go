@@ -48,7 +48,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	return runs, nil
 }
 
-// droppedTold bounds the runs that are named at once.
+// droppedTold bounds the runs that one message names.
 const droppedTold = 10
 
 // drop deletes what a claim that got nothing found in its way: rows of ready
@@ -92,7 +92,7 @@ type span struct {
 	first, last place
 }
 
-// place is where a run stands in its line.
+// place is where a run is in its line.
 type place struct {
 	due int64
 	id  []byte

@@ -25,7 +25,7 @@ const (
 	aheadMost = 5 * time.Second
 )
 
-// Examine looks at the file and at what stands in it that an operator should
+// Examine looks at the file and its contents for what an operator should
 // know, and says what to do. It changes nothing, and reads the whole file once.
 // Of a damaged file, and without the schema of this program, only the file is
 // examined. An error means that the examination itself could not continue.
@@ -90,7 +90,7 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 // examineDisk looks at the file from outside.
 func (s *Store) examineDisk(f *store.Findings) {
-	f.Fine("file system", filepath.Dir(s.file.path)+" is local, as far as can be told") // Open has refused another
+	f.Fine("file system", filepath.Dir(s.file.path)+" is local, as far as can be seen") // Open has refused another
 	info, err := os.Stat(s.file.path)
 	if err != nil {
 		f.Fail("file", err.Error(), "see whether the file was moved while it was in use")
@@ -104,7 +104,7 @@ func (s *Store) examineDisk(f *store.Findings) {
 		f.Fine("file", fmt.Sprintf("%s, %d MiB, mode %04o", s.file.path, info.Size()>>20, info.Mode().Perm()))
 	}
 	if log, err := os.Stat(s.file.path + "-wal"); err == nil && log.Size() > longestLog {
-		f.Warn("write-ahead log", fmt.Sprintf("%d MiB", log.Size()>>20), "somebody has been reading for long, so that it cannot be written back: look for an open transaction")
+		f.Warn("write-ahead log", fmt.Sprintf("%d MiB", log.Size()>>20), "a reader has been at it for long, so that it cannot be written back: look for an open transaction")
 	}
 	switch free, known := freeSpace(filepath.Dir(s.file.path)); {
 	case !known:
@@ -115,7 +115,7 @@ func (s *Store) examineDisk(f *store.Findings) {
 	}
 }
 
-// examineStranded looks for runs that say they are running and that nobody
+// examineStranded looks for runs that are marked as running and that no worker
 // executes.
 func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
 	look, err := s.read(ctx)
@@ -127,7 +127,7 @@ func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	if stranded > 0 {
-		f.Warn("running runs", fmt.Sprintf("%d have no lease: nobody executes them and nothing expires", stranded),
+		f.Warn("running runs", fmt.Sprintf("%d have no lease: no worker executes them and nothing expires", stranded),
 			"keep a worker running: its sweep hands them back, within an hour at most")
 	} else {
 		f.Fine("running runs", "each has a lease")
@@ -142,9 +142,9 @@ func (s *Store) examineClock(ctx context.Context, look *lookups, f *store.Findin
 		return err
 	}
 	if ahead := duration(max(latest, s.clock.now()) - s.clock.machine()); ahead > aheadMost {
-		advice := "nothing has to be done: the store's time goes on from there, an eighth more slowly, until the clock has caught up; schedules are early until then"
+		advice := "nothing has to be done: the store's time continues from there, an eighth more slowly, until the clock has caught up; schedules are early until then"
 		if ahead > aheadUntold {
-			advice = "it is too far to go on from there: restart every process that shares the file, so that all go by the clock as it is; until it has caught up, what was due or leased waits"
+			advice = "it is too far to continue from there: restart every process that shares the file, so that all go by the clock as it is; until it has caught up, what was due or leased waits"
 		}
 		f.Warn("clock", fmt.Sprintf("what was stored last was stored %v from now: the machine's clock has been set back", ahead.Round(time.Second)), advice)
 	} else {
@@ -153,7 +153,7 @@ func (s *Store) examineClock(ctx context.Context, look *lookups, f *store.Findin
 	return nil
 }
 
-// examineWork looks at what stands in the tables.
+// examineWork looks at the rows of the tables.
 func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	look, err := s.read(ctx)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	if expired > 0 {
-		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and nobody took their runs back", expired, lateLease), "any running worker does: start one, or look into its log")
+		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and no worker reclaimed their runs", expired, lateLease), "any running worker does: start one, or look into its log")
 	} else {
 		f.Fine("leases", "none is overdue")
 	}
@@ -187,7 +187,7 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	if len(paused) > 0 {
-		f.Warn("queues", "paused: "+strings.Join(paused, ", "), "resume them when their work may go on")
+		f.Warn("queues", "paused: "+strings.Join(paused, ", "), "resume them when their work may continue")
 	} else {
 		f.Fine("queues", "none is paused")
 	}

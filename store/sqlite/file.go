@@ -78,7 +78,7 @@ func (f *file) opened() error {
 }
 
 // check notices that the path no longer leads to what was opened: writes would
-// go to a file that nobody can find again.
+// go to a file that cannot be found again.
 func (f *file) check() error {
 	if err := same(f.path, f.main); err != nil {
 		return err

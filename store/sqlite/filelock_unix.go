@@ -26,12 +26,12 @@ func openFileLock(f *file) (fileLock, error) {
 	return fileLock{log}, err
 }
 
-// take answers at once.
+// take answers immediately.
 func (t fileLock) take() bool {
 	for {
 		err := syscall.Flock(int(t.log.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EINTR) {
-			return !errors.Is(err, syscall.EWOULDBLOCK) // where there are no such locks, nobody waits for one
+			return !errors.Is(err, syscall.EWOULDBLOCK) // where there are no such locks, no process waits for one
 		}
 	}
 }

@@ -212,7 +212,7 @@ func recordOf(row *listed) (store.Record, error) {
 	return record, err
 }
 
-// history lists the recorded attempts; a success is told by the run itself.
+// history lists the recorded attempts; a success is in the run itself.
 func history(run *queries.Run, rows []queries.ListAttemptsRow) []store.Attempt {
 	attempts := make([]store.Attempt, 0, len(rows)+1)
 	for _, row := range rows {

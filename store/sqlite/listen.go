@@ -24,7 +24,7 @@ func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	return nil
 }
 
-// Listen calls hear at once for what is announced in this process, and within
+// Listen calls hear immediately for what is published in this process, and within
 // a moment when another process has written anything: then runs may be due, and
 // some may have ended.
 func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {

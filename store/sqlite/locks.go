@@ -14,7 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
 
-// oldLock is how long a lock that nobody wants keeps its row.
+// oldLock is how long a lock that no claim wants keeps its row.
 const oldLock = 7 * 24 * time.Hour
 
 // locks are the named locks of a store.
@@ -80,8 +80,8 @@ func (c *change) grantLock(ctx context.Context, request lock.Request) (lock.Answ
 	return lock.Answer{Granted: true, Slot: free, Fence: lease.Fence(fence + 1), TookOver: expired[free]}, err
 }
 
-// Renew extends every named claim that still stands, ahead of who else
-// waits to write.
+// Renew extends every named claim that still holds its slot, ahead of other
+// writes that wait.
 func (l locks) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {
 		return nil, nil

@@ -51,8 +51,8 @@ func MigrationsSQL() string {
 }
 
 // Migrate brings the schema up to date and returns how many migrations it
-// applied. Each is one transaction; any number of processes may call it at
-// once. A schema that is newer is left alone, and refused when it says that
+// applied. Each is one transaction; any number of processes may call it
+// concurrently. A schema that is newer is left alone, and refused when it says that
 // this program is too old for it.
 func (s *Store) Migrate(ctx context.Context) (applied int, err error) {
 	for _, m := range migrations() {

@@ -114,7 +114,7 @@ func (r *reclaiming) lease(ctx context.Context, lost *queries.ExpiredLeasesRow) 
 }
 
 // part marks a lease that stays, if runs of it were taken since there were so many:
-// nobody renews it any more.
+// it is not renewed any more.
 func (r *reclaiming) part(ctx context.Context, lost *queries.ExpiredLeasesRow, before int) error {
 	if len(r.done.Runs) == before {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
 
-// Renew extends every named lease that still stands, ahead of who else
-// waits to write.
+// Renew extends every named lease that still exists, ahead of other
+// writes that wait.
 func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	if len(claims) == 0 {
 		return nil, nil

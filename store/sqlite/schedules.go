@@ -190,7 +190,7 @@ func (s *Store) nothingDue(ctx context.Context, resting []string) (store.Materia
 }
 
 // scheduleOf reads a schedule. One that cannot be read is returned without what
-// could not be, so that it can be told apart.
+// could not be, so that it can be recognised.
 func scheduleOf(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	tags, err := tagsOf(row.Tags)
 	if len(tags) == 0 {

@@ -35,7 +35,7 @@ const (
 // Config reports a store how to use its file. The zero value is usable.
 type Config struct {
 	// Clock answers the time. Default: the machine's clock. When it steps back
-	// the store's time stands still, or continues, but never goes back.
+	// the store's time stops, or continues, but never goes back.
 	Clock func() time.Time
 	// Synchronous says when a write is safe. Default SyncFull.
 	Synchronous Synchronous
@@ -187,8 +187,8 @@ func (s *Store) dataVersion(ctx context.Context) (version int64, err error) {
 	return version, err
 }
 
-// Close waits for the write under way and closes the file. Whoever still calls
-// the store gets an error.
+// Close waits for the write under way and closes the file. A call that comes later
+// gets an error.
 func (s *Store) Close() {
 	_ = s.queue.enter(context.Background(), settles)
 	defer s.queue.leave()
@@ -224,7 +224,7 @@ type change struct {
 	now     int64 // the store's time, read after the write lock was taken
 	undealt int64 // rows of ready that a claim dropped and that named no pending run
 
-	// carefully does a part of the work that can be taken back alone; nil: none
+	// carefully does a part of the work that can be rolled back alone; nil: none
 	// needs to be.
 	carefully func(ctx context.Context, part func() error) error
 }

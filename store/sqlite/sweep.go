@@ -178,8 +178,8 @@ func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (m
 	return len(rows) == sweepLooks, nil
 }
 
-// judge deletes a run that is over, and takes back one that is stranded. All in
-// one write transaction: nobody else can change it meanwhile.
+// judge deletes a run that is over, and requeues one that is stranded. All in
+// one write transaction: no other can change it meanwhile.
 func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error {
 	switch store.State(row.State) {
 	case store.Running:

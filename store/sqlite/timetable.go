@@ -37,7 +37,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	return records, nil
 }
 
-// scheduleRecord is a schedule as it stands in the store; of one that cannot be
+// scheduleRecord is a schedule as it is stored; of one that cannot be
 // read, what can be, and why the rest cannot.
 func scheduleRecord(row *queries.ListSchedulesRow, now int64) store.ScheduleRecord {
 	tags, err := tagsOf(row.Tags)

@@ -32,7 +32,7 @@ type Tx struct {
 // Connections made with it wait for the write lock as long as the store does,
 // are as safe from the loss of power as the store, and begin every transaction
 // as a writer (BEGIN IMMEDIATE). A transaction that begins by reading instead
-// fails with SQLITE_BUSY, at once, when it writes after another process has. Names
+// fails with SQLITE_BUSY, immediately, when it writes after another process has. Names
 // of tables are shared with the store's, which has some as plain as runs, jobs,
 // workers and locks: give the caller's a prefix.
 func (s *Store) DSN() string {
@@ -55,7 +55,7 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	}
 	call := &call{runs: runs}
 	err := t.within(ctx, func(ctx context.Context, c *change) error {
-		return t.store.store(ctx, c, newLanes(), call) // lanes made here may be rolled back: nobody remembers them
+		return t.store.store(ctx, c, newLanes(), call) // lanes made here may be rolled back: they are not remembered
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)

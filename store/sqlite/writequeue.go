@@ -21,7 +21,7 @@ const (
 )
 
 // fairness is how often the one who has waited longest comes next instead of
-// the most urgent one, so that nobody waits forever.
+// the most urgent one, so that none waits forever.
 const fairness = 8
 
 // writeQueue lets one writer in at a time, the most urgent first. Proved by TestWriteQueue.

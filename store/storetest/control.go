@@ -13,23 +13,23 @@ import (
 
 func operateTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a pending run is cancelled at once, also an isolated one":       cancelPending,
-		"a cancelled run is never claimed":                               cancelledIsNotClaimed,
-		"a running run that is to be cancelled ends so, unless it ends":  cancelRunning,
-		"the reason of the first request stands":                         cancelTwice,
-		"a run that is to be cancelled is cancelled by a reclaim":        cancelReclaimed,
-		"a reclaim by the crash rule is stronger than a cancel":          cancelCrashDead,
-		"only the worker that has a run is told of its cancel":           cancelsTold,
-		"a cancel is told to the claim that is asked again":              cancelsToldAgain,
-		"a retried run begins anew and a late settle is refused":         retryDead,
-		"only dead and cancelled runs are retried":                       retryOthers,
-		"a retried run can be cancelled and retried again":               retryAgain,
-		"a run is deleted with all that belongs to it":                   deleteRuns,
-		"an order tells of every run, in order, also of one named twice": orderAnswers,
-		"an order that makes no sense is refused and changes nothing":    orderRefused,
-		"what is changed is audited once, what is not is not":            orderAudited,
-		"a rerun is a new run, audited under the one it is made after":   rerun,
-		"changes are listed newest first, by kind, subject and cursor":   listChanges,
+		"a pending run is cancelled immediately, also an isolated one":       cancelPending,
+		"a cancelled run is never claimed":                                   cancelledIsNotClaimed,
+		"a running run that is to be cancelled ends so, unless it ends":      cancelRunning,
+		"the reason of the first request is kept":                            cancelTwice,
+		"a run that is to be cancelled is cancelled by a reclaim":            cancelReclaimed,
+		"a reclaim by the crash rule is stronger than a cancel":              cancelCrashDead,
+		"only the worker that has a run is notified of its cancel":           cancelsTold,
+		"a claim that is asked again is notified of a cancel":                cancelsToldAgain,
+		"a retried run begins again and a late settle is refused":            retryDead,
+		"only dead and cancelled runs are retried":                           retryOthers,
+		"a retried run can be cancelled and retried again":                   retryAgain,
+		"a run is deleted with all that belongs to it":                       deleteRuns,
+		"an order answers for every run, in order, also for one named twice": orderAnswers,
+		"an order that makes no sense is refused and changes nothing":        orderRefused,
+		"what is changed is audited once, what is not is not":                orderAudited,
+		"a rerun is a new run, audited under the one it is made after":       rerun,
+		"changes are listed newest first, by kind, subject and cursor":       listChanges,
 	}
 }
 
@@ -184,7 +184,7 @@ func cancelReclaimed(t *testing.T, f *fixture) {
 	}
 	record := f.ended(run.ID, store.Cancelled, reason)
 	if record.CrashCount != 1 || len(record.Attempts) != 1 || record.Attempts[0].Outcome != store.Crash {
-		t.Errorf("the crash is told: %+v", record)
+		t.Errorf("the record does not show one crash: %+v", record)
 	}
 	if verdicts := f.settle(one(claim, worker, run.ID, success())); verdicts[0] != store.Rejected {
 		t.Errorf("verdict %v", verdicts)
@@ -220,18 +220,18 @@ func cancelsTold(t *testing.T, f *fixture) {
 		return requests
 	}
 	if requests := told(mine, others, lease.NewClaimID()); len(requests) != 0 {
-		t.Errorf("told of %+v", requests)
+		t.Errorf("requests %+v", requests)
 	}
 	f.operate(store.CancelRuns, runs[1].ID, others2[0].ID)
 	want := []store.CancelRequest{{Claim: mine, Run: runs[1].ID, Reason: reason}}
 	if requests := told(mine); !slices.Equal(requests, want) {
-		t.Errorf("told of %+v, want %+v", requests, want)
+		t.Errorf("requests %+v, want %+v", requests, want)
 	}
 	if requests := told(mine, others); len(requests) != 2 {
-		t.Errorf("told of %+v", requests)
+		t.Errorf("requests %+v", requests)
 	}
 	if requests := told(); len(requests) != 0 {
-		t.Errorf("told of %+v", requests)
+		t.Errorf("requests %+v", requests)
 	}
 }
 
@@ -249,7 +249,7 @@ func cancelsToldAgain(t *testing.T, f *fixture) {
 	f.settle(store.Settlement{Claim: claim, Worker: worker, Runs: []store.Settled{{ID: runs[0].ID, Outcome: success()}}})
 	requests, err := f.store.Cancels(f.ctx, []lease.ClaimID{claim})
 	if err != nil || len(requests) != 0 {
-		t.Errorf("of a run that has ended nothing is told: %v, %v", requests, err)
+		t.Errorf("a run that has ended still has requests: %v, %v", requests, err)
 	}
 }
 

@@ -45,13 +45,13 @@ func editStands(t *testing.T, f *fixture) {
 	f.declares(newWorker("w2"), 0, version("nightly", "one"))
 	f.wantVersion("nightly", "edited", 2)
 	if !f.schedule("nightly").Edited {
-		t.Error("it is not told that an operator's version stands")
+		t.Error("it is not marked as edited, though an operator's version is kept")
 	}
 	f.advance(time.Second)
 	f.declares(newWorker("w3"), 0, version("nightly", "two"))
 	f.wantVersion("nightly", "two", 3)
 	if f.schedule("nightly").Edited {
-		t.Error("it is told that an operator's version stands")
+		t.Error("it is marked as edited, though no operator's version is kept")
 	}
 }
 
@@ -195,6 +195,6 @@ func timetableRefuses(t *testing.T, f *fixture) {
 		t.Errorf("ChangeSchedule: %v", err)
 	}
 	if past, err := f.store.ScheduleHistory(f.ctx, "nightly", 10); err != nil || len(past) != 1 {
-		t.Errorf("what was refused is told: %+v, %v", past, err)
+		t.Errorf("what was refused is in the history: %+v, %v", past, err)
 	}
 }

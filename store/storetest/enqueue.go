@@ -194,7 +194,7 @@ func recordComplete(t *testing.T, f *fixture) {
 	if record.Attempt != 0 || record.CrashCount != 0 || record.Isolated || record.Fence != 0 || record.StartedAt != nil ||
 		record.FinishedAt != nil || record.ExpiresAt != nil || record.Worker != nil || record.Schedule != nil ||
 		record.Result != nil || record.Error != nil || len(record.Attempts) != 0 {
-		t.Errorf("record %+v of a run that was never claimed tells of more", record)
+		t.Errorf("record %+v of a run that was never claimed shows more", record)
 	}
 }
 

@@ -167,7 +167,7 @@ func (r *keyRace) unique() {
 		}
 	}
 	if most := r.most.Load(); most != 1 {
-		r.t.Errorf("%d runs of the key were executed at once", most)
+		r.t.Errorf("%d runs of the key were executed concurrently", most)
 	}
 	var executed int
 	for _, n := range r.executed {

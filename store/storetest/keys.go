@@ -24,7 +24,7 @@ func keyTests() map[string]func(*testing.T, *fixture) {
 		"a retried run has its key back, unless it is another's": keysOfRetried,
 		"a deleted run leaves its key":                           keysOfDeleted,
 		"a key that is held keeps its run from being swept":      keysOfSwept,
-		"many who use the same keys at once get along": func(t *testing.T, f *fixture) {
+		"many who use the same keys concurrently get along": func(t *testing.T, f *fixture) {
 			TestKeyRaces(t, f.store)
 		},
 	}

@@ -13,7 +13,7 @@ func listenTests() map[string]func(*testing.T, *fixture) {
 		"a listener is woken after an enqueue":            listenEnqueue,
 		"a listener is woken after a hand-back":           listenHandBack,
 		"every listener is woken":                         listenAll,
-		"every listener hears what is announced":          listenAnnounced,
+		"every listener receives what is published":       listenAnnounced,
 		"a listener begins with runs that may have ended": listenBegins,
 		"listening ends when its context is over":         listenEnds,
 	}

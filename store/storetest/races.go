@@ -14,13 +14,13 @@ import (
 
 func raceTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"sixteen claimers take two thousand runs, each once":        claimersRace,
-		"the same claim asked at once by many gets one answer":      sameClaimRace,
-		"of settle, reclaim and renew exactly one has its way":      settleReclaimRenewRace,
-		"the same settle sent at once by many lands once":           sameSettleRace,
-		"the same runs enqueued at once by many are stored once":    sameEnqueueRace,
-		"one lease is reclaimed once, however many try":             reclaimRace,
-		"every verb beside every other neither fails nor deadlocks": verbsRace,
+		"sixteen claimers take two thousand runs, each once":          claimersRace,
+		"the same claim sent concurrently by many gets one answer":    sameClaimRace,
+		"of settle, reclaim and renew exactly one has its way":        settleReclaimRenewRace,
+		"the same settle sent concurrently by many takes effect once": sameSettleRace,
+		"the same runs enqueued concurrently by many are stored once": sameEnqueueRace,
+		"one lease is reclaimed once, however many try":               reclaimRace,
+		"every verb beside every other neither fails nor deadlocks":   verbsRace,
 	}
 }
 

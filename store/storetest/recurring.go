@@ -17,33 +17,33 @@ import (
 // passes only between two tenures of the workers.
 func recurringTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"on first boot a schedule is planned and nothing is made":               firstBoot,
-		"a due occurrence becomes one run, and the schedule goes on":            dueOnce,
-		"of two workers at once, one makes the run of an occurrence":            dueOnceOfTwo,
-		"after an outage skip makes nothing, latest one run, all several":       outageCaughtUp,
-		"while a run has not ended, skip makes no other and allow makes one":    overlapKept,
-		"a run that has ended makes room for the next":                          overlapEnds,
-		"of a backlog no more are made than may be at once":                     manyWait,
-		"the same code started again changes nothing that an operator has done": sameCodeAgain,
-		"other code started later begins anew, and what is paused stays paused": otherCode,
-		"what is due is not lost by code that changed anything but the times":   dueKeptByCode,
-		"what is due is not lost by an edit of anything but the times":          dueKeptByEdit,
-		"what waits goes on waiting when anything but the times is changed":     waitingKeptByEdit,
-		"what was due when the code got other times is recorded":                dueChangedByCode,
-		"what was due when an edit gave other times is recorded":                dueChangedByEdit,
-		"what was due when it was paused is recorded, and nothing after that":   duePaused,
-		"occurrences count from when it was made, got its times or was resumed": plannedSince,
-		"a program that does not know a schedule leaves it as it is":            unknownProgram,
-		"what is declared paused rests until it is resumed, and then plans":     declaredPaused,
-		"an edit of what is paused leaves it paused, with the new rule":         editedWhilePaused,
-		"a run asked for now has no occurrence and moves nothing, also paused":  askedNow,
-		"a rule that cannot be evaluated stops no other":                        badRuleAlone,
-		"a schedule that cannot be kept or never fires is refused":              neverKept,
+		"on first boot a schedule is planned and nothing is made":                firstBoot,
+		"a due occurrence becomes one run, and the schedule continues":           dueOnce,
+		"of two concurrent workers, one makes the run of an occurrence":          dueOnceOfTwo,
+		"after an outage skip makes nothing, latest one run, all several":        outageCaughtUp,
+		"while a run has not ended, skip makes no other and allow makes one":     overlapKept,
+		"a run that has ended makes room for the next":                           overlapEnds,
+		"of a backlog no more are made than may be unfinished":                   manyWait,
+		"the same code started again changes nothing that an operator has done":  sameCodeAgain,
+		"other code started later begins again, and what is paused stays paused": otherCode,
+		"what is due is not lost by code that changed anything but the times":    dueKeptByCode,
+		"what is due is not lost by an edit of anything but the times":           dueKeptByEdit,
+		"what waits keeps waiting when anything but the times is changed":        waitingKeptByEdit,
+		"what was due when the code got other times is recorded":                 dueChangedByCode,
+		"what was due when an edit gave other times is recorded":                 dueChangedByEdit,
+		"what was due when it was paused is recorded, and nothing after that":    duePaused,
+		"occurrences count from when it was made, got its times or was resumed":  plannedSince,
+		"a program that does not know a schedule leaves it as it is":             unknownProgram,
+		"what is declared paused rests until it is resumed, and then plans":      declaredPaused,
+		"an edit of what is paused leaves it paused, with the new rule":          editedWhilePaused,
+		"a run asked for now has no occurrence and moves nothing, also paused":   askedNow,
+		"a rule that cannot be evaluated stops no other":                         badRuleAlone,
+		"a schedule that cannot be kept or never fires is refused":               neverKept,
 	}
 }
 
-// nobody is a job that no worker of these tests serves, so that its runs stay.
-const nobody = "nobody"
+// unserved is a job that no worker of these tests serves, so that its runs stay.
+const unserved = "unserved"
 
 // program is the code of a worker.
 type program func(w *durable.Worker)
@@ -55,7 +55,7 @@ func hourly(name string, options ...durable.Option) program {
 
 func recurring(name string, rule store.Rule, options ...durable.Option) program {
 	return func(w *durable.Worker) {
-		durable.AddSchedule(w, name, durable.NewJob[struct{}](nobody), struct{}{}, rule, options...)
+		durable.AddSchedule(w, name, durable.NewJob[struct{}](unserved), struct{}{}, rule, options...)
 	}
 }
 
@@ -258,7 +258,7 @@ func otherCode(t *testing.T, f *fixture) {
 		t.Errorf("%+v, want what the code says now", now)
 	}
 	if now := f.schedule("asleep"); now.Rule != rule || !now.Paused {
-		t.Errorf("%+v, want the new rule, and that the operator's pause stands", now)
+		t.Errorf("%+v, want the new rule, and that the operator's pause is kept", now)
 	}
 }
 
@@ -266,7 +266,7 @@ func unknownProgram(t *testing.T, f *fixture) {
 	f.boot("removed", hourly("removed"))
 	f.until(f.came("removed", 1), hourly("other"))
 	if now := f.schedule("removed"); now.Paused || now.NextAt == nil {
-		t.Errorf("%+v, want it to go on", now)
+		t.Errorf("%+v, want it to continue", now)
 	}
 }
 

@@ -16,16 +16,16 @@ func renewTests() map[string]func(*testing.T, *fixture) {
 		"a lease that is left out of a renewal of many expires when it did before":       leftOut,
 		"of many leases those that were settled are not renewed, and the others are":     manySettled,
 		"of many leases those that were taken over are lost, and the others are renewed": manyLost,
-		"many expired leases that nobody has taken over are renewed":                     manyLate,
+		"many expired leases that no worker has taken over are renewed":                  manyLate,
 		"many leases of a worker that is gone are reclaimed, the longest expired first":  manyReclaimed,
 		"the crash rule is stronger than a cancel, in every combination":                 crashRuleOfReclaim,
 		"a lease of many runs is reclaimed in parts":                                     reclaimParts,
-		"a reclaim of no lease tells whether one expires soon":                           reclaimLooks,
+		"a reclaim of no lease reports whether one expires soon":                         reclaimLooks,
 		"a worker's row is written to find out whether writes work":                      touchWorker,
 		"a lease that is renewed alone after it was with many expires by itself":         manyThenOne,
 		"two that renew many leases each do not renew one another's":                     twoRenew,
 		"a lease of which any part was taken over is lost":                               partLost,
-		"a lease that a race of reclaims and renewals of many gives to one is nobody's":  manyRace,
+		"in a race of reclaims and renewals of many leases each goes to one":             manyRace,
 	}
 }
 
@@ -152,7 +152,7 @@ func manyLost(t *testing.T, f *fixture) {
 	f.advance(31 * time.Second)
 	done := f.reclaim()
 	if done.Leases == 0 || done.Leases == many {
-		t.Fatalf("%d leases were reclaimed at once", done.Leases)
+		t.Fatalf("%d leases were reclaimed by one call", done.Leases)
 	}
 	lost := map[store.RunID]bool{}
 	for _, run := range done.Runs {
@@ -256,7 +256,7 @@ func partLost(t *testing.T, f *fixture) {
 	part := func() int {
 		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Limit: 10, Runs: 7})
 		if err != nil {
-			t.Fatalf("%d runs were taken back, then Reclaim answered %v", len(taken), err)
+			t.Fatalf("%d runs were reclaimed, then Reclaim answered %v", len(taken), err)
 		}
 		for _, run := range done.Runs {
 			taken[run.ID] = true
@@ -265,19 +265,19 @@ func partLost(t *testing.T, f *fixture) {
 		return len(done.Runs)
 	}
 	if part() != 7 {
-		t.Fatalf("%d runs were taken back, want 7", len(taken))
+		t.Fatalf("%d runs were reclaimed, want 7", len(taken))
 	}
 	f.renews(append(make([]lease.ClaimID, many), claim)) // also among many
 	i := slices.IndexFunc(claimed, func(c store.ClaimedRun) bool { return !taken[c.ID] })
 	settlement := one(claim, worker, claimed[i].ID, success())
 	settlement.Last = false
 	if verdicts := f.settle(settlement); verdicts[0] != store.Applied {
-		t.Errorf("verdict %d on a run that nobody has taken, want accepted", verdicts[0])
+		t.Errorf("verdict %d on a run that was not reclaimed, want accepted", verdicts[0])
 	}
 	for part() > 0 {
 	}
 	if len(taken) != size-1 {
-		t.Errorf("%d runs were taken back, want %d", len(taken), size-1)
+		t.Errorf("%d runs were reclaimed, want %d", len(taken), size-1)
 	}
 }
 
@@ -309,7 +309,7 @@ func manyRace(t *testing.T, f *fixture) {
 			lost[run.ID] = true
 		}
 		if len(renewed)+len(lost) != len(claims) {
-			t.Fatalf("round %d: %d leases were renewed and %d runs taken back, want %d together", round, len(renewed), len(lost), len(claims))
+			t.Fatalf("round %d: %d leases were renewed and %d runs reclaimed, want %d together", round, len(renewed), len(lost), len(claims))
 		}
 		standing := map[lease.ClaimID]bool{}
 		for _, claim := range renewed {
@@ -319,7 +319,7 @@ func manyRace(t *testing.T, f *fixture) {
 		var heldRuns []store.RunID
 		for i, claim := range claims {
 			if standing[claim] == lost[runs[i]] {
-				t.Fatalf("round %d: renewed %t and taken back %t", round, standing[claim], lost[runs[i]])
+				t.Fatalf("round %d: renewed %t and reclaimed %t", round, standing[claim], lost[runs[i]])
 			}
 			if standing[claim] {
 				heldClaims, heldRuns = append(heldClaims, claim), append(heldRuns, runs[i])

@@ -195,7 +195,7 @@ func rerun(t *testing.T, f *fixture) {
 		t.Errorf("bad args: %v", err)
 	}
 	if _, err := f.store.Rerun(f.ctx, of.ID, newRun(), ""); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("nobody asks: %v", err)
+		t.Errorf("without the name of an operator: %v", err)
 	}
 }
 

@@ -27,7 +27,7 @@ func ruleTests() map[string]func(*testing.T, *fixture) {
 // settleTable is what an outcome makes of a run, whether the run was asked to be
 // cancelled and whether the handler has logged lines. "*" is yes and no. due is
 // when a pending run is: immediately, or after the time the outcome says, which is
-// never before now. why is the error that the record tells: the outcome's or the
+// never before now. why is the error that the record shows: the outcome's or the
 // one of the request.
 const settleTable = `
 outcome     cancel log  state     charged recorded  due   why
@@ -42,7 +42,7 @@ handed_back no    *    pending   0       -         now   -
 handed_back yes   *    cancelled 0       -         -     asked
 `
 
-// expand makes a row of each value that "*" stands for.
+// expand makes a row of each value that "*" means.
 func expand(all []map[string]string) (expanded []map[string]string) {
 	for _, row := range all {
 		todo := []map[string]string{{}}

@@ -15,14 +15,14 @@ func scheduleTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"a thousand due schedules are materialized in chunks":     materializeThousand,
 		"the schedule that has been due longest comes first":      materializeLongestFirst,
-		"one caller evaluates, another is told that it is busy":   materializeBusy,
+		"one caller evaluates, another gets the answer busy":      materializeBusy,
 		"a schedule reaches decide as it was declared":            scheduleComplete,
 		"what decide answers is stored with the schedule's name":  occurrenceStored,
 		"an occurrence that is refused does not stop the others":  occurrenceRefused,
-		"an occurrence that is stored is passed over, alone":      occurrenceAgain,
+		"an occurrence that is stored is skipped, alone":          occurrenceAgain,
 		"many callers together store each occurrence once":        materializeRace,
 		"declared jobs are listed by name, the last word counts":  jobsListed,
-		"what waits is told with its runs, and may be hastened":   hastenWaiting,
+		"what waits is listed with its runs, and may be hastened": hastenWaiting,
 		"without schedules there is nothing to do and nothing is": materializeNothing,
 		"what is due in thousands of years is not due now":        farAway,
 	}
@@ -225,19 +225,19 @@ func occurrenceRefused(t *testing.T, f *fixture) {
 // occurrenceAgain has two schedules fire, and then one of them fire the same
 // occurrence again.
 func occurrenceAgain(t *testing.T, f *fixture) {
-	f.declare(newSchedule("again"), newSchedule("anew"))
+	f.declare(newSchedule("again"), newSchedule("fresh"))
 	f.materialize(10, in(10*time.Second))
 	f.advance(10 * time.Second)
 	f.materialize(10, fire)
 	f.advance(time.Hour)
 	made := f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		d := fire(now, s)
-		if s.Name == "anew" {
+		if s.Name == "fresh" {
 			d.Occurrences[0].Key = "twice"
 		}
 		return d
 	})
-	if made.Due != 2 || len(made.Runs) != 1 || text(f.record(made.Runs[0]).Schedule) != "anew" {
+	if made.Due != 2 || len(made.Runs) != 1 || text(f.record(made.Runs[0]).Schedule) != "fresh" {
 		t.Errorf("materialized %+v, want the occurrence that is new", made)
 	}
 	if made := f.materialize(10, fire); made.Due != 0 || made.Next < 59*time.Minute {

@@ -12,7 +12,7 @@ import (
 func settleTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"zombie cannot settle, in any way":                            zombieSettles,
-		"zombie cannot settle a run that nobody has claimed again":    zombieBeforeClaim,
+		"zombie cannot settle a run that no worker has claimed again": zombieBeforeClaim,
 		"zombie cannot settle a run that is finished":                 zombieAfterEnd,
 		"zombie cannot end or extend the lease of its successor":      zombieLease,
 		"a claim that never was is refused for every run":             unknownClaim,
@@ -260,7 +260,7 @@ func settleNothing(t *testing.T, f *fixture) {
 	f.settle(store.Settlement{Claim: claim, Worker: worker, Last: true})
 	renewed, err := f.store.Renew(f.ctx, []lease.ClaimID{claim}, time.Minute)
 	if err != nil || len(renewed) != 0 {
-		t.Errorf("the lease still stands: %v, %v", renewed, err)
+		t.Errorf("the lease still exists: %v, %v", renewed, err)
 	}
 }
 

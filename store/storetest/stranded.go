@@ -31,7 +31,7 @@ func lastOfFewer(t *testing.T, f *fixture) {
 		}
 		f.advance(31 * time.Second)
 		if done := f.reclaim(); done.Leases != 1 || len(done.Runs) != 1 || done.Runs[0].ID != claimed[0].ID {
-			t.Errorf("of %d: reclaimed %+v, want the run that nobody knew of", n, done)
+			t.Errorf("of %d: reclaimed %+v, want the run that no worker knew of", n, done)
 		}
 		again, left := f.claim(worker, n)
 		f.settle(all(again, worker, left, success()))
@@ -53,7 +53,7 @@ func lastOfOther(t *testing.T, f *fixture) {
 		}
 		renewed, err := f.store.Renew(f.ctx, []lease.ClaimID{claim}, time.Minute)
 		if err != nil || len(renewed) != 0 {
-			t.Errorf("given %d: the lease still stands: %v, %v", given, renewed, err)
+			t.Errorf("given %d: the lease still exists: %v, %v", given, renewed, err)
 		}
 	}
 }

@@ -16,9 +16,9 @@ func sweepTests() map[string]func(*testing.T, *fixture) {
 		"ended runs are deleted when they are old enough and not before":  sweepByAge,
 		"a run that has not ended is never deleted":                       sweepUnfinished,
 		"a job's own retention counts for all that its runs end in":       sweepByJob,
-		"a retention of zero or less keeps runs for ever":                 sweepForever,
-		"a run is deleted whatever time its id tells":                     sweepOddIDs,
-		"a step is bounded and the next one goes on":                      sweepInSteps,
+		"a retention of zero or less keeps runs forever":                  sweepForever,
+		"a run is deleted whatever time its id contains":                  sweepOddIDs,
+		"a step is bounded and the next one continues":                    sweepInSteps,
 		"a sweeper that is at it makes others busy, but not for long":     sweepBusy,
 		"what was deleted may be enqueued again under its id":             sweepAndEnqueue,
 		"a running run whose lease has gone is handed back":               sweepStranded,
@@ -45,7 +45,7 @@ func (f *fixture) sweep(request store.SweepRequest) store.SweepResult {
 			f.t.Fatalf("Sweep: %v", err)
 		}
 		if swept.Busy {
-			f.t.Fatal("Sweep is busy, and nobody else sweeps")
+			f.t.Fatal("Sweep is busy, though no other sweeper runs")
 		}
 		if swept.Deleted > request.Limit {
 			f.t.Errorf("a step deleted %d runs, its limit is %d", swept.Deleted, request.Limit)

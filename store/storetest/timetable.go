@@ -12,24 +12,24 @@ import (
 
 func timetableTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a schedule is saved, listed and edited by its generation":             scheduleSaved,
-		"a paused schedule rests and is planned afresh when it is resumed":     schedulePaused,
-		"a deleted schedule can be made again":                                 scheduleDeleted,
-		"a run is asked for, unless one has not ended":                         scheduleAsked,
-		"a run that is asked for twice with one id is one":                     scheduleAskedTwice,
-		"as many are asked for as may be at once":                              scheduleAskedWithRoom,
-		"there are never more than may be at once, however many":               asManyAtOnce,
-		"what hangs is not forgotten when overlap is no longer allowed":        hungRemembered,
-		"a run that is retried counts as unfinished again":                     retriedCounted,
-		"decide is told how many runs have not ended":                          unfinishedCounted,
-		"what waits is looked at again, and knows since when":                  waitingKept,
-		"a hundred schedules that wait do not keep others from their turn":     waitingStarvesNobody,
-		"what was skipped, run and changed is told, newest first":              pastTold,
-		"an operator's edit stands until the code's own schedule changes":      editStands,
-		"an older program does not undo a newer one's schedule":                olderDeclares,
-		"what nobody declares is flagged, and paused where the policy says so": orphansPaused,
-		"many ask for a run at once, and one gets it":                          askedTogether,
-		"what is not there is not found, and what is wrong is refused":         timetableRefuses,
+		"a schedule is saved, listed and edited by its generation":                scheduleSaved,
+		"a paused schedule rests and is planned afresh when it is resumed":        schedulePaused,
+		"a deleted schedule can be made again":                                    scheduleDeleted,
+		"a run is asked for, unless one has not ended":                            scheduleAsked,
+		"a run that is asked for twice with one id is one":                        scheduleAskedTwice,
+		"as many are asked for as may be unfinished":                              scheduleAskedWithRoom,
+		"there are never more than may be unfinished, however many":               asManyAtOnce,
+		"what hangs is not forgotten when overlap is no longer allowed":           hungRemembered,
+		"a run that is retried counts as unfinished again":                        retriedCounted,
+		"decide is given how many runs have not ended":                            unfinishedCounted,
+		"what waits is looked at again, and knows since when":                     waitingKept,
+		"a hundred schedules that wait do not keep others from their turn":        waitingStarvesNobody,
+		"what was skipped, run and changed is listed, newest first":               pastTold,
+		"an operator's edit is kept until the code's own schedule changes":        editStands,
+		"an older program does not undo a newer one's schedule":                   olderDeclares,
+		"what no worker declares is flagged, and paused where the policy says so": orphansPaused,
+		"many ask for a run concurrently, and one gets it":                        askedTogether,
+		"what is not there is not found, and what is wrong is refused":            timetableRefuses,
 	}
 }
 
@@ -259,7 +259,7 @@ func unfinishedCounted(t *testing.T, f *fixture) {
 	}
 	// Of four runs claimed, three of them the schedule's, one is tried again later.
 	if !slices.Equal(counts[:3], []int{0, 1, 2}) || counts[3] > 1 || counts[4] != counts[3]+1 {
-		t.Errorf("decide was told of %v unfinished runs", counts)
+		t.Errorf("decide was given %v unfinished runs", counts)
 	}
 }
 
@@ -287,12 +287,12 @@ func waitingKept(t *testing.T, f *fixture) {
 		return fireAs("monday")(now, s)
 	})
 	if made.Due != 1 || seen.Waiting != 5*time.Second || seen.EvaluateAt.Sub(seen.NextAt) < 50*time.Second {
-		t.Errorf("decide was told %+v, want that it has waited, and rested from its fault", seen)
+		t.Errorf("decide was given %+v, want that it has waited, and rested from its fault", seen)
 	}
 	f.advance(10 * time.Second)
 	f.materialize(10, func(now time.Time, s store.Schedule) store.Decision {
 		if s.Waiting != 0 || !s.EvaluateAt.IsZero() {
-			t.Errorf("decide was told %+v, want that it does not wait", s)
+			t.Errorf("decide was given %+v, want that it does not wait", s)
 		}
 		return in(time.Hour)(now, s)
 	})

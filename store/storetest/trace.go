@@ -11,8 +11,8 @@ import (
 func traceTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
 		"a run is claimed with the trace it was enqueued with": tracesExact,
-		"a claim asked again tells the same traces":            tracesAgain,
-		"a repeated enqueue leaves the trace as it stands":     traceOfARepeat,
+		"a claim asked again returns the same traces":          tracesAgain,
+		"a repeated enqueue leaves the trace as it is":         traceOfARepeat,
 		"a trace that may not be stored is refused":            tracesRefused,
 	}
 }

@@ -38,11 +38,11 @@ func compare(t *testing.T, name, want, got string) {
 	wants, gots := strings.Split(want, "\n"), strings.Split(got, "\n")
 	for i := range min(len(wants), len(gots)) {
 		if wants[i] != gots[i] {
-			t.Errorf("%s:%d: the store tells another story\nwant: %s\n got: %s\nthe whole of it:\n%s", name, i+1, wants[i], gots[i], got)
+			t.Errorf("%s:%d: the store answers differently\nwant: %s\n got: %s\nthe whole of it:\n%s", name, i+1, wants[i], gots[i], got)
 			return
 		}
 	}
-	t.Errorf("%s: the store tells a story of another length:\n%s", name, got)
+	t.Errorf("%s: the transcript has another length:\n%s", name, got)
 }
 
 // play executes the commands of a transcript and returns it with the outputs

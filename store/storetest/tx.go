@@ -21,7 +21,7 @@ func txTests() map[string]func(*testing.T, *fixture) {
 		"runs are there when it commits and not before":           txEnqueue,
 		"runs are gone when it rolls back":                        txRollback,
 		"what it did is seen through it":                          txReads,
-		"bad runs are refused and it goes on":                     txInvalid,
+		"bad runs are refused and it continues":                   txInvalid,
 		"a run is stored once, however often":                     txTwice,
 		"a key is held by one run, and free when it rolls back":   txKeys,
 		"what is due after a while is due so long after the call": txDue,

@@ -12,13 +12,13 @@ import (
 
 func underTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"runs are stored while the claim is current":              underCurrent,
-		"zombie enqueues nothing":                                 underZombie,
-		"zombie enqueues nothing when nobody has claimed again":   underReclaimed,
-		"a claim enqueues nothing for a run that has ended":       underEnded,
-		"an expired lease still enqueues as long as it stands":    underExpired,
-		"bad runs are refused":                                    underInvalid,
-		"enqueues under a claim and reclaims of it are one after": underRace,
+		"runs are stored while the claim is current":               underCurrent,
+		"zombie enqueues nothing":                                  underZombie,
+		"zombie enqueues nothing when no worker has claimed again": underReclaimed,
+		"a claim enqueues nothing for a run that has ended":        underEnded,
+		"an expired lease still enqueues until it is reclaimed":    underExpired,
+		"bad runs are refused":                                     underInvalid,
+		"enqueues under a claim and reclaims of it are one after":  underRace,
 	}
 }
 

@@ -67,7 +67,7 @@ func (f *fixture) wantUnfinished(name string, want int) {
 	})
 	f.advance(2 * time.Second)
 	if told != want {
-		f.t.Errorf("decide is told of %d unfinished runs of %s, want %d", told, name, want)
+		f.t.Errorf("decide is given %d unfinished runs of %s, want %d", told, name, want)
 	}
 }
 

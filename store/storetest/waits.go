@@ -30,7 +30,7 @@ func hastenWaiting(t *testing.T, f *fixture) {
 		t.Fatalf("waits are %+v, want those of two schedules, paused for %v", made.Waits, pause)
 	}
 	if record := f.record(told["waits"].Run); *record.Schedule != "waits" {
-		t.Errorf("it is told to wait for a run of %s", *record.Schedule)
+		t.Errorf("it waits for a run of %s", *record.Schedule)
 	}
 	if err := f.store.ChangeSchedule(f.ctx, "paused", store.PauseSchedule, "ann"); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func hastenWaiting(t *testing.T, f *fixture) {
 		t.Errorf("hastened, %v is looked at, want only what waits", names)
 	}
 	if names := seen(); names != nil {
-		t.Errorf("looked at once, %v is looked at again", names)
+		t.Errorf("after one look, %v is looked at again", names)
 	}
 	if err := f.store.ReevaluateNow(f.ctx); err != nil {
 		t.Errorf("Hasten of nothing: %v", err)

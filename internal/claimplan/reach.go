@@ -1,4 +1,4 @@
-package durable
+package claimplan
 
 import "time"
 
@@ -8,7 +8,7 @@ import "time"
 // cheap, and then always done, unless an old snapshot keeps the database from
 // removing what was claimed since: then it costs more the longer that lasts. So
 // it pauses belowRest times as long as it took beyond a read from the marks on,
-// at most belowMost. It is pure.
+// at most belowMost.
 type reach struct {
 	above time.Duration // what a read from the marks on took last
 	until time.Duration // no read below the marks before this instant

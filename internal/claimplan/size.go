@@ -1,25 +1,23 @@
-package durable
+package claimplan
 
 import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// defaultClaimBytes bounds the args of one claim, on average.
-const defaultClaimBytes = 16 << 20
-
 // batchSizer bounds how many runs a claim asks for, so that their args together
 // stay below a number of bytes. How large args are is known only once they are
 // here: until the first are, they are taken to be as large as they may be, and
 // after that as large as lately. A claim that fails halves what the next one asks
-// for, until claims come back full and quickly. It is pure, and the poller's own.
+// for, until claims come back full and quickly.
 type batchSizer struct {
 	most    int // bytes
 	average int // of the args of a run, lately; at least 1 once anything is known
 	runs    int // asked for at most, since a claim has failed; zero: no bound
 }
 
-// bound lowers n to what may be asked for; at least 1.
-func (a *batchSizer) bound(n int) int {
+// Size lowers n to what the next claim may ask for; at least 1.
+func (p *Plan) Size(n int) int {
+	a := &p.sizer
 	average := a.average
 	if average == 0 {
 		average = store.MaxArgsSize
@@ -31,11 +29,12 @@ func (a *batchSizer) bound(n int) int {
 	return n
 }
 
-// failed records that a claim of so many runs had no answer.
-func (a *batchSizer) failed(asked int) { a.runs = max(asked/2, 1) }
+// ClaimFailed records that a claim of so many runs had no answer.
+func (p *Plan) ClaimFailed(asked int) { p.sizer.runs = max(asked/2, 1) }
 
-// eased records that a claim of so many runs had a quick answer.
-func (a *batchSizer) eased(got int) {
+// ClaimWasQuick records that a claim that got so many runs had a quick answer.
+func (p *Plan) ClaimWasQuick(got int) {
+	a := &p.sizer
 	if got < a.runs || got == 0 {
 		return
 	}

@@ -12,77 +12,77 @@ import (
 	"github.com/durable-worker/durable-worker/lease"
 )
 
-// link is what the worker knows of its connection to the store.
+// storeHealth is what the worker knows of its connection to the store.
 //
 // Reads and writes are tracked separately. A full disk, or a server that has become
 // read-only, answers every read: owners cannot renew all the same, and what
 // protects them is decided by writes alone (protocol.Takeover).
-type link struct {
-	mu       sync.Mutex
-	answered time.Duration // monotonic time when the store last answered
-	silent   bool          // the last call failed
-	refused  bool          // the last write failed
-	takeover protocol.Takeover
-	warned   map[string]warning // by message
-	partly   atomic.Bool        // the last declaration was refused in part
+type storeHealth struct {
+	mu         sync.Mutex
+	answeredAt time.Duration // monotonic time when the store last answered
+	silent     bool          // the last call failed
+	refused    bool          // the last write failed
+	takeover   protocol.Takeover
+	warned     map[string]warning // by message
+	partly     atomic.Bool        // the last declaration was refused in part
 }
 
-func (l *link) init(terms lease.Terms) {
-	l.takeover = protocol.Takeover{
+func (h *storeHealth) init(terms lease.Terms) {
+	h.takeover = protocol.Takeover{
 		Hold: min(terms.Duration, 10*time.Second), OutageHold: min(terms.Duration/3, 10*time.Second),
 		Gap: terms.Duration / 2, Slack: 2 * time.Second,
 	}
 }
 
-// contact records how a call of the store ended.
-func (w *Worker) contact(err error) {
+// observeCall records how a call of the store ended.
+func (w *Worker) observeCall(err error) {
 	now := w.config.Elapsed()
-	l := &w.link
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.contact(now, err)
+	h := &w.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.observeCall(now, err)
 }
 
-// contact is Worker.contact; l.mu is held.
-func (l *link) contact(now time.Duration, err error) {
+// observeCall is Worker.observeCall; h.mu is held.
+func (h *storeHealth) observeCall(now time.Duration, err error) {
 	if err != nil {
-		l.silent = !errors.Is(err, context.Canceled)
+		h.silent = !errors.Is(err, context.Canceled)
 		return
 	}
-	l.answered, l.silent = now, false
+	h.answeredAt, h.silent = now, false
 }
 
-// contactWrite records how a write ended that was sent at an instant, and how
+// observeWrite records how a write ended that was sent at an instant, and how
 // many rows it has certainly written: a call that found nothing to change says
 // nothing about writes.
-func (w *Worker) contactWrite(sent time.Duration, written int, err error) {
+func (w *Worker) observeWrite(sent time.Duration, written int, err error) {
 	now := w.config.Elapsed()
-	l := &w.link
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.contact(now, err)
+	h := &w.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.observeCall(now, err)
 	switch {
 	case err != nil:
-		l.refused = l.refused || !errors.Is(err, context.Canceled)
+		h.refused = h.refused || !errors.Is(err, context.Canceled)
 	case written > 0:
-		l.refused = false
-		l.takeover.Wrote(sent, now)
+		h.refused = false
+		h.takeover.Wrote(sent, now)
 	}
 }
 
-// cutOff reports whether the store has been silent for so long that the leases
+// unreachable reports whether the store has been silent for so long that the leases
 // of living workers may have run out.
-func (w *Worker) cutOff() bool {
-	w.link.mu.Lock()
-	defer w.link.mu.Unlock()
-	return w.link.silent && w.config.Elapsed()-w.link.answered > w.config.Terms.Duration/3
+func (w *Worker) unreachable() bool {
+	w.health.mu.Lock()
+	defer w.health.mu.Unlock()
+	return w.health.silent && w.config.Elapsed()-w.health.answeredAt > w.config.Terms.Duration/3
 }
 
 // warning is what was last logged of one message.
 type warning struct {
-	at   time.Duration // monotonic time
-	full time.Duration // likewise: when the error was last logged in full
-	text string
+	loggedAt time.Duration // monotonic time
+	fullAt   time.Duration // likewise: when the error was last logged in full
+	text     string
 }
 
 const (
@@ -101,21 +101,21 @@ func (w *Worker) warn(ctx context.Context, message string, err error) {
 		return
 	}
 	now, text := w.config.Elapsed(), errorText(err)
-	l := &w.link
-	l.mu.Lock()
-	last, before := l.warned[message]
-	quiet, again := before && now-last.at < warnEvery, before && text == last.text && now-last.full < warnFull
+	h := &w.health
+	h.mu.Lock()
+	last, before := h.warned[message]
+	quiet, again := before && now-last.loggedAt < warnEvery, before && text == last.text && now-last.fullAt < warnFull
 	if !quiet {
-		if l.warned == nil {
-			l.warned = map[string]warning{}
+		if h.warned == nil {
+			h.warned = map[string]warning{}
 		}
-		next := warning{at: now, full: now, text: text}
+		next := warning{loggedAt: now, fullAt: now, text: text}
 		if again {
-			next.full = last.full
+			next.fullAt = last.fullAt
 		}
-		l.warned[message] = next
+		h.warned[message] = next
 	}
-	l.mu.Unlock()
+	h.mu.Unlock()
 	switch {
 	case quiet:
 	case again && len(text) > warnShort:
@@ -126,19 +126,19 @@ func (w *Worker) warn(ctx context.Context, message string, err error) {
 }
 
 // callTimeout bounds one call of the store, so that a half-open connection
-// does not hold the worker for the kernel's patience.
+// does not hold the worker until the kernel's TCP timeout.
 func (w *Worker) callTimeout() time.Duration {
 	return min(max(w.config.Terms.Duration/2, 2*time.Second), 15*time.Second)
 }
 
-// contactRenewer is the store's Renewer, watched.
-type contactRenewer struct{ w *Worker }
+// observedRenewer is the store's Renewer, watched.
+type observedRenewer struct{ w *Worker }
 
 // Renew passes the call on.
-func (r contactRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
+func (r observedRenewer) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration) ([]lease.ClaimID, error) {
 	sent := r.w.config.Elapsed()
 	renewed, err := r.w.store.Renew(ctx, claims, d)
-	r.w.contactWrite(sent, len(renewed), err)
+	r.w.observeWrite(sent, len(renewed), err)
 	if err == nil {
 		r.w.settler.wrote.Store(int64(r.w.config.Elapsed()))
 	}

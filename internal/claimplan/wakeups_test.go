@@ -1,0 +1,44 @@
+package claimplan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/claimplan"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+func TestWakeUps_AreTakenOnce(t *testing.T) {
+	var u claimplan.WakeUps
+	require.Equal(t, time.Duration(-1), u.Next(0))
+	u.AddAnywhere()
+	u.Add(store.Due{Lane: 1, Runs: 1})
+	u.Add(store.Due{Lane: 1, Runs: 2})
+	u.Expect(3 * time.Second)
+	u.Expect(5 * time.Second)
+	require.Equal(t, 2*time.Second, u.Next(time.Second))
+	require.Equal(t, claimplan.Woken{Anywhere: true, Lanes: map[store.LaneID]store.Due{1: {Lane: 1, Runs: 2}}}, u.Take(time.Second))
+	require.Zero(t, u.Next(4*time.Second))
+	require.True(t, u.Take(4*time.Second).Later)
+	woken := u.Take(5 * time.Second)
+	require.False(t, woken.Anywhere || woken.Later)
+	require.Empty(t, woken.Lanes)
+}
+
+func TestWakeUps_WatchALaneForAWhile(t *testing.T) {
+	var u claimplan.WakeUps
+	u.Watch(store.Due{Lane: 1, Every: 2 * time.Second}, 10*time.Second)
+	u.Watch(store.Due{Lane: 2, Every: time.Second}, 5*time.Second)
+	woken := u.Take(time.Second)
+	require.Len(t, woken.Lanes, 2)
+	require.Equal(t, time.Second, woken.Again)
+	woken = u.Take(5 * time.Second)
+	require.Len(t, woken.Lanes, 2, "once more at the end")
+	require.Equal(t, 2*time.Second, woken.Again)
+	woken = u.Take(10 * time.Second)
+	require.Len(t, woken.Lanes, 1)
+	require.Zero(t, woken.Again)
+	require.Empty(t, u.Take(11*time.Second).Lanes)
+}
