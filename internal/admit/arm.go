@@ -92,7 +92,7 @@ func (a *arming) offer(w *waiting, need int) {
 			a.lacking = need
 		}
 	default:
-		if at, ok := a.enough(a.gate, need); ok {
+		if at, ok := a.wake(a.gate, need); ok {
 			a.turn(w.Lane, a.ID, at)
 		}
 	}
@@ -154,35 +154,46 @@ func (a *arming) unread() {
 // later announces when enough will be free of a limit for which no release
 // inserts a turn.
 func (d *deciding) later(g *gate, need int) {
-	if at, ok := d.enough(g, need); ok {
+	if at, ok := d.wake(g, need); ok {
 		d.turn(LimitLine(LimitOf(g.ID)), g.ID, at)
 	}
 }
 
-// enough is when so many places will be free without a release.
+// wake is when a turn is due for so many places: as enough says, but a fast bucket
+// gathers some starts first, and no turn of a rate is due immediately.
+func (d *deciding) wake(g *gate, need int) (time.Time, bool) {
+	l := g.Limit
+	if l == nil || !l.Rate() {
+		return d.enough(g, need)
+	}
+	if l.Kind == store.LimitTokenBucket {
+		need = max(need, bucketOf(l).gather())
+	}
+	at, ok := d.enough(g, need)
+	if ok && at.Before(d.now.Add(shortest)) {
+		at = d.now.Add(shortest)
+	}
+	return at, ok
+}
+
+// enough is the first instant at which so many places may be free without a
+// release; false: there is none.
 func (d *deciding) enough(g *gate, need int) (time.Time, bool) {
 	l := g.Limit
 	switch {
 	case l == nil || l.State == store.LimitDraining || l.Max == 0:
 		return time.Time{}, false // ChangeLimit inserts turns
-	case !l.Rate():
-		at := g.FreesAt
-		if g.NotBefore.After(d.now) {
+	case l.Rate():
+		at := instant(d.nextFree(g, need))
+		if at.Before(g.NotBefore) {
 			at = g.NotBefore
 		}
-		return at, !at.IsZero()
+		return at, true
+	case g.NotBefore.After(d.now):
+		return g.NotBefore, true
+	default:
+		return g.FreesAt, !g.FreesAt.IsZero()
 	}
-	if l.Kind == store.LimitTokenBucket {
-		need = max(need, bucketOf(l).gather())
-	}
-	at := instant(d.nextFree(g, need))
-	if at.Before(d.now.Add(shortest)) {
-		at = d.now.Add(shortest)
-	}
-	if at.Before(g.NotBefore) {
-		at = g.NotBefore
-	}
-	return at, true
 }
 
 // cancelOldest asks runs to end, those that have executed for the longest time

@@ -25,7 +25,7 @@ type Rate struct {
 // handlers began.
 type Refund struct {
 	Weight    int
-	ChargedAt time.Time
+	ChargedAt time.Time // Input.Now of their admission; for another instant nothing may be given back
 }
 
 // LiveKey is a key of a dynamic window that has used it within the last period.
@@ -90,7 +90,7 @@ func (r Rate) refund(l *store.Limit, back Refund, now int64) Rate {
 		r.TAT = bucketOf(l).refund(r.TAT, back.Weight, now)
 		return r
 	}
-	return r.refundPart(back.Weight, micros(back.ChargedAt))
+	return windowOf(l).refund(r, back.Weight, micros(back.ChargedAt))
 }
 
 func micros(t time.Time) int64 { return t.UnixMicro() }
