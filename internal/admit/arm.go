@@ -21,6 +21,12 @@ func (d *deciding) arm(g *gate) {
 	if g.Busy {
 		return // the admission that has it arms it, and turns of its own were put back
 	}
+	if g.unknown {
+		for _, w := range g.line {
+			d.turn(w.Lane, g.ID, d.now.Add(BusyAgain))
+		}
+		return
+	}
 	a := arming{deciding: d, gate: g, left: d.left(g), staying: map[store.LaneID]int{}}
 	for _, w := range g.line {
 		if !w.gone {
@@ -66,6 +72,7 @@ func (a *arming) stay(w *waiting) {
 		}
 		a.walled = true
 	case a.walled:
+		a.turn(LimitLine(LimitOf(a.ID)), a.ID, a.now.Add(BlockedAgain))
 	case w.lane.Ours:
 		a.ours(w, need)
 	default:
@@ -92,7 +99,7 @@ func (a *arming) offer(w *waiting, need int) {
 			a.lacking = need
 		}
 	default:
-		if at, ok := a.enough(a.gate, need); ok {
+		if at, ok := a.wake(a.gate, need); ok {
 			a.turn(w.Lane, a.ID, at)
 		}
 	}
@@ -154,35 +161,46 @@ func (a *arming) unread() {
 // later announces when enough will be free of a limit for which no release
 // inserts a turn.
 func (d *deciding) later(g *gate, need int) {
-	if at, ok := d.enough(g, need); ok {
+	if at, ok := d.wake(g, need); ok {
 		d.turn(LimitLine(LimitOf(g.ID)), g.ID, at)
 	}
 }
 
-// enough is when so many places will be free without a release.
+// wake is when a turn is due for so many places: as enough says, but a fast bucket
+// gathers some starts first, and no turn of a rate is due immediately.
+func (d *deciding) wake(g *gate, need int) (time.Time, bool) {
+	l := g.Limit
+	if l == nil || !l.Rate() {
+		return d.enough(g, need)
+	}
+	if l.Kind == store.LimitTokenBucket {
+		need = max(need, bucketOf(l).gather())
+	}
+	at, ok := d.enough(g, need)
+	if ok && at.Before(d.now.Add(shortest)) {
+		at = d.now.Add(shortest)
+	}
+	return at, ok
+}
+
+// enough is the first instant at which so many places may be free without a
+// release; false: there is none.
 func (d *deciding) enough(g *gate, need int) (time.Time, bool) {
 	l := g.Limit
 	switch {
 	case l == nil || l.State == store.LimitDraining || l.Max == 0:
 		return time.Time{}, false // ChangeLimit inserts turns
-	case !l.Rate():
-		at := g.FreesAt
-		if g.NotBefore.After(d.now) {
+	case l.Rate():
+		at := instant(d.nextFree(g, need))
+		if at.Before(g.NotBefore) {
 			at = g.NotBefore
 		}
-		return at, !at.IsZero()
+		return at, true
+	case g.NotBefore.After(d.now):
+		return g.NotBefore, true
+	default:
+		return g.freesAt, !g.freesAt.IsZero()
 	}
-	if l.Kind == store.LimitTokenBucket {
-		need = max(need, bucketOf(l).gather())
-	}
-	at := instant(d.nextFree(g, need))
-	if at.Before(d.now.Add(shortest)) {
-		at = d.now.Add(shortest)
-	}
-	if at.Before(g.NotBefore) {
-		at = g.NotBefore
-	}
-	return at, true
 }
 
 // cancelOldest asks runs to end, those that have executed for the longest time

@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"math"
 	"slices"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -68,7 +69,7 @@ func (w window) current(r Rate, now int64) Rate {
 		switch last := len(kept.At) - 1; {
 		case w.leaves(at) <= now:
 		case last >= 0 && kept.At[last] == at:
-			kept.Count[last] += r.Count[i]
+			kept.Count[last] = sum32(kept.Count[last], r.Count[i])
 		default:
 			kept.At, kept.Count = append(kept.At, at), append(kept.Count, r.Count[i])
 		}
@@ -93,11 +94,27 @@ func (w window) take(r Rate, k int, now int64) Rate {
 	r = w.current(r, now).clone()
 	end := w.partEnd(now)
 	if last := len(r.At) - 1; last >= 0 && r.At[last] == end {
-		r.Count[last] += int32(k)
+		r.Count[last] = sum32(r.Count[last], int32(min(k, store.MaxLimit)))
 		return r
 	}
-	r.At, r.Count = append(r.At, end), append(r.Count, int32(k))
+	r.At, r.Count = append(r.At, end), append(r.Count, int32(min(k, store.MaxLimit)))
+	for len(r.At) > w.parts() { // after a Charge past the limit, or a change of it
+		r.Count[1] = sum32(r.Count[1], r.Count[0])
+		r.At, r.Count = r.At[1:], r.Count[1:]
+	}
 	return r
+}
+
+// sum32 adds counts; past the largest, which only a Charge comes to, it stays there.
+func sum32(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
+
+// parts is how many parts are remembered at most. More are added to later ones,
+// which count longer.
+func (w window) parts() int {
+	if w.part == 1 {
+		return exactMost
+	}
+	return int(w.period/w.part) + 2
 }
 
 // next is when so many parts have left that k of most are free.
@@ -119,14 +136,14 @@ func (w window) next(r Rate, most, k int, now int64) int64 {
 	return now
 }
 
-// refundPart gives back starts of the part that holds the instant at which they
-// were charged.
-func (r Rate) refundPart(k int, charged int64) Rate {
+// refund gives back starts of the part that holds the instant at which they were
+// charged. Of one that is counted no more there is nothing to give back.
+func (w window) refund(r Rate, k int, charged int64) Rate {
 	i, _ := slices.BinarySearch(r.At, charged)
-	if i == len(r.At) {
+	if i == len(r.At) || charged <= r.At[i]-w.part {
 		return r
 	}
 	r = r.clone()
-	r.Count[i] = max(r.Count[i]-int32(k), 0)
+	r.Count[i] = max(r.Count[i]-int32(min(k, store.MaxLimit)), 0)
 	return r
 }
