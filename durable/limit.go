@@ -109,6 +109,13 @@ func LimitedBy(limit Limit, key string, options ...LimitOption) Option {
 	return limited("LimitedBy", onlyRun, limit, key, append(slices.Clone(options), func(u *limitUse) { u.fixed = true }))
 }
 
+// LimitedByUse is LimitedBy for a limit of which only the name is known.
+func LimitedByUse(use store.LimitUse) Option {
+	return Option{"LimitedByUse", onlyRun, func(p *policy) {
+		p.limits = withLimit(p.limits, limitUse{LimitUse: use, fixed: true})
+	}}
+}
+
 // MaxConcurrent bounds how many runs of the job execute concurrently over all workers,
 // 1 to 1,000,000. To bound a part of them, by tenant for instance, use Limited with a
 // key; to bound them on each worker, give their queue a cap.

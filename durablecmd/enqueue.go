@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -24,6 +25,7 @@ type enqueueVerb struct {
 	Timeout     *time.Duration `help:"Time limit of an attempt; 0: none. Default: the job's."`
 	ExpiresAt   *time.Time     `help:"Cancel the run if it has not started by this time."`
 	Tag         []string       `sep:"none" help:"Tag of the run. Repeatable."`
+	LimitedBy   []string       `sep:"none" placeholder:"NAME=KEY" help:"Key of a limit for this run, such as tenant=acme or api*2. Repeatable. Default: the job's limits."`
 	Keys        keyFlags       `embed:""`
 	ID          word           `name:"id" placeholder:"UUID" help:"Id of the run, a UUID of version 7. Enqueueing the same id again is a no-op."`
 	Wait        bool           `help:"Wait until the run has ended. Exits 0 if it succeeded."`
@@ -62,12 +64,16 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
+	limits, err := limitedBy(v.LimitedBy)
+	if err != nil {
+		return err
+	}
 	return p.asOperator(ctx, migrated, func(ctx context.Context, o *operate.Actor) error {
 		job, err := v.declared(ctx, o)
 		if err != nil {
 			return err
 		}
-		run := durable.RunOf(job, args, append(v.options(), keys...)...)
+		run := durable.RunOf(job, args, slices.Concat(v.options(), keys, limits)...)
 		run.ID = id
 		stored, err := o.Enqueue(ctx, run)
 		if err != nil {

@@ -22,6 +22,7 @@ type grammar struct {
 	Queues      queuesVerb      `cmd:"" help:"List, pause and resume queues."`
 	Audit       auditVerb       `cmd:"" help:"Show the audit log."`
 	Schedules   schedulesVerb   `cmd:"" help:"List, preview, create, change, pause and delete schedules."`
+	Limits      limitsVerb      `cmd:"" help:"List and show limits, set, drain, resume and delete them."`
 	Locks       locksVerb       `cmd:"" help:"List named locks, or release one by force."`
 	Config      configVerb      `cmd:"" help:"List the environment variables and their values, and check the registrations."`
 	Doctor      doctorVerb      `cmd:"" help:"Check the configuration, the database and its contents, and say what to do. Exits 1 if a check failed."`

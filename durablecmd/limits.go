@@ -1,0 +1,291 @@
+package durablecmd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// limitsVerb is the verb limits.
+type limitsVerb struct {
+	List    limitsListVerb    `cmd:"" help:"List limits by name, with what is in use and how many runs wait."`
+	Show    limitsShowVerb    `cmd:"" help:"Show one key of a limit: who holds its places, and who waits in which order."`
+	Set     limitsSetVerb     `cmd:"" help:"Make a limit, or change what it says. Runs that are executing continue."`
+	Drain   limitsDrainVerb   `cmd:"" help:"Admit no more runs under a limit. Runs that are executing continue."`
+	Resume  limitsResumeVerb  `cmd:"" help:"Let a limit apply again that was drained or turned off."`
+	Off     limitsOffVerb     `cmd:"" help:"Let all runs of a limit execute, as if it were not there."`
+	Delete  limitsDeleteVerb  `cmd:"" help:"Delete a limit that nothing holds and no run waits for."`
+	Release limitsReleaseVerb `cmd:"" help:"Take the places of one owner away. What it executes continues: more may run than the limit says."`
+}
+
+type (
+	limitsListVerb struct {
+		Name []string `arg:"" optional:"" help:"Only limits of these names."`
+		Caps bool     `help:"Also the caps that jobs have (job:NAME)."`
+		JSON bool     `name:"json" help:"Print JSON."`
+	}
+	limitsShowVerb struct {
+		Name string `arg:"" help:"Name of the limit."`
+		Key  string `help:"Key. Default: the one of runs without a key."`
+		JSON bool   `name:"json" help:"Print JSON."`
+	}
+	limitsSetVerb struct {
+		Name       string         `arg:"" help:"Name of the limit."`
+		Kind       word           `help:"Kind of a new limit: semaphore, fixed-window, sliding-window, token-bucket or dynamic-window."`
+		Max        *int           `help:"Runs that may execute concurrently, or start in the period, of each key. 0: none starts."`
+		Period     *time.Duration `help:"Period of a window or bucket, such as 1h."`
+		Burst      *int           `help:"Runs that a token bucket lets start together after a pause."`
+		Buckets    *int           `help:"Parts into which a window is divided."`
+		Least      *int           `help:"Share that each key of a dynamic window has at least."`
+		Most       *int           `help:"Share that each key of a dynamic window has at most."`
+		WhenFull   *word          `help:"What becomes of a due run without room: wait, retry, drop, fail or cancel-oldest."`
+		RetryAfter *time.Duration `help:"With --when-full retry: time after which the run is due again."`
+		JSON       bool           `name:"json" help:"Print JSON."`
+	}
+	limitsDrainVerb   struct{ limitName }
+	limitsResumeVerb  struct{ limitName }
+	limitsOffVerb     struct{ limitName }
+	limitsDeleteVerb  struct{ limitName }
+	limitsReleaseVerb struct {
+		Gate  string `arg:"" name:"name=key" help:"Limit and key, such as tenant=acme; without a key: the name."`
+		Owner string `arg:"" help:"Owner, as the command limits show prints it."`
+		JSON  bool   `name:"json" help:"Print JSON."`
+	}
+	limitName struct {
+		Name string `arg:"" help:"Name of the limit."`
+		JSON bool   `name:"json" help:"Print JSON."`
+	}
+)
+
+// Run prints the limits.
+func (v limitsListVerb) Run(ctx context.Context, p *program) error {
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		list, err := o.Limits(ctx, store.LimitFilter{Names: v.Name, Caps: v.Caps || len(v.Name) > 0})
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printJSON(list)
+		}
+		if len(list.Limits) == 0 {
+			_, err := fmt.Fprintln(p.stdout, "no limits")
+			return err
+		}
+		table := newTable(p.stdout)
+		table.row("NAME", "KIND", "LIMIT", "STATE", "IN USE", "WAITING", "NEXT")
+		for i := range list.Limits {
+			l := &list.Limits[i]
+			table.row(l.Name, l.Kind.String(), limitText(&l.LimitRule), limitState(l), number(l.InUse), number(l.Waiting), p.agoOrDash(l.NextAt))
+		}
+		return table.flush()
+	})
+}
+
+func (p *program) agoOrDash(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return ago(*at, p.now())
+}
+
+// limitText is what a limit says, in short.
+func limitText(l *operate.LimitRule) string {
+	text := strconv.Itoa(l.Max)
+	if l.Kind != store.LimitSemaphore {
+		text += " in " + time.Duration(l.Period).String()
+	}
+	switch l.Kind {
+	case store.LimitTokenBucket:
+		text += fmt.Sprintf(", %d together", l.Burst)
+	case store.LimitDynamicWindow:
+		text += fmt.Sprintf(", %d to %d a key", l.Least, l.Most)
+	}
+	if l.WhenFull != store.FullWait {
+		text += ", then " + l.WhenFull.String()
+	}
+	return text
+}
+
+func limitState(l *operate.LimitView) string {
+	if l.Edited {
+		return l.State.String() + ", edited"
+	}
+	return l.State.String()
+}
+
+// Run prints one key of a limit.
+func (v limitsShowVerb) Run(ctx context.Context, p *program) error {
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		gate, err := o.Limit(ctx, v.Name, v.Key)
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printJSON(gate)
+		}
+		return p.printGate(&gate)
+	})
+}
+
+func (p *program) printGate(gate *operate.GateView) error {
+	table := newTable(p.stdout)
+	table.row("limit", gate.Limit.Name)
+	table.row("key", orDash(&gate.Key))
+	table.row("kind", gate.Limit.Kind.String()+", "+limitText(&gate.Limit))
+	table.row("state", gate.Limit.State.String())
+	table.row("in use", strconv.Itoa(gate.InUse))
+	table.row("waiting", number(gate.Waiting))
+	table.row("next", p.agoOrDash(gate.NextAt))
+	if gate.NotBefore != nil {
+		table.row("penalized", "until "+gate.NotBefore.Format(time.RFC3339))
+	}
+	if len(gate.Permits) > 0 {
+		table.row("")
+		table.row("OWNER", "PLACES", "UNTIL", "EXPIRES", "WORKER", "RUNS")
+	}
+	for _, permit := range gate.Permits {
+		runs := make([]string, len(permit.Runs))
+		for i, id := range permit.Runs {
+			runs[i] = id.String()
+		}
+		table.row(permit.Owner.String(), strconv.Itoa(permit.Places), permit.Until.String(), p.agoOrDash(permit.ExpiresAt),
+			orDash(permit.Worker), clipped(strings.Join(runs, " "), 150))
+	}
+	if len(gate.Waiters) > 0 {
+		table.row("")
+		table.row("PLACE", "RUN", "JOB", "QUEUE", "PRIORITY", "DUE")
+	}
+	for i, waiter := range gate.Waiters {
+		table.row(strconv.Itoa(i+1), waiter.Run.String(), waiter.Job, waiter.Queue, strconv.Itoa(waiter.Priority), ago(waiter.DueAt, p.now()))
+	}
+	return table.flush()
+}
+
+// Run makes or changes a limit.
+func (v limitsSetVerb) Run(ctx context.Context, p *program) error {
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		list, err := o.Limits(ctx, store.LimitFilter{Names: []string{v.Name}, Caps: true})
+		if err != nil {
+			return err
+		}
+		limit := store.Limit{Name: v.Name}
+		if len(list.Limits) > 0 {
+			limit = storedLimit(&list.Limits[0].LimitRule)
+		}
+		if err := v.onto(&limit); err != nil {
+			return err
+		}
+		return p.changedLimit(v.JSON)(o.SetLimit(ctx, limit))
+	})
+}
+
+func storedLimit(l *operate.LimitRule) store.Limit {
+	return store.Limit{Name: l.Name, Kind: l.Kind, Max: l.Max, Period: time.Duration(l.Period), Burst: l.Burst, Buckets: l.Buckets,
+		Least: l.Least, Most: l.Most, WhenFull: l.WhenFull, RetryAfter: time.Duration(l.RetryAfter)}
+}
+
+// onto changes what the flags say.
+func (v *limitsSetVerb) onto(limit *store.Limit) error {
+	if v.Kind != "" {
+		if err := limit.Kind.UnmarshalText([]byte(v.Kind)); err != nil {
+			return usage("--kind: %w", err)
+		}
+	} else if limit.Kind == 0 {
+		return usage("there is no limit %q: give its --kind to make it", v.Name)
+	}
+	if v.WhenFull != nil {
+		if err := limit.WhenFull.UnmarshalText([]byte(*v.WhenFull)); err != nil {
+			return usage("--when-full: %w", err)
+		}
+	}
+	assign(&limit.Max, v.Max)
+	assign(&limit.Period, v.Period)
+	assign(&limit.Burst, v.Burst)
+	assign(&limit.Buckets, v.Buckets)
+	assign(&limit.Least, v.Least)
+	assign(&limit.Most, v.Most)
+	assign(&limit.RetryAfter, v.RetryAfter)
+	return nil
+}
+
+func assign[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+func (p *program) changedLimit(asJSON bool) func(operate.ChangedLimit, error) error {
+	return func(changed operate.ChangedLimit, err error) error {
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return p.printJSON(changed)
+		}
+		_, err = fmt.Fprintf(p.stdout, "%s: %s\n", printable(changed.Name), limitDone[changed.Command])
+		return err
+	}
+}
+
+var limitDone = map[store.LimitCommand]string{ //nolint:gochecknoglobals // a constant table
+	store.SetLimit: "set", store.DrainLimit: "admits nothing more", store.ResumeLimit: "applies", store.DisableLimit: "admits everything",
+	store.DeleteLimit: "deleted", store.ReleasePermit: "released",
+}
+
+func (v limitName) change(ctx context.Context, p *program, command store.LimitCommand) error {
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		return p.changedLimit(v.JSON)(o.ChangeLimit(ctx, v.Name, command))
+	})
+}
+
+// Run admits nothing more.
+func (v limitsDrainVerb) Run(ctx context.Context, p *program) error {
+	return v.change(ctx, p, store.DrainLimit)
+}
+
+// Run lets a limit apply again.
+func (v limitsResumeVerb) Run(ctx context.Context, p *program) error {
+	return v.change(ctx, p, store.ResumeLimit)
+}
+
+// Run turns a limit off.
+func (v limitsOffVerb) Run(ctx context.Context, p *program) error {
+	return v.change(ctx, p, store.DisableLimit)
+}
+
+// Run deletes a limit.
+func (v limitsDeleteVerb) Run(ctx context.Context, p *program) error {
+	return v.change(ctx, p, store.DeleteLimit)
+}
+
+// Run ends an owner's permit.
+func (v limitsReleaseVerb) Run(ctx context.Context, p *program) error {
+	owner, err := uuid.Parse(v.Owner)
+	if err != nil {
+		return usage("owner %q: want a UUID, as the command limits show prints it", v.Owner)
+	}
+	name, key, _ := strings.Cut(v.Gate, "=")
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		return p.changedLimit(v.JSON)(o.ReleasePermit(ctx, name, key, owner))
+	})
+}
+
+// limitedBy are the options of --limited-by.
+func limitedBy(all []string) (options []durable.Option, err error) {
+	for _, text := range all {
+		use, err := store.ParseLimitUse(text)
+		if err != nil {
+			return nil, usage("--limited-by: %w", err)
+		}
+		options = append(options, durable.LimitedByUse(use))
+	}
+	return options, nil
+}
