@@ -206,20 +206,14 @@ func (v *limitsSetVerb) onto(limit *store.Limit) error {
 			return usage("--when-full: %w", err)
 		}
 	}
-	assign(&limit.Max, v.Max)
-	assign(&limit.Period, v.Period)
-	assign(&limit.Burst, v.Burst)
-	assign(&limit.Buckets, v.Buckets)
-	assign(&limit.Least, v.Least)
-	assign(&limit.Most, v.Most)
-	assign(&limit.RetryAfter, v.RetryAfter)
+	set(&limit.Max, v.Max)
+	set(&limit.Period, v.Period)
+	set(&limit.Burst, v.Burst)
+	set(&limit.Buckets, v.Buckets)
+	set(&limit.Least, v.Least)
+	set(&limit.Most, v.Most)
+	set(&limit.RetryAfter, v.RetryAfter)
 	return nil
-}
-
-func assign[T any](field, value *T) {
-	if value != nil {
-		*field = *value
-	}
 }
 
 func (p *program) changedLimit(asJSON bool) func(operate.ChangedLimit, error) error {
