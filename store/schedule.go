@@ -114,7 +114,8 @@ type Schedule struct {
 	Timeout     time.Duration
 	OnCrash     CrashPolicy
 	Tags        []string
-	Paused      bool      // declared: paused at first. Stored: it does not fire
+	Limits      []LimitUse // of its runs
+	Paused      bool       // declared: paused at first. Stored: it does not fire
 	NextAt      time.Time // the next occurrence; the zero time: not planned yet
 
 	// Waiting is not zero while the occurrence at NextAt waits for an earlier

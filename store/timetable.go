@@ -36,6 +36,7 @@ type ScheduleRecord struct {
 	Timeout     Duration        `json:"timeout"`
 	OnCrash     CrashPolicy     `json:"on_crash"`
 	Tags        []string        `json:"tags"`
+	Limits      []LimitUse      `json:"limits"`
 	Generation  int64           `json:"generation"`
 	NextAt      *time.Time      `json:"next_at"` // nil: paused, over, or not planned yet
 	Waiting     bool            `json:"waiting"` // the occurrence at NextAt waits for an earlier run to end
