@@ -116,7 +116,7 @@ type Schedule struct {
 	Tags        []string
 	Limits      []LimitUse // of its runs
 	Paused      bool       // declared: paused at first. Stored: it does not fire
-	NextAt      time.Time // the next occurrence; the zero time: not planned yet
+	NextAt      time.Time  // the next occurrence; the zero time: not planned yet
 
 	// Waiting is not zero while the occurrence at NextAt waits for an earlier
 	// run to end, and is then the last pause between two evaluations. EvaluateAt is

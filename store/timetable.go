@@ -59,7 +59,7 @@ func (r *ScheduleRecord) Schedule() Schedule {
 func (s *Schedule) Record() ScheduleRecord {
 	r := ScheduleRecord{Name: s.Name, Rule: s.Rule, Plan: s.Plan, Generation: s.Generation, Job: s.Job, Queue: s.Queue,
 		Priority: s.Priority, Args: s.Args, MaxAttempts: s.MaxAttempts, Timeout: Duration(s.Timeout), OnCrash: s.OnCrash,
-		Tags: append([]string{}, s.Tags...), Paused: s.Paused, Waiting: s.Waiting > 0}
+		Tags: append([]string{}, s.Tags...), Limits: s.Limits, Paused: s.Paused, Waiting: s.Waiting > 0}
 	if !s.NextAt.IsZero() && !s.Paused {
 		r.NextAt = &s.NextAt
 	}

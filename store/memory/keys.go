@@ -61,11 +61,17 @@ func (s *Store) replace(r *run, n *store.NewRun, now time.Time) {
 	r.maxAttempts, r.timeout, r.onCrash = n.MaxAttempts, n.Timeout, n.OnCrash
 	r.expiresAt, r.attempt, r.trace = micro(n.ExpiresAt), 0, n.Trace
 	r.progress, r.checkpoint = nil, nil
+	s.releaseAll(r)
+	s.setLimits(r, n.Limits)
 	s.wait(r, micro(n.ReplacedDue(now, r.createdAt)))
 }
 
 // leave takes a pending run out of its line.
 func (s *Store) leave(r *run) {
+	if len(r.uses) > 0 {
+		s.stepOut(r)
+		return
+	}
 	line := s.line(r.laneID())
 	if i, found := slices.BinarySearchFunc(line.runs, r, order); found {
 		line.cut(i, i+1)
