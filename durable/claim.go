@@ -196,7 +196,7 @@ func (c *claimer) question(ctx context.Context, n int) (answer, error) {
 		return answer{Next: min(5*time.Millisecond<<min(c.empty, 10), c.w.config.PollInterval)}, nil
 	}
 	c.empty = 0
-	if err == nil && (by == claimplan.NamedLanes || by == claimplan.ByHeads && !alone && !limited && c.w.fleet != nil && c.w.listens.Load()) {
+	if err == nil && (by == claimplan.NamedLanes || by == claimplan.ByHeads && !alone && !limited && c.w.named.Load() && c.w.listens.Load()) {
 		return c.relax(got, n, woken), nil
 	}
 	return got, err

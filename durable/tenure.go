@@ -38,7 +38,6 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{}, limits: map[string]store.Limit{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
-	w.fleet, _ = db.(store.FleetWaker)
 	if config.Hooks.StoreCalled != nil && db != nil {
 		w.store = observedStore{Store: db, w: w}
 	}
@@ -239,6 +238,9 @@ func (w *Worker) hear(signal store.Signal) {
 	w.listens.Store(true)
 	switch signal.Kind {
 	case store.RunsDue:
+		if signal.Due.Lane != 0 && !w.named.Load() {
+			w.named.Store(true)
+		}
 		w.due(signal.Due)
 	case store.RunAwaited:
 		w.awaited.Add(signal.Run, w.config.Elapsed())

@@ -18,7 +18,6 @@ import (
 // handlers with Register, then Run it, once.
 type Worker struct {
 	store  Store
-	fleet  store.FleetWaker // nil: the store does not share wake-ups out
 	config WorkerConfig
 	id     store.WorkerID
 
@@ -42,6 +41,7 @@ type Worker struct {
 	stuck     atomic.Int64 // handlers that were given up and whose slots were given to others
 	phase     atomic.Int32 // see the constants
 	listens   atomic.Bool  // the store reports changes immediately
+	named     atomic.Bool  // its wake-ups name the lanes in which runs are due
 	health    storeHealth
 	asides    asides
 	awaited   await.Awaited
@@ -117,10 +117,7 @@ func (w *Worker) StopNow() {
 
 // listen receives signals until the connection breaks or ctx ends.
 func (w *Worker) listen(ctx context.Context) error {
-	if w.fleet == nil {
-		return w.store.Listen(ctx, w.hear)
-	}
-	return w.fleet.ListenFor(ctx, store.Serves{Queues: w.claimer.serves.Queues, Jobs: w.claimer.serves.Jobs}, w.hear)
+	return w.store.ListenFor(ctx, store.Serves{Queues: w.claimer.serves.Queues, Jobs: w.claimer.serves.Jobs}, w.hear)
 }
 
 // wake makes the poller claim immediately, without reading the heads first.

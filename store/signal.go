@@ -49,18 +49,6 @@ const RunsPerWorker = 16
 // Wanted is how many of n workers get the wake-up first.
 func (d Due) Wanted(n int) int { return min(max((d.Runs+RunsPerWorker-1)/RunsPerWorker, 1), n) }
 
-// FleetWaker is a Waker that shares wake-ups out: of workers that serve the same
-// jobs on the same queues a run wakes one, or as many as there is work for, and of
-// the others none.
-type FleetWaker interface {
-	// ListenFor is Listen for a worker that serves these. Its RunsDue names the lane
-	// where the store knows it, comes only for lanes that it serves, and only when
-	// it is the worker's turn, or with After when it may have to stand in for the
-	// one whose turn it is. A worker without room announces the signal again, with
-	// Passed one higher, and it goes to the next. RunsDue without a lane goes to all.
-	ListenFor(ctx context.Context, serves Serves, hear func(Signal)) error
-}
-
 // Waker passes signals between those who use one store, in this process and in
 // others. A signal is a hint: it may come late, twice, for nothing, or not at
 // all; what is stored decides. Kinds that a listener has no use for are ignored.
@@ -75,6 +63,15 @@ type Waker interface {
 	// zero run, and may do so with other kinds. It blocks until ctx ends (and
 	// returns nil) or the connection breaks.
 	Listen(ctx context.Context, hear func(Signal)) error
+	// ListenFor is Listen for a worker that serves these. A store may share wake-ups
+	// out: of workers that serve the same jobs on the same queues a run wakes one, or
+	// as many as there is work for, and of the others none. RunsDue then names the
+	// lane where the store knows it, comes only for lanes that the worker serves, and
+	// only when it is the worker's turn, or with After when it may have to stand in
+	// for the one whose turn it is. A worker without room publishes the signal
+	// again, with Passed one higher, and it goes to the next. RunsDue without a lane
+	// goes to all.
+	ListenFor(ctx context.Context, serves Serves, hear func(Signal)) error
 	// Publish passes a signal on to all that listen, in this process too. It
 	// does not wait for them, nor for the database: nil means only that the
 	// signal is on its way. Equal signals that wait together are sent once.

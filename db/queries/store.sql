@@ -160,7 +160,7 @@ FROM (SELECT unnest(@payloads::text[]) AS payload) hints;
 -- name: JoinCrew :exec
 -- One advisory lock, shared, of the session that listens: who holds it listens for the
 -- same jobs on the same queues. It never waits, since no session takes it alone, and it
--- ends with the connection. Idempotent: a repeat holds it twice.
+-- ends with the connection. A repeat holds it once more, which changes nothing for others.
 SELECT pg_advisory_lock_shared(@class::int, @crew::int);
 
 -- name: Crew :many

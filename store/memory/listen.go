@@ -24,6 +24,11 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 	}
 }
 
+// ListenFor is Listen: every listener gets each wake-up.
+func (s *Store) ListenFor(ctx context.Context, _ store.Serves, hear func(store.Signal)) error {
+	return s.Listen(ctx, hear)
+}
+
 // Publish passes a signal on to all that listen.
 func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	if err := ctx.Err(); err != nil {

@@ -22,8 +22,8 @@ func (s *Store) Listen(ctx context.Context, hear func(store.Signal)) error {
 	return s.listen(ctx, nil, hear)
 }
 
-// ListenFor is Listen for a worker that serves these jobs on these queues; see
-// store.FleetWaker.
+// ListenFor is Listen for a worker that serves these jobs on these queues: it shares
+// wake-ups out.
 func (s *Store) ListenFor(ctx context.Context, serves store.Serves, hear func(store.Signal)) error {
 	return s.listen(ctx, s.names.crew(serves), hear)
 }

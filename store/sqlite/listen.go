@@ -14,6 +14,11 @@ const listenEvery = 40 * time.Millisecond
 // hint reports the listeners of this process that runs may be due.
 func (s *Store) hint() { s.signals.Give(store.Signal{Kind: store.RunsDue}) }
 
+// ListenFor is Listen: every listener gets each wake-up.
+func (s *Store) ListenFor(ctx context.Context, _ store.Serves, hear func(store.Signal)) error {
+	return s.Listen(ctx, hear)
+}
+
 // Publish passes a signal on to the listeners of this process. Those of other
 // processes see that the file has changed, not why.
 func (s *Store) Publish(ctx context.Context, signal store.Signal) error {

@@ -198,6 +198,11 @@ func loopCalls() map[string]func(*call) error {
 			defer cancel()
 			return c.store.Listen(ctx, func(store.Signal) { cancel() })
 		},
+		"ListenFor": func(c *call) error {
+			ctx, cancel := context.WithCancel(c.ctx)
+			defer cancel()
+			return c.store.ListenFor(ctx, store.Serves{Queues: []string{store.DefaultQueue}, Jobs: []string{"job"}}, func(store.Signal) { cancel() })
+		},
 	}
 }
 

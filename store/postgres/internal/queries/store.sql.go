@@ -209,7 +209,7 @@ type JoinCrewParams struct {
 
 // One advisory lock, shared, of the session that listens: who holds it listens for the
 // same jobs on the same queues. It never waits, since no session takes it alone, and it
-// ends with the connection. Idempotent: a repeat holds it twice.
+// ends with the connection. A repeat holds it once more, which changes nothing for others.
 func (q *Queries) JoinCrew(ctx context.Context, arg JoinCrewParams) error {
 	_, err := q.db.Exec(ctx, JoinCrew, arg.Class, arg.Crew)
 	return err
