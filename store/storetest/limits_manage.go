@@ -14,18 +14,18 @@ import (
 
 func limitChangeTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a declared limit is listed, and changes with the code":            declaredLimits,
-		"an operator's version is in effect until the code's changes":      editedLimits,
-		"a limit keeps its kind, and one that is refused stops no other":   kindStays,
-		"a job says the limits of its runs":                                limitsOfJobs,
-		"a change of a limit is checked, audited, and a repeat is a no-op": checkedChanges,
-		"a limit that is raised admits what waits":                         raisedLimit,
-		"a limit that is lowered admits nothing until it has drained":      loweredLimit,
-		"a draining limit admits nothing, and goes on when it is resumed":  drainedLimit,
-		"a limit that is off admits everything, and then counts again":     limitOff,
-		"a limit is deleted when nothing waits and nothing is held":        deletedLimit,
-		"an operator ends a permit":                                        releasedPermit,
-		"a key that is penalized admits nothing until then":                penalizedKey,
+		"a declared limit is listed, and changes with the code":             declaredLimits,
+		"an operator's version is in effect until the code's changes":       editedLimits,
+		"a limit keeps its kind, and one that is refused stops no other":    kindStays,
+		"a job says the limits of its runs":                                 limitsOfJobs,
+		"a change of a limit is checked, audited, and a repeat is a no-op":  checkedChanges,
+		"a limit that is raised admits what waits":                          raisedLimit,
+		"a limit that is lowered admits nothing until it has drained":       loweredLimit,
+		"a draining limit admits nothing, and continues when it is resumed": drainedLimit,
+		"a limit that is off admits everything, and then counts again":      limitOff,
+		"a limit is deleted when nothing waits and nothing is held":         deletedLimit,
+		"an operator ends a permit":                                         releasedPermit,
+		"a key that is penalized admits nothing until then":                 penalizedKey,
 	}
 }
 
@@ -69,7 +69,7 @@ func declaredLimits(t *testing.T, f *fixture) {
 	id := f.limit("API").ID
 	f.declareLimits(semaphore("Api", 5))
 	if got := f.limit("api"); got.Max != 5 || got.ID != id || got.Edited {
-		t.Errorf("declared anew: %+v, want 5 places under the same number", got)
+		t.Errorf("declared again: %+v, want 5 places under the same number", got)
 	}
 	f.declareLimits(semaphore(store.QueueCap("mail"), 2))
 	if infos, err := f.store.ListLimits(f.ctx, store.LimitFilter{}); err != nil || len(infos) != 3 {
@@ -164,7 +164,7 @@ func checkedChanges(t *testing.T, f *fixture) {
 		"a negative max":        {Command: store.SetLimit, Limit: semaphore("api", -1), By: "ann"},
 		"no kind":               {Command: store.SetLimit, Limit: store.Limit{Name: "new", Max: 1}, By: "ann"},
 		"a permit of no one":    {Command: store.ReleasePermit, Limit: semaphore("api", 0), By: "ann"},
-		"a penalty for ever":    {Command: store.PenalizeLimit, Limit: semaphore("api", 0)},
+		"a penalty without end": {Command: store.PenalizeLimit, Limit: semaphore("api", 0)},
 		"a key that is no text": {Command: store.PenalizeLimit, Limit: semaphore("api", 0), Key: "a\x00", NotBefore: f.now()},
 	} {
 		if err := f.store.ChangeLimit(f.ctx, change); !errors.Is(err, store.ErrInvalid) {
