@@ -247,6 +247,9 @@ func (a *admitting) write(d *admit.Decision) (admitted []*run) {
 		a.limits.gate(rate.Gate).rate = rate.Rate
 	}
 	a.keep(d)
+	for _, turn := range d.Due {
+		a.limits.turns.add(turn.Line, turn.Gate, micro(turn.DueAt), a.now)
+	}
 	a.hintIf(a.arm(d.Turns) || len(d.Cancel) > 0)
 	return admitted
 }

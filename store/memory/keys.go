@@ -69,7 +69,9 @@ func (s *Store) replace(r *run, n *store.NewRun, now time.Time) {
 // leave takes a pending run out of its line.
 func (s *Store) leave(r *run) {
 	if len(r.uses) > 0 {
+		g := r.gate
 		s.stepOut(r)
+		s.announce(g) // it may have been in the way of others
 		return
 	}
 	line := s.line(r.laneID())

@@ -10,8 +10,8 @@ import (
 
 func limitLineTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a waiter that is cancelled or deleted is in no other's way":         waiterGone,
-		"what an operator retries waits in line":                          operatorRetries,
+		"a waiter that is cancelled or deleted is in no other's way":       waiterGone,
+		"what an operator retries waits in line":                           operatorRetries,
 		"a run made after another one is limited as it says":               rerunLimited,
 		"a run that replaces a waiter takes its limits":                    waiterReplaced,
 		"a waiter that is debounced is admitted once, when it is due":      waiterDebounced,
