@@ -30,18 +30,19 @@ var law = map[string][]string{
 	"internal/await":      {"store", "internal/recur"},
 	"internal/board":      {"store"},
 	"internal/rules":      {"store", "lease"},
+	"internal/admit":      {"store", "internal/rules"},
 	"db":                  {},
 	"db/sqlite":           {},
-	"durable":             {"observe", "store", "heartbeat", "poller", "internal/cron", "internal/await", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"durable":             {"observe", "store", "heartbeat", "poller", "internal/admit", "internal/cron", "internal/await", "internal/protocol", "internal/recur", "internal/storable", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"operate":             {"durable", "store", "lock", "lease", "internal/recur"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
-	"store/memory":              {"store", "lock", "lease", "internal/board", "internal/rules"},
-	"store/postgres":            {"store", "lock", "lease", "internal/aside", "internal/board", "internal/rules", "internal/secret", "db", "store/postgres/internal/*"},
+	"store/memory":              {"store", "lock", "lease", "internal/admit", "internal/board", "internal/rules"},
+	"store/postgres":            {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "internal/secret", "db", "store/postgres/internal/*"},
 	"store/postgres/internal/*": {},
-	"store/sqlite":              {"store", "lock", "lease", "internal/aside", "internal/board", "internal/rules", "db/sqlite", "store/sqlite/internal/*"},
+	"store/sqlite":              {"store", "lock", "lease", "internal/admit", "internal/aside", "internal/board", "internal/rules", "db/sqlite", "store/sqlite/internal/*"},
 	"store/sqlite/internal/*":   {},
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 

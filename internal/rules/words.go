@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -14,6 +15,7 @@ const (
 	CrashedDead  = "its worker crashed, and its crash policy is dead"
 	CrashedAlone = "crashed its worker %s times, the last time while it was executed alone" // the crash count
 	StrandedDead = "its lease has gone, and its crash policy is dead"
+	LimitFull    = "limit %s was full (max %s)" // the limit, its max
 )
 
 // The kinds of things that the audit reports.
@@ -49,6 +51,9 @@ func NotOfSchedule(id store.RunID) error {
 
 // NoRoom refuses a run of a schedule that may have no other unfinished run.
 func NoRoom() error { return fmt.Errorf("a run of it has not ended: %w", store.ErrConflict) }
+
+// Full is the reason of a run that a limit did not let wait.
+func Full(limit string, most int) string { return fill(LimitFull, limit, strconv.Itoa(most)) }
 
 // TextOrNil is a text as a store keeps it: none is null.
 func TextOrNil(text string) *string {

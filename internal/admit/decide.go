@@ -1,0 +1,255 @@
+package admit
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Decide decides what an admission does with what it has read.
+//
+// The places of a gate belong to the first waiters of its line over all lanes, by
+// priority, due instant and id. A waiter of the worker's own lanes is admitted if
+// it has a place there, and room in all its other gates: all of them or none. One
+// that is too heavy for what is free blocks those behind it. Gates get one run
+// each before any gets a second, so that a key with many waiters does not delay
+// the others.
+//
+// A waiter that another gate refuses moves to the line of that gate. One of whose
+// gates is busy stays, and is tried again after BusyAgain.
+//
+// Places of waiters in lanes that the worker does not serve are kept for them for
+// a second (see Kept). What room is left is announced by turns: a waiter that
+// could start and was not admitted always has one in the answer.
+func Decide(in *Input) Decision {
+	d := newDeciding(in)
+	for more := true; more && d.room > 0; {
+		more = false
+		for _, g := range d.gates {
+			more = d.admitNext(g) || more
+		}
+	}
+	for _, g := range d.gates {
+		d.admitNext(g) // without room: limits act on those beyond their places
+		d.arm(g)
+	}
+	d.conclude()
+	return d.Decision
+}
+
+// deciding is a decision in the making.
+type deciding struct {
+	Decision
+	now     time.Time
+	us      int64 // now
+	room    int
+	gates   []*gate
+	byID    map[GateID]*gate
+	lanes   map[store.LaneID]*Lane
+	kept    map[keptAt]time.Time
+	permits map[GateID]int // where the claim's permit is in Permits
+	granted map[grantee]bool
+	turns   map[turnAt]time.Time
+	turnsAt []turnAt // in the order in which they were found
+}
+
+type keptAt struct {
+	gate GateID
+	lane store.LaneID
+}
+
+type turnAt struct {
+	line int32
+	gate GateID
+}
+
+func newDeciding(in *Input) *deciding {
+	d := &deciding{
+		now: in.Now, us: micros(in.Now), room: in.Room,
+		byID:    make(map[GateID]*gate, len(in.Gates)),
+		lanes:   make(map[store.LaneID]*Lane, len(in.Lanes)),
+		kept:    make(map[keptAt]time.Time, len(in.Kept)),
+		permits: make(map[GateID]int, len(in.Gates)),
+		granted: map[grantee]bool{},
+		turns:   map[turnAt]time.Time{},
+	}
+	for i := range in.Lanes {
+		d.lanes[in.Lanes[i].ID] = &in.Lanes[i]
+	}
+	for _, k := range in.Kept {
+		d.kept[keptAt{k.Gate, k.Lane}] = k.ExpiresAt
+	}
+	for i := range in.Gates {
+		if g := newGate(&in.Gates[i], d.us); d.byID[g.ID] == nil {
+			d.gates = append(d.gates, g)
+			d.byID[g.ID] = g
+		}
+	}
+	for i := range in.Waiters {
+		d.stand(&in.Waiters[i])
+	}
+	for _, g := range d.gates {
+		g.parent = d.byID[Parent(g.ID)]
+		slices.SortFunc(g.line, compareWaiters)
+	}
+	return d
+}
+
+// stand puts a waiter that is due into the line of its gate.
+func (d *deciding) stand(w *Waiter) {
+	g := d.byID[w.Gate]
+	if g == nil || g.Busy || w.DueAt.After(d.now) {
+		return
+	}
+	lane := d.lanes[w.Lane]
+	if lane == nil {
+		lane = &Lane{ID: w.Lane}
+		d.lanes[w.Lane] = lane
+	}
+	p := &waiting{Waiter: w, lane: lane}
+	if len(w.Uses) == 0 {
+		p.uses = []Use{{Gate: w.Gate, Weight: 1}}
+	} else {
+		p.uses = w.Uses
+	}
+	if w.Held {
+		p.again = d.now.Add(HeldAgain)
+	}
+	g.line = append(g.line, p)
+	if lane.Ours {
+		g.read[w.Lane]++
+	}
+}
+
+// admitNext admits the next waiter of a gate's line that may start, and moves or
+// refuses those before it that may not. It reports whether it has admitted one.
+// Without room it admits none.
+func (d *deciding) admitNext(g *gate) bool {
+	for g.next < len(g.line) {
+		w := g.line[g.next]
+		need := d.need(g, w)
+		fits := need == 0 || !g.walled && g.ahead+need <= d.left(g)
+		switch {
+		case w.gone || !d.open(g, w.lane):
+		case !w.lane.Ours || w.moved || !w.again.IsZero():
+			g.ahead += need
+		case !fits:
+			g.walled = !d.refuse(w, g, g) || g.walled
+		case d.room == 0:
+			w.short = true
+			g.ahead += need
+		case d.admit(g, w):
+			g.next++
+			return true
+		case !w.gone:
+			g.ahead += need
+		}
+		g.next++
+	}
+	return false
+}
+
+// admit admits a waiter that has its place in the line of a gate, if it has room
+// in its other gates. Otherwise it moves, is refused, or stays to be tried again.
+func (d *deciding) admit(g *gate, w *waiting) bool {
+	var busy bool
+	for i := range w.uses {
+		use := &w.uses[i]
+		if use.Gate == g.ID || d.has(use) {
+			continue
+		}
+		other := d.byID[use.Gate]
+		if other == nil || other.Busy {
+			busy = true
+			continue
+		}
+		if d.need(other, w)+d.before(other, w) > d.left(other) {
+			d.refuse(w, g, other)
+			return false
+		}
+	}
+	if busy {
+		w.again = d.now.Add(BusyAgain)
+		return false
+	}
+	for i := range w.uses {
+		d.grant(w, &w.uses[i])
+	}
+	w.gone = true
+	d.room--
+	d.Admitted = append(d.Admitted, Admitted{*w.Waiter})
+	return true
+}
+
+// before is what waiters in the line of a gate need there that come before one of
+// another line.
+func (d *deciding) before(g *gate, w *waiting) (need int) {
+	for _, other := range g.line {
+		if compareWaiters(other, w) >= 0 {
+			break
+		}
+		if !other.gone && other.Run != w.Run && d.open(g, other.lane) {
+			need += d.need(g, other)
+		}
+	}
+	return need
+}
+
+// need is how many places of a gate a waiter takes: as many as the gate has where
+// it is heavier than that.
+func (d *deciding) need(g *gate, w *waiting) int {
+	for i := range w.uses {
+		if use := &w.uses[i]; use.Gate == g.ID {
+			if d.has(use) {
+				return 0
+			}
+			return max(min(use.Weight, d.most(g)), 1)
+		}
+	}
+	return 0
+}
+
+// left is how many places a gate has free now.
+func (d *deciding) left(g *gate) int {
+	switch l := g.Limit; {
+	case g.unlimited():
+		return math.MaxInt32
+	case g.closed(d.now):
+		return 0
+	case l.Rate():
+		return g.rate.free(l, d.most(g), d.us)
+	default:
+		return max(l.Max-g.Used-g.taken, 0)
+	}
+}
+
+// most is how many places the gate has: of a key of a dynamic window its share.
+func (d *deciding) most(g *gate) int {
+	switch {
+	case g.unlimited():
+		return math.MaxInt32
+	case g.Limit == nil:
+		return 0
+	case g.Limit.Kind == store.LimitDynamicWindow && g.parent != g:
+		return d.share(g)
+	default:
+		return g.Limit.Capacity()
+	}
+}
+
+// conclude writes down what has changed in all.
+func (d *deciding) conclude() {
+	for _, t := range d.turnsAt {
+		d.Turns = append(d.Turns, Turn{Line: t.line, DueAt: d.turns[t], Gate: t.gate})
+	}
+	for i := range d.Permits {
+		slices.SortFunc(d.Permits[i].Runs, compareRuns)
+	}
+	for _, g := range d.gates {
+		if g.changed {
+			d.Rates = append(d.Rates, GateRate{Gate: g.ID, Rate: g.rate})
+		}
+	}
+}

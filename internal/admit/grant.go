@@ -1,0 +1,137 @@
+package admit
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// grant takes the places of one use of a run that is admitted.
+func (d *deciding) grant(w *waiting, use *Use) {
+	g := d.byID[use.Gate]
+	if g == nil || g.Limit == nil || use.Mode == store.LimitRelease {
+		return
+	}
+	k := d.need(g, w)
+	if g.Limit.Rate() {
+		if !g.unlimited() {
+			d.charge(g, k)
+		}
+		return
+	}
+	weight := max(use.Weight, 1) // also where it counts as less: the release subtracts it
+	switch until := use.lasting(); {
+	case use.Owner != (uuid.UUID{}):
+		d.granted[grantee{g.ID, use.Owner}] = true
+		d.Permits = append(d.Permits, Permit{Gate: g.ID, Weight: weight, Until: until, Owner: use.Owner, ExpiresAt: d.now.Add(use.OwnedFor)})
+	case use.Has:
+	case until == store.UntilSettled:
+		at, known := d.permits[g.ID]
+		if !known {
+			at = len(d.Permits)
+			d.permits[g.ID] = at
+			d.Permits = append(d.Permits, Permit{Gate: g.ID, Until: until})
+		}
+		d.Permits[at].Weight += weight
+		d.Permits[at].Runs = append(d.Permits[at].Runs, w.Run)
+	default:
+		d.Permits = append(d.Permits, Permit{Gate: g.ID, Weight: weight, Until: until, Owner: w.Run, Runs: []store.RunID{w.Run}})
+	}
+	if !g.unlimited() {
+		g.taken += k
+	}
+}
+
+func (u *Use) lasting() store.LimitUntil {
+	use := store.LimitUse{Until: u.Until, Mode: u.Mode}
+	return use.Lasting()
+}
+
+// charge takes starts of a rate.
+func (d *deciding) charge(g *gate, k int) {
+	g.rate, g.changed = g.rate.take(g.Limit, k, d.us), true
+	if g.Limit.Kind == store.LimitDynamicWindow && g.parent != nil && g.parent != g {
+		d.enliven(g)
+	}
+}
+
+// refuse applies the action of a gate that has no room for a waiter in the line
+// of g, which may be another gate or the same. It reports whether the waiter has
+// left that line.
+func (d *deciding) refuse(w *waiting, g, by *gate) bool {
+	use := w.useOf(by.ID)
+	action := store.FullWait
+	if !by.closed(d.now) && use != nil {
+		if action = use.WhenFull; action == store.FullDefault {
+			action = by.Limit.Action()
+		}
+	}
+	switch action {
+	case store.FullRetry, store.FullDrop, store.FullFail:
+		d.dismiss(w, use, by, action)
+		g.acted = true
+		return true
+	}
+	if by == g {
+		return false
+	}
+	w.gone = true
+	d.Moved = append(d.Moved, Moved{Waiter: *w.Waiter, To: by.ID})
+	moved := &waiting{Waiter: w.Waiter, lane: w.lane, uses: w.uses, moved: true}
+	at, _ := slices.BinarySearchFunc(by.line, moved, compareWaiters)
+	by.line = slices.Insert(by.line, at, moved)
+	if at < by.next {
+		by.next++
+		by.ahead += d.need(by, moved)
+	}
+	return true
+}
+
+// dismiss ends a waiter's wait for a gate that is full.
+func (d *deciding) dismiss(w *waiting, use *Use, by *gate, action store.LimitAction) {
+	w.gone = true
+	r := Refused{Waiter: *w.Waiter, Action: action, By: by.ID}
+	switch action {
+	case store.FullRetry:
+		r.State = store.Pending
+		after := use.RetryAfter
+		if after == 0 {
+			after = by.Limit.RetryAfter
+		}
+		r.DueAt = d.now.Add(max(after, store.MinLimitRetry))
+		d.turn(w.Lane, w.Gate, r.DueAt)
+	case store.FullDrop:
+		r.State, r.Reason = store.Cancelled, fullReason(by.Limit)
+	default:
+		r.State, r.Reason = store.Dead, fullReason(by.Limit)
+	}
+	d.Refused = append(d.Refused, r)
+}
+
+func fullReason(l *store.Limit) string { return rules.Full(l.Name, l.Max) }
+
+func (w *waiting) useOf(id GateID) *Use {
+	for i := range w.uses {
+		if w.uses[i].Gate == id {
+			return &w.uses[i]
+		}
+	}
+	return nil
+}
+
+// turn announces that a gate may have room for the waiters of a line, at the
+// earliest instant that is found.
+func (d *deciding) turn(line int32, id GateID, at time.Time) {
+	t := turnAt{line, id}
+	known, found := d.turns[t]
+	if !found {
+		d.turnsAt = append(d.turnsAt, t)
+	}
+	if !found || at.Before(known) {
+		d.turns[t] = at
+	}
+}

@@ -1,0 +1,193 @@
+package admit
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// BusyAgain is when a gate is tried again that another transaction has locked.
+const BusyAgain = 2 * time.Millisecond
+
+// HeldAgain is when a waiter is tried again whose row another transaction holds.
+const HeldAgain = 50 * time.Millisecond
+
+// Input is what an admission has read, under the locks of its gates and in a
+// statement later than the one that took them.
+type Input struct {
+	Now   time.Time // of the store's clock, read after the locks
+	Room  int       // how many runs the worker can take
+	Gates []Gate    // whose turns were taken, by the age of the turns; then the other gates of the waiters
+	Lanes []Lane    // of all waiters and of Kept
+	// Waiters are due. The first ones of each line, in its order, and no line
+	// with a gap: see Depth. In any order here.
+	Waiters []Waiter
+	Kept    []Kept // rows of the gates
+}
+
+// Gate is a gate as an admission has read it.
+type Gate struct {
+	ID    GateID
+	Limit *store.Limit // nil only for AllPermits
+	// Busy: another transaction has locked the gate. All else is then unknown.
+	Busy bool
+	Used int // of a semaphore: the sum of the weights of the permits that exist and have not expired
+
+	Rate      Rate      // of a limit of starts
+	Refunds   []Refund  // of a limit of starts, to be deleted
+	NotBefore time.Time // the gate is penalized until then; the zero time: it is not
+
+	// Depth is how many waiters of each line of the worker's lanes were read at
+	// most, so that a line with as many may have more. Zero: all of them.
+	Depth int
+	// FreesAt is when the first permit of a named owner expires; the zero time:
+	// none does.
+	FreesAt time.Time
+	// Executing are runs with a permit, those that have executed for the longest
+	// time first. Only for store.FullCancelOldest.
+	Executing []Executing
+	// Live are the keys of a dynamic window that have used it within the last
+	// period, by Since. Only for the gate without a key, see Parent.
+	Live []LiveKey
+}
+
+// Executing is a run with a permit.
+type Executing struct {
+	Run       store.RunID
+	Weight    int
+	Cancelled bool // it has been asked already
+}
+
+// Lane is a lane, or, with a negative number, its line of isolated runs.
+type Lane struct {
+	ID       store.LaneID
+	Priority int
+	Ours     bool // the admission may take runs from it
+	Paused   bool // its queue is paused: its runs neither start nor keep others from starting
+}
+
+// Waiter is a due run in a line.
+type Waiter struct {
+	Run   store.RunID
+	Gate  GateID // in whose line it waits
+	Lane  store.LaneID
+	DueAt time.Time
+	// Uses are all gates of the run, in their order. None: its only gate is Gate,
+	// with a weight of 1 and no term.
+	Uses []Use
+	// Held: another transaction has a row of the run. It keeps its place, and is
+	// tried again after HeldAgain. Where a store learns that only while it writes,
+	// it says so and decides once more.
+	Held bool
+}
+
+// Use is one gate of a run.
+type Use struct {
+	Gate       GateID
+	Weight     int // at least 1
+	Until      store.LimitUntil
+	WhenFull   store.LimitAction // FullDefault: the limit's
+	RetryAfter time.Duration
+	Mode       store.LimitMode
+	Owner      uuid.UUID // OwnerID of the named owner; zero: none
+	OwnedFor   time.Duration
+	// Has: the run, or its named owner, has a permit of this gate already.
+	Has bool
+}
+
+// Free reports whether the use needs no place of its gate.
+func (u *Use) Free() bool { return u.Has || u.Mode == store.LimitRelease }
+
+// Kept is a row of places that are kept for the waiters of a lane whose workers
+// have not come yet.
+type Kept struct {
+	Gate      GateID
+	Lane      store.LaneID
+	ExpiresAt time.Time
+}
+
+// Decision is what an admission writes.
+type Decision struct {
+	Admitted []Admitted // in the order in which the worker shall execute them
+	Permits  []Permit
+	Moved    []Moved
+	Refused  []Refused
+	Cancel   []store.RunID // executing runs to be asked to end
+	Turns    []Turn
+	Keep     []Kept // to be written, over the row of the same gate and lane
+	Unkeep   []Kept // to be deleted, by gate and lane
+	Rates    []GateRate
+}
+
+// Admitted is a waiter that starts. Its row of the line is deleted.
+type Admitted struct {
+	Waiter
+}
+
+// Permit is a row to be written.
+type Permit struct {
+	Gate   GateID
+	Weight int
+	Until  store.LimitUntil
+	// Owner is the run, or the named owner; zero: the claim. That of a named
+	// owner takes the place of the one that the owner has.
+	Owner     uuid.UUID
+	Runs      []store.RunID // sorted; of a named owner none
+	ExpiresAt time.Time     // of a named owner
+}
+
+// Moved is a waiter that goes to the line of another of its gates: the one that
+// refused it. Its lane and due instant stay.
+type Moved struct {
+	Waiter
+	To GateID
+}
+
+// Refused is a waiter that a full limit does not let wait.
+type Refused struct {
+	Waiter
+	Action store.LimitAction // FullRetry, FullDrop or FullFail
+	State  store.State       // that of the run: Pending, Cancelled or Dead
+	DueAt  time.Time         // of FullRetry: when the run is due again, in the same line
+	Reason string            // of FullDrop and FullFail
+	By     GateID
+}
+
+// Turn is a row to be inserted, unless the gate has one on this line that is due
+// no later.
+type Turn struct {
+	Line  int32 // a lane, or a LimitLine
+	DueAt time.Time
+	Gate  GateID
+}
+
+// GateRate is the state of a gate that changes.
+type GateRate struct {
+	Gate GateID
+	Rate Rate
+}
+
+// Quantum is how many waiters of one gate an admission takes at most, so that
+// each gate whose turn it has gets its part of the worker.
+func Quantum(room, gates int) int {
+	if gates <= 0 {
+		return room
+	}
+	return (room + gates - 1) / gates
+}
+
+// Depth is how many waiters to read from each line of the worker's lanes: one
+// more than the quantum, to see whether another is left; all that the worker can
+// take where the limit acts on those beyond its places.
+func Depth(room, gates int, action store.LimitAction) int {
+	if action > store.FullWait {
+		return room + 1
+	}
+	return Quantum(room, gates) + 1
+}
+
+// DepthOfOthers is how many waiters to read from each line of other lanes: those
+// that may stand before ones of the worker's.
+func DepthOfOthers(room, free int) int { return max(min(room, free), 1) }

@@ -1,0 +1,81 @@
+package admit
+
+import (
+	"bytes"
+	"cmp"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// gate is a gate during a decision.
+type gate struct {
+	*Gate
+	parent  *gate // of a dynamic window: what all keys share; of that one, and of other kinds, itself or nil
+	rate    Rate  // current
+	changed bool  // rate has to be written
+	taken   int   // places given in this decision
+	live    map[GateID]int
+	line    []*waiting // in its order, those included that have moved here
+	next    int        // how far the line has been decided
+	ahead   int        // places of those before it that stay
+	walled  bool       // one before it waits for more than is free
+	acted   bool       // the limit has refused one for good
+	read    map[store.LaneID]int
+}
+
+// waiting is a waiter during a decision.
+type waiting struct {
+	*Waiter
+	lane  *Lane
+	uses  []Use
+	gone  bool      // from the line: admitted, moved or refused
+	moved bool      // it has come from the line of another gate, and is not decided about twice
+	short bool      // it stays only because the worker has no room
+	again time.Time // when it is tried again, as it is held or a gate is busy; zero: neither
+}
+
+func newGate(in *Gate, now int64) *gate {
+	g := &gate{Gate: in, read: map[store.LaneID]int{}}
+	if in.Limit == nil || in.Busy || !in.Limit.Rate() {
+		return g
+	}
+	g.rate = in.Rate.current(in.Limit, now)
+	g.changed = g.rate.TAT != in.Rate.TAT || len(g.rate.At) != len(in.Rate.At) ||
+		len(g.rate.At) > 0 && g.rate.At[len(g.rate.At)-1] != in.Rate.At[len(in.Rate.At)-1]
+	for _, back := range in.Refunds {
+		g.rate, g.changed = g.rate.refund(in.Limit, back, now), true
+	}
+	return g
+}
+
+// unlimited reports whether the gate admits everything.
+func (g *gate) unlimited() bool {
+	return g.ID == AllPermits || g.Limit != nil && (g.Limit.State == store.LimitOff || g.Limit.State == store.LimitRemoved)
+}
+
+// closed reports whether the gate admits nothing, however much is free.
+func (g *gate) closed(now time.Time) bool {
+	return g.Limit == nil || g.Limit.State == store.LimitDraining || g.Limit.Max == 0 || g.NotBefore.After(now)
+}
+
+// compareWaiters is the order of a gate's line over all lanes.
+func compareWaiters(a, b *waiting) int {
+	return cmp.Or(cmp.Compare(b.lane.Priority, a.lane.Priority), a.DueAt.Compare(b.DueAt), compareRuns(a.Run, b.Run))
+}
+
+func compareRuns(a, b store.RunID) int { return bytes.Compare(a[:], b[:]) }
+
+// grantee is who has got the permit of a gate in this decision.
+type grantee struct {
+	gate  GateID
+	owner uuid.UUID
+}
+
+// has reports whether the use needs no place: the run, or its named owner, has the
+// permit already.
+func (d *deciding) has(use *Use) bool {
+	return use.Free() || use.Owner != (uuid.UUID{}) && d.granted[grantee{use.Gate, use.Owner}]
+}
