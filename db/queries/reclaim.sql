@@ -106,7 +106,7 @@ WHERE claim_id = ANY (ARRAY(
 -- Index: leases_expiry, then runs_pkey. Locks: expired leases, then their runs, both with
 -- SKIP LOCKED. Idempotent: a repeat finds nothing expired, or the next runs.
 WITH expired AS MATERIALIZED (
-    SELECT claim_id, alone, run_ids
+    SELECT claim_id, alone, run_ids, gates, strict
     FROM durable.leases
     WHERE expires_at <= least(now(), sqlc.narg(horizon)::timestamptz)
       AND claim_id <> ALL (@stuck::uuid[])
@@ -151,7 +151,8 @@ WITH expired AS MATERIALIZED (
       AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
       AND state = 1
     RETURNING
-        id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel
+        id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel,
+        gates, limits, strict
 ), crashed AS MATERIALIZED (
     SELECT
         reclaimed.id,
@@ -183,6 +184,47 @@ WITH expired AS MATERIALIZED (
     FROM reclaimed
 -- end
     WHERE reclaimed.state = 0
+      AND reclaimed.gates IS NULL
+), lined AS (
+-- block: enter-waiting of reclaimed
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN reclaimed.strict IS NULL THEN reclaimed.gates[1]
+                ELSE (
+                    SELECT reclaimed.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(reclaimed.gates, 1) AS wanted (place)
+                    WHERE reclaimed.gates[wanted.place] <> ALL (reclaimed.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = reclaimed.gates[wanted.place]
+                             AND permits.owner = reclaimed.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        reclaimed.lane,
+        reclaimed.due_at,
+        reclaimed.id,
+        pg_catalog.cardinality(reclaimed.gates) <> 1
+            OR pg_catalog.cardinality(reclaimed.limits) <> 1
+            OR reclaimed.limits[1] ~ '[*!]'
+    FROM reclaimed
+-- end
+    WHERE reclaimed.state = 0
+      AND reclaimed.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+-- end
 ), recorded AS (
     INSERT INTO durable.attempts (
         run_id, fence, number, outcome, worker, started_at, ended_at, error

@@ -273,7 +273,8 @@ WITH locked_runs AS MATERIALIZED (
         finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 THEN now() END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state = 1
-    RETURNING id, lane, due_at, state, crash_count, worker, cancel
+    RETURNING
+        id, lane, due_at, state, crash_count, worker, cancel, gates, limits, strict
 ), queued AS (
 -- block: enter-line of returned
     INSERT INTO durable.ready (lane, due_at, run_id)
@@ -281,6 +282,47 @@ WITH locked_runs AS MATERIALIZED (
     FROM returned
 -- end
     WHERE returned.state = 0
+      AND returned.gates IS NULL
+), lined AS (
+-- block: enter-waiting of returned
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN returned.strict IS NULL THEN returned.gates[1]
+                ELSE (
+                    SELECT returned.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(returned.gates, 1) AS wanted (place)
+                    WHERE returned.gates[wanted.place] <> ALL (returned.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = returned.gates[wanted.place]
+                             AND permits.owner = returned.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        returned.lane,
+        returned.due_at,
+        returned.id,
+        pg_catalog.cardinality(returned.gates) <> 1
+            OR pg_catalog.cardinality(returned.limits) <> 1
+            OR returned.limits[1] ~ '[*!]'
+    FROM returned
+-- end
+    WHERE returned.state = 0
+      AND returned.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+-- end
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT

@@ -699,11 +699,47 @@ WITH locked_runs AS MATERIALIZED (
         finished_at = NULL
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state IN (4, 5)
-    RETURNING id, lane, due_at
+    RETURNING id, lane, due_at, gates, limits, strict
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT retried.lane, retried.due_at, retried.id
     FROM retried
+    WHERE retried.gates IS NULL
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN retried.strict IS NULL THEN retried.gates[1]
+                ELSE (
+                    SELECT retried.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(retried.gates, 1) AS wanted (place)
+                    WHERE retried.gates[wanted.place] <> ALL (retried.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = retried.gates[wanted.place]
+                             AND permits.owner = retried.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        retried.lane,
+        retried.due_at,
+        retried.id,
+        pg_catalog.cardinality(retried.gates) <> 1
+            OR pg_catalog.cardinality(retried.limits) <> 1
+            OR retried.limits[1] ~ '[*!]'
+    FROM retried
+    WHERE retried.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
 ), resolved AS (
     DELETE FROM durable.problems
     WHERE run_id = ANY (ARRAY(SELECT retried.id FROM retried))
@@ -728,6 +764,10 @@ type RetryRunsParams struct {
 // Index: runs_pkey, problems_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds them pending.
 // block: enter-line of retried
+// end
+// block: enter-waiting of retried
+// end
+// block: announce of lined
 // end
 func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, RetryRuns,

@@ -241,7 +241,7 @@ func (q *Queries) PruneBeats(ctx context.Context) error {
 
 const ReclaimRuns = `-- name: ReclaimRuns :many
 WITH expired AS MATERIALIZED (
-    SELECT claim_id, alone, run_ids
+    SELECT claim_id, alone, run_ids, gates, strict
     FROM durable.leases
     WHERE expires_at <= least(now(), $1::timestamptz)
       AND claim_id <> ALL ($2::uuid[])
@@ -286,7 +286,8 @@ WITH expired AS MATERIALIZED (
       AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
       AND state = 1
     RETURNING
-        id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel
+        id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel,
+        gates, limits, strict
 ), crashed AS MATERIALIZED (
     SELECT
         reclaimed.id,
@@ -316,6 +317,43 @@ WITH expired AS MATERIALIZED (
     SELECT reclaimed.lane, reclaimed.due_at, reclaimed.id
     FROM reclaimed
     WHERE reclaimed.state = 0
+      AND reclaimed.gates IS NULL
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN reclaimed.strict IS NULL THEN reclaimed.gates[1]
+                ELSE (
+                    SELECT reclaimed.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(reclaimed.gates, 1) AS wanted (place)
+                    WHERE reclaimed.gates[wanted.place] <> ALL (reclaimed.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = reclaimed.gates[wanted.place]
+                             AND permits.owner = reclaimed.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        reclaimed.lane,
+        reclaimed.due_at,
+        reclaimed.id,
+        pg_catalog.cardinality(reclaimed.gates) <> 1
+            OR pg_catalog.cardinality(reclaimed.limits) <> 1
+            OR reclaimed.limits[1] ~ '[*!]'
+    FROM reclaimed
+    WHERE reclaimed.state = 0
+      AND reclaimed.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
 ), recorded AS (
     INSERT INTO durable.attempts (
         run_id, fence, number, outcome, worker, started_at, ended_at, error
@@ -441,6 +479,10 @@ type ReclaimRunsRow struct {
 // Index: leases_expiry, then runs_pkey. Locks: expired leases, then their runs, both with
 // SKIP LOCKED. Idempotent: a repeat finds nothing expired, or the next runs.
 // block: enter-line of reclaimed
+// end
+// block: enter-waiting of reclaimed
+// end
+// block: announce of lined
 // end
 func (q *Queries) ReclaimRuns(ctx context.Context, arg ReclaimRunsParams) ([]ReclaimRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReclaimRuns,
