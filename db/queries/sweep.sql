@@ -113,7 +113,7 @@ LIMIT @most;
 
 -- name: SweepBlocks :many
 -- Finds, in a range of the table's own blocks and whatever the ids in it, the runs whose
--- retention has passed, those that are pending without their row of ready (ready_order),
+-- retention has passed, those that are pending without their row of ready or waiting (ready_order, waiting_order),
 -- and those that are running under a claim that has no lease. A claim's lease and its
 -- runs are committed together, and a lease that has gone does not come back: where one
 -- snapshot shows the run and no lease, its worker is not coming back either, as long as
@@ -149,6 +149,17 @@ WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
                 AND ready.due_at = runs.due_at
                 AND ready.run_id = runs.id
           )
+          AND NOT (
+              runs.gates IS NOT NULL
+              AND EXISTS (
+                  SELECT
+                  FROM durable.waiting
+                  WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+                    AND waiting.lane = runs.lane
+                    AND waiting.due_at = runs.due_at
+                    AND waiting.run_id = runs.id
+              )
+          )
   )
 LIMIT @most;
 
@@ -161,8 +172,70 @@ SELECT runs.lane, runs.due_at, runs.id
 FROM durable.runs
 WHERE runs.id = ANY (@ids::uuid[])
   AND runs.state = 0
+  AND runs.gates IS NULL
 FOR NO KEY UPDATE SKIP LOCKED
 ON CONFLICT DO NOTHING;
+
+-- name: MendWaiting :execrows
+-- MendReady for limited runs, as new: in the line of the first gate of each.
+-- Index: runs_pkey, waiting_order. Locks and idempotence: as MendReady.
+WITH mended AS MATERIALIZED (
+    SELECT runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
+    FROM durable.runs
+    WHERE runs.id = ANY (@ids::uuid[])
+      AND runs.state = 0
+      AND runs.gates IS NOT NULL
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.waiting
+          WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+            AND waiting.lane = runs.lane
+            AND waiting.due_at = runs.due_at
+            AND waiting.run_id = runs.id
+      )
+    FOR NO KEY UPDATE SKIP LOCKED
+), lined AS (
+-- block: enter-waiting of mended
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN mended.strict IS NULL THEN mended.gates[1]
+                ELSE (
+                    SELECT mended.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(mended.gates, 1) AS wanted (place)
+                    WHERE mended.gates[wanted.place] <> ALL (mended.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = mended.gates[wanted.place]
+                             AND permits.owner = mended.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        mended.lane,
+        mended.due_at,
+        mended.id,
+        pg_catalog.cardinality(mended.gates) <> 1
+            OR pg_catalog.cardinality(mended.limits) <> 1
+            OR mended.limits[1] ~ '[*!]'
+    FROM mended
+-- end
+    ON CONFLICT DO NOTHING
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+-- end
+)
+SELECT lined.gate
+FROM lined;
 
 -- name: SweepRuns :one
 -- Deletes runs whose retention has passed, with their keys. A run whose key is held to a
@@ -214,7 +287,25 @@ WITH keyed AS MATERIALIZED (
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-    RETURNING id
+    RETURNING id, 5 AS state, strict
+), finished AS (
+-- block: end-permits of deleted
+    DELETE FROM durable.permits
+    USING deleted
+    WHERE deleted.strict IS NOT NULL
+      AND permits.gate = ANY (deleted.strict)
+      AND permits.owner = deleted.id
+      AND (permits.until = 'f' OR deleted.state <> 4)
+    RETURNING permits.gate
+-- end
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
 ), keys_deleted AS (
     DELETE FROM durable.unique_keys
     USING free_keys
@@ -322,6 +413,28 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT DISTINCT lined.lane, lined.due_at, lined.gate
     FROM lined
+-- end
+), over AS (
+    SELECT returned.id, returned.state, returned.strict
+    FROM returned
+    WHERE returned.state >= 2
+), finished AS (
+-- block: end-permits of over
+    DELETE FROM durable.permits
+    USING over
+    WHERE over.strict IS NOT NULL
+      AND permits.gate = ANY (over.strict)
+      AND permits.owner = over.id
+      AND (permits.until = 'f' OR over.state <> 4)
+    RETURNING permits.gate
+-- end
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
 -- end
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)

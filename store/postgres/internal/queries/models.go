@@ -3,3 +3,13 @@
 //   sqlc v1.31.1
 
 package queries
+
+import (
+	"time"
+)
+
+type DurableKept struct {
+	Gate      int64
+	Lane      int32
+	ExpiresAt time.Time
+}

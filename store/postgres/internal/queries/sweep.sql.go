@@ -28,6 +28,7 @@ SELECT runs.lane, runs.due_at, runs.id
 FROM durable.runs
 WHERE runs.id = ANY ($1::uuid[])
   AND runs.state = 0
+  AND runs.gates IS NULL
 FOR NO KEY UPDATE SKIP LOCKED
 ON CONFLICT DO NOTHING
 `
@@ -41,6 +42,80 @@ type MendReadyParams struct {
 // Idempotent: a repeat finds the row.
 func (q *Queries) MendReady(ctx context.Context, arg MendReadyParams) (int64, error) {
 	result, err := q.db.Exec(ctx, MendReady, arg.Ids)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const MendWaiting = `-- name: MendWaiting :execrows
+WITH mended AS MATERIALIZED (
+    SELECT runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
+    FROM durable.runs
+    WHERE runs.id = ANY ($1::uuid[])
+      AND runs.state = 0
+      AND runs.gates IS NOT NULL
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.waiting
+          WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+            AND waiting.lane = runs.lane
+            AND waiting.due_at = runs.due_at
+            AND waiting.run_id = runs.id
+      )
+    FOR NO KEY UPDATE SKIP LOCKED
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN mended.strict IS NULL THEN mended.gates[1]
+                ELSE (
+                    SELECT mended.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(mended.gates, 1) AS wanted (place)
+                    WHERE mended.gates[wanted.place] <> ALL (mended.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = mended.gates[wanted.place]
+                             AND permits.owner = mended.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        mended.lane,
+        mended.due_at,
+        mended.id,
+        pg_catalog.cardinality(mended.gates) <> 1
+            OR pg_catalog.cardinality(mended.limits) <> 1
+            OR mended.limits[1] ~ '[*!]'
+    FROM mended
+    ON CONFLICT DO NOTHING
+    RETURNING gate, lane, due_at
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+)
+SELECT lined.gate
+FROM lined
+`
+
+type MendWaitingParams struct {
+	Ids []uuid.UUID
+}
+
+// MendReady for limited runs, as new: in the line of the first gate of each.
+// Index: runs_pkey, waiting_order. Locks and idempotence: as MendReady.
+// block: enter-waiting of mended
+// end
+// block: announce of lined
+// end
+func (q *Queries) MendWaiting(ctx context.Context, arg MendWaitingParams) (int64, error) {
+	result, err := q.db.Exec(ctx, MendWaiting, arg.Ids)
 	if err != nil {
 		return 0, err
 	}
@@ -219,6 +294,24 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT DISTINCT lined.lane, lined.due_at, lined.gate
     FROM lined
+), over AS (
+    SELECT returned.id, returned.state, returned.strict
+    FROM returned
+    WHERE returned.state >= 2
+), finished AS (
+    DELETE FROM durable.permits
+    USING over
+    WHERE over.strict IS NOT NULL
+      AND permits.gate = ANY (over.strict)
+      AND permits.owner = over.id
+      AND (permits.until = 'f' OR over.state <> 4)
+    RETURNING permits.gate
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT
@@ -280,6 +373,10 @@ type ReturnRunsRow struct {
 // block: enter-waiting of returned
 // end
 // block: announce of lined
+// end
+// block: end-permits of over
+// end
+// block: free of touched
 // end
 func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]ReturnRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims, arg.StrandedDead)
@@ -404,6 +501,17 @@ WHERE runs.ctid >= format('(%s,0)', $1::bigint)::tid
                 AND ready.due_at = runs.due_at
                 AND ready.run_id = runs.id
           )
+          AND NOT (
+              runs.gates IS NOT NULL
+              AND EXISTS (
+                  SELECT
+                  FROM durable.waiting
+                  WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+                    AND waiting.lane = runs.lane
+                    AND waiting.due_at = runs.due_at
+                    AND waiting.run_id = runs.id
+              )
+          )
   )
 LIMIT $6
 `
@@ -425,7 +533,7 @@ type SweepBlocksRow struct {
 }
 
 // Finds, in a range of the table's own blocks and whatever the ids in it, the runs whose
-// retention has passed, those that are pending without their row of ready (ready_order),
+// retention has passed, those that are pending without their row of ready or waiting (ready_order, waiting_order),
 // and those that are running under a claim that has no lease. A claim's lease and its
 // runs are committed together, and a lease that has gone does not come back: where one
 // snapshot shows the run and no lease, its worker is not coming back either, as long as
@@ -676,7 +784,21 @@ WITH keyed AS MATERIALIZED (
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-    RETURNING id
+    RETURNING id, 5 AS state, strict
+), finished AS (
+    DELETE FROM durable.permits
+    USING deleted
+    WHERE deleted.strict IS NOT NULL
+      AND permits.gate = ANY (deleted.strict)
+      AND permits.owner = deleted.id
+      AND (permits.until = 'f' OR deleted.state <> 4)
+    RETURNING permits.gate
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
 ), keys_deleted AS (
     DELETE FROM durable.unique_keys
     USING free_keys
@@ -705,6 +827,10 @@ type SweepRunsParams struct {
 // matter, and what others have locked is left to the next pass.
 // Idempotent: a repeat finds them gone.
 // block: over
+// end
+// block: end-permits of deleted
+// end
+// block: free of touched
 // end
 func (q *Queries) SweepRuns(ctx context.Context, arg SweepRunsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, SweepRuns,
