@@ -248,7 +248,8 @@ create table durable.schedules (
     unfinished   uuid[] not null default '{}',
     paused       boolean not null default false,
     edited       boolean not null default false, -- an operator has changed it
-    paused_by    text
+    paused_by    text,
+    limits       text[]                    -- of its runs; null: none
 );
 -- So that asking what is due next costs the same with one rule as with 100 000.
 create index schedules_look on durable.schedules (look_at, name);

@@ -56,7 +56,9 @@ func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Op
 func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {
 	p, faults := policyOf(job).with(onlySchedule, options)
 	run := p.newRun(job.Name, args)
-	run.Refuse(errors.Join(faults...))
+	uses, err := p.uses(nil, args)
+	run.Limits = uses
+	run.Refuse(errors.Join(append(faults, err)...))
 	s, err := scheduleOf(name, rule, run, p)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -66,7 +68,8 @@ func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Opt
 
 func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, error) {
 	s := store.Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
-		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags}
+		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags,
+		Limits: run.Limits}
 	if fault := run.Fault(); fault != nil {
 		return s, fault
 	}
@@ -77,6 +80,10 @@ func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, e
 // it.
 func hashOf(s *store.Schedule) string {
 	text, _ := json.Marshal([]any{s.Rule, s.Plan, s.Job, s.Queue, s.Priority, string(s.Args), s.MaxAttempts, s.Timeout, s.OnCrash, s.Tags})
+	if len(s.Limits) > 0 { // so that the hashes of others stay what they were
+		limits, _ := json.Marshal(s.Limits)
+		text = append(text, limits...)
+	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
@@ -119,6 +126,9 @@ func (w *Worker) declare(ctx context.Context) error {
 	declaration := store.Declaration{Worker: w.id, Schedules: w.schedules, DisableOrphans: time.Duration(w.config.Orphans)}
 	for _, r := range w.jobs {
 		declaration.Jobs = append(declaration.Jobs, r.info)
+	}
+	for _, limit := range w.limits {
+		declaration.Limits = append(declaration.Limits, limit)
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/storable"
@@ -31,6 +32,8 @@ func NewJob[A any](name string, options ...Option) Job[A] {
 	faults = append(faults, store.CheckName("job", name))
 	faults = append(faults, p.faults()...)
 	faults = append(faults, checkAliases(name, p.aliases)...)
+	p = p.capped(name)
+	faults = append(faults, p.limitFaults(reflect.TypeFor[A]())...)
 	j := Job[A]{name: name, policy: p}
 	if err := errors.Join(faults...); err != nil {
 		j.fault = fmt.Errorf("job %q: %w", storable.Clip(name, 150), err)
@@ -67,6 +70,9 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 			run.Args, err = seal(p.codec, info, body)
 		}
 	}
+	if err == nil && j.fault == nil {
+		run.Limits, err = p.uses(args, body)
+	}
 	if err != nil {
 		faults = append(faults, err)
 	}
@@ -94,7 +100,7 @@ func (j Job[A]) Info() JobInfo {
 	return JobInfo{
 		Name: j.name, Queue: j.policy.queue, Priority: j.policy.priority,
 		MaxAttempts: j.policy.maxAttempts, Timeout: store.Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
-		Retention: store.Duration(j.policy.retention),
+		Retention: store.Duration(j.policy.retention), Limits: j.policy.declared(),
 	}
 }
 
@@ -103,7 +109,9 @@ func (j Job[A]) Info() JobInfo {
 func RunOf(job JobInfo, args []byte, options ...Option) NewRun {
 	p, faults := policyOf(job).with(onlyRun, options)
 	run := p.newRun(job.Name, args)
-	run.Refuse(errors.Join(faults...))
+	uses, err := p.uses(nil, args)
+	run.Limits = uses
+	run.Refuse(errors.Join(append(faults, err)...))
 	return run
 }
 
@@ -111,6 +119,6 @@ func RunOf(job JobInfo, args []byte, options ...Option) NewRun {
 func policyOf(job JobInfo) policy {
 	p := defaultPolicy()
 	p.queue, p.priority, p.maxAttempts = job.Queue, job.Priority, job.MaxAttempts
-	p.timeout, p.onCrash = time.Duration(job.Timeout), job.OnCrash
+	p.timeout, p.onCrash, p.limits = time.Duration(job.Timeout), job.OnCrash, limitsOf(job)
 	return p
 }

@@ -51,6 +51,9 @@ type policy struct {
 	keyedBy     []string   // the options that gave the key
 	plan        store.Plan // of a schedule
 	paused      bool       // of a schedule
+	limits      []limitUse
+
+	maxConcurrent *int // of a job; nil: no cap
 }
 
 // What a job has that says nothing else.

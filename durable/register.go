@@ -10,6 +10,7 @@ import (
 type registration struct {
 	info    JobInfo
 	aliases []string
+	limits  []limitUse
 	retry   RetryPolicy
 	codec   Codec
 	call    func(ctx context.Context, x *execution) error
@@ -25,7 +26,7 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	if retry == nil {
 		retry = w.config.Retry
 	}
-	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, retry: retry, codec: job.policy.codec,
+	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
 			run := Run[A]{RunInfo: x.runInfo(), execution: x}
 			data, err := x.unseal(ArgsPart, x.run.Args)
@@ -58,4 +59,5 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 	}
 	w.jobs[name] = r
 	w.registerAliases(name, r.aliases)
+	w.registerLimits(name, r.limits)
 }

@@ -35,7 +35,7 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 		config.Process = &thisProcess
 	}
 	config.Middleware = slices.Clone(config.Middleware)
-	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
+	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{}, limits: map[string]store.Limit{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
 	w.fleet, _ = db.(store.FleetWaker)

@@ -25,6 +25,7 @@ type Worker struct {
 	mu        sync.Mutex
 	jobs      map[string]registration // not changed once Run has begun
 	aliases   map[string]string       // old name → name; likewise
+	limits    map[string]store.Limit  // likewise
 	schedules []store.Schedule
 	faults    []error
 

@@ -21,10 +21,18 @@ type Admission struct {
 
 // JobLimit is a limit that a job declares for all of its runs.
 type JobLimit struct {
-	LimitUse // without a key
+	Use      LimitUse `json:"use"`                // without a key
+	Template string   `json:"template,omitempty"` // of the key, over the args; empty: one key for all, or Computed
+	Computed bool     `json:"computed,omitempty"` // the key is computed by the job's code: who enqueues without it gives the key
+}
 
-	Template string // of the key, over the args (see KeyTemplate); empty: one key for all, or Computed
-	Computed bool   // the key is computed by the job's code: who enqueues without it gives the key
+// MarshalText writes the use as String does.
+func (u LimitUse) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText reads what MarshalText has written.
+func (u *LimitUse) UnmarshalText(text []byte) (err error) {
+	*u, err = ParseLimitUse(string(text))
+	return err
 }
 
 // Limits holds what bounds the execution of runs.

@@ -8,6 +8,9 @@ var (
 	ErrNotFound = errors.New("durable: not found")
 	// ErrUnknownJob says that no worker has declared a job of this name.
 	ErrUnknownJob = errors.New("durable: unknown job")
+	// ErrUnknownLimit says that no worker has declared a limit of this name, and no
+	// operator has set one.
+	ErrUnknownLimit = errors.New("durable: unknown limit")
 	// ErrInvalid says that the input was refused before anything was stored. The
 	// text names everything that is wrong.
 	ErrInvalid = errors.New("durable: invalid")

@@ -116,6 +116,11 @@ func (r *NewRun) check() error {
 	if err := r.Key.check(r.At, r.After); err != nil {
 		return err
 	}
+	if len(r.Limits) > 0 {
+		if err := CheckLimitUses(r.Limits); err != nil {
+			return err
+		}
+	}
 	known := len(r.Args) > 0 && len(r.Args) == len(r.written) && &r.Args[0] == &r.written[0]
 	check := storable.CheckJSON
 	if known {

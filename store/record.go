@@ -115,6 +115,7 @@ type Record struct {
 	Schedule    *string         `json:"schedule"` // the schedule it is an occurrence of
 	Key         *string         `json:"key"`      // it was enqueued with; another run may hold it by now
 	Tags        []string        `json:"tags"`
+	Limits      []string        `json:"limits,omitempty"` // of the run, each as LimitUse.String writes it
 	Args        json.RawMessage `json:"args"`
 	Result      json.RawMessage `json:"result"`
 	Error       *string         `json:"error"`      // why it is dead or cancelled, else of the last failed or crashed attempt; nil when it succeeded

@@ -114,8 +114,9 @@ type Schedule struct {
 	Timeout     time.Duration
 	OnCrash     CrashPolicy
 	Tags        []string
-	Paused      bool      // declared: paused at first. Stored: it does not fire
-	NextAt      time.Time // the next occurrence; the zero time: not planned yet
+	Limits      []LimitUse // of its runs
+	Paused      bool       // declared: paused at first. Stored: it does not fire
+	NextAt      time.Time  // the next occurrence; the zero time: not planned yet
 
 	// Waiting is not zero while the occurrence at NextAt waits for an earlier
 	// run to end, and is then the last pause between two evaluations. EvaluateAt is

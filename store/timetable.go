@@ -36,6 +36,7 @@ type ScheduleRecord struct {
 	Timeout     Duration        `json:"timeout"`
 	OnCrash     CrashPolicy     `json:"on_crash"`
 	Tags        []string        `json:"tags"`
+	Limits      []LimitUse      `json:"limits"`
 	Generation  int64           `json:"generation"`
 	NextAt      *time.Time      `json:"next_at"` // nil: paused, over, or not planned yet
 	Waiting     bool            `json:"waiting"` // the occurrence at NextAt waits for an earlier run to end
@@ -58,7 +59,7 @@ func (r *ScheduleRecord) Schedule() Schedule {
 func (s *Schedule) Record() ScheduleRecord {
 	r := ScheduleRecord{Name: s.Name, Rule: s.Rule, Plan: s.Plan, Generation: s.Generation, Job: s.Job, Queue: s.Queue,
 		Priority: s.Priority, Args: s.Args, MaxAttempts: s.MaxAttempts, Timeout: Duration(s.Timeout), OnCrash: s.OnCrash,
-		Tags: append([]string{}, s.Tags...), Paused: s.Paused, Waiting: s.Waiting > 0}
+		Tags: append([]string{}, s.Tags...), Limits: s.Limits, Paused: s.Paused, Waiting: s.Waiting > 0}
 	if !s.NextAt.IsZero() && !s.Paused {
 		r.NextAt = &s.NextAt
 	}

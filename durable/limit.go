@@ -1,0 +1,300 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Limit is a named rule that bounds how many runs execute concurrently, or how many
+// start within a time, over all workers. It applies to each key by itself, and jobs
+// on any queues may share it:
+//
+//	var Tenant = durable.NewLimit("tenant", durable.Semaphore(10))
+//	var Sync = durable.NewJob[SyncArgs]("sync",
+//		durable.Limited(Tenant, durable.KeyFrom(func(a SyncArgs) string { return a.Tenant })))
+//
+// Workers that register a job with the limit declare it: it is then kept in the
+// store, where an operator may change it. The zero value is not usable; NewLimit
+// makes one.
+type Limit struct{ limit store.Limit }
+
+// NewLimit names a limit, in up to 100 bytes; upper and lower case are the same name.
+// What is wrong with it is reported as a fault of the jobs that it limits. Of the
+// options WhenFull counts: it holds for all runs that have none of their own.
+func NewLimit(name string, rule LimitRule, options ...LimitOption) Limit {
+	l := rule.limit
+	l.Name = name
+	var use limitUse
+	for _, option := range options {
+		option(&use)
+	}
+	l.WhenFull, l.RetryAfter = use.WhenFull, use.RetryAfter
+	return Limit{l}
+}
+
+// LimitRule says what a Limit bounds: Mutex and Semaphore bound the runs that execute
+// concurrently, the others how many start within a time.
+type LimitRule struct{ limit store.Limit }
+
+// Mutex lets one run of each key execute at a time.
+func Mutex() LimitRule { return Semaphore(1) }
+
+// Semaphore lets up to n runs of each key execute concurrently, 1 to 1,000,000. A
+// worker that dies gives its places back when its lease has expired and its runs are
+// reclaimed; until then they may still execute, so they count.
+func Semaphore(n int) LimitRule {
+	return LimitRule{store.Limit{Kind: store.LimitSemaphore, Max: n}}
+}
+
+// FixedWindow lets n runs start in each period, which are counted from 1970 on: in each
+// hour on the hour, say. Around the edge of two periods up to 2n may start within one.
+func FixedWindow(n int, period time.Duration) LimitRule {
+	return LimitRule{store.Limit{Kind: store.LimitFixedWindow, Max: n, Period: period}}
+}
+
+// SlidingWindow lets n runs start in any time as long as the period. Up to 64 are
+// counted exactly; more are counted in so many buckets, each in full as long as it
+// overlaps the window, so that a little less may start: n/(1+1/buckets) in the long run.
+func SlidingWindow(n int, period time.Duration, buckets int) LimitRule {
+	return LimitRule{store.Limit{Kind: store.LimitSlidingWindow, Max: n, Period: period, Buckets: buckets}}
+}
+
+// TokenBucket lets n runs start in each period, evenly spread, and up to burst of them
+// together after a pause.
+func TokenBucket(n int, period time.Duration, burst int) LimitRule {
+	return LimitRule{store.Limit{Kind: store.LimitTokenBucket, Max: n, Period: period, Burst: burst}}
+}
+
+// DynamicWindow is a SlidingWindow of n over all keys together, shared out evenly
+// between the keys that have used it within the last period: each gets at least least
+// and at most most. Up to 1,000 keys share it; another one waits.
+func DynamicWindow(n int, period time.Duration, buckets, least, most int) LimitRule {
+	return LimitRule{store.Limit{Kind: store.LimitDynamicWindow, Max: n, Period: period, Buckets: buckets, Least: least, Most: most}}
+}
+
+// LimitOption says how a run uses a limit: KeyFrom, KeyOf, Weight, Until, WhenFull,
+// AcquireFor and ReleaseFor.
+type LimitOption func(*limitUse)
+
+// limitUse is a limit of a job's runs, or of one run.
+type limitUse struct {
+	store.LimitUse
+
+	of       store.Limit // as NewLimit made it; of a run alone its name
+	template string
+	key      func(args any) string // nil where the job's code is not at hand
+	keyOf    reflect.Type          // the args that key takes
+	computed bool                  // the job's code computes the key
+	fixed    bool         // the key is the run's own: LimitedBy
+}
+
+// Limited puts runs under a limit: a run executes only when its limits admit it.
+// Until then it waits in line, in the order of priority and due time; it takes up no
+// slot of a worker and spends no attempt. A run may have up to eight limits, and gets
+// all of them or none. Given for a job it holds for all of its runs, given for a
+// schedule for the schedule's.
+func Limited(limit Limit, options ...LimitOption) Option {
+	return limited("Limited", anywhere, limit, "", options)
+}
+
+// LimitedBy is Limited for one run, with its key. It replaces the key of a limit that
+// the run has from its job, or adds a limit.
+func LimitedBy(limit Limit, key string, options ...LimitOption) Option {
+	return limited("LimitedBy", onlyRun, limit, key, append(slices.Clone(options), func(u *limitUse) { u.fixed = true }))
+}
+
+// MaxConcurrent bounds how many runs of the job execute concurrently over all workers,
+// 1 to 1,000,000. To bound a part of them, by tenant for instance, use Limited with a
+// key; to bound them on each worker, give their queue a cap.
+func MaxConcurrent(n int) Option {
+	return Option{"MaxConcurrent", onlyJob, func(p *policy) { p.maxConcurrent = &n }}
+}
+
+func limited(name string, place scope, limit Limit, key string, options []LimitOption) Option {
+	use := limitUse{of: limit.limit, LimitUse: store.LimitUse{Limit: limit.limit.Name, Key: key}}
+	for _, option := range options {
+		option(&use)
+	}
+	return Option{name, place, func(p *policy) { p.limits = withLimit(p.limits, use) }}
+}
+
+// withLimit is the limits with one more. That of a run takes the place of its job's,
+// and keeps what it does not say itself.
+func withLimit(all []limitUse, use limitUse) []limitUse {
+	i := slices.IndexFunc(all, func(have limitUse) bool {
+		return use.fixed && store.LimitName(have.Limit) == store.LimitName(use.Limit)
+	})
+	if i < 0 {
+		return append(slices.Clip(all), use)
+	}
+	all = slices.Clone(all)
+	have := &all[i]
+	have.Key, have.fixed = use.Key, true
+	if use.Weight != 0 {
+		have.Weight = use.Weight
+	}
+	if use.Until != 0 {
+		have.Until = use.Until
+	}
+	if use.WhenFull != store.FullDefault {
+		have.WhenFull, have.RetryAfter = use.WhenFull, use.RetryAfter
+	}
+	if use.Mode != 0 {
+		have.Mode, have.Owner, have.OwnedFor = use.Mode, use.Owner, use.OwnedFor
+	}
+	return all
+}
+
+// KeyFrom computes the key of a limit from a run's args, which have the type of the
+// job's. Upper and lower case are the same key, of up to 255 bytes; an empty one
+// refuses the run. Whoever enqueues without the job's code, the command line for
+// one, has to give the key; KeyOf spares that.
+func KeyFrom[A any](key func(args A) string) LimitOption {
+	return func(u *limitUse) {
+		u.key, u.keyOf, u.computed = func(args any) string { return key(args.(A)) }, reflect.TypeFor[A](), true
+	}
+}
+
+// KeyOf computes the key of a limit from fields of a run's args as JSON, such as
+// "{tenant}:{address.country}". A field that is missing or empty refuses the run,
+// unless the template says {tenant?}.
+func KeyOf(template string) LimitOption {
+	return func(u *limitUse) { u.template = template }
+}
+
+// Weight is how many places, or starts, the run takes. Default 1. A run heavier than
+// the limit allows in all counts as the whole limit.
+func Weight(n int) LimitOption { return func(u *limitUse) { u.Weight = n } }
+
+// Until says how long a run keeps its places of a Mutex or Semaphore: until its
+// execution has ended however it may (store.UntilSettled, the default), so that a
+// retry waits for a place again, or through its retries until it has ended for good
+// (store.UntilFinished).
+func Until(until store.LimitUntil) LimitOption { return func(u *limitUse) { u.Until = until } }
+
+// WhenFull says what becomes of a due run for which there is no room: it waits in line
+// (store.FullWait, the default), is due again after a time (store.FullRetry, then
+// give retryAfter), is cancelled (store.FullDrop), is dead (store.FullFail), or waits
+// while the run that has executed for the longest time is cancelled
+// (store.FullCancelOldest). For actions other than store.FullRetry retryAfter is zero.
+func WhenFull(action store.LimitAction, retryAfter time.Duration) LimitOption {
+	return func(u *limitUse) { u.WhenFull, u.RetryAfter = action, retryAfter }
+}
+
+// AcquireFor makes the run take its places for a named owner, such as a batch: they
+// stay taken when the run has ended, until a run with ReleaseFor of the same owner
+// succeeds or the time has passed. Where the owner has them already, the run needs no
+// others, and their time begins again.
+func AcquireFor(owner string, d time.Duration) LimitOption {
+	return func(u *limitUse) {
+		u.Mode, u.Owner, u.OwnedFor, u.Until = store.LimitAcquire, owner, d, store.UntilExpires
+	}
+}
+
+// ReleaseFor makes the success of the run give back the places of a named owner. The
+// run itself is not limited.
+func ReleaseFor(owner string) LimitOption {
+	return func(u *limitUse) { u.Mode, u.Owner = store.LimitRelease, owner }
+}
+
+// limitFaults reports what is wrong with the limits of a job, whose args have a type.
+func (p *policy) limitFaults(args reflect.Type) (faults []error) {
+	for i := range p.limits {
+		u := &p.limits[i]
+		faults = append(faults, store.CheckLimit(u.of))
+		if u.computed && u.keyOf != args {
+			faults = append(faults, fmt.Errorf("limit %q: KeyFrom takes %v, the job's args are %v", u.Limit, u.keyOf, args))
+		}
+		if u.computed && u.template != "" {
+			faults = append(faults, fmt.Errorf("limit %q: both KeyFrom and KeyOf are given", u.Limit))
+		}
+		if _, err := admit.ParseTemplate(u.template); err != nil {
+			faults = append(faults, fmt.Errorf("limit %q: %w", u.Limit, err))
+		}
+	}
+	return faults
+}
+
+// uses are the limits of a run with these args, as a value and as JSON.
+func (p *policy) uses(args any, body []byte) ([]store.LimitUse, error) {
+	if len(p.limits) == 0 {
+		return nil, nil
+	}
+	var faults []error
+	uses := make([]store.LimitUse, len(p.limits))
+	for i := range p.limits {
+		u := &p.limits[i]
+		uses[i] = u.LimitUse
+		switch {
+		case u.fixed:
+		case u.computed && u.key == nil:
+			faults = append(faults, fmt.Errorf("limit %q: its key is computed by the job's code: give it, as %s=KEY", u.Limit, u.Limit))
+		case u.computed:
+			if uses[i].Key = u.key(args); uses[i].Key == "" {
+				faults = append(faults, fmt.Errorf("limit %q: the key of these args is empty", u.Limit))
+			}
+		case u.template != "":
+			key, err := keyByTemplate(u.template, body)
+			if err != nil {
+				faults = append(faults, fmt.Errorf("limit %q: %w", u.Limit, err))
+			}
+			uses[i].Key = key
+		}
+	}
+	return uses, errors.Join(faults...)
+}
+
+func keyByTemplate(template string, body []byte) (string, error) {
+	t, err := admit.ParseTemplate(template)
+	if err != nil {
+		return "", err
+	}
+	return t.Key(body)
+}
+
+// declared are the limits of a job's runs as a worker declares them.
+func (p *policy) declared() []store.JobLimit {
+	all := make([]store.JobLimit, len(p.limits))
+	for i := range p.limits {
+		u := &p.limits[i]
+		all[i] = store.JobLimit{Use: u.LimitUse, Template: u.template, Computed: u.computed}
+	}
+	return all
+}
+
+// limitsOf are the limits that a worker has declared for a job.
+func limitsOf(job JobInfo) []limitUse {
+	all := make([]limitUse, len(job.Limits))
+	for i, declared := range job.Limits {
+		all[i] = limitUse{LimitUse: declared.Use, template: declared.Template, computed: declared.Computed}
+	}
+	return all
+}
+
+// capped is the job's policy with the cap that MaxConcurrent sets.
+func (p policy) capped(job string) policy {
+	if p.maxConcurrent == nil {
+		return p
+	}
+	of := store.Limit{Name: store.JobCap(job), Kind: store.LimitSemaphore, Max: *p.maxConcurrent}
+	p.limits = append(slices.Clip(p.limits), limitUse{of: of, LimitUse: store.LimitUse{Limit: of.Name}})
+	return p
+}
+
+// registerLimits notes the limits that a job's runs have. w.mu is held.
+func (w *Worker) registerLimits(job string, limits []limitUse) {
+	for i := range limits {
+		limit := limits[i].of
+		name := store.LimitName(limit.Name)
+		if other, known := w.limits[name]; known && other.Hash() != limit.Hash() {
+			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q is another rule than that of the same name elsewhere", job, limit.Name))
+		}
+		w.limits[name] = limit
+	}
+}
