@@ -185,7 +185,7 @@ CROSS JOIN LATERAL (
       AND waiting.due_at <= now()
     ORDER BY waiting.due_at, waiting.run_id
     LIMIT CASE
-        WHEN line.ours AND line.action > 1 THEN @room::int + 1
+        WHEN line.ours AND line.action > 1 THEN (@room::int) + 1
         WHEN line.ours THEN @depth::int
         WHEN line.kind = 1 THEN least(
             @room::int,

@@ -326,12 +326,13 @@ WHERE NOT EXISTS (
 -- Idempotent: a repeat returns the same row.
 WITH known AS (
     UPDATE durable.workers
-    SET seen_at = now()
+    SET seen_at = now(),
+        version = @version::int
     WHERE instance = @instance::uuid
     RETURNING id
 ), registered AS (
-    INSERT INTO durable.workers (instance, name)
-    SELECT @instance::uuid, @name::text
+    INSERT INTO durable.workers (instance, name, version)
+    SELECT @instance::uuid, @name::text, @version::int
     WHERE NOT EXISTS (SELECT FROM known)
     ON CONFLICT (instance) DO UPDATE
     SET seen_at = now()

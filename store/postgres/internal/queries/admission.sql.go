@@ -796,9 +796,10 @@ CROSS JOIN LATERAL (
       AND waiting.due_at <= now()
     ORDER BY waiting.due_at, waiting.run_id
     LIMIT CASE
-        WHEN line.ours AND line.action > 1 THEN $3   WHEN line.ours THEN $4::int
+        WHEN line.ours AND line.action > 1 THEN ($3::int) + 1
+        WHEN line.ours THEN $4::int
         WHEN line.kind = 1 THEN least(
-            $5::int,
+            $3::int,
             greatest(
                 line.most - coalesce(
                     (
@@ -811,7 +812,7 @@ CROSS JOIN LATERAL (
                 1
             )
         )
-        ELSE $5::int
+        ELSE $3::int
     END
 ) first
 LEFT JOIN LATERAL (
@@ -824,11 +825,10 @@ LEFT JOIN LATERAL (
 `
 
 type ReadLinesParams struct {
-	Lanes             []int32
-	Gates             []int64
-	RoompgCatalogint4 interface{}
-	Depth             int32
-	Room              int32
+	Lanes []int32
+	Gates []int64
+	Room  int32
+	Depth int32
 }
 
 type ReadLinesRow struct {
@@ -849,9 +849,8 @@ func (q *Queries) ReadLines(ctx context.Context, arg ReadLinesParams) ([]ReadLin
 	rows, err := q.db.Query(ctx, ReadLines,
 		arg.Lanes,
 		arg.Gates,
-		arg.RoompgCatalogint4,
-		arg.Depth,
 		arg.Room,
+		arg.Depth,
 	)
 	if err != nil {
 		return nil, err

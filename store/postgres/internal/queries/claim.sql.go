@@ -621,12 +621,13 @@ func (q *Queries) RefuseClaim(ctx context.Context, arg RefuseClaimParams) error 
 const RegisterWorker = `-- name: RegisterWorker :one
 WITH known AS (
     UPDATE durable.workers
-    SET seen_at = now()
-    WHERE instance = $1::uuid
+    SET seen_at = now(),
+        version = $1::int
+    WHERE instance = $2::uuid
     RETURNING id
 ), registered AS (
-    INSERT INTO durable.workers (instance, name)
-    SELECT $1::uuid, $2::text
+    INSERT INTO durable.workers (instance, name, version)
+    SELECT $2::uuid, $3::text, $1::int
     WHERE NOT EXISTS (SELECT FROM known)
     ON CONFLICT (instance) DO UPDATE
     SET seen_at = now()
@@ -638,6 +639,7 @@ SELECT id FROM registered
 `
 
 type RegisterWorkerParams struct {
+	Version  int32
 	Instance uuid.UUID
 	Name     string
 }
@@ -646,7 +648,7 @@ type RegisterWorkerParams struct {
 // ON CONFLICT alone would take one each hour.
 // Idempotent: a repeat returns the same row.
 func (q *Queries) RegisterWorker(ctx context.Context, arg RegisterWorkerParams) (int32, error) {
-	row := q.db.QueryRow(ctx, RegisterWorker, arg.Instance, arg.Name)
+	row := q.db.QueryRow(ctx, RegisterWorker, arg.Version, arg.Instance, arg.Name)
 	var id int32
 	err := row.Scan(&id)
 	return id, err

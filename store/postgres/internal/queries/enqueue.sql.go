@@ -140,7 +140,7 @@ WITH known AS MATERIALIZED (
         FROM durable.limits
         WHERE limits.id = learnt.id
           AND limits.name = learnt.name
-          AND limits.state <> 3
+          AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
     )
 ), stored AS (
     INSERT INTO durable.runs (
@@ -275,7 +275,8 @@ type EnqueueLimitedParams struct {
 // a transaction of the caller's may be long.
 // Idempotent: a run whose id is stored is passed over.
 // The number of a lane, or of a limit, that no longer stands for its name becomes NULL and
-// fails the statement (23502), and so does that of a limit that was removed.
+// fails the statement (23502), and so does that of a limit that was removed and that no code
+// declares.
 // block: enter-waiting of stored
 // end
 // block: announce of lined

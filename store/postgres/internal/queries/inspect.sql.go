@@ -272,6 +272,7 @@ SELECT
     coalesce(runs.timeout, 0)::bigint AS timeout,
     runs.fence,
     runs.tags,
+    coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
@@ -351,6 +352,7 @@ type ListRunsRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Limits      []string
 	Key         string
 	Args        string
 	Result      string
@@ -396,6 +398,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Limits,
 			&i.Key,
 			&i.Args,
 			&i.Result,
@@ -432,6 +435,7 @@ SELECT
     coalesce(runs.timeout, 0)::bigint AS timeout,
     runs.fence,
     runs.tags,
+    coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
@@ -513,6 +517,7 @@ type ListTheseRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Limits      []string
 	Key         string
 	Args        string
 	Result      string
@@ -558,6 +563,7 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Limits,
 			&i.Key,
 			&i.Args,
 			&i.Result,
@@ -649,6 +655,7 @@ SELECT
     coalesce(runs.timeout, 0)::bigint AS timeout,
     runs.fence,
     runs.tags,
+    coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
@@ -713,6 +720,7 @@ type RunRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Limits      []string
 	Key         string
 	Args        string
 	Result      string
@@ -744,6 +752,7 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 		&i.Timeout,
 		&i.Fence,
 		&i.Tags,
+		&i.Limits,
 		&i.Key,
 		&i.Args,
 		&i.Result,

@@ -13,3 +13,8 @@ type DurableKept struct {
 	Lane      int32
 	ExpiresAt time.Time
 }
+
+type DurableLimitLane struct {
+	LimitID int32
+	Lane    int32
+}
