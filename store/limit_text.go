@@ -28,15 +28,15 @@ var (
 )
 
 // word is the word of a value in one of the tables above.
-func word[T comparable](words map[T]string, what string, value T) string {
+func word[T ~int16 | ~uint8](words map[T]string, what string, value T) string {
 	if text, ok := words[value]; ok {
 		return text
 	}
-	return fmt.Sprintf("%s(%v)", what, any(value))
+	return fmt.Sprintf("%s(%d)", what, int(value))
 }
 
 // valueOf is the value of a word in one of the tables above.
-func valueOf[T comparable](words map[T]string, what string, text []byte, to *T) error {
+func valueOf[T ~int16 | ~uint8](words map[T]string, what string, text []byte, to *T) error {
 	for value, word := range words {
 		if word == string(text) {
 			*to = value
@@ -81,10 +81,7 @@ func (s *LimitState) UnmarshalText(text []byte) error {
 
 // String returns the word of what ends a permit.
 func (u LimitUntil) String() string {
-	if text, ok := limitUntils[u]; ok {
-		return text
-	}
-	return fmt.Sprintf("limit until(%d)", byte(u))
+	return word(limitUntils, "limit until", u)
 }
 
 // MarshalText writes the word of what ends a permit.

@@ -21,6 +21,12 @@ func (d *deciding) arm(g *gate) {
 	if g.Busy {
 		return // the admission that has it arms it, and turns of its own were put back
 	}
+	if g.unknown {
+		for _, w := range g.line {
+			d.turn(w.Lane, g.ID, d.now.Add(BusyAgain))
+		}
+		return
+	}
 	a := arming{deciding: d, gate: g, left: d.left(g), staying: map[store.LaneID]int{}}
 	for _, w := range g.line {
 		if !w.gone {
@@ -66,6 +72,7 @@ func (a *arming) stay(w *waiting) {
 		}
 		a.walled = true
 	case a.walled:
+		a.turn(LimitLine(LimitOf(a.ID)), a.ID, a.now.Add(BlockedAgain))
 	case w.lane.Ours:
 		a.ours(w, need)
 	default:
@@ -192,7 +199,7 @@ func (d *deciding) enough(g *gate, need int) (time.Time, bool) {
 	case g.NotBefore.After(d.now):
 		return g.NotBefore, true
 	default:
-		return g.FreesAt, !g.FreesAt.IsZero()
+		return g.freesAt, !g.freesAt.IsZero()
 	}
 }
 

@@ -51,9 +51,17 @@ func (b bucket) next(tat int64, k int, now int64) int64 {
 	return max(tat-(b.burst-min(int64(k), b.burst))*b.interval, now)
 }
 
-func (b bucket) refund(tat int64, k int, now int64) int64 {
-	most := b.ahead()/b.interval + 1
-	return max(tat-min(int64(k), most)*b.interval, min(tat, now))
+// refund gives back k of the starts of the latest admission.
+//
+// Of an earlier one it gives nothing back: what came after it may have used what
+// it left, and the state does not say. So the bound holds for the starts that have
+// happened.
+func (b bucket) refund(r Rate, k int, charged, now int64) Rate {
+	if charged == r.LastAt {
+		most := b.ahead()/b.interval + 1
+		r.TAT = max(r.TAT-min(int64(k), most)*b.interval, min(r.TAT, now))
+	}
+	return r
 }
 
 // gather is how many starts to wait for before a gate is asked again: those of 5

@@ -92,6 +92,7 @@ func newDeciding(in *Input) *deciding {
 	}
 	for _, g := range d.gates {
 		g.parent = d.byID[Parent(g.ID)]
+		g.unknown = g.Busy || g.shared() && (g.parent == nil || g.parent.Busy)
 		slices.SortFunc(g.line, compareWaiters)
 	}
 	return d
@@ -132,6 +133,7 @@ func (d *deciding) admitNext(g *gate) bool {
 		need := d.need(g, w)
 		fits := need == 0 || !g.walled && g.ahead+need <= d.left(g)
 		switch {
+		case g.unknown:
 		case w.gone || !d.open(g, w.lane):
 		case !w.lane.Ours || w.moved || !w.again.IsZero():
 			g.ahead += need
@@ -161,7 +163,7 @@ func (d *deciding) admit(g *gate, w *waiting) bool {
 			continue
 		}
 		other := d.byID[use.Gate]
-		if other == nil || other.Busy {
+		if other == nil || other.unknown {
 			busy = true
 			continue
 		}
@@ -232,7 +234,7 @@ func (d *deciding) most(g *gate) int {
 		return math.MaxInt32
 	case g.Limit == nil:
 		return 0
-	case g.Limit.Kind == store.LimitDynamicWindow && g.parent != g:
+	case g.shared():
 		return d.share(g)
 	default:
 		return g.Limit.Capacity()

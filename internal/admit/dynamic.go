@@ -21,9 +21,6 @@ func Share(capacity, keys, rank, least, most int) int {
 // share is what a key may use of its window.
 func (d *deciding) share(g *gate) int {
 	parent := g.parent
-	if parent == nil || parent.Busy {
-		return 0
-	}
 	if parent.live == nil {
 		d.readLive(parent)
 	}
@@ -64,7 +61,7 @@ func (d *deciding) enliven(g *gate) {
 // nextFree is the first instant at which so many starts may be free.
 func (d *deciding) nextFree(g *gate, need int) int64 {
 	next := g.rate.next(g.Limit, d.most(g), need, d.us)
-	if g.Limit.Kind != store.LimitDynamicWindow || g.parent == nil || g.parent == g {
+	if !g.shared() {
 		return next
 	}
 	// A share rises when another key is live no more.

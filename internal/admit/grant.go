@@ -27,7 +27,11 @@ func (d *deciding) grant(w *waiting, use *Use) {
 	switch until := use.lasting(); {
 	case use.Owner != (uuid.UUID{}):
 		d.granted[grantee{g.ID, use.Owner}] = true
-		d.Permits = append(d.Permits, Permit{Gate: g.ID, Weight: weight, Until: until, Owner: use.Owner, ExpiresAt: d.now.Add(use.OwnedFor)})
+		expires := d.now.Add(use.OwnedFor)
+		if g.freesAt.IsZero() || expires.Before(g.freesAt) {
+			g.freesAt = expires
+		}
+		d.Permits = append(d.Permits, Permit{Gate: g.ID, Weight: weight, Until: until, Owner: use.Owner, ExpiresAt: expires})
 	case use.Has:
 	case until == store.UntilSettled:
 		at, known := d.permits[g.ID]
@@ -54,7 +58,7 @@ func (u *Use) lasting() store.LimitUntil {
 // charge takes starts of a rate.
 func (d *deciding) charge(g *gate, k int) {
 	g.rate, g.changed = g.rate.take(g.Limit, k, d.us), true
-	if g.Limit.Kind == store.LimitDynamicWindow && g.parent != nil && g.parent != g {
+	if g.shared() {
 		d.enliven(g)
 	}
 }
@@ -103,7 +107,7 @@ func (d *deciding) dismiss(w *waiting, use *Use, by *gate, action store.LimitAct
 			after = by.Limit.RetryAfter
 		}
 		r.DueAt = d.now.Add(max(after, store.MinLimitRetry))
-		d.turn(w.Lane, w.Gate, r.DueAt)
+		d.Due = append(d.Due, Turn{Line: w.Lane, DueAt: r.DueAt, Gate: w.Gate})
 	case store.FullDrop:
 		r.State, r.Reason = store.Cancelled, fullReason(by.Limit)
 	default:

@@ -14,6 +14,10 @@ const BusyAgain = 2 * time.Millisecond
 // HeldAgain is when a waiter is tried again whose row another transaction holds.
 const HeldAgain = 50 * time.Millisecond
 
+// BlockedAgain is when a gate is tried again that has room for a waiter, but not
+// for a heavier one before it: that one may be cancelled, or its queue be paused.
+const BlockedAgain = time.Second
+
 // Input is what an admission has read, under the locks of its gates and in a
 // statement later than the one that took them.
 type Input struct {
@@ -116,6 +120,7 @@ type Decision struct {
 	Refused  []Refused
 	Cancel   []store.RunID // executing runs to be asked to end
 	Turns    []Turn
+	Due      []Turn // of runs that are due again later: to be inserted always, as the turn of an enqueue is
 	Keep     []Kept // to be written, over the row of the same gate and lane
 	Unkeep   []Kept // to be deleted, by gate and lane
 	Rates    []GateRate
@@ -155,8 +160,9 @@ type Refused struct {
 	By     GateID
 }
 
-// Turn is a row to be inserted, unless the gate has one on this line that is due
-// no later.
+// Turn is a row to be inserted. One of Decision.Turns may be left out where the
+// gate has a turn on this line that is due no later: the admission that takes that
+// one inserts this one again.
 type Turn struct {
 	Line  int32 // a lane, or a LimitLine
 	DueAt time.Time

@@ -16,7 +16,9 @@ type gate struct {
 	parent  *gate // of a dynamic window: what all keys share; of that one, and of other kinds, itself or nil
 	rate    Rate  // current
 	changed bool  // rate has to be written
+	unknown bool  // it, or the gate that its keys share, is busy
 	taken   int   // places given in this decision
+	freesAt time.Time
 	live    map[GateID]int
 	line    []*waiting // in its order, those included that have moved here
 	next    int        // how far the line has been decided
@@ -38,7 +40,7 @@ type waiting struct {
 }
 
 func newGate(in *Gate, now int64) *gate {
-	g := &gate{Gate: in, read: map[store.LaneID]int{}}
+	g := &gate{Gate: in, freesAt: in.FreesAt, read: map[store.LaneID]int{}}
 	if in.Limit == nil || in.Busy || !in.Limit.Rate() {
 		return g
 	}
@@ -54,6 +56,11 @@ func newGate(in *Gate, now int64) *gate {
 // unlimited reports whether the gate admits everything.
 func (g *gate) unlimited() bool {
 	return g.ID == AllPermits || g.Limit != nil && (g.Limit.State == store.LimitOff || g.Limit.State == store.LimitRemoved)
+}
+
+// shared reports whether the gate is that of a key of a dynamic window.
+func (g *gate) shared() bool {
+	return g.Limit != nil && g.Limit.Kind == store.LimitDynamicWindow && Keyed(g.ID)
 }
 
 // closed reports whether the gate admits nothing, however much is free.

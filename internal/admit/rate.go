@@ -15,17 +15,17 @@ type Rate struct {
 	At    []int64 // of a window: the last instant that each part may hold, rising
 	Count []int32 // the starts in that part; as long as At
 
-	// Of a key of a dynamic window. A key is live from its first start until a
-	// period after its last one.
-	Since  int64 // its first start since it is live
-	LastAt int64
+	LastAt int64 // of a token bucket and a key of a dynamic window: the last start
+	// Since is, of a key of a dynamic window, its first start since it is live. It is
+	// live until a period after its last one.
+	Since int64
 }
 
 // Refund is starts that did not happen, as the runs were handed back before their
 // handlers began.
 type Refund struct {
 	Weight    int
-	ChargedAt time.Time // Input.Now of their admission; for another instant nothing may be given back
+	ChargedAt time.Time // Input.Now of their admission; for another instant nothing is given back
 }
 
 // LiveKey is a key of a dynamic window that has used it within the last period.
@@ -69,7 +69,7 @@ func (r Rate) free(l *store.Limit, most int, now int64) int {
 // take charges starts at an instant. There may be fewer free.
 func (r Rate) take(l *store.Limit, k int, now int64) Rate {
 	if l.Kind == store.LimitTokenBucket {
-		r.TAT = bucketOf(l).take(r.TAT, k, now)
+		r.TAT, r.LastAt = bucketOf(l).take(r.TAT, k, now), now
 		return r
 	}
 	return windowOf(l).take(r, k, now)
@@ -87,8 +87,7 @@ func (r Rate) next(l *store.Limit, most, k int, now int64) int64 {
 // refund gives back starts.
 func (r Rate) refund(l *store.Limit, back Refund, now int64) Rate {
 	if l.Kind == store.LimitTokenBucket {
-		r.TAT = bucketOf(l).refund(r.TAT, back.Weight, now)
-		return r
+		return bucketOf(l).refund(r, back.Weight, micros(back.ChargedAt), now)
 	}
 	return windowOf(l).refund(r, back.Weight, micros(back.ChargedAt))
 }

@@ -3,9 +3,11 @@ package admit_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/internal/admit"
@@ -32,15 +34,16 @@ type rated struct {
 }
 
 type started struct {
-	at time.Time
-	k  int
+	at  time.Time
+	k   int
+	run uuid.UUID // of the simulator
 }
 
 func (r *rated) take(now time.Time, k int) admit.Taken {
 	answer := admit.Take(now, k, r.gate)[0]
-	r.gate.Rate = answer.Rate
+	r.gate.Rate, r.gate.Refunds = answer.Rate, nil
 	if answer.OK {
-		r.starts = append(r.starts, started{now, k})
+		r.starts = append(r.starts, started{at: now, k: k})
 	}
 	return answer
 }
@@ -172,9 +175,6 @@ func TestRefundGivesBackWhatWasCharged(t *testing.T) {
 			require.True(t, taken.OK)
 			gate.Rate, gate.Refunds = taken.Rate, nil
 			require.False(t, admit.Take(start, 1, gate)[0].OK, "not more than was charged")
-			if l.Kind == store.LimitTokenBucket {
-				return // which does not know when what was charged
-			}
 			gate.Refunds = []admit.Refund{{Weight: 9, ChargedAt: start.Add(-2 * l.Period)}, {Weight: 9, ChargedAt: start.Add(2 * l.Period)}}
 			require.False(t, admit.Take(start, 1, gate)[0].OK, "of a window that is over nothing is given back")
 		})
@@ -249,12 +249,18 @@ func TestPenalizedGateAdmitsNothingBeforeTheInstant(t *testing.T) {
 // pause, or a number of starts.
 func FuzzRate(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 200, 1, 1, 1, 255, 3}, uint8(0))
-	f.Add([]byte{1, 1, 1, 1, 1, 250, 1, 1, 1, 128, 1}, uint8(7))
+	f.Add([]byte{10, 10, 10, 1, 1, 250, 10, 10, 10, 128, 3, 10, 10, 64, 10, 0, 10}, uint8(7))
 	f.Fuzz(func(t *testing.T, history []byte, which uint8) {
 		l := rates[int(which)%len(rates)]
 		r := &rated{t: t, gate: admit.Gate{ID: admit.GateOf(l.ID, "k"), Limit: l}}
 		now := start
 		for _, step := range history {
+			if step < 8 && len(r.starts) > 0 { // it has not happened after all
+				i := max(len(r.starts)-1-int(step)/2, 0)
+				r.gate.Refunds = append(r.gate.Refunds, admit.Refund{Weight: r.starts[i].k, ChargedAt: r.starts[i].at})
+				r.starts = slices.Delete(r.starts, i, i+1)
+				continue
+			}
 			if step >= 64 {
 				pause := time.Duration(float64(l.Period) * float64(step-63) / 150)
 				now = now.Add(pause.Truncate(time.Microsecond))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -132,7 +131,7 @@ func scalar(value []byte) (string, error) {
 	decoder := json.NewDecoder(bytes.NewReader(value))
 	decoder.UseNumber()
 	token, err := decoder.Token()
-	if err != nil && err != io.EOF { //nolint:errorlint // a decoder returns io.EOF as it is
+	if err != nil {
 		return "", err
 	}
 	switch v := token.(type) {

@@ -34,7 +34,9 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	}
 	known.name, known.seenAt = worker.Name, now
 	s.workers[worker.Instance] = known
+	partly := s.declareLimits(declaration.Limits, known.startedAt, now)
 	for _, job := range declaration.Jobs {
+		job.Limits = slices.Clone(job.Limits)
 		s.jobs[job.Name] = job
 	}
 	for _, declared := range declaration.Schedules {
@@ -43,8 +45,9 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 	if declaration.DisableOrphans > 0 {
 		s.disableOrphans(now.Add(-declaration.DisableOrphans), now)
 	}
-	if len(declaration.Schedules) > 0 {
-		s.hint()
+	s.hintIf(len(declaration.Schedules) > 0)
+	if len(partly) > 0 {
+		return fmt.Errorf("declare: %w", &store.SetAsideError{SetAside: partly})
 	}
 	return nil
 }
@@ -118,7 +121,7 @@ func (s *Store) disableOrphans(since, now time.Time) {
 
 func copySchedule(s store.Schedule) store.Schedule {
 	s.Args = bytes.Clone(s.Args)
-	s.Tags = slices.Clone(s.Tags)
+	s.Tags, s.Limits = slices.Clone(s.Tags), slices.Clone(s.Limits)
 	s.Plan.Blackouts = slices.Clone(s.Plan.Blackouts)
 	return s
 }

@@ -23,7 +23,12 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	if l, again := s.leases[request.Claim]; again {
 		return l.claimed(request.Claim, now), nil
 	}
-	runs := s.pick(request.Steps, request.Limit, now)
+	var runs []*run
+	if len(request.Admissions) > 0 {
+		runs = s.admission(&request, now)
+	} else {
+		runs = s.pick(request.Steps, request.Limit, now)
+	}
 	if len(runs) == 0 {
 		return nil, nil
 	}
@@ -114,12 +119,11 @@ func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, 
 	waiting := false
 	for _, r := range l.runs {
 		if r.claim == request.Claim && r.state == store.Running {
+			s.refund(r)
 			s.end(r, request.Worker.Name, &store.Outcome{Kind: store.HandedBack}, now)
 			waiting = waiting || r.state == store.Pending
 		}
 	}
-	if waiting {
-		s.hint()
-	}
+	s.hintIf(waiting)
 	return 0, nil
 }

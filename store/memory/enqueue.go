@@ -20,6 +20,9 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.checkLimits(runs); err != nil {
+		return nil, err
+	}
 	return s.take(runs), nil
 }
 
@@ -56,6 +59,7 @@ func (s *Store) insert(n *store.NewRun, schedule string, now time.Time) bool {
 		createdAt:   now,
 		expiresAt:   micro(n.ExpiresAt),
 	}
+	s.setLimits(r, n.Limits)
 	s.runs[r.id] = r
 	s.index(r)
 	dueAt := micro(now.Add(n.Delay()))

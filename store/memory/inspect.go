@@ -101,6 +101,7 @@ func (r *run) toRecord() store.Record {
 		Schedule:    rules.TextOrNil(r.schedule),
 		Key:         rules.TextOrNil(r.key),
 		Tags:        append([]string{}, r.tags...),
+		Limits:      store.LimitTexts(r.limits),
 		Args:        bytes.Clone(r.args),
 		Result:      bytes.Clone(r.result),
 		Error:       r.lastError(),

@@ -61,11 +61,19 @@ func (s *Store) replace(r *run, n *store.NewRun, now time.Time) {
 	r.maxAttempts, r.timeout, r.onCrash = n.MaxAttempts, n.Timeout, n.OnCrash
 	r.expiresAt, r.attempt, r.trace = micro(n.ExpiresAt), 0, n.Trace
 	r.progress, r.checkpoint = nil, nil
+	s.releaseAll(r)
+	s.setLimits(r, n.Limits)
 	s.wait(r, micro(n.ReplacedDue(now, r.createdAt)))
 }
 
 // leave takes a pending run out of its line.
 func (s *Store) leave(r *run) {
+	if len(r.uses) > 0 {
+		g := r.gate
+		s.stepOut(r)
+		s.announce(g) // it may have been in the way of others
+		return
+	}
 	line := s.line(r.laneID())
 	if i, found := slices.BinarySearchFunc(line.runs, r, order); found {
 		line.cut(i, i+1)

@@ -110,14 +110,25 @@ func (s *Store) lane(name laneName) *lane {
 	return l
 }
 
-// wait makes a run pending and puts it in its line.
+// wait makes a run pending and puts it in its line. Every way to a pending run
+// leads here.
 func (s *Store) wait(r *run, dueAt time.Time) {
 	r.state, r.dueAt = store.Pending, dueAt
-	if r.isolated() {
+	switch {
+	case len(r.uses) > 0:
+		s.release(r)
+		s.queueUp(r)
+	case r.isolated():
 		r.lane.isolated.add(r)
-	} else {
+	default:
 		r.lane.plain.add(r)
 	}
+}
+
+// finish ends a run that is in no line. Every way to an ended run leads here.
+func (s *Store) finish(r *run, state store.State, reason string, now time.Time) {
+	r.state, r.finishedAt, r.reason = state, now, reason
+	s.release(r)
 }
 
 // Heads returns the served lanes by number, the line of isolated runs after
@@ -130,6 +141,7 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 	defer s.mu.Unlock()
 	now := s.now()
 	var heads []store.Head
+	var served []*lane
 	for _, l := range s.lanes {
 		if !slices.Contains(serves.Queues, l.name.queue) || !slices.Contains(serves.Jobs, l.name.job) || s.queues[l.name.queue] {
 			continue
@@ -138,8 +150,9 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 		if len(l.isolated.runs) > 0 {
 			heads = append(heads, l.head(-l.id, l.isolated, now))
 		}
+		served = append(served, l)
 	}
-	return heads, nil
+	return append(heads, s.headsOfTurns(served, now)...), nil
 }
 
 func (l *lane) head(id store.LaneID, waiting line, now time.Time) store.Head {

@@ -33,5 +33,17 @@ func (s *Store) Publish(ctx context.Context, signal store.Signal) error {
 	return nil
 }
 
-// hint reports every listener that runs may be due, without waiting for any.
-func (s *Store) hint() { s.signals.Give(store.Signal{Kind: store.RunsDue}) }
+// hint reports every listener that runs may be due, without waiting for any. The
+// caller holds mu.
+func (s *Store) hint() {
+	s.limits.freed = false
+	s.signals.Give(store.Signal{Kind: store.RunsDue})
+}
+
+// hintIf hints if runs wait, or a place was freed for which one waits. The caller
+// holds mu.
+func (s *Store) hintIf(waiting bool) {
+	if waiting || s.limits.freed {
+		s.hint()
+	}
+}

@@ -33,9 +33,7 @@ func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.Ch
 		waiting = waiting || changed[i].Result == store.RunChanged && changed[i].State == store.Pending
 		asked = asked || changed[i].Result == store.CancelRequested
 	}
-	if waiting || asked {
-		s.hint()
-	}
+	s.hintIf(waiting || asked)
 	return changed, nil
 }
 
@@ -73,7 +71,7 @@ func (s *Store) cancel(r *run, reason string, now time.Time) {
 		return
 	}
 	s.leave(r)
-	r.state, r.finishedAt, r.reason = store.Cancelled, now, reason
+	s.finish(r, store.Cancelled, reason, now)
 }
 
 // retry lets an ended run begin again.
@@ -120,6 +118,9 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.checkLimits([]store.NewRun{run}); err != nil {
+		return store.Receipt{}, err
+	}
 	now := s.now()
 	receipt := s.enqueue(&run, now)
 	if receipt.Existing {

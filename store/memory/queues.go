@@ -36,6 +36,15 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 			}
 		}
 	}
+	for _, g := range s.limits.gates {
+		for id, l := range g.lines {
+			queue := known[s.lanes[max(id, -id)-1].name.queue]
+			queue.Pending.N += int64(len(l.runs))
+			if queue.OldestDue == nil || l.runs[0].dueAt.Before(*queue.OldestDue) {
+				queue.OldestDue = timeOrNil(l.runs[0].dueAt)
+			}
+		}
+	}
 	queues := []store.QueueInfo{}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		queues = append(queues, *known[name])

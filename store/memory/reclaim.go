@@ -24,11 +24,7 @@ func (s *Store) Reclaim(ctx context.Context, request store.ReclaimRequest) (stor
 	expired := s.expired(now, request)
 	done := store.ReclaimResult{Now: now, Soon: s.expireBefore(now.Add(request.Ahead))}
 	waiting := false
-	defer func() {
-		if waiting {
-			s.hint()
-		}
-	}()
+	defer func() { s.hintIf(waiting) }()
 	most := request.Runs
 	if most <= 0 {
 		most = math.MaxInt
@@ -108,5 +104,6 @@ func (s *Store) become(r *run, state store.State, reason string, now time.Time) 
 		s.wait(r, now)
 		return
 	}
-	r.state, r.dueAt, r.finishedAt, r.reason = state, now, now, reason
+	r.dueAt = now
+	s.finish(r, state, reason, now)
 }

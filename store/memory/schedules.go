@@ -177,7 +177,7 @@ func (s *Store) advance(one *schedule, decision *store.Decision, now time.Time) 
 		for i, o := range decision.Occurrences {
 			runs[i] = o.Run
 		}
-		if err := store.CheckRuns(runs); err != nil {
+		if err := firstOf(store.CheckRuns(runs), s.checkLimits(runs)); err != nil {
 			one.fault = err.Error()
 		}
 	}

@@ -41,9 +41,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 			delete(s.leases, settlement.Claim)
 		}
 	}
-	if waiting {
-		s.hint()
-	}
+	s.hintIf(waiting)
 	return verdicts, nil
 }
 
@@ -82,7 +80,7 @@ func (s *Store) end(r *run, worker string, outcome *store.Outcome, now time.Time
 		s.wait(r, micro(now.Add(rules.DueAfter(outcome))))
 		return
 	}
-	r.state, r.finishedAt, r.reason = state, now, reason
+	s.finish(r, state, reason, now)
 	if state == store.Succeeded {
 		r.result = bytes.Clone(outcome.Result)
 	}

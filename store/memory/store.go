@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
@@ -47,7 +48,8 @@ type Store struct {
 	audit       []change        // oldest first
 	queues      map[string]bool // whether it is paused; those that an operator has touched
 
-	sweep sweep
+	limits limits
+	sweep  sweep
 
 	places    map[string][]*place // of each lock ever asked for
 	forced    []lock.ForceRecord
@@ -77,6 +79,7 @@ func New(config Config) *Store {
 		places:      make(map[string][]*place),
 		listeners:   make(map[lease.ClaimID]*listener),
 		queues:      make(map[string]bool),
+		limits:      newLimits(),
 	}
 }
 
@@ -110,7 +113,15 @@ type run struct {
 	createdAt   time.Time
 	expiresAt   time.Time // the zero time: never
 
-	// Invariant: the run is in a line of its lane exactly while it is Pending.
+	limits  []store.LimitUse // none: it is not limited
+	uses    []admit.Use      // the gates of its limits, in their order
+	permits []*permit        // of those that it has itself, or its claim for it
+
+	// gate is the one in whose line the run waits, if it is limited.
+	gate *gate
+
+	// Invariant: the run is in a line of its lane, or, if it is limited, of a gate
+	// and its lane, exactly while it is Pending.
 	state store.State
 	// dueAt orders the line, so it changes only while the run is in none.
 	dueAt time.Time

@@ -54,14 +54,13 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 	if done.Done = to == len(s.byID); done.Done {
 		s.sweep = sweep{}
 		s.forgetWorkers(now)
+		s.forgetGates(now)
 	}
 	if done.Deleted > 0 {
 		kept := slices.DeleteFunc(slices.Clone(s.byID[from:to]), func(r *run) bool { return s.runs[r.id] == nil })
 		s.byID = slices.Replace(s.byID, from, to, kept...)
 	}
-	if waiting {
-		s.hint()
-	}
+	s.hintIf(waiting)
 	return done, nil
 }
 
@@ -79,6 +78,7 @@ func (s *Store) over(r *run, request *store.SweepRequest, now time.Time) bool {
 
 // forget deletes a run with all that is its own, save its place in byID.
 func (s *Store) forget(r *run) {
+	s.releaseAll(r)
 	delete(s.runs, r.id)
 	if name := (keyName{r.lane.name.job, r.key}); s.keys[name] != nil && s.keys[name].run == r.id {
 		delete(s.keys, name)

@@ -161,6 +161,9 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 	}
 	run := one.RunNow()
 	run.ID = id
+	if err := s.checkLimits([]store.NewRun{run}); err != nil {
+		return fmt.Errorf("schedule %s: %w", name, err)
+	}
 	now := s.now()
 	s.insert(&run, name, now)
 	one.remember(s.runs[run.ID])

@@ -48,6 +48,9 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	if s.verdict(holder.Run, holder.Claim) != store.Applied {
 		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, lease.ErrLost)
 	}
+	if err := s.checkLimits(runs); err != nil {
+		return nil, err
+	}
 	return s.take(runs), nil
 }
 
@@ -80,6 +83,7 @@ func (t *Tx) commit() error {
 		s.end(r, r.worker, &store.Outcome{Kind: store.Success, Result: c.Result, Log: c.Log}, now)
 	}
 	s.take(t.runs)
+	s.hintIf(false)
 	return nil
 }
 
@@ -97,6 +101,9 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	}
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
+	if err := t.store.checkLimits(runs); err != nil {
+		return nil, err
+	}
 	shadow := t.after()
 	shadow.take(t.runs)
 	fixed := make([]store.NewRun, len(runs))
@@ -192,6 +199,7 @@ func (t *Tx) after() *Store {
 	now := s.now()
 	shadow := New(Config{Clock: s.clock})
 	shadow.latest = now
+	shadow.limits = s.limits.copy()
 	for _, l := range s.lanes {
 		shadow.lane(l.name)
 	}
@@ -199,6 +207,7 @@ func (t *Tx) after() *Store {
 		c := *r
 		c.attempts = slices.Clone(r.attempts) // one more may be appended
 		c.lane = shadow.lane(r.lane.name)
+		c.permits, c.gate = nil, nil
 		shadow.runs[c.id] = &c
 		shadow.byID = append(shadow.byID, &c)
 		if c.state == store.Pending {

@@ -94,7 +94,7 @@ func (f *fixture) request(worker store.WorkerID, n int) store.ClaimRequest {
 	}
 	request := store.ClaimRequest{Claim: lease.NewClaimID(), Worker: worker, Duration: 30 * time.Second, Limit: n}
 	for _, head := range heads {
-		if head.Lane > 0 {
+		if head.Lane > 0 && head.Line == 0 {
 			request.Steps = append(request.Steps, store.Step{Lane: head.Lane, Take: n})
 		}
 	}

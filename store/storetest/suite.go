@@ -56,6 +56,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"stranded":  strandedTests(),
 		"rules":     ruleTests(),
 		"together":  togetherTests(),
+		"limits":    limitTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

@@ -109,7 +109,7 @@ func (c *call) request(worker store.WorkerID) (store.ClaimRequest, error) {
 // methodCalls are the methods of a store, by name.
 func methodCalls() map[string]func(*call) error {
 	calls := claimCalls()
-	for _, more := range []map[string]func(*call) error{loopCalls(), operatorCalls(), scheduleCalls()} {
+	for _, more := range []map[string]func(*call) error{loopCalls(), operatorCalls(), scheduleCalls(), limitCalls()} {
 		maps.Copy(calls, more)
 	}
 	return calls
@@ -246,6 +246,37 @@ func scheduleCalls() map[string]func(*call) error {
 			err := c.store.SaveSchedule(c.ctx, c.newSchedule(), "ann")
 			if err == nil {
 				err = c.store.RunSchedule(c.ctx, c.name, store.NewRunID(), store.OverlapAllow, "ann")
+			}
+			return err
+		},
+	}
+}
+
+func limitCalls() map[string]func(*call) error {
+	set := func(c *call) error {
+		change := store.LimitChange{Command: store.SetLimit, Limit: semaphore(c.name, 2), By: "ann"}
+		return c.store.ChangeLimit(c.ctx, change)
+	}
+	return map[string]func(*call) error{
+		"ListLimits":  func(c *call) error { _, err := c.store.ListLimits(c.ctx, store.LimitFilter{}); return err },
+		"ChangeLimit": set,
+		"Gate": func(c *call) error {
+			err := set(c)
+			if err == nil {
+				_, err = c.store.Gate(c.ctx, c.name, "key")
+			}
+			return err
+		},
+		"UseLimit": func(c *call) error {
+			err := set(c)
+			for _, usage := range []store.LimitUsage{store.UsageAcquire, store.UsageGive} {
+				request := store.LimitRequest{Usage: usage, Limit: c.name, Key: "key", Owner: "ann"}
+				if usage == store.UsageAcquire {
+					request.For = time.Minute
+				}
+				if err == nil {
+					_, err = c.store.UseLimit(c.ctx, request)
+				}
 			}
 			return err
 		},
