@@ -389,6 +389,7 @@ alter table durable.turns replica identity full;
 create table durable.permits (
     gate       bigint not null,
     owner      uuid not null,               -- a claim, a run, or the digest of a named owner
+    at         timestamptz not null default now(),
     expires_at timestamptz,                 -- of a named owner
     k          int not null,                -- places
     until      text not null,               -- store.LimitUntil: what ends it

@@ -68,6 +68,7 @@ alter table durable.turns replica identity full;
 create table durable.permits (
     gate       bigint not null,
     owner      uuid not null,
+    at         timestamptz not null default now(),
     expires_at timestamptz,
     k          int not null,
     until      text not null,

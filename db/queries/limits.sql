@@ -216,17 +216,7 @@ SELECT
               AND (permits.expires_at IS NULL OR permits.expires_at > now())
             LIMIT @most
         ) held
-    )::bigint AS held,
-    (
-        SELECT count(*)
-        FROM (
-            SELECT
-            FROM durable.permits
-            WHERE permits.gate >= @first
-              AND permits.gate <= @last
-            LIMIT @most
-        ) counted
-    )::bigint AS permits;
+    )::bigint AS held;
 
 -- name: NextOfLimit :many
 -- The next turn of a gate of the limit that has waiters, looked for among so many gates.
@@ -382,7 +372,7 @@ FROM durable.permits
 WHERE permits.gate = @gate
   AND (permits.expires_at IS NULL OR permits.expires_at > now())
   AND permits.k > 0
-ORDER BY permits.owner
+ORDER BY permits.at, permits.owner
 LIMIT @most;
 
 -- name: GateUse :one

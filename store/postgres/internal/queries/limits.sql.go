@@ -299,7 +299,7 @@ FROM durable.permits
 WHERE permits.gate = $1
   AND (permits.expires_at IS NULL OR permits.expires_at > now())
   AND permits.k > 0
-ORDER BY permits.owner
+ORDER BY permits.at, permits.owner
 LIMIT $2
 `
 
@@ -625,17 +625,7 @@ SELECT
               AND (permits.expires_at IS NULL OR permits.expires_at > now())
             LIMIT $3
         ) held
-    )::bigint AS held,
-    (
-        SELECT count(*)
-        FROM (
-            SELECT
-            FROM durable.permits
-            WHERE permits.gate >= $1
-              AND permits.gate <= $2
-            LIMIT $3
-        ) counted
-    )::bigint AS permits
+    )::bigint AS held
 `
 
 type LimitInUseParams struct {
@@ -647,7 +637,6 @@ type LimitInUseParams struct {
 type LimitInUseRow struct {
 	Waiting int64
 	Held    int64
-	Permits int64
 }
 
 // How many runs wait for a limit and how many places are held, each counted up to so many.
@@ -655,7 +644,7 @@ type LimitInUseRow struct {
 func (q *Queries) LimitInUse(ctx context.Context, arg LimitInUseParams) (LimitInUseRow, error) {
 	row := q.db.QueryRow(ctx, LimitInUse, arg.First, arg.Last, arg.Most)
 	var i LimitInUseRow
-	err := row.Scan(&i.Waiting, &i.Held, &i.Permits)
+	err := row.Scan(&i.Waiting, &i.Held)
 	return i, err
 }
 
