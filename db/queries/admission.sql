@@ -504,7 +504,8 @@ FROM (
 WHERE gates.gate = given.gate;
 
 -- name: StartAdmitted :many
--- The lease and the start of admitted runs, as ClaimRuns has them.
+-- The lease and the start of admitted runs, as ClaimRuns has them. They start at the
+-- instant of the decision, by which a refund finds what it was charged with.
 -- Index: leases_pkey, runs_pkey. Locks: the runs; waits for a transaction that has one,
 -- within the lock_timeout.
 -- Idempotent: a repeat with the same claim_id violates leases_pkey (23505), and the whole
@@ -530,7 +531,7 @@ SET state = 1,
     claim_id = @claim_id::uuid,
     worker = @worker::int,
     attempt = attempt + 1,
-    started_at = now(),
+    started_at = @at::timestamptz,
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
 WHERE id = ANY (@ids::uuid[])
   AND state = 0

@@ -261,6 +261,9 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 		for _, at := range found {
 			info.NotBefore = timesUTC(at)
 		}
+		if info.NextAt != nil && info.NotBefore != nil && info.NextAt.Before(*info.NotBefore) {
+			info.NextAt = info.NotBefore
+		}
 		return err
 	})
 	b.add(queries.GateWaiters, gate, int32(limitShown), known.ID).Query(func(rows pgx.Rows) error {

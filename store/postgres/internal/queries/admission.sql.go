@@ -936,12 +936,12 @@ WITH granted AS (
         $1::uuid,
         $2::int,
         now(),
-        now() + ($4::bigint) * interval '1 microsecond',
-        $4::bigint,
-        $5::boolean,
-        $3::uuid[],
-        $6::bigint[],
-        $7::boolean
+        now() + ($5::bigint) * interval '1 microsecond',
+        $5::bigint,
+        $6::boolean,
+        $4::uuid[],
+        $7::bigint[],
+        $8::boolean
     )
 )
 UPDATE durable.runs
@@ -949,21 +949,22 @@ SET state = 1,
     claim_id = $1::uuid,
     worker = $2::int,
     attempt = attempt + 1,
-    started_at = now(),
+    started_at = $3::timestamptz,
     fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
-WHERE id = ANY ($3::uuid[])
+WHERE id = ANY ($4::uuid[])
   AND state = 0
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
     trace,
     args::text AS args,
-    cardinality($3::uuid[])::int AS dealt
+    cardinality($4::uuid[])::int AS dealt
 `
 
 type StartAdmittedParams struct {
 	ClaimID  uuid.UUID
 	Worker   int32
+	At       time.Time
 	Ids      []uuid.UUID
 	Duration int64
 	Alone    bool
@@ -987,7 +988,8 @@ type StartAdmittedRow struct {
 	Dealt       int32
 }
 
-// The lease and the start of admitted runs, as ClaimRuns has them.
+// The lease and the start of admitted runs, as ClaimRuns has them. They start at the
+// instant of the decision, by which a refund finds what it was charged with.
 // Index: leases_pkey, runs_pkey. Locks: the runs; waits for a transaction that has one,
 // within the lock_timeout.
 // Idempotent: a repeat with the same claim_id violates leases_pkey (23505), and the whole
@@ -996,6 +998,7 @@ func (q *Queries) StartAdmitted(ctx context.Context, arg StartAdmittedParams) ([
 	rows, err := q.db.Query(ctx, StartAdmitted,
 		arg.ClaimID,
 		arg.Worker,
+		arg.At,
 		arg.Ids,
 		arg.Duration,
 		arg.Alone,

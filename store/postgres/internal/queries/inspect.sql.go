@@ -83,7 +83,15 @@ SELECT
             FROM durable.ready
             LIMIT $1::int
         ) waiting
-    ) AS pending,
+    ) AS ready,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.waiting
+            LIMIT $1::int
+        ) limited
+    ) AS limited,
     (
         SELECT count(*)
         FROM (
@@ -123,20 +131,22 @@ type CountSomeParams struct {
 
 type CountSomeRow struct {
 	Total     int64
-	Pending   int64
+	Ready     int64
+	Limited   int64
 	Running   int64
 	Dead      int64
 	Cancelled int64
 }
 
 // Counts each up to a bound and no further, all in one snapshot.
-// Index: runs_pkey, ready_order, leases and runs_pkey, problems_lane. Locks: none.
+// Index: runs_pkey, ready_order, waiting_order, leases and runs_pkey, problems_lane. Locks: none.
 func (q *Queries) CountSome(ctx context.Context, arg CountSomeParams) (CountSomeRow, error) {
 	row := q.db.QueryRow(ctx, CountSome, arg.Most)
 	var i CountSomeRow
 	err := row.Scan(
 		&i.Total,
-		&i.Pending,
+		&i.Ready,
+		&i.Limited,
 		&i.Running,
 		&i.Dead,
 		&i.Cancelled,
@@ -821,6 +831,23 @@ func (q *Queries) SampleRuns(ctx context.Context, arg SampleRunsParams) (int64, 
 	return count, err
 }
 
+const SampleWaiting = `-- name: SampleWaiting :one
+SELECT count(*)
+FROM durable.waiting TABLESAMPLE SYSTEM ($1::real)
+`
+
+type SampleWaitingParams struct {
+	Percent float32
+}
+
+// About so many percent of the pages of waiting. Locks: none.
+func (q *Queries) SampleWaiting(ctx context.Context, arg SampleWaitingParams) (int64, error) {
+	row := q.db.QueryRow(ctx, SampleWaiting, arg.Percent)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const Stranded = `-- name: Stranded :many
 SELECT newest.id
 FROM (
@@ -884,6 +911,13 @@ const UnfinishedOf = `-- name: UnfinishedOf :many
 )
 UNION ALL
 (
+    SELECT limited.run_id::uuid AS run_id, true AS waiting
+    FROM durable.waiting limited
+    WHERE limited.lane = ANY ($1::int[])
+    LIMIT $2
+)
+UNION ALL
+(
     SELECT pg_catalog.unnest(leases.run_ids)::uuid AS run_id, false AS waiting
     FROM durable.leases
     WHERE $3::boolean
@@ -903,7 +937,8 @@ type UnfinishedOfRow struct {
 }
 
 // Index: ready_order for the lanes and the lines of their isolated runs, and leases; no
-// more than so many of either. Locks: none.
+// more than so many of either; waiting_order from end to end where few limited runs are in
+// the lanes. Locks: none.
 func (q *Queries) UnfinishedOf(ctx context.Context, arg UnfinishedOfParams) ([]UnfinishedOfRow, error) {
 	rows, err := q.db.Query(ctx, UnfinishedOf, arg.Lanes, arg.Most, arg.Running)
 	if err != nil {
