@@ -62,10 +62,9 @@ func within(starts []started, length time.Duration) (most int) {
 
 // holdsBound checks the bound that a kind states.
 //
-// Mutants that it finds: bucket.free with b.burst for b.burst-1; bucketOf rounding
-// the interval down; window.leaves of a sliding window at at+period-part (a part
-// counted only while its first instant is in the window); used without the last
-// part; exactMost parts merged into earlier ones.
+// Mutants that it finds: bucket.free with b.burst for b.burst-1; window.leaves
+// with a part less, so that a part counts only while its first instant is in the
+// window, or with half a period; used without the last part.
 func holdsBound(t *testing.T, l *store.Limit, starts []started) {
 	t.Helper()
 	switch l.Kind {
@@ -220,6 +219,18 @@ func TestChargePastTheLimitDelaysThoseThatFollow(t *testing.T) {
 			require.LessOrEqual(t, taken.Next.Sub(start), 2*l.Period+time.Duration(l.Burst)*l.Period, "a debt is at most a period and a burst")
 		})
 	}
+}
+
+// The mutant that it finds: bucketOf rounding the interval down.
+func TestIntervalThatIsNoNumberOfNanosecondsIsRoundedUp(t *testing.T) {
+	l := bucket(1_000_000, time.Second+time.Microsecond, 1000)
+	r := &rated{t: t, gate: admit.Gate{ID: admit.GateOf(3, "k"), Limit: l}}
+	for ms := range 1100 {
+		for k := 1000; k > 900 && !r.take(start.Add(time.Duration(ms)*time.Millisecond), k).OK; k-- {
+		}
+	}
+	require.Greater(t, len(r.starts), 1000)
+	holdsBound(t, l, r.starts)
 }
 
 func TestWhatWasChargedCountsUntilItLeavesTheWindow(t *testing.T) {
