@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -13,9 +14,9 @@ import (
 // The places of a gate belong to the first waiters of its line over all lanes, by
 // priority, due instant and id. A waiter of the worker's own lanes is admitted if
 // it has a place there, and room in all its other gates: all of them or none. One
-// that is too heavy for what is free blocks those behind it. Gates get one run
-// each before any gets a second, so that a key with many waiters does not delay
-// the others.
+// that is too heavy for what is free blocks those behind it. Higher priorities go
+// first. Within one, gates get one run each before any gets a second, so that a
+// key with many waiters does not delay the others.
 //
 // A waiter that another gate refuses moves to the line of that gate. One of whose
 // gates is busy stays, and is tried again after BusyAgain.
@@ -25,12 +26,15 @@ import (
 // could start and was not admitted always has one in the answer.
 func Decide(in *Input) Decision {
 	d := newDeciding(in)
-	for more := true; more && d.room > 0; {
-		more = false
-		for _, g := range d.gates {
-			more = d.admitNext(g) || more
+	for _, d.floor = range priorities(in.Lanes) {
+		for more := true; more && d.room > 0; {
+			more = false
+			for _, g := range d.gates {
+				more = d.admitNext(g) || more
+			}
 		}
 	}
+	d.floor = math.MinInt
 	for _, g := range d.gates {
 		d.admitNext(g) // without room: limits act on those beyond their places
 		d.arm(g)
@@ -39,12 +43,24 @@ func Decide(in *Input) Decision {
 	return d.Decision
 }
 
+// priorities are those of the worker's lanes, the highest first.
+func priorities(lanes []Lane) (all []int) {
+	for i := range lanes {
+		if lanes[i].Ours {
+			all = append(all, lanes[i].Priority)
+		}
+	}
+	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(b, a) })
+	return slices.Compact(all)
+}
+
 // deciding is a decision in the making.
 type deciding struct {
 	Decision
 	now     time.Time
 	us      int64 // now
 	room    int
+	floor   int // the priority from which on waiters are decided about
 	gates   []*gate
 	byID    map[GateID]*gate
 	lanes   map[store.LaneID]*Lane
@@ -130,6 +146,9 @@ func (d *deciding) stand(w *Waiter) {
 func (d *deciding) admitNext(g *gate) bool {
 	for g.next < len(g.line) {
 		w := g.line[g.next]
+		if w.lane.Priority < d.floor {
+			return false
+		}
 		need := d.need(g, w)
 		fits := need == 0 || !g.walled && g.ahead+need <= d.left(g)
 		switch {

@@ -82,6 +82,16 @@ func TestPriorityGoesBeforeTheDueInstantOverAllLanes(t *testing.T) {
 	require.Equal(t, []admit.Turn{{Line: 1, DueAt: start, Gate: gate}}, d.Turns, "the worker has no room for the third")
 }
 
+func TestPriorityGoesBeforeTheTurnsOfGates(t *testing.T) {
+	in := admit.Input{Now: start, Room: 3, Lanes: []admit.Lane{ours, {ID: 3, Priority: 4, Ours: true}}}
+	for i, lane := range []int32{1, 1, 3} {
+		gate := admit.GateOf(7, string(rune('a'+i)))
+		in.Gates = append(in.Gates, admit.Gate{ID: gate, Limit: semaphore(7, 5)})
+		in.Waiters = append(in.Waiters, waiters(gate, lane, 10*i, 10*i+1)...)
+	}
+	require.Equal(t, []uuid.UUID{runID(20), runID(21), runID(0)}, admitted(admit.Decide(&in)))
+}
+
 func TestHeavyHeadBlocksItsLine(t *testing.T) {
 	gate := admit.GateOf(7, "k")
 	heavy := admit.Use{Gate: gate, Weight: 4}

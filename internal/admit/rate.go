@@ -22,7 +22,7 @@ type Rate struct {
 }
 
 // Refund is starts that did not happen, as the runs were handed back before their
-// handlers began.
+// handlers began. Who inserts one frees a place, and inserts a turn.
 type Refund struct {
 	Weight    int
 	ChargedAt time.Time // Input.Now of their admission; for another instant nothing is given back
