@@ -65,10 +65,8 @@ type deciding struct {
 	byID    map[GateID]*gate
 	lanes   map[store.LaneID]*Lane
 	kept    map[keptAt]time.Time
-	permits map[GateID]int // where the claim's permit is in Permits
 	granted map[grantee]bool
-	turns   map[turnAt]time.Time
-	turnsAt []turnAt // in the order in which they were found
+	armed   int // where the turns of the gate begin that is armed
 }
 
 type keptAt struct {
@@ -76,20 +74,14 @@ type keptAt struct {
 	lane store.LaneID
 }
 
-type turnAt struct {
-	line int32
-	gate GateID
-}
-
 func newDeciding(in *Input) *deciding {
 	d := &deciding{
 		now: in.Now, us: micros(in.Now), room: in.Room,
+		gates:   make([]*gate, 0, len(in.Gates)),
 		byID:    make(map[GateID]*gate, len(in.Gates)),
 		lanes:   make(map[store.LaneID]*Lane, len(in.Lanes)),
-		kept:    make(map[keptAt]time.Time, len(in.Kept)),
-		permits: make(map[GateID]int, len(in.Gates)),
+		kept:    map[keptAt]time.Time{},
 		granted: map[grantee]bool{},
-		turns:   map[turnAt]time.Time{},
 	}
 	for i := range in.Lanes {
 		d.lanes[in.Lanes[i].ID] = &in.Lanes[i]
@@ -97,14 +89,17 @@ func newDeciding(in *Input) *deciding {
 	for _, k := range in.Kept {
 		d.kept[keptAt{k.Gate, k.Lane}] = k.ExpiresAt
 	}
+	gates := make([]gate, len(in.Gates))
 	for i := range in.Gates {
-		if g := newGate(&in.Gates[i], d.us); d.byID[g.ID] == nil {
+		if g := &gates[i]; d.byID[in.Gates[i].ID] == nil {
+			g.read(&in.Gates[i], d.us)
 			d.gates = append(d.gates, g)
 			d.byID[g.ID] = g
 		}
 	}
+	line, plain := make([]waiting, len(in.Waiters)), make([]Use, len(in.Waiters))
 	for i := range in.Waiters {
-		d.stand(&in.Waiters[i])
+		d.stand(&in.Waiters[i], &line[i], plain[i:i+1:i+1])
 	}
 	for _, g := range d.gates {
 		g.parent = d.byID[Parent(g.ID)]
@@ -114,8 +109,9 @@ func newDeciding(in *Input) *deciding {
 	return d
 }
 
-// stand puts a waiter that is due into the line of its gate.
-func (d *deciding) stand(w *Waiter) {
+// stand puts a waiter that is due into the line of its gate. plain is room for the
+// use of one that has one gate and no terms.
+func (d *deciding) stand(w *Waiter, p *waiting, plain []Use) {
 	g := d.byID[w.Gate]
 	if g == nil || g.Busy || w.DueAt.After(d.now) {
 		return
@@ -125,18 +121,17 @@ func (d *deciding) stand(w *Waiter) {
 		lane = &Lane{ID: w.Lane}
 		d.lanes[w.Lane] = lane
 	}
-	p := &waiting{Waiter: w, lane: lane}
+	*p = waiting{Waiter: w, lane: lane, uses: w.Uses}
 	if len(w.Uses) == 0 {
-		p.uses = []Use{{Gate: w.Gate, Weight: 1}}
-	} else {
-		p.uses = w.Uses
+		plain[0] = Use{Gate: w.Gate, Weight: 1}
+		p.uses = plain
 	}
 	if w.Held {
 		p.again = d.now.Add(HeldAgain)
 	}
 	g.line = append(g.line, p)
 	if lane.Ours {
-		g.read[w.Lane]++
+		g.found.add(w.Lane)
 	}
 }
 
@@ -196,7 +191,11 @@ func (d *deciding) admit(g *gate, w *waiting) bool {
 		return false
 	}
 	for i := range w.uses {
-		d.grant(w, &w.uses[i])
+		if use := &w.uses[i]; use.Gate == g.ID {
+			d.grant(g, w, use)
+		} else {
+			d.grant(d.byID[use.Gate], w, use)
+		}
 	}
 	w.gone = true
 	d.room--
@@ -262,9 +261,6 @@ func (d *deciding) most(g *gate) int {
 
 // conclude writes down what has changed in all.
 func (d *deciding) conclude() {
-	for _, t := range d.turnsAt {
-		d.Turns = append(d.Turns, Turn{Line: t.line, DueAt: d.turns[t], Gate: t.gate})
-	}
 	for i := range d.Permits {
 		slices.SortFunc(d.Permits[i].Runs, compareRuns)
 	}
