@@ -452,6 +452,15 @@ WHERE NOT EXISTS (
       AND turns.due_at <= given.due_at
 );
 
+-- name: AddTurns :exec
+-- Turns of runs that are due again later, always, as an enqueue inserts them.
+-- Locks: only what it inserts.
+INSERT INTO durable.turns (line, due_at, gate)
+SELECT
+    unnest(@lines::int[]),
+    unnest(@dues::timestamptz[]),
+    unnest(@gates::bigint[]);
+
 -- name: Keep :exec
 -- Index: kept_pkey. Locks: rows of gates that are locked.
 INSERT INTO durable.kept (gate, lane, expires_at)

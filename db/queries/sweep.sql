@@ -349,7 +349,7 @@ WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone));
 -- Index: runs_pkey. Locks: the runs, with SKIP LOCKED.
 -- Idempotent: a repeat finds the claim gone.
 WITH locked_runs AS MATERIALIZED (
-    SELECT runs.id
+    SELECT runs.id, runs.claim_id, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
       AND runs.state = 1
@@ -428,8 +428,47 @@ WITH locked_runs AS MATERIALIZED (
       AND (permits.until = 'f' OR over.state <> 4)
     RETURNING permits.gate
 -- end
+), gone AS (
+    SELECT locked_runs.id
+    FROM locked_runs
+), reduced AS (
+    UPDATE durable.permits
+-- block: reduce-permits
+    SET (runs, k) = (
+        SELECT
+            coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
+            CASE
+                WHEN permits.k = cardinality(permits.runs) THEN count(*)
+                ELSE coalesce(
+                    sum(
+                        (
+                            SELECT coalesce(
+                                runs.weights[array_position(runs.gates, permits.gate)],
+                                1
+                            )
+                            FROM durable.runs
+                            WHERE runs.id = staying.run
+                        )
+                    ),
+                    0
+                )
+            END
+        FROM unnest(permits.runs) AS staying (run)
+        WHERE staying.run NOT IN (SELECT gone.id FROM gone)
+    )
+-- end
+    WHERE gate = ANY (ARRAY(SELECT unnest(locked_runs.gates) FROM locked_runs))
+      AND owner = ANY (ARRAY(SELECT locked_runs.claim_id FROM locked_runs))
+      AND EXISTS (
+          SELECT
+          FROM unnest(permits.runs) AS named (run)
+          WHERE named.run IN (SELECT gone.id FROM gone)
+      )
+    RETURNING gate
 ), touched AS (
     SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT reduced.gate FROM reduced
 ), freed AS (
 -- block: free of touched
     INSERT INTO durable.turns (line, due_at, gate)
@@ -512,3 +551,52 @@ WHERE ctid = ANY (ARRAY(
       )
     FOR UPDATE SKIP LOCKED
 ));
+
+-- name: PrunePermits :many
+-- A net that must stay empty: permits of claims without a lease and without a run that is
+-- running under them, and of runs that have ended; and what a claim's last release has left
+-- without a place. Of what is older than a minute, so many.
+-- Index: permits_pkey from end to end, leases_pkey, runs_pkey. Locks: the permits, with SKIP
+-- LOCKED. Idempotent: a repeat finds no rows.
+WITH released AS (
+    DELETE FROM durable.permits
+    WHERE ctid = ANY (ARRAY(
+        SELECT stale.ctid
+        FROM durable.permits stale
+        WHERE stale.at < now() - interval '1 minute'
+          AND CASE stale.until
+              WHEN 's' THEN NOT EXISTS (
+                      SELECT
+                      FROM durable.leases
+                      WHERE leases.claim_id = stale.owner
+                  )
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM durable.runs
+                      WHERE runs.id = ANY (stale.runs)
+                        AND runs.claim_id = stale.owner
+                        AND runs.state = 1
+                  )
+              WHEN 'x' THEN stale.expires_at < now() - interval '1 hour'
+              ELSE NOT EXISTS (
+                  SELECT
+                  FROM durable.runs
+                  WHERE runs.id = stale.owner
+                    AND (runs.state < 2 OR stale.until = 'k' AND runs.state = 4)
+              )
+          END
+        LIMIT @most
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING gate
+), touched AS (
+    SELECT released.gate FROM released
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
+)
+SELECT released.gate
+FROM released;

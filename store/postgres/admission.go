@@ -489,7 +489,7 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 		for i := range d.Admitted {
 			ids[i] = d.Admitted[i].Run
 		}
-		b.add(queries.StartAdmitted, uuid.UUID(a.request.Claim), a.worker, ids, micro(a.request.Duration), a.request.Alone, gates, strictly(d)).Query(a.got.scan)
+		b.add(queries.StartAdmitted, uuid.UUID(a.request.Claim), a.worker, a.input.Now, ids, micro(a.request.Duration), a.request.Alone, gates, strictly(d)).Query(a.got.scan)
 	}
 	b.add(queries.Commit)
 	if err := a.send(ctx, a.conn, b); err != nil {
@@ -621,13 +621,8 @@ func strictly(d *admit.Decision) bool {
 
 // addState writes what the gates remember: turns, kept places, rates, keys.
 func (a *admission) addState(b *batch, d *admit.Decision) {
-	if len(d.Turns) > 0 {
-		var t queries.InsertTurnsParams
-		for _, one := range d.Turns {
-			t.Lines, t.Dues, t.Gates = append(t.Lines, one.Line), append(t.Dues, one.DueAt), append(t.Gates, int64(one.Gate))
-		}
-		b.add(queries.InsertTurns, t.Lines, t.Dues, t.Gates)
-	}
+	addTurns(b, queries.InsertTurns, d.Turns)
+	addTurns(b, queries.AddTurns, d.Due)
 	if len(d.Keep) > 0 {
 		var k queries.KeepParams
 		for _, one := range d.Keep {
@@ -650,6 +645,17 @@ func (a *admission) addState(b *batch, d *admit.Decision) {
 		}
 		b.add(queries.NameGates, n.Gates, n.Keys)
 	}
+}
+
+func addTurns(b *batch, statement string, turns []admit.Turn) {
+	if len(turns) == 0 {
+		return
+	}
+	var t queries.AddTurnsParams
+	for _, one := range turns {
+		t.Lines, t.Dues, t.Gates = append(t.Lines, one.Line), append(t.Dues, one.DueAt), append(t.Gates, int64(one.Gate))
+	}
+	b.add(statement, t.Lines, t.Dues, t.Gates)
 }
 
 func addRates(b *batch, rates []admit.GateRate) {

@@ -12,6 +12,27 @@ import (
 	"github.com/google/uuid"
 )
 
+const AddTurns = `-- name: AddTurns :exec
+INSERT INTO durable.turns (line, due_at, gate)
+SELECT
+    unnest($1::int[]),
+    unnest($2::timestamptz[]),
+    unnest($3::bigint[])
+`
+
+type AddTurnsParams struct {
+	Lines []int32
+	Dues  []time.Time
+	Gates []int64
+}
+
+// Turns of runs that are due again later, always, as an enqueue inserts them.
+// Locks: only what it inserts.
+func (q *Queries) AddTurns(ctx context.Context, arg AddTurnsParams) error {
+	_, err := q.db.Exec(ctx, AddTurns, arg.Lines, arg.Dues, arg.Gates)
+	return err
+}
+
 const AskOldest = `-- name: AskOldest :exec
 WITH locked_runs AS MATERIALIZED (
     SELECT id, claim_id

@@ -205,6 +205,80 @@ func (q *Queries) PruneCancels(ctx context.Context) error {
 	return err
 }
 
+const PrunePermits = `-- name: PrunePermits :many
+WITH released AS (
+    DELETE FROM durable.permits
+    WHERE ctid = ANY (ARRAY(
+        SELECT stale.ctid
+        FROM durable.permits stale
+        WHERE stale.at < now() - interval '1 minute'
+          AND CASE stale.until
+              WHEN 's' THEN NOT EXISTS (
+                      SELECT
+                      FROM durable.leases
+                      WHERE leases.claim_id = stale.owner
+                  )
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM durable.runs
+                      WHERE runs.id = ANY (stale.runs)
+                        AND runs.claim_id = stale.owner
+                        AND runs.state = 1
+                  )
+              WHEN 'x' THEN stale.expires_at < now() - interval '1 hour'
+              ELSE NOT EXISTS (
+                  SELECT
+                  FROM durable.runs
+                  WHERE runs.id = stale.owner
+                    AND (runs.state < 2 OR stale.until = 'k' AND runs.state = 4)
+              )
+          END
+        LIMIT $1
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING gate
+), touched AS (
+    SELECT released.gate FROM released
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+)
+SELECT released.gate
+FROM released
+`
+
+type PrunePermitsParams struct {
+	Most int32
+}
+
+// A net that must stay empty: permits of claims without a lease and without a run that is
+// running under them, and of runs that have ended; and what a claim's last release has left
+// without a place. Of what is older than a minute, so many.
+// Index: permits_pkey from end to end, leases_pkey, runs_pkey. Locks: the permits, with SKIP
+// LOCKED. Idempotent: a repeat finds no rows.
+// block: free of touched
+// end
+func (q *Queries) PrunePermits(ctx context.Context, arg PrunePermitsParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, PrunePermits, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var gate int64
+		if err := rows.Scan(&gate); err != nil {
+			return nil, err
+		}
+		items = append(items, gate)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const PruneWorkers = `-- name: PruneWorkers :exec
 DELETE FROM durable.workers
 WHERE ctid = ANY (ARRAY(
@@ -235,7 +309,7 @@ func (q *Queries) PruneWorkers(ctx context.Context, arg PruneWorkersParams) erro
 
 const ReturnRuns = `-- name: ReturnRuns :many
 WITH locked_runs AS MATERIALIZED (
-    SELECT runs.id
+    SELECT runs.id, runs.claim_id, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY ($1::uuid[])
       AND runs.state = 1
@@ -306,8 +380,45 @@ WITH locked_runs AS MATERIALIZED (
       AND permits.owner = over.id
       AND (permits.until = 'f' OR over.state <> 4)
     RETURNING permits.gate
+), gone AS (
+    SELECT locked_runs.id
+    FROM locked_runs
+), reduced AS (
+    UPDATE durable.permits
+    SET (runs, k) = (
+        SELECT
+            coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
+            CASE
+                WHEN permits.k = cardinality(permits.runs) THEN count(*)
+                ELSE coalesce(
+                    sum(
+                        (
+                            SELECT coalesce(
+                                runs.weights[array_position(runs.gates, permits.gate)],
+                                1
+                            )
+                            FROM durable.runs
+                            WHERE runs.id = staying.run
+                        )
+                    ),
+                    0
+                )
+            END
+        FROM unnest(permits.runs) AS staying (run)
+        WHERE staying.run NOT IN (SELECT gone.id FROM gone)
+    )
+    WHERE gate = ANY (ARRAY(SELECT unnest(locked_runs.gates) FROM locked_runs))
+      AND owner = ANY (ARRAY(SELECT locked_runs.claim_id FROM locked_runs))
+      AND EXISTS (
+          SELECT
+          FROM unnest(permits.runs) AS named (run)
+          WHERE named.run IN (SELECT gone.id FROM gone)
+      )
+    RETURNING gate
 ), touched AS (
     SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT reduced.gate FROM reduced
 ), freed AS (
     INSERT INTO durable.turns (line, due_at, gate)
     SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
@@ -375,6 +486,8 @@ type ReturnRunsRow struct {
 // block: announce of lined
 // end
 // block: end-permits of over
+// end
+// block: reduce-permits
 // end
 // block: free of touched
 // end
