@@ -353,7 +353,7 @@ create table durable.limit_lanes (
 create table durable.gates (
     gate       bigint primary key,
     key        text,                        -- for people; null: not known yet
-    tat        bigint,                      -- state of a rate; instants are microseconds
+    tat        bigint,                      -- state of a rate; nanoseconds, others microseconds
     bucket_at  bigint[],
     bucket_n   int[],
     not_before timestamptz,                 -- nothing is admitted before: a penalty

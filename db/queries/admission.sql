@@ -1,11 +1,11 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 -- The claim of limited runs. One transaction: TakeTurns locks gates; the statements after it
 -- read, in snapshots younger than those locks, what the gates admit; admit.Decide decides;
 -- the rest writes. Turns and waiters are due by the same now(), that of the transaction.
--- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 
 -- name: TakeTurns :many
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
--- that are the admission's, by the age of their turns. A gate that does not exist is made.
+-- that are the admission's, by the age of their turns. A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
 -- may have counted before what they announce was committed.
 -- Index: turns_order for each line, gates_pkey. Locks: the turns and the gates, with SKIP
@@ -323,7 +323,7 @@ FROM gone;
 
 -- name: MoveWaiters :exec
 -- Puts waiters into the lines of other gates, with their lane and due instant.
--- Index: waiting_order. Idempotent: a run stands in a line once.
+-- Index: waiting_order. Idempotent: a run is in a line once.
 INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
 SELECT
     unnest(@gates::bigint[]),

@@ -1,3 +1,4 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 -- States of a limit: 0 active, 1 draining, 2 off, 3 removed.
 
 -- name: FindLimits :many

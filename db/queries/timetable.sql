@@ -33,8 +33,8 @@ FOR UPDATE;
 -- name: CreateSchedule :execrows
 -- Index: schedules_name_key. Idempotent: a repeat finds the name taken.
 INSERT INTO durable.schedules (
-    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits, paused,
-    edited, look_at, hash_at, brought_at
+    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits,
+    paused, edited, look_at, hash_at, brought_at
 )
 VALUES (
     @name,

@@ -94,7 +94,7 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 				d.Microseconds())
 		}
 	}
-	batch.Queue(fmt.Sprintf("UPDATE %s.gates SET tat = tat - $1::bigint, bucket_at = ARRAY(SELECT at - $1::bigint FROM unnest(bucket_at) AS at), since = since - $1::bigint, last_at = last_at - $1::bigint", o.schema), d.Microseconds())
+	batch.Queue(fmt.Sprintf("UPDATE %s.gates SET tat = tat - 1000 * $1::bigint, bucket_at = ARRAY(SELECT at - $1::bigint FROM unnest(bucket_at) AS at), since = since - $1::bigint, last_at = last_at - $1::bigint", o.schema), d.Microseconds())
 	require.NoError(t, conn.SendBatch(t.Context(), batch).Close())
 }
 

@@ -274,7 +274,7 @@ type EnqueueLimitedParams struct {
 // Index: runs_pkey, lanes_pkey, limits_pkey. Locks: only what it inserts, and so no gate:
 // a transaction of the caller's may be long.
 // Idempotent: a run whose id is stored is passed over.
-// The number of a lane, or of a limit, that no longer stands for its name becomes NULL and
+// The number of a lane, or of a limit, that is no longer that of its name becomes NULL and
 // fails the statement (23502), and so does that of a limit that was removed and that no code
 // declares.
 // block: enter-waiting of stored

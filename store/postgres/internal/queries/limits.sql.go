@@ -236,6 +236,7 @@ type FindLimitsRow struct {
 	Declared   bool
 }
 
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // States of a limit: 0 active, 1 draining, 2 off, 3 removed.
 // Index: limits_name_key. Locks: none.
 func (q *Queries) FindLimits(ctx context.Context, arg FindLimitsParams) ([]FindLimitsRow, error) {

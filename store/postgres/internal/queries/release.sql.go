@@ -24,6 +24,7 @@ type HoldLeasesParams struct {
 	Claims []uuid.UUID
 }
 
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Permits of limited runs, and what goes with their end. Who releases one inserts a turn on
 // the line of its limit in the same transaction, whether or not a waiter is seen: the
 // waiter may be in a transaction that this one does not see yet.

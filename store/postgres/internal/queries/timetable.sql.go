@@ -37,8 +37,8 @@ func (q *Queries) Audit(ctx context.Context, arg AuditParams) error {
 
 const CreateSchedule = `-- name: CreateSchedule :execrows
 INSERT INTO durable.schedules (
-    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits, paused,
-    edited, look_at, hash_at, brought_at
+    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits,
+    paused, edited, look_at, hash_at, brought_at
 )
 VALUES (
     $1,
