@@ -415,7 +415,7 @@ SELECT
     given.gate,
     given.owner,
     given.expires_at,
-    given.k,
+    given.places,
     given.until,
     given.runs::uuid[]
 FROM (
@@ -423,7 +423,7 @@ FROM (
         unnest(@gates::bigint[]) AS gate,
         unnest(@owners::uuid[]) AS owner,
         unnest(@expiries::timestamptz[]) AS expires_at,
-        unnest(@places::int[]) AS k,
+        unnest(@places::int[]) AS places,
         unnest(@untils::text[]) AS until,
         unnest(@runs::text[]) AS runs
 ) given

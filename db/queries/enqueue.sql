@@ -1,3 +1,5 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
 -- name: EnqueueRuns :many
 -- Stores runs and their rows of ready; returns the ids that were stored before.
 -- Index: runs_pkey, lanes_pkey. Locks: only what it inserts.

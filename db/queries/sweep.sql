@@ -113,7 +113,8 @@ LIMIT @most;
 
 -- name: SweepBlocks :many
 -- Finds, in a range of the table's own blocks and whatever the ids in it, the runs whose
--- retention has passed, those that are pending without their row of ready or waiting (ready_order, waiting_order),
+-- retention has passed, those that are pending without their row of ready or waiting
+-- (ready_order, waiting_order),
 -- and those that are running under a claim that has no lease. A claim's lease and its
 -- runs are committed together, and a lease that has gone does not come back: where one
 -- snapshot shows the run and no lease, its worker is not coming back either, as long as

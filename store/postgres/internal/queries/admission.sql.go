@@ -199,7 +199,7 @@ SELECT
     given.gate,
     given.owner,
     given.expires_at,
-    given.k,
+    given.places,
     given.until,
     given.runs::uuid[]
 FROM (
@@ -207,7 +207,7 @@ FROM (
         unnest($1::bigint[]) AS gate,
         unnest($2::uuid[]) AS owner,
         unnest($3::timestamptz[]) AS expires_at,
-        unnest($4::int[]) AS k,
+        unnest($4::int[]) AS places,
         unnest($5::text[]) AS until,
         unnest($6::text[]) AS runs
 ) given

@@ -411,6 +411,7 @@ func (q *Queries) EnqueueNew(ctx context.Context, arg EnqueueNewParams) error {
 }
 
 const EnqueueRuns = `-- name: EnqueueRuns :many
+
 WITH known AS MATERIALIZED (
     SELECT lanes.id
     FROM (
@@ -487,6 +488,7 @@ type EnqueueRunsParams struct {
 	Traces      []string
 }
 
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Stores runs and their rows of ready; returns the ids that were stored before.
 // Index: runs_pkey, lanes_pkey. Locks: only what it inserts.
 // Idempotent: a run whose id is stored is passed over, gets no second row in ready,
