@@ -63,6 +63,10 @@ func (l *Limit) faults() (faults []error) {
 	return append(append(faults, l.timeFaults()...), l.shareFaults()...)
 }
 
+// maxFill bounds how long a bucket takes to fill, so that instants can be counted
+// in nanoseconds.
+const maxFill = 10 * MaxLimitPeriod
+
 // timeFaults checks the period and what divides it.
 func (l *Limit) timeFaults() (faults []error) {
 	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -90,8 +94,8 @@ func (l *Limit) timeFaults() (faults []error) {
 		refuse("a %v has no burst", l.Kind)
 	case token && (l.Burst < 1 || l.Burst > MaxLimit):
 		refuse("burst %d: want 1 to %d", l.Burst, MaxLimit)
-	case token && l.Max > 0 && float64(l.Period)/float64(l.Max)*float64(l.Burst) > float64(MaxDelay):
-		refuse("burst %d: to fill it would take more than %v", l.Burst, MaxDelay)
+	case token && l.Max > 0 && float64(l.Period)/float64(l.Max)*float64(l.Burst) > float64(maxFill):
+		refuse("burst %d: to fill it would take more than %v", l.Burst, maxFill)
 	}
 	return faults
 }

@@ -1,7 +1,7 @@
 -- name: DeclareJobs :exec
 -- Index: jobs_pkey. Locks: the rows, in the order given (by name).
 -- Idempotent: a repeat writes the same rows.
-INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash, retention)
+INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash, retention, limits)
 SELECT
     declared.name,
     declared.queue,
@@ -9,7 +9,8 @@ SELECT
     declared.max_attempts,
     declared.timeout,
     declared.on_crash,
-    declared.retention
+    declared.retention,
+    declared.limits::json
 FROM (
     SELECT
         unnest(@names::text[]) AS name,
@@ -18,7 +19,8 @@ FROM (
         unnest(@max_attempts::int[]) AS max_attempts,
         unnest(@timeouts::bigint[]) AS timeout,
         unnest(@on_crashes::smallint[]) AS on_crash,
-        unnest(@retentions::bigint[]) AS retention
+        unnest(@retentions::bigint[]) AS retention,
+        unnest(@limits::text[]) AS limits
 ) declared
 ON CONFLICT (name) DO UPDATE
 SET queue = excluded.queue,
@@ -27,6 +29,7 @@ SET queue = excluded.queue,
     timeout = excluded.timeout,
     on_crash = excluded.on_crash,
     retention = excluded.retention,
+    limits = excluded.limits,
     declared_at = now();
 
 -- name: LockSchedules :many
@@ -46,8 +49,8 @@ FOR UPDATE;
 -- that rewrites runs.
 -- Idempotent: a repeat finds the names and inserts nothing.
 INSERT INTO durable.schedules (
-    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused,
-    look_at, declared_at, hash_at, brought_at
+    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits,
+    paused, look_at, declared_at, hash_at, brought_at
 )
 SELECT
     declared.name,
@@ -61,6 +64,7 @@ SELECT
     declared.on_crash,
     declared.args::json,
     declared.tags::text[],
+    declared.limits::text[],
     declared.paused,
     CASE WHEN declared.paused THEN 'infinity' ELSE clock_timestamp() END,
     now(),
@@ -86,6 +90,7 @@ FROM (
         unnest(@on_crashes::smallint[]) AS on_crash,
         unnest(@args::text[]) AS args,
         unnest(@tags::text[]) AS tags,
+        unnest(@limits::text[]) AS limits,
         unnest(@paused::boolean[]) AS paused
 ) declared
 WHERE NOT EXISTS (
@@ -114,7 +119,8 @@ WITH declared AS MATERIALIZED (
         unnest(@timeouts::bigint[]) AS timeout,
         unnest(@on_crashes::smallint[]) AS on_crash,
         unnest(@args::text[]) AS args,
-        unnest(@tags::text[]) AS tags
+        unnest(@tags::text[]) AS tags,
+        unnest(@limits::text[]) AS limits
 ), declarer AS MATERIALIZED (
     SELECT
         coalesce(
@@ -146,6 +152,7 @@ WITH declared AS MATERIALIZED (
         declared.on_crash,
         declared.args,
         declared.tags,
+        declared.limits,
         declarer.at,
         declarer.started_at
     FROM durable.schedules
@@ -189,6 +196,7 @@ SET generation = schedules.generation + 1,
     on_crash = replaced.on_crash,
     args = replaced.args::json,
     tags = replaced.tags::text[],
+    limits = replaced.limits::text[],
     hash_at = now(),
     brought_at = replaced.started_at
 FROM replaced
@@ -281,6 +289,8 @@ WHERE skips.id = old.id;
 
 -- name: Jobs :many
 -- Index: jobs_pkey in order; a small table. Locks: none.
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention
+SELECT
+    name, queue, priority, max_attempts, timeout, on_crash, retention,
+    coalesce(limits::text, '')::text AS limits
 FROM durable.jobs
 ORDER BY name;

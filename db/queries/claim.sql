@@ -1,9 +1,11 @@
 -- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 
 -- name: Heads :many
--- The earliest due_at of every lane served, and of the line of its isolated runs.
+-- The earliest due_at of every lane served, and of the line of its isolated runs; and of
+-- every line of turns, where runs of a limit have waited in those lanes.
 -- Index: the unique one of lanes (queue, job, priority), then one probe of
--- ready_order per lane. Locks: none. marks maps a lane to the instant from which
+-- ready_order per lane; limit_lanes, which is empty without limits, and one probe of
+-- turns_order per line. Locks: none. marks maps a lane to the instant from which
 -- its line is read; a lane that is not in it is read from the beginning. While an
 -- old snapshot is held, a probe without a bound steps over the entry of every run
 -- claimed since then.
@@ -13,7 +15,8 @@ SELECT
     lanes.job,
     lanes.priority,
     head.due_at,
-    now()::timestamptz AS now
+    now()::timestamptz AS now,
+    0::int AS line
 FROM durable.lanes
 LEFT JOIN LATERAL (
     SELECT ready.due_at
@@ -33,7 +36,8 @@ SELECT
     lanes.job,
     lanes.priority,
     head.due_at,
-    now()
+    now(),
+    0
 FROM durable.lanes
 CROSS JOIN LATERAL (
     SELECT ready.due_at
@@ -44,7 +48,58 @@ CROSS JOIN LATERAL (
 ) head
 WHERE lanes.queue = ANY (@queues::text[])
   AND lanes.job = ANY (@jobs::text[])
-  AND NOT lanes.paused;
+  AND NOT lanes.paused
+UNION ALL
+SELECT
+    limited.lane,
+    lanes.queue,
+    lanes.job,
+    lanes.priority,
+    head.due_at,
+    now(),
+    limited.lane
+FROM (SELECT DISTINCT limit_lanes.lane FROM durable.limit_lanes) limited
+JOIN durable.lanes ON lanes.id = abs(limited.lane)
+LEFT JOIN LATERAL (
+    SELECT turns.due_at
+    FROM durable.turns
+    WHERE turns.line = limited.lane
+    ORDER BY turns.due_at, turns.gate
+    LIMIT 1
+) head ON true
+WHERE lanes.queue = ANY (@queues::text[])
+  AND lanes.job = ANY (@jobs::text[])
+  AND NOT lanes.paused
+  AND (limited.lane > 0 OR head.due_at IS NOT NULL)
+UNION ALL
+SELECT
+    0,
+    limited.queue,
+    limited.job,
+    limited.priority,
+    head.due_at,
+    now(),
+    (1 << 30) + limited.limit_id
+FROM (
+    SELECT DISTINCT ON (limit_lanes.limit_id)
+        limit_lanes.limit_id,
+        lanes.queue,
+        lanes.job,
+        lanes.priority
+    FROM durable.limit_lanes
+    JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
+    WHERE lanes.queue = ANY (@queues::text[])
+      AND lanes.job = ANY (@jobs::text[])
+      AND NOT lanes.paused
+    ORDER BY limit_lanes.limit_id, lanes.priority DESC, lanes.id
+) limited
+LEFT JOIN LATERAL (
+    SELECT turns.due_at
+    FROM durable.turns
+    WHERE turns.line = (1 << 30) + limited.limit_id
+    ORDER BY turns.due_at, turns.gate
+    LIMIT 1
+) head ON true;
 
 -- name: ClaimRuns :many
 -- Claims runs for a worker: deletes their rows of ready, inserts one lease for all
@@ -271,12 +326,13 @@ WHERE NOT EXISTS (
 -- Idempotent: a repeat returns the same row.
 WITH known AS (
     UPDATE durable.workers
-    SET seen_at = now()
+    SET seen_at = now(),
+        version = @version::int
     WHERE instance = @instance::uuid
     RETURNING id
 ), registered AS (
-    INSERT INTO durable.workers (instance, name)
-    SELECT @instance::uuid, @name::text
+    INSERT INTO durable.workers (instance, name, version)
+    SELECT @instance::uuid, @name::text, @version::int
     WHERE NOT EXISTS (SELECT FROM known)
     ON CONFLICT (instance) DO UPDATE
     SET seen_at = now()

@@ -1,3 +1,5 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
 -- name: EnqueueRuns :many
 -- Stores runs and their rows of ready; returns the ids that were stored before.
 -- Index: runs_pkey, lanes_pkey. Locks: only what it inserts.
@@ -160,3 +162,139 @@ INSERT INTO durable.ready (lane, due_at, run_id)
 SELECT stored.lane, stored.due_at, stored.id
 FROM stored;
 -- end
+
+-- name: EnqueueLimited :many
+-- EnqueueRuns for limited runs, with what any of them may have beside: a unique key, which
+-- the transaction has locked, or a schedule. They wait in the lines of their gates, and a
+-- turn on the line of their lane says so. Returns the ids that it stored.
+-- Index: runs_pkey, lanes_pkey, limits_pkey. Locks: only what it inserts, and so no gate:
+-- a transaction of the caller's may be long.
+-- Idempotent: a run whose id is stored is passed over.
+-- The number of a lane, or of a limit, that is no longer that of its name becomes NULL and
+-- fails the statement (23502), and so does that of a limit that was removed and that no code
+-- declares.
+WITH known AS MATERIALIZED (
+    SELECT lanes.id
+    FROM (
+        SELECT
+            pg_catalog.unnest(@known::int[]) AS id,
+            pg_catalog.unnest(@queues::text[]) AS queue,
+            pg_catalog.unnest(@jobs::text[]) AS job,
+            pg_catalog.unnest(@priorities::smallint[]) AS priority
+    ) learnt
+    JOIN durable.lanes ON lanes.id = learnt.id
+        AND lanes.queue = learnt.queue
+        AND lanes.job = learnt.job
+        AND lanes.priority = learnt.priority
+), unknown AS MATERIALIZED (
+    SELECT learnt.id
+    FROM (
+        SELECT
+            pg_catalog.unnest(@limit_ids::int[]) AS id,
+            pg_catalog.unnest(@limit_names::text[]) AS name
+    ) learnt
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limits
+        WHERE limits.id = learnt.id
+          AND limits.name = learnt.name
+          AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
+    )
+), stored AS (
+    INSERT INTO durable.runs (
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace,
+        schedule, generation, occurrence, gates, limits, weights, strict, gives
+    )
+    SELECT
+        given.id,
+        CASE
+            WHEN given.lane = ANY (ARRAY(SELECT known.id FROM known))
+                AND NOT EXISTS (SELECT FROM unknown)
+                THEN given.lane
+        END,
+        coalesce(
+            given.at,
+            statement_timestamp() + given.after::float8 * interval '1 microsecond'
+        ),
+        given.expires_at,
+        nullif(given.timeout, 0),
+        given.max_attempts,
+        given.on_crash,
+        given.args::json,
+        given.tags::text[],
+        nullif(given.name, ''),
+        given.trace,
+        nullif(given.schedule, 0),
+        CASE WHEN given.schedule > 0 THEN given.generation END,
+        given.occurrence,
+        given.gates::bigint[],
+        given.limits::text[],
+        given.weights::int[],
+        given.strict::bigint[],
+        given.gives::text[]
+    FROM (
+        SELECT
+            pg_catalog.unnest(@ids::uuid[]) AS id,
+            pg_catalog.unnest(@lanes::int[]) AS lane,
+            pg_catalog.unnest(@ats::timestamptz[]) AS at,
+            pg_catalog.unnest(@afters::bigint[]) AS after,
+            pg_catalog.unnest(@expiries::timestamptz[]) AS expires_at,
+            pg_catalog.unnest(@timeouts::bigint[]) AS timeout,
+            pg_catalog.unnest(@max_attempts::int[]) AS max_attempts,
+            pg_catalog.unnest(@on_crashes::smallint[]) AS on_crash,
+            pg_catalog.unnest(@args::text[]) AS args,
+            pg_catalog.unnest(@tags::text[]) AS tags,
+            pg_catalog.unnest(@keys::text[]) AS name,
+            pg_catalog.unnest(@traces::text[]) AS trace,
+            pg_catalog.unnest(@schedules::int[]) AS schedule,
+            pg_catalog.unnest(@generations::bigint[]) AS generation,
+            pg_catalog.unnest(@occurrences::text[]) AS occurrence,
+            pg_catalog.unnest(@gates::text[]) AS gates,
+            pg_catalog.unnest(@limits::text[]) AS limits,
+            pg_catalog.unnest(@weights::text[]) AS weights,
+            pg_catalog.unnest(@strict::text[]) AS strict,
+            pg_catalog.unnest(@gives::text[]) AS gives
+    ) given
+    ON CONFLICT DO NOTHING
+    RETURNING id, lane, due_at, gates, limits, strict
+), lined AS (
+-- block: enter-waiting of stored
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN stored.strict IS NULL THEN stored.gates[1]
+                ELSE (
+                    SELECT stored.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(stored.gates, 1) AS wanted (place)
+                    WHERE stored.gates[wanted.place] <> ALL (stored.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = stored.gates[wanted.place]
+                             AND permits.owner = stored.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        stored.lane,
+        stored.due_at,
+        stored.id,
+        pg_catalog.cardinality(stored.gates) <> 1
+            OR pg_catalog.cardinality(stored.limits) <> 1
+            OR stored.limits[1] ~ '[*!]'
+    FROM stored
+-- end
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+-- end
+)
+SELECT stored.id
+FROM stored;

@@ -100,7 +100,7 @@ SELECT
 FROM pg_catalog.pg_stat_user_tables counted
 JOIN pg_catalog.pg_class ON pg_class.oid = counted.relid
 WHERE counted.schemaname = @schema_name::text
-  AND counted.relname IN ('ready', 'leases', 'runs')
+  AND counted.relname IN ('ready', 'leases', 'runs', 'waiting', 'turns', 'permits')
 ORDER BY counted.relname;
 
 -- name: ExamineIdentities :many
@@ -156,8 +156,16 @@ ORDER BY queues.name;
 
 -- name: ExamineUndeclared :many
 -- Jobs of which runs wait although no worker has declared them within so many microseconds.
--- Index: reads lanes and jobs, small ones, and one row of ready_order for each line.
--- Locks: none.
+-- Index: reads lanes and jobs, small ones, and one row of ready_order for each line;
+-- so many rows of waiting in all. Locks: none.
+WITH limited AS MATERIALIZED (
+    SELECT DISTINCT abs(waiters.lane) AS lane
+    FROM (
+        SELECT waiting.lane
+        FROM durable.waiting
+        LIMIT 100000
+    ) waiters
+)
 SELECT DISTINCT
     lanes.job,
     lanes.queue,
@@ -171,6 +179,7 @@ WHERE (
   AND (
       EXISTS (SELECT FROM durable.ready WHERE ready.lane = lanes.id)
       OR EXISTS (SELECT FROM durable.ready WHERE ready.lane = -lanes.id)
+      OR lanes.id IN (SELECT limited.lane FROM limited)
   )
 ORDER BY lanes.job, lanes.queue
 LIMIT 100;

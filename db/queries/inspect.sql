@@ -20,6 +20,7 @@ SELECT
     coalesce(runs.timeout, 0)::bigint AS timeout,
     runs.fence,
     runs.tags,
+    coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
@@ -106,6 +107,7 @@ SELECT
     coalesce(runs.timeout, 0)::bigint AS timeout,
     runs.fence,
     runs.tags,
+    coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
@@ -177,11 +179,19 @@ LIMIT @most;
 
 -- name: UnfinishedOf :many
 -- Index: ready_order for the lanes and the lines of their isolated runs, and leases; no
--- more than so many of either. Locks: none.
+-- more than so many of either; waiting_order from end to end where few limited runs are in
+-- the lanes. Locks: none.
 (
     SELECT ready.run_id::uuid AS run_id, true AS waiting
     FROM durable.ready
     WHERE ready.lane = ANY (@lanes::int[])
+    LIMIT @most
+)
+UNION ALL
+(
+    SELECT limited.run_id::uuid AS run_id, true AS waiting
+    FROM durable.waiting limited
+    WHERE limited.lane = ANY (@lanes::int[])
     LIMIT @most
 )
 UNION ALL
@@ -233,6 +243,7 @@ SELECT
     coalesce(runs.timeout, 0)::bigint AS timeout,
     runs.fence,
     runs.tags,
+    coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
@@ -286,7 +297,7 @@ LIMIT @most;
 
 -- name: CountSome :one
 -- Counts each up to a bound and no further, all in one snapshot.
--- Index: runs_pkey, ready_order, leases and runs_pkey, problems_lane. Locks: none.
+-- Index: runs_pkey, ready_order, waiting_order, leases and runs_pkey, problems_lane. Locks: none.
 SELECT
     (
         SELECT count(*)
@@ -303,7 +314,15 @@ SELECT
             FROM durable.ready
             LIMIT @most::int
         ) waiting
-    ) AS pending,
+    ) AS ready,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.waiting
+            LIMIT @most::int
+        ) limited
+    ) AS limited,
     (
         SELECT count(*)
         FROM (
@@ -366,6 +385,11 @@ FROM durable.runs TABLESAMPLE SYSTEM (@percent::real);
 -- About so many percent of the pages of ready. Locks: none.
 SELECT count(*)
 FROM durable.ready TABLESAMPLE SYSTEM (@percent::real);
+
+-- name: SampleWaiting :one
+-- About so many percent of the pages of waiting. Locks: none.
+SELECT count(*)
+FROM durable.waiting TABLESAMPLE SYSTEM (@percent::real);
 
 -- name: SampleProblems :one
 -- About so many percent of the pages of problems. Locks: none.

@@ -57,7 +57,8 @@ SELECT
     (holder.id IS NOT NULL)::boolean AS stored,
     coalesce(holder.state, 0)::smallint AS state,
     coalesce(holder.lane, 0)::int AS lane,
-    coalesce(holder.due_at, 'epoch')::timestamptz AS due_at
+    coalesce(holder.due_at, 'epoch')::timestamptz AS due_at,
+    holder.gates::bigint[] AS gates
 FROM (
     SELECT
         pg_catalog.unnest(@jobs::text[]) AS job,
@@ -76,7 +77,7 @@ CROSS JOIN LATERAL (
     OFFSET 0
 ) held_key
 LEFT JOIN LATERAL (
-    SELECT runs.id, runs.state, runs.lane, runs.due_at
+    SELECT runs.id, runs.state, runs.lane, runs.due_at, runs.gates
     FROM durable.runs
     WHERE runs.id = held_key.run_id
     OFFSET 0
@@ -98,10 +99,20 @@ WHERE lane = @lane::int
   AND run_id = @run_id::uuid
 RETURNING run_id;
 
+-- name: TakeWaiting :many
+-- TakeReady for a limited run, which waits in the line of one of its gates, or of none.
+-- Index: waiting_order, a probe for each gate. Locks and idempotence: as TakeReady.
+DELETE FROM durable.waiting
+WHERE gate = ANY (@gates::bigint[] || 0::bigint)
+  AND lane = @lane::int
+  AND due_at = @due_at::timestamptz
+  AND run_id = @run_id::uuid
+RETURNING run_id;
+
 -- name: ReplaceRun :many
 -- Gives a pending run what a later enqueue with the same key has, and a new place in
 -- line; an isolated run stays isolated. What an attempt has noted for the next one was
--- about other args and is deleted.
+-- about other args and is deleted, and so are the permits of gates that it had and kept.
 -- Index: runs_pkey, lanes_pkey, progress_pkey. Locks: the run; the transaction has
 -- deleted its row of ready, so no other one changes it.
 -- A lane number that no longer names the lane it was learnt as becomes NULL and fails
@@ -134,20 +145,80 @@ WITH replaced AS (
         args = (@args::text)::json,
         tags = (@tags::text)::text[],
         trace = @trace::text,
-        attempt = 0
+        attempt = 0,
+        gates = (@gates::text)::bigint[],
+        limits = (@limits::text)::text[],
+        weights = (@weights::text)::int[],
+        strict = (@strict::text)::bigint[],
+        gives = (@gives::text)::text[]
     WHERE id = @id::uuid
       AND state = 0
-    RETURNING id, lane, due_at
+    RETURNING id, lane, due_at, gates, limits, strict
 ), forgotten AS (
     DELETE FROM durable.progress
     WHERE run_id = @id::uuid
-)
+), queued AS (
 -- block: enter-line of replaced
-INSERT INTO durable.ready (lane, due_at, run_id)
-SELECT replaced.lane, replaced.due_at, replaced.id
-FROM replaced
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT replaced.lane, replaced.due_at, replaced.id
+    FROM replaced
 -- end
-RETURNING run_id;
+    WHERE replaced.gates IS NULL
+), lined AS (
+-- block: enter-waiting of replaced
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN replaced.strict IS NULL THEN replaced.gates[1]
+                ELSE (
+                    SELECT replaced.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(replaced.gates, 1) AS wanted (place)
+                    WHERE replaced.gates[wanted.place] <> ALL (replaced.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = replaced.gates[wanted.place]
+                             AND permits.owner = replaced.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        replaced.lane,
+        replaced.due_at,
+        replaced.id,
+        pg_catalog.cardinality(replaced.gates) <> 1
+            OR pg_catalog.cardinality(replaced.limits) <> 1
+            OR replaced.limits[1] ~ '[*!]'
+    FROM replaced
+-- end
+    WHERE replaced.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+-- end
+), dropped AS (
+    DELETE FROM durable.permits
+    WHERE gate = ANY (@had::bigint[])
+      AND owner = @id::uuid
+    RETURNING gate
+), touched AS (
+    SELECT dropped.gate FROM dropped
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
+)
+SELECT replaced.id
+FROM replaced;
 
 -- name: EnqueueKeyedRuns :many
 -- EnqueueRuns for runs of which some have keys, which the transaction has locked.

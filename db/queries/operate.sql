@@ -10,7 +10,8 @@ SELECT
     runs.due_at,
     coalesce(runs.key, '')::text AS key,
     (runs.key IS NOT NULL)::boolean AS keyed,
-    lanes.job
+    lanes.job,
+    (runs.gates IS NOT NULL)::boolean AS limited
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ANY (@ids::uuid[]);
@@ -50,6 +51,73 @@ WITH taken AS MATERIALIZED (
     WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
       AND state = 0
     RETURNING id, lane
+), reported AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+    SELECT cancelled.id, now(), 5, @reason::text, abs(cancelled.lane)
+    FROM cancelled
+    ON CONFLICT DO NOTHING
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT
+        @actor::text, 'run', cancelled.id::text, 'cancel', nullif(@detail::text, '')::json
+    FROM cancelled
+)
+SELECT cancelled.id
+FROM cancelled;
+
+-- name: CancelWaiting :many
+-- CancelPending for limited runs, which wait in the lines of their gates. No gate is locked:
+-- a turn without a waiter is harmless.
+-- Index: runs_pkey, waiting_order, one probe for each gate of a run. Locks and idempotence:
+-- as CancelPending.
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.waiting
+    WHERE ctid = ANY (ARRAY(
+        SELECT locked.ctid
+        FROM (
+            SELECT
+                unnest(@lanes::int[]) AS lane,
+                unnest(@dues::timestamptz[]) AS due_at,
+                unnest(@ids::uuid[]) AS run_id
+        ) asked,
+        LATERAL (
+            SELECT place.ctid
+            FROM durable.runs pending
+            JOIN durable.waiting place ON place.gate = ANY (pending.gates || 0::bigint)
+                AND place.run_id = pending.id
+            WHERE pending.id = asked.run_id
+              AND place.lane = asked.lane
+              AND place.due_at = asked.due_at
+              AND place.run_id = asked.run_id
+            FOR NO KEY UPDATE OF place, pending SKIP LOCKED
+        ) locked
+    ))
+    RETURNING run_id
+), cancelled AS (
+    UPDATE durable.runs
+    SET state = 5,
+        finished_at = now()
+    WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+      AND state = 0
+    RETURNING id, lane, state, strict
+), finished AS (
+-- block: end-permits of cancelled
+    DELETE FROM durable.permits
+    USING cancelled
+    WHERE cancelled.strict IS NOT NULL
+      AND permits.gate = ANY (cancelled.strict)
+      AND permits.owner = cancelled.id
+      AND (permits.until = 'f' OR cancelled.state <> 4)
+    RETURNING permits.gate
+-- end
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT cancelled.id, now(), 5, @reason::text, abs(cancelled.lane)
@@ -123,12 +191,52 @@ WITH locked_runs AS MATERIALIZED (
         finished_at = NULL
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state IN (4, 5)
-    RETURNING id, lane, due_at
+    RETURNING id, lane, due_at, gates, limits, strict
 ), queued AS (
 -- block: enter-line of retried
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT retried.lane, retried.due_at, retried.id
     FROM retried
+-- end
+    WHERE retried.gates IS NULL
+), lined AS (
+-- block: enter-waiting of retried
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN retried.strict IS NULL THEN retried.gates[1]
+                ELSE (
+                    SELECT retried.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(retried.gates, 1) AS wanted (place)
+                    WHERE retried.gates[wanted.place] <> ALL (retried.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = retried.gates[wanted.place]
+                             AND permits.owner = retried.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        retried.lane,
+        retried.due_at,
+        retried.id,
+        pg_catalog.cardinality(retried.gates) <> 1
+            OR pg_catalog.cardinality(retried.limits) <> 1
+            OR retried.limits[1] ~ '[*!]'
+    FROM retried
+-- end
+    WHERE retried.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
 -- end
 ), resolved AS (
     DELETE FROM durable.problems
@@ -216,6 +324,72 @@ WITH taken AS MATERIALIZED (
 SELECT deleted.id
 FROM deleted;
 
+-- name: DeleteWaiting :many
+-- DeletePending for limited runs, as CancelWaiting is CancelPending.
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.waiting
+    WHERE ctid = ANY (ARRAY(
+        SELECT locked.ctid
+        FROM (
+            SELECT
+                unnest(@lanes::int[]) AS lane,
+                unnest(@dues::timestamptz[]) AS due_at,
+                unnest(@ids::uuid[]) AS run_id
+        ) asked,
+        LATERAL (
+            SELECT place.ctid
+            FROM durable.runs pending
+            JOIN durable.waiting place ON place.gate = ANY (pending.gates || 0::bigint)
+                AND place.run_id = pending.id
+            WHERE pending.id = asked.run_id
+              AND place.lane = asked.lane
+              AND place.due_at = asked.due_at
+              AND place.run_id = asked.run_id
+              AND (pending.key IS NULL OR @keyed::boolean)
+            FOR UPDATE OF place, pending SKIP LOCKED
+        ) locked
+    ))
+    RETURNING run_id
+), deleted AS (
+    DELETE FROM durable.runs
+    WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+      AND state = 0
+    RETURNING id, 5 AS state, strict
+), finished AS (
+-- block: end-permits of deleted
+    DELETE FROM durable.permits
+    USING deleted
+    WHERE deleted.strict IS NOT NULL
+      AND permits.gate = ANY (deleted.strict)
+      AND permits.owner = deleted.id
+      AND (permits.until = 'f' OR deleted.state <> 4)
+    RETURNING permits.gate
+-- end
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
+), attempts_deleted AS (
+    DELETE FROM durable.attempts
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), problems_deleted AS (
+    DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), progress_deleted AS (
+    DELETE FROM durable.progress
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json
+    FROM deleted
+)
+SELECT deleted.id
+FROM deleted;
+
 -- name: DeleteFinished :many
 -- Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
 -- Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
@@ -231,7 +405,25 @@ WITH locked_runs AS MATERIALIZED (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state IN (2, 4, 5)
-    RETURNING id
+    RETURNING id, 5 AS state, strict
+), finished AS (
+-- block: end-permits of deleted
+    DELETE FROM durable.permits
+    USING deleted
+    WHERE deleted.strict IS NOT NULL
+      AND permits.gate = ANY (deleted.strict)
+      AND permits.owner = deleted.id
+      AND (permits.until = 'f' OR deleted.state <> 4)
+    RETURNING permits.gate
+-- end
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
 ), attempts_deleted AS (
     DELETE FROM durable.attempts
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))

@@ -32,10 +32,24 @@ WHERE queue = @queue
 
 -- name: ListQueues :many
 -- Index: reads lanes and queues, small tables; ready_order for each lane: its first row,
--- and a count that stops at so many rows for each line. Locks: none.
-WITH counted AS (
-    SELECT lanes.queue, lanes.id, line.pending, line.oldest
+-- and a count that stops at so many rows for each line; as many rows of waiting in all.
+-- Locks: none.
+WITH limited AS MATERIALIZED (
+    SELECT abs(waiters.lane) AS lane, count(*) AS pending, min(waiters.due_at) AS oldest
+    FROM (
+        SELECT waiting.lane, waiting.due_at
+        FROM durable.waiting
+        LIMIT @most::int
+    ) waiters
+    GROUP BY abs(waiters.lane)
+), counted AS (
+    SELECT
+        lanes.queue,
+        lanes.id,
+        line.pending + coalesce(limited.pending, 0) AS pending,
+        least(line.oldest, limited.oldest) AS oldest
     FROM durable.lanes
+    LEFT JOIN limited ON limited.lane = lanes.id
     CROSS JOIN LATERAL (
         SELECT
             (
@@ -77,7 +91,10 @@ SELECT
     named.name::text AS name,
     coalesce(queues.paused, false)::boolean AS paused,
     coalesce(sum(counted.pending), 0)::bigint AS pending,
-    coalesce(max(counted.pending), 0)::bigint AS largest,
+    greatest(
+        coalesce(max(counted.pending), 0),
+        (SELECT coalesce(sum(limited.pending), 0) FROM limited)
+    )::bigint AS largest,
     coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest
 FROM (
     SELECT lanes.queue AS name

@@ -106,7 +106,7 @@ WHERE claim_id = ANY (ARRAY(
 -- Index: leases_expiry, then runs_pkey. Locks: expired leases, then their runs, both with
 -- SKIP LOCKED. Idempotent: a repeat finds nothing expired, or the next runs.
 WITH expired AS MATERIALIZED (
-    SELECT claim_id, alone, run_ids
+    SELECT claim_id, alone, run_ids, gates, strict
     FROM durable.leases
     WHERE expires_at <= least(now(), sqlc.narg(horizon)::timestamptz)
       AND claim_id <> ALL (@stuck::uuid[])
@@ -151,7 +151,8 @@ WITH expired AS MATERIALIZED (
       AND claim_id = ANY (ARRAY(SELECT expired.claim_id FROM expired))
       AND state = 1
     RETURNING
-        id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel
+        id, lane, due_at, state, crash_count, attempt, fence, started_at, worker, on_crash, cancel,
+        gates, limits, strict
 ), crashed AS MATERIALIZED (
     SELECT
         reclaimed.id,
@@ -183,6 +184,47 @@ WITH expired AS MATERIALIZED (
     FROM reclaimed
 -- end
     WHERE reclaimed.state = 0
+      AND reclaimed.gates IS NULL
+), lined AS (
+-- block: enter-waiting of reclaimed
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN reclaimed.strict IS NULL THEN reclaimed.gates[1]
+                ELSE (
+                    SELECT reclaimed.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(reclaimed.gates, 1) AS wanted (place)
+                    WHERE reclaimed.gates[wanted.place] <> ALL (reclaimed.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = reclaimed.gates[wanted.place]
+                             AND permits.owner = reclaimed.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        reclaimed.lane,
+        reclaimed.due_at,
+        reclaimed.id,
+        pg_catalog.cardinality(reclaimed.gates) <> 1
+            OR pg_catalog.cardinality(reclaimed.limits) <> 1
+            OR reclaimed.limits[1] ~ '[*!]'
+    FROM reclaimed
+-- end
+    WHERE reclaimed.state = 0
+      AND reclaimed.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+-- end
 ), recorded AS (
     INSERT INTO durable.attempts (
         run_id, fence, number, outcome, worker, started_at, ended_at, error
@@ -235,12 +277,120 @@ WITH expired AS MATERIALIZED (
     SET duration = 0
     WHERE claim_id = ANY (ARRAY(SELECT locked_runs.claim_id FROM locked_runs))
       AND claim_id <> ALL (ARRAY(SELECT ended.claim_id FROM ended))
-), touched AS (
+), looked_at AS (
     SELECT locked_runs.claim_id
     FROM locked_runs
     UNION
     SELECT ended.claim_id
     FROM ended
+), isolated AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (waited.gate >> 43)::int, reclaimed.lane
+    FROM reclaimed
+    CROSS JOIN unnest(reclaimed.gates) AS waited (gate)
+    WHERE reclaimed.lane < 0
+      AND reclaimed.state = 0
+    ORDER BY 1, 2
+    ON CONFLICT DO NOTHING
+), gone AS (
+    SELECT locked_runs.id
+    FROM locked_runs
+), released AS (
+    DELETE FROM durable.permits
+    WHERE gate = ANY (ARRAY(SELECT unnest(expired.gates) FROM expired))
+      AND owner = ANY (ARRAY(SELECT ended.claim_id FROM ended))
+    RETURNING gate
+), reduced AS (
+    UPDATE durable.permits
+-- block: reduce-permits
+    SET (runs, k) = (
+        SELECT
+            coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
+            CASE
+                WHEN permits.k = cardinality(permits.runs) THEN count(*)
+                ELSE coalesce(
+                    sum(
+                        (
+                            SELECT coalesce(
+                                runs.weights[array_position(runs.gates, permits.gate)],
+                                1
+                            )
+                            FROM durable.runs
+                            WHERE runs.id = staying.run
+                        )
+                    ),
+                    0
+                )
+            END
+        FROM unnest(permits.runs) AS staying (run)
+        WHERE staying.run NOT IN (SELECT gone.id FROM gone)
+    )
+-- end
+    WHERE gate = ANY (ARRAY(SELECT unnest(expired.gates) FROM expired))
+      AND owner = ANY (ARRAY(SELECT locked_runs.claim_id FROM locked_runs))
+      AND owner <> ALL (ARRAY(SELECT ended.claim_id FROM ended))
+      AND EXISTS (
+          SELECT
+          FROM unnest(permits.runs) AS named (run)
+          WHERE named.run IN (SELECT gone.id FROM gone)
+      )
+    RETURNING gate
+), over AS (
+    SELECT reclaimed.id, reclaimed.state, reclaimed.strict, NULL::text[] AS gives
+    FROM reclaimed
+    WHERE reclaimed.state >= 2
+      AND reclaimed.strict IS NOT NULL
+    UNION ALL
+    SELECT runs.id, runs.state, runs.strict, runs.gives
+    FROM durable.runs
+    WHERE runs.id = ANY (ARRAY(
+            SELECT unnest(expired.run_ids)
+            FROM expired
+            WHERE expired.strict
+              AND expired.claim_id IN (SELECT ended.claim_id FROM ended)
+        ))
+      AND runs.claim_id = ANY (ARRAY(SELECT ended.claim_id FROM ended))
+      AND runs.state >= 2
+), finished AS (
+-- block: end-permits of over
+    DELETE FROM durable.permits
+    USING over
+    WHERE over.strict IS NOT NULL
+      AND permits.gate = ANY (over.strict)
+      AND permits.owner = over.id
+      AND (permits.until = 'f' OR over.state <> 4)
+    RETURNING permits.gate
+-- end
+), given_back AS (
+-- block: give-back of over
+    DELETE FROM durable.permits
+    USING (
+        SELECT
+            split_part(over.gives[given.place], ':', 1)::bigint AS gate,
+            split_part(over.gives[given.place], ':', 2)::uuid AS owner
+        FROM over
+        CROSS JOIN generate_subscripts(over.gives, 1) AS given (place)
+        WHERE over.state = 2
+    ) back
+    WHERE permits.gate = back.gate
+      AND permits.owner = back.owner
+      AND permits.until = 'x'
+    RETURNING permits.gate
+-- end
+), touched AS (
+    SELECT released.gate FROM released
+    UNION ALL
+    SELECT reduced.gate FROM reduced
+    UNION ALL
+    SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT given_back.gate FROM given_back
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
 )
 SELECT
     counted.now,
@@ -259,7 +409,7 @@ FROM (
         count(*)::int AS leases,
         coalesce(
             array_agg(expired.claim_id) FILTER (
-                WHERE expired.claim_id NOT IN (SELECT touched.claim_id FROM touched)
+                WHERE expired.claim_id NOT IN (SELECT looked_at.claim_id FROM looked_at)
             ),
             '{}'
         )::uuid[] AS stuck

@@ -28,7 +28,8 @@ SELECT
     schedules.priority,
     schedules.on_crash,
     schedules.args::text AS args,
-    schedules.tags
+    schedules.tags,
+    schedules.limits
 FROM durable.schedules
 WHERE schedules.look_at <= now()
   AND schedules.name <> ALL (@aside::text[])

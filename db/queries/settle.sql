@@ -85,6 +85,120 @@ WITH settled AS (
 SELECT settled.id
 FROM settled;
 
+-- name: SettleLimited :many
+-- SettleRuns for the runs of a limited claim, which wait in the lines of their gates. The
+-- starts of those that are handed back, whose handlers have not begun, are given back to
+-- their rates. Permits are released by the statements after it.
+-- Index: runs_pkey; permits_pkey for a run whose permits outlast a claim. Locks and
+-- idempotence: as SettleRuns.
+WITH settled AS (
+    UPDATE durable.runs
+    SET state = CASE
+            WHEN cancel IS NOT NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0' THEN 5
+            ELSE (@outcomes::jsonb -> (id::text) ->> 0)::smallint
+        END,
+        due_at = CASE
+            WHEN cancel IS NULL AND @outcomes::jsonb -> (id::text) ->> 0 = '0'
+                THEN now()
+                    + (@outcomes::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond'
+            ELSE due_at
+        END,
+        attempt = attempt - (@outcomes::jsonb -> (id::text) ->> 2)::int,
+        result = (@outcomes::jsonb -> (id::text) ->> 6)::json,
+        finished_at = CASE
+            WHEN cancel IS NOT NULL OR @outcomes::jsonb -> (id::text) ->> 0 <> '0' THEN now()
+        END
+    WHERE id = ANY (@ids::uuid[])
+      AND claim_id = @claim_id::uuid
+      AND state = 1
+    RETURNING
+        id, lane, state, due_at, attempt, fence, started_at, cancel, gates, limits, weights, strict
+), lined AS (
+-- block: enter-waiting of settled
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN settled.strict IS NULL THEN settled.gates[1]
+                ELSE (
+                    SELECT settled.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(settled.gates, 1) AS wanted (place)
+                    WHERE settled.gates[wanted.place] <> ALL (settled.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = settled.gates[wanted.place]
+                             AND permits.owner = settled.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        settled.lane,
+        settled.due_at,
+        settled.id,
+        pg_catalog.cardinality(settled.gates) <> 1
+            OR pg_catalog.cardinality(settled.limits) <> 1
+            OR settled.limits[1] ~ '[*!]'
+    FROM settled
+-- end
+    WHERE settled.state = 0
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+-- end
+), refunded AS (
+    INSERT INTO durable.refunds (gate, charged_at, k)
+    SELECT
+        settled.gates[charged.place],
+        settled.started_at,
+        coalesce(settled.weights[charged.place], 1)
+    FROM settled
+    CROSS JOIN generate_subscripts(settled.gates, 1) AS charged (place)
+    JOIN durable.limits ON limits.id = (settled.gates[charged.place] >> 43)::int
+    WHERE settled.id = ANY (@handed_back::uuid[])
+      AND limits.kind <> 1
+), recorded AS (
+    INSERT INTO durable.attempts (
+        run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log
+    )
+    SELECT
+        settled.id,
+        settled.fence,
+        settled.attempt,
+        (@outcomes::jsonb -> (settled.id::text) ->> 3)::smallint,
+        @worker::text,
+        settled.started_at,
+        now(),
+        @outcomes::jsonb -> (settled.id::text) ->> 4,
+        @outcomes::jsonb -> (settled.id::text) ->> 5,
+        @outcomes::jsonb -> (settled.id::text) ->> 7
+    FROM settled
+    WHERE @outcomes::jsonb -> (settled.id::text) ->> 3 IS NOT NULL
+    ON CONFLICT DO NOTHING
+), reported AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+    SELECT
+        settled.id,
+        now(),
+        settled.state,
+        CASE
+            WHEN @outcomes::jsonb -> (settled.id::text) ->> 0 = '0' THEN settled.cancel
+            ELSE @outcomes::jsonb -> (settled.id::text) ->> 4
+        END,
+        abs(settled.lane)
+    FROM settled
+    WHERE settled.state >= 4
+    ON CONFLICT DO NOTHING
+)
+SELECT settled.id
+FROM settled;
+
 -- name: Unlease :exec
 -- Deletes the lease of a claim, with its last settle.
 -- A lease of more runs than its worker says it was given (@claimed; 0: it does not say)

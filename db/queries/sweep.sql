@@ -113,7 +113,8 @@ LIMIT @most;
 
 -- name: SweepBlocks :many
 -- Finds, in a range of the table's own blocks and whatever the ids in it, the runs whose
--- retention has passed, those that are pending without their row of ready (ready_order),
+-- retention has passed, those that are pending without their row of ready or waiting
+-- (ready_order, waiting_order),
 -- and those that are running under a claim that has no lease. A claim's lease and its
 -- runs are committed together, and a lease that has gone does not come back: where one
 -- snapshot shows the run and no lease, its worker is not coming back either, as long as
@@ -149,6 +150,17 @@ WHERE runs.ctid >= format('(%s,0)', @from_block::bigint)::tid
                 AND ready.due_at = runs.due_at
                 AND ready.run_id = runs.id
           )
+          AND NOT (
+              runs.gates IS NOT NULL
+              AND EXISTS (
+                  SELECT
+                  FROM durable.waiting
+                  WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+                    AND waiting.lane = runs.lane
+                    AND waiting.due_at = runs.due_at
+                    AND waiting.run_id = runs.id
+              )
+          )
   )
 LIMIT @most;
 
@@ -161,8 +173,70 @@ SELECT runs.lane, runs.due_at, runs.id
 FROM durable.runs
 WHERE runs.id = ANY (@ids::uuid[])
   AND runs.state = 0
+  AND runs.gates IS NULL
 FOR NO KEY UPDATE SKIP LOCKED
 ON CONFLICT DO NOTHING;
+
+-- name: MendWaiting :execrows
+-- MendReady for limited runs, as new: in the line of the first gate of each.
+-- Index: runs_pkey, waiting_order. Locks and idempotence: as MendReady.
+WITH mended AS MATERIALIZED (
+    SELECT runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
+    FROM durable.runs
+    WHERE runs.id = ANY (@ids::uuid[])
+      AND runs.state = 0
+      AND runs.gates IS NOT NULL
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.waiting
+          WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+            AND waiting.lane = runs.lane
+            AND waiting.due_at = runs.due_at
+            AND waiting.run_id = runs.id
+      )
+    FOR NO KEY UPDATE SKIP LOCKED
+), lined AS (
+-- block: enter-waiting of mended
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN mended.strict IS NULL THEN mended.gates[1]
+                ELSE (
+                    SELECT mended.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(mended.gates, 1) AS wanted (place)
+                    WHERE mended.gates[wanted.place] <> ALL (mended.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = mended.gates[wanted.place]
+                             AND permits.owner = mended.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        mended.lane,
+        mended.due_at,
+        mended.id,
+        pg_catalog.cardinality(mended.gates) <> 1
+            OR pg_catalog.cardinality(mended.limits) <> 1
+            OR mended.limits[1] ~ '[*!]'
+    FROM mended
+-- end
+    ON CONFLICT DO NOTHING
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+-- end
+)
+SELECT lined.gate
+FROM lined;
 
 -- name: SweepRuns :one
 -- Deletes runs whose retention has passed, with their keys. A run whose key is held to a
@@ -214,7 +288,25 @@ WITH keyed AS MATERIALIZED (
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-    RETURNING id
+    RETURNING id, 5 AS state, strict
+), finished AS (
+-- block: end-permits of deleted
+    DELETE FROM durable.permits
+    USING deleted
+    WHERE deleted.strict IS NOT NULL
+      AND permits.gate = ANY (deleted.strict)
+      AND permits.owner = deleted.id
+      AND (permits.until = 'f' OR deleted.state <> 4)
+    RETURNING permits.gate
+-- end
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
 ), keys_deleted AS (
     DELETE FROM durable.unique_keys
     USING free_keys
@@ -258,7 +350,7 @@ WHERE run_id = ANY (ARRAY(SELECT gone.id FROM gone));
 -- Index: runs_pkey. Locks: the runs, with SKIP LOCKED.
 -- Idempotent: a repeat finds the claim gone.
 WITH locked_runs AS MATERIALIZED (
-    SELECT runs.id
+    SELECT runs.id, runs.claim_id, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY (@ids::uuid[])
       AND runs.state = 1
@@ -273,7 +365,8 @@ WITH locked_runs AS MATERIALIZED (
         finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 THEN now() END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state = 1
-    RETURNING id, lane, due_at, state, crash_count, worker, cancel
+    RETURNING
+        id, lane, due_at, state, crash_count, worker, cancel, gates, limits, strict
 ), queued AS (
 -- block: enter-line of returned
     INSERT INTO durable.ready (lane, due_at, run_id)
@@ -281,6 +374,108 @@ WITH locked_runs AS MATERIALIZED (
     FROM returned
 -- end
     WHERE returned.state = 0
+      AND returned.gates IS NULL
+), lined AS (
+-- block: enter-waiting of returned
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN returned.strict IS NULL THEN returned.gates[1]
+                ELSE (
+                    SELECT returned.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(returned.gates, 1) AS wanted (place)
+                    WHERE returned.gates[wanted.place] <> ALL (returned.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = returned.gates[wanted.place]
+                             AND permits.owner = returned.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        returned.lane,
+        returned.due_at,
+        returned.id,
+        pg_catalog.cardinality(returned.gates) <> 1
+            OR pg_catalog.cardinality(returned.limits) <> 1
+            OR returned.limits[1] ~ '[*!]'
+    FROM returned
+-- end
+    WHERE returned.state = 0
+      AND returned.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+-- block: announce of lined
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+-- end
+), over AS (
+    SELECT returned.id, returned.state, returned.strict
+    FROM returned
+    WHERE returned.state >= 2
+), finished AS (
+-- block: end-permits of over
+    DELETE FROM durable.permits
+    USING over
+    WHERE over.strict IS NOT NULL
+      AND permits.gate = ANY (over.strict)
+      AND permits.owner = over.id
+      AND (permits.until = 'f' OR over.state <> 4)
+    RETURNING permits.gate
+-- end
+), gone AS (
+    SELECT locked_runs.id
+    FROM locked_runs
+), reduced AS (
+    UPDATE durable.permits
+-- block: reduce-permits
+    SET (runs, k) = (
+        SELECT
+            coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
+            CASE
+                WHEN permits.k = cardinality(permits.runs) THEN count(*)
+                ELSE coalesce(
+                    sum(
+                        (
+                            SELECT coalesce(
+                                runs.weights[array_position(runs.gates, permits.gate)],
+                                1
+                            )
+                            FROM durable.runs
+                            WHERE runs.id = staying.run
+                        )
+                    ),
+                    0
+                )
+            END
+        FROM unnest(permits.runs) AS staying (run)
+        WHERE staying.run NOT IN (SELECT gone.id FROM gone)
+    )
+-- end
+    WHERE gate = ANY (ARRAY(SELECT unnest(locked_runs.gates) FROM locked_runs))
+      AND owner = ANY (ARRAY(SELECT locked_runs.claim_id FROM locked_runs))
+      AND EXISTS (
+          SELECT
+          FROM unnest(permits.runs) AS named (run)
+          WHERE named.run IN (SELECT gone.id FROM gone)
+      )
+    RETURNING gate
+), touched AS (
+    SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT reduced.gate FROM reduced
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT
@@ -357,3 +552,52 @@ WHERE ctid = ANY (ARRAY(
       )
     FOR UPDATE SKIP LOCKED
 ));
+
+-- name: PrunePermits :many
+-- A net that must stay empty: permits of claims without a lease and without a run that is
+-- running under them, and of runs that have ended; and what a claim's last release has left
+-- without a place. Of what is older than a minute, so many.
+-- Index: permits_pkey from end to end, leases_pkey, runs_pkey. Locks: the permits, with SKIP
+-- LOCKED. Idempotent: a repeat finds no rows.
+WITH released AS (
+    DELETE FROM durable.permits
+    WHERE ctid = ANY (ARRAY(
+        SELECT stale.ctid
+        FROM durable.permits stale
+        WHERE stale.at < now() - interval '1 minute'
+          AND CASE stale.until
+              WHEN 's' THEN NOT EXISTS (
+                      SELECT
+                      FROM durable.leases
+                      WHERE leases.claim_id = stale.owner
+                  )
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM durable.runs
+                      WHERE runs.id = ANY (stale.runs)
+                        AND runs.claim_id = stale.owner
+                        AND runs.state = 1
+                  )
+              WHEN 'x' THEN stale.expires_at < now() - interval '1 hour'
+              ELSE NOT EXISTS (
+                  SELECT
+                  FROM durable.runs
+                  WHERE runs.id = stale.owner
+                    AND (runs.state < 2 OR stale.until = 'k' AND runs.state = 4)
+              )
+          END
+        LIMIT @most
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING gate
+), touched AS (
+    SELECT released.gate FROM released
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
+)
+SELECT released.gate
+FROM released;

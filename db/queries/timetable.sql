@@ -5,7 +5,7 @@ SELECT
     spec::text AS spec,
     hash, job, queue, timeout, max_attempts, priority, on_crash,
     args::text AS args,
-    tags, paused,
+    tags, limits, paused,
     coalesce(paused_by, '')::text AS paused_by,
     edited, declared_at,
     coalesce(
@@ -25,7 +25,7 @@ SELECT
     spec::text AS spec,
     job, queue, timeout, max_attempts, priority, on_crash,
     args::text AS args,
-    tags
+    tags, limits
 FROM durable.schedules
 WHERE name = @name
 FOR UPDATE;
@@ -33,8 +33,8 @@ FOR UPDATE;
 -- name: CreateSchedule :execrows
 -- Index: schedules_name_key. Idempotent: a repeat finds the name taken.
 INSERT INTO durable.schedules (
-    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused,
-    edited, look_at, hash_at, brought_at
+    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits,
+    paused, edited, look_at, hash_at, brought_at
 )
 VALUES (
     @name,
@@ -48,6 +48,7 @@ VALUES (
     @on_crash,
     (@args::text)::json,
     @tags,
+    @limits,
     @paused::boolean,
     true,
     CASE WHEN @paused::boolean THEN 'infinity' ELSE clock_timestamp() END,
@@ -93,7 +94,8 @@ SET generation = schedules.generation + 1,
     timeout = @timeout,
     on_crash = @on_crash,
     args = (@args::text)::json,
-    tags = @tags
+    tags = @tags,
+    limits = @limits
 FROM clock
 WHERE schedules.id = @id;
 

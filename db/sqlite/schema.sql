@@ -4,8 +4,9 @@
 -- Times are microseconds since 1970 in UTC, on the store's clock; durations are
 -- microseconds. Ids are the 16 bytes of a UUID. Flags are 0 or 1.
 --
--- Invariant: a run is pending (state 0) exactly when it has its row in ready,
--- with the same lane and due_at. One transaction changes both.
+-- Invariant: a run is pending (state 0) exactly when it has its row in ready, or, if
+-- it has limits, in waiting, with the same lane and due_at. One transaction changes
+-- both.
 
 -- What the file's schema is, and the oldest program that may still use it.
 CREATE TABLE meta (
@@ -61,7 +62,9 @@ CREATE TABLE runs (
     key          TEXT,
     -- why it is to be cancelled, while it is running: it will not be pending again
     cancel       TEXT,
-    trace        TEXT                          -- of the caller, for hooks to continue
+    trace        TEXT,                         -- of the caller, for hooks to continue
+    -- JSON array of texts such as "tenant=acme"; null: it is not limited
+    limits       TEXT
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
     WHERE schedule IS NOT NULL;
@@ -169,7 +172,8 @@ CREATE TABLE jobs (
     timeout      INTEGER NOT NULL,
     on_crash     INTEGER NOT NULL,
     declared_at  INTEGER NOT NULL,
-    retention    INTEGER NOT NULL DEFAULT 0 -- of its ended runs; 0: the worker's
+    retention    INTEGER NOT NULL DEFAULT 0, -- of its ended runs; 0: the worker's
+    limits       TEXT                        -- JSON: those of its runs; null: none
 ) WITHOUT ROWID;
 
 -- The schedules that workers have declared, and operators' own.
@@ -265,3 +269,95 @@ CREATE TABLE lock_waits (
     owner  TEXT    NOT NULL,             -- for people
     PRIMARY KEY (name, waiter)
 ) WITHOUT ROWID;
+
+-- The limits that workers have declared, and operators' own. Never deleted.
+CREATE TABLE limits (
+    id          INTEGER PRIMARY KEY,     -- part of the number of each of its gates
+    name        TEXT    NOT NULL UNIQUE, -- in lower case
+    -- 1 semaphore, 2 fixed window, 3 sliding window, 4 token bucket, 5 dynamic window
+    kind        INTEGER NOT NULL,
+    most        INTEGER NOT NULL,        -- places, or starts in a period
+    period      INTEGER NOT NULL,
+    burst       INTEGER NOT NULL,
+    buckets     INTEGER NOT NULL,
+    least_share INTEGER NOT NULL,        -- of one key of a dynamic window
+    most_share  INTEGER NOT NULL,
+    action      INTEGER NOT NULL,        -- what becomes of runs when it is full
+    retry_after INTEGER NOT NULL,
+    -- 0 active, 1 draining, 2 off, 3 removed
+    state       INTEGER NOT NULL DEFAULT 0,
+    hash        TEXT    NOT NULL,        -- of what the code declares; empty: an operator's own
+    edited      INTEGER NOT NULL,        -- an operator's version is in effect
+    -- by a worker, whatever its hash; null: never
+    declared_at INTEGER,
+    hash_at     INTEGER NOT NULL,        -- when a worker last declared this hash
+    brought_at  INTEGER NOT NULL         -- when the worker that brought this hash had started
+);
+
+-- The lanes in which runs of a limit have ever waited; negative: isolated ones.
+CREATE TABLE limit_lanes (
+    limit_id INTEGER NOT NULL,
+    lane     INTEGER NOT NULL,
+    PRIMARY KEY (limit_id, lane)
+) WITHOUT ROWID;
+
+-- What a key of a limit has admitted, of a limit of starts, and penalties. A gate is
+-- the limit's number times 2^43 and 43 bits of a digest of the key.
+CREATE TABLE gates (
+    gate       INTEGER PRIMARY KEY,
+    tat        INTEGER NOT NULL, -- of a token bucket: the theoretical arrival time
+    parts      TEXT,             -- of a window: JSON array of instants and counts
+    since      INTEGER NOT NULL, -- of a key of a dynamic window: its first start
+    last_at    INTEGER NOT NULL, -- likewise: its last start
+    not_before INTEGER NOT NULL  -- a penalty; 0: none
+);
+
+-- The limited runs that wait, each in the line of one of its gates and of its lane.
+CREATE TABLE waiting (
+    gate   INTEGER NOT NULL, -- 0: it has all its permits
+    lane   INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    run_id BLOB    NOT NULL,
+    PRIMARY KEY (gate, lane, due_at, run_id)
+) WITHOUT ROWID;
+
+-- A gate may have room from an instant on. A line is a lane, or 2^30 and the limit.
+CREATE TABLE turns (
+    line   INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    gate   INTEGER NOT NULL,
+    PRIMARY KEY (line, due_at, gate)
+) WITHOUT ROWID;
+CREATE INDEX turns_gate ON turns (gate, line, due_at);
+
+-- Places of a gate that are taken: they count while the row exists and has not
+-- expired.
+CREATE TABLE permits (
+    seq        INTEGER PRIMARY KEY,
+    gate       INTEGER NOT NULL,
+    owner      BLOB    NOT NULL, -- the claim, the run, or the digest of a named owner
+    run_id     BLOB    NOT NULL, -- empty: of a named owner
+    weight     INTEGER NOT NULL,
+    -- the letter of what ends it: s settled, f finished, k finished or revived, x expires
+    until      INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL, -- 0: never
+    UNIQUE (gate, owner, run_id)
+);
+CREATE INDEX permits_run ON permits (run_id);
+
+-- Places that are kept for a lane whose workers have not come yet.
+CREATE TABLE kept (
+    gate       INTEGER NOT NULL,
+    lane       INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (gate, lane)
+) WITHOUT ROWID;
+
+-- Starts that did not happen, for the next admission to give back.
+CREATE TABLE refunds (
+    seq        INTEGER PRIMARY KEY,
+    gate       INTEGER NOT NULL,
+    weight     INTEGER NOT NULL,
+    charged_at INTEGER NOT NULL
+);
+CREATE INDEX refunds_gate ON refunds (gate);

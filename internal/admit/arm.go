@@ -21,13 +21,14 @@ func (d *deciding) arm(g *gate) {
 	if g.Busy {
 		return // the admission that has it arms it, and turns of its own were put back
 	}
+	d.armed = len(d.Turns)
 	if g.unknown {
 		for _, w := range g.line {
 			d.turn(w.Lane, g.ID, d.now.Add(BusyAgain))
 		}
 		return
 	}
-	a := arming{deciding: d, gate: g, left: d.left(g), staying: map[store.LaneID]int{}}
+	a := arming{deciding: d, gate: g, left: d.left(g)}
 	for _, w := range g.line {
 		if !w.gone {
 			a.stay(w)
@@ -54,14 +55,14 @@ type arming struct {
 	ahead   int       // what all need that come before the one that is looked at
 	beyond  int       // what waiters need that may have others cancelled
 	keepers []*waiting
-	staying map[store.LaneID]int // waiters that stay, of each lane
-	short   map[store.LaneID]bool
+	staying laneCounts // waiters that stay
+	short   laneCounts // those of them that stay because the worker has no room
 }
 
 // stay looks at a waiter that stays.
 func (a *arming) stay(w *waiting) {
 	need := a.need(a.gate, w)
-	a.staying[w.Lane]++
+	a.staying.add(w.Lane)
 	switch {
 	case !a.open(a.gate, w.lane):
 		a.offer(w, need)
@@ -124,10 +125,7 @@ func (a *arming) ours(w *waiting, need int) {
 		a.busy += need
 	}
 	if w.short {
-		if a.short == nil {
-			a.short = map[store.LaneID]bool{}
-		}
-		a.short[w.Lane] = true
+		a.short.add(w.Lane)
 	}
 }
 
@@ -145,13 +143,13 @@ func (a *arming) wants(w *waiting, need int) {
 // unread announces room to lines of which more waiters may follow than were read,
 // where none of those that were read stays.
 func (a *arming) unread() {
-	for lane, read := range a.read {
-		if a.Depth == 0 || read < a.Depth || a.staying[lane] > 0 {
+	for _, found := range a.found {
+		if a.Depth == 0 || found.n < a.Depth || a.staying.of(found.lane) > 0 {
 			continue
 		}
 		switch {
 		case a.left > 0 || a.acted:
-			a.turn(lane, a.ID, a.now)
+			a.turn(found.lane, a.ID, a.now)
 		case a.lacking == 0:
 			a.lacking = 1
 		}

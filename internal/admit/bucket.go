@@ -7,20 +7,21 @@ import (
 )
 
 // bucket is a token bucket as GCRA has it: a start each interval, and up to burst
-// starts together after a pause.
+// starts together after a pause. It counts in nanoseconds, as an interval in
+// microseconds would make a bucket of 300,000 starts a second one of 250,000.
 //
 // Bound: in any time W no more than burst − 1 + ⌈W / interval⌉ starts. For at most
 // L in any W with a burst of B, take an interval of W / (L − B + 1).
 type bucket struct {
-	interval int64 // µs, rounded up
+	interval int64 // rounded up
 	burst    int64
 	period   int64
 }
 
 // bucketOf is the bucket of a limit whose Max is not zero.
 func bucketOf(l *store.Limit) bucket {
-	period, rate := l.Period.Microseconds(), int64(max(l.Max, 1))
-	return bucket{interval: (period + rate - 1) / rate, burst: int64(max(l.Burst, 1)), period: period}
+	period, rate := int64(l.Period), int64(max(l.Max, 1))
+	return bucket{interval: max((period+rate-1)/rate, 1), burst: int64(max(l.Burst, 1)), period: period}
 }
 
 // ahead is how far after now the theoretical arrival time may lie: a full burst,
@@ -41,8 +42,7 @@ func (b bucket) free(tat, now int64) int {
 // take is the theoretical arrival time after k starts.
 func (b bucket) take(tat int64, k int, now int64) int64 {
 	base := max(tat, now)
-	most := b.ahead()/b.interval + 1 // more would be clamped
-	return min(base+min(int64(k), most)*b.interval, max(now+b.ahead(), base))
+	return min(base+b.of(k), max(now+b.ahead(), base))
 }
 
 // next is the first instant at which k starts conform; of more than the burst,
@@ -51,22 +51,21 @@ func (b bucket) next(tat int64, k int, now int64) int64 {
 	return max(tat-(b.burst-min(int64(k), b.burst))*b.interval, now)
 }
 
-// refund gives back k of the starts of the latest admission.
-//
-// Of an earlier one it gives nothing back: what came after it may have used what
-// it left, and the state does not say. So the bound holds for the starts that have
-// happened.
-func (b bucket) refund(r Rate, k int, charged, now int64) Rate {
-	if charged == r.LastAt {
-		most := b.ahead()/b.interval + 1
-		r.TAT = max(r.TAT-min(int64(k), most)*b.interval, min(r.TAT, now))
-	}
-	return r
+// of is the time of k starts, of which there are never more than what clamp would
+// leave.
+func (b bucket) of(k int) int64 { return min(int64(k), b.ahead()/b.interval+1) * b.interval }
+
+// refund gives back k of the starts of the latest admission: the theoretical
+// arrival time is what it would be without them. Of an earlier admission nothing
+// is given back. What came after it may have used what it left, which the state
+// does not say, and the bound holds for the starts that have happened.
+func (b bucket) refund(tat int64, k int, now int64) int64 {
+	return max(tat-b.of(k), min(tat, now))
 }
 
 // gather is how many starts to wait for before a gate is asked again: those of 5
 // ms, where starts are closer together than that.
 func (b bucket) gather() int {
-	const pause = int64(5 * time.Millisecond / time.Microsecond)
+	const pause = int64(5 * time.Millisecond)
 	return int(min((pause+b.interval-1)/b.interval, b.burst))
 }

@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -13,9 +14,9 @@ import (
 // The places of a gate belong to the first waiters of its line over all lanes, by
 // priority, due instant and id. A waiter of the worker's own lanes is admitted if
 // it has a place there, and room in all its other gates: all of them or none. One
-// that is too heavy for what is free blocks those behind it. Gates get one run
-// each before any gets a second, so that a key with many waiters does not delay
-// the others.
+// that is too heavy for what is free blocks those behind it. Higher priorities go
+// first. Within one, gates get one run each before any gets a second, so that a
+// key with many waiters does not delay the others.
 //
 // A waiter that another gate refuses moves to the line of that gate. One of whose
 // gates is busy stays, and is tried again after BusyAgain.
@@ -25,12 +26,15 @@ import (
 // could start and was not admitted always has one in the answer.
 func Decide(in *Input) Decision {
 	d := newDeciding(in)
-	for more := true; more && d.room > 0; {
-		more = false
-		for _, g := range d.gates {
-			more = d.admitNext(g) || more
+	for _, d.floor = range priorities(in.Lanes) {
+		for more := true; more && d.room > 0; {
+			more = false
+			for _, g := range d.gates {
+				more = d.admitNext(g) || more
+			}
 		}
 	}
+	d.floor = math.MinInt
 	for _, g := range d.gates {
 		d.admitNext(g) // without room: limits act on those beyond their places
 		d.arm(g)
@@ -39,20 +43,30 @@ func Decide(in *Input) Decision {
 	return d.Decision
 }
 
+// priorities are those of the worker's lanes, the highest first.
+func priorities(lanes []Lane) (all []int) {
+	for i := range lanes {
+		if lanes[i].Ours {
+			all = append(all, lanes[i].Priority)
+		}
+	}
+	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(b, a) })
+	return slices.Compact(all)
+}
+
 // deciding is a decision in the making.
 type deciding struct {
 	Decision
 	now     time.Time
 	us      int64 // now
 	room    int
+	floor   int // the priority from which on waiters are decided about
 	gates   []*gate
 	byID    map[GateID]*gate
 	lanes   map[store.LaneID]*Lane
 	kept    map[keptAt]time.Time
-	permits map[GateID]int // where the claim's permit is in Permits
 	granted map[grantee]bool
-	turns   map[turnAt]time.Time
-	turnsAt []turnAt // in the order in which they were found
+	armed   int // where the turns of the gate begin that is armed
 }
 
 type keptAt struct {
@@ -60,20 +74,14 @@ type keptAt struct {
 	lane store.LaneID
 }
 
-type turnAt struct {
-	line int32
-	gate GateID
-}
-
 func newDeciding(in *Input) *deciding {
 	d := &deciding{
 		now: in.Now, us: micros(in.Now), room: in.Room,
+		gates:   make([]*gate, 0, len(in.Gates)),
 		byID:    make(map[GateID]*gate, len(in.Gates)),
 		lanes:   make(map[store.LaneID]*Lane, len(in.Lanes)),
-		kept:    make(map[keptAt]time.Time, len(in.Kept)),
-		permits: make(map[GateID]int, len(in.Gates)),
+		kept:    map[keptAt]time.Time{},
 		granted: map[grantee]bool{},
-		turns:   map[turnAt]time.Time{},
 	}
 	for i := range in.Lanes {
 		d.lanes[in.Lanes[i].ID] = &in.Lanes[i]
@@ -81,14 +89,17 @@ func newDeciding(in *Input) *deciding {
 	for _, k := range in.Kept {
 		d.kept[keptAt{k.Gate, k.Lane}] = k.ExpiresAt
 	}
+	gates := make([]gate, len(in.Gates))
 	for i := range in.Gates {
-		if g := newGate(&in.Gates[i], d.us); d.byID[g.ID] == nil {
+		if g := &gates[i]; d.byID[in.Gates[i].ID] == nil {
+			g.read(&in.Gates[i], d.us)
 			d.gates = append(d.gates, g)
 			d.byID[g.ID] = g
 		}
 	}
+	line, plain := make([]waiting, len(in.Waiters)), make([]Use, len(in.Waiters))
 	for i := range in.Waiters {
-		d.stand(&in.Waiters[i])
+		d.stand(&in.Waiters[i], &line[i], plain[i:i+1:i+1])
 	}
 	for _, g := range d.gates {
 		g.parent = d.byID[Parent(g.ID)]
@@ -98,8 +109,9 @@ func newDeciding(in *Input) *deciding {
 	return d
 }
 
-// stand puts a waiter that is due into the line of its gate.
-func (d *deciding) stand(w *Waiter) {
+// stand puts a waiter that is due into the line of its gate. plain is room for the
+// use of one that has one gate and no terms.
+func (d *deciding) stand(w *Waiter, p *waiting, plain []Use) {
 	g := d.byID[w.Gate]
 	if g == nil || g.Busy || w.DueAt.After(d.now) {
 		return
@@ -109,18 +121,17 @@ func (d *deciding) stand(w *Waiter) {
 		lane = &Lane{ID: w.Lane}
 		d.lanes[w.Lane] = lane
 	}
-	p := &waiting{Waiter: w, lane: lane}
+	*p = waiting{Waiter: w, lane: lane, uses: w.Uses}
 	if len(w.Uses) == 0 {
-		p.uses = []Use{{Gate: w.Gate, Weight: 1}}
-	} else {
-		p.uses = w.Uses
+		plain[0] = Use{Gate: w.Gate, Weight: 1}
+		p.uses = plain
 	}
 	if w.Held {
 		p.again = d.now.Add(HeldAgain)
 	}
 	g.line = append(g.line, p)
 	if lane.Ours {
-		g.read[w.Lane]++
+		g.found.add(w.Lane)
 	}
 }
 
@@ -130,6 +141,9 @@ func (d *deciding) stand(w *Waiter) {
 func (d *deciding) admitNext(g *gate) bool {
 	for g.next < len(g.line) {
 		w := g.line[g.next]
+		if w.lane.Priority < d.floor {
+			return false
+		}
 		need := d.need(g, w)
 		fits := need == 0 || !g.walled && g.ahead+need <= d.left(g)
 		switch {
@@ -177,7 +191,11 @@ func (d *deciding) admit(g *gate, w *waiting) bool {
 		return false
 	}
 	for i := range w.uses {
-		d.grant(w, &w.uses[i])
+		if use := &w.uses[i]; use.Gate == g.ID {
+			d.grant(g, w, use)
+		} else {
+			d.grant(d.byID[use.Gate], w, use)
+		}
 	}
 	w.gone = true
 	d.room--
@@ -243,9 +261,6 @@ func (d *deciding) most(g *gate) int {
 
 // conclude writes down what has changed in all.
 func (d *deciding) conclude() {
-	for _, t := range d.turnsAt {
-		d.Turns = append(d.Turns, Turn{Line: t.line, DueAt: d.turns[t], Gate: t.gate})
-	}
 	for i := range d.Permits {
 		slices.SortFunc(d.Permits[i].Runs, compareRuns)
 	}

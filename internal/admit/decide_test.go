@@ -82,6 +82,16 @@ func TestPriorityGoesBeforeTheDueInstantOverAllLanes(t *testing.T) {
 	require.Equal(t, []admit.Turn{{Line: 1, DueAt: start, Gate: gate}}, d.Turns, "the worker has no room for the third")
 }
 
+func TestPriorityGoesBeforeTheTurnsOfGates(t *testing.T) {
+	in := admit.Input{Now: start, Room: 3, Lanes: []admit.Lane{ours, {ID: 3, Priority: 4, Ours: true}}}
+	for i, lane := range []int32{1, 1, 3} {
+		gate := admit.GateOf(7, string(rune('a'+i)))
+		in.Gates = append(in.Gates, admit.Gate{ID: gate, Limit: semaphore(7, 5)})
+		in.Waiters = append(in.Waiters, waiters(gate, lane, 10*i, 10*i+1)...)
+	}
+	require.Equal(t, []uuid.UUID{runID(20), runID(21), runID(0)}, admitted(admit.Decide(&in)))
+}
+
 func TestHeavyHeadBlocksItsLine(t *testing.T) {
 	gate := admit.GateOf(7, "k")
 	heavy := admit.Use{Gate: gate, Weight: 4}
@@ -133,6 +143,36 @@ func TestAllGatesOrNone(t *testing.T) {
 	d = admit.Decide(&in)
 	require.Equal(t, runs(1, 1), admitted(d))
 	require.Len(t, d.Rates, 1)
+}
+
+func TestPlacesOfAnotherGateBelongToItsLineFirst(t *testing.T) {
+	tenant, github := admit.GateOf(1, "acme"), admit.GateOf(2, "")
+	in := admit.Input{
+		Now: start, Room: 5, Lanes: []admit.Lane{ours, theirs},
+		Gates:   []admit.Gate{{ID: tenant, Limit: semaphore(1, 5)}, {ID: github, Limit: semaphore(2, 1)}},
+		Waiters: join(waiters(github, 2, 1, 1), waiters(tenant, 1, 2, 2, admit.Use{Gate: tenant, Weight: 1}, admit.Use{Gate: github, Weight: 1})),
+	}
+	d := admit.Decide(&in)
+	require.Empty(t, d.Admitted)
+	require.Equal(t, github, d.Moved[0].To, "behind the older one")
+	require.Equal(t, int32(2), d.Keep[0].Lane, "whose worker gets its second")
+	in.Waiters[0].DueAt = start
+	require.Equal(t, runs(2, 2), admitted(admit.Decide(&in)), "it is the older one now")
+}
+
+func TestKeyWhoseWindowOfAllKeysIsBusyIsTriedAgain(t *testing.T) {
+	limit := dynamicWindow(20)
+	gate := admit.GateOf(4, "k")
+	in := admit.Input{
+		Now: start, Room: 5, Lanes: []admit.Lane{ours},
+		Gates:   []admit.Gate{{ID: gate, Limit: limit}, {ID: admit.Parent(gate), Limit: limit, Busy: true}},
+		Waiters: waiters(gate, 1, 1, 2, admit.Use{Gate: gate, Weight: 1}, admit.Use{Gate: admit.Parent(gate), Weight: 1}),
+	}
+	d := admit.Decide(&in)
+	require.Empty(t, d.Admitted)
+	require.Equal(t, []admit.Turn{{Line: 1, DueAt: start.Add(admit.BusyAgain), Gate: gate}}, d.Turns)
+	in.Gates[1].Busy = false
+	require.Len(t, admit.Decide(&in).Admitted, 2)
 }
 
 func TestHeldRowKeepsItsPlaceAndIsTriedAgain(t *testing.T) {

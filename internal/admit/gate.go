@@ -91,6 +91,22 @@ func Gates(limit *store.Limit, key string) []GateID {
 	return []GateID{gate}
 }
 
+// Uses are what a run that uses a limit needs of its gates. Put those of all its
+// limits together, then Order them.
+func Uses(limit *store.Limit, use *store.LimitUse) (uses []Use) {
+	one := Use{
+		Weight: use.Places(), Until: use.Lasting(), WhenFull: use.WhenFull, RetryAfter: use.RetryAfter, Mode: use.Mode, OwnedFor: use.OwnedFor,
+	}
+	if use.Owner != "" {
+		one.Owner = OwnerID(use.Owner)
+	}
+	for _, gate := range Gates(limit, use.Key) {
+		one.Gate = gate
+		uses = append(uses, one)
+	}
+	return uses
+}
+
 // LineOf is the gate in whose line a run waits that is stored, retried or handed
 // back: the first one that it has no permit of, in the order of its uses. With no
 // uses left it is AllPermits.

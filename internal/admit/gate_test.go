@@ -55,6 +55,17 @@ func TestRunHasItsKeyedGatesFirst(t *testing.T) {
 	require.Equal(t, gates[2:3], admit.Gates(&store.Limit{ID: 2}, "a"))
 }
 
+func TestUsesOfALimit(t *testing.T) {
+	use := store.LimitUse{Limit: "dynamic", Key: "A", Weight: 3, WhenFull: store.FullRetry, RetryAfter: time.Minute}
+	want := admit.Use{Gate: admit.GateOf(4, "a"), Weight: 3, Until: store.UntilSettled, WhenFull: store.FullRetry, RetryAfter: time.Minute}
+	all := want
+	all.Gate = admit.GateOf(4, "")
+	require.Equal(t, []admit.Use{want, all}, admit.Uses(dynamicWindow(20), &use))
+	use = store.LimitUse{Limit: "semaphore", Mode: store.LimitAcquire, Owner: "batch", OwnedFor: time.Hour}
+	require.Equal(t, []admit.Use{{Gate: admit.GateOf(7, ""), Weight: 1, Until: store.UntilExpires, Mode: store.LimitAcquire, Owner: admit.OwnerID("batch"), OwnedFor: time.Hour}},
+		admit.Uses(semaphore(7, 1), &use))
+}
+
 func TestPermitEndsWithTheStateOfItsRun(t *testing.T) {
 	states := store.States()
 	for until, ends := range map[store.LimitUntil][]store.State{

@@ -11,8 +11,7 @@ import (
 )
 
 // grant takes the places of one use of a run that is admitted.
-func (d *deciding) grant(w *waiting, use *Use) {
-	g := d.byID[use.Gate]
+func (d *deciding) grant(g *gate, w *waiting, use *Use) {
 	if g == nil || g.Limit == nil || use.Mode == store.LimitRelease {
 		return
 	}
@@ -34,14 +33,13 @@ func (d *deciding) grant(w *waiting, use *Use) {
 		d.Permits = append(d.Permits, Permit{Gate: g.ID, Weight: weight, Until: until, Owner: use.Owner, ExpiresAt: expires})
 	case use.Has:
 	case until == store.UntilSettled:
-		at, known := d.permits[g.ID]
-		if !known {
-			at = len(d.Permits)
-			d.permits[g.ID] = at
+		if g.permit == 0 {
 			d.Permits = append(d.Permits, Permit{Gate: g.ID, Until: until})
+			g.permit = len(d.Permits)
 		}
-		d.Permits[at].Weight += weight
-		d.Permits[at].Runs = append(d.Permits[at].Runs, w.Run)
+		p := &d.Permits[g.permit-1]
+		p.Weight += weight
+		p.Runs = append(p.Runs, w.Run)
 	default:
 		d.Permits = append(d.Permits, Permit{Gate: g.ID, Weight: weight, Until: until, Owner: w.Run, Runs: []store.RunID{w.Run}})
 	}
@@ -127,15 +125,16 @@ func (w *waiting) useOf(id GateID) *Use {
 	return nil
 }
 
-// turn announces that a gate may have room for the waiters of a line, at the
-// earliest instant that is found.
+// turn announces that the gate that is armed may have room for the waiters of a
+// line, at the earliest instant that is found.
 func (d *deciding) turn(line int32, id GateID, at time.Time) {
-	t := turnAt{line, id}
-	known, found := d.turns[t]
-	if !found {
-		d.turnsAt = append(d.turnsAt, t)
+	for i := d.armed; i < len(d.Turns); i++ {
+		if t := &d.Turns[i]; t.Line == line {
+			if at.Before(t.DueAt) {
+				t.DueAt = at
+			}
+			return
+		}
 	}
-	if !found || at.Before(known) {
-		d.turns[t] = at
-	}
+	d.Turns = append(d.Turns, Turn{Line: line, DueAt: at, Gate: id})
 }

@@ -21,10 +21,13 @@ const BlockedAgain = time.Second
 // Input is what an admission has read, under the locks of its gates and in a
 // statement later than the one that took them.
 type Input struct {
-	Now   time.Time // of the store's clock, read after the locks
-	Room  int       // how many runs the worker can take
-	Gates []Gate    // whose turns were taken, by the age of the turns; then the other gates of the waiters
-	Lanes []Lane    // of all waiters and of Kept
+	Now  time.Time // of the store's clock, read after the locks
+	Room int       // how many runs the worker can take
+	// Gates are those whose turns were taken, by the age of the turns, and then the
+	// other gates of their waiters. Read the lines of these, too: otherwise a run
+	// may start before those that wait there.
+	Gates []Gate
+	Lanes []Lane // of all waiters and of Kept
 	// Waiters are due. The first ones of each line, in its order, and no line
 	// with a gap: see Depth. In any order here.
 	Waiters []Waiter

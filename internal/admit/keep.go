@@ -64,6 +64,9 @@ func (d *deciding) keepFor(g *gate, keepers []*waiting) (first time.Time) {
 // lane of which it leaves waiters, as it has no room for them, is skipped for a
 // while, so that a slow worker does not keep others waiting again and again.
 func (a *arming) keep() {
+	if len(a.kept) == 0 {
+		return
+	}
 	var mine []Kept
 	for at := range a.kept {
 		if lane := a.lanes[at.lane]; at.gate == a.ID && lane != nil && lane.Ours {
@@ -72,7 +75,7 @@ func (a *arming) keep() {
 	}
 	slices.SortFunc(mine, func(x, y Kept) int { return cmp.Compare(x.Lane, y.Lane) })
 	for _, k := range mine {
-		if a.short[k.Lane] {
+		if a.short.of(k.Lane) > 0 {
 			k.ExpiresAt = a.now
 			a.Keep = append(a.Keep, k)
 		} else {

@@ -29,7 +29,7 @@ func Take(now time.Time, k int, gates ...Gate) []Taken {
 	for i := range gates {
 		g := d.byID[gates[i].ID]
 		if ok {
-			d.grant(w, &w.uses[i])
+			d.grant(g, w, &w.uses[i])
 		} else if need := d.need(g, w); g.Busy {
 			answers[i].Next = now.Add(BusyAgain)
 		} else if at, known := d.enough(g, need); known && need > d.left(g) {

@@ -20,12 +20,13 @@ type gate struct {
 	taken   int   // places given in this decision
 	freesAt time.Time
 	live    map[GateID]int
+	permit  int        // where the claim's permit is in Decision.Permits, from 1
 	line    []*waiting // in its order, those included that have moved here
 	next    int        // how far the line has been decided
 	ahead   int        // places of those before it that stay
 	walled  bool       // one before it waits for more than is free
 	acted   bool       // the limit has refused one for good
-	read    map[store.LaneID]int
+	found   laneCounts // how many waiters of the worker's lanes were read
 }
 
 // waiting is a waiter during a decision.
@@ -39,10 +40,11 @@ type waiting struct {
 	again time.Time // when it is tried again, as it is held or a gate is busy; zero: neither
 }
 
-func newGate(in *Gate, now int64) *gate {
-	g := &gate{Gate: in, freesAt: in.FreesAt, read: map[store.LaneID]int{}}
+// read takes over what was read.
+func (g *gate) read(in *Gate, now int64) {
+	g.Gate, g.freesAt = in, in.FreesAt
 	if in.Limit == nil || in.Busy || !in.Limit.Rate() {
-		return g
+		return
 	}
 	g.rate = in.Rate.current(in.Limit, now)
 	g.changed = g.rate.TAT != in.Rate.TAT || len(g.rate.At) != len(in.Rate.At) ||
@@ -50,7 +52,33 @@ func newGate(in *Gate, now int64) *gate {
 	for _, back := range in.Refunds {
 		g.rate, g.changed = g.rate.refund(in.Limit, back, now), true
 	}
-	return g
+}
+
+// laneCounts counts by lane. There are few lanes at one gate.
+type laneCounts []laneCount
+
+type laneCount struct {
+	lane store.LaneID
+	n    int
+}
+
+func (c *laneCounts) add(lane store.LaneID) {
+	for i := range *c {
+		if (*c)[i].lane == lane {
+			(*c)[i].n++
+			return
+		}
+	}
+	*c = append(*c, laneCount{lane, 1})
+}
+
+func (c laneCounts) of(lane store.LaneID) int {
+	for i := range c {
+		if c[i].lane == lane {
+			return c[i].n
+		}
+	}
+	return 0
 }
 
 // unlimited reports whether the gate admits everything.

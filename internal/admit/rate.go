@@ -8,10 +8,10 @@ import (
 )
 
 // Rate is what a gate of a limit of starts remembers, as a row keeps it. Instants
-// are microseconds since the epoch. The zero value is a gate that has admitted
+// are microseconds since the epoch, but for TAT. The zero value is a gate that has admitted
 // nothing.
 type Rate struct {
-	TAT   int64   // of a token bucket: the theoretical arrival time of the next start
+	TAT   int64   // of a token bucket: the theoretical arrival time of the next start; nanoseconds since the epoch
 	At    []int64 // of a window: the last instant that each part may hold, rising
 	Count []int32 // the starts in that part; as long as At
 
@@ -22,7 +22,7 @@ type Rate struct {
 }
 
 // Refund is starts that did not happen, as the runs were handed back before their
-// handlers began.
+// handlers began. Who inserts one frees a place, and inserts a turn.
 type Refund struct {
 	Weight    int
 	ChargedAt time.Time // Input.Now of their admission; for another instant nothing is given back
@@ -33,6 +33,9 @@ type LiveKey struct {
 	Gate   GateID
 	LastAt int64
 }
+
+// nano is how many nanoseconds a microsecond has.
+const nano = 1000
 
 // never is later than every instant.
 const never = int64(1)<<62 - 1
@@ -49,7 +52,7 @@ func (r Rate) clone() Rate {
 func (r Rate) current(l *store.Limit, now int64) Rate {
 	switch l.Kind {
 	case store.LimitTokenBucket:
-		r.TAT = bucketOf(l).clamp(r.TAT, now)
+		r.TAT, r.LastAt = bucketOf(l).clamp(r.TAT, nano*now), min(r.LastAt, now)
 		return r
 	case store.LimitSemaphore:
 		return r
@@ -61,7 +64,7 @@ func (r Rate) current(l *store.Limit, now int64) Rate {
 // free is how many starts the gate admits at an instant.
 func (r Rate) free(l *store.Limit, most int, now int64) int {
 	if l.Kind == store.LimitTokenBucket {
-		return bucketOf(l).free(r.TAT, now)
+		return bucketOf(l).free(r.TAT, nano*now)
 	}
 	return windowOf(l).free(r, most, now)
 }
@@ -69,7 +72,7 @@ func (r Rate) free(l *store.Limit, most int, now int64) int {
 // take charges starts at an instant. There may be fewer free.
 func (r Rate) take(l *store.Limit, k int, now int64) Rate {
 	if l.Kind == store.LimitTokenBucket {
-		r.TAT, r.LastAt = bucketOf(l).take(r.TAT, k, now), now
+		r.TAT, r.LastAt = bucketOf(l).take(r.TAT, k, nano*now), now
 		return r
 	}
 	return windowOf(l).take(r, k, now)
@@ -79,7 +82,7 @@ func (r Rate) take(l *store.Limit, k int, now int64) Rate {
 // is charged meanwhile.
 func (r Rate) next(l *store.Limit, most, k int, now int64) int64 {
 	if l.Kind == store.LimitTokenBucket {
-		return bucketOf(l).next(r.TAT, k, now)
+		return (bucketOf(l).next(r.TAT, k, nano*now) + nano - 1) / nano
 	}
 	return windowOf(l).next(r, most, k, now)
 }
@@ -87,7 +90,10 @@ func (r Rate) next(l *store.Limit, most, k int, now int64) int64 {
 // refund gives back starts.
 func (r Rate) refund(l *store.Limit, back Refund, now int64) Rate {
 	if l.Kind == store.LimitTokenBucket {
-		return bucketOf(l).refund(r, back.Weight, micros(back.ChargedAt), now)
+		if micros(back.ChargedAt) == r.LastAt {
+			r.TAT = bucketOf(l).refund(r.TAT, back.Weight, nano*now)
+		}
+		return r
 	}
 	return windowOf(l).refund(r, back.Weight, micros(back.ChargedAt))
 }

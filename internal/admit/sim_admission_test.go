@@ -102,6 +102,7 @@ func (s *sim) readLines(in *admit.Input, gates []admit.GateID) {
 			}
 		}
 	}
+	s.random.Shuffle(len(in.Waiters), func(i, j int) { in.Waiters[i], in.Waiters[j] = in.Waiters[j], in.Waiters[i] })
 	for at, expires := range s.kept {
 		in.Kept = append(in.Kept, admit.Kept{Gate: at.Gate, Lane: at.Lane, ExpiresAt: expires})
 	}

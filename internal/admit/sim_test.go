@@ -32,8 +32,7 @@ type sim struct {
 	turns   []admit.Turn
 	kept    map[admit.Kept]time.Time // without the instant
 	last    int                      // run
-	claims  int
-	trouble float64 // how often a gate is busy or a row held
+	trouble float64                  // how often a gate is busy or a row held
 
 	admitted, moved, refused, keeps, ended int // what has happened, so that a test can see that it happens
 }
@@ -50,7 +49,6 @@ type simWaiter struct {
 	uses   []admit.Use
 	cancel bool
 	at     time.Time // it started
-	retry  bool      // FullRetry has put it back once
 }
 
 func newSim(t *testing.T, random *rand.Rand) *sim {

@@ -132,12 +132,45 @@ func inQueries(t tree, each func(file, text string)) {
 
 var (
 	blockBegin = regexp.MustCompile(`^-- block: ([a-z-]+)(?: of (\w+))?$`)
-	entersLine = regexp.MustCompile(`INSERT INTO durable\.ready\b`)
+	entersLine = regexp.MustCompile(`INSERT INTO durable\.(ready|waiting)\b`)
+	becomesDue = regexp.MustCompile(`(?s)INSERT INTO durable\.runs\b|UPDATE durable\.runs\s+SET[^;]*?\bstate = (?:0,|CASE[^;]*?\b(?:ELSE|THEN) 0\b|CASE[^;]*?@outcomes)`)
+	writesRuns = map[string]string{"ready": "-- block: enter-line", "waiting": "-- block: enter-waiting"}
 )
+
+// linesOf are the lines that the blocks of a name enter.
+var linesOf = map[string]string{"enter-line": "ready", "enter-waiting": "waiting"}
 
 // mayEnterLine are statements that give a run its row of ready in another way.
 var mayEnterLine = map[string]string{
-	"MendReady": "repairs a row that is missing, which the others never are",
+	"MendReady":   "repairs a row that is missing, which the others never are",
+	"MoveWaiters": "gives a waiter the line of another of its gates",
+}
+
+// oneSort are statements whose runs are all limited, or all not, so that they enter the
+// lines of one sort only.
+var oneSort = map[string]string{
+	"EnqueueRuns": "ready", "EnqueueAlike": "ready", "EnqueueNew": "ready", "EnqueueKeyedRuns": "ready", "EnqueueNewKeyed": "ready",
+	"MaterializeRuns": "ready", "MaterializeNew": "ready", "SettleRuns": "ready", "EnqueueLimited": "waiting", "SettleLimited": "waiting",
+}
+
+// strandedPending finds statements that store runs, or make runs pending, and do not let
+// them enter a line of each sort that they may be of.
+func strandedPending(t tree) []string {
+	var findings []string
+	inQueries(t, func(file, text string) {
+		for _, statement := range strings.Split(text, "-- name: ")[1:] {
+			name := strings.Fields(statement)[0]
+			if !becomesDue.MatchString(statement) {
+				continue
+			}
+			for _, line := range []string{"ready", "waiting"} {
+				if only := oneSort[name]; (only == "" || only == line) && !strings.Contains(statement, writesRuns[line]) {
+					findings = append(findings, file+": "+name+" makes runs pending that do not enter "+line)
+				}
+			}
+		}
+	})
+	return findings
 }
 
 // unlikeBlocks finds blocks of SQL of one name that differ, and blocks that do not
@@ -178,7 +211,7 @@ func unlikeBlocks(t tree) []string {
 			case open:
 				body = append(body, line)
 			}
-			if entersLine.MatchString(line) && (!open || name != "enter-line") && mayEnterLine[statement] == "" {
+			if m := entersLine.FindStringSubmatch(line); m != nil && (!open || linesOf[name] != m[1]) && mayEnterLine[statement] == "" {
 				findings = append(findings, at+": a run enters its line outside of a block enter-line")
 			}
 		}
@@ -208,6 +241,7 @@ func TestRulesAreWrittenOnce(t *testing.T) {
 	holds(t, decidedElsewhere)
 	holds(t, wordsElsewhere)
 	holds(t, unlikeBlocks)
+	holds(t, strandedPending)
 	if len(storedWords(house(t))) < 8 {
 		t.Errorf("the words of %s are not found: %v", rulesDir, storedWords(house(t)))
 	}
@@ -226,4 +260,7 @@ func TestRulesAreWrittenOnce(t *testing.T) {
 		"db/queries/b.sql": "-- block: over of boy\nSELECT\n   boy.x FROM boy\n-- end\n-- block: over of c\nSELECT c.y FROM c\n-- end\nINSERT INTO durable.ready\n-- block: open\n",
 	}, "db/queries/a.sql:5: the block once stands", "db/queries/b.sql:5: the block over differs",
 		"db/queries/b.sql:8: a run enters", "db/queries/b.sql:9: the block open does not")
+	finds(t, strandedPending, map[string]string{
+		"db/queries/a.sql": "-- name: A :exec\nUPDATE durable.runs\nSET state = 0,\n    due_at = now()\n-- block: enter-line of a\n-- end\n-- name: EnqueueNew :exec\nINSERT INTO durable.runs\n",
+	}, "db/queries/a.sql: A makes runs pending that do not enter waiting", "db/queries/a.sql: EnqueueNew makes runs pending that do not enter ready")
 }

@@ -174,3 +174,13 @@ func invalid(err error) error {
 	}
 	return fmt.Errorf("%w: %w", store.ErrInvalid, err)
 }
+
+// AnyLimited reports whether one of the runs has limits.
+func AnyLimited(runs []store.NewRun) bool {
+	for i := range runs {
+		if len(runs[i].Limits) > 0 {
+			return true
+		}
+	}
+	return false
+}

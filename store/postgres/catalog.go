@@ -22,6 +22,9 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 		return s.fail("declare", err)
 	}
 	d := declaring{Store: s, worker: declaration.Worker}
+	if err := d.limits(ctx, declaration.Limits); err != nil {
+		return s.fail("declare", err)
+	}
 	if err := d.all(ctx, &declaration); err != nil {
 		return s.fail("declare", err)
 	}
@@ -142,14 +145,16 @@ func addJobs(b *batch, jobs []store.JobInfo) {
 	jobs = slices.Clone(jobs)
 	slices.SortFunc(jobs, func(a, b store.JobInfo) int { return cmp.Compare(a.Name, b.Name) })
 	var p queries.DeclareJobsParams
+	var limits []*string
 	for _, job := range jobs {
 		p.Names, p.Queues = append(p.Names, job.Name), append(p.Queues, job.Queue)
 		p.Priorities = append(p.Priorities, int16(job.Priority))      //nolint:gosec // checked
 		p.MaxAttempts = append(p.MaxAttempts, int32(job.MaxAttempts)) //nolint:gosec // checked
 		p.Timeouts = append(p.Timeouts, int64(job.Timeout)/1000)
 		p.OnCrashes, p.Retentions = append(p.OnCrashes, int16(job.OnCrash)), append(p.Retentions, micro(time.Duration(job.Retention)))
+		limits = append(limits, jobLimitText(job.Limits))
 	}
-	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions)
+	b.add(queries.DeclareJobs, p.Names, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Retentions, limits)
 }
 
 func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
@@ -159,7 +164,7 @@ func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
 	schedules = slices.Clone(schedules)
 	slices.SortFunc(schedules, func(a, b store.Schedule) int { return cmp.Compare(a.Name, b.Name) })
 	var p queries.InsertSchedulesParams
-	var tags []*string
+	var tags, limits []*string
 	for i := range schedules {
 		one := &schedules[i]
 		p.Names, p.Hashes, p.Specs = append(p.Names, one.Name), append(p.Hashes, one.Hash), append(p.Specs, string(one.Spec()))
@@ -168,8 +173,9 @@ func addSchedules(b *batch, worker store.WorkerID, schedules []store.Schedule) {
 		p.MaxAttempts = append(p.MaxAttempts, int32(one.MaxAttempts)) //nolint:gosec // checked
 		p.Timeouts, p.OnCrashes = append(p.Timeouts, micro(one.Timeout)), append(p.OnCrashes, int16(one.OnCrash))
 		p.Args, tags, p.Paused = append(p.Args, string(one.Args)), append(tags, textArray(one.Tags)), append(p.Paused, one.Paused)
+		limits = append(limits, textArray(store.LimitTexts(one.Limits)))
 	}
-	columns := []any{p.Names, p.Specs, p.Hashes, p.Jobs, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags}
+	columns := []any{p.Names, p.Specs, p.Hashes, p.Jobs, p.Queues, p.Priorities, p.MaxAttempts, p.Timeouts, p.OnCrashes, p.Args, tags, limits}
 	b.add(queries.LockSchedules, p.Names)
 	b.add(queries.InsertSchedules, append(append([]any{worker.Instance}, columns...), p.Paused)...)
 	b.add(queries.ReplaceSchedules, append(columns, worker.Instance, timesPaths(), micro(store.DeclaredWithin))...)
@@ -198,7 +204,7 @@ func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	for i, row := range rows {
 		jobs[i] = store.JobInfo{
 			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-			Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)),
+			Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)), Limits: jobLimits(row.Limits),
 		}
 	}
 	return jobs, nil

@@ -29,7 +29,7 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 			var h store.Head
 			var due *time.Time
 			var now time.Time
-			if err := rows.Scan(&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now); err != nil {
+			if err := rows.Scan(&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now, &h.Line); err != nil {
 				return err
 			}
 			if due != nil {
@@ -71,6 +71,9 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	}
 	var got dealing
 	err = s.repeat(ctx, func() error {
+		if len(request.Admissions) > 0 {
+			return s.admitRuns(ctx, &request, worker, &got)
+		}
 		return s.take(ctx, claimArgs(&request, worker), &got)
 	})
 	switch {
@@ -83,6 +86,9 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	}
 	if err != nil {
 		return nil, s.fail("claim runs", err)
+	}
+	if len(request.Admissions) > 0 {
+		return got.runs, nil
 	}
 	return inSteps(got.runs, request.Steps), nil
 }
@@ -233,7 +239,7 @@ func (s *Store) workerID(ctx context.Context, worker store.WorkerID) (int32, err
 func (s *Store) registerWorker(ctx context.Context, worker store.WorkerID) (int32, error) {
 	var id int32
 	err := s.repeat(ctx, func() (err error) { // another call may do the same for this worker
-		id, err = s.queries(s.engine).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name})
+		id, err = s.queries(s.engine).RegisterWorker(ctx, queries.RegisterWorkerParams{Instance: worker.Instance, Name: worker.Name, Version: small(latest())})
 		return err
 	})
 	if err != nil {

@@ -54,13 +54,16 @@ func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error)
 		return nil, err
 	}
 	row.Running += int64(len(stranded))
-	total, pending := counted(row.Total), counted(row.Pending)
+	total, ready, limited := counted(row.Total), counted(row.Ready), counted(row.Limited)
 	dead, cancelled := counted(row.Dead), counted(row.Cancelled)
 	if total.Estimated {
 		total.N, err = s.estimate(ctx, "runs", total.N)
 	}
-	if err == nil && pending.Estimated {
-		pending.N, err = s.estimate(ctx, "ready", pending.N)
+	if err == nil && ready.Estimated {
+		ready.N, err = s.estimate(ctx, "ready", ready.N)
+	}
+	if err == nil && limited.Estimated {
+		limited.N, err = s.estimate(ctx, "waiting", limited.N)
 	}
 	if err == nil && (dead.Estimated || cancelled.Estimated) {
 		err = s.estimateProblems(ctx, &dead, &cancelled)
@@ -68,6 +71,7 @@ func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error)
 	if err != nil {
 		return nil, err
 	}
+	pending := store.Count{N: ready.N + limited.N, Estimated: ready.Estimated || limited.Estimated}
 	counts := map[store.State]store.Count{
 		store.Pending: pending, store.Running: counted(row.Running), store.Dead: dead, store.Cancelled: cancelled,
 	}
@@ -99,6 +103,8 @@ func (s *Store) estimate(ctx context.Context, table string, least int64) (int64,
 		n, err = q.SampleRuns(ctx, queries.SampleRunsParams{Percent: percent})
 	case "ready":
 		n, err = q.SampleReady(ctx, queries.SampleReadyParams{Percent: percent})
+	case "waiting":
+		n, err = q.SampleWaiting(ctx, queries.SampleWaitingParams{Percent: percent})
 	default:
 		return 0, fmt.Errorf("no sample of %s", table)
 	}

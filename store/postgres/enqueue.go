@@ -51,11 +51,11 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 // insertAndNotify stores the runs in one transaction, and returns the wake-ups that
 // did not go with it.
 func (s *Store) insertAndNotify(ctx context.Context, runs []store.NewRun) ([]store.Receipt, []store.Due, error) {
-	set := lanesOf(runs)
-	if err := s.laneIDs(ctx, set); err != nil {
+	set := placesOf(runs)
+	if err := s.placeIDs(ctx, set, runs); err != nil {
 		return nil, nil, err
 	}
-	dues := duesOf(runs, set)
+	dues := duesOf(runs, set.lanes)
 	if rules.AnyKeyed(runs) {
 		receipts, err := s.insertKeyed(ctx, s.general, runs, set)
 		return receipts, dues, err
@@ -72,21 +72,9 @@ func (s *Store) insertAndNotify(ctx context.Context, runs []store.NewRun) ([]sto
 	return receipts, dues, err
 }
 
-// lanesOf names the lanes of the runs.
-func lanesOf(runs []store.NewRun) laneSet {
-	set := laneSet{}
-	last := &store.NewRun{}
-	for i := range runs {
-		if run := &runs[i]; !sameLane(last, run) {
-			set[laneOf(run)], last = 0, run
-		}
-	}
-	return set
-}
-
 // insertInto is insert with the numbers of the lanes. Runs without keys are one
 // statement, or few.
-func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set laneSet) ([]store.Receipt, error) {
+func (s *Store) insertInto(ctx context.Context, to sender, runs []store.NewRun, set places) ([]store.Receipt, error) {
 	if rules.AnyKeyed(runs) {
 		return s.insertKeyed(ctx, to, runs, set)
 	}
@@ -101,15 +89,27 @@ const (
 	perhapsAgain                  // those that are stored are skipped
 )
 
-func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet, fresh freshness, with *ride) ([]store.Receipt, error) {
+func (s *Store) insertUnkeyed(ctx context.Context, to sender, runs []store.NewRun, set places, fresh freshness, with *ride) ([]store.Receipt, error) {
 	existing := map[store.RunID]struct{}{}
 	b := &batch{names: s.names}
-	for _, part := range parts(runs) {
-		addEnqueue(b, part, set, fresh == freshly, existing)
+	plain, limited := apart(runs)
+	if len(plain) > 0 {
+		for _, part := range parts(plain) {
+			addEnqueue(b, part, set, fresh == freshly, existing)
+		}
+	}
+	stored := map[store.RunID]struct{}{}
+	if len(limited) > 0 {
+		addLimited(b, limited, set, nil, scanInto(stored))
 	}
 	with.add(s, b)
 	if err := s.send(ctx, to, b); err != nil {
 		return nil, err
+	}
+	for i := range limited {
+		if _, isNew := stored[limited[i].ID]; !isNew {
+			existing[limited[i].ID] = struct{}{}
+		}
 	}
 	return receipts(runs, existing), nil
 }
@@ -165,20 +165,20 @@ type columns struct {
 	tags        []*string
 }
 
-func columnsOf(runs []store.NewRun, set laneSet) *columns {
+func columnsOf(runs []store.NewRun, set places) *columns {
 	n := len(runs)
 	c := &columns{
 		ids: make(uuidArray, n), lanes: make([]int32, n), ats: make([]*time.Time, n), afters: make([]int64, n),
 		expiries: make([]*time.Time, n), timeouts: make([]int64, n), maxAttempts: make([]int32, n),
 		onCrashes: make([]int16, n), bodies: make([]string, n), tags: make([]*string, n),
 	}
-	for l, id := range set {
+	for l, id := range set.lanes {
 		c.known, c.queues = append(c.known, id), append(c.queues, l.queue)
 		c.jobs, c.priorities = append(c.jobs, l.job), append(c.priorities, l.priority)
 	}
 	for i := range runs {
 		run := &runs[i]
-		c.ids[i], c.lanes[i] = run.ID, set[laneOf(run)]
+		c.ids[i], c.lanes[i] = run.ID, set.lanes[laneOf(run)]
 		c.ats[i], c.afters[i], c.expiries[i] = timeOrNull(run.At), micro(run.Delay()), timeOrNull(run.ExpiresAt)
 		c.timeouts[i], c.maxAttempts[i] = micro(run.Timeout), int32(run.MaxAttempts) //nolint:gosec // checked
 		c.onCrashes[i], c.bodies[i], c.tags[i] = int16(run.OnCrash), string(run.Args), textArray(run.Tags)

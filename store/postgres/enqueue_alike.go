@@ -10,7 +10,7 @@ import (
 
 // addEnqueue adds the statement that stores a part of the runs of a call. With
 // fresh it may fail because one of them is stored.
-func addEnqueue(b *batch, part []store.NewRun, set laneSet, fresh bool, existing map[store.RunID]struct{}) {
+func addEnqueue(b *batch, part []store.NewRun, set places, fresh bool, existing map[store.RunID]struct{}) {
 	switch {
 	case !alike(part):
 		c := columnsOf(part, set)
@@ -50,14 +50,14 @@ type alikeRuns struct {
 }
 
 // alikeOf returns lane and shared in the order of EnqueueNewParams.
-func alikeOf(runs []store.NewRun, set laneSet) alikeRuns {
+func alikeOf(runs []store.NewRun, set places) alikeRuns {
 	first := &runs[0]
 	l := laneOf(first)
 	a := alikeRuns{ids: make(uuidArray, len(runs)), bodies: make([]string, len(runs))}
 	for i := range runs {
 		a.ids[i], a.bodies[i] = runs[i].ID, string(runs[i].Args)
 	}
-	a.lane = []any{set[l], l.queue, l.job, l.priority}
+	a.lane = []any{set.lanes[l], l.queue, l.job, l.priority}
 	a.shared = []any{timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),
 		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), rules.TextOrNil(first.Trace)}
 	return a

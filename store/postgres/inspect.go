@@ -92,6 +92,9 @@ func toRecord(row *queries.RunRow) store.Record {
 		Timeout: store.Duration(fromMicro(row.Timeout)), Worker: rules.TextOrNil(row.Worker), Fence: lease.Fence(row.Fence),
 		Schedule: rules.TextOrNil(row.Schedule), Key: rules.TextOrNil(row.Key), Tags: orEmpty(row.Tags), Args: []byte(row.Args), Error: rules.TextOrNil(row.Error),
 	}
+	if len(row.Limits) > 0 {
+		r.Limits = row.Limits
+	}
 	if row.Result != "" {
 		r.Result = bytes.Clone([]byte(row.Result))
 	}

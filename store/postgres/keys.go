@@ -42,7 +42,7 @@ type keyHolder struct {
 type keyedInsert struct {
 	store *Store
 	to    sender
-	set   laneSet
+	set   places
 	runs  []store.NewRun
 
 	names    []keyName // sorted: everybody locks in this order
@@ -68,7 +68,7 @@ type keyedInsert struct {
 // insertKeyed is insert for runs of which some have keys. In a caller's
 // transaction the keys stay locked until it ends, and its own limits and
 // isolation hold.
-func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet) (answers []store.Receipt, err error) {
+func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun, set places) (answers []store.Receipt, err error) {
 	pool, own := to.(*pgxpool.Pool)
 	if !own {
 		k := s.newKeyedInsert(to, runs, set)
@@ -77,7 +77,7 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun,
 		}
 		return k.receipts, nil
 	}
-	if len(runs) == 1 {
+	if len(runs) == 1 && len(runs[0].Limits) == 0 {
 		if done, err := s.insertOneNew(ctx, runs[0], set); done || err != nil {
 			return receipts(runs, nil), err
 		}
@@ -105,7 +105,7 @@ const lookTries = 100
 
 // storeKeyedAlone does it in a transaction of its own, begun and committed in
 // the batches that do the work.
-func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set laneSet, most time.Duration) (answers []store.Receipt, err error) {
+func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []store.NewRun, set places, most time.Duration) (answers []store.Receipt, err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *Store) storeKeyedAlone(ctx context.Context, pool *pgxpool.Pool, runs []
 	return k.receipts, nil
 }
 
-func (s *Store) newKeyedInsert(to sender, runs []store.NewRun, set laneSet) *keyedInsert {
+func (s *Store) newKeyedInsert(to sender, runs []store.NewRun, set places) *keyedInsert {
 	k := &keyedInsert{store: s, to: to, set: set, runs: runs, taken: map[store.RunID]bool{}}
 	k.index()
 	return k
@@ -212,7 +212,7 @@ func (k *keyedInsert) look(ctx context.Context, b *batch) (complete bool, err er
 func (k *keyedInsert) scanHolders(rows pgx.Rows) error {
 	for rows.Next() {
 		var row queries.KeyHoldersRow
-		err := rows.Scan(&row.Job, &row.Key, &row.RunID, &row.Latest, &row.Held, &row.Stored, &row.State, &row.Lane, &row.DueAt)
+		err := rows.Scan(&row.Job, &row.Key, &row.RunID, &row.Latest, &row.Held, &row.Stored, &row.State, &row.Lane, &row.DueAt, &row.Gates)
 		if err != nil {
 			return err
 		}
@@ -276,9 +276,14 @@ func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
 			continue
 		}
 		wanted = append(wanted, holder.id)
-		b.add(queries.TakeReady, holder.row.Lane, holder.row.DueAt, holder.id).Query(func(rows pgx.Rows) error {
+		took := func(rows pgx.Rows) error {
 			return scanIDs(rows, func(id uuid.UUID) { k.taken[id] = true })
-		})
+		}
+		if holder.row.Gates == nil {
+			b.add(queries.TakeReady, holder.row.Lane, holder.row.DueAt, holder.id).Query(took)
+		} else {
+			b.add(queries.TakeWaiting, holder.row.Gates, holder.row.Lane, holder.row.DueAt, holder.id).Query(took)
+		}
 	}
 	if len(wanted) == 0 {
 		return true, nil
@@ -325,11 +330,18 @@ func (k *keyedInsert) write(ctx context.Context) error {
 }
 
 // addRuns adds an insert of runs of which some have keys.
-func addRuns(b *batch, runs []store.NewRun, set laneSet, each func(pgx.Rows) error) {
+func addRuns(b *batch, runs []store.NewRun, set places, each func(pgx.Rows) error) {
 	if len(runs) == 0 {
 		return
 	}
-	for _, part := range parts(runs) {
+	plain, limited := apart(runs)
+	if len(limited) > 0 {
+		addLimited(b, limited, set, nil, each)
+	}
+	if len(plain) == 0 {
+		return
+	}
+	for _, part := range parts(plain) {
 		args := append(columnsOf(part, set).args(), keyTexts(part), traces(part))
 		b.add(queries.EnqueueKeyedRuns, args...).Query(each)
 	}
@@ -352,10 +364,14 @@ func (k *keyedInsert) addReplacements(b *batch, note func(pgx.Rows) error) {
 		if run == nil {
 			continue
 		}
-		l := laneOf(run)
-		b.add(queries.ReplaceRun, k.set[l], l.queue, l.job, l.priority, timeOrNull(run.At), micro(run.Delay()),
+		l, row, had := laneOf(run), standingOf(run, k.set.limits), holder.row.Gates
+		if had == nil {
+			had = []int64{}
+		}
+		b.add(queries.ReplaceRun, k.set.lanes[l], l.queue, l.job, l.priority, timeOrNull(run.At), micro(run.Delay()),
 			micro(run.Key.AtMost), micro(run.Timeout), timeOrNull(run.ExpiresAt), small(run.MaxAttempts), int16(run.OnCrash),
-			string(run.Args), textArray(run.Tags), rules.TextOrNil(run.Trace), holder.id).Query(note)
+			string(run.Args), textArray(run.Tags), rules.TextOrNil(run.Trace),
+			row.gates, row.limits, row.weights, row.strict, row.gives, holder.id, had).Query(note)
 	}
 }
 

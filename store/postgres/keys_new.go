@@ -12,7 +12,7 @@ import (
 // mayBeNew reports whether one statement can store the runs if their keys are
 // free: they are alike, and no key is there twice.
 func mayBeNew(runs []store.NewRun) bool {
-	if !alike(runs) || len(parts(runs)) > 1 {
+	if anyLimited(runs) || !alike(runs) || len(parts(runs)) > 1 {
 		return false
 	}
 	if len(runs) == 1 {
@@ -34,7 +34,7 @@ func mayBeNew(runs []store.NewRun) bool {
 
 // insertNewKeyed stores the runs if their keys are free, except those that
 // are stored, and returns which it has. What is in the batch already goes first.
-func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []store.NewRun, set laneSet, b *batch) (stored map[store.RunID]struct{}, err error) {
+func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []store.NewRun, set places, b *batch) (stored map[store.RunID]struct{}, err error) {
 	stored = map[store.RunID]struct{}{}
 	heldFor := time.Duration(0)
 	for i := range runs {
@@ -48,7 +48,7 @@ func (s *Store) insertNewKeyed(ctx context.Context, to sender, runs []store.NewR
 
 // insertOneNew stores a run with a key in one round trip, unless there is more
 // to ask: nothing has happened then.
-func (s *Store) insertOneNew(ctx context.Context, run store.NewRun, set laneSet) (done bool, err error) {
+func (s *Store) insertOneNew(ctx context.Context, run store.NewRun, set places) (done bool, err error) {
 	b := &batch{names: s.names}
 	lock, statement := limits(ctx, heldLimit)
 	b.add(queries.Limits, lock, statement)

@@ -85,16 +85,21 @@ func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
 func (s *Store) lanesIn(ctx context.Context, tx pgx.Tx, set laneSet) error {
 	missing, err := s.findLanes(ctx, tx, set)
 	if err == nil && len(missing) > 0 {
-		err = &newLanesError{missing}
+		err = &newLanesError{lanes: missing}
 	}
 	return err
 }
 
 // newLanesError is the error of a transaction that needs lanes that are not there.
-type newLanesError struct{ lanes []lane }
+type newLanesError struct {
+	lanes  []lane
+	limits []limitLane
+}
 
 // Error says how many are missing.
-func (n *newLanesError) Error() string { return fmt.Sprintf("%d lanes are new", len(n.lanes)) }
+func (n *newLanesError) Error() string {
+	return fmt.Sprintf("%d lanes are new", len(n.lanes)+len(n.limits))
+}
 
 // refusedLanes are lanes that the database refuses to make, and why.
 type refusedLanes map[lane]error
@@ -108,6 +113,12 @@ func (s *Store) withLanes(ctx context.Context, refused refusedLanes, do func() e
 		missing := (*newLanesError)(nil)
 		if try == 10 || !errors.As(err, &missing) {
 			return err
+		}
+		if len(missing.limits) > 0 {
+			if err = s.createLimitLanes(ctx, missing.limits); err != nil {
+				return err
+			}
+			continue
 		}
 		err = s.createLanes(ctx, laneColumns(missing.lanes))
 		if refusesRows(err) && refused != nil {
@@ -176,6 +187,7 @@ func (s *Store) forgetLanes() {
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
 	clear(s.lanes.ids)
+	s.limits.forget()
 }
 
 func laneColumns(lanes []lane) queries.CreateLanesParams {

@@ -2,27 +2,277 @@ package postgres
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-var errNoLimits = errors.New("limits: not yet")
+// limitGatesSeen bounds the gates among which the next admission of a limit is looked
+// for, and limitShown the permits and the waiters of a gate that are shown.
+const (
+	limitGatesSeen = 1000
+	limitShown     = 100
+)
 
-// ListLimits lists the limits.
-func (s *Store) ListLimits(context.Context, store.LimitFilter) ([]store.LimitInfo, error) {
-	return nil, errNoLimits
+// ListLimits lists the limits by name.
+func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]store.LimitInfo, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("list limits", err)
+	}
+	names := []string{}
+	for _, name := range filter.Names {
+		names = append(names, store.LimitName(name))
+	}
+	rows, err := s.queries(s.general).ListLimits(ctx, queries.ListLimitsParams{Names: names})
+	if err != nil {
+		return nil, s.fail("list limits", err)
+	}
+	infos := []store.LimitInfo{}
+	b := s.guarded(ctx)
+	for _, row := range rows {
+		if !filter.Caps && store.IsCap(row.Name) {
+			continue
+		}
+		infos = append(infos, store.LimitInfo{
+			Limit: toLimit(&queries.ReadLimitsRow{ID: row.ID, Name: row.Name, Kind: row.Kind, Most: row.Most, Period: row.Period, Burst: row.Burst,
+				Buckets: row.Buckets, KeyLeast: row.KeyLeast, KeyMost: row.KeyMost, Action: row.Action, RetryAfter: row.RetryAfter, State: row.State}),
+			Edited: row.Edited, DeclaredAt: timesUTC(row.DeclaredAt),
+		})
+	}
+	for i := range infos {
+		info := &infos[i]
+		first, last := gatesOf(info.ID)
+		b.add(queries.LimitInUse, first, last, int32(countMost)).QueryRow(func(row pgx.Row) error {
+			err := row.Scan(&info.Waiting.N, &info.InUse.N)
+			info.Waiting.Estimated, info.InUse.Estimated = info.Waiting.N == countMost, info.InUse.N >= countMost
+			return err
+		})
+		b.add(queries.NextOfLimit, first, last, int32(limitGatesSeen)).Query(func(rows pgx.Rows) error {
+			next, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+			for i := range next {
+				info.NextAt = timesUTC(&next[i])
+			}
+			return err
+		})
+	}
+	if len(infos) == 0 {
+		return infos, nil
+	}
+	if err := s.send(ctx, s.general, b); err != nil {
+		return nil, s.fail("list limits", err)
+	}
+	return infos, nil
 }
 
-// ChangeLimit changes a limit.
-func (s *Store) ChangeLimit(context.Context, store.LimitChange) error { return errNoLimits }
+// ChangeLimit changes a limit on behalf of an operator.
+func (s *Store) ChangeLimit(ctx context.Context, change store.LimitChange) error {
+	what := fmt.Sprintf("%s limit %s", change.Command, change.Limit.Name)
+	if err := rules.CheckLimitCommand(&change); err != nil {
+		return fmt.Errorf("%s limit: %w", change.Command, err)
+	}
+	if err := s.usable(ctx); err != nil {
+		return s.fail(what, err)
+	}
+	var announce func() error
+	err := s.briefly(ctx, heldLimit, lockLimit, func(most time.Duration) error {
+		return s.repeat(ctx, func() error {
+			return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {
+				c := limitChanging{Store: s, tx: tx, q: s.queries(tx), change: &change}
+				lock, statement := limits(ctx, most)
+				if err := c.q.Limits(ctx, queries.LimitsParams{LockTimeout: lock, StatementTimeout: statement}); err != nil {
+					return err
+				}
+				announce, err = c.all(ctx)
+				return err
+			})
+		})
+	})
+	if err == nil {
+		s.limits.forget()
+	}
+	if err == nil && announce != nil {
+		err = announce()
+	}
+	if err != nil {
+		return s.fail(what, err)
+	}
+	s.hint()
+	return nil
+}
+
+// limitChanging is one ChangeLimit under way.
+type limitChanging struct {
+	*Store
+
+	tx     pgx.Tx
+	q      *queries.Queries
+	change *store.LimitChange
+}
+
+// all makes the change, and returns what is to be done when it is committed.
+func (c *limitChanging) all(ctx context.Context) (announce func() error, err error) {
+	name := store.LimitName(c.change.Limit.Name)
+	switch c.change.Command {
+	case store.ReleasePermit, store.PenalizeLimit:
+		return nil, c.gate(ctx, name)
+	case store.SetLimit:
+		made, err := c.create(ctx, name)
+		if made || err != nil {
+			return nil, err
+		}
+	}
+	rows, err := c.q.LockLimits(ctx, queries.LockLimitsParams{Names: []string{name}})
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, store.ErrNotFound
+	}
+	known := toLimit((*queries.ReadLimitsRow)(&rows[0]))
+	if known.State == store.LimitRemoved && c.change.Command != store.SetLimit && c.change.Command != store.DeleteLimit {
+		return nil, store.ErrNotFound
+	}
+	if c.change.Command == store.DeleteLimit {
+		if err := c.unused(ctx, &known); err != nil {
+			return nil, err
+		}
+	}
+	made, changes, err := rules.ChangedLimit(c.change, known)
+	if err != nil || !changes {
+		return nil, err
+	}
+	err = c.q.WriteLimit(ctx, queries.WriteLimitParams{ID: made.ID, Most: small(made.Max), Period: micro(made.Period), Burst: small(made.Burst),
+		Buckets: small(made.Buckets), KeyLeast: small(made.Least), KeyMost: small(made.Most), Action: int16(made.WhenFull),
+		RetryAfter: micro(made.RetryAfter), State: int16(made.State), Edits: c.change.Command == store.SetLimit})
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return c.announceLimit(ctx, made.ID) }, c.audit(ctx, &made)
+}
+
+// create makes an operator's own limit, if there is none of its name.
+func (c *limitChanging) create(ctx context.Context, name string) (made bool, err error) {
+	rows, err := c.q.LockLimits(ctx, queries.LockLimitsParams{Names: []string{name}}) // CreateLimit would use up a number
+	if err != nil || len(rows) > 0 {
+		return false, err
+	}
+	l := c.change.Limit
+	l.Name = name
+	n, err := c.q.CreateLimit(ctx, queries.CreateLimitParams{Name: name, Kind: int16(l.Kind), Most: small(l.Max), Period: micro(l.Period),
+		Burst: small(l.Burst), Buckets: small(l.Buckets), KeyLeast: small(l.Least), KeyMost: small(l.Most), Action: int16(l.WhenFull),
+		RetryAfter: micro(l.RetryAfter)})
+	if err != nil || n == 0 {
+		return false, err
+	}
+	return true, c.audit(ctx, &l)
+}
+
+// unused refuses to delete a limit that is in use.
+func (c *limitChanging) unused(ctx context.Context, known *store.Limit) error {
+	first, last := gatesOf(known.ID)
+	use, err := c.q.LimitInUse(ctx, queries.LimitInUseParams{First: first, Last: last, Most: countMost})
+	if err == nil && use.Waiting+use.Held > 0 {
+		err = rules.LimitInUse(known.Name, use.Waiting, use.Held)
+	}
+	return err
+}
+
+// gate ends a permit of one key, or penalizes it.
+func (c *limitChanging) gate(ctx context.Context, name string) error {
+	rows, err := c.q.FindLimits(ctx, queries.FindLimitsParams{Names: []string{name}})
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 || store.LimitState(rows[0].State) == store.LimitRemoved {
+		return store.ErrNotFound
+	}
+	known := store.Limit{ID: rows[0].ID, Name: name, Kind: store.LimitKind(rows[0].Kind)}
+	gate := int64(admit.GateOf(known.ID, c.change.Key))
+	if c.change.Command == store.PenalizeLimit {
+		err := c.q.MakeGate(ctx, queries.MakeGateParams{Gate: gate, Key: &c.change.Key})
+		if err == nil {
+			err = c.q.LockGate(ctx, queries.LockGateParams{Gate: gate})
+		}
+		if err == nil {
+			err = c.q.PenalizeGate(ctx, queries.PenalizeGateParams{Gate: gate, NotBefore: c.change.NotBefore})
+		}
+		if err == nil {
+			err = c.q.AnnounceGate(ctx, queries.AnnounceGateParams{Gate: gate, DueAt: c.change.NotBefore})
+		}
+		return err
+	}
+	n, err := c.q.EndPermit(ctx, queries.EndPermitParams{Gate: gate, Owner: c.change.Owner})
+	if err != nil || n == 0 {
+		return err
+	}
+	if err := c.q.AnnounceGate(ctx, queries.AnnounceGateParams{Gate: gate, DueAt: time.Unix(0, 0)}); err != nil {
+		return err
+	}
+	return c.audit(ctx, &known)
+}
+
+func (c *limitChanging) audit(ctx context.Context, limit *store.Limit) error {
+	return c.q.AuditChange(ctx, queries.AuditChangeParams{Actor: c.change.By, Kind: rules.KindLimit, Subject: limit.Name,
+		Action: string(c.change.Command), Detail: string(rules.LimitDetail(c.change, limit))})
+}
 
 // Gate describes one key of a limit.
-func (s *Store) Gate(context.Context, string, string) (store.GateInfo, error) {
-	return store.GateInfo{}, errNoLimits
-}
-
-// UseLimit takes places or starts of a limit for code outside of runs.
-func (s *Store) UseLimit(context.Context, store.LimitRequest) (store.LimitGrant, error) {
-	return store.LimitGrant{}, errNoLimits
+func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, error) {
+	if err := s.usable(ctx); err != nil {
+		return store.GateInfo{}, s.fail("gate", err)
+	}
+	set := limitSet{store.LimitName(limit): nil}
+	if err := s.findLimits(ctx, s.general, set, false); err != nil {
+		return store.GateInfo{}, s.fail("gate", err)
+	}
+	known := set[store.LimitName(limit)]
+	if known == nil || known.State == store.LimitRemoved {
+		return store.GateInfo{}, fmt.Errorf("limit %s: %w", limit, store.ErrNotFound)
+	}
+	info := store.GateInfo{Limit: known.Limit, Key: key, Waiters: []store.Waiter{}}
+	gate := int64(admit.GateOf(known.ID, key))
+	b := s.guarded(ctx)
+	b.add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
+		var next *time.Time
+		err := row.Scan(&info.InUse, &info.Waiting.N, &next)
+		if info.Waiting.Estimated = info.Waiting.N == countMost; info.Waiting.N > 0 {
+			info.NextAt = timesUTC(next)
+		}
+		return err
+	})
+	b.add(queries.GatePermits, gate, int32(limitShown)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GatePermitsRow])
+		for _, row := range found {
+			info.Permits = append(info.Permits, store.PermitInfo{Owner: row.Owner, Places: int(row.K), Until: store.LimitUntil(row.Until[0]),
+				ExpiresAt: timesUTC(row.ExpiresAt), Runs: row.Runs, Worker: row.Worker})
+		}
+		return err
+	})
+	b.add(queries.GateState, gate).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowTo[*time.Time])
+		for _, at := range found {
+			info.NotBefore = timesUTC(at)
+		}
+		if info.NextAt != nil && info.NotBefore != nil && info.NextAt.Before(*info.NotBefore) {
+			info.NextAt = info.NotBefore
+		}
+		return err
+	})
+	b.add(queries.GateWaiters, gate, int32(limitShown), known.ID).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GateWaitersRow])
+		for _, row := range found {
+			info.Waiters = append(info.Waiters, store.Waiter{Run: row.RunID, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), DueAt: row.DueAt.UTC()})
+		}
+		return err
+	})
+	if err := s.send(ctx, s.general, b); err != nil {
+		return store.GateInfo{}, s.fail("gate", err)
+	}
+	return info, nil
 }

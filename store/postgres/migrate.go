@@ -169,3 +169,9 @@ func MigrationsSQL(schema string) string {
 	}
 	return b.String()
 }
+
+// latest is the version of the schema that this program serves.
+func latest() int {
+	all := migrations()
+	return all[len(all)-1].Version
+}

@@ -177,28 +177,35 @@ func (o *operation) open(row *queries.OperableRow) bool {
 // act changes the runs that the action may change, in the state they were seen
 // in: pending ones through their rows of ready, the others by themselves.
 func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed bool) error {
-	var ids, pending uuidArray
-	var lanes []int32
-	var dues []time.Time
+	var ids uuidArray
+	var pending, limited candidates
 	for i := range rows {
 		row := &rows[i]
 		switch {
 		case !o.open(row):
 		case row.State == int16(store.Pending):
-			pending, lanes, dues = append(pending, row.ID), append(lanes, row.Lane), append(dues, row.DueAt)
+			to := &pending
+			if row.Limited {
+				to = &limited
+			}
+			to.lanes, to.dues, to.ids = append(to.lanes, row.Lane), append(to.dues, row.DueAt), append(to.ids, row.ID)
 		default:
 			ids = append(ids, row.ID)
 		}
 	}
 	why, by, detail := o.order.Why(), o.order.By, string(o.order.Detail())
 	b := &batch{names: o.store.names}
-	if len(pending) > 0 {
-		if o.order.Action == store.CancelRuns {
-			b.add(queries.CancelPending, lanes, dues, pending, why, by, detail).Query(o.done(store.RunChanged, store.Cancelled))
-		} else {
-			b.add(queries.DeletePending, lanes, dues, pending, keyed, by, detail).Query(o.done(store.RunChanged, store.Pending))
+	take := func(c *candidates, cancel, deletion string) {
+		switch {
+		case len(c.ids) == 0:
+		case o.order.Action == store.CancelRuns:
+			b.add(cancel, c.lanes, c.dues, c.ids, why, by, detail).Query(o.done(store.RunChanged, store.Cancelled))
+		default:
+			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail).Query(o.done(store.RunChanged, store.Pending))
 		}
 	}
+	take(&pending, queries.CancelPending, queries.DeletePending)
+	take(&limited, queries.CancelWaiting, queries.DeleteWaiting)
 	if len(ids) > 0 {
 		switch o.order.Action {
 		case store.CancelRuns:

@@ -90,8 +90,8 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	var stored []store.Receipt
 	runs := []store.NewRun{run}
 	insert := func() error {
-		set := lanesOf(runs)
-		if err := s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
+		set := placesOf(runs)
+		if err := s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
 			return err
 		}
 		return inTx(ctx, s.general, func(tx pgx.Tx) (err error) {

@@ -79,6 +79,13 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 		"workers":     {"started_at", "seen_at"},
 		"sweep":       {"began_at", "swept_at"},
 		"unique_keys": {"held_to"},
+		"waiting":     {"due_at"},
+		"turns":       {"due_at"},
+		"permits":     {"expires_at"},
+		"kept":        {"expires_at"},
+		"refunds":     {"charged_at"},
+		"gates":       {"not_before"},
+		"limits":      {"declared_at", "hash_at", "brought_at"},
 	}
 	batch := &pgx.Batch{}
 	for table, columns := range tables {
@@ -87,6 +94,7 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 				d.Microseconds())
 		}
 	}
+	batch.Queue(fmt.Sprintf("UPDATE %s.gates SET tat = tat - 1000 * $1::bigint, bucket_at = ARRAY(SELECT at - $1::bigint FROM unnest(bucket_at) AS at), since = since - $1::bigint, last_at = last_at - $1::bigint", o.schema), d.Microseconds())
 	require.NoError(t, conn.SendBatch(t.Context(), batch).Close())
 }
 

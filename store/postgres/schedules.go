@@ -241,7 +241,7 @@ func (s *Store) judgeRefused(ctx context.Context, tx pgx.Tx, done *attempt) erro
 
 // storeFault rests a schedule with a fault; when that is refused too, it is set aside.
 func (s *Store) storeFault(ctx context.Context, tx pgx.Tx, one *refusedOnItsOwn, done *attempt) error {
-	_, err := s.storeSome(ctx, tx, []decided{one.decided}, laneSet{}, general)
+	_, err := s.storeSome(ctx, tx, []decided{one.decided}, places{}, general)
 	if !refusesRows(err) {
 		return err
 	}

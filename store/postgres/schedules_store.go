@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -157,7 +158,7 @@ func (s *Store) storeDecided(ctx context.Context, tx pgx.Tx, some []decided, ref
 
 // storeHalves stores decisions in ever smaller parts. A schedule that is refused
 // alone is judged when all have been tried.
-func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, done *attempt) error {
+func (s *Store) storeHalves(ctx context.Context, tx pgx.Tx, some []decided, set places, done *attempt) error {
 	ids, err := s.storeSome(ctx, tx, some, set, general)
 	if !refusesRows(err) {
 		if err == nil {
@@ -188,8 +189,8 @@ func (a *attempt) take(some []decided, ids []store.RunID) {
 
 // decidedLanes finds the lanes of the runs. A lane that cannot be made is a
 // fault of the schedules that need it.
-func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes) (laneSet, error) {
-	set := laneSet{}
+func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, refused refusedLanes) (places, error) {
+	set := places{lanes: laneSet{}}
 	for i := range some {
 		own := laneSet{}
 		some[i].addLanes(own)
@@ -200,9 +201,41 @@ func (s *Store) decidedLanes(ctx context.Context, tx pgx.Tx, some []decided, ref
 				break
 			}
 		}
-		maps.Copy(set, own)
+		maps.Copy(set.lanes, own)
 	}
-	return set, s.lanesIn(ctx, tx, set)
+	if err := s.lanesIn(ctx, tx, set.lanes); err != nil {
+		return set, err
+	}
+	return s.decidedLimits(ctx, tx, some, set)
+}
+
+// decidedLimits finds the limits of the runs. One that is not known, or that may not
+// be used so, is a fault of the schedules that need it.
+func (s *Store) decidedLimits(ctx context.Context, tx pgx.Tx, some []decided, set places) (places, error) {
+	var all []store.NewRun
+	for i := range some {
+		own := placesOf(some[i].runs)
+		if own.limits == nil {
+			continue
+		}
+		own.lanes = set.lanes
+		err := s.checkLimits(ctx, tx, own, some[i].runs)
+		switch {
+		case errors.Is(err, store.ErrInvalid):
+			some[i].fault(err)
+			continue
+		case err != nil:
+			return set, err
+		case set.limits == nil:
+			set.limits = limitSet{}
+		}
+		maps.Copy(set.limits, own.limits)
+		all = append(all, some[i].runs...)
+	}
+	if set.limits == nil {
+		return set, nil
+	}
+	return set, s.limitLanesIn(ctx, tx, set, all)
 }
 
 func (d *decided) addLanes(set laneSet) {
@@ -212,7 +245,7 @@ func (d *decided) addLanes(set laneSet) {
 }
 
 // storeSome stores decisions under a savepoint, all in one round trip.
-func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set laneSet, how way) ([]store.RunID, error) {
+func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set places, how way) ([]store.RunID, error) {
 	var ids []store.RunID
 	b := &batch{names: s.names}
 	b.add(queries.BeginPart)
@@ -229,7 +262,7 @@ func (s *Store) storeSome(ctx context.Context, tx pgx.Tx, some []decided, set la
 	return ids, err
 }
 
-func addOccurrences(b *batch, some []decided, set laneSet, insert string, ids *[]store.RunID) {
+func addOccurrences(b *batch, some []decided, set places, insert string, ids *[]store.RunID) {
 	runs := make([]store.NewRun, 0, len(some))
 	schedules, generations, keys := make([]int32, 0, len(some)), make([]int64, 0, len(some)), make([]string, 0, len(some))
 	for i := range some {
@@ -242,10 +275,28 @@ func addOccurrences(b *batch, some []decided, set laneSet, insert string, ids *[
 	if len(runs) == 0 {
 		return
 	}
-	args := append(columnsOf(runs, set).args(), schedules, generations, keys)
-	b.add(insert, args...).Query(func(rows pgx.Rows) error {
+	each := func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) { *ids = append(*ids, id) })
-	})
+	}
+	if set.limits != nil {
+		var limited []store.NewRun
+		var of []occurrence
+		n := 0
+		for i := range runs {
+			if len(runs[i].Limits) > 0 {
+				limited, of = append(limited, runs[i]), append(of, occurrence{schedules[i], generations[i], &keys[i]})
+				continue
+			}
+			runs[n], schedules[n], generations[n], keys[n] = runs[i], schedules[i], generations[i], keys[i]
+			n++
+		}
+		addLimited(b, limited, set, func(i int) occurrence { return of[i] }, each)
+		if runs, schedules, generations, keys = runs[:n], schedules[:n], generations[:n], keys[:n]; n == 0 {
+			return
+		}
+	}
+	args := append(columnsOf(runs, set).args(), schedules, generations, keys)
+	b.add(insert, args...).Query(each)
 }
 
 func addSkips(b *batch, some []decided) {
@@ -336,7 +387,7 @@ func (s *specs) schedule(row *queries.DueSchedulesRow) (store.Schedule, error) {
 	one := store.Schedule{
 		Name: row.Name, Hash: row.Hash, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority),
 		Args: []byte(row.Args), MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout),
-		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Waiting: fromMicro(row.Waiting),
+		OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits), Waiting: fromMicro(row.Waiting),
 	}
 	err := s.set(&one, row.Spec)
 	if (one.Waiting > 0 || row.NextAt == nil) && row.LookAt.Unix() != 0 {

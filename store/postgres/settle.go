@@ -42,7 +42,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 	waiting := false
 	for i := range work {
 		verdicts = append(verdicts, work[i].verdicts...)
-		waiting = waiting || work[i].putBack()
+		waiting = waiting || work[i].wanted || work[i].putBack()
 	}
 	if waiting {
 		s.hint()
@@ -55,6 +55,7 @@ type settling struct {
 	*store.Settlement
 	verdicts []store.Verdict // zero: the write did not touch the run
 	general  bool            // plain successes are settled with the statement for the rest
+	wanted   bool            // a run waits for what the settlement has freed
 }
 
 // Bounds of the map of outcomes of one statement.
@@ -69,7 +70,7 @@ const lastFew = 16
 // addLast adds the one statement that settles the last few runs of a claim, if they
 // are that and have plainly succeeded.
 func (w *settling) addLast(b *batch) bool {
-	if w.general || !w.Last || len(w.Runs) == 0 || len(w.Runs) > lastFew {
+	if w.general || w.Limited || !w.Last || len(w.Runs) == 0 || len(w.Runs) > lastFew {
 		return false
 	}
 	ids := make(uuidArray, len(w.Runs))
@@ -86,14 +87,19 @@ func (w *settling) addLast(b *batch) bool {
 // addTo adds the statements that settle the runs: one for all plain successes,
 // one or more for the rest.
 func (w *settling) addTo(b *batch) {
-	var plain, rest uuidArray
+	var plain, rest, back uuidArray // back: of rest, those handed back
 	var outcomes []byte
 	flush := func() {
 		if len(rest) > 0 {
 			outcomes[0] = '{'
-			b.add(queries.SettleRuns, string(append(outcomes, '}')), rest, uuid.UUID(w.Claim), w.Worker.Name).Query(w.accept(len(rest), len(rest) == len(w.Runs)))
+			each, text := w.accept(len(rest), len(rest) == len(w.Runs)), string(append(outcomes, '}'))
+			if w.Limited {
+				b.add(queries.SettleLimited, text, rest, uuid.UUID(w.Claim), orNoIDs(back), w.Worker.Name).Query(each)
+			} else {
+				b.add(queries.SettleRuns, text, rest, uuid.UUID(w.Claim), w.Worker.Name).Query(each)
+			}
 		}
-		rest, outcomes = nil, nil
+		rest, back, outcomes = nil, nil, nil
 	}
 	for i := range w.Runs {
 		run := &w.Runs[i]
@@ -102,6 +108,9 @@ func (w *settling) addTo(b *batch) {
 			continue
 		}
 		outcomes = appendOutcome(outcomes, run)
+		if run.Outcome.Kind == store.HandedBack {
+			back = append(back, run.ID)
+		}
 		if rest = append(rest, run.ID); len(rest) == mapRuns || len(outcomes) > mapBytes {
 			flush()
 		}

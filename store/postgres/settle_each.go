@@ -52,12 +52,14 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 			if err != nil {
 				return err
 			}
+			w.wanted = w.wanted || one[0].wanted
 		}
 		if w.Last && !w.deferred() {
-			last := []settling{{Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Last: true, Claimed: w.Claimed}}}
+			last := []settling{{Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited, Last: true, Claimed: w.Claimed}}}
 			if err := s.settleAll(ctx, last); err != nil {
 				return err
 			}
+			w.wanted = w.wanted || last[0].wanted
 		}
 	}
 	return nil
@@ -66,7 +68,7 @@ func (s *Store) settleEach(ctx context.Context, work []settling) error {
 // part is the settlement of one run alone.
 func (w *settling) part(run store.Settled, verdict []store.Verdict) settling {
 	return settling{
-		Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Runs: []store.Settled{run}},
+		Settlement: &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited, Runs: []store.Settled{run}},
 		verdicts:   verdict,
 		general:    w.general,
 	}

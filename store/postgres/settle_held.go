@@ -37,17 +37,70 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 
 func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 	b := s.hot(ctx)
+	addHolds(b, work)
 	for _, w := range work {
 		clear(w.verdicts)
+		w.wanted = false
 		if w.addLast(b) {
 			continue
 		}
 		w.addTo(b)
-		if w.Last {
+		if w.Last && !w.Limited {
 			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
 		}
 	}
+	for _, w := range work {
+		w.addRelease(b, w.ids(), w.Last)
+	}
+	addUnleases(b, work)
 	return s.send(ctx, s.engine, b)
+}
+
+// addHolds locks the leases of limited claims, before any of their runs: see HoldLeases.
+func addHolds(b *batch, work []*settling) {
+	var claims uuidArray
+	for _, w := range work {
+		if w.Limited {
+			claims = append(claims, uuid.UUID(w.Claim))
+		}
+	}
+	if len(claims) > 0 {
+		b.add(queries.HoldLeases, claims)
+	}
+}
+
+// addRelease ends the part that settled runs have in permits. It comes after the settles
+// of all claims: who waits for a run while it holds permits may wait forever.
+func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
+	if !w.Limited {
+		return
+	}
+	wanted := func(row pgx.Row) error {
+		var wanted bool
+		err := row.Scan(&wanted)
+		w.wanted = w.wanted || wanted
+		return err
+	}
+	b.add(queries.Release, ids, last, small(w.Claimed), uuid.UUID(w.Claim)).QueryRow(wanted)
+	b.add(queries.ReleaseFinished, uuid.UUID(w.Claim), ids).QueryRow(wanted)
+}
+
+// addUnleases ends the leases of limited claims, which the releases have read.
+func addUnleases(b *batch, work []*settling) {
+	for _, w := range work {
+		if w.Limited && w.Last && !w.deferred() {
+			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
+		}
+	}
+}
+
+// ids are the runs of the settlement.
+func (w *settling) ids() uuidArray {
+	ids := make(uuidArray, len(w.Runs))
+	for i := range w.Runs {
+		ids[i] = w.Runs[i].ID
+	}
+	return ids
 }
 
 // settleFree settles the runs that no other transaction holds. Those that are held and
@@ -55,16 +108,14 @@ func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) error {
 	b := s.guarded(ctx)
 	b.add(queries.Idle)
+	addHolds(b, work)
 	free := make([]settling, len(work))
 	for i, w := range work {
 		clear(w.verdicts)
+		w.wanted = false
 		free[i].general = w.general
-		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker}
-		ids := make(uuidArray, len(w.Runs))
-		for j := range w.Runs {
-			ids[j] = w.Runs[j].ID
-		}
-		b.add(queries.FreeRuns, ids, uuid.UUID(w.Claim)).Query(func(rows pgx.Rows) error { return w.divide(rows, &free[i]) })
+		free[i].Settlement = &store.Settlement{Claim: w.Claim, Worker: w.Worker, Limited: w.Limited}
+		b.add(queries.FreeRuns, w.ids(), uuid.UUID(w.Claim)).Query(func(rows pgx.Rows) error { return w.divide(rows, &free[i]) })
 	}
 	if err := s.send(ctx, tx, b); err != nil {
 		return err
@@ -72,10 +123,14 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 	b = &batch{names: s.names}
 	for i, w := range work {
 		free[i].addTo(b)
-		if w.Last && !w.deferred() {
+		if w.Last && !w.Limited && !w.deferred() {
 			b.add(queries.Unlease, uuid.UUID(w.Claim), small(w.Claimed))
 		}
 	}
+	for _, w := range work {
+		w.addRelease(b, w.undeferred(), w.Last && !w.deferred())
+	}
+	addUnleases(b, work)
 	if err := s.send(ctx, tx, b); err != nil {
 		return err
 	}
@@ -112,6 +167,18 @@ func (w *settling) divide(rows pgx.Rows, free *settling) error {
 	}
 	free.verdicts = make([]store.Verdict, len(free.Runs))
 	return rows.Err()
+}
+
+// undeferred are the runs that are not to be settled later: under the claim none of them
+// is running any more.
+func (w *settling) undeferred() uuidArray {
+	ids := make(uuidArray, 0, len(w.Runs))
+	for i := range w.Runs {
+		if w.verdicts[i] != store.Deferred {
+			ids = append(ids, w.Runs[i].ID)
+		}
+	}
+	return ids
 }
 
 // deferred reports whether a run is still to be settled.

@@ -44,24 +44,27 @@ type Config struct {
 // Store is a store.Store. Make it with Open; its methods may be called from
 // many goroutines.
 type Store struct {
-	config   Config
-	names    *namespace
-	general  *pgxpool.Pool   // enqueue, inspect, lanes, migrations
-	engine   *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
-	beats    *pgxpool.Pool   // renewals, and nothing else
-	dial     *pgx.ConnConfig // for the listener
-	served   atomic.Bool     // the schema's version is one we can serve
-	reset    atomic.Int64    // monotonic clock when the pools were last emptied, nanoseconds
-	clamped  atomic.Int64    // when leases were last clamped, likewise
-	held     lately          // when a claim last waited in vain for the row of a run
-	stuck    lately          // when a settle did
-	backlog  dueBacklog
-	aside    aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
-	resting  aside.Set[string]    // schedules that Materialize could not advance
-	unpruned aside.Set[string]    // tables that Sweep could not prune
-	patient  chan struct{}        // holds those who wait long for a lock on a connection of general
+	config  Config
+	names   *namespace
+	general *pgxpool.Pool   // enqueue, inspect, lanes, migrations
+	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
+	beats   *pgxpool.Pool   // renewals, and nothing else
+	dial    *pgx.ConnConfig // for the listener
+	served  atomic.Bool     // the schema's version is one we can serve
+	reset   atomic.Int64    // monotonic clock when the pools were last emptied, nanoseconds
+	clamped atomic.Int64    // when leases were last clamped, likewise
+	held    lately          // when a claim last waited in vain for the row of a run
+	stuck   lately          // when a settle did
+	// heldWaiters is when an admission met a waiter that another transaction had in hand
+	heldWaiters lately
+	backlog     dueBacklog
+	aside       aside.Set[uuid.UUID] // leases and runs that Reclaim could not change
+	resting     aside.Set[string]    // schedules that Materialize could not advance
+	unpruned    aside.Set[string]    // tables that Sweep could not prune
+	patient     chan struct{}        // holds those who wait long for a lock on a connection of general
 
 	lanes    laneCache
+	limits   limitCache
 	workers  workerCache
 	begins   bool // the server's default isolation is not ours, so that batches begin their transactions
 	guards   bool // the engine's connections are guarded as a whole
@@ -98,6 +101,7 @@ func Open(ctx context.Context, url string, config Config) (*Store, error) {
 	}
 	s := &Store{config: config, names: &namespace{schema: config.Schema}}
 	s.lanes.ids = map[lane]store.LaneID{}
+	s.limits.byName, s.limits.lanes = limitSet{}, map[limitLane]struct{}{}
 	s.workers.ids = map[uuid.UUID]int32{}
 	s.hints.init()
 	if err := s.connect(ctx, url); err != nil {

@@ -269,10 +269,13 @@ func (w *sweeping) mend(ctx context.Context, ids uuidArray) error {
 	}
 	mended := 0
 	err := w.part(ctx, func(b *batch) {
-		b.add(queries.MendReady, ids).Exec(func(tag pgconn.CommandTag) error {
-			mended = int(tag.RowsAffected())
+		mended = 0
+		each := func(tag pgconn.CommandTag) error {
+			mended += int(tag.RowsAffected())
 			return nil
-		})
+		}
+		b.add(queries.MendReady, ids).Exec(each)
+		b.add(queries.MendWaiting, ids).Exec(each)
 	})
 	if half := len(ids) / 2; refusesRows(err) && half > 0 {
 		if err := w.mend(ctx, ids[:half]); err != nil {

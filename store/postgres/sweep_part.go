@@ -41,12 +41,16 @@ func (w *sweeping) goOn(err error, kind, name string) error {
 	return nil
 }
 
+// permitsPruned bounds the permits of one statement.
+const permitsPruned = 1000
+
 // prune forgets cancel requests and workers that nothing needs any more, after the
 // step and apart from it: what cannot be forgotten keeps no run from being deleted.
 // A table for which that fails rests, each time for longer.
 func (s *Store) prune(ctx context.Context, step *sweeping) {
 	if step.done.Done {
 		s.pruneTable(ctx, step, "cancels", queries.PruneCancels)
+		s.pruneTable(ctx, step, "permits", queries.PrunePermits, int32(permitsPruned))
 	}
 	if step.workers > 0 {
 		s.pruneTable(ctx, step, "workers", queries.PruneWorkers, micro(step.workers))

@@ -31,7 +31,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 		row := &rows[i]
 		one := store.Schedule{
 			Name: row.Name, Generation: row.Generation, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), Args: []byte(row.Args),
-			MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout), OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags,
+			MaxAttempts: int(row.MaxAttempts), Timeout: fromMicro(row.Timeout), OnCrash: crashPolicy(row.OnCrash), Tags: row.Tags, Limits: limitsOf(row.Limits),
 			Paused: row.Paused, Waiting: fromMicro(row.Waiting),
 		}
 		unreadable := one.SetSpec([]byte(row.Spec))
@@ -159,7 +159,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 	p := queries.CreateScheduleParams{
 		Name: edited.Name, Spec: string(edited.Spec()), Job: edited.Job, Queue: edited.Queue, Priority: int16(edited.Priority), //nolint:gosec // checked
 		MaxAttempts: int32(edited.MaxAttempts), Timeout: micro(edited.Timeout), OnCrash: int16(edited.OnCrash), //nolint:gosec // checked
-		Args: string(edited.Args), Tags: edited.Tags, Paused: edited.Paused,
+		Args: string(edited.Args), Tags: edited.Tags, Limits: store.LimitTexts(edited.Limits), Paused: edited.Paused,
 	}
 	set := laneSet{lane{p.Queue, p.Job, p.Priority}: 0}
 	return s.change(ctx, edited.Name, by, func(tx pgx.Tx, q *queries.Queries, one *queries.LockScheduleRow) (string, error) {
@@ -182,7 +182,7 @@ func (s *Store) SaveSchedule(ctx context.Context, edited store.Schedule, by stri
 		}
 		keep := rules.SameSpecTimes(&edited, []byte(one.Spec))
 		return rules.Edited, q.EditSchedule(ctx, queries.EditScheduleParams{Keep: keep, Spec: p.Spec, Job: p.Job, Queue: p.Queue, Priority: p.Priority,
-			MaxAttempts: p.MaxAttempts, Timeout: p.Timeout, OnCrash: p.OnCrash, Args: p.Args, Tags: p.Tags, ID: one.ID})
+			MaxAttempts: p.MaxAttempts, Timeout: p.Timeout, OnCrash: p.OnCrash, Args: p.Args, Tags: p.Tags, Limits: p.Limits, ID: one.ID})
 	})
 }
 
@@ -234,7 +234,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 			return "", nil
 		}
 		asked := store.Schedule{Name: name, Job: one.Job, Queue: one.Queue, Priority: int(one.Priority), Args: []byte(one.Args),
-			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags}
+			MaxAttempts: int(one.MaxAttempts), Timeout: fromMicro(one.Timeout), OnCrash: crashPolicy(one.OnCrash), Tags: one.Tags, Limits: limitsOf(one.Limits)}
 		if err := asked.SetSpec([]byte(one.Spec)); err != nil && overlap != store.OverlapAllow {
 			return "", err
 		}
@@ -251,14 +251,19 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		}
 		run := asked.RunNow()
 		run.ID = id
-		set := laneSet{laneOf(&run): 0}
-		if err := s.lanesIn(ctx, tx, set); err != nil {
+		runs := []store.NewRun{run}
+		set := placesOf(runs)
+		if err := s.placesIn(ctx, tx, set, runs); err != nil {
 			return "", err
 		}
 		b := &batch{names: s.names}
-		args := append(columnsOf([]store.NewRun{run}, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})
 		stored := 0
-		b.add(queries.MaterializeRuns, args...).Query(func(rows pgx.Rows) error { return scanIDs(rows, func(uuid.UUID) { stored++ }) })
+		each := func(rows pgx.Rows) error { return scanIDs(rows, func(uuid.UUID) { stored++ }) }
+		if set.limits != nil {
+			addLimited(b, runs, set, func(int) occurrence { return occurrence{one.ID, one.Generation, nil} }, each)
+		} else {
+			b.add(queries.MaterializeRuns, append(columnsOf(runs, set).args(), []int32{one.ID}, []int64{one.Generation}, []*string{nil})...).Query(each)
+		}
 		unfinished.IDs = append(unfinished.IDs, id)
 		b.add(queries.SetUnfinished, idArray(unfinished.Keep(&asked.Plan)), one.ID)
 		if err = s.send(ctx, tx, b); err == nil && stored == 0 { // a transaction has just stored another run of that id

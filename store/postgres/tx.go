@@ -56,13 +56,13 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	if err := t.store.usable(ctx); err != nil {
 		return nil, t.store.fail("enqueue runs", err)
 	}
-	set := lanesOf(runs)
-	err := t.store.laneIDs(ctx, set)
+	set := placesOf(runs)
+	err := t.store.placeIDs(ctx, set, runs)
 	var receipts []store.Receipt
 	if err == nil {
 		receipts, err = t.store.insertInto(ctx, t.door, runs, set)
 	}
-	if dues := duesOf(runs, set); err == nil && len(dues) > 0 {
+	if dues := duesOf(runs, set.lanes); err == nil && len(dues) > 0 {
 		err = t.hint(ctx, dues)
 	}
 	if err != nil {
@@ -174,9 +174,9 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 		return nil, s.fail(what, err)
 	}
 	var receipts []store.Receipt
-	set := lanesOf(runs)
+	set := placesOf(runs)
 	insert := func(most time.Duration) (err error) {
-		if err = s.laneIDs(ctx, set); err != nil { // now, while no connection is taken
+		if err = s.placeIDs(ctx, set, runs); err != nil { // now, while no connection is taken
 			return err
 		}
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
@@ -199,12 +199,12 @@ func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...s
 	if err != nil {
 		return nil, s.fail(what, err)
 	}
-	s.hintDue(duesOf(runs, set))
+	s.hintDue(duesOf(runs, set.lanes))
 	return receipts, nil
 }
 
 func (s *Store) insertUnder(
-	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set laneSet, most time.Duration,
+	ctx context.Context, tx pgx.Tx, holder store.Holder, runs []store.NewRun, set places, most time.Duration,
 ) ([]store.Receipt, error) {
 	if rules.AnyKeyed(runs) { // who has a key may be a transaction of the holder's own
 		b := s.guardedFor(ctx, most)

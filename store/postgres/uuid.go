@@ -13,6 +13,14 @@ import (
 // uuidArray is a parameter of type uuid[].
 type uuidArray []uuid.UUID
 
+// orNoIDs makes a list that is never nil.
+func orNoIDs(ids uuidArray) uuidArray {
+	if ids == nil {
+		return uuidArray{}
+	}
+	return ids
+}
+
 // Dimensions reports pgx the length.
 func (a uuidArray) Dimensions() []pgtype.ArrayDimension {
 	if a == nil {

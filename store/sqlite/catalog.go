@@ -15,6 +15,7 @@ import (
 // Declare stores a worker, its jobs and its schedules.
 func (s *Store) Declare(ctx context.Context, declaration store.Declaration) error {
 	var partly store.SetAsideError
+	var changed []store.LimitID
 	err := s.writeAround(ctx, reclaims, func(ctx context.Context, c *change) error {
 		worker := declaration.Worker
 		pass := func(kind, name string) func(error) {
@@ -26,14 +27,20 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 		if err != nil {
 			return err
 		}
+		started, err := c.FindWorkerStart(ctx, queries.FindWorkerStartParams{Instance: worker.Instance[:]})
+		if err != nil {
+			return err
+		}
+		changed, partly.SetAside = nil, nil
+		for i := range declaration.Limits {
+			if err := c.declareOne(ctx, &declaration.Limits[i], started, &changed, pass(rules.KindLimit, declaration.Limits[i].Name)); err != nil {
+				return err
+			}
+		}
 		for _, job := range declaration.Jobs {
 			if err := c.around(ctx, func() error { return c.declareJob(ctx, &job) }, pass("job", job.Name)); err != nil {
 				return err
 			}
-		}
-		started, err := c.FindWorkerStart(ctx, queries.FindWorkerStartParams{Instance: worker.Instance[:]})
-		if err != nil {
-			return err
 		}
 		for i := range declaration.Schedules {
 			one := &declaration.Schedules[i]
@@ -43,6 +50,9 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 		}
 		return c.around(ctx, func() error { return c.tidySchedules(ctx, declaration.DisableOrphans) }, pass("schedules", "orphans and skips"))
 	})
+	if err == nil {
+		err = s.announceLimits(ctx, changed...)
+	}
 	if err != nil {
 		return fmt.Errorf("declare: %w", err)
 	}
@@ -56,10 +66,14 @@ func (s *Store) Declare(ctx context.Context, declaration store.Declaration) erro
 }
 
 func (c *change) declareJob(ctx context.Context, job *store.JobInfo) error {
+	limits, err := jobLimitsText(job.Limits)
+	if err != nil {
+		return err
+	}
 	return c.DeclareJob(ctx, queries.DeclareJobParams{
 		Name: job.Name, Queue: job.Queue, Priority: int64(job.Priority), MaxAttempts: int64(job.MaxAttempts),
 		Timeout: time.Duration(job.Timeout).Microseconds(), OnCrash: int64(job.OnCrash),
-		Retention: time.Duration(job.Retention).Microseconds(), DeclaredAt: c.now,
+		Retention: time.Duration(job.Retention).Microseconds(), DeclaredAt: c.now, Limits: limits,
 	})
 }
 
@@ -110,7 +124,7 @@ func (c *change) declareSchedule(ctx context.Context, declared *store.Schedule, 
 func scheduleRow(one *store.Schedule) (queries.InsertScheduleParams, error) {
 	tags, err := tagsText(one.Tags)
 	return queries.InsertScheduleParams{
-		Name: one.Name, Spec: string(one.Spec()), Job: one.Job, Queue: one.Queue, Priority: int64(one.Priority), Args: notNil(one.Args),
+		Name: one.Name, Spec: specText(one), Job: one.Job, Queue: one.Queue, Priority: int64(one.Priority), Args: notNil(one.Args),
 		MaxAttempts: int64(one.MaxAttempts), Timeout: one.Timeout.Microseconds(), OnCrash: int64(one.OnCrash), Tags: tags,
 	}, err
 }
@@ -215,6 +229,9 @@ func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
 			Timeout: store.Duration(duration(row.Timeout)), OnCrash: store.CrashPolicy(row.OnCrash),
 			Retention: store.Duration(duration(row.Retention)),
+		}
+		if jobs[i].Limits, err = jobLimitsOf(row.Limits); err != nil {
+			return nil, fmt.Errorf("jobs: %s: %w", row.Name, err)
 		}
 	}
 	return jobs, nil

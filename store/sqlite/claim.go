@@ -29,6 +29,8 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		switch {
 		case err == nil:
 			runs, err = c.claimedBefore(ctx, request.Claim, ids)
+		case errors.Is(err, sql.ErrNoRows) && len(request.Admissions) > 0:
+			runs, seqs, err = c.admission(ctx, &request)
 		case errors.Is(err, sql.ErrNoRows):
 			runs, seqs, err = c.claim(ctx, &request)
 			if err == nil && len(runs) == 0 {
@@ -42,7 +44,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		return nil, fmt.Errorf("claim runs: %w", err)
 	}
 	if undealt > 0 {
-		s.logger.Warn("rows of ready named runs that are not pending: dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedTold)])
+		s.logger.Warn("rows of ready or waiting named runs that are not pending: dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedTold)])
 	}
 	s.seqs.learn(runs, seqs)
 	return runs, nil

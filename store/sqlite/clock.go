@@ -113,11 +113,13 @@ func (c *clock) learn(ctx context.Context, look *lookups) error {
 // timed runs work in a write transaction, with the store's time. Once a second it
 // compares that with the time that is noted in the file, and notes it.
 func (s *Store) timed(ctx context.Context, work func(context.Context, *change) error) error {
+	var c *change
 	at := s.elapsed()
 	due := s.marked.Load() == 0 || at-time.Duration(s.marked.Load()) >= markEvery
 	err := s.transact(ctx, func(ctx context.Context) error {
 		if !due {
-			return work(ctx, &change{prepared: s.ready, now: s.clock.now()})
+			c = &change{prepared: s.ready, now: s.clock.now()}
+			return work(ctx, c)
 		}
 		now, err := s.noteTime(ctx)
 		if refusesRow(err) { // it concerns processes that share the file; what is to be written does not wait for it
@@ -127,10 +129,14 @@ func (s *Store) timed(ctx context.Context, work func(context.Context, *change) e
 		if err != nil {
 			return err
 		}
-		return work(ctx, &change{prepared: s.ready, now: now})
+		c = &change{prepared: s.ready, now: now}
+		return work(ctx, c)
 	})
 	if err == nil && due {
 		s.marked.Store(int64(at))
+	}
+	if err == nil && c.freed {
+		s.hint()
 	}
 	return err
 }

@@ -20,6 +20,9 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 	if len(runs) == 0 {
 		return nil, nil
 	}
+	if err := s.checkLimits(ctx, runs); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
 	c := &call{runs: runs}
 	if err := s.enqueue(ctx, c); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
@@ -30,7 +33,7 @@ func (s *Store) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Rece
 // store stores the runs of one call. Lanes that are made for it are noted in
 // fresh; they count once the transaction is committed.
 func (s *Store) store(ctx context.Context, c *change, fresh *lanes, call *call) error {
-	if rules.AnyKeyed(call.runs) {
+	if rules.AnyKeyed(call.runs) || rules.AnyLimited(call.runs) {
 		return s.storeKeyed(ctx, c, fresh, call)
 	}
 	rows := make([]queries.InsertRunParams, len(call.runs))

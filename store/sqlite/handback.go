@@ -39,6 +39,11 @@ func (c *change) handBack(ctx context.Context, request *store.ClaimRequest) (wai
 	}
 	settlement := store.Settlement{Claim: request.Claim, Worker: request.Worker}
 	for id := range slices.Chunk(ids, idSize) {
+		if len(request.Admissions) > 0 {
+			if err := c.refundOf(ctx, request.Claim, id); err != nil {
+				return false, err
+			}
+		}
 		back, err := c.settlePending(ctx, &settlement, &store.Settled{ID: store.RunID(id), Outcome: store.Outcome{Kind: store.HandedBack}})
 		if err != nil {
 			return false, err

@@ -209,6 +209,9 @@ func recordOf(row *listed) (store.Record, error) {
 	case record.State != store.Succeeded:
 		record.Error = rules.TextOrNil(row.LastError)
 	}
+	if err == nil {
+		record.Limits, err = limitTextsOf(r.Limits)
+	}
 	return record, err
 }
 

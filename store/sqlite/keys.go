@@ -73,11 +73,12 @@ func (c *change) insertOne(ctx context.Context, r *store.NewRun, row queries.Ins
 	rows, err := c.InsertKeyed(ctx, queries.InsertKeyedParams{
 		ID: row.ID, CreatedAt: row.CreatedAt, DueAt: row.DueAt, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout, Lane: row.Lane,
 		MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Trace: row.Trace, Args: row.Args, Key: rules.TextOrNil(r.Key.Text),
+		Limits: limitsText(r.Limits),
 	})
 	if err != nil || rows == 0 {
 		return false, err
 	}
-	if err := c.InsertReady(ctx, queries.InsertReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: row.ID}); err != nil {
+	if err := c.intoLine(ctx, row.Lane, row.DueAt, row.ID, limitsText(r.Limits)); err != nil {
 		return false, err
 	}
 	if r.Key.Text == "" {
@@ -99,18 +100,21 @@ func (c *change) replace(ctx context.Context, r *store.NewRun, holder *queries.F
 		lane = -lane
 	}
 	due := max(r.ReplacedDue(instant(c.now), instant(*holder.CreatedAt)).UnixMicro(), 0)
-	err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: *holder.Lane, DueAt: *holder.DueAt, RunID: holder.RunID})
-	if err != nil {
+	if err := c.outOfLine(ctx, *holder.Lane, *holder.DueAt, holder.RunID, holder.Limits); err != nil {
 		return err
 	}
-	err = c.ReplaceRun(ctx, queries.ReplaceRunParams{
+	if err := c.releaseDeleted(ctx, holder.RunID, holder.Limits); err != nil {
+		return err
+	}
+	err := c.ReplaceRun(ctx, queries.ReplaceRunParams{
 		ID: holder.RunID, Lane: lane, DueAt: due, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout,
 		MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Trace: row.Trace, Args: row.Args,
+		Limits: limitsText(r.Limits),
 	})
 	if err != nil {
 		return err
 	}
-	if err := c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: due, RunID: holder.RunID}); err != nil {
+	if err := c.intoLine(ctx, lane, due, holder.RunID, limitsText(r.Limits)); err != nil {
 		return err
 	}
 	if err := c.DeleteProgress(ctx, queries.DeleteProgressParams{RunID: holder.RunID}); err != nil {

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
+	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
@@ -104,7 +106,43 @@ func (s *Store) heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 			heads = append(heads, head(row, -store.LaneID(row.ID), row.IsolatedDueAt, now))
 		}
 	}
-	return heads, nil
+	turns, err := look.ListTurnHeads(ctx, queries.ListTurnHeadsParams{Queues: list(serves.Queues), Jobs: list(serves.Jobs)})
+	if err != nil {
+		return nil, err
+	}
+	return append(heads, headsOfTurns(turns, now)...), nil
+}
+
+// headsOfTurns are the heads of the lines of turns that say anything about served
+// lanes: those of the lanes in which limited runs have waited, of their isolated
+// runs, and of the limits.
+func headsOfTurns(rows []queries.ListTurnHeadsRow, now int64) (heads []store.Head) {
+	first := map[int64]queries.ListTurnHeadsRow{} // of each limit: the lane of the highest priority
+	seen := map[int64]bool{}
+	turns := func(row queries.ListTurnHeadsRow, lane store.LaneID, line store.LineID, due int64) store.Head {
+		h := head(queries.ListHeadsRow{Queue: row.Queue, Job: row.Job, Priority: row.Priority}, lane, due, now)
+		h.Line = line
+		return h
+	}
+	for _, row := range rows {
+		if known, found := first[row.LimitID]; !found || known.Priority < row.Priority {
+			first[row.LimitID] = row
+		}
+		if seen[row.ID] {
+			continue
+		}
+		seen[row.ID] = true
+		lane := store.LaneID(row.ID)
+		heads = append(heads, turns(row, lane, lane, row.DueAt))
+		if row.IsolatedDueAt >= 0 {
+			heads = append(heads, turns(row, -lane, -lane, row.IsolatedDueAt))
+		}
+	}
+	for _, limit := range slices.Sorted(maps.Keys(first)) {
+		row := first[limit]
+		heads = append(heads, turns(row, 0, admit.LimitLine(store.LimitID(limit)), row.LimitDueAt)) //nolint:gosec // at most store.MaxLimitID
+	}
+	return heads
 }
 
 func head(row queries.ListHeadsRow, lane store.LaneID, due, now int64) store.Head {

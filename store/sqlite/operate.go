@@ -89,11 +89,16 @@ func (c *change) cancelRun(ctx context.Context, order *store.RunCommand, row *qu
 		}
 		return c.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: row.ClaimID, RunID: id[:]})
 	}
-	if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id[:]}); err != nil {
+	if err := c.outOfLine(ctx, row.Lane, row.DueAt, id[:], row.Limits); err != nil {
 		return err
 	}
 	if err := c.CancelPending(ctx, queries.CancelPendingParams{FinishedAt: &c.now, ID: id[:]}); err != nil {
 		return err
+	}
+	if row.Limits != nil {
+		if err := c.release(ctx, id[:], store.Cancelled, row.Limits); err != nil {
+			return err
+		}
 	}
 	return c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: why})
 }
@@ -109,7 +114,7 @@ func (c *change) retryRun(ctx context.Context, row *queries.FindOperableRow, id 
 	if err := c.countRetried(ctx, id); err != nil {
 		return err
 	}
-	return c.InsertReady(ctx, queries.InsertReadyParams{Lane: max(row.Lane, -row.Lane), DueAt: c.now, RunID: id[:]})
+	return c.intoLine(ctx, max(row.Lane, -row.Lane), c.now, id[:], row.Limits)
 }
 
 // countRetried makes the schedule of a run that is pending again, if it has
@@ -154,9 +159,12 @@ func (c *change) takeKey(ctx context.Context, row *queries.FindOperableRow, id s
 func (c *change) deleteRun(ctx context.Context, row *queries.FindOperableRow, of store.RunID) error {
 	id := of[:]
 	if store.State(row.State) == store.Pending {
-		if err := c.DeleteReady(ctx, queries.DeleteReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: id}); err != nil {
+		if err := c.outOfLine(ctx, row.Lane, row.DueAt, id, row.Limits); err != nil {
 			return err
 		}
+	}
+	if err := c.releaseDeleted(ctx, id, row.Limits); err != nil {
+		return err
 	}
 	if row.Key != nil {
 		if err := c.ReleaseKey(ctx, queries.ReleaseKeyParams{Job: row.Job, Key: *row.Key, RunID: id}); err != nil {
@@ -185,6 +193,9 @@ func (c *change) audit(ctx context.Context, kind, subject, action, by string, de
 func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by string) (store.Receipt, error) {
 	if err := store.CheckRerun(run, by); err != nil {
 		return store.Receipt{}, err
+	}
+	if err := s.checkLimits(ctx, []store.NewRun{run}); err != nil {
+		return store.Receipt{}, fmt.Errorf("rerun: %w", err)
 	}
 	stored := call{runs: []store.NewRun{run}}
 	fresh := newLanes()

@@ -35,7 +35,27 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 			queues[i].OldestDue = instantOrNil(&row.Oldest)
 		}
 	}
+	waiting, err := look.ListWaitingQueues(ctx, queries.ListWaitingQueuesParams{Most: countMost})
+	if err != nil {
+		return nil, fmt.Errorf("queues: %w", s.explain(err))
+	}
+	for _, row := range waiting {
+		addWaiting(queues, row)
+	}
 	return queues, nil
+}
+
+// addWaiting counts the limited runs of a queue that wait.
+func addWaiting(queues []store.QueueInfo, row queries.ListWaitingQueuesRow) {
+	for i := range queues {
+		if queue := &queues[i]; queue.Name == row.Queue {
+			queue.Pending.N += row.Pending
+			queue.Pending.Estimated = queue.Pending.Estimated || row.Pending >= countMost
+			if oldest := instantOrNil(&row.Oldest); queue.OldestDue == nil || oldest.Before(*queue.OldestDue) {
+				queue.OldestDue = oldest
+			}
+		}
+	}
 }
 
 // SetQueue pauses or resumes a queue.

@@ -194,8 +194,12 @@ func (c *change) crash(
 	}
 	if state.Terminal() {
 		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: id[:], EndedAt: c.now, Reason: reason})
-	} else {
-		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: lane, DueAt: c.now, RunID: id[:]})
+	}
+	if err == nil && row.Limits != nil {
+		err = c.release(ctx, id[:], state, row.Limits)
+	}
+	if err == nil && !state.Terminal() {
+		err = c.intoLine(ctx, lane, c.now, id[:], row.Limits)
 	}
 	return store.ReclaimedRun{
 		ID: id, Lane: store.LaneID(lane), Job: row.Job, Queue: row.Queue,

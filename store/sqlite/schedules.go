@@ -210,7 +210,7 @@ func scheduleOf(row *queries.DueSchedulesRow) (store.Schedule, error) {
 		Tags:        tags,
 		Waiting:     duration(row.Waiting),
 	}
-	err = errors.Join(err, schedule.SetSpec([]byte(row.Spec)))
+	err = errors.Join(err, readSpec(&schedule, row.Spec))
 	if (schedule.Waiting > 0 || row.NextAt == nil) && row.LookAt != nil {
 		schedule.EvaluateAt = instant(*row.LookAt)
 	}
@@ -231,8 +231,15 @@ func (s *Store) advance(
 		for i, o := range decision.Occurrences {
 			runs[i] = o.Run
 		}
-		if err := store.CheckRuns(runs); err != nil {
+		err := store.CheckRuns(runs)
+		if err == nil {
+			err = c.checkLimits(ctx, runs...)
+		}
+		switch {
+		case errors.Is(err, store.ErrInvalid):
 			fault = err.Error()
+		case err != nil:
+			return nil, err
 		}
 	}
 	if fault != "" {
@@ -333,10 +340,10 @@ func (s *Store) insertScheduled(
 	rows, err := c.InsertOccurrence(ctx, queries.InsertOccurrenceParams{
 		ID: row.ID, CreatedAt: row.CreatedAt, DueAt: row.DueAt, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout,
 		Lane: row.Lane, MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Args: row.Args,
-		Schedule: &schedule, Generation: &generation, Occurrence: key,
+		Schedule: &schedule, Generation: &generation, Occurrence: key, Limits: limitsText(run.Limits),
 	})
 	if err != nil || rows == 0 {
 		return false, err
 	}
-	return true, c.InsertReady(ctx, queries.InsertReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: row.ID})
+	return true, c.intoLine(ctx, row.Lane, row.DueAt, row.ID, limitsText(run.Limits))
 }

@@ -63,6 +63,9 @@ func (s *Store) settleAll(ctx context.Context, settlements []store.Settlement, k
 // settle writes the plain successes of one claim in one statement and the
 // other outcomes one by one. waiting reports whether a run is pending again.
 func (c *change) settle(ctx context.Context, settlement *store.Settlement, known *seqCache) (verdicts []store.Verdict, waiting bool, err error) {
+	if settlement.Limited { // each releases its permits
+		known = nil
+	}
 	seqs, landed, err := c.settlePlain(ctx, settlement, known)
 	if err != nil {
 		return nil, false, err
@@ -179,6 +182,9 @@ func (c *change) settleSuccess(ctx context.Context, settlement *store.Settlement
 	if rules.Recorded(&settled.Outcome) {
 		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
 	}
+	if err == nil && row.Limits != nil {
+		err = c.release(ctx, settled.ID[:], store.Succeeded, row.Limits)
+	}
 	return true, err
 }
 
@@ -195,12 +201,16 @@ func (c *change) settlePending(ctx context.Context, settlement *store.Settlement
 	if rules.Recorded(outcome) {
 		err = c.record(ctx, settlement.Worker.Name, settled, row.Attempt, row.Fence, row.StartedAt)
 	}
-	switch state, reason := rules.Settle(outcome, row.Cancel); {
+	state, reason := rules.Settle(outcome, row.Cancel)
+	if err == nil && row.Limits != nil {
+		err = c.release(ctx, settled.ID[:], state, row.Limits)
+	}
+	switch {
 	case err != nil:
 	case state.Terminal():
 		err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: settled.ID[:], EndedAt: c.now, Reason: reason})
 	default:
-		err = c.InsertReady(ctx, queries.InsertReadyParams{Lane: row.Lane, DueAt: due, RunID: settled.ID[:]})
+		err = c.intoLine(ctx, row.Lane, due, settled.ID[:], row.Limits)
 	}
 	return true, err
 }
@@ -217,6 +227,9 @@ func (c *change) settleEnded(ctx context.Context, settlement *store.Settlement, 
 		return false, err
 	}
 	err = c.InsertProblem(ctx, queries.InsertProblemParams{RunID: settled.ID[:], EndedAt: c.now, Reason: settled.Outcome.Error})
+	if err == nil && row.Limits != nil {
+		err = c.release(ctx, settled.ID[:], state, row.Limits)
+	}
 	return true, err
 }
 

@@ -224,6 +224,9 @@ type change struct {
 	now     int64 // the store's time, read after the write lock was taken
 	undealt int64 // rows of ready that a claim dropped and that named no pending run
 
+	limits *knownLimits // nil until a part of the work needs them
+	freed  bool         // a place was freed for which a run waits: workers are to know
+
 	// carefully does a part of the work that can be rolled back alone; nil: none
 	// needs to be.
 	carefully func(ctx context.Context, part func() error) error

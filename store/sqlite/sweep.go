@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
@@ -122,6 +123,10 @@ func (s *Store) prune(ctx context.Context, done *store.SweepResult) {
 		name  string
 		prune func(context.Context, *change) error
 	}{
+		{"gates", func(ctx context.Context, c *change) error {
+			return errors.Join(c.PruneGates(ctx, queries.PruneGatesParams{Now: c.now}),
+				c.PruneKept(ctx, queries.PruneKeptParams{Before: c.now - (admit.KeepForIsolated + admit.SkipForIsolated).Microseconds()}))
+		}},
 		{"cancels", func(ctx context.Context, c *change) error { return c.PruneCancels(ctx) }},
 		{"workers", func(ctx context.Context, c *change) error {
 			return c.PruneWorkers(ctx, queries.PruneWorkersParams{Before: c.now - rules.WorkersKept.Microseconds()})
@@ -185,7 +190,7 @@ func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error 
 	case store.Running:
 		return w.takeBack(ctx, row)
 	case store.Pending:
-		mended, err := w.MendReady(ctx, queries.MendReadyParams{Lane: row.Lane, DueAt: row.DueAt, RunID: row.ID})
+		mended, err := w.mend(ctx, row.Lane, row.DueAt, row.ID, row.Limits)
 		w.done.Mended += int(mended)
 		return err
 	default:
@@ -201,6 +206,9 @@ func (w *sweeping) judge(ctx context.Context, row *queries.SweepAheadRow) error 
 		if err := w.DeleteKeyOfRun(ctx, queries.DeleteKeyOfRunParams{RunID: row.ID}); err != nil {
 			return err
 		}
+	}
+	if err := w.releaseDeleted(ctx, row.ID, row.Limits); err != nil {
+		return err
 	}
 	if err := w.DeleteAttempts(ctx, queries.DeleteAttemptsParams{RunID: row.ID}); err != nil {
 		return err
@@ -243,8 +251,12 @@ func (w *sweeping) takeBack(ctx context.Context, row *queries.SweepAheadRow) err
 	}
 	if state.Terminal() {
 		err = w.InsertProblem(ctx, queries.InsertProblemParams{RunID: row.ID, EndedAt: w.now, Reason: reason})
-	} else {
-		err = w.InsertReady(ctx, queries.InsertReadyParams{Lane: run.Lane, DueAt: w.now, RunID: row.ID})
+	}
+	if err == nil && row.Limits != nil {
+		err = w.release(ctx, row.ID, state, row.Limits)
+	}
+	if err == nil && !state.Terminal() {
+		err = w.intoLine(ctx, run.Lane, w.now, row.ID, row.Limits)
 	}
 	returned := store.ReclaimedRun{
 		ID: store.RunID(row.ID), Lane: store.LaneID(run.Lane), Job: run.Job, Queue: run.Queue,

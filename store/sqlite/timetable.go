@@ -46,7 +46,7 @@ func scheduleRecord(row *queries.ListSchedulesRow, now int64) store.ScheduleReco
 		MaxAttempts: int(row.MaxAttempts), Timeout: duration(row.Timeout), OnCrash: store.CrashPolicy(row.OnCrash), Tags: tags,
 		Paused: row.Paused != 0, Waiting: duration(row.Waiting),
 	}
-	err = errors.Join(err, one.SetSpec([]byte(row.Spec)))
+	err = errors.Join(err, readSpec(&one, row.Spec))
 	if row.NextAt != nil {
 		one.NextAt = instant(*row.NextAt)
 	}
@@ -221,7 +221,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		}
 		asked := store.Schedule{Name: name, Job: known.Job, Queue: known.Queue, Priority: int(known.Priority), Args: known.Args, Tags: tags,
 			MaxAttempts: int(known.MaxAttempts), Timeout: duration(known.Timeout), OnCrash: store.CrashPolicy(known.OnCrash)}
-		if err := asked.SetSpec([]byte(known.Spec)); err != nil && overlap != store.OverlapAllow {
+		if err := readSpec(&asked, known.Spec); err != nil && overlap != store.OverlapAllow {
 			return err
 		}
 		unfinished, err := c.unfinishedRuns(ctx, &asked, overlap, known.Unfinished)
@@ -233,6 +233,9 @@ func (s *Store) RunSchedule(ctx context.Context, name string, id store.RunID, ov
 		}
 		run := asked.RunNow()
 		run.ID = id
+		if err := c.checkLimits(ctx, run); err != nil {
+			return err
+		}
 		if _, err := s.insertScheduled(ctx, c, fresh, name, known.Generation, nil, &run); err != nil {
 			return err
 		}

@@ -53,6 +53,9 @@ func (t *Tx) Enqueue(ctx context.Context, runs ...store.NewRun) ([]store.Receipt
 	if len(runs) == 0 {
 		return nil, nil
 	}
+	if err := t.store.checkLimits(ctx, runs); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
 	call := &call{runs: runs}
 	err := t.within(ctx, func(ctx context.Context, c *change) error {
 		return t.store.store(ctx, c, newLanes(), call) // lanes made here may be rolled back: they are not remembered
@@ -84,6 +87,9 @@ func (t *Tx) Complete(ctx context.Context, holder store.Holder, completion store
 		})
 		if errors.Is(err, sql.ErrNoRows) {
 			return lease.ErrLost
+		}
+		if err == nil && row.Limits != nil {
+			err = c.release(ctx, holder.Run[:], store.Succeeded, row.Limits)
 		}
 		if err != nil || completion.Log == "" {
 			return err
@@ -187,6 +193,9 @@ func orLost(rows int64, err error) error {
 func (s *Store) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...store.NewRun) ([]store.Receipt, error) {
 	if err := store.CheckRuns(runs); err != nil {
 		return nil, err
+	}
+	if err := s.checkLimits(ctx, runs); err != nil {
+		return nil, fmt.Errorf("enqueue under run %s: %w", holder.Run, err)
 	}
 	call, fresh := &call{runs: runs}, newLanes()
 	err := s.write(ctx, enqueues, func(ctx context.Context, c *change) error {

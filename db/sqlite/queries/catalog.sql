@@ -6,8 +6,12 @@ SET name = excluded.name,
     declared_at = excluded.declared_at;
 
 -- name: DeclareJob :exec
-INSERT INTO jobs (name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at)
-VALUES (@name, @queue, @priority, @max_attempts, @timeout, @on_crash, @retention, @declared_at)
+INSERT INTO jobs (
+    name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at, limits
+)
+VALUES (
+    @name, @queue, @priority, @max_attempts, @timeout, @on_crash, @retention, @declared_at, @limits
+)
 ON CONFLICT (name) DO UPDATE
 SET queue = excluded.queue,
     priority = excluded.priority,
@@ -15,10 +19,11 @@ SET queue = excluded.queue,
     timeout = excluded.timeout,
     on_crash = excluded.on_crash,
     retention = excluded.retention,
-    declared_at = excluded.declared_at;
+    declared_at = excluded.declared_at,
+    limits = excluded.limits;
 
 -- name: ListJobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention, limits
 FROM jobs
 ORDER BY name;
 

@@ -27,11 +27,11 @@ ON CONFLICT (id) DO NOTHING;
 -- Idempotent: a repeat finds the id or the occurrence, stores nothing, and counts no row.
 INSERT INTO runs (
     id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, args, schedule,
-    generation, occurrence
+    generation, occurrence, limits
 )
 VALUES (
     @id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags, @args,
-    @schedule, @generation, @occurrence
+    @schedule, @generation, @occurrence, @limits
 )
 ON CONFLICT DO NOTHING;
 

@@ -5,7 +5,7 @@
 -- meanwhile. A holder that is no longer stored has no state.
 SELECT
     unique_keys.run_id, unique_keys.latest, unique_keys.held_to, runs.state, runs.lane, runs.due_at,
-    runs.created_at
+    runs.created_at, runs.limits
 FROM unique_keys
 LEFT JOIN runs ON runs.id = unique_keys.run_id
 WHERE unique_keys.job = @job
@@ -28,14 +28,14 @@ WHERE job = @job
   AND key = @key;
 
 -- name: InsertKeyed :execrows
--- InsertRun for a run with a key, if it has one.
+-- InsertRun for a run with a key, or with limits, if it has any.
 INSERT INTO runs (
     id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args,
-    key
+    key, limits
 )
 VALUES (
     @id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags,
-    @trace, @args, @key
+    @trace, @args, @key, @limits
 )
 ON CONFLICT (id) DO NOTHING;
 
@@ -58,6 +58,7 @@ SET lane = @lane,
     tags = @tags,
     trace = @trace,
     args = @args,
+    limits = @limits,
     attempt = 0
 WHERE id = @id
   AND state = 0;

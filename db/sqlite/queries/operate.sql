@@ -2,7 +2,8 @@
 
 -- name: FindOperable :one
 -- Index: the key of runs. What an operator's action depends on.
-SELECT runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, lanes.job
+SELECT
+    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits, lanes.job
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = @id;

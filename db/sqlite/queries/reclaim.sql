@@ -26,7 +26,7 @@ WHERE claim_id = @claim_id;
 -- A run that the expired claim still holds.
 SELECT
     runs.lane, runs.attempt, runs.crash_count, runs.on_crash, runs.fence, runs.started_at,
-    runs.cancel, lanes.queue, lanes.job
+    runs.cancel, runs.limits, lanes.queue, lanes.job
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = @id

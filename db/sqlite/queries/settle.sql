@@ -9,7 +9,7 @@ SET state = 2,
 WHERE id = @id
   AND claim_id = @claim_id
   AND state = 1
-RETURNING attempt, fence, started_at, worker;
+RETURNING attempt, fence, started_at, worker, limits;
 
 -- name: SettleEnded :one
 -- Dead or cancelled. Fenced by the claim. Idempotent: a repeat returns no row.
@@ -19,7 +19,7 @@ SET state = @state,
 WHERE id = @id
   AND claim_id = @claim_id
   AND state = 1
-RETURNING attempt, fence, started_at;
+RETURNING attempt, fence, started_at, limits;
 
 -- name: SettlePending :one
 -- To be executed again, or cancelled where that was asked. Fenced by the claim.
@@ -33,7 +33,7 @@ SET state = CASE WHEN cancel IS NULL THEN 0 ELSE 5 END,
 WHERE id = @id
   AND claim_id = @claim_id
   AND state = 1
-RETURNING lane, attempt, fence, started_at, cancel;
+RETURNING lane, attempt, fence, started_at, cancel, limits;
 
 -- name: InsertAttempt :exec
 -- A fence belongs to one claim of the run, so an attempt is recorded once.

@@ -21,7 +21,8 @@ WITH RECURSIVE held (claim_id, ids, place) AS (
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM runs LIMIT ?1)),
     coalesce((SELECT max(seq) FROM runs) - (SELECT min(seq) FROM runs) + 1, 0),
-    (SELECT count(*) FROM (SELECT 1 FROM ready LIMIT ?1)),
+    (SELECT count(*) FROM (SELECT 1 FROM ready LIMIT ?1))
+        + (SELECT count(*) FROM (SELECT 1 FROM waiting LIMIT ?1)),
     (
         SELECT count(*)
         FROM held

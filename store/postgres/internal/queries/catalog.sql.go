@@ -12,7 +12,7 @@ import (
 )
 
 const DeclareJobs = `-- name: DeclareJobs :exec
-INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash, retention)
+INSERT INTO durable.jobs (name, queue, priority, max_attempts, timeout, on_crash, retention, limits)
 SELECT
     declared.name,
     declared.queue,
@@ -20,7 +20,8 @@ SELECT
     declared.max_attempts,
     declared.timeout,
     declared.on_crash,
-    declared.retention
+    declared.retention,
+    declared.limits::json
 FROM (
     SELECT
         unnest($1::text[]) AS name,
@@ -29,7 +30,8 @@ FROM (
         unnest($4::int[]) AS max_attempts,
         unnest($5::bigint[]) AS timeout,
         unnest($6::smallint[]) AS on_crash,
-        unnest($7::bigint[]) AS retention
+        unnest($7::bigint[]) AS retention,
+        unnest($8::text[]) AS limits
 ) declared
 ON CONFLICT (name) DO UPDATE
 SET queue = excluded.queue,
@@ -38,6 +40,7 @@ SET queue = excluded.queue,
     timeout = excluded.timeout,
     on_crash = excluded.on_crash,
     retention = excluded.retention,
+    limits = excluded.limits,
     declared_at = now()
 `
 
@@ -49,6 +52,7 @@ type DeclareJobsParams struct {
 	Timeouts    []int64
 	OnCrashes   []int16
 	Retentions  []int64
+	Limits      []string
 }
 
 // Index: jobs_pkey. Locks: the rows, in the order given (by name).
@@ -62,6 +66,7 @@ func (q *Queries) DeclareJobs(ctx context.Context, arg DeclareJobsParams) error 
 		arg.Timeouts,
 		arg.OnCrashes,
 		arg.Retentions,
+		arg.Limits,
 	)
 	return err
 }
@@ -117,8 +122,8 @@ func (q *Queries) DisableOrphans(ctx context.Context, arg DisableOrphansParams) 
 
 const InsertSchedules = `-- name: InsertSchedules :exec
 INSERT INTO durable.schedules (
-    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused,
-    look_at, declared_at, hash_at, brought_at
+    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits,
+    paused, look_at, declared_at, hash_at, brought_at
 )
 SELECT
     declared.name,
@@ -132,6 +137,7 @@ SELECT
     declared.on_crash,
     declared.args::json,
     declared.tags::text[],
+    declared.limits::text[],
     declared.paused,
     CASE WHEN declared.paused THEN 'infinity' ELSE clock_timestamp() END,
     now(),
@@ -157,7 +163,8 @@ FROM (
         unnest($10::smallint[]) AS on_crash,
         unnest($11::text[]) AS args,
         unnest($12::text[]) AS tags,
-        unnest($13::boolean[]) AS paused
+        unnest($13::text[]) AS limits,
+        unnest($14::boolean[]) AS paused
 ) declared
 WHERE NOT EXISTS (
     SELECT
@@ -180,6 +187,7 @@ type InsertSchedulesParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
+	Limits      []string
 	Paused      []bool
 }
 
@@ -203,13 +211,16 @@ func (q *Queries) InsertSchedules(ctx context.Context, arg InsertSchedulesParams
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
+		arg.Limits,
 		arg.Paused,
 	)
 	return err
 }
 
 const Jobs = `-- name: Jobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention
+SELECT
+    name, queue, priority, max_attempts, timeout, on_crash, retention,
+    coalesce(limits::text, '')::text AS limits
 FROM durable.jobs
 ORDER BY name
 `
@@ -222,6 +233,7 @@ type JobsRow struct {
 	Timeout     int64
 	OnCrash     int16
 	Retention   int64
+	Limits      string
 }
 
 // Index: jobs_pkey in order; a small table. Locks: none.
@@ -242,6 +254,7 @@ func (q *Queries) Jobs(ctx context.Context) ([]JobsRow, error) {
 			&i.Timeout,
 			&i.OnCrash,
 			&i.Retention,
+			&i.Limits,
 		); err != nil {
 			return nil, err
 		}
@@ -329,14 +342,15 @@ WITH declared AS MATERIALIZED (
         unnest($8::bigint[]) AS timeout,
         unnest($9::smallint[]) AS on_crash,
         unnest($10::text[]) AS args,
-        unnest($11::text[]) AS tags
+        unnest($11::text[]) AS tags,
+        unnest($12::text[]) AS limits
 ), declarer AS MATERIALIZED (
     SELECT
         coalesce(
             (
                 SELECT workers.started_at
                 FROM durable.workers
-                WHERE workers.instance = $12
+                WHERE workers.instance = $13
             ),
             now()
         ) AS started_at,
@@ -346,10 +360,10 @@ WITH declared AS MATERIALIZED (
         schedules.id,
         ARRAY(
             SELECT schedules.spec::jsonb #> times.path::text[]
-            FROM unnest($13::text[]) AS times (path)
+            FROM unnest($14::text[]) AS times (path)
         ) = ARRAY(
             SELECT declared.spec::jsonb #> times.path::text[]
-            FROM unnest($13::text[]) AS times (path)
+            FROM unnest($14::text[]) AS times (path)
         ) AS same,
         declared.spec,
         declared.hash,
@@ -361,6 +375,7 @@ WITH declared AS MATERIALIZED (
         declared.on_crash,
         declared.args,
         declared.tags,
+        declared.limits,
         declarer.at,
         declarer.started_at
     FROM durable.schedules
@@ -369,7 +384,7 @@ WITH declared AS MATERIALIZED (
     WHERE schedules.hash <> declared.hash
       AND (
           declarer.started_at >= schedules.brought_at
-          OR schedules.hash_at < now() - ($14::bigint) * interval '1 microsecond'
+          OR schedules.hash_at < now() - ($15::bigint) * interval '1 microsecond'
       )
 ), skipped AS (
     INSERT INTO durable.skips (schedule, first_at, last_at, reason)
@@ -404,6 +419,7 @@ SET generation = schedules.generation + 1,
     on_crash = replaced.on_crash,
     args = replaced.args::json,
     tags = replaced.tags::text[],
+    limits = replaced.limits::text[],
     hash_at = now(),
     brought_at = replaced.started_at
 FROM replaced
@@ -422,6 +438,7 @@ type ReplaceSchedulesParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
+	Limits      []string
 	Instance    uuid.UUID
 	TimesPaths  []string
 	Within      int64
@@ -446,6 +463,7 @@ func (q *Queries) ReplaceSchedules(ctx context.Context, arg ReplaceSchedulesPara
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
+		arg.Limits,
 		arg.Instance,
 		arg.TimesPaths,
 		arg.Within,

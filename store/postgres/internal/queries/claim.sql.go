@@ -382,7 +382,8 @@ SELECT
     lanes.job,
     lanes.priority,
     head.due_at,
-    now()::timestamptz AS now
+    now()::timestamptz AS now,
+    0::int AS line
 FROM durable.lanes
 LEFT JOIN LATERAL (
     SELECT ready.due_at
@@ -402,7 +403,8 @@ SELECT
     lanes.job,
     lanes.priority,
     head.due_at,
-    now()
+    now(),
+    0
 FROM durable.lanes
 CROSS JOIN LATERAL (
     SELECT ready.due_at
@@ -414,6 +416,57 @@ CROSS JOIN LATERAL (
 WHERE lanes.queue = ANY ($2::text[])
   AND lanes.job = ANY ($3::text[])
   AND NOT lanes.paused
+UNION ALL
+SELECT
+    limited.lane,
+    lanes.queue,
+    lanes.job,
+    lanes.priority,
+    head.due_at,
+    now(),
+    limited.lane
+FROM (SELECT DISTINCT limit_lanes.lane FROM durable.limit_lanes) limited
+JOIN durable.lanes ON lanes.id = abs(limited.lane)
+LEFT JOIN LATERAL (
+    SELECT turns.due_at
+    FROM durable.turns
+    WHERE turns.line = limited.lane
+    ORDER BY turns.due_at, turns.gate
+    LIMIT 1
+) head ON true
+WHERE lanes.queue = ANY ($2::text[])
+  AND lanes.job = ANY ($3::text[])
+  AND NOT lanes.paused
+  AND (limited.lane > 0 OR head.due_at IS NOT NULL)
+UNION ALL
+SELECT
+    0,
+    limited.queue,
+    limited.job,
+    limited.priority,
+    head.due_at,
+    now(),
+    (1 << 30) + limited.limit_id
+FROM (
+    SELECT DISTINCT ON (limit_lanes.limit_id)
+        limit_lanes.limit_id,
+        lanes.queue,
+        lanes.job,
+        lanes.priority
+    FROM durable.limit_lanes
+    JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
+    WHERE lanes.queue = ANY ($2::text[])
+      AND lanes.job = ANY ($3::text[])
+      AND NOT lanes.paused
+    ORDER BY limit_lanes.limit_id, lanes.priority DESC, lanes.id
+) limited
+LEFT JOIN LATERAL (
+    SELECT turns.due_at
+    FROM durable.turns
+    WHERE turns.line = (1 << 30) + limited.limit_id
+    ORDER BY turns.due_at, turns.gate
+    LIMIT 1
+) head ON true
 `
 
 type HeadsParams struct {
@@ -429,12 +482,15 @@ type HeadsRow struct {
 	Priority int16
 	DueAt    time.Time
 	Now      time.Time
+	Line     int32
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-// The earliest due_at of every lane served, and of the line of its isolated runs.
+// The earliest due_at of every lane served, and of the line of its isolated runs; and of
+// every line of turns, where runs of a limit have waited in those lanes.
 // Index: the unique one of lanes (queue, job, priority), then one probe of
-// ready_order per lane. Locks: none. marks maps a lane to the instant from which
+// ready_order per lane; limit_lanes, which is empty without limits, and one probe of
+// turns_order per line. Locks: none. marks maps a lane to the instant from which
 // its line is read; a lane that is not in it is read from the beginning. While an
 // old snapshot is held, a probe without a bound steps over the entry of every run
 // claimed since then.
@@ -454,6 +510,7 @@ func (q *Queries) Heads(ctx context.Context, arg HeadsParams) ([]HeadsRow, error
 			&i.Priority,
 			&i.DueAt,
 			&i.Now,
+			&i.Line,
 		); err != nil {
 			return nil, err
 		}
@@ -564,12 +621,13 @@ func (q *Queries) RefuseClaim(ctx context.Context, arg RefuseClaimParams) error 
 const RegisterWorker = `-- name: RegisterWorker :one
 WITH known AS (
     UPDATE durable.workers
-    SET seen_at = now()
-    WHERE instance = $1::uuid
+    SET seen_at = now(),
+        version = $1::int
+    WHERE instance = $2::uuid
     RETURNING id
 ), registered AS (
-    INSERT INTO durable.workers (instance, name)
-    SELECT $1::uuid, $2::text
+    INSERT INTO durable.workers (instance, name, version)
+    SELECT $2::uuid, $3::text, $1::int
     WHERE NOT EXISTS (SELECT FROM known)
     ON CONFLICT (instance) DO UPDATE
     SET seen_at = now()
@@ -581,6 +639,7 @@ SELECT id FROM registered
 `
 
 type RegisterWorkerParams struct {
+	Version  int32
 	Instance uuid.UUID
 	Name     string
 }
@@ -589,7 +648,7 @@ type RegisterWorkerParams struct {
 // ON CONFLICT alone would take one each hour.
 // Idempotent: a repeat returns the same row.
 func (q *Queries) RegisterWorker(ctx context.Context, arg RegisterWorkerParams) (int32, error) {
-	row := q.db.QueryRow(ctx, RegisterWorker, arg.Instance, arg.Name)
+	row := q.db.QueryRow(ctx, RegisterWorker, arg.Version, arg.Instance, arg.Name)
 	var id int32
 	err := row.Scan(&id)
 	return id, err

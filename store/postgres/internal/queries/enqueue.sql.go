@@ -113,6 +113,221 @@ func (q *Queries) EnqueueAlike(ctx context.Context, arg EnqueueAlikeParams) ([]u
 	return items, nil
 }
 
+const EnqueueLimited = `-- name: EnqueueLimited :many
+
+WITH known AS MATERIALIZED (
+    SELECT lanes.id
+    FROM (
+        SELECT
+            pg_catalog.unnest($1::int[]) AS id,
+            pg_catalog.unnest($2::text[]) AS queue,
+            pg_catalog.unnest($3::text[]) AS job,
+            pg_catalog.unnest($4::smallint[]) AS priority
+    ) learnt
+    JOIN durable.lanes ON lanes.id = learnt.id
+        AND lanes.queue = learnt.queue
+        AND lanes.job = learnt.job
+        AND lanes.priority = learnt.priority
+), unknown AS MATERIALIZED (
+    SELECT learnt.id
+    FROM (
+        SELECT
+            pg_catalog.unnest($5::int[]) AS id,
+            pg_catalog.unnest($6::text[]) AS name
+    ) learnt
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.limits
+        WHERE limits.id = learnt.id
+          AND limits.name = learnt.name
+          AND (limits.state <> 3 OR limits.declared_at IS NOT NULL)
+    )
+), stored AS (
+    INSERT INTO durable.runs (
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace,
+        schedule, generation, occurrence, gates, limits, weights, strict, gives
+    )
+    SELECT
+        given.id,
+        CASE
+            WHEN given.lane = ANY (ARRAY(SELECT known.id FROM known))
+                AND NOT EXISTS (SELECT FROM unknown)
+                THEN given.lane
+        END,
+        coalesce(
+            given.at,
+            statement_timestamp() + given.after::float8 * interval '1 microsecond'
+        ),
+        given.expires_at,
+        nullif(given.timeout, 0),
+        given.max_attempts,
+        given.on_crash,
+        given.args::json,
+        given.tags::text[],
+        nullif(given.name, ''),
+        given.trace,
+        nullif(given.schedule, 0),
+        CASE WHEN given.schedule > 0 THEN given.generation END,
+        given.occurrence,
+        given.gates::bigint[],
+        given.limits::text[],
+        given.weights::int[],
+        given.strict::bigint[],
+        given.gives::text[]
+    FROM (
+        SELECT
+            pg_catalog.unnest($7::uuid[]) AS id,
+            pg_catalog.unnest($8::int[]) AS lane,
+            pg_catalog.unnest($9::timestamptz[]) AS at,
+            pg_catalog.unnest($10::bigint[]) AS after,
+            pg_catalog.unnest($11::timestamptz[]) AS expires_at,
+            pg_catalog.unnest($12::bigint[]) AS timeout,
+            pg_catalog.unnest($13::int[]) AS max_attempts,
+            pg_catalog.unnest($14::smallint[]) AS on_crash,
+            pg_catalog.unnest($15::text[]) AS args,
+            pg_catalog.unnest($16::text[]) AS tags,
+            pg_catalog.unnest($17::text[]) AS name,
+            pg_catalog.unnest($18::text[]) AS trace,
+            pg_catalog.unnest($19::int[]) AS schedule,
+            pg_catalog.unnest($20::bigint[]) AS generation,
+            pg_catalog.unnest($21::text[]) AS occurrence,
+            pg_catalog.unnest($22::text[]) AS gates,
+            pg_catalog.unnest($23::text[]) AS limits,
+            pg_catalog.unnest($24::text[]) AS weights,
+            pg_catalog.unnest($25::text[]) AS strict,
+            pg_catalog.unnest($26::text[]) AS gives
+    ) given
+    ON CONFLICT DO NOTHING
+    RETURNING id, lane, due_at, gates, limits, strict
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN stored.strict IS NULL THEN stored.gates[1]
+                ELSE (
+                    SELECT stored.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(stored.gates, 1) AS wanted (place)
+                    WHERE stored.gates[wanted.place] <> ALL (stored.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = stored.gates[wanted.place]
+                             AND permits.owner = stored.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        stored.lane,
+        stored.due_at,
+        stored.id,
+        pg_catalog.cardinality(stored.gates) <> 1
+            OR pg_catalog.cardinality(stored.limits) <> 1
+            OR stored.limits[1] ~ '[*!]'
+    FROM stored
+    RETURNING gate, lane, due_at
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+)
+SELECT stored.id
+FROM stored
+`
+
+type EnqueueLimitedParams struct {
+	Known       []int32
+	Queues      []string
+	Jobs        []string
+	Priorities  []int16
+	LimitIds    []int32
+	LimitNames  []string
+	Ids         []uuid.UUID
+	Lanes       []int32
+	Ats         []time.Time
+	Afters      []int64
+	Expiries    []time.Time
+	Timeouts    []int64
+	MaxAttempts []int32
+	OnCrashes   []int16
+	Args        []string
+	Tags        []string
+	Keys        []string
+	Traces      []string
+	Schedules   []int32
+	Generations []int64
+	Occurrences []string
+	Gates       []string
+	Limits      []string
+	Weights     []string
+	Strict      []string
+	Gives       []string
+}
+
+// end
+// EnqueueRuns for limited runs, with what any of them may have beside: a unique key, which
+// the transaction has locked, or a schedule. They wait in the lines of their gates, and a
+// turn on the line of their lane says so. Returns the ids that it stored.
+// Index: runs_pkey, lanes_pkey, limits_pkey. Locks: only what it inserts, and so no gate:
+// a transaction of the caller's may be long.
+// Idempotent: a run whose id is stored is passed over.
+// The number of a lane, or of a limit, that is no longer that of its name becomes NULL and
+// fails the statement (23502), and so does that of a limit that was removed and that no code
+// declares.
+// block: enter-waiting of stored
+// end
+// block: announce of lined
+// end
+func (q *Queries) EnqueueLimited(ctx context.Context, arg EnqueueLimitedParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, EnqueueLimited,
+		arg.Known,
+		arg.Queues,
+		arg.Jobs,
+		arg.Priorities,
+		arg.LimitIds,
+		arg.LimitNames,
+		arg.Ids,
+		arg.Lanes,
+		arg.Ats,
+		arg.Afters,
+		arg.Expiries,
+		arg.Timeouts,
+		arg.MaxAttempts,
+		arg.OnCrashes,
+		arg.Args,
+		arg.Tags,
+		arg.Keys,
+		arg.Traces,
+		arg.Schedules,
+		arg.Generations,
+		arg.Occurrences,
+		arg.Gates,
+		arg.Limits,
+		arg.Weights,
+		arg.Strict,
+		arg.Gives,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const EnqueueNew = `-- name: EnqueueNew :exec
 WITH known AS MATERIALIZED (
     SELECT lanes.id
@@ -196,6 +411,7 @@ func (q *Queries) EnqueueNew(ctx context.Context, arg EnqueueNewParams) error {
 }
 
 const EnqueueRuns = `-- name: EnqueueRuns :many
+
 WITH known AS MATERIALIZED (
     SELECT lanes.id
     FROM (
@@ -272,6 +488,7 @@ type EnqueueRunsParams struct {
 	Traces      []string
 }
 
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // Stores runs and their rows of ready; returns the ids that were stored before.
 // Index: runs_pkey, lanes_pkey. Locks: only what it inserts.
 // Idempotent: a run whose id is stored is passed over, gets no second row in ready,

@@ -313,7 +313,7 @@ SELECT
 FROM pg_catalog.pg_stat_user_tables counted
 JOIN pg_catalog.pg_class ON pg_class.oid = counted.relid
 WHERE counted.schemaname = $1::text
-  AND counted.relname IN ('ready', 'leases', 'runs')
+  AND counted.relname IN ('ready', 'leases', 'runs', 'waiting', 'turns', 'permits')
 ORDER BY counted.relname
 `
 
@@ -355,6 +355,14 @@ func (q *Queries) ExamineTables(ctx context.Context, arg ExamineTablesParams) ([
 }
 
 const ExamineUndeclared = `-- name: ExamineUndeclared :many
+WITH limited AS MATERIALIZED (
+    SELECT DISTINCT abs(waiters.lane) AS lane
+    FROM (
+        SELECT waiting.lane
+        FROM durable.waiting
+        LIMIT 100000
+    ) waiters
+)
 SELECT DISTINCT
     lanes.job,
     lanes.queue,
@@ -368,6 +376,7 @@ WHERE (
   AND (
       EXISTS (SELECT FROM durable.ready WHERE ready.lane = lanes.id)
       OR EXISTS (SELECT FROM durable.ready WHERE ready.lane = -lanes.id)
+      OR lanes.id IN (SELECT limited.lane FROM limited)
   )
 ORDER BY lanes.job, lanes.queue
 LIMIT 100
@@ -384,8 +393,8 @@ type ExamineUndeclaredRow struct {
 }
 
 // Jobs of which runs wait although no worker has declared them within so many microseconds.
-// Index: reads lanes and jobs, small ones, and one row of ready_order for each line.
-// Locks: none.
+// Index: reads lanes and jobs, small ones, and one row of ready_order for each line;
+// so many rows of waiting in all. Locks: none.
 func (q *Queries) ExamineUndeclared(ctx context.Context, arg ExamineUndeclaredParams) ([]ExamineUndeclaredRow, error) {
 	rows, err := q.db.Query(ctx, ExamineUndeclared, arg.Within)
 	if err != nil {

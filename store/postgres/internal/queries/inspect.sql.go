@@ -83,7 +83,15 @@ SELECT
             FROM durable.ready
             LIMIT $1::int
         ) waiting
-    ) AS pending,
+    ) AS ready,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.waiting
+            LIMIT $1::int
+        ) limited
+    ) AS limited,
     (
         SELECT count(*)
         FROM (
@@ -123,20 +131,22 @@ type CountSomeParams struct {
 
 type CountSomeRow struct {
 	Total     int64
-	Pending   int64
+	Ready     int64
+	Limited   int64
 	Running   int64
 	Dead      int64
 	Cancelled int64
 }
 
 // Counts each up to a bound and no further, all in one snapshot.
-// Index: runs_pkey, ready_order, leases and runs_pkey, problems_lane. Locks: none.
+// Index: runs_pkey, ready_order, waiting_order, leases and runs_pkey, problems_lane. Locks: none.
 func (q *Queries) CountSome(ctx context.Context, arg CountSomeParams) (CountSomeRow, error) {
 	row := q.db.QueryRow(ctx, CountSome, arg.Most)
 	var i CountSomeRow
 	err := row.Scan(
 		&i.Total,
-		&i.Pending,
+		&i.Ready,
+		&i.Limited,
 		&i.Running,
 		&i.Dead,
 		&i.Cancelled,
@@ -272,6 +282,7 @@ SELECT
     coalesce(runs.timeout, 0)::bigint AS timeout,
     runs.fence,
     runs.tags,
+    coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
@@ -351,6 +362,7 @@ type ListRunsRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Limits      []string
 	Key         string
 	Args        string
 	Result      string
@@ -396,6 +408,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Limits,
 			&i.Key,
 			&i.Args,
 			&i.Result,
@@ -432,6 +445,7 @@ SELECT
     coalesce(runs.timeout, 0)::bigint AS timeout,
     runs.fence,
     runs.tags,
+    coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
@@ -513,6 +527,7 @@ type ListTheseRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Limits      []string
 	Key         string
 	Args        string
 	Result      string
@@ -558,6 +573,7 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 			&i.Timeout,
 			&i.Fence,
 			&i.Tags,
+			&i.Limits,
 			&i.Key,
 			&i.Args,
 			&i.Result,
@@ -649,6 +665,7 @@ SELECT
     coalesce(runs.timeout, 0)::bigint AS timeout,
     runs.fence,
     runs.tags,
+    coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
@@ -713,6 +730,7 @@ type RunRow struct {
 	Timeout     int64
 	Fence       int64
 	Tags        []string
+	Limits      []string
 	Key         string
 	Args        string
 	Result      string
@@ -744,6 +762,7 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 		&i.Timeout,
 		&i.Fence,
 		&i.Tags,
+		&i.Limits,
 		&i.Key,
 		&i.Args,
 		&i.Result,
@@ -812,6 +831,23 @@ func (q *Queries) SampleRuns(ctx context.Context, arg SampleRunsParams) (int64, 
 	return count, err
 }
 
+const SampleWaiting = `-- name: SampleWaiting :one
+SELECT count(*)
+FROM durable.waiting TABLESAMPLE SYSTEM ($1::real)
+`
+
+type SampleWaitingParams struct {
+	Percent float32
+}
+
+// About so many percent of the pages of waiting. Locks: none.
+func (q *Queries) SampleWaiting(ctx context.Context, arg SampleWaitingParams) (int64, error) {
+	row := q.db.QueryRow(ctx, SampleWaiting, arg.Percent)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const Stranded = `-- name: Stranded :many
 SELECT newest.id
 FROM (
@@ -875,6 +911,13 @@ const UnfinishedOf = `-- name: UnfinishedOf :many
 )
 UNION ALL
 (
+    SELECT limited.run_id::uuid AS run_id, true AS waiting
+    FROM durable.waiting limited
+    WHERE limited.lane = ANY ($1::int[])
+    LIMIT $2
+)
+UNION ALL
+(
     SELECT pg_catalog.unnest(leases.run_ids)::uuid AS run_id, false AS waiting
     FROM durable.leases
     WHERE $3::boolean
@@ -894,7 +937,8 @@ type UnfinishedOfRow struct {
 }
 
 // Index: ready_order for the lanes and the lines of their isolated runs, and leases; no
-// more than so many of either. Locks: none.
+// more than so many of either; waiting_order from end to end where few limited runs are in
+// the lanes. Locks: none.
 func (q *Queries) UnfinishedOf(ctx context.Context, arg UnfinishedOfParams) ([]UnfinishedOfRow, error) {
 	rows, err := q.db.Query(ctx, UnfinishedOf, arg.Lanes, arg.Most, arg.Running)
 	if err != nil {

@@ -319,7 +319,8 @@ SELECT
     (holder.id IS NOT NULL)::boolean AS stored,
     coalesce(holder.state, 0)::smallint AS state,
     coalesce(holder.lane, 0)::int AS lane,
-    coalesce(holder.due_at, 'epoch')::timestamptz AS due_at
+    coalesce(holder.due_at, 'epoch')::timestamptz AS due_at,
+    holder.gates::bigint[] AS gates
 FROM (
     SELECT
         pg_catalog.unnest($1::text[]) AS job,
@@ -338,7 +339,7 @@ CROSS JOIN LATERAL (
     OFFSET 0
 ) held_key
 LEFT JOIN LATERAL (
-    SELECT runs.id, runs.state, runs.lane, runs.due_at
+    SELECT runs.id, runs.state, runs.lane, runs.due_at, runs.gates
     FROM durable.runs
     WHERE runs.id = held_key.run_id
     OFFSET 0
@@ -360,6 +361,7 @@ type KeyHoldersRow struct {
 	State  int16
 	Lane   int32
 	DueAt  time.Time
+	Gates  []int64
 }
 
 // Index: unique_keys_pkey and runs_pkey, one probe each per key (OFFSET keeps it so).
@@ -384,6 +386,7 @@ func (q *Queries) KeyHolders(ctx context.Context, arg KeyHoldersParams) ([]KeyHo
 			&i.State,
 			&i.Lane,
 			&i.DueAt,
+			&i.Gates,
 		); err != nil {
 			return nil, err
 		}
@@ -468,18 +471,72 @@ WITH replaced AS (
         args = ($12::text)::json,
         tags = ($13::text)::text[],
         trace = $14::text,
-        attempt = 0
-    WHERE id = $15::uuid
+        attempt = 0,
+        gates = ($15::text)::bigint[],
+        limits = ($16::text)::text[],
+        weights = ($17::text)::int[],
+        strict = ($18::text)::bigint[],
+        gives = ($19::text)::text[]
+    WHERE id = $20::uuid
       AND state = 0
-    RETURNING id, lane, due_at
+    RETURNING id, lane, due_at, gates, limits, strict
 ), forgotten AS (
     DELETE FROM durable.progress
-    WHERE run_id = $15::uuid
+    WHERE run_id = $20::uuid
+), queued AS (
+    INSERT INTO durable.ready (lane, due_at, run_id)
+    SELECT replaced.lane, replaced.due_at, replaced.id
+    FROM replaced
+    WHERE replaced.gates IS NULL
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN replaced.strict IS NULL THEN replaced.gates[1]
+                ELSE (
+                    SELECT replaced.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(replaced.gates, 1) AS wanted (place)
+                    WHERE replaced.gates[wanted.place] <> ALL (replaced.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = replaced.gates[wanted.place]
+                             AND permits.owner = replaced.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        replaced.lane,
+        replaced.due_at,
+        replaced.id,
+        pg_catalog.cardinality(replaced.gates) <> 1
+            OR pg_catalog.cardinality(replaced.limits) <> 1
+            OR replaced.limits[1] ~ '[*!]'
+    FROM replaced
+    WHERE replaced.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+), dropped AS (
+    DELETE FROM durable.permits
+    WHERE gate = ANY ($21::bigint[])
+      AND owner = $20::uuid
+    RETURNING gate
+), touched AS (
+    SELECT dropped.gate FROM dropped
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
 )
-INSERT INTO durable.ready (lane, due_at, run_id)
-SELECT replaced.lane, replaced.due_at, replaced.id
+SELECT replaced.id
 FROM replaced
-RETURNING run_id
 `
 
 type ReplaceRunParams struct {
@@ -497,18 +554,30 @@ type ReplaceRunParams struct {
 	Args        string
 	Tags        string
 	Trace       string
+	Gates       string
+	Limits      string
+	Weights     string
+	Strict      string
+	Gives       string
 	ID          uuid.UUID
+	Had         []int64
 }
 
 // Gives a pending run what a later enqueue with the same key has, and a new place in
 // line; an isolated run stays isolated. What an attempt has noted for the next one was
-// about other args and is deleted.
+// about other args and is deleted, and so are the permits of gates that it had and kept.
 // Index: runs_pkey, lanes_pkey, progress_pkey. Locks: the run; the transaction has
 // deleted its row of ready, so no other one changes it.
 // A lane number that no longer names the lane it was learnt as becomes NULL and fails
 // (23502). The run is due at its instant, or after so many microseconds where that is
 // null, but no later than at_most after it was first stored (0: no bound).
 // block: enter-line of replaced
+// end
+// block: enter-waiting of replaced
+// end
+// block: announce of lined
+// end
+// block: free of touched
 // end
 func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, ReplaceRun,
@@ -526,7 +595,13 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.
 		arg.Args,
 		arg.Tags,
 		arg.Trace,
+		arg.Gates,
+		arg.Limits,
+		arg.Weights,
+		arg.Strict,
+		arg.Gives,
 		arg.ID,
+		arg.Had,
 	)
 	if err != nil {
 		return nil, err
@@ -534,11 +609,11 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.
 	defer rows.Close()
 	var items []uuid.UUID
 	for rows.Next() {
-		var run_id uuid.UUID
-		if err := rows.Scan(&run_id); err != nil {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
 			return nil, err
 		}
-		items = append(items, run_id)
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -632,6 +707,49 @@ type TakeReadyParams struct {
 // Index: ready_order. Locks: the row. Idempotent: a repeat returns no row.
 func (q *Queries) TakeReady(ctx context.Context, arg TakeReadyParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, TakeReady, arg.Lane, arg.DueAt, arg.RunID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var run_id uuid.UUID
+		if err := rows.Scan(&run_id); err != nil {
+			return nil, err
+		}
+		items = append(items, run_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const TakeWaiting = `-- name: TakeWaiting :many
+DELETE FROM durable.waiting
+WHERE gate = ANY ($1::bigint[] || 0::bigint)
+  AND lane = $2::int
+  AND due_at = $3::timestamptz
+  AND run_id = $4::uuid
+RETURNING run_id
+`
+
+type TakeWaitingParams struct {
+	Gates []int64
+	Lane  int32
+	DueAt time.Time
+	RunID uuid.UUID
+}
+
+// TakeReady for a limited run, which waits in the line of one of its gates, or of none.
+// Index: waiting_order, a probe for each gate. Locks and idempotence: as TakeReady.
+func (q *Queries) TakeWaiting(ctx context.Context, arg TakeWaitingParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, TakeWaiting,
+		arg.Gates,
+		arg.Lane,
+		arg.DueAt,
+		arg.RunID,
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -190,6 +190,110 @@ func (q *Queries) CancelPending(ctx context.Context, arg CancelPendingParams) ([
 	return items, nil
 }
 
+const CancelWaiting = `-- name: CancelWaiting :many
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.waiting
+    WHERE ctid = ANY (ARRAY(
+        SELECT locked.ctid
+        FROM (
+            SELECT
+                unnest($1::int[]) AS lane,
+                unnest($2::timestamptz[]) AS due_at,
+                unnest($3::uuid[]) AS run_id
+        ) asked,
+        LATERAL (
+            SELECT place.ctid
+            FROM durable.runs pending
+            JOIN durable.waiting place ON place.gate = ANY (pending.gates || 0::bigint)
+                AND place.run_id = pending.id
+            WHERE pending.id = asked.run_id
+              AND place.lane = asked.lane
+              AND place.due_at = asked.due_at
+              AND place.run_id = asked.run_id
+            FOR NO KEY UPDATE OF place, pending SKIP LOCKED
+        ) locked
+    ))
+    RETURNING run_id
+), cancelled AS (
+    UPDATE durable.runs
+    SET state = 5,
+        finished_at = now()
+    WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+      AND state = 0
+    RETURNING id, lane, state, strict
+), finished AS (
+    DELETE FROM durable.permits
+    USING cancelled
+    WHERE cancelled.strict IS NOT NULL
+      AND permits.gate = ANY (cancelled.strict)
+      AND permits.owner = cancelled.id
+      AND (permits.until = 'f' OR cancelled.state <> 4)
+    RETURNING permits.gate
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+), reported AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+    SELECT cancelled.id, now(), 5, $4::text, abs(cancelled.lane)
+    FROM cancelled
+    ON CONFLICT DO NOTHING
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT
+        $5::text, 'run', cancelled.id::text, 'cancel', nullif($6::text, '')::json
+    FROM cancelled
+)
+SELECT cancelled.id
+FROM cancelled
+`
+
+type CancelWaitingParams struct {
+	Lanes  []int32
+	Dues   []time.Time
+	Ids    []uuid.UUID
+	Reason string
+	Actor  string
+	Detail string
+}
+
+// CancelPending for limited runs, which wait in the lines of their gates. No gate is locked:
+// a turn without a waiter is harmless.
+// Index: runs_pkey, waiting_order, one probe for each gate of a run. Locks and idempotence:
+// as CancelPending.
+// block: end-permits of cancelled
+// end
+// block: free of touched
+// end
+func (q *Queries) CancelWaiting(ctx context.Context, arg CancelWaitingParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, CancelWaiting,
+		arg.Lanes,
+		arg.Dues,
+		arg.Ids,
+		arg.Reason,
+		arg.Actor,
+		arg.Detail,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Cancels = `-- name: Cancels :many
 SELECT cancels.claim_id, cancels.run_id, runs.cancel::text AS reason
 FROM durable.cancels
@@ -408,7 +512,21 @@ WITH locked_runs AS MATERIALIZED (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state IN (2, 4, 5)
-    RETURNING id
+    RETURNING id, 5 AS state, strict
+), finished AS (
+    DELETE FROM durable.permits
+    USING deleted
+    WHERE deleted.strict IS NOT NULL
+      AND permits.gate = ANY (deleted.strict)
+      AND permits.owner = deleted.id
+      AND (permits.until = 'f' OR deleted.state <> 4)
+    RETURNING permits.gate
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
 ), attempts_deleted AS (
     DELETE FROM durable.attempts
     WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
@@ -437,6 +555,10 @@ type DeleteFinishedParams struct {
 // Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
 // Index: runs_pkey, attempts_pkey, problems_pkey, progress_pkey. Locks: the runs, with
 // SKIP LOCKED. Idempotent: a repeat finds no rows.
+// block: end-permits of deleted
+// end
+// block: free of touched
+// end
 func (q *Queries) DeleteFinished(ctx context.Context, arg DeleteFinishedParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, DeleteFinished,
 		arg.Ids,
@@ -548,6 +670,109 @@ func (q *Queries) DeletePending(ctx context.Context, arg DeletePendingParams) ([
 	return items, nil
 }
 
+const DeleteWaiting = `-- name: DeleteWaiting :many
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.waiting
+    WHERE ctid = ANY (ARRAY(
+        SELECT locked.ctid
+        FROM (
+            SELECT
+                unnest($1::int[]) AS lane,
+                unnest($2::timestamptz[]) AS due_at,
+                unnest($3::uuid[]) AS run_id
+        ) asked,
+        LATERAL (
+            SELECT place.ctid
+            FROM durable.runs pending
+            JOIN durable.waiting place ON place.gate = ANY (pending.gates || 0::bigint)
+                AND place.run_id = pending.id
+            WHERE pending.id = asked.run_id
+              AND place.lane = asked.lane
+              AND place.due_at = asked.due_at
+              AND place.run_id = asked.run_id
+              AND (pending.key IS NULL OR $4::boolean)
+            FOR UPDATE OF place, pending SKIP LOCKED
+        ) locked
+    ))
+    RETURNING run_id
+), deleted AS (
+    DELETE FROM durable.runs
+    WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
+      AND state = 0
+    RETURNING id, 5 AS state, strict
+), finished AS (
+    DELETE FROM durable.permits
+    USING deleted
+    WHERE deleted.strict IS NOT NULL
+      AND permits.gate = ANY (deleted.strict)
+      AND permits.owner = deleted.id
+      AND (permits.until = 'f' OR deleted.state <> 4)
+    RETURNING permits.gate
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+), attempts_deleted AS (
+    DELETE FROM durable.attempts
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), problems_deleted AS (
+    DELETE FROM durable.problems
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), progress_deleted AS (
+    DELETE FROM durable.progress
+    WHERE run_id = ANY (ARRAY(SELECT deleted.id FROM deleted))
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT $5::text, 'run', deleted.id::text, 'delete', nullif($6::text, '')::json
+    FROM deleted
+)
+SELECT deleted.id
+FROM deleted
+`
+
+type DeleteWaitingParams struct {
+	Lanes  []int32
+	Dues   []time.Time
+	Ids    []uuid.UUID
+	Keyed  bool
+	Actor  string
+	Detail string
+}
+
+// DeletePending for limited runs, as CancelWaiting is CancelPending.
+// block: end-permits of deleted
+// end
+// block: free of touched
+// end
+func (q *Queries) DeleteWaiting(ctx context.Context, arg DeleteWaitingParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, DeleteWaiting,
+		arg.Lanes,
+		arg.Dues,
+		arg.Ids,
+		arg.Keyed,
+		arg.Actor,
+		arg.Detail,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const LockKey = `-- name: LockKey :one
 INSERT INTO durable.unique_keys (job, key, run_id, latest)
 VALUES ($1, $2, $3, $3)
@@ -607,7 +832,8 @@ SELECT
     runs.due_at,
     coalesce(runs.key, '')::text AS key,
     (runs.key IS NOT NULL)::boolean AS keyed,
-    lanes.job
+    lanes.job,
+    (runs.gates IS NOT NULL)::boolean AS limited
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ANY ($1::uuid[])
@@ -618,13 +844,14 @@ type OperableParams struct {
 }
 
 type OperableRow struct {
-	ID    uuid.UUID
-	State int16
-	Lane  int32
-	DueAt time.Time
-	Key   string
-	Keyed bool
-	Job   string
+	ID      uuid.UUID
+	State   int16
+	Lane    int32
+	DueAt   time.Time
+	Key     string
+	Keyed   bool
+	Job     string
+	Limited bool
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
@@ -647,6 +874,7 @@ func (q *Queries) Operable(ctx context.Context, arg OperableParams) ([]OperableR
 			&i.Key,
 			&i.Keyed,
 			&i.Job,
+			&i.Limited,
 		); err != nil {
 			return nil, err
 		}
@@ -699,11 +927,47 @@ WITH locked_runs AS MATERIALIZED (
         finished_at = NULL
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state IN (4, 5)
-    RETURNING id, lane, due_at
+    RETURNING id, lane, due_at, gates, limits, strict
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT retried.lane, retried.due_at, retried.id
     FROM retried
+    WHERE retried.gates IS NULL
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN retried.strict IS NULL THEN retried.gates[1]
+                ELSE (
+                    SELECT retried.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(retried.gates, 1) AS wanted (place)
+                    WHERE retried.gates[wanted.place] <> ALL (retried.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = retried.gates[wanted.place]
+                             AND permits.owner = retried.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        retried.lane,
+        retried.due_at,
+        retried.id,
+        pg_catalog.cardinality(retried.gates) <> 1
+            OR pg_catalog.cardinality(retried.limits) <> 1
+            OR retried.limits[1] ~ '[*!]'
+    FROM retried
+    WHERE retried.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
 ), resolved AS (
     DELETE FROM durable.problems
     WHERE run_id = ANY (ARRAY(SELECT retried.id FROM retried))
@@ -728,6 +992,10 @@ type RetryRunsParams struct {
 // Index: runs_pkey, problems_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds them pending.
 // block: enter-line of retried
+// end
+// block: enter-waiting of retried
+// end
+// block: announce of lined
 // end
 func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, RetryRuns,

@@ -119,7 +119,8 @@ SELECT
     schedules.priority,
     schedules.on_crash,
     schedules.args::text AS args,
-    schedules.tags
+    schedules.tags,
+    schedules.limits
 FROM durable.schedules
 WHERE schedules.look_at <= now()
   AND schedules.name <> ALL ($1::text[])
@@ -155,6 +156,7 @@ type DueSchedulesRow struct {
 	OnCrash     int16
 	Args        string
 	Tags        []string
+	Limits      []string
 }
 
 // The schedules to be evaluated, after a row or from the head. Those set aside are left.
@@ -193,6 +195,7 @@ func (q *Queries) DueSchedules(ctx context.Context, arg DueSchedulesParams) ([]D
 			&i.OnCrash,
 			&i.Args,
 			&i.Tags,
+			&i.Limits,
 		); err != nil {
 			return nil, err
 		}

@@ -126,6 +126,155 @@ func (q *Queries) SettleLast(ctx context.Context, arg SettleLastParams) ([]uuid.
 	return items, nil
 }
 
+const SettleLimited = `-- name: SettleLimited :many
+WITH settled AS (
+    UPDATE durable.runs
+    SET state = CASE
+            WHEN cancel IS NOT NULL AND $1::jsonb -> (id::text) ->> 0 = '0' THEN 5
+            ELSE ($1::jsonb -> (id::text) ->> 0)::smallint
+        END,
+        due_at = CASE
+            WHEN cancel IS NULL AND $1::jsonb -> (id::text) ->> 0 = '0'
+                THEN now()
+                    + ($1::jsonb -> (id::text) ->> 1)::bigint * interval '1 microsecond'
+            ELSE due_at
+        END,
+        attempt = attempt - ($1::jsonb -> (id::text) ->> 2)::int,
+        result = ($1::jsonb -> (id::text) ->> 6)::json,
+        finished_at = CASE
+            WHEN cancel IS NOT NULL OR $1::jsonb -> (id::text) ->> 0 <> '0' THEN now()
+        END
+    WHERE id = ANY ($2::uuid[])
+      AND claim_id = $3::uuid
+      AND state = 1
+    RETURNING
+        id, lane, state, due_at, attempt, fence, started_at, cancel, gates, limits, weights, strict
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN settled.strict IS NULL THEN settled.gates[1]
+                ELSE (
+                    SELECT settled.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(settled.gates, 1) AS wanted (place)
+                    WHERE settled.gates[wanted.place] <> ALL (settled.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = settled.gates[wanted.place]
+                             AND permits.owner = settled.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        settled.lane,
+        settled.due_at,
+        settled.id,
+        pg_catalog.cardinality(settled.gates) <> 1
+            OR pg_catalog.cardinality(settled.limits) <> 1
+            OR settled.limits[1] ~ '[*!]'
+    FROM settled
+    WHERE settled.state = 0
+    RETURNING gate, lane, due_at
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+), refunded AS (
+    INSERT INTO durable.refunds (gate, charged_at, k)
+    SELECT
+        settled.gates[charged.place],
+        settled.started_at,
+        coalesce(settled.weights[charged.place], 1)
+    FROM settled
+    CROSS JOIN generate_subscripts(settled.gates, 1) AS charged (place)
+    JOIN durable.limits ON limits.id = (settled.gates[charged.place] >> 43)::int
+    WHERE settled.id = ANY ($4::uuid[])
+      AND limits.kind <> 1
+), recorded AS (
+    INSERT INTO durable.attempts (
+        run_id, fence, number, outcome, worker, started_at, ended_at, error, stack, log
+    )
+    SELECT
+        settled.id,
+        settled.fence,
+        settled.attempt,
+        ($1::jsonb -> (settled.id::text) ->> 3)::smallint,
+        $5::text,
+        settled.started_at,
+        now(),
+        $1::jsonb -> (settled.id::text) ->> 4,
+        $1::jsonb -> (settled.id::text) ->> 5,
+        $1::jsonb -> (settled.id::text) ->> 7
+    FROM settled
+    WHERE $1::jsonb -> (settled.id::text) ->> 3 IS NOT NULL
+    ON CONFLICT DO NOTHING
+), reported AS (
+    INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+    SELECT
+        settled.id,
+        now(),
+        settled.state,
+        CASE
+            WHEN $1::jsonb -> (settled.id::text) ->> 0 = '0' THEN settled.cancel
+            ELSE $1::jsonb -> (settled.id::text) ->> 4
+        END,
+        abs(settled.lane)
+    FROM settled
+    WHERE settled.state >= 4
+    ON CONFLICT DO NOTHING
+)
+SELECT settled.id
+FROM settled
+`
+
+type SettleLimitedParams struct {
+	Outcomes   []byte
+	Ids        []uuid.UUID
+	ClaimID    uuid.UUID
+	HandedBack []uuid.UUID
+	Worker     string
+}
+
+// SettleRuns for the runs of a limited claim, which wait in the lines of their gates. The
+// starts of those that are handed back, whose handlers have not begun, are given back to
+// their rates. Permits are released by the statements after it.
+// Index: runs_pkey; permits_pkey for a run whose permits outlast a claim. Locks and
+// idempotence: as SettleRuns.
+// block: enter-waiting of settled
+// end
+// block: announce of lined
+// end
+func (q *Queries) SettleLimited(ctx context.Context, arg SettleLimitedParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, SettleLimited,
+		arg.Outcomes,
+		arg.Ids,
+		arg.ClaimID,
+		arg.HandedBack,
+		arg.Worker,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const SettleRuns = `-- name: SettleRuns :many
 WITH settled AS (
     UPDATE durable.runs

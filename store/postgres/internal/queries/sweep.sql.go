@@ -28,6 +28,7 @@ SELECT runs.lane, runs.due_at, runs.id
 FROM durable.runs
 WHERE runs.id = ANY ($1::uuid[])
   AND runs.state = 0
+  AND runs.gates IS NULL
 FOR NO KEY UPDATE SKIP LOCKED
 ON CONFLICT DO NOTHING
 `
@@ -41,6 +42,80 @@ type MendReadyParams struct {
 // Idempotent: a repeat finds the row.
 func (q *Queries) MendReady(ctx context.Context, arg MendReadyParams) (int64, error) {
 	result, err := q.db.Exec(ctx, MendReady, arg.Ids)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const MendWaiting = `-- name: MendWaiting :execrows
+WITH mended AS MATERIALIZED (
+    SELECT runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
+    FROM durable.runs
+    WHERE runs.id = ANY ($1::uuid[])
+      AND runs.state = 0
+      AND runs.gates IS NOT NULL
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.waiting
+          WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+            AND waiting.lane = runs.lane
+            AND waiting.due_at = runs.due_at
+            AND waiting.run_id = runs.id
+      )
+    FOR NO KEY UPDATE SKIP LOCKED
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN mended.strict IS NULL THEN mended.gates[1]
+                ELSE (
+                    SELECT mended.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(mended.gates, 1) AS wanted (place)
+                    WHERE mended.gates[wanted.place] <> ALL (mended.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = mended.gates[wanted.place]
+                             AND permits.owner = mended.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        mended.lane,
+        mended.due_at,
+        mended.id,
+        pg_catalog.cardinality(mended.gates) <> 1
+            OR pg_catalog.cardinality(mended.limits) <> 1
+            OR mended.limits[1] ~ '[*!]'
+    FROM mended
+    ON CONFLICT DO NOTHING
+    RETURNING gate, lane, due_at
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+)
+SELECT lined.gate
+FROM lined
+`
+
+type MendWaitingParams struct {
+	Ids []uuid.UUID
+}
+
+// MendReady for limited runs, as new: in the line of the first gate of each.
+// Index: runs_pkey, waiting_order. Locks and idempotence: as MendReady.
+// block: enter-waiting of mended
+// end
+// block: announce of lined
+// end
+func (q *Queries) MendWaiting(ctx context.Context, arg MendWaitingParams) (int64, error) {
+	result, err := q.db.Exec(ctx, MendWaiting, arg.Ids)
 	if err != nil {
 		return 0, err
 	}
@@ -130,6 +205,80 @@ func (q *Queries) PruneCancels(ctx context.Context) error {
 	return err
 }
 
+const PrunePermits = `-- name: PrunePermits :many
+WITH released AS (
+    DELETE FROM durable.permits
+    WHERE ctid = ANY (ARRAY(
+        SELECT stale.ctid
+        FROM durable.permits stale
+        WHERE stale.at < now() - interval '1 minute'
+          AND CASE stale.until
+              WHEN 's' THEN NOT EXISTS (
+                      SELECT
+                      FROM durable.leases
+                      WHERE leases.claim_id = stale.owner
+                  )
+                  AND NOT EXISTS (
+                      SELECT
+                      FROM durable.runs
+                      WHERE runs.id = ANY (stale.runs)
+                        AND runs.claim_id = stale.owner
+                        AND runs.state = 1
+                  )
+              WHEN 'x' THEN stale.expires_at < now() - interval '1 hour'
+              ELSE NOT EXISTS (
+                  SELECT
+                  FROM durable.runs
+                  WHERE runs.id = stale.owner
+                    AND (runs.state < 2 OR stale.until = 'k' AND runs.state = 4)
+              )
+          END
+        LIMIT $1
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING gate
+), touched AS (
+    SELECT released.gate FROM released
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+)
+SELECT released.gate
+FROM released
+`
+
+type PrunePermitsParams struct {
+	Most int32
+}
+
+// A net that must stay empty: permits of claims without a lease and without a run that is
+// running under them, and of runs that have ended; and what a claim's last release has left
+// without a place. Of what is older than a minute, so many.
+// Index: permits_pkey from end to end, leases_pkey, runs_pkey. Locks: the permits, with SKIP
+// LOCKED. Idempotent: a repeat finds no rows.
+// block: free of touched
+// end
+func (q *Queries) PrunePermits(ctx context.Context, arg PrunePermitsParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, PrunePermits, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var gate int64
+		if err := rows.Scan(&gate); err != nil {
+			return nil, err
+		}
+		items = append(items, gate)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const PruneWorkers = `-- name: PruneWorkers :exec
 DELETE FROM durable.workers
 WHERE ctid = ANY (ARRAY(
@@ -160,7 +309,7 @@ func (q *Queries) PruneWorkers(ctx context.Context, arg PruneWorkersParams) erro
 
 const ReturnRuns = `-- name: ReturnRuns :many
 WITH locked_runs AS MATERIALIZED (
-    SELECT runs.id
+    SELECT runs.id, runs.claim_id, runs.gates
     FROM durable.runs
     WHERE runs.id = ANY ($1::uuid[])
       AND runs.state = 1
@@ -175,12 +324,105 @@ WITH locked_runs AS MATERIALIZED (
         finished_at = CASE WHEN cancel IS NOT NULL OR on_crash = 1 THEN now() END
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
       AND state = 1
-    RETURNING id, lane, due_at, state, crash_count, worker, cancel
+    RETURNING
+        id, lane, due_at, state, crash_count, worker, cancel, gates, limits, strict
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT returned.lane, returned.due_at, returned.id
     FROM returned
     WHERE returned.state = 0
+      AND returned.gates IS NULL
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN returned.strict IS NULL THEN returned.gates[1]
+                ELSE (
+                    SELECT returned.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(returned.gates, 1) AS wanted (place)
+                    WHERE returned.gates[wanted.place] <> ALL (returned.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = returned.gates[wanted.place]
+                             AND permits.owner = returned.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        returned.lane,
+        returned.due_at,
+        returned.id,
+        pg_catalog.cardinality(returned.gates) <> 1
+            OR pg_catalog.cardinality(returned.limits) <> 1
+            OR returned.limits[1] ~ '[*!]'
+    FROM returned
+    WHERE returned.state = 0
+      AND returned.gates IS NOT NULL
+    RETURNING gate, lane, due_at
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT lined.lane, lined.due_at, lined.gate
+    FROM lined
+), over AS (
+    SELECT returned.id, returned.state, returned.strict
+    FROM returned
+    WHERE returned.state >= 2
+), finished AS (
+    DELETE FROM durable.permits
+    USING over
+    WHERE over.strict IS NOT NULL
+      AND permits.gate = ANY (over.strict)
+      AND permits.owner = over.id
+      AND (permits.until = 'f' OR over.state <> 4)
+    RETURNING permits.gate
+), gone AS (
+    SELECT locked_runs.id
+    FROM locked_runs
+), reduced AS (
+    UPDATE durable.permits
+    SET (runs, k) = (
+        SELECT
+            coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
+            CASE
+                WHEN permits.k = cardinality(permits.runs) THEN count(*)
+                ELSE coalesce(
+                    sum(
+                        (
+                            SELECT coalesce(
+                                runs.weights[array_position(runs.gates, permits.gate)],
+                                1
+                            )
+                            FROM durable.runs
+                            WHERE runs.id = staying.run
+                        )
+                    ),
+                    0
+                )
+            END
+        FROM unnest(permits.runs) AS staying (run)
+        WHERE staying.run NOT IN (SELECT gone.id FROM gone)
+    )
+    WHERE gate = ANY (ARRAY(SELECT unnest(locked_runs.gates) FROM locked_runs))
+      AND owner = ANY (ARRAY(SELECT locked_runs.claim_id FROM locked_runs))
+      AND EXISTS (
+          SELECT
+          FROM unnest(permits.runs) AS named (run)
+          WHERE named.run IN (SELECT gone.id FROM gone)
+      )
+    RETURNING gate
+), touched AS (
+    SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT reduced.gate FROM reduced
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
 ), reported AS (
     INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
     SELECT
@@ -238,6 +480,16 @@ type ReturnRunsRow struct {
 // Index: runs_pkey. Locks: the runs, with SKIP LOCKED.
 // Idempotent: a repeat finds the claim gone.
 // block: enter-line of returned
+// end
+// block: enter-waiting of returned
+// end
+// block: announce of lined
+// end
+// block: end-permits of over
+// end
+// block: reduce-permits
+// end
+// block: free of touched
 // end
 func (q *Queries) ReturnRuns(ctx context.Context, arg ReturnRunsParams) ([]ReturnRunsRow, error) {
 	rows, err := q.db.Query(ctx, ReturnRuns, arg.Ids, arg.Claims, arg.StrandedDead)
@@ -362,6 +614,17 @@ WHERE runs.ctid >= format('(%s,0)', $1::bigint)::tid
                 AND ready.due_at = runs.due_at
                 AND ready.run_id = runs.id
           )
+          AND NOT (
+              runs.gates IS NOT NULL
+              AND EXISTS (
+                  SELECT
+                  FROM durable.waiting
+                  WHERE waiting.gate = ANY (runs.gates || 0::bigint)
+                    AND waiting.lane = runs.lane
+                    AND waiting.due_at = runs.due_at
+                    AND waiting.run_id = runs.id
+              )
+          )
   )
 LIMIT $6
 `
@@ -383,7 +646,8 @@ type SweepBlocksRow struct {
 }
 
 // Finds, in a range of the table's own blocks and whatever the ids in it, the runs whose
-// retention has passed, those that are pending without their row of ready (ready_order),
+// retention has passed, those that are pending without their row of ready or waiting
+// (ready_order, waiting_order),
 // and those that are running under a claim that has no lease. A claim's lease and its
 // runs are committed together, and a lease that has gone does not come back: where one
 // snapshot shows the run and no lease, its worker is not coming back either, as long as
@@ -634,7 +898,21 @@ WITH keyed AS MATERIALIZED (
 ), deleted AS (
     DELETE FROM durable.runs
     WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
-    RETURNING id
+    RETURNING id, 5 AS state, strict
+), finished AS (
+    DELETE FROM durable.permits
+    USING deleted
+    WHERE deleted.strict IS NOT NULL
+      AND permits.gate = ANY (deleted.strict)
+      AND permits.owner = deleted.id
+      AND (permits.until = 'f' OR deleted.state <> 4)
+    RETURNING permits.gate
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
 ), keys_deleted AS (
     DELETE FROM durable.unique_keys
     USING free_keys
@@ -663,6 +941,10 @@ type SweepRunsParams struct {
 // matter, and what others have locked is left to the next pass.
 // Idempotent: a repeat finds them gone.
 // block: over
+// end
+// block: end-permits of deleted
+// end
+// block: free of touched
 // end
 func (q *Queries) SweepRuns(ctx context.Context, arg SweepRunsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, SweepRuns,

@@ -37,8 +37,8 @@ func (q *Queries) Audit(ctx context.Context, arg AuditParams) error {
 
 const CreateSchedule = `-- name: CreateSchedule :execrows
 INSERT INTO durable.schedules (
-    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, paused,
-    edited, look_at, hash_at, brought_at
+    name, spec, hash, job, queue, priority, max_attempts, timeout, on_crash, args, tags, limits,
+    paused, edited, look_at, hash_at, brought_at
 )
 VALUES (
     $1,
@@ -52,9 +52,10 @@ VALUES (
     $8,
     ($9::text)::json,
     $10,
-    $11::boolean,
+    $11,
+    $12::boolean,
     true,
-    CASE WHEN $11::boolean THEN 'infinity' ELSE clock_timestamp() END,
+    CASE WHEN $12::boolean THEN 'infinity' ELSE clock_timestamp() END,
     '-infinity',
     '-infinity'
 )
@@ -72,6 +73,7 @@ type CreateScheduleParams struct {
 	OnCrash     int16
 	Args        string
 	Tags        []string
+	Limits      []string
 	Paused      bool
 }
 
@@ -88,6 +90,7 @@ func (q *Queries) CreateSchedule(ctx context.Context, arg CreateScheduleParams) 
 		arg.OnCrash,
 		arg.Args,
 		arg.Tags,
+		arg.Limits,
 		arg.Paused,
 	)
 	if err != nil {
@@ -133,7 +136,7 @@ WITH clock AS MATERIALIZED (
     INSERT INTO durable.skips (schedule, first_at, last_at, reason)
     SELECT schedules.id, schedules.next_at, clock.at, 'changed'
     FROM durable.schedules, clock
-    WHERE schedules.id = $11
+    WHERE schedules.id = $12
       AND NOT $1::boolean
       AND NOT schedules.paused
       AND schedules.next_at <= clock.at
@@ -160,9 +163,10 @@ SET generation = schedules.generation + 1,
     timeout = $7,
     on_crash = $8,
     args = ($9::text)::json,
-    tags = $10
+    tags = $10,
+    limits = $11
 FROM clock
-WHERE schedules.id = $11
+WHERE schedules.id = $12
 `
 
 type EditScheduleParams struct {
@@ -176,6 +180,7 @@ type EditScheduleParams struct {
 	OnCrash     int16
 	Args        string
 	Tags        []string
+	Limits      []string
 	ID          int32
 }
 
@@ -194,6 +199,7 @@ func (q *Queries) EditSchedule(ctx context.Context, arg EditScheduleParams) erro
 		arg.OnCrash,
 		arg.Args,
 		arg.Tags,
+		arg.Limits,
 		arg.ID,
 	)
 	return err
@@ -223,7 +229,7 @@ SELECT
     spec::text AS spec,
     hash, job, queue, timeout, max_attempts, priority, on_crash,
     args::text AS args,
-    tags, paused,
+    tags, limits, paused,
     coalesce(paused_by, '')::text AS paused_by,
     edited, declared_at,
     coalesce(
@@ -257,6 +263,7 @@ type ListSchedulesRow struct {
 	OnCrash     int16
 	Args        string
 	Tags        []string
+	Limits      []string
 	Paused      bool
 	PausedBy    string
 	Edited      bool
@@ -290,6 +297,7 @@ func (q *Queries) ListSchedules(ctx context.Context, arg ListSchedulesParams) ([
 			&i.OnCrash,
 			&i.Args,
 			&i.Tags,
+			&i.Limits,
 			&i.Paused,
 			&i.PausedBy,
 			&i.Edited,
@@ -313,7 +321,7 @@ SELECT
     spec::text AS spec,
     job, queue, timeout, max_attempts, priority, on_crash,
     args::text AS args,
-    tags
+    tags, limits
 FROM durable.schedules
 WHERE name = $1
 FOR UPDATE
@@ -338,6 +346,7 @@ type LockScheduleRow struct {
 	OnCrash     int16
 	Args        string
 	Tags        []string
+	Limits      []string
 }
 
 // Index: schedules_name_key. Locks: the row, until the operator's change has committed.
@@ -359,6 +368,7 @@ func (q *Queries) LockSchedule(ctx context.Context, arg LockScheduleParams) (Loc
 		&i.OnCrash,
 		&i.Args,
 		&i.Tags,
+		&i.Limits,
 	)
 	return i, err
 }

@@ -10,8 +10,12 @@ import (
 )
 
 const declareJob = `-- name: DeclareJob :exec
-INSERT INTO jobs (name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+INSERT INTO jobs (
+    name, queue, priority, max_attempts, timeout, on_crash, retention, declared_at, limits
+)
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
+)
 ON CONFLICT (name) DO UPDATE
 SET queue = excluded.queue,
     priority = excluded.priority,
@@ -19,7 +23,8 @@ SET queue = excluded.queue,
     timeout = excluded.timeout,
     on_crash = excluded.on_crash,
     retention = excluded.retention,
-    declared_at = excluded.declared_at
+    declared_at = excluded.declared_at,
+    limits = excluded.limits
 `
 
 type DeclareJobParams struct {
@@ -31,6 +36,7 @@ type DeclareJobParams struct {
 	OnCrash     int64
 	Retention   int64
 	DeclaredAt  int64
+	Limits      *string
 }
 
 func (q *Queries) DeclareJob(ctx context.Context, arg DeclareJobParams) error {
@@ -43,6 +49,7 @@ func (q *Queries) DeclareJob(ctx context.Context, arg DeclareJobParams) error {
 		arg.OnCrash,
 		arg.Retention,
 		arg.DeclaredAt,
+		arg.Limits,
 	)
 	return err
 }
@@ -199,7 +206,7 @@ func (q *Queries) InsertSchedule(ctx context.Context, arg InsertScheduleParams) 
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT name, queue, priority, max_attempts, timeout, on_crash, retention
+SELECT name, queue, priority, max_attempts, timeout, on_crash, retention, limits
 FROM jobs
 ORDER BY name
 `
@@ -212,6 +219,7 @@ type ListJobsRow struct {
 	Timeout     int64
 	OnCrash     int64
 	Retention   int64
+	Limits      *string
 }
 
 func (q *Queries) ListJobs(ctx context.Context) ([]ListJobsRow, error) {
@@ -231,6 +239,7 @@ func (q *Queries) ListJobs(ctx context.Context) ([]ListJobsRow, error) {
 			&i.Timeout,
 			&i.OnCrash,
 			&i.Retention,
+			&i.Limits,
 		); err != nil {
 			return nil, err
 		}

@@ -27,6 +27,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.advanceScheduleStmt, err = db.PrepareContext(ctx, advanceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query AdvanceSchedule: %w", err)
 	}
+	if q.announceStmt, err = db.PrepareContext(ctx, announce); err != nil {
+		return nil, fmt.Errorf("error preparing query Announce: %w", err)
+	}
 	if q.askCancelStmt, err = db.PrepareContext(ctx, askCancel); err != nil {
 		return nil, fmt.Errorf("error preparing query AskCancel: %w", err)
 	}
@@ -39,6 +42,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.cancelPendingStmt, err = db.PrepareContext(ctx, cancelPending); err != nil {
 		return nil, fmt.Errorf("error preparing query CancelPending: %w", err)
 	}
+	if q.countWaitingStmt, err = db.PrepareContext(ctx, countWaiting); err != nil {
+		return nil, fmt.Errorf("error preparing query CountWaiting: %w", err)
+	}
 	if q.declareJobStmt, err = db.PrepareContext(ctx, declareJob); err != nil {
 		return nil, fmt.Errorf("error preparing query DeclareJob: %w", err)
 	}
@@ -50,6 +56,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteEndedStmt, err = db.PrepareContext(ctx, deleteEnded); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteEnded: %w", err)
+	}
+	if q.deleteExpiredStmt, err = db.PrepareContext(ctx, deleteExpired); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteExpired: %w", err)
+	}
+	if q.deleteKeptStmt, err = db.PrepareContext(ctx, deleteKept); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteKept: %w", err)
 	}
 	if q.deleteKeyOfRunStmt, err = db.PrepareContext(ctx, deleteKeyOfRun); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteKeyOfRun: %w", err)
@@ -65,6 +77,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.deleteOldLocksStmt, err = db.PrepareContext(ctx, deleteOldLocks); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteOldLocks: %w", err)
+	}
+	if q.deletePermitsOfStmt, err = db.PrepareContext(ctx, deletePermitsOf); err != nil {
+		return nil, fmt.Errorf("error preparing query DeletePermitsOf: %w", err)
 	}
 	if q.deleteProblemStmt, err = db.PrepareContext(ctx, deleteProblem); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteProblem: %w", err)
@@ -84,8 +99,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.deleteSkipsStmt, err = db.PrepareContext(ctx, deleteSkips); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteSkips: %w", err)
 	}
+	if q.deleteTurnsStmt, err = db.PrepareContext(ctx, deleteTurns); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteTurns: %w", err)
+	}
 	if q.deleteWaitStmt, err = db.PrepareContext(ctx, deleteWait); err != nil {
 		return nil, fmt.Errorf("error preparing query DeleteWait: %w", err)
+	}
+	if q.deleteWaitingStmt, err = db.PrepareContext(ctx, deleteWaiting); err != nil {
+		return nil, fmt.Errorf("error preparing query DeleteWaiting: %w", err)
 	}
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
@@ -123,6 +144,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findClockStmt, err = db.PrepareContext(ctx, findClock); err != nil {
 		return nil, fmt.Errorf("error preparing query FindClock: %w", err)
 	}
+	if q.findGateStmt, err = db.PrepareContext(ctx, findGate); err != nil {
+		return nil, fmt.Errorf("error preparing query FindGate: %w", err)
+	}
 	if q.findHolderStmt, err = db.PrepareContext(ctx, findHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindHolder: %w", err)
 	}
@@ -132,8 +156,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findLaneStmt, err = db.PrepareContext(ctx, findLane); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLane: %w", err)
 	}
+	if q.findLaneOfStmt, err = db.PrepareContext(ctx, findLaneOf); err != nil {
+		return nil, fmt.Errorf("error preparing query FindLaneOf: %w", err)
+	}
 	if q.findLeaseStmt, err = db.PrepareContext(ctx, findLease); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLease: %w", err)
+	}
+	if q.findLimitsOfStmt, err = db.PrepareContext(ctx, findLimitsOf); err != nil {
+		return nil, fmt.Errorf("error preparing query FindLimitsOf: %w", err)
 	}
 	if q.findOperableStmt, err = db.PrepareContext(ctx, findOperable); err != nil {
 		return nil, fmt.Errorf("error preparing query FindOperable: %w", err)
@@ -152,6 +182,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.findScheduleStmt, err = db.PrepareContext(ctx, findSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query FindSchedule: %w", err)
+	}
+	if q.findStartableStmt, err = db.PrepareContext(ctx, findStartable); err != nil {
+		return nil, fmt.Errorf("error preparing query FindStartable: %w", err)
 	}
 	if q.findStateStmt, err = db.PrepareContext(ctx, findState); err != nil {
 		return nil, fmt.Errorf("error preparing query FindState: %w", err)
@@ -174,6 +207,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.forceReleaseLockStmt, err = db.PrepareContext(ctx, forceReleaseLock); err != nil {
 		return nil, fmt.Errorf("error preparing query ForceReleaseLock: %w", err)
 	}
+	if q.gateUseStmt, err = db.PrepareContext(ctx, gateUse); err != nil {
+		return nil, fmt.Errorf("error preparing query GateUse: %w", err)
+	}
 	if q.grantLockStmt, err = db.PrepareContext(ctx, grantLock); err != nil {
 		return nil, fmt.Errorf("error preparing query GrantLock: %w", err)
 	}
@@ -182,6 +218,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.hasLeaseStmt, err = db.PrepareContext(ctx, hasLease); err != nil {
 		return nil, fmt.Errorf("error preparing query HasLease: %w", err)
+	}
+	if q.hasPermitStmt, err = db.PrepareContext(ctx, hasPermit); err != nil {
+		return nil, fmt.Errorf("error preparing query HasPermit: %w", err)
+	}
+	if q.hasWaitingStmt, err = db.PrepareContext(ctx, hasWaiting); err != nil {
+		return nil, fmt.Errorf("error preparing query HasWaiting: %w", err)
 	}
 	if q.hastenScheduleStmt, err = db.PrepareContext(ctx, hastenSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query HastenSchedule: %w", err)
@@ -207,8 +249,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertLeaseStmt, err = db.PrepareContext(ctx, insertLease); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertLease: %w", err)
 	}
+	if q.insertLimitStmt, err = db.PrepareContext(ctx, insertLimit); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertLimit: %w", err)
+	}
+	if q.insertLimitLaneStmt, err = db.PrepareContext(ctx, insertLimitLane); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertLimitLane: %w", err)
+	}
 	if q.insertOccurrenceStmt, err = db.PrepareContext(ctx, insertOccurrence); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertOccurrence: %w", err)
+	}
+	if q.insertPermitStmt, err = db.PrepareContext(ctx, insertPermit); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertPermit: %w", err)
 	}
 	if q.insertProblemStmt, err = db.PrepareContext(ctx, insertProblem); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertProblem: %w", err)
@@ -219,6 +270,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertReadySinceStmt, err = db.PrepareContext(ctx, insertReadySince); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertReadySince: %w", err)
 	}
+	if q.insertRefundStmt, err = db.PrepareContext(ctx, insertRefund); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertRefund: %w", err)
+	}
 	if q.insertRunStmt, err = db.PrepareContext(ctx, insertRun); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertRun: %w", err)
 	}
@@ -228,11 +282,20 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertSkipStmt, err = db.PrepareContext(ctx, insertSkip); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertSkip: %w", err)
 	}
+	if q.insertTurnStmt, err = db.PrepareContext(ctx, insertTurn); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertTurn: %w", err)
+	}
+	if q.insertWaitingStmt, err = db.PrepareContext(ctx, insertWaiting); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertWaiting: %w", err)
+	}
 	if q.lastGenerationStmt, err = db.PrepareContext(ctx, lastGeneration); err != nil {
 		return nil, fmt.Errorf("error preparing query LastGeneration: %w", err)
 	}
 	if q.lastRunStmt, err = db.PrepareContext(ctx, lastRun); err != nil {
 		return nil, fmt.Errorf("error preparing query LastRun: %w", err)
+	}
+	if q.limitUseStmt, err = db.PrepareContext(ctx, limitUse); err != nil {
+		return nil, fmt.Errorf("error preparing query LimitUse: %w", err)
 	}
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
@@ -249,6 +312,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listChosenStmt, err = db.PrepareContext(ctx, listChosen); err != nil {
 		return nil, fmt.Errorf("error preparing query ListChosen: %w", err)
 	}
+	if q.listExecutingStmt, err = db.PrepareContext(ctx, listExecuting); err != nil {
+		return nil, fmt.Errorf("error preparing query ListExecuting: %w", err)
+	}
 	if q.listForcedStmt, err = db.PrepareContext(ctx, listForced); err != nil {
 		return nil, fmt.Errorf("error preparing query ListForced: %w", err)
 	}
@@ -258,11 +324,29 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listJobsStmt, err = db.PrepareContext(ctx, listJobs); err != nil {
 		return nil, fmt.Errorf("error preparing query ListJobs: %w", err)
 	}
+	if q.listKeptStmt, err = db.PrepareContext(ctx, listKept); err != nil {
+		return nil, fmt.Errorf("error preparing query ListKept: %w", err)
+	}
+	if q.listLimitLanesStmt, err = db.PrepareContext(ctx, listLimitLanes); err != nil {
+		return nil, fmt.Errorf("error preparing query ListLimitLanes: %w", err)
+	}
+	if q.listLimitsStmt, err = db.PrepareContext(ctx, listLimits); err != nil {
+		return nil, fmt.Errorf("error preparing query ListLimits: %w", err)
+	}
+	if q.listLiveKeysStmt, err = db.PrepareContext(ctx, listLiveKeys); err != nil {
+		return nil, fmt.Errorf("error preparing query ListLiveKeys: %w", err)
+	}
 	if q.listLocksStmt, err = db.PrepareContext(ctx, listLocks); err != nil {
 		return nil, fmt.Errorf("error preparing query ListLocks: %w", err)
 	}
 	if q.listOrphansStmt, err = db.PrepareContext(ctx, listOrphans); err != nil {
 		return nil, fmt.Errorf("error preparing query ListOrphans: %w", err)
+	}
+	if q.listPermitRunsStmt, err = db.PrepareContext(ctx, listPermitRuns); err != nil {
+		return nil, fmt.Errorf("error preparing query ListPermitRuns: %w", err)
+	}
+	if q.listPermitsStmt, err = db.PrepareContext(ctx, listPermits); err != nil {
+		return nil, fmt.Errorf("error preparing query ListPermits: %w", err)
 	}
 	if q.listProblemsStmt, err = db.PrepareContext(ctx, listProblems); err != nil {
 		return nil, fmt.Errorf("error preparing query ListProblems: %w", err)
@@ -279,6 +363,21 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listSlotsStmt, err = db.PrepareContext(ctx, listSlots); err != nil {
 		return nil, fmt.Errorf("error preparing query ListSlots: %w", err)
 	}
+	if q.listTurnHeadsStmt, err = db.PrepareContext(ctx, listTurnHeads); err != nil {
+		return nil, fmt.Errorf("error preparing query ListTurnHeads: %w", err)
+	}
+	if q.listTurnsStmt, err = db.PrepareContext(ctx, listTurns); err != nil {
+		return nil, fmt.Errorf("error preparing query ListTurns: %w", err)
+	}
+	if q.listWaitersStmt, err = db.PrepareContext(ctx, listWaiters); err != nil {
+		return nil, fmt.Errorf("error preparing query ListWaiters: %w", err)
+	}
+	if q.listWaitingStmt, err = db.PrepareContext(ctx, listWaiting); err != nil {
+		return nil, fmt.Errorf("error preparing query ListWaiting: %w", err)
+	}
+	if q.listWaitingQueuesStmt, err = db.PrepareContext(ctx, listWaitingQueues); err != nil {
+		return nil, fmt.Errorf("error preparing query ListWaitingQueues: %w", err)
+	}
 	if q.listWaitsStmt, err = db.PrepareContext(ctx, listWaits); err != nil {
 		return nil, fmt.Errorf("error preparing query ListWaits: %w", err)
 	}
@@ -293,6 +392,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.nextLooksStmt, err = db.PrepareContext(ctx, nextLooks); err != nil {
 		return nil, fmt.Errorf("error preparing query NextLooks: %w", err)
+	}
+	if q.nextTurnStmt, err = db.PrepareContext(ctx, nextTurn); err != nil {
+		return nil, fmt.Errorf("error preparing query NextTurn: %w", err)
+	}
+	if q.nextWaitingGateStmt, err = db.PrepareContext(ctx, nextWaitingGate); err != nil {
+		return nil, fmt.Errorf("error preparing query NextWaitingGate: %w", err)
 	}
 	if q.noteWaitStmt, err = db.PrepareContext(ctx, noteWait); err != nil {
 		return nil, fmt.Errorf("error preparing query NoteWait: %w", err)
@@ -330,14 +435,26 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.pruneCancelsStmt, err = db.PrepareContext(ctx, pruneCancels); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneCancels: %w", err)
 	}
+	if q.pruneGatesStmt, err = db.PrepareContext(ctx, pruneGates); err != nil {
+		return nil, fmt.Errorf("error preparing query PruneGates: %w", err)
+	}
+	if q.pruneKeptStmt, err = db.PrepareContext(ctx, pruneKept); err != nil {
+		return nil, fmt.Errorf("error preparing query PruneKept: %w", err)
+	}
 	if q.pruneSkipsStmt, err = db.PrepareContext(ctx, pruneSkips); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneSkips: %w", err)
 	}
 	if q.pruneWorkersStmt, err = db.PrepareContext(ctx, pruneWorkers); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneWorkers: %w", err)
 	}
+	if q.putOffStmt, err = db.PrepareContext(ctx, putOff); err != nil {
+		return nil, fmt.Errorf("error preparing query PutOff: %w", err)
+	}
 	if q.reclaimRunStmt, err = db.PrepareContext(ctx, reclaimRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReclaimRun: %w", err)
+	}
+	if q.refuseRunStmt, err = db.PrepareContext(ctx, refuseRun); err != nil {
+		return nil, fmt.Errorf("error preparing query RefuseRun: %w", err)
 	}
 	if q.releaseKeyStmt, err = db.PrepareContext(ctx, releaseKey); err != nil {
 		return nil, fmt.Errorf("error preparing query ReleaseKey: %w", err)
@@ -345,11 +462,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.releaseLockStmt, err = db.PrepareContext(ctx, releaseLock); err != nil {
 		return nil, fmt.Errorf("error preparing query ReleaseLock: %w", err)
 	}
+	if q.releasePermitsStmt, err = db.PrepareContext(ctx, releasePermits); err != nil {
+		return nil, fmt.Errorf("error preparing query ReleasePermits: %w", err)
+	}
 	if q.renewLeaseStmt, err = db.PrepareContext(ctx, renewLease); err != nil {
 		return nil, fmt.Errorf("error preparing query RenewLease: %w", err)
 	}
 	if q.renewLockStmt, err = db.PrepareContext(ctx, renewLock); err != nil {
 		return nil, fmt.Errorf("error preparing query RenewLock: %w", err)
+	}
+	if q.renewPermitStmt, err = db.PrepareContext(ctx, renewPermit); err != nil {
+		return nil, fmt.Errorf("error preparing query RenewPermit: %w", err)
 	}
 	if q.replaceRunStmt, err = db.PrepareContext(ctx, replaceRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReplaceRun: %w", err)
@@ -374,6 +497,15 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.saveClockStmt, err = db.PrepareContext(ctx, saveClock); err != nil {
 		return nil, fmt.Errorf("error preparing query SaveClock: %w", err)
+	}
+	if q.saveKeptStmt, err = db.PrepareContext(ctx, saveKept); err != nil {
+		return nil, fmt.Errorf("error preparing query SaveKept: %w", err)
+	}
+	if q.savePenaltyStmt, err = db.PrepareContext(ctx, savePenalty); err != nil {
+		return nil, fmt.Errorf("error preparing query SavePenalty: %w", err)
+	}
+	if q.saveRateStmt, err = db.PrepareContext(ctx, saveRate); err != nil {
+		return nil, fmt.Errorf("error preparing query SaveRate: %w", err)
 	}
 	if q.scheduleOfStmt, err = db.PrepareContext(ctx, scheduleOf); err != nil {
 		return nil, fmt.Errorf("error preparing query ScheduleOf: %w", err)
@@ -411,6 +543,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.takeLeaseInPartStmt, err = db.PrepareContext(ctx, takeLeaseInPart); err != nil {
 		return nil, fmt.Errorf("error preparing query TakeLeaseInPart: %w", err)
 	}
+	if q.takeRefundsStmt, err = db.PrepareContext(ctx, takeRefunds); err != nil {
+		return nil, fmt.Errorf("error preparing query TakeRefunds: %w", err)
+	}
 	if q.tellWaitStmt, err = db.PrepareContext(ctx, tellWait); err != nil {
 		return nil, fmt.Errorf("error preparing query TellWait: %w", err)
 	}
@@ -420,6 +555,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.unfinishedOfScheduleStmt, err = db.PrepareContext(ctx, unfinishedOfSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query UnfinishedOfSchedule: %w", err)
 	}
+	if q.updateLimitStmt, err = db.PrepareContext(ctx, updateLimit); err != nil {
+		return nil, fmt.Errorf("error preparing query UpdateLimit: %w", err)
+	}
 	return &q, nil
 }
 
@@ -428,6 +566,11 @@ func (q *Queries) Close() error {
 	if q.advanceScheduleStmt != nil {
 		if cerr := q.advanceScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing advanceScheduleStmt: %w", cerr)
+		}
+	}
+	if q.announceStmt != nil {
+		if cerr := q.announceStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing announceStmt: %w", cerr)
 		}
 	}
 	if q.askCancelStmt != nil {
@@ -450,6 +593,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing cancelPendingStmt: %w", cerr)
 		}
 	}
+	if q.countWaitingStmt != nil {
+		if cerr := q.countWaitingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countWaitingStmt: %w", cerr)
+		}
+	}
 	if q.declareJobStmt != nil {
 		if cerr := q.declareJobStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing declareJobStmt: %w", cerr)
@@ -468,6 +616,16 @@ func (q *Queries) Close() error {
 	if q.deleteEndedStmt != nil {
 		if cerr := q.deleteEndedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteEndedStmt: %w", cerr)
+		}
+	}
+	if q.deleteExpiredStmt != nil {
+		if cerr := q.deleteExpiredStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteExpiredStmt: %w", cerr)
+		}
+	}
+	if q.deleteKeptStmt != nil {
+		if cerr := q.deleteKeptStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteKeptStmt: %w", cerr)
 		}
 	}
 	if q.deleteKeyOfRunStmt != nil {
@@ -493,6 +651,11 @@ func (q *Queries) Close() error {
 	if q.deleteOldLocksStmt != nil {
 		if cerr := q.deleteOldLocksStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteOldLocksStmt: %w", cerr)
+		}
+	}
+	if q.deletePermitsOfStmt != nil {
+		if cerr := q.deletePermitsOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deletePermitsOfStmt: %w", cerr)
 		}
 	}
 	if q.deleteProblemStmt != nil {
@@ -525,9 +688,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing deleteSkipsStmt: %w", cerr)
 		}
 	}
+	if q.deleteTurnsStmt != nil {
+		if cerr := q.deleteTurnsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteTurnsStmt: %w", cerr)
+		}
+	}
 	if q.deleteWaitStmt != nil {
 		if cerr := q.deleteWaitStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing deleteWaitStmt: %w", cerr)
+		}
+	}
+	if q.deleteWaitingStmt != nil {
+		if cerr := q.deleteWaitingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing deleteWaitingStmt: %w", cerr)
 		}
 	}
 	if q.dueSchedulesStmt != nil {
@@ -590,6 +763,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findClockStmt: %w", cerr)
 		}
 	}
+	if q.findGateStmt != nil {
+		if cerr := q.findGateStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findGateStmt: %w", cerr)
+		}
+	}
 	if q.findHolderStmt != nil {
 		if cerr := q.findHolderStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findHolderStmt: %w", cerr)
@@ -605,9 +783,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findLaneStmt: %w", cerr)
 		}
 	}
+	if q.findLaneOfStmt != nil {
+		if cerr := q.findLaneOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findLaneOfStmt: %w", cerr)
+		}
+	}
 	if q.findLeaseStmt != nil {
 		if cerr := q.findLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findLeaseStmt: %w", cerr)
+		}
+	}
+	if q.findLimitsOfStmt != nil {
+		if cerr := q.findLimitsOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findLimitsOfStmt: %w", cerr)
 		}
 	}
 	if q.findOperableStmt != nil {
@@ -638,6 +826,11 @@ func (q *Queries) Close() error {
 	if q.findScheduleStmt != nil {
 		if cerr := q.findScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findScheduleStmt: %w", cerr)
+		}
+	}
+	if q.findStartableStmt != nil {
+		if cerr := q.findStartableStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findStartableStmt: %w", cerr)
 		}
 	}
 	if q.findStateStmt != nil {
@@ -675,6 +868,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing forceReleaseLockStmt: %w", cerr)
 		}
 	}
+	if q.gateUseStmt != nil {
+		if cerr := q.gateUseStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing gateUseStmt: %w", cerr)
+		}
+	}
 	if q.grantLockStmt != nil {
 		if cerr := q.grantLockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing grantLockStmt: %w", cerr)
@@ -688,6 +886,16 @@ func (q *Queries) Close() error {
 	if q.hasLeaseStmt != nil {
 		if cerr := q.hasLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing hasLeaseStmt: %w", cerr)
+		}
+	}
+	if q.hasPermitStmt != nil {
+		if cerr := q.hasPermitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing hasPermitStmt: %w", cerr)
+		}
+	}
+	if q.hasWaitingStmt != nil {
+		if cerr := q.hasWaitingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing hasWaitingStmt: %w", cerr)
 		}
 	}
 	if q.hastenScheduleStmt != nil {
@@ -730,9 +938,24 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertLeaseStmt: %w", cerr)
 		}
 	}
+	if q.insertLimitStmt != nil {
+		if cerr := q.insertLimitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertLimitStmt: %w", cerr)
+		}
+	}
+	if q.insertLimitLaneStmt != nil {
+		if cerr := q.insertLimitLaneStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertLimitLaneStmt: %w", cerr)
+		}
+	}
 	if q.insertOccurrenceStmt != nil {
 		if cerr := q.insertOccurrenceStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertOccurrenceStmt: %w", cerr)
+		}
+	}
+	if q.insertPermitStmt != nil {
+		if cerr := q.insertPermitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertPermitStmt: %w", cerr)
 		}
 	}
 	if q.insertProblemStmt != nil {
@@ -750,6 +973,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertReadySinceStmt: %w", cerr)
 		}
 	}
+	if q.insertRefundStmt != nil {
+		if cerr := q.insertRefundStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertRefundStmt: %w", cerr)
+		}
+	}
 	if q.insertRunStmt != nil {
 		if cerr := q.insertRunStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertRunStmt: %w", cerr)
@@ -765,6 +993,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertSkipStmt: %w", cerr)
 		}
 	}
+	if q.insertTurnStmt != nil {
+		if cerr := q.insertTurnStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertTurnStmt: %w", cerr)
+		}
+	}
+	if q.insertWaitingStmt != nil {
+		if cerr := q.insertWaitingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertWaitingStmt: %w", cerr)
+		}
+	}
 	if q.lastGenerationStmt != nil {
 		if cerr := q.lastGenerationStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing lastGenerationStmt: %w", cerr)
@@ -773,6 +1011,11 @@ func (q *Queries) Close() error {
 	if q.lastRunStmt != nil {
 		if cerr := q.lastRunStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing lastRunStmt: %w", cerr)
+		}
+	}
+	if q.limitUseStmt != nil {
+		if cerr := q.limitUseStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing limitUseStmt: %w", cerr)
 		}
 	}
 	if q.listAttemptsStmt != nil {
@@ -800,6 +1043,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listChosenStmt: %w", cerr)
 		}
 	}
+	if q.listExecutingStmt != nil {
+		if cerr := q.listExecutingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listExecutingStmt: %w", cerr)
+		}
+	}
 	if q.listForcedStmt != nil {
 		if cerr := q.listForcedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listForcedStmt: %w", cerr)
@@ -815,6 +1063,26 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listJobsStmt: %w", cerr)
 		}
 	}
+	if q.listKeptStmt != nil {
+		if cerr := q.listKeptStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listKeptStmt: %w", cerr)
+		}
+	}
+	if q.listLimitLanesStmt != nil {
+		if cerr := q.listLimitLanesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listLimitLanesStmt: %w", cerr)
+		}
+	}
+	if q.listLimitsStmt != nil {
+		if cerr := q.listLimitsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listLimitsStmt: %w", cerr)
+		}
+	}
+	if q.listLiveKeysStmt != nil {
+		if cerr := q.listLiveKeysStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listLiveKeysStmt: %w", cerr)
+		}
+	}
 	if q.listLocksStmt != nil {
 		if cerr := q.listLocksStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listLocksStmt: %w", cerr)
@@ -823,6 +1091,16 @@ func (q *Queries) Close() error {
 	if q.listOrphansStmt != nil {
 		if cerr := q.listOrphansStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listOrphansStmt: %w", cerr)
+		}
+	}
+	if q.listPermitRunsStmt != nil {
+		if cerr := q.listPermitRunsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listPermitRunsStmt: %w", cerr)
+		}
+	}
+	if q.listPermitsStmt != nil {
+		if cerr := q.listPermitsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listPermitsStmt: %w", cerr)
 		}
 	}
 	if q.listProblemsStmt != nil {
@@ -850,6 +1128,31 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listSlotsStmt: %w", cerr)
 		}
 	}
+	if q.listTurnHeadsStmt != nil {
+		if cerr := q.listTurnHeadsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listTurnHeadsStmt: %w", cerr)
+		}
+	}
+	if q.listTurnsStmt != nil {
+		if cerr := q.listTurnsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listTurnsStmt: %w", cerr)
+		}
+	}
+	if q.listWaitersStmt != nil {
+		if cerr := q.listWaitersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listWaitersStmt: %w", cerr)
+		}
+	}
+	if q.listWaitingStmt != nil {
+		if cerr := q.listWaitingStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listWaitingStmt: %w", cerr)
+		}
+	}
+	if q.listWaitingQueuesStmt != nil {
+		if cerr := q.listWaitingQueuesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listWaitingQueuesStmt: %w", cerr)
+		}
+	}
 	if q.listWaitsStmt != nil {
 		if cerr := q.listWaitsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listWaitsStmt: %w", cerr)
@@ -873,6 +1176,16 @@ func (q *Queries) Close() error {
 	if q.nextLooksStmt != nil {
 		if cerr := q.nextLooksStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing nextLooksStmt: %w", cerr)
+		}
+	}
+	if q.nextTurnStmt != nil {
+		if cerr := q.nextTurnStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing nextTurnStmt: %w", cerr)
+		}
+	}
+	if q.nextWaitingGateStmt != nil {
+		if cerr := q.nextWaitingGateStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing nextWaitingGateStmt: %w", cerr)
 		}
 	}
 	if q.noteWaitStmt != nil {
@@ -935,6 +1248,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing pruneCancelsStmt: %w", cerr)
 		}
 	}
+	if q.pruneGatesStmt != nil {
+		if cerr := q.pruneGatesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pruneGatesStmt: %w", cerr)
+		}
+	}
+	if q.pruneKeptStmt != nil {
+		if cerr := q.pruneKeptStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pruneKeptStmt: %w", cerr)
+		}
+	}
 	if q.pruneSkipsStmt != nil {
 		if cerr := q.pruneSkipsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing pruneSkipsStmt: %w", cerr)
@@ -945,9 +1268,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing pruneWorkersStmt: %w", cerr)
 		}
 	}
+	if q.putOffStmt != nil {
+		if cerr := q.putOffStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing putOffStmt: %w", cerr)
+		}
+	}
 	if q.reclaimRunStmt != nil {
 		if cerr := q.reclaimRunStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing reclaimRunStmt: %w", cerr)
+		}
+	}
+	if q.refuseRunStmt != nil {
+		if cerr := q.refuseRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing refuseRunStmt: %w", cerr)
 		}
 	}
 	if q.releaseKeyStmt != nil {
@@ -960,6 +1293,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing releaseLockStmt: %w", cerr)
 		}
 	}
+	if q.releasePermitsStmt != nil {
+		if cerr := q.releasePermitsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing releasePermitsStmt: %w", cerr)
+		}
+	}
 	if q.renewLeaseStmt != nil {
 		if cerr := q.renewLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing renewLeaseStmt: %w", cerr)
@@ -968,6 +1306,11 @@ func (q *Queries) Close() error {
 	if q.renewLockStmt != nil {
 		if cerr := q.renewLockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing renewLockStmt: %w", cerr)
+		}
+	}
+	if q.renewPermitStmt != nil {
+		if cerr := q.renewPermitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing renewPermitStmt: %w", cerr)
 		}
 	}
 	if q.replaceRunStmt != nil {
@@ -1008,6 +1351,21 @@ func (q *Queries) Close() error {
 	if q.saveClockStmt != nil {
 		if cerr := q.saveClockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing saveClockStmt: %w", cerr)
+		}
+	}
+	if q.saveKeptStmt != nil {
+		if cerr := q.saveKeptStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing saveKeptStmt: %w", cerr)
+		}
+	}
+	if q.savePenaltyStmt != nil {
+		if cerr := q.savePenaltyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing savePenaltyStmt: %w", cerr)
+		}
+	}
+	if q.saveRateStmt != nil {
+		if cerr := q.saveRateStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing saveRateStmt: %w", cerr)
 		}
 	}
 	if q.scheduleOfStmt != nil {
@@ -1070,6 +1428,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing takeLeaseInPartStmt: %w", cerr)
 		}
 	}
+	if q.takeRefundsStmt != nil {
+		if cerr := q.takeRefundsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing takeRefundsStmt: %w", cerr)
+		}
+	}
 	if q.tellWaitStmt != nil {
 		if cerr := q.tellWaitStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing tellWaitStmt: %w", cerr)
@@ -1083,6 +1446,11 @@ func (q *Queries) Close() error {
 	if q.unfinishedOfScheduleStmt != nil {
 		if cerr := q.unfinishedOfScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing unfinishedOfScheduleStmt: %w", cerr)
+		}
+	}
+	if q.updateLimitStmt != nil {
+		if cerr := q.updateLimitStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing updateLimitStmt: %w", cerr)
 		}
 	}
 	return err
@@ -1125,26 +1493,33 @@ type Queries struct {
 	db                       DBTX
 	tx                       *sql.Tx
 	advanceScheduleStmt      *sql.Stmt
+	announceStmt             *sql.Stmt
 	askCancelStmt            *sql.Stmt
 	auditStmt                *sql.Stmt
 	auditChangeStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
+	countWaitingStmt         *sql.Stmt
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
 	deleteEndedStmt          *sql.Stmt
+	deleteExpiredStmt        *sql.Stmt
+	deleteKeptStmt           *sql.Stmt
 	deleteKeyOfRunStmt       *sql.Stmt
 	deleteLapsedWaitsStmt    *sql.Stmt
 	deleteLeaseStmt          *sql.Stmt
 	deleteLeaseOfStmt        *sql.Stmt
 	deleteOldLocksStmt       *sql.Stmt
+	deletePermitsOfStmt      *sql.Stmt
 	deleteProblemStmt        *sql.Stmt
 	deleteProgressStmt       *sql.Stmt
 	deleteReadyStmt          *sql.Stmt
 	deleteRunStmt            *sql.Stmt
 	deleteScheduleStmt       *sql.Stmt
 	deleteSkipsStmt          *sql.Stmt
+	deleteTurnsStmt          *sql.Stmt
 	deleteWaitStmt           *sql.Stmt
+	deleteWaitingStmt        *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
@@ -1157,16 +1532,20 @@ type Queries struct {
 	findClaimOfRunStmt       *sql.Stmt
 	findClaimedStmt          *sql.Stmt
 	findClockStmt            *sql.Stmt
+	findGateStmt             *sql.Stmt
 	findHolderStmt           *sql.Stmt
 	findKeyHolderStmt        *sql.Stmt
 	findLaneStmt             *sql.Stmt
+	findLaneOfStmt           *sql.Stmt
 	findLeaseStmt            *sql.Stmt
+	findLimitsOfStmt         *sql.Stmt
 	findOperableStmt         *sql.Stmt
 	findProgressStmt         *sql.Stmt
 	findQueueStmt            *sql.Stmt
 	findReclaimableStmt      *sql.Stmt
 	findRunStmt              *sql.Stmt
 	findScheduleStmt         *sql.Stmt
+	findStartableStmt        *sql.Stmt
 	findStateStmt            *sql.Stmt
 	findStrandedStmt         *sql.Stmt
 	findSweepStmt            *sql.Stmt
@@ -1174,9 +1553,12 @@ type Queries struct {
 	floorOfProblemsStmt      *sql.Stmt
 	floorOfRunsStmt          *sql.Stmt
 	forceReleaseLockStmt     *sql.Stmt
+	gateUseStmt              *sql.Stmt
 	grantLockStmt            *sql.Stmt
 	guardRunStmt             *sql.Stmt
 	hasLeaseStmt             *sql.Stmt
+	hasPermitStmt            *sql.Stmt
+	hasWaitingStmt           *sql.Stmt
 	hastenScheduleStmt       *sql.Stmt
 	heldKeysStmt             *sql.Stmt
 	insertAttemptStmt        *sql.Stmt
@@ -1185,35 +1567,56 @@ type Queries struct {
 	insertKeyedStmt          *sql.Stmt
 	insertLaneStmt           *sql.Stmt
 	insertLeaseStmt          *sql.Stmt
+	insertLimitStmt          *sql.Stmt
+	insertLimitLaneStmt      *sql.Stmt
 	insertOccurrenceStmt     *sql.Stmt
+	insertPermitStmt         *sql.Stmt
 	insertProblemStmt        *sql.Stmt
 	insertReadyStmt          *sql.Stmt
 	insertReadySinceStmt     *sql.Stmt
+	insertRefundStmt         *sql.Stmt
 	insertRunStmt            *sql.Stmt
 	insertScheduleStmt       *sql.Stmt
 	insertSkipStmt           *sql.Stmt
+	insertTurnStmt           *sql.Stmt
+	insertWaitingStmt        *sql.Stmt
 	lastGenerationStmt       *sql.Stmt
 	lastRunStmt              *sql.Stmt
+	limitUseStmt             *sql.Stmt
 	listAttemptsStmt         *sql.Stmt
 	listCancelsStmt          *sql.Stmt
 	listChangesStmt          *sql.Stmt
 	listChangesOfStmt        *sql.Stmt
 	listChosenStmt           *sql.Stmt
+	listExecutingStmt        *sql.Stmt
 	listForcedStmt           *sql.Stmt
 	listHeadsStmt            *sql.Stmt
 	listJobsStmt             *sql.Stmt
+	listKeptStmt             *sql.Stmt
+	listLimitLanesStmt       *sql.Stmt
+	listLimitsStmt           *sql.Stmt
+	listLiveKeysStmt         *sql.Stmt
 	listLocksStmt            *sql.Stmt
 	listOrphansStmt          *sql.Stmt
+	listPermitRunsStmt       *sql.Stmt
+	listPermitsStmt          *sql.Stmt
 	listProblemsStmt         *sql.Stmt
 	listQueuesStmt           *sql.Stmt
 	listRunsStmt             *sql.Stmt
 	listSchedulesStmt        *sql.Stmt
 	listSlotsStmt            *sql.Stmt
+	listTurnHeadsStmt        *sql.Stmt
+	listTurnsStmt            *sql.Stmt
+	listWaitersStmt          *sql.Stmt
+	listWaitingStmt          *sql.Stmt
+	listWaitingQueuesStmt    *sql.Stmt
 	listWaitsStmt            *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
 	nextLookStmt             *sql.Stmt
 	nextLooksStmt            *sql.Stmt
+	nextTurnStmt             *sql.Stmt
+	nextWaitingGateStmt      *sql.Stmt
 	noteWaitStmt             *sql.Stmt
 	oldestSkipStmt           *sql.Stmt
 	ownRetentionsStmt        *sql.Stmt
@@ -1226,13 +1629,19 @@ type Queries struct {
 	pauseScheduleStmt        *sql.Stmt
 	postponeScheduleStmt     *sql.Stmt
 	pruneCancelsStmt         *sql.Stmt
+	pruneGatesStmt           *sql.Stmt
+	pruneKeptStmt            *sql.Stmt
 	pruneSkipsStmt           *sql.Stmt
 	pruneWorkersStmt         *sql.Stmt
+	putOffStmt               *sql.Stmt
 	reclaimRunStmt           *sql.Stmt
+	refuseRunStmt            *sql.Stmt
 	releaseKeyStmt           *sql.Stmt
 	releaseLockStmt          *sql.Stmt
+	releasePermitsStmt       *sql.Stmt
 	renewLeaseStmt           *sql.Stmt
 	renewLockStmt            *sql.Stmt
+	renewPermitStmt          *sql.Stmt
 	replaceRunStmt           *sql.Stmt
 	replaceScheduleStmt      *sql.Stmt
 	reportStmt               *sql.Stmt
@@ -1241,6 +1650,9 @@ type Queries struct {
 	retryRunStmt             *sql.Stmt
 	returnRunStmt            *sql.Stmt
 	saveClockStmt            *sql.Stmt
+	saveKeptStmt             *sql.Stmt
+	savePenaltyStmt          *sql.Stmt
+	saveRateStmt             *sql.Stmt
 	scheduleOfStmt           *sql.Stmt
 	setLatestStmt            *sql.Stmt
 	setQueueStmt             *sql.Stmt
@@ -1253,9 +1665,11 @@ type Queries struct {
 	sweepAheadStmt           *sql.Stmt
 	takeKeyStmt              *sql.Stmt
 	takeLeaseInPartStmt      *sql.Stmt
+	takeRefundsStmt          *sql.Stmt
 	tellWaitStmt             *sql.Stmt
 	touchScheduleStmt        *sql.Stmt
 	unfinishedOfScheduleStmt *sql.Stmt
+	updateLimitStmt          *sql.Stmt
 }
 
 func (q *Queries) WithTx(tx *sql.Tx) *Queries {
@@ -1263,26 +1677,33 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		db:                       tx,
 		tx:                       tx,
 		advanceScheduleStmt:      q.advanceScheduleStmt,
+		announceStmt:             q.announceStmt,
 		askCancelStmt:            q.askCancelStmt,
 		auditStmt:                q.auditStmt,
 		auditChangeStmt:          q.auditChangeStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
+		countWaitingStmt:         q.countWaitingStmt,
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
 		deleteEndedStmt:          q.deleteEndedStmt,
+		deleteExpiredStmt:        q.deleteExpiredStmt,
+		deleteKeptStmt:           q.deleteKeptStmt,
 		deleteKeyOfRunStmt:       q.deleteKeyOfRunStmt,
 		deleteLapsedWaitsStmt:    q.deleteLapsedWaitsStmt,
 		deleteLeaseStmt:          q.deleteLeaseStmt,
 		deleteLeaseOfStmt:        q.deleteLeaseOfStmt,
 		deleteOldLocksStmt:       q.deleteOldLocksStmt,
+		deletePermitsOfStmt:      q.deletePermitsOfStmt,
 		deleteProblemStmt:        q.deleteProblemStmt,
 		deleteProgressStmt:       q.deleteProgressStmt,
 		deleteReadyStmt:          q.deleteReadyStmt,
 		deleteRunStmt:            q.deleteRunStmt,
 		deleteScheduleStmt:       q.deleteScheduleStmt,
 		deleteSkipsStmt:          q.deleteSkipsStmt,
+		deleteTurnsStmt:          q.deleteTurnsStmt,
 		deleteWaitStmt:           q.deleteWaitStmt,
+		deleteWaitingStmt:        q.deleteWaitingStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
@@ -1295,16 +1716,20 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findClaimOfRunStmt:       q.findClaimOfRunStmt,
 		findClaimedStmt:          q.findClaimedStmt,
 		findClockStmt:            q.findClockStmt,
+		findGateStmt:             q.findGateStmt,
 		findHolderStmt:           q.findHolderStmt,
 		findKeyHolderStmt:        q.findKeyHolderStmt,
 		findLaneStmt:             q.findLaneStmt,
+		findLaneOfStmt:           q.findLaneOfStmt,
 		findLeaseStmt:            q.findLeaseStmt,
+		findLimitsOfStmt:         q.findLimitsOfStmt,
 		findOperableStmt:         q.findOperableStmt,
 		findProgressStmt:         q.findProgressStmt,
 		findQueueStmt:            q.findQueueStmt,
 		findReclaimableStmt:      q.findReclaimableStmt,
 		findRunStmt:              q.findRunStmt,
 		findScheduleStmt:         q.findScheduleStmt,
+		findStartableStmt:        q.findStartableStmt,
 		findStateStmt:            q.findStateStmt,
 		findStrandedStmt:         q.findStrandedStmt,
 		findSweepStmt:            q.findSweepStmt,
@@ -1312,9 +1737,12 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		floorOfProblemsStmt:      q.floorOfProblemsStmt,
 		floorOfRunsStmt:          q.floorOfRunsStmt,
 		forceReleaseLockStmt:     q.forceReleaseLockStmt,
+		gateUseStmt:              q.gateUseStmt,
 		grantLockStmt:            q.grantLockStmt,
 		guardRunStmt:             q.guardRunStmt,
 		hasLeaseStmt:             q.hasLeaseStmt,
+		hasPermitStmt:            q.hasPermitStmt,
+		hasWaitingStmt:           q.hasWaitingStmt,
 		hastenScheduleStmt:       q.hastenScheduleStmt,
 		heldKeysStmt:             q.heldKeysStmt,
 		insertAttemptStmt:        q.insertAttemptStmt,
@@ -1323,35 +1751,56 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertKeyedStmt:          q.insertKeyedStmt,
 		insertLaneStmt:           q.insertLaneStmt,
 		insertLeaseStmt:          q.insertLeaseStmt,
+		insertLimitStmt:          q.insertLimitStmt,
+		insertLimitLaneStmt:      q.insertLimitLaneStmt,
 		insertOccurrenceStmt:     q.insertOccurrenceStmt,
+		insertPermitStmt:         q.insertPermitStmt,
 		insertProblemStmt:        q.insertProblemStmt,
 		insertReadyStmt:          q.insertReadyStmt,
 		insertReadySinceStmt:     q.insertReadySinceStmt,
+		insertRefundStmt:         q.insertRefundStmt,
 		insertRunStmt:            q.insertRunStmt,
 		insertScheduleStmt:       q.insertScheduleStmt,
 		insertSkipStmt:           q.insertSkipStmt,
+		insertTurnStmt:           q.insertTurnStmt,
+		insertWaitingStmt:        q.insertWaitingStmt,
 		lastGenerationStmt:       q.lastGenerationStmt,
 		lastRunStmt:              q.lastRunStmt,
+		limitUseStmt:             q.limitUseStmt,
 		listAttemptsStmt:         q.listAttemptsStmt,
 		listCancelsStmt:          q.listCancelsStmt,
 		listChangesStmt:          q.listChangesStmt,
 		listChangesOfStmt:        q.listChangesOfStmt,
 		listChosenStmt:           q.listChosenStmt,
+		listExecutingStmt:        q.listExecutingStmt,
 		listForcedStmt:           q.listForcedStmt,
 		listHeadsStmt:            q.listHeadsStmt,
 		listJobsStmt:             q.listJobsStmt,
+		listKeptStmt:             q.listKeptStmt,
+		listLimitLanesStmt:       q.listLimitLanesStmt,
+		listLimitsStmt:           q.listLimitsStmt,
+		listLiveKeysStmt:         q.listLiveKeysStmt,
 		listLocksStmt:            q.listLocksStmt,
 		listOrphansStmt:          q.listOrphansStmt,
+		listPermitRunsStmt:       q.listPermitRunsStmt,
+		listPermitsStmt:          q.listPermitsStmt,
 		listProblemsStmt:         q.listProblemsStmt,
 		listQueuesStmt:           q.listQueuesStmt,
 		listRunsStmt:             q.listRunsStmt,
 		listSchedulesStmt:        q.listSchedulesStmt,
 		listSlotsStmt:            q.listSlotsStmt,
+		listTurnHeadsStmt:        q.listTurnHeadsStmt,
+		listTurnsStmt:            q.listTurnsStmt,
+		listWaitersStmt:          q.listWaitersStmt,
+		listWaitingStmt:          q.listWaitingStmt,
+		listWaitingQueuesStmt:    q.listWaitingQueuesStmt,
 		listWaitsStmt:            q.listWaitsStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,
 		nextLookStmt:             q.nextLookStmt,
 		nextLooksStmt:            q.nextLooksStmt,
+		nextTurnStmt:             q.nextTurnStmt,
+		nextWaitingGateStmt:      q.nextWaitingGateStmt,
 		noteWaitStmt:             q.noteWaitStmt,
 		oldestSkipStmt:           q.oldestSkipStmt,
 		ownRetentionsStmt:        q.ownRetentionsStmt,
@@ -1364,13 +1813,19 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		pauseScheduleStmt:        q.pauseScheduleStmt,
 		postponeScheduleStmt:     q.postponeScheduleStmt,
 		pruneCancelsStmt:         q.pruneCancelsStmt,
+		pruneGatesStmt:           q.pruneGatesStmt,
+		pruneKeptStmt:            q.pruneKeptStmt,
 		pruneSkipsStmt:           q.pruneSkipsStmt,
 		pruneWorkersStmt:         q.pruneWorkersStmt,
+		putOffStmt:               q.putOffStmt,
 		reclaimRunStmt:           q.reclaimRunStmt,
+		refuseRunStmt:            q.refuseRunStmt,
 		releaseKeyStmt:           q.releaseKeyStmt,
 		releaseLockStmt:          q.releaseLockStmt,
+		releasePermitsStmt:       q.releasePermitsStmt,
 		renewLeaseStmt:           q.renewLeaseStmt,
 		renewLockStmt:            q.renewLockStmt,
+		renewPermitStmt:          q.renewPermitStmt,
 		replaceRunStmt:           q.replaceRunStmt,
 		replaceScheduleStmt:      q.replaceScheduleStmt,
 		reportStmt:               q.reportStmt,
@@ -1379,6 +1834,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		retryRunStmt:             q.retryRunStmt,
 		returnRunStmt:            q.returnRunStmt,
 		saveClockStmt:            q.saveClockStmt,
+		saveKeptStmt:             q.saveKeptStmt,
+		savePenaltyStmt:          q.savePenaltyStmt,
+		saveRateStmt:             q.saveRateStmt,
 		scheduleOfStmt:           q.scheduleOfStmt,
 		setLatestStmt:            q.setLatestStmt,
 		setQueueStmt:             q.setQueueStmt,
@@ -1391,8 +1849,10 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		sweepAheadStmt:           q.sweepAheadStmt,
 		takeKeyStmt:              q.takeKeyStmt,
 		takeLeaseInPartStmt:      q.takeLeaseInPartStmt,
+		takeRefundsStmt:          q.takeRefundsStmt,
 		tellWaitStmt:             q.tellWaitStmt,
 		touchScheduleStmt:        q.touchScheduleStmt,
 		unfinishedOfScheduleStmt: q.unfinishedOfScheduleStmt,
+		updateLimitStmt:          q.updateLimitStmt,
 	}
 }

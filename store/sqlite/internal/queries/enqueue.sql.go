@@ -55,11 +55,11 @@ func (q *Queries) InsertLane(ctx context.Context, arg InsertLaneParams) (int64, 
 const insertOccurrence = `-- name: InsertOccurrence :execrows
 INSERT INTO runs (
     id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, args, schedule,
-    generation, occurrence
+    generation, occurrence, limits
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13
+    ?11, ?12, ?13, ?14
 )
 ON CONFLICT DO NOTHING
 `
@@ -78,6 +78,7 @@ type InsertOccurrenceParams struct {
 	Schedule    *string
 	Generation  *int64
 	Occurrence  *string
+	Limits      *string
 }
 
 // Idempotent: a repeat finds the id or the occurrence, stores nothing, and counts no row.
@@ -96,6 +97,7 @@ func (q *Queries) InsertOccurrence(ctx context.Context, arg InsertOccurrencePara
 		arg.Schedule,
 		arg.Generation,
 		arg.Occurrence,
+		arg.Limits,
 	)
 	if err != nil {
 		return 0, err

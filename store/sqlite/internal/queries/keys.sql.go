@@ -47,7 +47,7 @@ const findHolder = `-- name: FindHolder :one
 
 SELECT
     unique_keys.run_id, unique_keys.latest, unique_keys.held_to, runs.state, runs.lane, runs.due_at,
-    runs.created_at
+    runs.created_at, runs.limits
 FROM unique_keys
 LEFT JOIN runs ON runs.id = unique_keys.run_id
 WHERE unique_keys.job = ?1
@@ -67,6 +67,7 @@ type FindHolderRow struct {
 	Lane      *int64
 	DueAt     *int64
 	CreatedAt *int64
+	Limits    *string
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
@@ -83,6 +84,7 @@ func (q *Queries) FindHolder(ctx context.Context, arg FindHolderParams) (FindHol
 		&i.Lane,
 		&i.DueAt,
 		&i.CreatedAt,
+		&i.Limits,
 	)
 	return i, err
 }
@@ -90,11 +92,11 @@ func (q *Queries) FindHolder(ctx context.Context, arg FindHolderParams) (FindHol
 const insertKeyed = `-- name: InsertKeyed :execrows
 INSERT INTO runs (
     id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args,
-    key
+    key, limits
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
-    ?10, ?11, ?12
+    ?10, ?11, ?12, ?13
 )
 ON CONFLICT (id) DO NOTHING
 `
@@ -112,9 +114,10 @@ type InsertKeyedParams struct {
 	Trace       *string
 	Args        []byte
 	Key         *string
+	Limits      *string
 }
 
-// InsertRun for a run with a key, if it has one.
+// InsertRun for a run with a key, or with limits, if it has any.
 func (q *Queries) InsertKeyed(ctx context.Context, arg InsertKeyedParams) (int64, error) {
 	result, err := q.exec(ctx, q.insertKeyedStmt, insertKeyed,
 		arg.ID,
@@ -129,6 +132,7 @@ func (q *Queries) InsertKeyed(ctx context.Context, arg InsertKeyedParams) (int64
 		arg.Trace,
 		arg.Args,
 		arg.Key,
+		arg.Limits,
 	)
 	if err != nil {
 		return 0, err
@@ -147,8 +151,9 @@ SET lane = ?1,
     tags = ?7,
     trace = ?8,
     args = ?9,
+    limits = ?10,
     attempt = 0
-WHERE id = ?10
+WHERE id = ?11
   AND state = 0
 `
 
@@ -162,6 +167,7 @@ type ReplaceRunParams struct {
 	Tags        *string
 	Trace       *string
 	Args        []byte
+	Limits      *string
 	ID          []byte
 }
 
@@ -177,6 +183,7 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) error {
 		arg.Tags,
 		arg.Trace,
 		arg.Args,
+		arg.Limits,
 		arg.ID,
 	)
 	return err

@@ -14,6 +14,35 @@ type Audit struct {
 	Detail  *string
 }
 
+type Gate struct {
+	Gate      int64
+	Tat       int64
+	Parts     *string
+	Since     int64
+	LastAt    int64
+	NotBefore int64
+}
+
+type Limit struct {
+	ID         int64
+	Name       string
+	Kind       int64
+	Most       int64
+	Period     int64
+	Burst      int64
+	Buckets    int64
+	LeastShare int64
+	MostShare  int64
+	Action     int64
+	RetryAfter int64
+	State      int64
+	Hash       string
+	Edited     int64
+	DeclaredAt *int64
+	HashAt     int64
+	BroughtAt  int64
+}
+
 type Run struct {
 	Seq         int64
 	ID          []byte
@@ -41,4 +70,5 @@ type Run struct {
 	Key         *string
 	Cancel      *string
 	Trace       *string
+	Limits      *string
 }

@@ -128,7 +128,8 @@ func (q *Queries) FindKeyHolder(ctx context.Context, arg FindKeyHolderParams) (F
 
 const findOperable = `-- name: FindOperable :one
 
-SELECT runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, lanes.job
+SELECT
+    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits, lanes.job
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ?1
@@ -145,6 +146,7 @@ type FindOperableRow struct {
 	ClaimID []byte
 	Cancel  *string
 	Key     *string
+	Limits  *string
 	Job     string
 }
 
@@ -160,6 +162,7 @@ func (q *Queries) FindOperable(ctx context.Context, arg FindOperableParams) (Fin
 		&i.ClaimID,
 		&i.Cancel,
 		&i.Key,
+		&i.Limits,
 		&i.Job,
 	)
 	return i, err

@@ -82,7 +82,7 @@ func (q *Queries) ExpiresBefore(ctx context.Context, arg ExpiresBeforeParams) (i
 const findReclaimable = `-- name: FindReclaimable :one
 SELECT
     runs.lane, runs.attempt, runs.crash_count, runs.on_crash, runs.fence, runs.started_at,
-    runs.cancel, lanes.queue, lanes.job
+    runs.cancel, runs.limits, lanes.queue, lanes.job
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ?1
@@ -103,6 +103,7 @@ type FindReclaimableRow struct {
 	Fence      int64
 	StartedAt  *int64
 	Cancel     *string
+	Limits     *string
 	Queue      string
 	Job        string
 }
@@ -119,6 +120,7 @@ func (q *Queries) FindReclaimable(ctx context.Context, arg FindReclaimableParams
 		&i.Fence,
 		&i.StartedAt,
 		&i.Cancel,
+		&i.Limits,
 		&i.Queue,
 		&i.Job,
 	)

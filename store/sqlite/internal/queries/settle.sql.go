@@ -92,7 +92,7 @@ SET state = ?1,
 WHERE id = ?3
   AND claim_id = ?4
   AND state = 1
-RETURNING attempt, fence, started_at
+RETURNING attempt, fence, started_at, limits
 `
 
 type SettleEndedParams struct {
@@ -106,6 +106,7 @@ type SettleEndedRow struct {
 	Attempt   int64
 	Fence     int64
 	StartedAt *int64
+	Limits    *string
 }
 
 // Dead or cancelled. Fenced by the claim. Idempotent: a repeat returns no row.
@@ -117,7 +118,12 @@ func (q *Queries) SettleEnded(ctx context.Context, arg SettleEndedParams) (Settl
 		arg.ClaimID,
 	)
 	var i SettleEndedRow
-	err := row.Scan(&i.Attempt, &i.Fence, &i.StartedAt)
+	err := row.Scan(
+		&i.Attempt,
+		&i.Fence,
+		&i.StartedAt,
+		&i.Limits,
+	)
 	return i, err
 }
 
@@ -130,7 +136,7 @@ SET state = CASE WHEN cancel IS NULL THEN 0 ELSE 5 END,
 WHERE id = ?4
   AND claim_id = ?5
   AND state = 1
-RETURNING lane, attempt, fence, started_at, cancel
+RETURNING lane, attempt, fence, started_at, cancel, limits
 `
 
 type SettlePendingParams struct {
@@ -147,6 +153,7 @@ type SettlePendingRow struct {
 	Fence     int64
 	StartedAt *int64
 	Cancel    *string
+	Limits    *string
 }
 
 // To be executed again, or cancelled where that was asked. Fenced by the claim.
@@ -167,6 +174,7 @@ func (q *Queries) SettlePending(ctx context.Context, arg SettlePendingParams) (S
 		&i.Fence,
 		&i.StartedAt,
 		&i.Cancel,
+		&i.Limits,
 	)
 	return i, err
 }
@@ -180,7 +188,7 @@ SET state = 2,
 WHERE id = ?3
   AND claim_id = ?4
   AND state = 1
-RETURNING attempt, fence, started_at, worker
+RETURNING attempt, fence, started_at, worker, limits
 `
 
 type SettleSuccessParams struct {
@@ -195,6 +203,7 @@ type SettleSuccessRow struct {
 	Fence     int64
 	StartedAt *int64
 	Worker    *string
+	Limits    *string
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
@@ -212,6 +221,7 @@ func (q *Queries) SettleSuccess(ctx context.Context, arg SettleSuccessParams) (S
 		&i.Fence,
 		&i.StartedAt,
 		&i.Worker,
+		&i.Limits,
 	)
 	return i, err
 }

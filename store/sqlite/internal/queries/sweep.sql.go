@@ -359,7 +359,7 @@ func (q *Queries) ReturnRun(ctx context.Context, arg ReturnRunParams) error {
 }
 
 const sweepAhead = `-- name: SweepAhead :many
-SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key
+SELECT seq, id, state, lane, due_at, created_at, finished_at, claim_id, key, limits
 FROM runs
 WHERE seq > ?1
 ORDER BY seq
@@ -381,6 +381,7 @@ type SweepAheadRow struct {
 	FinishedAt *int64
 	ClaimID    []byte
 	Key        *string
+	Limits     *string
 }
 
 // Index: the integer key, from a position on.
@@ -403,6 +404,7 @@ func (q *Queries) SweepAhead(ctx context.Context, arg SweepAheadParams) ([]Sweep
 			&i.FinishedAt,
 			&i.ClaimID,
 			&i.Key,
+			&i.Limits,
 		); err != nil {
 			return nil, err
 		}

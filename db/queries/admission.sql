@@ -1,0 +1,552 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+-- The claim of limited runs. One transaction: TakeTurns locks gates; the statements after it
+-- read, in snapshots younger than those locks, what the gates admit; admit.Decide decides;
+-- the rest writes. Turns and waiters are due by the same now(), that of the transaction.
+
+-- name: TakeTurns :many
+-- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
+-- that are the admission's, by the age of their turns. A gate that does not exist is created.
+-- The turns of a gate that another admission has go back, a moment later: that admission
+-- may have counted before what they announce was committed.
+-- Index: turns_order for each line, gates_pkey. Locks: the turns and the gates, with SKIP
+-- LOCKED. An insert waits, in the order of the gates, for an admission that makes the same
+-- gate, which waits for nothing.
+-- Idempotent: a rollback leaves the turns where they were.
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.turns
+    WHERE ctid = ANY (ARRAY(
+        SELECT due.ctid
+        FROM (
+            SELECT
+                unnest(@lines::int[]) AS line,
+                unnest(@takes::int[]) AS take
+        ) asked,
+        LATERAL (
+            SELECT first.ctid
+            FROM durable.turns first
+            WHERE first.line = asked.line
+              AND first.due_at <= now()
+            ORDER BY first.due_at, first.gate
+            LIMIT asked.take
+            FOR UPDATE SKIP LOCKED
+        ) due
+        LIMIT @most
+    ))
+    RETURNING line, due_at, gate
+), locked AS MATERIALIZED (
+    SELECT gates.gate
+    FROM durable.gates
+    WHERE gates.gate = ANY (ARRAY(SELECT DISTINCT taken.gate FROM taken))
+    FOR UPDATE SKIP LOCKED
+), made AS (
+    INSERT INTO durable.gates (gate)
+    SELECT DISTINCT taken.gate
+    FROM taken
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.gates
+        WHERE gates.gate = taken.gate
+    )
+    ORDER BY taken.gate
+    ON CONFLICT DO NOTHING
+    RETURNING gate
+), ours AS MATERIALIZED (
+    SELECT locked.gate FROM locked
+    UNION ALL
+    SELECT made.gate FROM made
+), put_back AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT
+        taken.line,
+        now() + (@again::bigint) * interval '1 microsecond',
+        taken.gate
+    FROM taken
+    WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
+)
+SELECT taken.gate::bigint AS gate
+FROM taken
+WHERE taken.gate IN (SELECT ours.gate FROM ours)
+GROUP BY taken.gate
+ORDER BY min(taken.due_at), taken.gate;
+
+-- name: LockGates :many
+-- Locks more gates, the others of runs that the admission looks at, and makes those that
+-- do not exist. One that is not returned is another admission's.
+-- Index: gates_pkey. Locks: as TakeTurns.
+WITH asked AS MATERIALIZED (
+    SELECT unnest(@gates::bigint[]) AS gate
+), locked AS MATERIALIZED (
+    SELECT gates.gate
+    FROM durable.gates
+    WHERE gates.gate = ANY (@gates::bigint[])
+    FOR UPDATE SKIP LOCKED
+), made AS (
+    INSERT INTO durable.gates (gate)
+    SELECT asked.gate
+    FROM asked
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.gates
+        WHERE gates.gate = asked.gate
+    )
+    ORDER BY asked.gate
+    ON CONFLICT DO NOTHING
+    RETURNING gate
+)
+SELECT locked.gate FROM locked
+UNION ALL
+SELECT made.gate FROM made;
+
+-- name: ReadLimits :many
+-- The limits of gates. Index: limits_pkey. Locks: none.
+SELECT
+    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
+FROM durable.limits
+WHERE id = ANY (@ids::int[]);
+
+-- name: ReadGates :many
+-- What gates have in use, and the state of their rates. Limits is what a waiter says, of a
+-- gate whose key is not known yet.
+-- Index: permits_pkey, gates_pkey; waiting_order and runs_pkey for a key that is not known.
+-- Locks: none; the gates are locked.
+SELECT
+    asked.gate::bigint AS gate,
+    counted.used::bigint AS used,
+    counted.frees_at::timestamptz AS frees_at,
+    counted.lapsed::boolean AS lapsed,
+    (gates.key IS NOT NULL)::boolean AS known,
+    coalesce(gates.tat, 0)::bigint AS tat,
+    gates.bucket_at,
+    gates.bucket_n,
+    gates.not_before,
+    coalesce(gates.since, 0)::bigint AS since,
+    coalesce(gates.last_at, 0)::bigint AS last_at,
+    CASE
+        WHEN gates.key IS NULL THEN (
+            SELECT runs.limits
+            FROM durable.waiting
+            JOIN durable.runs ON runs.id = waiting.run_id
+            WHERE waiting.gate = asked.gate
+            LIMIT 1
+        )
+    END::text[] AS limits,
+    clock_timestamp()::timestamptz AS now
+FROM (SELECT unnest(@gates::bigint[]) AS gate) asked
+JOIN durable.gates ON gates.gate = asked.gate
+CROSS JOIN LATERAL (
+    SELECT
+        coalesce(
+            sum(permits.k) FILTER (
+                WHERE permits.expires_at IS NULL
+                   OR permits.expires_at > now()
+            ),
+            0
+        ) AS used,
+        min(permits.expires_at) FILTER (WHERE permits.expires_at > now()) AS frees_at,
+        coalesce(bool_or(permits.expires_at <= now()), false) AS lapsed
+    FROM durable.permits
+    WHERE permits.gate = asked.gate
+) counted;
+
+-- name: ReadLines :many
+-- The first waiters of each line of the gates: of the admission's own lanes as many as it
+-- may take, one more to see whether another follows; of other lanes as many as may stand
+-- before those. In a limit that acts on waiters beyond its places, as many as there is room
+-- for.
+-- Index: limit_lanes_pkey, then one scan of waiting_order for each line; runs_pkey for
+-- those that say more than their gate. Locks: none.
+SELECT
+    line.gate::bigint AS gate,
+    line.lane::int AS lane,
+    first.due_at,
+    first.run_id,
+    said.limits::text[] AS limits
+FROM (
+    SELECT
+        asked.gate,
+        limit_lanes.lane,
+        limit_lanes.lane = ANY (@lanes::int[]) AS ours,
+        limits.action,
+        limits.kind,
+        limits.most
+    FROM (SELECT unnest(@gates::bigint[]) AS gate) asked
+    JOIN durable.limit_lanes ON limit_lanes.limit_id = (asked.gate >> 43)::int
+    JOIN durable.limits ON limits.id = limit_lanes.limit_id
+    UNION ALL
+    SELECT 0, own.lane, true, 0, 1, 0
+    FROM (SELECT unnest(@lanes::int[]) AS lane) own
+    WHERE 0 = ANY (@gates::bigint[])
+) line
+CROSS JOIN LATERAL (
+    SELECT waiting.due_at, waiting.run_id, waiting.more
+    FROM durable.waiting
+    WHERE waiting.gate = line.gate
+      AND waiting.lane = line.lane
+      AND waiting.due_at <= now()
+    ORDER BY waiting.due_at, waiting.run_id
+    LIMIT CASE
+        WHEN line.ours AND line.action > 1 THEN (@room::int) + 1
+        WHEN line.ours THEN @depth::int
+        WHEN line.kind = 1 THEN least(
+            @room::int,
+            greatest(
+                line.most - coalesce(
+                    (
+                        SELECT sum(permits.k)
+                        FROM durable.permits
+                        WHERE permits.gate = line.gate
+                    ),
+                    0
+                ),
+                1
+            )
+        )
+        ELSE @room::int
+    END
+) first
+LEFT JOIN LATERAL (
+    SELECT runs.limits
+    FROM durable.runs
+    WHERE first.more
+      AND runs.id = first.run_id
+    OFFSET 0
+) said ON true;
+
+-- name: ReadLanes :many
+-- The lanes in which runs of the limits have waited.
+-- Index: limit_lanes_pkey, lanes_pkey. Locks: none.
+SELECT DISTINCT limit_lanes.lane, lanes.priority, lanes.paused
+FROM durable.limit_lanes
+JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
+WHERE limit_lanes.limit_id = ANY (@limits::int[])
+   OR limit_lanes.lane = ANY (@lanes::int[]) AND @all_permits::boolean;
+
+-- name: ReadKept :many
+-- Index: kept_pkey; almost empty. Locks: none.
+SELECT gate, lane, expires_at
+FROM durable.kept
+WHERE gate = ANY (@gates::bigint[]);
+
+-- name: TakeRefunds :many
+-- Index: refunds_gate. Locks: the rows, which only admissions of the gate delete.
+DELETE FROM durable.refunds
+WHERE gate = ANY (@gates::bigint[])
+RETURNING gate, k, charged_at;
+
+-- name: LiveKeys :many
+-- The keys of a dynamic window that have used it within its period.
+-- Index: gates_pkey, the range of the limit. Locks: none.
+SELECT gate, last_at::bigint AS last_at
+FROM durable.gates
+WHERE gate >= @first
+  AND gate <= @last
+  AND last_at > @after::bigint
+  AND since IS NOT NULL
+ORDER BY since, gate
+LIMIT @most;
+
+-- name: Executing :many
+-- Runs with permits of gates, those that have executed for the longest time first.
+-- Index: permits_pkey, runs_pkey. Locks: none.
+SELECT
+    permits.gate,
+    runs.id,
+    coalesce(runs.weights[array_position(runs.gates, permits.gate)], 1)::int AS weight,
+    (runs.cancel IS NOT NULL)::boolean AS cancelled
+FROM durable.permits
+CROSS JOIN LATERAL unnest(permits.runs) AS held (run)
+JOIN durable.runs ON runs.id = held.run
+WHERE permits.gate = ANY (@gates::bigint[])
+  AND runs.state = 1
+ORDER BY runs.started_at, runs.id
+LIMIT @most;
+
+-- name: Owners :many
+-- Which permits there are of these gates and owners.
+-- Index: permits_pkey. Locks: none.
+SELECT permits.gate, permits.owner
+FROM (
+    SELECT
+        unnest(@gates::bigint[]) AS gate,
+        unnest(@owners::uuid[]) AS owner
+) asked
+JOIN durable.permits ON permits.gate = asked.gate
+    AND permits.owner = asked.owner
+WHERE permits.expires_at IS NULL
+   OR permits.expires_at > now();
+
+-- name: FreeWaiters :many
+-- Of the admission's candidates those that no other transaction has in hand: both rows of
+-- each are locked. Only where an admission has met one that was.
+-- Index: waiting_order, runs_pkey. Locks: both rows, with SKIP LOCKED.
+SELECT place.run_id
+FROM (
+    SELECT
+        unnest(@gates::bigint[]) AS gate,
+        unnest(@lanes::int[]) AS lane,
+        unnest(@dues::timestamptz[]) AS due_at,
+        unnest(@ids::uuid[]) AS run_id
+) asked,
+LATERAL (
+    SELECT line.run_id
+    FROM durable.waiting line
+    JOIN durable.runs pending ON pending.id = line.run_id
+    WHERE line.gate = asked.gate
+      AND line.lane = asked.lane
+      AND line.due_at = asked.due_at
+      AND line.run_id = asked.run_id
+    FOR NO KEY UPDATE OF line, pending SKIP LOCKED
+) place;
+
+-- name: LeaveLines :one
+-- Takes waiters out of their lines. One that is not there any more (it was cancelled since
+-- it was read) makes the statement fail (22012): the admission begins again.
+-- Index: waiting_order. Locks: the rows; waits for a transaction that has one, within the
+-- lock_timeout.
+WITH gone AS (
+    DELETE FROM durable.waiting
+    USING (
+        SELECT
+            unnest(@gates::bigint[]) AS gate,
+            unnest(@lanes::int[]) AS lane,
+            unnest(@dues::timestamptz[]) AS due_at,
+            unnest(@ids::uuid[]) AS run_id
+    ) left_line
+    WHERE waiting.gate = left_line.gate
+      AND waiting.lane = left_line.lane
+      AND waiting.due_at = left_line.due_at
+      AND waiting.run_id = left_line.run_id
+    RETURNING waiting.run_id
+)
+SELECT (1 / (count(*) = cardinality(@ids::uuid[]))::int)::int AS found
+FROM gone;
+
+-- name: MoveWaiters :exec
+-- Puts waiters into the lines of other gates, with their lane and due instant.
+-- Index: waiting_order. Idempotent: a run is in a line once.
+INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+SELECT
+    unnest(@gates::bigint[]),
+    unnest(@lanes::int[]),
+    unnest(@dues::timestamptz[]),
+    unnest(@ids::uuid[]),
+    true;
+
+-- name: PostponeRuns :exec
+-- Gives refused runs their later due instant. Their places have it.
+-- Index: runs_pkey. Locks: the runs, whose rows of waiting the transaction has deleted.
+UPDATE durable.runs
+SET due_at = (@dues::jsonb ->> (id::text))::timestamptz
+WHERE id = ANY (@ids::uuid[])
+  AND state = 0;
+
+-- name: RefuseRuns :exec
+-- Ends runs that a full limit does not let wait.
+-- Index: runs_pkey. Locks: the runs, whose rows of waiting the transaction has deleted.
+WITH refused AS (
+    UPDATE durable.runs
+    SET state = (@states::jsonb ->> (id::text))::smallint,
+        finished_at = now()
+    WHERE id = ANY (@ids::uuid[])
+      AND state = 0
+    RETURNING id, state, lane, strict
+), finished AS (
+-- block: end-permits of refused
+    DELETE FROM durable.permits
+    USING refused
+    WHERE refused.strict IS NOT NULL
+      AND permits.gate = ANY (refused.strict)
+      AND permits.owner = refused.id
+      AND (permits.until = 'f' OR refused.state <> 4)
+    RETURNING permits.gate
+-- end
+), touched AS (
+    SELECT finished.gate FROM finished
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
+)
+INSERT INTO durable.problems (run_id, ended_at, state, reason, lane)
+SELECT
+    refused.id,
+    now(),
+    refused.state,
+    @reasons::jsonb ->> (refused.id::text),
+    abs(refused.lane)
+FROM refused
+ON CONFLICT DO NOTHING;
+
+-- name: AskOldest :exec
+-- Requests the cancellation of runs that hold places that newer ones want.
+-- Index: runs_pkey. Locks: the runs, with SKIP LOCKED: a turn brings back who wants them.
+WITH locked_runs AS MATERIALIZED (
+    SELECT id, claim_id
+    FROM durable.runs
+    WHERE id = ANY (@ids::uuid[])
+      AND state = 1
+      AND cancel IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+), asked AS (
+    UPDATE durable.runs
+    SET cancel = @reason::text
+    WHERE id = ANY (ARRAY(SELECT locked_runs.id FROM locked_runs))
+      AND state = 1
+)
+INSERT INTO durable.cancels (claim_id, run_id)
+SELECT locked_runs.claim_id, locked_runs.id
+FROM locked_runs
+ON CONFLICT DO NOTHING;
+
+-- name: EndLapsed :exec
+-- Permits of named owners whose time is over. Index: permits_pkey. Locks: the permits, of
+-- gates that are locked.
+DELETE FROM durable.permits
+WHERE gate = ANY (@gates::bigint[])
+  AND until = 'x'
+  AND expires_at <= now();
+
+-- name: InsertPermits :exec
+-- Index: permits_pkey. That of a named owner takes the place of the one that it has.
+INSERT INTO durable.permits (gate, owner, expires_at, k, until, runs)
+SELECT
+    given.gate,
+    given.owner,
+    given.expires_at,
+    given.places,
+    given.until,
+    given.runs::uuid[]
+FROM (
+    SELECT
+        unnest(@gates::bigint[]) AS gate,
+        unnest(@owners::uuid[]) AS owner,
+        unnest(@expiries::timestamptz[]) AS expires_at,
+        unnest(@places::int[]) AS places,
+        unnest(@untils::text[]) AS until,
+        unnest(@runs::text[]) AS runs
+) given
+ON CONFLICT (gate, owner) DO UPDATE
+SET expires_at = excluded.expires_at,
+    k = excluded.k,
+    until = excluded.until,
+    runs = excluded.runs;
+
+-- name: InsertTurns :exec
+-- Turns for what room is left, each only where its gate has none on that line that is due
+-- no later. Index: turns_gate. Locks: only what it inserts.
+INSERT INTO durable.turns (line, due_at, gate)
+SELECT given.line, given.due_at, given.gate
+FROM (
+    SELECT
+        unnest(@lines::int[]) AS line,
+        unnest(@dues::timestamptz[]) AS due_at,
+        unnest(@gates::bigint[]) AS gate
+) given
+WHERE NOT EXISTS (
+    SELECT
+    FROM durable.turns
+    WHERE turns.gate = given.gate
+      AND turns.line = given.line
+      AND turns.due_at <= given.due_at
+);
+
+-- name: AddTurns :exec
+-- Turns of runs that are due again later, always, as an enqueue inserts them.
+-- Locks: only what it inserts.
+INSERT INTO durable.turns (line, due_at, gate)
+SELECT
+    unnest(@lines::int[]),
+    unnest(@dues::timestamptz[]),
+    unnest(@gates::bigint[]);
+
+-- name: Keep :exec
+-- Index: kept_pkey. Locks: rows of gates that are locked.
+INSERT INTO durable.kept (gate, lane, expires_at)
+SELECT
+    unnest(@gates::bigint[]),
+    unnest(@lanes::int[]),
+    unnest(@expiries::timestamptz[])
+ON CONFLICT (gate, lane) DO UPDATE
+SET expires_at = excluded.expires_at;
+
+-- name: Unkeep :exec
+-- Index: kept_pkey. Locks: rows of gates that are locked.
+DELETE FROM durable.kept
+USING (
+    SELECT
+        unnest(@gates::bigint[]) AS gate,
+        unnest(@lanes::int[]) AS lane
+) done
+WHERE kept.gate = done.gate
+  AND kept.lane = done.lane;
+
+-- name: WriteRates :exec
+-- The state of rates. Index: gates_pkey. Locks: gates that are locked.
+UPDATE durable.gates
+SET tat = given.tat,
+    bucket_at = given.bucket_at::bigint[],
+    bucket_n = given.bucket_n::int[],
+    since = given.since,
+    last_at = given.last_at
+FROM (
+    SELECT
+        unnest(@gates::bigint[]) AS gate,
+        unnest(@tats::bigint[]) AS tat,
+        unnest(@bucket_ats::text[]) AS bucket_at,
+        unnest(@bucket_ns::text[]) AS bucket_n,
+        unnest(@sinces::bigint[]) AS since,
+        unnest(@last_ats::bigint[]) AS last_at
+) given
+WHERE gates.gate = given.gate;
+
+-- name: NameGates :exec
+-- The keys of gates, for people. Index: gates_pkey. Locks: gates that are locked.
+UPDATE durable.gates
+SET key = given.key
+FROM (
+    SELECT
+        unnest(@gates::bigint[]) AS gate,
+        unnest(@keys::text[]) AS key
+) given
+WHERE gates.gate = given.gate;
+
+-- name: StartAdmitted :many
+-- The lease and the start of admitted runs, as ClaimRuns has them. They start at the
+-- instant of the decision, by which a refund finds what it was charged with.
+-- Index: leases_pkey, runs_pkey. Locks: the runs; waits for a transaction that has one,
+-- within the lock_timeout.
+-- Idempotent: a repeat with the same claim_id violates leases_pkey (23505), and the whole
+-- admission with it; ClaimedRuns then returns what the first one got.
+WITH granted AS (
+    INSERT INTO durable.leases (
+        claim_id, worker, acquired_at, expires_at, duration, alone, run_ids, gates, strict
+    )
+    VALUES (
+        @claim_id::uuid,
+        @worker::int,
+        now(),
+        now() + (@duration::bigint) * interval '1 microsecond',
+        @duration::bigint,
+        @alone::boolean,
+        @ids::uuid[],
+        @gates::bigint[],
+        @strict::boolean
+    )
+)
+UPDATE durable.runs
+SET state = 1,
+    claim_id = @claim_id::uuid,
+    worker = @worker::int,
+    attempt = attempt + 1,
+    started_at = @at::timestamptz,
+    fence = greatest(fence + 1, (SELECT (extract(epoch FROM now()) * 1000000)::bigint))
+WHERE id = ANY (@ids::uuid[])
+  AND state = 0
+RETURNING
+    id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
+    coalesce(expires_at <= now(), false)::boolean AS expired,
+    trace,
+    args::text AS args,
+    cardinality(@ids::uuid[])::int AS dealt;

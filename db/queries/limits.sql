@@ -1,0 +1,430 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+-- States of a limit: 0 active, 1 draining, 2 off, 3 removed.
+
+-- name: FindLimits :many
+-- Index: limits_name_key. Locks: none.
+SELECT
+    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
+    (declared_at IS NOT NULL)::boolean AS declared
+FROM durable.limits
+WHERE name = ANY (@names::text[]);
+
+-- name: KnownLimitLanes :many
+-- Which of these lanes runs of these limits have waited in. Index: limit_lanes_pkey.
+-- Locks: none.
+SELECT limit_lanes.limit_id, limit_lanes.lane
+FROM (
+    SELECT
+        unnest(@limits::int[]) AS limit_id,
+        unnest(@lanes::int[]) AS lane
+) wanted
+JOIN durable.limit_lanes ON limit_lanes.limit_id = wanted.limit_id
+    AND limit_lanes.lane = wanted.lane;
+
+-- name: CreateLimitLanes :exec
+-- Index: limit_lanes_pkey. Locks: only what it inserts, in the order given. Committed
+-- before a run waits there. Idempotent: a repeat passes over conflicts.
+INSERT INTO durable.limit_lanes (limit_id, lane)
+SELECT unnest(@limits::int[]), unnest(@lanes::int[])
+ON CONFLICT DO NOTHING;
+
+-- name: LockLimits :many
+-- Index: limits_name_key. Locks: the rows by name, against another declaration or change.
+SELECT
+    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state
+FROM durable.limits
+WHERE name = ANY (@names::text[])
+ORDER BY name
+FOR UPDATE;
+
+-- name: InsertLimits :exec
+-- Index: limits_name_key. Locks: only what it inserts. A name that exists is passed over
+-- before the row is formed: ON CONFLICT alone would use up a number for each.
+-- Idempotent: a repeat finds the names and inserts nothing.
+INSERT INTO durable.limits (
+    name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after,
+    hash, declared_at, hash_at, brought_at
+)
+SELECT
+    declared.name,
+    declared.kind,
+    declared.most,
+    declared.period,
+    declared.burst,
+    declared.buckets,
+    declared.key_least,
+    declared.key_most,
+    declared.action,
+    declared.retry_after,
+    declared.hash,
+    now(),
+    now(),
+    coalesce(
+        (
+            SELECT workers.started_at
+            FROM durable.workers
+            WHERE workers.instance = @instance
+        ),
+        now()
+    )
+FROM (
+    SELECT
+        unnest(@names::text[]) AS name,
+        unnest(@kinds::smallint[]) AS kind,
+        unnest(@mosts::int[]) AS most,
+        unnest(@periods::bigint[]) AS period,
+        unnest(@bursts::int[]) AS burst,
+        unnest(@bucket_counts::int[]) AS buckets,
+        unnest(@key_leasts::int[]) AS key_least,
+        unnest(@key_mosts::int[]) AS key_most,
+        unnest(@actions::smallint[]) AS action,
+        unnest(@retry_afters::bigint[]) AS retry_after,
+        unnest(@hashes::text[]) AS hash
+) declared
+WHERE NOT EXISTS (
+    SELECT
+    FROM durable.limits
+    WHERE limits.name = declared.name
+)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: ReplaceLimits :many
+-- A hash other than the stored one takes effect when its worker started after the one that
+-- brought the stored one, or when no worker has declared the stored one within so many
+-- microseconds, as with schedules. A limit keeps its kind and its state; one that was
+-- removed is active again. Returns those that changed.
+-- Index: limits_name_key. Locks: rows that LockLimits has locked.
+-- Idempotent: a repeat finds the stored hash equal and changes nothing.
+UPDATE durable.limits
+SET most = declared.most,
+    period = declared.period,
+    burst = declared.burst,
+    buckets = declared.buckets,
+    key_least = declared.key_least,
+    key_most = declared.key_most,
+    action = declared.action,
+    retry_after = declared.retry_after,
+    hash = declared.hash,
+    hash_at = now(),
+    brought_at = declarer.started_at,
+    edited = false,
+    state = CASE limits.state WHEN 3 THEN 0 ELSE limits.state END
+FROM (
+    SELECT
+        unnest(@names::text[]) AS name,
+        unnest(@kinds::smallint[]) AS kind,
+        unnest(@mosts::int[]) AS most,
+        unnest(@periods::bigint[]) AS period,
+        unnest(@bursts::int[]) AS burst,
+        unnest(@bucket_counts::int[]) AS buckets,
+        unnest(@key_leasts::int[]) AS key_least,
+        unnest(@key_mosts::int[]) AS key_most,
+        unnest(@actions::smallint[]) AS action,
+        unnest(@retry_afters::bigint[]) AS retry_after,
+        unnest(@hashes::text[]) AS hash
+) declared,
+(
+    SELECT coalesce(
+        (
+            SELECT workers.started_at
+            FROM durable.workers
+            WHERE workers.instance = @instance
+        ),
+        now()
+    ) AS started_at
+) declarer
+WHERE limits.name = declared.name
+  AND limits.kind = declared.kind
+  AND limits.hash <> declared.hash
+  AND (
+      declarer.started_at >= limits.brought_at
+      OR limits.hash_at < now() - (@within::bigint) * interval '1 microsecond'
+  )
+RETURNING limits.id;
+
+-- name: TouchLimits :exec
+-- Index: limits_name_key. Locks: rows that LockLimits has locked.
+UPDATE durable.limits
+SET declared_at = now(),
+    hash_at = CASE WHEN limits.hash = declared.hash THEN now() ELSE limits.hash_at END
+FROM (
+    SELECT
+        unnest(@names::text[]) AS name,
+        unnest(@kinds::smallint[]) AS kind,
+        unnest(@hashes::text[]) AS hash
+) declared
+WHERE limits.name = declared.name
+  AND limits.kind = declared.kind;
+
+-- name: OlderWorker :many
+-- A worker seen within so many microseconds whose program serves a schema before this one.
+-- Index: none; reads workers, a small table. Locks: none.
+SELECT name
+FROM durable.workers
+WHERE coalesce(version, 0) < @version::int
+  AND seen_at > now() - (@within::bigint) * interval '1 microsecond'
+ORDER BY seen_at DESC
+LIMIT 1;
+
+-- name: CreateLimit :execrows
+-- An operator's own limit. Index: limits_name_key. Idempotent: a repeat finds the name.
+INSERT INTO durable.limits (
+    name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after,
+    hash, edited, hash_at, brought_at
+)
+VALUES (
+    @name, @kind, @most, @period, @burst, @buckets, @key_least, @key_most, @action,
+    @retry_after, '', true, '-infinity', '-infinity'
+)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: WriteLimit :exec
+-- Index: limits_pkey. Locks: a row that LockLimits has locked.
+UPDATE durable.limits
+SET most = @most,
+    period = @period,
+    burst = @burst,
+    buckets = @buckets,
+    key_least = @key_least,
+    key_most = @key_most,
+    action = @action,
+    retry_after = @retry_after,
+    state = @state,
+    edited = edited OR @edits::boolean
+WHERE id = @id;
+
+-- name: LimitInUse :one
+-- How many runs wait for a limit and how many places are held, each counted up to so many.
+-- Index: waiting_order and permits_pkey, the range of the limit. Locks: none.
+SELECT
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.waiting
+            WHERE waiting.gate >= @first
+              AND waiting.gate <= @last
+            LIMIT @most
+        ) waiters
+    )::bigint AS waiting,
+    (
+        SELECT coalesce(sum(held.k), 0)
+        FROM (
+            SELECT permits.k
+            FROM durable.permits
+            WHERE permits.gate >= @first
+              AND permits.gate <= @last
+              AND (permits.expires_at IS NULL OR permits.expires_at > now())
+            LIMIT @most
+        ) held
+    )::bigint AS held;
+
+-- name: NextOfLimit :many
+-- The next turn of a gate of the limit that has waiters, looked for among so many gates.
+-- Index: waiting_order skipped along the gates, turns_gate. Locks: none.
+WITH RECURSIVE gate_of (gate, n) AS (
+    (
+        SELECT waiting.gate, 1
+        FROM durable.waiting
+        WHERE waiting.gate >= @first
+          AND waiting.gate <= @last
+        ORDER BY waiting.gate
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT
+        (
+            SELECT waiting.gate
+            FROM durable.waiting
+            WHERE waiting.gate > gate_of.gate
+              AND waiting.gate <= @last
+            ORDER BY waiting.gate
+            LIMIT 1
+        ),
+        gate_of.n + 1
+    FROM gate_of
+    WHERE gate_of.gate IS NOT NULL
+      AND gate_of.n < @most::int
+)
+SELECT min(turns.due_at)::timestamptz AS due_at
+FROM gate_of
+JOIN durable.turns ON turns.gate = gate_of.gate
+HAVING min(turns.due_at) IS NOT NULL;
+
+-- name: AnnounceGates :many
+-- One turn for each gate of a limit that has waiters, from a gate on, at most so many; on
+-- the limit's line. Returns the last gate; null: there were no more. In a transaction
+-- after that of the change: a waiter that is committed meanwhile either has its own turn
+-- taken by an admission that sees the change, or is seen here.
+-- Index: waiting_order, skipped along the gates. Locks: only what it inserts.
+-- Idempotent: a repeat adds turns that find nothing to do.
+WITH RECURSIVE gate_of (gate, n) AS (
+    (
+        SELECT waiting.gate, 1
+        FROM durable.waiting
+        WHERE waiting.gate > @after
+          AND waiting.gate <= @last
+        ORDER BY waiting.gate
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT
+        (
+            SELECT waiting.gate
+            FROM durable.waiting
+            WHERE waiting.gate > gate_of.gate
+              AND waiting.gate <= @last
+            ORDER BY waiting.gate
+            LIMIT 1
+        ),
+        gate_of.n + 1
+    FROM gate_of
+    WHERE gate_of.gate IS NOT NULL
+      AND gate_of.n < @most::int
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (gate_of.gate >> 43)::int, clock_timestamp(), gate_of.gate
+    FROM gate_of
+    WHERE gate_of.gate IS NOT NULL
+    RETURNING gate
+)
+SELECT announced.gate
+FROM announced
+ORDER BY announced.gate;
+
+-- name: AnnounceGate :exec
+-- A turn of one gate on the limit's line. Locks: only what it inserts.
+INSERT INTO durable.turns (line, due_at, gate)
+VALUES (
+    (1 << 30) + (@gate::bigint >> 43)::int,
+    greatest(clock_timestamp(), @due_at::timestamptz),
+    @gate::bigint
+);
+
+-- name: MakeGate :exec
+-- Index: gates_pkey. Waits for an admission that makes the same gate. The transaction has
+-- locked nothing else. Idempotent: a repeat finds it.
+INSERT INTO durable.gates (gate, key)
+VALUES (@gate, @key)
+ON CONFLICT DO NOTHING;
+
+-- name: LockGate :exec
+-- Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
+-- transaction has locked nothing else.
+SELECT
+FROM durable.gates
+WHERE gate = @gate
+FOR UPDATE;
+
+-- name: PenalizeGate :exec
+-- Index: gates_pkey. Locks: a gate that LockGate has locked.
+-- Idempotent: the later instant stays.
+UPDATE durable.gates
+SET not_before = greatest(not_before, @not_before::timestamptz)
+WHERE gate = @gate;
+
+-- name: EndPermit :execrows
+-- Index: permits_pkey. Locks: the permit. Idempotent: a repeat finds none.
+DELETE FROM durable.permits
+WHERE gate = @gate
+  AND owner = @owner;
+
+-- name: ExtendPermit :execrows
+-- Index: permits_pkey. Locks: the permit. An owner whose permit has expired has none.
+UPDATE durable.permits
+SET expires_at = clock_timestamp() + (@lasts::bigint) * interval '1 microsecond'
+WHERE gate = @gate
+  AND owner = @owner
+  AND until = 'x'
+  AND expires_at > clock_timestamp();
+
+-- name: GateState :many
+-- Index: gates_pkey. Locks: none.
+SELECT not_before
+FROM durable.gates
+WHERE gate = @gate;
+
+-- name: GatePermits :many
+-- The permits of a gate; of a claim's the worker that executes its runs.
+-- Index: permits_pkey, leases_pkey, runs_pkey. Locks: none.
+SELECT
+    permits.owner,
+    permits.k,
+    permits.until,
+    permits.expires_at,
+    permits.runs[1:100]::uuid[] AS runs,
+    coalesce(
+        (
+            SELECT workers.name
+            FROM durable.leases
+            JOIN durable.workers ON workers.id = leases.worker
+            WHERE leases.claim_id = permits.owner
+        ),
+        (
+            SELECT workers.name
+            FROM durable.runs
+            JOIN durable.workers ON workers.id = runs.worker
+            WHERE runs.id = permits.owner
+              AND runs.state = 1
+        ),
+        ''
+    )::text AS worker
+FROM durable.permits
+WHERE permits.gate = @gate
+  AND (permits.expires_at IS NULL OR permits.expires_at > now())
+  AND permits.k > 0
+ORDER BY permits.at, permits.owner
+LIMIT @most;
+
+-- name: GateUse :one
+-- What a gate has in use, and how many runs wait in its lines, counted up to so many.
+-- Index: permits_pkey, waiting_order. Locks: none.
+SELECT
+    (
+        SELECT coalesce(sum(permits.k), 0)
+        FROM durable.permits
+        WHERE permits.gate = @gate
+          AND (permits.expires_at IS NULL OR permits.expires_at > now())
+    )::bigint AS used,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.waiting
+            WHERE waiting.gate = @gate
+            LIMIT @most
+        ) waiters
+    )::bigint AS waiting,
+    (
+        SELECT min(turns.due_at)
+        FROM durable.turns
+        WHERE turns.gate = @gate
+    )::timestamptz AS next_at;
+
+-- name: GateWaiters :many
+-- The first runs that wait in the lines of a gate, in the order of their admission.
+-- Index: limit_lanes_pkey, waiting_order for each line. Locks: none.
+SELECT first.run_id, lanes.job, lanes.queue, lanes.priority, first.due_at
+FROM durable.limit_lanes
+JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
+CROSS JOIN LATERAL (
+    SELECT waiting.run_id, waiting.due_at
+    FROM durable.waiting
+    WHERE waiting.gate = @gate
+      AND waiting.lane = limit_lanes.lane
+    ORDER BY waiting.due_at, waiting.run_id
+    LIMIT @most
+) first
+WHERE limit_lanes.limit_id = @limit_id
+ORDER BY lanes.priority DESC, first.due_at, first.run_id
+LIMIT @most;
+
+-- name: ListLimits :many
+-- Index: reads limits, a small table. Locks: none.
+SELECT
+    id, name, kind, most, period, burst, buckets, key_least, key_most, action, retry_after, state,
+    edited, declared_at
+FROM durable.limits
+WHERE state <> 3
+  AND (cardinality(@names::text[]) = 0 OR name = ANY (@names::text[]))
+ORDER BY name;

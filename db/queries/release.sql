@@ -1,0 +1,163 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+-- Permits of limited runs, and what goes with their end. Who releases one inserts a turn on
+-- the line of its limit in the same transaction, whether or not a waiter is seen: the
+-- waiter may be in a transaction that this one does not see yet.
+
+-- name: HoldLeases :exec
+-- Before the settlements of limited claims: a reclaim passes over their leases, so that
+-- their permits have one who releases them.
+-- Index: leases_pkey. Locks: the leases, in the order of their ids, shared, so that a
+-- renewal does not wait. Idempotent: a lease that has gone is not locked.
+SELECT
+FROM durable.leases
+WHERE claim_id = ANY (@claims::uuid[])
+ORDER BY claim_id
+FOR KEY SHARE;
+
+-- name: Release :one
+-- Ends the part that runs have in the permits of their claim, after they were settled:
+-- whatever their verdict, none of them is running under the claim. With the last of a
+-- claim its permits are deleted whole; before, a permit may be left with no run and no
+-- place. Returns whether a run waits for what was freed.
+-- Index: leases_pkey, permits_pkey, waiting_order. Locks: the permits of one claim, whose
+-- lease the transaction has locked. A second settlement of the same claim waits, and
+-- computes again from the row as it is then.
+-- Idempotent: runs that are in no permit touch nothing; of a claim whose lease has gone
+-- there are no permits.
+WITH gone AS MATERIALIZED (
+    SELECT unnest(@ids::uuid[]) AS id
+), held AS MATERIALIZED (
+    SELECT
+        leases.gates,
+        @last::boolean
+            AND (
+                (pg_column_size(leases.run_ids) - 20) / 16 = @claimed::int
+                OR NOT EXISTS (
+                    SELECT
+                    FROM durable.runs
+                    WHERE runs.id = ANY (leases.run_ids)
+                      AND runs.claim_id = leases.claim_id
+                      AND runs.state = 1
+                )
+            ) AS whole
+    FROM durable.leases
+    WHERE leases.claim_id = @claim_id::uuid
+), released AS (
+    DELETE FROM durable.permits
+    WHERE gate = ANY (ARRAY(SELECT unnest(held.gates) FROM held WHERE held.whole))
+      AND owner = @claim_id::uuid
+    RETURNING gate
+), reduced AS (
+    UPDATE durable.permits
+-- block: reduce-permits
+    SET (runs, k) = (
+        SELECT
+            coalesce(array_agg(staying.run ORDER BY staying.run), '{}'),
+            CASE
+                WHEN permits.k = cardinality(permits.runs) THEN count(*)
+                ELSE coalesce(
+                    sum(
+                        (
+                            SELECT coalesce(
+                                runs.weights[array_position(runs.gates, permits.gate)],
+                                1
+                            )
+                            FROM durable.runs
+                            WHERE runs.id = staying.run
+                        )
+                    ),
+                    0
+                )
+            END
+        FROM unnest(permits.runs) AS staying (run)
+        WHERE staying.run NOT IN (SELECT gone.id FROM gone)
+    )
+-- end
+    WHERE gate = ANY (ARRAY(SELECT unnest(held.gates) FROM held WHERE NOT held.whole))
+      AND owner = @claim_id::uuid
+      AND EXISTS (
+          SELECT
+          FROM unnest(permits.runs) AS named (run)
+          WHERE named.run IN (SELECT gone.id FROM gone)
+      )
+    RETURNING gate
+), touched AS (
+    SELECT released.gate FROM released
+    UNION ALL
+    SELECT reduced.gate FROM reduced
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
+)
+SELECT coalesce(
+    bool_or(
+        EXISTS (
+            SELECT
+            FROM durable.waiting
+            WHERE waiting.gate = touched.gate
+        )
+    ),
+    false
+)::boolean AS wanted
+FROM touched;
+
+-- name: ReleaseFinished :one
+-- Ends the permits that outlast a claim, of those runs that have ended for good, and gives
+-- back those of named owners. Nothing but one probe where the lease says that no run of
+-- the claim has such.
+-- Index: leases_pkey, runs_pkey, permits_pkey. Locks: the permits, by their owners.
+-- Idempotent: a repeat finds no rows.
+WITH over AS MATERIALIZED (
+    SELECT runs.id, runs.state, runs.strict, runs.gives
+    FROM durable.runs
+    WHERE EXISTS (
+            SELECT
+            FROM durable.leases
+            WHERE leases.claim_id = @claim_id::uuid
+              AND leases.strict
+        )
+      AND runs.id = ANY (@ids::uuid[])
+      AND runs.claim_id = @claim_id::uuid
+      AND runs.state >= 2
+), finished AS (
+-- block: end-permits of over
+    DELETE FROM durable.permits
+    USING over
+    WHERE over.strict IS NOT NULL
+      AND permits.gate = ANY (over.strict)
+      AND permits.owner = over.id
+      AND (permits.until = 'f' OR over.state <> 4)
+    RETURNING permits.gate
+-- end
+), given_back AS (
+-- block: give-back of over
+    DELETE FROM durable.permits
+    USING (
+        SELECT
+            split_part(over.gives[given.place], ':', 1)::bigint AS gate,
+            split_part(over.gives[given.place], ':', 2)::uuid AS owner
+        FROM over
+        CROSS JOIN generate_subscripts(over.gives, 1) AS given (place)
+        WHERE over.state = 2
+    ) back
+    WHERE permits.gate = back.gate
+      AND permits.owner = back.owner
+      AND permits.until = 'x'
+    RETURNING permits.gate
+-- end
+), touched AS (
+    SELECT finished.gate FROM finished
+    UNION ALL
+    SELECT given_back.gate FROM given_back
+), freed AS (
+-- block: free of touched
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT (1 << 30) + (freed.gate >> 43)::int, clock_timestamp(), freed.gate
+    FROM (SELECT DISTINCT touched.gate FROM touched) freed
+-- end
+)
+SELECT (count(*) > 0)::boolean AS wanted
+FROM touched;

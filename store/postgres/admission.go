@@ -1,0 +1,232 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// An admission is one transaction of three round trips, of more where runs have
+// several limits: it takes turns and locks their gates, reads in later statements what
+// the gates admit, decides, and writes.
+
+// divisionByZero is how LeaveLines says that a waiter has gone since it was read.
+const divisionByZero = "22012"
+
+// admitRuns admits limited runs. It expects that nobody has a row of theirs in hand; where
+// somebody had, it begins again and for a while looks at the rows before it decides.
+func (s *Store) admitRuns(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing) error {
+	if !s.heldWaiters.within(heldFor) {
+		err := s.admitOnce(ctx, request, worker, got, false)
+		if c := code(err); c != lockNotAvailable && c != divisionByZero {
+			return err
+		}
+		s.heldWaiters.mark()
+	}
+	return s.admitOnce(ctx, request, worker, got, true)
+}
+
+func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing, careful bool) error {
+	conn, err := s.engine.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	a := &admission{
+		Store: s, conn: conn, request: request, worker: worker, careful: careful, got: got,
+		limits: map[store.LimitID]*store.Limit{}, known: map[admit.GateID]bool{},
+	}
+	got.runs, got.dealt = got.runs[:0], 0
+	if err = a.run(ctx); err != nil {
+		_, _ = conn.Exec(context.WithoutCancel(ctx), queries.Rollback) // one that fails here is closed when it is released
+	}
+	return err
+}
+
+// admission is one under way.
+type admission struct {
+	*Store
+
+	conn    *pgxpool.Conn
+	request *store.ClaimRequest
+	worker  int32
+	careful bool
+	got     *dealing
+
+	input  admit.Input
+	limits map[store.LimitID]*store.Limit
+	known  map[admit.GateID]bool            // gates in input
+	said   map[store.RunID][]store.LimitUse // of waiters that say more than their gate
+	lapsed []int64                          // gates with permits of named owners whose time is over
+	names  map[admit.GateID]string          // keys of gates that are not known yet
+}
+
+func (a *admission) run(ctx context.Context) error {
+	gates, err := a.take(ctx)
+	if err != nil {
+		return err
+	}
+	if len(gates) == 0 {
+		_, err = a.conn.Exec(ctx, queries.Commit)
+		return err
+	}
+	a.said, a.names = map[store.RunID][]store.LimitUse{}, map[admit.GateID]string{}
+	a.input.Room = a.request.Limit
+	if err := a.read(ctx, gates, admit.Quantum(a.request.Limit, len(gates))+1, true); err != nil {
+		return err
+	}
+	if err := a.readMore(ctx); err != nil {
+		return err
+	}
+	if a.careful {
+		if err := a.hold(ctx); err != nil {
+			return err
+		}
+	}
+	decision := admit.Decide(&a.input)
+	return a.write(ctx, &decision)
+}
+
+// take begins the transaction, takes turns, and returns the gates that are ours.
+func (a *admission) take(ctx context.Context) (gates []int64, err error) {
+	lines, takes := make([]int32, len(a.request.Admissions)), make([]int32, len(a.request.Admissions))
+	for i, one := range a.request.Admissions {
+		lines[i], takes[i] = one.Line, small(one.Take)
+	}
+	b := &batch{names: a.Store.names}
+	b.add(queries.Begin)
+	if a.unpinned {
+		b.add(queries.Pin)
+	}
+	lock, statement := limits(ctx, heldLimit)
+	b.add(queries.Guard, lock, statement)
+	b.add(queries.Idle)
+	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain)).Query(func(rows pgx.Rows) (err error) {
+		gates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	return gates, a.send(ctx, a.conn, b)
+}
+
+// read reads what gates that are locked admit, and the first waiters of their lines.
+func (a *admission) read(ctx context.Context, gates []int64, depth int, turns bool) error {
+	var ids []int32
+	all := false
+	for _, gate := range gates {
+		a.known[admit.GateID(gate)] = true
+		id := admit.LimitOf(admit.GateID(gate))
+		if all = all || id == 0; id != 0 && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	lanes := laneNumbers(a.request.Lanes)
+	var found []admit.Gate
+	b := &batch{names: a.Store.names}
+	b.add(queries.ReadLimits, orNone(ids)).Query(a.scanLimits)
+	b.add(queries.ReadGates, gates).Query(func(rows pgx.Rows) error { return a.scanGates(rows, &found) })
+	b.add(queries.ReadLines, lanes, gates, small(a.request.Limit), small(depth)).Query(a.scanWaiters)
+	b.add(queries.ReadLanes, orNone(ids), lanes, all).Query(a.scanLanes)
+	b.add(queries.ReadKept, gates).Query(a.scanKept)
+	if err := a.send(ctx, a.conn, b); err != nil {
+		return err
+	}
+	slices.SortFunc(found, func(x, y admit.Gate) int { // as they came
+		return cmp.Compare(slices.Index(gates, int64(x.ID)), slices.Index(gates, int64(y.ID)))
+	})
+	for i := range found {
+		g := &found[i]
+		if g.Limit = a.limits[admit.LimitOf(g.ID)]; turns {
+			g.Depth = depth
+			if g.Limit != nil && g.Limit.Action() > store.FullWait {
+				g.Depth = a.request.Limit + 1
+			}
+		}
+	}
+	a.input.Gates = append(a.input.Gates, found...)
+	return nil
+}
+
+func (a *admission) scanLimits(rows pgx.Rows) error {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ReadLimitsRow])
+	for i := range found {
+		one := toLimit(&found[i])
+		a.limits[one.ID] = &one
+	}
+	return err
+}
+
+func (a *admission) scanGates(rows pgx.Rows, to *[]admit.Gate) error {
+	for rows.Next() {
+		var g admit.Gate
+		var freesAt, notBefore *time.Time
+		var lapsed, named bool
+		var texts []string
+		err := rows.Scan(&g.ID, &g.Used, &freesAt, &lapsed, &named, &g.Rate.TAT, &g.Rate.At, &g.Rate.Count, &notBefore,
+			&g.Rate.Since, &g.Rate.LastAt, &texts, &a.input.Now)
+		if err != nil {
+			return err
+		}
+		if freesAt != nil {
+			g.FreesAt = freesAt.UTC()
+		}
+		if notBefore != nil {
+			g.NotBefore = notBefore.UTC()
+		}
+		if lapsed {
+			a.lapsed = append(a.lapsed, int64(g.ID))
+		}
+		if !named && texts != nil {
+			a.names[g.ID] = admit.KeyOf(g.ID, limitsOf(texts))
+		}
+		*to = append(*to, g)
+	}
+	a.input.Now = a.input.Now.UTC()
+	return rows.Err()
+}
+
+func (a *admission) scanWaiters(rows pgx.Rows) error {
+	for rows.Next() {
+		var w admit.Waiter
+		var texts []string
+		if err := rows.Scan(&w.Gate, &w.Lane, &w.DueAt, (*binaryUUID)(&w.Run), &texts); err != nil {
+			return err
+		}
+		if w.DueAt = w.DueAt.UTC(); texts != nil {
+			a.said[w.Run] = limitsOf(texts)
+		}
+		a.input.Waiters = append(a.input.Waiters, w)
+	}
+	return rows.Err()
+}
+
+func (a *admission) scanLanes(rows pgx.Rows) error {
+	for rows.Next() {
+		var l admit.Lane
+		if err := rows.Scan(&l.ID, &l.Priority, &l.Paused); err != nil {
+			return err
+		}
+		l.Ours = slices.Contains(a.request.Lanes, l.ID)
+		a.input.Lanes = append(a.input.Lanes, l)
+	}
+	return rows.Err()
+}
+
+func (a *admission) scanKept(rows pgx.Rows) error {
+	for rows.Next() {
+		var k admit.Kept
+		if err := rows.Scan(&k.Gate, &k.Lane, &k.ExpiresAt); err != nil {
+			return err
+		}
+		k.ExpiresAt = k.ExpiresAt.UTC()
+		a.input.Kept = append(a.input.Kept, k)
+	}
+	return rows.Err()
+}

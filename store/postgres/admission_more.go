@@ -1,0 +1,234 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// readMore reads what only some limits and runs need: the other gates of runs, which
+// are locked first, refunds, the keys of dynamic windows, owners, and who executes.
+func (a *admission) readMore(ctx context.Context) error {
+	others, err := a.uses(ctx)
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		if err := a.readOthers(ctx, others); err != nil {
+			return err
+		}
+	}
+	b := &batch{names: a.Store.names}
+	a.addRates(b)
+	a.addOwners(b)
+	a.addExecuting(b)
+	if b.Len() == 0 {
+		return nil
+	}
+	return a.send(ctx, a.conn, b)
+}
+
+// uses gives the waiters that say more than their gate their uses, and returns the
+// gates that are not read yet.
+func (a *admission) uses(ctx context.Context) (others []int64, err error) {
+	set := limitSet{}
+	for _, said := range a.said {
+		for i := range said {
+			set[store.LimitName(said[i].Limit)] = nil
+		}
+	}
+	if len(set) == 0 {
+		return nil, nil
+	}
+	if err := a.findLimits(ctx, a.conn, set, true); err != nil {
+		return nil, err
+	}
+	find := func(name string) *store.Limit {
+		if known := set[name]; known != nil {
+			return &known.Limit
+		}
+		return nil
+	}
+	seen := map[admit.GateID]bool{}
+	for i := range a.input.Waiters {
+		w := &a.input.Waiters[i]
+		said, more := a.said[w.Run]
+		if !more || w.Uses != nil {
+			continue
+		}
+		w.Uses = admit.StoredUses(said, find)
+		for j := range w.Uses {
+			if gate := w.Uses[j].Gate; !a.known[gate] && !seen[gate] && w.Uses[j].Mode != store.LimitRelease {
+				seen[gate] = true
+				others = append(others, int64(gate))
+			}
+		}
+	}
+	slices.Sort(others)
+	return others, nil
+}
+
+// readOthers locks further gates, and reads those that are free.
+func (a *admission) readOthers(ctx context.Context, gates []int64) error {
+	var free []int64
+	b := &batch{names: a.Store.names}
+	b.add(queries.LockGates, gates).Query(func(rows pgx.Rows) (err error) {
+		free, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	if err := a.send(ctx, a.conn, b); err != nil {
+		return err
+	}
+	for _, gate := range gates {
+		if !slices.Contains(free, gate) {
+			a.known[admit.GateID(gate)] = true
+			a.input.Gates = append(a.input.Gates, admit.Gate{ID: admit.GateID(gate), Busy: true})
+		}
+	}
+	if len(free) == 0 {
+		return nil
+	}
+	if err := a.read(ctx, free, 1, false); err != nil {
+		return err
+	}
+	_, err := a.uses(ctx) // of those that wait there; their further gates are left for another admission
+	return err
+}
+
+// addRates reads the refunds of limits of starts, and the live keys of dynamic windows.
+func (a *admission) addRates(b *batch) {
+	var rates []int64
+	at := map[admit.GateID]int{}
+	for i := range a.input.Gates {
+		g := &a.input.Gates[i]
+		if g.Busy || g.Limit == nil || !g.Limit.Rate() {
+			continue
+		}
+		rates, at[g.ID] = append(rates, int64(g.ID)), i
+		if g.Limit.Kind == store.LimitDynamicWindow && admit.Parent(g.ID) == g.ID {
+			first, last := gatesOf(g.Limit.ID)
+			b.add(queries.LiveKeys, first, last, a.input.Now.Add(-g.Limit.Period).UnixMicro(), small(store.MaxLimitKeys+1)).Query(func(rows pgx.Rows) error {
+				live, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.LiveKeysRow])
+				for _, one := range live {
+					g.Live = append(g.Live, admit.LiveKey{Gate: admit.GateID(one.Gate), LastAt: one.LastAt})
+				}
+				return err
+			})
+		}
+	}
+	if len(rates) == 0 {
+		return
+	}
+	b.add(queries.TakeRefunds, rates).Query(func(rows pgx.Rows) error {
+		refunds, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.TakeRefundsRow])
+		for _, one := range refunds {
+			g := &a.input.Gates[at[admit.GateID(one.Gate)]]
+			g.Refunds = append(g.Refunds, admit.Refund{Weight: int(one.K), ChargedAt: one.ChargedAt.UTC()})
+		}
+		return err
+	})
+}
+
+// owned is a permit that a run, or a named owner, may have already.
+type owned struct {
+	gate  admit.GateID
+	owner uuid.UUID
+}
+
+// addOwners asks which permits those have that may have some already.
+func (a *admission) addOwners(b *batch) {
+	asked := map[owned][]*admit.Use{}
+	var gates []int64
+	var owners uuidArray
+	for i := range a.input.Waiters {
+		w := &a.input.Waiters[i]
+		for j := range w.Uses {
+			use := &w.Uses[j]
+			one := owned{use.Gate, use.Owner}
+			switch {
+			case use.Until == store.UntilFinished || use.Until == store.UntilFinishedOrRevived:
+				one.owner = w.Run
+			case use.Mode != store.LimitAcquire:
+				continue
+			}
+			if asked[one] = append(asked[one], use); len(asked[one]) == 1 {
+				gates, owners = append(gates, int64(one.gate)), append(owners, one.owner)
+			}
+		}
+	}
+	if len(gates) == 0 {
+		return
+	}
+	b.add(queries.Owners, gates, owners).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.OwnersRow])
+		for _, one := range found {
+			for _, use := range asked[owned{admit.GateID(one.Gate), one.Owner}] {
+				use.Has = true
+			}
+		}
+		return err
+	})
+}
+
+// executingMost bounds the runs that are looked at to be cancelled for newer ones.
+const executingMost = 1000
+
+// addExecuting reads who executes, where newer runs may have older ones cancelled.
+func (a *admission) addExecuting(b *batch) {
+	var gates []int64
+	at := map[int64]int{}
+	wanted := map[admit.GateID]bool{}
+	for i := range a.input.Waiters {
+		for _, use := range a.input.Waiters[i].Uses {
+			wanted[use.Gate] = wanted[use.Gate] || use.WhenFull == store.FullCancelOldest
+		}
+	}
+	for i := range a.input.Gates {
+		g := &a.input.Gates[i]
+		if !g.Busy && g.Limit != nil && !g.Limit.Rate() && (g.Limit.Action() == store.FullCancelOldest || wanted[g.ID]) {
+			gates, at[int64(g.ID)] = append(gates, int64(g.ID)), i
+		}
+	}
+	if len(gates) == 0 {
+		return
+	}
+	b.add(queries.Executing, gates, small(executingMost)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.ExecutingRow])
+		for _, one := range found {
+			g := &a.input.Gates[at[one.Gate]]
+			g.Executing = append(g.Executing, admit.Executing{Run: one.ID, Weight: int(one.Weight), Cancelled: one.Cancelled})
+		}
+		return err
+	})
+}
+
+// hold locks the candidates that others do not have in hand.
+func (a *admission) hold(ctx context.Context) error {
+	var c candidates
+	for i := range a.input.Waiters {
+		if w := &a.input.Waiters[i]; slices.Contains(a.request.Lanes, w.Lane) {
+			c.add(w)
+		}
+	}
+	free := map[store.RunID]struct{}{}
+	b := &batch{names: a.Store.names}
+	b.add(queries.FreeWaiters, c.gates, c.lanes, c.dues, c.ids).Query(scanInto(free))
+	if len(c.ids) == 0 {
+		return nil
+	}
+	if err := a.send(ctx, a.conn, b); err != nil {
+		return err
+	}
+	for i := range a.input.Waiters {
+		w := &a.input.Waiters[i]
+		_, isFree := free[w.Run]
+		w.Held = !isFree && slices.Contains(a.request.Lanes, w.Lane)
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// candidates are rows of waiting as parameters.
+type candidates struct {
+	gates []int64
+	lanes []int32
+	dues  []time.Time
+	ids   uuidArray
+}
+
+func (c *candidates) add(w *admit.Waiter) { c.addAt(w, w.Gate, w.DueAt) }
+
+func (c *candidates) addAt(w *admit.Waiter, gate admit.GateID, due time.Time) {
+	c.gates, c.lanes = append(c.gates, int64(gate)), append(c.lanes, w.Lane)
+	c.dues, c.ids = append(c.dues, due), append(c.ids, w.Run)
+}
+
+// write writes what was decided and ends the transaction.
+func (a *admission) write(ctx context.Context, d *admit.Decision) error {
+	b := &batch{names: a.Store.names}
+	a.addLeavers(b, d)
+	a.addRefused(b, d)
+	a.addAsked(b, d)
+	if len(a.lapsed) > 0 {
+		b.add(queries.EndLapsed, a.lapsed)
+	}
+	gates := a.addPermits(b, d)
+	a.addState(b, d)
+	if n := len(d.Admitted); n > 0 {
+		ids := make(uuidArray, n)
+		for i := range d.Admitted {
+			ids[i] = d.Admitted[i].Run
+		}
+		b.add(queries.StartAdmitted, uuid.UUID(a.request.Claim), a.worker, a.input.Now, ids, micro(a.request.Duration), a.request.Alone, gates, strictly(d)).Query(a.got.scan)
+	}
+	b.add(queries.Commit)
+	if err := a.send(ctx, a.conn, b); err != nil {
+		return err
+	}
+	a.order(d)
+	if len(d.Cancel) > 0 {
+		a.hint()
+	}
+	return nil
+}
+
+// order sorts the runs as they were admitted.
+func (a *admission) order(d *admit.Decision) {
+	place := make(map[store.RunID]int, len(d.Admitted))
+	for i := range d.Admitted {
+		place[d.Admitted[i].Run] = i
+	}
+	slices.SortFunc(a.got.runs, func(x, y store.ClaimedRun) int { return cmp.Compare(place[x.ID], place[y.ID]) })
+}
+
+// addLeavers takes waiters out of their lines, and puts those that move into others.
+func (a *admission) addLeavers(b *batch, d *admit.Decision) {
+	var left, moved candidates
+	for i := range d.Admitted {
+		left.add(&d.Admitted[i].Waiter)
+	}
+	for i := range d.Moved {
+		left.add(&d.Moved[i].Waiter)
+		moved.addAt(&d.Moved[i].Waiter, d.Moved[i].To, d.Moved[i].DueAt)
+	}
+	for i := range d.Refused {
+		left.add(&d.Refused[i].Waiter)
+	}
+	if len(left.ids) == 0 {
+		return
+	}
+	b.add(queries.LeaveLines, left.ids, left.gates, left.lanes, left.dues)
+	if len(moved.ids) > 0 {
+		b.add(queries.MoveWaiters, moved.gates, moved.lanes, moved.dues, moved.ids)
+	}
+}
+
+// addRefused ends runs that may not wait, and puts others off.
+func (a *admission) addRefused(b *batch, d *admit.Decision) {
+	var later candidates
+	var over uuidArray
+	dues, states, reasons := map[string]string{}, map[string]int{}, map[string]string{}
+	for i := range d.Refused {
+		r := &d.Refused[i]
+		id := r.Run.String()
+		if r.State == store.Pending {
+			due := r.DueAt.UTC().Truncate(time.Microsecond)
+			later.addAt(&r.Waiter, r.Gate, due)
+			dues[id] = due.Format("2006-01-02T15:04:05.999999Z07:00")
+			continue
+		}
+		over = append(over, r.Run)
+		states[id], reasons[id] = int(r.State), r.Reason
+	}
+	if len(later.ids) > 0 {
+		b.add(queries.MoveWaiters, later.gates, later.lanes, later.dues, later.ids)
+		b.add(queries.PostponeRuns, jsonText(dues), later.ids)
+	}
+	if len(over) > 0 {
+		b.add(queries.RefuseRuns, jsonText(reasons), jsonText(states), over)
+	}
+}
+
+// jsonText writes texts and numbers.
+func jsonText(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil { // cannot happen
+		return "{}"
+	}
+	return string(text)
+}
+
+// addAsked asks runs to end for newer ones.
+func (a *admission) addAsked(b *batch, d *admit.Decision) {
+	for _, id := range d.Cancel {
+		name := ""
+		for i := range a.input.Gates {
+			for _, one := range a.input.Gates[i].Executing {
+				if one.Run == id {
+					name = a.input.Gates[i].Limit.Name
+				}
+			}
+		}
+		b.add(queries.AskOldest, uuidArray{id}, rules.Oldest(name))
+	}
+}
+
+// addPermits writes permits, and returns the gates in which the claim has its own.
+func (a *admission) addPermits(b *batch, d *admit.Decision) (own []int64) {
+	own = []int64{}
+	var p queries.InsertPermitsParams
+	var owners uuidArray
+	var expiries []*time.Time
+	sorted := slices.Clone(d.Permits)
+	slices.SortStableFunc(sorted, func(x, y admit.Permit) int {
+		return cmp.Or(cmp.Compare(x.Gate, y.Gate), bytes.Compare(x.Owner[:], y.Owner[:]))
+	})
+	for i := range sorted {
+		one := &sorted[i]
+		if one.Owner == (uuid.UUID{}) {
+			one.Owner = uuid.UUID(a.request.Claim)
+			own = append(own, int64(one.Gate))
+		}
+		p.Gates, owners, expiries = append(p.Gates, int64(one.Gate)), append(owners, one.Owner), append(expiries, timeOrNull(one.ExpiresAt))
+		p.Places, p.Untils = append(p.Places, small(one.Weight)), append(p.Untils, string(rune(one.Until)))
+		p.Runs = append(p.Runs, idArray(one.Runs))
+	}
+	if len(sorted) > 0 {
+		b.add(queries.InsertPermits, p.Gates, owners, expiries, p.Places, p.Untils, p.Runs)
+	}
+	return own
+}
+
+// strictly reports whether a run that was admitted has permits that outlast the
+// claim, or gives back those of an owner.
+func strictly(d *admit.Decision) bool {
+	return slices.ContainsFunc(d.Admitted, func(one admit.Admitted) bool {
+		return slices.ContainsFunc(one.Uses, func(use admit.Use) bool {
+			return use.Until == store.UntilFinished || use.Until == store.UntilFinishedOrRevived || use.Mode == store.LimitRelease
+		})
+	})
+}
+
+// addState writes what the gates remember: turns, kept places, rates, keys.
+func (a *admission) addState(b *batch, d *admit.Decision) {
+	addTurns(b, queries.InsertTurns, d.Turns)
+	addTurns(b, queries.AddTurns, d.Due)
+	if len(d.Keep) > 0 {
+		var k queries.KeepParams
+		for _, one := range d.Keep {
+			k.Gates, k.Lanes, k.Expiries = append(k.Gates, int64(one.Gate)), append(k.Lanes, one.Lane), append(k.Expiries, one.ExpiresAt)
+		}
+		b.add(queries.Keep, k.Gates, k.Lanes, k.Expiries)
+	}
+	if len(d.Unkeep) > 0 {
+		var k queries.UnkeepParams
+		for _, one := range d.Unkeep {
+			k.Gates, k.Lanes = append(k.Gates, int64(one.Gate)), append(k.Lanes, one.Lane)
+		}
+		b.add(queries.Unkeep, k.Gates, k.Lanes)
+	}
+	addRates(b, d.Rates)
+	if len(a.names) > 0 {
+		var n queries.NameGatesParams
+		for gate, key := range a.names {
+			n.Gates, n.Keys = append(n.Gates, int64(gate)), append(n.Keys, key)
+		}
+		b.add(queries.NameGates, n.Gates, n.Keys)
+	}
+}
+
+func addTurns(b *batch, statement string, turns []admit.Turn) {
+	if len(turns) == 0 {
+		return
+	}
+	var t queries.AddTurnsParams
+	for _, one := range turns {
+		t.Lines, t.Dues, t.Gates = append(t.Lines, one.Line), append(t.Dues, one.DueAt), append(t.Gates, int64(one.Gate))
+	}
+	b.add(statement, t.Lines, t.Dues, t.Gates)
+}
+
+func addRates(b *batch, rates []admit.GateRate) {
+	if len(rates) == 0 {
+		return
+	}
+	var r queries.WriteRatesParams
+	for i := range rates {
+		one := &rates[i].Rate
+		r.Gates, r.Tats = append(r.Gates, int64(rates[i].Gate)), append(r.Tats, one.TAT)
+		r.BucketAts, r.BucketNs = append(r.BucketAts, numberArray(one.At)), append(r.BucketNs, numberArray(one.Count))
+		r.Sinces, r.LastAts = append(r.Sinces, one.Since), append(r.LastAts, one.LastAt)
+	}
+	b.add(queries.WriteRates, r.Gates, r.Tats, r.BucketAts, r.BucketNs, r.Sinces, r.LastAts)
+}
+
+// numberArray writes an array of numbers as PostgreSQL reads it from text.
+func numberArray[N int32 | int64](numbers []N) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, n := range numbers {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(int64(n), 10))
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// gatesOf is the range of the gates of a limit.
+func gatesOf(id store.LimitID) (first, last int64) {
+	f, l := admit.GateRange(id)
+	return int64(f), int64(l)
+}
+
+func laneNumbers(lanes []store.LaneID) []int32 { return orNone(lanes) }
+
+// orNone makes a list that is never nil.
+func orNone(ids []int32) []int32 {
+	if ids == nil {
+		return []int32{}
+	}
+	return ids
+}

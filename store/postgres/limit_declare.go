@@ -1,0 +1,156 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// limitsVersion is the schema from which on programs know limits.
+const limitsVersion = 7
+
+// limits declares limits, one by one where the database refuses them together. What
+// cannot be declared is set aside, and stops nothing else.
+func (d *declaring) limits(ctx context.Context, declared []store.Limit) error {
+	if len(declared) == 0 {
+		return nil
+	}
+	good := make([]store.Limit, 0, len(declared))
+	for _, one := range declared {
+		if err := store.CheckLimit(one); err != nil {
+			d.setAside(one.Name, err)
+			continue
+		}
+		good = append(good, one)
+	}
+	older, err := d.queries(d.general).OlderWorker(ctx, queries.OlderWorkerParams{Version: limitsVersion, Within: micro(untold)})
+	if err != nil {
+		return err
+	}
+	if len(older) > 0 {
+		for i := range good {
+			d.setAside(good[i].Name, olderWorker(older[0]))
+		}
+		return nil
+	}
+	slices.SortFunc(good, func(a, b store.Limit) int { return cmp.Compare(store.LimitName(a.Name), store.LimitName(b.Name)) })
+	return d.someLimits(ctx, good)
+}
+
+func (d *declaring) setAside(name string, err error) {
+	d.partly.SetAside = append(d.partly.SetAside, store.SetAside{Kind: rules.KindLimit, Name: name, Again: store.DeclareAgain, Err: err})
+}
+
+// someLimits declares limits in one transaction, in halves when it is refused, and then
+// announces those that have changed.
+func (d *declaring) someLimits(ctx context.Context, declared []store.Limit) error {
+	if len(declared) == 0 {
+		return nil
+	}
+	p := limitColumns(declared)
+	each := []any{p.Names, p.Kinds, p.Mosts, p.Periods, p.Bursts, p.BucketCounts, p.KeyLeasts, p.KeyMosts, p.Actions, p.RetryAfters, p.Hashes}
+	var known []queries.LockLimitsRow
+	var changed []store.LimitID
+	err := d.repeat(ctx, func() error {
+		b := &batch{names: d.names}
+		b.add(queries.LockLimits, p.Names).Query(func(rows pgx.Rows) (err error) {
+			known, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.LockLimitsRow])
+			return err
+		})
+		b.add(queries.InsertLimits, append([]any{d.worker.Instance}, each...)...)
+		b.add(queries.ReplaceLimits, slices.Concat([]any{micro(store.DeclaredWithin)}, each, []any{d.worker.Instance})...).Query(func(rows pgx.Rows) (err error) {
+			changed, err = pgx.CollectRows(rows, pgx.RowTo[store.LimitID])
+			return err
+		})
+		b.add(queries.TouchLimits, p.Names, p.Kinds, p.Hashes)
+		return d.send(ctx, d.engine, b)
+	})
+	if half := len(declared) / 2; refusesRows(err) && half > 0 {
+		if err := d.someLimits(ctx, declared[:half]); err != nil {
+			return err
+		}
+		return d.someLimits(ctx, declared[half:])
+	}
+	if err != nil {
+		return d.goOn(err, rules.KindLimit, declared[0].Name)
+	}
+	d.Store.limits.forget()
+	for i := range known {
+		one := toLimit((*queries.ReadLimitsRow)(&known[i]))
+		for j := range declared {
+			if store.LimitName(declared[j].Name) == one.Name && declared[j].Kind != one.Kind {
+				d.setAside(declared[j].Name, rules.KindStays(&one))
+			}
+		}
+	}
+	for _, id := range changed {
+		if err := d.announceLimit(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limitColumns are limits as the parameters of InsertLimits.
+func limitColumns(all []store.Limit) (p queries.InsertLimitsParams) {
+	for i := range all {
+		l := &all[i]
+		p.Names, p.Kinds, p.Mosts = append(p.Names, store.LimitName(l.Name)), append(p.Kinds, int16(l.Kind)), append(p.Mosts, small(l.Max))
+		p.Periods, p.Bursts = append(p.Periods, micro(l.Period)), append(p.Bursts, small(l.Burst))
+		p.BucketCounts, p.KeyLeasts = append(p.BucketCounts, small(l.Buckets)), append(p.KeyLeasts, small(l.Least))
+		p.KeyMosts, p.Actions = append(p.KeyMosts, small(l.Most)), append(p.Actions, int16(l.WhenFull))
+		p.RetryAfters, p.Hashes = append(p.RetryAfters, micro(l.RetryAfter)), append(p.Hashes, l.Hash())
+	}
+	return p
+}
+
+func jobLimitText(limits []store.JobLimit) *string {
+	if len(limits) == 0 {
+		return nil
+	}
+	return rules.TextOrNil(jsonText(limits))
+}
+
+// jobLimits reads them; what cannot be read, which only a change by hand can leave, is
+// left out.
+func jobLimits(text string) (limits []store.JobLimit) {
+	if text == "" || json.Unmarshal([]byte(text), &limits) != nil {
+		return nil
+	}
+	return limits
+}
+
+// announcedAtOnce bounds the gates of one statement.
+const announcedAtOnce = 1000
+
+// announceLimit inserts a turn for each gate of a limit that has waiters, after a change
+// of the limit was committed.
+func (s *Store) announceLimit(ctx context.Context, id store.LimitID) error {
+	first, last := gatesOf(id)
+	for after := first - 1; ; {
+		var gates []int64
+		err := s.repeat(ctx, func() error {
+			b := s.guarded(ctx)
+			b.add(queries.AnnounceGates, after, last, small(announcedAtOnce)).Query(func(rows pgx.Rows) (err error) {
+				gates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+				return err
+			})
+			return s.send(ctx, s.general, b)
+		})
+		if err != nil || len(gates) == 0 {
+			return err
+		}
+		s.hint()
+		if len(gates) < announcedAtOnce {
+			return nil
+		}
+		after = gates[len(gates)-1]
+	}
+}

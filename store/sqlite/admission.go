@@ -1,0 +1,470 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+// admitting is the claim of limited runs, in one write transaction.
+type admitting struct {
+	*change
+
+	request *store.ClaimRequest
+	known   *knownLimits
+	input   admit.Input
+	waiters map[store.RunID]queries.ListWaitingRow
+	uses    map[store.RunID][]admit.Use
+	lanes   map[store.LaneID]bool
+	oldest  map[store.RunID]executing // runs that may be cancelled
+}
+
+// executing is a run with a permit of a limit, under a claim.
+type executing struct {
+	limit string
+	claim []byte
+}
+
+// admission takes turns, and admits runs where they say that there may be room.
+func (c *change) admission(ctx context.Context, request *store.ClaimRequest) (runs []store.ClaimedRun, seqs []int64, err error) {
+	gates, err := c.takeTurns(ctx, request.Admissions)
+	if err != nil || len(gates) == 0 {
+		return nil, nil, err
+	}
+	a := admitting{change: c, request: request, input: admit.Input{Now: instant(c.now), Room: request.Limit},
+		waiters: map[store.RunID]queries.ListWaitingRow{}, uses: map[store.RunID][]admit.Use{}, lanes: map[store.LaneID]bool{},
+		oldest: map[store.RunID]executing{}}
+	if a.known, err = c.allLimits(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := a.read(ctx, gates); err != nil {
+		return nil, nil, err
+	}
+	decision := admit.Decide(&a.input)
+	return a.write(ctx, &decision)
+}
+
+// takeTurns takes turns and returns their gates, by the age of the turns.
+func (c *change) takeTurns(ctx context.Context, admissions []store.Admission) (gates []admit.GateID, err error) {
+	seen := map[int64]bool{}
+	for _, one := range admissions {
+		turns, err := c.ListTurns(ctx, queries.ListTurnsParams{Line: int64(one.Line), Now: c.now, Most: int64(one.Take)})
+		if err != nil {
+			return nil, err
+		}
+		if len(turns) == 0 {
+			continue
+		}
+		last := turns[len(turns)-1]
+		if err := c.DeleteTurns(ctx, queries.DeleteTurnsParams{Line: int64(one.Line), DueAt: last.DueAt, Gate: last.Gate}); err != nil {
+			return nil, err
+		}
+		for _, turn := range turns {
+			if !seen[turn.Gate] {
+				seen[turn.Gate] = true
+				gates = append(gates, admit.GateID(turn.Gate))
+			}
+		}
+	}
+	return gates, nil
+}
+
+// read reads the gates with the first waiters of their lines, and the other gates
+// of those waiters.
+func (a *admitting) read(ctx context.Context, gates []admit.GateID) error {
+	known := map[admit.GateID]bool{}
+	turns := len(gates)
+	for _, gate := range gates {
+		known[gate] = true
+		if err := a.readLines(ctx, gate, turns); err != nil {
+			return err
+		}
+	}
+	cancels := false
+	for i := range a.input.Waiters {
+		for _, use := range a.input.Waiters[i].Uses {
+			cancels = cancels || use.WhenFull == store.FullCancelOldest
+			if !known[use.Gate] {
+				known[use.Gate] = true
+				gates = append(gates, use.Gate)
+			}
+		}
+	}
+	for i, gate := range gates {
+		read, err := a.readGate(ctx, gate, cancels)
+		if err != nil {
+			return err
+		}
+		if i < turns {
+			read.Depth = admit.Depth(a.request.Limit, turns, a.action(gate))
+		}
+		a.input.Gates = append(a.input.Gates, read)
+	}
+	return nil
+}
+
+// action is what becomes of runs that the gate refuses, if they say nothing else.
+func (a *admitting) action(gate admit.GateID) store.LimitAction {
+	if limit := a.known.made[admit.LimitOf(gate)]; limit != nil {
+		return limit.Action()
+	}
+	return store.FullWait
+}
+
+// readLines reads the first due waiters of each lane of a gate.
+func (a *admitting) readLines(ctx context.Context, gate admit.GateID, gates int) error {
+	kept, err := a.ListKept(ctx, queries.ListKeptParams{Gate: int64(gate)})
+	if err != nil {
+		return err
+	}
+	for _, row := range kept {
+		a.input.Kept = append(a.input.Kept, admit.Kept{Gate: gate, Lane: store.LaneID(row.Lane), ExpiresAt: instant(row.ExpiresAt)})
+	}
+	lanes, err := a.lanesOf(ctx, gate)
+	if err != nil {
+		return err
+	}
+	for _, lane := range lanes {
+		depth := admit.DepthOfOthers(a.request.Limit, a.request.Limit)
+		if slices.Contains(a.request.Lanes, lane) {
+			depth = admit.Depth(a.request.Limit, gates, a.action(gate))
+		}
+		rows, err := a.ListWaiting(ctx, queries.ListWaitingParams{Gate: int64(gate), Lane: int64(lane), Now: a.now, Most: int64(depth)})
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if err := a.readWaiter(ctx, gate, lane, row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lanesOf are the lanes in whose lines of a gate runs may wait. Of runs that have
+// all their permits those of the worker are enough: none is in another's way.
+func (a *admitting) lanesOf(ctx context.Context, gate admit.GateID) (lanes []store.LaneID, err error) {
+	add := func(lane store.LaneID, priority int64, paused bool) {
+		lanes = append(lanes, lane)
+		if !a.lanes[lane] {
+			a.lanes[lane] = true
+			a.input.Lanes = append(a.input.Lanes, admit.Lane{ID: lane, Priority: int(priority), Ours: slices.Contains(a.request.Lanes, lane), Paused: paused})
+		}
+	}
+	if gate != admit.AllPermits {
+		rows, err := a.ListLimitLanes(ctx, queries.ListLimitLanesParams{LimitID: int64(admit.LimitOf(gate))})
+		for _, row := range rows {
+			add(store.LaneID(row.Lane), row.Priority, row.Paused != 0)
+		}
+		return lanes, err
+	}
+	for _, lane := range a.request.Lanes {
+		row, err := a.FindLaneOf(ctx, queries.FindLaneOfParams{Lane: int64(lane)})
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		add(lane, row.Priority, row.Paused != 0)
+	}
+	return lanes, nil
+}
+
+// readWaiter notes one that waits. A row that names no pending run, which only a
+// change by hand can leave, goes.
+func (a *admitting) readWaiter(ctx context.Context, gate admit.GateID, lane store.LaneID, row queries.ListWaitingRow) error {
+	if store.State(row.State) != store.Pending || row.Limits == nil {
+		a.undealt++
+		_, err := a.DeleteWaiting(ctx, queries.DeleteWaitingParams{Gate: int64(gate), Lane: int64(lane), DueAt: row.DueAt, RunID: row.RunID})
+		return err
+	}
+	uses, err := a.usesOf(ctx, row.RunID, row.Limits)
+	if err != nil {
+		return err
+	}
+	id := store.RunID(row.RunID)
+	w := admit.Waiter{Run: id, Gate: gate, Lane: lane, DueAt: instant(row.DueAt)}
+	if !admit.Simple(uses) || gate == admit.AllPermits {
+		w.Uses = uses
+	}
+	a.waiters[id], a.uses[id] = row, uses
+	a.input.Waiters = append(a.input.Waiters, w)
+	return nil
+}
+
+// readGate reads what a gate admits.
+func (a *admitting) readGate(ctx context.Context, gate admit.GateID, cancels bool) (admit.Gate, error) {
+	read, err := a.gateNow(ctx, gate)
+	if err != nil || read.Limit == nil {
+		return read, err
+	}
+	if cancels || read.Limit.Action() == store.FullCancelOldest {
+		rows, err := a.ListExecuting(ctx, queries.ListExecutingParams{Gate: int64(gate), Most: int64(read.Used)})
+		if err != nil {
+			return read, err
+		}
+		for _, row := range rows {
+			id := store.RunID(row.RunID)
+			read.Executing = append(read.Executing, admit.Executing{Run: id, Weight: int(row.Weight), Cancelled: row.Cancelled != 0})
+			a.oldest[id] = executing{read.Limit.Name, row.ClaimID}
+		}
+	}
+	return read, nil
+}
+
+// gateNow reads what a gate admits, and forgets permits that have expired. Of a
+// limit of starts it takes the refunds: the caller saves the rate.
+func (c *change) gateNow(ctx context.Context, gate admit.GateID) (admit.Gate, error) {
+	read := admit.Gate{ID: gate}
+	if gate == admit.AllPermits {
+		return read, nil
+	}
+	known, err := c.allLimits(ctx)
+	if err != nil {
+		return read, err
+	}
+	read.Limit = known.made[admit.LimitOf(gate)]
+	if read.Limit == nil {
+		return read, fmt.Errorf("gate %d: there is no limit %d", gate, admit.LimitOf(gate))
+	}
+	row, err := c.FindGate(ctx, queries.FindGateParams{Gate: int64(gate)})
+	if unlessNone(err) != nil {
+		return read, err
+	}
+	if row.NotBefore > 0 {
+		read.NotBefore = instant(row.NotBefore)
+	}
+	if !read.Limit.Rate() {
+		if err := c.DeleteExpired(ctx, queries.DeleteExpiredParams{Gate: int64(gate), Now: c.now}); err != nil {
+			return read, err
+		}
+		use, err := c.GateUse(ctx, queries.GateUseParams{Gate: int64(gate), Now: c.now})
+		if read.Used = int(use.Used); use.FreesAt > 0 {
+			read.FreesAt = instant(use.FreesAt)
+		}
+		return read, err
+	}
+	if read.Rate, err = rateOf(&row); err != nil {
+		return read, err
+	}
+	refunds, err := c.TakeRefunds(ctx, queries.TakeRefundsParams{Gate: int64(gate)})
+	for _, back := range refunds {
+		read.Refunds = append(read.Refunds, admit.Refund{Weight: int(back.Weight), ChargedAt: instant(back.ChargedAt)})
+	}
+	if err != nil || read.Limit.Kind != store.LimitDynamicWindow || admit.Parent(gate) != gate {
+		return read, err
+	}
+	first, last := admit.GateRange(read.Limit.ID)
+	live, err := c.ListLiveKeys(ctx, queries.ListLiveKeysParams{First: int64(first), Last: int64(last), Parent: int64(gate),
+		After: c.now - read.Limit.Period.Microseconds(), Most: store.MaxLimitKeys + 1})
+	for _, key := range live {
+		read.Live = append(read.Live, admit.LiveKey{Gate: admit.GateID(key.Gate), LastAt: key.LastAt})
+	}
+	return read, err
+}
+
+// rateOf reads what a gate has admitted. Parts of a window are pairs of an instant
+// and a count.
+func rateOf(row *queries.Gate) (admit.Rate, error) {
+	rate := admit.Rate{TAT: row.Tat, Since: row.Since, LastAt: row.LastAt}
+	if row.Parts == nil {
+		return rate, nil
+	}
+	var parts [][2]int64
+	err := json.Unmarshal([]byte(*row.Parts), &parts)
+	for _, part := range parts {
+		rate.At, rate.Count = append(rate.At, part[0]), append(rate.Count, int32(part[1])) //nolint:gosec // at most store.MaxLimit
+	}
+	return rate, err
+}
+
+// saveRate writes what a gate has admitted.
+func (c *change) saveRate(ctx context.Context, gate admit.GateID, rate admit.Rate) error {
+	row := queries.SaveRateParams{Gate: int64(gate), Tat: rate.TAT, Since: rate.Since, LastAt: rate.LastAt}
+	if len(rate.At) > 0 {
+		parts := make([][2]int64, len(rate.At))
+		for i := range parts {
+			parts[i] = [2]int64{rate.At[i], int64(rate.Count[i])}
+		}
+		text, err := json.Marshal(parts)
+		if err != nil {
+			return err
+		}
+		stored := string(text)
+		row.Parts = &stored
+	}
+	return c.SaveRate(ctx, row)
+}
+
+// write does what was decided and starts the runs that were admitted.
+func (a *admitting) write(ctx context.Context, d *admit.Decision) (runs []store.ClaimedRun, seqs []int64, err error) {
+	if runs, seqs, err = a.start(ctx, d.Admitted); err != nil {
+		return nil, nil, err
+	}
+	for i := range d.Permits {
+		if err := a.grant(ctx, &d.Permits[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	for i := range d.Moved {
+		moved := &d.Moved[i]
+		if err := a.leave(ctx, &moved.Waiter); err != nil {
+			return nil, nil, err
+		}
+		err := a.InsertWaiting(ctx, queries.InsertWaitingParams{Gate: int64(moved.To), Lane: int64(moved.Lane), DueAt: moved.DueAt.UnixMicro(), RunID: moved.Run[:]})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	for i := range d.Refused {
+		if err := a.refuse(ctx, &d.Refused[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, id := range d.Cancel {
+		if err := a.cancel(ctx, id); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, rate := range d.Rates {
+		if err := a.saveRate(ctx, rate.Gate, rate.Rate); err != nil {
+			return nil, nil, err
+		}
+	}
+	return runs, seqs, errors.Join(a.keep(ctx, d), a.arm(ctx, d))
+}
+
+// start takes the runs that were admitted out of their lines and starts them.
+func (a *admitting) start(ctx context.Context, admitted []admit.Admitted) (runs []store.ClaimedRun, seqs []int64, err error) {
+	for i := range admitted {
+		w := &admitted[i].Waiter
+		if err := a.leave(ctx, w); err != nil {
+			return nil, nil, err
+		}
+		seq := a.waiters[w.Run].Seq
+		found, err := a.FindStartable(ctx, queries.FindStartableParams{Seq: seq})
+		if err != nil {
+			return nil, nil, err
+		}
+		row := queries.FindClaimedRow(found)
+		row.Attempt, row.Fence = row.Attempt+1, max(row.Fence+1, a.now)
+		runs, seqs = append(runs, claimed(&row, a.now)), append(seqs, seq)
+	}
+	if len(runs) == 0 {
+		return nil, nil, nil
+	}
+	started, err := a.change.start.exec(ctx, seqs, a.request.Claim[:], a.now, a.request.Worker.Name)
+	if err == nil && started != int64(len(runs)) {
+		err = fmt.Errorf("%d of %d pending runs could be started", started, len(runs))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return runs, seqs, a.lease(ctx, a.request, runs)
+}
+
+// leave deletes the row of a waiter.
+func (a *admitting) leave(ctx context.Context, w *admit.Waiter) error {
+	_, err := a.DeleteWaiting(ctx, queries.DeleteWaitingParams{Gate: int64(w.Gate), Lane: int64(w.Lane), DueAt: w.DueAt.UnixMicro(), RunID: w.Run[:]})
+	return err
+}
+
+// grant writes a permit; that of a claim is one row for each run.
+func (a *admitting) grant(ctx context.Context, p *admit.Permit) error {
+	row := queries.InsertPermitParams{Gate: int64(p.Gate), Owner: p.Owner[:], RunID: []byte{}, Weight: int64(p.Weight), Until: int64(p.Until)}
+	if len(p.Runs) == 0 { // of a named owner
+		row.ExpiresAt = p.ExpiresAt.UnixMicro()
+		return a.InsertPermit(ctx, row)
+	}
+	if p.Owner == (uuid.UUID{}) {
+		row.Owner = a.request.Claim[:]
+	}
+	for _, id := range p.Runs {
+		row.RunID, row.Weight = id[:], 1
+		for _, use := range a.uses[id] {
+			if use.Gate == p.Gate {
+				row.Weight = int64(use.Weight)
+			}
+		}
+		if err := a.InsertPermit(ctx, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuse ends the wait of a run, or puts it off.
+func (a *admitting) refuse(ctx context.Context, refused *admit.Refused) error {
+	if err := a.leave(ctx, &refused.Waiter); err != nil {
+		return err
+	}
+	id := refused.Run[:]
+	if refused.State == store.Pending {
+		due := refused.DueAt.UnixMicro()
+		return errors.Join(
+			a.InsertWaiting(ctx, queries.InsertWaitingParams{Gate: int64(refused.Gate), Lane: int64(refused.Lane), DueAt: due, RunID: id}),
+			a.PutOff(ctx, queries.PutOffParams{DueAt: due, ID: id}),
+		)
+	}
+	return errors.Join(
+		a.RefuseRun(ctx, queries.RefuseRunParams{State: int64(refused.State), FinishedAt: &a.now, ID: id}),
+		a.InsertProblem(ctx, queries.InsertProblemParams{RunID: id, EndedAt: a.now, Reason: refused.Reason}),
+		a.release(ctx, id, refused.State, a.waiters[refused.Run].Limits),
+	)
+}
+
+// cancel asks a run to end that has executed for the longest time.
+func (a *admitting) cancel(ctx context.Context, id store.RunID) error {
+	one := a.oldest[id]
+	why := rules.Oldest(one.limit)
+	a.freed = true // its worker is to look
+	return errors.Join(
+		a.AskCancel(ctx, queries.AskCancelParams{Reason: &why, ID: id[:]}),
+		a.InsertCancel(ctx, queries.InsertCancelParams{ClaimID: one.claim, RunID: id[:]}),
+	)
+}
+
+// keep writes for which lanes places are kept.
+func (a *admitting) keep(ctx context.Context, d *admit.Decision) error {
+	for _, kept := range d.Keep {
+		row := queries.SaveKeptParams{Gate: int64(kept.Gate), Lane: int64(kept.Lane), ExpiresAt: kept.ExpiresAt.UnixMicro()}
+		if err := a.SaveKept(ctx, row); err != nil {
+			return err
+		}
+	}
+	for _, kept := range d.Unkeep {
+		if err := a.DeleteKept(ctx, queries.DeleteKeptParams{Gate: int64(kept.Gate), Lane: int64(kept.Lane)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arm inserts turns. One that is due for a lane of other workers wakes them.
+func (a *admitting) arm(ctx context.Context, d *admit.Decision) error {
+	for i, turn := range slices.Concat(d.Due, d.Turns) {
+		row := queries.InsertTurnParams{Line: int64(turn.Line), DueAt: turn.DueAt.UnixMicro(), Gate: int64(turn.Gate)}
+		if row.Until = row.DueAt; i < len(d.Due) {
+			row.Until = -1 // always
+		}
+		added, err := a.InsertTurn(ctx, row)
+		if err != nil {
+			return err
+		}
+		lane := admit.LineLimit(turn.Line) == 0
+		a.freed = a.freed || added > 0 && lane && row.DueAt <= a.now && !slices.Contains(a.request.Lanes, turn.Line)
+	}
+	return nil
+}
