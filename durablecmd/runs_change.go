@@ -244,10 +244,14 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// number writes a count, an estimated one as such.
+// number writes a count, a lower bound as 10000+, and an estimate as such.
 func number(c store.Count) string {
-	if c.Estimated {
+	switch {
+	case c.Estimated:
 		return fmt.Sprintf("about %d", c.N)
+	case c.AtLeast:
+		return fmt.Sprintf("%d+", c.N)
+	default:
+		return fmt.Sprint(c.N)
 	}
-	return fmt.Sprint(c.N)
 }

@@ -90,8 +90,7 @@ func (o *Operator) Matching(ctx context.Context, action store.RunAction, filter 
 		states = action.States()
 	}
 	for _, state := range states {
-		total.N += counts[state].N
-		total.Estimated = total.Estimated || counts[state].Estimated
+		total = total.Plus(counts[state])
 	}
 	return total, true
 }

@@ -63,7 +63,8 @@ func (o *Operator) Runs(ctx context.Context, filter store.Filter) (RunList, erro
 	}
 }
 
-// Counts counts the runs by state. Large numbers are estimates.
+// Counts counts the runs by state. Each number says whether it is exact, a lower
+// bound or an estimate.
 func (o *Operator) Counts(ctx context.Context) (RunCounts, error) {
 	counts, err := o.store.Counts(ctx)
 	return RunCounts{counts}, err

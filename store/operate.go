@@ -150,11 +150,19 @@ type QueueInfo struct {
 	OldestDue *time.Time `json:"oldest_due"` // of the pending run that is due first; nil: none is pending
 }
 
-// Count is a number of runs. It is exact up to a bound of the store's, about
-// 100,000; above it an estimate may stand for it.
+// Count is a number of runs. It is exact up to a bound of the store's, at least
+// 10,000 runs; above it, it says what it is.
 type Count struct {
 	N         int64 `json:"n"`
-	Estimated bool  `json:"estimated"`
+	AtLeast   bool  `json:"at_least,omitempty"`  // so many were counted, and there may be more
+	Estimated bool  `json:"estimated,omitempty"` // N is an estimate of this number itself
+}
+
+// Plus adds another count. A sum is as certain as its less certain part.
+func (c Count) Plus(other Count) Count {
+	sum := Count{N: c.N + other.N, AtLeast: c.AtLeast || other.AtLeast, Estimated: c.Estimated || other.Estimated}
+	sum.AtLeast = sum.AtLeast && !sum.Estimated
+	return sum
 }
 
 // Change is one row of the audit: what an operator, or a policy in an

@@ -358,9 +358,32 @@ WHERE pg_namespace.nspname = @schema_name::text
   AND pg_class.relkind = 'r';
 
 -- name: SampleRuns :one
--- About so many percent of the pages of runs. Locks: none.
-SELECT count(*)
+-- About so many percent of the pages of runs, and how many of their runs have succeeded.
+-- Locks: none.
+SELECT
+    count(*) AS total,
+    count(*) FILTER (WHERE state = 2) AS succeeded
 FROM durable.runs TABLESAMPLE SYSTEM (@percent::real);
+
+-- name: CountSucceededAtEnds :one
+-- The succeeded ones among the newest and the oldest runs.
+-- Index: runs_pkey from both ends, so many rows of each and no more. Locks: none.
+SELECT count(*) FILTER (WHERE ends.state = 2)
+FROM (
+    (
+        SELECT id, state
+        FROM durable.runs
+        ORDER BY id DESC
+        LIMIT @look
+    )
+    UNION
+    (
+        SELECT id, state
+        FROM durable.runs
+        ORDER BY id
+        LIMIT @look
+    )
+) ends;
 
 -- name: SampleReady :one
 -- About so many percent of the pages of ready. Locks: none.

@@ -18,8 +18,8 @@ import (
 const laneCountMost = 10_000
 
 // Queues lists the queues by name. Of a lane with more than ten thousand runs
-// no more are counted: the number of its queue is then one below the true one,
-// and marked as estimated.
+// no more are counted: the number of its queue is then a lower bound, and marked
+// as one.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("queues", err)
@@ -38,7 +38,7 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	queues := make([]store.QueueInfo, len(rows))
 	for i, row := range rows {
 		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused,
-			Pending: store.Count{N: row.Pending, Estimated: row.Largest >= laneCountMost}}
+			Pending: store.Count{N: row.Pending, AtLeast: row.Largest >= laneCountMost}}
 		if row.Pending > 0 {
 			queues[i].OldestDue = timesUTC(&rows[i].Oldest)
 		}

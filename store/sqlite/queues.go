@@ -28,9 +28,8 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	}
 	queues := make([]store.QueueInfo, len(rows))
 	for i, row := range rows {
-		// A lane that reaches the bound makes the sum one that may be too small.
 		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused != 0,
-			Pending: store.Count{N: row.Pending, Estimated: row.Pending >= countMost}}
+			Pending: store.Count{N: row.Pending, AtLeast: row.Pending >= countMost}}
 		if row.Oldest != math.MaxInt64 {
 			queues[i].OldestDue = instantOrNil(&row.Oldest)
 		}

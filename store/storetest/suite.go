@@ -42,6 +42,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"keys":      keyTests(),
 		"races":     raceTests(),
 		"inspect":   inspectTests(),
+		"counts":    countTests(),
 		"operate":   operateTests(),
 		"queues":    queueTests(),
 		"hostile":   hostileTests(),

@@ -49,10 +49,23 @@ WHERE state = 1
       WHERE leases.claim_id = newest.claim_id
   );
 
+-- name: CountSucceededAtEnds
+-- ?1 how many of the newest and of the oldest runs are looked at, by the integer key. The
+-- succeeded ones among them.
+SELECT count(*)
+FROM (
+    SELECT seq, state
+    FROM (SELECT seq, state FROM runs ORDER BY seq DESC LIMIT ?1)
+    UNION
+    SELECT seq, state
+    FROM (SELECT seq, state FROM runs ORDER BY seq LIMIT ?1)
+) AS ends
+WHERE state = 2;
+
 -- name: SampleRuns
 -- ?1 how many numbers are looked at, at least 2, evenly from the first to the last that a
--- run has: one probe of runs each. Of these: how many are there, pending, succeeded, dead
--- and cancelled.
+-- run has: one probe of runs each. Of these: how many are pending, succeeded, dead and
+-- cancelled.
 WITH RECURSIVE probe (number) AS (
     SELECT 0
     UNION ALL
@@ -65,7 +78,6 @@ WITH RECURSIVE probe (number) AS (
         (SELECT max(seq) FROM runs)
 )
 SELECT
-    count(*),
     coalesce(sum(runs.state = 0), 0),
     coalesce(sum(runs.state = 2), 0),
     coalesce(sum(runs.state = 4), 0),

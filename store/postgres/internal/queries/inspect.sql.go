@@ -144,6 +144,38 @@ func (q *Queries) CountSome(ctx context.Context, arg CountSomeParams) (CountSome
 	return i, err
 }
 
+const CountSucceededAtEnds = `-- name: CountSucceededAtEnds :one
+SELECT count(*) FILTER (WHERE ends.state = 2)
+FROM (
+    (
+        SELECT id, state
+        FROM durable.runs
+        ORDER BY id DESC
+        LIMIT $1
+    )
+    UNION
+    (
+        SELECT id, state
+        FROM durable.runs
+        ORDER BY id
+        LIMIT $1
+    )
+) ends
+`
+
+type CountSucceededAtEndsParams struct {
+	Look int32
+}
+
+// The succeeded ones among the newest and the oldest runs.
+// Index: runs_pkey from both ends, so many rows of each and no more. Locks: none.
+func (q *Queries) CountSucceededAtEnds(ctx context.Context, arg CountSucceededAtEndsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, CountSucceededAtEnds, arg.Look)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const EstimateRows = `-- name: EstimateRows :one
 SELECT
     (
@@ -796,7 +828,9 @@ func (q *Queries) SampleReady(ctx context.Context, arg SampleReadyParams) (int64
 }
 
 const SampleRuns = `-- name: SampleRuns :one
-SELECT count(*)
+SELECT
+    count(*) AS total,
+    count(*) FILTER (WHERE state = 2) AS succeeded
 FROM durable.runs TABLESAMPLE SYSTEM ($1::real)
 `
 
@@ -804,12 +838,18 @@ type SampleRunsParams struct {
 	Percent float32
 }
 
-// About so many percent of the pages of runs. Locks: none.
-func (q *Queries) SampleRuns(ctx context.Context, arg SampleRunsParams) (int64, error) {
+type SampleRunsRow struct {
+	Total     int64
+	Succeeded int64
+}
+
+// About so many percent of the pages of runs, and how many of their runs have succeeded.
+// Locks: none.
+func (q *Queries) SampleRuns(ctx context.Context, arg SampleRunsParams) (SampleRunsRow, error) {
 	row := q.db.QueryRow(ctx, SampleRuns, arg.Percent)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
+	var i SampleRunsRow
+	err := row.Scan(&i.Total, &i.Succeeded)
+	return i, err
 }
 
 const Stranded = `-- name: Stranded :many
