@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
@@ -54,7 +55,7 @@ func TestOperatingVerbs(t *testing.T) {
 		Seen, Changed int
 	}
 	require.Equal(t, bulk{1, 1}, decode[bulk](t, do(0, "runs", "cancel", "--all", "--yes", "--queue", "slow", "--json").stdout))
-	require.Equal(t, "retry: 1 runs matched, 1 changed\n", do(0, "runs", "retry", "--all", "--yes").stdout)
+	require.Equal(t, "retry: 1 run matched, 1 changed\n", do(0, "runs", "retry", "--all", "--yes").stdout)
 	require.Equal(t, bulk{3, 3}, decode[bulk](t, do(0, "runs", "delete", "--all", "--yes", "--state", "pending", "--json").stdout))
 	do(1, "runs", "delete", second)
 
@@ -124,6 +125,36 @@ func TestOperatingVerbsRefuseWhatIsNotClear(t *testing.T) {
 	}
 }
 
+func TestADeletionSaysWhatItLeavesOut(t *testing.T) {
+	t.Parallel()
+	env := file(t)
+	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
+	db := storeOf(t, env)
+	pendingRuns(t, db, 300, durable.OnQueue("bulk"))
+	ended := pendingRuns(t, db, 2)
+	_, err := db.Operate(t.Context(), store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{ended[0].ID, ended[1].ID}, By: "ann"})
+	require.NoError(t, err)
+	do := func(line string) string {
+		e := execute(t, env, strings.Fields("runs "+line)...)
+		require.Equal(t, 0, e.code, e.stderr)
+		return e.stdout
+	}
+	require.Equal(t, "delete: 0 runs matched\n300 pending runs match too: add --state pending\n", do("delete --all --yes --queue bulk"))
+	require.Contains(t, strings.Join(strings.Fields(do("delete --all --yes --queue bulk --json")), ""), `"pending_too":{"n":300}`)
+	require.Equal(t, "pending    300\nrunning    0\nsucceeded  0\ndead       0\ncancelled  0\n", do("count --queue bulk"))
+	require.Equal(t, "dead       0\ncancelled  2\n", do("count --state dead,cancelled"))
+
+	require.Equal(t, "delete (dry run, nothing is changed): 2 runs matched, 2 changed\n300 pending runs match too: add --state pending\n", do("delete --all --dry-run"))
+	require.Equal(t, "delete (dry run, nothing is changed): 300 runs matched, 300 changed\n", do("delete --all --dry-run --state pending"))
+	require.Equal(t, "cancel (dry run, nothing is changed): 300 runs matched, 300 changed\n", do("cancel --all --dry-run --since 1h"))
+	require.Equal(t, "retry (dry run, nothing is changed): 2 runs matched, 2 changed\n", do("retry --all --dry-run"))
+	require.Equal(t, "pending    300\ncancelled  2\n", do("count --state pending,cancelled"))
+	require.Equal(t, "delete: 2 runs matched, 2 changed\n300 pending runs match too: add --state pending\n", do("delete --all --yes"))
+	require.Equal(t, "delete: 300 runs matched, 300 changed\n", do("delete --all --yes --queue bulk --state pending"))
+	require.Equal(t, "no runs\n", do("list"))
+	require.Equal(t, 2, execute(t, env, "runs", "delete", "--dry-run", ended[0].ID.String()).code)
+}
+
 // interrupter interrupts the program when it reports its progress.
 type interrupter struct {
 	buffer
@@ -140,16 +171,16 @@ func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
 	t.Parallel()
 	env := file(t)
 	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
-	store, err := sqlite.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL=sqlite:"), sqlite.Config{})
+	db, err := sqlite.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL=sqlite:"), sqlite.Config{})
 	require.NoError(t, err)
-	defer store.Close()
+	defer db.Close()
 	const made = 10_000
 	for range made / 1000 {
 		runs := make([]durable.NewRun, 1000)
 		for i := range runs {
 			runs[i] = durable.RunOf(durable.JobInfo{Name: "sleep", Queue: "default", MaxAttempts: 1}, []byte("{}"))
 		}
-		_, err := durable.NewClient(store).Enqueue(t.Context(), runs...)
+		_, err := durable.NewClient(db).Enqueue(t.Context(), runs...)
 		require.NoError(t, err)
 	}
 	type bulk struct {

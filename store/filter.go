@@ -65,6 +65,19 @@ func (f *Filter) Range() (from, below RunID, limit int, err error) {
 	return from, below, limit, nil
 }
 
+// Wanted are the states that the filter asks for.
+func (f *Filter) Wanted() []State {
+	if len(f.States) == 0 {
+		return States()
+	}
+	return f.States
+}
+
+// Narrow reports whether the filter asks for more than states.
+func (f *Filter) Narrow() bool {
+	return len(f.Jobs)+len(f.Queues) > 0 || f.IDs != nil || f.Tag != "" || !f.Since.IsZero() || !f.Until.IsZero()
+}
+
 // checkWords refuses what no run can match, and what not every engine could
 // search for.
 func (f *Filter) checkWords() error {

@@ -189,3 +189,52 @@ func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Cou
 	}
 	return nil
 }
+
+// CountMatching counts the runs that pass a filter, by state.
+func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	filter.Before, filter.Limit = store.RunID{}, 0
+	if _, _, _, err := filter.Range(); err != nil {
+		return nil, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("count runs", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	counts, err := s.countMatching(ctx, filter)
+	if err != nil {
+		return nil, s.fail("count runs", err)
+	}
+	return counts, nil
+}
+
+func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	counts := map[store.State]store.Count{}
+	for _, state := range filter.Wanted() {
+		counts[state] = store.Count{}
+	}
+	l, err := s.lister(s.general, &filter)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.readLanes(ctx); err != nil || len(l.lanes) == 0 {
+		return counts, err
+	}
+	states := make([]int16, 0, len(counts))
+	for state := range counts {
+		states = append(states, int16(state))
+	}
+	var rows []queries.CountMatchingRow
+	b := s.guarded(ctx)
+	b.add(queries.CountMatching, states, l.lines(), int32(countMost), l.below, l.from, append(uuidArray{}, filter.IDs...), l.allLanes, l.lanes, filter.Tag).Query(func(found pgx.Rows) (err error) {
+		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountMatchingRow])
+		return err
+	})
+	if err := s.send(ctx, s.general, b); err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: row.Looked >= countMost}
+	}
+	return counts, nil
+}

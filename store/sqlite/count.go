@@ -2,7 +2,10 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -75,4 +78,58 @@ func counted(n, about int64) store.Count {
 		return store.Count{N: n}
 	}
 	return store.Count{N: max(about, countWhole), Estimated: true}
+}
+
+// counting are the statements that count, by name.
+func (l *lookups) counting() map[string]**sql.Stmt {
+	return map[string]**sql.Stmt{
+		"CountRuns": &l.count, "CountMatching": &l.matching, "SampleRuns": &l.sample,
+		"CountSucceededAtEnds": &l.succeeded, "CountStranded": &l.stranded,
+	}
+}
+
+// CountMatching counts the runs that pass a filter, by state.
+func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	filter.Before, filter.Limit = store.RunID{}, 0
+	if _, _, _, err := filter.Range(); err != nil {
+		return nil, err
+	}
+	look, err := s.read(ctx)
+	var counts map[store.State]store.Count
+	if err == nil {
+		counts, err = look.countMatching(ctx, filter)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("count runs: %w", s.explain(err))
+	}
+	return counts, nil
+}
+
+func (l *lookups) countMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	from, below, _, err := filter.Range()
+	if err != nil {
+		return nil, err
+	}
+	counts := map[store.State]store.Count{}
+	for _, state := range filter.Wanted() {
+		counts[state] = store.Count{}
+	}
+	ids := make([]string, len(filter.IDs))
+	for i, id := range filter.IDs {
+		ids[i] = strings.ToUpper(hex.EncodeToString(id[:]))
+	}
+	rows, err := l.matching.QueryContext(ctx, countMost, from[:], below[:], list(numbers(filter.Wanted())), list(filter.Jobs), list(filter.Queues), list(ids), filter.Tag)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var state store.State
+		var looked, passing int64
+		if err := rows.Scan(&state, &looked, &passing); err != nil {
+			return nil, err
+		}
+		counts[state] = store.Count{N: passing, AtLeast: looked >= countMost}
+	}
+	return counts, rows.Err()
 }

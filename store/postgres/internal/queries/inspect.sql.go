@@ -66,6 +66,124 @@ func (q *Queries) Attempts(ctx context.Context, arg AttemptsParams) ([]AttemptsR
 	return items, nil
 }
 
+const CountMatching = `-- name: CountMatching :many
+SELECT
+    looked.state::smallint AS state,
+    count(*) AS looked,
+    count(*) FILTER (WHERE passing.id IS NOT NULL) AS passing
+FROM (
+    (
+        SELECT 0 AS state, ready.run_id AS id
+        FROM durable.ready
+        WHERE 0 = ANY ($1::smallint[])
+          AND ready.lane = ANY ($2::int[])
+        LIMIT $3::int
+    )
+    UNION ALL
+    (
+        SELECT DISTINCT 1 AS state, pg_catalog.unnest(leases.run_ids) AS id
+        FROM durable.leases
+        WHERE 1 = ANY ($1::smallint[])
+        LIMIT $3::int
+    )
+    UNION ALL
+    (
+        SELECT 2 AS state, newest.id
+        FROM durable.runs newest
+        WHERE 2 = ANY ($1::smallint[])
+          AND newest.id < $4
+          AND newest.id >= $5
+        ORDER BY newest.id DESC
+        LIMIT $3::int
+    )
+    UNION ALL
+    (
+        SELECT problems.state, problems.run_id AS id
+        FROM durable.problems
+        WHERE problems.state = 4
+          AND 4 = ANY ($1::smallint[])
+          AND problems.lane = ANY ($2::int[])
+        LIMIT $3::int
+    )
+    UNION ALL
+    (
+        SELECT problems.state, problems.run_id AS id
+        FROM durable.problems
+        WHERE problems.state = 5
+          AND 5 = ANY ($1::smallint[])
+          AND problems.lane = ANY ($2::int[])
+        LIMIT $3::int
+    )
+) looked
+LEFT JOIN LATERAL (
+    SELECT runs.id
+    FROM durable.runs
+    WHERE runs.id = looked.id
+      AND runs.state = looked.state
+      AND runs.id < $4
+      AND runs.id >= $5
+      AND (
+          pg_catalog.cardinality($6::uuid[]) = 0
+          OR runs.id = ANY ($6::uuid[])
+      )
+      AND ($7::boolean OR abs(runs.lane) = ANY ($8::int[]))
+      AND ($9::text = '' OR $9::text = ANY (runs.tags))
+    LIMIT 1
+) passing ON true
+GROUP BY looked.state
+`
+
+type CountMatchingParams struct {
+	States   []int16
+	Lines    []int32
+	Most     int32
+	Below    uuid.UUID
+	FromID   uuid.UUID
+	Ids      []uuid.UUID
+	AllLanes bool
+	Lanes    []int32
+	Tag      string
+}
+
+type CountMatchingRow struct {
+	State   int16
+	Looked  int64
+	Passing int64
+}
+
+// For each state asked for: how many runs were looked at, and how many of them pass.
+// Index: ready_order, leases, problems_lane and runs_pkey backwards, no more than so many
+// rows of each; then one probe of runs_pkey for each of these. Locks: none.
+func (q *Queries) CountMatching(ctx context.Context, arg CountMatchingParams) ([]CountMatchingRow, error) {
+	rows, err := q.db.Query(ctx, CountMatching,
+		arg.States,
+		arg.Lines,
+		arg.Most,
+		arg.Below,
+		arg.FromID,
+		arg.Ids,
+		arg.AllLanes,
+		arg.Lanes,
+		arg.Tag,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountMatchingRow
+	for rows.Next() {
+		var i CountMatchingRow
+		if err := rows.Scan(&i.State, &i.Looked, &i.Passing); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const CountSome = `-- name: CountSome :one
 SELECT
     (
