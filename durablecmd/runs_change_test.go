@@ -18,7 +18,7 @@ import (
 
 func TestOperatingVerbs(t *testing.T) {
 	t.Parallel()
-	env := file(t)
+	env := migrated(t)
 	do := func(code int, args ...string) ended {
 		t.Helper()
 		e := execute(t, env, args...)
