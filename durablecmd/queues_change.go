@@ -2,6 +2,7 @@ package durablecmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -24,8 +25,9 @@ type (
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 	queuesPauseVerb struct {
-		Name string `arg:"" help:"Name of the queue."`
-		JSON bool   `name:"json" help:"Print JSON."`
+		Name  string `arg:"" help:"Name of the queue."`
+		Force bool   `help:"Pause the queue even if no run was ever enqueued on it and no declared job has it."`
+		JSON  bool   `name:"json" help:"Print JSON."`
 	}
 	queuesResumeVerb struct {
 		Name string `arg:"" help:"Name of the queue."`
@@ -89,7 +91,14 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 // Run pauses.
 func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
 	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
-		state, err := o.PauseQueue(ctx, v.Name)
+		pause := o.PauseQueue
+		if v.Force {
+			pause = o.PauseUnusedQueue
+		}
+		state, err := pause(ctx, v.Name)
+		if errors.Is(err, store.ErrNotFound) {
+			err = fmt.Errorf("%w; use --force to pause it anyway", err)
+		}
 		if err != nil {
 			return err
 		}

@@ -70,8 +70,11 @@ func TestOperatingVerbs(t *testing.T) {
 	require.Len(t, decode[queues](t, do(0, "queues", "list", "--json").stdout).Queues, 2)
 	do(0, "queues", "resume", "slow", "--json")
 	do(0, "queues", "resume", "slow")
+	require.Contains(t, do(1, "queues", "pause", "mial").stderr, `queue "mial": no run was ever enqueued on it and it is not paused`)
 	require.Contains(t, do(1, "queues", "resume", "mial").stderr, `queue "mial": no run was ever enqueued on it and it is not paused: durable: not found`)
 	require.Len(t, decode[queues](t, do(0, "queues", "list", "--json").stdout).Queues, 2)
+	require.Equal(t, "mail paused\n", do(0, "queues", "pause", "mail", "--force").stdout)
+	require.Equal(t, "mail resumed\n", do(0, "queues", "resume", "mail").stdout)
 	type changes struct {
 		Changes []struct{ Actor, Kind, Subject, Action string }
 		Next    *int64
