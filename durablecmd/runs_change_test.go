@@ -85,8 +85,12 @@ func TestOperatingVerbs(t *testing.T) {
 		require.Contains(t, c.Actor, "@")
 		actions = append(actions, c.Action)
 	}
-	require.Equal(t, []string{"delete", "rerun", "retry", "cancel"}, actions)
+	require.Equal(t, []string{"rerun", "retry", "cancel"}, actions)
 	require.Contains(t, do(0, "audit", "list", "--limit", "2").stdout, "more: --cursor")
+	bulks := do(0, "audit", "list", "--kind", "bulk", "--action", "delete", "--since", "1h").stdout
+	require.Contains(t, bulks, `3 runs {"filter":{"states":["pending"]}}`)
+	require.Equal(t, 2, strings.Count(bulks, "\n"), bulks)
+	require.NotContains(t, do(0, "audit", "list", "--by", "nobody").stdout, "run")
 }
 
 func TestOperatingVerbsRefuseWhatIsNotClear(t *testing.T) {

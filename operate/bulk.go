@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -29,7 +31,8 @@ type Bulk struct {
 //
 // It goes through the runs newest first, a page at a time, and calls progress,
 // which may be nil, after each page. A run that is created, or begins to match,
-// after its page has passed is not changed. It stops when ctx ends, and at the
+// after its page has passed is not changed. The audit has one row for all of it,
+// of the kind bulk. It stops when ctx ends, and at the
 // first error; to continue, call it again with Filter.Before set to the Next of
 // what it returned. The changes made until then stay.
 func (a *Actor) CancelAll(ctx context.Context, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
@@ -50,12 +53,14 @@ func (a *Actor) DeleteAll(ctx context.Context, filter store.Filter, reason strin
 }
 
 func (a *Actor) changeAll(ctx context.Context, action store.RunAction, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
+	bulk := &store.BulkChange{ID: uuid.New(), Filter: filter}
+	bulk.Filter.States = statesOf(action, filter)
 	return a.eachPage(ctx, action, filter, progress, func(page []store.Record) ([]store.ChangedRun, error) {
 		ids := make([]store.RunID, len(page))
 		for i := range page {
 			ids[i] = page[i].ID
 		}
-		changed, err := a.change(ctx, action, reason, ids)
+		changed, err := a.change(ctx, store.RunCommand{Action: action, Reason: reason, Bulk: bulk}, ids)
 		return changed.Runs, err
 	})
 }

@@ -78,8 +78,8 @@ func (r repeating) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 }
 
 // Changes is the store's, repeated.
-func (r repeating) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
-	return repeated(ctx, r, func() ([]store.Change, error) { return r.Store.Changes(ctx, filter) })
+func (r repeating) Changes(ctx context.Context, filter store.ChangeFilter) (store.ChangePage, error) {
+	return repeated(ctx, r, func() (store.ChangePage, error) { return r.Store.Changes(ctx, filter) })
 }
 
 // Operate is the store's, repeated. A repetition finds what the first call

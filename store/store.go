@@ -331,7 +331,7 @@ type Inspector interface {
 	Queues(ctx context.Context) ([]QueueInfo, error)
 	// Changes lists what operators, and policies in their place, have changed,
 	// newest first. The oldest may have been dropped.
-	Changes(ctx context.Context, filter ChangeFilter) ([]Change, error)
+	Changes(ctx context.Context, filter ChangeFilter) (ChangePage, error)
 }
 
 // Counter counts the runs that pass a filter.

@@ -43,6 +43,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"races":     raceTests(),
 		"inspect":   inspectTests(),
 		"counts":    countTests(),
+		"audit":     auditTests(),
 		"operate":   operateTests(),
 		"queues":    queueTests(),
 		"hostile":   hostileTests(),
