@@ -78,6 +78,7 @@ create table durable.runs (
 ) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence)
     where schedule is not null;
+create index runs_key on durable.runs (key, id) where key is not null;
 
 -- One row per unique key: the run that holds it. An enqueue with the key,
 -- and a retry of the run, lock the row, so that there is one winner. A run
@@ -254,10 +255,12 @@ create table durable.audit (
     id      bigint generated always as identity primary key,
     at      timestamptz not null default now(),
     actor   text not null,
-    kind    text not null,                  -- of the thing changed: run, queue, schedule, lock
-    subject text not null,                  -- its name; of a run the id
+    -- of the thing changed: run, queue, schedule, lock; bulk: all runs of a filter
+    kind    text not null,
+    subject text not null,                  -- its name; of a run or a bulk change the id
     action  text not null,
-    detail  json                            -- what the action's word does not say
+    detail  json,                           -- what the action's word does not say
+    runs    bigint                          -- of a bulk change: how many runs it has changed
 );
 create index audit_subject on durable.audit (kind, subject, id);
 

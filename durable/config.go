@@ -78,6 +78,9 @@ type WorkerConfig struct {
 	Retention time.Duration
 	// RetentionDead is the same for dead runs. Default 168 h.
 	RetentionDead time.Duration
+	// RetentionAudit is how long the changes of operators stay in the audit.
+	// Default 2160 h, 90 days.
+	RetentionAudit time.Duration
 	// SweepInterval is how often the worker deletes what is old enough, spread
 	// like the poll. At least 1 s, at most 100 years; default 1 min.
 	SweepInterval time.Duration
@@ -126,6 +129,7 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	orDefault(&c.MaxCrashes, 4)
 	orDefault(&c.Retention, 24*time.Hour)
 	orDefault(&c.RetentionDead, 7*24*time.Hour)
+	orDefault(&c.RetentionAudit, 90*24*time.Hour)
 	orDefault(&c.SweepInterval, time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -169,6 +173,7 @@ func (c WorkerConfig) validate() error {
 	refuse(c.MaxCrashes < 2 || c.MaxCrashes > store.MostCrashes, "max crashes %d: want 2 to %d", c.MaxCrashes, store.MostCrashes)
 	refuse(!store.ValidRetention(c.Retention), "retention %v: want at least 1s, or a negative value to keep them forever", c.Retention)
 	refuse(!store.ValidRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value to keep them forever", c.RetentionDead)
+	refuse(!store.ValidRetention(c.RetentionAudit), "retention of the audit %v: want at least 1s, or a negative value to keep it forever", c.RetentionAudit)
 	refuse(c.SweepInterval < time.Second, "sweep interval %v: want at least 1s", c.SweepInterval)
 	for name, d := range map[string]time.Duration{ // beyond it sums of instants overflow
 		"poll interval": c.PollInterval, "sweep interval": c.SweepInterval, "drain timeout": c.DrainTimeout, "cancel grace": c.CancelGrace,

@@ -36,6 +36,7 @@ type Config struct {
 	MaxCrashes        int           `env:"DURABLE_MAX_CRASHES" envDefault:"4"`
 	Retention         retention     `env:"DURABLE_RETENTION" envDefault:"24h"`
 	RetentionDead     retention     `env:"DURABLE_RETENTION_DEAD" envDefault:"168h"`
+	RetentionAudit    retention     `env:"DURABLE_RETENTION_AUDIT" envDefault:"2160h"`
 	SweepInterval     time.Duration `env:"DURABLE_SWEEP_INTERVAL" envDefault:"1m"`
 	DrainTimeout      time.Duration `env:"DURABLE_DRAIN_TIMEOUT" envDefault:"10s"`
 	CancelGrace       time.Duration `env:"DURABLE_CANCEL_GRACE" envDefault:"5s"`
@@ -60,7 +61,7 @@ func (c Config) worker() durable.WorkerConfig {
 		PollInterval: c.PollInterval, PollJitter: offIfZero(c.PollJitter), NoListen: !c.Notify, Terms: lease.Terms{Duration: c.LeaseDuration, Heartbeat: c.Heartbeat},
 		Retry:        durable.Exponential(c.RetryDelay, c.RetryDelayMax).WithJitter(c.RetryJitter),
 		DrainTimeout: offIfZero(c.DrainTimeout), CancelGrace: offIfZero(c.CancelGrace), MaxCrashes: c.MaxCrashes,
-		Retention: time.Duration(c.Retention), RetentionDead: time.Duration(c.RetentionDead), SweepInterval: c.SweepInterval,
+		Retention: time.Duration(c.Retention), RetentionDead: time.Duration(c.RetentionDead), RetentionAudit: time.Duration(c.RetentionAudit), SweepInterval: c.SweepInterval,
 	}
 }
 

@@ -22,8 +22,8 @@ type schemaUse int
 const (
 	asItIs   schemaUse = iota // look at whatever is there
 	served                    // it must serve this program
-	migrated                  // likewise; it is brought up to date if DURABLE_MIGRATE says so
-	created                   // the verb brings it up to date itself
+	migrated                  // likewise; it is brought up to date if DURABLE_MIGRATE says so: a worker's
+	created                   // the verb, migrate up, brings it up to date itself
 )
 
 // connector reaches the database of a configuration.

@@ -9,7 +9,7 @@ import (
 
 // migrateVerb is the verb migrate.
 type migrateVerb struct {
-	Up     migrateUpVerb     `cmd:"" help:"Apply the missing migrations."`
+	Up     migrateUpVerb     `cmd:"" help:"Apply the missing migrations. Exits 1 if the schema is too new for this program."`
 	Status migrateStatusVerb `cmd:"" help:"Show the schema's version."`
 	SQL    migrateSQLVerb    `cmd:"" name:"sql" help:"Print the migrations as SQL, for a tool of your own. Needs no database."`
 	Check  migrateCheckVerb  `cmd:"" help:"Exit 1 unless the schema is compatible with this program."`
@@ -37,15 +37,22 @@ type schemaStatus struct {
 	Database      string `json:"database"`
 }
 
-// Run brings the schema up to date.
+// Run brings the schema up to date. It fails where the schema is too new for this
+// program, as after a rollback: nothing can be applied, and no worker would start.
 func (v migrateUpVerb) Run(ctx context.Context, p *program) error {
 	return p.withStore(ctx, created, func(ctx context.Context, store backend.Store, _ Config) error {
+		have, want, minCompatible, err := store.Schema(ctx)
+		if err == nil && have >= want {
+			err = serves(p.name, have, want, minCompatible)
+		}
+		if err != nil {
+			return err
+		}
 		applied, err := store.Migrate(ctx)
 		if err != nil {
 			return err
 		}
-		have, _, _, err := store.Schema(ctx)
-		if err != nil {
+		if have, _, _, err = store.Schema(ctx); err != nil {
 			return err
 		}
 		if v.JSON {

@@ -2,6 +2,7 @@ package durablecmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -24,8 +25,9 @@ type (
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 	queuesPauseVerb struct {
-		Name string `arg:"" help:"Name of the queue."`
-		JSON bool   `name:"json" help:"Print JSON."`
+		Name  string `arg:"" help:"Name of the queue."`
+		Force bool   `help:"Pause the queue even if no run was ever enqueued on it and no declared job has it."`
+		JSON  bool   `name:"json" help:"Print JSON."`
 	}
 	queuesResumeVerb struct {
 		Name string `arg:"" help:"Name of the queue."`
@@ -35,11 +37,14 @@ type (
 		List auditListVerb `cmd:"" help:"Show the audit log, newest first."`
 	}
 	auditListVerb struct {
-		Kind    word  `placeholder:"KIND" help:"Only changes to this kind of thing: run, queue, schedule or lock."`
-		Subject word  `placeholder:"ID" help:"Only changes to the thing with this id or name."`
-		Limit   int   `default:"50" help:"Maximum number of results (1 to 200)."`
-		Cursor  int64 `help:"Continue after this cursor (\"next\" of the previous page)."`
-		JSON    bool  `name:"json" help:"Print JSON."`
+		Kind    word     `placeholder:"KIND" help:"Only changes to this kind of thing: run, bulk (all runs of a filter), queue, schedule or lock."`
+		Subject word     `placeholder:"ID" help:"Only changes to the thing with this id or name."`
+		By      word     `placeholder:"ACTOR" help:"Only changes that this actor made."`
+		Action  word     `placeholder:"ACTION" help:"Only this action, such as cancel, delete or pause."`
+		Since   *instant `placeholder:"TIME" help:"Only changes at or after this time: 2030-01-31T08:00:00Z, or 1h for an hour ago."`
+		Limit   int      `default:"50" help:"Maximum number of results (1 to 200)."`
+		Cursor  int64    `help:"Continue after this cursor (\"next\" of the previous page)."`
+		JSON    bool     `name:"json" help:"Print JSON."`
 	}
 )
 
@@ -89,7 +94,14 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 // Run pauses.
 func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
 	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
-		state, err := o.PauseQueue(ctx, v.Name)
+		pause := o.PauseQueue
+		if v.Force {
+			pause = o.PauseUnusedQueue
+		}
+		state, err := pause(ctx, v.Name)
+		if errors.Is(err, store.ErrNotFound) {
+			err = fmt.Errorf("%w; use --force to pause it anyway", err)
+		}
 		if err != nil {
 			return err
 		}
@@ -124,11 +136,12 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 	if v.Cursor < 0 {
 		return usage("--cursor %d: want 0 or more", v.Cursor)
 	}
-	if v.Kind != "" && !slices.Contains([]word{"run", "queue", "schedule", "lock"}, v.Kind) {
-		return usage("--kind %q: want run, queue, schedule or lock", v.Kind)
+	if v.Kind != "" && !slices.Contains([]word{"run", "bulk", "queue", "schedule", "lock"}, v.Kind) {
+		return usage("--kind %q: want run, bulk, queue, schedule or lock", v.Kind)
 	}
 	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
-		list, err := o.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), Before: v.Cursor, Limit: v.Limit})
+		list, err := o.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), By: string(v.By), Action: string(v.Action),
+			Since: v.Since.on(p.now()), Before: v.Cursor, Limit: v.Limit})
 		if err != nil {
 			return err
 		}
@@ -138,7 +151,11 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 		table := newTable(p.stdout)
 		table.row("AT", "BY", "KIND", "SUBJECT", "ACTION", "DETAIL")
 		for _, c := range list.Changes {
-			table.row(c.At.Format(time.RFC3339), c.Actor, c.Kind, c.Subject, c.Action, clipped(oneLine(c.Detail), 100))
+			detail := oneLine(c.Detail)
+			if c.Kind == "bulk" {
+				detail = fmt.Sprintf("%d %s %s", c.Runs, plural(c.Runs, "run", "runs"), detail)
+			}
+			table.row(c.At.Format(time.RFC3339), c.Actor, c.Kind, c.Subject, c.Action, clipped(detail, 100))
 		}
 		if err := table.flush(); err != nil || list.Next == nil {
 			return err

@@ -15,18 +15,15 @@ import (
 
 // changeFlags are the runs that a verb changes: those named, or all that match.
 type changeFlags struct {
-	ID     []string   `arg:"" optional:"" help:"Ids of runs."`
-	State  words      `placeholder:"STATE,…" help:"With --all: only runs in these states. Repeatable."`
-	Job    words      `placeholder:"JOB,…" help:"With --all: only runs of these jobs. Repeatable."`
-	Queue  words      `placeholder:"QUEUE,…" help:"With --all: only runs of these queues. Repeatable."`
-	Tag    word       `placeholder:"TAG" help:"With --all: only runs with this tag."`
-	Since  *time.Time `help:"With --all: only runs created at or after this time."`
-	Until  *time.Time `help:"With --all: only runs created before this time."`
-	Cursor word       `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
-	All    bool       `help:"Apply to all runs matching the filters (no filter: every run)."`
-	Yes    bool       `help:"Confirm a bulk change (required with --all)."`
-	Reason string     `help:"Reason, recorded in the audit log and with cancelled runs."`
-	JSON   bool       `name:"json" help:"Print JSON."`
+	ID []string `arg:"" optional:"" help:"Ids of runs."`
+	filterFlags
+
+	Cursor word   `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
+	All    bool   `help:"Apply to all runs matching the filters, instead of ids. Without --state, cancel takes pending and running runs, retry dead and cancelled ones, delete finished ones only: for pending ones add --state pending."`
+	Yes    bool   `help:"Confirm a bulk change (required with --all)."`
+	DryRun bool   `help:"With --all: print what would be changed, and change nothing."`
+	Reason string `help:"Reason, recorded in the audit log and with cancelled runs."`
+	JSON   bool   `name:"json" help:"Print JSON."`
 }
 
 type (
@@ -46,6 +43,8 @@ type (
 		JSON bool           `name:"json" help:"Print JSON."`
 	}
 	runsCountVerb struct {
+		filterFlags
+
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 )
@@ -68,25 +67,21 @@ func (v runsDeleteVerb) Run(ctx context.Context, p *program) error {
 // bulk reports whether all runs that match are meant, and refuses what is
 // neither that nor a list of ids.
 func (f changeFlags) bulk() (bool, error) {
-	filtered := len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag != "" || f.Since != nil || f.Until != nil || f.Cursor != ""
+	filtered := f.given() || f.Cursor != ""
 	switch {
 	case len(f.ID) > 0 && (filtered || f.All):
 		return false, usage("give ids of runs, or --all with filters, not both")
+	case f.DryRun && !f.All:
+		return false, usage("--dry-run: want --all too")
 	case len(f.ID) > 0:
 		return false, nil
 	case !f.All:
-		return false, usage("give ids of runs, or --all (narrow it with --state, --job, --queue, --tag, --since or --until)")
-	case !f.Yes:
-		return false, usage("--all changes every run that matches: confirm with --yes")
+		return false, usage("give ids of runs, or --all (narrow it with filters such as --state, --job, --queue and --since)")
+	case !f.Yes && !f.DryRun:
+		return false, usage("--all changes every run that matches: confirm with --yes, or try it with --dry-run")
 	default:
 		return true, nil
 	}
-}
-
-func (f changeFlags) filter() (durable.Filter, error) {
-	filter, err := runsListVerb{State: f.State, Job: f.Job, Queue: f.Queue, Tag: f.Tag, Since: f.Since, Until: f.Until, Cursor: f.Cursor, Limit: 1}.filter()
-	filter.Limit = 0
-	return filter, err
 }
 
 func (f changeFlags) ids() ([]durable.RunID, error) {
@@ -110,8 +105,11 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 	if err != nil {
 		return err
 	}
-	filter, err := flags.filter()
+	filter, err := flags.filter(p.now())
 	if err != nil {
+		return err
+	}
+	if filter.Before, err = cursor(flags.Cursor); err != nil {
 		return err
 	}
 	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
@@ -151,9 +149,13 @@ func (p *program) printChanged(changed operate.ChangedRuns, asJSON bool) error {
 // progressEvery is how often the progress of a bulk action is shown.
 const progressEvery = time.Second
 
-// changeAll makes one change to all runs that match, and reports its progress on
-// stderr.
+// changeAll makes one change to all runs that match, or a dry run of it, and
+// reports its progress on stderr.
 func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.RunAction, filter store.Filter, flags changeFlags) error {
+	name := string(action)
+	if flags.DryRun {
+		name += " (dry run, nothing is changed)"
+	}
 	total := ""
 	if count, known := o.Matching(ctx, action, filter); known {
 		total = " of " + number(count)
@@ -162,13 +164,10 @@ func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.
 	progress := func(b operate.Bulk) {
 		if now := p.now(); now.Sub(reported) >= progressEvery {
 			reported = now
-			fmt.Fprintf(p.stderr, "%s: %s\n", action, bulkText(b, total))
+			fmt.Fprintf(p.stderr, "%s: %s\n", name, bulkText(b, total))
 		}
 	}
-	do := map[store.RunAction]func(context.Context, store.Filter, string, func(operate.Bulk)) (operate.Bulk, error){
-		store.CancelRuns: o.CancelAll, store.RetryRuns: o.RetryAll, store.DeleteRuns: o.DeleteAll,
-	}[action]
-	done, err := do(ctx, filter, flags.Reason, progress)
+	done, err := doAll(ctx, o, action, filter, flags, progress)
 	if err != nil && done.Next != (durable.RunID{}) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -181,13 +180,31 @@ func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.
 	if err != nil || flags.JSON {
 		return err
 	}
-	_, err = fmt.Fprintf(p.stdout, "%s: %s\n", action, bulkText(done, ""))
+	if _, err = fmt.Fprintf(p.stdout, "%s: %s\n", name, bulkText(done, "")); err != nil || done.PendingToo.N == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(p.stdout, "%s pending %s too: add --state pending\n", number(done.PendingToo), plural(done.PendingToo.N, "run matches", "runs match"))
 	return err
+}
+
+// doAll makes the change, or looks at what it would be.
+func doAll(ctx context.Context, o *operate.Actor, action store.RunAction, filter store.Filter, flags changeFlags, progress func(operate.Bulk)) (operate.Bulk, error) {
+	if flags.DryRun {
+		return o.PreviewAll(ctx, action, filter, progress)
+	}
+	do := map[store.RunAction]func(context.Context, store.Filter, string, func(operate.Bulk)) (operate.Bulk, error){
+		store.CancelRuns: o.CancelAll, store.RetryRuns: o.RetryAll, store.DeleteRuns: o.DeleteAll,
+	}[action]
+	return do(ctx, filter, flags.Reason, progress)
 }
 
 // bulkText reports a person what became of many runs, of a total or of "".
 func bulkText(b operate.Bulk, total string) string {
-	words := []string{fmt.Sprintf("%d%s runs matched", b.Seen, total)}
+	noun := "runs"
+	if total == "" {
+		noun = plural(int64(b.Seen), "run", noun)
+	}
+	words := []string{fmt.Sprintf("%d%s %s matched", b.Seen, total, noun)}
 	for _, part := range []struct {
 		n    int
 		word string
@@ -228,8 +245,12 @@ func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints how many runs there are in each state.
 func (v runsCountVerb) Run(ctx context.Context, p *program) error {
+	filter, err := v.filter(p.now())
+	if err != nil {
+		return err
+	}
 	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
-		counted, err := o.Counts(ctx)
+		counted, err := o.CountMatching(ctx, filter)
 		if err != nil {
 			return err
 		}
@@ -237,17 +258,21 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 			return p.printJSON(counted)
 		}
 		table := newTable(p.stdout)
-		for _, state := range store.States() {
+		for _, state := range filter.Wanted() {
 			table.row(state.String(), number(counted.Counts[state]))
 		}
 		return table.flush()
 	})
 }
 
-// number writes a count, an estimated one as such.
+// number writes a count, a lower bound as 10000+, and an estimate as such.
 func number(c store.Count) string {
-	if c.Estimated {
+	switch {
+	case c.Estimated:
 		return fmt.Sprintf("about %d", c.N)
+	case c.AtLeast:
+		return fmt.Sprintf("%d+", c.N)
+	default:
+		return fmt.Sprint(c.N)
 	}
-	return fmt.Sprint(c.N)
 }

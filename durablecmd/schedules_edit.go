@@ -127,7 +127,7 @@ func parseWindow(text string) (durable.Window, error) {
 
 // Run creates a schedule.
 func (v schedulesCreateVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, migrated, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
 		job, err := enqueueVerb{Job: v.Job, Force: v.Force}.declared(ctx, o)
 		if err != nil {
 			return err

@@ -27,26 +27,54 @@ func (o *Operator) Queues(ctx context.Context) (QueueList, error) {
 	return QueueList{Queues: whole(queues)}, err
 }
 
-// PauseQueue stops claims from a queue, which need not have been used yet (see
-// store.Controls). Runs that are executing continue.
+// PauseQueue stops claims from a queue (see store.Controls). Runs that are
+// executing continue. The pause of a queue that is not known, because no run was
+// ever enqueued on it and no declared job has it, is refused with ErrNotFound:
+// otherwise a mistyped name would look like success while work continues.
 func (a *Actor) PauseQueue(ctx context.Context, name string) (QueueState, error) {
+	return a.setKnown(ctx, name, store.PauseQueue)
+}
+
+// PauseUnusedQueue is PauseQueue for a queue that need not be known yet.
+func (a *Actor) PauseUnusedQueue(ctx context.Context, name string) (QueueState, error) {
 	return QueueState{name, true}, a.store.SetQueue(ctx, name, store.PauseQueue, a.by)
 }
 
 // ResumeQueue lets runs of a queue be claimed again. The resume of a queue that
-// is not known is refused with ErrNotFound: otherwise a mistyped name would look
-// like success while the queue that was meant stays paused.
+// is not known is refused with ErrNotFound, as in PauseQueue.
 func (a *Actor) ResumeQueue(ctx context.Context, name string) (QueueState, error) {
-	state := QueueState{Name: name}
-	if err := store.CheckQueueChange(name, store.ResumeQueue, a.by); err != nil {
+	return a.setKnown(ctx, name, store.ResumeQueue)
+}
+
+// setKnown changes a queue unless it is not known.
+func (a *Actor) setKnown(ctx context.Context, name string, action store.QueueAction) (QueueState, error) {
+	state := QueueState{Name: name, Paused: action == store.PauseQueue}
+	if err := store.CheckQueueChange(name, action, a.by); err != nil {
 		return state, err
 	}
-	queues, err := a.store.Queues(ctx)
+	known, err := a.knownQueues(ctx)
 	if err != nil {
 		return state, err
 	}
-	if !slices.ContainsFunc(queues, func(q store.QueueInfo) bool { return q.Name == name }) {
+	if !slices.Contains(known, name) {
 		return state, fmt.Errorf("queue %q: no run was ever enqueued on it and it is not paused: %w", name, store.ErrNotFound)
 	}
-	return state, a.store.SetQueue(ctx, name, store.ResumeQueue, a.by)
+	return state, a.store.SetQueue(ctx, name, action, a.by)
+}
+
+// knownQueues names the queues that have had runs, or were paused, and those of
+// declared jobs.
+func (a *Actor) knownQueues(ctx context.Context) (names []string, err error) {
+	queues, err := a.store.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := a.store.Jobs(ctx)
+	for _, queue := range queues {
+		names = append(names, queue.Name)
+	}
+	for _, job := range slices.Concat(jobs, a.config.Jobs) {
+		names = append(names, job.Queue)
+	}
+	return names, err
 }

@@ -65,6 +65,7 @@ CREATE TABLE runs (
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
     WHERE schedule IS NOT NULL;
+CREATE INDEX runs_key ON runs (key, id) WHERE key IS NOT NULL;
 
 -- One row for each unique key: the run that holds it. A run that has ended, and
 -- whose time is over, loses the key to the next run that asks for it.
@@ -222,10 +223,12 @@ CREATE TABLE audit (
     id      INTEGER PRIMARY KEY,
     at      INTEGER NOT NULL,
     actor   TEXT    NOT NULL,
-    kind    TEXT    NOT NULL, -- of the thing changed: run, queue, schedule, lock
-    subject TEXT    NOT NULL, -- its name; of a run the id
+    -- of the thing changed: run, queue, schedule, lock; bulk: all runs of a filter
+    kind    TEXT    NOT NULL,
+    subject TEXT    NOT NULL, -- its name; of a run or a bulk change the id
     action  TEXT    NOT NULL,
-    detail  TEXT    -- JSON: what the action's word does not say
+    detail  TEXT,   -- JSON: what the action's word does not say
+    runs    INTEGER -- of a bulk change: how many runs it has changed
 );
 CREATE INDEX audit_subject ON audit (kind, subject, id);
 

@@ -58,7 +58,7 @@ func (k *Kit) Worker(configure func(w *durable.Worker), changes ...func(*durable
 	w.config = durable.WorkerConfig{
 		Name: fmt.Sprintf("worker-%d", w.number), PollInterval: time.Hour, PollJitter: -1,
 		Terms: lease.Terms{Duration: LeaseDuration}, Retry: durable.Exponential(5*time.Second, time.Hour),
-		Retention: store.KeepForever, RetentionDead: store.KeepForever, SweepInterval: time.Hour,
+		Retention: store.KeepForever, RetentionDead: store.KeepForever, RetentionAudit: store.KeepForever, SweepInterval: time.Hour,
 		Logger: k.log, Elapsed: w.elapsed, Random: w.random,
 		Process: new(durable.Process),
 	}

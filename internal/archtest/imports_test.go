@@ -35,7 +35,7 @@ var law = map[string][]string{
 	"db/sqlite":           {},
 	"durable":             {"observe", "store", "heartbeat", "poller", "internal/cron", "internal/await", "internal/claimplan", "internal/protocol", "internal/recur", "internal/storable", "lease"},
 	"observe":             {"store", "lock", "lease"},
-	"operate":             {"durable", "store", "lock", "lease", "internal/recur"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/recur", "internal/rules"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 

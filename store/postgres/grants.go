@@ -66,13 +66,24 @@ var privileges = map[Role][]privilege{
 }
 
 // withheld are privileges that a role does not get with everything: the version is
-// the migration's, and the audit is only added to.
+// the migration's, and what the audit says is not changed. Its oldest rows are
+// deleted by the sweep.
 //
 //nolint:gochecknoglobals // never changes
 var withheld = map[Role][]privilege{
 	RoleWorker: {
 		{"INSERT, UPDATE, DELETE", "meta"},
-		{"UPDATE, DELETE", "audit"},
+		{"UPDATE", "audit"},
+	},
+}
+
+// regained are privileges that a role has in spite of those withheld: a step of a
+// bulk change adds its runs to the change's row.
+//
+//nolint:gochecknoglobals // never changes
+var regained = map[Role][]privilege{
+	RoleWorker: {
+		{"UPDATE (runs)", "audit"},
 	},
 }
 
@@ -104,6 +115,9 @@ func Grants(schema string, role Role, name string) (string, error) {
 	}
 	for _, p := range withheld[role] {
 		fmt.Fprintf(&b, "REVOKE %s ON %s FROM %s;\n", p.may, p.tables(in), to)
+	}
+	for _, p := range regained[role] {
+		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", p.may, p.tables(in), to)
 	}
 	b.WriteString("COMMIT;\n")
 	return b.String(), nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -41,12 +42,15 @@ func (w *sweeping) goOn(err error, kind, name string) error {
 	return nil
 }
 
-// prune forgets cancel requests and workers that nothing needs any more, after the
+// prune forgets cancel requests, workers and changes that nothing needs any more, after the
 // step and apart from it: what cannot be forgotten keeps no run from being deleted.
 // A table for which that fails rests, each time for longer.
 func (s *Store) prune(ctx context.Context, step *sweeping) {
 	if step.done.Done {
 		s.pruneTable(ctx, step, "cancels", queries.PruneCancels)
+		if kept := step.request.RetentionAudit; kept > 0 {
+			s.pruneTable(ctx, step, "audit", queries.PruneAudit, int32(rules.AuditPruned), micro(kept))
+		}
 	}
 	if step.workers > 0 {
 		s.pruneTable(ctx, step, "workers", queries.PruneWorkers, micro(step.workers))

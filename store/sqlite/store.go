@@ -104,7 +104,7 @@ type prepared struct {
 // lookups are the statements of the reading connections.
 type lookups struct {
 	*queries.Queries
-	count, sample, stranded *sql.Stmt
+	count, matching, sample, succeeded, stranded *sql.Stmt
 }
 
 // readers bounds the reading connections.
@@ -389,7 +389,7 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 		return nil, err
 	}
 	l := &lookups{Queries: generated}
-	if err := prepareAll(ctx, s.reads, map[string]**sql.Stmt{"CountRuns": &l.count, "SampleRuns": &l.sample, "CountStranded": &l.stranded}); err != nil {
+	if err := prepareAll(ctx, s.reads, l.counting()); err != nil {
 		return nil, err
 	}
 	if err := s.clock.learn(ctx, l); err != nil {

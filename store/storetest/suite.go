@@ -42,6 +42,8 @@ func TestStore(t *testing.T, backend Backend) {
 		"keys":      keyTests(),
 		"races":     raceTests(),
 		"inspect":   inspectTests(),
+		"counts":    countTests(),
+		"audit":     auditTests(),
 		"operate":   operateTests(),
 		"queues":    queueTests(),
 		"hostile":   hostileTests(),

@@ -24,6 +24,9 @@ func New(db DBTX) *Queries {
 func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	q := Queries{db: db}
 	var err error
+	if q.addToBulkStmt, err = db.PrepareContext(ctx, addToBulk); err != nil {
+		return nil, fmt.Errorf("error preparing query AddToBulk: %w", err)
+	}
 	if q.advanceScheduleStmt, err = db.PrepareContext(ctx, advanceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query AdvanceSchedule: %w", err)
 	}
@@ -32,6 +35,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.auditStmt, err = db.PrepareContext(ctx, audit); err != nil {
 		return nil, fmt.Errorf("error preparing query Audit: %w", err)
+	}
+	if q.auditBulkStmt, err = db.PrepareContext(ctx, auditBulk); err != nil {
+		return nil, fmt.Errorf("error preparing query AuditBulk: %w", err)
 	}
 	if q.auditChangeStmt, err = db.PrepareContext(ctx, auditChange); err != nil {
 		return nil, fmt.Errorf("error preparing query AuditChange: %w", err)
@@ -164,6 +170,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
 		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
+	}
+	if q.floorOfChangesStmt, err = db.PrepareContext(ctx, floorOfChanges); err != nil {
+		return nil, fmt.Errorf("error preparing query FloorOfChanges: %w", err)
 	}
 	if q.floorOfProblemsStmt, err = db.PrepareContext(ctx, floorOfProblems); err != nil {
 		return nil, fmt.Errorf("error preparing query FloorOfProblems: %w", err)
@@ -327,6 +336,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.postponeScheduleStmt, err = db.PrepareContext(ctx, postponeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query PostponeSchedule: %w", err)
 	}
+	if q.pruneAuditStmt, err = db.PrepareContext(ctx, pruneAudit); err != nil {
+		return nil, fmt.Errorf("error preparing query PruneAudit: %w", err)
+	}
 	if q.pruneCancelsStmt, err = db.PrepareContext(ctx, pruneCancels); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneCancels: %w", err)
 	}
@@ -425,6 +437,11 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 
 func (q *Queries) Close() error {
 	var err error
+	if q.addToBulkStmt != nil {
+		if cerr := q.addToBulkStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing addToBulkStmt: %w", cerr)
+		}
+	}
 	if q.advanceScheduleStmt != nil {
 		if cerr := q.advanceScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing advanceScheduleStmt: %w", cerr)
@@ -438,6 +455,11 @@ func (q *Queries) Close() error {
 	if q.auditStmt != nil {
 		if cerr := q.auditStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing auditStmt: %w", cerr)
+		}
+	}
+	if q.auditBulkStmt != nil {
+		if cerr := q.auditBulkStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing auditBulkStmt: %w", cerr)
 		}
 	}
 	if q.auditChangeStmt != nil {
@@ -658,6 +680,11 @@ func (q *Queries) Close() error {
 	if q.findWorkerStartStmt != nil {
 		if cerr := q.findWorkerStartStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
+		}
+	}
+	if q.floorOfChangesStmt != nil {
+		if cerr := q.floorOfChangesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing floorOfChangesStmt: %w", cerr)
 		}
 	}
 	if q.floorOfProblemsStmt != nil {
@@ -930,6 +957,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing postponeScheduleStmt: %w", cerr)
 		}
 	}
+	if q.pruneAuditStmt != nil {
+		if cerr := q.pruneAuditStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pruneAuditStmt: %w", cerr)
+		}
+	}
 	if q.pruneCancelsStmt != nil {
 		if cerr := q.pruneCancelsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing pruneCancelsStmt: %w", cerr)
@@ -1124,9 +1156,11 @@ func (q *Queries) queryRow(ctx context.Context, stmt *sql.Stmt, query string, ar
 type Queries struct {
 	db                       DBTX
 	tx                       *sql.Tx
+	addToBulkStmt            *sql.Stmt
 	advanceScheduleStmt      *sql.Stmt
 	askCancelStmt            *sql.Stmt
 	auditStmt                *sql.Stmt
+	auditBulkStmt            *sql.Stmt
 	auditChangeStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
 	declareJobStmt           *sql.Stmt
@@ -1171,6 +1205,7 @@ type Queries struct {
 	findStrandedStmt         *sql.Stmt
 	findSweepStmt            *sql.Stmt
 	findWorkerStartStmt      *sql.Stmt
+	floorOfChangesStmt       *sql.Stmt
 	floorOfProblemsStmt      *sql.Stmt
 	floorOfRunsStmt          *sql.Stmt
 	forceReleaseLockStmt     *sql.Stmt
@@ -1225,6 +1260,7 @@ type Queries struct {
 	pastSkipsStmt            *sql.Stmt
 	pauseScheduleStmt        *sql.Stmt
 	postponeScheduleStmt     *sql.Stmt
+	pruneAuditStmt           *sql.Stmt
 	pruneCancelsStmt         *sql.Stmt
 	pruneSkipsStmt           *sql.Stmt
 	pruneWorkersStmt         *sql.Stmt
@@ -1262,9 +1298,11 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 	return &Queries{
 		db:                       tx,
 		tx:                       tx,
+		addToBulkStmt:            q.addToBulkStmt,
 		advanceScheduleStmt:      q.advanceScheduleStmt,
 		askCancelStmt:            q.askCancelStmt,
 		auditStmt:                q.auditStmt,
+		auditBulkStmt:            q.auditBulkStmt,
 		auditChangeStmt:          q.auditChangeStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
 		declareJobStmt:           q.declareJobStmt,
@@ -1309,6 +1347,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findStrandedStmt:         q.findStrandedStmt,
 		findSweepStmt:            q.findSweepStmt,
 		findWorkerStartStmt:      q.findWorkerStartStmt,
+		floorOfChangesStmt:       q.floorOfChangesStmt,
 		floorOfProblemsStmt:      q.floorOfProblemsStmt,
 		floorOfRunsStmt:          q.floorOfRunsStmt,
 		forceReleaseLockStmt:     q.forceReleaseLockStmt,
@@ -1363,6 +1402,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		pastSkipsStmt:            q.pastSkipsStmt,
 		pauseScheduleStmt:        q.pauseScheduleStmt,
 		postponeScheduleStmt:     q.postponeScheduleStmt,
+		pruneAuditStmt:           q.pruneAuditStmt,
 		pruneCancelsStmt:         q.pruneCancelsStmt,
 		pruneSkipsStmt:           q.pruneSkipsStmt,
 		pruneWorkersStmt:         q.pruneWorkersStmt,
