@@ -44,12 +44,15 @@ type Config struct {
 	Logger   *slog.Logger // Default: nothing is logged.
 
 	// Connect is postgres.Config.Connect: called before each connection to PostgreSQL.
-	Connect postgres.ConnectHook
+	Connect ConnectHook
 
 	// MustExist makes Open fail with ErrNoFile instead of making a file that
 	// is not there.
 	MustExist bool
 }
+
+// ConnectHook is postgres.ConnectHook.
+type ConnectHook = postgres.ConnectHook
 
 // ErrNoFile is what Open with MustExist says of a file that is not there.
 var ErrNoFile = errors.New("no database file")
