@@ -47,10 +47,13 @@ func (x *execution) perform() {
 	}
 	failure := failure{err: errExited}
 	call, observed := ctx, func(store.Outcome) {}
+	began := x.w.config.Elapsed()
 	defer func() { // also runs on Goexit
 		o := x.fallback()
-		defer func() { x.end(o) }() // even when a method of the user's error exits too
+		took := x.w.config.Elapsed() - began
+		defer func() { o.Took = took; x.end(o) }() // even when a method of the user's error exits too
 		o = x.outcome(ctx, failure)
+		o.Took = took
 		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to answer
 			observed(store.Outcome{Kind: store.Success})
 		} else {
@@ -120,21 +123,19 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	return o
 }
 
-// decideOutcome is the policy of outcomes: what the handler asked for counts
-// first, then an interruption that was not its fault, then retries.
+// decideOutcome is kindOf with when the run is due again.
 func decideOutcome(asked *endingError, err, cause error, run *store.ClaimedRun, retry RetryPolicy) store.Outcome {
+	o := store.Outcome{Kind: kindOf(asked, cause, run.Attempt, run.MaxAttempts)}
 	switch {
-	case asked != nil && asked.kind != store.Failure:
-		return store.Outcome{Kind: asked.kind, After: asked.after}
-	case lostOrDraining(cause):
-		return store.Outcome{Kind: store.HandedBack}
-	case run.Attempt >= run.MaxAttempts:
-		return store.Outcome{Kind: store.Death}
+	case asked != nil && asked.kind == o.Kind && o.Kind != store.Failure:
+		o.After = asked.after
+	case o.Kind != store.Failure:
 	case asked != nil:
-		return store.Outcome{Kind: store.Failure, After: min(asked.after, store.MaxDelay)}
+		o.After = min(asked.after, store.MaxDelay)
 	default:
-		return store.Outcome{Kind: store.Failure, After: min(max(retryDelay(retry, run.Attempt, err), 0), store.MaxDelay)}
+		o.After = min(max(retryDelay(retry, run.Attempt, err), 0), store.MaxDelay)
 	}
+	return o
 }
 
 // fallback is the outcome when nothing of the user's can be asked.
