@@ -107,6 +107,7 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 		x.mu.Unlock()
 		return store.Outcome{Kind: store.Success, Result: result, Log: x.logText(store.Success)}
 	}
+	x.keepFailure(f.err)
 	cause := context.Cause(ctx)
 	asked := askedFor(f.err)
 	x.permanent = asked != nil && asked.kind == store.Death
@@ -121,6 +122,38 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 		o.Log = x.logText(o.Kind)
 	}
 	return o
+}
+
+// OutcomeOf returns what becomes of an attempt that ends with err, as the worker will
+// decide it, for middleware: store.Success, Failure, Death (a failed attempt, and the
+// run is dead), Cancellation, Snoozed, or HandedBack, when the attempt was interrupted
+// by a drain or the loss of its lease and does not count. ctx and run are what the
+// middleware was given. A handler that has called CompleteIn has succeeded if its
+// commit has landed, whatever it returns: only the hook RunSettled knows that.
+func OutcomeOf(ctx context.Context, run RunInfo, err error) store.OutcomeKind {
+	if err == nil {
+		return store.Success
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrCancelled) {
+		return outcomeCancelled(err, "").Kind
+	}
+	return kindOf(askedFor(err), cause, run.Attempt, run.MaxAttempts)
+}
+
+// kindOf is the policy of outcomes: what the handler asked for counts first, then an
+// interruption that was not its fault, then retries.
+func kindOf(asked *endingError, cause error, attempt, maxAttempts int) store.OutcomeKind {
+	switch {
+	case asked != nil && asked.kind != store.Failure:
+		return asked.kind
+	case lostOrDraining(cause):
+		return store.HandedBack
+	case attempt >= maxAttempts:
+		return store.Death
+	default:
+		return store.Failure
+	}
 }
 
 // decideOutcome is kindOf with when the run is due again.

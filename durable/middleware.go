@@ -18,17 +18,6 @@ import (
 // goroutines.
 type Middleware func(ctx context.Context, run RunInfo, next func(ctx context.Context) error) error
 
-// Use adds middleware to what WorkerConfig.Middleware names: it is called within that,
-// the first outermost. Once Run has begun it is too late: it is refused, logged, and
-// named by Faults.
-func (w *Worker) Use(middleware ...Middleware) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.refuseLate("middleware: added") {
-		w.config.Middleware = append(w.config.Middleware, middleware...)
-	}
-}
-
 // runInfo is the run as others may see it.
 func (x *execution) runInfo() RunInfo {
 	return RunInfo{

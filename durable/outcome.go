@@ -1,8 +1,6 @@
 package durable
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -28,38 +26,6 @@ func (e *endingError) Error() string {
 }
 
 func (e *endingError) Unwrap() error { return e.err }
-
-// OutcomeOf returns what becomes of an attempt that ends with err, as the worker will
-// decide it, for middleware: store.Success, Failure, Death (a failed attempt, and the
-// run is dead), Cancellation, Snoozed, or HandedBack, when the attempt was interrupted
-// by a drain or the loss of its lease and does not count. ctx and run are what the
-// middleware was given. A handler that has called CompleteIn has succeeded if its
-// commit has landed, whatever it returns: only the hook RunSettled knows that.
-func OutcomeOf(ctx context.Context, run RunInfo, err error) store.OutcomeKind {
-	if err == nil {
-		return store.Success
-	}
-	cause := context.Cause(ctx)
-	if errors.Is(cause, ErrCancelled) {
-		return outcomeCancelled(err, "").Kind
-	}
-	return kindOf(askedFor(err), cause, run.Attempt, run.MaxAttempts)
-}
-
-// kindOf is the policy of outcomes: what the handler asked for counts first, then an
-// interruption that was not its fault, then retries.
-func kindOf(asked *endingError, cause error, attempt, maxAttempts int) store.OutcomeKind {
-	switch {
-	case asked != nil && asked.kind != store.Failure:
-		return asked.kind
-	case lostOrDraining(cause):
-		return store.HandedBack
-	case attempt >= maxAttempts:
-		return store.Death
-	default:
-		return store.Failure
-	}
-}
 
 // Permanent ends the run in dead now, whatever attempts are left. Like Cancel
 // and RetryAfter it does so for a nil err too: it is never nil itself.

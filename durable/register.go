@@ -62,3 +62,14 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 	w.jobs[name] = r
 	w.registerAliases(name, r.aliases)
 }
+
+// Use adds middleware to what WorkerConfig.Middleware names: it is called within that,
+// the first outermost. Once Run has begun it is too late: it is refused, logged, and
+// named by Faults.
+func (w *Worker) Use(middleware ...Middleware) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.refuseLate("middleware: added") {
+		w.config.Middleware = append(w.config.Middleware, middleware...)
+	}
+}

@@ -43,6 +43,7 @@ type Worker struct {
 	listens   atomic.Bool  // the store reports changes immediately
 	health    storeHealth
 	asides    asides
+	failures  failures
 	awaited   await.Awaited
 	waits     await.Schedules
 }
