@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -52,6 +53,9 @@ func (x *execution) observeExecute(ctx context.Context) (within context.Context,
 
 // observeSettled calls the hook for what the store answered to outcomes.
 func (w *Worker) observeSettled(batch []ended, verdicts []store.Verdict) {
+	for i := range batch {
+		w.observeFailure(&batch[i], verdicts[i])
+	}
 	hook := w.config.Hooks.RunSettled
 	if hook == nil {
 		return
@@ -67,6 +71,92 @@ func (w *Worker) observeSettled(batch []ended, verdicts []store.Verdict) {
 		}
 		hook(observe.RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict})
 	})
+}
+
+// reportFailures calls RunFailed for what has failed, until close or until ctx ends.
+func (w *Worker) reportFailures(ctx context.Context) {
+	for {
+		all, dropped, closed := w.failures.take()
+		if dropped > 0 {
+			w.config.Logger.Error("failures are not reported to the hook: too many wait for it", "dropped", dropped)
+		}
+		w.notify(len(all), func(i int) {
+			if ctx.Err() == nil {
+				w.reportFailure(ctx, &all[i])
+			}
+		})
+		switch {
+		case closed && len(all) == 0:
+			return
+		case closed:
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.failures.signal:
+		}
+	}
+}
+
+func (w *Worker) reportFailure(ctx context.Context, one *failed) {
+	ctx, cancel := context.WithTimeout(ctx, failureLimit)
+	defer cancel()
+	failure := one.known
+	asking, stop := context.WithTimeout(ctx, w.callTimeout())
+	defer stop()
+	if record, err := w.store.Run(asking, one.id); err == nil {
+		failure.Record = record
+	} else {
+		w.warn(ctx, "reading a run that has failed failed, the hook gets less of it", err)
+	}
+	if failure.Err == nil {
+		reason := one.reason
+		if failure.Record.Error != nil {
+			reason = *failure.Record.Error
+		}
+		failure.Err = errors.New(reason)
+	}
+	w.config.Hooks.RunFailed(ctx, failure)
+}
+
+// observeFailure has the hook called for an outcome that the store has taken.
+func (w *Worker) observeFailure(e *ended, verdict store.Verdict) {
+	kind := e.outcome.Kind
+	if w.config.Hooks.RunFailed == nil || kind != store.Failure && kind != store.Death {
+		return
+	}
+	if verdict != store.Applied && (verdict != store.AlreadyApplied || e.x.verifies()) { // the latter is a repeat
+		return
+	}
+	info, text := e.x.runInfo(), e.outcome.Error
+	e.x.mu.Lock()
+	err := e.x.failed
+	e.x.mu.Unlock()
+	w.failures.add(failed{id: info.ID, reason: text, known: observe.RunFailure{Err: err, Stack: e.outcome.Stack, Dead: kind == store.Death, Record: Record{
+		ID: info.ID, Job: info.Job, Queue: info.Queue, State: kind.State(), Attempt: info.Attempt, MaxAttempts: info.MaxAttempts, Error: &text,
+	}}})
+}
+
+// observeCrash has the hook called for a run that a crash has ended.
+func (w *Worker) observeCrash(r store.ReclaimedRun) {
+	if w.config.Hooks.RunFailed != nil && r.State == Dead {
+		w.failures.add(failed{id: r.ID, reason: "its worker crashed", known: observe.RunFailure{Dead: true, Crash: true, Record: Record{
+			ID: r.ID, Job: r.Job, Queue: r.Queue, State: r.State, CrashCount: r.CrashCount,
+		}}})
+	}
+}
+
+// keepFailure keeps what the handler returned, for the hook; the first counts.
+func (x *execution) keepFailure(err error) {
+	if x.w.config.Hooks.RunFailed == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.failed == nil {
+		x.failed = err
+	}
 }
 
 // observeLoss calls the hook for a run that is lost.
@@ -93,6 +183,7 @@ func (c *claim) observeLost() {
 
 // observeReclaimed reports a run reclaimed from another worker.
 func (w *Worker) observeReclaimed(r store.ReclaimedRun) {
+	w.observeCrash(r)
 	w.observeLoss(observe.RunLoss{Kind: observe.WorkerCrashed, ID: r.ID, Job: r.Job, Queue: r.Queue, Worker: r.Worker,
 		CrashCount: r.CrashCount, Dead: r.State == Dead})
 }

@@ -25,14 +25,17 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	if retry == nil {
 		retry = w.config.Retry
 	}
+	again := job.policy.retryArgs
 	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
 			run := Run[A]{RunInfo: x.runInfo(), execution: x}
 			data, err := x.unseal(ArgsPart, x.run.Args)
 			if err != nil {
-				return err
+				return err // the key may come with the next deploy
 			}
-			if err := fill(x.codec, data, &run.Args); err != nil {
+			if err := fill(x.codec, data, &run.Args); err != nil && !again {
+				return Permanent(err)
+			} else if err != nil {
 				return err
 			}
 			return handler(ctx, &run)
@@ -58,4 +61,15 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 	}
 	w.jobs[name] = r
 	w.registerAliases(name, r.aliases)
+}
+
+// Use adds middleware to what WorkerConfig.Middleware names: it is called within that,
+// the first outermost. Once Run has begun it is too late: it is refused, logged, and
+// named by Faults.
+func (w *Worker) Use(middleware ...Middleware) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.refuseLate("middleware: added") {
+		w.config.Middleware = append(w.config.Middleware, middleware...)
+	}
 }

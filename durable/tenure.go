@@ -38,6 +38,7 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
+	w.failures.signal = make(chan struct{}, 1)
 	if config.Hooks.StoreCalled != nil && db != nil {
 		w.store = observedStore{Store: db, w: w}
 	}
@@ -94,10 +95,11 @@ func (w *Worker) work(ctx context.Context) error {
 
 	outer, stopOuter := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOuter()
-	var keeping, settling, asking sync.WaitGroup
+	var keeping, settling, asking, telling sync.WaitGroup
 	keeping.Go(func() { w.keeper.Run(outer) })
 	keeping.Go(func() { w.listenForCancels(outer) })
 	settling.Go(func() { w.settler.run(outer) })
+	telling.Go(func() { w.reportFailures(outer) })
 	c.Process.join(w)
 	defer c.Process.part(w)
 	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx); w.claimer.stop() })
@@ -124,6 +126,8 @@ func (w *Worker) work(ctx context.Context) error {
 	}
 	w.settler.close()
 	settling.Wait()
+	w.failures.close()
+	telling.Wait()
 	stopOuter()
 	keeping.Wait()
 	c.Logger.Info("worker stopped", "worker", c.Name)

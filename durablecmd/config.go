@@ -52,9 +52,9 @@ type Config struct {
 	given map[string]bool // variables that the environment sets
 }
 
-// worker is the configuration of the worker. The library reads a zero as "the
+// Worker is the worker's part of the configuration. The library reads a zero as "the
 // default", so what is switched off here becomes negative there.
-func (c Config) worker() durable.WorkerConfig {
+func (c Config) Worker() durable.WorkerConfig {
 	return durable.WorkerConfig{
 		Name: c.WorkerName, Queues: c.Queues.queues, MaxConcurrentRuns: c.MaxConcurrent,
 		ClaimBatchSize: c.ClaimBatchSize, ClaimBatchBytes: c.ClaimBatchBytes,

@@ -38,10 +38,14 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		}
 	}
 	ended := false
-	parser, err := kong.New(&g, kong.Name(p.name), kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { ended = true }),
+	options := append(p.seams.options(), kong.Name(p.name), kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { ended = true }),
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
 			"Configuration comes from environment variables; see the command config."),
 		kong.Vars{"version": version()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	parser, err := kong.New(&g, options...)
+	if err == nil {
+		err = duplicate(parser.Model.Node)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("command line: %w", err)
 	}
@@ -60,6 +64,9 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		return nil, &usageError{err}
 	}
 	return func(ctx context.Context) error {
+		if p.seams.own(parsed.Selected().Name) {
+			return p.runOwn(ctx, parsed)
+		}
 		parsed.BindTo(ctx, (*context.Context)(nil))
 		return parsed.Run(p)
 	}, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -25,10 +26,13 @@ type App struct {
 	Worker *durable.Worker // takes handlers and schedules
 	Client *durable.Client // for handlers that enqueue
 	Store  durable.Store
-	Locks  lock.Locks // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
-	Logger *slog.Logger
+	Locks  lock.Locks   // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
+	Logger *slog.Logger // also slog.Default()
 
 	builtin builtin.Config
+	config  Config
+	mux     *http.ServeMux
+	faults  []error // of Handle
 	onStop  []func(context.Context) error
 }
 
@@ -49,9 +53,9 @@ func start(own Program) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	p := program{
-		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: seams{own.Middleware, own.Hooks}, args: os.Args[1:], environ: os.Environ(),
+		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: own.seams(), args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now,
+		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now, setDefault: slog.SetDefault,
 	}
 	os.Exit(p.run(context.Background()))
 }
@@ -75,7 +79,8 @@ type program struct {
 	exit           func(code int)
 	terminal       func(w io.Writer) (size screen, ok bool)
 	jobs           []durable.JobInfo
-	path           string           // of the verb, once the arguments are read
+	path           string // of the verb, once the arguments are read
+	setDefault     func(*slog.Logger)
 	now            func() time.Time // only to tell people how long ago something was
 }
 

@@ -39,7 +39,7 @@ func listen(ctx context.Context, config Config) (net.Listener, error) {
 // have few connections, and each for seconds only: a probe needs no more.
 func serve(ctx context.Context, listener net.Listener, health *health, logger *slog.Logger) error {
 	server := &http.Server{
-		Handler:           health.handler(),
+		Handler:           health.mux,
 		ReadHeaderTimeout: 2 * time.Second,
 		ReadTimeout:       5 * time.Second,
 		WriteTimeout:      5 * time.Second,
@@ -65,9 +65,11 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 	return nil
 }
 
-// health knows how the process is doing. The zero value is a worker that has
-// not reached its database.
+// health knows how the process is doing. A new one is of a worker that has not
+// reached its database.
 type health struct {
+	mux *http.ServeMux // App.Handle adds to it
+
 	mu     sync.Mutex
 	worker *durable.Worker
 }
@@ -163,10 +165,11 @@ func (h *health) readiness() readiness {
 	}
 }
 
-// handler serves /healthz, which says that the process answers, and /readyz,
+// newHealth serves /healthz, which says that the process answers, and /readyz,
 // which says that the worker takes work.
-func (h *health) handler() http.Handler {
+func newHealth() *health {
 	mux := http.NewServeMux()
+	h := &health{mux: mux}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -178,7 +181,7 @@ func (h *health) handler() http.Handler {
 		}
 		answer(w, status, r)
 	})
-	return mux
+	return h
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

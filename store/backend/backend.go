@@ -43,10 +43,16 @@ type Config struct {
 	NoNotify bool         // PostgreSQL: send no NOTIFY; other processes find out by polling.
 	Logger   *slog.Logger // Default: nothing is logged.
 
+	// Connect is postgres.Config.Connect: called before each connection to PostgreSQL.
+	Connect ConnectHook
+
 	// MustExist makes Open fail with ErrNoFile instead of making a file that
 	// is not there.
 	MustExist bool
 }
+
+// ConnectHook is postgres.ConnectHook.
+type ConnectHook = postgres.ConnectHook
 
 // ErrNoFile is what Open with MustExist says of a file that is not there.
 var ErrNoFile = errors.New("no database file")
@@ -69,7 +75,7 @@ func (t target) open(ctx context.Context, config Config) (Store, error) {
 	case enginePostgres:
 		store, err := postgres.Open(ctx, t.location, postgres.Config{
 			Schema: config.Schema, MaxConns: int32(min(config.MaxConns, math.MaxInt32)), //nolint:gosec // bounded here
-			NoNotify: config.NoNotify, Logger: config.Logger,
+			NoNotify: config.NoNotify, Logger: config.Logger, Connect: config.Connect,
 		})
 		return opened(postgresStore{store}, err)
 	case engineSQLite:

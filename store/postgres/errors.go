@@ -73,10 +73,10 @@ func (s *Store) fail(what string, err error) error {
 		s.served.Store(false)
 		s.forgetLanes()
 		s.forgetWorkers()
-		return fmt.Errorf("%s: %w: a table of schema %q is missing: run durable-worker migrate up: %w", what, ErrSchema, s.config.Schema, err)
+		return fmt.Errorf("%s: %w: a table of schema %q is missing: run `migrate up` of your worker program, or call Store.Migrate: %w", what, ErrSchema, s.config.Schema, err)
 	case readOnlyTransaction:
 		s.dropConnections()
-		return fmt.Errorf("%s: the server at %s has become read-only: %w", what, s.dial.Host, err)
+		return fmt.Errorf("%s: the server at %s has become read-only: %w", what, s.dial.ConnConfig.Host, err)
 	case featureNotSupported, adminShutdown, crashShutdown:
 		s.dropConnections()
 	case "":

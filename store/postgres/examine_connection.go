@@ -20,7 +20,8 @@ func (s *Store) examineConnection(ctx context.Context, f *store.Findings) error 
 	if err != nil {
 		return err
 	}
-	prepares := s.dial.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement || s.dial.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe
+	mode := s.dial.ConnConfig.DefaultQueryExecMode
+	prepares := mode == pgx.QueryExecModeCacheStatement || mode == pgx.QueryExecModeCacheDescribe
 	switch {
 	case pooled && prepares:
 		f.Warn("pooler", "one is between this program and the server, and statements are prepared",
@@ -60,7 +61,7 @@ func (s *Store) pooled(ctx context.Context) (bool, error) {
 func (s *Store) heard(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, s.dial)
+	conn, err := s.dialAlone(ctx)
 	if err != nil {
 		return false, err
 	}
