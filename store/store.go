@@ -32,6 +32,8 @@ type Store interface {
 	Reporter
 	Sweeper
 	Controls
+	Monitor
+	Stats
 }
 
 // Enqueuer takes runs. A Client, a Store, a store bound to a transaction (Tx),

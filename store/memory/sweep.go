@@ -54,6 +54,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 	if done.Done = to == len(s.byID); done.Done {
 		s.sweep = sweep{}
 		s.forgetWorkers(now)
+		s.forgetStats(now)
 	}
 	if done.Deleted > 0 {
 		kept := slices.DeleteFunc(slices.Clone(s.byID[from:to]), func(r *run) bool { return s.runs[r.id] == nil })

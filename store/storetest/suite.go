@@ -56,6 +56,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"stranded":  strandedTests(),
 		"rules":     ruleTests(),
 		"together":  togetherTests(),
+		"presence":  presenceTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")
