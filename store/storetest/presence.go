@@ -343,3 +343,21 @@ func surveyIsolated(t *testing.T, f *fixture) {
 		t.Errorf("survey %+v", survey)
 	}
 }
+
+// presenceCalls are the methods of Monitor and Stats. All reports are added to the sum.
+func presenceCalls() map[string]func(*call) error {
+	return map[string]func(*call) error{
+		"ReportWorker": func(c *call) error {
+			mine := did(1)
+			mine.Queue = c.name
+			_, err := c.store.ReportWorker(c.ctx, store.WorkerReport{Worker: newWorker(c.name), Number: 1, Presence: present(), Did: []store.LaneTally{did(2), mine}})
+			return err
+		},
+		"Workers": func(c *call) error { _, err := c.store.Workers(c.ctx); return err },
+		"Survey":  func(c *call) error { _, err := c.store.Survey(c.ctx); return err },
+		"Series": func(c *call) error {
+			_, err := c.store.Series(c.ctx, store.SeriesQuery{Span: store.Minute, Within: time.Hour})
+			return err
+		},
+	}
+}
