@@ -1,6 +1,9 @@
 package durablecmd_test
 
 import (
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,4 +95,46 @@ func TestJobsOfAnEmptyDatabase(t *testing.T) {
 	require.Equal(t, "no jobs\n", execute(t, env, "jobs", "list").stdout)
 	require.JSONEq(t, `{"jobs":[],"next":null}`, execute(t, env, "jobs", "list", "--json").stdout)
 	require.JSONEq(t, `{"workers":[],"next":null}`, execute(t, env, "workers", "list", "--json").stdout)
+}
+
+func TestAWorkerServesMetrics(t *testing.T) {
+	t.Parallel()
+	for name, env := range map[string][]string{
+		"sqlite":   append(file(t), "DURABLE_HTTP_ADDR=127.0.0.1:0"),
+		"postgres": {"DURABLE_DATABASE_URL=" + pgtest.Database(t), "DURABLE_HTTP_ADDR=127.0.0.1:0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, append(env, "DURABLE_MAX_CONCURRENT_RUNS=7"), stock)
+			address := s.address()
+			becomes(t, address, "/readyz", http.StatusOK)
+			require.Equal(t, 0, execute(t, env, "enqueue", "log", "--args", `{"message":"x"}`, "--wait").code)
+			var text string
+			require.Eventually(t, func() bool {
+				text = scrape(t, address)
+				return strings.Contains(text, `durable_runs_settled_total{job="log",queue="default",outcome="success"} 1`)
+			}, time.Minute, 10*time.Millisecond)
+			require.Contains(t, text, "\ndurable_worker_capacity 7\n")
+			require.Contains(t, text, "\ndurable_worker_ready 1\n")
+			require.Contains(t, text, `durable_run_wait_seconds_count{job="log",queue="default"} 1`)
+			require.Equal(t, name == "postgres", strings.Contains(text, `db_client_connection_max{pool="engine"} 4`))
+			require.NotContains(t, text, "message")
+			s.signal()
+			require.Equal(t, 0, s.ends())
+		})
+	}
+}
+
+func scrape(t *testing.T, address string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
+	require.NoError(t, err)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	return string(text)
 }

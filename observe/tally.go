@@ -18,11 +18,12 @@ import (
 // apart, and all others together under store.OtherLanes; locks likewise, by name.
 type Tally struct {
 	lanes family[laneKey, laneCounts]
-	calls family[string, callCounts]
+	calls family[callKey, classes]
 	locks family[string, lockCounts]
 
 	claims *classes // runs of each claim
 	losses [len(lossKinds)]atomic.Int64
+	alive  atomic.Int64 // workers, as the store has last answered
 	ahead  atomic.Int64 // of the store's clock over this machine's, nanoseconds
 
 	degraded atomic.Int64 // time in which lockers could not ask their store, nanoseconds
@@ -32,7 +33,7 @@ type Tally struct {
 }
 
 const (
-	callsMost = 32  // verbs; there are ten
+	callsMost = 40  // verbs, and failed ones; there are twenty
 	locksMost = 100 // names of locks
 )
 
@@ -40,7 +41,7 @@ const (
 func NewTally() *Tally {
 	t := &Tally{claims: newClasses(claimBounds), reported: map[laneKey]store.Tally{}}
 	t.lanes.init(store.MaxReportLanes, laneKey{store.OtherLanes, store.OtherLanes}, newLaneCounts)
-	t.calls.init(callsMost, store.OtherLanes, newCallCounts)
+	t.calls.init(callsMost, callKey{verb: store.OtherLanes}, func() *classes { return newClasses(callBounds) })
 	t.locks.init(locksMost, store.OtherLanes, newLockCounts)
 	return t
 }
@@ -101,13 +102,11 @@ func newLaneCounts() *laneCounts {
 	return &laneCounts{wait: newClasses(runBounds()), took: newClasses(runBounds())}
 }
 
-// callCounts are of one verb of the store's.
-type callCounts struct {
-	failed atomic.Int64
-	took   *classes // nanoseconds, of all
+// callKey is a verb of the store's, and how the calls ended.
+type callKey struct {
+	verb   string
+	failed bool
 }
-
-func newCallCounts() *callCounts { return &callCounts{took: newClasses(callBounds)} }
 
 // classes count values by class, and add them up.
 type classes struct {

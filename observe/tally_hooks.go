@@ -17,9 +17,12 @@ func (t *Tally) Hooks() Hooks {
 	}
 }
 
-// SetClock notes what the store's clock shows at this moment. The time from due to
-// begun is counted on it; until it is known, on this machine's.
-func (t *Tally) SetClock(now time.Time) { t.ahead.Store(int64(time.Until(now))) }
+// SetShared notes what a store has answered to a report. The time from due to begun is
+// counted on the store's clock; until that is known, on this machine's.
+func (t *Tally) SetShared(shared store.Shared) {
+	t.ahead.Store(int64(time.Until(shared.Now)))
+	t.alive.Store(int64(shared.Alive))
+}
 
 func (t *Tally) enqueue(ctx context.Context, start EnqueueStart) (context.Context, func(EnqueueEnd)) {
 	return ctx, func(end EnqueueEnd) {
@@ -65,11 +68,8 @@ func (t *Tally) runLost(loss RunLoss) {
 }
 
 func (t *Tally) storeCalled(call StoreCall) {
-	counts := t.calls.of(call.Verb)
-	counts.took.add(int64(call.Took))
-	if call.Err != nil {
-		counts.failed.Add(1)
-	} else if call.Verb == "claim" {
+	t.calls.of(callKey{call.Verb, call.Err != nil}).add(int64(call.Took))
+	if call.Err == nil && call.Verb == "claim" {
 		t.claims.add(int64(call.Runs))
 	}
 }

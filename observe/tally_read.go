@@ -34,6 +34,7 @@ type Totals struct {
 	Claims   Classes      // by the number of runs that they got
 	Lost     map[LossKind]int64
 	Degraded time.Duration // in which lockers could not ask their store
+	Alive    int64         // workers, as the store answered to the last report; zero: not known
 }
 
 // LaneTotals are of one job on one queue.
@@ -46,11 +47,11 @@ type LaneTotals struct {
 	Wait, Took Classes // nanoseconds
 }
 
-// CallTotals are of one verb of the store's.
+// CallTotals are of one verb of the store's: of the calls that failed, or of the others.
 type CallTotals struct {
 	Verb   string
-	Failed int64
-	Took   Classes // nanoseconds, of all calls
+	Failed bool
+	Took   Classes // nanoseconds
 }
 
 // LockTotals are of one named lock.
@@ -78,7 +79,7 @@ func (c *classes) read() Classes {
 
 // Totals returns what was done until now.
 func (t *Tally) Totals() Totals {
-	totals := Totals{Claims: t.claims.read(), Lost: map[LossKind]int64{}, Degraded: time.Duration(t.degraded.Load())}
+	totals := Totals{Claims: t.claims.read(), Lost: map[LossKind]int64{}, Degraded: time.Duration(t.degraded.Load()), Alive: t.alive.Load()}
 	for i, kind := range lossKinds {
 		totals.Lost[kind] = t.losses[i].Load()
 	}
@@ -86,16 +87,25 @@ func (t *Tally) Totals() Totals {
 	for _, key := range slices.SortedFunc(maps.Keys(lanes), compareKeys) {
 		totals.Lanes = append(totals.Lanes, lanes[key].totals(key))
 	}
-	for _, verb := range slices.Sorted(maps.Keys(calls)) {
-		c := calls[verb]
-		totals.Calls = append(totals.Calls, CallTotals{Verb: verb, Failed: c.failed.Load(), Took: c.took.read()})
+	for key, took := range calls {
+		totals.Calls = append(totals.Calls, CallTotals{Verb: key.verb, Failed: key.failed, Took: took.read()})
 	}
+	slices.SortFunc(totals.Calls, func(a, b CallTotals) int {
+		return cmp.Or(cmp.Compare(a.Verb, b.Verb), cmp.Compare(sign(a.Failed), sign(b.Failed)))
+	})
 	for _, name := range slices.Sorted(maps.Keys(locks)) {
 		c := locks[name]
 		totals.Locks = append(totals.Locks, LockTotals{Name: name, Granted: c.granted.Load(), Refused: c.refused.Load(), Lost: c.lost.Load(),
 			Expired: c.expired.Load(), Waiting: c.waiting.Load(), Wait: c.wait.read(), Hold: c.hold.read()})
 	}
 	return totals
+}
+
+func sign(failed bool) int {
+	if failed {
+		return 1
+	}
+	return 0
 }
 
 func compareKeys(a, b laneKey) int {

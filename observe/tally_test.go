@@ -70,7 +70,7 @@ func TestATallyAddsUpWhatIsDone(t *testing.T) {
 func TestWaitsAreCountedOnTheStoresClock(t *testing.T) {
 	t.Parallel()
 	tally := observe.NewTally()
-	tally.SetClock(time.Now().Add(time.Hour))
+	tally.SetShared(store.Shared{Now: time.Now().Add(time.Hour), Alive: 3})
 	run := mail
 	run.DueAt = time.Now().Add(time.Hour).Add(-40 * time.Second)
 	execute(tally.Hooks(), run)
@@ -110,9 +110,9 @@ func TestATallyCountsCallsAndLocks(t *testing.T) {
 	h.Lock.Ended(lock.End{Name: "nightly", Held: time.Hour, Lost: true})
 	h.Lock.Degraded(lock.Degradation{Passed: 3 * time.Second})
 	totals := tally.Totals()
-	require.Equal(t, "claim", totals.Calls[0].Verb)
-	require.Equal(t, int64(1), totals.Calls[0].Failed)
-	require.Equal(t, int64(1), totals.Calls[0].Took.Counts[14], "more than 10 s")
+	require.Len(t, totals.Calls, 2)
+	require.Equal(t, []any{"claim", false, "claim", true}, []any{totals.Calls[0].Verb, totals.Calls[0].Failed, totals.Calls[1].Verb, totals.Calls[1].Failed})
+	require.Equal(t, []int64{4, 1}, []int64{totals.Calls[0].Took.Counts[1], totals.Calls[1].Took.Counts[14]}, "1 ms; more than 10 s")
 	require.Equal(t, []any{int64(2), int64(1), int64(1), int64(5003)}, []any{totals.Claims.Counts[0], totals.Claims.Counts[3], totals.Claims.Counts[12], totals.Claims.Sum})
 	l := totals.Locks[0]
 	require.Equal(t, []int64{1, 1, 1, 1, 0}, []int64{l.Granted, l.Refused, l.Lost, l.Expired, l.Waiting})

@@ -72,6 +72,16 @@ func (w *WorkerInfo) Serves(queue, job string) bool {
 	return w.State == Working && (w.More || slices.Contains(w.Queues, queue) && slices.Contains(w.Jobs, job))
 }
 
+// Pool is how a pool of a store's connections is used.
+type Pool struct {
+	Name   string
+	Max    int
+	Used   int
+	Idle   int
+	Waits  int64         // calls that waited for a connection
+	Waited time.Duration // all of them together
+}
+
 // Survey is what waits and what runs.
 type Survey struct {
 	At    time.Time  `json:"at"` // of the store's clock

@@ -107,7 +107,7 @@ func (r *Reporter) send(ctx context.Context) error {
 	}
 	r.pending, r.failed = nil, 0
 	r.every = max(leastEvery, time.Duration(shared.Alive)*time.Second/mostReports)
-	r.config.Tally.SetClock(shared.Now)
+	r.config.Tally.SetShared(shared)
 	return nil
 }
 
