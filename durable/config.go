@@ -22,6 +22,10 @@ type WorkerConfig struct {
 	// Name labels the worker for people: 1 to 128 bytes of text. It may repeat
 	// and decides nothing. Default <hostname>-<pid>.
 	Name string
+	// Version is what the worker reports as the version of its program: at most
+	// store.MaxVersion bytes. Default: the main module's version and the revision
+	// from which the program was built, as far as it knows.
+	Version string
 	// Queues are the queues served. Default: "default", without a cap.
 	Queues []Queue
 	// MaxConcurrentRuns bounds the handlers that execute concurrently. Default 100.
@@ -71,6 +75,10 @@ type WorkerConfig struct {
 	// through its Run. Default: none. A Client has hooks of its own, see
 	// Client.WithHooks.
 	Hooks observe.Hooks
+	// Tally adds up what the worker does. The worker reports it to its store,
+	// every 20 seconds or more; a Tally that several workers share is reported
+	// once. Default: one of the worker's own.
+	Tally *observe.Tally
 	// Retention is how long succeeded and cancelled runs are kept, from their
 	// end, unless their job has a Retention of its own. At least 1 s; default
 	// 24 h; a negative value (KeepForever) means forever. Give all workers of a
@@ -131,6 +139,10 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	orDefault(&c.RetentionDead, 7*24*time.Hour)
 	orDefault(&c.RetentionAudit, 90*24*time.Hour)
 	orDefault(&c.SweepInterval, time.Minute)
+	if c.Tally == nil {
+		c.Tally = observe.NewTally()
+	}
+	c.Hooks = observe.Join(c.Tally.Hooks(), c.Hooks)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -6,9 +6,11 @@ import "time"
 type Status struct {
 	Ready        bool          // declared, working, and within the lease's duration the store has answered, and taken a write if one was tried, and Unsettled is not Full
 	Draining     bool          // the worker is stopping
+	Capacity     int           // most handlers executing concurrently
 	Executing    int           // handlers that have not returned
 	Stuck        int           // of them, given up
 	SinceContact time.Duration // since the store last answered
+	BeatLag      time.Duration // by how much the last heartbeat was answered later than it was due
 	Unsettled    Unsettled     // outcomes that the store does not take
 	SetAside     []SetAside    // what the store refuses to change and the worker's loops go around, at most a hundred
 }
@@ -21,7 +23,12 @@ func (w *Worker) Status() Status {
 	away := w.health.silent && since >= l || w.health.refused && w.health.takeover.Unwritten(now) >= l
 	w.health.mu.Unlock()
 	phase, unsettled := w.phase.Load(), w.settler.status()
+	var lag time.Duration
+	if phase == phaseWorking || phase == phaseDraining {
+		lag = w.keeper.Lag()
+	}
 	return Status{
+		Capacity: w.config.MaxConcurrentRuns, BeatLag: lag,
 		Ready:     phase == phaseWorking && !away && !unsettled.Full,
 		Unsettled: unsettled,
 		Draining:  phase >= phaseDraining, Executing: w.inFlight.len(), Stuck: int(w.stuck.Load()), SinceContact: since,

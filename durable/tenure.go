@@ -66,8 +66,9 @@ func (e *StuckError) Error() string {
 // store did not take some outcomes though it took others; errors.As finds either.
 // While the store cannot be reached Run waits and tries again. Once ctx has ended
 // it returns within DrainTimeout, CancelGrace, the time that a claim under way may
-// take (half a lease, 2 to 15 s), and CancelGrace again (at least a second) for
-// outcomes to be written; what the store has not taken by then is left to the leases.
+// take (half a lease, 2 to 15 s), CancelGrace again (at least a second) for outcomes to
+// be written, and two seconds to report that it has stopped; what the store has not
+// taken by then is left to the leases.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -95,11 +96,15 @@ func (w *Worker) work(ctx context.Context) error {
 
 	outer, stopOuter := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOuter()
-	var keeping, settling, asking, telling sync.WaitGroup
+	reports, stopReports := context.WithCancel(outer)
+	defer stopReports()
+	reporter := w.newReporter()
+	var keeping, settling, asking, reporting, telling sync.WaitGroup
 	keeping.Go(func() { w.keeper.Run(outer) })
 	keeping.Go(func() { w.listenForCancels(outer) })
 	settling.Go(func() { w.settler.run(outer) })
 	telling.Go(func() { w.reportFailures(outer) })
+	reporting.Go(func() { reporter.Run(reports) })
 	c.Process.join(w)
 	defer c.Process.part(w)
 	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx); w.claimer.stop() })
@@ -116,6 +121,7 @@ func (w *Worker) work(ctx context.Context) error {
 
 	<-ctx.Done()
 	w.phase.Store(phaseDraining)
+	reporter.Wake()
 	w.settler.lift()
 	stuck := w.drain(cancelHandlers, asking.Wait)
 	w.executors.close()
@@ -128,6 +134,8 @@ func (w *Worker) work(ctx context.Context) error {
 	settling.Wait()
 	w.failures.close()
 	telling.Wait()
+	stopReports()
+	reporting.Wait()
 	stopOuter()
 	keeping.Wait()
 	c.Logger.Info("worker stopped", "worker", c.Name)

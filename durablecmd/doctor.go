@@ -150,6 +150,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 		f.Fail("examination", examined.Error(), "repeat it when the database answers, or with a longer --timeout")
 	}
 	if err == nil && examined == nil {
+		*f = append(*f, o.ExamineServing(ctx)...)
 		*f = append(*f, o.ExamineSchedules(ctx)...)
 	}
 }

@@ -81,6 +81,9 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 		if err == nil && stored.Existing && !v.JSON {
 			fmt.Fprintf(p.stderr, "%s: run %s already exists%s\n", p.name, stored.ID, v.Keys.done(stored.ID == id))
 		}
+		if err == nil && !stored.Existing {
+			p.warnUnserved(ctx, o.Operator, run.Queue, run.Job)
+		}
 		if err != nil || !v.Wait {
 			return err
 		}

@@ -20,6 +20,8 @@ type grammar struct {
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
 	Runs        runsVerb        `cmd:"" help:"List, show, wait for, cancel, retry, delete and rerun runs."`
 	Queues      queuesVerb      `cmd:"" help:"List, pause and resume queues."`
+	Jobs        jobsVerb        `cmd:"" help:"List jobs, with their runs and who serves them."`
+	Workers     workersVerb     `cmd:"" help:"List workers: who is alive, and what they serve."`
 	Audit       auditVerb       `cmd:"" help:"Show the audit log."`
 	Schedules   schedulesVerb   `cmd:"" help:"List, preview, create, change, pause and delete schedules."`
 	Locks       locksVerb       `cmd:"" help:"List named locks, or release one by force."`

@@ -18,6 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/operate"
 )
 
@@ -26,8 +27,9 @@ type App struct {
 	Worker *durable.Worker // takes handlers and schedules
 	Client *durable.Client // for handlers that enqueue
 	Store  durable.Store
-	Locks  lock.Locks   // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
-	Logger *slog.Logger // also slog.Default()
+	Locks  lock.Locks     // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
+	Tally  *observe.Tally // what /metrics shows; give Tally.Hooks().Lock to your lockers
+	Logger *slog.Logger   // also slog.Default()
 
 	builtin builtin.Config
 	config  Config

@@ -15,7 +15,7 @@ import (
 
 // queuesVerb is the verb queues.
 type queuesVerb struct {
-	List   queuesListVerb   `cmd:"" help:"List queues by name, with their pending runs."`
+	List   queuesListVerb   `cmd:"" help:"List queues by name, with their runs and who serves them."`
 	Pause  queuesPauseVerb  `cmd:"" help:"Stop claims from a queue. Runs that are executing continue."`
 	Resume queuesResumeVerb `cmd:"" help:"Let runs of a queue be claimed again."`
 }
@@ -76,7 +76,7 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 			return err
 		}
 		table := newTable(p.stdout)
-		table.row("QUEUE", "STATE", "PENDING", "OLDEST DUE")
+		table.row("QUEUE", "STATE", "PENDING", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
 		for _, q := range list.Queues {
 			state, oldest := "active", "-"
 			if q.Paused {
@@ -85,7 +85,7 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 			if q.OldestDue != nil {
 				oldest = ago(*q.OldestDue, p.now())
 			}
-			table.row(q.Name, state, number(q.Pending), oldest)
+			table.row(q.Name, state, number(q.Pending), number(q.Running), rate(q.Rate), oldest, servedBy(q.Work))
 		}
 		return table.flush()
 	})

@@ -60,7 +60,7 @@ func TestOperatingVerbs(t *testing.T) {
 	do(1, "runs", "delete", second)
 
 	do(0, "queues", "pause", "slow")
-	require.Regexp(t, `slow +paused +0 +-`, do(0, "queues", "list").stdout)
+	require.Regexp(t, `slow +paused +0 +0 +0 +- +none`, do(0, "queues", "list").stdout)
 	type queues struct {
 		Queues []struct {
 			Name   string

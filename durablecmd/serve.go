@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/observe/metrics"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -72,13 +74,18 @@ type health struct {
 
 	mu     sync.Mutex
 	worker *durable.Worker
+	tally  *observe.Tally
+	pools  func() []store.Pool
 }
 
-// watch makes the worker's state the answer.
-func (h *health) watch(worker *durable.Worker) {
+// watch makes the state of the app's worker the answer.
+func (h *health) watch(app *App) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.worker = worker
+	h.worker, h.tally = app.Worker, app.Tally
+	if s, ok := app.Store.(interface{ Pools() []store.Pool }); ok {
+		h.pools = s.Pools
+	}
 }
 
 func (h *health) watched() *durable.Worker {
@@ -165,8 +172,8 @@ func (h *health) readiness() readiness {
 	}
 }
 
-// newHealth serves /healthz, which says that the process answers, and /readyz,
-// which says that the worker takes work.
+// newHealth serves /healthz, which says that the process answers, /readyz, which
+// says that the worker takes work, and /metrics.
 func newHealth() *health {
 	mux := http.NewServeMux()
 	h := &health{mux: mux}
@@ -181,7 +188,32 @@ func newHealth() *health {
 		}
 		answer(w, status, r)
 	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { metrics.Serve(w, r, h.metrics()) })
 	return h
+}
+
+// metrics is what /metrics shows.
+func (h *health) metrics() metrics.Snapshot {
+	h.mu.Lock()
+	worker, tally, pools := h.worker, h.tally, h.pools
+	h.mu.Unlock()
+	shown := metrics.Snapshot{Version: version()}
+	if tally != nil {
+		shown.Totals = tally.Totals()
+	}
+	if pools != nil {
+		shown.Pools = pools()
+	}
+	if worker == nil {
+		return shown
+	}
+	s := worker.Status()
+	shown.Worker = &metrics.Worker{Ready: s.Ready, Draining: s.Draining, Capacity: s.Capacity, Stuck: s.Stuck, BeatLag: s.BeatLag,
+		SinceContact: s.SinceContact, Unsettled: s.Unsettled.Count, Locked: s.Unsettled.Locked, SetAside: map[string]int{}}
+	for _, one := range s.SetAside {
+		shown.Worker.SetAside[one.Doing]++
+	}
+	return shown
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/run"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -140,7 +141,7 @@ func (t *tenure) run(ctx context.Context) error {
 	app.Locks = locks
 	app.mux = t.health.mux
 	if err = app.setUp(ctx, t.setup); err == nil {
-		t.health.watch(app.Worker)
+		t.health.watch(app)
 		err = app.Worker.Run(ctx)
 	}
 	return errors.Join(err, app.stop(ctx))
@@ -149,7 +150,9 @@ func (t *tenure) run(ctx context.Context) error {
 func newApp(store durable.Store, config Config, with seams, logger *slog.Logger) *App {
 	worker := with.into(config.Worker())
 	worker.Logger = logger
-	return &App{Worker: durable.NewWorker(store, worker), Client: durable.NewClient(store).WithHooks(worker.Hooks), Store: store, Logger: logger,
+	worker.Tally = observe.NewTally()
+	client := durable.NewClient(store).WithHooks(observe.Join(worker.Tally.Hooks(), worker.Hooks))
+	return &App{Worker: durable.NewWorker(store, worker), Client: client, Store: store, Tally: worker.Tally, Logger: logger,
 		builtin: config.builtin(), config: config, mux: http.NewServeMux()}
 }
 

@@ -233,11 +233,11 @@ func TestOnlyAnAddressNobodyAskedForGivesWay(t *testing.T) {
 	}
 }
 
-func TestTheListenerServesHealthAndNothingElse(t *testing.T) {
+func TestTheListenerServesHealthAndMetricsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	s := serve(t, file(t), stock)
 	address := s.address()
-	for _, path := range []string{"/", "/metrics", "/debug/pprof/", "/debug/vars", "/api/v1/runs", "/healthz/", "/readyz/x", "/..%2fetc/passwd"} {
+	for _, path := range []string{"/", "/metrics/", "/debug/pprof/", "/debug/vars", "/api/v1/runs", "/healthz/", "/readyz/x", "/..%2fetc/passwd"} {
 		code, _ := status(t, address, path)
 		require.Equal(t, http.StatusNotFound, code, path)
 	}

@@ -10,8 +10,16 @@ import (
 
 // QueueList lists all queues, by name.
 type QueueList struct {
-	Queues []store.QueueInfo `json:"queues"`
-	Next   *string           `json:"next"` // always nil: the list is complete
+	Queues []QueueView `json:"queues"`
+	Next   *string     `json:"next"` // always nil: the list is complete
+}
+
+// QueueView is a queue, with all jobs on it together.
+type QueueView struct {
+	store.QueueInfo
+
+	Running store.Count `json:"running"`
+	Work
 }
 
 // QueueState says whether a queue is paused.
@@ -23,8 +31,30 @@ type QueueState struct {
 // Queues lists the known queues: those on which a run was ever enqueued, and
 // those that were paused.
 func (o *Operator) Queues(ctx context.Context) (QueueList, error) {
+	list := QueueList{Queues: []QueueView{}}
 	queues, err := o.store.Queues(ctx)
-	return QueueList{Queues: whole(queues)}, err
+	if err != nil {
+		return list, err
+	}
+	f, err := o.fleet(ctx)
+	if err != nil {
+		return list, err
+	}
+	for _, queue := range queues {
+		view := QueueView{QueueInfo: queue, Work: f.work(
+			func(w *store.WorkerInfo) bool {
+				return w.State == store.Working && (w.More || slices.Contains(w.Queues, queue.Name))
+			},
+			func(key laneKey) bool { return key.queue == queue.Name })}
+		for _, lane := range f.survey.Lanes {
+			if lane.Queue == queue.Name {
+				view.Running.N += lane.Running.N
+				view.Running.Estimated = view.Running.Estimated || lane.Running.Estimated
+			}
+		}
+		list.Queues = append(list.Queues, view)
+	}
+	return list, nil
 }
 
 // PauseQueue stops claims from a queue (see store.Controls). Runs that are

@@ -77,6 +77,21 @@ func (r repeating) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	return repeated(ctx, r, func() ([]store.JobInfo, error) { return r.Store.Jobs(ctx) })
 }
 
+// Workers is the store's, repeated.
+func (r repeating) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
+	return repeated(ctx, r, func() ([]store.WorkerInfo, error) { return r.Store.Workers(ctx) })
+}
+
+// Survey is the store's, repeated.
+func (r repeating) Survey(ctx context.Context) (store.Survey, error) {
+	return repeated(ctx, r, func() (store.Survey, error) { return r.Store.Survey(ctx) })
+}
+
+// Series is the store's, repeated.
+func (r repeating) Series(ctx context.Context, query store.SeriesQuery) ([]store.SeriesPoint, error) {
+	return repeated(ctx, r, func() ([]store.SeriesPoint, error) { return r.Store.Series(ctx, query) })
+}
+
 // Changes is the store's, repeated.
 func (r repeating) Changes(ctx context.Context, filter store.ChangeFilter) (store.ChangePage, error) {
 	return repeated(ctx, r, func() (store.ChangePage, error) { return r.Store.Changes(ctx, filter) })

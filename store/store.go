@@ -33,6 +33,8 @@ type Store interface {
 	Reporter
 	Sweeper
 	Controls
+	Monitor
+	Stats
 }
 
 // Enqueuer takes runs. A Client, a Store, a store bound to a transaction (Tx),

@@ -153,31 +153,3 @@ SELECT queues.name
 FROM durable.queues
 WHERE queues.paused
 ORDER BY queues.name;
-
--- name: ExamineUndeclared :many
--- Jobs of which runs wait although no worker has declared them within so many microseconds.
--- Index: reads lanes and jobs, small ones, and one row of ready_order for each line.
--- Locks: none.
-SELECT DISTINCT
-    lanes.job,
-    lanes.queue,
-    coalesce(jobs.declared_at, 'epoch')::timestamptz AS declared_at
-FROM durable.lanes
-LEFT JOIN durable.jobs ON jobs.name = lanes.job
-WHERE (
-      jobs.name IS NULL
-      OR jobs.declared_at < now() - (@within::bigint) * interval '1 microsecond'
-  )
-  AND (
-      EXISTS (SELECT FROM durable.ready WHERE ready.lane = lanes.id)
-      OR EXISTS (SELECT FROM durable.ready WHERE ready.lane = -lanes.id)
-  )
-ORDER BY lanes.job, lanes.queue
-LIMIT 100;
-
--- name: ExamineWorkers :one
--- Processes seen within so many microseconds. Index: none; reads the whole table.
--- Locks: none.
-SELECT count(*)::bigint AS seen
-FROM durable.workers
-WHERE workers.seen_at > now() - (@within::bigint) * interval '1 microsecond';

@@ -237,7 +237,22 @@ CREATE TABLE workers (
     instance    BLOB    PRIMARY KEY NOT NULL,
     name        TEXT    NOT NULL,
     started_at  INTEGER NOT NULL,
-    declared_at INTEGER NOT NULL
+    declared_at INTEGER NOT NULL,
+    reported_at INTEGER,                     -- null: never
+    reports     INTEGER NOT NULL DEFAULT 0,  -- the number of the last report
+    -- JSON, what it says of itself; null: it has not reported, or has stopped
+    report      TEXT
+) WITHOUT ROWID;
+
+-- What workers did in one minute (span 1) or quarter of an hour (span 15), of one job on
+-- one queue; without names of all. Each report is added to both spans.
+CREATE TABLE stats (
+    span  INTEGER NOT NULL,
+    queue TEXT    NOT NULL,
+    job   TEXT    NOT NULL,
+    at    INTEGER NOT NULL, -- the beginning
+    tally TEXT    NOT NULL, -- JSON: numbers, and attempts by classes of times
+    PRIMARY KEY (span, queue, job, at)
 ) WITHOUT ROWID;
 
 -- One row for each slot of a named lock that was ever granted. The row keeps the

@@ -55,6 +55,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 		s.sweep = sweep{}
 		s.forgetWorkers(now)
 		s.forgetChanges(now.Add(-rules.Kept(request.RetentionAudit)))
+		s.forgetStats(now)
 	}
 	if done.Deleted > 0 {
 		kept := slices.DeleteFunc(slices.Clone(s.byID[from:to]), func(r *run) bool { return s.runs[r.id] == nil })

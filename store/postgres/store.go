@@ -1,10 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -150,6 +152,18 @@ func (s *Store) pools() []*pgxpool.Pool {
 			pools = append(pools, pool)
 		}
 	}
+	return pools
+}
+
+// Pools reports how the connections are used.
+func (s *Store) Pools() []store.Pool {
+	var pools []store.Pool
+	for name, pool := range map[string]*pgxpool.Pool{"general": s.general, "engine": s.engine, "beats": s.beats} {
+		stat := pool.Stat()
+		pools = append(pools, store.Pool{Name: name, Max: int(stat.MaxConns()), Used: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()),
+			Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime()})
+	}
+	slices.SortFunc(pools, func(a, b store.Pool) int { return cmp.Compare(a.Name, b.Name) })
 	return pools
 }
 

@@ -114,7 +114,7 @@ func (w *sweeping) move(ctx context.Context, place queries.FindSweepRow, more bo
 	return w.MoveSweep(ctx, moved)
 }
 
-// prune forgets cancel requests, workers and changes that nothing needs any more, after the
+// prune forgets cancel requests, workers, changes and statistics that nothing needs any more, after the
 // step and apart from it: what cannot be forgotten keeps no run from being deleted.
 // A table for which that fails rests, each time for longer.
 func (s *Store) prune(ctx context.Context, done *store.SweepResult, audit time.Duration) {
@@ -123,6 +123,7 @@ func (s *Store) prune(ctx context.Context, done *store.SweepResult, audit time.D
 		prune func(context.Context, *change) error
 	}{
 		{"cancels", func(ctx context.Context, c *change) error { return c.PruneCancels(ctx) }},
+		{"stats", func(ctx context.Context, c *change) error { return c.pruneStats(ctx) }},
 		{"workers", func(ctx context.Context, c *change) error {
 			return c.PruneWorkers(ctx, queries.PruneWorkersParams{Before: c.now - rules.WorkersKept.Microseconds()})
 		}},

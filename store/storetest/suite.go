@@ -58,6 +58,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"stranded":  strandedTests(),
 		"rules":     ruleTests(),
 		"together":  togetherTests(),
+		"presence":  presenceTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

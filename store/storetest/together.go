@@ -109,7 +109,7 @@ func (c *call) request(worker store.WorkerID) (store.ClaimRequest, error) {
 // methodCalls are the methods of a store, by name.
 func methodCalls() map[string]func(*call) error {
 	calls := claimCalls()
-	for _, more := range []map[string]func(*call) error{loopCalls(), operatorCalls(), scheduleCalls()} {
+	for _, more := range []map[string]func(*call) error{loopCalls(), operatorCalls(), scheduleCalls(), presenceCalls()} {
 		maps.Copy(calls, more)
 	}
 	return calls

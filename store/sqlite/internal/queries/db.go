@@ -45,6 +45,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.cancelPendingStmt, err = db.PrepareContext(ctx, cancelPending); err != nil {
 		return nil, fmt.Errorf("error preparing query CancelPending: %w", err)
 	}
+	if q.countLeasesStmt, err = db.PrepareContext(ctx, countLeases); err != nil {
+		return nil, fmt.Errorf("error preparing query CountLeases: %w", err)
+	}
+	if q.countReportedStmt, err = db.PrepareContext(ctx, countReported); err != nil {
+		return nil, fmt.Errorf("error preparing query CountReported: %w", err)
+	}
 	if q.declareJobStmt, err = db.PrepareContext(ctx, declareJob); err != nil {
 		return nil, fmt.Errorf("error preparing query DeclareJob: %w", err)
 	}
@@ -105,12 +111,6 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.examineQueuesStmt, err = db.PrepareContext(ctx, examineQueues); err != nil {
 		return nil, fmt.Errorf("error preparing query ExamineQueues: %w", err)
 	}
-	if q.examineUndeclaredStmt, err = db.PrepareContext(ctx, examineUndeclared); err != nil {
-		return nil, fmt.Errorf("error preparing query ExamineUndeclared: %w", err)
-	}
-	if q.examineWorkersStmt, err = db.PrepareContext(ctx, examineWorkers); err != nil {
-		return nil, fmt.Errorf("error preparing query ExamineWorkers: %w", err)
-	}
 	if q.expiredLeasesStmt, err = db.PrepareContext(ctx, expiredLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpiredLeases: %w", err)
 	}
@@ -156,11 +156,17 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findRunStmt, err = db.PrepareContext(ctx, findRun); err != nil {
 		return nil, fmt.Errorf("error preparing query FindRun: %w", err)
 	}
+	if q.findRunningLaneStmt, err = db.PrepareContext(ctx, findRunningLane); err != nil {
+		return nil, fmt.Errorf("error preparing query FindRunningLane: %w", err)
+	}
 	if q.findScheduleStmt, err = db.PrepareContext(ctx, findSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query FindSchedule: %w", err)
 	}
 	if q.findStateStmt, err = db.PrepareContext(ctx, findState); err != nil {
 		return nil, fmt.Errorf("error preparing query FindState: %w", err)
+	}
+	if q.findStatsStmt, err = db.PrepareContext(ctx, findStats); err != nil {
+		return nil, fmt.Errorf("error preparing query FindStats: %w", err)
 	}
 	if q.findStrandedStmt, err = db.PrepareContext(ctx, findStranded); err != nil {
 		return nil, fmt.Errorf("error preparing query FindStranded: %w", err)
@@ -264,6 +270,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listHeadsStmt, err = db.PrepareContext(ctx, listHeads); err != nil {
 		return nil, fmt.Errorf("error preparing query ListHeads: %w", err)
 	}
+	if q.listHeldStmt, err = db.PrepareContext(ctx, listHeld); err != nil {
+		return nil, fmt.Errorf("error preparing query ListHeld: %w", err)
+	}
 	if q.listJobsStmt, err = db.PrepareContext(ctx, listJobs); err != nil {
 		return nil, fmt.Errorf("error preparing query ListJobs: %w", err)
 	}
@@ -288,8 +297,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listSlotsStmt, err = db.PrepareContext(ctx, listSlots); err != nil {
 		return nil, fmt.Errorf("error preparing query ListSlots: %w", err)
 	}
+	if q.listStatsStmt, err = db.PrepareContext(ctx, listStats); err != nil {
+		return nil, fmt.Errorf("error preparing query ListStats: %w", err)
+	}
 	if q.listWaitsStmt, err = db.PrepareContext(ctx, listWaits); err != nil {
 		return nil, fmt.Errorf("error preparing query ListWaits: %w", err)
+	}
+	if q.listWorkersStmt, err = db.PrepareContext(ctx, listWorkers); err != nil {
+		return nil, fmt.Errorf("error preparing query ListWorkers: %w", err)
 	}
 	if q.mendReadyStmt, err = db.PrepareContext(ctx, mendReady); err != nil {
 		return nil, fmt.Errorf("error preparing query MendReady: %w", err)
@@ -345,6 +360,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.pruneSkipsStmt, err = db.PrepareContext(ctx, pruneSkips); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneSkips: %w", err)
 	}
+	if q.pruneStatsStmt, err = db.PrepareContext(ctx, pruneStats); err != nil {
+		return nil, fmt.Errorf("error preparing query PruneStats: %w", err)
+	}
 	if q.pruneWorkersStmt, err = db.PrepareContext(ctx, pruneWorkers); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneWorkers: %w", err)
 	}
@@ -372,6 +390,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.reportStmt, err = db.PrepareContext(ctx, report); err != nil {
 		return nil, fmt.Errorf("error preparing query Report: %w", err)
 	}
+	if q.reportWorkerStmt, err = db.PrepareContext(ctx, reportWorker); err != nil {
+		return nil, fmt.Errorf("error preparing query ReportWorker: %w", err)
+	}
 	if q.resumeScheduleStmt, err = db.PrepareContext(ctx, resumeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ResumeSchedule: %w", err)
 	}
@@ -396,6 +417,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.setQueueStmt, err = db.PrepareContext(ctx, setQueue); err != nil {
 		return nil, fmt.Errorf("error preparing query SetQueue: %w", err)
 	}
+	if q.setStatsStmt, err = db.PrepareContext(ctx, setStats); err != nil {
+		return nil, fmt.Errorf("error preparing query SetStats: %w", err)
+	}
 	if q.setUnfinishedStmt, err = db.PrepareContext(ctx, setUnfinished); err != nil {
 		return nil, fmt.Errorf("error preparing query SetUnfinished: %w", err)
 	}
@@ -413,6 +437,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.storedSinceStmt, err = db.PrepareContext(ctx, storedSince); err != nil {
 		return nil, fmt.Errorf("error preparing query StoredSince: %w", err)
+	}
+	if q.surveyLanesStmt, err = db.PrepareContext(ctx, surveyLanes); err != nil {
+		return nil, fmt.Errorf("error preparing query SurveyLanes: %w", err)
 	}
 	if q.sweepAheadStmt, err = db.PrepareContext(ctx, sweepAhead); err != nil {
 		return nil, fmt.Errorf("error preparing query SweepAhead: %w", err)
@@ -470,6 +497,16 @@ func (q *Queries) Close() error {
 	if q.cancelPendingStmt != nil {
 		if cerr := q.cancelPendingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing cancelPendingStmt: %w", cerr)
+		}
+	}
+	if q.countLeasesStmt != nil {
+		if cerr := q.countLeasesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countLeasesStmt: %w", cerr)
+		}
+	}
+	if q.countReportedStmt != nil {
+		if cerr := q.countReportedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countReportedStmt: %w", cerr)
 		}
 	}
 	if q.declareJobStmt != nil {
@@ -572,16 +609,6 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing examineQueuesStmt: %w", cerr)
 		}
 	}
-	if q.examineUndeclaredStmt != nil {
-		if cerr := q.examineUndeclaredStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing examineUndeclaredStmt: %w", cerr)
-		}
-	}
-	if q.examineWorkersStmt != nil {
-		if cerr := q.examineWorkersStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing examineWorkersStmt: %w", cerr)
-		}
-	}
 	if q.expiredLeasesStmt != nil {
 		if cerr := q.expiredLeasesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing expiredLeasesStmt: %w", cerr)
@@ -657,6 +684,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findRunStmt: %w", cerr)
 		}
 	}
+	if q.findRunningLaneStmt != nil {
+		if cerr := q.findRunningLaneStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findRunningLaneStmt: %w", cerr)
+		}
+	}
 	if q.findScheduleStmt != nil {
 		if cerr := q.findScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findScheduleStmt: %w", cerr)
@@ -665,6 +697,11 @@ func (q *Queries) Close() error {
 	if q.findStateStmt != nil {
 		if cerr := q.findStateStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findStateStmt: %w", cerr)
+		}
+	}
+	if q.findStatsStmt != nil {
+		if cerr := q.findStatsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findStatsStmt: %w", cerr)
 		}
 	}
 	if q.findStrandedStmt != nil {
@@ -837,6 +874,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listHeadsStmt: %w", cerr)
 		}
 	}
+	if q.listHeldStmt != nil {
+		if cerr := q.listHeldStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listHeldStmt: %w", cerr)
+		}
+	}
 	if q.listJobsStmt != nil {
 		if cerr := q.listJobsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listJobsStmt: %w", cerr)
@@ -877,9 +919,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listSlotsStmt: %w", cerr)
 		}
 	}
+	if q.listStatsStmt != nil {
+		if cerr := q.listStatsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listStatsStmt: %w", cerr)
+		}
+	}
 	if q.listWaitsStmt != nil {
 		if cerr := q.listWaitsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listWaitsStmt: %w", cerr)
+		}
+	}
+	if q.listWorkersStmt != nil {
+		if cerr := q.listWorkersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listWorkersStmt: %w", cerr)
 		}
 	}
 	if q.mendReadyStmt != nil {
@@ -972,6 +1024,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing pruneSkipsStmt: %w", cerr)
 		}
 	}
+	if q.pruneStatsStmt != nil {
+		if cerr := q.pruneStatsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pruneStatsStmt: %w", cerr)
+		}
+	}
 	if q.pruneWorkersStmt != nil {
 		if cerr := q.pruneWorkersStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing pruneWorkersStmt: %w", cerr)
@@ -1017,6 +1074,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing reportStmt: %w", cerr)
 		}
 	}
+	if q.reportWorkerStmt != nil {
+		if cerr := q.reportWorkerStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing reportWorkerStmt: %w", cerr)
+		}
+	}
 	if q.resumeScheduleStmt != nil {
 		if cerr := q.resumeScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing resumeScheduleStmt: %w", cerr)
@@ -1057,6 +1119,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing setQueueStmt: %w", cerr)
 		}
 	}
+	if q.setStatsStmt != nil {
+		if cerr := q.setStatsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing setStatsStmt: %w", cerr)
+		}
+	}
 	if q.setUnfinishedStmt != nil {
 		if cerr := q.setUnfinishedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing setUnfinishedStmt: %w", cerr)
@@ -1085,6 +1152,11 @@ func (q *Queries) Close() error {
 	if q.storedSinceStmt != nil {
 		if cerr := q.storedSinceStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing storedSinceStmt: %w", cerr)
+		}
+	}
+	if q.surveyLanesStmt != nil {
+		if cerr := q.surveyLanesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing surveyLanesStmt: %w", cerr)
 		}
 	}
 	if q.sweepAheadStmt != nil {
@@ -1163,6 +1235,8 @@ type Queries struct {
 	auditBulkStmt            *sql.Stmt
 	auditChangeStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
+	countLeasesStmt          *sql.Stmt
+	countReportedStmt        *sql.Stmt
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
@@ -1183,8 +1257,6 @@ type Queries struct {
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
 	examineQueuesStmt        *sql.Stmt
-	examineUndeclaredStmt    *sql.Stmt
-	examineWorkersStmt       *sql.Stmt
 	expiredLeasesStmt        *sql.Stmt
 	expiresBeforeStmt        *sql.Stmt
 	findCheckpointStmt       *sql.Stmt
@@ -1200,8 +1272,10 @@ type Queries struct {
 	findQueueStmt            *sql.Stmt
 	findReclaimableStmt      *sql.Stmt
 	findRunStmt              *sql.Stmt
+	findRunningLaneStmt      *sql.Stmt
 	findScheduleStmt         *sql.Stmt
 	findStateStmt            *sql.Stmt
+	findStatsStmt            *sql.Stmt
 	findStrandedStmt         *sql.Stmt
 	findSweepStmt            *sql.Stmt
 	findWorkerStartStmt      *sql.Stmt
@@ -1236,6 +1310,7 @@ type Queries struct {
 	listChosenStmt           *sql.Stmt
 	listForcedStmt           *sql.Stmt
 	listHeadsStmt            *sql.Stmt
+	listHeldStmt             *sql.Stmt
 	listJobsStmt             *sql.Stmt
 	listLocksStmt            *sql.Stmt
 	listOrphansStmt          *sql.Stmt
@@ -1244,7 +1319,9 @@ type Queries struct {
 	listRunsStmt             *sql.Stmt
 	listSchedulesStmt        *sql.Stmt
 	listSlotsStmt            *sql.Stmt
+	listStatsStmt            *sql.Stmt
 	listWaitsStmt            *sql.Stmt
+	listWorkersStmt          *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
 	nextLookStmt             *sql.Stmt
@@ -1263,6 +1340,7 @@ type Queries struct {
 	pruneAuditStmt           *sql.Stmt
 	pruneCancelsStmt         *sql.Stmt
 	pruneSkipsStmt           *sql.Stmt
+	pruneStatsStmt           *sql.Stmt
 	pruneWorkersStmt         *sql.Stmt
 	reclaimRunStmt           *sql.Stmt
 	releaseKeyStmt           *sql.Stmt
@@ -1272,6 +1350,7 @@ type Queries struct {
 	replaceRunStmt           *sql.Stmt
 	replaceScheduleStmt      *sql.Stmt
 	reportStmt               *sql.Stmt
+	reportWorkerStmt         *sql.Stmt
 	resumeScheduleStmt       *sql.Stmt
 	retakeKeyStmt            *sql.Stmt
 	retryRunStmt             *sql.Stmt
@@ -1280,12 +1359,14 @@ type Queries struct {
 	scheduleOfStmt           *sql.Stmt
 	setLatestStmt            *sql.Stmt
 	setQueueStmt             *sql.Stmt
+	setStatsStmt             *sql.Stmt
 	setUnfinishedStmt        *sql.Stmt
 	settleEndedStmt          *sql.Stmt
 	settlePendingStmt        *sql.Stmt
 	settleSuccessStmt        *sql.Stmt
 	skippedSchedulesStmt     *sql.Stmt
 	storedSinceStmt          *sql.Stmt
+	surveyLanesStmt          *sql.Stmt
 	sweepAheadStmt           *sql.Stmt
 	takeKeyStmt              *sql.Stmt
 	takeLeaseInPartStmt      *sql.Stmt
@@ -1305,6 +1386,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		auditBulkStmt:            q.auditBulkStmt,
 		auditChangeStmt:          q.auditChangeStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
+		countLeasesStmt:          q.countLeasesStmt,
+		countReportedStmt:        q.countReportedStmt,
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
@@ -1325,8 +1408,6 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
 		examineQueuesStmt:        q.examineQueuesStmt,
-		examineUndeclaredStmt:    q.examineUndeclaredStmt,
-		examineWorkersStmt:       q.examineWorkersStmt,
 		expiredLeasesStmt:        q.expiredLeasesStmt,
 		expiresBeforeStmt:        q.expiresBeforeStmt,
 		findCheckpointStmt:       q.findCheckpointStmt,
@@ -1342,8 +1423,10 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findQueueStmt:            q.findQueueStmt,
 		findReclaimableStmt:      q.findReclaimableStmt,
 		findRunStmt:              q.findRunStmt,
+		findRunningLaneStmt:      q.findRunningLaneStmt,
 		findScheduleStmt:         q.findScheduleStmt,
 		findStateStmt:            q.findStateStmt,
+		findStatsStmt:            q.findStatsStmt,
 		findStrandedStmt:         q.findStrandedStmt,
 		findSweepStmt:            q.findSweepStmt,
 		findWorkerStartStmt:      q.findWorkerStartStmt,
@@ -1378,6 +1461,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listChosenStmt:           q.listChosenStmt,
 		listForcedStmt:           q.listForcedStmt,
 		listHeadsStmt:            q.listHeadsStmt,
+		listHeldStmt:             q.listHeldStmt,
 		listJobsStmt:             q.listJobsStmt,
 		listLocksStmt:            q.listLocksStmt,
 		listOrphansStmt:          q.listOrphansStmt,
@@ -1386,7 +1470,9 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listRunsStmt:             q.listRunsStmt,
 		listSchedulesStmt:        q.listSchedulesStmt,
 		listSlotsStmt:            q.listSlotsStmt,
+		listStatsStmt:            q.listStatsStmt,
 		listWaitsStmt:            q.listWaitsStmt,
+		listWorkersStmt:          q.listWorkersStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,
 		nextLookStmt:             q.nextLookStmt,
@@ -1405,6 +1491,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		pruneAuditStmt:           q.pruneAuditStmt,
 		pruneCancelsStmt:         q.pruneCancelsStmt,
 		pruneSkipsStmt:           q.pruneSkipsStmt,
+		pruneStatsStmt:           q.pruneStatsStmt,
 		pruneWorkersStmt:         q.pruneWorkersStmt,
 		reclaimRunStmt:           q.reclaimRunStmt,
 		releaseKeyStmt:           q.releaseKeyStmt,
@@ -1414,6 +1501,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		replaceRunStmt:           q.replaceRunStmt,
 		replaceScheduleStmt:      q.replaceScheduleStmt,
 		reportStmt:               q.reportStmt,
+		reportWorkerStmt:         q.reportWorkerStmt,
 		resumeScheduleStmt:       q.resumeScheduleStmt,
 		retakeKeyStmt:            q.retakeKeyStmt,
 		retryRunStmt:             q.retryRunStmt,
@@ -1422,12 +1510,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		scheduleOfStmt:           q.scheduleOfStmt,
 		setLatestStmt:            q.setLatestStmt,
 		setQueueStmt:             q.setQueueStmt,
+		setStatsStmt:             q.setStatsStmt,
 		setUnfinishedStmt:        q.setUnfinishedStmt,
 		settleEndedStmt:          q.settleEndedStmt,
 		settlePendingStmt:        q.settlePendingStmt,
 		settleSuccessStmt:        q.settleSuccessStmt,
 		skippedSchedulesStmt:     q.skippedSchedulesStmt,
 		storedSinceStmt:          q.storedSinceStmt,
+		surveyLanesStmt:          q.surveyLanesStmt,
 		sweepAheadStmt:           q.sweepAheadStmt,
 		takeKeyStmt:              q.takeKeyStmt,
 		takeLeaseInPartStmt:      q.takeLeaseInPartStmt,
