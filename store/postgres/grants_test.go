@@ -22,7 +22,7 @@ func forbidden(t *testing.T, err error, what string) {
 	require.ErrorContains(t, err, "42501", what)
 }
 
-// TestStoreAsAWorkersRole runs the suite as a worker.
+// TestStoreInModes runs the suite as a worker.
 func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartPrivate(t, pgtest.Options{}).URL()
