@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -47,10 +48,12 @@ func (x *execution) perform() {
 	}
 	failure := failure{err: errExited}
 	call, observed := ctx, func(store.Outcome) {}
+	_, counted := x.w.counts.Execute(ctx, observe.ExecuteStart{Run: x.runInfo()})
 	defer func() { // also runs on Goexit
 		o := x.fallback()
 		defer func() { x.end(o) }() // even when a method of the user's error exits too
 		o = x.outcome(ctx, failure)
+		counted(observe.ExecuteEnd{Outcome: store.Outcome{Kind: o.Kind}})
 		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to answer
 			observed(store.Outcome{Kind: store.Success})
 		} else {
