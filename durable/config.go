@@ -142,7 +142,8 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	if c.Tally == nil {
 		c.Tally = observe.NewTally()
 	}
-	c.Hooks = observe.Join(c.Tally.Hooks(), c.Hooks)
+	rare := c.Tally.Hooks() // the others are called for each run: see Worker.counts
+	c.Hooks = observe.Join(observe.Hooks{Enqueue: rare.Enqueue, RunLost: rare.RunLost}, c.Hooks)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -51,25 +51,22 @@ func (x *execution) observeExecute(ctx context.Context) (within context.Context,
 	}
 }
 
-// observeSettled calls the hook for what the store answered to outcomes.
+// observeSettled counts what the store answered to outcomes, and calls the hook.
 func (w *Worker) observeSettled(batch []ended, verdicts []store.Verdict) {
 	for i := range batch {
 		w.observeFailure(&batch[i], verdicts[i])
+		if verdicts[i] != store.Deferred {
+			w.counts.RunSettled(batch[i].verdict(verdicts[i]))
+		}
 	}
 	hook := w.config.Hooks.RunSettled
 	if hook == nil {
 		return
 	}
 	w.notify(len(batch), func(i int) {
-		e, verdict := &batch[i], verdicts[i]
-		if verdict == store.Deferred {
-			return
+		if verdicts[i] != store.Deferred {
+			hook(batch[i].verdict(verdicts[i]))
 		}
-		kind := e.outcome.Kind
-		if verdict == store.AlreadyApplied && e.x.verifies() { // what was applied is the handler's commit
-			kind = store.Success
-		}
-		hook(observe.RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict})
 	})
 }
 
@@ -159,6 +156,15 @@ func (x *execution) keepFailure(err error) {
 	}
 }
 
+// verdict is what hooks see of an outcome.
+func (e *ended) verdict(verdict store.Verdict) observe.RunVerdict {
+	kind := e.outcome.Kind
+	if verdict == store.AlreadyApplied && e.x.verifies() { // what was applied is the handler's commit
+		kind = store.Success
+	}
+	return observe.RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict}
+}
+
 // observeLoss calls the hook for a run that is lost.
 func (w *Worker) observeLoss(loss observe.RunLoss) {
 	if hook := w.config.Hooks.RunLost; hook != nil {
@@ -188,7 +194,7 @@ func (w *Worker) observeReclaimed(r store.ReclaimedRun) {
 		CrashCount: r.CrashCount, Dead: r.State == Dead})
 }
 
-// observedStore is the store of a worker that has the hook StoreCalled: it times the calls.
+// observedStore is the store of a worker: it times the calls.
 type observedStore struct {
 	Store
 
@@ -197,10 +203,11 @@ type observedStore struct {
 
 // called reports a call that began at an instant of the worker's clock.
 func (s observedStore) called(verb string, began time.Duration, runs int, err error) {
-	took := s.w.config.Elapsed() - began
-	s.w.notify(1, func(int) {
-		s.w.config.Hooks.StoreCalled(observe.StoreCall{Verb: verb, Runs: runs, Took: took, Err: err})
-	})
+	call := observe.StoreCall{Verb: verb, Runs: runs, Took: s.w.config.Elapsed() - began, Err: err}
+	s.w.counts.StoreCalled(call)
+	if hook := s.w.config.Hooks.StoreCalled; hook != nil {
+		s.w.notify(1, func(int) { hook(call) })
+	}
 }
 
 func (s observedStore) now() time.Duration { return s.w.config.Elapsed() }

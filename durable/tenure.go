@@ -39,7 +39,8 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
 	w.failures.signal = make(chan struct{}, 1)
-	if config.Hooks.StoreCalled != nil && db != nil {
+	w.counts = config.Tally.Hooks()
+	if db != nil {
 		w.store = observedStore{Store: db, w: w}
 	}
 	return w

@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/internal/await"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/poller"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -19,6 +20,7 @@ import (
 type Worker struct {
 	store  Store
 	config WorkerConfig
+	counts observe.Hooks // of config.Tally, which neither block nor panic
 	id     store.WorkerID
 
 	mu        sync.Mutex
