@@ -15,6 +15,7 @@ const (
 	codeUsage       operate.Code = "usage"
 	codeConfig      operate.Code = "config"
 	codeNotMigrated operate.Code = "not_migrated"
+	codeTimedOut    operate.Code = "timed_out"
 )
 
 // usageError is a command line that makes no sense.
@@ -36,6 +37,9 @@ var errNotMigrated = errors.New("the database schema is not compatible")
 // errUnhealthy is a worker that gives no answer, or not a good one.
 var errUnhealthy = errors.New("worker is unhealthy")
 
+// errTimedOut is a run that has not ended in time.
+var errTimedOut = errors.New("timed out")
+
 func codeOf(err error) operate.Code {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return codeUsage
@@ -48,6 +52,8 @@ func codeOf(err error) operate.Code {
 		return codeNotMigrated
 	case errors.Is(err, errInterrupted):
 		return operate.Interrupted
+	case errors.Is(err, errTimedOut):
+		return codeTimedOut
 	default:
 		return operate.CodeOf(err, backend.Transient)
 	}

@@ -11,7 +11,7 @@ import (
 type runsVerb struct {
 	List   runsListVerb   `cmd:"" help:"List runs, newest first."`
 	Show   runsShowVerb   `cmd:"" help:"Show a run with its attempts."`
-	Wait   runsWaitVerb   `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded."`
+	Wait   runsWaitVerb   `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
 	Count  runsCountVerb  `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
 	Cancel runsCancelVerb `cmd:"" help:"Cancel runs. A running one is asked to stop, and ends cancelled unless it succeeds."`
 	Retry  runsRetryVerb  `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`

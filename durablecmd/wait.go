@@ -17,8 +17,8 @@ type runsWaitVerb struct {
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
-// Run waits for the end of one run and prints it. The exit status is 0 only
-// when it has succeeded.
+// Run waits for the end of one run and prints it. The exit code is 0 when it has
+// succeeded, 3 when it is dead or cancelled, and 4 after the timeout.
 func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
 	id, err := durable.ParseRunID(v.ID)
 	if err != nil {
@@ -45,7 +45,7 @@ func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
 func waitFor(ctx context.Context, o *operate.Operator, id durable.RunID, timeout time.Duration) (durable.Record, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("run %s has not ended within %v", id, timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("run %s has not ended within %v: %w", id, timeout, errTimedOut))
 		defer cancel()
 	}
 	return o.Wait(ctx, id)
