@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -64,14 +66,25 @@ func (p *program) complain(err error) {
 	if _, told := errors.AsType[*loggedError](err); told {
 		return
 	}
+	failed := operate.FailureOf(err, codeOf(err))
+	failed.Error.Message = unprefixed(failed.Error.Message)
 	if p.wantsJSON() {
-		_ = newEncoder(p.stderr).Encode(operate.FailureOf(err, codeOf(err))) // there is no other place to report it
+		_ = newEncoder(p.stderr).Encode(failed) // there is no other place to report it
 		return
 	}
-	fmt.Fprintf(p.stderr, "%s: %s\n", p.name, printableLines(err.Error()))
+	fmt.Fprintf(p.stderr, "%s: %s\n", p.name, printableLines(failed.Error.Message))
 	if code := codeOf(err); code == codeUsage {
 		fmt.Fprintf(p.stderr, "Run %q for usage.\n", p.path+" --help")
 	}
+}
+
+// unprefixed is the text of an error without the package's name, which means
+// nothing at a terminal.
+func unprefixed(text string) string {
+	for _, sentinel := range []error{store.ErrNotFound, store.ErrUnknownJob, store.ErrInvalid, store.ErrConflict} {
+		text = strings.ReplaceAll(text, sentinel.Error(), strings.TrimPrefix(sentinel.Error(), "durable: "))
+	}
+	return strings.TrimRight(text, "\n")
 }
 
 // wantsJSON looks at the arguments themselves, because they may not have been
