@@ -61,7 +61,8 @@ func (v doctorVerb) print(p *program, d operate.Diagnosis) error {
 	if err := table.flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(p.stdout, "\n%d checks, %d warnings, %d failed\n", len(d.Findings), d.Warnings, d.Failed)
+	_, err := fmt.Fprintf(p.stdout, "\n%d %s, %d %s, %d failed\n", len(d.Findings), plural(int64(len(d.Findings)), "check", "checks"),
+		d.Warnings, plural(int64(d.Warnings), "warning", "warnings"), d.Failed)
 	return err
 }
 

@@ -26,7 +26,7 @@ type enqueueVerb struct {
 	Tag         []string       `sep:"none" help:"Tag of the run. Repeatable."`
 	Keys        keyFlags       `embed:""`
 	ID          word           `name:"id" placeholder:"UUID" help:"Id of the run, a UUID of version 7. Enqueueing the same id again is a no-op."`
-	Wait        bool           `help:"Wait until the run has ended. Exits 0 if it succeeded."`
+	Wait        bool           `help:"Wait until the run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled."`
 	Force       bool           `help:"Enqueue even if no worker has declared the job."`
 	JSON        bool           `name:"json" help:"Print JSON."`
 }

@@ -42,7 +42,8 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	ended := false
 	options := append(p.seams.options(), kong.Name(p.name), kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { ended = true }),
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
-			"Configuration comes from environment variables; see the command config."),
+			"Configuration comes from environment variables; see the command config.\n\n"+
+			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it has not ended in time."),
 		kong.Vars{"version": version()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	parser, err := kong.New(&g, options...)
 	if err == nil {

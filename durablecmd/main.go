@@ -91,6 +91,8 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitEnded  = 3 // the run that was waited for is dead or cancelled
+	exitLate   = 4 // it has not ended in time
 )
 
 // run does what the arguments say and returns the exit code.
@@ -103,10 +105,22 @@ func (p *program) run(ctx context.Context) int {
 		return exitDone
 	}
 	p.complain(err)
-	if code := codeOf(err); code == codeUsage || code == codeConfig || code == operate.Invalid {
-		return exitUsage
+	return exitCode(err)
+}
+
+// exitCode is the exit code for an error.
+func exitCode(err error) int {
+	if _, ended := errors.AsType[*durable.EndedError](err); ended {
+		return exitEnded
 	}
-	return exitFailed
+	switch codeOf(err) {
+	case codeUsage, codeConfig, operate.Invalid:
+		return exitUsage
+	case codeTimedOut:
+		return exitLate
+	default:
+		return exitFailed
+	}
 }
 
 // leaveWithin is how long a verb has to end after a signal.

@@ -3,7 +3,6 @@ package durablecmd
 import (
 	"context"
 
-	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/operate"
 )
 
@@ -11,7 +10,7 @@ import (
 type runsVerb struct {
 	List   runsListVerb   `cmd:"" help:"List runs, newest first."`
 	Show   runsShowVerb   `cmd:"" help:"Show a run with its attempts."`
-	Wait   runsWaitVerb   `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded."`
+	Wait   runsWaitVerb   `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
 	Count  runsCountVerb  `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
 	Cancel runsCancelVerb `cmd:"" help:"Cancel runs. A running one is asked to stop, and ends cancelled unless it succeeds."`
 	Retry  runsRetryVerb  `cmd:"" help:"Make dead or cancelled runs pending again, with a full set of attempts."`
@@ -28,7 +27,7 @@ type (
 		JSON   bool `name:"json" help:"Print JSON."`
 	}
 	runsShowVerb struct {
-		ID   string `arg:"" help:"Id of the run."`
+		ID   string `arg:"" help:"Id of the run, or its first 8 or more characters."`
 		JSON bool   `name:"json" help:"Print JSON."`
 	}
 )
@@ -59,11 +58,14 @@ func (v runsListVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints one run.
 func (v runsShowVerb) Run(ctx context.Context, p *program) error {
-	id, err := durable.ParseRunID(v.ID)
-	if err != nil {
-		return &usageError{err: err}
+	if err := checkIDs(v.ID); err != nil {
+		return err
 	}
 	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		id, err := o.FindID(ctx, v.ID)
+		if err != nil {
+			return err
+		}
 		record, err := o.Run(ctx, id)
 		if err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 
 // changeFlags are the runs that a verb changes: those named, or all that match.
 type changeFlags struct {
-	ID []string `arg:"" optional:"" help:"Ids of runs."`
+	ID []string `arg:"" optional:"" help:"Ids of runs, or their first 8 or more characters."`
 	filterFlags
 
 	Cursor word   `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
@@ -37,7 +37,7 @@ type (
 		changeFlags
 	}
 	runsRerunVerb struct {
-		ID   string         `arg:"" help:"Id of the run."`
+		ID   string         `arg:"" help:"Id of the run, or its first 8 or more characters."`
 		Args *string        `help:"Arguments of the new run as JSON. Default: those of the earlier run."`
 		In   *time.Duration `help:"Delay before the run is due."`
 		JSON bool           `name:"json" help:"Print JSON."`
@@ -84,12 +84,23 @@ func (f changeFlags) bulk() (bool, error) {
 	}
 }
 
-func (f changeFlags) ids() ([]durable.RunID, error) {
-	ids := make([]durable.RunID, len(f.ID))
-	for i, text := range f.ID {
+// checkIDs refuses what cannot name a run, before the store is reached.
+func checkIDs(texts ...string) error {
+	for _, text := range texts {
+		if err := operate.CheckID(text); err != nil {
+			return &usageError{err: err}
+		}
+	}
+	return nil
+}
+
+// findIDs returns the runs that ids, or the beginnings of ids, name.
+func findIDs(ctx context.Context, o *operate.Actor, texts []string) ([]durable.RunID, error) {
+	ids := make([]durable.RunID, len(texts))
+	for i, text := range texts {
 		var err error
-		if ids[i], err = durable.ParseRunID(text); err != nil {
-			return nil, &usageError{err: err}
+		if ids[i], err = o.FindID(ctx, text); err != nil {
+			return nil, err
 		}
 	}
 	return ids, nil
@@ -101,8 +112,7 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 	if err != nil {
 		return err
 	}
-	ids, err := flags.ids()
-	if err != nil {
+	if err := checkIDs(flags.ID...); err != nil {
 		return err
 	}
 	filter, err := flags.filter(p.now())
@@ -119,6 +129,10 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 		change := map[store.RunAction]func(context.Context, string, ...store.RunID) (operate.ChangedRuns, error){
 			store.CancelRuns: o.Cancel, store.RetryRuns: o.Retry, store.DeleteRuns: o.Delete,
 		}[action]
+		ids, err := findIDs(ctx, o, flags.ID)
+		if err != nil {
+			return err
+		}
 		changed, err := change(ctx, flags.Reason, ids...)
 		if err != nil {
 			return err
@@ -218,9 +232,8 @@ func bulkText(b operate.Bulk, total string) string {
 
 // Run makes the new run and prints its id.
 func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
-	id, err := durable.ParseRunID(v.ID)
-	if err != nil {
-		return &usageError{err: err}
+	if err := checkIDs(v.ID); err != nil {
+		return err
 	}
 	var args json.RawMessage
 	if v.Args != nil {
@@ -231,6 +244,10 @@ func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
 		options = append(options, durable.After(*v.In))
 	}
 	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+		id, err := o.FindID(ctx, v.ID)
+		if err != nil {
+			return err
+		}
 		made, err := o.Rerun(ctx, id, args, options...)
 		if err != nil {
 			return err

@@ -17,6 +17,8 @@ type ChangedRuns struct {
 // store.CancelRuns). Without a reason it is "cancelled by" the Actor. More than
 // store.MaxCommandRuns runs are changed in several steps; after an error the
 // answer has the runs of the steps that succeeded, and Cancel may be called again.
+// Cancel, Retry and Delete of one run that does not exist return ErrNotFound; of
+// several, the answer says which do not exist.
 func (a *Actor) Cancel(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
 	return a.change(ctx, store.RunCommand{Action: store.CancelRuns, Reason: reason}, runs)
 }
@@ -46,6 +48,9 @@ func (a *Actor) change(ctx context.Context, command store.RunCommand, runs []sto
 		}
 		changed = append(changed, some...)
 		a.publish(ctx, action, some)
+	}
+	if command.Bulk == nil && len(changed) == 1 && changed[0].Result == store.RunNotFound {
+		return ChangedRuns{changed}, ChangedRuns{changed}.Refused(action)
 	}
 	return ChangedRuns{changed}, nil
 }

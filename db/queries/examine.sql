@@ -44,6 +44,32 @@ SELECT
 FROM pg_catalog.pg_roles
 WHERE pg_roles.rolname = current_user;
 
+-- name: MissingPrivileges :many
+-- Which of these privileges the role lacks; a column of '' stands for the whole table, a
+-- table of '*' for every table but meta and audit. Index: the catalog's. Locks: none.
+SELECT
+    needed.may::text AS may,
+    pg_class.relname::text AS table_name
+FROM (
+    SELECT
+        pg_catalog.unnest(@privileges::text[]) AS may,
+        pg_catalog.unnest(@tables::text[]) AS table_name,
+        pg_catalog.unnest(@columns::text[]) AS column_name
+) needed
+JOIN pg_catalog.pg_class
+    ON pg_class.relkind = 'r'
+    AND (
+        needed.table_name = pg_class.relname
+        OR needed.table_name = '*' AND pg_class.relname NOT IN ('meta', 'audit')
+    )
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = @schema_name::text
+  AND NOT CASE
+      WHEN needed.column_name = '' THEN has_table_privilege(pg_class.oid, needed.may)
+      ELSE has_column_privilege(pg_class.oid, needed.column_name, needed.may)
+  END
+ORDER BY pg_class.relname, needed.may;
+
 -- name: ExamineProcess :one
 -- Which server process answers. Locks: none.
 SELECT pg_backend_pid()::bigint AS pid;

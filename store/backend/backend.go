@@ -124,6 +124,20 @@ func MigrationsSQL(dsn, schema string) (string, error) {
 	}
 }
 
+// Grants returns the statements that give a database role, which has to exist,
+// the privileges of a kind of role: owner, worker, producer, reader or scaler (see
+// postgres.Grants). Only PostgreSQL has roles.
+func Grants(dsn, schema, kind, role string) (string, error) {
+	target, err := parse(dsn)
+	if err != nil {
+		return "", err
+	}
+	if target.engine != enginePostgres {
+		return "", fmt.Errorf("%w: %s has no roles: want a database on PostgreSQL", store.ErrInvalid, Redact(dsn))
+	}
+	return postgres.Grants(schema, postgres.Role(kind), role)
+}
+
 // Embedded reports whether the store that dsn names needs no server: a file, or
 // this process's memory.
 func Embedded(dsn string) bool {

@@ -24,6 +24,7 @@ const (
 	undefinedTable       = "42P01"
 	undefinedSchema      = "3F000"
 	readOnlyTransaction  = "25006"
+	lacksPrivilege       = "42501"
 	adminShutdown        = "57P01"
 	crashShutdown        = "57P02"
 	featureNotSupported  = "0A000" // also: a cached plan whose result type has changed

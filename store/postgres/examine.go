@@ -30,12 +30,15 @@ func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 	var f store.Findings
 	steps := []func(context.Context, *store.Findings) error{s.examineServer, s.examineRole, s.examineSnapshots, s.examineConnection}
 	if s.usable(ctx) == nil {
-		steps = append(steps, s.examineTables, s.examineIdentities, s.examineWork, s.examineStranded)
+		steps = append(steps, s.examinePrivileges, s.examineTables, s.examineIdentities, s.examineWork, s.examineStranded)
 	}
 	for _, step := range steps {
 		bounded, cancel := context.WithTimeout(ctx, inspectLimit) // a table may be locked
 		err := step(bounded, &f)
 		cancel()
+		if code(err) == lacksPrivilege {
+			continue // the finding on privileges says so
+		}
 		if err != nil {
 			return f, s.fail("examine", err)
 		}
