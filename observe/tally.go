@@ -39,9 +39,9 @@ const (
 
 // NewTally returns an empty Tally.
 func NewTally() *Tally {
-	t := &Tally{claims: newClasses(claimBounds), reported: map[laneKey]store.Tally{}}
+	t := &Tally{claims: newClasses(claimBounds()), reported: map[laneKey]store.Tally{}}
 	t.lanes.init(store.MaxReportLanes, laneKey{store.OtherLanes, store.OtherLanes}, newLaneCounts)
-	t.calls.init(callsMost, callKey{verb: store.OtherLanes}, func() *classes { return newClasses(callBounds) })
+	t.calls.init(callsMost, callKey{verb: store.OtherLanes}, func() *classes { return newClasses(callBounds()) })
 	t.locks.init(locksMost, store.OtherLanes, newLockCounts)
 	return t
 }
@@ -128,14 +128,13 @@ func (c *classes) add(value int64) {
 	c.sum.Add(value)
 }
 
-var (
-	claimBounds = []int64{0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000} //nolint:gochecknoglobals // a constant table
-	callBounds  = microseconds(500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000)
-)
+// claimBounds are numbers of runs.
+func claimBounds() []int64 { return []int64{0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000} }
 
-func microseconds(bounds ...int64) []int64 {
-	for i := range bounds {
-		bounds[i] *= int64(time.Microsecond)
+// callBounds are of calls of the store.
+func callBounds() (bounds []int64) {
+	for _, us := range []int64{500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000} {
+		bounds = append(bounds, us*int64(time.Microsecond))
 	}
 	return bounds
 }

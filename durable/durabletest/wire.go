@@ -211,3 +211,7 @@ func (x wire) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.Canc
 func (x wire) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	return through(ctx, x.w, func() (store.SweepResult, error) { return x.Store.Sweep(ctx, request) })
 }
+
+func (x wire) ReportWorker(ctx context.Context, report store.WorkerReport) (store.Shared, error) {
+	return through(ctx, x.w, func() (store.Shared, error) { return x.Store.ReportWorker(ctx, report) })
+}

@@ -84,7 +84,7 @@ func reporting(t *testing.T, l *listened, tally *observe.Tally, during func(*pre
 
 // pass lets time pass.
 func pass(d time.Duration) {
-	time.Sleep(d)
+	time.Sleep(d) //nolint:forbidigo // virtual time of the bubble
 	synctest.Wait()
 }
 

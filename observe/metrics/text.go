@@ -54,13 +54,17 @@ func (t *text) family(kind kind, name, help string) {
 // label is a name and a value.
 type label struct{ name, value string }
 
-var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+// escape writes what may not be in the value of a label.
+func escape(value string) string {
+	value = strings.ReplaceAll(value, `\`, `\\`)
+	return strings.ReplaceAll(strings.ReplaceAll(value, `"`, `\"`), "\n", `\n`)
+}
 
 func (t *text) sample(suffix, value string, labels ...label) {
 	t.b.WriteString(t.name + suffix)
 	for i, l := range labels {
 		t.b.WriteByte("{,"[min(i, 1)])
-		t.b.WriteString(l.name + `="` + escape.Replace(l.value) + `"`)
+		t.b.WriteString(l.name + `="` + escape(l.value) + `"`)
 	}
 	if len(labels) > 0 {
 		t.b.WriteByte('}')
