@@ -24,7 +24,7 @@ func (w *Worker) Status() Status {
 	w.health.mu.Unlock()
 	phase, unsettled := w.phase.Load(), w.settler.status()
 	return Status{
-		Ready:     phase == phaseWorking && !away && !unsettled.Full && misfit == "", Misfit: misfit,
+		Ready: phase == phaseWorking && !away && !unsettled.Full && misfit == "", Misfit: misfit,
 		Unsettled: unsettled,
 		Draining:  phase >= phaseDraining, Executing: w.inFlight.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
 		SetAside: w.asides.list(now),
