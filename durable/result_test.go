@@ -327,7 +327,7 @@ func TestReturning(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, ended)
 		require.Zero(t, result)
-		result, err = total.Wait(t.Context(), client, id)
+		result, err = total.Await(t.Context(), client, id)
 		require.NoError(t, err)
 		require.Equal(t, 42, result)
 		result, ended, err = total.Poll(t.Context(), client, id)
@@ -336,11 +336,11 @@ func TestReturning(t *testing.T) {
 		require.Equal(t, 42, result)
 
 		dead := s.enqueue(total.New(nil))
-		_, err = total.Wait(t.Context(), client, dead)
+		_, err = total.Await(t.Context(), client, dead)
 		var reason *durable.EndedError
 		require.ErrorAs(t, err, &reason)
 		require.Empty(t, s.record(dead).Result)
-		_, err = total.Wait(t.Context(), client, s.enqueue(other.New(nil)))
+		_, err = total.Await(t.Context(), client, s.enqueue(other.New(nil)))
 		require.ErrorIs(t, err, durable.ErrInvalid, "a run without a result, of another job")
 		_, _, err = total.Poll(t.Context(), client, durable.NewRunID())
 		require.ErrorIs(t, err, durable.ErrNotFound)
