@@ -74,17 +74,17 @@ func begun[S, E any](ctx context.Context, start S, hook func(context.Context, S)
 	return within, end
 }
 
-// failed is what RunFailed is called with, before the record is read.
-type failed struct {
+// failureEvent is what RunFailed is called with, before the record is read.
+type failureEvent struct {
 	id     RunID
 	known  observe.RunFailure
 	reason string // why it is dead, as far as the worker knows
 }
 
-// failures wait for RunFailed.
-type failures struct {
+// failureQueue holds what waits for RunFailed.
+type failureQueue struct {
 	mu      sync.Mutex
-	waiting []failed
+	waiting []failureEvent
 	dropped int
 	closed  bool
 	signal  chan struct{}
@@ -96,7 +96,7 @@ const (
 )
 
 // add takes note of a failure. It never blocks.
-func (f *failures) add(one failed) {
+func (f *failureQueue) add(one failureEvent) {
 	f.mu.Lock()
 	if len(f.waiting) < failuresMost {
 		f.waiting = append(f.waiting, one)
@@ -107,7 +107,7 @@ func (f *failures) add(one failed) {
 	f.poke()
 }
 
-func (f *failures) poke() {
+func (f *failureQueue) poke() {
 	select {
 	case f.signal <- struct{}{}:
 	default:
@@ -115,14 +115,14 @@ func (f *failures) poke() {
 }
 
 // close makes the loop end when nothing waits.
-func (f *failures) close() {
+func (f *failureQueue) close() {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
 	f.poke()
 }
 
-func (f *failures) take() (all []failed, dropped int, closed bool) {
+func (f *failureQueue) take() (all []failureEvent, dropped int, closed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all, dropped, f.waiting, f.dropped = f.waiting, f.dropped, nil, 0

@@ -96,7 +96,7 @@ func (w *Worker) reportFailures(ctx context.Context) {
 	}
 }
 
-func (w *Worker) reportFailure(ctx context.Context, one *failed) {
+func (w *Worker) reportFailure(ctx context.Context, one *failureEvent) {
 	ctx, cancel := context.WithTimeout(ctx, failureLimit)
 	defer cancel()
 	failure := one.known
@@ -128,9 +128,9 @@ func (w *Worker) observeFailure(e *ended, verdict store.Verdict) {
 	}
 	info, text := e.x.runInfo(), e.outcome.Error
 	e.x.mu.Lock()
-	err := e.x.failed
+	err := e.x.handlerErr
 	e.x.mu.Unlock()
-	w.failures.add(failed{id: info.ID, reason: text, known: observe.RunFailure{Err: err, Stack: e.outcome.Stack, Dead: kind == store.Death, Record: Record{
+	w.failures.add(failureEvent{id: info.ID, reason: text, known: observe.RunFailure{Err: err, Stack: e.outcome.Stack, Dead: kind == store.Death, Record: Record{
 		ID: info.ID, Job: info.Job, Queue: info.Queue, State: kind.State(), Attempt: info.Attempt, MaxAttempts: info.MaxAttempts, Error: &text,
 	}}})
 }
@@ -138,7 +138,7 @@ func (w *Worker) observeFailure(e *ended, verdict store.Verdict) {
 // observeCrash has the hook called for a run that a crash has ended.
 func (w *Worker) observeCrash(r store.ReclaimedRun) {
 	if w.config.Hooks.RunFailed != nil && r.State == Dead {
-		w.failures.add(failed{id: r.ID, reason: "its worker crashed", known: observe.RunFailure{Dead: true, Crash: true, Record: Record{
+		w.failures.add(failureEvent{id: r.ID, reason: "its worker crashed", known: observe.RunFailure{Dead: true, Crash: true, Record: Record{
 			ID: r.ID, Job: r.Job, Queue: r.Queue, State: r.State, CrashCount: r.CrashCount,
 		}}})
 	}
@@ -151,8 +151,8 @@ func (x *execution) keepFailure(err error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.failed == nil {
-		x.failed = err
+	if x.handlerErr == nil {
+		x.handlerErr = err
 	}
 }
 

@@ -205,16 +205,16 @@ const (
 func (r *reports) sendAgain(ctx context.Context, report store.Report) error {
 	pause := checkpointPause
 	for try := 1; ; try++ {
-		err := r.once(ctx, report)
+		err := r.reportOnce(ctx, report)
 		switch {
 		case err == nil || refused(err) || errors.Is(err, ErrNotFound):
 			return err
-		case r.lost(ctx):
+		case r.leaseGone(ctx):
 			return lease.ErrLost
 		case ctx.Err() != nil:
 			return err
 		}
-		if try >= checkpointTries && r.answers(ctx) {
+		if try >= checkpointTries && r.storeAnswers(ctx) {
 			return err
 		}
 		if try == 1 {
@@ -225,13 +225,13 @@ func (r *reports) sendAgain(ctx context.Context, report store.Report) error {
 	}
 }
 
-// lost reports whether the execution, or its lease, has ended.
-func (r *reports) lost(ctx context.Context) bool {
+// leaseGone reports whether the execution, or its lease, has ended.
+func (r *reports) leaseGone(ctx context.Context) bool {
 	return r.ctx.Err() != nil || errors.Is(context.Cause(ctx), lease.ErrLost)
 }
 
-// answers reports whether the store answers to a question.
-func (r *reports) answers(ctx context.Context) bool {
+// storeAnswers reports whether the store answers to a question.
+func (r *reports) storeAnswers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.w.callTimeout())
 	defer cancel()
 	_, err := r.w.store.Checkpoint(ctx, r.holder.Run)
@@ -277,15 +277,15 @@ func (r *reports) bounded(ctx context.Context, limit time.Duration) (context.Con
 // send makes one call of the store. The caller has the turn, which ends with it.
 func (r *reports) send(ctx context.Context, report store.Report) error {
 	defer func() { <-r.turn }()
-	return r.once(ctx, report)
+	return r.reportOnce(ctx, report)
 }
 
-// once is send for a caller that keeps the turn.
-func (r *reports) once(ctx context.Context, report store.Report) error {
+// reportOnce is send for a caller that keeps the turn.
+func (r *reports) reportOnce(ctx context.Context, report store.Report) error {
 	r.mu.Lock()
 	ended := r.ended
 	r.mu.Unlock()
-	if ended || r.lost(ctx) {
+	if ended || r.leaseGone(ctx) {
 		return lease.ErrLost
 	}
 	ctx, cancel := r.bounded(ctx, r.w.callTimeout())

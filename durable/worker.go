@@ -45,7 +45,7 @@ type Worker struct {
 	named     atomic.Bool  // its wake-ups name the lanes in which runs are due
 	health    storeHealth
 	asides    asides
-	failures  failures
+	failures  failureQueue
 	awaited   await.Awaited
 	waits     await.Schedules
 }

@@ -164,6 +164,8 @@ func (h *health) readiness() readiness {
 		return notReady(r, "draining")
 	case s.Unsettled.Full:
 		return notReady(r, "too many outcomes cannot be written: the worker claims nothing until the database takes them")
+	case s.Misfit != "":
+		return notReady(r, "the database's schema does not fit this program: "+s.Misfit)
 	case !s.Ready:
 		return notReady(r, "the worker is not in touch with its database")
 	default:

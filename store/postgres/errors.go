@@ -71,7 +71,7 @@ func refusesStatement(err error) bool {
 func (s *Store) fail(what string, err error) error {
 	switch code(err) {
 	case undefinedTable, undefinedSchema:
-		s.served.Store(false)
+		s.served.Store(0)
 		s.forgetLanes()
 		s.forgetWorkers()
 		return fmt.Errorf("%s: %w: a table of schema %q is missing: run `migrate up` of your worker program, or call Store.Migrate: %w", what, ErrSchema, s.config.Schema, err)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/secret"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -60,7 +60,7 @@ type Store struct {
 	beats    *pgxpool.Pool   // renewals, and nothing else
 	shared   bool            // general is the caller's: neither closed nor pinned
 	dial     *pgxpool.Config // of the connections that belong to no pool
-	served   atomic.Bool     // the schema's version is one we can serve
+	served   atomic.Int64    // monotonic clock until which the schema is taken to be one we can serve; zero: not known
 	reset    atomic.Int64    // monotonic clock when the pools were last emptied, nanoseconds
 	clamped  atomic.Int64    // when leases were last clamped, likewise
 	held     lately          // when a claim last waited in vain for the row of a run
@@ -287,17 +287,36 @@ func (s *Store) free(pool *pgxpool.Pool) bool { return s.unpinned || s.shared &&
 
 // ErrSchema means that the database's schema is missing, older than this
 // program needs, or too new for it.
-var ErrSchema = errors.New("postgres: schema cannot be served")
+var ErrSchema = fmt.Errorf("postgres: %w", store.ErrSchema)
 
-// usable checks the schema's version, once.
+// schemaEvery is how often the schema's version is read again.
+const schemaEvery = 20 * time.Second
+
+// usable checks the schema's version, each time until it can be served, and then now
+// and again: another program may have migrated it. One call at a time does that, and
+// a server that does not answer changes nothing.
 func (s *Store) usable(ctx context.Context) error {
-	if s.served.Load() {
+	until, now := s.served.Load(), int64(lease.Elapsed())
+	if until > now || until > 0 && !s.served.CompareAndSwap(until, now+int64(schemaEvery)) {
 		return nil
 	}
 	have, want, minCompatible, err := s.Schema(ctx)
+	if err != nil && until > 0 {
+		return nil //nolint:nilerr // the call itself will find out
+	}
+	if err == nil {
+		err = s.serves(have, want, minCompatible)
+	}
 	if err != nil {
+		s.served.Store(0)
 		return err
 	}
+	s.served.Store(max(now, 0) + int64(schemaEvery))
+	return nil
+}
+
+// serves says why the store cannot serve a schema.
+func (s *Store) serves(have, want, minCompatible int) error {
 	switch {
 	case have < want:
 		return fmt.Errorf("%w: schema %q has version %d and this program needs %d: run `migrate up` of your worker program, or call Store.Migrate",
@@ -305,7 +324,7 @@ func (s *Store) usable(ctx context.Context) error {
 	case minCompatible > want:
 		return fmt.Errorf("%w: schema %q has version %d, which programs below version %d cannot serve, and this one has %d: deploy a newer one",
 			ErrSchema, s.config.Schema, have, minCompatible, want)
+	default:
+		return nil
 	}
-	s.served.Store(true)
-	return nil
 }

@@ -65,13 +65,13 @@ type Store struct {
 	elapsed    func() time.Duration // lease.Elapsed: what the three above go by, and marked
 
 	// queue guards the writing connection and what hangs on it.
-	queue    writeQueue
-	writes   *sql.DB
-	conn     *sql.Conn
-	fileLock fileLock
-	ctl      control
-	// turnBegun is when this process last began to write on a turn it took.
-	turnBegun time.Time
+	queue     writeQueue
+	writes    *sql.DB
+	conn      *sql.Conn
+	fileLock  fileLock
+	ctl       control
+	turnBegun time.Time // when this process last began to write on a turn it took
+	fits      fits
 	ready     *prepared // nil until the schema was found in order
 	closed    bool
 
@@ -239,7 +239,7 @@ func (s *Store) write(ctx context.Context, u urgency, work func(context.Context,
 	if s.closed {
 		return errClosed
 	}
-	if err := s.prepareWrites(ctx); err != nil {
+	if err := s.prepareFor(ctx, u); err != nil {
 		return s.explain(err)
 	}
 	return s.explain(s.timed(ctx, work))
@@ -378,7 +378,7 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 	s.readyMu.Lock()
 	defer s.readyMu.Unlock()
 	if s.looking != nil {
-		return s.looking, nil
+		return s.looking, s.servesStill(ctx, s.reads)
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := s.requireSchema(ctx, s.reads); err != nil {
