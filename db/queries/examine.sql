@@ -45,7 +45,7 @@ FROM pg_catalog.pg_roles
 WHERE pg_roles.rolname = current_user;
 
 -- name: MissingPrivileges :many
--- Which of these privileges the role lacks; a column of '' stands for the whole table, a
+-- Which of these privileges the role lacks; a column of '' means the whole table, a
 -- table of '*' for every table but meta and audit. Index: the catalog's. Locks: none.
 SELECT
     needed.may::text AS may,

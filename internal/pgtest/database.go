@@ -74,6 +74,7 @@ func databaseOn(tb testing.TB, server, options string) string {
 	return u.String()
 }
 
+// Execute sends SQL to a server, as the owner of the database that the URL names.
 func Execute(tb testing.TB, server, sql string) {
 	tb.Helper()
 	if err := send(server, sql); err != nil {

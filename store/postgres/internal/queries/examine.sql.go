@@ -391,7 +391,7 @@ type MissingPrivilegesRow struct {
 	TableName string
 }
 
-// Which of these privileges the role lacks; a column of ” stands for the whole table, a
+// Which of these privileges the role lacks; a column of ” means the whole table, a
 // table of '*' for every table but meta and audit. Index: the catalog's. Locks: none.
 func (q *Queries) MissingPrivileges(ctx context.Context, arg MissingPrivilegesParams) ([]MissingPrivilegesRow, error) {
 	rows, err := q.db.Query(ctx, MissingPrivileges,
