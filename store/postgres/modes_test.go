@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,20 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres"
 	"github.com/durable-worker/durable-worker/store/storetest"
 )
+
+// mostKinds are the parts of the suite that send most kinds of statements.
+var mostKinds = []string{"transcripts", "claim", "settle", "sweep", "transaction", "timetable"}
+
+// testMode runs the suite on a database, a server or a role that is not as
+// others are: the parts that send most kinds of statements and more, or with
+// DURABLE_TEST_MODES=full (make modes) all of it.
+func testMode(t *testing.T, backend storetest.Backend, more ...string) {
+	t.Helper()
+	if os.Getenv("DURABLE_TEST_MODES") != "full" {
+		backend.Groups = slices.Concat(mostKinds, more)
+	}
+	storetest.TestStore(t, backend)
+}
 
 // mode is how a database, a server or a role differs from that of TestStore. None
 // makes work what another one breaks, so that one suite runs in several of them.
@@ -33,8 +48,7 @@ var modes = map[string]struct {
 	mode
 	groups []string
 }{
-	"planted functions, a held snapshot, one connection": {mode{planted: true, held: true, single: true},
-		[]string{"transcripts", "claim", "settle", "sweep", "transaction", "timetable"}},
+	"planted functions, a held snapshot, one connection":               {mode{planted: true, held: true, single: true}, mostKinds},
 	"a published database, serializable transactions, a worker's role": {mode{published: true, serializable: true, worker: true}, nil},
 }
 
