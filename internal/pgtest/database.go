@@ -93,9 +93,3 @@ func send(server, sql string) error {
 	_, err = conn.Exec(ctx, sql)
 	return err
 }
-
-// Execute sends a statement to a server, as its owner.
-func Execute(tb testing.TB, server, sql string) {
-	tb.Helper()
-	execute(tb, server, sql)
-}
