@@ -74,18 +74,6 @@ func (w *Worker) Use(middleware ...Middleware) {
 	}
 }
 
-// Returning ties the type of a job's results to the job, so that the code that reads
-// them cannot take another:
-//
-//	var Resize = durable.Returning[Size](durable.NewJob[ResizeArgs]("resize"))
-//
-// Register it with RegisterReturning, whose handler returns the result, and read with
-// Await and Poll.
-func Returning[R, A any](job Job[A]) ReturningJob[A, R] { return ReturningJob[A, R]{Job: job} }
-
-// ReturningJob is a Job whose handlers return a value. Returning makes one.
-type ReturningJob[A, R any] struct{ Job[A] }
-
 // RegisterReturning is Register for a handler that returns its result. The result is
 // stored when the error is nil; one that cannot be stored is a failed attempt.
 func RegisterReturning[A, R any](w *Worker, job ReturningJob[A, R], handler func(ctx context.Context, run *Run[A]) (R, error)) {
@@ -100,40 +88,4 @@ func RegisterReturning[A, R any](w *Worker, job ReturningJob[A, R], handler func
 		}
 		return run.SetResult(result)
 	})
-}
-
-// Await is Result for the job's type, decoded by its codec. A run of another job is
-// ErrInvalid.
-func (j ReturningJob[A, R]) Await(ctx context.Context, client *Client, id RunID) (R, error) {
-	records, err := client.Wait(ctx, id)
-	if err != nil {
-		var none R
-		return none, err
-	}
-	return j.typedResult(&records[0])
-}
-
-// Poll reads the result without waiting. ended is false as long as the run has not
-// ended. The errors are those of Await.
-func (j ReturningJob[A, R]) Poll(ctx context.Context, client *Client, id RunID) (result R, ended bool, err error) {
-	record, err := client.store.Run(ctx, id)
-	if err != nil || !record.State.Terminal() {
-		return result, false, err
-	}
-	result, err = j.typedResult(&record)
-	return result, true, err
-}
-
-func (j ReturningJob[A, R]) typedResult(record *Record) (result R, err error) {
-	text, err := j.open(*record, ResultPart, record.Result)
-	if len(record.Result) == 0 && !errors.Is(err, ErrInvalid) {
-		text, err = nil, nil // there is nothing to decode
-	}
-	if err != nil {
-		return result, err
-	}
-	if err := record.Ended(); err != nil {
-		return result, err
-	}
-	return decodeResult[R](record.ID, text)
 }
