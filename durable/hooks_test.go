@@ -338,7 +338,7 @@ func TestHooks_RunFailedMayTakeItsTime(t *testing.T) {
 			}
 		}}})
 		job := durable.NewJob[letter]("mail")
-		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error { return durable.Permanent(errBoom) })
+		durable.Register(w, job, func(_ context.Context, _ *durable.Run[letter]) error { return durable.Permanent(errBoom) })
 		stop := s.begin(w)
 		s.enqueue(job.New(letter{}))
 		s.pass(time.Second) // the hook has taken the first, alone

@@ -254,7 +254,7 @@ func TestAnOutageDoesNotLengthenAnAttempt(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
 		w := s.worker(durable.WorkerConfig{})
 		job := durable.NewJob[letter]("mail", durable.MaxAttempts(1))
-		durable.Register(w, job, func(ctx context.Context, _ *durable.Run[letter]) error {
+		durable.Register(w, job, func(_ context.Context, _ *durable.Run[letter]) error {
 			s.store.cutBefore("Settle", -1)
 			<-time.After(1200 * time.Millisecond)
 			return errBoom

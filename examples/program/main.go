@@ -58,7 +58,7 @@ func main() {
 			}))
 			app.Worker.Use(logged(app.Logger))
 			durable.Register(app.Worker, invite(), func(_ context.Context, run *durable.Run[string]) error {
-				slog.Info("invited", "to", run.Args, "through", own.MailServer) // slog.Default is the program's logger
+				slog.Info("invited", "to", run.Args, "through", own.MailServer) //nolint:sloglint // the default logger is the program's
 				sent.Add(1)
 				return nil
 			})

@@ -76,7 +76,7 @@ func TestTheProgramHasFlagsCommandsAndPages(t *testing.T) {
 		if err != nil {
 			return ""
 		}
-		defer response.Body.Close()
+		defer func() { _ = response.Body.Close() }()
 		body, _ := io.ReadAll(response.Body)
 		return string(body)
 	}
