@@ -158,8 +158,8 @@ func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator
 }
 
 // asOperator does a verb's work on behalf of the user who runs the program.
-func (p *program) asOperator(ctx context.Context, use schemaUse, work func(context.Context, *operate.Actor) error) error {
-	return p.withStore(ctx, use, func(ctx context.Context, db backend.Store, _ Config) error {
+func (p *program) asOperator(ctx context.Context, work func(context.Context, *operate.Actor) error) error {
+	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
 		return work(ctx, p.operator(db, nil).As(actor()))
 	})
 }

@@ -62,7 +62,7 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		job, err := v.declared(ctx, o)
 		if err != nil {
 			return err

@@ -63,7 +63,7 @@ func actor() string {
 
 // Run prints the queues.
 func (v queuesListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Queues(ctx)
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 
 // Run pauses.
 func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		pause := o.PauseQueue
 		if v.Force {
 			pause = o.PauseUnusedQueue
@@ -115,7 +115,7 @@ func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
 
 // Run resumes.
 func (v queuesResumeVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		state, err := o.ResumeQueue(ctx, v.Name)
 		if err != nil {
 			return err
@@ -139,7 +139,7 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 	if v.Kind != "" && !slices.Contains([]word{"run", "bulk", "queue", "schedule", "lock"}, v.Kind) {
 		return usage("--kind %q: want run, bulk, queue, schedule or lock", v.Kind)
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), By: string(v.By), Action: string(v.Action),
 			Since: v.Since.on(p.now()), Before: v.Cursor, Limit: v.Limit})
 		if err != nil {

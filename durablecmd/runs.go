@@ -44,7 +44,7 @@ func (v runsListVerb) Run(ctx context.Context, p *program) error {
 	if filter.Limit = v.Limit; v.Limit < 1 || v.Limit > 200 {
 		return usage("--limit %d: want 1 to 200", v.Limit)
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Runs(ctx, filter)
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ func (v runsShowVerb) Run(ctx context.Context, p *program) error {
 	if err := checkIDs(v.ID); err != nil {
 		return err
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		id, err := o.FindID(ctx, v.ID)
 		if err != nil {
 			return err

@@ -122,7 +122,7 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 	if filter.Before, err = cursor(flags.Cursor); err != nil {
 		return err
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		if bulk {
 			return p.changeAll(ctx, o, action, filter, flags)
 		}
@@ -243,7 +243,7 @@ func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
 	if v.In != nil {
 		options = append(options, durable.After(*v.In))
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		id, err := o.FindID(ctx, v.ID)
 		if err != nil {
 			return err
@@ -266,7 +266,7 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		counted, err := o.CountMatching(ctx, filter)
 		if err != nil {
 			return err

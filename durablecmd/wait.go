@@ -26,7 +26,7 @@ func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
 	if v.Timeout < 0 {
 		return usage("--timeout %v: want 0 or more", v.Timeout)
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		id, err := o.FindID(ctx, v.ID)
 		if err != nil {
 			return err

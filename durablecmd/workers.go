@@ -35,7 +35,7 @@ type (
 
 // Run prints the workers.
 func (v workersListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Workers(ctx)
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func orNone(text string) string {
 
 // Run prints a worker.
 func (v workersShowVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		w, err := o.Worker(ctx, v.Name)
 		if err != nil {
 			return err
@@ -106,7 +106,7 @@ func (v workersShowVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints the jobs.
 func (v jobsListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Jobs(ctx)
 		if err != nil {
 			return err
