@@ -113,6 +113,7 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 	serves.From = look.From
 	heads, err := c.w.store.Heads(ctx, serves)
 	c.w.observeCall(err)
+	c.w.observeFit(err)
 	ended := c.w.config.Elapsed()
 	if err != nil {
 		c.plan.LookFailed(look, ended)

@@ -2,12 +2,10 @@ package durable
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/await"
-	"github.com/durable-worker/durable-worker/lease"
 )
 
 // Client enqueues runs and waits for their results. Its methods may be called
@@ -74,11 +72,6 @@ func enqueueAgain(ctx context.Context, runs []NewRun, enqueue enqueueFunc) ([]Re
 		case <-time.After(pause):
 		}
 	}
-}
-
-// refused reports whether nothing was stored, and nothing would be the next time.
-func refused(err error) bool {
-	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, lease.ErrLost)
 }
 
 func bounded(ctx context.Context, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,4 +190,52 @@ func (x *execution) seal(part CodecPart, data []byte) ([]byte, error) {
 // unseal decodes a part of the run.
 func (x *execution) unseal(part CodecPart, text []byte) ([]byte, error) {
 	return unseal(x.codec, CodecInfo{Job: x.job, Part: part, Run: x.run.ID}, text)
+}
+
+// Returning ties the type of a job's results to the job, so that the code that reads
+// them cannot take another:
+//
+//	var Resize = durable.Returning[Size](durable.NewJob[ResizeArgs]("resize"))
+//
+// Register it with RegisterReturning, whose handler returns the result, and read with
+// Await and Poll.
+func Returning[R, A any](job Job[A]) ReturningJob[A, R] { return ReturningJob[A, R]{Job: job} }
+
+// ReturningJob is a Job whose handlers return a value. Returning makes one.
+type ReturningJob[A, R any] struct{ Job[A] }
+
+// Await is Result for the job's type, decoded by its codec. A run of another job is
+// ErrInvalid.
+func (j ReturningJob[A, R]) Await(ctx context.Context, client *Client, id RunID) (R, error) {
+	records, err := client.Wait(ctx, id)
+	if err != nil {
+		var none R
+		return none, err
+	}
+	return j.typedResult(&records[0])
+}
+
+// Poll reads the result without waiting. ended is false as long as the run has not
+// ended. The errors are those of Await.
+func (j ReturningJob[A, R]) Poll(ctx context.Context, client *Client, id RunID) (result R, ended bool, err error) {
+	record, err := client.store.Run(ctx, id)
+	if err != nil || !record.State.Terminal() {
+		return result, false, err
+	}
+	result, err = j.typedResult(&record)
+	return result, true, err
+}
+
+func (j ReturningJob[A, R]) typedResult(record *Record) (result R, err error) {
+	text, err := j.open(*record, ResultPart, record.Result)
+	if len(record.Result) == 0 && !errors.Is(err, ErrInvalid) {
+		text, err = nil, nil // there is nothing to decode
+	}
+	if err != nil {
+		return result, err
+	}
+	if err := record.Ended(); err != nil {
+		return result, err
+	}
+	return decodeResult[R](record.ID, text)
 }

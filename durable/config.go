@@ -22,6 +22,10 @@ type WorkerConfig struct {
 	// Name labels the worker for people: 1 to 128 bytes of text. It may repeat
 	// and decides nothing. Default <hostname>-<pid>.
 	Name string
+	// Version is what the worker reports as the version of its program: at most
+	// store.MaxVersion bytes. Default: the main module's version and the revision
+	// from which the program was built, as far as it knows.
+	Version string
 	// Queues are the queues served. Default: "default", without a cap.
 	Queues []Queue
 	// MaxConcurrentRuns bounds the handlers that execute concurrently. Default 100.
@@ -71,6 +75,10 @@ type WorkerConfig struct {
 	// through its Run. Default: none. A Client has hooks of its own, see
 	// Client.WithHooks.
 	Hooks observe.Hooks
+	// Tally adds up what the worker does. The worker reports it to its store,
+	// every 20 seconds or more; a Tally that several workers share is reported
+	// once. Default: one of the worker's own.
+	Tally *observe.Tally
 	// Retention is how long succeeded and cancelled runs are kept, from their
 	// end, unless their job has a Retention of its own. At least 1 s; default
 	// 24 h; a negative value (KeepForever) means forever. Give all workers of a
@@ -78,6 +86,9 @@ type WorkerConfig struct {
 	Retention time.Duration
 	// RetentionDead is the same for dead runs. Default 168 h.
 	RetentionDead time.Duration
+	// RetentionAudit is how long the changes of operators stay in the audit.
+	// Default 2160 h, 90 days.
+	RetentionAudit time.Duration
 	// SweepInterval is how often the worker deletes what is old enough, spread
 	// like the poll. At least 1 s, at most 100 years; default 1 min.
 	SweepInterval time.Duration
@@ -126,7 +137,13 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	orDefault(&c.MaxCrashes, 4)
 	orDefault(&c.Retention, 24*time.Hour)
 	orDefault(&c.RetentionDead, 7*24*time.Hour)
+	orDefault(&c.RetentionAudit, 90*24*time.Hour)
 	orDefault(&c.SweepInterval, time.Minute)
+	if c.Tally == nil {
+		c.Tally = observe.NewTally()
+	}
+	rare := c.Tally.Hooks() // the others are called for each run: see Worker.counts
+	c.Hooks = observe.Join(observe.Hooks{Enqueue: rare.Enqueue, RunLost: rare.RunLost}, c.Hooks)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -169,6 +186,7 @@ func (c WorkerConfig) validate() error {
 	refuse(c.MaxCrashes < 2 || c.MaxCrashes > store.MostCrashes, "max crashes %d: want 2 to %d", c.MaxCrashes, store.MostCrashes)
 	refuse(!store.ValidRetention(c.Retention), "retention %v: want at least 1s, or a negative value to keep them forever", c.Retention)
 	refuse(!store.ValidRetention(c.RetentionDead), "retention of dead runs %v: want at least 1s, or a negative value to keep them forever", c.RetentionDead)
+	refuse(!store.ValidRetention(c.RetentionAudit), "retention of the audit %v: want at least 1s, or a negative value to keep it forever", c.RetentionAudit)
 	refuse(c.SweepInterval < time.Second, "sweep interval %v: want at least 1s", c.SweepInterval)
 	for name, d := range map[string]time.Duration{ // beyond it sums of instants overflow
 		"poll interval": c.PollInterval, "sweep interval": c.SweepInterval, "drain timeout": c.DrainTimeout, "cancel grace": c.CancelGrace,

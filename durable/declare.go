@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/durable-worker/durable-worker/internal/presence"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -141,4 +142,26 @@ func (w *Worker) declare(ctx context.Context) error {
 	}
 	w.observeWrite(sent, 1, err)
 	return err
+}
+
+// newReporter returns what reports the worker to its store.
+func (w *Worker) newReporter() *presence.Reporter {
+	serves, version := presence.Named(w.claimer.serves.Queues, w.claimer.serves.Jobs), presence.Version(w.config.Version)
+	return presence.New(w.store, presence.Config{
+		Worker: w.id, Tally: w.config.Tally, Timeout: w.callTimeout(), Random: w.config.Random,
+		State: func() store.Presence {
+			p := serves
+			p.Version, p.Capacity, p.Draining = version, w.config.MaxConcurrentRuns, w.phase.Load() >= phaseDraining
+			p.Executing, p.Stuck, p.BeatLag = w.inFlight.len(), int(w.stuck.Load()), store.Duration(w.keeper.Lag())
+			return p
+		},
+		Failed: func(ctx context.Context, err error) {
+			w.warn(ctx, "the store does not take the worker's report, will be retried", err)
+		},
+		Reachable: func() bool {
+			w.health.mu.Lock()
+			defer w.health.mu.Unlock()
+			return !w.health.silent
+		},
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -47,10 +48,15 @@ func (x *execution) perform() {
 	}
 	failure := failure{err: errExited}
 	call, observed := ctx, func(store.Outcome) {}
+	began := x.w.config.Elapsed()
+	_, counted := x.w.counts.Execute(ctx, observe.ExecuteStart{Run: x.runInfo()})
 	defer func() { // also runs on Goexit
 		o := x.fallback()
-		defer func() { x.end(o) }() // even when a method of the user's error exits too
+		took := x.w.config.Elapsed() - began
+		defer func() { o.Took = took; x.end(o) }() // even when a method of the user's error exits too
 		o = x.outcome(ctx, failure)
+		o.Took = took
+		counted(observe.ExecuteEnd{Outcome: store.Outcome{Kind: o.Kind}})
 		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to answer
 			observed(store.Outcome{Kind: store.Success})
 		} else {
@@ -104,6 +110,7 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 		x.mu.Unlock()
 		return store.Outcome{Kind: store.Success, Result: result, Log: x.logText(store.Success)}
 	}
+	x.keepFailure(f.err)
 	cause := context.Cause(ctx)
 	asked := askedFor(f.err)
 	x.permanent = asked != nil && asked.kind == store.Death
@@ -120,21 +127,51 @@ func (x *execution) outcome(ctx context.Context, f failure) store.Outcome {
 	return o
 }
 
-// decideOutcome is the policy of outcomes: what the handler asked for counts
-// first, then an interruption that was not its fault, then retries.
-func decideOutcome(asked *endingError, err, cause error, run *store.ClaimedRun, retry RetryPolicy) store.Outcome {
+// OutcomeOf returns what becomes of an attempt that ends with err, as the worker will
+// decide it, for middleware: store.Success, Failure, Death (a failed attempt, and the
+// run is dead), Cancellation, Snoozed, or HandedBack, when the attempt was interrupted
+// by a drain or the loss of its lease and does not count. ctx and run are what the
+// middleware was given. A handler that has called CompleteIn has succeeded if its
+// commit has landed, whatever it returns: only the hook RunSettled knows that.
+func OutcomeOf(ctx context.Context, run RunInfo, err error) store.OutcomeKind {
+	if err == nil {
+		return store.Success
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrCancelled) {
+		return outcomeCancelled(err, "").Kind
+	}
+	return kindOf(askedFor(err), cause, run.Attempt, run.MaxAttempts)
+}
+
+// kindOf is the policy of outcomes: what the handler asked for counts first, then an
+// interruption that was not its fault, then retries.
+func kindOf(asked *endingError, cause error, attempt, maxAttempts int) store.OutcomeKind {
 	switch {
 	case asked != nil && asked.kind != store.Failure:
-		return store.Outcome{Kind: asked.kind, After: asked.after}
+		return asked.kind
 	case lostOrDraining(cause):
-		return store.Outcome{Kind: store.HandedBack}
-	case run.Attempt >= run.MaxAttempts:
-		return store.Outcome{Kind: store.Death}
-	case asked != nil:
-		return store.Outcome{Kind: store.Failure, After: min(asked.after, store.MaxDelay)}
+		return store.HandedBack
+	case attempt >= maxAttempts:
+		return store.Death
 	default:
-		return store.Outcome{Kind: store.Failure, After: min(max(retryDelay(retry, run.Attempt, err), 0), store.MaxDelay)}
+		return store.Failure
 	}
+}
+
+// decideOutcome is kindOf with when the run is due again.
+func decideOutcome(asked *endingError, err, cause error, run *store.ClaimedRun, retry RetryPolicy) store.Outcome {
+	o := store.Outcome{Kind: kindOf(asked, cause, run.Attempt, run.MaxAttempts)}
+	switch {
+	case asked != nil && asked.kind == o.Kind && o.Kind != store.Failure:
+		o.After = asked.after
+	case o.Kind != store.Failure:
+	case asked != nil:
+		o.After = min(asked.after, store.MaxDelay)
+	default:
+		o.After = min(max(retryDelay(retry, run.Attempt, err), 0), store.MaxDelay)
+	}
+	return o
 }
 
 // fallback is the outcome when nothing of the user's can be asked.

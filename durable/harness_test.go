@@ -220,6 +220,15 @@ func (s *faultyStore) Settle(ctx context.Context, settlements []store.Settlement
 	return faulty(s, "Settle", func() ([]store.Verdict, error) { return s.Store.Settle(ctx, settlements) })
 }
 
+func (s *faultyStore) Report(ctx context.Context, holder store.Holder, report store.Report) error {
+	_, err := faulty(s, "Report", func() (struct{}, error) { return struct{}{}, s.Store.Report(ctx, holder, report) })
+	return err
+}
+
+func (s *faultyStore) Checkpoint(ctx context.Context, id durable.RunID) ([]byte, error) {
+	return faulty(s, "Checkpoint", func() ([]byte, error) { return s.Store.Checkpoint(ctx, id) })
+}
+
 func (s *faultyStore) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
 	return faulty(s, "Reclaim", func() (store.ReclaimResult, error) {
 		if request.Limit > 0 && (s.refusesWrites() || s.reclaimMost > 0 && request.Runs > s.reclaimMost) {

@@ -2,6 +2,8 @@ package durable
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
@@ -70,4 +72,59 @@ func begun[S, E any](ctx context.Context, start S, hook func(context.Context, S)
 		end = func(E) {}
 	}
 	return within, end
+}
+
+// failureEvent is what RunFailed is called with, before the record is read.
+type failureEvent struct {
+	id     RunID
+	known  observe.RunFailure
+	reason string // why it is dead, as far as the worker knows
+}
+
+// failureQueue holds what waits for RunFailed.
+type failureQueue struct {
+	mu      sync.Mutex
+	waiting []failureEvent
+	dropped int
+	closed  bool
+	signal  chan struct{}
+}
+
+const (
+	failuresMost = 1000
+	failureLimit = 30 * time.Second // of one call of RunFailed
+)
+
+// add takes note of a failure. It never blocks.
+func (f *failureQueue) add(one failureEvent) {
+	f.mu.Lock()
+	if len(f.waiting) < failuresMost {
+		f.waiting = append(f.waiting, one)
+	} else {
+		f.dropped++
+	}
+	f.mu.Unlock()
+	f.poke()
+}
+
+func (f *failureQueue) poke() {
+	select {
+	case f.signal <- struct{}{}:
+	default:
+	}
+}
+
+// close makes the loop end when nothing waits.
+func (f *failureQueue) close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.poke()
+}
+
+func (f *failureQueue) take() (all []failureEvent, dropped int, closed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all, dropped, f.waiting, f.dropped = f.waiting, f.dropped, nil, 0
+	return all, dropped, f.closed
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -210,6 +211,7 @@ func broken(within bool) observe.Hooks {
 		StoreCalled: func(observe.StoreCall) { panic("called") },
 		RunSettled:  func(observe.RunVerdict) { panic("settled") },
 		RunLost:     func(observe.RunLoss) { panic("lost") },
+		RunFailed:   func(context.Context, observe.RunFailure) { panic("failed") },
 	}
 }
 
@@ -253,6 +255,129 @@ func TestHooks_ScheduledRunsCarryNoTrace(t *testing.T) {
 		require.Contains(t, book.text(), "execute tick \n")
 		_, made := book.called("materialize", false)
 		require.Positive(t, made)
+		require.NoError(t, stop())
+	})
+}
+
+// failureBook keeps what RunFailed is called with.
+type failureBook struct {
+	mu  sync.Mutex
+	all []observe.RunFailure
+}
+
+func (b *failureBook) add(_ context.Context, f observe.RunFailure) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = append(b.all, f)
+}
+
+func (b *failureBook) failures() []observe.RunFailure {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.all)
+}
+
+func TestHooks_RunFailedHasTheWholeRecord(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		book := &failureBook{}
+		w := s.worker(durable.WorkerConfig{Hooks: observe.Hooks{RunFailed: book.add}})
+		job := durable.NewJob[letter]("mail", durable.MaxAttempts(2), durable.Retry(durable.Fixed(time.Minute)))
+		durable.Register(w, job, func(_ context.Context, run *durable.Run[letter]) error {
+			switch run.Args.To {
+			case "snooze":
+				return durable.Snooze(time.Hour)
+			case "cancel":
+				return durable.Cancel(errBoom)
+			case "panic":
+				panic("broken")
+			case "good":
+				return nil
+			}
+			return fmt.Errorf("to %s: %w", run.Args.To, errBoom)
+		})
+		stop := s.begin(w)
+		id := s.enqueue(job.New(letter{To: "ann"}, durable.Tags("vip")))
+		for _, to := range []string{"snooze", "cancel", "good"} {
+			s.enqueue(job.New(letter{To: to}))
+		}
+		s.store.cutAfter("Settle", 1) // the answer to the first is lost, and it is repeated
+		s.pass(30 * time.Second)
+		all := book.failures()
+		require.Len(t, all, 1)
+		require.ErrorIs(t, all[0].Err, errBoom)
+		require.False(t, all[0].Dead)
+		require.Equal(t, durable.Pending, all[0].Record.State)
+		require.Equal(t, id, all[0].Record.ID)
+		s.pass(time.Minute)
+		all = book.failures()
+		require.Len(t, all, 2)
+		require.True(t, all[1].Dead)
+		require.Equal(t, durable.Dead, all[1].Record.State)
+		require.Equal(t, []string{"vip"}, all[1].Record.Tags)
+		require.JSONEq(t, `{"to":"ann"}`, string(all[1].Record.Args))
+		require.Len(t, all[1].Record.Attempts, 2)
+
+		s.enqueue(job.New(letter{To: "panic"}, durable.MaxAttempts(1)))
+		s.pass(time.Second)
+		all = book.failures()
+		require.Len(t, all, 3)
+		require.ErrorContains(t, all[2].Err, "panic: broken")
+		require.Contains(t, all[2].Stack, "hooks_test.go")
+		require.NoError(t, stop())
+	})
+}
+
+// A hook that hangs stops nothing else, and what waits for it is reported when the
+// worker stops.
+func TestHooks_RunFailedMayTakeItsTime(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		book := &failureBook{}
+		w := s.worker(durable.WorkerConfig{MaxConcurrentRuns: 500, Hooks: observe.Hooks{RunFailed: func(ctx context.Context, f observe.RunFailure) {
+			if book.add(ctx, f); len(book.failures()) == 1 {
+				<-ctx.Done() // its limit
+			}
+		}}})
+		job := durable.NewJob[letter]("mail")
+		durable.Register(w, job, func(_ context.Context, _ *durable.Run[letter]) error { return durable.Permanent(errBoom) })
+		stop := s.begin(w)
+		s.enqueue(job.New(letter{}))
+		s.pass(time.Second) // the hook has taken the first, alone
+		ids := make([]durable.RunID, 1200)
+		for i := range ids {
+			ids[i] = s.enqueue(job.New(letter{}))
+		}
+		s.pass(20 * time.Second)
+		require.Len(t, book.failures(), 1)
+		for _, id := range ids {
+			require.Equal(t, durable.Dead, s.record(id).State)
+		}
+		s.pass(20 * time.Second)
+		require.Len(t, book.failures(), 1+1000)
+		require.True(t, strings.Contains(s.log.String(), `too many wait for it" dropped=200`), "what is dropped is logged") //nolint:testifylint // the log is long
+		last := s.enqueue(job.New(letter{}))
+		s.pass(time.Millisecond)
+		require.NoError(t, stop())
+		all := book.failures()
+		require.Equal(t, last, all[len(all)-1].Record.ID)
+	})
+}
+
+func TestHooks_RunFailedIsCalledForACrashThatEndsTheRun(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		book := &failureBook{}
+		job := durable.NewJob[letter]("mail", durable.OnCrash(durable.CrashDead))
+		id := s.enqueue(job.New(letter{}))
+		s.holds(t, id)
+		w := s.worker(durable.WorkerConfig{Hooks: observe.Hooks{RunFailed: book.add}})
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+		stop := s.begin(w)
+		s.pass(2 * time.Minute)
+		all := book.failures()
+		require.Len(t, all, 1)
+		require.True(t, all[0].Dead)
+		require.True(t, all[0].Crash)
+		require.Equal(t, durable.Dead, all[0].Record.State)
+		require.EqualError(t, all[0].Err, *all[0].Record.Error)
 		require.NoError(t, stop())
 	})
 }

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -50,23 +51,118 @@ func (x *execution) observeExecute(ctx context.Context) (within context.Context,
 	}
 }
 
-// observeSettled calls the hook for what the store answered to outcomes.
+// observeSettled counts what the store answered to outcomes, and calls the hook.
 func (w *Worker) observeSettled(batch []ended, verdicts []store.Verdict) {
+	for i := range batch {
+		w.observeFailure(&batch[i], verdicts[i])
+		if verdicts[i] != store.Deferred {
+			w.counts.RunSettled(batch[i].verdict(verdicts[i]))
+		}
+	}
 	hook := w.config.Hooks.RunSettled
 	if hook == nil {
 		return
 	}
 	w.notify(len(batch), func(i int) {
-		e, verdict := &batch[i], verdicts[i]
-		if verdict == store.Deferred {
-			return
+		if verdicts[i] != store.Deferred {
+			hook(batch[i].verdict(verdicts[i]))
 		}
-		kind := e.outcome.Kind
-		if verdict == store.AlreadyApplied && e.x.verifies() { // what was applied is the handler's commit
-			kind = store.Success
-		}
-		hook(observe.RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict})
 	})
+}
+
+// reportFailures calls RunFailed for what has failed, until close or until ctx ends.
+func (w *Worker) reportFailures(ctx context.Context) {
+	for {
+		all, dropped, closed := w.failures.take()
+		if dropped > 0 {
+			w.config.Logger.Error("failures are not reported to the hook: too many wait for it", "dropped", dropped)
+		}
+		w.notify(len(all), func(i int) {
+			if ctx.Err() == nil {
+				w.reportFailure(ctx, &all[i])
+			}
+		})
+		switch {
+		case closed && len(all) == 0:
+			return
+		case closed:
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.failures.signal:
+		}
+	}
+}
+
+func (w *Worker) reportFailure(ctx context.Context, one *failureEvent) {
+	ctx, cancel := context.WithTimeout(ctx, failureLimit)
+	defer cancel()
+	failure := one.known
+	asking, stop := context.WithTimeout(ctx, w.callTimeout())
+	defer stop()
+	if record, err := w.store.Run(asking, one.id); err == nil {
+		failure.Record = record
+	} else {
+		w.warn(ctx, "reading a run that has failed failed, the hook gets less of it", err)
+	}
+	if failure.Err == nil {
+		reason := one.reason
+		if failure.Record.Error != nil {
+			reason = *failure.Record.Error
+		}
+		failure.Err = errors.New(reason)
+	}
+	w.config.Hooks.RunFailed(ctx, failure)
+}
+
+// observeFailure has the hook called for an outcome that the store has taken.
+func (w *Worker) observeFailure(e *ended, verdict store.Verdict) {
+	kind := e.outcome.Kind
+	if w.config.Hooks.RunFailed == nil || kind != store.Failure && kind != store.Death {
+		return
+	}
+	if verdict != store.Applied && (verdict != store.AlreadyApplied || e.x.verifies()) { // the latter is a repeat
+		return
+	}
+	info, text := e.x.runInfo(), e.outcome.Error
+	e.x.mu.Lock()
+	err := e.x.handlerErr
+	e.x.mu.Unlock()
+	w.failures.add(failureEvent{id: info.ID, reason: text, known: observe.RunFailure{Err: err, Stack: e.outcome.Stack, Dead: kind == store.Death, Record: Record{
+		ID: info.ID, Job: info.Job, Queue: info.Queue, State: kind.State(), Attempt: info.Attempt, MaxAttempts: info.MaxAttempts, Error: &text,
+	}}})
+}
+
+// observeCrash has the hook called for a run that a crash has ended.
+func (w *Worker) observeCrash(r store.ReclaimedRun) {
+	if w.config.Hooks.RunFailed != nil && r.State == Dead {
+		w.failures.add(failureEvent{id: r.ID, reason: "its worker crashed", known: observe.RunFailure{Dead: true, Crash: true, Record: Record{
+			ID: r.ID, Job: r.Job, Queue: r.Queue, State: r.State, CrashCount: r.CrashCount,
+		}}})
+	}
+}
+
+// keepFailure keeps what the handler returned, for the hook; the first counts.
+func (x *execution) keepFailure(err error) {
+	if x.w.config.Hooks.RunFailed == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.handlerErr == nil {
+		x.handlerErr = err
+	}
+}
+
+// verdict is what hooks see of an outcome.
+func (e *ended) verdict(verdict store.Verdict) observe.RunVerdict {
+	kind := e.outcome.Kind
+	if verdict == store.AlreadyApplied && e.x.verifies() { // what was applied is the handler's commit
+		kind = store.Success
+	}
+	return observe.RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict}
 }
 
 // observeLoss calls the hook for a run that is lost.
@@ -93,11 +189,12 @@ func (c *claim) observeLost() {
 
 // observeReclaimed reports a run reclaimed from another worker.
 func (w *Worker) observeReclaimed(r store.ReclaimedRun) {
+	w.observeCrash(r)
 	w.observeLoss(observe.RunLoss{Kind: observe.WorkerCrashed, ID: r.ID, Job: r.Job, Queue: r.Queue, Worker: r.Worker,
 		CrashCount: r.CrashCount, Dead: r.State == Dead})
 }
 
-// observedStore is the store of a worker that has the hook StoreCalled: it times the calls.
+// observedStore is the store of a worker: it times the calls.
 type observedStore struct {
 	Store
 
@@ -106,10 +203,11 @@ type observedStore struct {
 
 // called reports a call that began at an instant of the worker's clock.
 func (s observedStore) called(verb string, began time.Duration, runs int, err error) {
-	took := s.w.config.Elapsed() - began
-	s.w.notify(1, func(int) {
-		s.w.config.Hooks.StoreCalled(observe.StoreCall{Verb: verb, Runs: runs, Took: took, Err: err})
-	})
+	call := observe.StoreCall{Verb: verb, Runs: runs, Took: s.w.config.Elapsed() - began, Err: err}
+	s.w.counts.StoreCalled(call)
+	if hook := s.w.config.Hooks.StoreCalled; hook != nil {
+		s.w.notify(1, func(int) { hook(call) })
+	}
 }
 
 func (s observedStore) now() time.Duration { return s.w.config.Elapsed() }

@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 func TestMiddleware_FirstIsOutermost(t *testing.T) {
@@ -180,5 +184,123 @@ func TestMiddleware_NilIsRefused(t *testing.T) {
 		pass := func(ctx context.Context, _ durable.RunInfo, next func(context.Context) error) error { return next(ctx) }
 		w := s.worker(durable.WorkerConfig{Middleware: []durable.Middleware{pass, nil}})
 		require.ErrorContains(t, w.Faults(), "middleware 1 is nil")
+	})
+}
+
+// OutcomeOf says before the worker does what becomes of an attempt.
+func TestOutcomeOf(t *testing.T) {
+	cases := map[string]struct {
+		handler func(ctx context.Context) error
+		cause   string // what interrupts it
+		options []durable.Option
+		want    store.OutcomeKind
+	}{
+		"success":    {handler: func(context.Context) error { return nil }, want: store.Success},
+		"failure":    {handler: func(context.Context) error { return errBoom }, want: store.Failure},
+		"last":       {handler: func(context.Context) error { return errBoom }, options: []durable.Option{durable.MaxAttempts(1)}, want: store.Death},
+		"later":      {handler: func(context.Context) error { return durable.RetryAfter(time.Hour, errBoom) }, want: store.Failure},
+		"permanent":  {handler: func(context.Context) error { return durable.Permanent(errBoom) }, want: store.Death},
+		"snooze":     {handler: func(context.Context) error { return durable.Snooze(time.Hour) }, want: store.Snoozed},
+		"cancel":     {handler: func(context.Context) error { return durable.Cancel(errBoom) }, want: store.Cancellation},
+		"wrapped":    {handler: func(context.Context) error { return fmt.Errorf("later: %w", durable.Snooze(time.Hour)) }, want: store.Snoozed},
+		"drained":    {handler: waits, cause: "drain", want: store.HandedBack},
+		"cancelled":  {handler: waits, cause: "cancel", want: store.Cancellation},
+		"timed out":  {handler: waits, options: []durable.Option{durable.Timeout(time.Second)}, want: store.Failure},
+		"lease lost": {handler: waits, cause: "cut", want: store.HandedBack},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				var said, decided store.OutcomeKind
+				w := s.worker(durable.WorkerConfig{
+					DrainTimeout: -1,
+					Middleware: []durable.Middleware{func(ctx context.Context, run durable.RunInfo, next func(context.Context) error) error {
+						err := next(ctx)
+						said = durable.OutcomeOf(ctx, run, err)
+						return err
+					}},
+					Hooks: observe.Hooks{Execute: func(context.Context, observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
+						return nil, func(end observe.ExecuteEnd) { decided = end.Outcome.Kind }
+					}},
+				})
+				job := durable.NewJob[letter]("mail", durable.Retry(durable.Fixed(time.Hour)))
+				durable.Register(w, job, func(ctx context.Context, _ *durable.Run[letter]) error { return c.handler(ctx) })
+				stop := s.begin(w)
+				id := s.enqueue(job.New(letter{}, c.options...))
+				s.pass(100 * time.Millisecond)
+				switch c.cause {
+				case "cut":
+					s.store.down()
+				case "cancel":
+					_, err := operate.New(s.store, operate.Config{}).As("ann").Cancel(t.Context(), "no more", id)
+					require.NoError(t, err)
+				}
+				if c.cause != "drain" {
+					s.pass(time.Minute)
+				}
+				s.store.up()
+				require.NoError(t, stop())
+				require.Equal(t, c.want, said)
+				require.Equal(t, decided, said)
+			})
+		})
+	}
+}
+
+func waits(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func TestWorker_UseAddsMiddleware(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		var order []string
+		named := func(name string) durable.Middleware {
+			return func(ctx context.Context, _ durable.RunInfo, next func(context.Context) error) error {
+				order = append(order, name)
+				return next(ctx)
+			}
+		}
+		w := s.worker(durable.WorkerConfig{Middleware: []durable.Middleware{named("config")}})
+		w.Use(named("first"), named("second"))
+		job := durable.NewJob[letter]("mail")
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+		stop := s.begin(w)
+		s.enqueue(job.New(letter{}))
+		s.pass(time.Second)
+		require.Equal(t, []string{"config", "first", "second"}, order)
+		w.Use(named("late"))
+		require.ErrorContains(t, w.Faults(), "middleware: added after Worker.Run had begun")
+		require.NoError(t, stop())
+
+		w = s.worker(durable.WorkerConfig{})
+		w.Use(nil)
+		require.ErrorContains(t, w.Faults(), "middleware 0 is nil")
+	})
+}
+
+// Args that do not fit will not fit the next time either.
+func TestArgsThatDoNotFit(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{})
+		once := durable.NewJob[letter]("once", durable.MaxAttempts(5))
+		again := durable.NewJob[letter]("again", durable.MaxAttempts(5), durable.RetryArgs())
+		var ids []durable.RunID
+		for _, job := range []durable.Job[letter]{once, again} {
+			durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+			bad := job.New(letter{})
+			bad.Args = []byte(`{"to": 5}`)
+			ids = append(ids, s.enqueue(bad))
+		}
+		stop := s.begin(w)
+		s.pass(time.Second)
+		first, second := s.record(ids[0]), s.record(ids[1])
+		require.Equal(t, durable.Dead, first.State)
+		require.Equal(t, 1, first.Attempt)
+		require.Contains(t, *first.Error, "decode args: json: cannot unmarshal number into Go struct field letter.to")
+		require.Equal(t, durable.Pending, second.State)
+		s.pass(time.Hour)
+		require.Equal(t, 5, s.record(ids[1]).Attempt)
+		require.NoError(t, stop())
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -107,3 +108,8 @@ var (
 	ErrTimeout   = errors.New("durable: attempt timed out")      // the attempt has taken longer than the run's timeout
 	ErrCancelled = errors.New("durable: run is to be cancelled") // an operator has asked for it
 )
+
+// refused reports whether nothing was stored, and nothing would be the next time.
+func refused(err error) bool {
+	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrConflict) || errors.Is(err, lease.ErrLost)
+}

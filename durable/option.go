@@ -41,6 +41,7 @@ type policy struct {
 	onCrash     store.CrashPolicy
 	tags        []string
 	retry       RetryPolicy
+	retryArgs   bool // of a job: args that do not fit are retried
 	retention   time.Duration
 	at          time.Time
 	after       time.Duration
@@ -146,6 +147,14 @@ func Tags(tags ...string) Option {
 // (exponential from 5 s to 1 h, ±20 %).
 func Retry(r RetryPolicy) Option {
 	return Option{"Retry", onlyJob, func(p *policy) { p.retry = r }}
+}
+
+// RetryArgs makes a run whose args do not fit the job's type a failed attempt, which
+// is retried as any other. Without it the run is dead immediately: the args will not
+// fit the next time either, unless another version of the program comes to it. Give
+// it to a job whose args may change while old and new workers are running.
+func RetryArgs() Option {
+	return Option{"RetryArgs", onlyJob, func(p *policy) { p.retryArgs = true }}
 }
 
 // At makes the run due at an instant. It is compared with the store's clock.

@@ -247,3 +247,26 @@ func (s *scene) holdsAll(t *testing.T, n int) {
 	require.NoError(t, err)
 	require.Len(t, runs, n)
 }
+
+// What is stored of an attempt is how long its handler took, not how long the store
+// was away.
+func TestAnOutageDoesNotLengthenAnAttempt(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{})
+		job := durable.NewJob[letter]("mail", durable.MaxAttempts(1))
+		durable.Register(w, job, func(_ context.Context, _ *durable.Run[letter]) error {
+			s.store.cutBefore("Settle", -1)
+			<-time.After(1200 * time.Millisecond)
+			return errBoom
+		})
+		stop := s.begin(w)
+		id := s.enqueue(job.New(letter{}))
+		s.pass(20 * time.Second)
+		s.store.up()
+		s.pass(10 * time.Second)
+		attempts := s.record(id).Attempts
+		require.Len(t, attempts, 1)
+		require.Equal(t, 1200*time.Millisecond, attempts[0].EndedAt.Sub(attempts[0].StartedAt))
+		require.NoError(t, stop())
+	})
+}

@@ -40,9 +40,10 @@ func (r *Run[A]) Progress(ctx context.Context, fraction float64, note string) er
 // from there. When Checkpoint returns nil the value is stored durably; when it
 // returns lease.ErrLost another worker may have the run, and nothing was stored.
 // A context that a drain has ended does not keep it from storing; it may then take
-// half of CancelGrace. The loss of the lease ends the call; whether the value
-// was stored is then unknown. It refuses what SetResult refuses, and fails with
-// ErrConflict where Progress does.
+// half of CancelGrace. A store that does not answer is tried again for as long as a
+// lease lasts, so a short outage costs no attempt. The loss of the lease ends the
+// call; whether the value was stored is then unknown. It refuses what SetResult
+// refuses, and fails with ErrConflict where Progress does.
 func (r *Run[A]) Checkpoint(ctx context.Context, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -170,7 +171,7 @@ func (r *reports) later(wait time.Duration) {
 }
 
 func (r *reports) checkpoint(ctx context.Context, text []byte) error {
-	ctx, cancel := r.bounded(ctx)
+	ctx, cancel := r.bounded(ctx, max(r.w.config.Terms.Duration, r.w.callTimeout()))
 	defer cancel()
 	select {
 	case r.turn <- struct{}{}:
@@ -187,7 +188,54 @@ func (r *reports) checkpoint(ctx context.Context, text []byte) error {
 		r.note()
 	}
 	r.mu.Unlock()
-	return r.send(ctx, report)
+	defer func() { <-r.turn }()
+	return r.sendAgain(ctx, report)
+}
+
+// Pauses between the tries to store a checkpoint, and how many fail before the
+// store is asked whether it answers at all.
+const (
+	checkpointPause   = 50 * time.Millisecond
+	checkpointLongest = time.Second
+	checkpointTries   = 4
+)
+
+// sendAgain sends a report until the store takes it, ctx ends, or the store refuses
+// it although it answers. A report that is repeated changes nothing.
+func (r *reports) sendAgain(ctx context.Context, report store.Report) error {
+	pause := checkpointPause
+	for try := 1; ; try++ {
+		err := r.reportOnce(ctx, report)
+		switch {
+		case err == nil || refused(err) || errors.Is(err, ErrNotFound):
+			return err
+		case r.leaseGone(ctx):
+			return lease.ErrLost
+		case ctx.Err() != nil:
+			return err
+		}
+		if try >= checkpointTries && r.storeAnswers(ctx) {
+			return err
+		}
+		if try == 1 {
+			r.w.warn(r.ctx, "storing a checkpoint failed, will be retried", err)
+		}
+		r.w.sleep(ctx, r.w.jittered(pause))
+		pause = min(2*pause, checkpointLongest)
+	}
+}
+
+// leaseGone reports whether the execution, or its lease, has ended.
+func (r *reports) leaseGone(ctx context.Context) bool {
+	return r.ctx.Err() != nil || errors.Is(context.Cause(ctx), lease.ErrLost)
+}
+
+// storeAnswers reports whether the store answers to a question.
+func (r *reports) storeAnswers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, r.w.callTimeout())
+	defer cancel()
+	_, err := r.w.store.Checkpoint(ctx, r.holder.Run)
+	return err == nil
 }
 
 // flush sends the progress that has waited.
@@ -213,12 +261,11 @@ func (r *reports) flush() {
 	}
 }
 
-// bounded is the context of a call of the store: it ends with the execution, with
-// its lease, and with the caller's context unless that has ended for a drain. A
+// bounded is the context of calls of the store: it ends with the execution, with
+// its lease, at the limit, and with the caller's context unless that has ended for a drain. A
 // checkpoint is the last thing to do before the run is handed back then; half the
 // grace is left for the handler to return in.
-func (r *reports) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := r.w.callTimeout()
+func (r *reports) bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if errors.Is(context.Cause(ctx), ErrDraining) {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, max(r.w.config.CancelGrace, time.Second)/2)
 	}
@@ -230,13 +277,18 @@ func (r *reports) bounded(ctx context.Context) (context.Context, context.CancelF
 // send makes one call of the store. The caller has the turn, which ends with it.
 func (r *reports) send(ctx context.Context, report store.Report) error {
 	defer func() { <-r.turn }()
+	return r.reportOnce(ctx, report)
+}
+
+// reportOnce is send for a caller that keeps the turn.
+func (r *reports) reportOnce(ctx context.Context, report store.Report) error {
 	r.mu.Lock()
 	ended := r.ended
 	r.mu.Unlock()
-	if ended || r.ctx.Err() != nil || errors.Is(context.Cause(ctx), lease.ErrLost) {
+	if ended || r.leaseGone(ctx) {
 		return lease.ErrLost
 	}
-	ctx, cancel := r.bounded(ctx)
+	ctx, cancel := r.bounded(ctx, r.w.callTimeout())
 	defer cancel()
 	err := r.w.store.Report(ctx, r.holder, report)
 	if errors.Is(err, lease.ErrLost) {

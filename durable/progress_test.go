@@ -335,3 +335,69 @@ func TestProgress_CheckpointInADrainLeavesTimeToReturn(t *testing.T) {
 		require.Equal(t, durable.Pending, s.record(id).State)
 	})
 }
+
+// A handler that checkpoints as the documentation shows lives through an outage that
+// is shorter than its lease.
+func TestProgress_ACheckpointRidesOutAnOutage(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{})
+		durable.Register(w, copying, func(ctx context.Context, run *durable.Run[struct{}]) error {
+			s.store.down()
+			s.store.cutBefore("Report", -1)
+			s.store.cutBefore("Checkpoint", -1)
+			return run.Checkpoint(ctx, 7)
+		})
+		stop := s.begin(w)
+		id := s.enqueue(copying.New(struct{}{}))
+		s.pass(20 * time.Second)
+		s.store.up()
+		s.pass(5 * time.Second)
+		record := s.record(id)
+		require.Equal(t, durable.Succeeded, record.State)
+		require.Equal(t, 1, record.Attempt)
+		require.JSONEq(t, `7`, string(record.Checkpoint))
+		require.Equal(t, 1, strings.Count(s.log.String(), "storing a checkpoint failed, will be retried"))
+		require.NoError(t, stop())
+	})
+}
+
+func TestProgress_ACheckpointEndsWithTheLease(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{})
+		var said error
+		durable.Register(w, copying, func(ctx context.Context, run *durable.Run[struct{}]) error {
+			s.store.cutBefore("Renew", -1)
+			s.store.cutBefore("Report", -1)
+			s.store.cutBefore("Checkpoint", -1)
+			said = run.Checkpoint(ctx, 7)
+			return nil
+		})
+		stop := s.begin(w)
+		s.enqueue(copying.New(struct{}{}))
+		s.pass(31 * time.Second)
+		require.ErrorIs(t, said, lease.ErrLost)
+		s.store.up()
+		require.NoError(t, stop())
+	})
+}
+
+// A store that refuses the value although it answers is no outage.
+func TestProgress_ACheckpointThatIsRefusedIsAnErrorSoon(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		w := s.worker(durable.WorkerConfig{})
+		var took time.Duration
+		durable.Register(w, copying, func(ctx context.Context, run *durable.Run[struct{}]) error {
+			began := time.Now()
+			s.store.cutBefore("Report", -1)
+			err := run.Checkpoint(ctx, 7)
+			took = time.Since(began)
+			return durable.Permanent(err)
+		})
+		stop := s.begin(w)
+		id := s.enqueue(copying.New(struct{}{}))
+		s.pass(10 * time.Second)
+		require.Equal(t, durable.Dead, s.record(id).State)
+		require.Less(t, took, time.Second)
+		require.NoError(t, stop())
+	})
+}

@@ -61,6 +61,7 @@ func (w *Worker) reclaim(ctx context.Context, runs int) (store.ReclaimResult, er
 	defer cancel()
 	done, err := w.store.Reclaim(bounded, request)
 	w.observeWrite(sent, len(done.Runs), err)
+	w.observeFit(err)
 	if err != nil {
 		return done, err
 	}

@@ -26,14 +26,17 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	if retry == nil {
 		retry = w.config.Retry
 	}
+	again := job.policy.retryArgs
 	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
 			run := Run[A]{RunInfo: x.runInfo(), execution: x}
 			data, err := x.unseal(ArgsPart, x.run.Args)
 			if err != nil {
-				return err
+				return err // the key may come with the next deploy
 			}
-			if err := fill(x.codec, data, &run.Args); err != nil {
+			if err := fill(x.codec, data, &run.Args); err != nil && !again {
+				return Permanent(err)
+			} else if err != nil {
 				return err
 			}
 			return handler(ctx, &run)
@@ -60,4 +63,31 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 	w.jobs[name] = r
 	w.registerAliases(name, r.aliases)
 	w.registerLimits(name, r.limits)
+}
+
+// Use adds middleware to what WorkerConfig.Middleware names: it is called within that,
+// the first outermost. Once Run has begun it is too late: it is refused, logged, and
+// named by Faults.
+func (w *Worker) Use(middleware ...Middleware) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.refuseLate("middleware: added") {
+		w.config.Middleware = append(w.config.Middleware, middleware...)
+	}
+}
+
+// RegisterReturning is Register for a handler that returns its result. The result is
+// stored when the error is nil; one that cannot be stored is a failed attempt.
+func RegisterReturning[A, R any](w *Worker, job ReturningJob[A, R], handler func(ctx context.Context, run *Run[A]) (R, error)) {
+	if handler == nil {
+		Register(w, job.Job, nil)
+		return
+	}
+	Register(w, job.Job, func(ctx context.Context, run *Run[A]) error {
+		result, err := handler(ctx, run)
+		if err != nil {
+			return err
+		}
+		return run.SetResult(result)
+	})
 }

@@ -20,10 +20,14 @@ func Result[R any](ctx context.Context, client *Client, id RunID) (R, error) {
 	if err := record.Ended(); err != nil {
 		return result, err
 	}
-	if len(record.Result) == 0 {
+	return decodeResult[R](id, record.Result)
+}
+
+func decodeResult[R any](id RunID, text []byte) (result R, err error) {
+	if len(text) == 0 {
 		return result, nil
 	}
-	if err := json.Unmarshal(record.Result, &result); err != nil {
+	if err := json.Unmarshal(text, &result); err != nil {
 		return result, fmt.Errorf("decode result of run %s: %w", id, err)
 	}
 	return result, nil

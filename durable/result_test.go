@@ -306,3 +306,47 @@ func ExampleRun_Checkpoint() {
 	// succeeded
 	// <nil>
 }
+
+func TestReturning(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		_, client := s.awaiting()
+		w := s.worker(durable.WorkerConfig{})
+		total := durable.Returning[int](durable.NewJob[[]int]("total", durable.MaxAttempts(1), durable.WithCodec(newSealing())))
+		durable.RegisterReturning(w, total, func(_ context.Context, run *durable.Run[[]int]) (int, error) {
+			if len(run.Args) == 0 {
+				return 7, errBoom
+			}
+			return run.Args[0] + 1, nil
+		})
+		other := durable.NewJob[[]int]("other")
+		durable.Register(w, other, func(context.Context, *durable.Run[[]int]) error { return nil })
+		defer s.ended(s.begin(w))
+
+		id := s.enqueue(total.New([]int{41}, durable.After(time.Hour)))
+		result, ended, err := total.Poll(t.Context(), client, id)
+		require.NoError(t, err)
+		require.False(t, ended)
+		require.Zero(t, result)
+		result, err = total.Await(t.Context(), client, id)
+		require.NoError(t, err)
+		require.Equal(t, 42, result)
+		result, ended, err = total.Poll(t.Context(), client, id)
+		require.NoError(t, err)
+		require.True(t, ended)
+		require.Equal(t, 42, result)
+
+		dead := s.enqueue(total.New(nil))
+		_, err = total.Await(t.Context(), client, dead)
+		var reason *durable.EndedError
+		require.ErrorAs(t, err, &reason)
+		require.Empty(t, s.record(dead).Result)
+		_, err = total.Await(t.Context(), client, s.enqueue(other.New(nil)))
+		require.ErrorIs(t, err, durable.ErrInvalid, "a run without a result, of another job")
+		_, _, err = total.Poll(t.Context(), client, durable.NewRunID())
+		require.ErrorIs(t, err, durable.ErrNotFound)
+
+		missing := s.worker(durable.WorkerConfig{})
+		durable.RegisterReturning(missing, total, nil)
+		require.ErrorContains(t, missing.Faults(), "no handler")
+	})
+}

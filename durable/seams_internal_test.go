@@ -6,13 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
 // Allocations are counted over the whole process, so this test has it for itself.
 func TestSeams_CostNothingWhereTheyAreNotUsed(t *testing.T) {
 	ctx := context.Background()
-	x := &execution{w: &Worker{}}
+	x := &execution{w: &Worker{counts: observe.NewTally().Hooks()}}
 	x.call = func(context.Context, *execution) error { return nil }
 	batch, verdicts, run := []ended{{x: x}}, []store.Verdict{store.Applied}, []NewRun{{}}
 	allocations := func(pass Middleware) float64 {

@@ -4,12 +4,15 @@ import "time"
 
 // Status is what a health check wants to know.
 type Status struct {
-	Ready        bool          // declared, working, and within the lease's duration the store has answered, and taken a write if one was tried, and Unsettled is not Full
+	Ready        bool          // declared, working, and within the lease's duration the store has answered, and taken a write if one was tried, Unsettled is not Full, and there is no Misfit
 	Draining     bool          // the worker is stopping
+	Capacity     int           // most handlers executing concurrently
 	Executing    int           // handlers that have not returned
 	Stuck        int           // of them, given up
 	SinceContact time.Duration // since the store last answered
+	BeatLag      time.Duration // by how much the last heartbeat was answered later than it was due
 	Unsettled    Unsettled     // outcomes that the store does not take
+	Misfit       string        // why the store's schema cannot be served: the worker claims nothing until it can; empty: it can
 	SetAside     []SetAside    // what the store refuses to change and the worker's loops go around, at most a hundred
 }
 
@@ -19,10 +22,16 @@ func (w *Worker) Status() Status {
 	now := w.config.Elapsed()
 	since, l := now-w.health.answeredAt, w.config.Terms.Duration
 	away := w.health.silent && since >= l || w.health.refused && w.health.takeover.Unwritten(now) >= l
+	misfit := w.health.misfit
 	w.health.mu.Unlock()
 	phase, unsettled := w.phase.Load(), w.settler.status()
+	var lag time.Duration
+	if phase == phaseWorking || phase == phaseDraining {
+		lag = w.keeper.Lag()
+	}
 	return Status{
-		Ready:     phase == phaseWorking && !away && !unsettled.Full,
+		Capacity: w.config.MaxConcurrentRuns, BeatLag: lag, Misfit: misfit,
+		Ready:     phase == phaseWorking && !away && !unsettled.Full && misfit == "",
 		Unsettled: unsettled,
 		Draining:  phase >= phaseDraining, Executing: w.inFlight.len(), Stuck: int(w.stuck.Load()), SinceContact: since,
 		SetAside: w.asides.list(now),

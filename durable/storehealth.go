@@ -10,6 +10,7 @@ import (
 	"github.com/durable-worker/durable-worker/internal/protocol"
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // storeHealth is what the worker knows of its connection to the store.
@@ -24,6 +25,7 @@ type storeHealth struct {
 	refused    bool          // the last write failed
 	takeover   protocol.Takeover
 	warned     map[string]warning // by message
+	misfit     string             // why the store's schema cannot be served; empty: it can
 	partly     atomic.Bool        // the last declaration was refused in part
 }
 
@@ -45,11 +47,26 @@ func (w *Worker) observeCall(err error) {
 
 // observeCall is Worker.observeCall; h.mu is held.
 func (h *storeHealth) observeCall(now time.Duration, err error) {
+	if errors.Is(err, store.ErrSchema) {
+		h.misfit = errorText(err)
+	}
 	if err != nil {
 		h.silent = !errors.Is(err, context.Canceled)
 		return
 	}
 	h.answeredAt, h.silent = now, false
+}
+
+// observeFit records that a call has succeeded which a store refuses whose schema it
+// cannot serve.
+func (w *Worker) observeFit(err error) {
+	h := &w.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil && h.misfit != "" {
+		h.misfit = ""
+		w.config.Logger.Info("the schema can be served again")
+	}
 }
 
 // observeWrite records how a write ended that was sent at an instant, and how

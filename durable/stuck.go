@@ -72,6 +72,7 @@ func (x *execution) giveUp() {
 	if x.resolution.Load() != unresolved {
 		return
 	}
+	x.keepFailure(ErrTimeout)
 	o := decideOutcome(nil, ErrTimeout, nil, &x.run, Fixed(unknownDelay))
 	defer func() { // also when the retry policy exits
 		if reason := x.cancelReason.Load(); reason != nil {

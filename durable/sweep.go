@@ -39,7 +39,7 @@ const (
 // when that is not enough for half of it: never more than half of one connection.
 func (w *Worker) sweepLoop(ctx context.Context) {
 	c := w.config
-	request := store.SweepRequest{By: w.id.Instance, Retention: c.Retention, RetentionDead: c.RetentionDead, Limit: sweepLimit}
+	request := store.SweepRequest{By: w.id.Instance, Retention: c.Retention, RetentionDead: c.RetentionDead, RetentionAudit: c.RetentionAudit, Limit: sweepLimit}
 	pause := w.jittered(c.SweepInterval)
 	deleted := 0
 	var since time.Duration // monotonic time when the sweep under way began; zero: none is

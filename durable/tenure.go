@@ -38,7 +38,9 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{}, limits: map[string]store.Limit{},
 		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
-	if config.Hooks.StoreCalled != nil && db != nil {
+	w.failures.signal = make(chan struct{}, 1)
+	w.counts = config.Tally.Hooks()
+	if db != nil {
 		w.store = observedStore{Store: db, w: w}
 	}
 	return w
@@ -65,8 +67,9 @@ func (e *StuckError) Error() string {
 // store did not take some outcomes though it took others; errors.As finds either.
 // While the store cannot be reached Run waits and tries again. Once ctx has ended
 // it returns within DrainTimeout, CancelGrace, the time that a claim under way may
-// take (half a lease, 2 to 15 s), and CancelGrace again (at least a second) for
-// outcomes to be written; what the store has not taken by then is left to the leases.
+// take (half a lease, 2 to 15 s), CancelGrace again (at least a second) for outcomes to
+// be written, and two seconds to report that it has stopped; what the store has not
+// taken by then is left to the leases.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -94,10 +97,15 @@ func (w *Worker) work(ctx context.Context) error {
 
 	outer, stopOuter := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOuter()
-	var keeping, settling, asking sync.WaitGroup
+	reports, stopReports := context.WithCancel(outer)
+	defer stopReports()
+	reporter := w.newReporter()
+	var keeping, settling, asking, reporting, telling sync.WaitGroup
 	keeping.Go(func() { w.keeper.Run(outer) })
 	keeping.Go(func() { w.listenForCancels(outer) })
 	settling.Go(func() { w.settler.run(outer) })
+	telling.Go(func() { w.reportFailures(outer) })
+	reporting.Go(func() { reporter.Run(reports) })
 	c.Process.join(w)
 	defer c.Process.part(w)
 	asking.Go(func() { w.poller.Run(ctx); w.claimer.resign(ctx); w.claimer.stop() })
@@ -114,6 +122,7 @@ func (w *Worker) work(ctx context.Context) error {
 
 	<-ctx.Done()
 	w.phase.Store(phaseDraining)
+	reporter.Wake()
 	w.settler.lift()
 	stuck := w.drain(cancelHandlers, asking.Wait)
 	w.executors.close()
@@ -124,6 +133,10 @@ func (w *Worker) work(ctx context.Context) error {
 	}
 	w.settler.close()
 	settling.Wait()
+	w.failures.close()
+	telling.Wait()
+	stopReports()
+	reporting.Wait()
 	stopOuter()
 	keeping.Wait()
 	c.Logger.Info("worker stopped", "worker", c.Name)

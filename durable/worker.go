@@ -10,6 +10,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/internal/await"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/poller"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -19,6 +20,7 @@ import (
 type Worker struct {
 	store  Store
 	config WorkerConfig
+	counts observe.Hooks // of config.Tally, which neither block nor panic
 	id     store.WorkerID
 
 	mu        sync.Mutex
@@ -44,6 +46,7 @@ type Worker struct {
 	named     atomic.Bool  // its wake-ups name the lanes in which runs are due
 	health    storeHealth
 	asides    asides
+	failures  failureQueue
 	awaited   await.Awaited
 	waits     await.Schedules
 }

@@ -36,6 +36,7 @@ type Config struct {
 	MaxCrashes        int           `env:"DURABLE_MAX_CRASHES" envDefault:"4"`
 	Retention         retention     `env:"DURABLE_RETENTION" envDefault:"24h"`
 	RetentionDead     retention     `env:"DURABLE_RETENTION_DEAD" envDefault:"168h"`
+	RetentionAudit    retention     `env:"DURABLE_RETENTION_AUDIT" envDefault:"2160h"`
 	SweepInterval     time.Duration `env:"DURABLE_SWEEP_INTERVAL" envDefault:"1m"`
 	DrainTimeout      time.Duration `env:"DURABLE_DRAIN_TIMEOUT" envDefault:"10s"`
 	CancelGrace       time.Duration `env:"DURABLE_CANCEL_GRACE" envDefault:"5s"`
@@ -51,16 +52,16 @@ type Config struct {
 	given map[string]bool // variables that the environment sets
 }
 
-// worker is the configuration of the worker. The library reads a zero as "the
+// Worker is the worker's part of the configuration. The library reads a zero as "the
 // default", so what is switched off here becomes negative there.
-func (c Config) worker() durable.WorkerConfig {
+func (c Config) Worker() durable.WorkerConfig {
 	return durable.WorkerConfig{
 		Name: c.WorkerName, Queues: c.Queues.queues, MaxConcurrentRuns: c.MaxConcurrent,
 		ClaimBatchSize: c.ClaimBatchSize, ClaimBatchBytes: c.ClaimBatchBytes,
 		PollInterval: c.PollInterval, PollJitter: offIfZero(c.PollJitter), NoListen: !c.Notify, Terms: lease.Terms{Duration: c.LeaseDuration, Heartbeat: c.Heartbeat},
 		Retry:        durable.Exponential(c.RetryDelay, c.RetryDelayMax).WithJitter(c.RetryJitter),
 		DrainTimeout: offIfZero(c.DrainTimeout), CancelGrace: offIfZero(c.CancelGrace), MaxCrashes: c.MaxCrashes,
-		Retention: time.Duration(c.Retention), RetentionDead: time.Duration(c.RetentionDead), SweepInterval: c.SweepInterval,
+		Retention: time.Duration(c.Retention), RetentionDead: time.Duration(c.RetentionDead), RetentionAudit: time.Duration(c.RetentionAudit), SweepInterval: c.SweepInterval,
 	}
 }
 

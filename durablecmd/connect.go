@@ -6,12 +6,20 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
+
+// ConnectHook is called before each connection to PostgreSQL, with a copy of its
+// configuration to change; see postgres.Config.Connect.
+type ConnectHook = backend.ConnectHook
 
 // connectTimeout bounds one try to reach the database.
 const connectTimeout = 10 * time.Second
@@ -22,8 +30,8 @@ type schemaUse int
 const (
 	asItIs   schemaUse = iota // look at whatever is there
 	served                    // it must serve this program
-	migrated                  // likewise; it is brought up to date if DURABLE_MIGRATE says so
-	created                   // the verb brings it up to date itself
+	migrated                  // likewise; it is brought up to date if DURABLE_MIGRATE says so: a worker's
+	created                   // the verb, migrate up, brings it up to date itself
 )
 
 // connector reaches the database of a configuration.
@@ -31,6 +39,7 @@ type connector struct {
 	name   string // of the program, for advice
 	config Config
 	logger *slog.Logger
+	hook   ConnectHook
 }
 
 // open reaches the database and makes sure that its schema is of use.
@@ -39,6 +48,7 @@ func (c connector) open(ctx context.Context, use schemaUse) (backend.Store, erro
 	defer cancel()
 	store, err := backend.Open(bounded, c.config.DatabaseURL, backend.Config{
 		Schema: c.config.Schema, MaxConns: c.config.DatabaseMaxConns, NoNotify: !c.config.Notify, Logger: c.logger, MustExist: use == asItIs || use == served,
+		Connect: c.hook,
 	})
 	if errors.Is(err, backend.ErrNoFile) {
 		return nil, fmt.Errorf("%w: %w; run `%s migrate up`, or start the worker", errNotMigrated, err, c.name)
@@ -130,7 +140,7 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 	}
 	ctx, cancel := p.untilSignal(ctx)
 	defer cancel()
-	store, err := connector{p.name, config, logger}.open(ctx, use)
+	store, err := connector{p.name, config, logger, p.seams.connect}.open(ctx, use)
 	if err == nil {
 		defer store.Close()
 		err = work(ctx, store, config)
@@ -148,8 +158,8 @@ func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator
 }
 
 // asOperator does a verb's work on behalf of the user who runs the program.
-func (p *program) asOperator(ctx context.Context, use schemaUse, work func(context.Context, *operate.Actor) error) error {
-	return p.withStore(ctx, use, func(ctx context.Context, db backend.Store, _ Config) error {
+func (p *program) asOperator(ctx context.Context, work func(context.Context, *operate.Actor) error) error {
+	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, _ Config) error {
 		return work(ctx, p.operator(db, nil).As(actor()))
 	})
 }
@@ -182,4 +192,20 @@ func openLocks(ctx context.Context, store backend.Store, config Config) (lock.Lo
 			logger.Warn("closing the connections to redis", "error", err)
 		}
 	}, nil
+}
+
+// runOwn does the work of a command of the program's own.
+func (p *program) runOwn(ctx context.Context, parsed *kong.Context) error {
+	return p.withStore(ctx, served, func(ctx context.Context, db backend.Store, config Config) error {
+		logger := newLogger(p.stderr, config.LogLevel, config.LogFormat)
+		p.makeDefault(logger)
+		locks, closeLocks, err := openLocks(ctx, db, config)
+		if err != nil {
+			return err
+		}
+		defer closeLocks(logger)
+		app := &App{Client: durable.NewClient(db).WithHooks(p.seams.hooks), Store: db, Locks: locks, Logger: logger, config: config, mux: http.NewServeMux()}
+		parsed.BindTo(ctx, (*context.Context)(nil))
+		return errors.Join(parsed.Run(app), app.stop(ctx))
+	})
 }

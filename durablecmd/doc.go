@@ -14,6 +14,9 @@
 // unit, its constraint and the value in force. Exit codes: 0 done, 1 failed, 2 wrong usage
 // or configuration.
 //
+// A program adds flags, commands, HTTP pages and middleware of its own with Program
+// and App; package slog then logs as the program does.
+//
 // # Stopping
 //
 // The first SIGTERM or SIGINT drains: nothing more is claimed, handlers may

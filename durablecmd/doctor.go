@@ -61,7 +61,8 @@ func (v doctorVerb) print(p *program, d operate.Diagnosis) error {
 	if err := table.flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(p.stdout, "\n%d checks, %d warnings, %d failed\n", len(d.Findings), d.Warnings, d.Failed)
+	_, err := fmt.Fprintf(p.stdout, "\n%d %s, %d %s, %d failed\n", len(d.Findings), plural(int64(len(d.Findings)), "check", "checks"),
+		d.Warnings, plural(int64(d.Warnings), "warning", "warnings"), d.Failed)
 	return err
 }
 
@@ -113,7 +114,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 		f.Warn("database", shown+" is lost when the process ends", "use postgres://… or sqlite:<path> for work that must not be lost")
 		return
 	}
-	store, err := connector{p.name, config, slog.New(slog.DiscardHandler)}.open(ctx, asItIs)
+	store, err := connector{p.name, config, slog.New(slog.DiscardHandler), p.seams.connect}.open(ctx, asItIs)
 	switch {
 	case errors.Is(err, errNotMigrated):
 		f.Fail("database", "there is no database yet at "+shown, fmt.Sprintf("run `%s migrate up`, or start the worker", p.name))
@@ -150,6 +151,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 		f.Fail("examination", examined.Error(), "repeat it when the database answers, or with a longer --timeout")
 	}
 	if err == nil && examined == nil {
+		*f = append(*f, o.ExamineServing(ctx)...)
 		*f = append(*f, o.ExamineSchedules(ctx)...)
 	}
 }

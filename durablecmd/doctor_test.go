@@ -48,7 +48,7 @@ func TestDoctorFindsASoundWorkerSound(t *testing.T) {
 			var d diagnosis
 			for range 20 { // what it says of the machine's pace is asked again, until the machine has a moment
 				d = decode[diagnosis](t, execute(t, env, "doctor", "--json").stdout)
-				if fine(d, "round trip") && fine(d, "notifications") && fine(d, "clock") {
+				if fine(d, "round trip") && fine(d, "notifications") && fine(d, "clock") && fine(d, "workers") {
 					break
 				}
 			}
@@ -81,15 +81,16 @@ func TestDoctorSaysWhatIsWrong(t *testing.T) {
 	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
 	require.Equal(t, 0, execute(t, env, "enqueue", "fly", "--force").code)
 	e = execute(t, append(env, "DURABLE_EXEC_ALLOW=report=/nowhere/report", "DURABLE_HTTP_JOB_ALLOW=http://h", "DURABLE_POOL_INTERVAL=1s"), "doctor", "--json")
-	require.Equal(t, 0, e.code, "warnings do not fail: %s", e.stderr)
+	require.Equal(t, 1, e.code, "a run is due and no worker is alive: %s", e.stderr)
 	d = decode[diagnosis](t, e.stdout)
 	for name, want := range map[string]string{
-		"jobs": "no worker for job fly", "workers": "none has declared itself", "exec": "report: stat /nowhere/report", "http": "without TLS", "configuration": "DURABLE_POLL_INTERVAL",
+		"workers": "0 workers alive; 1 runs due, oldest", "exec": "report: stat /nowhere/report", "http": "without TLS", "configuration": "DURABLE_POLL_INTERVAL",
 	} {
 		_, text := d.level(name)
 		require.Contains(t, text, want)
 	}
-	require.Equal(t, 5, d.Warnings, e.stdout)
+	require.Equal(t, 3, d.Warnings, e.stdout)
+	require.Equal(t, 1, d.Failed, e.stdout)
 	require.Equal(t, 2, execute(t, env, "doctor", "--timeout", "0s").code)
 }
 

@@ -28,7 +28,7 @@ type enqueueVerb struct {
 	LimitedBy   []string       `sep:"none" placeholder:"NAME=KEY" help:"Key of a limit for this run, such as tenant=acme or api*2. Repeatable. Default: the job's limits."`
 	Keys        keyFlags       `embed:""`
 	ID          word           `name:"id" placeholder:"UUID" help:"Id of the run, a UUID of version 7. Enqueueing the same id again is a no-op."`
-	Wait        bool           `help:"Wait until the run has ended. Exits 0 if it succeeded."`
+	Wait        bool           `help:"Wait until the run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled."`
 	Force       bool           `help:"Enqueue even if no worker has declared the job."`
 	JSON        bool           `name:"json" help:"Print JSON."`
 }
@@ -68,7 +68,7 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.asOperator(ctx, migrated, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		job, err := v.declared(ctx, o)
 		if err != nil {
 			return err
@@ -86,6 +86,9 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 		}
 		if err == nil && stored.Existing && !v.JSON {
 			fmt.Fprintf(p.stderr, "%s: run %s already exists%s\n", p.name, stored.ID, v.Keys.done(stored.ID == id))
+		}
+		if err == nil && !stored.Existing {
+			p.warnUnserved(ctx, o.Operator, run.Queue, run.Job)
 		}
 		if err != nil || !v.Wait {
 			return err

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -15,6 +17,7 @@ const (
 	codeUsage       operate.Code = "usage"
 	codeConfig      operate.Code = "config"
 	codeNotMigrated operate.Code = "not_migrated"
+	codeTimedOut    operate.Code = "timed_out"
 )
 
 // usageError is a command line that makes no sense.
@@ -36,6 +39,9 @@ var errNotMigrated = errors.New("the database schema is not compatible")
 // errUnhealthy is a worker that gives no answer, or not a good one.
 var errUnhealthy = errors.New("worker is unhealthy")
 
+// errTimedOut is a run that has not ended in time.
+var errTimedOut = errors.New("timed out")
+
 func codeOf(err error) operate.Code {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return codeUsage
@@ -48,6 +54,8 @@ func codeOf(err error) operate.Code {
 		return codeNotMigrated
 	case errors.Is(err, errInterrupted):
 		return operate.Interrupted
+	case errors.Is(err, errTimedOut):
+		return codeTimedOut
 	default:
 		return operate.CodeOf(err, backend.Transient)
 	}
@@ -58,14 +66,25 @@ func (p *program) complain(err error) {
 	if _, told := errors.AsType[*loggedError](err); told {
 		return
 	}
+	failed := operate.FailureOf(err, codeOf(err))
+	failed.Error.Message = unprefixed(failed.Error.Message)
 	if p.wantsJSON() {
-		_ = newEncoder(p.stderr).Encode(operate.FailureOf(err, codeOf(err))) // there is no other place to report it
+		_ = newEncoder(p.stderr).Encode(failed) // there is no other place to report it
 		return
 	}
-	fmt.Fprintf(p.stderr, "%s: %s\n", p.name, printableLines(err.Error()))
+	fmt.Fprintf(p.stderr, "%s: %s\n", p.name, printableLines(failed.Error.Message))
 	if code := codeOf(err); code == codeUsage {
 		fmt.Fprintf(p.stderr, "Run %q for usage.\n", p.path+" --help")
 	}
+}
+
+// unprefixed is the text of an error without the package's name, which means
+// nothing at a terminal.
+func unprefixed(text string) string {
+	for _, sentinel := range []error{store.ErrNotFound, store.ErrUnknownJob, store.ErrInvalid, store.ErrConflict} {
+		text = strings.ReplaceAll(text, sentinel.Error(), strings.TrimPrefix(sentinel.Error(), "durable: "))
+	}
+	return strings.TrimRight(text, "\n")
 }
 
 // wantsJSON looks at the arguments themselves, because they may not have been

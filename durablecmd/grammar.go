@@ -20,6 +20,8 @@ type grammar struct {
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
 	Runs        runsVerb        `cmd:"" help:"List, show, wait for, cancel, retry, delete and rerun runs."`
 	Queues      queuesVerb      `cmd:"" help:"List, pause and resume queues."`
+	Jobs        jobsVerb        `cmd:"" help:"List jobs, with their runs and who serves them."`
+	Workers     workersVerb     `cmd:"" help:"List workers: who is alive, and what they serve."`
 	Audit       auditVerb       `cmd:"" help:"Show the audit log."`
 	Schedules   schedulesVerb   `cmd:"" help:"List, preview, create, change, pause and delete schedules."`
 	Limits      limitsVerb      `cmd:"" help:"List and show limits, set, drain, resume and delete them."`
@@ -39,10 +41,15 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		}
 	}
 	ended := false
-	parser, err := kong.New(&g, kong.Name(p.name), kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { ended = true }),
+	options := append(p.seams.options(), kong.Name(p.name), kong.Writers(p.stdout, p.stderr), kong.Exit(func(int) { ended = true }),
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
-			"Configuration comes from environment variables; see the command config."),
+			"Configuration comes from environment variables; see the command config.\n\n"+
+			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it has not ended in time."),
 		kong.Vars{"version": version()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	parser, err := kong.New(&g, options...)
+	if err == nil {
+		err = duplicate(parser.Model.Node)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("command line: %w", err)
 	}
@@ -61,6 +68,9 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		return nil, &usageError{err}
 	}
 	return func(ctx context.Context) error {
+		if p.seams.own(parsed.Selected().Name) {
+			return p.runOwn(ctx, parsed)
+		}
 		parsed.BindTo(ctx, (*context.Context)(nil))
 		return parsed.Run(p)
 	}, nil

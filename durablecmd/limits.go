@@ -67,7 +67,7 @@ type (
 
 // Run prints the limits.
 func (v limitsListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Limits(ctx, store.LimitFilter{Names: v.Name, Caps: v.Caps || len(v.Name) > 0})
 		if err != nil {
 			return err
@@ -123,7 +123,7 @@ func limitState(l *operate.LimitView) string {
 
 // Run prints one key of a limit.
 func (v limitsShowVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		gate, err := o.Limit(ctx, v.Name, v.Key)
 		if err != nil {
 			return err
@@ -171,7 +171,7 @@ func (p *program) printGate(gate *operate.GateView) error {
 
 // Run makes or changes a limit.
 func (v limitsSetVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Limits(ctx, store.LimitFilter{Names: []string{v.Name}, Caps: true})
 		if err != nil {
 			return err
@@ -235,7 +235,7 @@ var limitDone = map[store.LimitCommand]string{ //nolint:gochecknoglobals // a co
 }
 
 func (v limitName) change(ctx context.Context, p *program, command store.LimitCommand) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		return p.changedLimit(v.JSON)(o.ChangeLimit(ctx, v.Name, command))
 	})
 }
@@ -267,7 +267,7 @@ func (v limitsReleaseVerb) Run(ctx context.Context, p *program) error {
 		return usage("owner %q: want a UUID, as the command limits show prints it", v.Owner)
 	}
 	name, key, _ := strings.Cut(v.Gate, "=")
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		return p.changedLimit(v.JSON)(o.ReleasePermit(ctx, name, key, owner))
 	})
 }

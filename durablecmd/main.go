@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/operate"
 )
 
@@ -25,10 +27,14 @@ type App struct {
 	Worker *durable.Worker // takes handlers and schedules
 	Client *durable.Client // for handlers that enqueue
 	Store  durable.Store
-	Locks  lock.Locks // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
-	Logger *slog.Logger
+	Locks  lock.Locks     // named locks: of DURABLE_REDIS_URL, or of the store; nil for the verb config
+	Tally  *observe.Tally // what /metrics shows; give Tally.Hooks().Lock to your lockers
+	Logger *slog.Logger   // also slog.Default()
 
 	builtin builtin.Config
+	config  Config
+	mux     *http.ServeMux
+	faults  []error // of Handle
 	onStop  []func(context.Context) error
 }
 
@@ -49,9 +55,9 @@ func start(own Program) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	p := program{
-		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: seams{own.Middleware, own.Hooks}, args: os.Args[1:], environ: os.Environ(),
+		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: own.seams(), args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now,
+		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now, setDefault: slog.SetDefault,
 	}
 	os.Exit(p.run(context.Background()))
 }
@@ -75,7 +81,8 @@ type program struct {
 	exit           func(code int)
 	terminal       func(w io.Writer) (size screen, ok bool)
 	jobs           []durable.JobInfo
-	path           string           // of the verb, once the arguments are read
+	path           string // of the verb, once the arguments are read
+	setDefault     func(*slog.Logger)
 	now            func() time.Time // only to tell people how long ago something was
 }
 
@@ -84,6 +91,8 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitEnded  = 3 // the run that was waited for is dead or cancelled
+	exitLate   = 4 // it has not ended in time
 )
 
 // run does what the arguments say and returns the exit code.
@@ -96,10 +105,22 @@ func (p *program) run(ctx context.Context) int {
 		return exitDone
 	}
 	p.complain(err)
-	if code := codeOf(err); code == codeUsage || code == codeConfig || code == operate.Invalid {
-		return exitUsage
+	return exitCode(err)
+}
+
+// exitCode is the exit code for an error.
+func exitCode(err error) int {
+	if _, ended := errors.AsType[*durable.EndedError](err); ended {
+		return exitEnded
 	}
-	return exitFailed
+	switch codeOf(err) {
+	case codeUsage, codeConfig, operate.Invalid:
+		return exitUsage
+	case codeTimedOut:
+		return exitLate
+	default:
+		return exitFailed
+	}
 }
 
 // leaveWithin is how long a verb has to end after a signal.

@@ -9,9 +9,10 @@ import (
 
 // migrateVerb is the verb migrate.
 type migrateVerb struct {
-	Up     migrateUpVerb     `cmd:"" help:"Apply the missing migrations."`
+	Up     migrateUpVerb     `cmd:"" help:"Apply the missing migrations. Exits 1 if the schema is too new for this program."`
 	Status migrateStatusVerb `cmd:"" help:"Show the schema's version."`
 	SQL    migrateSQLVerb    `cmd:"" name:"sql" help:"Print the migrations as SQL, for a tool of your own. Needs no database."`
+	Grants migrateGrantsVerb `cmd:"" help:"Print the least privileges of database roles as SQL. Needs no database."`
 	Check  migrateCheckVerb  `cmd:"" help:"Exit 1 unless the schema is compatible with this program."`
 }
 
@@ -25,7 +26,11 @@ type (
 	migrateCheckVerb struct {
 		JSON bool `name:"json" help:"Print JSON."`
 	}
-	migrateSQLVerb struct{}
+	migrateSQLVerb    struct{}
+	migrateGrantsVerb struct {
+		Role word   `required:"" placeholder:"NAME" help:"Name of the database role."`
+		For  string `placeholder:"KIND" enum:",owner,worker,producer,reader,scaler" default:"" help:"What the role is for: owner (migrates), worker (and operators), producer (only enqueues), reader, scaler. Default: three roles, NAME_producer, NAME_worker and NAME_reader."`
+	}
 )
 
 // schemaStatus is what status and check print.
@@ -37,15 +42,22 @@ type schemaStatus struct {
 	Database      string `json:"database"`
 }
 
-// Run brings the schema up to date.
+// Run brings the schema up to date. It fails where the schema is too new for this
+// program, as after a rollback: nothing can be applied, and no worker would start.
 func (v migrateUpVerb) Run(ctx context.Context, p *program) error {
 	return p.withStore(ctx, created, func(ctx context.Context, store backend.Store, _ Config) error {
+		have, want, minCompatible, err := store.Schema(ctx)
+		if err == nil && have >= want {
+			err = serves(p.name, have, want, minCompatible)
+		}
+		if err != nil {
+			return err
+		}
 		applied, err := store.Migrate(ctx)
 		if err != nil {
 			return err
 		}
-		have, _, _, err := store.Schema(ctx)
-		if err != nil {
+		if have, _, _, err = store.Schema(ctx); err != nil {
 			return err
 		}
 		if v.JSON {
@@ -101,4 +113,30 @@ func (migrateSQLVerb) Run(p *program) error {
 	}
 	_, err = fmt.Fprint(p.stdout, text)
 	return err
+}
+
+// Run prints the grants of one role, or of the three that most programs need.
+func (v migrateGrantsVerb) Run(p *program) error {
+	config, _, err := p.config("warn")
+	if err != nil {
+		return err
+	}
+	roles := map[string]string{v.For: string(v.Role)}
+	kinds := []string{v.For}
+	if v.For == "" {
+		kinds = []string{"producer", "worker", "reader"}
+		for _, kind := range kinds {
+			roles[kind] = string(v.Role) + "_" + kind
+		}
+	}
+	for _, kind := range kinds {
+		text, err := backend.Grants(config.DatabaseURL, config.Schema, kind, roles[kind])
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(p.stdout, "-- %s, a %s: run as the owner of the schema, after each migration\n%s\n", printable(roles[kind]), kind, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }

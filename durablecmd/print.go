@@ -194,6 +194,14 @@ func orDash(text *string) string {
 	return *text
 }
 
+// plural is the word for a number of things.
+func plural(n int64, one, more string) string {
+	if n == 1 {
+		return one
+	}
+	return more
+}
+
 // clipped shortens text to n characters.
 func clipped(text string, n int) string {
 	if runes := []rune(text); len(runes) > n {

@@ -78,6 +78,15 @@ func file(t *testing.T, more ...string) []string {
 	return append([]string{"DURABLE_DATABASE_URL=sqlite:" + path, "DURABLE_HTTP_ADDR=127.0.0.1:0", "DURABLE_LOG_LEVEL=debug"}, more...)
 }
 
+// migrated is file with a schema in it.
+func migrated(t *testing.T, more ...string) []string {
+	t.Helper()
+	env := file(t, more...)
+	e := execute(t, env, "migrate", "up")
+	require.Equal(t, 0, e.code, e.stderr)
+	return env
+}
+
 // service is a program that goes on until it is stopped.
 type service struct {
 	t       *testing.T

@@ -2,6 +2,7 @@ package durablecmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -14,7 +15,7 @@ import (
 
 // queuesVerb is the verb queues.
 type queuesVerb struct {
-	List   queuesListVerb   `cmd:"" help:"List queues by name, with their pending runs."`
+	List   queuesListVerb   `cmd:"" help:"List queues by name, with their runs and who serves them."`
 	Pause  queuesPauseVerb  `cmd:"" help:"Stop claims from a queue. Runs that are executing continue."`
 	Resume queuesResumeVerb `cmd:"" help:"Let runs of a queue be claimed again."`
 }
@@ -24,8 +25,9 @@ type (
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 	queuesPauseVerb struct {
-		Name string `arg:"" help:"Name of the queue."`
-		JSON bool   `name:"json" help:"Print JSON."`
+		Name  string `arg:"" help:"Name of the queue."`
+		Force bool   `help:"Pause the queue even if no run was ever enqueued on it and no declared job has it."`
+		JSON  bool   `name:"json" help:"Print JSON."`
 	}
 	queuesResumeVerb struct {
 		Name string `arg:"" help:"Name of the queue."`
@@ -35,11 +37,14 @@ type (
 		List auditListVerb `cmd:"" help:"Show the audit log, newest first."`
 	}
 	auditListVerb struct {
-		Kind    word  `placeholder:"KIND" help:"Only changes to this kind of thing: run, queue, schedule or lock."`
-		Subject word  `placeholder:"ID" help:"Only changes to the thing with this id or name."`
-		Limit   int   `default:"50" help:"Maximum number of results (1 to 200)."`
-		Cursor  int64 `help:"Continue after this cursor (\"next\" of the previous page)."`
-		JSON    bool  `name:"json" help:"Print JSON."`
+		Kind    word     `placeholder:"KIND" help:"Only changes to this kind of thing: run, bulk (all runs of a filter), queue, schedule or lock."`
+		Subject word     `placeholder:"ID" help:"Only changes to the thing with this id or name."`
+		By      word     `placeholder:"ACTOR" help:"Only changes that this actor made."`
+		Action  word     `placeholder:"ACTION" help:"Only this action, such as cancel, delete or pause."`
+		Since   *instant `placeholder:"TIME" help:"Only changes at or after this time: 2030-01-31T08:00:00Z, or 1h for an hour ago."`
+		Limit   int      `default:"50" help:"Maximum number of results (1 to 200)."`
+		Cursor  int64    `help:"Continue after this cursor (\"next\" of the previous page)."`
+		JSON    bool     `name:"json" help:"Print JSON."`
 	}
 )
 
@@ -58,7 +63,7 @@ func actor() string {
 
 // Run prints the queues.
 func (v queuesListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Queues(ctx)
 		if err != nil {
 			return err
@@ -71,7 +76,7 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 			return err
 		}
 		table := newTable(p.stdout)
-		table.row("QUEUE", "STATE", "PENDING", "OLDEST DUE")
+		table.row("QUEUE", "STATE", "PENDING", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
 		for _, q := range list.Queues {
 			state, oldest := "active", "-"
 			if q.Paused {
@@ -80,7 +85,7 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 			if q.OldestDue != nil {
 				oldest = ago(*q.OldestDue, p.now())
 			}
-			table.row(q.Name, state, number(q.Pending), oldest)
+			table.row(q.Name, state, number(q.Pending), number(q.Running), rate(q.Rate), oldest, servedBy(q.Work))
 		}
 		return table.flush()
 	})
@@ -88,8 +93,15 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 
 // Run pauses.
 func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
-		state, err := o.PauseQueue(ctx, v.Name)
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		pause := o.PauseQueue
+		if v.Force {
+			pause = o.PauseUnusedQueue
+		}
+		state, err := pause(ctx, v.Name)
+		if errors.Is(err, store.ErrNotFound) {
+			err = fmt.Errorf("%w; use --force to pause it anyway", err)
+		}
 		if err != nil {
 			return err
 		}
@@ -103,7 +115,7 @@ func (v queuesPauseVerb) Run(ctx context.Context, p *program) error {
 
 // Run resumes.
 func (v queuesResumeVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		state, err := o.ResumeQueue(ctx, v.Name)
 		if err != nil {
 			return err
@@ -124,11 +136,12 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 	if v.Cursor < 0 {
 		return usage("--cursor %d: want 0 or more", v.Cursor)
 	}
-	if v.Kind != "" && !slices.Contains([]word{"run", "queue", "schedule", "lock"}, v.Kind) {
-		return usage("--kind %q: want run, queue, schedule or lock", v.Kind)
+	if v.Kind != "" && !slices.Contains([]word{"run", "bulk", "queue", "schedule", "lock"}, v.Kind) {
+		return usage("--kind %q: want run, bulk, queue, schedule or lock", v.Kind)
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
-		list, err := o.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), Before: v.Cursor, Limit: v.Limit})
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		list, err := o.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), By: string(v.By), Action: string(v.Action),
+			Since: v.Since.on(p.now()), Before: v.Cursor, Limit: v.Limit})
 		if err != nil {
 			return err
 		}
@@ -138,7 +151,11 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 		table := newTable(p.stdout)
 		table.row("AT", "BY", "KIND", "SUBJECT", "ACTION", "DETAIL")
 		for _, c := range list.Changes {
-			table.row(c.At.Format(time.RFC3339), c.Actor, c.Kind, c.Subject, c.Action, clipped(oneLine(c.Detail), 100))
+			detail := oneLine(c.Detail)
+			if c.Kind == "bulk" {
+				detail = fmt.Sprintf("%d %s %s", c.Runs, plural(c.Runs, "run", "runs"), detail)
+			}
+			table.row(c.At.Format(time.RFC3339), c.Actor, c.Kind, c.Subject, c.Action, clipped(detail, 100))
 		}
 		if err := table.flush(); err != nil || list.Next == nil {
 			return err

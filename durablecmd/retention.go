@@ -10,9 +10,10 @@ import (
 
 // Names of the variables of retention.
 const (
-	varRetention     = "DURABLE_RETENTION"
-	varRetentionDead = "DURABLE_RETENTION_DEAD"
-	varSweepInterval = "DURABLE_SWEEP_INTERVAL"
+	varRetention      = "DURABLE_RETENTION"
+	varRetentionDead  = "DURABLE_RETENTION_DEAD"
+	varRetentionAudit = "DURABLE_RETENTION_AUDIT"
+	varSweepInterval  = "DURABLE_SWEEP_INTERVAL"
 )
 
 // retention is the value of DURABLE_RETENTION: a duration, or "off", which
@@ -51,6 +52,9 @@ func retentionVariables() []variable {
 		{name: varRetentionDead, standard: "168h", unit: "duration", constraint: constraint,
 			show:  func(c Config) string { return c.RetentionDead.String() },
 			valid: func(c Config) bool { return valid(c.RetentionDead) }},
+		{name: varRetentionAudit, standard: "2160h", unit: "duration", constraint: "a duration of at least 1s; off: keep the audit log forever",
+			show:  func(c Config) string { return c.RetentionAudit.String() },
+			valid: func(c Config) bool { return valid(c.RetentionAudit) }},
 		{name: varSweepInterval, standard: "1m", unit: "duration", constraint: "a duration of at least 1s",
 			show:  func(c Config) string { return c.SweepInterval.String() },
 			valid: func(c Config) bool { return c.SweepInterval >= time.Second }},

@@ -15,18 +15,15 @@ import (
 
 // changeFlags are the runs that a verb changes: those named, or all that match.
 type changeFlags struct {
-	ID     []string   `arg:"" optional:"" help:"Ids of runs."`
-	State  words      `placeholder:"STATE,…" help:"With --all: only runs in these states. Repeatable."`
-	Job    words      `placeholder:"JOB,…" help:"With --all: only runs of these jobs. Repeatable."`
-	Queue  words      `placeholder:"QUEUE,…" help:"With --all: only runs of these queues. Repeatable."`
-	Tag    word       `placeholder:"TAG" help:"With --all: only runs with this tag."`
-	Since  *time.Time `help:"With --all: only runs created at or after this time."`
-	Until  *time.Time `help:"With --all: only runs created before this time."`
-	Cursor word       `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
-	All    bool       `help:"Apply to all runs matching the filters (no filter: every run)."`
-	Yes    bool       `help:"Confirm a bulk change (required with --all)."`
-	Reason string     `help:"Reason, recorded in the audit log and with cancelled runs."`
-	JSON   bool       `name:"json" help:"Print JSON."`
+	ID []string `arg:"" optional:"" help:"Ids of runs, or their first 8 or more characters."`
+	filterFlags
+
+	Cursor word   `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
+	All    bool   `help:"Apply to all runs matching the filters, instead of ids. Without --state, cancel takes pending and running runs, retry dead and cancelled ones, delete finished ones only: for pending ones add --state pending."`
+	Yes    bool   `help:"Confirm a bulk change (required with --all)."`
+	DryRun bool   `help:"With --all: print what would be changed, and change nothing."`
+	Reason string `help:"Reason, recorded in the audit log and with cancelled runs."`
+	JSON   bool   `name:"json" help:"Print JSON."`
 }
 
 type (
@@ -40,12 +37,14 @@ type (
 		changeFlags
 	}
 	runsRerunVerb struct {
-		ID   string         `arg:"" help:"Id of the run."`
+		ID   string         `arg:"" help:"Id of the run, or its first 8 or more characters."`
 		Args *string        `help:"Arguments of the new run as JSON. Default: those of the earlier run."`
 		In   *time.Duration `help:"Delay before the run is due."`
 		JSON bool           `name:"json" help:"Print JSON."`
 	}
 	runsCountVerb struct {
+		filterFlags
+
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 )
@@ -68,33 +67,40 @@ func (v runsDeleteVerb) Run(ctx context.Context, p *program) error {
 // bulk reports whether all runs that match are meant, and refuses what is
 // neither that nor a list of ids.
 func (f changeFlags) bulk() (bool, error) {
-	filtered := len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag != "" || f.Since != nil || f.Until != nil || f.Cursor != ""
+	filtered := f.given() || f.Cursor != ""
 	switch {
 	case len(f.ID) > 0 && (filtered || f.All):
 		return false, usage("give ids of runs, or --all with filters, not both")
+	case f.DryRun && !f.All:
+		return false, usage("--dry-run: want --all too")
 	case len(f.ID) > 0:
 		return false, nil
 	case !f.All:
-		return false, usage("give ids of runs, or --all (narrow it with --state, --job, --queue, --tag, --since or --until)")
-	case !f.Yes:
-		return false, usage("--all changes every run that matches: confirm with --yes")
+		return false, usage("give ids of runs, or --all (narrow it with filters such as --state, --job, --queue and --since)")
+	case !f.Yes && !f.DryRun:
+		return false, usage("--all changes every run that matches: confirm with --yes, or try it with --dry-run")
 	default:
 		return true, nil
 	}
 }
 
-func (f changeFlags) filter() (durable.Filter, error) {
-	filter, err := runsListVerb{State: f.State, Job: f.Job, Queue: f.Queue, Tag: f.Tag, Since: f.Since, Until: f.Until, Cursor: f.Cursor, Limit: 1}.filter()
-	filter.Limit = 0
-	return filter, err
+// checkIDs refuses what cannot name a run, before the store is reached.
+func checkIDs(texts ...string) error {
+	for _, text := range texts {
+		if err := operate.CheckID(text); err != nil {
+			return &usageError{err: err}
+		}
+	}
+	return nil
 }
 
-func (f changeFlags) ids() ([]durable.RunID, error) {
-	ids := make([]durable.RunID, len(f.ID))
-	for i, text := range f.ID {
+// findIDs returns the runs that ids, or the beginnings of ids, name.
+func findIDs(ctx context.Context, o *operate.Actor, texts []string) ([]durable.RunID, error) {
+	ids := make([]durable.RunID, len(texts))
+	for i, text := range texts {
 		var err error
-		if ids[i], err = durable.ParseRunID(text); err != nil {
-			return nil, &usageError{err: err}
+		if ids[i], err = o.FindID(ctx, text); err != nil {
+			return nil, err
 		}
 	}
 	return ids, nil
@@ -106,21 +112,27 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 	if err != nil {
 		return err
 	}
-	ids, err := flags.ids()
+	if err := checkIDs(flags.ID...); err != nil {
+		return err
+	}
+	filter, err := flags.filter(p.now())
 	if err != nil {
 		return err
 	}
-	filter, err := flags.filter()
-	if err != nil {
+	if filter.Before, err = cursor(flags.Cursor); err != nil {
 		return err
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		if bulk {
 			return p.changeAll(ctx, o, action, filter, flags)
 		}
 		change := map[store.RunAction]func(context.Context, string, ...store.RunID) (operate.ChangedRuns, error){
 			store.CancelRuns: o.Cancel, store.RetryRuns: o.Retry, store.DeleteRuns: o.Delete,
 		}[action]
+		ids, err := findIDs(ctx, o, flags.ID)
+		if err != nil {
+			return err
+		}
 		changed, err := change(ctx, flags.Reason, ids...)
 		if err != nil {
 			return err
@@ -151,9 +163,13 @@ func (p *program) printChanged(changed operate.ChangedRuns, asJSON bool) error {
 // progressEvery is how often the progress of a bulk action is shown.
 const progressEvery = time.Second
 
-// changeAll makes one change to all runs that match, and reports its progress on
-// stderr.
+// changeAll makes one change to all runs that match, or a dry run of it, and
+// reports its progress on stderr.
 func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.RunAction, filter store.Filter, flags changeFlags) error {
+	name := string(action)
+	if flags.DryRun {
+		name += " (dry run, nothing is changed)"
+	}
 	total := ""
 	if count, known := o.Matching(ctx, action, filter); known {
 		total = " of " + number(count)
@@ -162,13 +178,10 @@ func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.
 	progress := func(b operate.Bulk) {
 		if now := p.now(); now.Sub(reported) >= progressEvery {
 			reported = now
-			fmt.Fprintf(p.stderr, "%s: %s\n", action, bulkText(b, total))
+			fmt.Fprintf(p.stderr, "%s: %s\n", name, bulkText(b, total))
 		}
 	}
-	do := map[store.RunAction]func(context.Context, store.Filter, string, func(operate.Bulk)) (operate.Bulk, error){
-		store.CancelRuns: o.CancelAll, store.RetryRuns: o.RetryAll, store.DeleteRuns: o.DeleteAll,
-	}[action]
-	done, err := do(ctx, filter, flags.Reason, progress)
+	done, err := doAll(ctx, o, action, filter, flags, progress)
 	if err != nil && done.Next != (durable.RunID{}) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -181,13 +194,31 @@ func (p *program) changeAll(ctx context.Context, o *operate.Actor, action store.
 	if err != nil || flags.JSON {
 		return err
 	}
-	_, err = fmt.Fprintf(p.stdout, "%s: %s\n", action, bulkText(done, ""))
+	if _, err = fmt.Fprintf(p.stdout, "%s: %s\n", name, bulkText(done, "")); err != nil || done.PendingToo.N == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(p.stdout, "%s pending %s too: add --state pending\n", number(done.PendingToo), plural(done.PendingToo.N, "run matches", "runs match"))
 	return err
+}
+
+// doAll makes the change, or looks at what it would be.
+func doAll(ctx context.Context, o *operate.Actor, action store.RunAction, filter store.Filter, flags changeFlags, progress func(operate.Bulk)) (operate.Bulk, error) {
+	if flags.DryRun {
+		return o.PreviewAll(ctx, action, filter, progress)
+	}
+	do := map[store.RunAction]func(context.Context, store.Filter, string, func(operate.Bulk)) (operate.Bulk, error){
+		store.CancelRuns: o.CancelAll, store.RetryRuns: o.RetryAll, store.DeleteRuns: o.DeleteAll,
+	}[action]
+	return do(ctx, filter, flags.Reason, progress)
 }
 
 // bulkText reports a person what became of many runs, of a total or of "".
 func bulkText(b operate.Bulk, total string) string {
-	words := []string{fmt.Sprintf("%d%s runs matched", b.Seen, total)}
+	noun := "runs"
+	if total == "" {
+		noun = plural(int64(b.Seen), "run", noun)
+	}
+	words := []string{fmt.Sprintf("%d%s %s matched", b.Seen, total, noun)}
 	for _, part := range []struct {
 		n    int
 		word string
@@ -201,9 +232,8 @@ func bulkText(b operate.Bulk, total string) string {
 
 // Run makes the new run and prints its id.
 func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
-	id, err := durable.ParseRunID(v.ID)
-	if err != nil {
-		return &usageError{err: err}
+	if err := checkIDs(v.ID); err != nil {
+		return err
 	}
 	var args json.RawMessage
 	if v.Args != nil {
@@ -213,7 +243,11 @@ func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
 	if v.In != nil {
 		options = append(options, durable.After(*v.In))
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		id, err := o.FindID(ctx, v.ID)
+		if err != nil {
+			return err
+		}
 		made, err := o.Rerun(ctx, id, args, options...)
 		if err != nil {
 			return err
@@ -228,8 +262,12 @@ func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints how many runs there are in each state.
 func (v runsCountVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
-		counted, err := o.Counts(ctx)
+	filter, err := v.filter(p.now())
+	if err != nil {
+		return err
+	}
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		counted, err := o.CountMatching(ctx, filter)
 		if err != nil {
 			return err
 		}
@@ -237,17 +275,21 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 			return p.printJSON(counted)
 		}
 		table := newTable(p.stdout)
-		for _, state := range store.States() {
+		for _, state := range filter.Wanted() {
 			table.row(state.String(), number(counted.Counts[state]))
 		}
 		return table.flush()
 	})
 }
 
-// number writes a count, an estimated one as such.
+// number writes a count, a lower bound as 10000+, and an estimate as such.
 func number(c store.Count) string {
-	if c.Estimated {
+	switch {
+	case c.Estimated:
 		return fmt.Sprintf("about %d", c.N)
+	case c.AtLeast:
+		return fmt.Sprintf("%d+", c.N)
+	default:
+		return fmt.Sprint(c.N)
 	}
-	return fmt.Sprint(c.N)
 }

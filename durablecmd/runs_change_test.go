@@ -12,12 +12,13 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
 func TestOperatingVerbs(t *testing.T) {
 	t.Parallel()
-	env := file(t)
+	env := migrated(t)
 	do := func(code int, args ...string) ended {
 		t.Helper()
 		e := execute(t, env, args...)
@@ -35,6 +36,9 @@ func TestOperatingVerbs(t *testing.T) {
 	require.Equal(t, "changed", got.Runs[0].Result)
 	require.Equal(t, "cancelled", got.Runs[0].State)
 	require.Contains(t, do(0, "runs", "cancel", first).stdout, "unchanged  cancelled")
+	require.Contains(t, do(0, "runs", "cancel", first[:24]).stdout, first+"  unchanged  cancelled")
+	require.Contains(t, do(0, "runs", "show", first[:24]).stdout, first)
+	require.Contains(t, do(1, "runs", "show", "0190c5a0").stderr, "no run has an id that begins with 0190c5a0")
 	e := do(1, "runs", "retry", first, "0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e", "--json")
 	require.Equal(t, "not_found", decode[failure](t, e.stderr).Error.Code)
 	require.Equal(t, "changed", decode[runs](t, e.stdout).Runs[0].Result)
@@ -54,12 +58,12 @@ func TestOperatingVerbs(t *testing.T) {
 		Seen, Changed int
 	}
 	require.Equal(t, bulk{1, 1}, decode[bulk](t, do(0, "runs", "cancel", "--all", "--yes", "--queue", "slow", "--json").stdout))
-	require.Equal(t, "retry: 1 runs matched, 1 changed\n", do(0, "runs", "retry", "--all", "--yes").stdout)
+	require.Equal(t, "retry: 1 run matched, 1 changed\n", do(0, "runs", "retry", "--all", "--yes").stdout)
 	require.Equal(t, bulk{3, 3}, decode[bulk](t, do(0, "runs", "delete", "--all", "--yes", "--state", "pending", "--json").stdout))
 	do(1, "runs", "delete", second)
 
 	do(0, "queues", "pause", "slow")
-	require.Regexp(t, `slow +paused +0 +-`, do(0, "queues", "list").stdout)
+	require.Regexp(t, `slow +paused +0 +0 +0 +- +none`, do(0, "queues", "list").stdout)
 	type queues struct {
 		Queues []struct {
 			Name   string
@@ -69,8 +73,11 @@ func TestOperatingVerbs(t *testing.T) {
 	require.Len(t, decode[queues](t, do(0, "queues", "list", "--json").stdout).Queues, 2)
 	do(0, "queues", "resume", "slow", "--json")
 	do(0, "queues", "resume", "slow")
-	require.Contains(t, do(1, "queues", "resume", "mial").stderr, `queue "mial": no run was ever enqueued on it and it is not paused: durable: not found`)
+	require.Contains(t, do(1, "queues", "pause", "mial").stderr, `queue "mial": no run was ever enqueued on it and it is not paused`)
+	require.Contains(t, do(1, "queues", "resume", "mial").stderr, `queue "mial": no run was ever enqueued on it and it is not paused: not found`)
 	require.Len(t, decode[queues](t, do(0, "queues", "list", "--json").stdout).Queues, 2)
+	require.Equal(t, "mail paused\n", do(0, "queues", "pause", "mail", "--force").stdout)
+	require.Equal(t, "mail resumed\n", do(0, "queues", "resume", "mail").stdout)
 	type changes struct {
 		Changes []struct{ Actor, Kind, Subject, Action string }
 		Next    *int64
@@ -81,8 +88,12 @@ func TestOperatingVerbs(t *testing.T) {
 		require.Contains(t, c.Actor, "@")
 		actions = append(actions, c.Action)
 	}
-	require.Equal(t, []string{"delete", "rerun", "retry", "cancel"}, actions)
+	require.Equal(t, []string{"rerun", "retry", "cancel"}, actions)
 	require.Contains(t, do(0, "audit", "list", "--limit", "2").stdout, "more: --cursor")
+	bulks := do(0, "audit", "list", "--kind", "bulk", "--action", "delete", "--since", "1h").stdout
+	require.Contains(t, bulks, `3 runs {"filter":{"states":["pending"]}}`)
+	require.Equal(t, 2, strings.Count(bulks, "\n"), bulks)
+	require.NotContains(t, do(0, "audit", "list", "--by", "nobody").stdout, "run")
 }
 
 func TestOperatingVerbsRefuseWhatIsNotClear(t *testing.T) {
@@ -124,6 +135,36 @@ func TestOperatingVerbsRefuseWhatIsNotClear(t *testing.T) {
 	}
 }
 
+func TestADeletionSaysWhatItLeavesOut(t *testing.T) {
+	t.Parallel()
+	env := file(t)
+	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
+	db := storeOf(t, env)
+	pendingRuns(t, db, 300, durable.OnQueue("bulk"))
+	ended := pendingRuns(t, db, 2)
+	_, err := db.Operate(t.Context(), store.RunCommand{Action: store.CancelRuns, Runs: []store.RunID{ended[0].ID, ended[1].ID}, By: "ann"})
+	require.NoError(t, err)
+	do := func(line string) string {
+		e := execute(t, env, strings.Fields("runs "+line)...)
+		require.Equal(t, 0, e.code, e.stderr)
+		return e.stdout
+	}
+	require.Equal(t, "delete: 0 runs matched\n300 pending runs match too: add --state pending\n", do("delete --all --yes --queue bulk"))
+	require.Contains(t, strings.Join(strings.Fields(do("delete --all --yes --queue bulk --json")), ""), `"pending_too":{"n":300}`)
+	require.Equal(t, "pending    300\nrunning    0\nsucceeded  0\ndead       0\ncancelled  0\n", do("count --queue bulk"))
+	require.Equal(t, "dead       0\ncancelled  2\n", do("count --state dead,cancelled"))
+
+	require.Equal(t, "delete (dry run, nothing is changed): 2 runs matched, 2 changed\n300 pending runs match too: add --state pending\n", do("delete --all --dry-run"))
+	require.Equal(t, "delete (dry run, nothing is changed): 300 runs matched, 300 changed\n", do("delete --all --dry-run --state pending"))
+	require.Equal(t, "cancel (dry run, nothing is changed): 300 runs matched, 300 changed\n", do("cancel --all --dry-run --since 1h"))
+	require.Equal(t, "retry (dry run, nothing is changed): 2 runs matched, 2 changed\n", do("retry --all --dry-run"))
+	require.Equal(t, "pending    300\ncancelled  2\n", do("count --state pending,cancelled"))
+	require.Equal(t, "delete: 2 runs matched, 2 changed\n300 pending runs match too: add --state pending\n", do("delete --all --yes"))
+	require.Equal(t, "delete: 300 runs matched, 300 changed\n", do("delete --all --yes --queue bulk --state pending"))
+	require.Equal(t, "no runs\n", do("list"))
+	require.Equal(t, 2, execute(t, env, "runs", "delete", "--dry-run", ended[0].ID.String()).code)
+}
+
 // interrupter interrupts the program when it reports its progress.
 type interrupter struct {
 	buffer
@@ -140,16 +181,16 @@ func TestABulkVerbThatIsInterruptedSaysWhereToGoOn(t *testing.T) {
 	t.Parallel()
 	env := file(t)
 	require.Equal(t, 0, execute(t, env, "migrate", "up").code)
-	store, err := sqlite.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL=sqlite:"), sqlite.Config{})
+	db, err := sqlite.Open(t.Context(), strings.TrimPrefix(env[0], "DURABLE_DATABASE_URL=sqlite:"), sqlite.Config{})
 	require.NoError(t, err)
-	defer store.Close()
+	defer db.Close()
 	const made = 10_000
 	for range made / 1000 {
 		runs := make([]durable.NewRun, 1000)
 		for i := range runs {
 			runs[i] = durable.RunOf(durable.JobInfo{Name: "sleep", Queue: "default", MaxAttempts: 1}, []byte("{}"))
 		}
-		_, err := durable.NewClient(store).Enqueue(t.Context(), runs...)
+		_, err := durable.NewClient(db).Enqueue(t.Context(), runs...)
 		require.NoError(t, err)
 	}
 	type bulk struct {

@@ -56,7 +56,7 @@ type (
 
 // Run prints all schedules.
 func (v schedulesListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Schedules(ctx)
 		if err != nil {
 			return err
@@ -70,7 +70,7 @@ func (v schedulesListVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints one schedule.
 func (v schedulesShowVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		record, err := o.Schedule(ctx, v.Name)
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (v schedulesPreviewVerb) Run(ctx context.Context, p *program) error {
 	if v.Next < 0 || v.Next > 1000 || v.Past < 0 || v.Past > 1000 {
 		return usage("--next %d --past %d: want 0 to 1000", v.Next, v.Past)
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		seen, err := o.Preview(ctx, v.Name, v.Next, v.Past)
 		if err != nil {
 			return err
@@ -116,7 +116,7 @@ func (p *program) printStored(ctx context.Context, o *operate.Actor, name string
 
 // Run pauses.
 func (v schedulesPauseVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		if err := o.PauseSchedule(ctx, v.Name); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (v schedulesPauseVerb) Run(ctx context.Context, p *program) error {
 
 // Run resumes.
 func (v schedulesResumeVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		if err := o.ResumeSchedule(ctx, v.Name); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (v schedulesResumeVerb) Run(ctx context.Context, p *program) error {
 
 // Run deletes.
 func (v schedulesDeleteVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		deleted, err := o.DeleteSchedule(ctx, v.Name)
 		if err != nil {
 			return err
@@ -160,7 +160,7 @@ func (v schedulesRunNowVerb) Run(ctx context.Context, p *program) error {
 	if v.Force {
 		overlap = durable.OverlapAllow
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		made, err := o.RunSchedule(ctx, v.Name, overlap)
 		if err != nil {
 			return err

@@ -127,7 +127,7 @@ func parseWindow(text string) (durable.Window, error) {
 
 // Run creates a schedule.
 func (v schedulesCreateVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, migrated, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		job, err := enqueueVerb{Job: v.Job, Force: v.Force}.declared(ctx, o)
 		if err != nil {
 			return err
@@ -151,7 +151,7 @@ func (v schedulesCreateVerb) Run(ctx context.Context, p *program) error {
 // Run changes a schedule. A command that changes nothing must not turn the
 // code's schedule into an operator's.
 func (v schedulesSetVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		record, err := o.Schedule(ctx, v.Name)
 		if err != nil {
 			return err

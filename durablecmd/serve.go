@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/observe/metrics"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -39,7 +41,7 @@ func listen(ctx context.Context, config Config) (net.Listener, error) {
 // have few connections, and each for seconds only: a probe needs no more.
 func serve(ctx context.Context, listener net.Listener, health *health, logger *slog.Logger) error {
 	server := &http.Server{
-		Handler:           health.handler(),
+		Handler:           health.mux,
 		ReadHeaderTimeout: 2 * time.Second,
 		ReadTimeout:       5 * time.Second,
 		WriteTimeout:      5 * time.Second,
@@ -65,18 +67,25 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 	return nil
 }
 
-// health knows how the process is doing. The zero value is a worker that has
-// not reached its database.
+// health knows how the process is doing. A new one is of a worker that has not
+// reached its database.
 type health struct {
+	mux *http.ServeMux // App.Handle adds to it
+
 	mu     sync.Mutex
 	worker *durable.Worker
+	tally  *observe.Tally
+	pools  func() []store.Pool
 }
 
-// watch makes the worker's state the answer.
-func (h *health) watch(worker *durable.Worker) {
+// watch makes the state of the app's worker the answer.
+func (h *health) watch(app *App) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.worker = worker
+	h.worker, h.tally = app.Worker, app.Tally
+	if s, ok := app.Store.(interface{ Pools() []store.Pool }); ok {
+		h.pools = s.Pools
+	}
 }
 
 func (h *health) watched() *durable.Worker {
@@ -155,6 +164,8 @@ func (h *health) readiness() readiness {
 		return notReady(r, "draining")
 	case s.Unsettled.Full:
 		return notReady(r, "too many outcomes cannot be written: the worker claims nothing until the database takes them")
+	case s.Misfit != "":
+		return notReady(r, "the database's schema does not fit this program: "+s.Misfit)
 	case !s.Ready:
 		return notReady(r, "the worker is not in touch with its database")
 	default:
@@ -163,10 +174,11 @@ func (h *health) readiness() readiness {
 	}
 }
 
-// handler serves /healthz, which says that the process answers, and /readyz,
-// which says that the worker takes work.
-func (h *health) handler() http.Handler {
+// newHealth serves /healthz, which says that the process answers, /readyz, which
+// says that the worker takes work, and /metrics.
+func newHealth() *health {
 	mux := http.NewServeMux()
+	h := &health{mux: mux}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -178,7 +190,32 @@ func (h *health) handler() http.Handler {
 		}
 		answer(w, status, r)
 	})
-	return mux
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { metrics.Serve(w, r, h.metrics()) })
+	return h
+}
+
+// metrics is what /metrics shows.
+func (h *health) metrics() metrics.Snapshot {
+	h.mu.Lock()
+	worker, tally, pools := h.worker, h.tally, h.pools
+	h.mu.Unlock()
+	shown := metrics.Snapshot{Version: version()}
+	if tally != nil {
+		shown.Totals = tally.Totals()
+	}
+	if pools != nil {
+		shown.Pools = pools()
+	}
+	if worker == nil {
+		return shown
+	}
+	s := worker.Status()
+	shown.Worker = &metrics.Worker{Ready: s.Ready, Draining: s.Draining, Capacity: s.Capacity, Stuck: s.Stuck, BeatLag: s.BeatLag,
+		SinceContact: s.SinceContact, Unsettled: s.Unsettled.Count, Locked: s.Unsettled.Locked, SetAside: map[string]int{}}
+	for _, one := range s.SetAside {
+		shown.Worker.SetAside[one.Doing]++
+	}
+	return shown
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

@@ -43,10 +43,7 @@ func (v configVerb) Run(ctx context.Context, p *program) error {
 	}
 	defer db.Close()
 	app := newApp(db, config, p.seams, logger)
-	if p.setup != nil {
-		err = p.setup(ctx, app)
-	}
-	if err = errors.Join(err, app.stop(ctx)); err != nil {
+	if err = errors.Join(app.setUp(ctx, p.setup), app.stop(ctx)); err != nil {
 		return fmt.Errorf("setup: %w", err)
 	}
 	faults := app.Worker.Faults()

@@ -2,7 +2,10 @@ package durablecmd_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -70,9 +73,48 @@ func TestADatabaseThatIsNotMigratedIsNamed(t *testing.T) {
 		require.Equal(t, "not_migrated", f.Code)
 		require.Contains(t, f.Message, "durable-worker migrate up")
 	}
-	e := execute(t, append(env, "DURABLE_MIGRATE=false"), "enqueue", "sleep")
+}
+
+// Only a worker and migrate up migrate, and what is refused leaves nothing behind.
+func TestAVerbThatIsRefusedChangesNothing(t *testing.T) {
+	t.Parallel()
+	env := file(t)
+	path, _ := strings.CutPrefix(env[0], "DURABLE_DATABASE_URL=sqlite:")
+	for _, line := range []string{
+		"enqueue sleep --force", "schedules create nightly sleep --every 1h", "runs list", "runs delete --all --yes", "queues pause a",
+		"audit list", "locks list", "migrate status", "doctor",
+	} {
+		for _, migrate := range []string{"DURABLE_MIGRATE=true", "DURABLE_MIGRATE=false"} {
+			e := execute(t, append(env, migrate), strings.Fields(line)...)
+			require.Equal(t, 1, e.code, "%s: %s", line, e.stderr)
+			require.Contains(t, e.stdout+e.stderr, "durable-worker migrate up", line)
+		}
+		left, err := os.ReadDir(filepath.Dir(path))
+		require.NoError(t, err)
+		require.Empty(t, left, line)
+	}
+	require.NoError(t, os.WriteFile(path, nil, 0o600)) // a file that is there, and empty
+	e := execute(t, env, "enqueue", "sleep", "--force")
 	require.Equal(t, 1, e.code)
 	require.Contains(t, e.stderr, "it has no schema; run `durable-worker migrate up`")
+}
+
+func TestMigrateUpFailsWhereTheSchemaIsTooNew(t *testing.T) {
+	t.Parallel()
+	env := migrated(t)
+	path, _ := strings.CutPrefix(env[0], "DURABLE_DATABASE_URL=sqlite:")
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "UPDATE meta SET version = 99, min_compatible = 98")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	check := execute(t, env, "migrate", "check")
+	require.Equal(t, 1, check.code)
+	up := execute(t, env, "migrate", "up")
+	require.Equal(t, 1, up.code)
+	require.Equal(t, check.stderr, up.stderr)
+	require.Contains(t, up.stderr, "schema version 99 requires program version 98 or later")
+	require.Equal(t, "not_migrated", decode[failure](t, execute(t, env, "migrate", "up", "--json").stderr).Error.Code)
 }
 
 func TestMigrate(t *testing.T) {
@@ -107,8 +149,8 @@ func TestMemoryIsForWorkersOnly(t *testing.T) {
 
 func TestEnqueuePrintsTheIDOnly(t *testing.T) {
 	t.Parallel()
-	env := file(t)
-	e := execute(t, env[:2], "enqueue", "sleep", "--args", `{"for":"1s"}`) // nothing was set up before
+	env := migrated(t)
+	e := execute(t, env[:2], "enqueue", "sleep", "--args", `{"for":"1s"}`)
 	require.Equal(t, 0, e.code, e.stderr)
 	require.Empty(t, e.stderr)
 	id, err := durable.ParseRunID(strings.TrimSuffix(e.stdout, "\n"))
@@ -128,7 +170,7 @@ func TestEnqueuePrintsTheIDOnly(t *testing.T) {
 
 func TestEnqueueTakesEveryFlag(t *testing.T) {
 	t.Parallel()
-	env := file(t)
+	env := migrated(t)
 	start := durablecmd.Start{
 		Setup: stock, Env: env, Stdin: strings.NewReader(`{"n": 9007199254740993}`),
 		Args: []string{"enqueue", "sleep", "--args", "-", "--at", "2035-01-02T03:04:05Z", "--queue", "q", "--priority", "-2", "--max-attempts", "9",
@@ -152,7 +194,7 @@ func TestEnqueueTakesEveryFlag(t *testing.T) {
 
 func TestRunsAreListedInPages(t *testing.T) {
 	t.Parallel()
-	env := file(t)
+	env := migrated(t)
 	var ids []string
 	for range 3 {
 		ids = append([]string{strings.TrimSpace(execute(t, env, "enqueue", "log").stdout)}, ids...)

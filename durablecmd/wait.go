@@ -12,22 +12,25 @@ import (
 
 // runsWaitVerb is the verb runs wait.
 type runsWaitVerb struct {
-	ID      string        `arg:"" help:"Id of the run."`
+	ID      string        `arg:"" help:"Id of the run, or its first 8 or more characters."`
 	Timeout time.Duration `help:"Give up after this time, such as 5m; 0: never." default:"0"`
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
-// Run waits for the end of one run and prints it. The exit status is 0 only
-// when it has succeeded.
+// Run waits for the end of one run and prints it. The exit code is 0 when it has
+// succeeded, 3 when it is dead or cancelled, and 4 after the timeout.
 func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
-	id, err := durable.ParseRunID(v.ID)
-	if err != nil {
-		return &usageError{err: err}
+	if err := checkIDs(v.ID); err != nil {
+		return err
 	}
 	if v.Timeout < 0 {
 		return usage("--timeout %v: want 0 or more", v.Timeout)
 	}
-	return p.asOperator(ctx, served, func(ctx context.Context, o *operate.Actor) error {
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		id, err := o.FindID(ctx, v.ID)
+		if err != nil {
+			return err
+		}
 		record, err := waitFor(ctx, o.Operator, id, v.Timeout)
 		if err != nil {
 			return err
@@ -45,7 +48,7 @@ func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
 func waitFor(ctx context.Context, o *operate.Operator, id durable.RunID, timeout time.Duration) (durable.Record, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("run %s has not ended within %v", id, timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("run %s has not ended within %v: %w", id, timeout, errTimedOut))
 		defer cancel()
 	}
 	return o.Wait(ctx, id)

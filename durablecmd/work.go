@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"time"
 
 	"github.com/oklog/run"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -34,7 +36,8 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 	}
 	var group run.Group
 	var worked, served error // the group keeps the first error only
-	health := &health{}
+	health := newHealth()
+	p.makeDefault(logger)
 
 	stop, stopWork := context.WithCancelCause(ctx)
 	defer stopWork(nil)
@@ -117,7 +120,7 @@ type tenure struct {
 func (t *tenure) run(ctx context.Context) error {
 	t.logger.Info("worker starting", "version", version(), "database", backend.Redact(t.config.DatabaseURL),
 		"queues", t.config.Queues.String(), "worker", t.config.WorkerName)
-	store, err := connector{t.name, t.config, t.logger}.openPatiently(ctx)
+	store, err := connector{t.name, t.config, t.logger, t.seams.connect}.openPatiently(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			t.logger.Info("stopped while waiting for the database")
@@ -136,21 +139,21 @@ func (t *tenure) run(ctx context.Context) error {
 	defer closeLocks(t.logger)
 	app := newApp(store, t.config, t.seams, t.logger)
 	app.Locks = locks
-	if t.setup != nil {
-		err = t.setup(ctx, app)
-	}
-	if err == nil {
-		t.health.watch(app.Worker)
+	app.mux = t.health.mux
+	if err = app.setUp(ctx, t.setup); err == nil {
+		t.health.watch(app)
 		err = app.Worker.Run(ctx)
 	}
 	return errors.Join(err, app.stop(ctx))
 }
 
 func newApp(store durable.Store, config Config, with seams, logger *slog.Logger) *App {
-	worker := with.into(config.worker())
+	worker := with.into(config.Worker())
 	worker.Logger = logger
-	return &App{Worker: durable.NewWorker(store, worker), Client: durable.NewClient(store).WithHooks(worker.Hooks), Store: store, Logger: logger,
-		builtin: config.builtin()}
+	worker.Tally = observe.NewTally()
+	client := durable.NewClient(store).WithHooks(observe.Join(worker.Tally.Hooks(), worker.Hooks))
+	return &App{Worker: durable.NewWorker(store, worker), Client: client, Store: store, Tally: worker.Tally, Logger: logger,
+		builtin: config.builtin(), config: config, mux: http.NewServeMux()}
 }
 
 // stop calls the OnStop functions, the last one given first.

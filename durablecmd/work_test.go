@@ -233,11 +233,11 @@ func TestOnlyAnAddressNobodyAskedForGivesWay(t *testing.T) {
 	}
 }
 
-func TestTheListenerServesHealthAndNothingElse(t *testing.T) {
+func TestTheListenerServesHealthAndMetricsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	s := serve(t, file(t), stock)
 	address := s.address()
-	for _, path := range []string{"/", "/metrics", "/debug/pprof/", "/debug/vars", "/api/v1/runs", "/healthz/", "/readyz/x", "/..%2fetc/passwd"} {
+	for _, path := range []string{"/", "/metrics/", "/debug/pprof/", "/debug/vars", "/api/v1/runs", "/healthz/", "/readyz/x", "/..%2fetc/passwd"} {
 		code, _ := status(t, address, path)
 		require.Equal(t, http.StatusNotFound, code, path)
 	}
@@ -311,4 +311,40 @@ func TestReadinessTellsOfOutcomesThatTheDatabaseDoesNotTake(t *testing.T) {
 	s.signal()
 	require.Equal(t, 1, s.ends(), "an outcome is lost")
 	require.Contains(t, s.stderr.String(), "the store does not take the outcomes of 1 runs")
+}
+
+// A program that is at work when the schema becomes too new for it stops taking
+// work, says why, and goes on when it fits again.
+func TestAWorkerNoticesASchemaThatItCannotServe(t *testing.T) {
+	t.Parallel()
+	server, files := pgtest.Database(t), file(t, "DURABLE_POLL_INTERVAL=1s")
+	db, err := sql.Open("sqlite", strings.TrimPrefix(files[0], "DURABLE_DATABASE_URL=sqlite:"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	for name, c := range map[string]struct {
+		env []string
+		set func(minCompatible string)
+	}{
+		"sqlite": {files, func(minCompatible string) {
+			_, err := db.ExecContext(t.Context(), "update meta set min_compatible = "+minCompatible)
+			require.NoError(t, err)
+		}},
+		"postgres": {append([]string{"DURABLE_DATABASE_URL=" + server}, files[1:]...), func(minCompatible string) {
+			pgtest.Execute(t, server, "update durable.meta set min_compatible = "+minCompatible)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, c.env, stock)
+			becomes(t, s.address(), "/readyz", http.StatusOK)
+			c.set("1000")
+			body := becomes(t, s.address(), "/readyz", http.StatusServiceUnavailable)
+			require.Contains(t, body["reason"], "the database's schema does not fit this program")
+			require.Contains(t, body["reason"], "1000")
+			c.set("1")
+			becomes(t, s.address(), "/readyz", http.StatusOK)
+			s.logs("the schema can be served again")
+			s.signal()
+			require.Zero(t, s.ends())
+		})
+	}
 }

@@ -25,6 +25,7 @@ type Keeper struct {
 	renewer Renewer
 	config  Config
 	changed chan struct{} // something was held or released
+	lag     atomic.Int64  // of the last heartbeat, nanoseconds
 
 	mu    sync.Mutex
 	beat  protocol.Beat
@@ -94,6 +95,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	event := protocol.BeatEvent{Kind: protocol.BeatTick}
+	planned := time.Duration(-1)
 	for {
 		effects := k.step(event)
 		why := "not renewed in time"
@@ -102,8 +104,17 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		k.lose(effects.Lost, why)
 		if len(effects.Renew) > 0 {
-			inFlight.Go(func() { answers <- k.renew(ctx, effects.Renew) })
+			began := k.config.Elapsed()
+			if planned >= 0 {
+				began = min(planned, began)
+			}
+			inFlight.Go(func() {
+				answer := k.renew(ctx, effects.Renew)
+				k.lag.Store(int64(k.config.Elapsed() - began))
+				answers <- answer
+			})
 		}
+		planned = effects.Wake
 		wait := time.Hour
 		if effects.Wake >= 0 {
 			wait = min(max(effects.Wake-k.config.Elapsed(), 0), mostWait)
@@ -185,3 +196,6 @@ func (k *Keeper) poke() {
 
 // Terms are the terms on which the Keeper renews.
 func (k *Keeper) Terms() lease.Terms { return k.config.Terms }
+
+// Lag is by how much the last heartbeat was answered later than it was due.
+func (k *Keeper) Lag() time.Duration { return time.Duration(k.lag.Load()) }

@@ -43,6 +43,14 @@ type Hooks struct {
 	// RunLost is called for a run whose lease is lost, here or elsewhere, or whose
 	// handler does not return.
 	RunLost func(RunLoss)
+	// RunFailed is called for every failed attempt that the store has taken, and for
+	// every run that a crash has ended in dead, with the whole record: to report
+	// errors, to raise an alarm about dead runs. Unlike the other hooks it may take its
+	// time, such as a request to another service: the worker calls it in a goroutine of
+	// its own, one failure after another, each with up to 30 seconds. It must return
+	// when its context ends. Up to 1000 failures wait; those beyond that are dropped,
+	// and the worker logs how many. A failure whose worker is killed is not reported.
+	RunFailed func(ctx context.Context, failure RunFailure)
 	// Lock are the hooks of named locks. Workers and clients do not call them:
 	// give them to lock.LockerConfig.
 	Lock lock.Hooks
@@ -84,6 +92,20 @@ type RunVerdict struct {
 	Run     store.RunInfo
 	Outcome store.OutcomeKind
 	Verdict store.Verdict
+}
+
+// RunFailure is an attempt that has failed.
+type RunFailure struct {
+	// Record is the run as the store has it after the attempt, with args and attempts.
+	// When the store does not answer it has no more than what the worker knows: ID,
+	// Job, Queue, State, Attempt, MaxAttempts and Error.
+	Record store.Record
+	// Err is what the handler returned, or its panic, for errors.Is and errors.As. Of a
+	// crash it is the stored reason.
+	Err   error
+	Stack string // of a panic
+	Dead  bool   // the run is dead; else it will be tried again
+	Crash bool   // a crash has ended the run, not an attempt of this worker
 }
 
 // RunLoss is a run that its worker has lost, or is about to lose.

@@ -17,6 +17,7 @@ func Join(a, b Hooks) Hooks {
 		StoreCalled: both(a.StoreCalled, b.StoreCalled),
 		RunSettled:  both(a.RunSettled, b.RunSettled),
 		RunLost:     both(a.RunLost, b.RunLost),
+		RunFailed:   bothWithin(a.RunFailed, b.RunFailed),
 		Lock:        lock.JoinHooks(a.Lock, b.Lock),
 	}
 }
@@ -32,6 +33,21 @@ func both[E any](a, b func(E)) func(E) {
 		return func(event E) {
 			defer b(event)
 			a(event)
+		}
+	}
+}
+
+// bothWithin is both for hooks that take a context.
+func bothWithin[E any](a, b func(context.Context, E)) func(context.Context, E) {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	default:
+		return func(ctx context.Context, event E) {
+			defer b(ctx, event)
+			a(ctx, event)
 		}
 	}
 }

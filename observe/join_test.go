@@ -31,6 +31,7 @@ func noting(lines *[]string, name string) observe.Hooks {
 		StoreCalled: func(observe.StoreCall) { note("called") },
 		RunSettled:  func(observe.RunVerdict) { note("settled") },
 		RunLost:     func(observe.RunLoss) { note("lost") },
+		RunFailed:   func(context.Context, observe.RunFailure) { note("failed") },
 		Lock: lock.Hooks{
 			Decided: func(lock.Decision) { note("decided") }, Ended: func(lock.End) { note("ended") },
 			Called: func(lock.Call) { note("asked") }, Degraded: func(lock.Degradation) { note("degraded") },
@@ -48,6 +49,7 @@ func fire(h observe.Hooks) (trace, within string) {
 	h.StoreCalled(observe.StoreCall{})
 	h.RunSettled(observe.RunVerdict{})
 	h.RunLost(observe.RunLoss{})
+	h.RunFailed(context.Background(), observe.RunFailure{})
 	h.Lock.Decided(lock.Decision{})
 	h.Lock.Ended(lock.End{})
 	h.Lock.Called(lock.Call{})
@@ -63,7 +65,7 @@ func TestJoinCallsBoth(t *testing.T) {
 	require.Equal(t, "ab", trace)
 	require.Equal(t, "ab", within)
 	require.Equal(t, []string{"b enqueued", "a enqueued", "a executes within ", "b executes within a", "b executed", "a executed",
-		"a called", "b called", "a settled", "b settled", "a lost", "b lost",
+		"a called", "b called", "a settled", "b settled", "a lost", "b lost", "a failed", "b failed",
 		"a decided", "b decided", "a ended", "b ended", "a asked", "b asked", "a degraded", "b degraded"}, lines)
 
 	for _, one := range []observe.Hooks{observe.Join(noting(&lines, "a"), observe.Hooks{}), observe.Join(observe.Hooks{}, noting(&lines, "a"))} {
@@ -71,7 +73,7 @@ func TestJoinCallsBoth(t *testing.T) {
 		trace, within = fire(one)
 		require.Equal(t, "a", trace)
 		require.Equal(t, "a", within)
-		require.Len(t, lines, 10)
+		require.Len(t, lines, 11)
 	}
 }
 

@@ -13,16 +13,30 @@ type ChangeList struct {
 }
 
 // Changes lists changes that operators, and policies on their behalf, have made.
-// The oldest may have been removed.
+// The oldest may have been removed. Where few changes pass the filter, the list
+// stops after about three seconds, with a page that may be shorter, or empty, and
+// a Next.
 func (o *Operator) Changes(ctx context.Context, filter store.ChangeFilter) (ChangeList, error) {
-	limit, err := filter.Most()
+	list := ChangeList{Changes: []store.Change{}}
+	want, err := filter.Most()
 	if err != nil {
-		return ChangeList{Changes: []store.Change{}}, err
+		return list, err
 	}
-	changes, err := o.store.Changes(ctx, filter)
-	list := ChangeList{Changes: whole(changes)}
-	if len(changes) == limit {
-		list.Next = &changes[limit-1].ID
+	for began := o.config.Now(); ; {
+		filter.Limit = want - len(list.Changes)
+		page, err := o.store.Changes(ctx, filter)
+		if err != nil {
+			return list, err
+		}
+		list.Changes = append(list.Changes, page.Changes...)
+		if page.Next == 0 {
+			list.Next = nil
+			return list, nil
+		}
+		list.Next = &page.Next
+		if len(list.Changes) >= want || o.config.Now().Sub(began) > listFor {
+			return list, nil
+		}
+		filter.Before = page.Next
 	}
-	return list, err
 }

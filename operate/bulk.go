@@ -5,19 +5,25 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/store"
 )
 
 // Bulk is the progress of a change to all runs that match a filter.
 type Bulk struct {
-	Seen            int         `json:"seen"` // runs that matched
-	Changed         int         `json:"changed"`
-	CancelRequested int         `json:"cancel_requested"`
-	Unchanged       int         `json:"unchanged"`
-	Conflict        int         `json:"conflict"`
-	Locked          int         `json:"locked"`
-	NotFound        int         `json:"not_found"` // deleted after they were listed and before they were changed
-	Next            store.RunID `json:"next"`      // as Filter.Before, it continues from here; the zero id: all are done
+	Seen            int `json:"seen"` // runs that matched
+	Changed         int `json:"changed"`
+	CancelRequested int `json:"cancel_requested"`
+	Unchanged       int `json:"unchanged"`
+	Conflict        int `json:"conflict"`
+	Locked          int `json:"locked"`
+	NotFound        int `json:"not_found"` // deleted after they were listed and before they were changed
+	// PendingToo is how many pending runs pass the filter too and were not meant,
+	// because DeleteAll leaves them out unless the filter names their state.
+	PendingToo store.Count `json:"pending_too,omitzero"`
+	Next       store.RunID `json:"next"` // as Filter.Before, it continues from here; the zero id: all are done
 }
 
 // CancelAll cancels the runs that match, pending and running ones unless the
@@ -25,7 +31,8 @@ type Bulk struct {
 //
 // It goes through the runs newest first, a page at a time, and calls progress,
 // which may be nil, after each page. A run that is created, or begins to match,
-// after its page has passed is not changed. It stops when ctx ends, and at the
+// after its page has passed is not changed. The audit has one row for all of it,
+// of the kind bulk. It stops when ctx ends, and at the
 // first error; to continue, call it again with Filter.Before set to the Next of
 // what it returned. The changes made until then stay.
 func (a *Actor) CancelAll(ctx context.Context, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
@@ -39,59 +46,110 @@ func (a *Actor) RetryAll(ctx context.Context, filter store.Filter, reason string
 }
 
 // DeleteAll deletes the runs that match, finished ones unless the filter names
-// states; otherwise like CancelAll.
+// states; otherwise like CancelAll. When it is done, Bulk.PendingToo says how many
+// pending runs match the rest of the filter.
 func (a *Actor) DeleteAll(ctx context.Context, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
 	return a.changeAll(ctx, store.DeleteRuns, filter, reason, progress)
 }
 
 func (a *Actor) changeAll(ctx context.Context, action store.RunAction, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
-	if len(filter.States) == 0 {
-		filter.States = action.States()
+	bulk := &store.BulkChange{ID: uuid.New(), Filter: filter}
+	bulk.Filter.States = statesOf(action, filter)
+	return a.eachPage(ctx, action, filter, progress, func(page []store.Record) ([]store.ChangedRun, error) {
+		ids := make([]store.RunID, len(page))
+		for i := range page {
+			ids[i] = page[i].ID
+		}
+		changed, err := a.change(ctx, store.RunCommand{Action: action, Reason: reason, Bulk: bulk}, ids)
+		return changed.Runs, err
+	})
+}
+
+// PreviewAll is what CancelAll, RetryAll or DeleteAll would do now, and changes
+// nothing. A run whose unique key another run holds is counted as one that would
+// be retried.
+func (o *Operator) PreviewAll(ctx context.Context, action store.RunAction, filter store.Filter, progress func(Bulk)) (Bulk, error) {
+	command := store.RunCommand{Action: action, By: "preview"}
+	if err := command.Check(); err != nil {
+		return Bulk{}, fmt.Errorf("%s runs: %w", action, err)
 	}
+	return o.eachPage(ctx, action, filter, progress, func(page []store.Record) ([]store.ChangedRun, error) {
+		changed := make([]store.ChangedRun, len(page))
+		for i := range page {
+			effect := rules.Permit(action, rules.Operable{State: page[i].State})
+			changed[i] = store.ChangedRun{ID: page[i].ID, Result: effect.Result, State: effect.State}
+		}
+		return changed, nil
+	})
+}
+
+// eachPage goes through the runs that an action on all runs of a filter is about,
+// and adds up what do makes of each page of them.
+func (o *Operator) eachPage(ctx context.Context, action store.RunAction, filter store.Filter, progress func(Bulk),
+	do func(page []store.Record) ([]store.ChangedRun, error),
+) (Bulk, error) {
+	given := filter
+	filter.States = statesOf(action, filter)
 	filter.Limit = store.LargestPage
 	done := Bulk{Next: filter.Before}
 	for {
 		filter.Before = done.Next
-		page, err := a.store.Runs(ctx, filter)
+		page, err := o.store.Runs(ctx, filter)
 		if err != nil {
 			return done, fmt.Errorf("%s runs: %w", action, err)
 		}
-		ids := make([]store.RunID, len(page.Runs))
-		for i := range page.Runs {
-			ids[i] = page.Runs[i].ID
-		}
-		changed, err := a.change(ctx, action, reason, ids)
+		changed, err := do(page.Runs)
 		if err != nil {
 			return done, err
 		}
-		done.add(changed.Runs)
+		done.add(changed)
 		done.Next = page.Next
 		if progress != nil {
 			progress(done)
 		}
 		if page.Next == (store.RunID{}) {
+			done.PendingToo = o.pendingToo(ctx, action, given)
 			return done, nil
 		}
 	}
 }
 
+// statesOf are the states of the runs that an action on all runs of a filter is
+// about.
+func statesOf(action store.RunAction, filter store.Filter) []store.State {
+	if len(filter.States) > 0 {
+		return filter.States
+	}
+	return action.States()
+}
+
+// pendingToo counts the pending runs that a deletion without states has left
+// out. Without an answer there is nothing to say of them.
+func (o *Operator) pendingToo(ctx context.Context, action store.RunAction, filter store.Filter) store.Count {
+	if action != store.DeleteRuns || len(filter.States) > 0 {
+		return store.Count{}
+	}
+	filter.States = []store.State{store.Pending}
+	counts, err := o.store.CountMatching(ctx, filter)
+	if err != nil {
+		return store.Count{}
+	}
+	return counts[store.Pending]
+}
+
 // Matching counts the runs that a change to all runs of a filter is about. It is
-// not known when the filter has more than states: counting would read all runs.
+// not known when the filter has a cursor, or the store does not answer.
 func (o *Operator) Matching(ctx context.Context, action store.RunAction, filter store.Filter) (total store.Count, known bool) {
-	if len(filter.Jobs)+len(filter.Queues) > 0 || filter.Tag != "" || !filter.Since.IsZero() || !filter.Until.IsZero() || filter.Before != (store.RunID{}) {
+	if filter.Before != (store.RunID{}) {
 		return total, false
 	}
-	counts, err := o.store.Counts(ctx)
+	filter.States = statesOf(action, filter)
+	counted, err := o.CountMatching(ctx, filter)
 	if err != nil {
 		return total, false
 	}
-	states := filter.States
-	if len(states) == 0 {
-		states = action.States()
-	}
-	for _, state := range states {
-		total.N += counts[state].N
-		total.Estimated = total.Estimated || counts[state].Estimated
+	for _, count := range counted.Counts {
+		total = total.Plus(count)
 	}
 	return total, true
 }

@@ -17,22 +17,25 @@ type ChangedRuns struct {
 // store.CancelRuns). Without a reason it is "cancelled by" the Actor. More than
 // store.MaxCommandRuns runs are changed in several steps; after an error the
 // answer has the runs of the steps that succeeded, and Cancel may be called again.
+// Cancel, Retry and Delete of one run that does not exist return ErrNotFound; of
+// several, the answer says which do not exist.
 func (a *Actor) Cancel(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
-	return a.change(ctx, store.CancelRuns, reason, runs)
+	return a.change(ctx, store.RunCommand{Action: store.CancelRuns, Reason: reason}, runs)
 }
 
 // Retry makes dead or cancelled runs pending again (see store.RetryRuns).
 func (a *Actor) Retry(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
-	return a.change(ctx, store.RetryRuns, reason, runs)
+	return a.change(ctx, store.RunCommand{Action: store.RetryRuns, Reason: reason}, runs)
 }
 
 // Delete removes runs that are not running (see store.DeleteRuns).
 func (a *Actor) Delete(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
-	return a.change(ctx, store.DeleteRuns, reason, runs)
+	return a.change(ctx, store.RunCommand{Action: store.DeleteRuns, Reason: reason}, runs)
 }
 
-func (a *Actor) change(ctx context.Context, action store.RunAction, reason string, runs []store.RunID) (ChangedRuns, error) {
-	command := store.RunCommand{Action: action, Reason: reason, By: a.by}
+func (a *Actor) change(ctx context.Context, command store.RunCommand, runs []store.RunID) (ChangedRuns, error) {
+	action := command.Action
+	command.By = a.by
 	if err := command.Check(); err != nil {
 		return ChangedRuns{[]store.ChangedRun{}}, fmt.Errorf("%s runs: %w", action, err) // also where there is no run to refuse it for
 	}
@@ -45,6 +48,9 @@ func (a *Actor) change(ctx context.Context, action store.RunAction, reason strin
 		}
 		changed = append(changed, some...)
 		a.publish(ctx, action, some)
+	}
+	if command.Bulk == nil && len(changed) == 1 && changed[0].Result == store.RunNotFound {
+		return ChangedRuns{changed}, ChangedRuns{changed}.Refused(action)
 	}
 	return ChangedRuns{changed}, nil
 }

@@ -83,3 +83,19 @@ func TestBulk_SaysAsJSONWhereItGoesOn(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &read))
 	require.Equal(t, operate.Bulk{Next: id}, read)
 }
+
+func TestOperator_OneRunThatDoesNotExistIsAnError(t *testing.T) {
+	db := memory.New(memory.Config{})
+	o := operate.New(db, operate.Config{}).As("ann")
+	receipt, err := durable.NewJob[string]("mail").Enqueue(t.Context(), durable.NewClient(db), "x")
+	require.NoError(t, err)
+	missing := store.NewRunID()
+	for _, change := range []func(context.Context, string, ...store.RunID) (operate.ChangedRuns, error){o.Cancel, o.Retry, o.Delete} {
+		_, err := change(t.Context(), "", missing)
+		require.ErrorIs(t, err, store.ErrNotFound)
+		require.ErrorContains(t, err, missing.String())
+	}
+	changed, err := o.Cancel(t.Context(), "", missing, receipt.ID)
+	require.NoError(t, err, "of several runs, the answer says it")
+	require.Equal(t, []store.ChangeResult{store.RunNotFound, store.RunChanged}, []store.ChangeResult{changed.Runs[0].Result, changed.Runs[1].Result})
+}

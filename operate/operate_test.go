@@ -61,21 +61,29 @@ func TestRunsFillsThePage(t *testing.T) {
 	require.Nil(t, list.Next)
 }
 
-func TestAQueueThatIsNotKnownIsNotResumed(t *testing.T) {
+func TestAQueueThatIsNotKnownIsNeitherPausedNorResumed(t *testing.T) {
 	t.Parallel()
-	o := operate.New(memory.New(memory.Config{}), operate.Config{}).As("ann@host")
+	db := memory.New(memory.Config{})
+	o := operate.New(db, operate.Config{}).As("ann@host")
 	_, err := o.PauseQueue(t.Context(), "mail")
+	require.ErrorIs(t, err, store.ErrNotFound)
+	state, err := o.PauseUnusedQueue(t.Context(), "mail")
 	require.NoError(t, err)
+	require.True(t, state.Paused)
+	require.NoError(t, db.Declare(t.Context(), store.Declaration{Worker: store.WorkerID{Name: "w"}, Jobs: []store.JobInfo{{Name: "report", Queue: "slow", MaxAttempts: 1}}}))
+	state, err = o.PauseQueue(t.Context(), "slow")
+	require.NoError(t, err, "the queue of a declared job is known before its first run")
+	require.True(t, state.Paused)
 	_, err = o.ResumeQueue(t.Context(), "mial")
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = o.ResumeQueue(t.Context(), "m a i l")
 	require.ErrorIs(t, err, store.ErrInvalid)
-	state, err := o.ResumeQueue(t.Context(), "mail")
+	state, err = o.ResumeQueue(t.Context(), "mail")
 	require.NoError(t, err)
 	require.False(t, state.Paused)
-	audit, err := o.Changes(t.Context(), store.ChangeFilter{Limit: 2})
+	audit, err := o.Changes(t.Context(), store.ChangeFilter{Limit: 3})
 	require.NoError(t, err)
-	require.Len(t, audit.Changes, 2)
+	require.Len(t, audit.Changes, 3)
 	require.Equal(t, o.By(), audit.Changes[0].Actor)
 	require.NotNil(t, audit.Next)
 	audit, err = o.Changes(t.Context(), store.ChangeFilter{Limit: 2, Before: *audit.Next})
@@ -152,4 +160,40 @@ func TestCodes(t *testing.T) {
 	text, err := json.Marshal(operate.FailureOf(store.ErrConflict, operate.Conflict))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"error":{"code":"conflict","message":"`+store.ErrConflict.Error()+`"}}`, string(text))
+}
+
+func TestABeginningOfAnIDNamesARun(t *testing.T) {
+	t.Parallel()
+	db := memory.New(memory.Config{})
+	o := operate.New(db, operate.Config{})
+	job := durable.NewJob[string]("mail")
+	enqueue := func(text string) {
+		run := job.New("x")
+		var err error
+		run.ID, err = store.ParseRunID(text)
+		require.NoError(t, err)
+		_, err = o.Enqueue(t.Context(), run)
+		require.NoError(t, err)
+	}
+	first, second, last := "0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e", "0190c5a0-7d6c-7b0e-9f6e-ffffffffffff", "ffffffff-ffff-7fff-bfff-ffffffffffff"
+	for _, id := range []string{first, second, last} {
+		enqueue(id)
+	}
+	for text, want := range map[string]string{
+		first: first, "0190c5a0-7d6c-7b0e-9f6e-3": first, "0190C5A0-7D6C-7B0E-9F6E-F": second, "ffffffff": last, "ffffffff-": last,
+		"0190c5a0-7d6c-7b0e-9f6e-000000000000": "0190c5a0-7d6c-7b0e-9f6e-000000000000",
+	} {
+		id, err := o.FindID(t.Context(), text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, id.String(), text)
+	}
+	_, err := o.FindID(t.Context(), "0190c5a0")
+	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorContains(t, err, second+", "+first)
+	_, err = o.FindID(t.Context(), "0190c5a0-7d6c-7b0f")
+	require.ErrorIs(t, err, store.ErrNotFound)
+	for _, text := range []string{"", "0190c5a", "0190c5a07d6c7b0e", "0190c5ax", "0190c5a0--", first + "0"} {
+		_, err = o.FindID(t.Context(), text)
+		require.ErrorIs(t, err, store.ErrInvalid, text)
+	}
 }

@@ -62,6 +62,11 @@ func (r repeating) Counts(ctx context.Context) (map[store.State]store.Count, err
 	return repeated(ctx, r, func() (map[store.State]store.Count, error) { return r.Store.Counts(ctx) })
 }
 
+// CountMatching is the store's, repeated.
+func (r repeating) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	return repeated(ctx, r, func() (map[store.State]store.Count, error) { return r.Store.CountMatching(ctx, filter) })
+}
+
 // Queues is the store's, repeated.
 func (r repeating) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	return repeated(ctx, r, func() ([]store.QueueInfo, error) { return r.Store.Queues(ctx) })
@@ -72,9 +77,24 @@ func (r repeating) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	return repeated(ctx, r, func() ([]store.JobInfo, error) { return r.Store.Jobs(ctx) })
 }
 
+// Workers is the store's, repeated.
+func (r repeating) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
+	return repeated(ctx, r, func() ([]store.WorkerInfo, error) { return r.Store.Workers(ctx) })
+}
+
+// Survey is the store's, repeated.
+func (r repeating) Survey(ctx context.Context) (store.Survey, error) {
+	return repeated(ctx, r, func() (store.Survey, error) { return r.Store.Survey(ctx) })
+}
+
+// Series is the store's, repeated.
+func (r repeating) Series(ctx context.Context, query store.SeriesQuery) ([]store.SeriesPoint, error) {
+	return repeated(ctx, r, func() ([]store.SeriesPoint, error) { return r.Store.Series(ctx, query) })
+}
+
 // Changes is the store's, repeated.
-func (r repeating) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
-	return repeated(ctx, r, func() ([]store.Change, error) { return r.Store.Changes(ctx, filter) })
+func (r repeating) Changes(ctx context.Context, filter store.ChangeFilter) (store.ChangePage, error) {
+	return repeated(ctx, r, func() (store.ChangePage, error) { return r.Store.Changes(ctx, filter) })
 }
 
 // Operate is the store's, repeated. A repetition finds what the first call

@@ -2,6 +2,8 @@ package operate
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -63,9 +65,22 @@ func (o *Operator) Runs(ctx context.Context, filter store.Filter) (RunList, erro
 	}
 }
 
-// Counts counts the runs by state. Large numbers are estimates.
+// Counts counts the runs by state. Each number says whether it is exact, a lower
+// bound or an estimate.
 func (o *Operator) Counts(ctx context.Context) (RunCounts, error) {
 	counts, err := o.store.Counts(ctx)
+	return RunCounts{counts}, err
+}
+
+// CountMatching counts the runs that pass a filter, in the states that it asks
+// for. The cursor and the limit of the filter have no effect.
+func (o *Operator) CountMatching(ctx context.Context, filter store.Filter) (RunCounts, error) {
+	if !filter.Narrow() {
+		counted, err := o.Counts(ctx)
+		maps.DeleteFunc(counted.Counts, func(state store.State, _ store.Count) bool { return !slices.Contains(filter.Wanted(), state) })
+		return counted, err
+	}
+	counts, err := o.store.CountMatching(ctx, filter)
 	return RunCounts{counts}, err
 }
 

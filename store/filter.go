@@ -65,6 +65,37 @@ func (f *Filter) Range() (from, below RunID, limit int, err error) {
 	return from, below, limit, nil
 }
 
+// Wanted are the states that the filter asks for.
+func (f *Filter) Wanted() []State {
+	if len(f.States) == 0 {
+		return States()
+	}
+	return f.States
+}
+
+// Narrow reports whether the filter asks for more than states.
+func (f *Filter) Narrow() bool {
+	return len(f.Jobs)+len(f.Queues) > 0 || f.IDs != nil || f.Tag != "" || !f.Since.IsZero() || !f.Until.IsZero()
+}
+
+// words are the conditions of the filter, for people.
+func (f *Filter) words() map[string]any {
+	words := map[string]any{}
+	add := func(name string, given bool, value any) {
+		if given {
+			words[name] = value
+		}
+	}
+	add("states", len(f.States) > 0, f.States)
+	add("jobs", len(f.Jobs) > 0, f.Jobs)
+	add("queues", len(f.Queues) > 0, f.Queues)
+	add("tag", f.Tag != "", f.Tag)
+	add("since", !f.Since.IsZero(), f.Since.UTC())
+	add("until", !f.Until.IsZero(), f.Until.UTC())
+	add("before", f.Before != RunID{}, f.Before)
+	return words
+}
+
 // checkWords refuses what no run can match, and what not every engine could
 // search for.
 func (f *Filter) checkWords() error {

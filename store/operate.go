@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/durable-worker/durable-worker/internal/storable"
 	"github.com/durable-worker/durable-worker/lease"
 )
@@ -80,6 +82,16 @@ type RunCommand struct {
 	Runs   []RunID // at most MaxCommandRuns; one that is named twice is changed once
 	Reason string  // kept with cancelled runs, and in the audit; at most 1000 bytes of text
 	By     string  // the actor, for the audit; not empty
+	// Bulk is the bulk change that the command is a step of; nil: none. The audit
+	// then has no row for each run, but one for all steps, with their filter and
+	// the number of runs that they have changed.
+	Bulk *BulkChange
+}
+
+// BulkChange is a change to all runs that pass a filter.
+type BulkChange struct {
+	ID     uuid.UUID // random, the same for all of its steps
+	Filter Filter
 }
 
 // ChangeResult is what became of one run of a command.
@@ -150,11 +162,19 @@ type QueueInfo struct {
 	OldestDue *time.Time `json:"oldest_due"` // of the pending run that is due first; nil: none is pending
 }
 
-// Count is a number of runs. It is exact up to a bound of the store's, about
-// 100,000; above it an estimate may stand for it.
+// Count is a number of runs. It is exact up to a bound of the store's, at least
+// 10,000 runs; above it, it says what it is.
 type Count struct {
 	N         int64 `json:"n"`
-	Estimated bool  `json:"estimated"`
+	AtLeast   bool  `json:"at_least,omitempty"`  // so many were counted, and there may be more
+	Estimated bool  `json:"estimated,omitempty"` // N is an estimate of this number itself
+}
+
+// Plus adds another count. A sum is as certain as its less certain part.
+func (c Count) Plus(other Count) Count {
+	sum := Count{N: c.N + other.N, AtLeast: c.AtLeast || other.AtLeast, Estimated: c.Estimated || other.Estimated}
+	sum.AtLeast = sum.AtLeast && !sum.Estimated
+	return sum
 }
 
 // Change is one row of the audit: what an operator, or a policy in an
@@ -163,18 +183,30 @@ type Change struct {
 	ID      int64           `json:"id"` // rises
 	At      time.Time       `json:"at"`
 	Actor   string          `json:"actor"`
-	Kind    string          `json:"kind"`    // of the thing changed: run, queue, schedule, lock
+	Kind    string          `json:"kind"`    // of the thing changed: run, bulk (all runs of a filter), queue, schedule, lock
 	Subject string          `json:"subject"` // its id, or its name
 	Action  string          `json:"action"`
-	Detail  json.RawMessage `json:"detail"` // what the action's word does not say; nil: nothing
+	Detail  json.RawMessage `json:"detail"`         // what the action's word does not say; nil: nothing
+	Runs    int64           `json:"runs,omitempty"` // of a bulk change: how many runs it has changed
 }
 
 // ChangeFilter narrows a list of changes. The zero value lists everything.
 type ChangeFilter struct {
 	Kind    string
 	Subject string
-	Before  int64 // cursor: only changes with a smaller id; zero: none
-	Limit   int   // 1 to 200; zero means 50
+	By      string    // only changes of this actor; empty: any
+	Action  string    // only this action; empty: any
+	Since   time.Time // only changes at or after it; the zero time: any
+	Before  int64     // cursor: only changes with a smaller id; zero: none
+	Limit   int       // 1 to 200; zero means 50
+}
+
+// ChangePage is one page of a list of changes, newest first. A store reads a
+// bounded number of changes for one page: where few pass the filter, a page may
+// be short, or empty, although there are more.
+type ChangePage struct {
+	Changes []Change
+	Next    int64 // as ChangeFilter.Before, the next page; zero: this is the last
 }
 
 // maxReason bounds the reason of a command, in bytes.
@@ -193,6 +225,7 @@ func (o *RunCommand) Check() error {
 		"action %q: want %s, %s or %s", storable.Clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns)
 	refuse(len(o.Runs) > MaxCommandRuns, "%d runs: want at most %d", len(o.Runs), MaxCommandRuns)
 	refuse(len(o.Reason) > maxReason || storable.Text(o.Reason, MaxErrorSize) != o.Reason, "reason %q: want at most %d bytes of text", storable.Clip(o.Reason, 100), maxReason)
+	refuse(o.Bulk != nil && o.Bulk.ID == uuid.UUID{}, "a bulk change without an id")
 	if err := checkActor(o.By); err != nil {
 		faults = append(faults, err)
 	}
@@ -210,10 +243,17 @@ func (o *RunCommand) Why() string {
 
 // Detail is what the audit says of a command besides its action; nil: nothing.
 func (o *RunCommand) Detail() []byte {
-	if o.Reason == "" {
+	detail := struct {
+		Reason string         `json:"reason,omitempty"`
+		Filter map[string]any `json:"filter,omitempty"`
+	}{Reason: o.Reason}
+	if o.Bulk != nil {
+		detail.Filter = o.Bulk.Filter.words()
+	}
+	if o.Reason == "" && o.Bulk == nil {
 		return nil
 	}
-	text, _ := json.Marshal(map[string]string{"reason": o.Reason}) // text always can be
+	text, _ := json.Marshal(detail) // text always can be
 	return text
 }
 
@@ -263,8 +303,13 @@ func invalid(what string, faults []error) error {
 // Most is how many changes the filter asks for. It returns ErrInvalid for a
 // filter that makes no sense.
 func (f *ChangeFilter) Most() (int, error) {
-	if !storable.IsText(f.Kind) || !storable.IsText(f.Subject) {
-		return 0, fmt.Errorf("%w: kind %q, subject %q: want text without NUL", ErrInvalid, storable.Clip(f.Kind, 150), storable.Clip(f.Subject, 150))
+	for _, text := range []string{f.Kind, f.Subject, f.By, f.Action} {
+		if !storable.IsText(text) {
+			return 0, fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, storable.Clip(text, 150))
+		}
+	}
+	if !inYears(f.Since) {
+		return 0, fmt.Errorf("%w: since %v: want a year from 1970 to 9999", ErrInvalid, f.Since)
 	}
 	if f.Limit == 0 {
 		return defaultPage, nil

@@ -78,4 +78,5 @@ type Outcome struct {
 	Stack  string        // of a panic; likewise
 	Result []byte        // JSON, for Success; nil for none
 	Log    string        // lines of the handler, for Success and what is Recorded; as Error
+	Took   time.Duration // by the handler; zero: not known, and the attempt ends when it is settled
 }

@@ -132,7 +132,7 @@ type Attempt struct {
 	Worker    string      `json:"worker"`
 	Fence     lease.Fence `json:"fence"`
 	StartedAt time.Time   `json:"started_at"`
-	EndedAt   time.Time   `json:"ended_at"`
+	EndedAt   time.Time   `json:"ended_at"` // the handler has returned; of a crash: it was noticed
 	Error     *string     `json:"error"`
 	Stack     *string     `json:"stack"`
 	Log       *string     `json:"log"` // lines that the handler logged

@@ -29,10 +29,13 @@ type Store interface {
 	Schedules
 	ScheduleAdmin
 	Inspector
+	Counter
 	Reporter
 	Sweeper
 	Controls
 	Limits
+	Monitor
+	Stats
 }
 
 // Enqueuer takes runs. A Client, a Store, a store bound to a transaction (Tx),
@@ -344,7 +347,16 @@ type Inspector interface {
 	Queues(ctx context.Context) ([]QueueInfo, error)
 	// Changes lists what operators, and policies in their place, have changed,
 	// newest first. The oldest may have been dropped.
-	Changes(ctx context.Context, filter ChangeFilter) ([]Change, error)
+	Changes(ctx context.Context, filter ChangeFilter) (ChangePage, error)
+}
+
+// Counter counts the runs that pass a filter.
+type Counter interface {
+	// CountMatching returns, for each state that the filter asks for, how many
+	// runs pass it. Before and Limit have no effect. A store looks at a bounded
+	// number of runs of each state, at least 100,000, the newest of the succeeded
+	// ones: where there are more, the number is a lower bound.
+	CountMatching(ctx context.Context, filter Filter) (map[State]Count, error)
 }
 
 // String returns the verdict's word.

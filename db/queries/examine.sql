@@ -44,6 +44,32 @@ SELECT
 FROM pg_catalog.pg_roles
 WHERE pg_roles.rolname = current_user;
 
+-- name: MissingPrivileges :many
+-- Which of these privileges the role lacks; a column of '' means the whole table, a
+-- table of '*' for every table but meta and audit. Index: the catalog's. Locks: none.
+SELECT
+    needed.may::text AS may,
+    pg_class.relname::text AS table_name
+FROM (
+    SELECT
+        pg_catalog.unnest(@privileges::text[]) AS may,
+        pg_catalog.unnest(@tables::text[]) AS table_name,
+        pg_catalog.unnest(@columns::text[]) AS column_name
+) needed
+JOIN pg_catalog.pg_class
+    ON pg_class.relkind = 'r'
+    AND (
+        needed.table_name = pg_class.relname
+        OR needed.table_name = '*' AND pg_class.relname NOT IN ('meta', 'audit')
+    )
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = @schema_name::text
+  AND NOT CASE
+      WHEN needed.column_name = '' THEN has_table_privilege(pg_class.oid, needed.may)
+      ELSE has_column_privilege(pg_class.oid, needed.column_name, needed.may)
+  END
+ORDER BY pg_class.relname, needed.may;
+
 -- name: ExamineProcess :one
 -- Which server process answers. Locks: none.
 SELECT pg_backend_pid()::bigint AS pid;
@@ -153,40 +179,3 @@ SELECT queues.name
 FROM durable.queues
 WHERE queues.paused
 ORDER BY queues.name;
-
--- name: ExamineUndeclared :many
--- Jobs of which runs wait although no worker has declared them within so many microseconds.
--- Index: reads lanes and jobs, small ones, and one row of ready_order for each line;
--- so many rows of waiting in all. Locks: none.
-WITH limited AS MATERIALIZED (
-    SELECT DISTINCT abs(waiters.lane) AS lane
-    FROM (
-        SELECT waiting.lane
-        FROM durable.waiting
-        LIMIT 100000
-    ) waiters
-)
-SELECT DISTINCT
-    lanes.job,
-    lanes.queue,
-    coalesce(jobs.declared_at, 'epoch')::timestamptz AS declared_at
-FROM durable.lanes
-LEFT JOIN durable.jobs ON jobs.name = lanes.job
-WHERE (
-      jobs.name IS NULL
-      OR jobs.declared_at < now() - (@within::bigint) * interval '1 microsecond'
-  )
-  AND (
-      EXISTS (SELECT FROM durable.ready WHERE ready.lane = lanes.id)
-      OR EXISTS (SELECT FROM durable.ready WHERE ready.lane = -lanes.id)
-      OR lanes.id IN (SELECT limited.lane FROM limited)
-  )
-ORDER BY lanes.job, lanes.queue
-LIMIT 100;
-
--- name: ExamineWorkers :one
--- Processes seen within so many microseconds. Index: none; reads the whole table.
--- Locks: none.
-SELECT count(*)::bigint AS seen
-FROM durable.workers
-WHERE workers.seen_at > now() - (@within::bigint) * interval '1 microsecond';

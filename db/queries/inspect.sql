@@ -355,6 +355,75 @@ SELECT
         ) ended_cancelled
     ) AS cancelled;
 
+-- name: CountMatching :many
+-- For each state asked for: how many runs were looked at, and how many of them pass.
+-- Index: ready_order, leases, problems_lane and runs_pkey backwards, no more than so many
+-- rows of each; then one probe of runs_pkey for each of these. Locks: none.
+SELECT
+    looked.state::smallint AS state,
+    count(*) AS looked,
+    count(*) FILTER (WHERE passing.id IS NOT NULL) AS passing
+FROM (
+    (
+        SELECT 0 AS state, ready.run_id AS id
+        FROM durable.ready
+        WHERE 0 = ANY (@states::smallint[])
+          AND ready.lane = ANY (@lines::int[])
+        LIMIT @most::int
+    )
+    UNION ALL
+    (
+        SELECT DISTINCT 1 AS state, pg_catalog.unnest(leases.run_ids) AS id
+        FROM durable.leases
+        WHERE 1 = ANY (@states::smallint[])
+        LIMIT @most::int
+    )
+    UNION ALL
+    (
+        SELECT 2 AS state, newest.id
+        FROM durable.runs newest
+        WHERE 2 = ANY (@states::smallint[])
+          AND newest.id < @below
+          AND newest.id >= @from_id
+        ORDER BY newest.id DESC
+        LIMIT @most::int
+    )
+    UNION ALL
+    (
+        SELECT problems.state, problems.run_id AS id
+        FROM durable.problems
+        WHERE problems.state = 4
+          AND 4 = ANY (@states::smallint[])
+          AND problems.lane = ANY (@lines::int[])
+        LIMIT @most::int
+    )
+    UNION ALL
+    (
+        SELECT problems.state, problems.run_id AS id
+        FROM durable.problems
+        WHERE problems.state = 5
+          AND 5 = ANY (@states::smallint[])
+          AND problems.lane = ANY (@lines::int[])
+        LIMIT @most::int
+    )
+) looked
+LEFT JOIN LATERAL (
+    SELECT runs.id
+    FROM durable.runs
+    WHERE runs.id = looked.id
+      AND runs.state = looked.state
+      AND runs.id < @below
+      AND runs.id >= @from_id
+      AND (
+          pg_catalog.cardinality(@ids::uuid[]) = 0
+          OR runs.id = ANY (@ids::uuid[])
+      )
+      AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
+      AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
+    LIMIT 1
+) passing ON true
+GROUP BY looked.state;
+
 -- name: EstimateRows :one
 -- The density of the last vacuum or analyze times the size as it is now, as the planner
 -- does it; -1 where there was none.
@@ -377,9 +446,32 @@ WHERE pg_namespace.nspname = @schema_name::text
   AND pg_class.relkind = 'r';
 
 -- name: SampleRuns :one
--- About so many percent of the pages of runs. Locks: none.
-SELECT count(*)
+-- About so many percent of the pages of runs, and how many of their runs have succeeded.
+-- Locks: none.
+SELECT
+    count(*) AS total,
+    count(*) FILTER (WHERE state = 2) AS succeeded
 FROM durable.runs TABLESAMPLE SYSTEM (@percent::real);
+
+-- name: CountSucceededAtEnds :one
+-- The succeeded ones among the newest and the oldest runs.
+-- Index: runs_pkey from both ends, so many rows of each and no more. Locks: none.
+SELECT count(*) FILTER (WHERE ends.state = 2)
+FROM (
+    (
+        SELECT id, state
+        FROM durable.runs
+        ORDER BY id DESC
+        LIMIT @look
+    )
+    UNION
+    (
+        SELECT id, state
+        FROM durable.runs
+        ORDER BY id
+        LIMIT @look
+    )
+) ends;
 
 -- name: SampleReady :one
 -- About so many percent of the pages of ready. Locks: none.

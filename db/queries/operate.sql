@@ -61,6 +61,7 @@ WITH taken AS MATERIALIZED (
     SELECT
         @actor::text, 'run', cancelled.id::text, 'cancel', nullif(@detail::text, '')::json
     FROM cancelled
+    WHERE @singly::boolean
 )
 SELECT cancelled.id
 FROM cancelled;
@@ -128,6 +129,7 @@ WITH taken AS MATERIALIZED (
     SELECT
         @actor::text, 'run', cancelled.id::text, 'cancel', nullif(@detail::text, '')::json
     FROM cancelled
+    WHERE @singly::boolean
 )
 SELECT cancelled.id
 FROM cancelled;
@@ -162,8 +164,9 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT @actor::text, 'run', asked.id::text, 'cancel', nullif(@detail::text, '')::json
     FROM asked
+    WHERE @singly::boolean
 )
-SELECT locked_runs.id
+SELECT locked_runs.id, locked_runs.fresh::boolean AS fresh
 FROM locked_runs;
 
 -- name: RetryRuns :many
@@ -245,6 +248,7 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT @actor::text, 'run', retried.id::text, 'retry', nullif(@detail::text, '')::json
     FROM retried
+    WHERE @singly::boolean
 )
 SELECT retried.id
 FROM retried;
@@ -320,6 +324,7 @@ WITH taken AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json
     FROM deleted
+    WHERE @singly::boolean
 )
 SELECT deleted.id
 FROM deleted;
@@ -386,6 +391,7 @@ WITH taken AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json
     FROM deleted
+    WHERE @singly::boolean
 )
 SELECT deleted.id
 FROM deleted;
@@ -437,6 +443,7 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT @actor::text, 'run', deleted.id::text, 'delete', nullif(@detail::text, '')::json
     FROM deleted
+    WHERE @singly::boolean
 )
 SELECT deleted.id
 FROM deleted;
@@ -506,16 +513,53 @@ ORDER BY cancels.claim_id, cancels.run_id;
 INSERT INTO durable.audit (actor, kind, subject, action, detail)
 VALUES (@actor, @kind, @subject, @action, nullif(@detail::text, '')::json);
 
--- name: Changes :many
--- Index: audit_pkey backwards; an empty text filters nothing, so a filter that few rows
--- pass reads many. Locks: none.
+-- name: AuditBulk :exec
+-- Adds to the row of a bulk change, or creates it. In the transaction of the change.
+-- Index: audit_subject. Locks: the row, which only steps of the same bulk change lock; of
+-- two steps at the same moment, which do not see each other's, each may create a row.
+WITH added AS (
+    UPDATE durable.audit
+    SET runs = audit.runs + @changed::bigint
+    WHERE audit.id = (
+            SELECT first_step.id
+            FROM durable.audit first_step
+            WHERE first_step.kind = 'bulk'
+              AND first_step.subject = @bulk::text
+            ORDER BY first_step.id
+            LIMIT 1
+        )
+    RETURNING audit.id
+)
+INSERT INTO durable.audit (actor, kind, subject, action, detail, runs)
 SELECT
-    id, at, actor, kind, subject, action,
-    coalesce(detail::text, '')::text AS detail
+    @actor::text, 'bulk', @bulk::text, @action::text, nullif(@detail::text, '')::json,
+    @changed::bigint
+WHERE NOT EXISTS (SELECT FROM added);
+
+-- name: FloorOfChanges :many
+-- Index: audit_pkey backwards, so many entries and no more. Locks: none.
+SELECT id
 FROM durable.audit
 WHERE id < @before
+ORDER BY id DESC
+OFFSET @skip
+LIMIT 1;
+
+-- name: Changes :many
+-- Index: audit_pkey backwards from before to from_id, which the caller has chosen so that
+-- it is not far; an empty text filters nothing. Locks: none.
+SELECT
+    id, at, actor, kind, subject, action,
+    coalesce(detail::text, '')::text AS detail,
+    coalesce(runs, 0)::bigint AS runs
+FROM durable.audit
+WHERE id < @before
+  AND id >= @from_id
   AND (@kind::text = '' OR kind = @kind)
   AND (@subject::text = '' OR subject = @subject)
+  AND (@actor::text = '' OR actor = @actor)
+  AND (@action::text = '' OR action = @action)
+  AND at >= @since
 ORDER BY id DESC
 LIMIT @most;
 
@@ -523,10 +567,15 @@ LIMIT @most;
 -- Index: audit_subject backwards. Locks: none.
 SELECT
     id, at, actor, kind, subject, action,
-    coalesce(detail::text, '')::text AS detail
+    coalesce(detail::text, '')::text AS detail,
+    coalesce(runs, 0)::bigint AS runs
 FROM durable.audit
 WHERE id < @before
+  AND id >= @from_id
   AND kind = @kind
   AND subject = @subject
+  AND (@actor::text = '' OR actor = @actor)
+  AND (@action::text = '' OR action = @action)
+  AND at >= @since
 ORDER BY id DESC
 LIMIT @most;

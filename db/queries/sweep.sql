@@ -601,3 +601,21 @@ WITH released AS (
 )
 SELECT released.gate
 FROM released;
+
+-- name: PruneAudit :exec
+-- The oldest changes, as far as they are older than so many microseconds.
+-- Index: audit_pkey, its first entries. Locks: the rows with SKIP LOCKED. Idempotent: a
+-- repeat finds no rows, or later ones that are old enough too.
+DELETE FROM durable.audit
+WHERE ctid = ANY (ARRAY(
+    SELECT old.ctid
+    FROM (
+        SELECT first_rows.id
+        FROM durable.audit first_rows
+        ORDER BY first_rows.id
+        LIMIT @most
+    ) oldest
+    JOIN durable.audit old ON old.id = oldest.id
+    WHERE old.at < now() - (@after::bigint) * interval '1 microsecond'
+    FOR UPDATE OF old SKIP LOCKED
+));

@@ -68,6 +68,7 @@ CREATE TABLE runs (
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
     WHERE schedule IS NOT NULL;
+CREATE INDEX runs_key ON runs (key, id) WHERE key IS NOT NULL;
 
 -- One row for each unique key: the run that holds it. A run that has ended, and
 -- whose time is over, loses the key to the next run that asks for it.
@@ -226,10 +227,12 @@ CREATE TABLE audit (
     id      INTEGER PRIMARY KEY,
     at      INTEGER NOT NULL,
     actor   TEXT    NOT NULL,
-    kind    TEXT    NOT NULL, -- of the thing changed: run, queue, schedule, lock
-    subject TEXT    NOT NULL, -- its name; of a run the id
+    -- of the thing changed: run, queue, schedule, lock; bulk: all runs of a filter
+    kind    TEXT    NOT NULL,
+    subject TEXT    NOT NULL, -- its name; of a run or a bulk change the id
     action  TEXT    NOT NULL,
-    detail  TEXT    -- JSON: what the action's word does not say
+    detail  TEXT,   -- JSON: what the action's word does not say
+    runs    INTEGER -- of a bulk change: how many runs it has changed
 );
 CREATE INDEX audit_subject ON audit (kind, subject, id);
 
@@ -238,7 +241,22 @@ CREATE TABLE workers (
     instance    BLOB    PRIMARY KEY NOT NULL,
     name        TEXT    NOT NULL,
     started_at  INTEGER NOT NULL,
-    declared_at INTEGER NOT NULL
+    declared_at INTEGER NOT NULL,
+    reported_at INTEGER,                     -- null: never
+    reports     INTEGER NOT NULL DEFAULT 0,  -- the number of the last report
+    -- JSON, what it says of itself; null: it has not reported, or has stopped
+    report      TEXT
+) WITHOUT ROWID;
+
+-- What workers did in one minute (span 1) or quarter of an hour (span 15), of one job on
+-- one queue; without names of all. Each report is added to both spans.
+CREATE TABLE stats (
+    span  INTEGER NOT NULL,
+    queue TEXT    NOT NULL,
+    job   TEXT    NOT NULL,
+    at    INTEGER NOT NULL, -- the beginning
+    tally TEXT    NOT NULL, -- JSON: numbers, and attempts by classes of times
+    PRIMARY KEY (span, queue, job, at)
 ) WITHOUT ROWID;
 
 -- One row for each slot of a named lock that was ever granted. The row keeps the

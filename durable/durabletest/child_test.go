@@ -2,9 +2,12 @@ package durabletest_test
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,8 +31,16 @@ func TestChild(t *testing.T) {
 				waitFor(make(chan struct{}))
 			}
 			return nil
-		}))
+		}), func(c *durable.WorkerConfig) { c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil)) })
 		enqueue(t, kit)
+		if part == "bounds" {
+			kit.Worker(func(w *durable.Worker) {
+				handles(func(_ context.Context, run *durable.Run[mailArgs]) error { run.Log().Info("a line"); return nil })(w)
+				durable.AddSchedule(w, "tick", mailJob(), mailArgs{}, durable.Every(10*time.Second))
+			})
+			kit.Advance(86 * 24 * time.Hour)
+			t.Log("it goes on")
+		}
 		kit.Advance(0)
 		if part == "fatal" {
 			t.Fatal("given up")
@@ -55,6 +66,14 @@ func TestRunFails(t *testing.T) {
 		require.Contains(t, said, "durabletest_test.waitFor")
 		require.Contains(t, said, "goroutines that began in the test have not ended with it")
 		require.Contains(t, said, "--- FAIL: TestChild")
+	})
+	t.Run("a test beyond the bounds stops there, and says so in few lines", func(t *testing.T) {
+		t.Parallel()
+		said := play(t, "bounds")
+		require.Contains(t, said, "runs are still due or running after")
+		require.Contains(t, said, "Kit.Limits allows")
+		require.NotContains(t, said, "it goes on")
+		require.Less(t, strings.Count(said, "\n"), 50, said)
 	})
 	t.Run("the workers of a test that gives up are stopped, before its cleanup", func(t *testing.T) {
 		t.Parallel()

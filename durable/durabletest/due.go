@@ -56,7 +56,7 @@ func (k *Kit) Advance(d time.Duration) Tally {
 	k.t.Helper()
 	k.begin("")
 	k.at = k.at.Add(max(d, 0))
-	time.Sleep(time.Until(k.at)) //nolint:forbidigo // virtual time
+	k.sleep(time.Until(k.at))
 	for grace := time.Now().Add(100 * time.Millisecond); ; {
 		synctest.Wait()
 		if k.exhausted() {
@@ -64,6 +64,16 @@ func (k *Kit) Advance(d time.Duration) Tally {
 		}
 		if now := k.look(); now.due == 0 && now.unsettled <= now.executing || !k.wait(time.Until(grace)) {
 			return k.end(k.at)
+		}
+	}
+}
+
+// sleep lets time pass, and fails the test when it goes beyond Kit.Limits.
+func (k *Kit) sleep(d time.Duration) {
+	k.t.Helper()
+	for until := time.Now().Add(d); k.wait(time.Until(until)); {
+		if k.exhausted() {
+			k.tooMuch("due")
 		}
 	}
 }

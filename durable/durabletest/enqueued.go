@@ -110,7 +110,7 @@ func list(t testing.TB, from Source, filter durable.Filter) []durable.Record {
 
 func matching[A any](found []Found[A], match []func(A, durable.Record) bool) []Found[A] {
 	return slices.DeleteFunc(found, func(one Found[A]) bool {
-		return slices.ContainsFunc(match, func(is func(A, durable.Record) bool) bool { return !is(one.Args, one.Record) })
+		return slices.ContainsFunc(match, func(is func(A, durable.Record) bool) bool { return is != nil && !is(one.Args, one.Record) })
 	})
 }
 

@@ -229,3 +229,11 @@ func TestKitFails(t *testing.T) {
 }
 
 func waitFor(hold chan struct{}) { <-hold }
+
+func TestAssertions_IgnoreAMatchThatIsNil(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	_, err := mailJob().Enqueue(t.Context(), durable.NewClient(store), mailArgs{To: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, "ann", durabletest.RequireEnqueued(t, store, mailJob(), nil).Args.To)
+}

@@ -66,6 +66,8 @@ type Kit struct {
 	at      time.Time // the test's virtual time, see Advance
 	left    time.Time // when the last call returned
 
+	schedules map[string]bool // that are declared; nil: all
+
 	mu    sync.Mutex // guards what the workers write
 	seed  *uint64    // nil: everything at its very instant
 	spent int        // executions since the last call began
@@ -74,7 +76,7 @@ type Kit struct {
 
 // Limits bound one call of RunDue, RunAll or Advance.
 type Limits struct {
-	// Executions is the most that may begin. Default 100,000.
+	// Executions is the most that may begin. Default 10,000, about a second of real time.
 	Executions int
 	// Time is how long RunDue and RunAll wait, in virtual time, for something to
 	// be claimed or settled while runs are due or running. Default 7 days.
@@ -96,8 +98,8 @@ func newKit(t testing.TB) *Kit {
 	store := memory.New(memory.Config{})
 	return &Kit{
 		Store: store, Client: durable.NewClient(store),
-		Limits: Limits{Executions: 100_000, Time: 7 * 24 * time.Hour},
-		t:      t, log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Limits: Limits{Executions: 10_000, Time: 7 * 24 * time.Hour},
+		t:      t, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		changed: make(chan struct{}, 1), at: time.Now(), left: time.Now(),
 	}
 }
@@ -111,6 +113,16 @@ func (k *Kit) Seed(seed uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.seed = &seed
+}
+
+// OnlySchedules has the workers that are started from now on declare only the
+// schedules of these names, and without names none: a test of one thing need not
+// live through what else the program does by the clock.
+func (k *Kit) OnlySchedules(names ...string) {
+	k.schedules = map[string]bool{}
+	for _, name := range names {
+		k.schedules[name] = true
+	}
 }
 
 // poke makes a call that waits check again.

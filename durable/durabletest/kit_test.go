@@ -282,3 +282,18 @@ func TestSeedRepeats(t *testing.T) {
 	}
 	require.Equal(t, begins(7), begins(7))
 }
+
+func TestKit_OnlySchedules(t *testing.T) {
+	t.Parallel()
+	for _, names := range [][]string{nil, {"hourly"}} {
+		durabletest.Run(t, func(t *testing.T, kit *durabletest.Kit) {
+			kit.OnlySchedules(names...)
+			kit.Worker(func(w *durable.Worker) {
+				handles(func(context.Context, *durable.Run[mailArgs]) error { return nil })(w)
+				durable.AddSchedule(w, "tick", mailJob(), mailArgs{}, durable.Every(time.Second))
+				durable.AddSchedule(w, "hourly", mailJob(), mailArgs{}, durable.Every(time.Hour))
+			})
+			require.Equal(t, 24*len(names), kit.Advance(24*time.Hour).Succeeded)
+		})
+	}
+}

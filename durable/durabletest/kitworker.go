@@ -31,8 +31,10 @@ type Worker struct {
 	config durable.WorkerConfig
 	began  time.Time
 	cancel context.CancelFunc
-	ended  chan struct{} // closed when Run has returned err
-	err    error
+	// schedules that it declares; nil: all.
+	schedules map[string]bool
+	ended     chan struct{} // closed when Run has returned err
+	err       error
 
 	mu      sync.Mutex // guards everything below
 	link    link
@@ -47,18 +49,18 @@ type Worker struct {
 // schedules, as a program does. Each of changes may change the configuration
 // that the kit has prepared: a name, one hour between polls (the store wakes
 // workers, no run waits for a poll), LeaseDuration, no jitter, the default
-// retry policy without its spread, and a log that go test shows when the test
-// fails. Elapsed is the kit's and must stay. What Worker.Run would refuse fails
+// retry policy without its spread, and a log of warnings and errors that go test
+// shows when the test fails. Elapsed is the kit's and must stay. What Worker.Run would refuse fails
 // the test.
 func (k *Kit) Worker(configure func(w *durable.Worker), changes ...func(*durable.WorkerConfig)) *Worker {
 	k.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Worker{kit: k, number: uint64(len(k.workers) + 1), began: time.Now(), cancel: cancel, ended: make(chan struct{}), changed: make(chan struct{}),
-		held: map[durable.RunID]struct{}{}}
+		held: map[durable.RunID]struct{}{}, schedules: k.schedules}
 	w.config = durable.WorkerConfig{
 		Name: fmt.Sprintf("worker-%d", w.number), PollInterval: time.Hour, PollJitter: -1,
 		Terms: lease.Terms{Duration: LeaseDuration}, Retry: durable.Exponential(5*time.Second, time.Hour),
-		Retention: store.KeepForever, RetentionDead: store.KeepForever, SweepInterval: time.Hour,
+		Retention: store.KeepForever, RetentionDead: store.KeepForever, RetentionAudit: store.KeepForever, SweepInterval: time.Hour,
 		Logger: k.log, Elapsed: w.elapsed, Random: w.random,
 		Process: new(durable.Process),
 	}

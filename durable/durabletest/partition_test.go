@@ -242,8 +242,8 @@ func TestNothingPassesACutWire(t *testing.T) {
 	t.Parallel()
 	notCalled := []string{
 		"Listen", // only brings hints, and what is done about them fails
-		"Jobs", "Run", "Runs", "Counts", "ListSchedules", "ScheduleHistory", "SaveSchedule", "ChangeSchedule", "RunSchedule",
-		"Operate", "Rerun", "SetQueue", "Queues", "Changes",
+		"CountMatching", "Jobs", "Runs", "Counts", "ListSchedules", "ScheduleHistory", "SaveSchedule", "ChangeSchedule", "RunSchedule",
+		"Operate", "Rerun", "SetQueue", "Queues", "Changes", "Workers", "Survey", "Series",
 	}
 	wire := reflect.ValueOf(durabletest.Wire())
 	contract := reflect.TypeFor[durable.Store]()

@@ -19,7 +19,7 @@ import (
 
 // Performed is what one attempt has come to.
 type Performed struct {
-	Outcome  store.Outcome    // what the worker has settled: the kind, the delay, the error, the result
+	Outcome  store.Outcome    // what the worker has settled: the kind, the delay, the error, the result; Took is left out
 	Err      error            // what the handler returned; after a panic or an exit, the text of the outcome's error
 	Record   durable.Record   // the run as stored after it, with its attempts
 	Enqueued []durable.Record // the runs enqueued in the store meanwhile, in order
@@ -70,6 +70,7 @@ func PerformOn[A any](
 	if err != nil {
 		t.Fatalf("perform: %v", err)
 	}
+	outcome.Took = 0 // outside of Run it is real time
 	return Performed{Outcome: outcome, Err: p.error(outcome), Record: record, Enqueued: since(t, db, run.ID), Log: p.logged()}
 }
 

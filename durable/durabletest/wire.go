@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -68,6 +69,10 @@ func (x wire) Enqueue(ctx context.Context, runs ...durable.NewRun) ([]durable.Re
 
 func (x wire) EnqueueUnder(ctx context.Context, holder store.Holder, runs ...durable.NewRun) ([]durable.Receipt, error) {
 	return through(ctx, x.w, func() ([]durable.Receipt, error) { return x.Store.EnqueueUnder(ctx, holder, runs...) })
+}
+
+func (x wire) Run(ctx context.Context, id durable.RunID) (durable.Record, error) {
+	return through(ctx, x.w, func() (durable.Record, error) { return x.Store.Run(ctx, id) })
 }
 
 func (x wire) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
@@ -159,6 +164,9 @@ func (x wire) Renew(ctx context.Context, claims []lease.ClaimID, d time.Duration
 
 // Declare notes what the worker serves.
 func (x wire) Declare(ctx context.Context, declaration store.Declaration) error {
+	if x.w.schedules != nil {
+		declaration.Schedules = slices.DeleteFunc(slices.Clone(declaration.Schedules), func(s store.Schedule) bool { return !x.w.schedules[s.Name] })
+	}
 	_, err := through(ctx, x.w, errOnly(func() error { return x.Store.Declare(ctx, declaration) }))
 	serves := store.Serves{}
 	for _, job := range declaration.Jobs {
@@ -210,4 +218,8 @@ func (x wire) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.Canc
 
 func (x wire) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	return through(ctx, x.w, func() (store.SweepResult, error) { return x.Store.Sweep(ctx, request) })
+}
+
+func (x wire) ReportWorker(ctx context.Context, report store.WorkerReport) (store.Shared, error) {
+	return through(ctx, x.w, func() (store.Shared, error) { return x.Store.ReportWorker(ctx, report) })
 }

@@ -34,9 +34,11 @@ var law = map[string][]string{
 	"internal/admit":      {"store", "internal/rules"},
 	"db":                  {},
 	"db/sqlite":           {},
-	"durable":             {"observe", "store", "heartbeat", "poller", "internal/admit", "internal/cron", "internal/await", "internal/claimplan", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"internal/presence":   {"observe", "store", "internal/storable"},
+	"durable":             {"observe", "internal/presence", "store", "heartbeat", "poller", "internal/admit", "internal/cron", "internal/await", "internal/claimplan", "internal/protocol", "internal/recur", "internal/storable", "lease"},
 	"observe":             {"store", "lock", "lease"},
-	"operate":             {"durable", "store", "lock", "lease", "internal/recur"},
+	"observe/metrics":     {"observe", "store"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/recur", "internal/rules"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
@@ -48,7 +50,7 @@ var law = map[string][]string{
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"observe", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"observe", "observe/metrics", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
 	"examples/*":            {"durablecmd", "observe", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},

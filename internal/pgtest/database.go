@@ -59,12 +59,12 @@ func DatabaseOn(tb testing.TB, server string) string {
 func databaseOn(tb testing.TB, server, options string) string {
 	tb.Helper()
 	name := "test_" + strings.ToLower(rand.Text()[:16])
-	execute(tb, server, "CREATE DATABASE "+name+" TEMPLATE template0 "+options)
+	Execute(tb, server, "CREATE DATABASE "+name+" TEMPLATE template0 "+options)
 	tb.Cleanup(func() { // a connection that is being ended may still be there, on a slow machine for longer than the server waits
 		for try := 0; try < 10 && send(server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") != nil; try++ {
 			<-time.After(time.Second)
 		}
-		execute(tb, server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+		Execute(tb, server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 	})
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme == "" {
@@ -74,7 +74,8 @@ func databaseOn(tb testing.TB, server, options string) string {
 	return u.String()
 }
 
-func execute(tb testing.TB, server, sql string) {
+// Execute sends SQL to a server, as the owner of the database that the URL names.
+func Execute(tb testing.TB, server, sql string) {
 	tb.Helper()
 	if err := send(server, sql); err != nil {
 		tb.Fatalf("%s: %v", sql, err)

@@ -49,6 +49,18 @@ func DueAfter(outcome *store.Outcome) time.Duration {
 	return max(outcome.After, 0)
 }
 
+// EndedAt is when an attempt has ended that is settled now: when its handler has
+// returned, which follows from what it took.
+func EndedAt(outcome *store.Outcome, startedAt, now time.Time) time.Time {
+	if outcome.Took <= 0 {
+		return now
+	}
+	if at := startedAt.Add(outcome.Took.Truncate(time.Microsecond)); at.Before(now) {
+		return at
+	}
+	return now
+}
+
 // Settle is what an outcome makes of a run, and the reason when it ends without
 // success. Where the run would be Pending again, it is cancelled if that was asked:
 // cancel is why, or nil.

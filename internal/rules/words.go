@@ -21,6 +21,7 @@ const (
 // The kinds of things that the audit reports.
 const (
 	KindRun      = "run"
+	KindBulk     = "bulk" // all runs of a filter
 	KindQueue    = "queue"
 	KindSchedule = "schedule"
 )

@@ -43,10 +43,16 @@ type Config struct {
 	NoNotify bool         // PostgreSQL: send no NOTIFY; other processes find out by polling.
 	Logger   *slog.Logger // Default: nothing is logged.
 
+	// Connect is postgres.Config.Connect: called before each connection to PostgreSQL.
+	Connect ConnectHook
+
 	// MustExist makes Open fail with ErrNoFile instead of making a file that
 	// is not there.
 	MustExist bool
 }
+
+// ConnectHook is postgres.ConnectHook.
+type ConnectHook = postgres.ConnectHook
 
 // ErrNoFile is what Open with MustExist says of a file that is not there.
 var ErrNoFile = errors.New("no database file")
@@ -69,7 +75,7 @@ func (t target) open(ctx context.Context, config Config) (Store, error) {
 	case enginePostgres:
 		store, err := postgres.Open(ctx, t.location, postgres.Config{
 			Schema: config.Schema, MaxConns: int32(min(config.MaxConns, math.MaxInt32)), //nolint:gosec // bounded here
-			NoNotify: config.NoNotify, Logger: config.Logger,
+			NoNotify: config.NoNotify, Logger: config.Logger, Connect: config.Connect,
 		})
 		return opened(postgresStore{store}, err)
 	case engineSQLite:
@@ -116,6 +122,20 @@ func MigrationsSQL(dsn, schema string) (string, error) {
 	default:
 		return "", fmt.Errorf("%s has no schema", dsn)
 	}
+}
+
+// Grants returns the statements that give a database role, which has to exist,
+// the privileges of a kind of role: owner, worker, producer, reader or scaler (see
+// postgres.Grants). Only PostgreSQL has roles.
+func Grants(dsn, schema, kind, role string) (string, error) {
+	target, err := parse(dsn)
+	if err != nil {
+		return "", err
+	}
+	if target.engine != enginePostgres {
+		return "", fmt.Errorf("%w: %s has no roles: want a database on PostgreSQL", store.ErrInvalid, Redact(dsn))
+	}
+	return postgres.Grants(schema, postgres.Role(kind), role)
 }
 
 // Embedded reports whether the store that dsn names needs no server: a file, or

@@ -18,6 +18,10 @@ type workerInfo struct {
 	name      string
 	startedAt time.Time
 	seenAt    time.Time
+
+	reportedAt time.Time
+	reports    int64           // the number of its last report
+	presence   *store.Presence // never changed once it is there; nil: it has not reported, or has stopped
 }
 
 // Declare stores a worker, its jobs and its schedules.

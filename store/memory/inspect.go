@@ -61,6 +61,31 @@ func matches(filter *store.Filter, r *run) bool {
 		(filter.Tag == "" || slices.Contains(r.tags, filter.Tag))
 }
 
+// CountMatching counts the runs that pass a filter, exactly.
+func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("count runs: %w", err)
+	}
+	filter.Before, filter.Limit = store.RunID{}, 0
+	from, below, _, err := filter.Range()
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[store.State]store.Count)
+	for _, state := range filter.Wanted() {
+		counts[state] = store.Count{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first, end := s.below(from), s.below(below)
+	for _, r := range s.byID[min(first, end):end] {
+		if matches(&filter, r) {
+			counts[r.state] = store.Count{N: counts[r.state].N + 1}
+		}
+	}
+	return counts, nil
+}
+
 // Counts returns the number of runs in each state, exactly.
 func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error) {
 	if err := ctx.Err(); err != nil {

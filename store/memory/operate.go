@@ -60,7 +60,11 @@ func (s *Store) operate(order *store.RunCommand, id store.RunID, now time.Time) 
 	case store.DeleteRuns:
 		s.remove(r)
 	}
-	s.note(change{at: now, kind: rules.KindRun, subject: id.String(), what: string(order.Action), by: order.By, detail: order.Detail()})
+	if order.Bulk != nil {
+		s.noteBulk(now, order)
+	} else {
+		s.note(change{at: now, kind: rules.KindRun, subject: id.String(), what: string(order.Action), by: order.By, detail: order.Detail()})
+	}
 	return changed
 }
 

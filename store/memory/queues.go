@@ -79,6 +79,7 @@ type change struct {
 	kind, subject, what string
 	by                  string
 	detail              json.RawMessage
+	runs                int64 // of a bulk change
 }
 
 // changesKept bounds the changes that are remembered.
@@ -100,26 +101,45 @@ func (s *Store) noteSchedule(at time.Time, schedule, what, by string) {
 }
 
 // Changes lists changes, newest first.
-func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
+func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) (store.ChangePage, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("changes: %w", err)
+		return store.ChangePage{}, fmt.Errorf("changes: %w", err)
 	}
 	limit, err := filter.Most()
 	if err != nil {
-		return nil, err
+		return store.ChangePage{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changes := []store.Change{}
+	page := store.ChangePage{Changes: []store.Change{}}
 	for _, c := range slices.Backward(s.audit) {
-		if len(changes) == limit {
+		if !c.passes(&filter) {
+			continue
+		}
+		page.Changes = append(page.Changes, store.Change{ID: c.id, At: c.at, Actor: c.by, Kind: c.kind, Subject: c.subject,
+			Action: c.what, Detail: slices.Clone(c.detail), Runs: c.runs})
+		if len(page.Changes) == limit {
+			page.Next = c.id
 			break
 		}
-		if (filter.Kind == "" || filter.Kind == c.kind) && (filter.Subject == "" || filter.Subject == c.subject) &&
-			(filter.Before == 0 || c.id < filter.Before) {
-			changes = append(changes, store.Change{ID: c.id, At: c.at, Actor: c.by, Kind: c.kind, Subject: c.subject,
-				Action: c.what, Detail: slices.Clone(c.detail)})
+	}
+	return page, nil
+}
+
+func (c *change) passes(filter *store.ChangeFilter) bool {
+	return (filter.Kind == "" || filter.Kind == c.kind) && (filter.Subject == "" || filter.Subject == c.subject) &&
+		(filter.By == "" || filter.By == c.by) && (filter.Action == "" || filter.Action == c.what) &&
+		!c.at.Before(filter.Since) && (filter.Before == 0 || c.id < filter.Before)
+}
+
+// noteBulk adds a run to the change that a bulk change is. The caller holds mu.
+func (s *Store) noteBulk(at time.Time, order *store.RunCommand) {
+	bulk := order.Bulk.ID.String()
+	for i := len(s.audit) - 1; i >= 0; i-- {
+		if c := &s.audit[i]; c.kind == rules.KindBulk && c.subject == bulk {
+			c.runs++
+			return
 		}
 	}
-	return changes, nil
+	s.note(change{at: at, kind: rules.KindBulk, subject: bulk, what: string(order.Action), by: order.By, detail: order.Detail(), runs: 1})
 }

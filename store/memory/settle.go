@@ -94,7 +94,7 @@ func (r *run) record(worker string, outcome *store.Outcome, now time.Time) {
 		Worker:    worker,
 		Fence:     r.fence,
 		StartedAt: r.startedAt,
-		EndedAt:   now,
+		EndedAt:   rules.EndedAt(outcome, r.startedAt, now),
 		Error:     rules.TextOrNil(outcome.Error),
 		Stack:     rules.TextOrNil(outcome.Stack),
 		Log:       rules.TextOrNil(outcome.Log),

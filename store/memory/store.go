@@ -43,6 +43,7 @@ type Store struct {
 	keys        map[keyName]*keyHolder
 	jobs        map[string]store.JobInfo
 	workers     map[uuid.UUID]workerInfo
+	stats       map[statKey]*store.Tally
 	schedules   map[string]*schedule
 	occurrences map[occurrence]store.RunID
 	audit       []change        // oldest first
@@ -74,6 +75,7 @@ func New(config Config) *Store {
 		keys:        make(map[keyName]*keyHolder),
 		jobs:        make(map[string]store.JobInfo),
 		workers:     make(map[uuid.UUID]workerInfo),
+		stats:       make(map[statKey]*store.Tally),
 		schedules:   make(map[string]*schedule),
 		occurrences: make(map[occurrence]store.RunID),
 		places:      make(map[string][]*place),

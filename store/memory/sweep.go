@@ -55,6 +55,8 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 		s.sweep = sweep{}
 		s.forgetWorkers(now)
 		s.forgetGates(now)
+		s.forgetChanges(now.Add(-rules.Kept(request.RetentionAudit)))
+		s.forgetStats(now)
 	}
 	if done.Deleted > 0 {
 		kept := slices.DeleteFunc(slices.Clone(s.byID[from:to]), func(r *run) bool { return s.runs[r.id] == nil })
@@ -106,6 +108,15 @@ func (s *Store) takeBack(r *run, now time.Time) store.ReclaimedRun {
 		ID: r.id, Lane: r.laneID(), Job: r.lane.name.job, Queue: r.lane.name.queue,
 		Worker: r.worker, State: r.state, CrashCount: r.crashCount,
 	}
+}
+
+// forgetChanges drops the changes before an instant.
+func (s *Store) forgetChanges(before time.Time) {
+	first := slices.IndexFunc(s.audit, func(c change) bool { return !c.at.Before(before) })
+	if first < 0 {
+		first = len(s.audit)
+	}
+	s.audit = s.audit[first:]
 }
 
 // forgetWorkers drops workers that have not declared themselves for long. Runs

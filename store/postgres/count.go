@@ -11,17 +11,25 @@ import (
 )
 
 const (
-	// countMost is how far runs are counted one by one.
+	// countMost is how far runs are counted one by one in a table of any size.
 	countMost = 100_000
+	// countWhole is how many runs a table may have for all of them to be counted.
+	countWhole = 1_000_000
 	// samplePages is how many pages of a table are read for an estimate that the
 	// server has no figures for.
 	samplePages = 500
+	// sampleHits is how many runs of a state a sample has to have for an estimate
+	// to follow from it.
+	sampleHits = 100
 )
 
-// Counts returns the number of runs in each state: exact up to a hundred
-// thousand of each, and above that an estimate, from the figures of the last
-// vacuum or analyze and the size of the table as it is now, or from a sample of
-// its pages when there was none.
+// Counts returns the number of runs in each state. All numbers are exact up to a
+// million runs. In a larger table, those of up to a hundred thousand runs are
+// exact, except that of the succeeded runs, which no index knows: it is an
+// estimate from a sample of the table's pages, or, where the sample has few of
+// them, the number found among the newest and the oldest runs, as a lower bound.
+// Larger ones are estimated from the figures of the last vacuum or analyze and
+// the size of the table as it is now, or from a sample when there was none.
 func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("counts", err)
@@ -36,13 +44,8 @@ func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error)
 }
 
 func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error) {
-	var row queries.CountSomeRow
-	b := s.guarded(ctx)
-	b.add(queries.CountSome, int32(countMost+1)).Query(func(rows pgx.Rows) (err error) {
-		row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[queries.CountSomeRow])
-		return err
-	})
-	if err := s.send(ctx, s.general, b); err != nil {
+	row, most, err := s.countSome(ctx)
+	if err != nil {
 		return nil, err
 	}
 	look := lookMost
@@ -54,39 +57,92 @@ func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error)
 		return nil, err
 	}
 	row.Running += int64(len(stranded))
-	total, ready, limited := counted(row.Total), counted(row.Ready), counted(row.Limited)
-	dead, cancelled := counted(row.Dead), counted(row.Cancelled)
-	if total.Estimated {
-		total.N, err = s.estimate(ctx, "runs", total.N)
-	}
-	if err == nil && ready.Estimated {
-		ready.N, err = s.estimate(ctx, "ready", ready.N)
-	}
-	if err == nil && limited.Estimated {
-		limited.N, err = s.estimate(ctx, "waiting", limited.N)
-	}
-	if err == nil && (dead.Estimated || cancelled.Estimated) {
-		err = s.estimateProblems(ctx, &dead, &cancelled)
-	}
-	if err != nil {
-		return nil, err
-	}
-	pending := store.Count{N: ready.N + limited.N, Estimated: ready.Estimated || limited.Estimated}
+	ready, limited := counted(row.Ready, most), counted(row.Limited, most)
 	counts := map[store.State]store.Count{
-		store.Pending: pending, store.Running: counted(row.Running), store.Dead: dead, store.Cancelled: cancelled,
+		store.Pending: sum(ready, limited), store.Running: {N: row.Running, AtLeast: row.Running > most},
+		store.Dead: counted(row.Dead, most), store.Cancelled: counted(row.Cancelled, most),
 	}
-	for _, count := range counts {
-		total.N -= count.N
-		total.Estimated = total.Estimated || count.Estimated
+	if row.Total <= most {
+		// One snapshot has counted all runs and those of every other state.
+		counts[store.Succeeded] = store.Count{N: max(row.Total-row.Ready-row.Limited-row.Running-row.Dead-row.Cancelled, 0)}
+		return counts, nil
 	}
-	total.N = max(total.N, 0)
-	counts[store.Succeeded] = total
-	return counts, nil
+	return counts, s.estimateCounts(ctx, ready, limited, counts)
 }
 
-// counted is a number that was counted up to the bound.
-func counted(n int64) store.Count {
-	return store.Count{N: min(n, countMost), Estimated: n > countMost}
+// countSome counts the runs of each state that an index knows, and all runs, up
+// to a bound that it returns. The bound is the larger one where the whole table
+// seems to be within it.
+func (s *Store) countSome(ctx context.Context) (row queries.CountSomeRow, most int64, err error) {
+	for _, most = range []int64{countMost, countWhole} {
+		b := s.guarded(ctx)
+		b.add(queries.CountSome, int32(most+1)).Query(func(rows pgx.Rows) (err error) { //nolint:gosec // small
+			row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[queries.CountSomeRow])
+			return err
+		})
+		if err := s.send(ctx, s.general, b); err != nil || row.Total <= most || most == countWhole {
+			return row, most, err
+		}
+		about, err := s.estimate(ctx, "runs", row.Total)
+		if err != nil || about > countWhole {
+			return row, most, err
+		}
+	}
+	return row, most, nil
+}
+
+// estimateCounts replaces the numbers that were not counted to their end, and
+// adds that of the succeeded runs.
+func (s *Store) estimateCounts(ctx context.Context, ready, limited store.Count, counts map[store.State]store.Count) (err error) {
+	dead, cancelled := counts[store.Dead], counts[store.Cancelled]
+	for table, count := range map[string]*store.Count{"ready": &ready, "waiting": &limited} {
+		if count.Estimated {
+			if count.N, err = s.estimate(ctx, table, count.N); err != nil {
+				return err
+			}
+		}
+	}
+	if dead.Estimated || cancelled.Estimated {
+		if err := s.estimateProblems(ctx, &dead, &cancelled); err != nil {
+			return err
+		}
+	}
+	counts[store.Pending], counts[store.Dead], counts[store.Cancelled] = sum(ready, limited), dead, cancelled
+	counts[store.Succeeded], err = s.estimateSucceeded(ctx)
+	return err
+}
+
+// estimateSucceeded estimates the succeeded runs of a large table by themselves,
+// never as what the other numbers leave of an estimate.
+func (s *Store) estimateSucceeded(ctx context.Context) (store.Count, error) {
+	q := s.queries(s.general)
+	found, err := q.CountSucceededAtEnds(ctx, queries.CountSucceededAtEndsParams{Look: lookMost})
+	if err != nil {
+		return store.Count{}, err
+	}
+	size, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "runs"})
+	if err != nil {
+		return store.Count{}, err
+	}
+	percent := percentOf(size.Pages)
+	sample, err := q.SampleRuns(ctx, queries.SampleRunsParams{Percent: percent})
+	if err != nil {
+		return store.Count{}, err
+	}
+	if sample.Succeeded < sampleHits {
+		return store.Count{N: found, AtLeast: true}, nil
+	}
+	return store.Count{N: max(int64(float64(sample.Succeeded)*100/float64(percent)), found), Estimated: true}, nil
+}
+
+// sum adds two numbers of runs.
+func sum(a, b store.Count) store.Count {
+	return store.Count{N: a.N + b.N, Estimated: a.Estimated || b.Estimated}
+}
+
+// counted is a number that was counted up to a bound.
+func counted(n, most int64) store.Count {
+	return store.Count{N: min(n, most), Estimated: n > most}
 }
 
 // estimate is about how many rows a table has, at least as many as were counted.
@@ -100,7 +156,9 @@ func (s *Store) estimate(ctx context.Context, table string, least int64) (int64,
 	var n int64
 	switch table {
 	case "runs":
-		n, err = q.SampleRuns(ctx, queries.SampleRunsParams{Percent: percent})
+		var sample queries.SampleRunsRow
+		sample, err = q.SampleRuns(ctx, queries.SampleRunsParams{Percent: percent})
+		n = sample.Total
 	case "ready":
 		n, err = q.SampleReady(ctx, queries.SampleReadyParams{Percent: percent})
 	case "waiting":
@@ -140,4 +198,53 @@ func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Cou
 		cancelled.N = max(int64(float64(sample.Cancelled)*scale), cancelled.N)
 	}
 	return nil
+}
+
+// CountMatching counts the runs that pass a filter, by state.
+func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	filter.Before, filter.Limit = store.RunID{}, 0
+	if _, _, _, err := filter.Range(); err != nil {
+		return nil, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("count runs", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	counts, err := s.countMatching(ctx, filter)
+	if err != nil {
+		return nil, s.fail("count runs", err)
+	}
+	return counts, nil
+}
+
+func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	counts := map[store.State]store.Count{}
+	for _, state := range filter.Wanted() {
+		counts[state] = store.Count{}
+	}
+	l, err := s.lister(s.general, &filter)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.readLanes(ctx); err != nil || len(l.lanes) == 0 {
+		return counts, err
+	}
+	states := make([]int16, 0, len(counts))
+	for state := range counts {
+		states = append(states, int16(state))
+	}
+	var rows []queries.CountMatchingRow
+	b := s.guarded(ctx)
+	b.add(queries.CountMatching, states, l.lines(), int32(countMost), l.below, l.from, append(uuidArray{}, filter.IDs...), l.allLanes, l.lanes, filter.Tag).Query(func(found pgx.Rows) (err error) {
+		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountMatchingRow])
+		return err
+	})
+	if err := s.send(ctx, s.general, b); err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: row.Looked >= countMost}
+	}
+	return counts, nil
 }

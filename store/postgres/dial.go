@@ -1,8 +1,19 @@
 package postgres
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net"
 	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // deadPeer is how long a peer may leave data unacknowledged.
@@ -16,3 +27,161 @@ func dialer(timeout time.Duration) *net.Dialer {
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
 }
+
+// ConnectHook changes the configuration of a connection before it is opened; see
+// Config.Connect.
+type ConnectHook = func(ctx context.Context, config *pgx.ConnConfig) error
+
+// inTurn calls hooks one after another; nil: there is none.
+func inTurn(hooks ...ConnectHook) ConnectHook {
+	var all []ConnectHook
+	for _, one := range hooks {
+		if one != nil {
+			all = append(all, one)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return func(ctx context.Context, config *pgx.ConnConfig) error {
+		for _, one := range all {
+			if err := one(ctx, config); err != nil {
+				return fmt.Errorf("prepare a connection: %w", err)
+			}
+		}
+		return nil
+	}
+}
+
+// dialAlone opens a connection that belongs to no pool, as the pools open theirs.
+func (s *Store) dialAlone(ctx context.Context) (*pgx.Conn, error) {
+	config := s.dial.ConnConfig.Copy()
+	if s.dial.BeforeConnect != nil {
+		if err := s.dial.BeforeConnect(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.dial.AfterConnect(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return conn, nil
+}
+
+// New returns a store that uses a pool of yours to enqueue, to inspect, to operate
+// and to migrate, and checks that its database can be written. Close does not close
+// the pool: close the store first, then the pool. Config.MaxConns must be zero; the
+// pool has its own.
+//
+// The pool may have any size, hooks, settings and query_exec_mode, and a pooler in
+// front of the server. The store sets the search_path and timeouts for single
+// transactions, so nothing is left behind on your connections. It resets the pool
+// after a migration and when the server has ended a connection.
+//
+// What must not wait for a free connection of yours gets connections of the
+// store's own, opened when they are needed with the pool's ConnConfig,
+// BeforeConnect and AfterConnect. A process that only enqueues has at most one of
+// them, for a few seconds at a time, to look at the schema and to create lanes, and
+// one more to listen while it waits for results. A worker uses up to seven more
+// than your pool has: four to claim and settle, two for heartbeats, one to listen.
+func New(ctx context.Context, pool *pgxpool.Pool, config Config) (*Store, error) {
+	if pool == nil || config.MaxConns != 0 {
+		return nil, fmt.Errorf("open postgres: %w: want a pool, and no MaxConns beside it", store.ErrInvalid)
+	}
+	return open(ctx, config, func(s *Store) error { return s.share(ctx, pool) })
+}
+
+// share makes a pool of the caller's the general one.
+func (s *Store) share(ctx context.Context, pool *pgxpool.Pool) error {
+	base := pool.Config()
+	s.general, s.shared, s.dial = pool, true, base
+	s.patient = make(chan struct{}, max(base.MaxConns/2, 1))
+	if err := s.checkServer(ctx); err != nil {
+		return err
+	}
+	prepareConfig(base)
+	if s.unpinned {
+		delete(base.ConnConfig.RuntimeParams, "search_path")
+	} else {
+		base.AfterConnect = both(base.AfterConnect, func(ctx context.Context, conn *pgx.Conn) error { // whatever the caller's has set
+			_, err := conn.Exec(ctx, "SET search_path = "+pinnedPath)
+			return err
+		})
+	}
+	base.BeforeConnect = inTurn(base.BeforeConnect, s.config.Connect)
+	// What these do is for the caller's own use of its connections.
+	base.PrepareConn, base.BeforeAcquire, base.AfterRelease = nil, nil, nil //nolint:staticcheck // the pool may have the old hook
+	base.MinConns, base.MinIdleConns = 0, 0
+	base.MaxConnIdleTime = max(base.MaxConnIdleTime, time.Minute) // longer than a heartbeat's interval
+	return s.openEngine(ctx, base, 0)
+}
+
+// both calls one function after another.
+func both(first, second func(context.Context, *pgx.Conn) error) func(context.Context, *pgx.Conn) error {
+	if first == nil {
+		return second
+	}
+	return func(ctx context.Context, conn *pgx.Conn) error {
+		if err := first(ctx, conn); err != nil {
+			return err
+		}
+		return second(ctx, conn)
+	}
+}
+
+// know has a connection know the types of our parameters even when nothing is
+// prepared.
+func know(m *pgtype.Map) {
+	if _, known := m.TypeForValue(uuidArray(nil)); known {
+		return
+	}
+	m.RegisterDefaultPgType(uuid.UUID{}, "uuid")
+	m.RegisterDefaultPgType(uuidArray(nil), "_uuid")
+}
+
+// lend sends a batch on a connection of a pool that may be the caller's.
+func lend(ctx context.Context, pool *pgxpool.Pool, b *pgx.Batch) pgx.BatchResults {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return failedBatch{err}
+	}
+	know(conn.Conn().TypeMap())
+	return &lentBatch{conn.SendBatch(ctx, b), conn}
+}
+
+// lentBatch gives the connection back when it is closed.
+type lentBatch struct {
+	pgx.BatchResults
+	conn *pgxpool.Conn
+}
+
+// Close ends the batch.
+func (l *lentBatch) Close() error {
+	err := l.BatchResults.Close()
+	if l.conn != nil {
+		l.conn.Release()
+		l.conn = nil
+	}
+	return err
+}
+
+// failedBatch is a batch that got no connection.
+type failedBatch struct{ err error }
+
+// Exec says why.
+func (f failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, f.err }
+
+// Query says why.
+func (f failedBatch) Query() (pgx.Rows, error) { return nil, f.err }
+
+// QueryRow says why.
+func (f failedBatch) QueryRow() pgx.Row { return pinnedRow{nil, f.err} }
+
+// Close says why.
+func (f failedBatch) Close() error { return f.err }
+
+// Tx is none.
+func (failedBatch) Tx() pgx.Tx { return nil }

@@ -24,6 +24,7 @@ const (
 	undefinedTable       = "42P01"
 	undefinedSchema      = "3F000"
 	readOnlyTransaction  = "25006"
+	lacksPrivilege       = "42501"
 	adminShutdown        = "57P01"
 	crashShutdown        = "57P02"
 	featureNotSupported  = "0A000" // also: a cached plan whose result type has changed
@@ -70,13 +71,13 @@ func refusesStatement(err error) bool {
 func (s *Store) fail(what string, err error) error {
 	switch code(err) {
 	case undefinedTable, undefinedSchema:
-		s.served.Store(false)
+		s.served.Store(0)
 		s.forgetLanes()
 		s.forgetWorkers()
-		return fmt.Errorf("%s: %w: a table of schema %q is missing: run durable-worker migrate up: %w", what, ErrSchema, s.config.Schema, err)
+		return fmt.Errorf("%s: %w: a table of schema %q is missing: run `migrate up` of your worker program, or call Store.Migrate: %w", what, ErrSchema, s.config.Schema, err)
 	case readOnlyTransaction:
 		s.dropConnections()
-		return fmt.Errorf("%s: the server at %s has become read-only: %w", what, s.dial.Host, err)
+		return fmt.Errorf("%s: the server at %s has become read-only: %w", what, s.dial.ConnConfig.Host, err)
 	case featureNotSupported, adminShutdown, crashShutdown:
 		s.dropConnections()
 	case "":

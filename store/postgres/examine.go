@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,12 +30,15 @@ func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 	var f store.Findings
 	steps := []func(context.Context, *store.Findings) error{s.examineServer, s.examineRole, s.examineSnapshots, s.examineConnection}
 	if s.usable(ctx) == nil {
-		steps = append(steps, s.examineTables, s.examineIdentities, s.examineWork, s.examineJobs, s.examineStranded)
+		steps = append(steps, s.examinePrivileges, s.examineTables, s.examineIdentities, s.examineWork, s.examineStranded)
 	}
 	for _, step := range steps {
 		bounded, cancel := context.WithTimeout(ctx, inspectLimit) // a table may be locked
 		err := step(bounded, &f)
 		cancel()
+		if code(err) == lacksPrivilege {
+			continue // the finding on privileges says so
+		}
 		if err != nil {
 			return f, s.fail("examine", err)
 		}
@@ -160,15 +162,6 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 // examineWork looks at what waits for a transaction.
 func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	q := s.queries(s.general)
-	workers, err := q.ExamineWorkers(ctx, queries.ExamineWorkersParams{Within: micro(store.DeclaredWithin)})
-	if err != nil {
-		return err
-	}
-	if workers == 0 {
-		f.Warn("workers", fmt.Sprintf("no worker was registered within %v", store.DeclaredWithin), "start one")
-	} else {
-		f.Fine("workers", fmt.Sprintf("%d registered within %v", workers, store.DeclaredWithin))
-	}
 	expired, err := q.ExamineLeases(ctx, queries.ExamineLeasesParams{Within: micro(lateLease)})
 	if err != nil {
 		return err
@@ -190,22 +183,27 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 	return nil
 }
 
-// examineJobs looks for runs that no worker will execute.
-func (s *Store) examineJobs(ctx context.Context, f *store.Findings) error {
-	rows, err := s.queries(s.general).ExamineUndeclared(ctx, queries.ExamineUndeclaredParams{Within: micro(store.DeclaredWithin)})
+// examineIdentities looks for tables that a publication would make read-only.
+func (s *Store) examineIdentities(ctx context.Context, f *store.Findings) error {
+	rows, err := s.queries(s.general).ExamineIdentities(ctx, queries.ExamineIdentitiesParams{SchemaName: s.config.Schema})
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(rows, func(a, b queries.ExamineUndeclaredRow) int { return cmp.Compare(a.Job, b.Job) })
+	var without, refused []string
 	for _, row := range rows {
-		since := "has never been declared"
-		if row.DeclaredAt.Unix() > 0 {
-			since = "was last declared " + row.DeclaredAt.UTC().Format(time.RFC3339)
+		without = append(without, row.Name)
+		if row.Published {
+			refused = append(refused, row.Name)
 		}
-		f.Warn("jobs", fmt.Sprintf("no worker for job %s: runs wait on queue %s and it %s", row.Job, row.Queue, since), "start a worker that registers it, or correct the name")
 	}
-	if len(rows) == 0 {
-		f.Fine("jobs", "every job of which runs wait has been declared lately")
+	const hint = "run durable-worker migrate up; a table of your own in this schema needs a primary key, or ALTER TABLE … REPLICA IDENTITY FULL"
+	switch {
+	case len(refused) > 0:
+		f.Fail("replica identity", "a publication has tables without one, and PostgreSQL refuses to delete or update their rows: "+strings.Join(refused, ", "), hint)
+	case len(without) > 0:
+		f.Warn("replica identity", "missing, so a publication of all tables would stop the workers: "+strings.Join(without, ", "), hint)
+	default:
+		f.Fine("replica identity", "every table has one")
 	}
 	return nil
 }

@@ -1,12 +1,15 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
 // Role is what a database role is for: it decides what Grants gives it.
@@ -66,13 +69,24 @@ var privileges = map[Role][]privilege{
 }
 
 // withheld are privileges that a role does not get with everything: the version is
-// the migration's, and the audit is only added to.
+// the migration's, and what the audit says is not changed. Its oldest rows are
+// deleted by the sweep.
 //
 //nolint:gochecknoglobals // never changes
 var withheld = map[Role][]privilege{
 	RoleWorker: {
 		{"INSERT, UPDATE, DELETE", "meta"},
-		{"UPDATE, DELETE", "audit"},
+		{"UPDATE", "audit"},
+	},
+}
+
+// regained are privileges that a role has in spite of those withheld: a step of a
+// bulk change adds its runs to the change's row.
+//
+//nolint:gochecknoglobals // never changes
+var regained = map[Role][]privilege{
+	RoleWorker: {
+		{"UPDATE (runs)", "audit"},
 	},
 }
 
@@ -105,6 +119,9 @@ func Grants(schema string, role Role, name string) (string, error) {
 	for _, p := range withheld[role] {
 		fmt.Fprintf(&b, "REVOKE %s ON %s FROM %s;\n", p.may, p.tables(in), to)
 	}
+	for _, p := range regained[role] {
+		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", p.may, p.tables(in), to)
+	}
 	b.WriteString("COMMIT;\n")
 	return b.String(), nil
 }
@@ -119,3 +136,62 @@ func (p privilege) tables(schema string) string {
 
 // literalOf writes a value as a literal.
 func literalOf(value string) string { return "'" + strings.ReplaceAll(value, "'", "''") + "'" }
+
+// examinePrivileges looks for privileges that the role lacks for what its program
+// does: to work, or at least to enqueue, or to read.
+func (s *Store) examinePrivileges(ctx context.Context, f *store.Findings) error {
+	const name = "privileges"
+	const hint = "have the owner of the schema run what `migrate grants --for worker` prints; nothing, if the program "
+	lacks := map[Role]string{}
+	for _, role := range []Role{RoleWorker, RoleProducer, RoleReader} {
+		rows, err := s.queries(s.general).MissingPrivileges(ctx, needs(role, s.config.Schema))
+		if err != nil {
+			return err
+		}
+		lacks[role] = lacking(rows)
+	}
+	switch {
+	case lacks[RoleWorker] == "":
+		f.Fine(name, "the role may do all that workers and operators do")
+	case lacks[RoleProducer] == "":
+		f.Warn(name, "the role may enqueue, and cannot work: it lacks "+lacks[RoleWorker], hint+"only enqueues")
+	case lacks[RoleReader] == "":
+		f.Warn(name, "the role may only read: to enqueue it lacks "+lacks[RoleProducer], hint+"only reads")
+	default:
+		f.Fail(name, "the role lacks "+lacks[RoleReader], hint+"only counts for an autoscaler")
+	}
+	return nil
+}
+
+// needs lists what a role has to have, one privilege at a time.
+func needs(role Role, schema string) queries.MissingPrivilegesParams {
+	list := queries.MissingPrivilegesParams{SchemaName: schema}
+	given := slices.Concat(privileges[role], regained[role])
+	if slices.ContainsFunc(given, func(p privilege) bool { return p.on == everything }) {
+		given = append(given, privilege{"SELECT", "meta, audit"})
+	}
+	for _, one := range given {
+		may, columns, _ := strings.Cut(strings.TrimSuffix(one.may, ")"), " (")
+		for table := range strings.SplitSeq(one.on, ", ") {
+			for privilege := range strings.SplitSeq(may, ", ") {
+				for column := range strings.SplitSeq(columns, ", ") {
+					list.Privileges, list.Tables, list.Columns = append(list.Privileges, privilege), append(list.Tables, table), append(list.Columns, column)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// lacking names the first of the privileges that are missing.
+func lacking(rows []queries.MissingPrivilegesRow) string {
+	const most = 6
+	var words []string
+	for _, row := range rows[:min(len(rows), most)] {
+		words = append(words, row.May+" on "+row.TableName)
+	}
+	if len(rows) > most {
+		words = append(words, fmt.Sprintf("and %d more", len(rows)-most))
+	}
+	return strings.Join(words, ", ")
+}

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func forbidden(t *testing.T, err error, what string) {
 	require.ErrorContains(t, err, "42501", what)
 }
 
-// TestStoreAsAWorkersRole runs the suite as a worker.
+// TestStoreInModes runs the suite as a worker.
 func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartPrivate(t, pgtest.Options{}).URL()
@@ -162,6 +163,33 @@ func TestGrants_AreExact(t *testing.T) {
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), `create role "o'b""x"; `+quoted)
 	require.NoError(t, err)
+}
+
+func TestExamineNamesMissingPrivileges(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartPrivate(t, pgtest.Options{}).URL()
+	migrated := openFresh(t, server)
+	finding := func(db opened) store.Finding {
+		findings, err := db.Examine(t.Context())
+		require.NoError(t, err)
+		i := slices.IndexFunc(findings, func(f store.Finding) bool { return f.Name == "privileges" })
+		require.GreaterOrEqual(t, i, 0)
+		return findings[i]
+	}
+	name := newRole(t, server)
+	worker := openAs(t, migrated, postgres.RoleWorker, name)
+	require.Equal(t, store.Fine, finding(worker).Level)
+	require.Equal(t, store.Fine, finding(migrated).Level, "the owner may do everything")
+	producer := finding(openAs(t, migrated, postgres.RoleProducer, newRole(t, server)))
+	require.Equal(t, store.Warning, producer.Level)
+	require.Contains(t, producer.Text, "may enqueue, and cannot work: it lacks DELETE on attempts")
+	reader := finding(openAs(t, migrated, postgres.RoleReader, newRole(t, server)))
+	require.Equal(t, store.Warning, reader.Level)
+	require.Contains(t, reader.Text, "may only read: to enqueue it lacks INSERT on lanes")
+
+	_, err := connect(t, server).Exec(t.Context(), "revoke delete on "+migrated.schema+".leases from "+name)
+	require.NoError(t, err)
+	require.Contains(t, finding(worker).Text, "it lacks DELETE on leases")
 }
 
 // docs/deploy.md has the statements of every role.

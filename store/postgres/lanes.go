@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -66,17 +67,26 @@ type laneSet map[lane]store.LaneID
 // held by a call that waits for a second one, all of them wait until their
 // contexts end. Such calls find their lanes before, or with lanesIn.
 func (s *Store) laneIDs(ctx context.Context, set laneSet) error {
-	missing, err := s.findLanes(ctx, s.general, set)
+	missing, err := s.findLanes(ctx, s.aloof(), set)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
 	if err := s.createLanes(ctx, laneColumns(missing)); err != nil {
 		return err
 	}
-	if missing, err = s.findLanes(ctx, s.general, set); err == nil && len(missing) > 0 {
+	if missing, err = s.findLanes(ctx, s.aloof(), set); err == nil && len(missing) > 0 {
 		err = fmt.Errorf("%d lanes could not be made", len(missing))
 	}
 	return err
+}
+
+// aloof is the pool whose connections no caller holds: one of a pool that is the
+// caller's may be waited for by the transaction that has it.
+func (s *Store) aloof() *pgxpool.Pool {
+	if s.shared {
+		return s.engine
+	}
+	return s.general
 }
 
 // lanesIn is laneIDs for a transaction of this store: it asks on the
@@ -178,7 +188,7 @@ func (s *Store) createLanes(ctx context.Context, names queries.CreateLanesParams
 		b.add(queries.TouchQueues, names.Queues)
 		b.add(queries.ShareQueues, names.Queues)
 		b.add(queries.CreateLanes, names.Queues, names.Jobs, names.Priorities)
-		return s.send(ctx, s.general, b)
+		return s.send(ctx, s.aloof(), b)
 	})
 }
 

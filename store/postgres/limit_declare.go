@@ -14,7 +14,7 @@ import (
 )
 
 // limitsVersion is the schema from which on programs know limits.
-const limitsVersion = 7
+const limitsVersion = 9
 
 // limits declares limits, one by one where the database refuses them together. What
 // cannot be declared is set aside, and stops nothing else.

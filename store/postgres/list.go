@@ -51,20 +51,38 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 
 // page lists runs as a pool or a transaction sees them.
 func (s *Store) page(ctx context.Context, to sender, filter store.Filter) (store.Page, error) {
-	from, below, limit, err := filter.Range()
+	l, err := s.lister(to, &filter)
 	if err != nil {
 		return store.Page{}, err
-	}
-	l := &lister{store: s, to: to, filter: &filter, from: from, below: below, limit: limit, states: make([]int16, len(filter.States)),
-		allLanes: len(filter.Jobs)+len(filter.Queues) == 0}
-	for i, state := range filter.States {
-		l.states[i] = int16(state)
 	}
 	page, err := l.list(ctx)
 	if err != nil {
 		return store.Page{}, err
 	}
 	return page, s.addProgress(ctx, to, page.Runs)
+}
+
+// lister begins a list.
+func (s *Store) lister(to sender, filter *store.Filter) (*lister, error) {
+	from, below, limit, err := filter.Range()
+	if err != nil {
+		return nil, err
+	}
+	l := &lister{store: s, to: to, filter: filter, from: from, below: below, limit: limit, states: make([]int16, len(filter.States)),
+		allLanes: len(filter.Jobs)+len(filter.Queues) == 0}
+	for i, state := range filter.States {
+		l.states[i] = int16(state)
+	}
+	return l, nil
+}
+
+// lines are the lanes that pass the filter, each with its line of isolated runs.
+func (l *lister) lines() []int32 {
+	lines := make([]int32, 0, 2*len(l.lanes))
+	for _, lane := range l.lanes {
+		lines = append(lines, lane, -lane)
+	}
+	return lines
 }
 
 // begin begins a batch; in a transaction of the caller's the settings are the
@@ -141,9 +159,7 @@ func (l *lister) problems(ctx context.Context) (store.Page, error) {
 func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err error) {
 	lanes := []int32{}
 	if slices.Contains(l.filter.States, store.Pending) {
-		for _, lane := range l.lanes {
-			lanes = append(lanes, lane, -lane)
-		}
+		lanes = l.lines()
 	}
 	var ids uuidArray
 	waiting, held := 0, 0

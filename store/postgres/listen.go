@@ -75,7 +75,7 @@ type listener struct {
 
 // receive waits for notifications on a connection of its own.
 func (l *listener) receive(ctx context.Context) (err error) {
-	if l.conn, err = pgx.ConnectConfig(ctx, l.dial); err != nil {
+	if l.conn, err = l.dialAlone(ctx); err != nil {
 		return err
 	}
 	defer l.leave(ctx)

@@ -141,6 +141,7 @@ type operation struct {
 	tx      pgx.Tx
 	order   *store.RunCommand
 	answers map[uuid.UUID]store.ChangedRun // without Did: what state it was last seen in
+	written int                            // runs that were changed, for the audit of a bulk change
 }
 
 // read looks at the runs, and answers for those that there are not.
@@ -193,15 +194,15 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 			ids = append(ids, row.ID)
 		}
 	}
-	why, by, detail := o.order.Why(), o.order.By, string(o.order.Detail())
+	why, by, detail, singly := o.order.Why(), o.order.By, string(o.order.Detail()), o.order.Bulk == nil
 	b := &batch{names: o.store.names}
 	take := func(c *candidates, cancel, deletion string) {
 		switch {
 		case len(c.ids) == 0:
 		case o.order.Action == store.CancelRuns:
-			b.add(cancel, c.lanes, c.dues, c.ids, why, by, detail).Query(o.done(store.RunChanged, store.Cancelled))
+			b.add(cancel, c.lanes, c.dues, c.ids, why, by, detail, singly).Query(o.done(store.RunChanged, store.Cancelled))
 		default:
-			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail).Query(o.done(store.RunChanged, store.Pending))
+			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(o.done(store.RunChanged, store.Pending))
 		}
 	}
 	take(&pending, queries.CancelPending, queries.DeletePending)
@@ -209,25 +210,54 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	if len(ids) > 0 {
 		switch o.order.Action {
 		case store.CancelRuns:
-			b.add(queries.AskCancels, ids, why, by, detail).Query(o.done(store.CancelRequested, store.Running))
+			b.add(queries.AskCancels, ids, why, by, detail, singly).Query(o.asked)
 		case store.RetryRuns:
-			b.add(queries.RetryRuns, ids, keyed, by, detail).Query(o.done(store.RunChanged, store.Pending))
+			b.add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.RunChanged, store.Pending))
 			b.add(queries.CountRetried, ids)
 		case store.DeleteRuns:
-			b.add(queries.DeleteFinished, ids, keyed, by, detail).Query(o.deleted)
+			b.add(queries.DeleteFinished, ids, keyed, by, detail, singly).Query(o.deleted)
 			b.add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
 		}
 	}
 	if b.Len() == 0 {
 		return nil
 	}
-	return o.store.send(ctx, o.tx, b)
+	if err := o.store.send(ctx, o.tx, b); err != nil {
+		return err
+	}
+	return o.auditBulk(ctx)
+}
+
+// auditBulk adds the runs that were changed to the row of a bulk change.
+func (o *operation) auditBulk(ctx context.Context) error {
+	if o.order.Bulk == nil || o.written == 0 {
+		return nil
+	}
+	return o.store.queries(o.tx).AuditBulk(ctx, queries.AuditBulkParams{
+		Actor: o.order.By, Bulk: o.order.Bulk.ID.String(), Action: string(o.order.Action), Detail: string(o.order.Detail()), Changed: int64(o.written),
+	})
+}
+
+// asked answers for the running runs whose cancellation is requested, now or
+// since before.
+func (o *operation) asked(rows pgx.Rows) error {
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.AskCancelsRow])
+	for _, row := range found {
+		o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: store.CancelRequested, State: store.Running}
+		if row.Fresh {
+			o.written++
+		}
+	}
+	return err
 }
 
 // done answers for the runs that a statement has changed.
 func (o *operation) done(did store.ChangeResult, state store.State) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		return scanIDs(rows, func(id uuid.UUID) { o.answers[id] = store.ChangedRun{ID: id, Result: did, State: state} })
+		return scanIDs(rows, func(id uuid.UUID) {
+			o.answers[id] = store.ChangedRun{ID: id, Result: did, State: state}
+			o.written++
+		})
 	}
 }
 
@@ -235,5 +265,6 @@ func (o *operation) done(did store.ChangeResult, state store.State) func(pgx.Row
 func (o *operation) deleted(rows pgx.Rows) error {
 	return scanIDs(rows, func(id uuid.UUID) {
 		o.answers[id] = store.ChangedRun{ID: id, Result: store.RunChanged, State: o.answers[id].State}
+		o.written++
 	})
 }

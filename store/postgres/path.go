@@ -51,12 +51,12 @@ func (s *Store) opened(ctx context.Context, base, general *pgxpool.Config) (err 
 // whole is the batch as it is sent outside a transaction: with a begin and an
 // end of its own where the default isolation is not ours, and pinned where the
 // connection is not.
-func (s *Store) whole(b *batch) *pgx.Batch {
+func (s *Store) whole(b *batch, pool *pgxpool.Pool) *pgx.Batch {
 	whole := &pgx.Batch{}
 	if s.begins {
 		whole.Queue(queries.Begin)
 	}
-	if s.unpinned {
+	if s.free(pool) {
 		whole.Queue(queries.Pin)
 	}
 	b.copyTo(whole)
@@ -98,7 +98,7 @@ func (p pinned) send(ctx context.Context, sql string, args []any) pgx.BatchResul
 	b := &pgx.Batch{}
 	b.Queue(queries.Pin)
 	b.Queue(sql, args...)
-	results := p.pool.SendBatch(ctx, b)
+	results := lend(ctx, p.pool, b)
 	_, _ = results.Exec() // an error comes back with the statement itself
 	return results
 }

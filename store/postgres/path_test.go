@@ -15,9 +15,10 @@ import (
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 )
 
-// plant makes functions and operators in schema public, which is in the
-// search_path of everybody there, under the names that our statements call: each
-// fits arguments for which pg_catalog has none that is exactly so, and fails.
+// plant makes functions and operators in schema public, which is in the search_path
+// of every role there, under the names that our statements call: each fits arguments
+// for which pg_catalog has none that is exactly so, and fails. A role that may create
+// functions on the search_path must not have the store's role call them.
 const plant = `do $plant$
 declare
     numbers text[] := '{smallint,int,bigint,numeric,float8,real}';
@@ -90,20 +91,8 @@ func calledNames(t *testing.T) (names []string) {
 	return slices.Compact(names)
 }
 
-// Whoever may create functions in a schema of the search_path must not have them
-// called by the store's role.
-func TestStoreAmongPlantedFunctions(t *testing.T) {
-	t.Parallel()
-	testMode(t, contract(planted(t, pgtest.Server(t)), false))
-}
-
-func TestStoreAmongPlantedFunctionsBehindAPooler(t *testing.T) {
-	t.Parallel()
-	testMode(t, contract(planted(t, pooled(t)), true))
-}
-
-// The plants are found where nobody looks away from them: this is what the two
-// tests above rest on.
+// The plants are found where no statement avoids them: this is what the suite
+// among them rests on (TestStoreInModes, TestStoreBehindATransactionPooler).
 func TestPlantedFunctionsAreCalledWithoutAPath(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, planted(t, pgtest.Server(t)))

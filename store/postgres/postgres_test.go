@@ -76,7 +76,7 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 		"schedules":   {"look_at", "next_at", "declared_at", "hash_at", "brought_at"},
 		"skips":       {"first_at", "last_at"},
 		"audit":       {"at"},
-		"workers":     {"started_at", "seen_at"},
+		"workers":     {"started_at", "seen_at", "reported_at"},
 		"sweep":       {"began_at", "swept_at"},
 		"unique_keys": {"held_to"},
 		"waiting":     {"due_at"},
@@ -95,6 +95,10 @@ func (o opened) shift(t *testing.T, d time.Duration) {
 		}
 	}
 	batch.Queue(fmt.Sprintf("UPDATE %s.gates SET tat = tat - 1000 * $1::bigint, bucket_at = ARRAY(SELECT at - $1::bigint FROM unnest(bucket_at) AS at), since = since - $1::bigint, last_at = last_at - $1::bigint", o.schema), d.Microseconds())
+	// Rows that move to the place of others: all are taken out before one is put in.
+	batch.Queue(fmt.Sprintf(`WITH taken AS (DELETE FROM %[1]s.stats RETURNING *)
+		INSERT INTO %[1]s.stats SELECT span, queue, job, at - $1::bigint::float8 * interval '1 microsecond',
+		enqueued, succeeded, failed, dead, cancelled, crashed, busy, wait, took FROM taken ORDER BY at`, o.schema), d.Microseconds())
 	require.NoError(t, conn.SendBatch(t.Context(), batch).Close())
 }
 

@@ -18,8 +18,8 @@ import (
 const laneCountMost = 10_000
 
 // Queues lists the queues by name. Of a lane with more than ten thousand runs
-// no more are counted: the number of its queue is then one below the true one,
-// and marked as estimated.
+// no more are counted: the number of its queue is then a lower bound, and marked
+// as one.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("queues", err)
@@ -38,7 +38,7 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	queues := make([]store.QueueInfo, len(rows))
 	for i, row := range rows {
 		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused,
-			Pending: store.Count{N: row.Pending, Estimated: row.Largest >= laneCountMost}}
+			Pending: store.Count{N: row.Pending, AtLeast: row.Largest >= laneCountMost}}
 		if row.Pending > 0 {
 			queues[i].OldestDue = timesUTC(&rows[i].Oldest)
 		}
@@ -97,39 +97,61 @@ func lockQueue(ctx context.Context, q *queries.Queries, name string, pause bool)
 }
 
 // Changes lists what was audited, newest first.
-func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
+func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) (store.ChangePage, error) {
 	limit, err := filter.Most()
 	if err != nil {
-		return nil, err
+		return store.ChangePage{}, err
 	}
 	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("changes", err)
+		return store.ChangePage{}, s.fail("changes", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
+	page, err := s.changes(ctx, &filter, limit)
+	if err != nil {
+		return store.ChangePage{}, s.fail("changes", err)
+	}
+	return page, nil
+}
+
+func (s *Store) changes(ctx context.Context, filter *store.ChangeFilter, limit int) (page store.ChangePage, err error) {
 	before := filter.Before
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	list := queries.Changes
-	if filter.Kind != "" && filter.Subject != "" {
-		list = queries.ChangesOf
+	list, floor := queries.ChangesOf, int64(0)
+	if filter.Kind == "" || filter.Subject == "" {
+		list = queries.Changes
+		rows, err := s.queries(s.general).FloorOfChanges(ctx, queries.FloorOfChangesParams{Before: before, Skip: lookMost - 1})
+		if err != nil {
+			return page, err
+		}
+		for _, id := range rows {
+			floor = id
+		}
 	}
-	changes := []store.Change{}
+	since := filter.Since
+	if since.IsZero() {
+		since = time.Unix(0, 0)
+	}
 	b := s.guarded(ctx)
-	b.add(list, before, filter.Kind, filter.Subject, small(limit)).Query(func(found pgx.Rows) error {
+	b.add(list, before, floor, filter.Kind, filter.Subject, filter.By, filter.Action, since, small(limit)).Query(func(found pgx.Rows) error {
+		page = store.ChangePage{Changes: []store.Change{}, Next: floor}
 		rows, err := pgx.CollectRows(found, pgx.RowToStructByPos[queries.ChangesRow])
 		for _, row := range rows {
-			change := store.Change{ID: row.ID, At: row.At.UTC(), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action}
+			change := store.Change{ID: row.ID, At: row.At.UTC(), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action, Runs: row.Runs}
 			if row.Detail != "" {
 				change.Detail = json.RawMessage(row.Detail)
 			}
-			changes = append(changes, change)
+			page.Changes = append(page.Changes, change)
 		}
 		return err
 	})
 	if err := s.send(ctx, s.general, b); err != nil {
-		return nil, s.fail("changes", err)
+		return page, err
 	}
-	return changes, nil
+	if len(page.Changes) == limit {
+		page.Next = page.Changes[limit-1].ID
+	}
+	return page, nil
 }

@@ -114,6 +114,11 @@ func appendOutcome(to []byte, run *store.Settled) []byte {
 	}
 	to = appendText(append(to, ','), result)
 	to = appendText(append(to, ','), o.Log)
+	if to = append(to, ','); o.Took > 0 {
+		to = strconv.AppendInt(to, micro(o.Took), 10)
+	} else {
+		to = append(to, "null"...)
+	}
 	return append(to, ']')
 }
 

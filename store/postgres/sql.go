@@ -158,7 +158,10 @@ const beginPinned = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path
 // or the database has by default: what waits for a lock has to see what who
 // had it has left.
 func inTx(ctx context.Context, pool *pgxpool.Pool, do func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{BeginQuery: beginPinned}, do)
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		know(conn.Conn().TypeMap())
+		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: beginPinned}, do)
+	})
 }
 
 // sender is a pool or a transaction.
@@ -178,15 +181,22 @@ var (
 func (s *Store) send(ctx context.Context, to sender, b *batch) error {
 	pool, alone := to.(*pgxpool.Pool)
 	first, again := &b.Batch, b.again
-	if alone && (s.begins || s.unpinned) {
-		again = func() *pgx.Batch { return s.whole(b) }
+	if alone && (s.begins || s.free(pool)) {
+		again = func() *pgx.Batch { return s.whole(b, pool) }
 		first = again()
 	}
-	err := to.SendBatch(ctx, first).Close()
+	err := s.sent(ctx, to, first).Close()
 	if alone && err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil {
-		err = pool.SendBatch(ctx, again()).Close()
+		err = s.sent(ctx, to, again()).Close()
 	}
 	return err
+}
+
+func (s *Store) sent(ctx context.Context, to sender, b *pgx.Batch) pgx.BatchResults {
+	if pool, alone := to.(*pgxpool.Pool); alone && s.shared && pool == s.general {
+		return lend(ctx, pool, b)
+	}
+	return to.SendBatch(ctx, b)
 }
 
 // lately is an instant on this process's monotonic clock, or none.

@@ -1,10 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/secret"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -37,11 +39,18 @@ type Config struct {
 	// callers too: who listens in this process is notified as before, other
 	// processes find out by polling. It does not keep it from listening.
 	NoNotify bool
+	// Connect is called before each connection that the store opens, the listener's
+	// included, with a copy of its configuration to change: a password that expires
+	// (IAM tokens, Vault), a DialFunc (Cloud SQL), a Tracer. Its error is that of the
+	// connection, and may be logged: keep secrets out of it. It is called from many
+	// goroutines. Connections of a pool that you give to New are not the store's: they
+	// have the pool's BeforeConnect. Default: none.
+	Connect ConnectHook
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger
 }
 
-// Store is a store.Store. Make it with Open; its methods may be called from
+// Store is a store.Store. Make it with Open or New; its methods may be called from
 // many goroutines.
 type Store struct {
 	config  Config
@@ -49,8 +58,9 @@ type Store struct {
 	general *pgxpool.Pool   // enqueue, inspect, lanes, migrations
 	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
 	beats   *pgxpool.Pool   // renewals, and nothing else
-	dial    *pgx.ConnConfig // for the listener
-	served  atomic.Bool     // the schema's version is one we can serve
+	shared  bool            // general is the caller's: neither closed nor pinned
+	dial    *pgxpool.Config // of the connections that belong to no pool
+	served  atomic.Int64    // monotonic clock until which the schema is taken to be one we can serve; zero: not known
 	reset   atomic.Int64    // monotonic clock when the pools were last emptied, nanoseconds
 	clamped atomic.Int64    // when leases were last clamped, likewise
 	held    lately          // when a claim last waited in vain for the row of a run
@@ -89,6 +99,10 @@ const (
 // look at the schema: Migrate brings that up to date, and without it every
 // other call reports what is wrong. ctx bounds Open only. Close the store.
 func Open(ctx context.Context, url string, config Config) (*Store, error) {
+	return open(ctx, config, func(s *Store) error { return s.connect(ctx, url) })
+}
+
+func open(ctx context.Context, config Config, connect func(*Store) error) (*Store, error) {
 	if config.Schema == "" {
 		config.Schema = defaultSchema
 	}
@@ -104,7 +118,7 @@ func Open(ctx context.Context, url string, config Config) (*Store, error) {
 	s.limits.byName, s.limits.lanes = limitSet{}, map[limitLane]struct{}{}
 	s.workers.ids = map[uuid.UUID]int32{}
 	s.hints.init()
-	if err := s.connect(ctx, url); err != nil {
+	if err := connect(s); err != nil {
 		s.closePools()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
@@ -129,7 +143,9 @@ func (s *Store) Close() {
 
 func (s *Store) closePools() {
 	for _, pool := range s.pools() {
-		pool.Close()
+		if pool != s.general || !s.shared {
+			pool.Close()
+		}
 	}
 }
 
@@ -140,6 +156,18 @@ func (s *Store) pools() []*pgxpool.Pool {
 			pools = append(pools, pool)
 		}
 	}
+	return pools
+}
+
+// Pools reports how the connections are used.
+func (s *Store) Pools() []store.Pool {
+	var pools []store.Pool
+	for name, pool := range map[string]*pgxpool.Pool{"general": s.general, "engine": s.engine, "beats": s.beats} {
+		stat := pool.Stat()
+		pools = append(pools, store.Pool{Name: name, Max: int(stat.MaxConns()), Used: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()),
+			Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime()})
+	}
+	slices.SortFunc(pools, func(a, b store.Pool) int { return cmp.Compare(a.Name, b.Name) })
 	return pools
 }
 
@@ -155,8 +183,13 @@ func (s *Store) connect(ctx context.Context, url string) error {
 }
 
 func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
+	if base.ConnConfig.ConnectTimeout == 0 {
+		base.ConnConfig.ConnectTimeout = 5 * time.Second
+	}
+	base.ConnConfig.DialFunc = dialer(base.ConnConfig.ConnectTimeout).DialContext
+	base.BeforeConnect = inTurn(s.config.Connect)
 	prepareConfig(base)
-	s.dial = base.ConnConfig.Copy()
+	s.dial = base
 	general := base.Copy()
 	if s.config.MaxConns > 0 {
 		general.MaxConns = s.config.MaxConns
@@ -166,35 +199,31 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 	if err := s.opened(ctx, base, general); err != nil {
 		return err
 	}
-	s.dial = base.ConnConfig.Copy()
+	return s.openEngine(ctx, base, 1)
+}
+
+// openEngine makes the pools that only workers use; ready is how many connections
+// for heartbeats are there before they are needed.
+func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config, ready int32) (err error) {
+	s.dial = base.Copy()
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
 	engine.MaxConnIdleTime, engine.HealthCheckPeriod = min(engine.MaxConnIdleTime, engineIdle), min(engine.HealthCheckPeriod, engineIdle/2)
 	if s.guards = !s.unpinned; s.guards {
-		before := engine.AfterConnect
-		engine.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			if err := before(ctx, conn); err != nil {
-				return err
-			}
-			return s.guardSession(ctx, conn)
-		}
+		engine.AfterConnect = both(engine.AfterConnect, s.guardSession)
 	}
 	if s.engine, err = pgxpool.NewWithConfig(ctx, engine); err != nil {
 		return err
 	}
 	beats := base.Copy()
-	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, 1, 0
+	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, ready, 0
 	s.beats, err = pgxpool.NewWithConfig(ctx, beats)
 	return err
 }
 
-// prepareConfig makes connections that notice a dead peer and that know the
-// types of our parameters even when nothing is prepared.
+// prepareConfig makes connections that know the types of our parameters even when
+// nothing is prepared.
 func prepareConfig(c *pgxpool.Config) {
-	if c.ConnConfig.ConnectTimeout == 0 {
-		c.ConnConfig.ConnectTimeout = 5 * time.Second
-	}
-	c.ConnConfig.DialFunc = dialer(c.ConnConfig.ConnectTimeout).DialContext
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "durable"
 	}
@@ -203,13 +232,12 @@ func prepareConfig(c *pgxpool.Config) {
 	c.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
 	c.ConnConfig.RuntimeParams["datestyle"] = "ISO, MDY"
 	c.ConnConfig.RuntimeParams["search_path"] = pinnedPath
-	c.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+	c.AfterConnect = both(c.AfterConnect, func(_ context.Context, conn *pgx.Conn) error {
 		m := conn.TypeMap()
 		m.RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
-		m.RegisterDefaultPgType(uuid.UUID{}, "uuid")
-		m.RegisterDefaultPgType(uuidArray(nil), "_uuid")
+		know(m)
 		return nil
-	}
+	})
 }
 
 // checkServer refuses a server that cannot be written, and remarks what an
@@ -225,7 +253,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	host := s.dial.Host
+	host := s.dial.ConnConfig.Host
 	switch {
 	case server.Replica:
 		return fmt.Errorf("the server at %s is a read-only replica: give the address of the primary", host)
@@ -239,7 +267,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 	}
 	s.begins = server.Isolation != "read committed"
 	// Behind a pooler the next transaction may meet another connection.
-	s.unpinned = server.SearchPath != pinnedPath || server.Pid != int64(conn.Conn().PgConn().PID())
+	s.unpinned = server.Pid != int64(conn.Conn().PgConn().PID()) || server.SearchPath != pinnedPath && !s.shared
 	if limit := time.Duration(server.StatementTimeout) * time.Millisecond; limit > 0 && limit < 5*time.Second {
 		s.config.Logger.Warn("statement_timeout is short for this role or database: calls that set no limit of their own may fail",
 			"statement_timeout", limit.String(), "want", "5s or more")
@@ -252,33 +280,55 @@ func (s *Store) checkServer(ctx context.Context) error {
 
 // queries returns the generated statements, in our schema.
 func (s *Store) queries(db queries.DBTX) *queries.Queries {
-	if pool, ok := db.(*pgxpool.Pool); ok && s.unpinned {
+	if pool, ok := db.(*pgxpool.Pool); ok && s.free(pool) {
 		db = pinned{pool}
 	}
 	return queries.New(named{db, s.names})
 }
 
+// free reports whether the connections of a pool are not pinned as a whole.
+func (s *Store) free(pool *pgxpool.Pool) bool { return s.unpinned || s.shared && pool == s.general }
+
 // ErrSchema means that the database's schema is missing, older than this
 // program needs, or too new for it.
-var ErrSchema = errors.New("postgres: schema cannot be served")
+var ErrSchema = fmt.Errorf("postgres: %w", store.ErrSchema)
 
-// usable checks the schema's version, once.
+// schemaEvery is how often the schema's version is read again.
+const schemaEvery = 20 * time.Second
+
+// usable checks the schema's version, each time until it can be served, and then now
+// and again: another program may have migrated it. One call at a time does that, and
+// a server that does not answer changes nothing.
 func (s *Store) usable(ctx context.Context) error {
-	if s.served.Load() {
+	until, now := s.served.Load(), int64(lease.Elapsed())
+	if until > now || until > 0 && !s.served.CompareAndSwap(until, now+int64(schemaEvery)) {
 		return nil
 	}
 	have, want, minCompatible, err := s.Schema(ctx)
+	if err != nil && until > 0 {
+		return nil //nolint:nilerr // the call itself will find out
+	}
+	if err == nil {
+		err = s.serves(have, want, minCompatible)
+	}
 	if err != nil {
+		s.served.Store(0)
 		return err
 	}
+	s.served.Store(max(now, 0) + int64(schemaEvery))
+	return nil
+}
+
+// serves says why the store cannot serve a schema.
+func (s *Store) serves(have, want, minCompatible int) error {
 	switch {
 	case have < want:
-		return fmt.Errorf("%w: schema %q has version %d and this program needs %d: run durable-worker migrate up",
+		return fmt.Errorf("%w: schema %q has version %d and this program needs %d: run `migrate up` of your worker program, or call Store.Migrate",
 			ErrSchema, s.config.Schema, have, want)
 	case minCompatible > want:
 		return fmt.Errorf("%w: schema %q has version %d, which programs below version %d cannot serve, and this one has %d: deploy a newer one",
 			ErrSchema, s.config.Schema, have, minCompatible, want)
+	default:
+		return nil
 	}
-	s.served.Store(true)
-	return nil
 }

@@ -80,6 +80,7 @@ type sweeping struct {
 	done    store.SweepResult
 	failed  int           // statements that the database has refused
 	workers time.Duration // workers that have not declared themselves for as long go; zero: none
+	begins  bool          // a full pass does
 }
 
 func (w *sweeping) run(ctx context.Context) error {
@@ -137,7 +138,7 @@ func (w *sweeping) step(ctx context.Context, place *queries.SweepPlaceRow) error
 	}
 	begins := !more && place.Block < 0 && place.Due
 	if begins {
-		place.Block = 0
+		place.Block, w.begins = 0, true
 		if after := max(w.longest, rules.WorkersKept-day); after < rules.Forever-day {
 			w.workers = after + day
 		}

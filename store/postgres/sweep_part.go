@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
@@ -44,18 +45,30 @@ func (w *sweeping) goOn(err error, kind, name string) error {
 // permitsPruned bounds the permits of one statement.
 const permitsPruned = 1000
 
-// prune forgets cancel requests and workers that nothing needs any more, after the
+// prune forgets cancel requests, workers, changes and statistics that nothing needs any more, after the
 // step and apart from it: what cannot be forgotten keeps no run from being deleted.
 // A table for which that fails rests, each time for longer.
 func (s *Store) prune(ctx context.Context, step *sweeping) {
 	if step.done.Done {
 		s.pruneTable(ctx, step, "cancels", queries.PruneCancels)
 		s.pruneTable(ctx, step, "permits", queries.PrunePermits, int32(permitsPruned))
+		if kept := step.request.RetentionAudit; kept > 0 {
+			s.pruneTable(ctx, step, "audit", queries.PruneAudit, int32(rules.AuditPruned), micro(kept))
+		}
 	}
 	if step.workers > 0 {
 		s.pruneTable(ctx, step, "workers", queries.PruneWorkers, micro(step.workers))
 	}
+	if step.begins {
+		for _, span := range store.Spans() {
+			s.pruneTable(ctx, step, "stats", queries.PruneStats, int16(span), micro(span.Kept()), int32(statsPruned))
+		}
+	}
 }
+
+// statsPruned bounds the steps of a span that one full pass deletes: more than an hour
+// of the minutes, and of the quarters, of every job on every queue that is counted apart.
+const statsPruned = 100_000
 
 func (s *Store) pruneTable(ctx context.Context, step *sweeping, table, statement string, args ...any) {
 	if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(lease.Elapsed()), table) {

@@ -143,7 +143,7 @@ func (t *Tx) Runs(ctx context.Context, filter store.Filter) (store.Page, error) 
 func (t *Tx) fail(what string, err error) error {
 	switch code(err) {
 	case undefinedTable, undefinedSchema:
-		t.store.served.Store(false)
+		t.store.served.Store(0)
 		t.store.forgetLanes()
 		return fmt.Errorf("%s: %w: a table of schema %q is missing in the transaction's database: %w", what, ErrSchema, t.store.config.Schema, err)
 	case notNullViolation:

@@ -2,18 +2,29 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// sampled is how many runs an estimate looks at.
-const sampled = 2000
+const (
+	// countWhole is how far runs are counted one by one.
+	countWhole = 1_000_000
+	// sampled is how many runs an estimate looks at.
+	sampled = 2000
+	// sampleHits is how many runs of a state a sample has to have for an estimate
+	// to follow from it.
+	sampleHits = 40
+)
 
-// Counts returns the number of runs in each state: exact up to a hundred thousand
-// of each. A larger one, and the succeeded runs among more than a hundred thousand
-// in all, are estimated from a sample of the runs, evenly over the order in which
-// they were stored.
+// Counts returns the number of runs in each state: exact up to a million of each.
+// A larger one is estimated from a sample of the runs, evenly over the order in
+// which they were stored. So are the succeeded runs among more than a million in
+// all, which no index knows; where the sample has few of them, their number is
+// that found among the newest and the oldest runs, a lower bound.
 func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error) {
 	look, err := s.read(ctx)
 	if err != nil {
@@ -28,7 +39,7 @@ func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error)
 
 func (l *lookups) counts(ctx context.Context) (map[store.State]store.Count, error) {
 	var all, span, pending, running, dead, cancelled int64
-	if err := l.count.QueryRowContext(ctx, countMost+1).Scan(&all, &span, &pending, &running, &dead, &cancelled); err != nil {
+	if err := l.count.QueryRowContext(ctx, countWhole+1).Scan(&all, &span, &pending, &running, &dead, &cancelled); err != nil {
 		return nil, err
 	}
 	var stranded int64
@@ -36,36 +47,89 @@ func (l *lookups) counts(ctx context.Context) (map[store.State]store.Count, erro
 		return nil, err
 	}
 	running += stranded
-	var found, isPending, isSucceeded, isDead, isCancelled int64
-	if all > countMost {
-		if err := l.sample.QueryRowContext(ctx, sampled).Scan(&found, &isPending, &isSucceeded, &isDead, &isCancelled); err != nil {
-			return nil, err
-		}
+	if all <= countWhole {
+		// One statement has counted all runs and those of every other state.
+		return map[store.State]store.Count{
+			store.Pending: {N: pending}, store.Running: {N: running}, store.Dead: {N: dead}, store.Cancelled: {N: cancelled},
+			store.Succeeded: {N: max(all-pending-running-dead-cancelled, 0)},
+		}, nil
 	}
-	counts := map[store.State]store.Count{
-		store.Pending: counted(pending, span*isPending/sampled), store.Running: counted(running, running),
+	var isPending, isSucceeded, isDead, isCancelled, found int64
+	if err := l.sample.QueryRowContext(ctx, sampled).Scan(&isPending, &isSucceeded, &isDead, &isCancelled); err != nil {
+		return nil, err
+	}
+	if err := l.succeeded.QueryRowContext(ctx, lookMost).Scan(&found); err != nil {
+		return nil, err
+	}
+	succeeded := store.Count{N: found, AtLeast: true}
+	if isSucceeded >= sampleHits {
+		succeeded = store.Count{N: max(span*isSucceeded/sampled, found), Estimated: true}
+	}
+	return map[store.State]store.Count{
+		store.Pending: counted(pending, span*isPending/sampled), store.Running: {N: running},
 		store.Dead: counted(dead, span*isDead/sampled), store.Cancelled: counted(cancelled, span*isCancelled/sampled),
-	}
-	succeeded := store.Count{N: all, Estimated: all > countMost}
-	if succeeded.Estimated {
-		succeeded.N = span * found / sampled // of all; mostly none has been deleted from between
-	}
-	for _, c := range counts {
-		if c.Estimated {
-			succeeded.N = span * isSucceeded / sampled
-			break
-		}
-		succeeded.N -= c.N
-	}
-	succeeded.N = max(succeeded.N, 0)
-	counts[store.Succeeded] = succeeded
-	return counts, nil
+		store.Succeeded: succeeded,
+	}, nil
 }
 
 // counted is a number that was counted up to the bound, or what it is about.
 func counted(n, about int64) store.Count {
-	if n <= countMost {
+	if n <= countWhole {
 		return store.Count{N: n}
 	}
-	return store.Count{N: max(about, countMost), Estimated: true}
+	return store.Count{N: max(about, countWhole), Estimated: true}
+}
+
+// counting are the statements that count, by name.
+func (l *lookups) counting() map[string]**sql.Stmt {
+	return map[string]**sql.Stmt{
+		"CountRuns": &l.count, "CountMatching": &l.matching, "SampleRuns": &l.sample,
+		"CountSucceededAtEnds": &l.succeeded, "CountStranded": &l.stranded,
+	}
+}
+
+// CountMatching counts the runs that pass a filter, by state.
+func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	filter.Before, filter.Limit = store.RunID{}, 0
+	if _, _, _, err := filter.Range(); err != nil {
+		return nil, err
+	}
+	look, err := s.read(ctx)
+	var counts map[store.State]store.Count
+	if err == nil {
+		counts, err = look.countMatching(ctx, filter)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("count runs: %w", s.explain(err))
+	}
+	return counts, nil
+}
+
+func (l *lookups) countMatching(ctx context.Context, filter store.Filter) (map[store.State]store.Count, error) {
+	from, below, _, err := filter.Range()
+	if err != nil {
+		return nil, err
+	}
+	counts := map[store.State]store.Count{}
+	for _, state := range filter.Wanted() {
+		counts[state] = store.Count{}
+	}
+	ids := make([]string, len(filter.IDs))
+	for i, id := range filter.IDs {
+		ids[i] = strings.ToUpper(hex.EncodeToString(id[:]))
+	}
+	rows, err := l.matching.QueryContext(ctx, countMost, from[:], below[:], list(numbers(filter.Wanted())), list(filter.Jobs), list(filter.Queues), list(ids), filter.Tag)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var state store.State
+		var looked, passing int64
+		if err := rows.Scan(&state, &looked, &passing); err != nil {
+			return nil, err
+		}
+		counts[state] = store.Count{N: passing, AtLeast: looked >= countMost}
+	}
+	return counts, rows.Err()
 }

@@ -160,16 +160,6 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	now := s.clock.now()
-	lately := now - store.DeclaredWithin.Microseconds()
-	workers, err := look.ExamineWorkers(ctx, queries.ExamineWorkersParams{After: lately})
-	if err != nil {
-		return err
-	}
-	if workers == 0 {
-		f.Warn("workers", fmt.Sprintf("none has declared itself within %v", store.DeclaredWithin), "start one")
-	} else {
-		f.Fine("workers", fmt.Sprintf("%d have declared themselves within %v", workers, store.DeclaredWithin))
-	}
 	expired, err := look.ExamineLeases(ctx, queries.ExamineLeasesParams{Before: now - lateLease.Microseconds()})
 	if err != nil {
 		return err
@@ -190,20 +180,6 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 		f.Warn("queues", "paused: "+strings.Join(paused, ", "), "resume them when their work may continue")
 	} else {
 		f.Fine("queues", "none is paused")
-	}
-	rows, err := look.ExamineUndeclared(ctx, queries.ExamineUndeclaredParams{Before: lately})
-	if err != nil {
-		return err
-	}
-	for _, row := range rows {
-		since := "has never been declared"
-		if row.DeclaredAt > 0 {
-			since = "was last declared " + instant(row.DeclaredAt).Format(time.RFC3339)
-		}
-		f.Warn("jobs", fmt.Sprintf("no worker for job %s: runs wait on queue %s and it %s", row.Job, row.Queue, since), "start a worker that registers it, or correct the name")
-	}
-	if len(rows) == 0 {
-		f.Fine("jobs", "every job of which runs wait has been declared lately")
 	}
 	return nil
 }

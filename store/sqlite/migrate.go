@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	sqlitedb "github.com/durable-worker/durable-worker/db/sqlite"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // A migration is one file of db/sqlite/migrations. It ends by writing its own
@@ -136,7 +140,7 @@ func (s *Store) requireSchema(ctx context.Context, on asker) error {
 	}
 	want := latest()
 	if have < want {
-		return fmt.Errorf("the schema of %s has version %d, this program needs %d: migrate first", s.file.path, have, want)
+		return fmt.Errorf("%w: the schema of %s has version %d, this program needs %d: migrate first", store.ErrSchema, s.file.path, have, want)
 	}
 	if minCompatible > want {
 		return tooOld(want, minCompatible)
@@ -145,5 +149,36 @@ func (s *Store) requireSchema(ctx context.Context, on asker) error {
 }
 
 func tooOld(want, minCompatible int) error {
-	return fmt.Errorf("the schema is for programs that know version %d or later, and this one knows %d: use a newer program", minCompatible, want)
+	return fmt.Errorf("%w: the schema is for programs that know version %d or later, and this one knows %d: use a newer program", store.ErrSchema, minCompatible, want)
+}
+
+// schemaEvery is how often the schema's version is read again.
+const schemaEvery = 20 * time.Second
+
+// fits is until when the schema is taken to be one that this program can serve, by
+// the monotonic clock.
+type fits struct{ until atomic.Int64 }
+
+// prepareFor is prepareWrites, and servesStill for what begins something: what is in
+// hand is renewed and settled all the same.
+func (s *Store) prepareFor(ctx context.Context, u urgency) error {
+	err := s.prepareWrites(ctx)
+	if err == nil && u != heartbeats && u != settles {
+		err = s.servesStill(ctx, s.conn)
+	}
+	return err
+}
+
+// servesStill is requireSchema for a store that has been ready: now and again, since
+// another program may have migrated the file.
+func (s *Store) servesStill(ctx context.Context, on asker) error {
+	now := lease.Elapsed()
+	if s.fits.until.Load() > int64(now) {
+		return nil
+	}
+	if err := s.requireSchema(ctx, on); err != nil {
+		return err
+	}
+	s.fits.until.Store(int64(now + schemaEvery))
+	return nil
 }

@@ -23,19 +23,24 @@ func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.Ch
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
 		changed, wake = make([]store.ChangedRun, len(order.Runs)), false
 		seen := make(map[store.RunID]store.ChangedRun, len(order.Runs))
+		written := int64(0)
 		for i, id := range order.Runs {
 			one, twice := seen[id]
 			if !twice {
+				var wrote bool
 				var err error
-				if one, err = c.operate(ctx, &order, id); err != nil {
+				if one, wrote, err = c.operate(ctx, &order, id); err != nil {
 					return err
+				}
+				if wrote {
+					written++
 				}
 				seen[id] = one
 			}
 			changed[i] = one
 			wake = wake || one.Result == store.CancelRequested || one.Result == store.RunChanged && one.State == store.Pending
 		}
-		return nil
+		return c.auditBulk(ctx, &order, written)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s runs: %w", order.Action, err)
@@ -46,19 +51,19 @@ func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.Ch
 	return changed, nil
 }
 
-// operate does what is ordered with one run.
-func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.RunID) (store.ChangedRun, error) {
+// operate does what is ordered with one run, and reports whether it wrote anything.
+func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.RunID) (changed store.ChangedRun, wrote bool, err error) {
 	row, err := c.FindOperable(ctx, queries.FindOperableParams{ID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) {
-		return store.ChangedRun{ID: id, Result: store.RunNotFound}, nil
+		return store.ChangedRun{ID: id, Result: store.RunNotFound}, false, nil
 	}
 	if err != nil {
-		return store.ChangedRun{}, err
+		return store.ChangedRun{}, false, err
 	}
 	effect := rules.Permit(order.Action, rules.Operable{State: store.State(row.State), Cancel: row.Cancel})
-	changed := store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
+	changed = store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
-		return changed, nil
+		return changed, false, nil
 	}
 	switch order.Action {
 	case store.CancelRuns:
@@ -66,7 +71,7 @@ func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.
 	case store.RetryRuns:
 		var holder store.RunID
 		if holder, err = c.takeKey(ctx, &row, id); err == nil && holder != id {
-			return store.ChangedRun{ID: id, Result: store.RunConflict, State: store.State(row.State), Key: *row.Key, KeyHolder: holder}, nil
+			return store.ChangedRun{ID: id, Result: store.RunConflict, State: store.State(row.State), Key: *row.Key, KeyHolder: holder}, false, nil
 		}
 		if err == nil {
 			err = c.retryRun(ctx, &row, id)
@@ -74,10 +79,23 @@ func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.
 	case store.DeleteRuns:
 		err = c.deleteRun(ctx, &row, id)
 	}
-	if err != nil {
-		return changed, err
+	if err != nil || order.Bulk != nil {
+		return changed, true, err
 	}
-	return changed, c.audit(ctx, rules.KindRun, id.String(), string(order.Action), order.By, order.Detail())
+	return changed, true, c.audit(ctx, rules.KindRun, id.String(), string(order.Action), order.By, order.Detail())
+}
+
+// auditBulk adds the runs that were changed to the row of a bulk change.
+func (c *change) auditBulk(ctx context.Context, order *store.RunCommand, written int64) error {
+	if order.Bulk == nil || written == 0 {
+		return nil
+	}
+	bulk, detail := order.Bulk.ID.String(), string(order.Detail())
+	rows, err := c.AddToBulk(ctx, queries.AddToBulkParams{Changed: &written, Bulk: bulk})
+	if err != nil || rows > 0 {
+		return err
+	}
+	return c.AuditBulk(ctx, queries.AuditBulkParams{At: c.now, Actor: order.By, Bulk: bulk, Action: string(order.Action), Detail: &detail, Changed: &written})
 }
 
 // cancelRun ends a pending run, and asks for the cancel of a running one.

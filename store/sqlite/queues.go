@@ -28,9 +28,8 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	}
 	queues := make([]store.QueueInfo, len(rows))
 	for i, row := range rows {
-		// A lane that reaches the bound makes the sum one that may be too small.
 		queues[i] = store.QueueInfo{Name: row.Name, Paused: row.Paused != 0,
-			Pending: store.Count{N: row.Pending, Estimated: row.Pending >= countMost}}
+			Pending: store.Count{N: row.Pending, AtLeast: row.Pending >= countMost}}
 		if row.Oldest != math.MaxInt64 {
 			queues[i].OldestDue = instantOrNil(&row.Oldest)
 		}
@@ -85,34 +84,56 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 }
 
 // Changes lists what was audited, newest first.
-func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) ([]store.Change, error) {
+func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) (store.ChangePage, error) {
 	limit, err := filter.Most()
 	if err != nil {
-		return nil, err
+		return store.ChangePage{}, err
 	}
 	look, err := s.read(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("changes: %w", s.explain(err))
+	var page store.ChangePage
+	if err == nil {
+		page, err = look.changes(ctx, &filter, limit)
 	}
-	before := filter.Before
-	if before == 0 {
-		before = math.MaxInt64
+	if err != nil {
+		return store.ChangePage{}, fmt.Errorf("changes: %w", s.explain(err))
+	}
+	return page, nil
+}
+
+func (l *lookups) changes(ctx context.Context, filter *store.ChangeFilter, limit int) (page store.ChangePage, err error) {
+	ask := queries.ListChangesParams{Before: filter.Before, Kind: filter.Kind, Subject: filter.Subject, Actor: filter.By, Action: filter.Action, Most: int64(limit)}
+	if ask.Before == 0 {
+		ask.Before = math.MaxInt64
+	}
+	if !filter.Since.IsZero() {
+		ask.Since = filter.Since.UnixMicro()
 	}
 	var rows []queries.Audit
 	if filter.Kind != "" && filter.Subject != "" {
-		rows, err = look.ListChangesOf(ctx, queries.ListChangesOfParams{Before: before, Kind: filter.Kind, Subject: filter.Subject, Most: int64(limit)})
+		rows, err = l.ListChangesOf(ctx, queries.ListChangesOfParams{Before: ask.Before, Kind: filter.Kind, Subject: filter.Subject,
+			Actor: ask.Actor, Action: ask.Action, Since: ask.Since, Most: ask.Most})
 	} else {
-		rows, err = look.ListChanges(ctx, queries.ListChangesParams{Before: before, Kind: filter.Kind, Subject: filter.Subject, Most: int64(limit)})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("changes: %w", s.explain(err))
-	}
-	changes := make([]store.Change, len(rows))
-	for i, row := range rows {
-		changes[i] = store.Change{ID: row.ID, At: instant(row.At), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action}
-		if row.Detail != nil {
-			changes[i].Detail = json.RawMessage(*row.Detail)
+		page.Next, err = l.FloorOfChanges(ctx, queries.FloorOfChangesParams{Before: ask.Before, Skip: lookMost - 1})
+		if err = unlessNone(err); err == nil {
+			ask.FromID = page.Next
+			rows, err = l.ListChanges(ctx, ask)
 		}
 	}
-	return changes, nil
+	if err != nil {
+		return page, err
+	}
+	page.Changes = make([]store.Change, len(rows))
+	for i, row := range rows {
+		page.Changes[i] = store.Change{ID: row.ID, At: instant(row.At), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action}
+		if row.Detail != nil {
+			page.Changes[i].Detail = json.RawMessage(*row.Detail)
+		}
+		if row.Runs != nil {
+			page.Changes[i].Runs = *row.Runs
+		}
+	}
+	if len(rows) == limit {
+		page.Next = rows[limit-1].ID
+	}
+	return page, nil
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
 	"github.com/durable-worker/durable-worker/lease"
@@ -235,9 +236,10 @@ func (c *change) settleEnded(ctx context.Context, settlement *store.Settlement, 
 
 // record notes an attempt.
 func (c *change) record(ctx context.Context, worker string, settled *store.Settled, number, fence int64, startedAt *int64) error {
+	ended := rules.EndedAt(&settled.Outcome, time.UnixMicro(*startedAt), time.UnixMicro(c.now))
 	return c.InsertAttempt(ctx, queries.InsertAttemptParams{
 		RunID: settled.ID[:], Fence: fence, Number: number, Outcome: int64(settled.Outcome.Kind), Worker: worker,
-		StartedAt: *startedAt, EndedAt: c.now, Error: rules.TextOrNil(settled.Outcome.Error), Stack: rules.TextOrNil(settled.Outcome.Stack),
+		StartedAt: *startedAt, EndedAt: ended.UnixMicro(), Error: rules.TextOrNil(settled.Outcome.Error), Stack: rules.TextOrNil(settled.Outcome.Stack),
 		Log: rules.TextOrNil(settled.Outcome.Log),
 	})
 }

@@ -65,13 +65,13 @@ type Store struct {
 	elapsed    func() time.Duration // lease.Elapsed: what the three above go by, and marked
 
 	// queue guards the writing connection and what hangs on it.
-	queue    writeQueue
-	writes   *sql.DB
-	conn     *sql.Conn
-	fileLock fileLock
-	ctl      control
-	// turnBegun is when this process last began to write on a turn it took.
-	turnBegun time.Time
+	queue     writeQueue
+	writes    *sql.DB
+	conn      *sql.Conn
+	fileLock  fileLock
+	ctl       control
+	turnBegun time.Time // when this process last began to write on a turn it took
+	fits      fits
 	ready     *prepared // nil until the schema was found in order
 	closed    bool
 
@@ -104,7 +104,7 @@ type prepared struct {
 // lookups are the statements of the reading connections.
 type lookups struct {
 	*queries.Queries
-	count, sample, stranded *sql.Stmt
+	count, matching, sample, succeeded, stranded *sql.Stmt
 }
 
 // readers bounds the reading connections.
@@ -242,7 +242,7 @@ func (s *Store) write(ctx context.Context, u urgency, work func(context.Context,
 	if s.closed {
 		return errClosed
 	}
-	if err := s.prepareWrites(ctx); err != nil {
+	if err := s.prepareFor(ctx, u); err != nil {
 		return s.explain(err)
 	}
 	return s.explain(s.timed(ctx, work))
@@ -381,7 +381,7 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 	s.readyMu.Lock()
 	defer s.readyMu.Unlock()
 	if s.looking != nil {
-		return s.looking, nil
+		return s.looking, s.servesStill(ctx, s.reads)
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := s.requireSchema(ctx, s.reads); err != nil {
@@ -392,7 +392,7 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 		return nil, err
 	}
 	l := &lookups{Queries: generated}
-	if err := prepareAll(ctx, s.reads, map[string]**sql.Stmt{"CountRuns": &l.count, "SampleRuns": &l.sample, "CountStranded": &l.stranded}); err != nil {
+	if err := prepareAll(ctx, s.reads, l.counting()); err != nil {
 		return nil, err
 	}
 	if err := s.clock.learn(ctx, l); err != nil {

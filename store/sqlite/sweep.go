@@ -38,7 +38,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 		return store.SweepResult{}, fmt.Errorf("sweep: %w", err)
 	}
 	if step.done.Done {
-		s.prune(ctx, &step.done)
+		s.prune(ctx, &step.done, request.RetentionAudit)
 	}
 	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
@@ -115,10 +115,10 @@ func (w *sweeping) move(ctx context.Context, place queries.FindSweepRow, more bo
 	return w.MoveSweep(ctx, moved)
 }
 
-// prune forgets cancel requests and workers that nothing needs any more, after the
+// prune forgets cancel requests, workers, changes and statistics that nothing needs any more, after the
 // step and apart from it: what cannot be forgotten keeps no run from being deleted.
 // A table for which that fails rests, each time for longer.
-func (s *Store) prune(ctx context.Context, done *store.SweepResult) {
+func (s *Store) prune(ctx context.Context, done *store.SweepResult, audit time.Duration) {
 	for _, table := range []struct {
 		name  string
 		prune func(context.Context, *change) error
@@ -128,8 +128,12 @@ func (s *Store) prune(ctx context.Context, done *store.SweepResult) {
 				c.PruneKept(ctx, queries.PruneKeptParams{Before: c.now - (admit.KeepForIsolated + admit.SkipForIsolated).Microseconds()}))
 		}},
 		{"cancels", func(ctx context.Context, c *change) error { return c.PruneCancels(ctx) }},
+		{"stats", func(ctx context.Context, c *change) error { return c.pruneStats(ctx) }},
 		{"workers", func(ctx context.Context, c *change) error {
 			return c.PruneWorkers(ctx, queries.PruneWorkersParams{Before: c.now - rules.WorkersKept.Microseconds()})
+		}},
+		{"audit", func(ctx context.Context, c *change) error {
+			return c.PruneAudit(ctx, queries.PruneAuditParams{Before: c.now - rules.Kept(audit).Microseconds(), Most: rules.AuditPruned})
 		}},
 	} {
 		if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(s.elapsed()), table.name) {

@@ -29,7 +29,6 @@ func operateTests() map[string]func(*testing.T, *fixture) {
 		"an order that makes no sense is refused and changes nothing":        orderRefused,
 		"what is changed is audited once, what is not is not":                orderAudited,
 		"a rerun is a new run, audited under the one it is made after":       rerun,
-		"changes are listed newest first, by kind, subject and cursor":       listChanges,
 	}
 }
 

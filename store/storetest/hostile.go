@@ -74,7 +74,7 @@ func hostileActors(t *testing.T, f *fixture) {
 		invalid(t, "Rerun", err)
 	}
 	changes, err := f.store.Changes(f.ctx, store.ChangeFilter{})
-	if err != nil || len(changes) != 1 {
+	if err != nil || len(changes.Changes) != 1 {
 		t.Errorf("Changes answered %+v, %v, want that the schedule was made", changes, err)
 	}
 	if record := f.schedule("plain"); record.Paused || record.Generation != one.Generation {
@@ -124,7 +124,7 @@ func resumeUnused(t *testing.T, f *fixture) {
 	if queues := f.queues(); len(queues) != 0 {
 		t.Errorf("queues %+v, want none", queues)
 	}
-	if changes, err := f.store.Changes(f.ctx, store.ChangeFilter{}); err != nil || len(changes) != 0 {
+	if changes, err := f.store.Changes(f.ctx, store.ChangeFilter{}); err != nil || len(changes.Changes) != 0 {
 		t.Errorf("Changes answered %+v, %v, want none", changes, err)
 	}
 	f.setQueue("mial", store.PauseQueue)

@@ -184,7 +184,8 @@ func checkedChanges(t *testing.T, f *fixture) {
 		f.changeLimit(store.SetLimit, semaphore("api", 9))
 		f.changeLimit(store.DrainLimit, store.Limit{Name: "API"})
 	}
-	changes, err := f.store.Changes(f.ctx, store.ChangeFilter{Limit: 10, Kind: "limit"})
+	page, err := f.store.Changes(f.ctx, store.ChangeFilter{Limit: 10, Kind: "limit"})
+	changes := page.Changes
 	if err != nil || len(changes) != 2 || changes[0].Action != "drain" || changes[0].Subject != "api" || changes[1].Action != "set" || changes[1].Actor != "ann" {
 		t.Errorf("audited %+v (%v), want set and drain, once each", changes, err)
 	}

@@ -132,15 +132,6 @@ func deleteRuns(t *testing.T, f *fixture) {
 	}
 }
 
-func (f *fixture) changes(filter store.ChangeFilter) []store.Change {
-	f.t.Helper()
-	changes, err := f.store.Changes(f.ctx, filter)
-	if err != nil {
-		f.t.Fatalf("Changes: %v", err)
-	}
-	return changes
-}
-
 func orderAudited(t *testing.T, f *fixture) {
 	run, running := newRun(), newRun()
 	f.enqueue(running)
@@ -196,41 +187,5 @@ func rerun(t *testing.T, f *fixture) {
 	}
 	if _, err := f.store.Rerun(f.ctx, of.ID, newRun(), ""); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("without the name of an operator: %v", err)
-	}
-}
-
-func listChanges(t *testing.T, f *fixture) {
-	runs := newRuns(5)
-	f.enqueue(runs...)
-	for _, run := range runs {
-		f.operate(store.CancelRuns, run.ID)
-	}
-	if err := f.store.SetQueue(f.ctx, "slow", store.PauseQueue, "bob"); err != nil {
-		t.Fatal(err)
-	}
-	var seen []string
-	filter := store.ChangeFilter{Limit: 4}
-	for {
-		page := f.changes(filter)
-		for _, c := range page {
-			seen = append(seen, c.Subject)
-		}
-		if len(page) < filter.Limit {
-			break
-		}
-		filter.Before = page[len(page)-1].ID
-	}
-	want := []string{"slow"}
-	for _, run := range slices.Backward(runs) {
-		want = append(want, run.ID.String())
-	}
-	if !slices.Equal(seen, want) {
-		t.Errorf("changes of %v, want %v", seen, want)
-	}
-	if queue := f.changes(store.ChangeFilter{Kind: "queue"}); len(queue) != 1 || queue[0].Action != "pause" || queue[0].Actor != "bob" {
-		t.Errorf("changes %+v", queue)
-	}
-	if _, err := f.store.Changes(f.ctx, store.ChangeFilter{Limit: 201}); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("limit 201: %v", err)
 	}
 }

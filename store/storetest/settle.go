@@ -23,6 +23,7 @@ func settleTests() map[string]func(*testing.T, *fixture) {
 		"a settlement without runs ends the lease":                    settleNothing,
 		"a lease lasts until the last settle of its claim":            lastEndsLease,
 		"a settle of nothing does nothing":                            settleEmpty,
+		"an attempt ends when its handler has returned":               settleTook,
 	}
 }
 
@@ -294,5 +295,25 @@ func settleEmpty(t *testing.T, f *fixture) {
 	f.enqueue(newRun())
 	if done := f.reclaim(); done.Leases != 0 || len(done.Runs) != 0 || done.Now.IsZero() {
 		t.Errorf("Reclaim of nothing: %+v", done)
+	}
+}
+
+// settleTook settles attempts whose handlers have returned long ago.
+func settleTook(t *testing.T, f *fixture) {
+	for _, c := range []struct {
+		took, want time.Duration
+	}{{0, time.Minute}, {1500 * time.Millisecond, 1500 * time.Millisecond}, {time.Hour, time.Minute}} {
+		f.enqueue(newRun())
+		worker := newWorker("w1")
+		claim, run := f.claimOne(worker)
+		f.advance(time.Minute)
+		f.settle(one(claim, worker, run.ID, store.Outcome{Kind: store.Death, Error: "bad", Took: c.took}))
+		attempts := f.record(run.ID).Attempts
+		if len(attempts) != 1 {
+			t.Fatalf("attempts: %+v", attempts)
+		}
+		if got := attempts[0].EndedAt.Sub(attempts[0].StartedAt); got < c.want || got > c.want+30*time.Second || c.took == 1500*time.Millisecond && got != c.took {
+			t.Errorf("the handler took %v of a minute, the attempt %v", c.took, got)
+		}
 	}
 }

@@ -42,6 +42,8 @@ func TestStore(t *testing.T, backend Backend) {
 		"keys":      keyTests(),
 		"races":     raceTests(),
 		"inspect":   inspectTests(),
+		"counts":    countTests(),
+		"audit":     auditTests(),
 		"operate":   operateTests(),
 		"queues":    queueTests(),
 		"hostile":   hostileTests(),
@@ -57,6 +59,7 @@ func TestStore(t *testing.T, backend Backend) {
 		"rules":     ruleTests(),
 		"together":  togetherTests(),
 		"limits":    limitTests(),
+		"presence":  presenceTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

@@ -109,7 +109,7 @@ func (c *call) request(worker store.WorkerID) (store.ClaimRequest, error) {
 // methodCalls are the methods of a store, by name.
 func methodCalls() map[string]func(*call) error {
 	calls := claimCalls()
-	for _, more := range []map[string]func(*call) error{loopCalls(), operatorCalls(), scheduleCalls(), limitCalls()} {
+	for _, more := range []map[string]func(*call) error{loopCalls(), operatorCalls(), scheduleCalls(), limitCalls(), presenceCalls()} {
 		maps.Copy(calls, more)
 	}
 	return calls
@@ -211,6 +211,10 @@ func operatorCalls() map[string]func(*call) error {
 		"Run":    func(c *call) error { _, err := c.store.Run(c.ctx, store.NewRunID()); return err },
 		"Runs":   func(c *call) error { _, err := c.store.Runs(c.ctx, store.Filter{Limit: 10}); return err },
 		"Counts": func(c *call) error { _, err := c.store.Counts(c.ctx); return err },
+		"CountMatching": func(c *call) error {
+			_, err := c.store.CountMatching(c.ctx, store.Filter{Queues: []string{c.name}})
+			return err
+		},
 		"Queues": func(c *call) error { _, err := c.store.Queues(c.ctx); return err },
 		"Jobs":   func(c *call) error { _, err := c.store.Jobs(c.ctx); return err },
 		"Changes": func(c *call) error {

@@ -108,11 +108,36 @@ WHERE cancels.claim_id = @claim_id
 INSERT INTO audit (at, actor, kind, subject, action, detail)
 VALUES (@at, @actor, @kind, @subject, @action, @detail);
 
--- name: ListChanges :many
--- The primary key backwards. An empty text filters nothing.
-SELECT id, at, actor, kind, subject, action, detail
+-- name: AddToBulk :execrows
+-- Index: audit_subject. Adds to the row of a bulk change, if there is one.
+UPDATE audit
+SET runs = runs + @changed
+WHERE kind = 'bulk'
+  AND subject = @bulk;
+
+-- name: AuditBulk :exec
+-- The caller has found no row of the bulk change in the same transaction.
+INSERT INTO audit (at, actor, kind, subject, action, detail, runs)
+VALUES (@at, @actor, 'bulk', @bulk, @action, @detail, @changed);
+
+-- name: FloorOfChanges :one
+-- The primary key downwards, so many ids.
+SELECT id
 FROM audit
 WHERE id < @before
+ORDER BY id DESC
+LIMIT 1
+OFFSET @skip;
+
+-- name: ListChanges :many
+-- The primary key backwards, down to the floor. An empty text filters nothing.
+SELECT id, at, actor, kind, subject, action, detail, runs
+FROM audit
+WHERE id < @before
+  AND id >= @from_id
+  AND at >= @since
+  AND (@actor = '' OR actor = @actor)
+  AND (@action = '' OR action = @action)
   AND (@kind = '' OR kind = @kind)
   AND (@subject = '' OR subject = @subject)
 ORDER BY id DESC
@@ -120,9 +145,13 @@ LIMIT @most;
 
 -- name: ListChangesOf :many
 -- Index: audit_subject, backwards.
-SELECT id, at, actor, kind, subject, action, detail
+SELECT id, at, actor, kind, subject, action, detail, runs
 FROM audit
 WHERE id < @before
+  AND id >= @from_id
+  AND at >= @since
+  AND (@actor = '' OR actor = @actor)
+  AND (@action = '' OR action = @action)
   AND kind = @kind
   AND subject = @subject
 ORDER BY id DESC

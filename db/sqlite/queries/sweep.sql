@@ -128,3 +128,14 @@ WHERE declared_at < @before
       FROM leases
       WHERE leases.worker_instance = workers.instance
   );
+
+-- name: PruneAudit :exec
+-- The oldest changes by their ids, as far as they are old enough.
+DELETE FROM audit
+WHERE audit.at < @before
+  AND audit.id IN (
+      SELECT first_rows.id
+      FROM audit first_rows
+      ORDER BY first_rows.id
+      LIMIT @most
+  );

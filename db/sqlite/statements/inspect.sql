@@ -50,10 +50,23 @@ WHERE state = 1
       WHERE leases.claim_id = newest.claim_id
   );
 
+-- name: CountSucceededAtEnds
+-- ?1 how many of the newest and of the oldest runs are looked at, by the integer key. The
+-- succeeded ones among them.
+SELECT count(*)
+FROM (
+    SELECT seq, state
+    FROM (SELECT seq, state FROM runs ORDER BY seq DESC LIMIT ?1)
+    UNION
+    SELECT seq, state
+    FROM (SELECT seq, state FROM runs ORDER BY seq LIMIT ?1)
+) AS ends
+WHERE state = 2;
+
 -- name: SampleRuns
 -- ?1 how many numbers are looked at, at least 2, evenly from the first to the last that a
--- run has: one probe of runs each. Of these: how many are there, pending, succeeded, dead
--- and cancelled.
+-- run has: one probe of runs each. Of these: how many are pending, succeeded, dead and
+-- cancelled.
 WITH RECURSIVE probe (number) AS (
     SELECT 0
     UNION ALL
@@ -66,7 +79,6 @@ WITH RECURSIVE probe (number) AS (
         (SELECT max(seq) FROM runs)
 )
 SELECT
-    count(*),
     coalesce(sum(runs.state = 0), 0),
     coalesce(sum(runs.state = 2), 0),
     coalesce(sum(runs.state = 4), 0),
@@ -74,3 +86,60 @@ SELECT
 FROM probe
 CROSS JOIN span
 CROSS JOIN runs ON runs.seq = span.low + (span.high - span.low) * probe.number / (?1 - 1);
+
+-- name: CountMatching
+-- ?1 the most that is looked at of each state, ?2 and ?3 the ids, from the first to below
+-- the second, ?4 states, ?5 jobs, ?6 queues, ?7 ids in hex as JSON arrays, empty: any but
+-- of states, ?8 tag. For each state: how many runs were looked at, and how many pass. Reads
+-- ready, leases, problems and the key of runs downwards, so many rows of each, and one row
+-- of runs for each of these.
+WITH RECURSIVE held (claim_id, ids, place) AS (
+    SELECT claim_id, run_ids, 1
+    FROM leases
+    UNION ALL
+    SELECT claim_id, ids, place + 16
+    FROM held
+    WHERE place + 16 < length(ids)
+), looked (state, id) AS (
+    SELECT 0, waiting.run_id
+    FROM (SELECT run_id FROM ready LIMIT ?1) AS waiting
+    UNION ALL
+    SELECT 1, leased.id
+    FROM (SELECT DISTINCT substr(ids, place, 16) AS id FROM held LIMIT ?1) AS leased
+    UNION ALL
+    SELECT 2, newest.id
+    FROM (SELECT id FROM runs WHERE id >= ?2 AND id < ?3 ORDER BY id DESC LIMIT ?1) AS newest
+    UNION ALL
+    SELECT 45, problem.run_id
+    FROM (SELECT run_id FROM problems LIMIT ?1) AS problem
+)
+SELECT
+    asked.value,
+    count(*),
+    coalesce(
+        sum(
+            runs.state = asked.value
+            AND runs.id >= ?2
+            AND runs.id < ?3
+            AND (?5 = '[]' OR lanes.job IN (SELECT value FROM json_each(?5)))
+            AND (?6 = '[]' OR lanes.queue IN (SELECT value FROM json_each(?6)))
+            AND (?7 = '[]' OR hex(runs.id) IN (SELECT value FROM json_each(?7)))
+            AND (
+                ?8 = ''
+                OR EXISTS (
+                    SELECT 1
+                    FROM json_each(runs.tags) AS tag
+                    WHERE tag.value = ?8
+                )
+            )
+        ),
+        0
+    )
+FROM json_each(?4) AS asked
+CROSS JOIN looked ON looked.state = CASE
+    WHEN asked.value IN (4, 5) THEN 45
+    ELSE asked.value
+END
+CROSS JOIN runs ON runs.id = looked.id
+CROSS JOIN lanes ON lanes.id = abs(runs.lane)
+GROUP BY asked.value;

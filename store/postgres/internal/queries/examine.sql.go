@@ -354,57 +354,60 @@ func (q *Queries) ExamineTables(ctx context.Context, arg ExamineTablesParams) ([
 	return items, nil
 }
 
-const ExamineUndeclared = `-- name: ExamineUndeclared :many
-WITH limited AS MATERIALIZED (
-    SELECT DISTINCT abs(waiters.lane) AS lane
-    FROM (
-        SELECT waiting.lane
-        FROM durable.waiting
-        LIMIT 100000
-    ) waiters
-)
-SELECT DISTINCT
-    lanes.job,
-    lanes.queue,
-    coalesce(jobs.declared_at, 'epoch')::timestamptz AS declared_at
-FROM durable.lanes
-LEFT JOIN durable.jobs ON jobs.name = lanes.job
-WHERE (
-      jobs.name IS NULL
-      OR jobs.declared_at < now() - ($1::bigint) * interval '1 microsecond'
-  )
-  AND (
-      EXISTS (SELECT FROM durable.ready WHERE ready.lane = lanes.id)
-      OR EXISTS (SELECT FROM durable.ready WHERE ready.lane = -lanes.id)
-      OR lanes.id IN (SELECT limited.lane FROM limited)
-  )
-ORDER BY lanes.job, lanes.queue
-LIMIT 100
+const MissingPrivileges = `-- name: MissingPrivileges :many
+SELECT
+    needed.may::text AS may,
+    pg_class.relname::text AS table_name
+FROM (
+    SELECT
+        pg_catalog.unnest($1::text[]) AS may,
+        pg_catalog.unnest($2::text[]) AS table_name,
+        pg_catalog.unnest($3::text[]) AS column_name
+) needed
+JOIN pg_catalog.pg_class
+    ON pg_class.relkind = 'r'
+    AND (
+        needed.table_name = pg_class.relname
+        OR needed.table_name = '*' AND pg_class.relname NOT IN ('meta', 'audit')
+    )
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_namespace.nspname = $4::text
+  AND NOT CASE
+      WHEN needed.column_name = '' THEN has_table_privilege(pg_class.oid, needed.may)
+      ELSE has_column_privilege(pg_class.oid, needed.column_name, needed.may)
+  END
+ORDER BY pg_class.relname, needed.may
 `
 
-type ExamineUndeclaredParams struct {
-	Within int64
+type MissingPrivilegesParams struct {
+	Privileges []string
+	Tables     []string
+	Columns    []string
+	SchemaName string
 }
 
-type ExamineUndeclaredRow struct {
-	Job        string
-	Queue      string
-	DeclaredAt time.Time
+type MissingPrivilegesRow struct {
+	May       string
+	TableName string
 }
 
-// Jobs of which runs wait although no worker has declared them within so many microseconds.
-// Index: reads lanes and jobs, small ones, and one row of ready_order for each line;
-// so many rows of waiting in all. Locks: none.
-func (q *Queries) ExamineUndeclared(ctx context.Context, arg ExamineUndeclaredParams) ([]ExamineUndeclaredRow, error) {
-	rows, err := q.db.Query(ctx, ExamineUndeclared, arg.Within)
+// Which of these privileges the role lacks; a column of ” means the whole table, a
+// table of '*' for every table but meta and audit. Index: the catalog's. Locks: none.
+func (q *Queries) MissingPrivileges(ctx context.Context, arg MissingPrivilegesParams) ([]MissingPrivilegesRow, error) {
+	rows, err := q.db.Query(ctx, MissingPrivileges,
+		arg.Privileges,
+		arg.Tables,
+		arg.Columns,
+		arg.SchemaName,
+	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ExamineUndeclaredRow
+	var items []MissingPrivilegesRow
 	for rows.Next() {
-		var i ExamineUndeclaredRow
-		if err := rows.Scan(&i.Job, &i.Queue, &i.DeclaredAt); err != nil {
+		var i MissingPrivilegesRow
+		if err := rows.Scan(&i.May, &i.TableName); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -413,23 +416,4 @@ func (q *Queries) ExamineUndeclared(ctx context.Context, arg ExamineUndeclaredPa
 		return nil, err
 	}
 	return items, nil
-}
-
-const ExamineWorkers = `-- name: ExamineWorkers :one
-SELECT count(*)::bigint AS seen
-FROM durable.workers
-WHERE workers.seen_at > now() - ($1::bigint) * interval '1 microsecond'
-`
-
-type ExamineWorkersParams struct {
-	Within int64
-}
-
-// Processes seen within so many microseconds. Index: none; reads the whole table.
-// Locks: none.
-func (q *Queries) ExamineWorkers(ctx context.Context, arg ExamineWorkersParams) (int64, error) {
-	row := q.db.QueryRow(ctx, ExamineWorkers, arg.Within)
-	var seen int64
-	err := row.Scan(&seen)
-	return seen, err
 }

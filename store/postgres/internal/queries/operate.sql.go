@@ -39,8 +39,9 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $3::text, 'run', asked.id::text, 'cancel', nullif($4::text, '')::json
     FROM asked
+    WHERE $5::boolean
 )
-SELECT locked_runs.id
+SELECT locked_runs.id, locked_runs.fresh::boolean AS fresh
 FROM locked_runs
 `
 
@@ -49,34 +50,84 @@ type AskCancelsParams struct {
 	Reason string
 	Actor  string
 	Detail string
+	Singly bool
+}
+
+type AskCancelsRow struct {
+	ID    uuid.UUID
+	Fresh bool
 }
 
 // Requests the cancellation of running runs; cancels only notifies their worker.
 // Index: runs_pkey. Locks: the running runs, with SKIP LOCKED.
 // Idempotent: a repeat keeps the first reason and records nothing more.
-func (q *Queries) AskCancels(ctx context.Context, arg AskCancelsParams) ([]uuid.UUID, error) {
+func (q *Queries) AskCancels(ctx context.Context, arg AskCancelsParams) ([]AskCancelsRow, error) {
 	rows, err := q.db.Query(ctx, AskCancels,
 		arg.Ids,
 		arg.Reason,
 		arg.Actor,
 		arg.Detail,
+		arg.Singly,
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []uuid.UUID
+	var items []AskCancelsRow
 	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
+		var i AskCancelsRow
+		if err := rows.Scan(&i.ID, &i.Fresh); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
 	}
 	return items, nil
+}
+
+const AuditBulk = `-- name: AuditBulk :exec
+WITH added AS (
+    UPDATE durable.audit
+    SET runs = audit.runs + $5::bigint
+    WHERE audit.id = (
+            SELECT first_step.id
+            FROM durable.audit first_step
+            WHERE first_step.kind = 'bulk'
+              AND first_step.subject = $2::text
+            ORDER BY first_step.id
+            LIMIT 1
+        )
+    RETURNING audit.id
+)
+INSERT INTO durable.audit (actor, kind, subject, action, detail, runs)
+SELECT
+    $1::text, 'bulk', $2::text, $3::text, nullif($4::text, '')::json,
+    $5::bigint
+WHERE NOT EXISTS (SELECT FROM added)
+`
+
+type AuditBulkParams struct {
+	Actor   string
+	Bulk    string
+	Action  string
+	Detail  string
+	Changed int64
+}
+
+// Adds to the row of a bulk change, or creates it. In the transaction of the change.
+// Index: audit_subject. Locks: the row, which only steps of the same bulk change lock; of
+// two steps at the same moment, which do not see each other's, each may create a row.
+func (q *Queries) AuditBulk(ctx context.Context, arg AuditBulkParams) error {
+	_, err := q.db.Exec(ctx, AuditBulk,
+		arg.Actor,
+		arg.Bulk,
+		arg.Action,
+		arg.Detail,
+		arg.Changed,
+	)
+	return err
 }
 
 const AuditChange = `-- name: AuditChange :exec
@@ -143,6 +194,7 @@ WITH taken AS MATERIALIZED (
     SELECT
         $5::text, 'run', cancelled.id::text, 'cancel', nullif($6::text, '')::json
     FROM cancelled
+    WHERE $7::boolean
 )
 SELECT cancelled.id
 FROM cancelled
@@ -155,6 +207,7 @@ type CancelPendingParams struct {
 	Reason string
 	Actor  string
 	Detail string
+	Singly bool
 }
 
 // Cancels pending runs and returns their ids. A transaction that has the row of ready
@@ -171,6 +224,7 @@ func (q *Queries) CancelPending(ctx context.Context, arg CancelPendingParams) ([
 		arg.Reason,
 		arg.Actor,
 		arg.Detail,
+		arg.Singly,
 	)
 	if err != nil {
 		return nil, err
@@ -245,6 +299,7 @@ WITH taken AS MATERIALIZED (
     SELECT
         $5::text, 'run', cancelled.id::text, 'cancel', nullif($6::text, '')::json
     FROM cancelled
+    WHERE $7::boolean
 )
 SELECT cancelled.id
 FROM cancelled
@@ -257,6 +312,7 @@ type CancelWaitingParams struct {
 	Reason string
 	Actor  string
 	Detail string
+	Singly bool
 }
 
 // CancelPending for limited runs, which wait in the lines of their gates. No gate is locked:
@@ -275,6 +331,7 @@ func (q *Queries) CancelWaiting(ctx context.Context, arg CancelWaitingParams) ([
 		arg.Reason,
 		arg.Actor,
 		arg.Detail,
+		arg.Singly,
 	)
 	if err != nil {
 		return nil, err
@@ -340,19 +397,28 @@ func (q *Queries) Cancels(ctx context.Context, arg CancelsParams) ([]CancelsRow,
 const Changes = `-- name: Changes :many
 SELECT
     id, at, actor, kind, subject, action,
-    coalesce(detail::text, '')::text AS detail
+    coalesce(detail::text, '')::text AS detail,
+    coalesce(runs, 0)::bigint AS runs
 FROM durable.audit
 WHERE id < $1
-  AND ($2::text = '' OR kind = $2)
-  AND ($3::text = '' OR subject = $3)
+  AND id >= $2
+  AND ($3::text = '' OR kind = $3)
+  AND ($4::text = '' OR subject = $4)
+  AND ($5::text = '' OR actor = $5)
+  AND ($6::text = '' OR action = $6)
+  AND at >= $7
 ORDER BY id DESC
-LIMIT $4
+LIMIT $8
 `
 
 type ChangesParams struct {
 	Before  int64
+	FromID  int64
 	Kind    string
 	Subject string
+	Actor   string
+	Action  string
+	Since   time.Time
 	Most    int32
 }
 
@@ -364,15 +430,20 @@ type ChangesRow struct {
 	Subject string
 	Action  string
 	Detail  string
+	Runs    int64
 }
 
-// Index: audit_pkey backwards; an empty text filters nothing, so a filter that few rows
-// pass reads many. Locks: none.
+// Index: audit_pkey backwards from before to from_id, which the caller has chosen so that
+// it is not far; an empty text filters nothing. Locks: none.
 func (q *Queries) Changes(ctx context.Context, arg ChangesParams) ([]ChangesRow, error) {
 	rows, err := q.db.Query(ctx, Changes,
 		arg.Before,
+		arg.FromID,
 		arg.Kind,
 		arg.Subject,
+		arg.Actor,
+		arg.Action,
+		arg.Since,
 		arg.Most,
 	)
 	if err != nil {
@@ -390,6 +461,7 @@ func (q *Queries) Changes(ctx context.Context, arg ChangesParams) ([]ChangesRow,
 			&i.Subject,
 			&i.Action,
 			&i.Detail,
+			&i.Runs,
 		); err != nil {
 			return nil, err
 		}
@@ -404,19 +476,28 @@ func (q *Queries) Changes(ctx context.Context, arg ChangesParams) ([]ChangesRow,
 const ChangesOf = `-- name: ChangesOf :many
 SELECT
     id, at, actor, kind, subject, action,
-    coalesce(detail::text, '')::text AS detail
+    coalesce(detail::text, '')::text AS detail,
+    coalesce(runs, 0)::bigint AS runs
 FROM durable.audit
 WHERE id < $1
-  AND kind = $2
-  AND subject = $3
+  AND id >= $2
+  AND kind = $3
+  AND subject = $4
+  AND ($5::text = '' OR actor = $5)
+  AND ($6::text = '' OR action = $6)
+  AND at >= $7
 ORDER BY id DESC
-LIMIT $4
+LIMIT $8
 `
 
 type ChangesOfParams struct {
 	Before  int64
+	FromID  int64
 	Kind    string
 	Subject string
+	Actor   string
+	Action  string
+	Since   time.Time
 	Most    int32
 }
 
@@ -428,14 +509,19 @@ type ChangesOfRow struct {
 	Subject string
 	Action  string
 	Detail  string
+	Runs    int64
 }
 
 // Index: audit_subject backwards. Locks: none.
 func (q *Queries) ChangesOf(ctx context.Context, arg ChangesOfParams) ([]ChangesOfRow, error) {
 	rows, err := q.db.Query(ctx, ChangesOf,
 		arg.Before,
+		arg.FromID,
 		arg.Kind,
 		arg.Subject,
+		arg.Actor,
+		arg.Action,
+		arg.Since,
 		arg.Most,
 	)
 	if err != nil {
@@ -453,6 +539,7 @@ func (q *Queries) ChangesOf(ctx context.Context, arg ChangesOfParams) ([]Changes
 			&i.Subject,
 			&i.Action,
 			&i.Detail,
+			&i.Runs,
 		); err != nil {
 			return nil, err
 		}
@@ -540,6 +627,7 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $3::text, 'run', deleted.id::text, 'delete', nullif($4::text, '')::json
     FROM deleted
+    WHERE $5::boolean
 )
 SELECT deleted.id
 FROM deleted
@@ -550,6 +638,7 @@ type DeleteFinishedParams struct {
 	Keyed  bool
 	Actor  string
 	Detail string
+	Singly bool
 }
 
 // Deletes finished runs with all that belongs to them; keyed as in RetryRuns.
@@ -565,6 +654,7 @@ func (q *Queries) DeleteFinished(ctx context.Context, arg DeleteFinishedParams) 
 		arg.Keyed,
 		arg.Actor,
 		arg.Detail,
+		arg.Singly,
 	)
 	if err != nil {
 		return nil, err
@@ -625,6 +715,7 @@ WITH taken AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $5::text, 'run', deleted.id::text, 'delete', nullif($6::text, '')::json
     FROM deleted
+    WHERE $7::boolean
 )
 SELECT deleted.id
 FROM deleted
@@ -637,6 +728,7 @@ type DeletePendingParams struct {
 	Keyed  bool
 	Actor  string
 	Detail string
+	Singly bool
 }
 
 // CancelPending, but the runs are deleted with all that belongs to them; keyed as in
@@ -651,6 +743,7 @@ func (q *Queries) DeletePending(ctx context.Context, arg DeletePendingParams) ([
 		arg.Keyed,
 		arg.Actor,
 		arg.Detail,
+		arg.Singly,
 	)
 	if err != nil {
 		return nil, err
@@ -727,6 +820,7 @@ WITH taken AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $5::text, 'run', deleted.id::text, 'delete', nullif($6::text, '')::json
     FROM deleted
+    WHERE $7::boolean
 )
 SELECT deleted.id
 FROM deleted
@@ -739,6 +833,7 @@ type DeleteWaitingParams struct {
 	Keyed  bool
 	Actor  string
 	Detail string
+	Singly bool
 }
 
 // DeletePending for limited runs, as CancelWaiting is CancelPending.
@@ -754,6 +849,7 @@ func (q *Queries) DeleteWaiting(ctx context.Context, arg DeleteWaitingParams) ([
 		arg.Keyed,
 		arg.Actor,
 		arg.Detail,
+		arg.Singly,
 	)
 	if err != nil {
 		return nil, err
@@ -762,6 +858,41 @@ func (q *Queries) DeleteWaiting(ctx context.Context, arg DeleteWaitingParams) ([
 	var items []uuid.UUID
 	for rows.Next() {
 		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const FloorOfChanges = `-- name: FloorOfChanges :many
+SELECT id
+FROM durable.audit
+WHERE id < $1
+ORDER BY id DESC
+OFFSET $2
+LIMIT 1
+`
+
+type FloorOfChangesParams struct {
+	Before int64
+	Skip   int32
+}
+
+// Index: audit_pkey backwards, so many entries and no more. Locks: none.
+func (q *Queries) FloorOfChanges(ctx context.Context, arg FloorOfChangesParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, FloorOfChanges, arg.Before, arg.Skip)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
 		if err := rows.Scan(&id); err != nil {
 			return nil, err
 		}
@@ -975,6 +1106,7 @@ WITH locked_runs AS MATERIALIZED (
     INSERT INTO durable.audit (actor, kind, subject, action, detail)
     SELECT $3::text, 'run', retried.id::text, 'retry', nullif($4::text, '')::json
     FROM retried
+    WHERE $5::boolean
 )
 SELECT retried.id
 FROM retried
@@ -985,6 +1117,7 @@ type RetryRunsParams struct {
 	Keyed  bool
 	Actor  string
 	Detail string
+	Singly bool
 }
 
 // Makes dead and cancelled runs pending again; those with a unique key only when keyed
@@ -1003,6 +1136,7 @@ func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]uuid.UU
 		arg.Keyed,
 		arg.Actor,
 		arg.Detail,
+		arg.Singly,
 	)
 	if err != nil {
 		return nil, err

@@ -313,7 +313,11 @@ WITH settled AS (
         ($1::jsonb -> (settled.id::text) ->> 3)::smallint,
         $4::text,
         settled.started_at,
-        now(),
+        least(
+            now(),
+            settled.started_at
+                + ($1::jsonb -> (settled.id::text) ->> 8)::bigint * interval '1 microsecond'
+        ),
         $1::jsonb -> (settled.id::text) ->> 4,
         $1::jsonb -> (settled.id::text) ->> 5,
         $1::jsonb -> (settled.id::text) ->> 7
@@ -349,7 +353,8 @@ type SettleRunsParams struct {
 // SettleSuccesses for every other outcome. A run that would be pending again is cancelled
 // where that was requested, as the locked row says. outcomes maps an id to [state,
 // microseconds until due again, attempts refunded, kind of outcome or null when not
-// recorded, error, stack, result as text, log lines]: one map, because the planner is
+// recorded, error, stack, result as text, log lines, microseconds that the handler took or
+// null]: one map, because the planner is
 // unpredictable for unnest next to = ANY.
 // Index: runs_pkey. Locks: as SettleSuccesses, then inserts.
 // Idempotent: a repeat, or a late call, returns no rows.

@@ -183,6 +183,35 @@ func (q *Queries) OwnRetentions(ctx context.Context) ([]OwnRetentionsRow, error)
 	return items, nil
 }
 
+const PruneAudit = `-- name: PruneAudit :exec
+DELETE FROM durable.audit
+WHERE ctid = ANY (ARRAY(
+    SELECT old.ctid
+    FROM (
+        SELECT first_rows.id
+        FROM durable.audit first_rows
+        ORDER BY first_rows.id
+        LIMIT $1
+    ) oldest
+    JOIN durable.audit old ON old.id = oldest.id
+    WHERE old.at < now() - ($2::bigint) * interval '1 microsecond'
+    FOR UPDATE OF old SKIP LOCKED
+))
+`
+
+type PruneAuditParams struct {
+	Most  int32
+	After int64
+}
+
+// The oldest changes, as far as they are older than so many microseconds.
+// Index: audit_pkey, its first entries. Locks: the rows with SKIP LOCKED. Idempotent: a
+// repeat finds no rows, or later ones that are old enough too.
+func (q *Queries) PruneAudit(ctx context.Context, arg PruneAuditParams) error {
+	_, err := q.db.Exec(ctx, PruneAudit, arg.Most, arg.After)
+	return err
+}
+
 const PruneCancels = `-- name: PruneCancels :exec
 DELETE FROM durable.cancels
 WHERE ctid = ANY (ARRAY(

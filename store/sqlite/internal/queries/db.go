@@ -24,6 +24,9 @@ func New(db DBTX) *Queries {
 func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	q := Queries{db: db}
 	var err error
+	if q.addToBulkStmt, err = db.PrepareContext(ctx, addToBulk); err != nil {
+		return nil, fmt.Errorf("error preparing query AddToBulk: %w", err)
+	}
 	if q.advanceScheduleStmt, err = db.PrepareContext(ctx, advanceSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query AdvanceSchedule: %w", err)
 	}
@@ -36,11 +39,20 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.auditStmt, err = db.PrepareContext(ctx, audit); err != nil {
 		return nil, fmt.Errorf("error preparing query Audit: %w", err)
 	}
+	if q.auditBulkStmt, err = db.PrepareContext(ctx, auditBulk); err != nil {
+		return nil, fmt.Errorf("error preparing query AuditBulk: %w", err)
+	}
 	if q.auditChangeStmt, err = db.PrepareContext(ctx, auditChange); err != nil {
 		return nil, fmt.Errorf("error preparing query AuditChange: %w", err)
 	}
 	if q.cancelPendingStmt, err = db.PrepareContext(ctx, cancelPending); err != nil {
 		return nil, fmt.Errorf("error preparing query CancelPending: %w", err)
+	}
+	if q.countLeasesStmt, err = db.PrepareContext(ctx, countLeases); err != nil {
+		return nil, fmt.Errorf("error preparing query CountLeases: %w", err)
+	}
+	if q.countReportedStmt, err = db.PrepareContext(ctx, countReported); err != nil {
+		return nil, fmt.Errorf("error preparing query CountReported: %w", err)
 	}
 	if q.countWaitingStmt, err = db.PrepareContext(ctx, countWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query CountWaiting: %w", err)
@@ -120,12 +132,6 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.examineQueuesStmt, err = db.PrepareContext(ctx, examineQueues); err != nil {
 		return nil, fmt.Errorf("error preparing query ExamineQueues: %w", err)
 	}
-	if q.examineUndeclaredStmt, err = db.PrepareContext(ctx, examineUndeclared); err != nil {
-		return nil, fmt.Errorf("error preparing query ExamineUndeclared: %w", err)
-	}
-	if q.examineWorkersStmt, err = db.PrepareContext(ctx, examineWorkers); err != nil {
-		return nil, fmt.Errorf("error preparing query ExamineWorkers: %w", err)
-	}
 	if q.expiredLeasesStmt, err = db.PrepareContext(ctx, expiredLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpiredLeases: %w", err)
 	}
@@ -180,6 +186,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findRunStmt, err = db.PrepareContext(ctx, findRun); err != nil {
 		return nil, fmt.Errorf("error preparing query FindRun: %w", err)
 	}
+	if q.findRunningLaneStmt, err = db.PrepareContext(ctx, findRunningLane); err != nil {
+		return nil, fmt.Errorf("error preparing query FindRunningLane: %w", err)
+	}
 	if q.findScheduleStmt, err = db.PrepareContext(ctx, findSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query FindSchedule: %w", err)
 	}
@@ -189,6 +198,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findStateStmt, err = db.PrepareContext(ctx, findState); err != nil {
 		return nil, fmt.Errorf("error preparing query FindState: %w", err)
 	}
+	if q.findStatsStmt, err = db.PrepareContext(ctx, findStats); err != nil {
+		return nil, fmt.Errorf("error preparing query FindStats: %w", err)
+	}
 	if q.findStrandedStmt, err = db.PrepareContext(ctx, findStranded); err != nil {
 		return nil, fmt.Errorf("error preparing query FindStranded: %w", err)
 	}
@@ -197,6 +209,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.findWorkerStartStmt, err = db.PrepareContext(ctx, findWorkerStart); err != nil {
 		return nil, fmt.Errorf("error preparing query FindWorkerStart: %w", err)
+	}
+	if q.floorOfChangesStmt, err = db.PrepareContext(ctx, floorOfChanges); err != nil {
+		return nil, fmt.Errorf("error preparing query FloorOfChanges: %w", err)
 	}
 	if q.floorOfProblemsStmt, err = db.PrepareContext(ctx, floorOfProblems); err != nil {
 		return nil, fmt.Errorf("error preparing query FloorOfProblems: %w", err)
@@ -321,6 +336,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listHeadsStmt, err = db.PrepareContext(ctx, listHeads); err != nil {
 		return nil, fmt.Errorf("error preparing query ListHeads: %w", err)
 	}
+	if q.listHeldStmt, err = db.PrepareContext(ctx, listHeld); err != nil {
+		return nil, fmt.Errorf("error preparing query ListHeld: %w", err)
+	}
 	if q.listJobsStmt, err = db.PrepareContext(ctx, listJobs); err != nil {
 		return nil, fmt.Errorf("error preparing query ListJobs: %w", err)
 	}
@@ -363,6 +381,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listSlotsStmt, err = db.PrepareContext(ctx, listSlots); err != nil {
 		return nil, fmt.Errorf("error preparing query ListSlots: %w", err)
 	}
+	if q.listStatsStmt, err = db.PrepareContext(ctx, listStats); err != nil {
+		return nil, fmt.Errorf("error preparing query ListStats: %w", err)
+	}
 	if q.listTurnHeadsStmt, err = db.PrepareContext(ctx, listTurnHeads); err != nil {
 		return nil, fmt.Errorf("error preparing query ListTurnHeads: %w", err)
 	}
@@ -380,6 +401,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listWaitsStmt, err = db.PrepareContext(ctx, listWaits); err != nil {
 		return nil, fmt.Errorf("error preparing query ListWaits: %w", err)
+	}
+	if q.listWorkersStmt, err = db.PrepareContext(ctx, listWorkers); err != nil {
+		return nil, fmt.Errorf("error preparing query ListWorkers: %w", err)
 	}
 	if q.mendReadyStmt, err = db.PrepareContext(ctx, mendReady); err != nil {
 		return nil, fmt.Errorf("error preparing query MendReady: %w", err)
@@ -432,6 +456,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.postponeScheduleStmt, err = db.PrepareContext(ctx, postponeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query PostponeSchedule: %w", err)
 	}
+	if q.pruneAuditStmt, err = db.PrepareContext(ctx, pruneAudit); err != nil {
+		return nil, fmt.Errorf("error preparing query PruneAudit: %w", err)
+	}
 	if q.pruneCancelsStmt, err = db.PrepareContext(ctx, pruneCancels); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneCancels: %w", err)
 	}
@@ -443,6 +470,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.pruneSkipsStmt, err = db.PrepareContext(ctx, pruneSkips); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneSkips: %w", err)
+	}
+	if q.pruneStatsStmt, err = db.PrepareContext(ctx, pruneStats); err != nil {
+		return nil, fmt.Errorf("error preparing query PruneStats: %w", err)
 	}
 	if q.pruneWorkersStmt, err = db.PrepareContext(ctx, pruneWorkers); err != nil {
 		return nil, fmt.Errorf("error preparing query PruneWorkers: %w", err)
@@ -483,6 +513,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.reportStmt, err = db.PrepareContext(ctx, report); err != nil {
 		return nil, fmt.Errorf("error preparing query Report: %w", err)
 	}
+	if q.reportWorkerStmt, err = db.PrepareContext(ctx, reportWorker); err != nil {
+		return nil, fmt.Errorf("error preparing query ReportWorker: %w", err)
+	}
 	if q.resumeScheduleStmt, err = db.PrepareContext(ctx, resumeSchedule); err != nil {
 		return nil, fmt.Errorf("error preparing query ResumeSchedule: %w", err)
 	}
@@ -516,6 +549,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.setQueueStmt, err = db.PrepareContext(ctx, setQueue); err != nil {
 		return nil, fmt.Errorf("error preparing query SetQueue: %w", err)
 	}
+	if q.setStatsStmt, err = db.PrepareContext(ctx, setStats); err != nil {
+		return nil, fmt.Errorf("error preparing query SetStats: %w", err)
+	}
 	if q.setUnfinishedStmt, err = db.PrepareContext(ctx, setUnfinished); err != nil {
 		return nil, fmt.Errorf("error preparing query SetUnfinished: %w", err)
 	}
@@ -533,6 +569,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.storedSinceStmt, err = db.PrepareContext(ctx, storedSince); err != nil {
 		return nil, fmt.Errorf("error preparing query StoredSince: %w", err)
+	}
+	if q.surveyLanesStmt, err = db.PrepareContext(ctx, surveyLanes); err != nil {
+		return nil, fmt.Errorf("error preparing query SurveyLanes: %w", err)
 	}
 	if q.sweepAheadStmt, err = db.PrepareContext(ctx, sweepAhead); err != nil {
 		return nil, fmt.Errorf("error preparing query SweepAhead: %w", err)
@@ -563,6 +602,11 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 
 func (q *Queries) Close() error {
 	var err error
+	if q.addToBulkStmt != nil {
+		if cerr := q.addToBulkStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing addToBulkStmt: %w", cerr)
+		}
+	}
 	if q.advanceScheduleStmt != nil {
 		if cerr := q.advanceScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing advanceScheduleStmt: %w", cerr)
@@ -583,6 +627,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing auditStmt: %w", cerr)
 		}
 	}
+	if q.auditBulkStmt != nil {
+		if cerr := q.auditBulkStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing auditBulkStmt: %w", cerr)
+		}
+	}
 	if q.auditChangeStmt != nil {
 		if cerr := q.auditChangeStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing auditChangeStmt: %w", cerr)
@@ -591,6 +640,16 @@ func (q *Queries) Close() error {
 	if q.cancelPendingStmt != nil {
 		if cerr := q.cancelPendingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing cancelPendingStmt: %w", cerr)
+		}
+	}
+	if q.countLeasesStmt != nil {
+		if cerr := q.countLeasesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countLeasesStmt: %w", cerr)
+		}
+	}
+	if q.countReportedStmt != nil {
+		if cerr := q.countReportedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countReportedStmt: %w", cerr)
 		}
 	}
 	if q.countWaitingStmt != nil {
@@ -723,16 +782,6 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing examineQueuesStmt: %w", cerr)
 		}
 	}
-	if q.examineUndeclaredStmt != nil {
-		if cerr := q.examineUndeclaredStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing examineUndeclaredStmt: %w", cerr)
-		}
-	}
-	if q.examineWorkersStmt != nil {
-		if cerr := q.examineWorkersStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing examineWorkersStmt: %w", cerr)
-		}
-	}
 	if q.expiredLeasesStmt != nil {
 		if cerr := q.expiredLeasesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing expiredLeasesStmt: %w", cerr)
@@ -823,6 +872,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findRunStmt: %w", cerr)
 		}
 	}
+	if q.findRunningLaneStmt != nil {
+		if cerr := q.findRunningLaneStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findRunningLaneStmt: %w", cerr)
+		}
+	}
 	if q.findScheduleStmt != nil {
 		if cerr := q.findScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findScheduleStmt: %w", cerr)
@@ -838,6 +892,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findStateStmt: %w", cerr)
 		}
 	}
+	if q.findStatsStmt != nil {
+		if cerr := q.findStatsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findStatsStmt: %w", cerr)
+		}
+	}
 	if q.findStrandedStmt != nil {
 		if cerr := q.findStrandedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findStrandedStmt: %w", cerr)
@@ -851,6 +910,11 @@ func (q *Queries) Close() error {
 	if q.findWorkerStartStmt != nil {
 		if cerr := q.findWorkerStartStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findWorkerStartStmt: %w", cerr)
+		}
+	}
+	if q.floorOfChangesStmt != nil {
+		if cerr := q.floorOfChangesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing floorOfChangesStmt: %w", cerr)
 		}
 	}
 	if q.floorOfProblemsStmt != nil {
@@ -1058,6 +1122,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listHeadsStmt: %w", cerr)
 		}
 	}
+	if q.listHeldStmt != nil {
+		if cerr := q.listHeldStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listHeldStmt: %w", cerr)
+		}
+	}
 	if q.listJobsStmt != nil {
 		if cerr := q.listJobsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listJobsStmt: %w", cerr)
@@ -1128,6 +1197,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listSlotsStmt: %w", cerr)
 		}
 	}
+	if q.listStatsStmt != nil {
+		if cerr := q.listStatsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listStatsStmt: %w", cerr)
+		}
+	}
 	if q.listTurnHeadsStmt != nil {
 		if cerr := q.listTurnHeadsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listTurnHeadsStmt: %w", cerr)
@@ -1156,6 +1230,11 @@ func (q *Queries) Close() error {
 	if q.listWaitsStmt != nil {
 		if cerr := q.listWaitsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listWaitsStmt: %w", cerr)
+		}
+	}
+	if q.listWorkersStmt != nil {
+		if cerr := q.listWorkersStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listWorkersStmt: %w", cerr)
 		}
 	}
 	if q.mendReadyStmt != nil {
@@ -1243,6 +1322,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing postponeScheduleStmt: %w", cerr)
 		}
 	}
+	if q.pruneAuditStmt != nil {
+		if cerr := q.pruneAuditStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pruneAuditStmt: %w", cerr)
+		}
+	}
 	if q.pruneCancelsStmt != nil {
 		if cerr := q.pruneCancelsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing pruneCancelsStmt: %w", cerr)
@@ -1261,6 +1345,11 @@ func (q *Queries) Close() error {
 	if q.pruneSkipsStmt != nil {
 		if cerr := q.pruneSkipsStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing pruneSkipsStmt: %w", cerr)
+		}
+	}
+	if q.pruneStatsStmt != nil {
+		if cerr := q.pruneStatsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing pruneStatsStmt: %w", cerr)
 		}
 	}
 	if q.pruneWorkersStmt != nil {
@@ -1328,6 +1417,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing reportStmt: %w", cerr)
 		}
 	}
+	if q.reportWorkerStmt != nil {
+		if cerr := q.reportWorkerStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing reportWorkerStmt: %w", cerr)
+		}
+	}
 	if q.resumeScheduleStmt != nil {
 		if cerr := q.resumeScheduleStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing resumeScheduleStmt: %w", cerr)
@@ -1383,6 +1477,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing setQueueStmt: %w", cerr)
 		}
 	}
+	if q.setStatsStmt != nil {
+		if cerr := q.setStatsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing setStatsStmt: %w", cerr)
+		}
+	}
 	if q.setUnfinishedStmt != nil {
 		if cerr := q.setUnfinishedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing setUnfinishedStmt: %w", cerr)
@@ -1411,6 +1510,11 @@ func (q *Queries) Close() error {
 	if q.storedSinceStmt != nil {
 		if cerr := q.storedSinceStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing storedSinceStmt: %w", cerr)
+		}
+	}
+	if q.surveyLanesStmt != nil {
+		if cerr := q.surveyLanesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing surveyLanesStmt: %w", cerr)
 		}
 	}
 	if q.sweepAheadStmt != nil {
@@ -1492,12 +1596,16 @@ func (q *Queries) queryRow(ctx context.Context, stmt *sql.Stmt, query string, ar
 type Queries struct {
 	db                       DBTX
 	tx                       *sql.Tx
+	addToBulkStmt            *sql.Stmt
 	advanceScheduleStmt      *sql.Stmt
 	announceStmt             *sql.Stmt
 	askCancelStmt            *sql.Stmt
 	auditStmt                *sql.Stmt
+	auditBulkStmt            *sql.Stmt
 	auditChangeStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
+	countLeasesStmt          *sql.Stmt
+	countReportedStmt        *sql.Stmt
 	countWaitingStmt         *sql.Stmt
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
@@ -1524,8 +1632,6 @@ type Queries struct {
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
 	examineQueuesStmt        *sql.Stmt
-	examineUndeclaredStmt    *sql.Stmt
-	examineWorkersStmt       *sql.Stmt
 	expiredLeasesStmt        *sql.Stmt
 	expiresBeforeStmt        *sql.Stmt
 	findCheckpointStmt       *sql.Stmt
@@ -1544,12 +1650,15 @@ type Queries struct {
 	findQueueStmt            *sql.Stmt
 	findReclaimableStmt      *sql.Stmt
 	findRunStmt              *sql.Stmt
+	findRunningLaneStmt      *sql.Stmt
 	findScheduleStmt         *sql.Stmt
 	findStartableStmt        *sql.Stmt
 	findStateStmt            *sql.Stmt
+	findStatsStmt            *sql.Stmt
 	findStrandedStmt         *sql.Stmt
 	findSweepStmt            *sql.Stmt
 	findWorkerStartStmt      *sql.Stmt
+	floorOfChangesStmt       *sql.Stmt
 	floorOfProblemsStmt      *sql.Stmt
 	floorOfRunsStmt          *sql.Stmt
 	forceReleaseLockStmt     *sql.Stmt
@@ -1591,6 +1700,7 @@ type Queries struct {
 	listExecutingStmt        *sql.Stmt
 	listForcedStmt           *sql.Stmt
 	listHeadsStmt            *sql.Stmt
+	listHeldStmt             *sql.Stmt
 	listJobsStmt             *sql.Stmt
 	listKeptStmt             *sql.Stmt
 	listLimitLanesStmt       *sql.Stmt
@@ -1605,12 +1715,14 @@ type Queries struct {
 	listRunsStmt             *sql.Stmt
 	listSchedulesStmt        *sql.Stmt
 	listSlotsStmt            *sql.Stmt
+	listStatsStmt            *sql.Stmt
 	listTurnHeadsStmt        *sql.Stmt
 	listTurnsStmt            *sql.Stmt
 	listWaitersStmt          *sql.Stmt
 	listWaitingStmt          *sql.Stmt
 	listWaitingQueuesStmt    *sql.Stmt
 	listWaitsStmt            *sql.Stmt
+	listWorkersStmt          *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
 	nextLookStmt             *sql.Stmt
@@ -1628,10 +1740,12 @@ type Queries struct {
 	pastSkipsStmt            *sql.Stmt
 	pauseScheduleStmt        *sql.Stmt
 	postponeScheduleStmt     *sql.Stmt
+	pruneAuditStmt           *sql.Stmt
 	pruneCancelsStmt         *sql.Stmt
 	pruneGatesStmt           *sql.Stmt
 	pruneKeptStmt            *sql.Stmt
 	pruneSkipsStmt           *sql.Stmt
+	pruneStatsStmt           *sql.Stmt
 	pruneWorkersStmt         *sql.Stmt
 	putOffStmt               *sql.Stmt
 	reclaimRunStmt           *sql.Stmt
@@ -1645,6 +1759,7 @@ type Queries struct {
 	replaceRunStmt           *sql.Stmt
 	replaceScheduleStmt      *sql.Stmt
 	reportStmt               *sql.Stmt
+	reportWorkerStmt         *sql.Stmt
 	resumeScheduleStmt       *sql.Stmt
 	retakeKeyStmt            *sql.Stmt
 	retryRunStmt             *sql.Stmt
@@ -1656,12 +1771,14 @@ type Queries struct {
 	scheduleOfStmt           *sql.Stmt
 	setLatestStmt            *sql.Stmt
 	setQueueStmt             *sql.Stmt
+	setStatsStmt             *sql.Stmt
 	setUnfinishedStmt        *sql.Stmt
 	settleEndedStmt          *sql.Stmt
 	settlePendingStmt        *sql.Stmt
 	settleSuccessStmt        *sql.Stmt
 	skippedSchedulesStmt     *sql.Stmt
 	storedSinceStmt          *sql.Stmt
+	surveyLanesStmt          *sql.Stmt
 	sweepAheadStmt           *sql.Stmt
 	takeKeyStmt              *sql.Stmt
 	takeLeaseInPartStmt      *sql.Stmt
@@ -1676,12 +1793,16 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 	return &Queries{
 		db:                       tx,
 		tx:                       tx,
+		addToBulkStmt:            q.addToBulkStmt,
 		advanceScheduleStmt:      q.advanceScheduleStmt,
 		announceStmt:             q.announceStmt,
 		askCancelStmt:            q.askCancelStmt,
 		auditStmt:                q.auditStmt,
+		auditBulkStmt:            q.auditBulkStmt,
 		auditChangeStmt:          q.auditChangeStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
+		countLeasesStmt:          q.countLeasesStmt,
+		countReportedStmt:        q.countReportedStmt,
 		countWaitingStmt:         q.countWaitingStmt,
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
@@ -1708,8 +1829,6 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
 		examineQueuesStmt:        q.examineQueuesStmt,
-		examineUndeclaredStmt:    q.examineUndeclaredStmt,
-		examineWorkersStmt:       q.examineWorkersStmt,
 		expiredLeasesStmt:        q.expiredLeasesStmt,
 		expiresBeforeStmt:        q.expiresBeforeStmt,
 		findCheckpointStmt:       q.findCheckpointStmt,
@@ -1728,12 +1847,15 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		findQueueStmt:            q.findQueueStmt,
 		findReclaimableStmt:      q.findReclaimableStmt,
 		findRunStmt:              q.findRunStmt,
+		findRunningLaneStmt:      q.findRunningLaneStmt,
 		findScheduleStmt:         q.findScheduleStmt,
 		findStartableStmt:        q.findStartableStmt,
 		findStateStmt:            q.findStateStmt,
+		findStatsStmt:            q.findStatsStmt,
 		findStrandedStmt:         q.findStrandedStmt,
 		findSweepStmt:            q.findSweepStmt,
 		findWorkerStartStmt:      q.findWorkerStartStmt,
+		floorOfChangesStmt:       q.floorOfChangesStmt,
 		floorOfProblemsStmt:      q.floorOfProblemsStmt,
 		floorOfRunsStmt:          q.floorOfRunsStmt,
 		forceReleaseLockStmt:     q.forceReleaseLockStmt,
@@ -1775,6 +1897,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listExecutingStmt:        q.listExecutingStmt,
 		listForcedStmt:           q.listForcedStmt,
 		listHeadsStmt:            q.listHeadsStmt,
+		listHeldStmt:             q.listHeldStmt,
 		listJobsStmt:             q.listJobsStmt,
 		listKeptStmt:             q.listKeptStmt,
 		listLimitLanesStmt:       q.listLimitLanesStmt,
@@ -1789,12 +1912,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listRunsStmt:             q.listRunsStmt,
 		listSchedulesStmt:        q.listSchedulesStmt,
 		listSlotsStmt:            q.listSlotsStmt,
+		listStatsStmt:            q.listStatsStmt,
 		listTurnHeadsStmt:        q.listTurnHeadsStmt,
 		listTurnsStmt:            q.listTurnsStmt,
 		listWaitersStmt:          q.listWaitersStmt,
 		listWaitingStmt:          q.listWaitingStmt,
 		listWaitingQueuesStmt:    q.listWaitingQueuesStmt,
 		listWaitsStmt:            q.listWaitsStmt,
+		listWorkersStmt:          q.listWorkersStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,
 		nextLookStmt:             q.nextLookStmt,
@@ -1812,10 +1937,12 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		pastSkipsStmt:            q.pastSkipsStmt,
 		pauseScheduleStmt:        q.pauseScheduleStmt,
 		postponeScheduleStmt:     q.postponeScheduleStmt,
+		pruneAuditStmt:           q.pruneAuditStmt,
 		pruneCancelsStmt:         q.pruneCancelsStmt,
 		pruneGatesStmt:           q.pruneGatesStmt,
 		pruneKeptStmt:            q.pruneKeptStmt,
 		pruneSkipsStmt:           q.pruneSkipsStmt,
+		pruneStatsStmt:           q.pruneStatsStmt,
 		pruneWorkersStmt:         q.pruneWorkersStmt,
 		putOffStmt:               q.putOffStmt,
 		reclaimRunStmt:           q.reclaimRunStmt,
@@ -1829,6 +1956,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		replaceRunStmt:           q.replaceRunStmt,
 		replaceScheduleStmt:      q.replaceScheduleStmt,
 		reportStmt:               q.reportStmt,
+		reportWorkerStmt:         q.reportWorkerStmt,
 		resumeScheduleStmt:       q.resumeScheduleStmt,
 		retakeKeyStmt:            q.retakeKeyStmt,
 		retryRunStmt:             q.retryRunStmt,
@@ -1840,12 +1968,14 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		scheduleOfStmt:           q.scheduleOfStmt,
 		setLatestStmt:            q.setLatestStmt,
 		setQueueStmt:             q.setQueueStmt,
+		setStatsStmt:             q.setStatsStmt,
 		setUnfinishedStmt:        q.setUnfinishedStmt,
 		settleEndedStmt:          q.settleEndedStmt,
 		settlePendingStmt:        q.settlePendingStmt,
 		settleSuccessStmt:        q.settleSuccessStmt,
 		skippedSchedulesStmt:     q.skippedSchedulesStmt,
 		storedSinceStmt:          q.storedSinceStmt,
+		surveyLanesStmt:          q.surveyLanesStmt,
 		sweepAheadStmt:           q.sweepAheadStmt,
 		takeKeyStmt:              q.takeKeyStmt,
 		takeLeaseInPartStmt:      q.takeLeaseInPartStmt,

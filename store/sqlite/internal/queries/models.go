@@ -12,6 +12,7 @@ type Audit struct {
 	Subject string
 	Action  string
 	Detail  *string
+	Runs    *int64
 }
 
 type Gate struct {

@@ -9,6 +9,27 @@ import (
 	"context"
 )
 
+const addToBulk = `-- name: AddToBulk :execrows
+UPDATE audit
+SET runs = runs + ?1
+WHERE kind = 'bulk'
+  AND subject = ?2
+`
+
+type AddToBulkParams struct {
+	Changed *int64
+	Bulk    string
+}
+
+// Index: audit_subject. Adds to the row of a bulk change, if there is one.
+func (q *Queries) AddToBulk(ctx context.Context, arg AddToBulkParams) (int64, error) {
+	result, err := q.exec(ctx, q.addToBulkStmt, addToBulk, arg.Changed, arg.Bulk)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const askCancel = `-- name: AskCancel :exec
 UPDATE runs
 SET cancel = ?1
@@ -24,6 +45,33 @@ type AskCancelParams struct {
 // The caller has found the run running in the same transaction.
 func (q *Queries) AskCancel(ctx context.Context, arg AskCancelParams) error {
 	_, err := q.exec(ctx, q.askCancelStmt, askCancel, arg.Reason, arg.ID)
+	return err
+}
+
+const auditBulk = `-- name: AuditBulk :exec
+INSERT INTO audit (at, actor, kind, subject, action, detail, runs)
+VALUES (?1, ?2, 'bulk', ?3, ?4, ?5, ?6)
+`
+
+type AuditBulkParams struct {
+	At      int64
+	Actor   string
+	Bulk    string
+	Action  string
+	Detail  *string
+	Changed *int64
+}
+
+// The caller has found no row of the bulk change in the same transaction.
+func (q *Queries) AuditBulk(ctx context.Context, arg AuditBulkParams) error {
+	_, err := q.exec(ctx, q.auditBulkStmt, auditBulk,
+		arg.At,
+		arg.Actor,
+		arg.Bulk,
+		arg.Action,
+		arg.Detail,
+		arg.Changed,
+	)
 	return err
 }
 
@@ -168,6 +216,28 @@ func (q *Queries) FindOperable(ctx context.Context, arg FindOperableParams) (Fin
 	return i, err
 }
 
+const floorOfChanges = `-- name: FloorOfChanges :one
+SELECT id
+FROM audit
+WHERE id < ?1
+ORDER BY id DESC
+LIMIT 1
+OFFSET ?2
+`
+
+type FloorOfChangesParams struct {
+	Before int64
+	Skip   int64
+}
+
+// The primary key downwards, so many ids.
+func (q *Queries) FloorOfChanges(ctx context.Context, arg FloorOfChangesParams) (int64, error) {
+	row := q.queryRow(ctx, q.floorOfChangesStmt, floorOfChanges, arg.Before, arg.Skip)
+	var id int64
+	err := row.Scan(&id)
+	return id, err
+}
+
 const insertCancel = `-- name: InsertCancel :exec
 INSERT INTO cancels (claim_id, run_id)
 VALUES (?1, ?2)
@@ -229,26 +299,38 @@ func (q *Queries) ListCancels(ctx context.Context, arg ListCancelsParams) ([]Lis
 }
 
 const listChanges = `-- name: ListChanges :many
-SELECT id, at, actor, kind, subject, action, detail
+SELECT id, at, actor, kind, subject, action, detail, runs
 FROM audit
 WHERE id < ?1
-  AND (?2 = '' OR kind = ?2)
-  AND (?3 = '' OR subject = ?3)
+  AND id >= ?2
+  AND at >= ?3
+  AND (?4 = '' OR actor = ?4)
+  AND (?5 = '' OR action = ?5)
+  AND (?6 = '' OR kind = ?6)
+  AND (?7 = '' OR subject = ?7)
 ORDER BY id DESC
-LIMIT ?4
+LIMIT ?8
 `
 
 type ListChangesParams struct {
 	Before  int64
+	FromID  int64
+	Since   int64
+	Actor   interface{}
+	Action  interface{}
 	Kind    interface{}
 	Subject interface{}
 	Most    int64
 }
 
-// The primary key backwards. An empty text filters nothing.
+// The primary key backwards, down to the floor. An empty text filters nothing.
 func (q *Queries) ListChanges(ctx context.Context, arg ListChangesParams) ([]Audit, error) {
 	rows, err := q.query(ctx, q.listChangesStmt, listChanges,
 		arg.Before,
+		arg.FromID,
+		arg.Since,
+		arg.Actor,
+		arg.Action,
 		arg.Kind,
 		arg.Subject,
 		arg.Most,
@@ -268,6 +350,7 @@ func (q *Queries) ListChanges(ctx context.Context, arg ListChangesParams) ([]Aud
 			&i.Subject,
 			&i.Action,
 			&i.Detail,
+			&i.Runs,
 		); err != nil {
 			return nil, err
 		}
@@ -283,17 +366,25 @@ func (q *Queries) ListChanges(ctx context.Context, arg ListChangesParams) ([]Aud
 }
 
 const listChangesOf = `-- name: ListChangesOf :many
-SELECT id, at, actor, kind, subject, action, detail
+SELECT id, at, actor, kind, subject, action, detail, runs
 FROM audit
 WHERE id < ?1
-  AND kind = ?2
-  AND subject = ?3
+  AND id >= ?2
+  AND at >= ?3
+  AND (?4 = '' OR actor = ?4)
+  AND (?5 = '' OR action = ?5)
+  AND kind = ?6
+  AND subject = ?7
 ORDER BY id DESC
-LIMIT ?4
+LIMIT ?8
 `
 
 type ListChangesOfParams struct {
 	Before  int64
+	FromID  int64
+	Since   int64
+	Actor   interface{}
+	Action  interface{}
 	Kind    string
 	Subject string
 	Most    int64
@@ -303,6 +394,10 @@ type ListChangesOfParams struct {
 func (q *Queries) ListChangesOf(ctx context.Context, arg ListChangesOfParams) ([]Audit, error) {
 	rows, err := q.query(ctx, q.listChangesOfStmt, listChangesOf,
 		arg.Before,
+		arg.FromID,
+		arg.Since,
+		arg.Actor,
+		arg.Action,
 		arg.Kind,
 		arg.Subject,
 		arg.Most,
@@ -322,6 +417,7 @@ func (q *Queries) ListChangesOf(ctx context.Context, arg ListChangesOfParams) ([
 			&i.Subject,
 			&i.Action,
 			&i.Detail,
+			&i.Runs,
 		); err != nil {
 			return nil, err
 		}

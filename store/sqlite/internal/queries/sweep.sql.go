@@ -291,6 +291,28 @@ func (q *Queries) OwnRetentions(ctx context.Context) ([]OwnRetentionsRow, error)
 	return items, nil
 }
 
+const pruneAudit = `-- name: PruneAudit :exec
+DELETE FROM audit
+WHERE audit.at < ?1
+  AND audit.id IN (
+      SELECT first_rows.id
+      FROM audit first_rows
+      ORDER BY first_rows.id
+      LIMIT ?2
+  )
+`
+
+type PruneAuditParams struct {
+	Before int64
+	Most   int64
+}
+
+// The oldest changes by their ids, as far as they are old enough.
+func (q *Queries) PruneAudit(ctx context.Context, arg PruneAuditParams) error {
+	_, err := q.exec(ctx, q.pruneAuditStmt, pruneAudit, arg.Before, arg.Most)
+	return err
+}
+
 const pruneCancels = `-- name: PruneCancels :exec
 DELETE FROM cancels
 WHERE NOT EXISTS (

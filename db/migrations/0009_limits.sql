@@ -1,5 +1,5 @@
 -- Limits on concurrency and on rates. A program that does not know them would put a
--- limited run that it reclaims among those that are not limited. min_compatible: 7
+-- limited run that it reclaims among those that are not limited. min_compatible: 9
 
 alter table durable.runs
     add column gates bigint[],

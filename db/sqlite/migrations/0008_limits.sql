@@ -81,4 +81,4 @@ CREATE TABLE refunds (
 );
 CREATE INDEX refunds_gate ON refunds (gate);
 
-UPDATE meta SET version = 6, min_compatible = 6;
+UPDATE meta SET version = 8, min_compatible = 8;

@@ -1,0 +1,110 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
+-- name: Workers :many
+-- The workers that have reported within so many microseconds, or hold an unexpired lease.
+-- Index: workers_present; reads leases, a small table, and beats_pkey. Locks: none.
+WITH held AS (
+    SELECT leases.worker, count(*) AS leases
+    FROM durable.leases
+    LEFT JOIN durable.beats ON beats.id = leases.beat
+    WHERE coalesce(leases.expires_at, beats.expires_at) > now()
+    GROUP BY leases.worker
+)
+SELECT
+    workers.name,
+    workers.instance,
+    workers.started_at,
+    coalesce(workers.reported_at, 'epoch')::timestamptz AS reported_at,
+    workers.report::text AS report,
+    coalesce(held.leases, 0)::bigint AS leases,
+    now()::timestamptz AS now
+FROM durable.workers
+LEFT JOIN held ON held.worker = workers.id
+WHERE workers.present
+  AND workers.report IS NOT NULL
+  AND (
+      workers.reported_at > now() - (@within::bigint) * interval '1 microsecond'
+      OR held.leases > 0
+  )
+ORDER BY workers.reported_at DESC
+LIMIT @most::int;
+
+-- name: SurveyLanes :many
+-- Index: reads lanes, a small table; ready_order for each line, up to so many rows; of the
+-- runs in leases up to so many, by runs_pkey. Locks: none.
+WITH held AS (
+    SELECT named.claim_id, named.run_id
+    FROM (
+        SELECT leases.claim_id, unnest(leases.run_ids) AS run_id
+        FROM durable.leases
+    ) named
+    LIMIT @most::int
+), running AS (
+    SELECT abs(runs.lane) AS lane, count(*) AS runs
+    FROM held
+    JOIN durable.runs ON runs.id = held.run_id
+    WHERE runs.claim_id = held.claim_id
+      AND runs.state = 1
+    GROUP BY abs(runs.lane)
+), some_lanes AS (
+    SELECT lanes.id, lanes.queue, lanes.job, lanes.paused
+    FROM durable.lanes
+    ORDER BY lanes.id
+    LIMIT @lanes::int
+), counted AS (
+    SELECT
+        some_lanes.queue,
+        some_lanes.job,
+        some_lanes.paused,
+        ordinary.pending + isolated.pending AS pending,
+        greatest(ordinary.pending, isolated.pending) AS largest,
+        ordinary.due + isolated.due AS due,
+        least(ordinary.oldest, isolated.oldest) AS oldest,
+        coalesce(running.runs, 0) AS running
+    FROM some_lanes
+    LEFT JOIN running ON running.lane = some_lanes.id
+    CROSS JOIN LATERAL (
+        SELECT
+            count(*) AS pending,
+            count(*) FILTER (WHERE first_ready.due_at <= now()) AS due,
+            min(first_ready.due_at) AS oldest
+        FROM (
+            SELECT ready.due_at
+            FROM durable.ready
+            WHERE ready.lane = some_lanes.id
+            ORDER BY ready.due_at, ready.run_id
+            LIMIT @most::int
+        ) first_ready
+    ) ordinary
+    CROSS JOIN LATERAL (
+        SELECT
+            count(*) AS pending,
+            count(*) FILTER (WHERE first_ready.due_at <= now()) AS due,
+            min(first_ready.due_at) AS oldest
+        FROM (
+            SELECT ready.due_at
+            FROM durable.ready
+            WHERE ready.lane = -some_lanes.id
+            ORDER BY ready.due_at, ready.run_id
+            LIMIT @most::int
+        ) first_ready
+    ) isolated
+)
+SELECT
+    counted.queue,
+    counted.job,
+    bool_or(counted.paused)::boolean AS paused,
+    sum(counted.pending)::bigint AS pending,
+    max(counted.largest)::bigint AS largest,
+    sum(counted.due)::bigint AS due,
+    coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest,
+    sum(counted.running)::bigint AS running,
+    (SELECT count(*) FROM held)::bigint AS held,
+    (SELECT count(*) FROM some_lanes)::bigint AS lanes
+FROM counted
+GROUP BY counted.queue, counted.job
+ORDER BY counted.queue, counted.job;
+
+-- name: SurveyedAt :one
+-- Locks: none.
+SELECT now()::timestamptz AS now;

@@ -1,0 +1,97 @@
+package durablecmd
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// filterFlags narrow what a verb is about to the runs that match all of them.
+type filterFlags struct {
+	State words    `placeholder:"STATE,…" help:"Only runs in these states: pending, running, succeeded, dead or cancelled. Repeatable."`
+	Job   words    `placeholder:"JOB,…" help:"Only runs of these jobs. Repeatable."`
+	Queue words    `placeholder:"QUEUE,…" help:"Only runs of these queues. Repeatable."`
+	Tag   word     `placeholder:"TAG" help:"Only runs with this tag."`
+	Since *instant `placeholder:"TIME" help:"Only runs created at or after this time: 2030-01-31T08:00:00Z, or 1h for an hour ago."`
+	Until *instant `placeholder:"TIME" help:"Only runs created before this time."`
+}
+
+// given reports whether any of the flags is.
+func (f *filterFlags) given() bool {
+	return len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag != "" || f.Since != nil || f.Until != nil
+}
+
+// filter is what the flags ask for. Durations count back from now.
+func (f *filterFlags) filter(now time.Time) (durable.Filter, error) {
+	filter := durable.Filter{Jobs: f.Job, Queues: f.Queue, Tag: string(f.Tag), Since: f.Since.on(now), Until: f.Until.on(now)}
+	for _, word := range f.State {
+		state, err := store.ParseState(word)
+		if err != nil {
+			return filter, usage("--state: %w", err)
+		}
+		filter.States = append(filter.States, state)
+	}
+	return filter, nil
+}
+
+// cursor reads the cursor of an earlier page.
+func cursor(text word) (durable.RunID, error) {
+	if text == "" {
+		return durable.RunID{}, nil
+	}
+	before, err := durable.ParseRunID(string(text))
+	if err != nil {
+		return before, usage("--cursor: %w", err)
+	}
+	return before, nil
+}
+
+// instant is the value of a flag that takes a time, or how long ago it was.
+type instant struct {
+	at  time.Time
+	ago time.Duration // when at is the zero time
+}
+
+// Decode reads the value.
+func (i *instant) Decode(ctx *kong.DecodeContext) error {
+	var text word
+	if err := text.Decode(ctx); err != nil {
+		return err
+	}
+	at, err := time.Parse(time.RFC3339, string(text))
+	if err == nil {
+		i.at = at
+		return nil
+	}
+	if i.ago, err = parseAgo(string(text)); err != nil || i.ago < 0 {
+		return fmt.Errorf("%q: want a time such as 2030-01-31T08:00:00Z, or how long ago it was, such as 90s, 1h or 7d", text)
+	}
+	return nil
+}
+
+// parseAgo reads a duration, or a number of days.
+func parseAgo(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(text)
+}
+
+// on is the time that is meant; the zero time where the flag was not given.
+func (i *instant) on(now time.Time) time.Time {
+	switch {
+	case i == nil:
+		return time.Time{}
+	case i.at.IsZero():
+		return now.Add(-i.ago)
+	default:
+		return i.at
+	}
+}

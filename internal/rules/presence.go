@@ -1,0 +1,68 @@
+package rules
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// SilentAfter is how many intervals without a report make a worker silent.
+const SilentAfter = 3
+
+// WorkerState is the state of a worker that has reported a time ago and that holds
+// some unexpired leases.
+func WorkerState(p *store.Presence, ago time.Duration, leases int) store.WorkerState {
+	switch {
+	case ago > SilentAfter*time.Duration(p.Every) && leases == 0:
+		return store.Silent
+	case p.Draining:
+		return store.Draining
+	default:
+		return store.Working
+	}
+}
+
+// Seen completes what is known of a worker that has reported a presence.
+func Seen(w store.WorkerInfo, now time.Time) store.WorkerInfo {
+	ago := max(now.Sub(w.SeenAt), 0)
+	w.SeenAgo = store.Duration(ago.Round(time.Millisecond))
+	w.State = WorkerState(&w.Presence, ago, w.Leases)
+	return w
+}
+
+// SortWorkers orders workers as they are listed.
+func SortWorkers(all []store.WorkerInfo) {
+	slices.SortFunc(all, func(a, b store.WorkerInfo) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.StartedAt.Compare(b.StartedAt), slices.Compare(a.Instance[:], b.Instance[:]))
+	})
+}
+
+// PresenceText is a presence as an engine stores it.
+func PresenceText(p *store.Presence) (string, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return "", fmt.Errorf("presence: %w", err)
+	}
+	return string(text), nil
+}
+
+// PresenceOf reads what PresenceText has written, and what newer programs have.
+func PresenceOf(text string) (p store.Presence, err error) {
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return p, fmt.Errorf("presence: %w", err)
+	}
+	if p.Queues == nil {
+		p.Queues = []string{}
+	}
+	if p.Jobs == nil {
+		p.Jobs = []string{}
+	}
+	return p, nil
+}
+
+// StepOf is the beginning of the step of a series in which an instant is.
+func StepOf(at time.Time, span store.Span) time.Time { return at.UTC().Truncate(span.Length()) }

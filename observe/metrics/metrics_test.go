@@ -1,0 +1,184 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/lock"
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/observe/metrics"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// full is a snapshot of a program that has done everything once, and one name that needs
+// to be escaped.
+func full() metrics.Snapshot {
+	tally := observe.NewTally()
+	h := tally.Hooks()
+	run := store.RunInfo{Job: "mail", Queue: "default", DueAt: time.Now()}
+	_, enqueued := h.Enqueue(context.Background(), observe.EnqueueStart{Runs: []store.NewRun{{Job: "mail", Queue: "default"}}})
+	enqueued(observe.EnqueueEnd{})
+	_, executed := h.Execute(context.Background(), observe.ExecuteStart{Run: run})
+	executed(observe.ExecuteEnd{})
+	h.Execute(context.Background(), observe.ExecuteStart{Run: run})
+	for _, job := range []string{"mail", "report"} {
+		h.RunSettled(observe.RunVerdict{Run: store.RunInfo{Job: job, Queue: "default"}, Outcome: store.Success, Verdict: store.Applied})
+	}
+	h.StoreCalled(observe.StoreCall{Verb: "claim", Runs: 3, Took: time.Millisecond})
+	h.StoreCalled(observe.StoreCall{Verb: "settle", Took: time.Second, Err: errors.New("gone")})
+	h.Lock.Decided(lock.Decision{Name: "a \"b\"\\\n"})
+	h.Lock.Degraded(lock.Degradation{Passed: time.Second})
+	tally.SetShared(store.Shared{Now: time.Now(), Alive: 3})
+	return metrics.Snapshot{Totals: tally.Totals(), Version: "v1.4",
+		Worker: &metrics.Worker{Ready: true, Capacity: 10, BeatLag: 3 * time.Millisecond, SetAside: map[string]int{"reclaim": 2}},
+		Pools:  []store.Pool{{Name: "engine", Max: 4, Used: 1, Idle: 1, Waits: 2, Waited: time.Second}}}
+}
+
+var (
+	sampleLine = regexp.MustCompile(`^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\})? (\S+)$`)
+	familyLine = regexp.MustCompile(`^# (HELP|TYPE) ([a-z_]+) (.+)$`)
+)
+
+// family is what was read of a family of metrics.
+type family struct {
+	kind    string
+	samples map[string]float64 // by name and labels
+}
+
+// parse reads a text strictly: families are whole, each with help and type before its
+// samples, and no series comes twice.
+func parse(t *testing.T, text string, format metrics.Format) map[string]*family {
+	t.Helper()
+	families, name, helped := map[string]*family{}, "", ""
+	require.True(t, strings.HasSuffix(text, "\n"))
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if format == metrics.OpenMetrics {
+		require.Equal(t, "# EOF", lines[len(lines)-1])
+		lines = lines[:len(lines)-1]
+	}
+	for _, line := range lines {
+		if found := familyLine.FindStringSubmatch(line); found != nil {
+			if found[1] == "HELP" {
+				helped = found[2]
+				continue
+			}
+			name = found[2]
+			require.Equal(t, helped, name, "help comes first")
+			require.Nil(t, families[name], "%s comes twice", name)
+			families[name] = &family{kind: found[3], samples: map[string]float64{}}
+			continue
+		}
+		found := sampleLine.FindStringSubmatch(line)
+		require.NotNil(t, found, line)
+		f := families[name]
+		require.NotNil(t, f, line)
+		suffix, ok := strings.CutPrefix(found[1], name)
+		require.True(t, ok, "%s is among the samples of %s", line, name)
+		switch {
+		case f.kind == "histogram":
+			require.Contains(t, []string{"_bucket", "_sum", "_count"}, suffix, line)
+		case f.kind == "counter" && format == metrics.OpenMetrics:
+			require.Equal(t, "_total", suffix, line)
+		case f.kind == "counter":
+			require.True(t, strings.HasSuffix(name, "_total"), line)
+			require.Empty(t, suffix, line)
+		default:
+			require.Equal(t, "gauge", f.kind)
+			require.False(t, strings.HasSuffix(name, "_total"), line)
+			require.Empty(t, suffix, line)
+		}
+		value, err := strconv.ParseFloat(found[3], 64)
+		require.NoError(t, err, line)
+		key := found[1] + found[2]
+		require.NotContains(t, f.samples, key)
+		f.samples[key] = value
+	}
+	return families
+}
+
+func TestMetricsAreReadableInBothFormats(t *testing.T) {
+	t.Parallel()
+	for _, format := range []metrics.Format{metrics.Prometheus, metrics.OpenMetrics} {
+		families := parse(t, string(metrics.Text(full(), format)), format)
+		total := "_total"
+		if format == metrics.OpenMetrics {
+			total = ""
+		}
+		value := func(family, sample string) float64 {
+			require.NotNil(t, families[family], family)
+			require.Contains(t, families[family].samples, sample)
+			return families[family].samples[sample]
+		}
+		const mail = `{job="mail",queue="default"`
+		require.InDelta(t, 1, value("durable_runs_enqueued"+total, "durable_runs_enqueued_total"+mail+"}"), 0)
+		require.InDelta(t, 1, value("durable_runs_settled"+total, "durable_runs_settled_total"+mail+`,outcome="success"}`), 0)
+		require.InDelta(t, 0, value("durable_runs_settled"+total, "durable_runs_settled_total"+mail+`,outcome="dead"}`), 0)
+		require.InDelta(t, 1, value("durable_runs_executing", "durable_runs_executing"+mail+"}"), 0)
+		require.InDelta(t, 2, value("durable_run_wait_seconds", "durable_run_wait_seconds_count"+mail+"}"), 0)
+		require.InDelta(t, 1, value("durable_run_duration_seconds", "durable_run_duration_seconds_bucket"+mail+`,le="0.005"}`), 0)
+		require.InDelta(t, 1, value("durable_claim_runs", `durable_claim_runs_bucket{le="5.0"}`), 0)
+		require.InDelta(t, 1, value("durable_store_duration_seconds", `durable_store_duration_seconds_count{verb="settle",result="error"}`), 0)
+		require.InDelta(t, 0.003, value("durable_heartbeat_lag_seconds", "durable_heartbeat_lag_seconds"), 1e-9)
+		require.InDelta(t, 10, value("durable_worker_capacity", "durable_worker_capacity"), 0)
+		require.InDelta(t, 3, value("durable_workers_alive", "durable_workers_alive"), 0)
+		require.InDelta(t, 2, value("durable_set_aside", `durable_set_aside{doing="reclaim"}`), 0)
+		require.InDelta(t, 1, value("db_client_connection_count", `db_client_connection_count{pool="engine",state="used"}`), 0)
+		require.InDelta(t, 1, value("durable_lock_grants"+total, `durable_lock_grants_total{lock="a \"b\"\\\n",result="granted"}`), 0)
+		require.InDelta(t, 1, value("durable_lock_degraded_time_seconds"+total, "durable_lock_degraded_time_seconds_total"), 0)
+		histogramsAddUp(t, families)
+	}
+}
+
+// histogramsAddUp requires that the classes rise, and end with all that was counted.
+func histogramsAddUp(t *testing.T, families map[string]*family) {
+	t.Helper()
+	counted := 0
+	for name, f := range families {
+		for key, all := range f.samples {
+			labels, ok := strings.CutPrefix(key, name+"_count")
+			if f.kind != "histogram" || !ok {
+				continue
+			}
+			counted++
+			with := strings.TrimSuffix(strings.TrimPrefix(labels, "{"), "}")
+			if with != "" {
+				with += ","
+			}
+			require.InDelta(t, all, f.samples[fmt.Sprintf(`%s_bucket{%sle="+Inf"}`, name, with)], 0, key)
+		}
+	}
+	require.Greater(t, counted, 5)
+}
+
+func TestAnEmptyProgramHasMetrics(t *testing.T) {
+	t.Parallel()
+	for _, format := range []metrics.Format{metrics.Prometheus, metrics.OpenMetrics} {
+		families := parse(t, string(metrics.Text(metrics.Snapshot{}, format)), format)
+		require.Contains(t, families, "durable_build_info")
+		require.NotContains(t, families, "durable_worker_capacity")
+	}
+}
+
+func TestAScrapeGetsTheFormatThatItAccepts(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string]metrics.Format{
+		"": metrics.Prometheus, "text/plain;version=0.0.4": metrics.Prometheus,
+		"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5": metrics.OpenMetrics,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		metrics.Serve(w, r, full())
+		require.Equal(t, want.ContentType(), w.Header().Get("Content-Type"))
+		parse(t, w.Body.String(), want)
+	}
+}

@@ -1,0 +1,60 @@
+package metrics
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Snapshot is what is written. Leave out what the program does not have.
+type Snapshot struct {
+	Totals observe.Totals
+	// Version is that of the program.
+	Version string
+	// Worker is the state of the program's worker; nil: it has none, or none yet.
+	Worker *Worker
+	// Pools are the store's pools of connections.
+	Pools []store.Pool
+}
+
+// Worker is the state of a worker.
+type Worker struct {
+	Ready, Draining bool
+	Capacity        int // most handlers executing concurrently
+	Stuck           int // handlers that were given up
+	BeatLag         time.Duration
+	SinceContact    time.Duration  // since the store last answered
+	Unsettled       int            // outcomes that the store does not take
+	Locked          int            // outcomes whose runs another transaction keeps locked
+	SetAside        map[string]int // what the store refuses to change, by what was tried
+}
+
+// Serve answers a scrape, in the format that it accepts.
+func Serve(w http.ResponseWriter, r *http.Request, s Snapshot) {
+	format := Prometheus
+	if strings.Contains(r.Header.Get("Accept"), "application/openmetrics-text") {
+		format = OpenMetrics
+	}
+	w.Header().Set("Content-Type", format.ContentType())
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(Text(s, format)) // the scraper may have gone
+}
+
+// Text writes a snapshot.
+func Text(s Snapshot, format Format) []byte {
+	t := &text{format: format}
+	t.family(gauge, "durable_build_info", "The version of the program; always 1.")
+	t.number(1, label{"version", s.Version})
+	t.runs(s.Totals.Lanes)
+	t.engine(&s.Totals)
+	if s.Worker != nil {
+		t.worker(s.Worker)
+	}
+	t.pools(s.Pools)
+	t.locks(&s.Totals)
+	return t.end()
+}

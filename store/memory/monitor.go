@@ -1,0 +1,89 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Workers lists the workers as they last reported.
+func (s *Store) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, leases := s.now(), map[uuid.UUID]int{}
+	for _, held := range s.leases {
+		if held.expiresAt.After(now) {
+			leases[held.worker.Instance]++
+		}
+	}
+	listed := []store.WorkerInfo{}
+	for instance, w := range s.workers {
+		if w.presence == nil || now.Sub(w.reportedAt) > store.ListedFor && leases[instance] == 0 {
+			continue
+		}
+		listed = append(listed, rules.Seen(store.WorkerInfo{Name: w.name, Instance: instance, StartedAt: w.startedAt, SeenAt: w.reportedAt,
+			Leases: leases[instance], Presence: clonePresence(w.presence)}, now))
+	}
+	rules.SortWorkers(listed)
+	return listed, nil
+}
+
+func clonePresence(p *store.Presence) store.Presence {
+	c := *p
+	c.Queues, c.Jobs = append([]string{}, p.Queues...), append([]string{}, p.Jobs...)
+	return c
+}
+
+// Survey counts the runs of every lane, exactly.
+func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Survey{}, fmt.Errorf("survey: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	survey := store.Survey{At: s.now(), Lanes: []store.LaneInfo{}}
+	byName := map[laneName]*store.LaneInfo{}
+	infoOf := func(l *lane) *store.LaneInfo {
+		name := laneName{queue: l.name.queue, job: l.name.job}
+		if byName[name] == nil {
+			byName[name] = &store.LaneInfo{Queue: name.queue, Job: name.job, Paused: s.queues[name.queue]}
+		}
+		return byName[name]
+	}
+	for _, l := range s.lanes {
+		info := infoOf(l)
+		for _, waiting := range [][]*run{l.plain.runs, l.isolated.runs} {
+			info.Pending.N += int64(len(waiting))
+			for _, r := range waiting {
+				if r.dueAt.After(survey.At) {
+					break
+				}
+				info.Due.N++
+			}
+			if len(waiting) > 0 && (info.OldestDue == nil || waiting[0].dueAt.Before(*info.OldestDue)) {
+				info.OldestDue = timeOrNil(waiting[0].dueAt)
+			}
+		}
+	}
+	for _, r := range s.byID {
+		if r.state == store.Running {
+			infoOf(r.lane).Running.N++
+		}
+	}
+	for _, info := range byName {
+		survey.Lanes = append(survey.Lanes, *info)
+	}
+	slices.SortFunc(survey.Lanes, func(a, b store.LaneInfo) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Job, b.Job))
+	})
+	return survey, nil
+}

@@ -1,0 +1,91 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+// ReportWorker stores what a worker is and did, in one statement. It goes through a
+// connection of the engine's, as declarations do, so that an idle worker keeps no other.
+func (s *Store) ReportWorker(ctx context.Context, report store.WorkerReport) (store.Shared, error) {
+	if err := report.Check(); err != nil {
+		return store.Shared{}, err
+	}
+	if err := s.usable(ctx); err != nil {
+		return store.Shared{}, s.fail("report", err)
+	}
+	params, err := reportParams(&report)
+	if err != nil {
+		return store.Shared{}, s.fail("report", err)
+	}
+	row, err := s.report(ctx, params)
+	if err == nil && !row.Known { // it has not declared itself, or its row is gone
+		if _, err = s.registerWorker(ctx, report.Worker); err == nil {
+			row, err = s.report(ctx, params)
+		}
+	}
+	if err != nil {
+		return store.Shared{}, s.fail("report", err)
+	}
+	shared := store.Shared{Now: row.Now.UTC(), Alive: int(row.Others)}
+	if !report.Stopped {
+		shared.Alive++
+	}
+	return shared, nil
+}
+
+func (s *Store) report(ctx context.Context, params queries.ReportWorkerParams) (row queries.ReportWorkerRow, err error) {
+	err = s.repeat(ctx, func() (err error) {
+		row, err = s.queries(s.engine).ReportWorker(ctx, params)
+		return err
+	})
+	return row, err
+}
+
+func reportParams(report *store.WorkerReport) (queries.ReportWorkerParams, error) {
+	text, err := rules.PresenceText(&report.Presence)
+	p := queries.ReportWorkerParams{Instance: report.Worker.Instance, Stopped: report.Stopped, Number: report.Number, Report: text,
+		Within: micro(rules.SilentAfter * time.Duration(report.Presence.Every))}
+	for _, span := range store.Spans() {
+		p.Spans = append(p.Spans, int16(span))
+	}
+	for _, did := range store.Summed(report.Did) {
+		p.Queues, p.Jobs = append(p.Queues, did.Queue), append(p.Jobs, did.Job)
+		p.Enqueued, p.Succeeded = append(p.Enqueued, did.Enqueued), append(p.Succeeded, did.Succeeded)
+		p.Failed, p.Dead = append(p.Failed, did.Failed), append(p.Dead, did.Dead)
+		p.Cancelled, p.Crashed = append(p.Cancelled, did.Cancelled), append(p.Crashed, did.Crashed)
+		p.Busy = append(p.Busy, micro(time.Duration(did.Busy)))
+		p.Waits, p.Took = append(p.Waits, numberArray(did.Wait[:])), append(p.Took, numberArray(did.Took[:]))
+	}
+	return p, err
+}
+
+// Series returns what workers did.
+func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.SeriesPoint, error) {
+	if err := query.Check(); err != nil {
+		return nil, err
+	}
+	var rows []queries.SeriesRow
+	err := s.inspect(ctx, func(b *batch) {
+		b.add(queries.Series, int16(query.Span), query.Scope == store.AllLanes, micro(query.Within), int32(store.MaxSeriesPoints)).Query(collect(&rows))
+	})
+	if err != nil {
+		return nil, s.fail("series", err)
+	}
+	points := make([]store.SeriesPoint, len(rows))
+	for i, row := range rows {
+		p := store.SeriesPoint{At: row.At.UTC(), LaneTally: store.LaneTally{Queue: row.Queue, Job: row.Job, Tally: store.Tally{
+			Enqueued: row.Enqueued, Succeeded: row.Succeeded, Failed: row.Failed, Dead: row.Dead, Cancelled: row.Cancelled,
+			Crashed: row.Crashed, Busy: store.Duration(fromMicro(row.Busy))}}}
+		copy(p.Wait[:], row.Wait)
+		copy(p.Took[:], row.Took)
+		points[i] = p
+	}
+	slices.Reverse(points)
+	return points, nil
+}

@@ -1,0 +1,142 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
+)
+
+// runningMost bounds the runs in leases that a survey looks up.
+const runningMost = 10_000
+
+// Workers lists the workers as they last reported.
+func (s *Store) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
+	listed, err := s.listWorkers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("workers: %w", s.explain(err))
+	}
+	return listed, nil
+}
+
+func (s *Store) listWorkers(ctx context.Context) ([]store.WorkerInfo, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := s.clock.now()
+	held, err := look.CountLeases(ctx, queries.CountLeasesParams{Now: now})
+	if err != nil {
+		return nil, err
+	}
+	leases := map[string]int{}
+	for _, row := range held {
+		leases[string(row.WorkerInstance)] = int(row.Leases)
+	}
+	rows, err := look.ListWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	listed := []store.WorkerInfo{}
+	for _, row := range rows {
+		n := leases[string(row.Instance)]
+		if now-row.ReportedAt > store.ListedFor.Microseconds() && n == 0 {
+			continue
+		}
+		presence, err := rules.PresenceOf(row.Report)
+		if err != nil {
+			return nil, err
+		}
+		instance, err := uuid.FromBytes(row.Instance)
+		if err != nil {
+			return nil, err
+		}
+		listed = append(listed, rules.Seen(store.WorkerInfo{Name: row.Name, Instance: instance, StartedAt: instant(row.StartedAt),
+			SeenAt: instant(row.ReportedAt), Leases: n, Presence: presence}, instant(now)))
+	}
+	rules.SortWorkers(listed)
+	return listed, nil
+}
+
+// Survey counts what waits and runs, up to a bound for each line.
+func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
+	survey, err := s.survey(ctx)
+	if err != nil {
+		return survey, fmt.Errorf("survey: %w", s.explain(err))
+	}
+	return survey, nil
+}
+
+func (s *Store) survey(ctx context.Context) (store.Survey, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return store.Survey{}, err
+	}
+	now := s.clock.now()
+	running, some, err := look.running(ctx)
+	if err != nil {
+		return store.Survey{}, err
+	}
+	rows, err := look.SurveyLanes(ctx, queries.SurveyLanesParams{Most: countMost, Now: now, Lanes: store.MaxSurveyLanes})
+	if err != nil {
+		return store.Survey{}, err
+	}
+	byName := map[laneName]*store.LaneInfo{}
+	for i := range rows {
+		row := &rows[i]
+		name := laneName{queue: row.Queue, job: row.Job} // of any priority
+		info := byName[name]
+		if info == nil {
+			info = &store.LaneInfo{Queue: row.Queue, Job: row.Job, Paused: row.Paused != 0}
+			info.Running.Estimated = some
+			byName[name] = info
+		}
+		more := max(row.Ordinary, row.Isolated) >= countMost
+		info.Pending = store.Count{N: info.Pending.N + row.Ordinary + row.Isolated, Estimated: info.Pending.Estimated || more}
+		info.Due = store.Count{N: info.Due.N + row.Due, Estimated: info.Due.Estimated || more && row.Due > 0}
+		info.Running.N += running[row.ID]
+		if at := instant(row.Oldest); row.Oldest != math.MaxInt64 && (info.OldestDue == nil || at.Before(*info.OldestDue)) {
+			info.OldestDue = &at
+		}
+	}
+	survey := store.Survey{At: instant(now), Lanes: []store.LaneInfo{}, Partial: len(rows) >= store.MaxSurveyLanes}
+	for _, info := range byName {
+		survey.Lanes = append(survey.Lanes, *info)
+	}
+	slices.SortFunc(survey.Lanes, func(a, b store.LaneInfo) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Job, b.Job))
+	})
+	return survey, nil
+}
+
+// running counts the runs that claims are executing, by lane, up to a bound.
+func (l *lookups) running(ctx context.Context) (byLane map[int64]int64, some bool, err error) {
+	byLane = map[int64]int64{}
+	leases, err := l.ListHeld(ctx, queries.ListHeldParams{Most: runningMost})
+	left := runningMost
+	for i := range leases {
+		for id := range slices.Chunk(leases[i].RunIds, len(store.RunID{})) {
+			if left--; left < 0 {
+				return byLane, true, nil
+			}
+			lane, err := l.FindRunningLane(ctx, queries.FindRunningLaneParams{ID: id, ClaimID: leases[i].ClaimID})
+			if errors.Is(err, sql.ErrNoRows) {
+				continue
+			}
+			if err != nil {
+				return nil, false, err
+			}
+			byLane[lane]++
+		}
+	}
+	return byLane, false, err
+}
