@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/storable"
-	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -48,15 +47,15 @@ func (x *execution) perform() {
 	}
 	failure := failure{err: errExited}
 	call, observed := ctx, func(store.Outcome) {}
-	began := x.w.config.Elapsed()
-	_, counted := x.w.counts.Execute(ctx, observe.ExecuteStart{Run: x.runInfo()})
+	began := time.Now() // not Elapsed, which is a call of the system for each
+	x.w.config.Tally.Begun(x.queue, x.job, began.Sub(x.run.DueAt))
 	defer func() { // also runs on Goexit
 		o := x.fallback()
-		took := x.w.config.Elapsed() - began
+		took := time.Since(began)
 		defer func() { o.Took = took; x.end(o) }() // even when a method of the user's error exits too
 		o = x.outcome(ctx, failure)
 		o.Took = took
-		counted(observe.ExecuteEnd{Outcome: store.Outcome{Kind: o.Kind}})
+		x.w.config.Tally.Ended(x.queue, x.job, took)
 		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to answer
 			observed(store.Outcome{Kind: store.Success})
 		} else {

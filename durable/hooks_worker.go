@@ -56,7 +56,7 @@ func (w *Worker) observeSettled(batch []ended, verdicts []store.Verdict) {
 	for i := range batch {
 		w.observeFailure(&batch[i], verdicts[i])
 		if verdicts[i] != store.Deferred {
-			w.counts.RunSettled(batch[i].verdict(verdicts[i]))
+			w.config.Tally.Settled(batch[i].x.queue, batch[i].x.job, batch[i].kind(verdicts[i]), verdicts[i])
 		}
 	}
 	hook := w.config.Hooks.RunSettled
@@ -158,11 +158,15 @@ func (x *execution) keepFailure(err error) {
 
 // verdict is what hooks see of an outcome.
 func (e *ended) verdict(verdict store.Verdict) observe.RunVerdict {
-	kind := e.outcome.Kind
+	return observe.RunVerdict{Run: e.x.runInfo(), Outcome: e.kind(verdict), Verdict: verdict}
+}
+
+// kind is the kind of the outcome that the store has.
+func (e *ended) kind(verdict store.Verdict) store.OutcomeKind {
 	if verdict == store.AlreadyApplied && e.x.verifies() { // what was applied is the handler's commit
-		kind = store.Success
+		return store.Success
 	}
-	return observe.RunVerdict{Run: e.x.runInfo(), Outcome: kind, Verdict: verdict}
+	return e.outcome.Kind
 }
 
 // observeLoss calls the hook for a run that is lost.

@@ -131,7 +131,7 @@ func TestSetupAddsPagesAndMiddleware(t *testing.T) {
 	t.Parallel()
 	var lines atomic.Int32
 	s := serveWith(t, durablecmd.Start{Env: file(t), Setup: func(ctx context.Context, app *durablecmd.App) error {
-		app.Handle("GET /metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		app.Handle("GET /lines", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprintf(w, `{"lines": %d}`, lines.Load())
 		}))
 		app.Worker.Use(func(ctx context.Context, run durable.RunInfo, next func(context.Context) error) error {
@@ -146,7 +146,7 @@ func TestSetupAddsPagesAndMiddleware(t *testing.T) {
 	}})
 	s.logs("middleware has the app")
 	address := s.address()
-	require.Equal(t, map[string]any{"lines": 1.0}, becomes(t, address, "/metrics", http.StatusOK))
+	require.Equal(t, map[string]any{"lines": 1.0}, becomes(t, address, "/lines", http.StatusOK))
 	becomes(t, address, "/readyz", http.StatusOK)
 	s.signal()
 	require.Zero(t, s.ends())

@@ -152,7 +152,7 @@ func TestEnqueuePrintsTheIDOnly(t *testing.T) {
 	env := migrated(t)
 	e := execute(t, env[:2], "enqueue", "sleep", "--args", `{"for":"1s"}`)
 	require.Equal(t, 0, e.code, e.stderr)
-	require.Empty(t, e.stderr)
+	require.Equal(t, "durable-worker: no living worker serves job sleep on queue default: the run waits until one does\n", e.stderr)
 	id, err := durable.ParseRunID(strings.TrimSuffix(e.stdout, "\n"))
 	require.NoError(t, err)
 

@@ -36,22 +36,38 @@ func (t *Tally) enqueue(ctx context.Context, start EnqueueStart) (context.Contex
 }
 
 func (t *Tally) execute(ctx context.Context, start ExecuteStart) (context.Context, func(ExecuteEnd)) {
-	lane, began := t.lanes.of(laneKey{start.Run.Queue, start.Run.Job}), time.Now()
-	lane.executing.Add(1)
-	lane.wait.add(max(int64(began.Sub(start.Run.DueAt))+t.ahead.Load(), 0))
-	return ctx, func(ExecuteEnd) {
-		lane.executing.Add(-1)
-		lane.took.add(int64(time.Since(began)))
-	}
+	began := time.Now()
+	t.Begun(start.Run.Queue, start.Run.Job, began.Sub(start.Run.DueAt))
+	return ctx, func(ExecuteEnd) { t.Ended(start.Run.Queue, start.Run.Job, time.Since(began)) }
 }
 
 func (t *Tally) runSettled(settled RunVerdict) {
-	lane := t.lanes.of(laneKey{settled.Run.Queue, settled.Run.Job})
-	switch kind := settled.Outcome; {
-	case settled.Verdict == store.Rejected:
+	t.Settled(settled.Run.Queue, settled.Run.Job, settled.Outcome, settled.Verdict)
+}
+
+// Begun counts an execution that begins so long after it was due on this machine's
+// clock. A worker calls it, Ended and Settled rather than the hooks: it costs no memory.
+func (t *Tally) Begun(queue, job string, after time.Duration) {
+	lane := t.lanes.of(laneKey{queue, job})
+	lane.executing.Add(1)
+	lane.wait.add(max(int64(after)+t.ahead.Load(), 0))
+}
+
+// Ended counts the end of an execution, whose handler took so long.
+func (t *Tally) Ended(queue, job string, took time.Duration) {
+	lane := t.lanes.of(laneKey{queue, job})
+	lane.executing.Add(-1)
+	lane.took.add(int64(took))
+}
+
+// Settled counts an outcome by what the store has answered to it.
+func (t *Tally) Settled(queue, job string, outcome store.OutcomeKind, verdict store.Verdict) {
+	lane := t.lanes.of(laneKey{queue, job})
+	switch {
+	case verdict == store.Rejected:
 		lane.refused.Add(1)
-	case kind >= store.Success && kind <= store.HandedBack:
-		lane.outcomes[kind].Add(1)
+	case outcome >= store.Success && outcome <= store.HandedBack:
+		lane.outcomes[outcome].Add(1)
 	}
 }
 

@@ -42,6 +42,7 @@ func TestTheProgramWorksUntilItIsStopped(t *testing.T) {
 	t.Cleanup(store.Close)
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
+	enqueue.Stderr = nil // it says that no worker is there yet
 	require.NoError(t, enqueue.Run(), out)
 	id, err := durable.ParseRunID(string(bytes.TrimSpace(out.Bytes())))
 	require.NoError(t, err, out)

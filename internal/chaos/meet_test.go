@@ -155,6 +155,9 @@ func meddle(ctx context.Context, store durable.Store, known *recent) error {
 			known.add(receipt.ID)
 		}
 	}
+	if errors.Is(err, durable.ErrNotFound) { // the only run of a command was deleted before
+		return nil
+	}
 	return err
 }
 
