@@ -122,3 +122,12 @@ func policyOf(job JobInfo) policy {
 	p.timeout, p.onCrash, p.limits = time.Duration(job.Timeout), job.OnCrash, limitsOf(job)
 	return p
 }
+
+// limitsOf are the limits that a worker has declared for a job.
+func limitsOf(job JobInfo) []limitUse {
+	all := make([]limitUse, len(job.Limits))
+	for i, declared := range job.Limits {
+		all[i] = limitUse{LimitUse: declared.Use, template: declared.Template, computed: declared.Computed}
+	}
+	return all
+}

@@ -160,8 +160,8 @@ func withLimit(all []limitUse, use limitUse) []limitUse {
 
 // KeyFrom computes the key of a limit from a run's args, which have the type of the
 // job's. Upper and lower case are the same key, of up to 255 bytes; an empty one
-// refuses the run. Whoever enqueues without the job's code, the command line for
-// one, has to give the key; KeyOf spares that.
+// refuses the run. A process that enqueues without the job's code, such as the
+// command line, has to give the key; KeyOf spares that.
 func KeyFrom[A any](key func(args A) string) LimitOption {
 	return func(u *limitUse) {
 		u.key, u.keyOf, u.computed = func(args any) string { return key(args.(A)) }, reflect.TypeFor[A](), true
@@ -275,15 +275,6 @@ func (p *policy) declared() []store.JobLimit {
 	return all
 }
 
-// limitsOf are the limits that a worker has declared for a job.
-func limitsOf(job JobInfo) []limitUse {
-	all := make([]limitUse, len(job.Limits))
-	for i, declared := range job.Limits {
-		all[i] = limitUse{LimitUse: declared.Use, template: declared.Template, computed: declared.Computed}
-	}
-	return all
-}
-
 // capped is the job's policy with the cap that MaxConcurrent sets.
 func (p policy) capped(job string) policy {
 	if p.maxConcurrent == nil {
@@ -292,16 +283,4 @@ func (p policy) capped(job string) policy {
 	of := store.Limit{Name: store.JobCap(job), Kind: store.LimitSemaphore, Max: *p.maxConcurrent}
 	p.limits = append(slices.Clip(p.limits), limitUse{of: of, LimitUse: store.LimitUse{Limit: of.Name}})
 	return p
-}
-
-// registerLimits notes the limits that a job's runs have. w.mu is held.
-func (w *Worker) registerLimits(job string, limits []limitUse) {
-	for i := range limits {
-		limit := limits[i].of
-		name := store.LimitName(limit.Name)
-		if other, known := w.limits[name]; known && other.Hash() != limit.Hash() {
-			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q is another rule than that of the same name elsewhere", job, limit.Name))
-		}
-		w.limits[name] = limit
-	}
 }
