@@ -12,7 +12,7 @@ import (
 type registration struct {
 	info    JobInfo
 	aliases []string
-	limits  []limitUse
+	limits  limitUses
 	retry   RetryPolicy
 	codec   Codec
 	call    func(ctx context.Context, x *execution) error
@@ -68,7 +68,7 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 }
 
 // registerLimits notes the limits that a job's runs have. w.mu is held.
-func (w *Worker) registerLimits(job string, limits []limitUse) {
+func (w *Worker) registerLimits(job string, limits limitUses) {
 	for i := range limits {
 		limit := limits[i].of
 		name := store.LimitName(limit.Name)

@@ -21,7 +21,7 @@ type Admission struct {
 
 // JobLimit is a limit that a job declares for all of its runs.
 type JobLimit struct {
-	Use      LimitUse `json:"use"`                // without a key
+	Default  LimitUse `json:"use"`                // what a run has that says nothing else; without a key
 	Template string   `json:"template,omitempty"` // of the key, over the args; empty: one key for all, or Computed
 	Computed bool     `json:"computed,omitempty"` // the key is computed by the job's code: who enqueues without it gives the key
 }

@@ -37,7 +37,7 @@ var ordinary = limit{files: 45, up: 0.25}
 // it, but for a new part of the contract that every store holds: limits brought seven
 // files to store/postgres and nine to store/storetest.
 var limits = map[string]limit{
-	"durable":            {files: 44, exported: 200, up: 0.14},
+	"durable":            {files: 45, exported: 200, up: 0.14},
 	"store/storetest":    {files: 59, up: 0.25},
 	"store/postgres":     {files: 66, up: 0.25},
 	"store/sqlite":       {files: 55, up: 0.25},
