@@ -72,8 +72,8 @@ func addHolds(b *batch, work []*settling) {
 }
 
 // addRelease ends the part that the settled runs of a limited claim have in permits. It
-// comes after the settles
-// of all claims: who waits for a run while it holds permits may wait forever.
+// comes after the settles of all claims: who waits for a run while it holds permits may
+// wait forever.
 func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
 	wanted := func(row pgx.Row) error {
 		var wanted bool
