@@ -59,9 +59,10 @@ type answer = poller.Answer[*execution]
 // that was sent is waited for all the same, so that no run is leased to a worker
 // that does not know it.
 func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
-	if c.givesUp {
+	if c.givesUp || c.isLate() {
 		if err := c.handBack(context.WithoutCancel(ctx)); err != nil {
 			c.interrupted()
+			c.hurry()
 			return answer{}, err
 		}
 	}
@@ -78,6 +79,7 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	got, err := c.question(ctx, n)
 	if err != nil {
 		c.interrupted()
+		c.hurry()
 	}
 	return got, err
 }
