@@ -84,6 +84,15 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	return got, err
 }
 
+// hurry bounds the pause before the pending claim is retried or handed back, as long
+// as its lease is not over.
+func (c *claimer) hurry() {
+	d := c.w.config.Terms.Duration
+	if c.pending != nil && c.w.config.Elapsed()-c.asked < d {
+		c.w.poller.Call(c.w.jittered(d / 16))
+	}
+}
+
 // answered records that it is known what a claim has got.
 func (c *claimer) answered(alone bool, n int) {
 	if alone {

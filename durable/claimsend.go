@@ -74,15 +74,6 @@ func (c *claimer) isLate() bool {
 	return c.pending != nil && c.w.config.Elapsed()-c.asked > c.w.config.Terms.Duration/4
 }
 
-// hurry bounds the pause before the pending claim is retried or handed back, as long
-// as its lease is not over.
-func (c *claimer) hurry() {
-	d := c.w.config.Terms.Duration
-	if c.pending != nil && c.w.config.Elapsed()-c.asked < d {
-		c.w.poller.Call(c.w.jittered(d / 16))
-	}
-}
-
 // handBack takes back the pending claim.
 func (c *claimer) handBack(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, c.claimTimeout())
