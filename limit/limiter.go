@@ -133,7 +133,7 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int) error {
 }
 
 // Penalize lets nothing of a key start for a time: neither runs nor code outside of
-// runs. What executes goes on. Call it when the service that the limit protects asks
+// runs. What executes continues. Call it when the service that the limit protects asks
 // for a pause. Of two penalties the one that ends later counts; of none or less than a
 // millisecond nothing is recorded.
 func (l *Limiter) Penalize(ctx context.Context, key string, d time.Duration) error {

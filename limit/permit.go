@@ -26,7 +26,7 @@ type Permit struct {
 // Do executes a function while it has a place of a key. It waits for the place until
 // the context ends. The context of the function ends with the cause lease.ErrLost when
 // the place is lost, and before the store would give it to another; a function that
-// ignores that goes on beyond the limit. Do gives the place back when the function has
+// ignores that continues beyond the limit. Do gives the place back when the function has
 // returned, also when it panics.
 //
 // When the place was lost, a lease.ErrLost is joined to the function's own error. Other

@@ -320,7 +320,10 @@ FOR UPDATE;
 -- Index: gates_pkey. Locks: a gate that LockGate has locked.
 -- Idempotent: the later end counts.
 UPDATE durable.gates
-SET not_before = greatest(not_before, clock_timestamp() + (@lasts::bigint) * interval '1 microsecond')
+SET not_before = greatest(
+    not_before,
+    clock_timestamp() + (@lasts::bigint) * interval '1 microsecond'
+)
 WHERE gate = @gate;
 
 -- name: EndPenalty :execrows

@@ -932,7 +932,10 @@ func (q *Queries) OlderWorker(ctx context.Context, arg OlderWorkerParams) ([]str
 
 const PenalizeGate = `-- name: PenalizeGate :exec
 UPDATE durable.gates
-SET not_before = greatest(not_before, clock_timestamp() + ($1::bigint) * interval '1 microsecond')
+SET not_before = greatest(
+    not_before,
+    clock_timestamp() + ($1::bigint) * interval '1 microsecond'
+)
 WHERE gate = $2
 `
 
