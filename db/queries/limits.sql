@@ -318,10 +318,21 @@ FOR UPDATE;
 
 -- name: PenalizeGate :exec
 -- Index: gates_pkey. Locks: a gate that LockGate has locked.
--- Idempotent: the later instant stays.
+-- Idempotent: the later end counts.
 UPDATE durable.gates
-SET not_before = greatest(not_before, @not_before::timestamptz)
+SET not_before = greatest(
+    not_before,
+    clock_timestamp() + (@lasts::bigint) * interval '1 microsecond'
+)
 WHERE gate = @gate;
+
+-- name: EndPenalty :execrows
+-- Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
+-- transaction has locked nothing else. Idempotent: a repeat finds no penalty.
+UPDATE durable.gates
+SET not_before = NULL
+WHERE gate = @gate
+  AND not_before > clock_timestamp();
 
 -- name: EndPermit :execrows
 -- Index: permits_pkey. Locks: the permit. Idempotent: a repeat finds none.

@@ -36,6 +36,7 @@ var law = map[string][]string{
 	"db/sqlite":           {},
 	"internal/presence":   {"observe", "store", "internal/storable"},
 	"durable":             {"observe", "internal/presence", "store", "heartbeat", "poller", "internal/admit", "internal/cron", "internal/await", "internal/claimplan", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"limit":               {"durable", "store", "heartbeat", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
 	"operate":             {"durable", "store", "lock", "lease", "internal/recur", "internal/rules"},
@@ -53,7 +54,7 @@ var law = map[string][]string{
 	"durablecmd":            {"observe", "observe/metrics", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
-	"examples/*":            {"durablecmd", "observe", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
+	"examples/*":            {"durablecmd", "limit", "observe", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
 	"examples/*/internal/*": {"*"},
 
 	"deploy":             {},

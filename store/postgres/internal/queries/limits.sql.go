@@ -163,6 +163,27 @@ func (q *Queries) CreateLimitLanes(ctx context.Context, arg CreateLimitLanesPara
 	return err
 }
 
+const EndPenalty = `-- name: EndPenalty :execrows
+UPDATE durable.gates
+SET not_before = NULL
+WHERE gate = $1
+  AND not_before > clock_timestamp()
+`
+
+type EndPenaltyParams struct {
+	Gate int64
+}
+
+// Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
+// transaction has locked nothing else. Idempotent: a repeat finds no penalty.
+func (q *Queries) EndPenalty(ctx context.Context, arg EndPenaltyParams) (int64, error) {
+	result, err := q.db.Exec(ctx, EndPenalty, arg.Gate)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const EndPermit = `-- name: EndPermit :execrows
 DELETE FROM durable.permits
 WHERE gate = $1
@@ -911,19 +932,22 @@ func (q *Queries) OlderWorker(ctx context.Context, arg OlderWorkerParams) ([]str
 
 const PenalizeGate = `-- name: PenalizeGate :exec
 UPDATE durable.gates
-SET not_before = greatest(not_before, $1::timestamptz)
+SET not_before = greatest(
+    not_before,
+    clock_timestamp() + ($1::bigint) * interval '1 microsecond'
+)
 WHERE gate = $2
 `
 
 type PenalizeGateParams struct {
-	NotBefore time.Time
-	Gate      int64
+	Lasts int64
+	Gate  int64
 }
 
 // Index: gates_pkey. Locks: a gate that LockGate has locked.
-// Idempotent: the later instant stays.
+// Idempotent: the later end counts.
 func (q *Queries) PenalizeGate(ctx context.Context, arg PenalizeGateParams) error {
-	_, err := q.db.Exec(ctx, PenalizeGate, arg.NotBefore, arg.Gate)
+	_, err := q.db.Exec(ctx, PenalizeGate, arg.Lasts, arg.Gate)
 	return err
 }
 
