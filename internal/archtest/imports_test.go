@@ -69,7 +69,7 @@ var law = map[string][]string{
 // libraries says where each library may be imported; "*" is anywhere. A
 // library that is not listed has no decision page yet.
 var libraries = map[string][]string{
-	"github.com/jackc/pgx/v5":        {"store/postgres", "store/postgres/internal/*", "internal/pgtest", "internal/chaos", "examples/*"},
+	"github.com/jackc/pgx/v5":        {"store/postgres", "store/postgres/internal/*", "internal/pgtest", "internal/chaos", "internal/chaos/*", "examples/*"},
 	"github.com/lib/pq":              {"store/postgres"},
 	"modernc.org/sqlite":             {"store/sqlite", "store/sqlite/internal/*"},
 	"github.com/oklog/run":           {"durablecmd"},
