@@ -22,6 +22,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -109,6 +110,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -245,6 +247,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(

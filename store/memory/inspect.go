@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -126,6 +127,7 @@ func (r *run) toRecord() store.Record {
 		Schedule:    rules.TextOrNil(r.schedule),
 		Key:         rules.TextOrNil(r.key),
 		Tags:        append([]string{}, r.tags...),
+		Metadata:    maps.Clone(r.metadata),
 		Limits:      store.LimitTexts(r.limits),
 		Args:        bytes.Clone(r.args),
 		Result:      bytes.Clone(r.result),

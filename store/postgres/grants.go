@@ -57,7 +57,7 @@ var privileges = map[Role][]privilege{
 		{"INSERT", "lanes, queues, runs, ready, unique_keys"},
 		{"UPDATE (name)", "queues"},
 		{"UPDATE", "unique_keys"},
-		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, trace, attempt)", "runs"},
+		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, metadata, trace, attempt)", "runs"},
 		{"DELETE", "ready, progress"}, // of a run that is replaced
 	},
 	RoleReader: {

@@ -200,6 +200,7 @@ func recordOf(row *listed) (store.Record, error) {
 		Schedule:    r.Schedule,
 		Key:         r.Key,
 		Tags:        tags,
+		Metadata:    metadataOf(r.Metadata),
 		Args:        r.Args,
 		Result:      r.Result,
 	}

@@ -434,6 +434,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -514,6 +515,7 @@ type ListRunsRow struct {
 	Tags        []string
 	Limits      []string
 	Key         string
+	Metadata    string
 	Args        string
 	Result      string
 	Worker      string
@@ -560,6 +562,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Tags,
 			&i.Limits,
 			&i.Key,
+			&i.Metadata,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -597,6 +600,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -679,6 +683,7 @@ type ListTheseRow struct {
 	Tags        []string
 	Limits      []string
 	Key         string
+	Metadata    string
 	Args        string
 	Result      string
 	Worker      string
@@ -725,6 +730,7 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 			&i.Tags,
 			&i.Limits,
 			&i.Key,
+			&i.Metadata,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -817,6 +823,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -882,6 +889,7 @@ type RunRow struct {
 	Tags        []string
 	Limits      []string
 	Key         string
+	Metadata    string
 	Args        string
 	Result      string
 	Worker      string
@@ -914,6 +922,7 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 		&i.Tags,
 		&i.Limits,
 		&i.Key,
+		&i.Metadata,
 		&i.Args,
 		&i.Result,
 		&i.Worker,

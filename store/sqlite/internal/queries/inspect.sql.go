@@ -12,7 +12,7 @@ import (
 const findRun = `-- name: FindRun :one
 
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -78,6 +78,7 @@ func (q *Queries) FindRun(ctx context.Context, arg FindRunParams) (FindRunRow, e
 		&i.Run.Cancel,
 		&i.Run.Trace,
 		&i.Run.Limits,
+		&i.Run.Metadata,
 		&i.Queue,
 		&i.Job,
 		&i.Priority,
@@ -194,7 +195,7 @@ func (q *Queries) ListAttempts(ctx context.Context, arg ListAttemptsParams) ([]L
 
 const listProblems = `-- name: ListProblems :many
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -300,6 +301,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 			&i.Run.Cancel,
 			&i.Run.Trace,
 			&i.Run.Limits,
+			&i.Run.Metadata,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,
@@ -321,7 +323,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 
 const listRuns = `-- name: ListRuns :many
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -430,6 +432,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Run.Cancel,
 			&i.Run.Trace,
 			&i.Run.Limits,
+			&i.Run.Metadata,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,
