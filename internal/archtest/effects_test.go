@@ -9,6 +9,8 @@ import (
 
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
+	"operate/bulks.go":           "a bulk change that continues; Close waits for it",
+	"operate/live.go":            "the hub of live hints; closing its last stream waits for it",
 	"durable/hooks_worker.go":    "calls of hooks; notify waits for them",
 	"durable/tenure.go":          "work starts the loops of one tenure and drain one that waits; both wait for them",
 	"internal/await/watch.go":    "listens and looks for all that wait; the last of them waits for it",
