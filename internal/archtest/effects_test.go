@@ -58,6 +58,7 @@ var clocks = excuses{
 	"observe/tally_hooks.go":    "how late attempts begin, and how long they take; figures that decide nothing",
 	"durablecmd/":               "ages that people read, and how long a demo has lasted",
 	"operate/operator.go":       "the default clock of previews, and of how long a list searches",
+	"operate/access/handler.go": "the default clock of sessions and of failed logins",
 	"store/postgres/examine.go": "round trips and the difference to the server's clock, told to the operator and used for nothing",
 	"store/postgres/store.go":   "the difference to the server's clock, told to the operator and used for nothing",
 }
