@@ -24,7 +24,7 @@ type frame struct {
 	Nav     []navGroup
 	Head    figures
 	Now     time.Time
-	Who     who
+	Who     person
 	Notice  *notice
 	Data    any
 	Here    string // address of this page within the pages
@@ -46,9 +46,13 @@ type navItem struct {
 }
 
 func (d *dashboard) frame(r *request, made view) frame {
-	head := d.headers.aged()
-	return frame{Root: root(r.URL.Path), Title: made.title, Product: d.config.Title, Section: made.section, Nav: nav(&head), Head: head, Now: r.now,
+	head := d.headers.shown()
+	f := frame{Root: root(r.URL.Path), Title: made.title, Product: d.config.Title, Section: made.section, Head: head, Now: r.now,
 		Who: r.who, Notice: noticeOf(r.form), Data: made.data, Here: here(r), files: d.files}
+	if r.who.Known {
+		f.Nav = nav(&head)
+	}
+	return f
 }
 
 // here is the address of the page within the pages, without what was done before.
@@ -93,6 +97,7 @@ func nav(head *figures) []navGroup {
 		}},
 		{"Record", []navItem{
 			{Section: "audit", Path: "audit", Name: "Audit", Key: "a"},
+			{Section: "health", Path: "health", Name: "Health", Key: "h"},
 		}},
 	}
 }
@@ -130,6 +135,7 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"ago": ago, "brief": brief, "number": number, "tally": tally, "rough": rough, "bytes": bytesText, "clip": clip, "cell": cell,
 		"line": firstLine, "plural": plural, "per": per, "stamp": stampOf, "phase": phaseOf, "json": jsonOf, "short": short, "dict": dict,
-		"link": link, "lines": lines, "percent": percent, "share": shareOf, "overdue": overdue, "names": names, "span": span, "reason": reasonOf, "figure": figureText,
+		"link": link, "lines": lines, "percent": percent, "share": shareOf, "overdue": overdue, "names": names, "span": span, "reason": reasonOf, "figure": figureText, "subject": subjectTo, "detail": detailOf, "limit": limitText,
+		"part": func(n, of int) int { return shareOf(float64(n) / float64(max(of, 1))) }, "plural64": func(n int, one, more string) string { return plural(int64(n), one, more) },
 	}
 }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
@@ -14,7 +15,9 @@ const headerFor = time.Second
 
 // headers keeps the figures that are on every page.
 type headers struct {
-	turn chan struct{} // held while they are read
+	turn chan struct{} // held while the store is asked
+
+	mu   sync.Mutex
 	last figures
 	read time.Time // when, on the monotonic clock; zero: never
 }
@@ -38,22 +41,36 @@ func (d *dashboard) header(ctx context.Context) (figures, error) {
 		return figures{}, ctx.Err()
 	}
 	defer func() { <-h.turn }()
-	if h.read.IsZero() || time.Since(h.read) > headerFor {
+	if !h.fresh() {
 		survey, err := d.operator.Survey(ctx)
 		if err != nil {
-			return h.aged(), err
+			return h.shown(), err
 		}
 		counts, err := d.operator.Counts(ctx)
 		if err != nil {
-			return h.aged(), err
+			return h.shown(), err
 		}
-		h.last, h.read = figures{survey, counts.Counts}, time.Now()
+		h.keep(figures{survey, counts.Counts})
 	}
-	return h.aged(), nil
+	return h.shown(), nil
 }
 
-// aged are the last figures, with the time that has passed since.
-func (h *headers) aged() figures {
+func (h *headers) fresh() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.read.IsZero() && time.Since(h.read) < headerFor
+}
+
+func (h *headers) keep(f figures) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last, h.read = f, time.Now()
+}
+
+// shown are the last figures, with the time that has passed since.
+func (h *headers) shown() figures {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	shown := h.last
 	if !h.read.IsZero() {
 		shown.At = shown.At.Add(time.Since(h.read))

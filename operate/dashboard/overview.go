@@ -21,7 +21,7 @@ type overview struct {
 }
 
 func (d *dashboard) overview(ctx context.Context, _ *request) (view, error) {
-	shown := overview{figures: d.headers.aged()}
+	shown := overview{figures: d.headers.shown()}
 	attention, err := d.operator.Attention(ctx)
 	if err != nil {
 		return view{}, err

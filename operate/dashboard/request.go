@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -20,8 +21,21 @@ type request struct {
 
 	form url.Values // of the query, and of the body of a POST
 	now  time.Time  // of the store's clock
-	who  who
+	who  person
 	do   *operate.Actor
+}
+
+// person is who asks.
+type person struct {
+	Name     string
+	Operator bool // may change things, and see args and results
+	Known    bool // false: who asks has not logged in
+	Session  bool // and may log out
+}
+
+func personOf(r *http.Request) person {
+	who := access.WhoFrom(r.Context())
+	return person{Name: who.Name, Operator: who.Role >= access.Operator, Known: who.Role != 0, Session: who.Way == "session"}
 }
 
 // view is a page before it is written.
@@ -43,15 +57,9 @@ const pageTimeout = 5 * time.Second
 // page serves what a function makes.
 func (d *dashboard) page(make maker) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "" { // the root without its slash
-			last := strings.TrimSuffix(strings.SplitN(r.RequestURI, "?", 2)[0], "/")
-			redirect(w, last[strings.LastIndexByte(last, '/')+1:]+"/")
-			return
-		}
 		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 		defer cancel()
-		asked := &request{Request: r, who: d.who(r)}
-		asked.do = d.operator.As(asked.who.Actor())
+		asked := &request{Request: r, who: personOf(r), do: d.operator.As(access.WhoFrom(r.Context()).Actor())}
 		made, err := d.make(ctx, asked, make)
 		if err != nil {
 			made = d.failed(asked, err)
@@ -66,10 +74,12 @@ func (d *dashboard) make(ctx context.Context, r *request, make maker) (view, err
 		return view{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
 	r.form = r.Form
-	header, err := d.header(ctx)
-	r.now = header.At
-	if err != nil {
-		return view{}, err
+	if r.who.Known {
+		header, err := d.header(ctx)
+		r.now = header.At
+		if err != nil {
+			return view{}, err
+		}
 	}
 	return make(ctx, r)
 }
@@ -87,7 +97,6 @@ func (d *dashboard) answer(w http.ResponseWriter, r *request, made view) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
 	if made.status != 0 {
 		w.WriteHeader(made.status)
 	}

@@ -17,7 +17,7 @@ type runPage struct {
 	Events  []event
 	Seen    struct{ Args, Result, Checkpoint jsonView }
 	Changes []store.Change
-	Can     map[store.RunAction]bool
+	Can     map[string]bool
 }
 
 // event is one line of a run's life.
@@ -50,9 +50,9 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 	shown.Summary = summaryOf(&record, r.now)
 	shown.Seen.Args, shown.Seen.Result = jsonOf(record.Args, r.who.Operator), jsonOf(record.Result, r.who.Operator)
 	shown.Seen.Checkpoint = jsonOf(record.Checkpoint, r.who.Operator)
-	shown.Can = map[store.RunAction]bool{
-		store.CancelRuns: !record.State.Terminal(), store.RetryRuns: record.State == store.Dead || record.State == store.Cancelled,
-		store.DeleteRuns: record.State != store.Running,
+	shown.Can = map[string]bool{
+		"cancel": !record.State.Terminal(), "retry": record.State == store.Dead || record.State == store.Cancelled,
+		"delete": record.State != store.Running,
 	}
 	changes, err := d.operator.Changes(ctx, store.ChangeFilter{Kind: "run", Subject: id.String(), Limit: 20})
 	if err != nil {

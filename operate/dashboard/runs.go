@@ -40,6 +40,7 @@ type stateTab struct {
 type choice struct {
 	Value  string
 	Chosen bool
+	Label  string // empty: the value
 }
 
 // hiddenField carries a condition through a form.
@@ -61,7 +62,7 @@ func (d *dashboard) runs(ctx context.Context, r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	head := d.headers.aged()
+	head := d.headers.shown()
 	shown := runList{RunList: list, Filter: filter, Form: r.form, First: filter.Before == (store.RunID{}), Bare: len(words(filter)) == 0,
 		States: stateTabs(r.form, &head), Hidden: hiddenFields(words(filter)), FirstTo: "runs?" + changed(r.form, "cursor", "").Encode()}
 	if err := d.choices(ctx, &shown); err != nil {
@@ -109,7 +110,7 @@ func choicesOf(known map[string]bool, chosen []string) (choices []choice) {
 		known[value] = true
 	}
 	for value := range known {
-		choices = append(choices, choice{value, slices.Contains(chosen, value)})
+		choices = append(choices, choice{Value: value, Chosen: slices.Contains(chosen, value)})
 	}
 	slices.SortFunc(choices, func(a, b choice) int { return cmp.Compare(a.Value, b.Value) })
 	return choices
