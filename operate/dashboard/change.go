@@ -3,9 +3,8 @@ package dashboard
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
@@ -16,6 +15,7 @@ type changePage struct {
 	Action store.RunAction
 	Verb   string // for the button: "Retry"
 	Object string // "3 runs"
+	Short  string // likewise, for the button
 	Says   string // what will happen
 	Danger bool
 	Word   string // to be typed; empty: none
@@ -77,7 +77,9 @@ func (d *dashboard) changeOf(ctx context.Context, r *request) (changePage, error
 	}
 	list, err := d.operator.Runs(ctx, store.Filter{IDs: ids[:min(len(ids), namedMost)], Limit: namedMost})
 	shown.Runs, shown.More = list.Runs, len(ids)-min(len(ids), namedMost)
+	shown.Short = shown.Object
 	if len(ids) == 1 && len(list.Runs) == 1 {
+		shown.Short, shown.Runs = "run", nil
 		shown.Object = "run " + short(ids[0]) + " of " + list.Runs[0].Job
 	}
 	return shown, err
@@ -105,6 +107,7 @@ func (d *dashboard) changeAllOf(ctx context.Context, r *request, shown *changePa
 	if text := matching(count, known); text != "" {
 		shown.Object = text
 	}
+	shown.Short = shown.Object
 	return nil
 }
 
@@ -118,7 +121,7 @@ func (d *dashboard) changeRuns(ctx context.Context, r *request) (view, error) {
 		return view{page: "change", title: shown.Verb + " " + shown.Object, section: "runs", data: shown, status: 400}, nil
 	}
 	if shown.All {
-		return d.changeAll(ctx, r, shown)
+		return d.changeAll(r, shown)
 	}
 	ids, err := idsOf(r.form)
 	if err != nil {
@@ -162,58 +165,18 @@ func summed(done operate.ChangedRuns) (b operate.Bulk) {
 	return b
 }
 
-// bulkFor is how long one request changes runs before it shows how far it has come.
-const bulkFor = 2 * time.Second
-
-// bulkPage shows how far a change of all runs that match has come.
-type bulkPage struct {
-	changePage
-
-	So   operate.Bulk
-	Next string // where to continue
-}
-
-// changeAll changes runs for a while, and then shows a page that continues: with a
-// button, or by itself where there are scripts. What is left to do is in the page, so
-// it survives a restart of any process; who closes the page stops it.
-func (d *dashboard) changeAll(ctx context.Context, r *request, shown changePage) (view, error) {
-	filter, err := filterOf(r.form, r.now)
+// changeAll begins a change of all runs that match, and leads to its page.
+func (d *dashboard) changeAll(r *request, shown changePage) (view, error) {
+	filter := shown.Filter
+	var err error
+	if text := r.form.Get("cursor"); text != "" {
+		if filter.Before, err = store.ParseRunID(text); err != nil {
+			return view{}, fmt.Errorf("%w: cursor: %w", store.ErrInvalid, err)
+		}
+	}
+	begun, err := r.do.StartBulk(operate.BulkOrder{Action: shown.Action, Filter: filter, Reason: strings.TrimSpace(r.form.Get("reason"))})
 	if err != nil {
 		return view{}, err
 	}
-	act := map[store.RunAction]func(context.Context, store.Filter, string, func(operate.Bulk)) (operate.Bulk, error){
-		store.CancelRuns: r.do.CancelAll, store.RetryRuns: r.do.RetryAll, store.DeleteRuns: r.do.DeleteAll,
-	}[shown.Action]
-	limited, stop := context.WithCancel(ctx)
-	defer stop()
-	began := time.Now()
-	done, err := act(limited, filter, strings.TrimSpace(r.form.Get("reason")), func(operate.Bulk) {
-		if time.Since(began) > bulkFor {
-			stop()
-		}
-	})
-	if err != nil && (limited.Err() == nil || ctx.Err() != nil) {
-		return view{}, err
-	}
-	addEarlier(&done, r)
-	if done.Next == (store.RunID{}) {
-		return view{to: with(shown.Back, did(shown.Action, done))}, nil
-	}
-	shown.Fields = slices.DeleteFunc(shown.Fields, func(f hiddenField) bool { return f.Name == "cursor" })
-	for name, values := range did(shown.Action, done) {
-		if name != "did" {
-			shown.Fields = append(shown.Fields, hiddenField{name, values[0]})
-		}
-	}
-	return view{page: "bulk", title: shown.Verb + " " + shown.Object, section: "runs", data: bulkPage{shown, done, done.Next.String()}}, nil
-}
-
-// addEarlier adds what the requests before this one have done.
-func addEarlier(done *operate.Bulk, r *request) {
-	for result, count := range map[store.ChangeResult]*int{
-		store.RunChanged: &done.Changed, store.CancelRequested: &done.CancelRequested, store.RunUnchanged: &done.Unchanged,
-		store.RunConflict: &done.Conflict, store.RunLocked: &done.Locked, store.RunNotFound: &done.NotFound,
-	} {
-		*count += wholeNumber(r.form.Get(string(result)))
-	}
+	return view{to: "bulk/" + strconv.FormatInt(begun.N, 10)}, nil
 }

@@ -77,6 +77,9 @@ func (d *dashboard) routes() http.Handler {
 		"GET /runs/{id}":          d.run,
 		"GET /runs/{id}/rerun":    d.askRerun,
 		"POST /runs/{id}/rerun":   d.rerun,
+		"GET /bulk":               d.bulks,
+		"GET /bulk/{n}":           d.bulk,
+		"POST /bulk/{n}":          d.stopBulk,
 		"GET /problems":           d.problems,
 		"GET /queues":             d.queues,
 		"GET /queues/change":      d.askQueue,
@@ -99,6 +102,7 @@ func (d *dashboard) routes() http.Handler {
 	} {
 		mux.Handle(pattern, d.page(make))
 	}
+	mux.HandleFunc("GET /live", d.live)
 	mux.HandleFunc("GET /assets/{name}", d.files.serve)
 	return mux
 }

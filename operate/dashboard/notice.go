@@ -86,7 +86,7 @@ func with(address string, values url.Values) string {
 // says nothing of use.
 func back(form url.Values, otherwise string) string {
 	address, err := url.Parse(form.Get("back"))
-	if err != nil || address.Scheme != "" || address.Host != "" || address.User != nil || address.Opaque != "" || !plainPath.MatchString(address.Path) {
+	if err != nil || address.Path == "" || address.Scheme != "" || address.Host != "" || address.User != nil || address.Opaque != "" || !plainPath.MatchString(address.Path) {
 		return otherwise
 	}
 	query := address.Query()

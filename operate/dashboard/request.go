@@ -127,7 +127,7 @@ type failure struct {
 
 // failed is the page for an error.
 func (d *dashboard) failed(r *request, err error) view {
-	code := operate.CodeOf(err, nil)
+	code := d.operator.CodeOf(err)
 	made := view{page: "failure", title: "Something went wrong", status: http.StatusInternalServerError}
 	shown := failure{Code: code, Message: err.Error(), Advice: "Go back and try again."}
 	switch code {
@@ -137,6 +137,9 @@ func (d *dashboard) failed(r *request, err error) view {
 	case operate.Invalid:
 		made.title, made.status = "This cannot be done", http.StatusBadRequest
 		shown.Advice = "Go back and correct it."
+	case operate.Busy:
+		made.title, made.status = "Too much is under way", http.StatusServiceUnavailable
+		shown.Advice = "Try again when one of them has ended."
 	case operate.Conflict:
 		made.title, made.status = "Nothing was changed", http.StatusConflict
 		shown.Advice = "What is stored does not allow it. It may have changed since you looked."

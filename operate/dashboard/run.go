@@ -29,6 +29,7 @@ type event struct {
 	Took   string
 	Share  int // of the longest attempt, in percent
 	Error  *string
+	Again  bool // a later attempt has the same error
 	Stack  *string
 	Log    *string
 	Ahead  bool // it has not happened yet
@@ -77,7 +78,9 @@ func eventsOf(r *store.Record, now time.Time) []event {
 	}
 	longest = max(longest, last)
 	for i := range r.Attempts {
-		events = append(events, attemptEvent(&r.Attempts[i], longest))
+		e := attemptEvent(&r.Attempts[i], longest)
+		e.Again = i+1 < len(r.Attempts) && e.Error != nil && r.Attempts[i+1].Error != nil && *e.Error == *r.Attempts[i+1].Error
+		events = append(events, e)
 	}
 	switch {
 	case r.State == store.Running && r.StartedAt != nil:

@@ -78,13 +78,33 @@ function say() {
   else tell("live", "live");
 }
 
-function tick() {
+// The stream says when to ask again; without one the clock does.
+let stream = null, last = 0, asked = 0;
+function soon() {
+  if (paused || document.hidden) return;
   clearTimeout(timer);
-  timer = setTimeout(async () => {
-    if (!paused) await refresh();
-    tick();
-  }, failures > 1 ? Math.min(30000, 2000 * failures) : 3000);
+  timer = setTimeout(async () => { last = Date.now(); await refresh(); }, Math.max(0, last + 2000 - Date.now()));
 }
+function open() {
+  if (stream || document.hidden || typeof EventSource === "undefined") return;
+  stream = new EventSource(root + "live");
+  stream.addEventListener("changed", soon);
+  stream.addEventListener("error", () => { if (stream?.readyState === EventSource.CLOSED) close(); });
+}
+function close() { stream?.close(); stream = null; }
+setInterval(() => {
+  if (paused || document.hidden) return;
+  if (!stream && ++asked % 3 === 0) open();
+  if (Date.now() - last > (failures > 1 ? Math.min(30000, 4000 * failures) : 9000)) soon();
+}, 5000);
+let away = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(away);
+  if (document.hidden) away = setTimeout(close, 30000);
+  else { open(); soon(); }
+});
+addEventListener("pagehide", close);
+addEventListener("pageshow", (event) => { if (event.persisted) { open(); soon(); } });
 
 function pause(on) {
   paused = on;
@@ -94,7 +114,6 @@ function pause(on) {
 }
 live.addEventListener("click", () => pause(!paused));
 live.title = "Click, or press . to pause";
-document.addEventListener("visibilitychange", () => { if (!document.hidden && !paused) refresh(); });
 
 // Choosing runs.
 const list = document.querySelector("form[data-select]");
@@ -142,10 +161,6 @@ document.addEventListener("submit", (event) => {
   }
   if (event.target.method === "post") for (const button of event.target.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
 });
-
-// A change of many runs continues by itself.
-const going = document.querySelector("form[data-continue]");
-if (going) setTimeout(() => { if (document.body.contains(going)) going.requestSubmit(); }, 400);
 
 // A notice is of the change before this page: a reload does not repeat it.
 if (document.querySelector("[data-notice]")) {
@@ -235,4 +250,4 @@ function help() {
 
 showTimes(document);
 say();
-tick();
+open();
