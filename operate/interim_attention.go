@@ -208,3 +208,54 @@ func attendLimits(found *attentions, limits []store.LimitInfo, now time.Time) {
 		}
 	}
 }
+
+// Series reads what was done.
+func (o *Operator) Series(ctx context.Context, r SeriesRequest) (Series, error) {
+	span, n := store.Minute, 60
+	if r.Range != LastHour {
+		span, n = store.Quarter, 96
+	}
+	points, err := o.store.Series(ctx, store.SeriesQuery{Span: span, Scope: store.AllLanes, Within: time.Duration(n) * span.Length()})
+	if err != nil {
+		return Series{}, err
+	}
+	f, err := o.fleet(ctx)
+	s := Series{Range: r.Range, At: f.survey.At, Step: store.Duration(span.Length())}
+	first := f.survey.At.Truncate(span.Length()).Add(-time.Duration(n-1) * span.Length())
+	for i := range n {
+		step := SeriesStep{At: first.Add(time.Duration(i) * span.Length())}
+		for _, p := range points {
+			if p.At.Equal(step.At) {
+				step.Enqueued, step.Succeeded, step.Failed, step.Dead, step.Cancelled, step.Busy = p.Enqueued, p.Succeeded, p.Failed, p.Dead, p.Cancelled, p.Busy
+				step.Wait, step.Took = pct(p.Wait), pct(p.Took)
+				s.Total.Succeeded += p.Succeeded
+				s.Total.Failed += p.Failed
+				s.Total.Dead += p.Dead
+			}
+		}
+		s.Steps = append(s.Steps, step)
+	}
+	return s, err
+}
+
+func pct(b [store.Buckets]int64) (p Percentiles) {
+	var sum int64
+	for _, n := range b {
+		sum += n
+	}
+	if sum == 0 {
+		return p
+	}
+	bounds := store.BucketBounds()
+	at := func(q float64) *store.Duration {
+		var acc int64
+		for i, n := range b {
+			if acc += n; float64(acc) >= q*float64(sum) && n > 0 {
+				d := store.Duration(bounds[min(i, len(bounds)-1)])
+				return &d
+			}
+		}
+		return nil
+	}
+	return Percentiles{at(.5), at(.95), at(.99)}
+}

@@ -13,7 +13,7 @@ import (
 )
 
 // plainPath are the paths of pages: they begin with no slash and lead nowhere up.
-var plainPath = regexp.MustCompile(`^[a-z]*(/[0-9a-z-]+)*$`)
+var plainPath = regexp.MustCompile(`^[a-z]+(/[0-9a-z-]+)*$`)
 
 // filterOf reads which runs an address asks for, in the words of the commands.
 func filterOf(form url.Values, now time.Time) (store.Filter, error) {

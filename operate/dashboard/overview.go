@@ -17,10 +17,12 @@ type overview struct {
 	Rate      float64 // attempts a minute, now
 	Full      int     // how much of the capacity is in use, in percent
 	Latest    []store.Record
+	Charts    []*chart
+	Ranges    []choice
 	Fresh     bool // nothing has ever run here
 }
 
-func (d *dashboard) overview(ctx context.Context, _ *request) (view, error) {
+func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 	shown := overview{figures: d.headers.shown()}
 	attention, err := d.operator.Attention(ctx)
 	if err != nil {
@@ -33,6 +35,18 @@ func (d *dashboard) overview(ctx context.Context, _ *request) (view, error) {
 	list, err := d.operator.Runs(ctx, store.Filter{States: []store.State{store.Dead}, Limit: 5})
 	if err != nil {
 		return view{}, err
+	}
+	chosen := operate.SeriesRange(r.form.Get("range"))
+	if chosen == "" {
+		chosen = operate.LastHour
+	}
+	series, err := d.operator.Series(ctx, operate.SeriesRequest{Range: chosen})
+	if err != nil {
+		return view{}, err
+	}
+	shown.Charts = chartsOf(&series)
+	for _, one := range []operate.SeriesRange{operate.LastHour, operate.LastDay, operate.LastWeek, operate.LastMonth} {
+		shown.Ranges = append(shown.Ranges, choice{Value: string(one), Chosen: one == chosen})
 	}
 	shown.Attention, shown.Queues, shown.Latest = attention.Items, queues.Queues, list.Runs
 	for _, queue := range shown.Queues {

@@ -139,7 +139,7 @@ async function ask(address) {
     const answer = await fetch(address, { credentials: "same-origin", headers: { Accept: "text/html" } });
     const body = parse(await answer.text()).querySelector("[data-dialog-body]");
     if (!body) { location.href = address; return; }
-    for (const form of [body, ...body.querySelectorAll("form")]) if (form.action) form.action = new URL(form.getAttribute("action"), answer.url).href;
+    for (const form of [body, ...body.querySelectorAll("form")]) if (form.hasAttribute("action")) form.setAttribute("action", new URL(form.getAttribute("action"), answer.url).href);
     for (const anchor of body.querySelectorAll("a[href]")) anchor.href = new URL(anchor.getAttribute("href"), answer.url).href;
     showTimes(body);
     dialog.replaceChildren(document.adoptNode(body));
@@ -157,9 +157,9 @@ document.addEventListener("submit", (event) => {
   if (event.target.matches("form[data-select]") && event.submitter) {
     event.preventDefault();
     const query = new URLSearchParams(new FormData(event.target, event.submitter));
-    ask(`${event.target.action}?${query}`);
+    ask(`${new URL(event.target.getAttribute("action"), location.href)}?${query}`);
   }
-  if (event.target.method === "post") for (const button of event.target.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
+  if (event.target.getAttribute("method") === "post") for (const button of event.target.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
 });
 
 // A notice is of the change before this page: a reload does not repeat it.
