@@ -38,7 +38,7 @@ var law = map[string][]string{
 	"durable":             {"observe", "internal/presence", "store", "heartbeat", "poller", "internal/admit", "internal/cron", "internal/await", "internal/claimplan", "internal/protocol", "internal/recur", "internal/storable", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
-	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
