@@ -81,6 +81,6 @@ type LeaseFacts struct {
 	Worker     string
 	Instance   uuid.UUID
 	AcquiredAt time.Time
-	RenewedAt  time.Time // by the last heartbeat, or when it was acquired
+	RenewedAt  time.Time // by the last heartbeat, or when it was acquired; the zero time: it cannot be told
 	ExpiresAt  time.Time
 }

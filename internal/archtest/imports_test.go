@@ -25,12 +25,12 @@ var law = map[string][]string{
 	"lock/locktest":       {"lock", "lease"},
 	"lock/redislock":      {"lock", "lease", "internal/secret"},
 	"store":               {"heartbeat", "internal/cron", "internal/storable", "lease"},
-	"store/storetest":     {"durable", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers
+	"store/storetest":     {"durable", "operate", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers; operate: a run is explained as it was provoked
 	"internal/recur":      {"store", "internal/cron"},
 	"internal/await":      {"store", "internal/recur"},
 	"internal/claimplan":  {"store"},
 	"internal/board":      {"store"},
-	"internal/rules":      {"store", "lease"},
+	"internal/rules":      {"store", "lease", "internal/storable"},
 	"internal/admit":      {"store", "internal/rules"},
 	"db":                  {},
 	"db/sqlite":           {},
@@ -39,7 +39,8 @@ var law = map[string][]string{
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
 	"operate/access":      {},
-	"operate":             {"durable", "store", "lock", "lease", "internal/recur", "internal/rules"},
+	"operate/dashboard":   {"operate", "operate/access", "durable", "store", "lock"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
