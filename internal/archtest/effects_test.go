@@ -68,7 +68,8 @@ var clocks = excuses{
 
 // environment is read in these files only.
 var environment = excuses{
-	"durablecmd/main.go": "the program's own start",
+	"durablecmd/main.go":        "the program's own start",
+	"internal/release/build.go": "what it builds with, and the instant that a build bears",
 }
 
 // starts finds where goroutines begin: go statements, and methods called Go
