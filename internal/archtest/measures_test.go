@@ -37,7 +37,7 @@ var ordinary = limit{files: 45, up: 0.25}
 // it.
 var limits = map[string]limit{
 	"durable":            {files: 44, exported: 200, up: 0.14},
-	"store/storetest":    {files: 59, up: 0.25},
+	"store/storetest":    {files: 61, up: 0.25}, // two for what is explained: it is provoked on every store
 	"store/postgres":     {files: 59, up: 0.25},
 	"store/sqlite":       {files: 55, up: 0.25},
 	"store/memory":       {files: 55, up: 0.25},
