@@ -21,7 +21,7 @@ type Admission struct {
 
 // JobLimit is a limit that a job declares for all of its runs.
 type JobLimit struct {
-	Use      LimitUse `json:"use"`                // without a key
+	Default  LimitUse `json:"use"`                // what a run has that says nothing else; without a key
 	Template string   `json:"template,omitempty"` // of the key, over the args; empty: one key for all, or Computed
 	Computed bool     `json:"computed,omitempty"` // the key is computed by the job's code: who enqueues without it gives the key
 }
@@ -40,13 +40,13 @@ type Limits interface {
 	// ListLimits lists the limits by name, with what they have in use.
 	ListLimits(ctx context.Context, filter LimitFilter) ([]LimitInfo, error)
 	// ChangeLimit changes a limit on behalf of an operator, in one transaction with the
-	// audit. What executes goes on; what waits is looked at again immediately. A
+	// audit. What executes continues; what waits is looked at again immediately. A
 	// limit that is not there is ErrNotFound, except for SetLimit, which makes it; a
 	// kind that is not the limit's, and DeleteLimit while runs wait or permits are
 	// held, is ErrConflict.
 	ChangeLimit(ctx context.Context, change LimitChange) error
 	// Gate describes one key of a limit, or returns ErrNotFound when there is no such
-	// limit. A key that no run has had is one that nothing holds and nobody waits for.
+	// limit. A key that no run has had is one that nothing holds and no run waits for.
 	Gate(ctx context.Context, limit, key string) (GateInfo, error)
 	// UseLimit takes places or starts of a limit for code outside of runs, or gives
 	// them back (see LimitRequest).
@@ -76,23 +76,22 @@ type LimitCommand string
 
 // The commands. A repeat is a no-op.
 const (
-	SetLimit      LimitCommand = "set"      // make or change it: everything that Limit says but the state
-	DrainLimit    LimitCommand = "drain"    // admit nothing more
-	ResumeLimit   LimitCommand = "resume"   // let it apply again
-	DisableLimit  LimitCommand = "off"      // admit everything
-	DeleteLimit   LimitCommand = "delete"   // turn it off for good, if nothing waits and nothing is held
-	ReleasePermit LimitCommand = "release"  // end the permit of one owner
-	PenalizeLimit LimitCommand = "penalize" // admit nothing of a key before NotBefore
+	SetLimit      LimitCommand = "set"     // make or change it: everything that Limit says but the state
+	DrainLimit    LimitCommand = "drain"   // admit nothing more
+	ResumeLimit   LimitCommand = "resume"  // let it apply again
+	DisableLimit  LimitCommand = "off"     // admit everything
+	DeleteLimit   LimitCommand = "delete"  // turn it off for good, if nothing waits and nothing is held
+	ReleasePermit LimitCommand = "release" // end the permit of one owner
+	LiftPenalty   LimitCommand = "lift"    // end the penalty of one key
 )
 
-// LimitChange is a command of an operator, or of a handler that was told to slow down.
+// LimitChange is a command of an operator.
 type LimitChange struct {
-	Command   LimitCommand
-	Limit     Limit     // of SetLimit; of others its name counts
-	Key       string    // of ReleasePermit and PenalizeLimit
-	Owner     uuid.UUID // of ReleasePermit: as GateInfo says
-	NotBefore time.Time // of PenalizeLimit
-	By        string    // the actor, for the audit; empty with PenalizeLimit, which is not audited
+	Command LimitCommand
+	Limit   Limit     // of SetLimit; of others its name counts
+	Key     string    // of ReleasePermit and LiftPenalty
+	Owner   uuid.UUID // of ReleasePermit: as GateInfo says
+	By      string    // the actor, for the audit
 }
 
 // GateInfo describes one key of a limit.
@@ -131,11 +130,12 @@ type LimitUsage string
 
 // What it may want. Starts are of rates, places of semaphores.
 const (
-	UsageTake    LimitUsage = "take"    // starts, if there are so many now; else nothing, and the instant when
-	UsageCharge  LimitUsage = "charge"  // starts, even if there are not so many: later ones wait the longer
-	UsageAcquire LimitUsage = "acquire" // places for a named owner, until they are given back or expire
-	UsageRenew   LimitUsage = "renew"   // the same places for longer
-	UsageGive    LimitUsage = "give"    // the owner's places back
+	UsageTake     LimitUsage = "take"     // starts, if there are so many now; else nothing, and the instant when
+	UsageCharge   LimitUsage = "charge"   // starts, even if there are not so many: later ones wait the longer
+	UsageAcquire  LimitUsage = "acquire"  // places for a named owner, until they are given back or expire
+	UsageRenew    LimitUsage = "renew"    // the same places for longer
+	UsageGive     LimitUsage = "give"     // the owner's places back
+	UsagePenalize LimitUsage = "penalize" // that nothing of the key is admitted for a time; the later end counts
 )
 
 // LimitRequest asks for places or starts of one key.
@@ -145,12 +145,12 @@ type LimitRequest struct {
 	Key    string
 	Weight int           // zero: 1
 	Owner  string        // of places
-	For    time.Duration // of places
+	For    time.Duration // of places and penalties
 }
 
 // LimitGrant is the answer.
 type LimitGrant struct {
 	Granted bool
-	RetryIn time.Duration // when not granted: until it may be; zero: when somebody gives back
+	RetryIn time.Duration // when not granted: until it may be; zero: when an owner gives places back
 	Expires time.Duration // of places: until they expire
 }
