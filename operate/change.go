@@ -54,6 +54,7 @@ func (a *Actor) change(ctx context.Context, command store.RunCommand, runs []sto
 		}
 		changed = append(changed, some...)
 		a.publish(ctx, action, some)
+		a.hub.touch("runs")
 	}
 	if command.Bulk == nil && len(changed) == 1 && changed[0].Result == store.RunNotFound {
 		return ChangedRuns{changed}, ChangedRuns{changed}.Refused(action)
