@@ -17,7 +17,9 @@ type grammar struct {
 	Demo        demoVerb        `cmd:"" help:"Run sample work on an embedded database in a temporary folder. Exits on its own."`
 	Migrate     migrateVerb     `cmd:"" help:"Migrate the database's schema, or show its version."`
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
-	Runs        runsVerb        `cmd:"" help:"List, show, wait for, cancel, retry, delete and rerun runs."`
+	Runs        runsVerb        `cmd:"" help:"List, show, explain, wait for, cancel, retry, acknowledge, delete and rerun runs."`
+	Problems    problemsVerb    `cmd:"" help:"List dead runs in groups; retry, acknowledge or delete a group."`
+	Stats       statsVerb       `cmd:"" help:"Show what was done, by the minute or in longer steps."`
 	Queues      queuesVerb      `cmd:"" help:"List, pause and resume queues."`
 	Jobs        jobsVerb        `cmd:"" help:"List jobs, with their runs and who serves them."`
 	Workers     workersVerb     `cmd:"" help:"List workers: who is alive, and what they serve."`

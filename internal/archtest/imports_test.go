@@ -42,7 +42,7 @@ var law = map[string][]string{
 	"operate/access":      {},
 	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
 	"internal/wire":       {"operate", "store", "lock", "internal/storable"},
-	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 

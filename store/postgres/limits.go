@@ -49,7 +49,11 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 		info := &infos[i]
 		first, last := gatesOf(info.ID)
 		b.add(queries.LimitInUse, first, last, int32(countMost)).QueryRow(func(row pgx.Row) error {
-			err := row.Scan(&info.Waiting.N, &info.InUse.N)
+			var oldest time.Time
+			err := row.Scan(&info.Waiting.N, &info.InUse.N, &oldest)
+			if info.Waiting.N > 0 {
+				info.OldestDue = timesUTC(&oldest)
+			}
 			info.Waiting.Estimated, info.InUse.Estimated = info.Waiting.N == countMost, info.InUse.N >= countMost
 			return err
 		})

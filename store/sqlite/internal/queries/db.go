@@ -54,6 +54,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.countAheadStmt, err = db.PrepareContext(ctx, countAhead); err != nil {
 		return nil, fmt.Errorf("error preparing query CountAhead: %w", err)
 	}
+	if q.countExpiredStmt, err = db.PrepareContext(ctx, countExpired); err != nil {
+		return nil, fmt.Errorf("error preparing query CountExpired: %w", err)
+	}
 	if q.countLeasesStmt, err = db.PrepareContext(ctx, countLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query CountLeases: %w", err)
 	}
@@ -683,6 +686,11 @@ func (q *Queries) Close() error {
 	if q.countAheadStmt != nil {
 		if cerr := q.countAheadStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countAheadStmt: %w", cerr)
+		}
+	}
+	if q.countExpiredStmt != nil {
+		if cerr := q.countExpiredStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countExpiredStmt: %w", cerr)
 		}
 	}
 	if q.countLeasesStmt != nil {
@@ -1694,6 +1702,7 @@ type Queries struct {
 	auditChangeStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
 	countAheadStmt           *sql.Stmt
+	countExpiredStmt         *sql.Stmt
 	countLeasesStmt          *sql.Stmt
 	countReportedStmt        *sql.Stmt
 	countWaitingStmt         *sql.Stmt
@@ -1902,6 +1911,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		auditChangeStmt:          q.auditChangeStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
 		countAheadStmt:           q.countAheadStmt,
+		countExpiredStmt:         q.countExpiredStmt,
 		countLeasesStmt:          q.countLeasesStmt,
 		countReportedStmt:        q.countReportedStmt,
 		countWaitingStmt:         q.countWaitingStmt,
