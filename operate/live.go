@@ -86,7 +86,7 @@ func (s *Stream) Close() {
 	<-ended
 }
 
-// Next waits for a hint. Hints that nobody has asked for become one.
+// Next waits for a hint. Hints that were not asked for in time become one.
 func (s *Stream) Next(ctx context.Context) (Hint, error) {
 	select {
 	case <-ctx.Done():

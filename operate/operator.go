@@ -69,6 +69,9 @@ func (o *Operator) As(by string) *Actor { return &Actor{o, by} }
 // By is the name under which the audit records the Actor's changes.
 func (a *Actor) By() string { return a.by }
 
+// Now is the time of the Operator's clock, from which answers count back.
+func (o *Operator) Now() time.Time { return o.config.Now() }
+
 // locks returns the named locks, if there are any.
 func (o *Operator) locks() (lock.Locks, error) {
 	if o.config.Locks == nil {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	_ "embed" // the description
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,17 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-func (a *api) lastingRoutes() []route {
+// The bounds of answers that last.
+const (
+	maxWaits   = 200 // of one handler
+	maxWait    = time.Minute
+	waitMargin = 10 * time.Second // to write the answer
+)
+
+//go:embed openapi.json
+var description []byte
+
+func lastingRoutes() []route {
 	return []route{
 		{"GET /bulk", nil, listBulk},
 		{"POST /bulk", nil, startBulk},
@@ -61,7 +72,7 @@ func waitForRun(c *call) (answer, error) {
 // extend gives the answer more time than the server gives answers. A server of tests,
 // or behind other middleware, may know no deadlines.
 func (c *call) extend(d time.Duration) error {
-	err := http.NewResponseController(c.w).SetWriteDeadline(c.Now().Add(d))
+	err := http.NewResponseController(c.w).SetWriteDeadline(c.operator.Now().Add(d))
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil
 	}

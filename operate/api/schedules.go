@@ -195,7 +195,7 @@ func previewDraft(c *call) (answer, error) {
 	if err := store.CheckSchedule(draft); err != nil {
 		return answer{}, err
 	}
-	coming, err := draft.Preview(c.Now(), next)
+	coming, err := draft.Preview(c.operator.Now(), next)
 	if err != nil {
 		return answer{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}

@@ -139,12 +139,12 @@ func (s *Store) changeLimit(change *store.LimitChange, now time.Time) error {
 			s.noteLimit(change, known, now)
 		}
 		return nil
-	case store.PenalizeLimit:
-		g := s.limits.gate(admit.GateOf(known.ID, change.Key))
-		if until := micro(change.NotBefore); until.After(g.notBefore) {
-			g.notBefore = until
+	case store.LiftPenalty:
+		if g := known.gates[admit.GateOf(known.ID, change.Key)]; g != nil && g.notBefore.After(now) {
+			g.notBefore = time.Time{}
+			s.announce(g)
+			s.noteLimit(change, known, now)
 		}
-		s.announce(g)
 		return nil
 	}
 	if waiting, held := known.use(now); change.Command == store.DeleteLimit && waiting+held > 0 {

@@ -123,7 +123,7 @@ type limitChanging struct {
 func (c *limitChanging) all(ctx context.Context) (announce func() error, err error) {
 	name := store.LimitName(c.change.Limit.Name)
 	switch c.change.Command {
-	case store.ReleasePermit, store.PenalizeLimit:
+	case store.ReleasePermit, store.LiftPenalty:
 		return nil, c.gate(ctx, name)
 	case store.SetLimit:
 		made, err := c.create(ctx, name)
@@ -187,7 +187,7 @@ func (c *limitChanging) unused(ctx context.Context, known *store.Limit) error {
 	return err
 }
 
-// gate ends a permit of one key, or penalizes it.
+// gate ends a permit of one key, or its penalty.
 func (c *limitChanging) gate(ctx context.Context, name string) error {
 	rows, err := c.q.FindLimits(ctx, queries.FindLimitsParams{Names: []string{name}})
 	if err != nil {
@@ -198,20 +198,12 @@ func (c *limitChanging) gate(ctx context.Context, name string) error {
 	}
 	known := store.Limit{ID: rows[0].ID, Name: name, Kind: store.LimitKind(rows[0].Kind)}
 	gate := int64(admit.GateOf(known.ID, c.change.Key))
-	if c.change.Command == store.PenalizeLimit {
-		err := c.q.MakeGate(ctx, queries.MakeGateParams{Gate: gate, Key: &c.change.Key})
-		if err == nil {
-			err = c.q.LockGate(ctx, queries.LockGateParams{Gate: gate})
-		}
-		if err == nil {
-			err = c.q.PenalizeGate(ctx, queries.PenalizeGateParams{Gate: gate, NotBefore: c.change.NotBefore})
-		}
-		if err == nil {
-			err = c.q.AnnounceGate(ctx, queries.AnnounceGateParams{Gate: gate, DueAt: c.change.NotBefore})
-		}
-		return err
+	var n int64
+	if c.change.Command == store.LiftPenalty {
+		n, err = c.q.EndPenalty(ctx, queries.EndPenaltyParams{Gate: gate})
+	} else {
+		n, err = c.q.EndPermit(ctx, queries.EndPermitParams{Gate: gate, Owner: c.change.Owner})
 	}
-	n, err := c.q.EndPermit(ctx, queries.EndPermitParams{Gate: gate, Owner: c.change.Owner})
 	if err != nil || n == 0 {
 		return err
 	}

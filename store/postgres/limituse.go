@@ -81,6 +81,11 @@ func (u *usage) run(ctx context.Context) (store.LimitGrant, error) {
 		if err != nil || grant.Granted {
 			return u.lasting(grant), err
 		}
+	case store.UsagePenalize:
+		if err := u.lock(ctx, gates[:1]); err != nil {
+			return store.LimitGrant{}, err
+		}
+		return u.changed(ctx, queries.PenalizeGate, []any{micro(u.request.For), gate}, "")
 	default:
 		if err := u.lock(ctx, gates); err != nil {
 			return store.LimitGrant{}, err
@@ -107,7 +112,7 @@ func (u *usage) changed(ctx context.Context, statement string, args []any, then 
 	})
 	err := u.send(ctx, u.tx, b)
 	if err == nil && grant.Granted && then != "" {
-		b = &batch{names: u.Store.names}
+		b = &batch{names: u.names}
 		b.add(then, more...)
 		err = u.send(ctx, u.tx, b)
 	}
@@ -137,7 +142,7 @@ func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID)
 		ids[i] = int64(gate)
 	}
 	var found []admit.Gate
-	b := &batch{names: u.Store.names}
+	b := &batch{names: u.names}
 	b.add(queries.ReadLimits, []int32{u.limit.ID}).Query(a.scanLimits)
 	b.add(queries.ReadGates, ids).Query(func(rows pgx.Rows) error { return a.scanGates(rows, &found) })
 	if err := u.send(ctx, u.tx, b); err != nil {
@@ -151,7 +156,7 @@ func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID)
 			}
 		}
 	}
-	b = &batch{names: u.Store.names}
+	b = &batch{names: u.names}
 	if a.addRates(b); b.Len() > 0 {
 		if err := u.send(ctx, u.tx, b); err != nil {
 			return store.LimitGrant{}, err
@@ -163,7 +168,7 @@ func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID)
 
 // decide is what the gates answer, and what is to be written.
 func (u *usage) decide(a *admission, owner uuid.UUID) (store.LimitGrant, *batch) {
-	b := &batch{names: u.Store.names}
+	b := &batch{names: u.names}
 	now, weight := a.input.Now, max(u.request.Weight, 1)
 	grant := store.LimitGrant{Granted: true}
 	var rates []admit.GateRate

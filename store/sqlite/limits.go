@@ -83,7 +83,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", s.explain(err))
 	}
-	rows, err := look.Queries.ListLimits(ctx)
+	rows, err := look.ListLimits(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", s.explain(err))
 	}
@@ -196,8 +196,12 @@ func (c *change) changeLimit(ctx context.Context, ask *store.LimitChange) (store
 			return 0, err
 		}
 		return 0, c.noteLimit(ctx, ask, name, &limit)
-	case store.PenalizeLimit:
-		return 0, errors.Join(c.SavePenalty(ctx, queries.SavePenaltyParams{Gate: int64(gate), NotBefore: ask.NotBefore.UnixMicro()}), c.announce(ctx, gate))
+	case store.LiftPenalty:
+		rows, err := c.EndPenalty(ctx, queries.EndPenaltyParams{Gate: int64(gate), Now: c.now})
+		if err != nil || rows == 0 {
+			return 0, err
+		}
+		return 0, errors.Join(c.announce(ctx, gate), c.noteLimit(ctx, ask, name, &limit))
 	case store.DeleteLimit:
 		if err := c.unused(ctx, &limit); err != nil {
 			return 0, err

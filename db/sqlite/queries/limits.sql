@@ -196,6 +196,13 @@ VALUES (@gate, 0, 0, 0, @not_before)
 ON CONFLICT (gate) DO UPDATE
 SET not_before = max(not_before, excluded.not_before);
 
+-- name: EndPenalty :execrows
+-- Index: the integer key. Idempotent: a repeat finds no penalty.
+UPDATE gates
+SET not_before = 0
+WHERE gate = @gate
+  AND not_before > @now;
+
 -- name: ListLiveKeys :many
 -- Index: the integer key, over the gates of one limit. The keys of a dynamic window that
 -- have used it of late.

@@ -135,6 +135,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
 	}
+	if q.endPenaltyStmt, err = db.PrepareContext(ctx, endPenalty); err != nil {
+		return nil, fmt.Errorf("error preparing query EndPenalty: %w", err)
+	}
 	if q.examineClockStmt, err = db.PrepareContext(ctx, examineClock); err != nil {
 		return nil, fmt.Errorf("error preparing query ExamineClock: %w", err)
 	}
@@ -818,6 +821,11 @@ func (q *Queries) Close() error {
 	if q.dueSchedulesStmt != nil {
 		if cerr := q.dueSchedulesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing dueSchedulesStmt: %w", cerr)
+		}
+	}
+	if q.endPenaltyStmt != nil {
+		if cerr := q.endPenaltyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing endPenaltyStmt: %w", cerr)
 		}
 	}
 	if q.examineClockStmt != nil {
@@ -1721,6 +1729,7 @@ type Queries struct {
 	deleteWaitStmt           *sql.Stmt
 	deleteWaitingStmt        *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
+	endPenaltyStmt           *sql.Stmt
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
 	examineQueuesStmt        *sql.Stmt
@@ -1929,6 +1938,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteWaitStmt:           q.deleteWaitStmt,
 		deleteWaitingStmt:        q.deleteWaitingStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
+		endPenaltyStmt:           q.endPenaltyStmt,
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
 		examineQueuesStmt:        q.examineQueuesStmt,

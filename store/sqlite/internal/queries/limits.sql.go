@@ -166,6 +166,27 @@ func (q *Queries) DeleteWaiting(ctx context.Context, arg DeleteWaitingParams) (i
 	return result.RowsAffected()
 }
 
+const endPenalty = `-- name: EndPenalty :execrows
+UPDATE gates
+SET not_before = 0
+WHERE gate = ?1
+  AND not_before > ?2
+`
+
+type EndPenaltyParams struct {
+	Gate int64
+	Now  int64
+}
+
+// Index: the integer key. Idempotent: a repeat finds no penalty.
+func (q *Queries) EndPenalty(ctx context.Context, arg EndPenaltyParams) (int64, error) {
+	result, err := q.exec(ctx, q.endPenaltyStmt, endPenalty, arg.Gate, arg.Now)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
 const findGate = `-- name: FindGate :one
 SELECT gate, tat, parts, since, last_at, not_before
 FROM gates
