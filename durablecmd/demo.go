@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -185,14 +186,20 @@ func ignoreEnd(ctx context.Context, err error) error {
 	}
 }
 
-// feed enqueues the steps whose time has come, in one call.
+// feed enqueues the steps whose time has come, in one call, once the worker has
+// declared the limit that some of the runs name.
 func (d *director) feed(ctx context.Context, elapsed time.Duration) error {
 	var due []durable.NewRun
-	for len(d.plan) > 0 && d.plan[0].at <= elapsed {
-		due = append(due, d.plan[0].runs...)
-		d.plan = d.plan[1:]
+	rest := d.plan
+	for len(rest) > 0 && rest[0].at <= elapsed {
+		due = append(due, rest[0].runs...)
+		rest = rest[1:]
 	}
 	_, err := d.client.Enqueue(ctx, due...)
+	if errors.Is(err, store.ErrUnknownLimit) {
+		return nil
+	}
+	d.plan = rest
 	return err
 }
 

@@ -26,7 +26,7 @@ func (p *program) demoView(given time.Duration, pages string) func(frame) {
 }
 
 func plainView(w io.Writer, pages string) func(frame) {
-	fmt.Fprintf(w, "demo: a worker on a SQLite file of its own, with sample work; look at %s\n", pages)
+	fmt.Fprintf(w, "demo: a worker on a SQLite file of its own, with sample work; look at %s (--keep keeps it up)\n", pages)
 	next := time.Second
 	return func(f frame) {
 		if f.elapsed < next && !f.last {

@@ -195,16 +195,19 @@ func busyChart(s *operate.Series) *chart {
 	c.Head = []string{"Time", "Executing"}
 	values, most := make([]float64, len(s.Steps)), 0.0
 	for i := range s.Steps {
-		values[i] = float64(s.Steps[i].Busy) / float64(s.Step)
+		length := time.Duration(s.Step)
+		if i+1 == len(s.Steps) { // it is under way
+			length = min(length, max(s.At.Sub(s.Steps[i].At), length/6))
+		}
+		values[i] = float64(s.Steps[i].Busy) / float64(length)
 		most = max(most, values[i])
 	}
 	c.Empty = most == 0
 	y := c.linear(most, per)
 	var path strings.Builder
 	for i, value := range values {
-		if x, w := c.x(i, len(values)); i+1 < len(values) { // the last step is under way
-			fmt.Fprintf(&path, "%s%.1f %.1f", pen(i > 0), x+w/2, y(value))
-		}
+		x, w := c.x(i, len(values))
+		fmt.Fprintf(&path, "%s%.1f %.1f", pen(i > 0), x+w/2, y(value))
 		c.add(s, i, []string{per(value)}, per(value)+" executing")
 	}
 	c.Lines = []line{{"l-p95", path.String()}}
@@ -239,7 +242,7 @@ func latencyChart(id, title string, s *operate.Series, of func(*operate.SeriesSt
 				drawing[k] = false
 				continue
 			}
-			fmt.Fprintf(&paths[k], "%s%.1f %.1f", pen(drawing[k]), x+w/2, y(time.Duration(*d)))
+			fmt.Fprintf(&paths[k], "%s%.1f %.1fh.01", pen(drawing[k]), x+w/2, y(time.Duration(*d))) // a point alone is a dot
 			texts[k], drawing[k] = "≈ "+brief(time.Duration(*d)), true
 		}
 		c.add(s, i, texts, fmt.Sprintf("half within %s\n95 %% within %s\n99 %% within %s", texts[0], texts[1], texts[2]))
