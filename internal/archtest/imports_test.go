@@ -39,11 +39,11 @@ var law = map[string][]string{
 	"limit":               {"durable", "store", "heartbeat", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
-	"operate/access":      {},
-	"operate/dashboard":   {"operate", "operate/access", "durable", "store", "lock"},
-	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
-	"internal/wire":       {"operate", "store", "lock", "internal/storable"},
 	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
+	"operate/access":      {},
+	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
+	"operate/dashboard":   {"operate", "operate/access", "durable", "store", "lock"},
+	"internal/wire":       {"operate", "store", "lock", "internal/storable"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 

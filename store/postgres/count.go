@@ -21,6 +21,8 @@ const (
 	// sampleHits is how many runs of a state a sample has to have for an estimate
 	// to follow from it.
 	sampleHits = 100
+	// countNamedMost is how many runs of one key, or of one schedule, are counted.
+	countNamedMost = 100_000
 )
 
 // Counts returns the number of runs in each state. All numbers are exact up to a
@@ -234,9 +236,13 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 	for state := range counts {
 		states = append(states, int16(state))
 	}
+	if len(filter.IDs) > 0 || filter.Key != "" || filter.Schedule != "" {
+		return counts, l.countNamed(ctx, states, counts)
+	}
 	var rows []queries.CountMatchingRow
 	b := s.guarded(ctx)
-	b.add(queries.CountMatching, states, l.lines(), int32(countMost), l.below, l.from, append(uuidArray{}, filter.IDs...), l.allLanes, l.lanes, filter.Tag).Query(func(found pgx.Rows) (err error) {
+	args := append([]any{states, l.lines(), int32(countMost), l.below, l.from, l.allLanes, l.lanes, filter.Tag}, l.selected()...)
+	b.add(queries.CountMatching, args...).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountMatchingRow])
 		return err
 	})
@@ -247,4 +253,36 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: row.Looked >= countMost}
 	}
 	return counts, nil
+}
+
+// countNamed counts runs whose ids are given, or that an index finds by their key or
+// their schedule.
+func (l *lister) countNamed(ctx context.Context, states []int16, counts map[store.State]store.Count) error {
+	ids, more := uuidArray(nil), false
+	if len(l.filter.IDs) > 0 {
+		ids = append(ids, l.filter.IDs...)
+	} else {
+		var err error
+		if ids, err = l.idsOfName(ctx, countNamedMost); err != nil {
+			return err
+		}
+		more = len(ids) == countNamedMost
+	}
+	var rows []queries.CountTheseRow
+	b := l.store.guarded(ctx)
+	args := append([]any{ids, l.below, l.from, states, l.allLanes, l.lanes, l.filter.Tag}, l.selected()...)
+	b.add(queries.CountThese, args...).Query(func(found pgx.Rows) (err error) {
+		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountTheseRow])
+		return err
+	})
+	if err := l.store.send(ctx, l.to, b); err != nil {
+		return err
+	}
+	for state := range counts {
+		counts[state] = store.Count{AtLeast: more}
+	}
+	for _, row := range rows {
+		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: more}
+	}
+	return nil
 }

@@ -95,6 +95,7 @@ func toRecord(row *queries.RunRow) store.Record {
 	if len(row.Limits) > 0 {
 		r.Limits = row.Limits
 	}
+	r.Metadata = store.MetadataOf([]byte(row.Metadata))
 	if row.Result != "" {
 		r.Result = bytes.Clone([]byte(row.Result))
 	}

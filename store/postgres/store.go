@@ -73,9 +73,12 @@ type Store struct {
 	unpruned    aside.Set[string]    // tables that Sweep could not prune
 	patient     chan struct{}        // holds those who wait long for a lock on a connection of general
 
-	lanes    laneCache
-	limits   limitCache
-	workers  workerCache
+	lanes   laneCache
+	limits  limitCache
+	workers workerCache
+
+	scheduleNames scheduleNames
+
 	begins   bool // the server's default isolation is not ours, so that batches begin their transactions
 	guards   bool // the engine's connections are guarded as a whole
 	unpinned bool // something before the server does not pass our search_path on

@@ -127,7 +127,7 @@ LIMIT @most;
 -- transaction.
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, args
+    trace, key, schedule, tags, metadata, args
 FROM runs
 WHERE seq = @seq;
 

@@ -564,6 +564,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.returnRunStmt, err = db.PrepareContext(ctx, returnRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReturnRun: %w", err)
 	}
+	if q.runsOfKeyStmt, err = db.PrepareContext(ctx, runsOfKey); err != nil {
+		return nil, fmt.Errorf("error preparing query RunsOfKey: %w", err)
+	}
+	if q.runsOfScheduleStmt, err = db.PrepareContext(ctx, runsOfSchedule); err != nil {
+		return nil, fmt.Errorf("error preparing query RunsOfSchedule: %w", err)
+	}
 	if q.saveClockStmt, err = db.PrepareContext(ctx, saveClock); err != nil {
 		return nil, fmt.Errorf("error preparing query SaveClock: %w", err)
 	}
@@ -1538,6 +1544,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing returnRunStmt: %w", cerr)
 		}
 	}
+	if q.runsOfKeyStmt != nil {
+		if cerr := q.runsOfKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing runsOfKeyStmt: %w", cerr)
+		}
+	}
+	if q.runsOfScheduleStmt != nil {
+		if cerr := q.runsOfScheduleStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing runsOfScheduleStmt: %w", cerr)
+		}
+	}
 	if q.saveClockStmt != nil {
 		if cerr := q.saveClockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing saveClockStmt: %w", cerr)
@@ -1872,6 +1888,8 @@ type Queries struct {
 	retakeKeyStmt            *sql.Stmt
 	retryRunStmt             *sql.Stmt
 	returnRunStmt            *sql.Stmt
+	runsOfKeyStmt            *sql.Stmt
+	runsOfScheduleStmt       *sql.Stmt
 	saveClockStmt            *sql.Stmt
 	saveKeptStmt             *sql.Stmt
 	savePenaltyStmt          *sql.Stmt
@@ -2081,6 +2099,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		retakeKeyStmt:            q.retakeKeyStmt,
 		retryRunStmt:             q.retryRunStmt,
 		returnRunStmt:            q.returnRunStmt,
+		runsOfKeyStmt:            q.runsOfKeyStmt,
+		runsOfScheduleStmt:       q.runsOfScheduleStmt,
 		saveClockStmt:            q.saveClockStmt,
 		saveKeptStmt:             q.saveKeptStmt,
 		savePenaltyStmt:          q.savePenaltyStmt,

@@ -264,7 +264,7 @@ func (q *Queries) FindLimitsOf(ctx context.Context, arg FindLimitsOfParams) (Fin
 const findStartable = `-- name: FindStartable :one
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, args
+    trace, key, schedule, tags, metadata, args
 FROM runs
 WHERE seq = ?1
 `
@@ -285,6 +285,10 @@ type FindStartableRow struct {
 	Timeout     int64
 	ExpiresAt   *int64
 	Trace       *string
+	Key         *string
+	Schedule    *string
+	Tags        *string
+	Metadata    *string
 	Args        []byte
 }
 
@@ -305,6 +309,10 @@ func (q *Queries) FindStartable(ctx context.Context, arg FindStartableParams) (F
 		&i.Timeout,
 		&i.ExpiresAt,
 		&i.Trace,
+		&i.Key,
+		&i.Schedule,
+		&i.Tags,
+		&i.Metadata,
 		&i.Args,
 	)
 	return i, err
