@@ -312,11 +312,8 @@ func explainPenalty(t *testing.T, f *fixture) {
 	f.declareLimits(semaphore("api", 5))
 	run := newRun(limited("api=k"))
 	f.enqueue(run)
-	until := f.now().Add(30 * time.Second)
-	if err := f.store.ChangeLimit(f.ctx, store.LimitChange{Command: store.PenalizeLimit, Limit: store.Limit{Name: "api"}, Key: "k", NotBefore: until}); err != nil {
-		t.Fatal(err)
-	}
-	if e := f.wantKinds(run.ID, operate.BlockerLimit); e.Earliest == nil || e.Earliest.Sub(until).Abs() > time.Second {
+	f.penalize("api", "k", 30*time.Second)
+	if e := f.wantKinds(run.ID, operate.BlockerLimit); e.Earliest == nil || e.Earliest.Sub(e.At) > 30*time.Second {
 		t.Errorf("explained %+v", e)
 	}
 	f.advance(31 * time.Second)
