@@ -79,7 +79,7 @@ func (v limitsListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no limits")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		table.row("NAME", "KIND", "LIMIT", "STATE", "IN USE", "WAITING", "NEXT")
 		for i := range list.Limits {
 			l := &list.Limits[i]
@@ -136,7 +136,7 @@ func (v limitsShowVerb) Run(ctx context.Context, p *program) error {
 }
 
 func (p *program) printGate(gate *operate.GateView) error {
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("limit", gate.Limit.Name)
 	table.row("key", orDash(&gate.Key))
 	table.row("kind", gate.Limit.Kind.String()+", "+limitText(&gate.Limit))

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -29,7 +29,7 @@ func (p *program) printRuns(list operate.RunList, now time.Time) error {
 		_, err := fmt.Fprintln(p.stdout, "no runs")
 		return err
 	}
-	table := newTable(p.stdout)
+	table := p.newTable("CREATED", "WORKER", "ATTEMPT", "QUEUE", "DUE", "ERROR")
 	table.row("ID", "JOB", "QUEUE", "STATE", "ATTEMPT", "DUE", "CREATED", "WORKER", "ERROR")
 	for _, r := range list.Runs {
 		table.row(r.ID.String(), r.Job, r.Queue, r.State.String(), fmt.Sprintf("%d/%d", r.Attempt, r.MaxAttempts),
@@ -53,7 +53,7 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 		}
 		return t.Format(time.RFC3339) + " (" + ago(*t, now) + ")"
 	}
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("id", r.ID.String())
 	table.row("job", r.Job)
 	table.row("queue", r.Queue)
@@ -82,6 +82,7 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	if len(r.Tags) > 0 {
 		table.row("tags", strings.Join(r.Tags, ", "))
 	}
+	table.metadata(r.Metadata)
 	if r.Progress != nil {
 		table.row("progress", strings.TrimSpace(fmt.Sprintf("%.4g %% %s", 100*r.Progress.Fraction, r.Progress.Note))+" ("+ago(r.Progress.At, now)+")")
 	}
@@ -108,6 +109,17 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	return p.printTexts(r.Attempts)
 }
 
+// metadata adds a row of metadata in the order of its names, if there is any.
+func (t *table) metadata(m store.Metadata) {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		words = append(words, name+"="+m[name])
+	}
+	if len(words) > 0 {
+		t.row("metadata", strings.Join(words, ", "))
+	}
+}
+
 // printTexts prints the stacks of panics and what handlers have logged, attempt
 // by attempt.
 func (p *program) printTexts(attempts []store.Attempt) error {
@@ -126,23 +138,6 @@ func (p *program) printTexts(attempts []store.Attempt) error {
 	}
 	return nil
 }
-
-// table aligns rows of text. Cells may hold anything: what could move a
-// terminal's cursor is shown escaped.
-type table struct {
-	w *tabwriter.Writer
-}
-
-func newTable(w io.Writer) table { return table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
-
-func (t table) row(cells ...string) {
-	for i, cell := range cells {
-		cells[i] = printable(cell)
-	}
-	fmt.Fprintln(t.w, strings.Join(cells, "\t")) // its error comes with flush
-}
-
-func (t table) flush() error { return t.w.Flush() }
 
 // printable shows text on one line: characters that are not graphic, line ends
 // and direction marks among them, are written as in a Go string, and bytes that

@@ -75,7 +75,7 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no queues")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		table.row("QUEUE", "STATE", "PENDING", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
 		for _, q := range list.Queues {
 			state, oldest := "active", "-"
@@ -148,7 +148,7 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(list)
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		table.row("AT", "BY", "KIND", "SUBJECT", "ACTION", "DETAIL")
 		for _, c := range list.Changes {
 			detail := oneLine(c.Detail)

@@ -274,7 +274,7 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(counted)
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		for _, state := range filter.Wanted() {
 			table.row(state.String(), number(counted.Counts[state]))
 		}

@@ -47,7 +47,7 @@ func (p *program) printSchedules(records []store.ScheduleRecord, now time.Time) 
 		_, err := fmt.Fprintln(p.stdout, "no schedules")
 		return err
 	}
-	table := newTable(p.stdout)
+	table := p.newTable("EDITED", "JOB")
 	table.row("NAME", "RULE", "JOB", "STATE", "NEXT", "EDITED")
 	for _, r := range records {
 		edited := "-"
@@ -71,7 +71,7 @@ func (p *program) printSchedule(r store.ScheduleRecord, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("name", r.Name)
 	table.row("rule", ruleText(r.Rule))
 	table.row("plan", string(plan))
@@ -90,6 +90,7 @@ func (p *program) printSchedule(r store.ScheduleRecord, now time.Time) error {
 		table.row("timeout", time.Duration(r.Timeout).String())
 	}
 	table.row("args", oneLine(r.Args))
+	table.metadata(r.Metadata)
 	table.row("generation", strconv.FormatInt(r.Generation, 10))
 	table.row("declared", agoOrDash(r.DeclaredAt, now))
 	table.row("edited", strconv.FormatBool(r.Edited))
@@ -97,7 +98,7 @@ func (p *program) printSchedule(r store.ScheduleRecord, now time.Time) error {
 }
 
 func (p *program) printPreview(seen operate.Preview, now time.Time) error {
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("WHEN", "", "WHAT", "DETAIL")
 	for i := len(seen.Past) - 1; i >= 0; i-- {
 		line := seen.Past[i]

@@ -47,7 +47,7 @@ func (v workersListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no workers")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable("INSTANCE", "STARTED", "VERSION", "JOBS", "QUEUES")
 		table.row("WORKER", "STATE", "SEEN", "STARTED", "EXECUTING", "QUEUES", "JOBS", "VERSION", "INSTANCE")
 		for i := range list.Workers {
 			w := &list.Workers[i]
@@ -84,7 +84,7 @@ func (v workersShowVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(w)
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		table.row("name", w.Name)
 		table.row("instance", w.Instance.String())
 		table.row("state", workerState(&w))
@@ -118,7 +118,7 @@ func (v jobsListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no jobs")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable("OLDEST DUE", "RUNS/MIN", "DUE")
 		table.row("JOB", "QUEUE", "PENDING", "DUE", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
 		for _, j := range list.Jobs {
 			table.row(j.Job, j.Queue, number(j.Pending), number(j.Due), number(j.Running), rate(j.Rate), agoOrDash(j.OldestDue, p.now()), servedBy(j.Work))
