@@ -293,7 +293,7 @@ create table durable.workers (
     reported_at timestamptz,
     reports     bigint not null default 0,      -- the number of the last report
     report      json,                           -- what it says of itself
-    version     int                             -- of the schema that its program serves; null: before 9
+    version     int                             -- of the schema its program serves; null: before 9
 ) with (fillfactor = 50);
 create index workers_present on durable.workers (id) where present;
 

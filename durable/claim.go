@@ -59,9 +59,10 @@ type answer = poller.Answer[*execution]
 // that was sent is waited for all the same, so that no run is leased to a worker
 // that does not know it.
 func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
-	if c.givesUp {
+	if c.givesUp || c.isLate() {
 		if err := c.handBack(context.WithoutCancel(ctx)); err != nil {
 			c.interrupted()
+			c.hurry()
 			return answer{}, err
 		}
 	}
@@ -78,8 +79,18 @@ func (c *claimer) ask(ctx context.Context, n int) (answer, error) {
 	got, err := c.question(ctx, n)
 	if err != nil {
 		c.interrupted()
+		c.hurry()
 	}
 	return got, err
+}
+
+// hurry bounds the pause before the pending claim is retried or handed back, as long
+// as its lease is not over.
+func (c *claimer) hurry() {
+	d := c.w.config.Terms.Duration
+	if c.pending != nil && c.w.config.Elapsed()-c.asked < d {
+		c.w.poller.Call(c.w.jittered(d / 16))
+	}
 }
 
 // answered records that it is known what a claim has got.

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -138,6 +139,45 @@ func TestDrain_LeavesAClaimWithoutAnAnswerWhereTheStoreIsAway(t *testing.T) {
 		require.InDelta(t, 3, time.Since(began).Seconds(), 1)
 		require.Contains(t, s.log.String(), "a claim without an answer was left")
 	})
+}
+
+// The answers to a claim are lost until another call would end too late, and that one
+// hangs. There must be time left to hand the claim back.
+func TestClaim_IsHandedBackBeforeItsLeaseExpires(t *testing.T) {
+	for lost := time.Duration(0); lost < 8*time.Second; lost += time.Second / 2 {
+		t.Run(lost.String(), func(t *testing.T) {
+			play(t, func(t *testing.T, s *scene) {
+				var first time.Time
+				var inner durable.Store
+				inner = s.carryClaims(func(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
+					if first.IsZero() {
+						first = time.Now()
+					}
+					switch since := time.Since(first); {
+					case since <= lost:
+						_, err := inner.Claim(ctx, request)
+						return nil, errors.Join(err, errCut)
+					case since < 30*time.Second: // this one, and what is sent in its place
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return inner.Claim(ctx, request)
+				})
+				job := durable.NewJob[letter]("mail", durable.OnCrash(durable.CrashDead))
+				id := s.enqueue(job.New(letter{}))
+				w := s.worker(durable.WorkerConfig{})
+				durable.Register(w, job, func(context.Context, *durable.Run[letter]) error { return nil })
+				stop := s.begin(w)
+				s.pass(25 * time.Second) // 7.5 until it is late, half a lease for one call more, a pause
+				require.Equal(t, durable.Pending, s.record(id).State, s.log)
+				s.pass(3 * time.Minute)
+				record := s.record(id)
+				require.Zero(t, record.CrashCount, s.log)
+				require.Equal(t, durable.Succeeded, record.State)
+				require.NoError(t, stop())
+			})
+		})
+	}
 }
 
 // Workers come and go while the answers to many claims, and many claims, are

@@ -62,11 +62,16 @@ const quickClaim = 4
 // failed records that the pending claim has had no answer. One that has used up
 // its time would do so again.
 func (c *claimer) failed(bounded context.Context) {
-	late := c.w.config.Elapsed()-c.asked > c.w.config.Terms.Duration/4
-	c.givesUp = late || errors.Is(bounded.Err(), context.DeadlineExceeded)
+	c.givesUp = c.isLate() || errors.Is(bounded.Err(), context.DeadlineExceeded)
 	if !c.w.unreachable() {
 		c.plan.ClaimFailed(c.pending.Limit)
 	}
+}
+
+// isLate reports whether there is a pending claim whose next retry would leave too
+// little of its lease to hand it back: a retry may take half of the lease.
+func (c *claimer) isLate() bool {
+	return c.pending != nil && c.w.config.Elapsed()-c.asked > c.w.config.Terms.Duration/4
 }
 
 // handBack takes back the pending claim.

@@ -37,33 +37,22 @@ const (
 // ErrInvalid the outcome may be unknown; the caller may call it again with the
 // same runs. A nil error means that the runs are stored durably.
 func (c *Client) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
-	return enqueuePersistently(ctx, c.hook, runs, func(ctx context.Context, runs []NewRun) ([]Receipt, error) {
-		return c.store.Enqueue(ctx, runs...)
-	})
+	return enqueuePersistently(ctx, c.hook, c.store, runs)
 }
 
-type enqueueFunc func(ctx context.Context, runs []NewRun) ([]Receipt, error)
-
-// enqueuePersistently repeats an enqueue whose outcome is unknown, and calls
-// a hook.
-func enqueuePersistently(ctx context.Context, hook enqueueHook, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {
+// enqueuePersistently repeats an enqueue whose outcome is unknown, and calls a hook.
+func enqueuePersistently(ctx context.Context, hook enqueueHook, to Enqueuer, runs []NewRun) (receipts []Receipt, err error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}
 	ctx, runs, ended := observeEnqueue(ctx, hook, runs)
-	receipts, err := enqueueAgain(ctx, runs, enqueue)
-	ended(err)
-	return receipts, err
-}
-
-func enqueueAgain(ctx context.Context, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {
+	defer func() { ended(err) }()
 	for try := 1; ; try++ {
-		receipts, err := bounded(ctx, runs, enqueue)
-		if err == nil {
-			return receipts, nil
-		}
-		if refused(err) || ctx.Err() != nil || try == enqueueTries {
-			return nil, err
+		within, cancel := context.WithTimeout(ctx, enqueueLimit)
+		receipts, err = to.Enqueue(within, runs...)
+		cancel()
+		if err == nil || refused(err) || ctx.Err() != nil || try == enqueueTries {
+			return receipts, err
 		}
 		pause := time.Duration(float64(50*time.Millisecond<<(2*try-2)) * (0.5 + rand.Float64())) //nolint:gosec // spreads load
 		select {
@@ -72,10 +61,4 @@ func enqueueAgain(ctx context.Context, runs []NewRun, enqueue enqueueFunc) ([]Re
 		case <-time.After(pause):
 		}
 	}
-}
-
-func bounded(ctx context.Context, runs []NewRun, enqueue enqueueFunc) ([]Receipt, error) {
-	ctx, cancel := context.WithTimeout(ctx, enqueueLimit)
-	defer cancel()
-	return enqueue(ctx, runs)
 }

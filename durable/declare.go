@@ -57,7 +57,7 @@ func newSchedule[A any](name string, job Job[A], args A, rule Rule, options []Op
 func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Option) (store.Schedule, error) {
 	p, faults := policyOf(job).with(onlySchedule, options)
 	run := p.newRun(job.Name, args)
-	uses, err := p.uses(nil, args)
+	uses, err := p.limits.of(nil, args)
 	run.Limits = uses
 	run.Refuse(errors.Join(append(faults, err)...))
 	s, err := scheduleOf(name, rule, run, p)

@@ -33,7 +33,7 @@ func NewJob[A any](name string, options ...Option) Job[A] {
 	faults = append(faults, p.faults()...)
 	faults = append(faults, checkAliases(name, p.aliases)...)
 	p = p.capped(name)
-	faults = append(faults, p.limitFaults(reflect.TypeFor[A]())...)
+	faults = append(faults, p.limits.faults(reflect.TypeFor[A]())...)
 	j := Job[A]{name: name, policy: p}
 	if err := errors.Join(faults...); err != nil {
 		j.fault = fmt.Errorf("job %q: %w", storable.Clip(name, 150), err)
@@ -71,7 +71,7 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 		}
 	}
 	if err == nil && j.fault == nil {
-		run.Limits, err = p.uses(args, body)
+		run.Limits, err = p.limits.of(args, body)
 	}
 	if err != nil {
 		faults = append(faults, err)
@@ -100,7 +100,7 @@ func (j Job[A]) Info() JobInfo {
 	return JobInfo{
 		Name: j.name, Queue: j.policy.queue, Priority: j.policy.priority,
 		MaxAttempts: j.policy.maxAttempts, Timeout: store.Duration(j.policy.timeout), OnCrash: j.policy.onCrash,
-		Retention: store.Duration(j.policy.retention), Limits: j.policy.declared(),
+		Retention: store.Duration(j.policy.retention), Limits: j.policy.limits.declared(),
 	}
 }
 
@@ -109,7 +109,7 @@ func (j Job[A]) Info() JobInfo {
 func RunOf(job JobInfo, args []byte, options ...Option) NewRun {
 	p, faults := policyOf(job).with(onlyRun, options)
 	run := p.newRun(job.Name, args)
-	uses, err := p.uses(nil, args)
+	uses, err := p.limits.of(nil, args)
 	run.Limits = uses
 	run.Refuse(errors.Join(append(faults, err)...))
 	return run

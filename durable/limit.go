@@ -1,13 +1,10 @@
 package durable
 
 import (
-	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"time"
 
-	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -82,18 +79,6 @@ func DynamicWindow(n int, period time.Duration, buckets, least, most int) LimitR
 // AcquireFor and ReleaseFor.
 type LimitOption func(*limitUse)
 
-// limitUse is a limit of a job's runs, or of one run.
-type limitUse struct {
-	store.LimitUse
-
-	of       store.Limit // as NewLimit made it; of a run alone its name
-	template string
-	key      func(args any) string // nil where the job's code is not at hand
-	keyOf    reflect.Type          // the args that key takes
-	computed bool                  // the job's code computes the key
-	fixed    bool                  // the key is the run's own: LimitedBy
-}
-
 // Limited puts runs under a limit: a run executes only when its limits admit it.
 // Until then it waits in line, in the order of priority and due time; it takes up no
 // slot of a worker and spends no attempt. A run may have up to eight limits, and gets
@@ -112,7 +97,7 @@ func LimitedBy(limit Limit, key string, options ...LimitOption) Option {
 // LimitedByUse is LimitedBy for a limit of which only the name is known.
 func LimitedByUse(use store.LimitUse) Option {
 	return Option{"LimitedByUse", onlyRun, func(p *policy) {
-		p.limits = withLimit(p.limits, limitUse{LimitUse: use, fixed: true})
+		p.limits = p.limits.with(limitUse{LimitUse: use, fixed: true})
 	}}
 }
 
@@ -128,40 +113,13 @@ func limited(name string, place scope, limit Limit, key string, options []LimitO
 	for _, option := range options {
 		option(&use)
 	}
-	return Option{name, place, func(p *policy) { p.limits = withLimit(p.limits, use) }}
-}
-
-// withLimit is the limits with one more. That of a run takes the place of its job's,
-// and keeps what it does not say itself.
-func withLimit(all []limitUse, use limitUse) []limitUse {
-	i := slices.IndexFunc(all, func(have limitUse) bool {
-		return use.fixed && store.LimitName(have.Limit) == store.LimitName(use.Limit)
-	})
-	if i < 0 {
-		return append(slices.Clip(all), use)
-	}
-	all = slices.Clone(all)
-	have := &all[i]
-	have.Key, have.fixed = use.Key, true
-	if use.Weight != 0 {
-		have.Weight = use.Weight
-	}
-	if use.Until != 0 {
-		have.Until = use.Until
-	}
-	if use.WhenFull != store.FullDefault {
-		have.WhenFull, have.RetryAfter = use.WhenFull, use.RetryAfter
-	}
-	if use.Mode != 0 {
-		have.Mode, have.Owner, have.OwnedFor = use.Mode, use.Owner, use.OwnedFor
-	}
-	return all
+	return Option{name, place, func(p *policy) { p.limits = p.limits.with(use) }}
 }
 
 // KeyFrom computes the key of a limit from a run's args, which have the type of the
 // job's. Upper and lower case are the same key, of up to 255 bytes; an empty one
-// refuses the run. Whoever enqueues without the job's code, the command line for
-// one, has to give the key; KeyOf spares that.
+// refuses the run. A process that enqueues without the job's code, such as the
+// command line, has to give the key; KeyOf spares that.
 func KeyFrom[A any](key func(args A) string) LimitOption {
 	return func(u *limitUse) {
 		u.key, u.keyOf, u.computed = func(args any) string { return key(args.(A)) }, reflect.TypeFor[A](), true
@@ -210,80 +168,6 @@ func ReleaseFor(owner string) LimitOption {
 	return func(u *limitUse) { u.Mode, u.Owner = store.LimitRelease, owner }
 }
 
-// limitFaults reports what is wrong with the limits of a job, whose args have a type.
-func (p *policy) limitFaults(args reflect.Type) (faults []error) {
-	for i := range p.limits {
-		u := &p.limits[i]
-		faults = append(faults, store.CheckLimit(u.of))
-		if u.computed && u.keyOf != args {
-			faults = append(faults, fmt.Errorf("limit %q: KeyFrom takes %v, the job's args are %v", u.Limit, u.keyOf, args))
-		}
-		if u.computed && u.template != "" {
-			faults = append(faults, fmt.Errorf("limit %q: both KeyFrom and KeyOf are given", u.Limit))
-		}
-		if _, err := admit.ParseTemplate(u.template); err != nil {
-			faults = append(faults, fmt.Errorf("limit %q: %w", u.Limit, err))
-		}
-	}
-	return faults
-}
-
-// uses are the limits of a run with these args, as a value and as JSON.
-func (p *policy) uses(args any, body []byte) ([]store.LimitUse, error) {
-	if len(p.limits) == 0 {
-		return nil, nil
-	}
-	var faults []error
-	uses := make([]store.LimitUse, len(p.limits))
-	for i := range p.limits {
-		u := &p.limits[i]
-		uses[i] = u.LimitUse
-		switch {
-		case u.fixed:
-		case u.computed && u.key == nil:
-			faults = append(faults, fmt.Errorf("limit %q: its key is computed by the job's code: give it, as %s=KEY", u.Limit, u.Limit))
-		case u.computed:
-			if uses[i].Key = u.key(args); uses[i].Key == "" {
-				faults = append(faults, fmt.Errorf("limit %q: the key of these args is empty", u.Limit))
-			}
-		case u.template != "":
-			key, err := keyByTemplate(u.template, body)
-			if err != nil {
-				faults = append(faults, fmt.Errorf("limit %q: %w", u.Limit, err))
-			}
-			uses[i].Key = key
-		}
-	}
-	return uses, errors.Join(faults...)
-}
-
-func keyByTemplate(template string, body []byte) (string, error) {
-	t, err := admit.ParseTemplate(template)
-	if err != nil {
-		return "", err
-	}
-	return t.Key(body)
-}
-
-// declared are the limits of a job's runs as a worker declares them.
-func (p *policy) declared() []store.JobLimit {
-	all := make([]store.JobLimit, len(p.limits))
-	for i := range p.limits {
-		u := &p.limits[i]
-		all[i] = store.JobLimit{Use: u.LimitUse, Template: u.template, Computed: u.computed}
-	}
-	return all
-}
-
-// limitsOf are the limits that a worker has declared for a job.
-func limitsOf(job JobInfo) []limitUse {
-	all := make([]limitUse, len(job.Limits))
-	for i, declared := range job.Limits {
-		all[i] = limitUse{LimitUse: declared.Use, template: declared.Template, computed: declared.Computed}
-	}
-	return all
-}
-
 // capped is the job's policy with the cap that MaxConcurrent sets.
 func (p policy) capped(job string) policy {
 	if p.maxConcurrent == nil {
@@ -292,16 +176,4 @@ func (p policy) capped(job string) policy {
 	of := store.Limit{Name: store.JobCap(job), Kind: store.LimitSemaphore, Max: *p.maxConcurrent}
 	p.limits = append(slices.Clip(p.limits), limitUse{of: of, LimitUse: store.LimitUse{Limit: of.Name}})
 	return p
-}
-
-// registerLimits notes the limits that a job's runs have. w.mu is held.
-func (w *Worker) registerLimits(job string, limits []limitUse) {
-	for i := range limits {
-		limit := limits[i].of
-		name := store.LimitName(limit.Name)
-		if other, known := w.limits[name]; known && other.Hash() != limit.Hash() {
-			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q is another rule than that of the same name elsewhere", job, limit.Name))
-		}
-		w.limits[name] = limit
-	}
 }

@@ -54,7 +54,7 @@ type policy struct {
 	keyedBy     []string   // the options that gave the key
 	plan        store.Plan // of a schedule
 	paused      bool       // of a schedule
-	limits      []limitUse
+	limits      limitUses
 
 	maxConcurrent *int // of a job; nil: no cap
 }

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // registration is a job with its handler, the argument type closed over.
 type registration struct {
 	info    JobInfo
 	aliases []string
-	limits  []limitUse
+	limits  limitUses
 	retry   RetryPolicy
 	codec   Codec
 	call    func(ctx context.Context, x *execution) error
@@ -80,6 +82,18 @@ func (w *Worker) register(fault error, missing bool, r registration) {
 	w.jobs[name] = r
 	w.registerAliases(name, r.aliases)
 	w.registerLimits(name, r.limits)
+}
+
+// registerLimits notes the limits that a job's runs have. w.mu is held.
+func (w *Worker) registerLimits(job string, limits limitUses) {
+	for i := range limits {
+		limit := limits[i].of
+		name := store.LimitName(limit.Name)
+		if other, known := w.limits[name]; known && other.Hash() != limit.Hash() {
+			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q is another rule than that of the same name elsewhere", job, limit.Name))
+		}
+		w.limits[name] = limit
+	}
 }
 
 // Use adds middleware to what WorkerConfig.Middleware names: it is called within that,

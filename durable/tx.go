@@ -66,9 +66,18 @@ func (r *Run[A]) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 		return nil, err
 	}
 	w := r.execution.w
-	return enqueuePersistently(ctx, w.config.Hooks.Enqueue, runs, func(ctx context.Context, runs []NewRun) ([]Receipt, error) {
-		return w.store.EnqueueUnder(ctx, r.holder(), runs...)
-	})
+	return enqueuePersistently(ctx, w.config.Hooks.Enqueue, underRun{w.store, r.holder()}, runs)
+}
+
+// underRun enqueues only while a run is its holder's.
+type underRun struct {
+	store  Store
+	holder store.Holder
+}
+
+// Enqueue stores runs under the run.
+func (u underRun) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error) {
+	return u.store.EnqueueUnder(ctx, u.holder, runs...)
 }
 
 func (r *Run[A]) holder() store.Holder {

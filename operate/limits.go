@@ -119,7 +119,7 @@ func ruleOf(l *store.Limit) LimitRule {
 
 // SetLimit makes a limit, or changes what it says: not its kind, and not its state.
 // Until the code that declares it changes, the operator's version is in effect.
-// Runs that execute go on: a limit that was lowered below what is in use admits
+// Runs that execute continue: a limit that was lowered below what is in use admits
 // nothing until enough of them have ended.
 func (a *Actor) SetLimit(ctx context.Context, limit store.Limit) (ChangedLimit, error) {
 	return a.changeLimit(ctx, store.LimitChange{Command: store.SetLimit, Limit: limit})
@@ -130,8 +130,8 @@ func (a *Actor) ChangeLimit(ctx context.Context, name string, command store.Limi
 	return a.changeLimit(ctx, store.LimitChange{Command: command, Limit: store.Limit{Name: name}})
 }
 
-// ReleasePermit takes an owner's places of a key away. What the owner executes goes on
-// all the same, so that more may execute than the limit says.
+// ReleasePermit takes an owner's places of a key away. What the owner executes
+// continues, so that more may execute than the limit says.
 func (a *Actor) ReleasePermit(ctx context.Context, name, key string, owner uuid.UUID) (ChangedLimit, error) {
 	return a.changeLimit(ctx, store.LimitChange{Command: store.ReleasePermit, Limit: store.Limit{Name: name}, Key: key, Owner: owner})
 }

@@ -21,7 +21,7 @@ type Admission struct {
 
 // JobLimit is a limit that a job declares for all of its runs.
 type JobLimit struct {
-	Use      LimitUse `json:"use"`                // without a key
+	Default  LimitUse `json:"use"`                // what a run has that says nothing else; without a key
 	Template string   `json:"template,omitempty"` // of the key, over the args; empty: one key for all, or Computed
 	Computed bool     `json:"computed,omitempty"` // the key is computed by the job's code: who enqueues without it gives the key
 }
@@ -40,13 +40,13 @@ type Limits interface {
 	// ListLimits lists the limits by name, with what they have in use.
 	ListLimits(ctx context.Context, filter LimitFilter) ([]LimitInfo, error)
 	// ChangeLimit changes a limit on behalf of an operator, in one transaction with the
-	// audit. What executes goes on; what waits is looked at again immediately. A
+	// audit. What executes continues; what waits is looked at again immediately. A
 	// limit that is not there is ErrNotFound, except for SetLimit, which makes it; a
 	// kind that is not the limit's, and DeleteLimit while runs wait or permits are
 	// held, is ErrConflict.
 	ChangeLimit(ctx context.Context, change LimitChange) error
 	// Gate describes one key of a limit, or returns ErrNotFound when there is no such
-	// limit. A key that no run has had is one that nothing holds and nobody waits for.
+	// limit. A key that no run has had is one that nothing holds and no run waits for.
 	Gate(ctx context.Context, limit, key string) (GateInfo, error)
 	// UseLimit takes places or starts of a limit for code outside of runs, or gives
 	// them back (see LimitRequest).
@@ -84,7 +84,7 @@ const (
 	PenalizeLimit LimitCommand = "penalize" // admit nothing of a key before NotBefore
 )
 
-// LimitChange is a command of an operator, or of a handler that was told to slow down.
+// LimitChange is a command of an operator, or of a handler that a service asked to slow down.
 type LimitChange struct {
 	Command   LimitCommand
 	Limit     Limit     // of SetLimit; of others its name counts
@@ -150,6 +150,6 @@ type LimitRequest struct {
 // LimitGrant is the answer.
 type LimitGrant struct {
 	Granted bool
-	RetryIn time.Duration // when not granted: until it may be; zero: when somebody gives back
+	RetryIn time.Duration // when not granted: until it may be; zero: when an owner gives places back
 	Expires time.Duration // of places: until they expire
 }

@@ -106,7 +106,7 @@ const (
 type Limit struct {
 	ID         LimitID       // of the store; zero: not stored yet
 	Name       string        // see LimitName for how names compare
-	Kind       LimitKind     // a limit keeps its kind
+	Kind       LimitKind     // a limit never changes its kind
 	Max        int           // 1 to MaxLimit; 0 by an operator: nothing starts
 	Period     time.Duration // of the windows and the bucket; MinLimitPeriod to MaxLimitPeriod
 	Burst      int           // of the bucket: 1 to MaxLimit

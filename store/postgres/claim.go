@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"maps"
 	"math"
 	"strconv"
 	"sync"
@@ -23,27 +22,62 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 		return nil, s.fail("heads", err)
 	}
 	var heads []store.Head
+	limited := false
 	b := s.guarded(ctx)
 	b.add(queries.Heads, marksOf(serves.From), orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
 		heads = heads[:0]
 		for rows.Next() {
 			var h store.Head
-			var due *time.Time
-			var now time.Time
-			if err := rows.Scan(&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now, &h.Line); err != nil {
+			var turns bool
+			if err := scanHead(rows, &h, &turns); err != nil {
 				return err
 			}
-			if due != nil {
-				h.Waiting, h.DueAt, h.In = true, *due, due.Sub(now)
-			}
-			heads = append(heads, h)
+			heads, limited = append(heads, h), limited || turns
 		}
 		return rows.Err()
 	})
 	if err := s.send(ctx, s.engine, b); err != nil {
 		return nil, s.fail("heads", err)
 	}
+	if limited {
+		heads = append(heads, s.turnHeads(ctx, &serves)...)
+	}
 	return heads, nil
+}
+
+// turnHeads are the heads of the lines of turns. Where they cannot be read, limited runs
+// wait, and the others do not wait for them.
+func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []store.Head) {
+	b := s.guarded(ctx)
+	b.add(queries.TurnHeads, orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
+		heads = heads[:0]
+		for rows.Next() {
+			var h store.Head
+			if err := scanHead(rows, &h, &h.Line); err != nil {
+				return err
+			}
+			heads = append(heads, h)
+		}
+		return rows.Err()
+	})
+	if err := s.send(ctx, s.engine, b); err != nil {
+		if ctx.Err() == nil {
+			s.config.Logger.Error("the turns of limited runs could not be read: they wait", "error", err)
+		}
+		return nil
+	}
+	return heads
+}
+
+// scanHead reads a head, and the column that comes after it.
+func scanHead(rows pgx.Rows, h *store.Head, last any) error {
+	var due *time.Time
+	var now time.Time
+	err := rows.Scan(&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now, last)
+	if err == nil && due != nil {
+		h.Waiting, h.DueAt, h.In = true, *due, due.Sub(now)
+	}
+	return err
 }
 
 // marksOf writes the lower bounds of lanes as JSON.
@@ -235,68 +269,6 @@ func (d *dealing) scan(rows pgx.Rows) error {
 		d.runs = append(d.runs, run)
 	}
 	return rows.Err()
-}
-
-// scheduleNames remembers what schedules are called. Their numbers are never used
-// again, and their names never change.
-type scheduleNames struct {
-	mu    sync.Mutex
-	names map[int32]string // empty: it has been deleted
-}
-
-// scheduleNamesMost bounds the names that are remembered.
-const scheduleNamesMost = 10_000
-
-// nameSchedules gives claimed runs the names of their schedules.
-func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
-	if got.schedules == nil {
-		return nil
-	}
-	names, unknown := s.scheduleNames.of(got.schedules)
-	if len(unknown) > 0 {
-		rows, err := s.queries(s.engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			names[row.ID] = row.Name
-		}
-		s.scheduleNames.learn(names)
-	}
-	for i := range got.runs {
-		if id, of := got.schedules[got.runs[i].ID]; of {
-			got.runs[i].Schedule = names[id]
-		}
-	}
-	return nil
-}
-
-// of returns the names that are known, and the numbers of the other schedules, whose
-// names are empty.
-func (n *scheduleNames) of(schedules map[store.RunID]int32) (names map[int32]string, unknown []int32) {
-	names = map[int32]string{}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, id := range schedules {
-		if _, seen := names[id]; seen {
-			continue
-		}
-		name, known := n.names[id]
-		if names[id] = name; !known {
-			unknown = append(unknown, id)
-		}
-	}
-	return names, unknown
-}
-
-// learn adds names.
-func (n *scheduleNames) learn(names map[int32]string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.names == nil || len(n.names) > scheduleNamesMost {
-		n.names = map[int32]string{}
-	}
-	maps.Copy(n.names, names)
 }
 
 // workerCache remembers the numbers of worker processes.

@@ -50,7 +50,9 @@ func (s *Store) settleNow(ctx context.Context, work []*settling) error {
 		}
 	}
 	for _, w := range work {
-		w.addRelease(b, w.ids(), w.Last)
+		if w.Limited {
+			w.addRelease(b, w.ids(), w.Last)
+		}
 	}
 	addUnleases(b, work)
 	return s.send(ctx, s.engine, b)
@@ -69,12 +71,10 @@ func addHolds(b *batch, work []*settling) {
 	}
 }
 
-// addRelease ends the part that settled runs have in permits. It comes after the settles
-// of all claims: who waits for a run while it holds permits may wait forever.
+// addRelease ends the part that the settled runs of a limited claim have in permits. It
+// comes after the settles of all claims: who waits for a run while it holds permits may
+// wait forever.
 func (w *settling) addRelease(b *batch, ids uuidArray, last bool) {
-	if !w.Limited {
-		return
-	}
 	wanted := func(row pgx.Row) error {
 		var wanted bool
 		err := row.Scan(&wanted)
@@ -128,7 +128,9 @@ func (s *Store) settleFree(ctx context.Context, tx pgx.Tx, work []*settling) err
 		}
 	}
 	for _, w := range work {
-		w.addRelease(b, w.undeferred(), w.Last && !w.deferred())
+		if w.Limited {
+			w.addRelease(b, w.undeferred(), w.Last && !w.deferred())
+		}
 	}
 	addUnleases(b, work)
 	if err := s.send(ctx, tx, b); err != nil {

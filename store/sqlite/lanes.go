@@ -107,8 +107,11 @@ func (s *Store) heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 		}
 	}
 	turns, err := look.ListTurnHeads(ctx, queries.ListTurnHeadsParams{Queues: list(serves.Queues), Jobs: list(serves.Jobs)})
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return nil, err
+	case err != nil: // limited runs wait; the others do not wait for them
+		s.logger.Error("the turns of limited runs could not be read: they wait", "error", err)
 	}
 	return append(heads, headsOfTurns(turns, now)...), nil
 }

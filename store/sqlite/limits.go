@@ -83,7 +83,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", s.explain(err))
 	}
-	rows, err := look.Queries.ListLimits(ctx)
+	rows, err := look.ListLimits(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", s.explain(err))
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	sqlitedb "github.com/durable-worker/durable-worker/db/sqlite"
+
+	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
 )
 
 // texts are the statements of db/sqlite/statements by name.
@@ -79,4 +81,23 @@ func prepareAll(ctx context.Context, on preparer, into map[string]**sql.Stmt) er
 		}
 	}
 	return nil
+}
+
+// control are the statements that work without a schema.
+type control struct {
+	begin, commit, rollback, version *sql.Stmt
+}
+
+// prepared are the statements of the writing connection.
+type prepared struct {
+	*queries.Queries
+	claimStep, unready, dropUnready, successes *sql.Stmt
+	start, settled                             byNumber
+	insertRuns                                 *sql.Stmt // nil in a transaction of the caller's
+}
+
+// lookups are the statements of the reading connections.
+type lookups struct {
+	*queries.Queries
+	count, matching, these, sample, succeeded, stranded *sql.Stmt
 }

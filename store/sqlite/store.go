@@ -88,25 +88,6 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// control are the statements that work without a schema.
-type control struct {
-	begin, commit, rollback, version *sql.Stmt
-}
-
-// prepared are the statements of the writing connection.
-type prepared struct {
-	*queries.Queries
-	claimStep, unready, dropUnready, successes *sql.Stmt
-	start, settled                             byNumber
-	insertRuns                                 *sql.Stmt // nil in a transaction of the caller's
-}
-
-// lookups are the statements of the reading connections.
-type lookups struct {
-	*queries.Queries
-	count, matching, these, sample, succeeded, stranded *sql.Stmt
-}
-
 // readers bounds the reading connections.
 const readers = 4
 

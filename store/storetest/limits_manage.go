@@ -142,7 +142,7 @@ func kindStays(t *testing.T, f *fixture) {
 func limitsOfJobs(t *testing.T, f *fixture) {
 	use := limitUses(t, "tenant", "api*2!finished")
 	job := store.JobInfo{Name: "sync", Queue: store.DefaultQueue, MaxAttempts: 3, Limits: []store.JobLimit{
-		{Use: use[0], Template: "{tenant}:{region?}"}, {Use: use[1]}, {Use: limitUses(t, "user")[0], Computed: true},
+		{Default: use[0], Template: "{tenant}:{region?}"}, {Default: use[1]}, {Default: limitUses(t, "user")[0], Computed: true},
 	}}
 	plain := store.JobInfo{Name: "plain", Queue: store.DefaultQueue, MaxAttempts: 3}
 	err := f.store.Declare(f.ctx, store.Declaration{Worker: newWorker("w1"), Jobs: []store.JobInfo{job, plain}})
