@@ -154,7 +154,12 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 // operator returns what a verb works with: the store, and locks, which may be
 // nil.
 func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator {
-	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected, Now: p.now})
+	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected, Repeating: p.repeating, Now: p.now})
+}
+
+// repeating says on stderr that a call is repeated.
+func (p *program) repeating(err error, pause time.Duration) {
+	fmt.Fprintf(p.stderr, "%s: the connection to the database was lost, trying again in %v: %s\n", p.name, pause, printable(err.Error()))
 }
 
 // asOperator does a verb's work on behalf of the user who runs the program.

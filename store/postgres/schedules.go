@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -262,7 +263,8 @@ type scheduleNames struct {
 // scheduleNamesMost bounds the names that are remembered.
 const scheduleNamesMost = 10_000
 
-// nameSchedules gives claimed runs the names of their schedules.
+// nameSchedules gives claimed runs the names of their schedules. A server that refuses
+// to say them keeps no run from being executed.
 func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
 	if got.schedules == nil {
 		return nil
@@ -270,13 +272,17 @@ func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
 	names, unknown := s.scheduleNames.of(got.schedules)
 	if len(unknown) > 0 {
 		rows, err := s.queries(s.engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
-		if err != nil {
+		switch {
+		case code(err) != "" && !strings.HasPrefix(code(err), "57P"): // the server stays: asking again would not help, and other runs wait for this claim
+			s.config.Logger.Warn("the names of schedules cannot be read; their runs are executed without", "error", err)
+		case err != nil:
 			return err
+		default:
+			for _, row := range rows {
+				names[row.ID] = row.Name
+			}
+			s.scheduleNames.learn(names)
 		}
-		for _, row := range rows {
-			names[row.ID] = row.Name
-		}
-		s.scheduleNames.learn(names)
 	}
 	for i := range got.runs {
 		if id, of := got.schedules[got.runs[i].ID]; of {
