@@ -60,7 +60,7 @@ func (p *program) printLocks(records []lock.Record, waits []lock.Wait) error {
 			return err
 		}
 	} else {
-		table := p.newTable()
+		table := p.newTable("CLAIM", "FENCE", "ACQUIRED")
 		table.row("NAME", "SLOT", "OWNER", "ACQUIRED", "EXPIRES", "FENCE", "CLAIM")
 		for _, r := range records {
 			expires := "in " + r.ExpiresAt.Sub(now).Round(time.Second).String()

@@ -45,8 +45,8 @@ func (p *program) printRuns(list operate.RunList, now time.Time) error {
 	return nil
 }
 
-// printRun prints one run for a person.
-func (p *program) printRun(r durable.Record, now time.Time) error {
+// printRun prints one run for a person, with some of its texts.
+func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
 	instant := func(t *time.Time) string {
 		if t == nil {
 			return "-"
@@ -59,7 +59,7 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	table.row("queue", r.Queue)
 	table.row("state", r.State.String())
 	table.row("attempt", fmt.Sprintf("%d of %d", r.Attempt, r.MaxAttempts))
-	table.row("crashes", strconv.Itoa(r.CrashCount))
+	table.row("crashes", crashText(&r))
 	table.row("priority", strconv.Itoa(r.Priority))
 	table.row("due", instant(&r.DueAt))
 	table.row("created", instant(&r.CreatedAt))
@@ -98,15 +98,23 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	if _, err := fmt.Fprintln(p.stdout); err != nil {
 		return err
 	}
-	table.row("ATTEMPT", "OUTCOME", "WORKER", "STARTED", "TOOK", "ERROR")
-	for _, a := range r.Attempts {
-		table.row(strconv.Itoa(a.Number), a.Outcome.String(), a.Worker, ago(a.StartedAt, now),
+	table.row("EXECUTION", "ATTEMPT", "OUTCOME", "WORKER", "STARTED", "TOOK", "ERROR")
+	for i, a := range r.Attempts {
+		table.row(strconv.Itoa(i+1), fmt.Sprintf("%d of %d", a.Number, r.MaxAttempts), a.Outcome.String(), a.Worker, ago(a.StartedAt, now),
 			a.EndedAt.Sub(a.StartedAt).Round(time.Millisecond).String(), clipped(orDash(a.Error), 100))
 	}
 	if err := table.flush(); err != nil {
 		return err
 	}
-	return p.printTexts(r.Attempts)
+	return p.printTexts(&r, texts)
+}
+
+// crashText says how many workers died while they had the run, which costs no attempt.
+func crashText(r *durable.Record) string {
+	if r.CrashCount == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d (not counted as attempts)", r.CrashCount)
 }
 
 // metadata adds a row of metadata in the order of its names, if there is any.
@@ -120,23 +128,60 @@ func (t *table) metadata(m store.Metadata) {
 	}
 }
 
-// printTexts prints the stacks of panics and what handlers have logged, attempt
-// by attempt.
-func (p *program) printTexts(attempts []store.Attempt) error {
-	for _, a := range attempts {
-		for _, part := range []struct {
-			what string
-			text *string
-		}{{"stack", a.Stack}, {"log", a.Log}} {
-			if part.text == nil || *part.text == "" {
-				continue
-			}
-			if _, err := fmt.Fprintf(p.stdout, "\n%s of attempt %d:\n%s\n", part.what, a.Number, printableLines(strings.TrimSuffix(*part.text, "\n"))); err != nil {
-				return err
-			}
+// texts says of which executions stacks and logs are printed.
+type texts int
+
+const (
+	latestTexts texts = iota // of the last one that left any
+	allTexts
+)
+
+// printTexts prints the stacks of panics and what handlers have logged, execution by
+// execution.
+func (p *program) printTexts(r *durable.Record, which texts) error {
+	var with []int
+	for i, a := range r.Attempts {
+		if textOf(a.Stack)+textOf(a.Log) != "" {
+			with = append(with, i)
+		}
+	}
+	earlier := len(with) - 1
+	if which == latestTexts && earlier > 0 {
+		with = with[earlier:]
+	}
+	for _, i := range with {
+		if err := p.printText(r, i); err != nil {
+			return err
+		}
+	}
+	if which == allTexts || earlier <= 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(p.stdout, "\n%d earlier %s left a stack or a log: --full\n", earlier, plural(int64(earlier), "execution", "executions"))
+	return err
+}
+
+// printText prints what one execution has left.
+func (p *program) printText(r *durable.Record, i int) error {
+	a := &r.Attempts[i]
+	for _, part := range []struct{ what, text string }{{"stack", textOf(a.Stack)}, {"log", textOf(a.Log)}} {
+		if part.text == "" {
+			continue
+		}
+		_, err := fmt.Fprintf(p.stdout, "\n%s of execution %d (attempt %d of %d):\n%s\n", part.what, i+1, a.Number, r.MaxAttempts,
+			printableLines(strings.TrimSuffix(part.text, "\n")))
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func textOf(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
 }
 
 // printable shows text on one line: characters that are not graphic, line ends

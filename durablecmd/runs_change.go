@@ -44,6 +44,7 @@ type (
 	}
 	runsCountVerb struct {
 		filterFlags
+		watchFlag
 
 		JSON bool `name:"json" help:"Print JSON."`
 	}
@@ -266,7 +267,7 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		counted, err := o.CountMatching(ctx, filter)
 		if err != nil {
 			return err

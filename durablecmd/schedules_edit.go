@@ -215,5 +215,5 @@ func (f scheduleFlags) store(ctx context.Context, o *operate.Actor, s store.Sche
 	if next == nil {
 		return "next never", nil
 	}
-	return "next " + next.Format(time.RFC3339), nil
+	return "next " + zoned(*next, s.Rule.Zone), nil
 }
