@@ -51,7 +51,7 @@ func (v doctorVerb) print(p *program, d operate.Diagnosis) error {
 	if v.JSON {
 		return p.printJSON(d)
 	}
-	table := newTable(p.stdout)
+	table := p.newTable()
 	for _, one := range d.Findings {
 		table.row(one.Level.String(), one.Name, one.Text)
 		if one.Hint != "" {

@@ -29,6 +29,8 @@ type limitsVerb struct {
 
 type (
 	limitsListVerb struct {
+		watchFlag
+
 		Name []string `arg:"" optional:"" help:"Only limits of these names."`
 		Caps bool     `help:"Also the caps that jobs have (job:NAME)."`
 		JSON bool     `name:"json" help:"Print JSON."`
@@ -68,7 +70,7 @@ type (
 
 // Run prints the limits.
 func (v limitsListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Limits(ctx, store.LimitFilter{Names: v.Name, Caps: v.Caps || len(v.Name) > 0})
 		if err != nil {
 			return err
@@ -80,7 +82,7 @@ func (v limitsListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no limits")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable("NEXT", "KIND")
 		table.row("NAME", "KIND", "LIMIT", "STATE", "IN USE", "WAITING", "NEXT")
 		for i := range list.Limits {
 			l := &list.Limits[i]
@@ -137,7 +139,7 @@ func (v limitsShowVerb) Run(ctx context.Context, p *program) error {
 }
 
 func (p *program) printGate(gate *operate.GateView) error {
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("limit", gate.Limit.Name)
 	table.row("key", orDash(&gate.Key))
 	table.row("kind", gate.Limit.Kind.String()+", "+limitText(&gate.Limit))

@@ -19,6 +19,8 @@ type workersVerb struct {
 
 type (
 	workersListVerb struct {
+		watchFlag
+
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 	workersShowVerb struct {
@@ -29,13 +31,15 @@ type (
 		List jobsListVerb `cmd:"" help:"List jobs by name, on each queue."`
 	}
 	jobsListVerb struct {
+		watchFlag
+
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 )
 
 // Run prints the workers.
 func (v workersListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Workers(ctx)
 		if err != nil {
 			return err
@@ -47,7 +51,7 @@ func (v workersListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no workers")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable("INSTANCE", "STARTED", "VERSION", "JOBS", "QUEUES")
 		table.row("WORKER", "STATE", "SEEN", "STARTED", "EXECUTING", "QUEUES", "JOBS", "VERSION", "INSTANCE")
 		for i := range list.Workers {
 			w := &list.Workers[i]
@@ -84,7 +88,7 @@ func (v workersShowVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(w)
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		table.row("name", w.Name)
 		table.row("instance", w.Instance.String())
 		table.row("state", workerState(&w))
@@ -106,7 +110,7 @@ func (v workersShowVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints the jobs.
 func (v jobsListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Jobs(ctx)
 		if err != nil {
 			return err
@@ -118,7 +122,7 @@ func (v jobsListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no jobs")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable("RUNS/MIN", "OLDEST DUE", "DUE", "RUNNING")
 		table.row("JOB", "QUEUE", "PENDING", "DUE", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
 		for _, j := range list.Jobs {
 			table.row(j.Job, j.Queue, number(j.Pending), number(j.Due), number(j.Running), rate(j.Rate), agoOrDash(j.OldestDue, p.now()), servedBy(j.Work))
