@@ -198,7 +198,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 func TestAllFaultsAreNamedTogether(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	refused := b.want(400, "PUT", "/schedules?nmae=x&x=y", `{"jobb":"mail","rule":{"evry":"1h"},"priority":"high"}`)
+	refused := b.want(400, "PUT", "/schedules?names=x&x=y", `{"jobb":"mail","rule":{"evry":"1h"},"priority":"high"}`)
 	require.Len(t, refused["errors"], 6)
 	body := &strings.Builder{}
 	for i := range 100 {
