@@ -117,6 +117,6 @@ func findings(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	found = slices.Concat(found, c.op.ExamineServing(ctx), c.op.ExamineSchedules(ctx), c.op.ExamineAttention(ctx))
+	found = slices.Concat(found, c.op.ExamineServing(ctx), c.op.ExamineSchedules(ctx), c.op.ExamineAttention(ctx), c.op.ExamineLimits(ctx))
 	return ok(operate.Diagnose(found)), nil
 }
