@@ -284,3 +284,31 @@ func TestWhatDoesNotGoTogetherIsRefused(t *testing.T) {
 		require.Panics(t, func() { limit.New(db, api, limit.Config{Terms: lease.Terms{Duration: time.Millisecond}}) })
 	})
 }
+
+func TestAPlaceThatIsGivenBackIsTakenSoon(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, _ *faulty, limiter func(durable.Limit) *limit.Limiter) {
+		mutex := durable.NewLimit("mutex", durable.Mutex())
+		held, err := limiter(mutex).TryAcquire(t.Context(), "", 1)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // less than a permit lasts
+		defer cancel()
+		var both sync.WaitGroup
+		both.Go(func() {
+			began := time.Now()
+			permit, err := limiter(mutex).Acquire(ctx, "", 1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if took := time.Since(began); took < 3*time.Second || took > 4*time.Second {
+				t.Errorf("it was acquired after %v", took)
+			}
+			if err := permit.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(3 * time.Second)
+		require.NoError(t, held.Release(t.Context()))
+		both.Wait()
+	})
+}
