@@ -12,6 +12,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -151,14 +152,20 @@ func ignoreEnd(ctx context.Context, err error) error {
 	}
 }
 
-// feed enqueues the steps whose time has come, in one call.
+// feed enqueues the steps whose time has come, in one call. Before the worker has
+// declared its limits they wait: all of the runs are stored, or none.
 func (d *director) feed(ctx context.Context, elapsed time.Duration) error {
 	var due []durable.NewRun
-	for len(d.plan) > 0 && d.plan[0].at <= elapsed {
-		due = append(due, d.plan[0].runs...)
-		d.plan = d.plan[1:]
+	steps := 0
+	for steps < len(d.plan) && d.plan[steps].at <= elapsed {
+		due = append(due, d.plan[steps].runs...)
+		steps++
 	}
 	_, err := d.client.Enqueue(ctx, due...)
+	if errors.Is(err, store.ErrUnknownLimit) {
+		return nil
+	}
+	d.plan = d.plan[steps:]
 	return err
 }
 

@@ -15,7 +15,14 @@ import (
 type demoArgs struct {
 	Number int            `json:"number"`
 	Takes  store.Duration `json:"takes"`
+	Tenant string         `json:"tenant,omitempty"`
 }
+
+// The demo's limits. Its operator is not there to change them.
+var (
+	demoTenant = durable.NewLimit("tenant", durable.Semaphore(2)) //nolint:gochecknoglobals // declared in one place, as limits are
+	demoLedger = durable.NewLimit("ledger", durable.Mutex())      //nolint:gochecknoglobals // likewise
+)
 
 // demoEvery is the interval of the demo's schedule, so that it fires a few
 // times.
@@ -37,11 +44,14 @@ type demoKind struct {
 func demoKinds(given time.Duration) []demoKind {
 	soon := durable.Fixed(min(given/40, 300*time.Millisecond)).WithJitter(0.3)
 	return []demoKind{
-		{durable.NewJob[demoArgs]("mail"), "quick work", demoWork},
-		{durable.NewJob[demoArgs]("flaky", durable.MaxAttempts(5), durable.Retry(soon)), "fails twice, is retried", demoFlaky},
-		{durable.NewJob[demoArgs]("broken", durable.MaxAttempts(3), durable.Retry(soon)), "never succeeds, ends dead", demoBroken},
-		{durable.NewJob[demoArgs]("import", durable.Timeout(10*time.Second)), "slow work", demoWork},
-		{durable.NewJob[demoArgs]("report"), fmt.Sprintf("a schedule, every %v", demoEvery(given)), demoWork},
+		{job: durable.NewJob[demoArgs]("mail"), shows: "quick work", handler: demoWork},
+		{job: durable.NewJob[demoArgs]("flaky", durable.MaxAttempts(5), durable.Retry(soon)), shows: "fails twice, is retried", handler: demoFlaky},
+		{job: durable.NewJob[demoArgs]("broken", durable.MaxAttempts(3), durable.Retry(soon)), shows: "never succeeds, ends dead", handler: demoBroken},
+		{job: durable.NewJob[demoArgs]("import", durable.Timeout(10*time.Second)), shows: "slow work", handler: demoWork},
+		{job: durable.NewJob[demoArgs]("report"), shows: fmt.Sprintf("a schedule, every %v", demoEvery(given)), handler: demoWork},
+		{job: durable.NewJob[demoArgs]("sync", durable.Limited(demoTenant, durable.KeyOf("{tenant}"))),
+			shows: "a limit: 2 for each tenant", handler: demoWork},
+		{job: durable.NewJob[demoArgs]("ledger", durable.Limited(demoLedger)), shows: "a lock: one at a time", handler: demoWork},
 	}
 }
 
@@ -93,6 +103,7 @@ type demoStep struct {
 func demoPlan(given time.Duration) []demoStep {
 	kinds := demoKinds(given)
 	mail, flaky, broken, slow := kinds[0].job, kinds[1].job, kinds[2].job, kinds[3].job
+	limited, locked := kinds[5].job, kinds[6].job
 	feeding := max(given-5*time.Second, given/4)
 	slowly := min(given/6, 2*time.Second)
 	number := 0
@@ -116,6 +127,18 @@ func demoPlan(given time.Duration) []demoStep {
 	at(feeding/3, slow.New(args(slowly)), broken.New(short()), flaky.New(short()), flaky.New(short()))
 	for range 6 {
 		at(feeding*2/3, mail.New(quick(), durable.Priority(2), durable.Tags("urgent")))
+	}
+	for _, instant := range []time.Duration{200 * time.Millisecond, feeding / 2} {
+		var runs []durable.NewRun
+		for i := range 9 {
+			synced := args(slowly / 6)
+			synced.Tenant = []string{"acme", "bolt", "core"}[i%3]
+			runs = append(runs, limited.New(synced))
+		}
+		for range 4 {
+			runs = append(runs, locked.New(args(slowly/3)))
+		}
+		at(instant, runs...)
 	}
 	slices.SortStableFunc(steps, func(a, b demoStep) int { return int(a.at - b.at) })
 	return steps
