@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,7 +43,9 @@ func TestWorkersKeepLimits(t *testing.T) {
 		for _, key := range keys {
 			enter(key, 1)
 		}
-		time.Sleep(time.Millisecond) // so that others would overlap
+		for range 100 { // so that others would overlap
+			runtime.Gosched()
+		}
 		for _, key := range keys {
 			enter(key, -1)
 		}

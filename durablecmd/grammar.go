@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
@@ -29,6 +28,7 @@ type grammar struct {
 	Config      configVerb      `cmd:"" help:"List the environment variables and their values, and check the registrations."`
 	Doctor      doctorVerb      `cmd:"" help:"Check the configuration, the database and its contents, and say what to do. Exits 1 if a check failed."`
 	Healthcheck healthcheckVerb `cmd:"" help:"Check the worker on this machine: exits 0 if it is healthy. For container images."`
+	Build       versionVerb     `cmd:"" name:"version" help:"Print the version, and how the program was built."`
 }
 
 // parse reads the arguments. Without an error and without a verb nothing is
@@ -45,7 +45,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
 			"Configuration comes from environment variables; see the command config.\n\n"+
 			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it has not ended in time."),
-		kong.Vars{"version": version()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Vars{"version": p.seams.versionOf()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	parser, err := kong.New(&g, options...)
 	if err == nil {
 		err = duplicate(parser.Model.Node)
@@ -74,13 +74,4 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		parsed.BindTo(ctx, (*context.Context)(nil))
 		return parsed.Run(p)
 	}, nil
-}
-
-// version is the module's version as it was built.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(unknown)"
-	}
-	return info.Main.Version
 }

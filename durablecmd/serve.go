@@ -70,7 +70,8 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 // health knows how the process is doing. A new one is of a worker that has not
 // reached its database.
 type health struct {
-	mux *http.ServeMux // App.Handle adds to it
+	mux     *http.ServeMux // App.Handle adds to it
+	version string         // of the program
 
 	mu     sync.Mutex
 	worker *durable.Worker
@@ -176,9 +177,9 @@ func (h *health) readiness() readiness {
 
 // newHealth serves /healthz, which says that the process answers, /readyz, which
 // says that the worker takes work, and /metrics.
-func newHealth() *health {
+func newHealth(version string) *health {
 	mux := http.NewServeMux()
-	h := &health{mux: mux}
+	h := &health{mux: mux, version: version}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -199,7 +200,7 @@ func (h *health) metrics() metrics.Snapshot {
 	h.mu.Lock()
 	worker, tally, pools := h.worker, h.tally, h.pools
 	h.mu.Unlock()
-	shown := metrics.Snapshot{Version: version()}
+	shown := metrics.Snapshot{Version: h.version}
 	if tally != nil {
 		shown.Totals = tally.Totals()
 	}

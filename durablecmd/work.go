@@ -36,7 +36,7 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 	}
 	var group run.Group
 	var worked, served error // the group keeps the first error only
-	health := newHealth()
+	health := newHealth(p.seams.versionOf())
 	p.makeDefault(logger)
 
 	stop, stopWork := context.WithCancelCause(ctx)
@@ -118,7 +118,7 @@ type tenure struct {
 }
 
 func (t *tenure) run(ctx context.Context) error {
-	t.logger.Info("worker starting", "version", version(), "database", backend.Redact(t.config.DatabaseURL),
+	t.logger.Info("worker starting", "version", t.seams.versionOf(), "database", backend.Redact(t.config.DatabaseURL),
 		"queues", t.config.Queues.String(), "worker", t.config.WorkerName)
 	store, err := connector{t.name, t.config, t.logger, t.seams.connect}.openPatiently(ctx)
 	if err != nil {

@@ -17,8 +17,14 @@ type Monitor interface {
 	// that hold an unexpired lease, as they last reported (see Stats). One that has
 	// stopped in order is not listed.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
-	// Survey counts what waits and what runs, for each job on each queue.
+	// Survey counts what waits and what runs, for each job on each queue. Runs that wait
+	// for a limit wait: they are not running.
 	Survey(ctx context.Context) (Survey, error)
+	// Facts returns what decides about one run, in one bounded read. A run that is not
+	// there is no error.
+	Facts(ctx context.Context, id RunID) (Facts, error)
+	// Problems lists runs that are dead, those that ended last first.
+	Problems(ctx context.Context, filter ProblemFilter) ([]Problem, error)
 }
 
 // ListedFor is how long a worker that has fallen silent is listed.
@@ -64,6 +70,16 @@ type Presence struct {
 	BeatLag Duration `json:"beat_lag"`
 	// Every is the interval of its reports, before it is spread.
 	Every Duration `json:"every"`
+	// Poll is how often it looks for runs when it does not listen for wake-ups; zero: it
+	// listens.
+	Poll Duration `json:"poll,omitempty"`
+	// Resting is for how long it leaves expired leases alone, after an outage or a jump of
+	// the store's clock; zero: it takes them.
+	Resting Duration `json:"resting,omitempty"`
+	// Retention is how long it keeps runs that succeeded or were cancelled, when their job
+	// does not say, and RetentionDead dead ones. Zero: not known; negative: forever.
+	Retention     Duration `json:"retention,omitempty"`
+	RetentionDead Duration `json:"retention_dead,omitempty"`
 }
 
 // Serves reports whether the worker takes runs of a job from a queue now. Of a

@@ -1,11 +1,10 @@
 -- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 
 -- name: Heads :many
--- The earliest due_at of every lane served, and of the line of its isolated runs; and of
--- every line of turns, where runs of a limit have waited in those lanes.
+-- The earliest due_at of every lane served, and of the line of its isolated runs; and
+-- whether TurnHeads may have any.
 -- Index: the unique one of lanes (queue, job, priority), then one probe of
--- ready_order per lane; limit_lanes, which is empty without limits, and one probe of
--- turns_order per line. Locks: none. marks maps a lane to the instant from which
+-- ready_order per lane. Locks: none. marks maps a lane to the instant from which
 -- its line is read; a lane that is not in it is read from the beginning. While an
 -- old snapshot is held, a probe without a bound steps over the entry of every run
 -- claimed since then.
@@ -16,7 +15,7 @@ SELECT
     lanes.priority,
     head.due_at,
     now()::timestamptz AS now,
-    0::int AS line
+    EXISTS (SELECT FROM durable.limit_lanes) AS limited
 FROM durable.lanes
 LEFT JOIN LATERAL (
     SELECT ready.due_at
@@ -37,7 +36,7 @@ SELECT
     lanes.priority,
     head.due_at,
     now(),
-    0
+    false
 FROM durable.lanes
 CROSS JOIN LATERAL (
     SELECT ready.due_at
@@ -48,16 +47,20 @@ CROSS JOIN LATERAL (
 ) head
 WHERE lanes.queue = ANY (@queues::text[])
   AND lanes.job = ANY (@jobs::text[])
-  AND NOT lanes.paused
-UNION ALL
+  AND NOT lanes.paused;
+
+-- name: TurnHeads :many
+-- The earliest due_at of every line of turns that says anything about lanes served: those
+-- of lanes in which limited runs have waited, of their isolated runs, and of the limits.
+-- Index: limit_lanes_pkey, lanes_pkey, and one probe of turns_order per line. Locks: none.
 SELECT
     limited.lane,
     lanes.queue,
     lanes.job,
     lanes.priority,
     head.due_at,
-    now(),
-    limited.lane
+    now()::timestamptz AS now,
+    limited.lane AS line
 FROM (SELECT DISTINCT limit_lanes.lane FROM durable.limit_lanes) limited
 JOIN durable.lanes ON lanes.id = abs(limited.lane)
 LEFT JOIN LATERAL (

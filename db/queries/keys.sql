@@ -58,7 +58,7 @@ SELECT
     coalesce(holder.state, 0)::smallint AS state,
     coalesce(holder.lane, 0)::int AS lane,
     coalesce(holder.due_at, 'epoch')::timestamptz AS due_at,
-    holder.gates::bigint[] AS gates
+    coalesce(holder.gates::text, '')::text AS gates
 FROM (
     SELECT
         pg_catalog.unnest(@jobs::text[]) AS job,
@@ -103,7 +103,7 @@ RETURNING run_id;
 -- TakeReady for a limited run, which waits in the line of one of its gates, or of none.
 -- Index: waiting_order, a probe for each gate. Locks and idempotence: as TakeReady.
 DELETE FROM durable.waiting
-WHERE gate = ANY (@gates::bigint[] || 0::bigint)
+WHERE gate = ANY ((@gates::text)::bigint[] || 0::bigint)
   AND lane = @lane::int
   AND due_at = @due_at::timestamptz
   AND run_id = @run_id::uuid
@@ -205,7 +205,7 @@ WITH replaced AS (
 -- end
 ), dropped AS (
     DELETE FROM durable.permits
-    WHERE gate = ANY (@had::bigint[])
+    WHERE gate = ANY ((@had::text)::bigint[])
       AND owner = @id::uuid
     RETURNING gate
 ), touched AS (

@@ -157,12 +157,17 @@ WHERE limits.name = declared.name
   AND limits.kind = declared.kind;
 
 -- name: OlderWorker :many
--- A worker seen within so many microseconds whose program serves a schema before this one.
--- Index: none; reads workers, a small table. Locks: none.
+-- A worker that may be alive whose program serves a schema before this one: it has been
+-- seen within so many microseconds and, if it reports, has reported within fewer of them and
+-- not said that it stopped. Index: none; reads workers, a small table. Locks: none.
 SELECT name
 FROM durable.workers
 WHERE coalesce(version, 0) < @version::int
   AND seen_at > now() - (@within::bigint) * interval '1 microsecond'
+  AND (
+      reported_at IS NULL
+      OR present AND reported_at > now() - (@silent::bigint) * interval '1 microsecond'
+  )
 ORDER BY seen_at DESC
 LIMIT 1;
 

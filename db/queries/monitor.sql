@@ -30,9 +30,22 @@ ORDER BY workers.reported_at DESC
 LIMIT @most::int;
 
 -- name: SurveyLanes :many
--- Index: reads lanes, a small table; ready_order for each line, up to so many rows; of the
--- runs in leases up to so many, by runs_pkey. Locks: none.
-WITH held AS (
+-- Index: reads lanes, a small table; ready_order for each line, up to so many rows; of
+-- waiting so many rows in all; of the runs in leases up to so many, by runs_pkey.
+-- Locks: none.
+WITH limited AS MATERIALIZED (
+    SELECT
+        abs(waiters.lane) AS lane,
+        count(*) AS pending,
+        count(*) FILTER (WHERE waiters.due_at <= now()) AS due,
+        min(waiters.due_at) AS oldest
+    FROM (
+        SELECT waiting.lane, waiting.due_at
+        FROM durable.waiting
+        LIMIT @most::int
+    ) waiters
+    GROUP BY abs(waiters.lane)
+), held AS (
     SELECT named.claim_id, named.run_id
     FROM (
         SELECT leases.claim_id, unnest(leases.run_ids) AS run_id
@@ -56,13 +69,20 @@ WITH held AS (
         some_lanes.queue,
         some_lanes.job,
         some_lanes.paused,
-        ordinary.pending + isolated.pending AS pending,
-        greatest(ordinary.pending, isolated.pending) AS largest,
-        ordinary.due + isolated.due AS due,
-        least(ordinary.oldest, isolated.oldest) AS oldest,
+        ordinary.pending + isolated.pending + coalesce(limited.pending, 0) AS pending,
+        greatest(
+            ordinary.pending,
+            isolated.pending,
+            CASE
+                WHEN limited.pending > 0 THEN (SELECT sum(limited.pending) FROM limited)
+            END
+        ) AS largest,
+        ordinary.due + isolated.due + coalesce(limited.due, 0) AS due,
+        least(ordinary.oldest, isolated.oldest, limited.oldest) AS oldest,
         coalesce(running.runs, 0) AS running
     FROM some_lanes
     LEFT JOIN running ON running.lane = some_lanes.id
+    LEFT JOIN limited ON limited.lane = some_lanes.id
     CROSS JOIN LATERAL (
         SELECT
             count(*) AS pending,

@@ -25,12 +25,12 @@ var law = map[string][]string{
 	"lock/locktest":       {"lock", "lease"},
 	"lock/redislock":      {"lock", "lease", "internal/secret"},
 	"store":               {"heartbeat", "internal/cron", "internal/storable", "lease"},
-	"store/storetest":     {"durable", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers
+	"store/storetest":     {"durable", "operate", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers; operate: a run is explained as it was provoked
 	"internal/recur":      {"store", "internal/cron"},
 	"internal/await":      {"store", "internal/recur"},
 	"internal/claimplan":  {"store"},
 	"internal/board":      {"store"},
-	"internal/rules":      {"store", "lease"},
+	"internal/rules":      {"store", "lease", "internal/storable"},
 	"internal/admit":      {"store", "internal/rules"},
 	"db":                  {},
 	"db/sqlite":           {},
@@ -39,7 +39,7 @@ var law = map[string][]string{
 	"limit":               {"durable", "store", "heartbeat", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
-	"operate":             {"durable", "store", "lock", "lease", "internal/recur", "internal/rules"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
@@ -69,7 +69,7 @@ var law = map[string][]string{
 // libraries says where each library may be imported; "*" is anywhere. A
 // library that is not listed has no decision page yet.
 var libraries = map[string][]string{
-	"github.com/jackc/pgx/v5":        {"store/postgres", "store/postgres/internal/*", "internal/pgtest", "internal/chaos", "examples/*"},
+	"github.com/jackc/pgx/v5":        {"store/postgres", "store/postgres/internal/*", "internal/pgtest", "internal/chaos", "internal/chaos/*", "examples/*"},
 	"github.com/lib/pq":              {"store/postgres"},
 	"modernc.org/sqlite":             {"store/sqlite", "store/sqlite/internal/*"},
 	"github.com/oklog/run":           {"durablecmd"},

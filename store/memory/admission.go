@@ -154,7 +154,7 @@ func (a *admitting) readLines(g *gate, gates int, lanes map[store.LaneID]bool) {
 		for _, r := range l.runs[:min(l.due(a.now), depth)] {
 			w := admit.Waiter{Run: r.id, Gate: g.id, Lane: id, DueAt: r.dueAt}
 			if !admit.Simple(r.uses) || g.limit == nil {
-				w.Uses = r.usesNow(a.now)
+				w.Uses = r.usesNow()
 				a.named(w.Uses, a.now)
 			}
 			a.input.Waiters = append(a.input.Waiters, w)

@@ -123,7 +123,7 @@ func (g *gate) remembers(now time.Time) bool {
 // and announces it.
 func (s *Store) queueUp(r *run) {
 	now := s.now()
-	g := s.limits.gate(admit.LineOf(r.usesNow(now)))
+	g := s.limits.gate(admit.LineOf(r.usesNow()))
 	s.standAt(r, g)
 	line := r.laneID()
 	for i := range r.uses {
@@ -166,7 +166,7 @@ func (s *Store) stepOut(r *run) {
 }
 
 // usesNow are the gates of the run, with the permits it has.
-func (r *run) usesNow(now time.Time) []admit.Use {
+func (r *run) usesNow() []admit.Use {
 	uses := slices.Clone(r.uses)
 	for i := range uses {
 		use := &uses[i]

@@ -203,21 +203,7 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 	if known == nil || known.State == store.LimitRemoved {
 		return store.GateInfo{}, fmt.Errorf("limit %s: %w", limit, store.ErrNotFound)
 	}
-	info := store.GateInfo{Limit: known.Limit, Key: key}
-	g := known.gates[admit.GateOf(known.ID, key)]
-	if g == nil {
-		return info, nil
-	}
-	info.InUse, _ = g.used(s.now())
-	info.Permits, info.Waiters = g.permitInfos(), g.waiters()
-	info.Waiting = store.Count{N: int64(g.waiting)}
-	if g.notBefore.After(s.now()) {
-		info.NotBefore = timeOrNil(g.notBefore)
-	}
-	if g.waiting > 0 {
-		info.NextAt = timeOrNil(s.limits.turns.soonest(g.id))
-	}
-	return info, nil
+	return s.gateInfo(known, key, s.now()), nil
 }
 
 // shown bounds the permits and the waiters of a gate that are shown.

@@ -53,12 +53,12 @@ var privileges = map[Role][]privilege{
 		{"SELECT, INSERT, UPDATE, DELETE", everything},
 	},
 	RoleProducer: {
-		{"SELECT", "meta, jobs, lanes, queues, runs, ready, unique_keys, workers, schedules, problems, attempts, progress"},
-		{"INSERT", "lanes, queues, runs, ready, unique_keys"},
+		{"SELECT", "meta, jobs, lanes, queues, runs, ready, waiting, unique_keys, workers, schedules, problems, attempts, progress, limits, limit_lanes, permits"},
+		{"INSERT", "lanes, queues, runs, ready, waiting, turns, limit_lanes, unique_keys"},
 		{"UPDATE (name)", "queues"},
 		{"UPDATE", "unique_keys"},
-		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, trace, attempt)", "runs"},
-		{"DELETE", "ready, progress"}, // of a run that is replaced
+		{"UPDATE (lane, due_at, timeout, expires_at, max_attempts, on_crash, args, tags, trace, attempt, gates, limits, weights, strict, gives)", "runs"},
+		{"DELETE", "ready, waiting, progress, permits"}, // of a run that is replaced
 	},
 	RoleReader: {
 		{"SELECT", everything},

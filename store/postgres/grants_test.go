@@ -39,11 +39,19 @@ func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 
+	tenant := store.Limit{Name: "tenant", Kind: store.LimitSemaphore, Max: 1}
+	require.NoError(t, worker.Declare(t.Context(), store.Declaration{Worker: store.WorkerID{Name: "w"}, Limits: []store.Limit{tenant}}))
+	limited := func(r store.NewRun) store.NewRun {
+		r.Limits = []store.LimitUse{{Limit: "tenant", Key: "acme"}}
+		return r
+	}
+
 	client := durable.NewClient(producer)
 	plain, keyed := newRun(), newRun()
 	keyed.Key = store.Key{Text: "once"}
 	batch := append(newRuns(3, durable.OnQueue("a-new-one")), newRun(durable.After(time.Hour)))
-	for _, runs := range [][]store.NewRun{{plain}, {keyed}, batch} {
+	bounded := limited(newRun())
+	for _, runs := range [][]store.NewRun{{plain}, {keyed}, batch, {bounded}, {newRun(), limited(newRun(durable.OnQueue("another-new-one")))}} {
 		_, err := client.Enqueue(t.Context(), runs...)
 		require.NoError(t, err)
 	}
@@ -57,11 +65,15 @@ func TestGrants_AProducerEnqueuesAndWaits(t *testing.T) {
 	require.NoError(t, err)
 	_, err = user.Runs(t.Context(), store.Filter{})
 	require.NoError(t, err)
+	_, err = user.Enqueue(t.Context(), limited(newRun()), limited(newRun(durable.After(time.Hour), durable.Unique("limited"))))
+	require.NoError(t, err)
 	require.NoError(t, user.Commit())
+	_, err = client.Enqueue(t.Context(), limited(newRun(durable.After(time.Hour), durable.Replace("limited"))))
+	require.NoError(t, err)
 	_, err = client.Enqueue(t.Context(), newRun(durable.After(time.Hour), durable.Replace("later")))
 	require.NoError(t, err)
 
-	records, err := client.Wait(t.Context(), plain.ID, keyed.ID, within.ID)
+	records, err := client.Wait(t.Context(), plain.ID, keyed.ID, within.ID, bounded.ID)
 	require.NoError(t, err)
 	for _, record := range records {
 		require.Equal(t, store.Succeeded, record.State)

@@ -279,7 +279,7 @@ func (k *keyedInsert) take(ctx context.Context) (complete bool, err error) {
 		took := func(rows pgx.Rows) error {
 			return scanIDs(rows, func(id uuid.UUID) { k.taken[id] = true })
 		}
-		if holder.row.Gates == nil {
+		if holder.row.Gates == "" {
 			b.add(queries.TakeReady, holder.row.Lane, holder.row.DueAt, holder.id).Query(took)
 		} else {
 			b.add(queries.TakeWaiting, holder.row.Gates, holder.row.Lane, holder.row.DueAt, holder.id).Query(took)
@@ -364,10 +364,7 @@ func (k *keyedInsert) addReplacements(b *batch, note func(pgx.Rows) error) {
 		if run == nil {
 			continue
 		}
-		l, row, had := laneOf(run), standingOf(run, k.set.limits), holder.row.Gates
-		if had == nil {
-			had = []int64{}
-		}
+		l, row, had := laneOf(run), standingOf(run, k.set.limits), cmp.Or(holder.row.Gates, "{}")
 		b.add(queries.ReplaceRun, k.set.lanes[l], l.queue, l.job, l.priority, timeOrNull(run.At), micro(run.Delay()),
 			micro(run.Key.AtMost), micro(run.Timeout), timeOrNull(run.ExpiresAt), small(run.MaxAttempts), int16(run.OnCrash),
 			string(run.Args), textArray(run.Tags), rules.TextOrNil(run.Trace),

@@ -227,9 +227,18 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 	if known == nil || known.State == store.LimitRemoved {
 		return store.GateInfo{}, fmt.Errorf("limit %s: %w", limit, store.ErrNotFound)
 	}
-	info := store.GateInfo{Limit: known.Limit, Key: key, Waiters: []store.Waiter{}}
-	gate := int64(admit.GateOf(known.ID, key))
+	info := store.GateInfo{Limit: known.Limit, Key: key}
 	b := s.guarded(ctx)
+	askGate(b, &info)
+	if err := s.send(ctx, s.general, b); err != nil {
+		return store.GateInfo{}, s.fail("gate", err)
+	}
+	return info, nil
+}
+
+// askGate asks for all that is known of one key of a limit, which info names.
+func askGate(b *batch, info *store.GateInfo) {
+	gate := int64(admit.GateOf(info.Limit.ID, info.Key))
 	b.add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
 		var next *time.Time
 		err := row.Scan(&info.InUse, &info.Waiting.N, &next)
@@ -240,6 +249,7 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 	})
 	b.add(queries.GatePermits, gate, int32(limitShown)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GatePermitsRow])
+		info.Permits = nil
 		for _, row := range found {
 			info.Permits = append(info.Permits, store.PermitInfo{Owner: row.Owner, Places: int(row.K), Until: store.LimitUntil(row.Until[0]),
 				ExpiresAt: timesUTC(row.ExpiresAt), Runs: row.Runs, Worker: row.Worker})
@@ -256,15 +266,12 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 		}
 		return err
 	})
-	b.add(queries.GateWaiters, gate, int32(limitShown), known.ID).Query(func(rows pgx.Rows) error {
+	b.add(queries.GateWaiters, gate, int32(limitShown), info.Limit.ID).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GateWaitersRow])
+		info.Waiters = []store.Waiter{}
 		for _, row := range found {
 			info.Waiters = append(info.Waiters, store.Waiter{Run: row.RunID, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), DueAt: row.DueAt.UTC()})
 		}
 		return err
 	})
-	if err := s.send(ctx, s.general, b); err != nil {
-		return store.GateInfo{}, s.fail("gate", err)
-	}
-	return info, nil
 }

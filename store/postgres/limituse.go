@@ -112,7 +112,7 @@ func (u *usage) changed(ctx context.Context, statement string, args []any, then 
 	})
 	err := u.send(ctx, u.tx, b)
 	if err == nil && grant.Granted && then != "" {
-		b = &batch{names: u.Store.names}
+		b = &batch{names: u.names}
 		b.add(then, more...)
 		err = u.send(ctx, u.tx, b)
 	}
@@ -142,7 +142,7 @@ func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID)
 		ids[i] = int64(gate)
 	}
 	var found []admit.Gate
-	b := &batch{names: u.Store.names}
+	b := &batch{names: u.names}
 	b.add(queries.ReadLimits, []int32{u.limit.ID}).Query(a.scanLimits)
 	b.add(queries.ReadGates, ids).Query(func(rows pgx.Rows) error { return a.scanGates(rows, &found) })
 	if err := u.send(ctx, u.tx, b); err != nil {
@@ -156,7 +156,7 @@ func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID)
 			}
 		}
 	}
-	b = &batch{names: u.Store.names}
+	b = &batch{names: u.names}
 	if a.addRates(b); b.Len() > 0 {
 		if err := u.send(ctx, u.tx, b); err != nil {
 			return store.LimitGrant{}, err
@@ -168,7 +168,7 @@ func (u *usage) take(ctx context.Context, gates []admit.GateID, owner uuid.UUID)
 
 // decide is what the gates answer, and what is to be written.
 func (u *usage) decide(a *admission, owner uuid.UUID) (store.LimitGrant, *batch) {
-	b := &batch{names: u.Store.names}
+	b := &batch{names: u.names}
 	now, weight := a.input.Now, max(u.request.Weight, 1)
 	grant := store.LimitGrant{Granted: true}
 	var rates []admit.GateRate

@@ -22,11 +22,19 @@ func (s *Store) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
 	if err != nil {
 		return nil, s.fail("workers", err)
 	}
+	listed, err := toWorkers(rows)
+	if err != nil {
+		return nil, s.fail("workers", err)
+	}
+	return listed, nil
+}
+
+func toWorkers(rows []queries.WorkersRow) ([]store.WorkerInfo, error) {
 	listed := make([]store.WorkerInfo, len(rows))
 	for i, row := range rows {
 		presence, err := rules.PresenceOf(row.Report)
 		if err != nil {
-			return nil, s.fail("workers", err)
+			return nil, err
 		}
 		listed[i] = rules.Seen(store.WorkerInfo{Name: row.Name, Instance: row.Instance, StartedAt: row.StartedAt.UTC(), SeenAt: row.ReportedAt.UTC(),
 			Leases: int(row.Leases), Presence: presence}, row.Now)

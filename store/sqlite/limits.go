@@ -83,7 +83,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", s.explain(err))
 	}
-	rows, err := look.Queries.ListLimits(ctx)
+	rows, err := look.ListLimits(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", s.explain(err))
 	}
@@ -263,7 +263,12 @@ func (s *Store) describeGate(ctx context.Context, name, key string) (store.GateI
 	if limit == nil || limit.State == store.LimitRemoved {
 		return store.GateInfo{}, store.ErrNotFound
 	}
-	now, gate := s.clock.now(), admit.GateOf(limit.ID, key)
+	return gateInfo(ctx, q, limit, key, s.clock.now())
+}
+
+// gateInfo describes one key of a limit.
+func gateInfo(ctx context.Context, q *queries.Queries, limit *store.Limit, key string, now int64) (store.GateInfo, error) {
+	gate := admit.GateOf(limit.ID, key)
 	info := store.GateInfo{Limit: *limit, Key: key}
 	use, err := q.GateUse(ctx, queries.GateUseParams{Gate: int64(gate), Now: now})
 	if err != nil {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -72,4 +73,36 @@ func wokenByRelease(_ *testing.T, f *fixture) {
 		held.end(success())
 		held = f.admit(1)
 	})
+}
+
+// txLimits enqueues limited runs through a transaction, alone, beside others, and with
+// a key that an earlier one holds.
+func txLimits(t *testing.T, f *fixture) {
+	f.declareLimits(semaphore("tenant", 1), store.Limit{Name: "api", Kind: store.LimitTokenBucket, Max: 10, Period: time.Second, Burst: 10})
+	first := newRun(limited("tenant=acme", "api*2"))
+	keyed := newRun(limited("tenant=keyed"), with(unique("k")))
+	enqueue := func(tx Transaction) {
+		f.enqueueIn(tx, first)
+		f.enqueueIn(tx, newRun(limited("tenant=other")), newRun(), keyed)
+		f.passed(t, tx, keyed.ID, newRun(limited("tenant=acme", "api"), with(replacing("k"))))
+		unknown := newRun(limited("unheard-of"))
+		if _, err := tx.Enqueue(f.ctx, unknown); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("a limit that is not there answered %v, want ErrInvalid", err)
+		}
+	}
+	tx := f.begin()
+	enqueue(tx)
+	tx.Rollback()
+	if got := f.admit(10); len(got.runs) != 0 {
+		t.Errorf("%d runs of a transaction that rolled back were admitted", len(got.runs))
+	}
+	tx = f.begin()
+	enqueue(tx)
+	f.commit(tx)
+	if got := f.admit(10); len(got.runs) != 2 {
+		t.Errorf("%d runs were admitted, want one of each tenant", len(got.runs))
+	}
+	if counts, err := f.store.Counts(f.ctx); err != nil || counts[store.Pending].N != 2 {
+		t.Errorf("%d runs are pending, want 2: %v", counts[store.Pending].N, err)
+	}
 }

@@ -24,6 +24,7 @@ func txTests() map[string]func(*testing.T, *fixture) {
 		"bad runs are refused and it continues":                   txInvalid,
 		"a run is stored once, however often":                     txTwice,
 		"a key is held by one run, and free when it rolls back":   txKeys,
+		"limited runs wait in their lines when it commits":        txLimits,
 		"what is due after a while is due so long after the call": txDue,
 		"completion takes effect when it commits":                 txComplete,
 		"completion is gone when it rolls back":                   txCompleteRollback,

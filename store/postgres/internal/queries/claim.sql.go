@@ -383,7 +383,7 @@ SELECT
     lanes.priority,
     head.due_at,
     now()::timestamptz AS now,
-    0::int AS line
+    EXISTS (SELECT FROM durable.limit_lanes) AS limited
 FROM durable.lanes
 LEFT JOIN LATERAL (
     SELECT ready.due_at
@@ -404,7 +404,7 @@ SELECT
     lanes.priority,
     head.due_at,
     now(),
-    0
+    false
 FROM durable.lanes
 CROSS JOIN LATERAL (
     SELECT ready.due_at
@@ -416,57 +416,6 @@ CROSS JOIN LATERAL (
 WHERE lanes.queue = ANY ($2::text[])
   AND lanes.job = ANY ($3::text[])
   AND NOT lanes.paused
-UNION ALL
-SELECT
-    limited.lane,
-    lanes.queue,
-    lanes.job,
-    lanes.priority,
-    head.due_at,
-    now(),
-    limited.lane
-FROM (SELECT DISTINCT limit_lanes.lane FROM durable.limit_lanes) limited
-JOIN durable.lanes ON lanes.id = abs(limited.lane)
-LEFT JOIN LATERAL (
-    SELECT turns.due_at
-    FROM durable.turns
-    WHERE turns.line = limited.lane
-    ORDER BY turns.due_at, turns.gate
-    LIMIT 1
-) head ON true
-WHERE lanes.queue = ANY ($2::text[])
-  AND lanes.job = ANY ($3::text[])
-  AND NOT lanes.paused
-  AND (limited.lane > 0 OR head.due_at IS NOT NULL)
-UNION ALL
-SELECT
-    0,
-    limited.queue,
-    limited.job,
-    limited.priority,
-    head.due_at,
-    now(),
-    (1 << 30) + limited.limit_id
-FROM (
-    SELECT DISTINCT ON (limit_lanes.limit_id)
-        limit_lanes.limit_id,
-        lanes.queue,
-        lanes.job,
-        lanes.priority
-    FROM durable.limit_lanes
-    JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
-    WHERE lanes.queue = ANY ($2::text[])
-      AND lanes.job = ANY ($3::text[])
-      AND NOT lanes.paused
-    ORDER BY limit_lanes.limit_id, lanes.priority DESC, lanes.id
-) limited
-LEFT JOIN LATERAL (
-    SELECT turns.due_at
-    FROM durable.turns
-    WHERE turns.line = (1 << 30) + limited.limit_id
-    ORDER BY turns.due_at, turns.gate
-    LIMIT 1
-) head ON true
 `
 
 type HeadsParams struct {
@@ -482,15 +431,14 @@ type HeadsRow struct {
 	Priority int16
 	DueAt    time.Time
 	Now      time.Time
-	Line     int32
+	Limited  bool
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
-// The earliest due_at of every lane served, and of the line of its isolated runs; and of
-// every line of turns, where runs of a limit have waited in those lanes.
+// The earliest due_at of every lane served, and of the line of its isolated runs; and
+// whether TurnHeads may have any.
 // Index: the unique one of lanes (queue, job, priority), then one probe of
-// ready_order per lane; limit_lanes, which is empty without limits, and one probe of
-// turns_order per line. Locks: none. marks maps a lane to the instant from which
+// ready_order per lane. Locks: none. marks maps a lane to the instant from which
 // its line is read; a lane that is not in it is read from the beginning. While an
 // old snapshot is held, a probe without a bound steps over the entry of every run
 // claimed since then.
@@ -510,7 +458,7 @@ func (q *Queries) Heads(ctx context.Context, arg HeadsParams) ([]HeadsRow, error
 			&i.Priority,
 			&i.DueAt,
 			&i.Now,
-			&i.Line,
+			&i.Limited,
 		); err != nil {
 			return nil, err
 		}
@@ -672,6 +620,105 @@ func (q *Queries) TouchWorker(ctx context.Context, arg TouchWorkerParams) (int64
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const TurnHeads = `-- name: TurnHeads :many
+SELECT
+    limited.lane,
+    lanes.queue,
+    lanes.job,
+    lanes.priority,
+    head.due_at,
+    now()::timestamptz AS now,
+    limited.lane AS line
+FROM (SELECT DISTINCT limit_lanes.lane FROM durable.limit_lanes) limited
+JOIN durable.lanes ON lanes.id = abs(limited.lane)
+LEFT JOIN LATERAL (
+    SELECT turns.due_at
+    FROM durable.turns
+    WHERE turns.line = limited.lane
+    ORDER BY turns.due_at, turns.gate
+    LIMIT 1
+) head ON true
+WHERE lanes.queue = ANY ($1::text[])
+  AND lanes.job = ANY ($2::text[])
+  AND NOT lanes.paused
+  AND (limited.lane > 0 OR head.due_at IS NOT NULL)
+UNION ALL
+SELECT
+    0,
+    limited.queue,
+    limited.job,
+    limited.priority,
+    head.due_at,
+    now(),
+    (1 << 30) + limited.limit_id
+FROM (
+    SELECT DISTINCT ON (limit_lanes.limit_id)
+        limit_lanes.limit_id,
+        lanes.queue,
+        lanes.job,
+        lanes.priority
+    FROM durable.limit_lanes
+    JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
+    WHERE lanes.queue = ANY ($1::text[])
+      AND lanes.job = ANY ($2::text[])
+      AND NOT lanes.paused
+    ORDER BY limit_lanes.limit_id, lanes.priority DESC, lanes.id
+) limited
+LEFT JOIN LATERAL (
+    SELECT turns.due_at
+    FROM durable.turns
+    WHERE turns.line = (1 << 30) + limited.limit_id
+    ORDER BY turns.due_at, turns.gate
+    LIMIT 1
+) head ON true
+`
+
+type TurnHeadsParams struct {
+	Queues []string
+	Jobs   []string
+}
+
+type TurnHeadsRow struct {
+	Lane     int32
+	Queue    string
+	Job      string
+	Priority int16
+	DueAt    time.Time
+	Now      time.Time
+	Line     int32
+}
+
+// The earliest due_at of every line of turns that says anything about lanes served: those
+// of lanes in which limited runs have waited, of their isolated runs, and of the limits.
+// Index: limit_lanes_pkey, lanes_pkey, and one probe of turns_order per line. Locks: none.
+func (q *Queries) TurnHeads(ctx context.Context, arg TurnHeadsParams) ([]TurnHeadsRow, error) {
+	rows, err := q.db.Query(ctx, TurnHeads, arg.Queues, arg.Jobs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TurnHeadsRow
+	for rows.Next() {
+		var i TurnHeadsRow
+		if err := rows.Scan(
+			&i.Lane,
+			&i.Queue,
+			&i.Job,
+			&i.Priority,
+			&i.DueAt,
+			&i.Now,
+			&i.Line,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const Undealt = `-- name: Undealt :many

@@ -320,7 +320,7 @@ SELECT
     coalesce(holder.state, 0)::smallint AS state,
     coalesce(holder.lane, 0)::int AS lane,
     coalesce(holder.due_at, 'epoch')::timestamptz AS due_at,
-    holder.gates::bigint[] AS gates
+    coalesce(holder.gates::text, '')::text AS gates
 FROM (
     SELECT
         pg_catalog.unnest($1::text[]) AS job,
@@ -361,7 +361,7 @@ type KeyHoldersRow struct {
 	State  int16
 	Lane   int32
 	DueAt  time.Time
-	Gates  []int64
+	Gates  string
 }
 
 // Index: unique_keys_pkey and runs_pkey, one probe each per key (OFFSET keeps it so).
@@ -525,7 +525,7 @@ WITH replaced AS (
     FROM lined
 ), dropped AS (
     DELETE FROM durable.permits
-    WHERE gate = ANY ($21::bigint[])
+    WHERE gate = ANY (($21::text)::bigint[])
       AND owner = $20::uuid
     RETURNING gate
 ), touched AS (
@@ -560,7 +560,7 @@ type ReplaceRunParams struct {
 	Strict      string
 	Gives       string
 	ID          uuid.UUID
-	Had         []int64
+	Had         string
 }
 
 // Gives a pending run what a later enqueue with the same key has, and a new place in
@@ -727,7 +727,7 @@ func (q *Queries) TakeReady(ctx context.Context, arg TakeReadyParams) ([]uuid.UU
 
 const TakeWaiting = `-- name: TakeWaiting :many
 DELETE FROM durable.waiting
-WHERE gate = ANY ($1::bigint[] || 0::bigint)
+WHERE gate = ANY (($1::text)::bigint[] || 0::bigint)
   AND lane = $2::int
   AND due_at = $3::timestamptz
   AND run_id = $4::uuid
@@ -735,7 +735,7 @@ RETURNING run_id
 `
 
 type TakeWaitingParams struct {
-	Gates []int64
+	Gates string
 	Lane  int32
 	DueAt time.Time
 	RunID uuid.UUID

@@ -899,6 +899,10 @@ SELECT name
 FROM durable.workers
 WHERE coalesce(version, 0) < $1::int
   AND seen_at > now() - ($2::bigint) * interval '1 microsecond'
+  AND (
+      reported_at IS NULL
+      OR present AND reported_at > now() - ($3::bigint) * interval '1 microsecond'
+  )
 ORDER BY seen_at DESC
 LIMIT 1
 `
@@ -906,12 +910,14 @@ LIMIT 1
 type OlderWorkerParams struct {
 	Version int32
 	Within  int64
+	Silent  int64
 }
 
-// A worker seen within so many microseconds whose program serves a schema before this one.
-// Index: none; reads workers, a small table. Locks: none.
+// A worker that may be alive whose program serves a schema before this one: it has been
+// seen within so many microseconds and, if it reports, has reported within fewer of them and
+// not said that it stopped. Index: none; reads workers, a small table. Locks: none.
 func (q *Queries) OlderWorker(ctx context.Context, arg OlderWorkerParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, OlderWorker, arg.Version, arg.Within)
+	rows, err := q.db.Query(ctx, OlderWorker, arg.Version, arg.Within, arg.Silent)
 	if err != nil {
 		return nil, err
 	}
