@@ -79,6 +79,9 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	if r.Key != nil {
 		table.row("key", *r.Key)
 	}
+	if len(r.Limits) > 0 {
+		table.row("limits", strings.Join(r.Limits, ", "))
+	}
 	if len(r.Tags) > 0 {
 		table.row("tags", strings.Join(r.Tags, ", "))
 	}
