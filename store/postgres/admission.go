@@ -31,7 +31,12 @@ func (s *Store) admitRuns(ctx context.Context, request *store.ClaimRequest, work
 		}
 		s.heldWaiters.mark()
 	}
-	return s.admitOnce(ctx, request, worker, got, true)
+	err := s.admitOnce(ctx, request, worker, got, true)
+	if code(err) == lockNotAvailable { // a gate that another admission makes; the turns are there again
+		got.runs, got.dealt = got.runs[:0], 0
+		return nil
+	}
+	return err
 }
 
 func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing, careful bool) error {
