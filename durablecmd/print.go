@@ -97,6 +97,12 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	if err := table.flush(); err != nil || len(r.Attempts) == 0 {
 		return err
 	}
+	return p.printAttempts(r, now)
+}
+
+// printAttempts prints the attempts of a run, below it.
+func (p *program) printAttempts(r durable.Record, now time.Time) error {
+	table := newTable(p.stdout)
 	if _, err := fmt.Fprintln(p.stdout); err != nil {
 		return err
 	}

@@ -161,7 +161,7 @@ func variables(t tree) []string {
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 
 // shown are the pages whose Go code a newcomer types first.
-var shown = []string{"README.md", "docs/guide.md"}
+var shown = []string{"README.md", "docs/guide.md", "docs/flow-control.md"}
 
 // fragments checks that the Go code of these pages stands, but for its indentation,
 // in an example or in a test, both of which are executed.
