@@ -25,6 +25,7 @@ type limitsVerb struct {
 	Delete  limitsDeleteVerb  `cmd:"" help:"Delete a limit that nothing holds and no run waits for."`
 	Lift    limitsLiftVerb    `cmd:"" help:"End the penalty of a key: its runs may start again."`
 	Release limitsReleaseVerb `cmd:"" help:"Take the places of one owner away. What it executes continues: more may run than the limit says."`
+	Check   limitsCheckVerb   `cmd:"" help:"Look for limits that are exceeded, and for runs that wait in vain. Exits 1 if there are any."`
 }
 
 type (
