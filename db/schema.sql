@@ -83,11 +83,13 @@ create table durable.runs (
     -- gates whose permits are the run's own and outlast the claim; null: none
     strict       bigint[],
     -- gate:owner of the permits that its success gives back; null: none
-    gives        text[]
+    gives        text[],
+    metadata     json                            -- names and values, all text; null: none
 ) with (fillfactor = 36);
 create unique index runs_occurrence on durable.runs (schedule, generation, occurrence)
     where schedule is not null;
 create index runs_key on durable.runs (key, id) where key is not null;
+create index runs_schedule on durable.runs (schedule, id) where schedule is not null;
 
 -- One row per unique key: the run that holds it. An enqueue with the key,
 -- and a retry of the run, lock the row, so that there is one winner. A run

@@ -70,7 +70,7 @@ func ScheduleOf(job JobInfo, name string, args []byte, rule Rule, options ...Opt
 func scheduleOf(name string, rule Rule, run NewRun, p policy) (store.Schedule, error) {
 	s := store.Schedule{Name: name, Rule: rule, Plan: p.plan, Paused: p.paused, Job: run.Job, Queue: run.Queue, Priority: run.Priority,
 		Args: run.Args, MaxAttempts: run.MaxAttempts, Timeout: run.Timeout, OnCrash: run.OnCrash, Tags: run.Tags,
-		Limits: run.Limits}
+		Metadata: run.Metadata, Limits: run.Limits}
 	if fault := run.Fault(); fault != nil {
 		return s, fault
 	}
@@ -84,6 +84,10 @@ func hashOf(s *store.Schedule) string {
 	if len(s.Limits) > 0 { // so that the hashes of others stay what they were
 		limits, _ := json.Marshal(s.Limits)
 		text = append(text, limits...)
+	}
+	if len(s.Metadata) > 0 { // likewise
+		metadata, _ := json.Marshal(s.Metadata)
+		text = append(text, metadata...)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
@@ -153,6 +157,10 @@ func (w *Worker) newReporter() *presence.Reporter {
 			p := serves
 			p.Version, p.Capacity, p.Draining = version, w.config.MaxConcurrentRuns, w.phase.Load() >= phaseDraining
 			p.Executing, p.Stuck, p.BeatLag = w.inFlight.len(), int(w.stuck.Load()), store.Duration(w.keeper.Lag())
+			p.Retention, p.RetentionDead = store.Duration(w.config.Retention), store.Duration(w.config.RetentionDead)
+			if p.Resting = store.Duration(w.resting()); w.config.NoListen {
+				p.Poll = store.Duration(w.config.PollInterval)
+			}
 			return p
 		},
 		Failed: func(ctx context.Context, err error) {

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -40,6 +41,7 @@ type policy struct {
 	timeout     time.Duration
 	onCrash     store.CrashPolicy
 	tags        []string
+	metadata    store.Metadata
 	retry       RetryPolicy
 	retryArgs   bool // of a job: args that do not fit are retried
 	retention   time.Duration
@@ -90,7 +92,7 @@ func (p policy) with(place scope, options []Option) (policy, []error) {
 func (p policy) newRun(job string, args []byte) NewRun {
 	return NewRun{
 		ID: NewRunID(), Job: job, Queue: p.queue, Priority: p.priority, Args: args,
-		MaxAttempts: p.maxAttempts, Timeout: p.timeout, OnCrash: p.onCrash, Tags: p.tags,
+		MaxAttempts: p.maxAttempts, Timeout: p.timeout, OnCrash: p.onCrash, Tags: p.tags, Metadata: p.metadata,
 		At: p.at, After: p.after, ExpiresAt: p.expiresAt, Key: p.key,
 	}
 }
@@ -140,6 +142,23 @@ func OnCrash(onCrash store.CrashPolicy) Option {
 func Tags(tags ...string) Option {
 	tags = append([]string(nil), tags...)
 	return Option{"Tags", anywhere, func(p *policy) { p.tags = tags }}
+}
+
+// Metadata notes names and values with a run, for handlers, middleware and hooks
+// (RunInfo.Metadata), for lists, and for people. Given more than once, also to the
+// job and to the run, the maps are merged and the last value of a name counts. It is
+// bounded by store.MaxMetadataSize, and stored without a codec.
+func Metadata(metadata map[string]string) Option {
+	metadata = maps.Clone(metadata)
+	return Option{"Metadata", anywhere, func(p *policy) {
+		if p.metadata == nil {
+			p.metadata = metadata
+			return
+		}
+		merged := maps.Clone(p.metadata) // shared with the job's policy
+		maps.Copy(merged, metadata)
+		p.metadata = merged
+	}}
 }
 
 // Retry sets when a failed attempt is tried again. The policy is that of the

@@ -17,7 +17,9 @@ type grammar struct {
 	Demo        demoVerb        `cmd:"" help:"Run sample work on an embedded database in a temporary folder. Exits on its own."`
 	Migrate     migrateVerb     `cmd:"" help:"Migrate the database's schema, or show its version."`
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
-	Runs        runsVerb        `cmd:"" help:"List, show, wait for, cancel, retry, delete and rerun runs."`
+	Runs        runsVerb        `cmd:"" help:"List, show, explain, wait for, cancel, retry, acknowledge, delete and rerun runs."`
+	Problems    problemsVerb    `cmd:"" help:"List dead runs in groups; retry, acknowledge or delete a group."`
+	Stats       statsVerb       `cmd:"" help:"Show what was done, by the minute or in longer steps."`
 	Queues      queuesVerb      `cmd:"" help:"List, pause and resume queues."`
 	Jobs        jobsVerb        `cmd:"" help:"List jobs, with their runs and who serves them."`
 	Workers     workersVerb     `cmd:"" help:"List workers: who is alive, and what they serve."`
@@ -25,6 +27,7 @@ type grammar struct {
 	Schedules   schedulesVerb   `cmd:"" help:"List, preview, create, change, pause and delete schedules."`
 	Limits      limitsVerb      `cmd:"" help:"List and show limits, set, drain, resume and delete them."`
 	Locks       locksVerb       `cmd:"" help:"List named locks, or release one by force."`
+	Dashboard   dashboardVerb   `cmd:"" help:"Serve the JSON API, without a worker, at DURABLE_DASHBOARD_ADDR or 127.0.0.1:8081."`
 	Config      configVerb      `cmd:"" help:"List the environment variables and their values, and check the registrations."`
 	Doctor      doctorVerb      `cmd:"" help:"Check the configuration, the database and its contents, and say what to do. Exits 1 if a check failed."`
 	Healthcheck healthcheckVerb `cmd:"" help:"Check the worker on this machine: exits 0 if it is healthy. For container images."`

@@ -49,11 +49,16 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	server.SetKeepAlivesEnabled(false)
+	return serveUntil(ctx, server, newBounded(listener, maxProbes), "health listener")
+}
+
+// serveUntil serves until ctx ends, and then for a moment.
+func serveUntil(ctx context.Context, server *http.Server, listener net.Listener, what string) error {
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(newBounded(listener, maxProbes)) }()
+	go func() { ended <- server.Serve(listener) }()
 	select {
 	case err := <-ended:
-		return fmt.Errorf("health listener: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	case <-ctx.Done():
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -62,7 +67,7 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 		_ = server.Close() // answers are short; who is still reading loses
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("health listener: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestTwoImportsOfEachTenant(t *testing.T) {
 }
 
 func importRows(context.Context, *durable.Run[ImportArgs]) error {
-	time.Sleep(time.Minute)
+	time.Sleep(time.Minute) //nolint:forbidigo // virtual time of the kit
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (c caller) sync(ctx context.Context, run *durable.Run[ImportArgs]) error {
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode == http.StatusTooManyRequests {
 		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
 		pause := max(time.Duration(seconds)*time.Second, time.Second)

@@ -61,7 +61,6 @@ const (
 	AttentionScheduleLate     AttentionKind = "schedule_late"     // its next occurrence should have come
 	AttentionLockOverdue      AttentionKind = "lock_overdue"      // it is held for long
 	AttentionLimitFull        AttentionKind = "limit_full"        // runs have waited for it for long
-	AttentionFinding          AttentionKind = "finding"           // of the storage engine
 )
 
 // Attention is one thing that needs attention.

@@ -148,6 +148,7 @@ func (a *Actor) LiftPenalty(ctx context.Context, name, key string) (ChangedLimit
 
 func (a *Actor) changeLimit(ctx context.Context, change store.LimitChange) (ChangedLimit, error) {
 	change.By = a.by
+	defer a.hub.touch("limits")
 	if err := a.store.ChangeLimit(ctx, change); err != nil {
 		return ChangedLimit{}, fmt.Errorf("limit %q: %w", change.Limit.Name, err)
 	}

@@ -25,6 +25,9 @@ type Config struct {
 	// broke. Calls that are safe to repeat are then repeated, up to four times
 	// within two seconds. Without it no call is repeated.
 	Disconnected func(err error) bool
+	// Transient reports whether an error means that the store cannot be reached now,
+	// for the Operator's CodeOf. Without it there are none.
+	Transient func(err error) bool
 	// Now is the time, used for previews of schedules. Default: time.Now.
 	Now func() time.Time
 }
@@ -35,6 +38,8 @@ type Operator struct {
 	store  store.Store
 	client *durable.Client
 	config Config
+	hub    hub
+	bulks  bulks
 }
 
 // New returns an Operator of a store.
@@ -63,6 +68,9 @@ func (o *Operator) As(by string) *Actor { return &Actor{o, by} }
 
 // By is the name under which the audit records the Actor's changes.
 func (a *Actor) By() string { return a.by }
+
+// Now is the time of the Operator's clock, from which answers count back.
+func (o *Operator) Now() time.Time { return o.config.Now() }
 
 // locks returns the named locks, if there are any.
 func (o *Operator) locks() (lock.Locks, error) {

@@ -72,6 +72,7 @@ type LimitInfo struct {
 	InUse      Count      // places that permits hold, over all keys; of a rate: nothing
 	Waiting    Count      // runs that wait for it, of those that wait for several limits in one line only
 	NextAt     *time.Time // when the next run may be admitted that waits; nil: none waits, or not before one ends
+	OldestDue  *time.Time // of the runs that wait, the one that is due first, as far as they were counted; nil: none waits
 }
 
 // LimitCommand is an operator's action on a limit.

@@ -27,7 +27,7 @@ func (s *Schedule) Shift() time.Duration { return cron.Share(time.Duration(s.Pla
 // RunAt makes the run of an occurrence that is due at an instant.
 func (s *Schedule) RunAt(due time.Time) NewRun {
 	return NewRun{ID: NewRunID(), Job: s.Job, Queue: s.Queue, Priority: s.Priority, Args: s.Args, MaxAttempts: s.MaxAttempts,
-		Timeout: s.Timeout, OnCrash: s.OnCrash, Tags: s.Tags, Limits: s.Limits, At: due}
+		Timeout: s.Timeout, OnCrash: s.OnCrash, Tags: s.Tags, Metadata: s.Metadata, Limits: s.Limits, At: due}
 }
 
 // RunNow makes a run of the schedule outside its rule, due immediately.

@@ -11,15 +11,21 @@ import (
 
 // Filter narrows a list of runs. The zero value lists everything.
 type Filter struct {
-	States []State
-	Jobs   []string
-	Queues []string
-	IDs    []RunID   // only these, at most 200; nil: any. Empty and not nil is refused: a choice of none is not a choice of all
-	Tag    string    // only runs with this tag; empty: any
-	Since  time.Time // only runs created at or after it, by the time in their ids, in milliseconds; the zero time: any
-	Until  time.Time // only runs created before it, likewise
-	Before RunID     // cursor: only runs with a smaller id; the zero id is none
-	Limit  int       // 1 to 200; zero means 50
+	States     []State
+	Jobs       []string
+	Queues     []string
+	IDs        []RunID   // only these, at most 200; nil: any. Empty and not nil is refused: a choice of none is not a choice of all
+	Tag        string    // only runs with this tag; empty: any
+	Key        string    // only runs enqueued with this key; empty: any
+	Schedule   string    // only runs of the schedule of this name; empty: any
+	Worker     string    // only runs that the worker of this name has, or had last; empty: any
+	Error      string    // only runs whose Record.Error contains this text; empty: any
+	Metadata   Metadata  // only runs whose metadata has each of these values; nil: any
+	EndedSince time.Time // only runs that ended at or after it; the zero time: any
+	Since      time.Time // only runs created at or after it, by the time in their ids, in milliseconds; the zero time: any
+	Until      time.Time // only runs created before it, likewise
+	Before     RunID     // cursor: only runs with a smaller id; the zero id is none
+	Limit      int       // 1 to 200; zero means 50
 }
 
 // The number of runs on a page.
@@ -45,8 +51,8 @@ func (f *Filter) Range() (from, below RunID, limit int, err error) {
 	if err := f.checkWords(); err != nil {
 		return from, below, 0, err
 	}
-	if !inYears(f.Since) || !inYears(f.Until) {
-		return from, below, 0, fmt.Errorf("%w: since %v, until %v: want years from 1970 to 9999", ErrInvalid, f.Since, f.Until)
+	if !inYears(f.Since) || !inYears(f.Until) || !inYears(f.EndedSince) {
+		return from, below, 0, fmt.Errorf("%w: since %v, until %v, ended since %v: want years from 1970 to 9999", ErrInvalid, f.Since, f.Until, f.EndedSince)
 	}
 	for i := range below {
 		below[i] = 0xff
@@ -75,7 +81,13 @@ func (f *Filter) Wanted() []State {
 
 // Narrow reports whether the filter asks for more than states.
 func (f *Filter) Narrow() bool {
-	return len(f.Jobs)+len(f.Queues) > 0 || f.IDs != nil || f.Tag != "" || !f.Since.IsZero() || !f.Until.IsZero()
+	return len(f.Jobs)+len(f.Queues) > 0 || f.IDs != nil || f.Tag != "" || !f.Since.IsZero() || !f.Until.IsZero() || f.Selects()
+}
+
+// Selects reports whether the filter asks for a key, a schedule, a worker, an
+// error, metadata or an end.
+func (f *Filter) Selects() bool {
+	return f.Key+f.Schedule+f.Worker+f.Error != "" || len(f.Metadata) > 0 || !f.EndedSince.IsZero()
 }
 
 // words are the conditions of the filter, for people.
@@ -90,6 +102,12 @@ func (f *Filter) words() map[string]any {
 	add("jobs", len(f.Jobs) > 0, f.Jobs)
 	add("queues", len(f.Queues) > 0, f.Queues)
 	add("tag", f.Tag != "", f.Tag)
+	add("key", f.Key != "", f.Key)
+	add("schedule", f.Schedule != "", f.Schedule)
+	add("worker", f.Worker != "", f.Worker)
+	add("error", f.Error != "", f.Error)
+	add("metadata", len(f.Metadata) > 0, f.Metadata)
+	add("ended_since", !f.EndedSince.IsZero(), f.EndedSince.UTC())
 	add("since", !f.Since.IsZero(), f.Since.UTC())
 	add("until", !f.Until.IsZero(), f.Until.UTC())
 	add("before", f.Before != RunID{}, f.Before)
@@ -107,10 +125,13 @@ func (f *Filter) checkWords() error {
 			return fmt.Errorf("%w: %v is not the state of a run", ErrInvalid, state)
 		}
 	}
-	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag}) {
+	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag, f.Key, f.Schedule, f.Worker, f.Error}) {
 		if !storable.IsText(text) {
 			return fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, storable.Clip(text, 150))
 		}
+	}
+	if err := f.Metadata.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
 }

@@ -102,6 +102,9 @@ type Pool struct {
 type Survey struct {
 	At    time.Time  `json:"at"` // of the store's clock
 	Lanes []LaneInfo `json:"lanes"`
+	// ExpiredLeases are those that expired more than a minute ago, and that no worker has
+	// taken.
+	ExpiredLeases Count `json:"expired_leases"`
 	// Partial says that there are more lanes than MaxSurveyLanes, and that some are
 	// left out.
 	Partial bool `json:"partial"`
@@ -117,7 +120,8 @@ type LaneInfo struct {
 	Job       string     `json:"job"`
 	Paused    bool       `json:"paused"` // the queue is
 	Pending   Count      `json:"pending"`
-	Due       Count      `json:"due"` // of the pending runs, those that are due
+	Due       Count      `json:"due"`      // of the pending runs, those that are due
+	Isolated  Count      `json:"isolated"` // of the pending runs, those that are executed alone
 	Running   Count      `json:"running"`
 	OldestDue *time.Time `json:"oldest_due"` // of the pending run that is due first; nil: none is pending
 }

@@ -39,6 +39,7 @@ type NewRun struct {
 	Timeout     time.Duration
 	OnCrash     CrashPolicy
 	Tags        []string
+	Metadata    Metadata
 	At          time.Time     // due at; the zero time: when stored
 	After       time.Duration // due so long after it is stored; not with At
 	ExpiresAt   time.Time     // the zero time: never
@@ -194,6 +195,9 @@ func (r *NewRun) PolicyFaults() []error {
 	}
 	if !inYears(r.ExpiresAt) {
 		refuse("expires at %v: want a year from 1970 to 9999", r.ExpiresAt)
+	}
+	if err := r.Metadata.Check(); err != nil {
+		faults = append(faults, err)
 	}
 	return append(faults, checkTags(r.Tags)...)
 }

@@ -115,6 +115,7 @@ type Record struct {
 	Schedule    *string         `json:"schedule"` // the schedule it is an occurrence of
 	Key         *string         `json:"key"`      // it was enqueued with; another run may hold it by now
 	Tags        []string        `json:"tags"`
+	Metadata    Metadata        `json:"metadata,omitempty"`
 	Limits      []string        `json:"limits,omitempty"` // of the run, each as LimitUse.String writes it
 	Args        json.RawMessage `json:"args"`
 	Result      json.RawMessage `json:"result"`

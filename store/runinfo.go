@@ -22,4 +22,8 @@ type RunInfo struct {
 	CreatedAt time.Time
 	Timeout   time.Duration // of this attempt; zero: none
 	Trace     string        // of the code that enqueued it, see observe.Hooks; empty: none
+	Key       string        // it was enqueued with; empty: none
+	Schedule  string        // name of the schedule that it is a run of; empty: none
+	Tags      []string      // shared by all who see the run: not to be changed
+	Metadata  Metadata      // likewise
 }

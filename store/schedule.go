@@ -114,6 +114,7 @@ type Schedule struct {
 	Timeout     time.Duration
 	OnCrash     CrashPolicy
 	Tags        []string
+	Metadata    Metadata   // of its runs
 	Limits      []LimitUse // of its runs
 	Paused      bool       // declared: paused at first. Stored: it does not fire
 	NextAt      time.Time  // the next occurrence; the zero time: not planned yet
@@ -169,13 +170,14 @@ const (
 
 // spec is the part of a schedule that stores keep as one JSON text.
 type spec struct {
-	Rule Rule `json:"rule"`
-	Plan Plan `json:"plan"`
+	Rule     Rule     `json:"rule"`
+	Plan     Plan     `json:"plan"`
+	Metadata Metadata `json:"metadata,omitempty"`
 }
 
-// Spec returns the rule and the plan as the JSON text that stores keep.
+// Spec returns the rule, the plan and the metadata as the JSON text that stores keep.
 func (s *Schedule) Spec() []byte {
-	text, _ := json.Marshal(spec{s.Rule, s.Plan}) // an instant that cannot be written is refused by CheckSchedule
+	text, _ := json.Marshal(spec{s.Rule, s.Plan, s.Metadata}) // an instant that cannot be written is refused by CheckSchedule
 	return text
 }
 
@@ -185,7 +187,7 @@ func (s *Schedule) SetSpec(text []byte) error {
 	if err := json.Unmarshal(text, &read); err != nil {
 		return fmt.Errorf("spec of schedule %s: %w", s.Name, err)
 	}
-	s.Rule, s.Plan = read.Rule, read.Plan
+	s.Rule, s.Plan, s.Metadata = read.Rule, read.Plan, read.Metadata
 	return nil
 }
 

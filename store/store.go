@@ -134,6 +134,10 @@ type ClaimedRun struct {
 	Timeout     time.Duration // of this attempt; zero: none
 	Expired     bool          // its ExpiresAt has passed: to be cancelled, not executed
 	Trace       string        // as it was enqueued
+	Key         string        // likewise; empty: none
+	Schedule    string        // name of the schedule it is of; empty: none
+	Tags        []string
+	Metadata    Metadata
 	Args        []byte
 }
 

@@ -36,6 +36,7 @@ type ScheduleRecord struct {
 	Timeout     Duration        `json:"timeout"`
 	OnCrash     CrashPolicy     `json:"on_crash"`
 	Tags        []string        `json:"tags"`
+	Metadata    Metadata        `json:"metadata,omitempty"`
 	Limits      []LimitUse      `json:"limits"`
 	Generation  int64           `json:"generation"`
 	NextAt      *time.Time      `json:"next_at"` // nil: paused, over, or not planned yet
@@ -52,14 +53,14 @@ type ScheduleRecord struct {
 func (r *ScheduleRecord) Schedule() Schedule {
 	return Schedule{Name: r.Name, Rule: r.Rule, Plan: r.Plan, Generation: r.Generation, Job: r.Job, Queue: r.Queue,
 		Priority: r.Priority, Args: r.Args, MaxAttempts: r.MaxAttempts, Timeout: time.Duration(r.Timeout), OnCrash: r.OnCrash,
-		Tags: r.Tags, Paused: r.Paused}
+		Tags: r.Tags, Metadata: r.Metadata, Limits: r.Limits, Paused: r.Paused}
 }
 
 // Record is the part of a record that the schedule itself determines.
 func (s *Schedule) Record() ScheduleRecord {
 	r := ScheduleRecord{Name: s.Name, Rule: s.Rule, Plan: s.Plan, Generation: s.Generation, Job: s.Job, Queue: s.Queue,
 		Priority: s.Priority, Args: s.Args, MaxAttempts: s.MaxAttempts, Timeout: Duration(s.Timeout), OnCrash: s.OnCrash,
-		Tags: append([]string{}, s.Tags...), Limits: s.Limits, Paused: s.Paused, Waiting: s.Waiting > 0}
+		Tags: append([]string{}, s.Tags...), Metadata: s.Metadata, Limits: s.Limits, Paused: s.Paused, Waiting: s.Waiting > 0}
 	if !s.NextAt.IsZero() && !s.Paused {
 		r.NextAt = &s.NextAt
 	}

@@ -175,7 +175,8 @@ WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace,
+    trace, key, schedule, tags,
+    metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM taken)::int AS dealt;
 
@@ -243,7 +244,8 @@ WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace,
+    trace, key, schedule, tags,
+    metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM taken)::int AS dealt;
 
@@ -253,7 +255,8 @@ RETURNING
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace,
+    trace, key, schedule, tags,
+    metadata::text AS metadata,
     args::text AS args,
     0::int AS dealt
 FROM durable.runs
@@ -351,3 +354,10 @@ SELECT id FROM registered;
 UPDATE durable.workers
 SET seen_at = now()
 WHERE instance = @instance;
+
+-- name: ScheduleNames :many
+-- The names of schedules, once for each that a claim has met. Index: schedules_pkey.
+-- Locks: none.
+SELECT id, name
+FROM durable.schedules
+WHERE id = ANY (@ids::int[]);

@@ -6,8 +6,8 @@
 -- Idempotent: a run whose id is stored is passed over, gets no second row in ready,
 -- and its id is returned; where none is stored, nothing is compared.
 -- A lane number that no longer names the lane it was learnt as (queue, job, priority)
--- becomes NULL and fails the whole statement (23502). traces is NULL when no run has
--- one: unnest then yields no rows, and NULL is filled in beside the others.
+-- becomes NULL and fails the whole statement (23502). metadata and traces are NULL when
+-- no run has any: unnest then yields no rows, and NULL is filled in beside the others.
 -- In a long transaction of the caller's now() would be its beginning, so the
 -- statement's time counts. A run is due at its instant, or after so many microseconds
 -- where that is null; a timeout of 0 is none.
@@ -26,7 +26,7 @@ WITH known AS MATERIALIZED (
         AND lanes.priority = learnt.priority
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, trace
     )
     SELECT
         given.id,
@@ -41,6 +41,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         given.trace
     FROM (
         SELECT
@@ -54,6 +55,7 @@ WITH known AS MATERIALIZED (
             pg_catalog.unnest(@on_crashes::smallint[]) AS on_crash,
             pg_catalog.unnest(@args::text[]) AS args,
             pg_catalog.unnest(@tags::text[]) AS tags,
+            pg_catalog.unnest(@metadata::text[]) AS metadata,
             pg_catalog.unnest(@traces::text[]) AS trace
     ) given
     ON CONFLICT DO NOTHING
@@ -83,7 +85,7 @@ WITH known AS MATERIALIZED (
       AND lanes.priority = @priority::smallint
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, trace
     )
     SELECT
         given.id,
@@ -98,6 +100,7 @@ WITH known AS MATERIALIZED (
         @on_crash::smallint,
         given.args::json,
         (@tags::text)::text[],
+        (@metadata::text)::json,
         @trace::text
     FROM (
         SELECT
@@ -134,7 +137,7 @@ WITH known AS MATERIALIZED (
       AND lanes.priority = @priority::smallint
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, trace
     )
     SELECT
         given.id,
@@ -149,6 +152,7 @@ WITH known AS MATERIALIZED (
         @on_crash::smallint,
         given.args::json,
         (@tags::text)::text[],
+        (@metadata::text)::json,
         @trace::text
     FROM (
         SELECT
@@ -202,8 +206,8 @@ WITH known AS MATERIALIZED (
     )
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace,
-        schedule, generation, occurrence, gates, limits, weights, strict, gives
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, key,
+        trace, schedule, generation, occurrence, gates, limits, weights, strict, gives
     )
     SELECT
         given.id,
@@ -222,6 +226,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         nullif(given.name, ''),
         given.trace,
         nullif(given.schedule, 0),
@@ -244,6 +249,7 @@ WITH known AS MATERIALIZED (
             pg_catalog.unnest(@on_crashes::smallint[]) AS on_crash,
             pg_catalog.unnest(@args::text[]) AS args,
             pg_catalog.unnest(@tags::text[]) AS tags,
+            pg_catalog.unnest(@metadata::text[]) AS metadata,
             pg_catalog.unnest(@keys::text[]) AS name,
             pg_catalog.unnest(@traces::text[]) AS trace,
             pg_catalog.unnest(@schedules::int[]) AS schedule,

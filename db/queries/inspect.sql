@@ -22,6 +22,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -109,6 +110,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -155,6 +157,62 @@ WHERE runs.id < @below
   )
   AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
   AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
+-- block: selected
+  AND (@key::text = '' OR runs.key = @key::text)
+  AND (
+      @schedule::text = ''
+      OR runs.schedule = (
+          SELECT schedules.id
+          FROM durable.schedules
+          WHERE schedules.name = @schedule::text
+      )
+  )
+  AND (
+      @worker::text = ''
+      OR runs.worker = ANY (ARRAY(
+          SELECT workers.id
+          FROM durable.workers
+          WHERE workers.name = @worker::text
+      ))
+  )
+  AND (
+      sqlc.narg(ended_since)::timestamptz IS NULL
+      OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
+  )
+  AND (
+      pg_catalog.cardinality(@meta_names::text[]) = 0
+      OR NOT EXISTS (
+          SELECT
+          FROM (
+              SELECT
+                  pg_catalog.unnest(@meta_names::text[]) AS name,
+                  pg_catalog.unnest(@meta_values::text[]) AS value
+          ) wanted
+          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+      )
+  )
+  AND (
+      @error_text::text = ''
+      OR runs.state <> 2 AND pg_catalog.strpos(
+          coalesce(
+              (
+                  SELECT problems.reason
+                  FROM durable.problems
+                  WHERE problems.run_id = runs.id
+              ),
+              (
+                  SELECT attempts.error
+                  FROM durable.attempts
+                  WHERE attempts.run_id = runs.id
+                  ORDER BY attempts.fence DESC
+                  LIMIT 1
+              ),
+              ''
+          ),
+          @error_text::text
+      ) > 0
+  )
+-- end
 ORDER BY runs.id DESC
 LIMIT @most;
 
@@ -245,6 +303,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -292,6 +351,62 @@ WHERE runs.id = ANY (@ids::uuid[])
   )
   AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
   AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
+-- block: selected
+  AND (@key::text = '' OR runs.key = @key::text)
+  AND (
+      @schedule::text = ''
+      OR runs.schedule = (
+          SELECT schedules.id
+          FROM durable.schedules
+          WHERE schedules.name = @schedule::text
+      )
+  )
+  AND (
+      @worker::text = ''
+      OR runs.worker = ANY (ARRAY(
+          SELECT workers.id
+          FROM durable.workers
+          WHERE workers.name = @worker::text
+      ))
+  )
+  AND (
+      sqlc.narg(ended_since)::timestamptz IS NULL
+      OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
+  )
+  AND (
+      pg_catalog.cardinality(@meta_names::text[]) = 0
+      OR NOT EXISTS (
+          SELECT
+          FROM (
+              SELECT
+                  pg_catalog.unnest(@meta_names::text[]) AS name,
+                  pg_catalog.unnest(@meta_values::text[]) AS value
+          ) wanted
+          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+      )
+  )
+  AND (
+      @error_text::text = ''
+      OR runs.state <> 2 AND pg_catalog.strpos(
+          coalesce(
+              (
+                  SELECT problems.reason
+                  FROM durable.problems
+                  WHERE problems.run_id = runs.id
+              ),
+              (
+                  SELECT attempts.error
+                  FROM durable.attempts
+                  WHERE attempts.run_id = runs.id
+                  ORDER BY attempts.fence DESC
+                  LIMIT 1
+              ),
+              ''
+          ),
+          @error_text::text
+      ) > 0
+  )
+-- end
 ORDER BY runs.id DESC
 LIMIT @most;
 
@@ -357,8 +472,8 @@ SELECT
 
 -- name: CountMatching :many
 -- For each state asked for: how many runs were looked at, and how many of them pass.
--- Index: ready_order, leases, problems_lane and runs_pkey backwards, no more than so many
--- rows of each; then one probe of runs_pkey for each of these. Locks: none.
+-- Index: ready_order, waiting_order, leases, problems_lane and runs_pkey backwards, no more
+-- than so many rows of each; then one probe of runs_pkey for each of these. Locks: none.
 SELECT
     looked.state::smallint AS state,
     count(*) AS looked,
@@ -369,6 +484,14 @@ FROM (
         FROM durable.ready
         WHERE 0 = ANY (@states::smallint[])
           AND ready.lane = ANY (@lines::int[])
+        LIMIT @most::int
+    )
+    UNION ALL
+    (
+        SELECT 0 AS state, limited.run_id AS id
+        FROM durable.waiting limited
+        WHERE 0 = ANY (@states::smallint[])
+          AND limited.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
     UNION ALL
@@ -414,15 +537,160 @@ LEFT JOIN LATERAL (
       AND runs.state = looked.state
       AND runs.id < @below
       AND runs.id >= @from_id
-      AND (
-          pg_catalog.cardinality(@ids::uuid[]) = 0
-          OR runs.id = ANY (@ids::uuid[])
-      )
       AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
       AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
+-- block: selected
+      AND (@key::text = '' OR runs.key = @key::text)
+      AND (
+          @schedule::text = ''
+          OR runs.schedule = (
+              SELECT schedules.id
+              FROM durable.schedules
+              WHERE schedules.name = @schedule::text
+          )
+      )
+      AND (
+          @worker::text = ''
+          OR runs.worker = ANY (ARRAY(
+              SELECT workers.id
+              FROM durable.workers
+              WHERE workers.name = @worker::text
+          ))
+      )
+      AND (
+          sqlc.narg(ended_since)::timestamptz IS NULL
+          OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
+      )
+      AND (
+          pg_catalog.cardinality(@meta_names::text[]) = 0
+          OR NOT EXISTS (
+              SELECT
+              FROM (
+                  SELECT
+                      pg_catalog.unnest(@meta_names::text[]) AS name,
+                      pg_catalog.unnest(@meta_values::text[]) AS value
+              ) wanted
+              WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+          )
+      )
+      AND (
+          @error_text::text = ''
+          OR runs.state <> 2 AND pg_catalog.strpos(
+              coalesce(
+                  (
+                      SELECT problems.reason
+                      FROM durable.problems
+                      WHERE problems.run_id = runs.id
+                  ),
+                  (
+                      SELECT attempts.error
+                      FROM durable.attempts
+                      WHERE attempts.run_id = runs.id
+                      ORDER BY attempts.fence DESC
+                      LIMIT 1
+                  ),
+                  ''
+              ),
+              @error_text::text
+          ) > 0
+      )
+-- end
     LIMIT 1
 ) passing ON true
 GROUP BY looked.state;
+
+-- name: CountThese :many
+-- How many of the runs pass, by state. Index: runs_pkey, one probe for each id. Locks: none.
+SELECT runs.state, count(*) AS passing
+FROM durable.runs
+WHERE runs.id = ANY (@ids::uuid[])
+  AND runs.id < @below
+  AND runs.id >= @from_id
+  AND runs.state = ANY (@states::smallint[])
+  AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
+  AND (@tag::text = '' OR @tag::text = ANY (runs.tags))
+-- block: selected
+  AND (@key::text = '' OR runs.key = @key::text)
+  AND (
+      @schedule::text = ''
+      OR runs.schedule = (
+          SELECT schedules.id
+          FROM durable.schedules
+          WHERE schedules.name = @schedule::text
+      )
+  )
+  AND (
+      @worker::text = ''
+      OR runs.worker = ANY (ARRAY(
+          SELECT workers.id
+          FROM durable.workers
+          WHERE workers.name = @worker::text
+      ))
+  )
+  AND (
+      sqlc.narg(ended_since)::timestamptz IS NULL
+      OR runs.finished_at >= sqlc.narg(ended_since)::timestamptz
+  )
+  AND (
+      pg_catalog.cardinality(@meta_names::text[]) = 0
+      OR NOT EXISTS (
+          SELECT
+          FROM (
+              SELECT
+                  pg_catalog.unnest(@meta_names::text[]) AS name,
+                  pg_catalog.unnest(@meta_values::text[]) AS value
+          ) wanted
+          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+      )
+  )
+  AND (
+      @error_text::text = ''
+      OR runs.state <> 2 AND pg_catalog.strpos(
+          coalesce(
+              (
+                  SELECT problems.reason
+                  FROM durable.problems
+                  WHERE problems.run_id = runs.id
+              ),
+              (
+                  SELECT attempts.error
+                  FROM durable.attempts
+                  WHERE attempts.run_id = runs.id
+                  ORDER BY attempts.fence DESC
+                  LIMIT 1
+              ),
+              ''
+          ),
+          @error_text::text
+      ) > 0
+  )
+-- end
+GROUP BY runs.state;
+
+-- name: RunsOfKey :many
+-- Index: runs_key backwards, so many entries and no more. Locks: none.
+SELECT runs.id
+FROM durable.runs
+WHERE runs.key = @key::text
+  AND runs.id < @below
+  AND runs.id >= @from_id
+ORDER BY runs.id DESC
+LIMIT @most;
+
+-- name: RunsOfSchedule :many
+-- Index: schedules_name_key, then runs_schedule backwards, so many entries and no more.
+-- Locks: none.
+SELECT runs.id
+FROM durable.runs
+WHERE runs.schedule = (
+        SELECT schedules.id
+        FROM durable.schedules
+        WHERE schedules.name = @schedule::text
+    )
+  AND runs.id < @below
+  AND runs.id >= @from_id
+ORDER BY runs.id DESC
+LIMIT @most;
 
 -- name: EstimateRows :one
 -- The density of the last vacuum or analyze times the size as it is now, as the planner

@@ -144,6 +144,7 @@ WITH replaced AS (
         on_crash = @on_crash::smallint,
         args = (@args::text)::json,
         tags = (@tags::text)::text[],
+        metadata = (@metadata::text)::json,
         trace = @trace::text,
         attempt = 0,
         gates = (@gates::text)::bigint[],
@@ -238,7 +239,8 @@ WITH known AS MATERIALIZED (
         AND lanes.priority = learnt.priority
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, key,
+        trace
     )
     SELECT
         given.id,
@@ -253,6 +255,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         nullif(given.name, ''),
         given.trace
     FROM (
@@ -267,6 +270,7 @@ WITH known AS MATERIALIZED (
             pg_catalog.unnest(@on_crashes::smallint[]) AS on_crash,
             pg_catalog.unnest(@args::text[]) AS args,
             pg_catalog.unnest(@tags::text[]) AS tags,
+            pg_catalog.unnest(@metadata::text[]) AS metadata,
             pg_catalog.unnest(@keys::text[]) AS name,
             pg_catalog.unnest(@traces::text[]) AS trace
     ) given
@@ -337,7 +341,8 @@ WITH known AS MATERIALIZED (
     RETURNING run_id
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace, key
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, trace,
+        key
     )
     SELECT
         given.id,
@@ -352,6 +357,7 @@ WITH known AS MATERIALIZED (
         @on_crash::smallint,
         given.args::json,
         (@tags::text)::text[],
+        (@metadata::text)::json,
         @trace::text,
         nullif(given.name, '')
     FROM (

@@ -199,19 +199,11 @@ SET most = @most,
 WHERE id = @id;
 
 -- name: LimitInUse :one
--- How many runs wait for a limit and how many places are held, each counted up to so many.
+-- How many runs wait for a limit, since when the oldest of them has been due, and how many
+-- places are held, each counted up to so many.
 -- Index: waiting_order and permits_pkey, the range of the limit. Locks: none.
 SELECT
-    (
-        SELECT count(*)
-        FROM (
-            SELECT
-            FROM durable.waiting
-            WHERE waiting.gate >= @first
-              AND waiting.gate <= @last
-            LIMIT @most
-        ) waiters
-    )::bigint AS waiting,
+    waiters.waiting::bigint AS waiting,
     (
         SELECT coalesce(sum(held.k), 0)
         FROM (
@@ -222,7 +214,18 @@ SELECT
               AND (permits.expires_at IS NULL OR permits.expires_at > now())
             LIMIT @most
         ) held
-    )::bigint AS held;
+    )::bigint AS held,
+    coalesce(waiters.oldest, 'epoch')::timestamptz AS oldest
+FROM (
+    SELECT count(*) AS waiting, min(first_waiting.due_at) AS oldest
+    FROM (
+        SELECT waiting.due_at
+        FROM durable.waiting
+        WHERE waiting.gate >= @first
+          AND waiting.gate <= @last
+        LIMIT @most
+    ) first_waiting
+) waiters;
 
 -- name: NextOfLimit :many
 -- The next turn of a gate of the limit that has waiters, looked for among so many gates.

@@ -77,6 +77,7 @@ WITH limited AS MATERIALIZED (
                 WHEN limited.pending > 0 THEN (SELECT sum(limited.pending) FROM limited)
             END
         ) AS largest,
+        isolated.pending AS isolated,
         ordinary.due + isolated.due + coalesce(limited.due, 0) AS due,
         least(ordinary.oldest, isolated.oldest, limited.oldest) AS oldest,
         coalesce(running.runs, 0) AS running
@@ -116,6 +117,7 @@ SELECT
     bool_or(counted.paused)::boolean AS paused,
     sum(counted.pending)::bigint AS pending,
     max(counted.largest)::bigint AS largest,
+    sum(counted.isolated)::bigint AS isolated,
     sum(counted.due)::bigint AS due,
     coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest,
     sum(counted.running)::bigint AS running,
@@ -128,3 +130,16 @@ ORDER BY counted.queue, counted.job;
 -- name: SurveyedAt :one
 -- Locks: none.
 SELECT now()::timestamptz AS now;
+
+-- name: ExpiredLeases :one
+-- The leases that expired a while ago, counted up to so many.
+-- Index: reads leases, a small table, and beats_pkey. Locks: none.
+SELECT count(*)
+FROM (
+    SELECT
+    FROM durable.leases
+    LEFT JOIN durable.beats ON beats.id = leases.beat
+    WHERE coalesce(leases.expires_at, beats.expires_at)
+        < now() - (@ago::bigint) * interval '1 microsecond'
+    LIMIT @most::int
+) expired;

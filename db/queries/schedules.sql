@@ -66,7 +66,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        schedule, generation, occurrence
+        metadata, schedule, generation, occurrence
     )
     SELECT
         given.id,
@@ -78,6 +78,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         given.schedule,
         given.generation,
         given.occurrence
@@ -93,6 +94,7 @@ WITH known AS MATERIALIZED (
             unnest(@on_crashes::smallint[]) AS on_crash,
             unnest(@args::text[]) AS args,
             unnest(@tags::text[]) AS tags,
+            unnest(@metadata::text[]) AS metadata,
             unnest(@schedules::int[]) AS schedule,
             unnest(@generations::bigint[]) AS generation,
             unnest(@occurrences::text[]) AS occurrence
@@ -129,7 +131,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        schedule, generation, occurrence
+        metadata, schedule, generation, occurrence
     )
     SELECT
         given.id,
@@ -141,6 +143,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         given.schedule,
         given.generation,
         given.occurrence
@@ -156,6 +159,7 @@ WITH known AS MATERIALIZED (
             unnest(@on_crashes::smallint[]) AS on_crash,
             unnest(@args::text[]) AS args,
             unnest(@tags::text[]) AS tags,
+            unnest(@metadata::text[]) AS metadata,
             unnest(@schedules::int[]) AS schedule,
             unnest(@generations::bigint[]) AS generation,
             unnest(@occurrences::text[]) AS occurrence

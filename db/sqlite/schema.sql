@@ -64,11 +64,13 @@ CREATE TABLE runs (
     cancel       TEXT,
     trace        TEXT,                         -- of the caller, for hooks to continue
     -- JSON array of texts such as "tenant=acme"; null: it is not limited
-    limits       TEXT
+    limits       TEXT,
+    metadata     TEXT                          -- JSON object of texts; null: none
 );
 CREATE UNIQUE INDEX runs_occurrence ON runs (schedule, generation, occurrence)
     WHERE schedule IS NOT NULL;
 CREATE INDEX runs_key ON runs (key, id) WHERE key IS NOT NULL;
+CREATE INDEX runs_schedule ON runs (schedule, id) WHERE schedule IS NOT NULL;
 
 -- One row for each unique key: the run that holds it. A run that has ended, and
 -- whose time is over, loses the key to the next run that asks for it.

@@ -168,8 +168,7 @@ func (p *performance) untilSettled(t testing.TB, w *durable.Worker) store.Outcom
 		t.Fatalf("perform: %v", err)
 	case err := <-p.refused:
 		cancel()
-		<-ended
-		t.Fatalf("perform: %v", err)
+		t.Fatalf("perform: %v", errors.Join(err, <-ended))
 	case <-time.After(366 * 24 * time.Hour): // of virtual time
 		cancel()
 		t.Errorf("perform: the run has not ended in a year")

@@ -9,12 +9,13 @@ import (
 
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
+	"operate/bulks.go":              "a bulk change that continues; Close waits for it",
+	"operate/live.go":               "the hub of live hints; closing its last stream waits for it",
 	"durable/hooks_worker.go":       "calls of hooks; notify waits for them",
 	"durable/tenure.go":             "work starts the loops of one tenure and drain one that waits; both wait for them",
 	"internal/await/watch.go":       "listens and looks for all that wait; the last of them waits for it",
 	"durable/executor.go":           "the goroutines that execute handlers; executor waits for them",
 	"durable/materialize.go":        "the second evaluator; materializeLoop waits for it",
-	"limit/permit.go":               "the keeper of one permit; Do waits for it",
 	"heartbeat/keeper.go":           "the renewal in flight; Run waits for it",
 	"store/postgres/store.go":       "the sender of wake-ups; Close waits for it",
 	"store/postgres/listen.go":      "calls the caller's wake; Listen waits for it",
@@ -26,6 +27,7 @@ var goroutines = excuses{
 	"examples/limit-mutex/main.go":  "a worker; the function waits for it",
 	"examples/limit-rate/main.go":   "a worker; the function waits for it",
 	"examples/limit-share/main.go":  "a worker; the function waits for it",
+	"limit/permit.go":               "the keeper of one permit; Do waits for it",
 	"examples/lock/main.go":         "hosts and their keepers; the function waits for them",
 	"examples/schedule/main.go":     "a worker; work waits for it",
 	"examples/fence/main.go":        "two workers; fence waits for them",
@@ -64,14 +66,17 @@ var clocks = excuses{
 	"durable/execute.go":          "how long after it was due a run begins, and how long its handler takes; figures that decide nothing",
 	"observe/tally_hooks.go":      "how late attempts begin, and how long they take; figures that decide nothing",
 	"durablecmd/":                 "ages that people read, and how long a demo has lasted",
+	"operate/dashboard/":          "how old shared figures are, and how long a hint may take to be written",
 	"operate/operator.go":         "the default clock of previews, and of how long a list searches",
+	"operate/access/handler.go":   "the default clock of sessions and of failed logins",
 	"store/postgres/examine.go":   "round trips and the difference to the server's clock, told to the operator and used for nothing",
 	"store/postgres/store.go":     "the difference to the server's clock, told to the operator and used for nothing",
 }
 
 // environment is read in these files only.
 var environment = excuses{
-	"durablecmd/main.go": "the program's own start",
+	"durablecmd/main.go":        "the program's own start",
+	"internal/release/build.go": "what it builds with, and the instant that a build bears",
 }
 
 // starts finds where goroutines begin: go statements, and methods called Go

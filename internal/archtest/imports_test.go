@@ -39,7 +39,11 @@ var law = map[string][]string{
 	"limit":               {"durable", "store", "heartbeat", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
-	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
+	"operate/access":      {},
+	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
+	"operate/dashboard":   {"operate", "operate/access", "durable", "store", "lock"},
+	"internal/wire":       {"operate", "store", "lock", "internal/storable"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
@@ -51,7 +55,7 @@ var law = map[string][]string{
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"observe", "observe/metrics", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"operate/access", "operate/api", "internal/wire", "observe", "observe/metrics", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
 	"examples/*":            {"durablecmd", "limit", "observe", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
@@ -62,6 +66,7 @@ var law = map[string][]string{
 	"internal/redistest": {},
 	"internal/faulttest": {"durable", "store", "lease"},
 	"internal/archtest":  {},
+	"internal/release":   {},
 	"internal/chaos":     {"*"},
 	"internal/chaos/*":   {"*"},
 }
@@ -82,7 +87,8 @@ var libraries = map[string][]string{
 	"github.com/mattn/go-isatty":     {"durablecmd"},
 	"github.com/google/uuid":         {"*"},
 	"github.com/stretchr/testify":    {},
-	"go.yaml.in/yaml/v3":             {"deploy"},
+	"go.yaml.in/yaml/v3":             {"deploy", "operate/api"},
+	"github.com/getkin/kin-openapi":  {},
 	"go.uber.org/goleak":             {},
 }
 
@@ -91,7 +97,7 @@ var forTests = []string{"durable/durabletest", "store/storetest", "lock/locktest
 
 // forTestsOnly are imported by tests and by nothing else. A contract suite
 // uses plain testing, so that the author of a store elsewhere needs no library.
-var forTestsOnly = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "github.com/lib/pq"}
+var forTestsOnly = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "github.com/lib/pq", "github.com/getkin/kin-openapi"}
 
 func matches(pattern, dir string) bool {
 	ok, _ := path.Match(pattern, dir)

@@ -16,6 +16,9 @@ const BulkDeletesShown = 5
 // Lately is over how long attempts are counted that have ended before a run starts.
 const Lately = 5 * time.Minute
 
+// LeftBehind is how long a lease has to have expired for it to be remarkable.
+const LeftBehind = time.Minute
+
 // MadeAt is when a run was made, by its id, to the millisecond.
 func MadeAt(id store.RunID) time.Time {
 	ms := int64(0)

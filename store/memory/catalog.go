@@ -125,7 +125,7 @@ func (s *Store) disableOrphans(since, now time.Time) {
 
 func copySchedule(s store.Schedule) store.Schedule {
 	s.Args = bytes.Clone(s.Args)
-	s.Tags, s.Limits = slices.Clone(s.Tags), slices.Clone(s.Limits)
+	s.Tags, s.Metadata, s.Limits = slices.Clone(s.Tags), maps.Clone(s.Metadata), slices.Clone(s.Limits)
 	s.Plan.Blackouts = slices.Clone(s.Plan.Blackouts)
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -97,6 +98,10 @@ func (l *held) claimed(claim lease.ClaimID, now time.Time) []store.ClaimedRun {
 			Timeout:     r.timeout,
 			Expired:     !r.expiresAt.IsZero() && !r.expiresAt.After(now),
 			Trace:       r.trace,
+			Key:         r.key,
+			Schedule:    r.schedule,
+			Tags:        slices.Clone(r.tags),
+			Metadata:    maps.Clone(r.metadata),
 			Args:        bytes.Clone(r.args),
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -53,6 +54,7 @@ func (s *Store) insert(n *store.NewRun, schedule string, now time.Time) bool {
 		timeout:     n.Timeout,
 		onCrash:     n.OnCrash,
 		tags:        slices.Clone(n.Tags),
+		metadata:    maps.Clone(n.Metadata),
 		trace:       n.Trace,
 		key:         n.Key.Text,
 		schedule:    schedule,

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
@@ -58,7 +60,23 @@ func matches(filter *store.Filter, r *run) bool {
 	return (len(filter.IDs) == 0 || slices.Contains(filter.IDs, r.id)) && (len(filter.States) == 0 || slices.Contains(filter.States, r.state)) &&
 		(len(filter.Jobs) == 0 || slices.Contains(filter.Jobs, r.lane.name.job)) &&
 		(len(filter.Queues) == 0 || slices.Contains(filter.Queues, r.lane.name.queue)) &&
-		(filter.Tag == "" || slices.Contains(r.tags, filter.Tag))
+		(filter.Tag == "" || slices.Contains(r.tags, filter.Tag)) && (!filter.Selects() || selected(filter, r))
+}
+
+// selected reports whether a run has what a filter asks for beside its place.
+func selected(filter *store.Filter, r *run) bool {
+	for name, value := range filter.Metadata {
+		if got, has := r.metadata[name]; !has || got != value {
+			return false
+		}
+	}
+	if filter.Error != "" {
+		if text := r.lastError(); text == nil || !strings.Contains(*text, filter.Error) {
+			return false
+		}
+	}
+	return (filter.Key == "" || r.key == filter.Key) && (filter.Schedule == "" || r.schedule == filter.Schedule) &&
+		(filter.Worker == "" || r.worker == filter.Worker) && (filter.EndedSince.IsZero() || !r.finishedAt.IsZero() && !r.finishedAt.Before(filter.EndedSince))
 }
 
 // CountMatching counts the runs that pass a filter, exactly.
@@ -126,6 +144,7 @@ func (r *run) toRecord() store.Record {
 		Schedule:    rules.TextOrNil(r.schedule),
 		Key:         rules.TextOrNil(r.key),
 		Tags:        append([]string{}, r.tags...),
+		Metadata:    maps.Clone(r.metadata),
 		Limits:      store.LimitTexts(r.limits),
 		Args:        bytes.Clone(r.args),
 		Result:      bytes.Clone(r.result),

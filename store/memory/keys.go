@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"time"
 
@@ -57,7 +58,7 @@ func (s *Store) holder(k *keyHolder, now time.Time) store.KeyHolder {
 func (s *Store) replace(r *run, n *store.NewRun, now time.Time) {
 	s.leave(r)
 	r.lane = s.lane(laneName{n.Queue, n.Job, n.Priority})
-	r.args, r.tags = bytes.Clone(n.Args), slices.Clone(n.Tags)
+	r.args, r.tags, r.metadata = bytes.Clone(n.Args), slices.Clone(n.Tags), maps.Clone(n.Metadata)
 	r.maxAttempts, r.timeout, r.onCrash = n.MaxAttempts, n.Timeout, n.OnCrash
 	r.expiresAt, r.attempt, r.trace = micro(n.ExpiresAt), 0, n.Trace
 	r.progress, r.checkpoint = nil, nil

@@ -91,6 +91,11 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 			used, _ := g.used(now)
 			info.InUse.N += int64(used)
 			info.Waiting.N += int64(g.waiting)
+			for _, l := range g.lines {
+				if first := l.runs[0].dueAt; info.OldestDue == nil || first.Before(*info.OldestDue) {
+					info.OldestDue = timeOrNil(first)
+				}
+			}
 			if at := s.limits.turns.soonest(g.id); g.waiting > 0 && !at.IsZero() && (next.IsZero() || at.Before(next)) {
 				next = at
 			}

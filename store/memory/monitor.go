@@ -65,8 +65,14 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 		}
 		return byName[name]
 	}
+	for _, l := range s.leases {
+		if survey.At.Sub(l.expiresAt) > rules.LeftBehind {
+			survey.ExpiredLeases.N++
+		}
+	}
 	for _, l := range s.lanes {
 		info := infoOf(l)
+		info.Isolated.N += int64(len(l.isolated.runs))
 		for _, waiting := range [][]*run{l.plain.runs, l.isolated.runs} {
 			addWaiting(info, waiting, survey.At)
 		}

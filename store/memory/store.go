@@ -107,6 +107,7 @@ type run struct {
 	timeout     time.Duration
 	onCrash     store.CrashPolicy
 	tags        []string
+	metadata    store.Metadata
 	trace       string
 	key         string // it was enqueued with; empty: none
 	schedule    string // the empty name: none

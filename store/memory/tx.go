@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/durable-worker/durable-worker/lease"
@@ -121,7 +122,7 @@ func (t *Tx) fixed(n store.NewRun) store.NewRun {
 	if n.At.IsZero() && n.Key.Policy != store.KeyDebounce {
 		n.At, n.After = t.store.now().Add(n.After), 0
 	}
-	n.Args, n.Tags = bytes.Clone(n.Args), slices.Clone(n.Tags)
+	n.Args, n.Tags, n.Metadata = bytes.Clone(n.Args), slices.Clone(n.Tags), maps.Clone(n.Metadata)
 	return n
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"math"
 	"strconv"
 	"sync"
@@ -119,6 +120,9 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	case err == nil && got.dealt > len(got.runs):
 		s.tellUndealt(ctx, request.Claim)
 	}
+	if err == nil {
+		err = s.nameSchedules(ctx, &got)
+	}
 	if err != nil {
 		return nil, s.fail("claim runs", err)
 	}
@@ -132,6 +136,8 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 type dealing struct {
 	runs  []store.ClaimedRun
 	dealt int // rows of ready that it deleted; 0: not known
+
+	schedules map[store.RunID]int32 // of the runs that have one; nil: none has
 }
 
 // granted reads what a claim was given before.
@@ -232,13 +238,14 @@ func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
 // scan reads the runs of a claim.
 func (d *dealing) scan(rows pgx.Rows) error {
-	d.runs, d.dealt = d.runs[:0], 0
-	var trace *string // null for most
+	d.runs, d.dealt, d.schedules = d.runs[:0], 0, nil
+	var trace, key, metadata *string // null for most
+	var schedule *int32
 	for rows.Next() {
 		var run store.ClaimedRun
 		var timeout *int64
 		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
-			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &run.Args, &d.dealt)
+			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &run.Tags, &metadata, &run.Args, &d.dealt)
 		if err != nil {
 			return err
 		}
@@ -248,9 +255,83 @@ func (d *dealing) scan(rows pgx.Rows) error {
 		if trace != nil {
 			run.Trace = *trace
 		}
+		if key != nil {
+			run.Key = *key
+		}
+		if metadata != nil {
+			run.Metadata = store.MetadataOf([]byte(*metadata))
+		}
+		if schedule != nil {
+			if d.schedules == nil {
+				d.schedules = map[store.RunID]int32{}
+			}
+			d.schedules[run.ID] = *schedule
+		}
 		d.runs = append(d.runs, run)
 	}
 	return rows.Err()
+}
+
+// scheduleNames remembers what schedules are called. Their numbers are never used
+// again, and their names never change.
+type scheduleNames struct {
+	mu    sync.Mutex
+	names map[int32]string // empty: it has been deleted
+}
+
+// scheduleNamesMost bounds the names that are remembered.
+const scheduleNamesMost = 10_000
+
+// nameSchedules gives claimed runs the names of their schedules.
+func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
+	if got.schedules == nil {
+		return nil
+	}
+	names, unknown := s.scheduleNames.of(got.schedules)
+	if len(unknown) > 0 {
+		rows, err := s.queries(s.engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			names[row.ID] = row.Name
+		}
+		s.scheduleNames.learn(names)
+	}
+	for i := range got.runs {
+		if id, of := got.schedules[got.runs[i].ID]; of {
+			got.runs[i].Schedule = names[id]
+		}
+	}
+	return nil
+}
+
+// of returns the names that are known, and the numbers of the other schedules, whose
+// names are empty.
+func (n *scheduleNames) of(schedules map[store.RunID]int32) (names map[int32]string, unknown []int32) {
+	names = map[int32]string{}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, id := range schedules {
+		if _, seen := names[id]; seen {
+			continue
+		}
+		name, known := n.names[id]
+		if names[id] = name; !known {
+			unknown = append(unknown, id)
+		}
+	}
+	return names, unknown
+}
+
+// learn adds names.
+func (n *scheduleNames) learn(names map[int32]string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.names == nil || len(n.names) > scheduleNamesMost {
+		n.names = map[int32]string{}
+	}
+	maps.Copy(n.names, names)
 }
 
 // workerCache remembers the numbers of worker processes.

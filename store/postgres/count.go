@@ -21,6 +21,8 @@ const (
 	// sampleHits is how many runs of a state a sample has to have for an estimate
 	// to follow from it.
 	sampleHits = 100
+	// countNamedMost is how many runs of one key, or of one schedule, are counted.
+	countNamedMost = 100_000
 )
 
 // Counts returns the number of runs in each state. All numbers are exact up to a
@@ -52,7 +54,7 @@ func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error)
 	if row.Total <= countMost {
 		look = countMost // all of them
 	}
-	stranded, err := s.stranded(ctx, s.general, newest(look))
+	stranded, err := s.stranded(ctx, s.looking, newest(look))
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +82,7 @@ func (s *Store) countSome(ctx context.Context) (row queries.CountSomeRow, most i
 			row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[queries.CountSomeRow])
 			return err
 		})
-		if err := s.send(ctx, s.general, b); err != nil || row.Total <= most || most == countWhole {
+		if err := s.send(ctx, s.looking, b); err != nil || row.Total <= most || most == countWhole {
 			return row, most, err
 		}
 		about, err := s.estimate(ctx, "runs", row.Total)
@@ -115,7 +117,7 @@ func (s *Store) estimateCounts(ctx context.Context, ready, limited store.Count, 
 // estimateSucceeded estimates the succeeded runs of a large table by themselves,
 // never as what the other numbers leave of an estimate.
 func (s *Store) estimateSucceeded(ctx context.Context) (store.Count, error) {
-	q := s.queries(s.general)
+	q := s.queries(s.looking)
 	found, err := q.CountSucceededAtEnds(ctx, queries.CountSucceededAtEndsParams{Look: lookMost})
 	if err != nil {
 		return store.Count{}, err
@@ -147,7 +149,7 @@ func counted(n, most int64) store.Count {
 
 // estimate is about how many rows a table has, at least as many as were counted.
 func (s *Store) estimate(ctx context.Context, table string, least int64) (int64, error) {
-	q := s.queries(s.general)
+	q := s.queries(s.looking)
 	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: table})
 	if err != nil || row.Estimate >= 0 {
 		return max(row.Estimate, least), err
@@ -177,7 +179,7 @@ func percentOf(pages int64) float32 {
 // estimateProblems shares what problems holds between its two states by a
 // sample.
 func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Count) error {
-	q := s.queries(s.general)
+	q := s.queries(s.looking)
 	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "problems"})
 	if err != nil {
 		return err
@@ -223,7 +225,7 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 	for _, state := range filter.Wanted() {
 		counts[state] = store.Count{}
 	}
-	l, err := s.lister(s.general, &filter)
+	l, err := s.lister(s.looking, &filter)
 	if err != nil {
 		return nil, err
 	}
@@ -234,17 +236,53 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 	for state := range counts {
 		states = append(states, int16(state))
 	}
+	if len(filter.IDs) > 0 || filter.Key != "" || filter.Schedule != "" {
+		return counts, l.countNamed(ctx, states, counts)
+	}
 	var rows []queries.CountMatchingRow
 	b := s.guarded(ctx)
-	b.add(queries.CountMatching, states, l.lines(), int32(countMost), l.below, l.from, append(uuidArray{}, filter.IDs...), l.allLanes, l.lanes, filter.Tag).Query(func(found pgx.Rows) (err error) {
+	args := append([]any{states, l.lines(), int32(countMost), l.below, l.from, l.allLanes, l.lanes, filter.Tag}, l.selected()...)
+	b.add(queries.CountMatching, args...).Query(func(found pgx.Rows) (err error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountMatchingRow])
 		return err
 	})
-	if err := s.send(ctx, s.general, b); err != nil {
+	if err := s.send(ctx, s.looking, b); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
 		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: row.Looked >= countMost}
 	}
 	return counts, nil
+}
+
+// countNamed counts runs whose ids are given, or that an index finds by their key or
+// their schedule.
+func (l *lister) countNamed(ctx context.Context, states []int16, counts map[store.State]store.Count) error {
+	ids, more := uuidArray(nil), false
+	if len(l.filter.IDs) > 0 {
+		ids = append(ids, l.filter.IDs...)
+	} else {
+		var err error
+		if ids, err = l.idsOfName(ctx, countNamedMost); err != nil {
+			return err
+		}
+		more = len(ids) == countNamedMost
+	}
+	var rows []queries.CountTheseRow
+	b := l.store.guarded(ctx)
+	args := append([]any{ids, l.below, l.from, states, l.allLanes, l.lanes, l.filter.Tag}, l.selected()...)
+	b.add(queries.CountThese, args...).Query(func(found pgx.Rows) (err error) {
+		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountTheseRow])
+		return err
+	})
+	if err := l.store.send(ctx, l.to, b); err != nil {
+		return err
+	}
+	for state := range counts {
+		counts[state] = store.Count{AtLeast: more}
+	}
+	for _, row := range rows {
+		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: more}
+	}
+	return nil
 }

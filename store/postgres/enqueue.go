@@ -163,6 +163,7 @@ type columns struct {
 	onCrashes   []int16
 	bodies      []string
 	tags        []*string
+	metadata    []*string // nil when no run has any, which is the common case
 }
 
 func columnsOf(runs []store.NewRun, set places) *columns {
@@ -182,6 +183,12 @@ func columnsOf(runs []store.NewRun, set places) *columns {
 		c.ats[i], c.afters[i], c.expiries[i] = timeOrNull(run.At), micro(run.Delay()), timeOrNull(run.ExpiresAt)
 		c.timeouts[i], c.maxAttempts[i] = micro(run.Timeout), int32(run.MaxAttempts) //nolint:gosec // checked
 		c.onCrashes[i], c.bodies[i], c.tags[i] = int16(run.OnCrash), string(run.Args), textArray(run.Tags)
+		if len(run.Metadata) > 0 {
+			if c.metadata == nil {
+				c.metadata = make([]*string, n)
+			}
+			c.metadata[i] = run.Metadata.Text()
+		}
 	}
 	return c
 }
@@ -195,7 +202,7 @@ func (c *columns) served() []any { return []any{c.known, c.queues, c.jobs, c.pri
 
 // each are the columns of the runs, without their ids.
 func (c *columns) each() []any {
-	return []any{c.lanes, c.ats, c.afters, c.expiries, c.timeouts, c.maxAttempts, c.onCrashes, c.bodies, c.tags}
+	return []any{c.lanes, c.ats, c.afters, c.expiries, c.timeouts, c.maxAttempts, c.onCrashes, c.bodies, c.tags, c.metadata}
 }
 
 // traces are null when no run has one, which is the common case.

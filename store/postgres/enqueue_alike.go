@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
@@ -30,7 +31,7 @@ func alike(runs []store.NewRun) bool {
 	for i := range runs {
 		if run := &runs[i]; run.Trace != first.Trace || !sameLane(first, run) || !run.At.Equal(first.At) || run.Delay() != first.Delay() ||
 			!run.ExpiresAt.Equal(first.ExpiresAt) || run.Timeout != first.Timeout || run.MaxAttempts != first.MaxAttempts ||
-			run.OnCrash != first.OnCrash || !slices.Equal(run.Tags, first.Tags) {
+			run.OnCrash != first.OnCrash || !slices.Equal(run.Tags, first.Tags) || !maps.Equal(run.Metadata, first.Metadata) {
 			return false
 		}
 	}
@@ -59,6 +60,6 @@ func alikeOf(runs []store.NewRun, set places) alikeRuns {
 	}
 	a.lane = []any{set.lanes[l], l.queue, l.job, l.priority}
 	a.shared = []any{timeOrNull(first.At), micro(first.Delay()), timeOrNull(first.ExpiresAt), micro(first.Timeout),
-		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), rules.TextOrNil(first.Trace)}
+		small(first.MaxAttempts), int16(first.OnCrash), textArray(first.Tags), first.Metadata.Text(), rules.TextOrNil(first.Trace)}
 	return a
 }

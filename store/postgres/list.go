@@ -16,7 +16,7 @@ import (
 const (
 	lookFirst      = 1_000  // runs, by the key, at the first try: enough where most pass the filter
 	lookMost       = 20_000 // at the second, and of a list of ids
-	lookProblems   = 2_000  // of dead and cancelled runs when a tag is asked for
+	lookProblems   = 2_000  // of dead and cancelled runs when not all of them pass
 	unfinishedMost = 20_000 // rows of ready that are read for a list of pending runs
 )
 
@@ -42,7 +42,7 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
-	page, err := s.page(ctx, s.general, filter)
+	page, err := s.page(ctx, s.looking, filter)
 	if err != nil {
 		return store.Page{}, s.fail("runs", err)
 	}
@@ -88,7 +88,7 @@ func (l *lister) lines() []int32 {
 // begin begins a batch; in a transaction of the caller's the settings are the
 // caller's.
 func (s *Store) begin(ctx context.Context, to sender) *batch {
-	if to == sender(s.general) {
+	if to == sender(s.general) || to == sender(s.looking) {
 		return s.guarded(ctx)
 	}
 	return &batch{names: s.names}
@@ -108,6 +108,9 @@ func (l *lister) list(ctx context.Context) (store.Page, error) {
 	}
 	if len(l.filter.IDs) > 0 {
 		return l.these(ctx, l.filter.IDs, uuid.Nil)
+	}
+	if l.filter.Key != "" || l.filter.Schedule != "" {
+		return l.named(ctx)
 	}
 	if l.only(store.Dead, store.Cancelled) {
 		return l.problems(ctx)
@@ -135,7 +138,7 @@ func (l *lister) readLanes(ctx context.Context) error {
 // newest of those.
 func (l *lister) problems(ctx context.Context) (store.Page, error) {
 	most := l.limit + 1
-	if l.filter.Tag != "" {
+	if l.narrow() {
 		most = lookProblems
 	}
 	states := slices.Compact(slices.Sorted(slices.Values(l.states)))
@@ -153,6 +156,52 @@ func (l *lister) problems(ctx context.Context) (store.Page, error) {
 		floor = ids[most-1]
 	}
 	return l.these(ctx, ids, floor)
+}
+
+// narrow reports whether a run of the right state and lane may be none that is asked
+// for.
+func (l *lister) narrow() bool { return l.filter.Tag != "" || l.filter.Selects() }
+
+// selected are the parameters of the block of this name.
+func (l *lister) selected() []any {
+	names, values := make([]string, 0, len(l.filter.Metadata)), make([]string, 0, len(l.filter.Metadata))
+	for name, value := range l.filter.Metadata {
+		names, values = append(names, name), append(values, value)
+	}
+	return []any{l.filter.Key, l.filter.Schedule, l.filter.Worker, timeOrNull(l.filter.EndedSince), names, values, l.filter.Error}
+}
+
+// named lists runs of a key, or of a schedule, through its index.
+func (l *lister) named(ctx context.Context) (page store.Page, err error) {
+	for _, look := range []int{lookFirst, lookMost} {
+		ids, err := l.idsOfName(ctx, look)
+		if err != nil || len(ids) == 0 {
+			return store.Page{}, err
+		}
+		floor := uuid.Nil
+		if len(ids) == look {
+			floor = ids[look-1]
+		}
+		page, err = l.these(ctx, ids, floor)
+		if err != nil || len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
+			return page, err
+		}
+	}
+	return page, err
+}
+
+// idsOfName are the newest runs of the key, or of the schedule, that is asked for.
+func (l *lister) idsOfName(ctx context.Context, most int) (ids uuidArray, err error) {
+	b := l.store.begin(ctx, l.to)
+	find, name := queries.RunsOfSchedule, l.filter.Schedule
+	if l.filter.Key != "" {
+		find, name = queries.RunsOfKey, l.filter.Key
+	}
+	b.add(find, name, l.below, l.from, small(most)).Query(func(rows pgx.Rows) error {
+		ids = ids[:0]
+		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
+	})
+	return ids, l.store.send(ctx, l.to, b)
 }
 
 // unfinished lists pending and running runs, as long as few are pending.
@@ -198,7 +247,7 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(b[:], a[:]) })
 	ids = slices.Compact(ids)
 	floor := uuid.Nil
-	if enough := max(10*l.limit, lookFirst); l.filter.Tag == "" && len(ids) > enough {
+	if enough := max(10*l.limit, lookFirst); !l.narrow() && len(ids) > enough {
 		ids, floor = ids[:enough], ids[enough-1]
 	}
 	page, err = l.these(ctx, ids, floor)
@@ -242,7 +291,8 @@ func (l *lister) page(ctx context.Context, floor uuid.UUID, list string, more ..
 	}
 	page := store.Page{Next: floor}
 	b := l.store.begin(ctx, l.to)
-	args := append(more, l.below, from, l.states, l.allLanes, lanes, l.filter.Tag, int32(l.limit+1)) //nolint:gosec // small
+	args := append(more, l.below, from, l.states, l.allLanes, lanes, l.filter.Tag)
+	args = append(append(args, l.selected()...), int32(l.limit+1)) //nolint:gosec // small
 	b.add(list, args...).Query(func(rows pgx.Rows) error {
 		page.Runs = nil
 		return scanRecords(&page.Runs)(rows)

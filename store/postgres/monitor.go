@@ -50,17 +50,19 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 	var rows []queries.SurveyLanesRow
 	err := s.inspect(ctx, func(b *batch) {
 		b.add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.At) })
+		b.add(queries.ExpiredLeases, micro(rules.LeftBehind), int32(laneCountMost)).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.ExpiredLeases.N) })
 		b.add(queries.SurveyLanes, int32(laneCountMost), int32(store.MaxSurveyLanes)).Query(collect(&rows))
 	})
 	if err != nil {
 		return survey, s.fail("survey", err)
 	}
-	survey.At = survey.At.UTC()
+	survey.At, survey.ExpiredLeases.AtLeast = survey.At.UTC(), survey.ExpiredLeases.N >= laneCountMost
 	for i, row := range rows {
 		more := row.Largest >= laneCountMost
 		lane := store.LaneInfo{Queue: row.Queue, Job: row.Job, Paused: row.Paused,
 			Pending: store.Count{N: row.Pending, Estimated: more}, Due: store.Count{N: row.Due, Estimated: more && row.Due > 0},
-			Running: store.Count{N: row.Running, Estimated: row.Held >= laneCountMost}}
+			Isolated: store.Count{N: row.Isolated, Estimated: row.Isolated >= laneCountMost},
+			Running:  store.Count{N: row.Running, Estimated: row.Held >= laneCountMost}}
 		if row.Pending > 0 {
 			lane.OldestDue = timesUTC(&rows[i].Oldest)
 		}
@@ -79,7 +81,7 @@ func (s *Store) inspect(ctx context.Context, ask func(*batch)) error {
 	defer cancel()
 	b := s.guarded(ctx)
 	ask(b)
-	return s.send(ctx, s.general, b)
+	return s.send(ctx, s.looking, b)
 }
 
 func collect[R any](rows *[]R) func(pgx.Rows) error {

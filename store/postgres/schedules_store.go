@@ -359,18 +359,18 @@ func idArray(ids []uuid.UUID) string {
 // specs remembers rules and plans by the texts they were read from.
 type specs struct {
 	mu   sync.Mutex
-	read map[string]store.Schedule // nothing but the rule and the plan
+	read map[string]store.Schedule // nothing but what the text has
 }
 
 // specsMost bounds the texts that are remembered.
 const specsMost = 10_000
 
-// set gives a schedule the rule and the plan of a text, if it can be read.
+// set gives a schedule what a text has, if it can be read.
 func (s *specs) set(one *store.Schedule, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, ok := s.read[text]; ok {
-		one.Rule, one.Plan = known.Rule, known.Plan
+		one.Rule, one.Plan, one.Metadata = known.Rule, known.Plan, known.Metadata
 		return nil
 	}
 	if err := one.SetSpec([]byte(text)); err != nil {
@@ -379,7 +379,7 @@ func (s *specs) set(one *store.Schedule, text string) error {
 	if s.read == nil || len(s.read) >= specsMost {
 		s.read = map[string]store.Schedule{}
 	}
-	s.read[text] = store.Schedule{Rule: one.Rule, Plan: one.Plan}
+	s.read[text] = store.Schedule{Rule: one.Rule, Plan: one.Plan, Metadata: one.Metadata}
 	return nil
 }
 

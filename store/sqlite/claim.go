@@ -175,7 +175,7 @@ func (c *change) look(ctx context.Context, step store.Step, take int) (runs []st
 		var seq int64
 		var id sql.RawBytes
 		err := rows.Scan(&seq, &id, &row.Lane, &row.Attempt, &row.MaxAttempts, &row.CrashCount, &row.Fence,
-			&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Trace, &row.Args)
+			&row.DueAt, &row.CreatedAt, &row.Timeout, &row.ExpiresAt, &row.Trace, &row.Key, &row.Schedule, &row.Tags, &row.Metadata, &row.Args)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -220,6 +220,16 @@ func claimed(row *queries.FindClaimedRow, now int64) store.ClaimedRun {
 	if row.Trace != nil {
 		run.Trace = *row.Trace
 	}
+	if row.Key != nil {
+		run.Key = *row.Key
+	}
+	if row.Schedule != nil {
+		run.Schedule = *row.Schedule
+	}
+	if row.Tags != nil {
+		run.Tags, _ = tagsOf(row.Tags) // what cannot be read, a run is executed without
+	}
+	run.Metadata = metadataOf(row.Metadata)
 	return run
 }
 

@@ -3,9 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"fmt"
-	"strings"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -83,7 +81,7 @@ func counted(n, about int64) store.Count {
 // counting are the statements that count, by name.
 func (l *lookups) counting() map[string]**sql.Stmt {
 	return map[string]**sql.Stmt{
-		"CountRuns": &l.count, "CountMatching": &l.matching, "SampleRuns": &l.sample,
+		"CountRuns": &l.count, "CountMatching": &l.matching, "CountThese": &l.these, "SampleRuns": &l.sample,
 		"CountSucceededAtEnds": &l.succeeded, "CountStranded": &l.stranded, "CheckLimits": &l.limits,
 	}
 }
@@ -114,11 +112,11 @@ func (l *lookups) countMatching(ctx context.Context, filter store.Filter) (map[s
 	for _, state := range filter.Wanted() {
 		counts[state] = store.Count{}
 	}
-	ids := make([]string, len(filter.IDs))
-	for i, id := range filter.IDs {
-		ids[i] = strings.ToUpper(hex.EncodeToString(id[:]))
+	if len(filter.IDs) > 0 || filter.Key != "" || filter.Schedule != "" {
+		return counts, l.countNamed(ctx, &filter, counts)
 	}
-	rows, err := l.matching.QueryContext(ctx, countMost, from[:], below[:], list(numbers(filter.Wanted())), list(filter.Jobs), list(filter.Queues), list(ids), filter.Tag)
+	rows, err := l.matching.QueryContext(ctx, countMost, from[:], below[:], list(numbers(filter.Wanted())), list(filter.Jobs), list(filter.Queues),
+		filter.Tag, choiceOf(&filter))
 	if err != nil {
 		return nil, err
 	}
@@ -132,4 +130,38 @@ func (l *lookups) countMatching(ctx context.Context, filter store.Filter) (map[s
 		counts[state] = store.Count{N: passing, AtLeast: looked >= countMost}
 	}
 	return counts, rows.Err()
+}
+
+// countNamed counts runs whose ids are given, or that an index finds by their key or
+// their schedule.
+func (l *lookups) countNamed(ctx context.Context, filter *store.Filter, counts map[store.State]store.Count) error {
+	from, below, _, err := filter.Range()
+	if err != nil {
+		return err
+	}
+	ids, more := filter.IDs, false
+	if len(ids) == 0 {
+		if ids, err = idsOfName(ctx, l.Queries, filter, countMost); err != nil {
+			return err
+		}
+		more = len(ids) == countMost
+	}
+	rows, err := l.these.QueryContext(ctx, list(inHex(ids)), from[:], below[:], list(numbers(filter.Wanted())), list(filter.Jobs), list(filter.Queues),
+		filter.Tag, choiceOf(filter))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for state := range counts {
+		counts[state] = store.Count{AtLeast: more}
+	}
+	for rows.Next() {
+		var state store.State
+		var passing int64
+		if err := rows.Scan(&state, &passing); err != nil {
+			return err
+		}
+		counts[state] = store.Count{N: passing, AtLeast: more}
+	}
+	return rows.Err()
 }

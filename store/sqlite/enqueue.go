@@ -74,7 +74,7 @@ func (c *change) insert(ctx context.Context, rows []queries.InsertRunParams) (st
 			args := make([]any, 0, rowsAtOnce*columnsOfRun)
 			for i := range rows[:n] {
 				r := &rows[i]
-				args = append(args, r.ID, r.CreatedAt, r.DueAt, r.ExpiresAt, r.Timeout, r.Lane, r.MaxAttempts, r.OnCrash, r.Tags, r.Trace, r.Args)
+				args = append(args, r.ID, r.CreatedAt, r.DueAt, r.ExpiresAt, r.Timeout, r.Lane, r.MaxAttempts, r.OnCrash, r.Tags, r.Metadata, r.Trace, r.Args)
 			}
 			result, err = c.insertRuns.ExecContext(ctx, args...)
 		} else {
@@ -116,7 +116,7 @@ func (c *change) tellExisting(ctx context.Context, first int64, receipts []store
 // rowsAtOnce is how many runs one statement stores, where there are as many.
 const (
 	rowsAtOnce   = 25
-	columnsOfRun = 11
+	columnsOfRun = 12
 )
 
 // row makes the row of a new run.
@@ -140,6 +140,7 @@ func (s *Store) row(ctx context.Context, c *change, fresh *lanes, r *store.NewRu
 		MaxAttempts: int64(r.MaxAttempts),
 		OnCrash:     int64(r.OnCrash),
 		Tags:        tags,
+		Metadata:    r.Metadata.Text(),
 		Trace:       rules.TextOrNil(r.Trace),
 		Args:        r.Args,
 	}, err
@@ -166,4 +167,12 @@ func tagsOf(text *string) ([]string, error) {
 	}
 	err := json.Unmarshal([]byte(*text), &tags)
 	return tags, err
+}
+
+// metadataOf reads stored metadata.
+func metadataOf(text *string) store.Metadata {
+	if text == nil {
+		return nil
+	}
+	return store.MetadataOf([]byte(*text))
 }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -90,10 +91,13 @@ func findRuns(ctx context.Context, look *queries.Queries, filter store.Filter) (
 	}
 	ask := queries.ListRunsParams{
 		Below: below[:], FromID: from[:], States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues),
-		Tag: filter.Tag, Most: int64(limit) + 1,
+		Tag: filter.Tag, Chosen: choiceOf(&filter), Most: int64(limit) + 1,
 	}
 	floor, err := floorOf(ctx, look, filter, ask)
-	if err != nil {
+	if err == nil && len(filter.IDs) == 0 && filter.Key+filter.Schedule != "" {
+		filter.IDs, floor, err = named(ctx, look, &filter)
+	}
+	if err != nil || filter.IDs != nil && len(filter.IDs) == 0 {
 		return store.Page{}, err
 	}
 	if floor != nil {
@@ -121,10 +125,60 @@ func findRuns(ctx context.Context, look *queries.Queries, filter store.Filter) (
 	return page, addProgress(ctx, look, page.Runs)
 }
 
+// named are the newest runs of the key, or of the schedule, that is asked for, and the
+// smallest id that is looked at, if not all are.
+func named(ctx context.Context, look *queries.Queries, filter *store.Filter) (ids []store.RunID, floor []byte, err error) {
+	ids, err = idsOfName(ctx, look, filter, lookMost)
+	if len(ids) == lookMost {
+		floor = ids[lookMost-1][:]
+	}
+	return ids, floor, err
+}
+
+func idsOfName(ctx context.Context, look *queries.Queries, filter *store.Filter, most int64) ([]store.RunID, error) {
+	from, below, _, err := filter.Range()
+	if err != nil {
+		return nil, err
+	}
+	var found [][]byte
+	if filter.Key != "" {
+		found, err = look.RunsOfKey(ctx, queries.RunsOfKeyParams{Key: &filter.Key, Below: below[:], FromID: from[:], Most: most})
+	} else {
+		found, err = look.RunsOfSchedule(ctx, queries.RunsOfScheduleParams{Schedule: &filter.Schedule, Below: below[:], FromID: from[:], Most: most})
+	}
+	ids := make([]store.RunID, len(found))
+	for i := range found {
+		ids[i] = store.RunID(found[i])
+	}
+	return ids, err
+}
+
+// choiceOf is what a filter asks for beside the place of a run, as statements read it;
+// empty: nothing.
+func choiceOf(filter *store.Filter) string {
+	if !filter.Selects() {
+		return ""
+	}
+	choice := map[string]any{}
+	if len(filter.Metadata) > 0 {
+		choice["metadata"] = filter.Metadata
+	}
+	for name, text := range map[string]string{"key": filter.Key, "schedule": filter.Schedule, "worker": filter.Worker, "error": filter.Error} {
+		if text != "" {
+			choice[name] = text
+		}
+	}
+	if !filter.EndedSince.IsZero() {
+		choice["ended_since"] = filter.EndedSince.UnixMicro()
+	}
+	text, _ := json.Marshal(choice) // texts and numbers always have a form
+	return string(text)
+}
+
 // floorOf is the smallest id that is looked at; nil: all are.
 func floorOf(ctx context.Context, look *queries.Queries, filter store.Filter, ask queries.ListRunsParams) (floor []byte, err error) {
 	switch {
-	case len(filter.IDs) > 0:
+	case len(filter.IDs) > 0 || filter.Key+filter.Schedule != "":
 	case onlyProblems(filter.States):
 		floor, err = look.FloorOfProblems(ctx, queries.FloorOfProblemsParams{Below: ask.Below, FromID: ask.FromID, Skip: lookMost - 1})
 	default:
@@ -200,6 +254,7 @@ func recordOf(row *listed) (store.Record, error) {
 		Schedule:    r.Schedule,
 		Key:         r.Key,
 		Tags:        tags,
+		Metadata:    metadataOf(r.Metadata),
 		Args:        r.Args,
 		Result:      r.Result,
 	}

@@ -72,7 +72,7 @@ func (c *change) holderOf(row *queries.FindHolderRow) store.KeyHolder {
 func (c *change) insertOne(ctx context.Context, r *store.NewRun, row queries.InsertRunParams) (stored bool, err error) {
 	rows, err := c.InsertKeyed(ctx, queries.InsertKeyedParams{
 		ID: row.ID, CreatedAt: row.CreatedAt, DueAt: row.DueAt, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout, Lane: row.Lane,
-		MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Trace: row.Trace, Args: row.Args, Key: rules.TextOrNil(r.Key.Text),
+		MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Metadata: row.Metadata, Trace: row.Trace, Args: row.Args, Key: rules.TextOrNil(r.Key.Text),
 		Limits: limitsText(r.Limits),
 	})
 	if err != nil || rows == 0 {
@@ -108,7 +108,7 @@ func (c *change) replace(ctx context.Context, r *store.NewRun, holder *queries.F
 	}
 	err := c.ReplaceRun(ctx, queries.ReplaceRunParams{
 		ID: holder.RunID, Lane: lane, DueAt: due, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout,
-		MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Trace: row.Trace, Args: row.Args,
+		MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Metadata: row.Metadata, Trace: row.Trace, Args: row.Args,
 		Limits: limitsText(r.Limits),
 	})
 	if err != nil {

@@ -112,24 +112,24 @@ func (s *Store) countLimit(ctx context.Context, q *queries.Queries, info *store.
 	if err != nil {
 		return err
 	}
-	waiting, next, err := waitingOf(ctx, q, first, last)
-	info.InUse, info.Waiting, info.NextAt = store.Count{N: used}, waiting, next
+	waiting, next, oldest, err := waitingOf(ctx, q, first, last)
+	info.InUse, info.Waiting, info.NextAt, info.OldestDue = store.Count{N: used}, waiting, next, oldest
 	return err
 }
 
 // waitingOf counts the runs that wait in the lines of gates, and says when the
-// next one may be admitted.
-func waitingOf(ctx context.Context, q *queries.Queries, first, last admit.GateID) (waiting store.Count, next *time.Time, err error) {
-	n, err := q.CountWaiting(ctx, queries.CountWaitingParams{First: int64(first), Last: int64(last), Most: waitingMost + 1})
-	if err != nil || n == 0 {
-		return store.Count{}, nil, err
+// next one may be admitted, and since when the oldest has been due.
+func waitingOf(ctx context.Context, q *queries.Queries, first, last admit.GateID) (waiting store.Count, next, oldest *time.Time, err error) {
+	counted, err := q.CountWaiting(ctx, queries.CountWaitingParams{First: int64(first), Last: int64(last), Most: waitingMost + 1})
+	if err != nil || counted.Waiting == 0 {
+		return store.Count{}, nil, nil, err
 	}
-	waiting = store.Count{N: min(n, waitingMost), Estimated: n > waitingMost}
+	waiting = store.Count{N: min(counted.Waiting, waitingMost), Estimated: counted.Waiting > waitingMost}
 	due, err := q.NextTurn(ctx, queries.NextTurnParams{First: int64(first), Last: int64(last)})
 	if due > 0 {
 		next = instantOrNil(&due)
 	}
-	return waiting, next, err
+	return waiting, next, instantOrNil(&counted.Oldest), err
 }
 
 // ChangeLimit changes a limit on behalf of an operator.
@@ -225,8 +225,8 @@ func (c *change) unused(ctx context.Context, limit *store.Limit) error {
 		return err
 	}
 	waiting, err := c.CountWaiting(ctx, queries.CountWaitingParams{First: int64(first), Last: int64(last), Most: waitingMost})
-	if err == nil && waiting+held > 0 {
-		err = rules.LimitInUse(limit.Name, waiting, held)
+	if err == nil && waiting.Waiting+held > 0 {
+		err = rules.LimitInUse(limit.Name, waiting.Waiting, held)
 	}
 	return err
 }
@@ -275,7 +275,7 @@ func gateInfo(ctx context.Context, q *queries.Queries, limit *store.Limit, key s
 		return info, err
 	}
 	info.InUse = int(use.Used)
-	if info.Waiting, info.NextAt, err = waitingOf(ctx, q, gate, gate); err != nil {
+	if info.Waiting, info.NextAt, _, err = waitingOf(ctx, q, gate, gate); err != nil {
 		return info, err
 	}
 	row, err := q.FindGate(ctx, queries.FindGateParams{Gate: int64(gate)})

@@ -94,6 +94,10 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 	if err != nil {
 		return store.Survey{}, err
 	}
+	expired, err := look.CountExpired(ctx, queries.CountExpiredParams{Before: now - rules.LeftBehind.Microseconds()})
+	if err != nil {
+		return store.Survey{}, err
+	}
 	byName := map[laneName]*store.LaneInfo{}
 	for i := range rows {
 		row := &rows[i]
@@ -108,6 +112,7 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 		info.Pending = store.Count{N: info.Pending.N + row.Ordinary + row.Isolated, Estimated: info.Pending.Estimated || more}
 		info.Due = store.Count{N: info.Due.N + row.Due, Estimated: info.Due.Estimated || more && row.Due > 0}
 		info.Running.N += running[row.ID]
+		info.Isolated = info.Isolated.Plus(store.Count{N: row.Isolated, Estimated: row.Isolated >= countMost})
 		if l, waits := limited[row.ID]; waits {
 			info.Pending = info.Pending.Plus(store.Count{N: l.Pending, Estimated: someLimited})
 			info.Due = info.Due.Plus(store.Count{N: l.Due, Estimated: someLimited && l.Due > 0})
@@ -117,7 +122,7 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 			info.OldestDue = &at
 		}
 	}
-	survey := store.Survey{At: instant(now), Lanes: []store.LaneInfo{}, Partial: len(rows) >= store.MaxSurveyLanes}
+	survey := store.Survey{At: instant(now), Lanes: []store.LaneInfo{}, ExpiredLeases: store.Count{N: expired}, Partial: len(rows) >= store.MaxSurveyLanes}
 	for _, info := range byName {
 		survey.Lanes = append(survey.Lanes, *info)
 	}

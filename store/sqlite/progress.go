@@ -78,16 +78,21 @@ func addProgress(ctx context.Context, look *queries.Queries, records []store.Rec
 
 // chosen reads the list of runs that are named.
 func chosen(ctx context.Context, look *queries.Queries, ids []store.RunID, ask queries.ListRunsParams) ([]listed, error) {
-	texts := make([]string, len(ids))
-	for i, id := range ids {
-		texts[i] = hex.EncodeToString(id[:])
-	}
 	found, err := look.ListChosen(ctx, queries.ListChosenParams{
-		Ids: list(texts), Below: ask.Below, FromID: ask.FromID, States: ask.States, Jobs: ask.Jobs, Queues: ask.Queues, Tag: ask.Tag, Most: ask.Most,
+		Ids: list(inHex(ids)), Below: ask.Below, FromID: ask.FromID, States: ask.States, Jobs: ask.Jobs, Queues: ask.Queues, Tag: ask.Tag, Chosen: ask.Chosen, Most: ask.Most,
 	})
 	rows := make([]listed, len(found))
 	for i := range found {
 		rows[i] = listed(found[i])
 	}
 	return rows, err
+}
+
+// inHex writes ids as statements read them.
+func inHex(ids []store.RunID) []string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = hex.EncodeToString(id[:])
+	}
+	return texts
 }

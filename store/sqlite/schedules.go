@@ -339,7 +339,7 @@ func (s *Store) insertScheduled(
 	}
 	rows, err := c.InsertOccurrence(ctx, queries.InsertOccurrenceParams{
 		ID: row.ID, CreatedAt: row.CreatedAt, DueAt: row.DueAt, ExpiresAt: row.ExpiresAt, Timeout: row.Timeout,
-		Lane: row.Lane, MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Args: row.Args,
+		Lane: row.Lane, MaxAttempts: row.MaxAttempts, OnCrash: row.OnCrash, Tags: row.Tags, Metadata: row.Metadata, Args: row.Args,
 		Schedule: &schedule, Generation: &generation, Occurrence: key, Limits: limitsText(run.Limits),
 	})
 	if err != nil || rows == 0 {

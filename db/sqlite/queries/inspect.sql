@@ -51,7 +51,7 @@ OFFSET @skip;
 
 -- name: ListRuns :many
 -- Walks the key of runs downwards from the cursor to the floor; CROSS JOIN keeps it so.
--- An empty JSON array, and an empty tag, filter nothing.
+-- An empty JSON array, an empty tag, and an empty choice filter nothing.
 SELECT
     sqlc.embed(runs),
     lanes.queue, lanes.job, lanes.priority, problems.reason,
@@ -90,6 +90,44 @@ WHERE runs.id < @below
           SELECT 1
           FROM json_each(runs.tags) tag
           WHERE tag.value = @tag
+      )
+  )
+  AND (
+      @chosen = ''
+      OR coalesce(runs.key, '') = coalesce(json_extract(@chosen, '$.key'), runs.key, '')
+      AND coalesce(runs.schedule, '') = coalesce(
+          json_extract(@chosen, '$.schedule'), runs.schedule, ''
+      )
+      AND coalesce(runs.worker, '') = coalesce(
+          json_extract(@chosen, '$.worker'), runs.worker, ''
+      )
+      AND coalesce(runs.finished_at, -1) >= coalesce(json_extract(@chosen, '$.ended_since'), -1)
+      AND NOT EXISTS (
+          SELECT 1
+          FROM json_each(@chosen, '$.metadata') wanted
+          WHERE NOT EXISTS (
+              SELECT 1
+              FROM json_each(runs.metadata) noted
+              WHERE noted.key = wanted.key
+                AND noted.value = wanted.value
+          )
+      )
+      AND (
+          json_extract(@chosen, '$.error') IS NULL
+          OR runs.state <> 2 AND instr(
+              coalesce(
+                  nullif(problems.reason, ''),
+                  (
+                      SELECT attempts.error
+                      FROM attempts
+                      WHERE attempts.run_id = runs.id
+                      ORDER BY attempts.fence DESC
+                      LIMIT 1
+                  ),
+                  ''
+              ),
+              json_extract(@chosen, '$.error')
+          ) > 0
       )
   )
 ORDER BY runs.id DESC
@@ -135,5 +173,63 @@ WHERE problems.run_id < @below
           WHERE tag.value = @tag
       )
   )
+  AND (
+      @chosen = ''
+      OR coalesce(runs.key, '') = coalesce(json_extract(@chosen, '$.key'), runs.key, '')
+      AND coalesce(runs.schedule, '') = coalesce(
+          json_extract(@chosen, '$.schedule'), runs.schedule, ''
+      )
+      AND coalesce(runs.worker, '') = coalesce(
+          json_extract(@chosen, '$.worker'), runs.worker, ''
+      )
+      AND coalesce(runs.finished_at, -1) >= coalesce(json_extract(@chosen, '$.ended_since'), -1)
+      AND NOT EXISTS (
+          SELECT 1
+          FROM json_each(@chosen, '$.metadata') wanted
+          WHERE NOT EXISTS (
+              SELECT 1
+              FROM json_each(runs.metadata) noted
+              WHERE noted.key = wanted.key
+                AND noted.value = wanted.value
+          )
+      )
+      AND (
+          json_extract(@chosen, '$.error') IS NULL
+          OR runs.state <> 2 AND instr(
+              coalesce(
+                  nullif(problems.reason, ''),
+                  (
+                      SELECT attempts.error
+                      FROM attempts
+                      WHERE attempts.run_id = runs.id
+                      ORDER BY attempts.fence DESC
+                      LIMIT 1
+                  ),
+                  ''
+              ),
+              json_extract(@chosen, '$.error')
+          ) > 0
+      )
+  )
 ORDER BY problems.run_id DESC
+LIMIT @most;
+
+-- name: RunsOfKey :many
+-- Index: runs_key downwards, so many entries and no rows.
+SELECT id
+FROM runs
+WHERE key = @key
+  AND id < @below
+  AND id >= @from_id
+ORDER BY id DESC
+LIMIT @most;
+
+-- name: RunsOfSchedule :many
+-- Index: runs_schedule downwards, so many entries and no rows.
+SELECT id
+FROM runs
+WHERE schedule = @schedule
+  AND id < @below
+  AND id >= @from_id
+ORDER BY id DESC
 LIMIT @most;

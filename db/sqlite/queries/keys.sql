@@ -30,12 +30,12 @@ WHERE job = @job
 -- name: InsertKeyed :execrows
 -- InsertRun for a run with a key, or with limits, if it has any.
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args,
-    key, limits
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, trace,
+    args, key, limits
 )
 VALUES (
     @id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags,
-    @trace, @args, @key, @limits
+    @metadata, @trace, @args, @key, @limits
 )
 ON CONFLICT (id) DO NOTHING;
 
@@ -56,6 +56,7 @@ SET lane = @lane,
     max_attempts = @max_attempts,
     on_crash = @on_crash,
     tags = @tags,
+    metadata = @metadata,
     trace = @trace,
     args = @args,
     limits = @limits,

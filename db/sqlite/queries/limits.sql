@@ -127,7 +127,7 @@ LIMIT @most;
 -- transaction.
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, args
+    trace, key, schedule, tags, metadata, args
 FROM runs
 WHERE seq = @seq;
 
@@ -345,9 +345,11 @@ WHERE id = @id
   AND state = 0;
 
 -- name: CountWaiting :one
--- Index: the primary key, at most so many rows.
-SELECT count(*)
-FROM (SELECT 1 FROM waiting WHERE gate BETWEEN @first AND @last LIMIT @most) counted;
+-- Index: the primary key, at most so many rows. Since when the oldest has been due; 0: none.
+SELECT
+    count(*) AS waiting,
+    CAST(coalesce(min(counted.due_at), 0) AS INTEGER) AS oldest
+FROM (SELECT due_at FROM waiting WHERE gate BETWEEN @first AND @last LIMIT @most) counted;
 
 -- name: NextTurn :one
 -- Index: turns_gate, over these gates. When the first turn is due of those for which runs

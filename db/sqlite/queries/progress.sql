@@ -76,5 +76,43 @@ WHERE runs.id IN (SELECT unhex(value) FROM json_each(@ids))
           WHERE tag.value = @tag
       )
   )
+  AND (
+      @chosen = ''
+      OR coalesce(runs.key, '') = coalesce(json_extract(@chosen, '$.key'), runs.key, '')
+      AND coalesce(runs.schedule, '') = coalesce(
+          json_extract(@chosen, '$.schedule'), runs.schedule, ''
+      )
+      AND coalesce(runs.worker, '') = coalesce(
+          json_extract(@chosen, '$.worker'), runs.worker, ''
+      )
+      AND coalesce(runs.finished_at, -1) >= coalesce(json_extract(@chosen, '$.ended_since'), -1)
+      AND NOT EXISTS (
+          SELECT 1
+          FROM json_each(@chosen, '$.metadata') wanted
+          WHERE NOT EXISTS (
+              SELECT 1
+              FROM json_each(runs.metadata) noted
+              WHERE noted.key = wanted.key
+                AND noted.value = wanted.value
+          )
+      )
+      AND (
+          json_extract(@chosen, '$.error') IS NULL
+          OR runs.state <> 2 AND instr(
+              coalesce(
+                  nullif(problems.reason, ''),
+                  (
+                      SELECT attempts.error
+                      FROM attempts
+                      WHERE attempts.run_id = runs.id
+                      ORDER BY attempts.fence DESC
+                      LIMIT 1
+                  ),
+                  ''
+              ),
+              json_extract(@chosen, '$.error')
+          ) > 0
+      )
+  )
 ORDER BY runs.id DESC
 LIMIT @most;

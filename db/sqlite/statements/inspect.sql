@@ -89,10 +89,10 @@ CROSS JOIN runs ON runs.seq = span.low + (span.high - span.low) * probe.number /
 
 -- name: CountMatching
 -- ?1 the most that is looked at of each state, ?2 and ?3 the ids, from the first to below
--- the second, ?4 states, ?5 jobs, ?6 queues, ?7 ids in hex as JSON arrays, empty: any but
--- of states, ?8 tag. For each state: how many runs were looked at, and how many pass. Reads
--- ready, leases, problems and the key of runs downwards, so many rows of each, and one row
--- of runs for each of these.
+-- the second, ?4 states, ?5 jobs, ?6 queues as JSON arrays, empty: any but of states, ?7
+-- tag, ?8 the choice, an object, empty: none. For each state: how many runs were looked at,
+-- and how many pass. Reads ready, waiting, leases, problems and the key of runs downwards,
+-- so many rows of each, and one row of runs for each of these.
 WITH RECURSIVE held (claim_id, ids, place) AS (
     SELECT claim_id, run_ids, 1
     FROM leases
@@ -103,6 +103,9 @@ WITH RECURSIVE held (claim_id, ids, place) AS (
 ), looked (state, id) AS (
     SELECT 0, waiting.run_id
     FROM (SELECT run_id FROM ready LIMIT ?1) AS waiting
+    UNION ALL
+    SELECT 0, limited.run_id
+    FROM (SELECT run_id FROM waiting LIMIT ?1) AS limited
     UNION ALL
     SELECT 1, leased.id
     FROM (SELECT DISTINCT substr(ids, place, 16) AS id FROM held LIMIT ?1) AS leased
@@ -123,13 +126,52 @@ SELECT
             AND runs.id < ?3
             AND (?5 = '[]' OR lanes.job IN (SELECT value FROM json_each(?5)))
             AND (?6 = '[]' OR lanes.queue IN (SELECT value FROM json_each(?6)))
-            AND (?7 = '[]' OR hex(runs.id) IN (SELECT value FROM json_each(?7)))
             AND (
-                ?8 = ''
+                ?7 = ''
                 OR EXISTS (
                     SELECT 1
                     FROM json_each(runs.tags) AS tag
-                    WHERE tag.value = ?8
+                    WHERE tag.value = ?7
+                )
+            )
+            AND (
+                ?8 = ''
+                OR coalesce(runs.key, '') = coalesce(json_extract(?8, '$.key'), runs.key, '')
+                AND coalesce(runs.schedule, '') = coalesce(
+                    json_extract(?8, '$.schedule'), runs.schedule, ''
+                )
+                AND coalesce(runs.worker, '') = coalesce(json_extract(?8, '$.worker'), runs.worker, '')
+                AND coalesce(runs.finished_at, -1) >= coalesce(json_extract(?8, '$.ended_since'), -1)
+                AND NOT EXISTS (
+                    SELECT 1
+                    FROM json_each(?8, '$.metadata') AS wanted
+                    WHERE NOT EXISTS (
+                        SELECT 1
+                        FROM json_each(runs.metadata) AS noted
+                        WHERE noted.key = wanted.key
+                          AND noted.value = wanted.value
+                    )
+                )
+                AND (
+                    json_extract(?8, '$.error') IS NULL
+                    OR runs.state <> 2 AND instr(
+                        coalesce(
+                            (
+                                SELECT nullif(problems.reason, '')
+                                FROM problems
+                                WHERE problems.run_id = runs.id
+                            ),
+                            (
+                                SELECT attempts.error
+                                FROM attempts
+                                WHERE attempts.run_id = runs.id
+                                ORDER BY attempts.fence DESC
+                                LIMIT 1
+                            ),
+                            ''
+                        ),
+                        json_extract(?8, '$.error')
+                    ) > 0
                 )
             )
         ),
@@ -143,3 +185,67 @@ END
 CROSS JOIN runs ON runs.id = looked.id
 CROSS JOIN lanes ON lanes.id = abs(runs.lane)
 GROUP BY asked.value;
+
+-- name: CountThese
+-- ?1 ids in hex as a JSON array, ?2 and ?3 the ids, from the first to below the second, ?4
+-- states, ?5 jobs, ?6 queues as JSON arrays, empty: any but of states, ?7 tag, ?8 the
+-- choice, an object, empty: none. How many of the runs pass, by state: the key of runs,
+-- once for each id.
+SELECT runs.state, count(*)
+FROM json_each(?1) AS asked
+CROSS JOIN runs ON runs.id = unhex(asked.value)
+CROSS JOIN lanes ON lanes.id = abs(runs.lane)
+WHERE runs.id >= ?2
+  AND runs.id < ?3
+  AND runs.state IN (SELECT value FROM json_each(?4))
+  AND (?5 = '[]' OR lanes.job IN (SELECT value FROM json_each(?5)))
+  AND (?6 = '[]' OR lanes.queue IN (SELECT value FROM json_each(?6)))
+  AND (
+      ?7 = ''
+      OR EXISTS (
+          SELECT 1
+          FROM json_each(runs.tags) AS tag
+          WHERE tag.value = ?7
+      )
+  )
+  AND (
+      ?8 = ''
+      OR coalesce(runs.key, '') = coalesce(json_extract(?8, '$.key'), runs.key, '')
+      AND coalesce(runs.schedule, '') = coalesce(
+          json_extract(?8, '$.schedule'), runs.schedule, ''
+      )
+      AND coalesce(runs.worker, '') = coalesce(json_extract(?8, '$.worker'), runs.worker, '')
+      AND coalesce(runs.finished_at, -1) >= coalesce(json_extract(?8, '$.ended_since'), -1)
+      AND NOT EXISTS (
+          SELECT 1
+          FROM json_each(?8, '$.metadata') AS wanted
+          WHERE NOT EXISTS (
+              SELECT 1
+              FROM json_each(runs.metadata) AS noted
+              WHERE noted.key = wanted.key
+                AND noted.value = wanted.value
+          )
+      )
+      AND (
+          json_extract(?8, '$.error') IS NULL
+          OR runs.state <> 2 AND instr(
+              coalesce(
+                  (
+                      SELECT nullif(problems.reason, '')
+                      FROM problems
+                      WHERE problems.run_id = runs.id
+                  ),
+                  (
+                      SELECT attempts.error
+                      FROM attempts
+                      WHERE attempts.run_id = runs.id
+                      ORDER BY attempts.fence DESC
+                      LIMIT 1
+                  ),
+                  ''
+              ),
+              json_extract(?8, '$.error')
+          ) > 0
+      )
+  )
+GROUP BY runs.state;

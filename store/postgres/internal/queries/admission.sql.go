@@ -997,7 +997,8 @@ WHERE id = ANY ($4::uuid[])
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace,
+    trace, key, schedule, tags,
+    metadata::text AS metadata,
     args::text AS args,
     cardinality($4::uuid[])::int AS dealt
 `
@@ -1025,6 +1026,10 @@ type StartAdmittedRow struct {
 	Timeout     *int64
 	Expired     bool
 	Trace       *string
+	Key         *string
+	Schedule    *int32
+	Tags        []string
+	Metadata    string
 	Args        string
 	Dealt       int32
 }
@@ -1065,6 +1070,10 @@ func (q *Queries) StartAdmitted(ctx context.Context, arg StartAdmittedParams) ([
 			&i.Timeout,
 			&i.Expired,
 			&i.Trace,
+			&i.Key,
+			&i.Schedule,
+			&i.Tags,
+			&i.Metadata,
 			&i.Args,
 			&i.Dealt,
 		); err != nil {

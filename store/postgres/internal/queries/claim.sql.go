@@ -72,7 +72,8 @@ WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace,
+    trace, key, schedule, tags,
+    metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM taken)::int AS dealt
 `
@@ -101,6 +102,10 @@ type ClaimFreeRunsRow struct {
 	Timeout     *int64
 	Expired     bool
 	Trace       *string
+	Key         *string
+	Schedule    *int32
+	Tags        []string
+	Metadata    string
 	Args        string
 	Dealt       int32
 }
@@ -140,6 +145,10 @@ func (q *Queries) ClaimFreeRuns(ctx context.Context, arg ClaimFreeRunsParams) ([
 			&i.Timeout,
 			&i.Expired,
 			&i.Trace,
+			&i.Key,
+			&i.Schedule,
+			&i.Tags,
+			&i.Metadata,
 			&i.Args,
 			&i.Dealt,
 		); err != nil {
@@ -212,7 +221,8 @@ WHERE id = ANY (ARRAY(SELECT taken.run_id FROM taken))
 RETURNING
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace,
+    trace, key, schedule, tags,
+    metadata::text AS metadata,
     args::text AS args,
     (SELECT count(*) FROM taken)::int AS dealt
 `
@@ -241,6 +251,10 @@ type ClaimRunsRow struct {
 	Timeout     *int64
 	Expired     bool
 	Trace       *string
+	Key         *string
+	Schedule    *int32
+	Tags        []string
+	Metadata    string
 	Args        string
 	Dealt       int32
 }
@@ -288,6 +302,10 @@ func (q *Queries) ClaimRuns(ctx context.Context, arg ClaimRunsParams) ([]ClaimRu
 			&i.Timeout,
 			&i.Expired,
 			&i.Trace,
+			&i.Key,
+			&i.Schedule,
+			&i.Tags,
+			&i.Metadata,
 			&i.Args,
 			&i.Dealt,
 		); err != nil {
@@ -305,7 +323,8 @@ const ClaimedRuns = `-- name: ClaimedRuns :many
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout,
     coalesce(expires_at <= now(), false)::boolean AS expired,
-    trace,
+    trace, key, schedule, tags,
+    metadata::text AS metadata,
     args::text AS args,
     0::int AS dealt
 FROM durable.runs
@@ -334,6 +353,10 @@ type ClaimedRunsRow struct {
 	Timeout     *int64
 	Expired     bool
 	Trace       *string
+	Key         *string
+	Schedule    *int32
+	Tags        []string
+	Metadata    string
 	Args        string
 	Dealt       int32
 }
@@ -361,6 +384,10 @@ func (q *Queries) ClaimedRuns(ctx context.Context, arg ClaimedRunsParams) ([]Cla
 			&i.Timeout,
 			&i.Expired,
 			&i.Trace,
+			&i.Key,
+			&i.Schedule,
+			&i.Tags,
+			&i.Metadata,
 			&i.Args,
 			&i.Dealt,
 		); err != nil {
@@ -600,6 +627,43 @@ func (q *Queries) RegisterWorker(ctx context.Context, arg RegisterWorkerParams) 
 	var id int32
 	err := row.Scan(&id)
 	return id, err
+}
+
+const ScheduleNames = `-- name: ScheduleNames :many
+SELECT id, name
+FROM durable.schedules
+WHERE id = ANY ($1::int[])
+`
+
+type ScheduleNamesParams struct {
+	Ids []int32
+}
+
+type ScheduleNamesRow struct {
+	ID   int32
+	Name string
+}
+
+// The names of schedules, once for each that a claim has met. Index: schedules_pkey.
+// Locks: none.
+func (q *Queries) ScheduleNames(ctx context.Context, arg ScheduleNamesParams) ([]ScheduleNamesRow, error) {
+	rows, err := q.db.Query(ctx, ScheduleNames, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ScheduleNamesRow
+	for rows.Next() {
+		var i ScheduleNamesRow
+		if err := rows.Scan(&i.ID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const TouchWorker = `-- name: TouchWorker :execrows

@@ -22,7 +22,7 @@ WITH known AS MATERIALIZED (
       AND lanes.priority = $5::smallint
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, trace
     )
     SELECT
         given.id,
@@ -37,11 +37,12 @@ WITH known AS MATERIALIZED (
         $11::smallint,
         given.args::json,
         ($12::text)::text[],
-        $13::text
+        ($13::text)::json,
+        $14::text
     FROM (
         SELECT
             pg_catalog.unnest($1::uuid[]) AS id,
-            pg_catalog.unnest($14::text[]) AS args
+            pg_catalog.unnest($15::text[]) AS args
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
@@ -69,6 +70,7 @@ type EnqueueAlikeParams struct {
 	MaxAttempts int32
 	OnCrash     int16
 	Tags        string
+	Metadata    string
 	Trace       string
 	Args        []string
 }
@@ -92,6 +94,7 @@ func (q *Queries) EnqueueAlike(ctx context.Context, arg EnqueueAlikeParams) ([]u
 		arg.MaxAttempts,
 		arg.OnCrash,
 		arg.Tags,
+		arg.Metadata,
 		arg.Trace,
 		arg.Args,
 	)
@@ -144,8 +147,8 @@ WITH known AS MATERIALIZED (
     )
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace,
-        schedule, generation, occurrence, gates, limits, weights, strict, gives
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, key,
+        trace, schedule, generation, occurrence, gates, limits, weights, strict, gives
     )
     SELECT
         given.id,
@@ -164,6 +167,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         nullif(given.name, ''),
         given.trace,
         nullif(given.schedule, 0),
@@ -186,16 +190,17 @@ WITH known AS MATERIALIZED (
             pg_catalog.unnest($14::smallint[]) AS on_crash,
             pg_catalog.unnest($15::text[]) AS args,
             pg_catalog.unnest($16::text[]) AS tags,
-            pg_catalog.unnest($17::text[]) AS name,
-            pg_catalog.unnest($18::text[]) AS trace,
-            pg_catalog.unnest($19::int[]) AS schedule,
-            pg_catalog.unnest($20::bigint[]) AS generation,
-            pg_catalog.unnest($21::text[]) AS occurrence,
-            pg_catalog.unnest($22::text[]) AS gates,
-            pg_catalog.unnest($23::text[]) AS limits,
-            pg_catalog.unnest($24::text[]) AS weights,
-            pg_catalog.unnest($25::text[]) AS strict,
-            pg_catalog.unnest($26::text[]) AS gives
+            pg_catalog.unnest($17::text[]) AS metadata,
+            pg_catalog.unnest($18::text[]) AS name,
+            pg_catalog.unnest($19::text[]) AS trace,
+            pg_catalog.unnest($20::int[]) AS schedule,
+            pg_catalog.unnest($21::bigint[]) AS generation,
+            pg_catalog.unnest($22::text[]) AS occurrence,
+            pg_catalog.unnest($23::text[]) AS gates,
+            pg_catalog.unnest($24::text[]) AS limits,
+            pg_catalog.unnest($25::text[]) AS weights,
+            pg_catalog.unnest($26::text[]) AS strict,
+            pg_catalog.unnest($27::text[]) AS gives
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at, gates, limits, strict
@@ -255,6 +260,7 @@ type EnqueueLimitedParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
+	Metadata    []string
 	Keys        []string
 	Traces      []string
 	Schedules   []int32
@@ -299,6 +305,7 @@ func (q *Queries) EnqueueLimited(ctx context.Context, arg EnqueueLimitedParams) 
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
+		arg.Metadata,
 		arg.Keys,
 		arg.Traces,
 		arg.Schedules,
@@ -338,7 +345,7 @@ WITH known AS MATERIALIZED (
       AND lanes.priority = $4::smallint
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, trace
     )
     SELECT
         given.id,
@@ -353,11 +360,12 @@ WITH known AS MATERIALIZED (
         $10::smallint,
         given.args::json,
         ($11::text)::text[],
-        $12::text
+        ($12::text)::json,
+        $13::text
     FROM (
         SELECT
-            pg_catalog.unnest($13::uuid[]) AS id,
-            pg_catalog.unnest($14::text[]) AS args
+            pg_catalog.unnest($14::uuid[]) AS id,
+            pg_catalog.unnest($15::text[]) AS args
     ) given
     RETURNING id, lane, due_at
 )
@@ -378,6 +386,7 @@ type EnqueueNewParams struct {
 	MaxAttempts int32
 	OnCrash     int16
 	Tags        string
+	Metadata    string
 	Trace       string
 	Ids         []uuid.UUID
 	Args        []string
@@ -403,6 +412,7 @@ func (q *Queries) EnqueueNew(ctx context.Context, arg EnqueueNewParams) error {
 		arg.MaxAttempts,
 		arg.OnCrash,
 		arg.Tags,
+		arg.Metadata,
 		arg.Trace,
 		arg.Ids,
 		arg.Args,
@@ -427,7 +437,7 @@ WITH known AS MATERIALIZED (
         AND lanes.priority = learnt.priority
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, trace
     )
     SELECT
         given.id,
@@ -442,6 +452,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         given.trace
     FROM (
         SELECT
@@ -455,7 +466,8 @@ WITH known AS MATERIALIZED (
             pg_catalog.unnest($12::smallint[]) AS on_crash,
             pg_catalog.unnest($13::text[]) AS args,
             pg_catalog.unnest($14::text[]) AS tags,
-            pg_catalog.unnest($15::text[]) AS trace
+            pg_catalog.unnest($15::text[]) AS metadata,
+            pg_catalog.unnest($16::text[]) AS trace
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
@@ -485,6 +497,7 @@ type EnqueueRunsParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
+	Metadata    []string
 	Traces      []string
 }
 
@@ -494,8 +507,8 @@ type EnqueueRunsParams struct {
 // Idempotent: a run whose id is stored is passed over, gets no second row in ready,
 // and its id is returned; where none is stored, nothing is compared.
 // A lane number that no longer names the lane it was learnt as (queue, job, priority)
-// becomes NULL and fails the whole statement (23502). traces is NULL when no run has
-// one: unnest then yields no rows, and NULL is filled in beside the others.
+// becomes NULL and fails the whole statement (23502). metadata and traces are NULL when
+// no run has any: unnest then yields no rows, and NULL is filled in beside the others.
 // In a long transaction of the caller's now() would be its beginning, so the
 // statement's time counts. A run is due at its instant, or after so many microseconds
 // where that is null; a timeout of 0 is none.
@@ -517,6 +530,7 @@ func (q *Queries) EnqueueRuns(ctx context.Context, arg EnqueueRunsParams) ([]uui
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
+		arg.Metadata,
 		arg.Traces,
 	)
 	if err != nil {

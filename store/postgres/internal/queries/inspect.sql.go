@@ -81,6 +81,14 @@ FROM (
     )
     UNION ALL
     (
+        SELECT 0 AS state, limited.run_id AS id
+        FROM durable.waiting limited
+        WHERE 0 = ANY ($1::smallint[])
+          AND limited.lane = ANY ($2::int[])
+        LIMIT $3::int
+    )
+    UNION ALL
+    (
         SELECT DISTINCT 1 AS state, pg_catalog.unnest(leases.run_ids) AS id
         FROM durable.leases
         WHERE 1 = ANY ($1::smallint[])
@@ -122,27 +130,83 @@ LEFT JOIN LATERAL (
       AND runs.state = looked.state
       AND runs.id < $4
       AND runs.id >= $5
+      AND ($6::boolean OR abs(runs.lane) = ANY ($7::int[]))
+      AND ($8::text = '' OR $8::text = ANY (runs.tags))
+      AND ($9::text = '' OR runs.key = $9::text)
       AND (
-          pg_catalog.cardinality($6::uuid[]) = 0
-          OR runs.id = ANY ($6::uuid[])
+          $10::text = ''
+          OR runs.schedule = (
+              SELECT schedules.id
+              FROM durable.schedules
+              WHERE schedules.name = $10::text
+          )
       )
-      AND ($7::boolean OR abs(runs.lane) = ANY ($8::int[]))
-      AND ($9::text = '' OR $9::text = ANY (runs.tags))
+      AND (
+          $11::text = ''
+          OR runs.worker = ANY (ARRAY(
+              SELECT workers.id
+              FROM durable.workers
+              WHERE workers.name = $11::text
+          ))
+      )
+      AND (
+          $12::timestamptz IS NULL
+          OR runs.finished_at >= $12::timestamptz
+      )
+      AND (
+          pg_catalog.cardinality($13::text[]) = 0
+          OR NOT EXISTS (
+              SELECT
+              FROM (
+                  SELECT
+                      pg_catalog.unnest($13::text[]) AS name,
+                      pg_catalog.unnest($14::text[]) AS value
+              ) wanted
+              WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+          )
+      )
+      AND (
+          $15::text = ''
+          OR runs.state <> 2 AND pg_catalog.strpos(
+              coalesce(
+                  (
+                      SELECT problems.reason
+                      FROM durable.problems
+                      WHERE problems.run_id = runs.id
+                  ),
+                  (
+                      SELECT attempts.error
+                      FROM durable.attempts
+                      WHERE attempts.run_id = runs.id
+                      ORDER BY attempts.fence DESC
+                      LIMIT 1
+                  ),
+                  ''
+              ),
+              $15::text
+          ) > 0
+      )
     LIMIT 1
 ) passing ON true
 GROUP BY looked.state
 `
 
 type CountMatchingParams struct {
-	States   []int16
-	Lines    []int32
-	Most     int32
-	Below    uuid.UUID
-	FromID   uuid.UUID
-	Ids      []uuid.UUID
-	AllLanes bool
-	Lanes    []int32
-	Tag      string
+	States     []int16
+	Lines      []int32
+	Most       int32
+	Below      uuid.UUID
+	FromID     uuid.UUID
+	AllLanes   bool
+	Lanes      []int32
+	Tag        string
+	Key        string
+	Schedule   string
+	Worker     string
+	EndedSince *time.Time
+	MetaNames  []string
+	MetaValues []string
+	ErrorText  string
 }
 
 type CountMatchingRow struct {
@@ -152,8 +216,10 @@ type CountMatchingRow struct {
 }
 
 // For each state asked for: how many runs were looked at, and how many of them pass.
-// Index: ready_order, leases, problems_lane and runs_pkey backwards, no more than so many
-// rows of each; then one probe of runs_pkey for each of these. Locks: none.
+// Index: ready_order, waiting_order, leases, problems_lane and runs_pkey backwards, no more
+// than so many rows of each; then one probe of runs_pkey for each of these. Locks: none.
+// block: selected
+// end
 func (q *Queries) CountMatching(ctx context.Context, arg CountMatchingParams) ([]CountMatchingRow, error) {
 	rows, err := q.db.Query(ctx, CountMatching,
 		arg.States,
@@ -161,10 +227,16 @@ func (q *Queries) CountMatching(ctx context.Context, arg CountMatchingParams) ([
 		arg.Most,
 		arg.Below,
 		arg.FromID,
-		arg.Ids,
 		arg.AllLanes,
 		arg.Lanes,
 		arg.Tag,
+		arg.Key,
+		arg.Schedule,
+		arg.Worker,
+		arg.EndedSince,
+		arg.MetaNames,
+		arg.MetaValues,
+		arg.ErrorText,
 	)
 	if err != nil {
 		return nil, err
@@ -304,6 +376,132 @@ func (q *Queries) CountSucceededAtEnds(ctx context.Context, arg CountSucceededAt
 	return count, err
 }
 
+const CountThese = `-- name: CountThese :many
+SELECT runs.state, count(*) AS passing
+FROM durable.runs
+WHERE runs.id = ANY ($1::uuid[])
+  AND runs.id < $2
+  AND runs.id >= $3
+  AND runs.state = ANY ($4::smallint[])
+  AND ($5::boolean OR abs(runs.lane) = ANY ($6::int[]))
+  AND ($7::text = '' OR $7::text = ANY (runs.tags))
+  AND ($8::text = '' OR runs.key = $8::text)
+  AND (
+      $9::text = ''
+      OR runs.schedule = (
+          SELECT schedules.id
+          FROM durable.schedules
+          WHERE schedules.name = $9::text
+      )
+  )
+  AND (
+      $10::text = ''
+      OR runs.worker = ANY (ARRAY(
+          SELECT workers.id
+          FROM durable.workers
+          WHERE workers.name = $10::text
+      ))
+  )
+  AND (
+      $11::timestamptz IS NULL
+      OR runs.finished_at >= $11::timestamptz
+  )
+  AND (
+      pg_catalog.cardinality($12::text[]) = 0
+      OR NOT EXISTS (
+          SELECT
+          FROM (
+              SELECT
+                  pg_catalog.unnest($12::text[]) AS name,
+                  pg_catalog.unnest($13::text[]) AS value
+          ) wanted
+          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+      )
+  )
+  AND (
+      $14::text = ''
+      OR runs.state <> 2 AND pg_catalog.strpos(
+          coalesce(
+              (
+                  SELECT problems.reason
+                  FROM durable.problems
+                  WHERE problems.run_id = runs.id
+              ),
+              (
+                  SELECT attempts.error
+                  FROM durable.attempts
+                  WHERE attempts.run_id = runs.id
+                  ORDER BY attempts.fence DESC
+                  LIMIT 1
+              ),
+              ''
+          ),
+          $14::text
+      ) > 0
+  )
+GROUP BY runs.state
+`
+
+type CountTheseParams struct {
+	Ids        []uuid.UUID
+	Below      uuid.UUID
+	FromID     uuid.UUID
+	States     []int16
+	AllLanes   bool
+	Lanes      []int32
+	Tag        string
+	Key        string
+	Schedule   string
+	Worker     string
+	EndedSince *time.Time
+	MetaNames  []string
+	MetaValues []string
+	ErrorText  string
+}
+
+type CountTheseRow struct {
+	State   int16
+	Passing int64
+}
+
+// How many of the runs pass, by state. Index: runs_pkey, one probe for each id. Locks: none.
+// block: selected
+// end
+func (q *Queries) CountThese(ctx context.Context, arg CountTheseParams) ([]CountTheseRow, error) {
+	rows, err := q.db.Query(ctx, CountThese,
+		arg.Ids,
+		arg.Below,
+		arg.FromID,
+		arg.States,
+		arg.AllLanes,
+		arg.Lanes,
+		arg.Tag,
+		arg.Key,
+		arg.Schedule,
+		arg.Worker,
+		arg.EndedSince,
+		arg.MetaNames,
+		arg.MetaValues,
+		arg.ErrorText,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountTheseRow
+	for rows.Next() {
+		var i CountTheseRow
+		if err := rows.Scan(&i.State, &i.Passing); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const EstimateRows = `-- name: EstimateRows :one
 SELECT
     (
@@ -434,6 +632,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -480,18 +679,79 @@ WHERE runs.id < $1
   )
   AND ($4::boolean OR abs(runs.lane) = ANY ($5::int[]))
   AND ($6::text = '' OR $6::text = ANY (runs.tags))
+  AND ($7::text = '' OR runs.key = $7::text)
+  AND (
+      $8::text = ''
+      OR runs.schedule = (
+          SELECT schedules.id
+          FROM durable.schedules
+          WHERE schedules.name = $8::text
+      )
+  )
+  AND (
+      $9::text = ''
+      OR runs.worker = ANY (ARRAY(
+          SELECT workers.id
+          FROM durable.workers
+          WHERE workers.name = $9::text
+      ))
+  )
+  AND (
+      $10::timestamptz IS NULL
+      OR runs.finished_at >= $10::timestamptz
+  )
+  AND (
+      pg_catalog.cardinality($11::text[]) = 0
+      OR NOT EXISTS (
+          SELECT
+          FROM (
+              SELECT
+                  pg_catalog.unnest($11::text[]) AS name,
+                  pg_catalog.unnest($12::text[]) AS value
+          ) wanted
+          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+      )
+  )
+  AND (
+      $13::text = ''
+      OR runs.state <> 2 AND pg_catalog.strpos(
+          coalesce(
+              (
+                  SELECT problems.reason
+                  FROM durable.problems
+                  WHERE problems.run_id = runs.id
+              ),
+              (
+                  SELECT attempts.error
+                  FROM durable.attempts
+                  WHERE attempts.run_id = runs.id
+                  ORDER BY attempts.fence DESC
+                  LIMIT 1
+              ),
+              ''
+          ),
+          $13::text
+      ) > 0
+  )
 ORDER BY runs.id DESC
-LIMIT $7
+LIMIT $14
 `
 
 type ListRunsParams struct {
-	Below    uuid.UUID
-	FromID   uuid.UUID
-	States   []int16
-	AllLanes bool
-	Lanes    []int32
-	Tag      string
-	Most     int32
+	Below      uuid.UUID
+	FromID     uuid.UUID
+	States     []int16
+	AllLanes   bool
+	Lanes      []int32
+	Tag        string
+	Key        string
+	Schedule   string
+	Worker     string
+	EndedSince *time.Time
+	MetaNames  []string
+	MetaValues []string
+	ErrorText  string
+	Most       int32
 }
 
 type ListRunsRow struct {
@@ -514,6 +774,7 @@ type ListRunsRow struct {
 	Tags        []string
 	Limits      []string
 	Key         string
+	Metadata    string
 	Args        string
 	Result      string
 	Worker      string
@@ -523,6 +784,8 @@ type ListRunsRow struct {
 
 // Index: runs_pkey backwards from below to from_id, which the caller has chosen so that it
 // is not far. Locks: none.
+// block: selected
+// end
 func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsRow, error) {
 	rows, err := q.db.Query(ctx, ListRuns,
 		arg.Below,
@@ -531,6 +794,13 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 		arg.AllLanes,
 		arg.Lanes,
 		arg.Tag,
+		arg.Key,
+		arg.Schedule,
+		arg.Worker,
+		arg.EndedSince,
+		arg.MetaNames,
+		arg.MetaValues,
+		arg.ErrorText,
 		arg.Most,
 	)
 	if err != nil {
@@ -560,6 +830,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Tags,
 			&i.Limits,
 			&i.Key,
+			&i.Metadata,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -597,6 +868,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -644,19 +916,80 @@ WHERE runs.id = ANY ($1::uuid[])
   )
   AND ($5::boolean OR abs(runs.lane) = ANY ($6::int[]))
   AND ($7::text = '' OR $7::text = ANY (runs.tags))
+  AND ($8::text = '' OR runs.key = $8::text)
+  AND (
+      $9::text = ''
+      OR runs.schedule = (
+          SELECT schedules.id
+          FROM durable.schedules
+          WHERE schedules.name = $9::text
+      )
+  )
+  AND (
+      $10::text = ''
+      OR runs.worker = ANY (ARRAY(
+          SELECT workers.id
+          FROM durable.workers
+          WHERE workers.name = $10::text
+      ))
+  )
+  AND (
+      $11::timestamptz IS NULL
+      OR runs.finished_at >= $11::timestamptz
+  )
+  AND (
+      pg_catalog.cardinality($12::text[]) = 0
+      OR NOT EXISTS (
+          SELECT
+          FROM (
+              SELECT
+                  pg_catalog.unnest($12::text[]) AS name,
+                  pg_catalog.unnest($13::text[]) AS value
+          ) wanted
+          WHERE runs.metadata ->> wanted.name IS DISTINCT FROM wanted.value
+      )
+  )
+  AND (
+      $14::text = ''
+      OR runs.state <> 2 AND pg_catalog.strpos(
+          coalesce(
+              (
+                  SELECT problems.reason
+                  FROM durable.problems
+                  WHERE problems.run_id = runs.id
+              ),
+              (
+                  SELECT attempts.error
+                  FROM durable.attempts
+                  WHERE attempts.run_id = runs.id
+                  ORDER BY attempts.fence DESC
+                  LIMIT 1
+              ),
+              ''
+          ),
+          $14::text
+      ) > 0
+  )
 ORDER BY runs.id DESC
-LIMIT $8
+LIMIT $15
 `
 
 type ListTheseParams struct {
-	Ids      []uuid.UUID
-	Below    uuid.UUID
-	FromID   uuid.UUID
-	States   []int16
-	AllLanes bool
-	Lanes    []int32
-	Tag      string
-	Most     int32
+	Ids        []uuid.UUID
+	Below      uuid.UUID
+	FromID     uuid.UUID
+	States     []int16
+	AllLanes   bool
+	Lanes      []int32
+	Tag        string
+	Key        string
+	Schedule   string
+	Worker     string
+	EndedSince *time.Time
+	MetaNames  []string
+	MetaValues []string
+	ErrorText  string
+	Most       int32
 }
 
 type ListTheseRow struct {
@@ -679,6 +1012,7 @@ type ListTheseRow struct {
 	Tags        []string
 	Limits      []string
 	Key         string
+	Metadata    string
 	Args        string
 	Result      string
 	Worker      string
@@ -687,6 +1021,8 @@ type ListTheseRow struct {
 }
 
 // Index: runs_pkey, one probe for each id. Locks: none.
+// block: selected
+// end
 func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListTheseRow, error) {
 	rows, err := q.db.Query(ctx, ListThese,
 		arg.Ids,
@@ -696,6 +1032,13 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 		arg.AllLanes,
 		arg.Lanes,
 		arg.Tag,
+		arg.Key,
+		arg.Schedule,
+		arg.Worker,
+		arg.EndedSince,
+		arg.MetaNames,
+		arg.MetaValues,
+		arg.ErrorText,
 		arg.Most,
 	)
 	if err != nil {
@@ -725,6 +1068,7 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 			&i.Tags,
 			&i.Limits,
 			&i.Key,
+			&i.Metadata,
 			&i.Args,
 			&i.Result,
 			&i.Worker,
@@ -817,6 +1161,7 @@ SELECT
     runs.tags,
     coalesce(runs.limits, '{}')::text[] AS limits,
     coalesce(runs.key, '')::text AS key,
+    coalesce(runs.metadata::text, '')::text AS metadata,
     runs.args::text AS args,
     coalesce(runs.result::text, '')::text AS result,
     coalesce(
@@ -882,6 +1227,7 @@ type RunRow struct {
 	Tags        []string
 	Limits      []string
 	Key         string
+	Metadata    string
 	Args        string
 	Result      string
 	Worker      string
@@ -914,6 +1260,7 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 		&i.Tags,
 		&i.Limits,
 		&i.Key,
+		&i.Metadata,
 		&i.Args,
 		&i.Result,
 		&i.Worker,
@@ -921,6 +1268,97 @@ func (q *Queries) Run(ctx context.Context, arg RunParams) (RunRow, error) {
 		&i.Error,
 	)
 	return i, err
+}
+
+const RunsOfKey = `-- name: RunsOfKey :many
+SELECT runs.id
+FROM durable.runs
+WHERE runs.key = $1::text
+  AND runs.id < $2
+  AND runs.id >= $3
+ORDER BY runs.id DESC
+LIMIT $4
+`
+
+type RunsOfKeyParams struct {
+	Key    string
+	Below  uuid.UUID
+	FromID uuid.UUID
+	Most   int32
+}
+
+// Index: runs_key backwards, so many entries and no more. Locks: none.
+func (q *Queries) RunsOfKey(ctx context.Context, arg RunsOfKeyParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, RunsOfKey,
+		arg.Key,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RunsOfSchedule = `-- name: RunsOfSchedule :many
+SELECT runs.id
+FROM durable.runs
+WHERE runs.schedule = (
+        SELECT schedules.id
+        FROM durable.schedules
+        WHERE schedules.name = $1::text
+    )
+  AND runs.id < $2
+  AND runs.id >= $3
+ORDER BY runs.id DESC
+LIMIT $4
+`
+
+type RunsOfScheduleParams struct {
+	Schedule string
+	Below    uuid.UUID
+	FromID   uuid.UUID
+	Most     int32
+}
+
+// Index: schedules_name_key, then runs_schedule backwards, so many entries and no more.
+// Locks: none.
+func (q *Queries) RunsOfSchedule(ctx context.Context, arg RunsOfScheduleParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, RunsOfSchedule,
+		arg.Schedule,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const SampleProblems = `-- name: SampleProblems :one

@@ -28,7 +28,8 @@ WITH known AS MATERIALIZED (
         AND lanes.priority = learnt.priority
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, key, trace
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, key,
+        trace
     )
     SELECT
         given.id,
@@ -43,6 +44,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         nullif(given.name, ''),
         given.trace
     FROM (
@@ -57,8 +59,9 @@ WITH known AS MATERIALIZED (
             pg_catalog.unnest($12::smallint[]) AS on_crash,
             pg_catalog.unnest($13::text[]) AS args,
             pg_catalog.unnest($14::text[]) AS tags,
-            pg_catalog.unnest($15::text[]) AS name,
-            pg_catalog.unnest($16::text[]) AS trace
+            pg_catalog.unnest($15::text[]) AS metadata,
+            pg_catalog.unnest($16::text[]) AS name,
+            pg_catalog.unnest($17::text[]) AS trace
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
@@ -86,6 +89,7 @@ type EnqueueKeyedRunsParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
+	Metadata    []string
 	Keys        []string
 	Traces      []string
 }
@@ -110,6 +114,7 @@ func (q *Queries) EnqueueKeyedRuns(ctx context.Context, arg EnqueueKeyedRunsPara
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
+		arg.Metadata,
 		arg.Keys,
 		arg.Traces,
 	)
@@ -161,7 +166,8 @@ WITH known AS MATERIALIZED (
     RETURNING run_id
 ), stored AS (
     INSERT INTO durable.runs (
-        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, trace, key
+        id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags, metadata, trace,
+        key
     )
     SELECT
         given.id,
@@ -176,12 +182,13 @@ WITH known AS MATERIALIZED (
         $13::smallint,
         given.args::json,
         ($14::text)::text[],
-        $15::text,
+        ($15::text)::json,
+        $16::text,
         nullif(given.name, '')
     FROM (
         SELECT
             pg_catalog.unnest($6::uuid[]) AS id,
-            pg_catalog.unnest($16::text[]) AS args,
+            pg_catalog.unnest($17::text[]) AS args,
             pg_catalog.unnest($7::text[]) AS name
     ) given
     WHERE (SELECT count(*) FROM free_keys)
@@ -212,6 +219,7 @@ type EnqueueNewKeyedParams struct {
 	MaxAttempts int32
 	OnCrash     int16
 	Tags        string
+	Metadata    string
 	Trace       string
 	Args        []string
 }
@@ -243,6 +251,7 @@ func (q *Queries) EnqueueNewKeyed(ctx context.Context, arg EnqueueNewKeyedParams
 		arg.MaxAttempts,
 		arg.OnCrash,
 		arg.Tags,
+		arg.Metadata,
 		arg.Trace,
 		arg.Args,
 	)
@@ -470,19 +479,20 @@ WITH replaced AS (
         on_crash = $11::smallint,
         args = ($12::text)::json,
         tags = ($13::text)::text[],
-        trace = $14::text,
+        metadata = ($14::text)::json,
+        trace = $15::text,
         attempt = 0,
-        gates = ($15::text)::bigint[],
-        limits = ($16::text)::text[],
-        weights = ($17::text)::int[],
-        strict = ($18::text)::bigint[],
-        gives = ($19::text)::text[]
-    WHERE id = $20::uuid
+        gates = ($16::text)::bigint[],
+        limits = ($17::text)::text[],
+        weights = ($18::text)::int[],
+        strict = ($19::text)::bigint[],
+        gives = ($20::text)::text[]
+    WHERE id = $21::uuid
       AND state = 0
     RETURNING id, lane, due_at, gates, limits, strict
 ), forgotten AS (
     DELETE FROM durable.progress
-    WHERE run_id = $20::uuid
+    WHERE run_id = $21::uuid
 ), queued AS (
     INSERT INTO durable.ready (lane, due_at, run_id)
     SELECT replaced.lane, replaced.due_at, replaced.id
@@ -525,8 +535,8 @@ WITH replaced AS (
     FROM lined
 ), dropped AS (
     DELETE FROM durable.permits
-    WHERE gate = ANY (($21::text)::bigint[])
-      AND owner = $20::uuid
+    WHERE gate = ANY (($22::text)::bigint[])
+      AND owner = $21::uuid
     RETURNING gate
 ), touched AS (
     SELECT dropped.gate FROM dropped
@@ -553,6 +563,7 @@ type ReplaceRunParams struct {
 	OnCrash     int16
 	Args        string
 	Tags        string
+	Metadata    string
 	Trace       string
 	Gates       string
 	Limits      string
@@ -594,6 +605,7 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) ([]uuid.
 		arg.OnCrash,
 		arg.Args,
 		arg.Tags,
+		arg.Metadata,
 		arg.Trace,
 		arg.Gates,
 		arg.Limits,

@@ -627,16 +627,7 @@ func (q *Queries) KnownLimitLanes(ctx context.Context, arg KnownLimitLanesParams
 
 const LimitInUse = `-- name: LimitInUse :one
 SELECT
-    (
-        SELECT count(*)
-        FROM (
-            SELECT
-            FROM durable.waiting
-            WHERE waiting.gate >= $1
-              AND waiting.gate <= $2
-            LIMIT $3
-        ) waiters
-    )::bigint AS waiting,
+    waiters.waiting::bigint AS waiting,
     (
         SELECT coalesce(sum(held.k), 0)
         FROM (
@@ -647,7 +638,18 @@ SELECT
               AND (permits.expires_at IS NULL OR permits.expires_at > now())
             LIMIT $3
         ) held
-    )::bigint AS held
+    )::bigint AS held,
+    coalesce(waiters.oldest, 'epoch')::timestamptz AS oldest
+FROM (
+    SELECT count(*) AS waiting, min(first_waiting.due_at) AS oldest
+    FROM (
+        SELECT waiting.due_at
+        FROM durable.waiting
+        WHERE waiting.gate >= $1
+          AND waiting.gate <= $2
+        LIMIT $3
+    ) first_waiting
+) waiters
 `
 
 type LimitInUseParams struct {
@@ -659,14 +661,16 @@ type LimitInUseParams struct {
 type LimitInUseRow struct {
 	Waiting int64
 	Held    int64
+	Oldest  time.Time
 }
 
-// How many runs wait for a limit and how many places are held, each counted up to so many.
+// How many runs wait for a limit, since when the oldest of them has been due, and how many
+// places are held, each counted up to so many.
 // Index: waiting_order and permits_pkey, the range of the limit. Locks: none.
 func (q *Queries) LimitInUse(ctx context.Context, arg LimitInUseParams) (LimitInUseRow, error) {
 	row := q.db.QueryRow(ctx, LimitInUse, arg.First, arg.Last, arg.Most)
 	var i LimitInUseRow
-	err := row.Scan(&i.Waiting, &i.Held)
+	err := row.Scan(&i.Waiting, &i.Held, &i.Oldest)
 	return i, err
 }
 

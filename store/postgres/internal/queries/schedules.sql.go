@@ -312,7 +312,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        schedule, generation, occurrence
+        metadata, schedule, generation, occurrence
     )
     SELECT
         given.id,
@@ -324,6 +324,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         given.schedule,
         given.generation,
         given.occurrence
@@ -339,9 +340,10 @@ WITH known AS MATERIALIZED (
             unnest($12::smallint[]) AS on_crash,
             unnest($13::text[]) AS args,
             unnest($14::text[]) AS tags,
-            unnest($15::int[]) AS schedule,
-            unnest($16::bigint[]) AS generation,
-            unnest($17::text[]) AS occurrence
+            unnest($15::text[]) AS metadata,
+            unnest($16::int[]) AS schedule,
+            unnest($17::bigint[]) AS generation,
+            unnest($18::text[]) AS occurrence
     ) given
     RETURNING id, lane, due_at
 ), queued AS (
@@ -368,6 +370,7 @@ type MaterializeNewParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
+	Metadata    []string
 	Schedules   []int32
 	Generations []int64
 	Occurrences []string
@@ -394,6 +397,7 @@ func (q *Queries) MaterializeNew(ctx context.Context, arg MaterializeNewParams) 
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
+		arg.Metadata,
 		arg.Schedules,
 		arg.Generations,
 		arg.Occurrences,
@@ -433,7 +437,7 @@ WITH known AS MATERIALIZED (
 ), stored AS (
     INSERT INTO durable.runs (
         id, lane, due_at, expires_at, timeout, max_attempts, on_crash, args, tags,
-        schedule, generation, occurrence
+        metadata, schedule, generation, occurrence
     )
     SELECT
         given.id,
@@ -445,6 +449,7 @@ WITH known AS MATERIALIZED (
         given.on_crash,
         given.args::json,
         given.tags::text[],
+        given.metadata::json,
         given.schedule,
         given.generation,
         given.occurrence
@@ -460,9 +465,10 @@ WITH known AS MATERIALIZED (
             unnest($12::smallint[]) AS on_crash,
             unnest($13::text[]) AS args,
             unnest($14::text[]) AS tags,
-            unnest($15::int[]) AS schedule,
-            unnest($16::bigint[]) AS generation,
-            unnest($17::text[]) AS occurrence
+            unnest($15::text[]) AS metadata,
+            unnest($16::int[]) AS schedule,
+            unnest($17::bigint[]) AS generation,
+            unnest($18::text[]) AS occurrence
     ) given
     ON CONFLICT DO NOTHING
     RETURNING id, lane, due_at
@@ -490,6 +496,7 @@ type MaterializeRunsParams struct {
 	OnCrashes   []int16
 	Args        []string
 	Tags        []string
+	Metadata    []string
 	Schedules   []int32
 	Generations []int64
 	Occurrences []string
@@ -515,6 +522,7 @@ func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams
 		arg.OnCrashes,
 		arg.Args,
 		arg.Tags,
+		arg.Metadata,
 		arg.Schedules,
 		arg.Generations,
 		arg.Occurrences,

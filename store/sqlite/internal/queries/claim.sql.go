@@ -46,7 +46,7 @@ func (q *Queries) DeleteLeaseOf(ctx context.Context, arg DeleteLeaseOfParams) (i
 const findClaimed = `-- name: FindClaimed :one
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, args
+    trace, key, schedule, tags, metadata, args
 FROM runs
 WHERE id = ?1
   AND claim_id = ?2
@@ -70,6 +70,10 @@ type FindClaimedRow struct {
 	Timeout     int64
 	ExpiresAt   *int64
 	Trace       *string
+	Key         *string
+	Schedule    *string
+	Tags        *string
+	Metadata    *string
 	Args        []byte
 }
 
@@ -89,6 +93,10 @@ func (q *Queries) FindClaimed(ctx context.Context, arg FindClaimedParams) (FindC
 		&i.Timeout,
 		&i.ExpiresAt,
 		&i.Trace,
+		&i.Key,
+		&i.Schedule,
+		&i.Tags,
+		&i.Metadata,
 		&i.Args,
 	)
 	return i, err

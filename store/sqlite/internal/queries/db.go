@@ -54,6 +54,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.countAheadStmt, err = db.PrepareContext(ctx, countAhead); err != nil {
 		return nil, fmt.Errorf("error preparing query CountAhead: %w", err)
 	}
+	if q.countExpiredStmt, err = db.PrepareContext(ctx, countExpired); err != nil {
+		return nil, fmt.Errorf("error preparing query CountExpired: %w", err)
+	}
 	if q.countLeasesStmt, err = db.PrepareContext(ctx, countLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query CountLeases: %w", err)
 	}
@@ -561,6 +564,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.returnRunStmt, err = db.PrepareContext(ctx, returnRun); err != nil {
 		return nil, fmt.Errorf("error preparing query ReturnRun: %w", err)
 	}
+	if q.runsOfKeyStmt, err = db.PrepareContext(ctx, runsOfKey); err != nil {
+		return nil, fmt.Errorf("error preparing query RunsOfKey: %w", err)
+	}
+	if q.runsOfScheduleStmt, err = db.PrepareContext(ctx, runsOfSchedule); err != nil {
+		return nil, fmt.Errorf("error preparing query RunsOfSchedule: %w", err)
+	}
 	if q.saveClockStmt, err = db.PrepareContext(ctx, saveClock); err != nil {
 		return nil, fmt.Errorf("error preparing query SaveClock: %w", err)
 	}
@@ -683,6 +692,11 @@ func (q *Queries) Close() error {
 	if q.countAheadStmt != nil {
 		if cerr := q.countAheadStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countAheadStmt: %w", cerr)
+		}
+	}
+	if q.countExpiredStmt != nil {
+		if cerr := q.countExpiredStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countExpiredStmt: %w", cerr)
 		}
 	}
 	if q.countLeasesStmt != nil {
@@ -1530,6 +1544,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing returnRunStmt: %w", cerr)
 		}
 	}
+	if q.runsOfKeyStmt != nil {
+		if cerr := q.runsOfKeyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing runsOfKeyStmt: %w", cerr)
+		}
+	}
+	if q.runsOfScheduleStmt != nil {
+		if cerr := q.runsOfScheduleStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing runsOfScheduleStmt: %w", cerr)
+		}
+	}
 	if q.saveClockStmt != nil {
 		if cerr := q.saveClockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing saveClockStmt: %w", cerr)
@@ -1694,6 +1718,7 @@ type Queries struct {
 	auditChangeStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
 	countAheadStmt           *sql.Stmt
+	countExpiredStmt         *sql.Stmt
 	countLeasesStmt          *sql.Stmt
 	countReportedStmt        *sql.Stmt
 	countWaitingStmt         *sql.Stmt
@@ -1863,6 +1888,8 @@ type Queries struct {
 	retakeKeyStmt            *sql.Stmt
 	retryRunStmt             *sql.Stmt
 	returnRunStmt            *sql.Stmt
+	runsOfKeyStmt            *sql.Stmt
+	runsOfScheduleStmt       *sql.Stmt
 	saveClockStmt            *sql.Stmt
 	saveKeptStmt             *sql.Stmt
 	savePenaltyStmt          *sql.Stmt
@@ -1902,6 +1929,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		auditChangeStmt:          q.auditChangeStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
 		countAheadStmt:           q.countAheadStmt,
+		countExpiredStmt:         q.countExpiredStmt,
 		countLeasesStmt:          q.countLeasesStmt,
 		countReportedStmt:        q.countReportedStmt,
 		countWaitingStmt:         q.countWaitingStmt,
@@ -2071,6 +2099,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		retakeKeyStmt:            q.retakeKeyStmt,
 		retryRunStmt:             q.retryRunStmt,
 		returnRunStmt:            q.returnRunStmt,
+		runsOfKeyStmt:            q.runsOfKeyStmt,
+		runsOfScheduleStmt:       q.runsOfScheduleStmt,
 		saveClockStmt:            q.saveClockStmt,
 		saveKeptStmt:             q.saveKeptStmt,
 		savePenaltyStmt:          q.savePenaltyStmt,

@@ -54,12 +54,12 @@ func (q *Queries) InsertLane(ctx context.Context, arg InsertLaneParams) (int64, 
 
 const insertOccurrence = `-- name: InsertOccurrence :execrows
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, args, schedule,
-    generation, occurrence, limits
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, args,
+    schedule, generation, occurrence, limits
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13, ?14
+    ?11, ?12, ?13, ?14, ?15
 )
 ON CONFLICT DO NOTHING
 `
@@ -74,6 +74,7 @@ type InsertOccurrenceParams struct {
 	MaxAttempts int64
 	OnCrash     int64
 	Tags        *string
+	Metadata    *string
 	Args        []byte
 	Schedule    *string
 	Generation  *int64
@@ -93,6 +94,7 @@ func (q *Queries) InsertOccurrence(ctx context.Context, arg InsertOccurrencePara
 		arg.MaxAttempts,
 		arg.OnCrash,
 		arg.Tags,
+		arg.Metadata,
 		arg.Args,
 		arg.Schedule,
 		arg.Generation,
@@ -142,11 +144,12 @@ func (q *Queries) InsertReadySince(ctx context.Context, arg InsertReadySincePara
 
 const insertRun = `-- name: InsertRun :execresult
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, trace,
+    args
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
-    ?10, ?11
+    ?10, ?11, ?12
 )
 ON CONFLICT (id) DO NOTHING
 `
@@ -161,6 +164,7 @@ type InsertRunParams struct {
 	MaxAttempts int64
 	OnCrash     int64
 	Tags        *string
+	Metadata    *string
 	Trace       *string
 	Args        []byte
 }
@@ -177,6 +181,7 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (sql.Resul
 		arg.MaxAttempts,
 		arg.OnCrash,
 		arg.Tags,
+		arg.Metadata,
 		arg.Trace,
 		arg.Args,
 	)

@@ -12,7 +12,7 @@ import (
 const findRun = `-- name: FindRun :one
 
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -78,6 +78,7 @@ func (q *Queries) FindRun(ctx context.Context, arg FindRunParams) (FindRunRow, e
 		&i.Run.Cancel,
 		&i.Run.Trace,
 		&i.Run.Limits,
+		&i.Run.Metadata,
 		&i.Queue,
 		&i.Job,
 		&i.Priority,
@@ -194,7 +195,7 @@ func (q *Queries) ListAttempts(ctx context.Context, arg ListAttemptsParams) ([]L
 
 const listProblems = `-- name: ListProblems :many
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -230,8 +231,46 @@ WHERE problems.run_id < ?1
           WHERE tag.value = ?6
       )
   )
+  AND (
+      ?7 = ''
+      OR coalesce(runs.key, '') = coalesce(json_extract(?7, '$.key'), runs.key, '')
+      AND coalesce(runs.schedule, '') = coalesce(
+          json_extract(?7, '$.schedule'), runs.schedule, ''
+      )
+      AND coalesce(runs.worker, '') = coalesce(
+          json_extract(?7, '$.worker'), runs.worker, ''
+      )
+      AND coalesce(runs.finished_at, -1) >= coalesce(json_extract(?7, '$.ended_since'), -1)
+      AND NOT EXISTS (
+          SELECT 1
+          FROM json_each(?7, '$.metadata') wanted
+          WHERE NOT EXISTS (
+              SELECT 1
+              FROM json_each(runs.metadata) noted
+              WHERE noted.key = wanted.key
+                AND noted.value = wanted.value
+          )
+      )
+      AND (
+          json_extract(?7, '$.error') IS NULL
+          OR runs.state <> 2 AND instr(
+              coalesce(
+                  nullif(problems.reason, ''),
+                  (
+                      SELECT attempts.error
+                      FROM attempts
+                      WHERE attempts.run_id = runs.id
+                      ORDER BY attempts.fence DESC
+                      LIMIT 1
+                  ),
+                  ''
+              ),
+              json_extract(?7, '$.error')
+          ) > 0
+      )
+  )
 ORDER BY problems.run_id DESC
-LIMIT ?7
+LIMIT ?8
 `
 
 type ListProblemsParams struct {
@@ -241,6 +280,7 @@ type ListProblemsParams struct {
 	Jobs   interface{}
 	Queues interface{}
 	Tag    interface{}
+	Chosen interface{}
 	Most   int64
 }
 
@@ -263,6 +303,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 		arg.Jobs,
 		arg.Queues,
 		arg.Tag,
+		arg.Chosen,
 		arg.Most,
 	)
 	if err != nil {
@@ -300,6 +341,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 			&i.Run.Cancel,
 			&i.Run.Trace,
 			&i.Run.Limits,
+			&i.Run.Metadata,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,
@@ -321,7 +363,7 @@ func (q *Queries) ListProblems(ctx context.Context, arg ListProblemsParams) ([]L
 
 const listRuns = `-- name: ListRuns :many
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -360,8 +402,46 @@ WHERE runs.id < ?1
           WHERE tag.value = ?6
       )
   )
+  AND (
+      ?7 = ''
+      OR coalesce(runs.key, '') = coalesce(json_extract(?7, '$.key'), runs.key, '')
+      AND coalesce(runs.schedule, '') = coalesce(
+          json_extract(?7, '$.schedule'), runs.schedule, ''
+      )
+      AND coalesce(runs.worker, '') = coalesce(
+          json_extract(?7, '$.worker'), runs.worker, ''
+      )
+      AND coalesce(runs.finished_at, -1) >= coalesce(json_extract(?7, '$.ended_since'), -1)
+      AND NOT EXISTS (
+          SELECT 1
+          FROM json_each(?7, '$.metadata') wanted
+          WHERE NOT EXISTS (
+              SELECT 1
+              FROM json_each(runs.metadata) noted
+              WHERE noted.key = wanted.key
+                AND noted.value = wanted.value
+          )
+      )
+      AND (
+          json_extract(?7, '$.error') IS NULL
+          OR runs.state <> 2 AND instr(
+              coalesce(
+                  nullif(problems.reason, ''),
+                  (
+                      SELECT attempts.error
+                      FROM attempts
+                      WHERE attempts.run_id = runs.id
+                      ORDER BY attempts.fence DESC
+                      LIMIT 1
+                  ),
+                  ''
+              ),
+              json_extract(?7, '$.error')
+          ) > 0
+      )
+  )
 ORDER BY runs.id DESC
-LIMIT ?7
+LIMIT ?8
 `
 
 type ListRunsParams struct {
@@ -371,6 +451,7 @@ type ListRunsParams struct {
 	Jobs   interface{}
 	Queues interface{}
 	Tag    interface{}
+	Chosen interface{}
 	Most   int64
 }
 
@@ -384,7 +465,7 @@ type ListRunsRow struct {
 }
 
 // Walks the key of runs downwards from the cursor to the floor; CROSS JOIN keeps it so.
-// An empty JSON array, and an empty tag, filter nothing.
+// An empty JSON array, an empty tag, and an empty choice filter nothing.
 func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsRow, error) {
 	rows, err := q.query(ctx, q.listRunsStmt, listRuns,
 		arg.Below,
@@ -393,6 +474,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 		arg.Jobs,
 		arg.Queues,
 		arg.Tag,
+		arg.Chosen,
 		arg.Most,
 	)
 	if err != nil {
@@ -430,6 +512,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			&i.Run.Cancel,
 			&i.Run.Trace,
 			&i.Run.Limits,
+			&i.Run.Metadata,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,
@@ -439,6 +522,98 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const runsOfKey = `-- name: RunsOfKey :many
+SELECT id
+FROM runs
+WHERE key = ?1
+  AND id < ?2
+  AND id >= ?3
+ORDER BY id DESC
+LIMIT ?4
+`
+
+type RunsOfKeyParams struct {
+	Key    *string
+	Below  []byte
+	FromID []byte
+	Most   int64
+}
+
+// Index: runs_key downwards, so many entries and no rows.
+func (q *Queries) RunsOfKey(ctx context.Context, arg RunsOfKeyParams) ([][]byte, error) {
+	rows, err := q.query(ctx, q.runsOfKeyStmt, runsOfKey,
+		arg.Key,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items [][]byte
+	for rows.Next() {
+		var id []byte
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const runsOfSchedule = `-- name: RunsOfSchedule :many
+SELECT id
+FROM runs
+WHERE schedule = ?1
+  AND id < ?2
+  AND id >= ?3
+ORDER BY id DESC
+LIMIT ?4
+`
+
+type RunsOfScheduleParams struct {
+	Schedule *string
+	Below    []byte
+	FromID   []byte
+	Most     int64
+}
+
+// Index: runs_schedule downwards, so many entries and no rows.
+func (q *Queries) RunsOfSchedule(ctx context.Context, arg RunsOfScheduleParams) ([][]byte, error) {
+	rows, err := q.query(ctx, q.runsOfScheduleStmt, runsOfSchedule,
+		arg.Schedule,
+		arg.Below,
+		arg.FromID,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items [][]byte
+	for rows.Next() {
+		var id []byte
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
 	}
 	if err := rows.Close(); err != nil {
 		return nil, err

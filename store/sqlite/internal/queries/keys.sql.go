@@ -91,12 +91,12 @@ func (q *Queries) FindHolder(ctx context.Context, arg FindHolderParams) (FindHol
 
 const insertKeyed = `-- name: InsertKeyed :execrows
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, trace, args,
-    key, limits
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, trace,
+    args, key, limits
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
-    ?10, ?11, ?12, ?13
+    ?10, ?11, ?12, ?13, ?14
 )
 ON CONFLICT (id) DO NOTHING
 `
@@ -111,6 +111,7 @@ type InsertKeyedParams struct {
 	MaxAttempts int64
 	OnCrash     int64
 	Tags        *string
+	Metadata    *string
 	Trace       *string
 	Args        []byte
 	Key         *string
@@ -129,6 +130,7 @@ func (q *Queries) InsertKeyed(ctx context.Context, arg InsertKeyedParams) (int64
 		arg.MaxAttempts,
 		arg.OnCrash,
 		arg.Tags,
+		arg.Metadata,
 		arg.Trace,
 		arg.Args,
 		arg.Key,
@@ -149,11 +151,12 @@ SET lane = ?1,
     max_attempts = ?5,
     on_crash = ?6,
     tags = ?7,
-    trace = ?8,
-    args = ?9,
-    limits = ?10,
+    metadata = ?8,
+    trace = ?9,
+    args = ?10,
+    limits = ?11,
     attempt = 0
-WHERE id = ?11
+WHERE id = ?12
   AND state = 0
 `
 
@@ -165,6 +168,7 @@ type ReplaceRunParams struct {
 	MaxAttempts int64
 	OnCrash     int64
 	Tags        *string
+	Metadata    *string
 	Trace       *string
 	Args        []byte
 	Limits      *string
@@ -181,6 +185,7 @@ func (q *Queries) ReplaceRun(ctx context.Context, arg ReplaceRunParams) error {
 		arg.MaxAttempts,
 		arg.OnCrash,
 		arg.Tags,
+		arg.Metadata,
 		arg.Trace,
 		arg.Args,
 		arg.Limits,

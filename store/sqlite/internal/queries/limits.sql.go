@@ -39,8 +39,10 @@ func (q *Queries) Announce(ctx context.Context, arg AnnounceParams) (int64, erro
 }
 
 const countWaiting = `-- name: CountWaiting :one
-SELECT count(*)
-FROM (SELECT 1 FROM waiting WHERE gate BETWEEN ?1 AND ?2 LIMIT ?3) counted
+SELECT
+    count(*) AS waiting,
+    CAST(coalesce(min(counted.due_at), 0) AS INTEGER) AS oldest
+FROM (SELECT due_at FROM waiting WHERE gate BETWEEN ?1 AND ?2 LIMIT ?3) counted
 `
 
 type CountWaitingParams struct {
@@ -49,12 +51,17 @@ type CountWaitingParams struct {
 	Most  int64
 }
 
-// Index: the primary key, at most so many rows.
-func (q *Queries) CountWaiting(ctx context.Context, arg CountWaitingParams) (int64, error) {
+type CountWaitingRow struct {
+	Waiting int64
+	Oldest  int64
+}
+
+// Index: the primary key, at most so many rows. Since when the oldest has been due; 0: none.
+func (q *Queries) CountWaiting(ctx context.Context, arg CountWaitingParams) (CountWaitingRow, error) {
 	row := q.queryRow(ctx, q.countWaitingStmt, countWaiting, arg.First, arg.Last, arg.Most)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
+	var i CountWaitingRow
+	err := row.Scan(&i.Waiting, &i.Oldest)
+	return i, err
 }
 
 const deleteExpired = `-- name: DeleteExpired :exec
@@ -257,7 +264,7 @@ func (q *Queries) FindLimitsOf(ctx context.Context, arg FindLimitsOfParams) (Fin
 const findStartable = `-- name: FindStartable :one
 SELECT
     id, lane, attempt, max_attempts, crash_count, fence, due_at, created_at, timeout, expires_at,
-    trace, args
+    trace, key, schedule, tags, metadata, args
 FROM runs
 WHERE seq = ?1
 `
@@ -278,6 +285,10 @@ type FindStartableRow struct {
 	Timeout     int64
 	ExpiresAt   *int64
 	Trace       *string
+	Key         *string
+	Schedule    *string
+	Tags        *string
+	Metadata    *string
 	Args        []byte
 }
 
@@ -298,6 +309,10 @@ func (q *Queries) FindStartable(ctx context.Context, arg FindStartableParams) (F
 		&i.Timeout,
 		&i.ExpiresAt,
 		&i.Trace,
+		&i.Key,
+		&i.Schedule,
+		&i.Tags,
+		&i.Metadata,
 		&i.Args,
 	)
 	return i, err

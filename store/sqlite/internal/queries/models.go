@@ -72,4 +72,5 @@ type Run struct {
 	Cancel      *string
 	Trace       *string
 	Limits      *string
+	Metadata    *string
 }

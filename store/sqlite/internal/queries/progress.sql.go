@@ -53,7 +53,7 @@ func (q *Queries) FindProgress(ctx context.Context, arg FindProgressParams) (Fin
 
 const listChosen = `-- name: ListChosen :many
 SELECT
-    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits,
+    runs.seq, runs.id, runs.claim_id, runs.fence, runs.created_at, runs.due_at, runs.started_at, runs.finished_at, runs.expires_at, runs.timeout, runs.lane, runs.attempt, runs.max_attempts, runs.state, runs.crash_count, runs.on_crash, runs.worker, runs.schedule, runs.generation, runs.occurrence, runs.tags, runs.args, runs.result, runs."key", runs.cancel, runs.trace, runs.limits, runs.metadata,
     lanes.queue, lanes.job, lanes.priority, problems.reason,
     CAST(
         coalesce(
@@ -93,8 +93,46 @@ WHERE runs.id IN (SELECT unhex(value) FROM json_each(?1))
           WHERE tag.value = ?7
       )
   )
+  AND (
+      ?8 = ''
+      OR coalesce(runs.key, '') = coalesce(json_extract(?8, '$.key'), runs.key, '')
+      AND coalesce(runs.schedule, '') = coalesce(
+          json_extract(?8, '$.schedule'), runs.schedule, ''
+      )
+      AND coalesce(runs.worker, '') = coalesce(
+          json_extract(?8, '$.worker'), runs.worker, ''
+      )
+      AND coalesce(runs.finished_at, -1) >= coalesce(json_extract(?8, '$.ended_since'), -1)
+      AND NOT EXISTS (
+          SELECT 1
+          FROM json_each(?8, '$.metadata') wanted
+          WHERE NOT EXISTS (
+              SELECT 1
+              FROM json_each(runs.metadata) noted
+              WHERE noted.key = wanted.key
+                AND noted.value = wanted.value
+          )
+      )
+      AND (
+          json_extract(?8, '$.error') IS NULL
+          OR runs.state <> 2 AND instr(
+              coalesce(
+                  nullif(problems.reason, ''),
+                  (
+                      SELECT attempts.error
+                      FROM attempts
+                      WHERE attempts.run_id = runs.id
+                      ORDER BY attempts.fence DESC
+                      LIMIT 1
+                  ),
+                  ''
+              ),
+              json_extract(?8, '$.error')
+          ) > 0
+      )
+  )
 ORDER BY runs.id DESC
-LIMIT ?8
+LIMIT ?9
 `
 
 type ListChosenParams struct {
@@ -105,6 +143,7 @@ type ListChosenParams struct {
 	Jobs   interface{}
 	Queues interface{}
 	Tag    interface{}
+	Chosen interface{}
 	Most   int64
 }
 
@@ -128,6 +167,7 @@ func (q *Queries) ListChosen(ctx context.Context, arg ListChosenParams) ([]ListC
 		arg.Jobs,
 		arg.Queues,
 		arg.Tag,
+		arg.Chosen,
 		arg.Most,
 	)
 	if err != nil {
@@ -165,6 +205,7 @@ func (q *Queries) ListChosen(ctx context.Context, arg ListChosenParams) ([]ListC
 			&i.Run.Cancel,
 			&i.Run.Trace,
 			&i.Run.Limits,
+			&i.Run.Metadata,
 			&i.Queue,
 			&i.Job,
 			&i.Priority,
