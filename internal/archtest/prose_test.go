@@ -110,7 +110,7 @@ func missingSentences(t tree) []string {
 			suite.Write(f.text)
 		}
 	}
-	named := regexp.MustCompile("`(?:enqueue|bounds|claim|settle|keys|races|inspect|operate|queues|schedules|timetable|listen|progress|trace|under|sweep|transaction)/([^`]+)`")
+	named := regexp.MustCompile("`(?:enqueue|bounds|limits|claim|settle|keys|races|inspect|operate|queues|schedules|timetable|listen|progress|trace|under|sweep|transaction)/([^`]+)`")
 	var findings []string
 	for name, text := range prose(t) {
 		for _, m := range named.FindAllStringSubmatchIndex(text, -1) {
