@@ -91,6 +91,7 @@ func (w *Worker) registerLimits(job string, limits limitUses) {
 		name := store.LimitName(limit.Name)
 		if other, known := w.limits[name]; known && other.Hash() != limit.Hash() {
 			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q is another rule than that of the same name elsewhere", job, limit.Name))
+			continue
 		}
 		w.limits[name] = limit
 	}

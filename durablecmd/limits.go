@@ -23,6 +23,7 @@ type limitsVerb struct {
 	Resume  limitsResumeVerb  `cmd:"" help:"Let a limit apply again that was drained or turned off."`
 	Off     limitsOffVerb     `cmd:"" help:"Let all runs of a limit execute, as if it were not there."`
 	Delete  limitsDeleteVerb  `cmd:"" help:"Delete a limit that nothing holds and no run waits for."`
+	Lift    limitsLiftVerb    `cmd:"" help:"End the penalty of a key: its runs may start again."`
 	Release limitsReleaseVerb `cmd:"" help:"Take the places of one owner away. What it executes continues: more may run than the limit says."`
 	Check   limitsCheckVerb   `cmd:"" help:"Look for limits that are exceeded, and for runs that wait in vain. Exits 1 if there are any."`
 }
@@ -61,6 +62,10 @@ type (
 		Gate  string `arg:"" name:"name=key" help:"Limit and key, such as tenant=acme; without a key: the name."`
 		Owner string `arg:"" help:"Owner, as the command limits show prints it."`
 		JSON  bool   `name:"json" help:"Print JSON."`
+	}
+	limitsLiftVerb struct {
+		Gate string `arg:"" name:"name=key" help:"Limit and key, such as tenant=acme; without a key: the name."`
+		JSON bool   `name:"json" help:"Print JSON."`
 	}
 	limitName struct {
 		Name string `arg:"" help:"Name of the limit."`
@@ -208,6 +213,9 @@ func (v *limitsSetVerb) onto(limit *store.Limit) error {
 		if err := limit.WhenFull.UnmarshalText([]byte(*v.WhenFull)); err != nil {
 			return usage("--when-full: %w", err)
 		}
+		if limit.WhenFull != store.FullRetry {
+			limit.RetryAfter = 0
+		}
 	}
 	set(&limit.Max, v.Max)
 	set(&limit.Period, v.Period)
@@ -234,7 +242,7 @@ func (p *program) changedLimit(asJSON bool) func(operate.ChangedLimit, error) er
 
 var limitDone = map[store.LimitCommand]string{ //nolint:gochecknoglobals // a constant table
 	store.SetLimit: "set", store.DrainLimit: "admits nothing more", store.ResumeLimit: "applies", store.DisableLimit: "admits everything",
-	store.DeleteLimit: "deleted", store.ReleasePermit: "released",
+	store.DeleteLimit: "deleted", store.ReleasePermit: "released", store.LiftPenalty: "not penalized",
 }
 
 func (v limitName) change(ctx context.Context, p *program, command store.LimitCommand) error {
@@ -261,6 +269,14 @@ func (v limitsOffVerb) Run(ctx context.Context, p *program) error {
 // Run deletes a limit.
 func (v limitsDeleteVerb) Run(ctx context.Context, p *program) error {
 	return v.change(ctx, p, store.DeleteLimit)
+}
+
+// Run ends a penalty.
+func (v limitsLiftVerb) Run(ctx context.Context, p *program) error {
+	name, key, _ := strings.Cut(v.Gate, "=")
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		return p.changedLimit(v.JSON)(o.LiftPenalty(ctx, name, key))
+	})
 }
 
 // Run ends an owner's permit.

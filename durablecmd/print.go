@@ -79,6 +79,9 @@ func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
 	if r.Key != nil {
 		table.row("key", *r.Key)
 	}
+	if len(r.Limits) > 0 {
+		table.row("limits", strings.Join(r.Limits, ", "))
+	}
 	if len(r.Tags) > 0 {
 		table.row("tags", strings.Join(r.Tags, ", "))
 	}
@@ -95,6 +98,12 @@ func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
 	if err := table.flush(); err != nil || len(r.Attempts) == 0 {
 		return err
 	}
+	return p.printAttempts(r, now)
+}
+
+// printAttempts prints the attempts of a run, below it.
+func (p *program) printAttempts(r durable.Record, now time.Time) error {
+	table := newTable(p.stdout)
 	if _, err := fmt.Fprintln(p.stdout); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package durablecmd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,12 +124,36 @@ func (v jobsListVerb) Run(ctx context.Context, p *program) error {
 			return err
 		}
 		table := p.newTable("RUNS/MIN", "OLDEST DUE", "DUE", "RUNNING")
-		table.row("JOB", "QUEUE", "PENDING", "DUE", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
+		header := []string{"JOB", "QUEUE", "PENDING", "DUE", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY"}
+		anyLimited := slices.ContainsFunc(list.Jobs, func(j operate.JobView) bool { return len(j.Limits) > 0 })
+		if anyLimited {
+			header = append(header, "LIMITS")
+		}
+		table.row(header...)
 		for _, j := range list.Jobs {
-			table.row(j.Job, j.Queue, number(j.Pending), number(j.Due), number(j.Running), rate(j.Rate), agoOrDash(j.OldestDue, p.now()), servedBy(j.Work))
+			cells := []string{j.Job, j.Queue, number(j.Pending), number(j.Due), number(j.Running), rate(j.Rate), agoOrDash(j.OldestDue, p.now()), servedBy(j.Work)}
+			if anyLimited {
+				cells = append(cells, clipped(jobLimits(j.Limits), 60))
+			}
+			table.row(cells...)
 		}
 		return table.flush()
 	})
+}
+
+// jobLimits are the limits of a job's runs, each with where its key comes from.
+func jobLimits(limits []store.JobLimit) string {
+	texts := make([]string, len(limits))
+	for i := range limits {
+		texts[i] = limits[i].Default.String()
+		switch {
+		case limits[i].Computed:
+			texts[i] += "=(computed)"
+		case limits[i].Template != "":
+			texts[i] += "=" + limits[i].Template
+		}
+	}
+	return orNone(strings.Join(texts, ", "))
 }
 
 // servedBy names few workers, and counts many.
