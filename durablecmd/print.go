@@ -98,12 +98,12 @@ func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
 	if err := table.flush(); err != nil || len(r.Attempts) == 0 {
 		return err
 	}
-	return p.printAttempts(r, now)
+	return p.printAttempts(r, now, texts)
 }
 
-// printAttempts prints the attempts of a run, below it.
-func (p *program) printAttempts(r durable.Record, now time.Time) error {
-	table := newTable(p.stdout)
+// printAttempts prints the attempts of a run, below it, with some of their texts.
+func (p *program) printAttempts(r durable.Record, now time.Time, texts texts) error {
+	table := p.newTable()
 	if _, err := fmt.Fprintln(p.stdout); err != nil {
 		return err
 	}

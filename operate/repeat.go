@@ -129,21 +129,6 @@ func (r repeating) SetQueue(ctx context.Context, name string, action store.Queue
 	return repeatedly(ctx, r, func() error { return r.Store.SetQueue(ctx, name, action, by) })
 }
 
-// ListLimits is the store's, repeated.
-func (r repeating) ListLimits(ctx context.Context, filter store.LimitFilter) ([]store.LimitInfo, error) {
-	return repeated(ctx, r, func() ([]store.LimitInfo, error) { return r.Store.ListLimits(ctx, filter) })
-}
-
-// Gate is the store's, repeated.
-func (r repeating) Gate(ctx context.Context, limit, key string) (store.GateInfo, error) {
-	return repeated(ctx, r, func() (store.GateInfo, error) { return r.Store.Gate(ctx, limit, key) })
-}
-
-// ChangeLimit is the store's, repeated: a repetition is a no-op.
-func (r repeating) ChangeLimit(ctx context.Context, change store.LimitChange) error {
-	return repeatedly(ctx, r, func() error { return r.Store.ChangeLimit(ctx, change) })
-}
-
 // ListSchedules is the store's, repeated.
 func (r repeating) ListSchedules(ctx context.Context, names ...string) ([]store.ScheduleRecord, error) {
 	return repeated(ctx, r, func() ([]store.ScheduleRecord, error) { return r.Store.ListSchedules(ctx, names...) })
