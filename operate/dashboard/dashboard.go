@@ -90,6 +90,8 @@ func (d *dashboard) routes() http.Handler {
 		"GET /schedules":          d.schedules,
 		"GET /schedules/change":   d.askSchedule,
 		"POST /schedules/change":  d.changeSchedule,
+		"GET /schedules/edit":     d.askEdit,
+		"POST /schedules/edit":    d.edit,
 		"GET /workers":            d.workers,
 		"GET /workers/{instance}": d.worker,
 		"GET /limits":             d.limits,

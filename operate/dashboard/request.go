@@ -73,7 +73,12 @@ func (d *dashboard) make(ctx context.Context, r *request, maker makes) (view, er
 	if err := r.ParseForm(); err != nil {
 		return view{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
-	r.form = r.Form
+	r.form = url.Values{}
+	for name, values := range r.Form {
+		for _, value := range values {
+			r.form.Add(name, strings.ReplaceAll(value, "\r\n", "\n")) // browsers end lines so
+		}
+	}
 	if r.who.Known {
 		header, err := d.header(ctx)
 		r.now = header.At
