@@ -9,7 +9,7 @@ GO    ?= go
 TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
+.PHONY: browser screenshots help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,12 @@ tag: ## tag VERSION, when everything is committed and the release check passes
 
 build: ## build bin/durable-worker, statically
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/durable-worker ./cmd/durable-worker
+
+browser: ## the pages in a real browser: needs Debian's chromium (apt-get install chromium); some minutes
+	@cd operate/dashboard/browsertest && $(GO) vet ./... && $(GO) test -count=1 -timeout 15m ./...
+
+screenshots: ## the pictures of docs/dashboard.md, made with chromium
+	@cd operate/dashboard/browsertest && $(GO) run ./shots ../../../docs/dashboard
 
 demo: ## see a worker work, on a database file of its own
 	@$(GO) run ./cmd/durable-worker demo

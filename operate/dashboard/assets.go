@@ -41,7 +41,7 @@ func readFiles() (files, error) {
 }
 
 // kinds are the media types of the files.
-var kinds = map[string]string{
+var kinds = map[string]string{ //nolint:gochecknoglobals // a constant table
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8",
 }
 

@@ -24,7 +24,7 @@ type auditPage struct {
 }
 
 // auditKinds are the kinds of things that are changed.
-var auditKinds = []string{"run", "bulk", "queue", "schedule", "limit", "lock"}
+var auditKinds = []string{"run", "bulk", "queue", "schedule", "limit", "lock"} //nolint:gochecknoglobals // a constant table
 
 func (d *dashboard) audit(ctx context.Context, r *request) (view, error) {
 	filter := store.ChangeFilter{Kind: r.form.Get("kind"), Subject: strings.TrimSpace(r.form.Get("subject")), By: strings.TrimSpace(r.form.Get("by")), Limit: 50}

@@ -30,7 +30,7 @@ type changePage struct {
 }
 
 // consequences are what the actions do, for people.
-var consequences = map[store.RunAction]string{
+var consequences = map[store.RunAction]string{ //nolint:gochecknoglobals // a constant table
 	store.CancelRuns:      "A pending run is cancelled immediately. A running one is asked to stop: its context ends, and it is cancelled when its handler returns, unless that succeeds.",
 	store.RetryRuns:       "Each run becomes pending again, due now, with all of its attempts. It keeps its id, args and key.",
 	store.AcknowledgeRuns: "It leaves the problems and the figures of dead runs. It stays dead, and can be retried later.",
@@ -38,7 +38,7 @@ var consequences = map[store.RunAction]string{
 }
 
 // verbs are the actions' words on buttons.
-var verbs = map[store.RunAction]string{store.CancelRuns: "Cancel", store.RetryRuns: "Retry", store.DeleteRuns: "Delete", store.AcknowledgeRuns: "Acknowledge"}
+var verbs = map[store.RunAction]string{store.CancelRuns: "Cancel", store.RetryRuns: "Retry", store.DeleteRuns: "Delete", store.AcknowledgeRuns: "Acknowledge"} //nolint:gochecknoglobals // a constant table
 
 // namedMost bounds the runs that a page of confirmation lists.
 const namedMost = 10

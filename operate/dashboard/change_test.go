@@ -318,3 +318,48 @@ func TestRunsSayWhyTheyWait(t *testing.T) {
 		has(t, a.body, "This run is not there", "Not there: ")
 	})
 }
+
+func TestSchedulesAreEditedWithAPreview(t *testing.T) {
+	onEngines(t, func(t *testing.T, db engine) {
+		fill(t, db, "x")
+		s := newSite(t, db)
+		page := s.get("schedules/edit?name=nightly")
+		has(t, page, `value="0 3 * * *"`, `value="Europe/Berlin"`, "Preview")
+		generation := regexp.MustCompile(`name="generation" value="(\d+)"`).FindStringSubmatch(page)[1]
+		order := []string{"name", "nightly", "generation", generation, "rule", "30 4 * * mon", "zone", "UTC", "catch_up", "latest", "overlap", "wait", "args", `{"text": "y"}`}
+		order[len(order)-1] = "{\r\n  \"text\": \"y\"\r\n}" // as browsers send lines
+		a := s.do("POST", "schedules/edit", form(append(order, "second", "yes")...))
+		require.Equal(t, 200, a.status)
+		lacks(t, a.body, `\u000d`)
+		has(t, a.body, "The next occurrences would be", "04:30:00.000 UTC")
+		record, err := s.op.Schedule(t.Context(), "nightly")
+		require.NoError(t, err)
+		require.Equal(t, "0 3 * * *", record.Rule.Cron, "a preview changes nothing")
+		s.post("schedules/edit", order...)
+		record, err = s.op.Schedule(t.Context(), "nightly")
+		require.NoError(t, err)
+		require.Equal(t, store.Cron("30 4 * * mon", "UTC"), record.Rule)
+		require.Equal(t, store.OverlapWait, record.Plan.Overlap)
+		require.True(t, record.Edited)
+		require.Equal(t, "schedule", s.lastChange().Kind)
+		a = s.do("POST", "schedules/edit", form(order...))
+		require.Equal(t, 400, a.status, "another generation is stored by now")
+		has(t, a.body, "conflict")
+		for rule, fault := range map[string]string{"61 * * * *": "61", "every soon": "want every and a duration"} {
+			order[5] = rule
+			a := s.do("POST", "schedules/edit", form(append(order, "second", "yes")...))
+			require.Equal(t, 400, a.status, rule)
+			has(t, a.body, fault)
+		}
+	})
+}
+
+func TestJobsHavePages(t *testing.T) {
+	onEngines(t, func(t *testing.T, db engine) {
+		fill(t, db, "order 5 was refused")
+		s := newSite(t, db)
+		has(t, s.get("jobs?name=bad&range=24h"), "order # was refused", "Outcomes", "Declared", "web-1")
+		require.Equal(t, 404, s.do("GET", "jobs?name=none", nil).status)
+		require.Equal(t, 400, s.do("GET", "jobs?name=bad&range=9y", nil).status)
+	})
+}

@@ -115,7 +115,9 @@ func (c *chart) linear(most float64, text func(float64) string) func(float64) fl
 	top := nice(most)
 	y := func(value float64) float64 { return chartHeight - chartBottom - chartSpan*value/top }
 	for _, part := range []float64{0.5, 1} {
-		c.Grid = append(c.Grid, gridLine{y(top * part), text(top * part)})
+		if words := text(top * part); words != "0" {
+			c.Grid = append(c.Grid, gridLine{y(top * part), words})
+		}
 	}
 	return y
 }

@@ -66,7 +66,7 @@ func New(operator *operate.Operator, config Config) (http.Handler, error) {
 // like are in the query: as parts of a path, some of them would change it.
 func (d *dashboard) routes() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, make := range map[string]maker{
+	for pattern, maker := range map[string]makes{
 		"GET /{$}":                d.overview,
 		"GET /login":              d.login,
 		"GET /runs":               d.runs,
@@ -90,6 +90,8 @@ func (d *dashboard) routes() http.Handler {
 		"GET /schedules":          d.schedules,
 		"GET /schedules/change":   d.askSchedule,
 		"POST /schedules/change":  d.changeSchedule,
+		"GET /schedules/edit":     d.askEdit,
+		"POST /schedules/edit":    d.edit,
 		"GET /workers":            d.workers,
 		"GET /workers/{instance}": d.worker,
 		"GET /limits":             d.limits,
@@ -102,7 +104,7 @@ func (d *dashboard) routes() http.Handler {
 		"GET /health":             d.health,
 		"/":                       d.nowhere,
 	} {
-		mux.Handle(pattern, d.page(make))
+		mux.Handle(pattern, d.page(maker))
 	}
 	mux.HandleFunc("GET /live", d.live)
 	mux.HandleFunc("GET /assets/{name}", d.files.serve)

@@ -86,7 +86,7 @@ func TestEveryPageIsReachedByRelativeLinks(t *testing.T) {
 func TestRootWithoutItsSlash(t *testing.T) {
 	pages, err := dashboard.New(operate.New(memory.New(memory.Config{}), operate.Config{}), dashboard.Config{Auth: access.Loopback()})
 	require.NoError(t, err)
-	r := httptest.NewRequest("GET", "http://ops.example/ops/durable?a=b", nil)
+	r := httptest.NewRequest(http.MethodGet, "http://ops.example/ops/durable?a=b", nil)
 	w := httptest.NewRecorder()
 	http.StripPrefix("/ops/durable", pages).ServeHTTP(w, r)
 	require.Equal(t, 303, w.Code)
@@ -158,7 +158,7 @@ func TestRunPageTellsItsLife(t *testing.T) {
 		}
 		lacks(t, dead, "Cancel…")
 		succeeded := s.get("runs/" + made.succeeded.String())
-		for _, text := range []string{"attempt 1 succeeded", "log, 1 lines", "&#34;smtp 550&#34;"} {
+		for _, text := range []string{"attempt 1 succeeded", "log, 1 line", "&#34;smtp 550&#34;"} {
 			has(t, succeeded, text)
 		}
 		has(t, s.get("runs/"+made.pending.String()), "Cancel…")

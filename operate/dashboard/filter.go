@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -17,7 +18,18 @@ var plainPath = regexp.MustCompile(`^[a-z]+(/[0-9a-z-]+)*$`)
 
 // filterOf reads which runs an address asks for, in the words of the commands.
 func filterOf(form url.Values, now time.Time) (store.Filter, error) {
-	filter := store.Filter{Jobs: given(form["job"]), Queues: given(form["queue"]), Tag: strings.TrimSpace(form.Get("tag"))}
+	filter := store.Filter{Jobs: given(form["job"]), Queues: given(form["queue"]), Tag: strings.TrimSpace(form.Get("tag")), Key: form.Get("key"),
+		Schedule: strings.TrimSpace(form.Get("schedule")), Worker: strings.TrimSpace(form.Get("worker")), Error: form.Get("error")}
+	for _, text := range given(form["metadata"]) {
+		name, value, err := store.ParseMetadata(text)
+		if err != nil {
+			return filter, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+		}
+		if filter.Metadata == nil {
+			filter.Metadata = store.Metadata{}
+		}
+		filter.Metadata[name] = value
+	}
 	for _, word := range given(form["state"]) {
 		state, err := store.ParseState(word)
 		if err != nil {
@@ -31,6 +43,9 @@ func filterOf(form url.Values, now time.Time) (store.Filter, error) {
 	}
 	if filter.Until, err = instantOf(form.Get("until"), now); err != nil {
 		return filter, fmt.Errorf("%w: until: %w", store.ErrInvalid, err)
+	}
+	if filter.EndedSince, err = instantOf(form.Get("ended_since"), now); err != nil {
+		return filter, fmt.Errorf("%w: ended since: %w", store.ErrInvalid, err)
 	}
 	if text := form.Get("cursor"); text != "" {
 		if filter.Before, err = store.ParseRunID(text); err != nil {
@@ -73,6 +88,11 @@ func instantOf(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
+// conditions are the parameters of a list of runs, its cursor left out.
+func conditions() []string {
+	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "metadata", "since", "until", "ended_since"}
+}
+
 // words are the parameters of a filter.
 func words(f store.Filter) url.Values {
 	values := url.Values{}
@@ -85,14 +105,18 @@ func words(f store.Filter) url.Values {
 	for _, queue := range f.Queues {
 		values.Add("queue", queue)
 	}
-	if f.Tag != "" {
-		values.Set("tag", f.Tag)
+	for name, value := range map[string]string{"tag": f.Tag, "key": f.Key, "schedule": f.Schedule, "worker": f.Worker, "error": f.Error} {
+		if value != "" {
+			values.Set(name, value)
+		}
 	}
-	if !f.Since.IsZero() {
-		values.Set("since", f.Since.UTC().Format(time.RFC3339Nano))
+	for _, name := range slices.Sorted(maps.Keys(f.Metadata)) {
+		values.Add("metadata", name+"="+f.Metadata[name])
 	}
-	if !f.Until.IsZero() {
-		values.Set("until", f.Until.UTC().Format(time.RFC3339Nano))
+	for name, at := range map[string]time.Time{"since": f.Since, "until": f.Until, "ended_since": f.EndedSince} {
+		if !at.IsZero() {
+			values.Set(name, at.UTC().Format(time.RFC3339Nano))
+		}
 	}
 	return values
 }

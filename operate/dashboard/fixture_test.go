@@ -72,7 +72,7 @@ func newSite(t *testing.T, db engine) *site {
 	s := &site{t: t, db: db, log: &bytes.Buffer{}, role: access.Operator}
 	s.op = operate.New(db, operate.Config{Locks: db.Locks()})
 	t.Cleanup(s.op.Close)
-	auth := access.Func(func(r *http.Request) (access.Who, error) {
+	auth := access.Func(func(*http.Request) (access.Who, error) {
 		if s.role == 0 {
 			return access.Who{}, access.ErrNoCredentials
 		}
@@ -199,7 +199,7 @@ func fill(t *testing.T, db engine, text string) filled {
 	})
 	durable.Register(worker, bad, func(context.Context, *durable.Run[note]) error { return errors.New(text) })
 	durable.Register(worker, panics, func(context.Context, *durable.Run[note]) error { panic(text) })
-	durable.Register(worker, limited, func(ctx context.Context, _ *durable.Run[note]) error { return nil })
+	durable.Register(worker, limited, func(context.Context, *durable.Run[note]) error { return nil })
 	durable.AddSchedule(worker, "nightly", fine, note{text}, durable.Cron("0 3 * * *", "Europe/Berlin"))
 	durable.AddSchedule(worker, "often", fine, note{text}, durable.Every(time.Hour))
 	working, stop := context.WithCancel(ctx)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"net/http"
 	"path"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ type frame struct {
 	Who     person
 	Notice  *notice
 	Data    any
+	Posted  bool   // this is an answer to a form: it is not fetched again
 	Here    string // address of this page within the pages
 
 	files files
@@ -48,7 +50,7 @@ type navItem struct {
 func (d *dashboard) frame(r *request, made view) frame {
 	head := d.headers.shown()
 	f := frame{Root: root(r.URL.Path), Title: made.title, Product: d.config.Title, Section: made.section, Head: head, Now: r.now,
-		Who: r.who, Notice: noticeOf(r.form), Data: made.data, Here: here(r), files: d.files}
+		Who: r.who, Notice: noticeOf(r.form), Data: made.data, Here: here(r), Posted: r.Method == http.MethodPost, files: d.files}
 	if r.who.Known {
 		f.Nav = nav(&head)
 	}

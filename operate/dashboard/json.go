@@ -47,7 +47,8 @@ func jsonOf(text json.RawMessage, shown bool) jsonView {
 // jsonParts takes a JSON text apart.
 func jsonParts(text string) (parts []jsonPart) {
 	for len(text) > 0 {
-		n, kind := 0, ""
+		var n int
+		kind := ""
 		switch c := text[0]; {
 		case c == '"':
 			n, kind = stringEnd(text), "text"

@@ -22,11 +22,12 @@ type noticePart struct {
 }
 
 // noticeNames are the parameters that carry a notice.
-var noticeNames = []string{"did", string(store.RunChanged), string(store.CancelRequested), string(store.RunUnchanged),
+var noticeNames = []string{ //nolint:gochecknoglobals // a constant table
+	"did", string(store.RunChanged), string(store.CancelRequested), string(store.RunUnchanged),
 	string(store.RunConflict), string(store.RunLocked), string(store.RunNotFound)}
 
 // doneWords are what was done, by the word in the address.
-var doneWords = map[string]string{
+var doneWords = map[string]string{ //nolint:gochecknoglobals // a constant table
 	"cancel": "Cancelled", "retry": "Retried", "delete": "Deleted", "rerun": "Rerun: this is the new run", "enqueue": "Enqueued: this is the new run",
 	"existing": "It was already there: this is the run that has the key", "pause": "Paused", "resume": "Resumed", "run": "Created a run: this is it",
 	"set": "Changed", "drain": "Draining", "off": "Turned off", "release": "Released", "remove": "Deleted", "acknowledge": "Acknowledged", "login": "Logged in",

@@ -18,7 +18,7 @@ type overview struct {
 	Full      int     // how much of the capacity is in use, in percent
 	Latest    []store.Record
 	Charts    []*chart
-	Ranges    []choice
+	Ranges    []rangeLink
 	Fresh     bool // nothing has ever run here
 }
 
@@ -36,17 +36,8 @@ func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	chosen := operate.SeriesRange(r.form.Get("range"))
-	if chosen == "" {
-		chosen = operate.LastHour
-	}
-	series, err := d.operator.Series(ctx, operate.SeriesRequest{Range: chosen})
-	if err != nil {
+	if shown.Charts, shown.Ranges, err = d.charted(ctx, r, operate.SeriesRequest{}, ""); err != nil {
 		return view{}, err
-	}
-	shown.Charts = chartsOf(&series)
-	for _, one := range []operate.SeriesRange{operate.LastHour, operate.LastDay, operate.LastWeek, operate.LastMonth} {
-		shown.Ranges = append(shown.Ranges, choice{Value: string(one), Chosen: one == chosen})
 	}
 	shown.Attention, shown.Queues, shown.Latest = attention.Items, queues.Queues, list.Runs
 	for _, queue := range shown.Queues {

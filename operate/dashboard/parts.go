@@ -144,7 +144,7 @@ func lines(text *string) []string {
 func link(path string, pairs ...any) string {
 	query := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		query.Add(fmt.Sprint(pairs[i]), fmt.Sprint(pairs[i+1]))
+		query.Add(fmt.Sprint(pairs[i]), cell(pairs[i+1]))
 	}
 	if len(query) == 0 {
 		return path

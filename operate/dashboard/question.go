@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -25,6 +26,10 @@ type question struct {
 	Rows   [][]input
 	Fault  string // what was wrong with the answer
 	Back   string
+
+	Second    string // another button, that changes nothing; empty: none
+	Times     []time.Time
+	Previewed bool // Times are what was asked for by it
 }
 
 // input is one value that is asked for.

@@ -48,19 +48,19 @@ type view struct {
 	to      string // not empty: no page, the browser is to go there; relative to the root
 }
 
-// maker makes a page. An error becomes a page of its own.
-type maker func(ctx context.Context, r *request) (view, error)
+// makes is a function that makes a page. An error becomes a page of its own.
+type makes func(ctx context.Context, r *request) (view, error)
 
 // pageTimeout bounds what one page asks the store for.
 const pageTimeout = 5 * time.Second
 
 // page serves what a function makes.
-func (d *dashboard) page(make maker) http.Handler {
+func (d *dashboard) page(maker makes) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 		defer cancel()
 		asked := &request{Request: r, who: personOf(r), do: d.operator.As(access.WhoFrom(r.Context()).Actor())}
-		made, err := d.make(ctx, asked, make)
+		made, err := d.make(ctx, asked, maker)
 		if err != nil {
 			made = d.failed(asked, err)
 		}
@@ -69,11 +69,16 @@ func (d *dashboard) page(make maker) http.Handler {
 }
 
 // make reads the request and calls the function.
-func (d *dashboard) make(ctx context.Context, r *request, make maker) (view, error) {
+func (d *dashboard) make(ctx context.Context, r *request, maker makes) (view, error) {
 	if err := r.ParseForm(); err != nil {
 		return view{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
-	r.form = r.Form
+	r.form = url.Values{}
+	for name, values := range r.Form {
+		for _, value := range values {
+			r.form.Add(name, strings.ReplaceAll(value, "\r\n", "\n")) // browsers end lines so
+		}
+	}
 	if r.who.Known {
 		header, err := d.header(ctx)
 		r.now = header.At
@@ -81,7 +86,7 @@ func (d *dashboard) make(ctx context.Context, r *request, make maker) (view, err
 			return view{}, err
 		}
 	}
-	return make(ctx, r)
+	return maker(ctx, r)
 }
 
 // answer writes a page.

@@ -25,7 +25,7 @@ type runList struct {
 	FirstTo string
 	Bare    bool // no condition at all
 	Hidden  []hiddenField
-	Fresh   bool
+	Rare    bool // a condition that is asked for seldom is given
 }
 
 // stateTab leads to the runs of one state.
@@ -64,7 +64,8 @@ func (d *dashboard) runs(ctx context.Context, r *request) (view, error) {
 	}
 	head := d.headers.shown()
 	shown := runList{RunList: list, Filter: filter, Form: r.form, First: filter.Before == (store.RunID{}), Bare: len(words(filter)) == 0,
-		States: stateTabs(r.form, &head), Hidden: hiddenFields(words(filter)), FirstTo: "runs?" + changed(r.form, "cursor", "").Encode()}
+		States: stateTabs(r.form, &head), Hidden: hiddenFields(words(filter)), Rare: filter.Key+filter.Schedule+filter.Worker != "" || filter.Metadata != nil || !filter.Until.IsZero() || !filter.EndedSince.IsZero(),
+		FirstTo: "runs?" + changed(r.form, "cursor", "").Encode()}
 	if err := d.choices(ctx, &shown); err != nil {
 		return view{}, err
 	}
@@ -80,7 +81,7 @@ func (d *dashboard) search(ctx context.Context, r *request) (string, error) {
 	if text == "" {
 		return "", nil
 	}
-	if operate.CheckID(text) != nil {
+	if isID := operate.CheckID(text) == nil; !isID {
 		return "runs?" + url.Values{"tag": {text}}.Encode(), nil
 	}
 	id, err := d.operator.FindID(ctx, text)
@@ -131,7 +132,7 @@ func stateTabs(form url.Values, head *figures) []stateTab {
 // on.
 func changed(form url.Values, name, value string) url.Values {
 	values := url.Values{}
-	for _, kept := range []string{"state", "job", "queue", "tag", "since", "until"} {
+	for _, kept := range conditions() {
 		if some := given(form[kept]); kept != name && len(some) > 0 {
 			values[kept] = some
 		}

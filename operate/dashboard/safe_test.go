@@ -101,7 +101,7 @@ func TestOtherOriginsChangeNothing(t *testing.T) {
 	made := fill(t, db, "x")
 	s := newSite(t, db)
 	for _, header := range []http.Header{{"Sec-Fetch-Site": {"cross-site"}}, {"Origin": {"https://evil.example"}}} {
-		r := httptest.NewRequest("POST", "http://ops.example"+mount+"/runs/change", strings.NewReader(form("action", "cancel", "id", made.later.String()).Encode()))
+		r := httptest.NewRequest(http.MethodPost, "http://ops.example"+mount+"/runs/change", strings.NewReader(form("action", "cancel", "id", made.later.String()).Encode()))
 		r.Header = header.Clone()
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w := httptest.NewRecorder()
@@ -128,7 +128,7 @@ func TestReadingChangesNothing(t *testing.T) {
 func openStream(ctx context.Context, t *testing.T, s *site) *bufio.Scanner {
 	server := httptest.NewServer(s.handler)
 	t.Cleanup(server.Close)
-	r, err := http.NewRequestWithContext(ctx, "GET", server.URL+mount+"/live", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+mount+"/live", nil)
 	require.NoError(t, err)
 	answer, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)

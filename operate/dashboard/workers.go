@@ -10,7 +10,7 @@ import (
 type workerPage struct {
 	store.WorkerInfo
 
-	Runs []store.Record // that it executes, as far as the newest running runs show
+	Runs []store.Record // that workers of its name execute
 }
 
 func (d *dashboard) workers(ctx context.Context, _ *request) (view, error) {
@@ -24,14 +24,10 @@ func (d *dashboard) worker(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	shown := workerPage{WorkerInfo: worker}
-	list, err := d.operator.Runs(ctx, store.Filter{States: []store.State{store.Running}, Limit: store.LargestPage})
+	list, err := d.operator.Runs(ctx, store.Filter{States: []store.State{store.Running}, Worker: worker.Name, Limit: runsMost})
 	if err != nil {
 		return view{}, err
 	}
-	for i := range list.Runs {
-		if run := &list.Runs[i]; run.Worker != nil && *run.Worker == worker.Name {
-			shown.Runs = append(shown.Runs, *run)
-		}
-	}
+	shown.Runs = list.Runs
 	return view{page: "worker", title: worker.Name, section: "workers", data: shown}, nil
 }

@@ -46,7 +46,7 @@ const callbacks = {
 };
 
 async function refresh() {
-  if (inFlight || document.hidden) return;
+  if (inFlight || document.hidden || "posted" in document.body.dataset) return;
   inFlight = true;
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin", signal: AbortSignal.timeout(8000) });

@@ -1,0 +1,108 @@
+// Package browser drives Chromium for tests and pictures of the dashboard.
+package browser
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// View is a page as one reader sees it.
+type View struct {
+	Path          string
+	Width, Height int64
+	Dark          bool
+	NoScript      bool
+}
+
+// Browser is one Chromium. Its methods are for one goroutine.
+type Browser struct {
+	ctx   context.Context
+	close []context.CancelFunc
+
+	mu   sync.Mutex
+	said []string // by the console
+}
+
+// Open starts Chromium.
+func Open(ctx context.Context) (*Browser, error) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(time.Minute))
+	allocated, end := chromedp.NewExecAllocator(ctx, options...)
+	tab, shut := chromedp.NewContext(allocated)
+	b := &Browser{ctx: tab, close: []context.CancelFunc{shut, end}}
+	chromedp.ListenTarget(tab, func(event any) {
+		switch event := event.(type) {
+		case *log.EventEntryAdded:
+			b.note(fmt.Sprintf("%s: %s %s", event.Entry.Level, event.Entry.Text, event.Entry.URL))
+		case *runtime.EventConsoleAPICalled:
+			b.note("console: " + string(event.Type))
+		case *runtime.EventExceptionThrown:
+			b.note("exception: " + event.ExceptionDetails.Error())
+		}
+	})
+	return b, chromedp.Run(tab, log.Enable())
+}
+
+func (b *Browser) note(line string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.said = append(b.said, line)
+}
+
+// Close ends Chromium.
+func (b *Browser) Close() {
+	for _, end := range b.close {
+		end()
+	}
+}
+
+// Said returns what the console has said since the last call, each on a line.
+func (b *Browser) Said() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	said := strings.Join(b.said, "\n")
+	b.said = nil
+	return said
+}
+
+// Show opens a page.
+func (b *Browser) Show(base string, view View) error {
+	scheme := "light"
+	if view.Dark {
+		scheme = "dark"
+	}
+	return chromedp.Run(b.ctx,
+		emulation.SetDeviceMetricsOverride(view.Width, view.Height, 1, view.Width < 600),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}),
+		emulation.SetScriptExecutionDisabled(view.NoScript),
+		chromedp.Navigate(base+view.Path),
+		chromedp.WaitVisible("main h1"),
+	)
+}
+
+// Run does something with the page that is shown, within a minute.
+func (b *Browser) Run(actions ...chromedp.Action) error {
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	defer cancel()
+	return chromedp.Run(ctx, actions...)
+}
+
+// Picture is a page as a WebP.
+func (b *Browser) Picture(base string, view View) (picture []byte, err error) {
+	if err := b.Show(base, view); err != nil {
+		return nil, err
+	}
+	err = b.Run(chromedp.Sleep(300*time.Millisecond), chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		picture, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatWebp).WithQuality(90).Do(ctx)
+		return err
+	}))
+	return picture, err
+}

@@ -1,0 +1,140 @@
+package browsertest_test
+
+import (
+	_ "embed" // the checker
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/operate/dashboard/browsertest/browser"
+	"github.com/durable-worker/durable-worker/operate/dashboard/browsertest/scene"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+//go:embed testdata/axe.min.js
+var axe string
+
+// check is what is wrong with a page: what hinders people, and whether it is wider than
+// the window.
+const check = `axe.run({resultTypes: ["violations"]}).then((r) => [
+	...r.violations.filter((v) => v.impact === "serious" || v.impact === "critical").map((v) => v.id + " at " + v.nodes.slice(0, 3).map((n) => n.target.join(" ")).join(", ")),
+	...(document.documentElement.scrollWidth > innerWidth ? ["wider than the window"] : []),
+].join("; "))`
+
+func open(t *testing.T) *browser.Browser {
+	b, err := browser.Open(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(b.Close)
+	return b
+}
+
+func full(t *testing.T) *scene.Scene {
+	s, err := scene.Full(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// examine opens pages at both widths and in both themes.
+func examine(t *testing.T, b *browser.Browser, base string, paths ...string) {
+	for _, path := range paths {
+		for _, width := range []int64{1280, 390} {
+			for _, dark := range []bool{false, true} {
+				name := fmt.Sprintf("%s at %d, dark %v", path, width, dark)
+				require.NoError(t, b.Show(base, browser.View{Path: path, Width: width, Height: 900, Dark: dark}), name)
+				var faults string
+				require.NoError(t, b.Run(chromedp.Evaluate(axe, nil), chromedp.Evaluate(check, &faults, func(p *runtime.EvaluateParams) *runtime.EvaluateParams {
+					return p.WithAwaitPromise(true)
+				})), name)
+				require.Empty(t, faults, name)
+				require.Empty(t, b.Said(), name)
+			}
+		}
+	}
+}
+
+// pages are those that are there without a run.
+func pages() []string {
+	return []string{"", "runs", "problems", "queues", "jobs", "schedules", "workers", "limits", "locks", "audit", "health", "bulk"}
+}
+
+func TestPagesOfAnEmptyStore(t *testing.T) {
+	s, err := scene.Empty()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	examine(t, open(t), s.URL, pages()...)
+}
+
+func TestPagesOfAFullStore(t *testing.T) {
+	s := full(t)
+	list, err := s.Operator.Runs(t.Context(), store.Filter{States: []store.State{store.Dead, store.Running}, Limit: 200})
+	require.NoError(t, err)
+	paths := append(pages(), "?range=24h", "schedules?name=ping", "limits?name=crm-customer&key=acme", "runs/new?job=mail.send",
+		"runs/change?action=delete&all=true&job=mail.send", "queues/change?name=mail&action=pause")
+	seen := map[store.State]bool{}
+	for _, run := range list.Runs {
+		if !seen[run.State] {
+			seen[run.State] = true
+			paths = append(paths, "runs/"+run.ID.String())
+		}
+	}
+	examine(t, open(t), s.URL, paths...)
+}
+
+// TestALivePageChangesByItself: a run appears in a list that is open.
+func TestALivePageChangesByItself(t *testing.T) {
+	s, b := full(t), open(t)
+	require.NoError(t, b.Show(s.URL, browser.View{Path: "audit", Width: 1280, Height: 900}))
+	_, err := s.Operator.As("grace@ops").PauseQueue(t.Context(), "mail")
+	require.NoError(t, err)
+	require.NoError(t, b.Run(chromedp.Poll(`document.getElementById("list").textContent.includes("grace@ops")`, nil, chromedp.WithPollingTimeout(20*time.Second))))
+	require.Empty(t, b.Said())
+}
+
+// TestAQuestionIsADialog: with the mouse, and by the keyboard.
+func TestAQuestionIsADialog(t *testing.T) {
+	s, b := full(t), open(t)
+	list, err := s.Operator.Runs(t.Context(), store.Filter{States: []store.State{store.Dead}, Limit: 2})
+	require.NoError(t, err)
+	for i, ask := range []chromedp.Action{chromedp.Click(`a[data-act="e"]`), chromedp.KeyEvent("e")} {
+		id := list.Runs[i].ID
+		require.NoError(t, b.Show(s.URL, browser.View{Path: "runs/" + id.String(), Width: 1280, Height: 900}))
+		require.NoError(t, b.Run(ask, chromedp.WaitVisible("dialog[open] form"), chromedp.SendKeys(`dialog input[name="reason"]`, "repaired"),
+			chromedp.Click("dialog button.main"), chromedp.WaitVisible("[data-notice]")))
+		changes, err := s.Operator.Changes(t.Context(), store.ChangeFilter{Subject: id.String()})
+		require.NoError(t, err)
+		require.Equal(t, "retry", changes.Changes[0].Action)
+		require.Contains(t, string(changes.Changes[0].Detail), "repaired")
+	}
+	require.Empty(t, b.Said())
+}
+
+// TestEveryFormWorksWithoutScripts: the same with scripts off.
+func TestEveryFormWorksWithoutScripts(t *testing.T) {
+	s, b := full(t), open(t)
+	require.NoError(t, b.Show(s.URL, browser.View{Path: "queues", Width: 1280, Height: 900, NoScript: true}))
+	require.NoError(t, b.Run(chromedp.Click(`a[href*="name=sync"][href*="action=pause"]`), chromedp.WaitVisible("main form.confirm"),
+		chromedp.Click("main form.confirm button.main"), chromedp.WaitVisible("[data-notice]")))
+	queues, err := s.Operator.Queues(t.Context())
+	require.NoError(t, err)
+	for _, queue := range queues.Queues {
+		require.Equal(t, queue.Name == "sync" || queue.Name == "newsletter", queue.Paused, queue.Name)
+	}
+}
+
+// TestPicturesAreNotForgotten: the pictures of the docs are there.
+func TestPicturesAreNotForgotten(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/dashboard.md")
+	require.NoError(t, err)
+	pictures, err := os.ReadDir("../../../docs/dashboard")
+	require.NoError(t, err)
+	for _, picture := range pictures {
+		require.True(t, strings.Contains(string(page), "dashboard/"+picture.Name()), picture.Name())
+	}
+}
