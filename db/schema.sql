@@ -188,9 +188,14 @@ create table durable.problems (
     ended_at timestamptz not null,
     state    smallint not null,
     reason   text,
-    lane     int not null       -- positive, also when the run was isolated
+    lane     int not null,      -- positive, also when the run was isolated
+    -- by an operator, of a dead run: it is not among the open problems; null: it was not
+    acknowledged_at timestamptz,
+    acknowledged_by text
 );
 create index problems_lane on durable.problems (state, lane, run_id);
+create index problems_ended on durable.problems ((acknowledged_at is null), ended_at, run_id)
+    where state = 4;
 
 -- How far the two passes of retention over the runs are: the walk along the ids,
 -- and the full pass over the table as it lies on the disk.

@@ -1,6 +1,9 @@
 package durable
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -34,6 +37,9 @@ func NewLimit(name string, rule LimitRule, options ...LimitOption) Limit {
 	l.WhenFull, l.RetryAfter = use.WhenFull, use.RetryAfter
 	return Limit{l}
 }
+
+// Spec returns the limit as workers declare it, without an operator's changes.
+func (l Limit) Spec() store.Limit { return l.limit }
 
 // LimitRule says what a Limit bounds: Mutex and Semaphore bound the runs that execute
 // concurrently, the others how many start within a time.
@@ -176,4 +182,50 @@ func (p policy) capped(job string) policy {
 	of := store.Limit{Name: store.JobCap(job), Kind: store.LimitSemaphore, Max: *p.maxConcurrent}
 	p.limits = append(slices.Clip(p.limits), limitUse{of: of, LimitUse: store.LimitUse{Limit: of.Name}})
 	return p
+}
+
+// Penalize slows down a key that the run has of a limit: for a time none of its runs
+// starts, on any worker, nor does code outside of runs. What executes continues. Call it
+// when the service that the limit protects asks for a pause, and return RetryAfter or
+// Snooze to be executed again after it:
+//
+//	case http.StatusTooManyRequests:
+//		pause := retryAfter(response)
+//		_ = run.Penalize(ctx, GitHub, pause)
+//		return durable.RetryAfter(pause, errBusy)
+//
+// Of two penalties the one that ends later counts; a time of less than a millisecond
+// is none. ErrInvalid says that the run is not limited by it; package limit has a
+// Limiter for keys that are not the run's.
+func (r *Run[A]) Penalize(ctx context.Context, limit Limit, d time.Duration) error {
+	return r.execution.penalize(ctx, r.ID, limit.limit.Name, d)
+}
+
+func (x *execution) penalize(ctx context.Context, id RunID, limit string, d time.Duration) error {
+	if err := x.over(); err != nil || d < time.Millisecond {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.w.callTimeout())
+	defer cancel()
+	record, err := x.w.store.Run(ctx, id)
+	if err != nil {
+		return fmt.Errorf("penalize limit %q: %w", limit, err)
+	}
+	uses, err := store.ParseLimitTexts(record.Limits)
+	known := false
+	for i := range uses {
+		if store.LimitName(uses[i].Limit) != store.LimitName(limit) {
+			continue
+		}
+		known = true
+		_, fault := x.w.store.UseLimit(ctx, store.LimitRequest{Usage: store.UsagePenalize, Limit: limit, Key: uses[i].Key, For: d})
+		err = errors.Join(err, fault)
+	}
+	if !known && err == nil {
+		err = fmt.Errorf("%w: the run is not limited by it", ErrInvalid)
+	}
+	if err != nil {
+		return fmt.Errorf("penalize limit %q: %w", limit, err)
+	}
+	return nil
 }

@@ -97,6 +97,13 @@ func (w *Worker) proveWrites(ctx context.Context, pause time.Duration) time.Dura
 	return pause
 }
 
+// resting is for how long this worker leaves expired leases alone.
+func (w *Worker) resting() time.Duration {
+	w.health.mu.Lock()
+	defer w.health.mu.Unlock()
+	return w.health.takeover.Resting(w.config.Elapsed())
+}
+
 // reclaimed logs what was reclaimed and wakes the poller.
 func (w *Worker) reclaimed(ctx context.Context, done store.ReclaimResult) {
 	for _, run := range done.Runs {

@@ -15,18 +15,9 @@ type helpVerb struct {
 	Command []string `arg:"" optional:"" help:"The command to explain."`
 }
 
-// versionVerb prints the version.
-type versionVerb struct{}
-
 // completionVerb prints what makes a shell complete the program's commands.
 type completionVerb struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
-}
-
-// Run prints the version.
-func (versionVerb) Run(_ context.Context, p *program) error {
-	_, err := fmt.Fprintln(p.stdout, version())
-	return err
 }
 
 // wordsVerb is what the scripts of completion call, with the words so far. It is not

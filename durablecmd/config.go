@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,20 @@ type Config struct {
 	ExecAllow         string        `env:"DURABLE_EXEC_ALLOW"`     // empty: the job exec may start nothing
 	LogLevel          string        `env:"DURABLE_LOG_LEVEL" envDefault:"info"`
 	LogFormat         string        `env:"DURABLE_LOG_FORMAT"`
+
+	DashboardAddr          string `env:"DURABLE_DASHBOARD_ADDR"` // empty: none, and the verb dashboard's default
+	DashboardToken         string `env:"DURABLE_DASHBOARD_TOKEN"`
+	DashboardTokenFile     string `env:"DURABLE_DASHBOARD_TOKEN_FILE"`
+	DashboardViewer        string `env:"DURABLE_DASHBOARD_VIEWER_TOKEN"`
+	DashboardViewerFile    string `env:"DURABLE_DASHBOARD_VIEWER_TOKEN_FILE"`
+	DashboardHosts         string `env:"DURABLE_DASHBOARD_HOSTS"`
+	DashboardUserHeader    string `env:"DURABLE_DASHBOARD_USER_HEADER"`
+	DashboardGroupsHeader  string `env:"DURABLE_DASHBOARD_GROUPS_HEADER"`
+	DashboardOperators     string `env:"DURABLE_DASHBOARD_OPERATORS"`
+	DashboardProxySecret   string `env:"DURABLE_DASHBOARD_PROXY_SECRET"`
+	DashboardProxySecretIn string `env:"DURABLE_DASHBOARD_PROXY_SECRET_FILE"`
+	DashboardCert          string `env:"DURABLE_DASHBOARD_TLS_CERT"`
+	DashboardKey           string `env:"DURABLE_DASHBOARD_TLS_KEY"`
 
 	given map[string]bool // variables that the environment sets
 }
@@ -118,6 +133,7 @@ func loadConfig(environ []string, terminal bool) (c Config, warnings []string, e
 		}
 	}
 	c.complete(set, terminal)
+	c.readSecrets(wants)
 	bad := &configError{}
 	for _, v := range variables() {
 		if wants[v.name] == "" && wants[v.than] == "" && v.valid != nil && !v.valid(c) {
@@ -177,7 +193,7 @@ func unreadable(err error) map[string]bool {
 
 // shownValue is a value as an error may repeat it.
 func shownValue(name, value string) string {
-	if name == varDatabaseURL || name == varRedisURL || name == varHTTPAllow {
+	if name == varDatabaseURL || name == varRedisURL || name == varHTTPAllow || slices.Contains(secretVariables(), name) {
 		return ""
 	}
 	if len(value) > 100 {

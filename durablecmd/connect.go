@@ -154,7 +154,8 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 // operator returns what a verb works with: the store, and locks, which may be
 // nil.
 func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator {
-	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected, Repeating: p.repeating, Now: p.now})
+	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected,
+		Transient: backend.Transient, Repeating: p.repeating, Now: p.now})
 }
 
 // repeating says on stderr that a call is repeated.

@@ -153,6 +153,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 	if err == nil && examined == nil {
 		*f = append(*f, o.ExamineServing(ctx)...)
 		*f = append(*f, o.ExamineSchedules(ctx)...)
+		*f = append(*f, o.ExamineAttention(ctx)...)
 	}
 }
 

@@ -20,6 +20,7 @@ type Start struct {
 	Settings       any
 	Commands       []Command
 	Connect        ConnectHook
+	Version        string
 	SetDefault     func(*slog.Logger)
 	Args           []string
 	Env            []string
@@ -35,7 +36,7 @@ type Start struct {
 // Run runs the program and returns its exit code.
 func (s Start) Run(ctx context.Context) int {
 	p := program{
-		name: "durable-worker", setup: s.Setup, seams: seams{s.Middleware, s.Hooks, s.Settings, s.Commands, s.Connect}, setDefault: s.SetDefault, args: s.Args, environ: s.Env,
+		name: "durable-worker", setup: s.Setup, seams: seams{s.Middleware, s.Hooks, s.Settings, s.Commands, s.Connect, s.Version}, setDefault: s.SetDefault, args: s.Args, environ: s.Env,
 		stdin: s.Stdin, stdout: s.Stdout, stderr: s.Stderr, signals: s.Signals, oneSignal: s.OneSignal, exit: s.Exit, now: time.Now,
 		terminal: func(w io.Writer) (screen, bool) {
 			return screen{s.Width, s.Height}, w == s.Stdout && s.Width > 0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"unicode/utf8"
 
@@ -20,7 +19,9 @@ type grammar struct {
 	Demo        demoVerb        `cmd:"" help:"Run sample work on an embedded database in a temporary folder. Exits on its own."`
 	Migrate     migrateVerb     `cmd:"" help:"Migrate the database's schema, or show its version."`
 	Enqueue     enqueueVerb     `cmd:"" help:"Enqueue a run of a job, and print its id."`
-	Runs        runsVerb        `cmd:"" help:"List, show, wait for, cancel, retry, delete and rerun runs."`
+	Runs        runsVerb        `cmd:"" help:"List, show, explain, wait for, cancel, retry, acknowledge, delete and rerun runs."`
+	Problems    problemsVerb    `cmd:"" help:"List dead runs in groups; retry, acknowledge or delete a group."`
+	Stats       statsVerb       `cmd:"" help:"Show what was done, by the minute or in longer steps."`
 	Queues      queuesVerb      `cmd:"" help:"List, pause and resume queues."`
 	Jobs        jobsVerb        `cmd:"" help:"List jobs, with their runs and who serves them."`
 	Workers     workersVerb     `cmd:"" help:"List workers: who is alive, and what they serve."`
@@ -28,12 +29,13 @@ type grammar struct {
 	Schedules   schedulesVerb   `cmd:"" help:"List, preview, create, change, pause and delete schedules."`
 	Limits      limitsVerb      `cmd:"" help:"List and show limits, set, drain, resume and delete them."`
 	Locks       locksVerb       `cmd:"" help:"List named locks, or release one by force."`
+	Dashboard   dashboardVerb   `cmd:"" help:"Serve the JSON API, without a worker, at DURABLE_DASHBOARD_ADDR or 127.0.0.1:8081."`
 	Config      configVerb      `cmd:"" help:"List the environment variables and their values, and check the registrations."`
 	Doctor      doctorVerb      `cmd:"" help:"Check the configuration, the database and its contents, and say what to do. Exits 1 if a check failed."`
 	Healthcheck healthcheckVerb `cmd:"" help:"Check the worker on this machine: exits 0 if it is healthy. For container images."`
 	Completion  completionVerb  `cmd:"" help:"Print a script that makes a shell complete commands and flags."`
 	Help        helpVerb        `cmd:"" name:"help" help:"Explain a command, as --help does."`
-	ShowVersion versionVerb     `cmd:"" name:"version" help:"Print the version."`
+	Build       versionVerb     `cmd:"" name:"version" help:"Print the version, and how the program was built."`
 }
 
 // parse reads the arguments. Without an error and without a verb nothing is
@@ -50,7 +52,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		kong.Description("A durable background worker: runs survive crashes, retries and deploys.\n\n"+
 			"Configuration comes from environment variables; see the command config.\n\n"+
 			"Exit codes: 0 done, 1 error, 2 wrong usage or configuration, 3 the run waited for is dead or cancelled, 4 it has not ended in time."),
-		kong.Vars{"version": version()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Vars{"version": p.seams.versionOf()}, kong.WithHyphenPrefixedParameters(true), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	parser, err := kong.New(&g, options...)
 	if err == nil {
 		err = duplicate(parser.Model.Node)
@@ -87,13 +89,4 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 		parsed.BindTo(ctx, (*context.Context)(nil))
 		return parsed.Run(p)
 	}, nil
-}
-
-// version is the module's version as it was built.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(unknown)"
-	}
-	return info.Main.Version
 }

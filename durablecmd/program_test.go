@@ -104,7 +104,10 @@ func serve(t *testing.T, env []string, setup func(context.Context, *durablecmd.A
 func serveWith(t *testing.T, start durablecmd.Start) *service {
 	t.Helper()
 	s := &service{t: t, stderr: &buffer{}, signals: make(chan os.Signal, 3), code: make(chan int, 1), exited: make(chan int, 1)}
-	start.Stdin, start.Stdout, start.Stderr = strings.NewReader(""), io.Discard, s.stderr
+	start.Stdin, start.Stderr = strings.NewReader(""), s.stderr
+	if start.Stdout == nil {
+		start.Stdout = io.Discard
+	}
 	start.Signals, start.Exit = s.signals, func(code int) { s.exited <- code }
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})

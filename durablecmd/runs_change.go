@@ -19,7 +19,7 @@ type changeFlags struct {
 	filterFlags
 
 	Cursor word   `placeholder:"CURSOR" help:"With --all: continue a bulk change that stopped (its \"next\")."`
-	All    bool   `help:"Apply to all runs matching the filters, instead of ids. Without --state, cancel takes pending and running runs, retry dead and cancelled ones, delete finished ones only: for pending ones add --state pending."`
+	All    bool   `help:"Apply to all runs matching the filters, instead of ids. Without --state, cancel takes pending and running runs, retry dead and cancelled ones, acknowledge dead ones, delete finished ones only: for pending ones add --state pending."`
 	Yes    bool   `help:"Confirm a bulk change (required with --all)."`
 	DryRun bool   `help:"With --all: print what would be changed, and change nothing."`
 	Reason string `help:"Reason, recorded in the audit log and with cancelled runs."`
@@ -31,6 +31,9 @@ type (
 		changeFlags
 	}
 	runsRetryVerb struct {
+		changeFlags
+	}
+	runsAcknowledgeVerb struct {
 		changeFlags
 	}
 	runsDeleteVerb struct {
@@ -63,6 +66,11 @@ func (v runsRetryVerb) Run(ctx context.Context, p *program) error {
 // Run deletes.
 func (v runsDeleteVerb) Run(ctx context.Context, p *program) error {
 	return p.changeRuns(ctx, v.changeFlags, store.DeleteRuns)
+}
+
+// Run acknowledges.
+func (v runsAcknowledgeVerb) Run(ctx context.Context, p *program) error {
+	return p.changeRuns(ctx, v.changeFlags, store.AcknowledgeRuns)
 }
 
 // bulk reports whether all runs that match are meant, and refuses what is
@@ -128,7 +136,7 @@ func (p *program) changeRuns(ctx context.Context, flags changeFlags, action stor
 			return p.changeAll(ctx, o, action, filter, flags)
 		}
 		change := map[store.RunAction]func(context.Context, string, ...store.RunID) (operate.ChangedRuns, error){
-			store.CancelRuns: o.Cancel, store.RetryRuns: o.Retry, store.DeleteRuns: o.Delete,
+			store.CancelRuns: o.Cancel, store.RetryRuns: o.Retry, store.DeleteRuns: o.Delete, store.AcknowledgeRuns: o.Acknowledge,
 		}[action]
 		ids, err := findIDs(ctx, o, flags.ID)
 		if err != nil {
@@ -209,6 +217,7 @@ func doAll(ctx context.Context, o *operate.Actor, action store.RunAction, filter
 	}
 	do := map[store.RunAction]func(context.Context, store.Filter, string, func(operate.Bulk)) (operate.Bulk, error){
 		store.CancelRuns: o.CancelAll, store.RetryRuns: o.RetryAll, store.DeleteRuns: o.DeleteAll,
+		store.AcknowledgeRuns: o.AcknowledgeAll,
 	}[action]
 	return do(ctx, filter, flags.Reason, progress)
 }

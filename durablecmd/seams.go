@@ -24,6 +24,10 @@ type Program struct {
 	Middleware []durable.Middleware
 	// Hooks are called when the worker does something, and when App.Client enqueues.
 	Hooks observe.Hooks
+	// Version is what the program says of itself: with --version and `version`, in
+	// `workers list` and in /metrics. Default: the version of its main module, which
+	// `go install` knows and a build from a copy of the sources does not.
+	Version string
 	// Settings is a pointer to a struct whose fields are flags of every command, and
 	// variables where they have the tag env, as github.com/alecthomas/kong reads
 	// them. It is filled in before Setup and the commands are called. A value that
@@ -62,15 +66,16 @@ type seams struct {
 	settings   any
 	commands   []Command
 	connect    ConnectHook
+	version    string
 }
 
 func (p Program) seams() seams {
-	return seams{middleware: p.Middleware, hooks: p.Hooks, settings: p.Settings, commands: p.Commands, connect: p.Connect}
+	return seams{middleware: p.Middleware, hooks: p.Hooks, settings: p.Settings, commands: p.Commands, connect: p.Connect, version: p.Version}
 }
 
 // into returns a worker's configuration with the seams.
 func (s seams) into(config durable.WorkerConfig) durable.WorkerConfig {
-	config.Middleware, config.Hooks = s.middleware, s.hooks
+	config.Middleware, config.Hooks, config.Version = s.middleware, s.hooks, s.version
 	return config
 }
 

@@ -49,11 +49,16 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	server.SetKeepAlivesEnabled(false)
+	return serveUntil(ctx, server, newBounded(listener, maxProbes), "health listener")
+}
+
+// serveUntil serves until ctx ends, and then for a moment.
+func serveUntil(ctx context.Context, server *http.Server, listener net.Listener, what string) error {
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(newBounded(listener, maxProbes)) }()
+	go func() { ended <- server.Serve(listener) }()
 	select {
 	case err := <-ended:
-		return fmt.Errorf("health listener: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	case <-ctx.Done():
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -62,7 +67,7 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 		_ = server.Close() // answers are short; who is still reading loses
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("health listener: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
@@ -70,7 +75,8 @@ func serve(ctx context.Context, listener net.Listener, health *health, logger *s
 // health knows how the process is doing. A new one is of a worker that has not
 // reached its database.
 type health struct {
-	mux *http.ServeMux // App.Handle adds to it
+	mux     *http.ServeMux // App.Handle adds to it
+	version string         // of the program
 
 	mu     sync.Mutex
 	worker *durable.Worker
@@ -176,9 +182,9 @@ func (h *health) readiness() readiness {
 
 // newHealth serves /healthz, which says that the process answers, /readyz, which
 // says that the worker takes work, and /metrics.
-func newHealth() *health {
+func newHealth(version string) *health {
 	mux := http.NewServeMux()
-	h := &health{mux: mux}
+	h := &health{mux: mux, version: version}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -199,7 +205,7 @@ func (h *health) metrics() metrics.Snapshot {
 	h.mu.Lock()
 	worker, tally, pools := h.worker, h.tally, h.pools
 	h.mu.Unlock()
-	shown := metrics.Snapshot{Version: version()}
+	shown := metrics.Snapshot{Version: h.version}
 	if tally != nil {
 		shown.Totals = tally.Totals()
 	}

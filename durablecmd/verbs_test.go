@@ -52,7 +52,7 @@ func TestWrongUsageExitsWith2(t *testing.T) {
 
 func TestHelpAndVersionExitWith0(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{"--help", "enqueue --help", "runs show --help", "--version"} {
+	for _, line := range []string{"--help", "enqueue --help", "runs show --help", "--version", "version", "version --json"} {
 		e := execute(t, []string{"DURABLE_POLL_INTERVAL=x"}, strings.Fields(line)...)
 		require.Equal(t, 0, e.code, line)
 		require.NotEmpty(t, e.stdout, line)

@@ -34,14 +34,18 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return logged(logger, err)
 	}
+	board, err := p.listenDashboard(ctx, config, logger)
+	if err != nil {
+		return logged(logger, err)
+	}
 	var group run.Group
-	var worked, served error // the group keeps the first error only
-	health := newHealth()
+	var worked, served, shown error // the group keeps the first error only
+	health := newHealth(p.seams.versionOf())
 	p.makeDefault(logger)
 
 	stop, stopWork := context.WithCancelCause(ctx)
 	defer stopWork(nil)
-	t := tenure{name: p.name, setup: p.setup, seams: p.seams, config: config, logger: logger, health: health}
+	t := tenure{name: p.name, setup: p.setup, seams: p.seams, config: config, logger: logger, health: health, board: board}
 	group.Add(func() error { worked = t.run(stop); return worked }, func(err error) { stopWork(err) })
 
 	watching, stopWatching := context.WithCancel(ctx)
@@ -54,8 +58,14 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 		defer stopServing()
 		group.Add(func() error { served = serve(serving, listener, health, logger); return served }, func(error) { stopServing() })
 	}
-	_ = group.Run() // it is worked or served
-	return logged(logger, errors.Join(worked, served))
+	if board != nil {
+		logger.Info("dashboard ready", "addr", board.listener.Addr().String())
+		showing, stopShowing := context.WithCancel(ctx)
+		defer stopShowing()
+		group.Add(func() error { shown = board.serve(showing); return shown }, func(error) { stopShowing() })
+	}
+	_ = group.Run() // it is one of the three
+	return logged(logger, errors.Join(worked, served, shown))
 }
 
 // oneSignal is how long after a signal others are taken for the same: what starts
@@ -115,10 +125,11 @@ type tenure struct {
 	config Config
 	logger *slog.Logger
 	health *health
+	board  *board // nil: none
 }
 
 func (t *tenure) run(ctx context.Context) error {
-	t.logger.Info("worker starting", "version", version(), "database", backend.Redact(t.config.DatabaseURL),
+	t.logger.Info("worker starting", "version", t.seams.versionOf(), "database", backend.Redact(t.config.DatabaseURL),
 		"queues", t.config.Queues.String(), "worker", t.config.WorkerName)
 	store, err := connector{t.name, t.config, t.logger, t.seams.connect}.openPatiently(ctx)
 	if err != nil {
@@ -141,6 +152,7 @@ func (t *tenure) run(ctx context.Context) error {
 	app.Locks = locks
 	app.mux = t.health.mux
 	if err = app.setUp(ctx, t.setup); err == nil {
+		defer t.board.open(store, locks)()
 		t.health.watch(app)
 		err = app.Worker.Run(ctx)
 	}

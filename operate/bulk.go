@@ -52,6 +52,12 @@ func (a *Actor) DeleteAll(ctx context.Context, filter store.Filter, reason strin
 	return a.changeAll(ctx, store.DeleteRuns, filter, reason, progress)
 }
 
+// AcknowledgeAll acknowledges the runs that match, dead ones unless the filter names
+// states; otherwise like CancelAll.
+func (a *Actor) AcknowledgeAll(ctx context.Context, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
+	return a.changeAll(ctx, store.AcknowledgeRuns, filter, reason, progress)
+}
+
 func (a *Actor) changeAll(ctx context.Context, action store.RunAction, filter store.Filter, reason string, progress func(Bulk)) (Bulk, error) {
 	bulk := &store.BulkChange{ID: uuid.New(), Filter: filter}
 	bulk.Filter.States = statesOf(action, filter)

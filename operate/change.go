@@ -33,6 +33,12 @@ func (a *Actor) Delete(ctx context.Context, reason string, runs ...store.RunID) 
 	return a.change(ctx, store.RunCommand{Action: store.DeleteRuns, Reason: reason}, runs)
 }
 
+// Acknowledge takes dead runs out of the problems that are open (see
+// store.AcknowledgeRuns).
+func (a *Actor) Acknowledge(ctx context.Context, reason string, runs ...store.RunID) (ChangedRuns, error) {
+	return a.change(ctx, store.RunCommand{Action: store.AcknowledgeRuns, Reason: reason}, runs)
+}
+
 func (a *Actor) change(ctx context.Context, command store.RunCommand, runs []store.RunID) (ChangedRuns, error) {
 	action := command.Action
 	command.By = a.by
@@ -48,6 +54,7 @@ func (a *Actor) change(ctx context.Context, command store.RunCommand, runs []sto
 		}
 		changed = append(changed, some...)
 		a.publish(ctx, action, some)
+		a.hub.touch("runs")
 	}
 	if command.Bulk == nil && len(changed) == 1 && changed[0].Result == store.RunNotFound {
 		return ChangedRuns{changed}, ChangedRuns{changed}.Refused(action)
@@ -62,7 +69,7 @@ func (a *Actor) publish(ctx context.Context, action store.RunAction, changed []s
 	requested := false
 	for _, c := range changed {
 		requested = requested || c.Result == store.CancelRequested
-		if c.Result == store.RunChanged && action != store.RetryRuns {
+		if c.Result == store.RunChanged && (action == store.CancelRuns || action == store.DeleteRuns) {
 			_ = a.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: c.ID})
 		}
 	}

@@ -19,8 +19,12 @@ const (
 	UnknownJob  Code = "unknown_job" // no worker has declared the job
 	Unreachable Code = "unreachable" // the store cannot be reached now: try again later
 	Interrupted Code = "interrupted" // the caller gave up
+	Busy        Code = "busy"        // too much is under way: try again later
 	Failed      Code = "failed"      // anything else
 )
+
+// ErrBusy says that as much is under way as this process allows.
+var ErrBusy = errors.New("busy")
 
 // CodeOf returns the code of an error. transient, which may be nil, reports whether
 // an error that means nothing else comes from a store that cannot be reached now.
@@ -34,6 +38,8 @@ func CodeOf(err error, transient func(error) bool) Code {
 		return Conflict
 	case errors.Is(err, store.ErrUnknownJob):
 		return UnknownJob
+	case errors.Is(err, ErrBusy):
+		return Busy
 	case errors.Is(err, context.Canceled):
 		return Interrupted
 	case transient != nil && transient(err):
@@ -42,6 +48,9 @@ func CodeOf(err error, transient func(error) bool) Code {
 		return Failed
 	}
 }
+
+// CodeOf returns the code of an error of the Operator's.
+func (o *Operator) CodeOf(err error) Code { return CodeOf(err, o.config.Transient) }
 
 // Failure is an error as JSON: {"error":{"code":…,"message":…}}.
 type Failure struct {

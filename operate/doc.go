@@ -13,6 +13,8 @@
 // into a word for programs, so that everything built on this package answers
 // alike. Both grow by fields, methods and words: ignore those you do not know.
 //
-// The package starts no goroutines and keeps nothing in memory. It is the only
-// way from the commands to the store. Begin reading at operator.go.
+// An Operator starts nothing by itself: live hints (Stream) cost something while a
+// stream is open, bulk changes that continue by themselves (StartBulk) until they end
+// or Close stops them. The package is the only way from the commands, the API and the
+// pages to the store. Begin reading at operator.go.
 package operate

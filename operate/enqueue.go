@@ -32,6 +32,35 @@ func (o *Operator) Enqueue(ctx context.Context, run store.NewRun) (Enqueued, err
 	return Enqueued{ID: receipts[0].ID, Existing: receipts[0].Existing}, nil
 }
 
+// EnqueueAll stores runs in one transaction, as durable.Client does: all of them, or none.
+// The answers are in their order.
+func (o *Operator) EnqueueAll(ctx context.Context, runs []store.NewRun) ([]Enqueued, error) {
+	receipts, err := o.client.Enqueue(ctx, runs...)
+	if err != nil {
+		return nil, err
+	}
+	stored := make([]Enqueued, len(receipts))
+	for i, receipt := range receipts {
+		stored[i] = Enqueued{ID: receipt.ID, Existing: receipt.Existing}
+	}
+	o.hub.touch("runs")
+	return stored, nil
+}
+
+// Declared returns the jobs that workers have declared and those of Config.Jobs, by
+// name. What workers declare counts for more.
+func (o *Operator) Declared(ctx context.Context) (map[string]store.JobInfo, error) {
+	jobs, err := o.store.Jobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]store.JobInfo, len(jobs))
+	for _, job := range slices.Concat(o.config.Jobs, jobs) {
+		known[job.Name] = job
+	}
+	return known, nil
+}
+
 // Job returns a job as its workers have declared it, or else as Config.Jobs has
 // it. The ErrUnknownJob for another name lists the names that are known.
 func (o *Operator) Job(ctx context.Context, name string) (store.JobInfo, error) {

@@ -100,16 +100,21 @@ func (o *Operator) Limit(ctx context.Context, name, key string) (GateView, error
 	}
 	view := GateView{Limit: ruleOf(&gate.Limit), Key: gate.Key, InUse: gate.InUse, Permits: make([]PermitView, len(gate.Permits)),
 		Waiting: gate.Waiting, Waiters: make([]WaiterView, len(gate.Waiters)), NotBefore: gate.NotBefore, NextAt: gate.NextAt}
-	for i, permit := range gate.Permits {
-		view.Permits[i] = PermitView{Owner: permit.Owner, Places: permit.Places, Until: permit.Until, ExpiresAt: permit.ExpiresAt, Runs: whole(permit.Runs)}
-		if permit.Worker != "" {
-			view.Permits[i].Worker = &permit.Worker
-		}
+	for i := range gate.Permits {
+		view.Permits[i] = permitView(&gate.Permits[i])
 	}
 	for i, waiter := range gate.Waiters {
 		view.Waiters[i] = WaiterView(waiter)
 	}
 	return view, nil
+}
+
+func permitView(permit *store.PermitInfo) PermitView {
+	view := PermitView{Owner: permit.Owner, Places: permit.Places, Until: permit.Until, ExpiresAt: permit.ExpiresAt, Runs: whole(permit.Runs)}
+	if permit.Worker != "" {
+		view.Worker = &permit.Worker
+	}
+	return view
 }
 
 func ruleOf(l *store.Limit) LimitRule {
@@ -138,6 +143,7 @@ func (a *Actor) ReleasePermit(ctx context.Context, name, key string, owner uuid.
 
 func (a *Actor) changeLimit(ctx context.Context, change store.LimitChange) (ChangedLimit, error) {
 	change.By = a.by
+	defer a.hub.touch("limits")
 	if err := a.store.ChangeLimit(ctx, change); err != nil {
 		return ChangedLimit{}, fmt.Errorf("limit %q: %w", change.Limit.Name, err)
 	}

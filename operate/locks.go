@@ -66,6 +66,7 @@ func (a *Actor) ReleaseLock(ctx context.Context, name string, slot int, reason s
 	if err != nil {
 		return answer, err
 	}
+	defer a.hub.touch("locks")
 	answer.Released, err = locks.ForceRelease(ctx, lock.Force{Name: name, Slot: slot, By: a.by, Reason: reason})
 	if err == nil && !answer.Released {
 		err = fmt.Errorf("lock %s, slot %d is not held: %w", name, slot, store.ErrNotFound)

@@ -28,6 +28,9 @@ type Config struct {
 	// Repeating is called before a call is repeated: with the error of the last try,
 	// and the pause before the next one.
 	Repeating func(err error, pause time.Duration)
+	// Transient reports whether an error means that the store cannot be reached now,
+	// for the Operator's CodeOf. Without it there are none.
+	Transient func(err error) bool
 	// Now is the time, used for previews of schedules. Default: time.Now.
 	Now func() time.Time
 }
@@ -38,6 +41,8 @@ type Operator struct {
 	store  store.Store
 	client *durable.Client
 	config Config
+	hub    hub
+	bulks  bulks
 }
 
 // New returns an Operator of a store.
@@ -66,6 +71,9 @@ func (o *Operator) As(by string) *Actor { return &Actor{o, by} }
 
 // By is the name under which the audit records the Actor's changes.
 func (a *Actor) By() string { return a.by }
+
+// Now is the time of the Operator's clock, from which answers count back.
+func (o *Operator) Now() time.Time { return o.config.Now() }
 
 // locks returns the named locks, if there are any.
 func (o *Operator) locks() (lock.Locks, error) {

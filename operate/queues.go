@@ -67,7 +67,7 @@ func (a *Actor) PauseQueue(ctx context.Context, name string) (QueueState, error)
 
 // PauseUnusedQueue is PauseQueue for a queue that need not be known yet.
 func (a *Actor) PauseUnusedQueue(ctx context.Context, name string) (QueueState, error) {
-	return QueueState{name, true}, a.store.SetQueue(ctx, name, store.PauseQueue, a.by)
+	return QueueState{name, true}, a.setQueue(ctx, name, store.PauseQueue)
 }
 
 // ResumeQueue lets runs of a queue be claimed again. The resume of a queue that
@@ -89,7 +89,12 @@ func (a *Actor) setKnown(ctx context.Context, name string, action store.QueueAct
 	if !slices.Contains(known, name) {
 		return state, fmt.Errorf("queue %q: no run was ever enqueued on it and it is not paused: %w", name, store.ErrNotFound)
 	}
-	return state, a.store.SetQueue(ctx, name, action, a.by)
+	return state, a.setQueue(ctx, name, action)
+}
+
+func (a *Actor) setQueue(ctx context.Context, name string, action store.QueueAction) error {
+	defer a.hub.touch("queues")
+	return a.store.SetQueue(ctx, name, action, a.by)
 }
 
 // knownQueues names the queues that have had runs, or were paused, and those of

@@ -128,6 +128,7 @@ func (a *Actor) SaveSchedule(ctx context.Context, s store.Schedule) (*time.Time,
 	if len(next) == 0 && s.Generation == 0 {
 		return nil, fmt.Errorf("%w: schedule %s would never fire: its instant or its end has passed", store.ErrInvalid, s.Name)
 	}
+	defer a.hub.touch("schedules")
 	if err := a.store.SaveSchedule(ctx, s, a.by); err != nil {
 		if errors.Is(err, store.ErrConflict) && s.Generation == 0 {
 			err = fmt.Errorf("a schedule of this name exists already: %w", err)
@@ -142,12 +143,17 @@ func (a *Actor) SaveSchedule(ctx context.Context, s store.Schedule) (*time.Time,
 
 // PauseSchedule stops a schedule from firing. Its runs continue.
 func (a *Actor) PauseSchedule(ctx context.Context, name string) error {
-	return a.store.ChangeSchedule(ctx, name, store.PauseSchedule, a.by)
+	return a.changeSchedule(ctx, name, store.PauseSchedule)
 }
 
 // ResumeSchedule lets a schedule fire again, from now on.
 func (a *Actor) ResumeSchedule(ctx context.Context, name string) error {
-	return a.store.ChangeSchedule(ctx, name, store.ResumeSchedule, a.by)
+	return a.changeSchedule(ctx, name, store.ResumeSchedule)
+}
+
+func (a *Actor) changeSchedule(ctx context.Context, name string, action store.ScheduleAction) error {
+	defer a.hub.touch("schedules")
+	return a.store.ChangeSchedule(ctx, name, action, a.by)
 }
 
 // Deleted names what was deleted.
@@ -159,7 +165,7 @@ type Deleted struct {
 // DeleteSchedule deletes a schedule. Its runs stay. A worker that declares it
 // creates it again.
 func (a *Actor) DeleteSchedule(ctx context.Context, name string) (Deleted, error) {
-	err := a.store.ChangeSchedule(ctx, name, store.DeleteSchedule, a.by)
+	err := a.changeSchedule(ctx, name, store.DeleteSchedule)
 	return Deleted{Name: name, Deleted: err == nil}, err
 }
 

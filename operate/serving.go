@@ -19,42 +19,70 @@ func (o *Operator) ExamineServing(ctx context.Context) (f store.Findings) {
 		f.Fail("workers", err.Error(), "repeat it when the database answers")
 		return f
 	}
-	if fleet.examineWorkers(&f) {
-		fleet.examineLanes(&f)
+	alive := fleet.alive()
+	found(&f, "workers", fleet.attendWorkers())
+	switch {
+	case len(f) == 0 && alive == 0:
+		f.Warn("workers", fleet.headCount(), "start one")
+	case len(f) == 0:
+		f.Fine("workers", fleet.headCount())
+	}
+	if alive > 0 {
+		before := len(f)
+		if found(&f, "jobs", fleet.attendLanes()); len(f) == before {
+			f.Fine("jobs", "living workers serve every job and queue of which runs wait")
+		}
 	}
 	return f
 }
 
-// examineWorkers reports whether there are living workers.
-func (f *fleet) examineWorkers(found *store.Findings) bool {
-	byState := map[store.WorkerState][]string{}
-	for _, w := range f.workers {
-		name := w.Name
-		if w.State == store.Silent {
-			name = fmt.Sprintf("%s (%s ago)", described(&w), time.Duration(w.SeenAgo).Round(time.Second))
-		}
-		byState[w.State] = append(byState[w.State], name)
+// found adds what needs attention to findings.
+func found(f *store.Findings, name string, items []Attention) {
+	for i := range items {
+		*f = append(*f, store.Finding{Name: name, Level: items[i].Level, Text: items[i].Text, Hint: items[i].hint()})
 	}
-	alive, silent := len(byState[store.Working])+len(byState[store.Draining]), byState[store.Silent]
-	text := fmt.Sprintf("%d workers alive", alive)
-	if n := len(byState[store.Draining]); n > 0 {
-		text += fmt.Sprintf(", %d of them draining", n)
+}
+
+// headCount says how many workers are alive, and which are not.
+func (f *fleet) headCount() string {
+	draining, silent := 0, []string{}
+	for i := range f.workers {
+		switch w := &f.workers[i]; w.State {
+		case store.Draining:
+			draining++
+		case store.Silent:
+			silent = append(silent, fmt.Sprintf("%s (%s ago)", described(w), time.Duration(w.SeenAgo).Round(time.Second)))
+		}
+	}
+	text := fmt.Sprintf("%d workers alive", f.alive())
+	if draining > 0 {
+		text += fmt.Sprintf(", %d of them draining", draining)
 	}
 	if len(silent) > 0 {
 		text += fmt.Sprintf("; silent: %s", some(silent))
 	}
+	return text
+}
+
+// attendWorkers looks at who is alive. Silent workers are one thing that needs attention,
+// without runs that are due too.
+func (f *fleet) attendWorkers() []Attention {
+	text, alive := f.headCount(), f.alive()
 	due, oldest := f.due()
 	switch {
 	case alive == 0 && due > 0:
-		found.Fail("workers", fmt.Sprintf("%s; %d runs due, oldest %s", text, due, oldest), "start a worker")
-	case alive == 0:
-		found.Warn("workers", text, "start one")
-	case len(silent) > 0:
-		found.Warn("workers", text, "see why it ended: a worker that stops in order is not listed; after a day it is forgotten")
+		since, count := f.survey.At.Add(-oldest), store.Count{N: due}
+		return []Attention{{Kind: AttentionNoWorkers, Level: store.Failed, Subject: "workers", Since: &since, Count: &count,
+			Text: fmt.Sprintf("%s; %d runs due, oldest %s", text, due, oldest), Next: []Remedy{{"start_worker", RoleDeployer, "start a worker", ""}}}}
+	case alive == 0 && len(f.workers) > 0:
+		return []Attention{{Kind: AttentionSilentWorkers, Level: store.Warning, Subject: "workers", Text: text,
+			Next: []Remedy{{"start_worker", RoleDeployer, "start one", ""}}}}
+	case len(f.workers) > alive:
+		return []Attention{{Kind: AttentionSilentWorkers, Level: store.Warning, Subject: "workers", Text: text,
+			Next: []Remedy{{"workers", RoleViewer, "see why it ended: a worker that stops in order is not listed; after a day it is forgotten", "workers list"}}}}
 	default:
-		found.Fine("workers", text)
+		return nil
 	}
-	return alive > 0
 }
 
 // due counts the runs that wait, paused queues left out, and says how long the first
@@ -71,33 +99,31 @@ func (f *fleet) due() (due int64, oldest time.Duration) {
 	return due, oldest.Round(time.Second)
 }
 
-// lanesMost bounds the findings about jobs.
+// lanesMost bounds what is said of jobs.
 const lanesMost = 100
 
-// examineLanes looks for jobs on queues that no living worker serves.
-func (f *fleet) examineLanes(found *store.Findings) {
-	unserved := 0
+// attendLanes looks for jobs on queues that no living worker serves.
+func (f *fleet) attendLanes() (items []Attention) {
 	for i := range f.survey.Lanes {
 		lane := &f.survey.Lanes[i]
-		serves := func(w store.WorkerInfo) bool { return w.Serves(lane.Queue, lane.Job) }
-		if lane.Pending.N == 0 || slices.ContainsFunc(f.workers, serves) {
+		if lane.Pending.N == 0 || f.served(lane) {
 			continue
 		}
-		if unserved++; unserved > lanesMost {
+		if len(items) == lanesMost {
 			break
 		}
 		text := fmt.Sprintf("no living worker serves job %s on queue %s", lane.Job, lane.Queue)
-		hint := "start a worker that has the job and serves the queue" + f.advice(lane)
+		a := Attention{Kind: AttentionUnserved, Level: store.Warning, Subject: lane.Job + " on " + lane.Queue, Job: lane.Job, Queue: lane.Queue, Count: &lane.Pending,
+			Text: fmt.Sprintf("%s: %d runs wait%s", text, lane.Pending.N, f.last(lane)),
+			Next: []Remedy{{"start_worker", RoleDeployer, "start a worker that has the job and serves the queue" + f.advice(lane), ""}}}
 		if lane.Due.N > 0 && !lane.Paused {
 			age := f.survey.At.Sub(*lane.OldestDue).Round(time.Second)
-			found.Fail("jobs", fmt.Sprintf("%s: %d runs due, oldest %s%s", text, lane.Due.N, age, f.last(lane)), hint)
-		} else {
-			found.Warn("jobs", fmt.Sprintf("%s: %d runs wait%s", text, lane.Pending.N, f.last(lane)), hint)
+			a.Level, a.Count, a.Since = store.Failed, &lane.Due, lane.OldestDue
+			a.Text = fmt.Sprintf("%s: %d runs due, oldest %s%s", text, lane.Due.N, age, f.last(lane))
 		}
+		items = append(items, a)
 	}
-	if unserved == 0 {
-		found.Fine("jobs", "living workers serve every job and queue of which runs wait")
-	}
+	return items
 }
 
 // advice says what the living workers serve that comes near.

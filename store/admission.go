@@ -68,6 +68,7 @@ type LimitInfo struct {
 	InUse      Count      // places that permits hold, over all keys; of a rate: nothing
 	Waiting    Count      // runs that wait for it, of those that wait for several limits in one line only
 	NextAt     *time.Time // when the next run may be admitted that waits; nil: none waits, or not before one ends
+	OldestDue  *time.Time // of the runs that wait, the one that is due first, as far as they were counted; nil: none waits
 }
 
 // LimitCommand is an operator's action on a limit.
@@ -75,23 +76,22 @@ type LimitCommand string
 
 // The commands. A repeat is a no-op.
 const (
-	SetLimit      LimitCommand = "set"      // make or change it: everything that Limit says but the state
-	DrainLimit    LimitCommand = "drain"    // admit nothing more
-	ResumeLimit   LimitCommand = "resume"   // let it apply again
-	DisableLimit  LimitCommand = "off"      // admit everything
-	DeleteLimit   LimitCommand = "delete"   // turn it off for good, if nothing waits and nothing is held
-	ReleasePermit LimitCommand = "release"  // end the permit of one owner
-	PenalizeLimit LimitCommand = "penalize" // admit nothing of a key before NotBefore
+	SetLimit      LimitCommand = "set"     // make or change it: everything that Limit says but the state
+	DrainLimit    LimitCommand = "drain"   // admit nothing more
+	ResumeLimit   LimitCommand = "resume"  // let it apply again
+	DisableLimit  LimitCommand = "off"     // admit everything
+	DeleteLimit   LimitCommand = "delete"  // turn it off for good, if nothing waits and nothing is held
+	ReleasePermit LimitCommand = "release" // end the permit of one owner
+	LiftPenalty   LimitCommand = "lift"    // end the penalty of one key
 )
 
-// LimitChange is a command of an operator, or of a handler that a service asked to slow down.
+// LimitChange is a command of an operator.
 type LimitChange struct {
-	Command   LimitCommand
-	Limit     Limit     // of SetLimit; of others its name counts
-	Key       string    // of ReleasePermit and PenalizeLimit
-	Owner     uuid.UUID // of ReleasePermit: as GateInfo says
-	NotBefore time.Time // of PenalizeLimit
-	By        string    // the actor, for the audit; empty with PenalizeLimit, which is not audited
+	Command LimitCommand
+	Limit   Limit     // of SetLimit; of others its name counts
+	Key     string    // of ReleasePermit and LiftPenalty
+	Owner   uuid.UUID // of ReleasePermit: as GateInfo says
+	By      string    // the actor, for the audit
 }
 
 // GateInfo describes one key of a limit.
@@ -130,11 +130,12 @@ type LimitUsage string
 
 // What it may want. Starts are of rates, places of semaphores.
 const (
-	UsageTake    LimitUsage = "take"    // starts, if there are so many now; else nothing, and the instant when
-	UsageCharge  LimitUsage = "charge"  // starts, even if there are not so many: later ones wait the longer
-	UsageAcquire LimitUsage = "acquire" // places for a named owner, until they are given back or expire
-	UsageRenew   LimitUsage = "renew"   // the same places for longer
-	UsageGive    LimitUsage = "give"    // the owner's places back
+	UsageTake     LimitUsage = "take"     // starts, if there are so many now; else nothing, and the instant when
+	UsageCharge   LimitUsage = "charge"   // starts, even if there are not so many: later ones wait the longer
+	UsageAcquire  LimitUsage = "acquire"  // places for a named owner, until they are given back or expire
+	UsageRenew    LimitUsage = "renew"    // the same places for longer
+	UsageGive     LimitUsage = "give"     // the owner's places back
+	UsagePenalize LimitUsage = "penalize" // that nothing of the key is admitted for a time; the later end counts
 )
 
 // LimitRequest asks for places or starts of one key.
@@ -144,7 +145,7 @@ type LimitRequest struct {
 	Key    string
 	Weight int           // zero: 1
 	Owner  string        // of places
-	For    time.Duration // of places
+	For    time.Duration // of places and penalties
 }
 
 // LimitGrant is the answer.

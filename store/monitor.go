@@ -17,8 +17,14 @@ type Monitor interface {
 	// that hold an unexpired lease, as they last reported (see Stats). One that has
 	// stopped in order is not listed.
 	Workers(ctx context.Context) ([]WorkerInfo, error)
-	// Survey counts what waits and what runs, for each job on each queue.
+	// Survey counts what waits and what runs, for each job on each queue. Runs that wait
+	// for a limit wait: they are not running.
 	Survey(ctx context.Context) (Survey, error)
+	// Facts returns what decides about one run, in one bounded read. A run that is not
+	// there is no error.
+	Facts(ctx context.Context, id RunID) (Facts, error)
+	// Problems lists runs that are dead, those that ended last first.
+	Problems(ctx context.Context, filter ProblemFilter) ([]Problem, error)
 }
 
 // ListedFor is how long a worker that has fallen silent is listed.
@@ -64,6 +70,16 @@ type Presence struct {
 	BeatLag Duration `json:"beat_lag"`
 	// Every is the interval of its reports, before it is spread.
 	Every Duration `json:"every"`
+	// Poll is how often it looks for runs when it does not listen for wake-ups; zero: it
+	// listens.
+	Poll Duration `json:"poll,omitempty"`
+	// Resting is for how long it leaves expired leases alone, after an outage or a jump of
+	// the store's clock; zero: it takes them.
+	Resting Duration `json:"resting,omitempty"`
+	// Retention is how long it keeps runs that succeeded or were cancelled, when their job
+	// does not say, and RetentionDead dead ones. Zero: not known; negative: forever.
+	Retention     Duration `json:"retention,omitempty"`
+	RetentionDead Duration `json:"retention_dead,omitempty"`
 }
 
 // Serves reports whether the worker takes runs of a job from a queue now. Of a
@@ -86,6 +102,9 @@ type Pool struct {
 type Survey struct {
 	At    time.Time  `json:"at"` // of the store's clock
 	Lanes []LaneInfo `json:"lanes"`
+	// ExpiredLeases are those that expired more than a minute ago, and that no worker has
+	// taken.
+	ExpiredLeases Count `json:"expired_leases"`
 	// Partial says that there are more lanes than MaxSurveyLanes, and that some are
 	// left out.
 	Partial bool `json:"partial"`
@@ -101,7 +120,8 @@ type LaneInfo struct {
 	Job       string     `json:"job"`
 	Paused    bool       `json:"paused"` // the queue is
 	Pending   Count      `json:"pending"`
-	Due       Count      `json:"due"` // of the pending runs, those that are due
+	Due       Count      `json:"due"`      // of the pending runs, those that are due
+	Isolated  Count      `json:"isolated"` // of the pending runs, those that are executed alone
 	Running   Count      `json:"running"`
 	OldestDue *time.Time `json:"oldest_due"` // of the pending run that is due first; nil: none is pending
 }

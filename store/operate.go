@@ -56,6 +56,10 @@ const (
 	// DeleteRuns removes a finished or a pending run with all that belongs to
 	// it. A running run is a conflict.
 	DeleteRuns RunAction = "delete"
+	// AcknowledgeRuns takes a dead run out of the problems that are open. It stays dead; a
+	// retry that ends in another death is open again. One that was acknowledged is left
+	// unchanged; a run that is not dead is a conflict.
+	AcknowledgeRuns RunAction = "acknowledge"
 )
 
 // States are those of the runs that the action on all runs changes when a filter
@@ -68,6 +72,8 @@ func (a RunAction) States() []State {
 		return []State{Dead, Cancelled}
 	case DeleteRuns:
 		return []State{Succeeded, Dead, Cancelled}
+	case AcknowledgeRuns:
+		return []State{Dead}
 	default:
 		return nil
 	}
@@ -221,8 +227,8 @@ func (o *RunCommand) Check() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	refuse(o.Action != CancelRuns && o.Action != RetryRuns && o.Action != DeleteRuns,
-		"action %q: want %s, %s or %s", storable.Clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns)
+	refuse(o.Action.States() == nil, "action %q: want %s, %s, %s or %s",
+		storable.Clip(string(o.Action), 50), CancelRuns, RetryRuns, DeleteRuns, AcknowledgeRuns)
 	refuse(len(o.Runs) > MaxCommandRuns, "%d runs: want at most %d", len(o.Runs), MaxCommandRuns)
 	refuse(len(o.Reason) > maxReason || storable.Text(o.Reason, MaxErrorSize) != o.Reason, "reason %q: want at most %d bytes of text", storable.Clip(o.Reason, 100), maxReason)
 	refuse(o.Bulk != nil && o.Bulk.ID == uuid.UUID{}, "a bulk change without an id")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
 )
 
 // Stats keeps what workers report of themselves and of what they did.
@@ -136,6 +138,9 @@ type SeriesQuery struct {
 	Scope Scope
 	// Within is how far back the first step begins, at most, before now.
 	Within time.Duration
+	// Queue and Job, with the scope EachLane: only these; empty: any.
+	Queue string
+	Job   string
 }
 
 // MaxSeriesPoints bounds the points of a series; the newest are kept.
@@ -156,6 +161,12 @@ func (q *SeriesQuery) Check() error {
 	}
 	if q.Scope != AllLanes && q.Scope != EachLane {
 		faults = append(faults, fmt.Errorf("scope %d: want 0 or 1", q.Scope))
+	}
+	if q.Scope != EachLane && q.Queue+q.Job != "" {
+		faults = append(faults, fmt.Errorf("queue %q, job %q: want the scope of each lane", storable.Clip(q.Queue, 100), storable.Clip(q.Job, 100)))
+	}
+	if !storable.IsText(q.Queue) || !storable.IsText(q.Job) {
+		faults = append(faults, fmt.Errorf("queue %q, job %q: want text without NUL", storable.Clip(q.Queue, 100), storable.Clip(q.Job, 100)))
 	}
 	if q.Within <= 0 {
 		faults = append(faults, fmt.Errorf("within %v: want more than 0", q.Within))

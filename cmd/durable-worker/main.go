@@ -11,9 +11,16 @@ import (
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 )
 
+// version is stamped into the programs of a release.
+var version string
+
 func main() {
-	durablecmd.Main(func(_ context.Context, app *durablecmd.App) error {
-		durablecmd.RegisterJobs(app)
-		return nil
-	}, builtin.Infos()...)
+	durablecmd.Program{
+		Setup: func(_ context.Context, app *durablecmd.App) error {
+			durablecmd.RegisterJobs(app)
+			return nil
+		},
+		Jobs:    builtin.Infos(),
+		Version: version,
+	}.Main()
 }

@@ -157,12 +157,17 @@ WHERE limits.name = declared.name
   AND limits.kind = declared.kind;
 
 -- name: OlderWorker :many
--- A worker seen within so many microseconds whose program serves a schema before this one.
--- Index: none; reads workers, a small table. Locks: none.
+-- A worker that may be alive whose program serves a schema before this one: it has been
+-- seen within so many microseconds and, if it reports, has reported within fewer of them and
+-- not said that it stopped. Index: none; reads workers, a small table. Locks: none.
 SELECT name
 FROM durable.workers
 WHERE coalesce(version, 0) < @version::int
   AND seen_at > now() - (@within::bigint) * interval '1 microsecond'
+  AND (
+      reported_at IS NULL
+      OR present AND reported_at > now() - (@silent::bigint) * interval '1 microsecond'
+  )
 ORDER BY seen_at DESC
 LIMIT 1;
 
@@ -194,19 +199,11 @@ SET most = @most,
 WHERE id = @id;
 
 -- name: LimitInUse :one
--- How many runs wait for a limit and how many places are held, each counted up to so many.
+-- How many runs wait for a limit, since when the oldest of them has been due, and how many
+-- places are held, each counted up to so many.
 -- Index: waiting_order and permits_pkey, the range of the limit. Locks: none.
 SELECT
-    (
-        SELECT count(*)
-        FROM (
-            SELECT
-            FROM durable.waiting
-            WHERE waiting.gate >= @first
-              AND waiting.gate <= @last
-            LIMIT @most
-        ) waiters
-    )::bigint AS waiting,
+    waiters.waiting::bigint AS waiting,
     (
         SELECT coalesce(sum(held.k), 0)
         FROM (
@@ -217,7 +214,18 @@ SELECT
               AND (permits.expires_at IS NULL OR permits.expires_at > now())
             LIMIT @most
         ) held
-    )::bigint AS held;
+    )::bigint AS held,
+    coalesce(waiters.oldest, 'epoch')::timestamptz AS oldest
+FROM (
+    SELECT count(*) AS waiting, min(first_waiting.due_at) AS oldest
+    FROM (
+        SELECT waiting.due_at
+        FROM durable.waiting
+        WHERE waiting.gate >= @first
+          AND waiting.gate <= @last
+        LIMIT @most
+    ) first_waiting
+) waiters;
 
 -- name: NextOfLimit :many
 -- The next turn of a gate of the limit that has waiters, looked for among so many gates.
@@ -318,10 +326,21 @@ FOR UPDATE;
 
 -- name: PenalizeGate :exec
 -- Index: gates_pkey. Locks: a gate that LockGate has locked.
--- Idempotent: the later instant stays.
+-- Idempotent: the later end counts.
 UPDATE durable.gates
-SET not_before = greatest(not_before, @not_before::timestamptz)
+SET not_before = greatest(
+    not_before,
+    clock_timestamp() + (@lasts::bigint) * interval '1 microsecond'
+)
 WHERE gate = @gate;
+
+-- name: EndPenalty :execrows
+-- Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
+-- transaction has locked nothing else. Idempotent: a repeat finds no penalty.
+UPDATE durable.gates
+SET not_before = NULL
+WHERE gate = @gate
+  AND not_before > clock_timestamp();
 
 -- name: EndPermit :execrows
 -- Index: permits_pkey. Locks: the permit. Idempotent: a repeat finds none.

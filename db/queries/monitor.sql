@@ -30,9 +30,22 @@ ORDER BY workers.reported_at DESC
 LIMIT @most::int;
 
 -- name: SurveyLanes :many
--- Index: reads lanes, a small table; ready_order for each line, up to so many rows; of the
--- runs in leases up to so many, by runs_pkey. Locks: none.
-WITH held AS (
+-- Index: reads lanes, a small table; ready_order for each line, up to so many rows; of
+-- waiting so many rows in all; of the runs in leases up to so many, by runs_pkey.
+-- Locks: none.
+WITH limited AS MATERIALIZED (
+    SELECT
+        abs(waiters.lane) AS lane,
+        count(*) AS pending,
+        count(*) FILTER (WHERE waiters.due_at <= now()) AS due,
+        min(waiters.due_at) AS oldest
+    FROM (
+        SELECT waiting.lane, waiting.due_at
+        FROM durable.waiting
+        LIMIT @most::int
+    ) waiters
+    GROUP BY abs(waiters.lane)
+), held AS (
     SELECT named.claim_id, named.run_id
     FROM (
         SELECT leases.claim_id, unnest(leases.run_ids) AS run_id
@@ -56,13 +69,21 @@ WITH held AS (
         some_lanes.queue,
         some_lanes.job,
         some_lanes.paused,
-        ordinary.pending + isolated.pending AS pending,
-        greatest(ordinary.pending, isolated.pending) AS largest,
-        ordinary.due + isolated.due AS due,
-        least(ordinary.oldest, isolated.oldest) AS oldest,
+        ordinary.pending + isolated.pending + coalesce(limited.pending, 0) AS pending,
+        greatest(
+            ordinary.pending,
+            isolated.pending,
+            CASE
+                WHEN limited.pending > 0 THEN (SELECT sum(limited.pending) FROM limited)
+            END
+        ) AS largest,
+        isolated.pending AS isolated,
+        ordinary.due + isolated.due + coalesce(limited.due, 0) AS due,
+        least(ordinary.oldest, isolated.oldest, limited.oldest) AS oldest,
         coalesce(running.runs, 0) AS running
     FROM some_lanes
     LEFT JOIN running ON running.lane = some_lanes.id
+    LEFT JOIN limited ON limited.lane = some_lanes.id
     CROSS JOIN LATERAL (
         SELECT
             count(*) AS pending,
@@ -96,6 +117,7 @@ SELECT
     bool_or(counted.paused)::boolean AS paused,
     sum(counted.pending)::bigint AS pending,
     max(counted.largest)::bigint AS largest,
+    sum(counted.isolated)::bigint AS isolated,
     sum(counted.due)::bigint AS due,
     coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest,
     sum(counted.running)::bigint AS running,
@@ -108,3 +130,16 @@ ORDER BY counted.queue, counted.job;
 -- name: SurveyedAt :one
 -- Locks: none.
 SELECT now()::timestamptz AS now;
+
+-- name: ExpiredLeases :one
+-- The leases that expired a while ago, counted up to so many.
+-- Index: reads leases, a small table, and beats_pkey. Locks: none.
+SELECT count(*)
+FROM (
+    SELECT
+    FROM durable.leases
+    LEFT JOIN durable.beats ON beats.id = leases.beat
+    WHERE coalesce(leases.expires_at, beats.expires_at)
+        < now() - (@ago::bigint) * interval '1 microsecond'
+    LIMIT @most::int
+) expired;

@@ -2,7 +2,7 @@
 
 -- name: Operable :many
 -- What decides which of the statements below is tried; each checks again.
--- Index: runs_pkey, lanes_pkey. Locks: none.
+-- Index: runs_pkey, lanes_pkey, problems_pkey. Locks: none.
 SELECT
     runs.id,
     runs.state,
@@ -11,10 +11,46 @@ SELECT
     coalesce(runs.key, '')::text AS key,
     (runs.key IS NOT NULL)::boolean AS keyed,
     lanes.job,
-    (runs.gates IS NOT NULL)::boolean AS limited
+    (runs.gates IS NOT NULL)::boolean AS limited,
+    EXISTS (
+        SELECT
+        FROM durable.problems
+        WHERE problems.run_id = runs.id
+          AND problems.acknowledged_at IS NOT NULL
+    )::boolean AS acknowledged
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ANY (@ids::uuid[]);
+
+-- name: AcknowledgeRuns :many
+-- Takes dead runs out of the problems that are open.
+-- Index: problems_pkey. Locks: the problems, with SKIP LOCKED. One that is retried meanwhile
+-- is not found.
+-- Idempotent: a repeat changes nothing.
+WITH locked_problems AS MATERIALIZED (
+    SELECT run_id
+    FROM durable.problems
+    WHERE run_id = ANY (@ids::uuid[])
+      AND state = 4
+      AND acknowledged_at IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+), acknowledged AS (
+    UPDATE durable.problems
+    SET acknowledged_at = now(),
+        acknowledged_by = @actor::text
+    WHERE run_id = ANY (ARRAY(SELECT locked_problems.run_id FROM locked_problems))
+      AND acknowledged_at IS NULL
+    RETURNING run_id
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT
+        @actor::text, 'run', acknowledged.run_id::text, 'acknowledge',
+        nullif(@detail::text, '')::json
+    FROM acknowledged
+    WHERE @singly::boolean
+)
+SELECT acknowledged.run_id
+FROM acknowledged;
 
 -- name: CancelPending :many
 -- Cancels pending runs and returns their ids. A transaction that has the row of ready

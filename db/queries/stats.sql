@@ -104,6 +104,8 @@ SELECT
 FROM durable.stats
 WHERE stats.span = @span::smallint
   AND (stats.queue = '') = @all_lanes::boolean
+  AND (@queue::text = '' OR stats.queue = @queue::text)
+  AND (@job::text = '' OR stats.job = @job::text)
   AND stats.at >= now() - (@within::bigint) * interval '1 microsecond'
 ORDER BY stats.at DESC, stats.queue DESC, stats.job DESC
 LIMIT @most::int;

@@ -163,8 +163,12 @@ CREATE TABLE attempts (
 CREATE TABLE problems (
     run_id   BLOB    PRIMARY KEY NOT NULL,
     ended_at INTEGER NOT NULL,
-    reason   TEXT    NOT NULL
+    reason   TEXT    NOT NULL,
+    -- by an operator, of a dead run: it is not among the open problems; null: it was not
+    acknowledged_at INTEGER,
+    acknowledged_by TEXT
 ) WITHOUT ROWID;
+CREATE INDEX problems_ended ON problems (ended_at, run_id);
 
 -- The jobs that workers have declared.
 CREATE TABLE jobs (

@@ -216,6 +216,10 @@ func (x wire) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.Canc
 	return through(ctx, x.w, func() ([]store.CancelRequest, error) { return x.Store.Cancels(ctx, claims) })
 }
 
+func (x wire) UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error) {
+	return through(ctx, x.w, func() (store.LimitGrant, error) { return x.Store.UseLimit(ctx, request) })
+}
+
 func (x wire) Sweep(ctx context.Context, request store.SweepRequest) (store.SweepResult, error) {
 	return through(ctx, x.w, func() (store.SweepResult, error) { return x.Store.Sweep(ctx, request) })
 }

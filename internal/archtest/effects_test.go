@@ -9,6 +9,8 @@ import (
 
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
+	"operate/bulks.go":           "a bulk change that continues; Close waits for it",
+	"operate/live.go":            "the hub of live hints; closing its last stream waits for it",
 	"durable/hooks_worker.go":    "calls of hooks; notify waits for them",
 	"durable/tenure.go":          "work starts the loops of one tenure and drain one that waits; both wait for them",
 	"internal/await/watch.go":    "listens and looks for all that wait; the last of them waits for it",
@@ -54,10 +56,12 @@ var clocks = excuses{
 	"store/sqlite/store.go":     "how long one call has waited for another process to let go of the file",
 	"store/postgres/signal.go":  "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"store/postgres/sql.go":     "what is left of a context's deadline",
+	"limit/wait.go":             "what is left of a context's deadline",
 	"durable/execute.go":        "how long after it was due a run begins, and how long its handler takes; figures that decide nothing",
 	"observe/tally_hooks.go":    "how late attempts begin, and how long they take; figures that decide nothing",
 	"durablecmd/":               "ages that people read, and how long a demo has lasted",
 	"operate/operator.go":       "the default clock of previews, and of how long a list searches",
+	"operate/access/handler.go": "the default clock of sessions and of failed logins",
 	"store/postgres/examine.go": "round trips and the difference to the server's clock, told to the operator and used for nothing",
 	"store/postgres/store.go":   "the difference to the server's clock, told to the operator and used for nothing",
 }

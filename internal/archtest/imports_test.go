@@ -25,20 +25,25 @@ var law = map[string][]string{
 	"lock/locktest":       {"lock", "lease"},
 	"lock/redislock":      {"lock", "lease", "internal/secret"},
 	"store":               {"heartbeat", "internal/cron", "internal/storable", "lease"},
-	"store/storetest":     {"durable", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers
+	"store/storetest":     {"durable", "operate", "store", "lease", "internal/cron"}, // durable: schedules are evaluated by real workers; operate: a run is explained as it was provoked
 	"internal/recur":      {"store", "internal/cron"},
 	"internal/await":      {"store", "internal/recur"},
 	"internal/claimplan":  {"store"},
 	"internal/board":      {"store"},
-	"internal/rules":      {"store", "lease"},
+	"internal/rules":      {"store", "lease", "internal/storable"},
 	"internal/admit":      {"store", "internal/rules"},
 	"db":                  {},
 	"db/sqlite":           {},
 	"internal/presence":   {"observe", "store", "internal/storable"},
 	"durable":             {"observe", "internal/presence", "store", "heartbeat", "poller", "internal/admit", "internal/cron", "internal/await", "internal/claimplan", "internal/protocol", "internal/recur", "internal/storable", "lease"},
+	"limit":               {"durable", "store", "heartbeat", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
-	"operate":             {"durable", "store", "lock", "lease", "internal/recur", "internal/rules"},
+	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
+	"operate/access":      {},
+	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
+	"operate/dashboard":   {"operate", "operate/access", "durable", "store", "lock"},
+	"internal/wire":       {"operate", "store", "lock", "internal/storable"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
 
@@ -50,10 +55,10 @@ var law = map[string][]string{
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"observe", "observe/metrics", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"operate/access", "operate/api", "internal/wire", "observe", "observe/metrics", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
-	"examples/*":            {"durablecmd", "observe", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
+	"examples/*":            {"durablecmd", "limit", "observe", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
 	"examples/*/internal/*": {"*"},
 
 	"deploy":             {},
@@ -68,7 +73,7 @@ var law = map[string][]string{
 // libraries says where each library may be imported; "*" is anywhere. A
 // library that is not listed has no decision page yet.
 var libraries = map[string][]string{
-	"github.com/jackc/pgx/v5":        {"store/postgres", "store/postgres/internal/*", "internal/pgtest", "internal/chaos", "examples/*"},
+	"github.com/jackc/pgx/v5":        {"store/postgres", "store/postgres/internal/*", "internal/pgtest", "internal/chaos", "internal/chaos/*", "examples/*"},
 	"github.com/lib/pq":              {"store/postgres"},
 	"modernc.org/sqlite":             {"store/sqlite", "store/sqlite/internal/*"},
 	"github.com/oklog/run":           {"durablecmd"},
@@ -81,7 +86,8 @@ var libraries = map[string][]string{
 	"github.com/mattn/go-isatty":     {"durablecmd"},
 	"github.com/google/uuid":         {"*"},
 	"github.com/stretchr/testify":    {},
-	"go.yaml.in/yaml/v3":             {"deploy"},
+	"go.yaml.in/yaml/v3":             {"deploy", "operate/api"},
+	"github.com/getkin/kin-openapi":  {},
 	"go.uber.org/goleak":             {},
 }
 
@@ -90,7 +96,7 @@ var forTests = []string{"durable/durabletest", "store/storetest", "lock/locktest
 
 // forTestsOnly are imported by tests and by nothing else. A contract suite
 // uses plain testing, so that the author of a store elsewhere needs no library.
-var forTestsOnly = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "github.com/lib/pq"}
+var forTestsOnly = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "github.com/lib/pq", "github.com/getkin/kin-openapi"}
 
 func matches(pattern, dir string) bool {
 	ok, _ := path.Match(pattern, dir)

@@ -11,6 +11,7 @@ var storeKnown = excuses{
 	"durablecmd/connect.go":     "opens the store and gives verbs an operator",
 	"durablecmd/migrate.go":     "the schema belongs to the owner of the store",
 	"durablecmd/work.go":        "the worker",
+	"durablecmd/dashboard.go":   "opens the store that the dashboard shows, and gives it an operator",
 	"durablecmd/demo.go":        "opens a store and runs a worker",
 	"durablecmd/show_config.go": "checks registrations against a store in memory",
 	"durablecmd/doctor.go":      "opens the store, and examines where it is",

@@ -90,3 +90,13 @@ func (t *Takeover) Rest(now time.Duration) time.Duration {
 	}
 	return max(t.since+t.OutageHold-now, 0)
 }
+
+// Resting returns for how long nothing, or nothing that has expired by a jump, may be
+// reclaimed; zero when that is not so, or nothing is known of how long it will be.
+func (t *Takeover) Resting(now time.Duration) time.Duration {
+	rest := t.Rest(now)
+	if t.jumped {
+		rest = max(rest, t.holdUntil-now)
+	}
+	return max(rest, 0)
+}

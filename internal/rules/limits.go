@@ -93,7 +93,7 @@ func CheckLimitCommand(change *store.LimitChange) error {
 		}
 	}
 	faults = append(faults, store.CheckLimitName(change.Limit.Name))
-	refuse(change.By == "" && change.Command != store.PenalizeLimit, "the actor is missing")
+	refuse(change.By == "", "the actor is missing")
 	switch change.Command {
 	case store.SetLimit:
 		faults = append(faults, store.CheckLimitChange(change.Limit))
@@ -101,9 +101,8 @@ func CheckLimitCommand(change *store.LimitChange) error {
 	case store.ReleasePermit:
 		faults = append(faults, store.CheckLimitKey(change.Key))
 		refuse(change.Owner == (uuid.UUID{}), "the owner is missing")
-	case store.PenalizeLimit:
+	case store.LiftPenalty:
 		faults = append(faults, store.CheckLimitKey(change.Key))
-		refuse(change.NotBefore.IsZero(), "the instant of the penalty is missing")
 	default:
 		refuse(true, "limits cannot be asked to %q", change.Command)
 	}
@@ -128,6 +127,9 @@ func CheckLimitRequest(request *store.LimitRequest) error {
 		refuse(request.For < time.Second || request.For > store.MaxDelay, "for %v: want 1s to %v", request.For, store.MaxDelay)
 	case store.UsageGive:
 		refuse(request.Owner == "", "the owner is missing")
+	case store.UsagePenalize:
+		refuse(request.Owner != "" || request.Weight != 0, "an owner and a weight do not go with a penalty")
+		refuse(request.For < time.Millisecond || request.For > store.MaxDelay, "a penalty of %v: want 1ms to %v", request.For, store.MaxDelay)
 	default:
 		refuse(true, "limits cannot be used to %q", request.Usage)
 	}
@@ -136,6 +138,9 @@ func CheckLimitRequest(request *store.LimitRequest) error {
 
 // CheckUsage reports whether code outside of runs may use a limit so.
 func CheckUsage(request *store.LimitRequest, limit *store.Limit) error {
+	if request.Usage == store.UsagePenalize {
+		return nil // of every kind, also what all keys of a dynamic window share
+	}
 	starts := request.Usage == store.UsageTake || request.Usage == store.UsageCharge
 	if starts != limit.Rate() {
 		return fmt.Errorf("%w: limit %q is a %v, which has no %s", store.ErrInvalid, limit.Name, limit.Kind, request.Usage)
@@ -158,6 +163,8 @@ func LimitDetail(change *store.LimitChange, limit *store.Limit) json.RawMessage 
 		}
 	case store.ReleasePermit:
 		detail["key"], detail["owner"] = change.Key, change.Owner.String()
+	case store.LiftPenalty:
+		detail["key"] = change.Key
 	default:
 		return nil
 	}

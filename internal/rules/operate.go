@@ -6,6 +6,8 @@ import "github.com/durable-worker/durable-worker/store"
 type Operable struct {
 	State  store.State
 	Cancel *string // why it was asked to be cancelled before; nil: it was not, or the store does not know yet
+
+	Acknowledged bool // it is dead, and was acknowledged
 }
 
 // Effect is what an operator's action does with a run.
@@ -32,6 +34,15 @@ func Permit(action store.RunAction, run Operable) Effect {
 			return conflict
 		default:
 			return unchanged
+		}
+	case store.AcknowledgeRuns:
+		switch {
+		case run.State != store.Dead:
+			return conflict
+		case run.Acknowledged:
+			return unchanged
+		default:
+			return Effect{Result: store.RunChanged, State: run.State, Writes: true}
 		}
 	case store.DeleteRuns:
 		if run.State == store.Running {

@@ -40,7 +40,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		r.worker = request.Worker.Name
 		r.startedAt = now
 	}
-	l := &held{worker: request.Worker, runs: runs, alone: request.Alone, expiresAt: now.Add(request.Duration)}
+	l := &held{worker: request.Worker, runs: runs, alone: request.Alone, renewedAt: now, expiresAt: now.Add(request.Duration)}
 	s.leases[request.Claim] = l
 	return l.claimed(request.Claim, now), nil
 }

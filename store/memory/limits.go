@@ -91,6 +91,11 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 			used, _ := g.used(now)
 			info.InUse.N += int64(used)
 			info.Waiting.N += int64(g.waiting)
+			for _, l := range g.lines {
+				if first := l.runs[0].dueAt; info.OldestDue == nil || first.Before(*info.OldestDue) {
+					info.OldestDue = timeOrNil(first)
+				}
+			}
 			if at := s.limits.turns.soonest(g.id); g.waiting > 0 && !at.IsZero() && (next.IsZero() || at.Before(next)) {
 				next = at
 			}
@@ -134,12 +139,12 @@ func (s *Store) changeLimit(change *store.LimitChange, now time.Time) error {
 			s.noteLimit(change, known, now)
 		}
 		return nil
-	case store.PenalizeLimit:
-		g := s.limits.gate(admit.GateOf(known.ID, change.Key))
-		if until := micro(change.NotBefore); until.After(g.notBefore) {
-			g.notBefore = until
+	case store.LiftPenalty:
+		if g := known.gates[admit.GateOf(known.ID, change.Key)]; g != nil && g.notBefore.After(now) {
+			g.notBefore = time.Time{}
+			s.announce(g)
+			s.noteLimit(change, known, now)
 		}
-		s.announce(g)
 		return nil
 	}
 	if waiting, held := known.use(now); change.Command == store.DeleteLimit && waiting+held > 0 {
@@ -203,21 +208,7 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 	if known == nil || known.State == store.LimitRemoved {
 		return store.GateInfo{}, fmt.Errorf("limit %s: %w", limit, store.ErrNotFound)
 	}
-	info := store.GateInfo{Limit: known.Limit, Key: key}
-	g := known.gates[admit.GateOf(known.ID, key)]
-	if g == nil {
-		return info, nil
-	}
-	info.InUse, _ = g.used(s.now())
-	info.Permits, info.Waiters = g.permitInfos(), g.waiters()
-	info.Waiting = store.Count{N: int64(g.waiting)}
-	if g.notBefore.After(s.now()) {
-		info.NotBefore = timeOrNil(g.notBefore)
-	}
-	if g.waiting > 0 {
-		info.NextAt = timeOrNil(s.limits.turns.soonest(g.id))
-	}
-	return info, nil
+	return s.gateInfo(known, key, s.now()), nil
 }
 
 // shown bounds the permits and the waiters of a gate that are shown.

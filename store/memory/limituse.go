@@ -51,6 +51,11 @@ func (s *Store) useLimit(request *store.LimitRequest, now time.Time) (store.Limi
 		return store.LimitGrant{Granted: s.giveBack(g, admit.OwnerID(request.Owner))}, nil
 	case store.UsageRenew:
 		return g.renew(request, now), nil
+	case store.UsagePenalize:
+		if end := micro(now.Add(request.For)); end.After(g.notBefore) {
+			g.notBefore = end
+		}
+		return store.LimitGrant{Granted: true}, nil
 	default:
 		return s.acquire(g, request, now), nil
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -19,7 +20,12 @@ func (s *Store) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, leases := s.now(), map[uuid.UUID]int{}
+	return s.listWorkers(s.now()), nil
+}
+
+// listWorkers lists the workers by name. The caller holds mu.
+func (s *Store) listWorkers(now time.Time) []store.WorkerInfo {
+	leases := map[uuid.UUID]int{}
 	for _, held := range s.leases {
 		if held.expiresAt.After(now) {
 			leases[held.worker.Instance]++
@@ -34,7 +40,7 @@ func (s *Store) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
 			Leases: leases[instance], Presence: clonePresence(w.presence)}, now))
 	}
 	rules.SortWorkers(listed)
-	return listed, nil
+	return listed
 }
 
 func clonePresence(p *store.Presence) store.Presence {
@@ -59,19 +65,21 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 		}
 		return byName[name]
 	}
+	for _, l := range s.leases {
+		if survey.At.Sub(l.expiresAt) > rules.LeftBehind {
+			survey.ExpiredLeases.N++
+		}
+	}
 	for _, l := range s.lanes {
 		info := infoOf(l)
+		info.Isolated.N += int64(len(l.isolated.runs))
 		for _, waiting := range [][]*run{l.plain.runs, l.isolated.runs} {
-			info.Pending.N += int64(len(waiting))
-			for _, r := range waiting {
-				if r.dueAt.After(survey.At) {
-					break
-				}
-				info.Due.N++
-			}
-			if len(waiting) > 0 && (info.OldestDue == nil || waiting[0].dueAt.Before(*info.OldestDue)) {
-				info.OldestDue = timeOrNil(waiting[0].dueAt)
-			}
+			addWaiting(info, waiting, survey.At)
+		}
+	}
+	for _, g := range s.limits.gates { // they stand in no line of their lane
+		for id, waiting := range g.lines {
+			addWaiting(infoOf(s.lanes[max(id, -id)-1]), waiting.runs, survey.At)
 		}
 	}
 	for _, r := range s.byID {
@@ -86,4 +94,18 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Job, b.Job))
 	})
 	return survey, nil
+}
+
+// addWaiting counts the runs of a line.
+func addWaiting(info *store.LaneInfo, waiting []*run, now time.Time) {
+	info.Pending.N += int64(len(waiting))
+	for _, r := range waiting {
+		if r.dueAt.After(now) {
+			break
+		}
+		info.Due.N++
+	}
+	if len(waiting) > 0 && (info.OldestDue == nil || waiting[0].dueAt.Before(*info.OldestDue)) {
+		info.OldestDue = timeOrNil(waiting[0].dueAt)
+	}
 }

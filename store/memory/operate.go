@@ -43,7 +43,7 @@ func (s *Store) operate(order *store.RunCommand, id store.RunID, now time.Time) 
 	if !found {
 		return store.ChangedRun{ID: id, Result: store.RunNotFound}
 	}
-	effect := rules.Permit(order.Action, rules.Operable{State: r.state, Cancel: rules.TextOrNil(r.cancel)})
+	effect := rules.Permit(order.Action, rules.Operable{State: r.state, Cancel: rules.TextOrNil(r.cancel), Acknowledged: !r.acknowledgedAt.IsZero()})
 	changed := store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed
@@ -59,6 +59,8 @@ func (s *Store) operate(order *store.RunCommand, id store.RunID, now time.Time) 
 		s.retry(r, now)
 	case store.DeleteRuns:
 		s.remove(r)
+	case store.AcknowledgeRuns:
+		r.acknowledgedAt, r.acknowledgedBy = now, order.By
 	}
 	if order.Bulk != nil {
 		s.noteBulk(now, order)
@@ -82,6 +84,7 @@ func (s *Store) cancel(r *run, reason string, now time.Time) {
 func (s *Store) retry(r *run, now time.Time) {
 	r.attempt, r.crashCount, r.claim, r.cancel, r.reason = 0, 0, lease.ClaimID{}, "", ""
 	r.expiresAt, r.finishedAt = time.Time{}, time.Time{}
+	r.acknowledgedAt, r.acknowledgedBy = time.Time{}, ""
 	s.wait(r, now)
 }
 

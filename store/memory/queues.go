@@ -116,14 +116,17 @@ func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) (store.C
 		if !c.passes(&filter) {
 			continue
 		}
-		page.Changes = append(page.Changes, store.Change{ID: c.id, At: c.at, Actor: c.by, Kind: c.kind, Subject: c.subject,
-			Action: c.what, Detail: slices.Clone(c.detail), Runs: c.runs})
+		page.Changes = append(page.Changes, c.toChange())
 		if len(page.Changes) == limit {
 			page.Next = c.id
 			break
 		}
 	}
 	return page, nil
+}
+
+func (c *change) toChange() store.Change {
+	return store.Change{ID: c.id, At: c.at, Actor: c.by, Kind: c.kind, Subject: c.subject, Action: c.what, Detail: slices.Clone(c.detail), Runs: c.runs}
 }
 
 func (c *change) passes(filter *store.ChangeFilter) bool {

@@ -16,11 +16,12 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	expiresAt := s.now().Add(d)
+	now := s.now()
+	expiresAt := now.Add(d)
 	var renewed []lease.ClaimID
 	for _, claim := range claims {
 		if l, stands := s.leases[claim]; stands && !l.expiresAt.IsZero() {
-			l.expiresAt = expiresAt
+			l.renewedAt, l.expiresAt = now, expiresAt
 			renewed = append(renewed, claim)
 		}
 	}

@@ -86,7 +86,8 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 	defer s.mu.Unlock()
 	points, since := []store.SeriesPoint{}, s.now().Add(-query.Within)
 	for key, tally := range s.stats {
-		if key.span == query.Span && !key.at.Before(since) && (key.queue == "") == (query.Scope == store.AllLanes) {
+		if key.span == query.Span && !key.at.Before(since) && (key.queue == "") == (query.Scope == store.AllLanes) &&
+			(query.Queue == "" || query.Queue == key.queue) && (query.Job == "" || query.Job == key.job) {
 			points = append(points, store.SeriesPoint{At: key.at, LaneTally: store.LaneTally{Queue: key.queue, Job: key.job, Tally: *tally}})
 		}
 	}

@@ -143,7 +143,11 @@ type run struct {
 	startedAt  time.Time
 	finishedAt time.Time // set exactly when the state is terminal
 	result     []byte
-	reason     string          // why it is dead or cancelled
+	reason     string // why it is dead or cancelled
+
+	acknowledgedAt time.Time // while it is dead, by an operator
+	acknowledgedBy string
+
 	attempts   []store.Attempt // recorded outcomes, oldest first
 	progress   *store.Progress // never changed once it is there
 	checkpoint []byte          // JSON; nil: none
@@ -165,6 +169,7 @@ type held struct {
 	worker    store.WorkerID
 	runs      []*run // as claimed; never changes
 	alone     bool
+	renewedAt time.Time // by the last heartbeat, or when it was granted
 	expiresAt time.Time // zero: a reclaim has taken a part of the runs and left the rest to the next
 }
 

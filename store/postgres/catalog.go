@@ -201,11 +201,15 @@ func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 		return nil, s.fail("jobs", err)
 	}
 	jobs := make([]store.JobInfo, len(rows))
-	for i, row := range rows {
-		jobs[i] = store.JobInfo{
-			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-			Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)), Limits: jobLimits(row.Limits),
-		}
+	for i := range rows {
+		jobs[i] = toJob(&rows[i])
 	}
 	return jobs, nil
+}
+
+func toJob(row *queries.JobsRow) store.JobInfo {
+	return store.JobInfo{
+		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
+		Timeout: store.Duration(fromMicro(row.Timeout)), OnCrash: crashPolicy(row.OnCrash), Retention: store.Duration(fromMicro(row.Retention)), Limits: jobLimits(row.Limits),
+	}
 }

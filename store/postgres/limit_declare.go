@@ -30,7 +30,7 @@ func (d *declaring) limits(ctx context.Context, declared []store.Limit) error {
 		}
 		good = append(good, one)
 	}
-	older, err := d.queries(d.general).OlderWorker(ctx, queries.OlderWorkerParams{Version: limitsVersion, Within: micro(untold)})
+	older, err := d.queries(d.general).OlderWorker(ctx, queries.OlderWorkerParams{Version: limitsVersion, Within: micro(untold), Silent: micro(unreported)})
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,11 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 		info := &infos[i]
 		first, last := gatesOf(info.ID)
 		b.add(queries.LimitInUse, first, last, int32(countMost)).QueryRow(func(row pgx.Row) error {
-			err := row.Scan(&info.Waiting.N, &info.InUse.N)
+			var oldest time.Time
+			err := row.Scan(&info.Waiting.N, &info.InUse.N, &oldest)
+			if info.Waiting.N > 0 {
+				info.OldestDue = timesUTC(&oldest)
+			}
 			info.Waiting.Estimated, info.InUse.Estimated = info.Waiting.N == countMost, info.InUse.N >= countMost
 			return err
 		})
@@ -119,7 +123,7 @@ type limitChanging struct {
 func (c *limitChanging) all(ctx context.Context) (announce func() error, err error) {
 	name := store.LimitName(c.change.Limit.Name)
 	switch c.change.Command {
-	case store.ReleasePermit, store.PenalizeLimit:
+	case store.ReleasePermit, store.LiftPenalty:
 		return nil, c.gate(ctx, name)
 	case store.SetLimit:
 		made, err := c.create(ctx, name)
@@ -183,7 +187,7 @@ func (c *limitChanging) unused(ctx context.Context, known *store.Limit) error {
 	return err
 }
 
-// gate ends a permit of one key, or penalizes it.
+// gate ends a permit of one key, or its penalty.
 func (c *limitChanging) gate(ctx context.Context, name string) error {
 	rows, err := c.q.FindLimits(ctx, queries.FindLimitsParams{Names: []string{name}})
 	if err != nil {
@@ -194,20 +198,12 @@ func (c *limitChanging) gate(ctx context.Context, name string) error {
 	}
 	known := store.Limit{ID: rows[0].ID, Name: name, Kind: store.LimitKind(rows[0].Kind)}
 	gate := int64(admit.GateOf(known.ID, c.change.Key))
-	if c.change.Command == store.PenalizeLimit {
-		err := c.q.MakeGate(ctx, queries.MakeGateParams{Gate: gate, Key: &c.change.Key})
-		if err == nil {
-			err = c.q.LockGate(ctx, queries.LockGateParams{Gate: gate})
-		}
-		if err == nil {
-			err = c.q.PenalizeGate(ctx, queries.PenalizeGateParams{Gate: gate, NotBefore: c.change.NotBefore})
-		}
-		if err == nil {
-			err = c.q.AnnounceGate(ctx, queries.AnnounceGateParams{Gate: gate, DueAt: c.change.NotBefore})
-		}
-		return err
+	var n int64
+	if c.change.Command == store.LiftPenalty {
+		n, err = c.q.EndPenalty(ctx, queries.EndPenaltyParams{Gate: gate})
+	} else {
+		n, err = c.q.EndPermit(ctx, queries.EndPermitParams{Gate: gate, Owner: c.change.Owner})
 	}
-	n, err := c.q.EndPermit(ctx, queries.EndPermitParams{Gate: gate, Owner: c.change.Owner})
 	if err != nil || n == 0 {
 		return err
 	}
@@ -235,9 +231,18 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 	if known == nil || known.State == store.LimitRemoved {
 		return store.GateInfo{}, fmt.Errorf("limit %s: %w", limit, store.ErrNotFound)
 	}
-	info := store.GateInfo{Limit: known.Limit, Key: key, Waiters: []store.Waiter{}}
-	gate := int64(admit.GateOf(known.ID, key))
+	info := store.GateInfo{Limit: known.Limit, Key: key}
 	b := s.guarded(ctx)
+	askGate(b, &info)
+	if err := s.send(ctx, s.general, b); err != nil {
+		return store.GateInfo{}, s.fail("gate", err)
+	}
+	return info, nil
+}
+
+// askGate asks for all that is known of one key of a limit, which info names.
+func askGate(b *batch, info *store.GateInfo) {
+	gate := int64(admit.GateOf(info.Limit.ID, info.Key))
 	b.add(queries.GateUse, gate, int32(countMost)).QueryRow(func(row pgx.Row) error {
 		var next *time.Time
 		err := row.Scan(&info.InUse, &info.Waiting.N, &next)
@@ -248,6 +253,7 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 	})
 	b.add(queries.GatePermits, gate, int32(limitShown)).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GatePermitsRow])
+		info.Permits = nil
 		for _, row := range found {
 			info.Permits = append(info.Permits, store.PermitInfo{Owner: row.Owner, Places: int(row.K), Until: store.LimitUntil(row.Until[0]),
 				ExpiresAt: timesUTC(row.ExpiresAt), Runs: row.Runs, Worker: row.Worker})
@@ -264,15 +270,12 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 		}
 		return err
 	})
-	b.add(queries.GateWaiters, gate, int32(limitShown), known.ID).Query(func(rows pgx.Rows) error {
+	b.add(queries.GateWaiters, gate, int32(limitShown), info.Limit.ID).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.GateWaitersRow])
+		info.Waiters = []store.Waiter{}
 		for _, row := range found {
 			info.Waiters = append(info.Waiters, store.Waiter{Run: row.RunID, Job: row.Job, Queue: row.Queue, Priority: int(row.Priority), DueAt: row.DueAt.UTC()})
 		}
 		return err
 	})
-	if err := s.send(ctx, s.general, b); err != nil {
-		return store.GateInfo{}, s.fail("gate", err)
-	}
-	return info, nil
 }

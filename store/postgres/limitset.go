@@ -370,8 +370,13 @@ func limitsOf(texts []string) (uses []store.LimitUse) {
 	return uses
 }
 
-// untold is how long a worker that has not been seen counts as gone.
-const untold = 75 * time.Minute
+// A worker that has not been seen for untold counts as gone, and one that reports when
+// it has not reported for unreported: programs that report read the schema's version
+// again, and reclaim nothing under one that they cannot serve.
+const (
+	untold     = 75 * time.Minute
+	unreported = 2 * time.Minute
+)
 
 // olderWorker refuses limits while a worker is alive whose program does not know them.
 func olderWorker(name string) error {

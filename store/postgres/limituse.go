@@ -81,6 +81,11 @@ func (u *usage) run(ctx context.Context) (store.LimitGrant, error) {
 		if err != nil || grant.Granted {
 			return u.lasting(grant), err
 		}
+	case store.UsagePenalize:
+		if err := u.lock(ctx, gates[:1]); err != nil {
+			return store.LimitGrant{}, err
+		}
+		return u.changed(ctx, queries.PenalizeGate, []any{micro(u.request.For), gate}, "")
 	default:
 		if err := u.lock(ctx, gates); err != nil {
 			return store.LimitGrant{}, err

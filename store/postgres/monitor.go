@@ -22,11 +22,19 @@ func (s *Store) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
 	if err != nil {
 		return nil, s.fail("workers", err)
 	}
+	listed, err := toWorkers(rows)
+	if err != nil {
+		return nil, s.fail("workers", err)
+	}
+	return listed, nil
+}
+
+func toWorkers(rows []queries.WorkersRow) ([]store.WorkerInfo, error) {
 	listed := make([]store.WorkerInfo, len(rows))
 	for i, row := range rows {
 		presence, err := rules.PresenceOf(row.Report)
 		if err != nil {
-			return nil, s.fail("workers", err)
+			return nil, err
 		}
 		listed[i] = rules.Seen(store.WorkerInfo{Name: row.Name, Instance: row.Instance, StartedAt: row.StartedAt.UTC(), SeenAt: row.ReportedAt.UTC(),
 			Leases: int(row.Leases), Presence: presence}, row.Now)
@@ -42,17 +50,19 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 	var rows []queries.SurveyLanesRow
 	err := s.inspect(ctx, func(b *batch) {
 		b.add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.At) })
+		b.add(queries.ExpiredLeases, micro(rules.LeftBehind), int32(laneCountMost)).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.ExpiredLeases.N) })
 		b.add(queries.SurveyLanes, int32(laneCountMost), int32(store.MaxSurveyLanes)).Query(collect(&rows))
 	})
 	if err != nil {
 		return survey, s.fail("survey", err)
 	}
-	survey.At = survey.At.UTC()
+	survey.At, survey.ExpiredLeases.AtLeast = survey.At.UTC(), survey.ExpiredLeases.N >= laneCountMost
 	for i, row := range rows {
 		more := row.Largest >= laneCountMost
 		lane := store.LaneInfo{Queue: row.Queue, Job: row.Job, Paused: row.Paused,
 			Pending: store.Count{N: row.Pending, Estimated: more}, Due: store.Count{N: row.Due, Estimated: more && row.Due > 0},
-			Running: store.Count{N: row.Running, Estimated: row.Held >= laneCountMost}}
+			Isolated: store.Count{N: row.Isolated, Estimated: row.Isolated >= laneCountMost},
+			Running:  store.Count{N: row.Running, Estimated: row.Held >= laneCountMost}}
 		if row.Pending > 0 {
 			lane.OldestDue = timesUTC(&rows[i].Oldest)
 		}

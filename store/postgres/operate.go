@@ -102,7 +102,7 @@ func (s *Store) look(ctx context.Context, order *store.RunCommand, runs uuidArra
 			}
 			plain := rows[:0]
 			for _, row := range rows {
-				if row.Keyed && order.Action != store.CancelRuns && o.open(&row) {
+				if row.Keyed && order.Action != store.CancelRuns && order.Action != store.AcknowledgeRuns && o.open(&row) {
 					keyed = append(keyed, row)
 				} else {
 					plain = append(plain, row)
@@ -168,7 +168,7 @@ func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.Operabl
 // open reports whether the action may change a run that is in the state it was
 // seen in, and answers for it when not.
 func (o *operation) open(row *queries.OperableRow) bool {
-	effect := rules.Permit(o.order.Action, rules.Operable{State: store.State(row.State)})
+	effect := rules.Permit(o.order.Action, rules.Operable{State: store.State(row.State), Acknowledged: row.Acknowledged})
 	if !effect.Writes {
 		o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: effect.Result, State: effect.State}
 	}
@@ -217,6 +217,8 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 		case store.DeleteRuns:
 			b.add(queries.DeleteFinished, ids, keyed, by, detail, singly).Query(o.deleted)
 			b.add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
+		case store.AcknowledgeRuns:
+			b.add(queries.AcknowledgeRuns, ids, by, detail, singly).Query(o.done(store.RunChanged, store.Dead))
 		}
 	}
 	if b.Len() == 0 {

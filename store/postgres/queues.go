@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"time"
 
@@ -139,11 +138,7 @@ func (s *Store) changes(ctx context.Context, filter *store.ChangeFilter, limit i
 		page = store.ChangePage{Changes: []store.Change{}, Next: floor}
 		rows, err := pgx.CollectRows(found, pgx.RowToStructByPos[queries.ChangesRow])
 		for _, row := range rows {
-			change := store.Change{ID: row.ID, At: row.At.UTC(), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action, Runs: row.Runs}
-			if row.Detail != "" {
-				change.Detail = json.RawMessage(row.Detail)
-			}
-			page.Changes = append(page.Changes, change)
+			page.Changes = append(page.Changes, toChange(&row))
 		}
 		return err
 	})

@@ -72,7 +72,7 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 	}
 	var rows []queries.SeriesRow
 	err := s.inspect(ctx, func(b *batch) {
-		b.add(queries.Series, int16(query.Span), query.Scope == store.AllLanes, micro(query.Within), int32(store.MaxSeriesPoints)).Query(collect(&rows))
+		b.add(queries.Series, int16(query.Span), query.Scope == store.AllLanes, query.Queue, query.Job, micro(query.Within), int32(store.MaxSeriesPoints)).Query(collect(&rows))
 	})
 	if err != nil {
 		return nil, s.fail("series", err)

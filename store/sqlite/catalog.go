@@ -224,15 +224,20 @@ func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 		return nil, fmt.Errorf("jobs: %w", s.explain(err))
 	}
 	jobs := make([]store.JobInfo, len(rows))
-	for i, row := range rows {
-		jobs[i] = store.JobInfo{
-			Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
-			Timeout: store.Duration(duration(row.Timeout)), OnCrash: store.CrashPolicy(row.OnCrash),
-			Retention: store.Duration(duration(row.Retention)),
-		}
-		if jobs[i].Limits, err = jobLimitsOf(row.Limits); err != nil {
-			return nil, fmt.Errorf("jobs: %s: %w", row.Name, err)
+	for i := range rows {
+		if jobs[i], err = jobOf(&rows[i]); err != nil {
+			return nil, fmt.Errorf("jobs: %s: %w", rows[i].Name, err)
 		}
 	}
 	return jobs, nil
+}
+
+func jobOf(row *queries.ListJobsRow) (job store.JobInfo, err error) {
+	job = store.JobInfo{
+		Name: row.Name, Queue: row.Queue, Priority: int(row.Priority), MaxAttempts: int(row.MaxAttempts),
+		Timeout: store.Duration(duration(row.Timeout)), OnCrash: store.CrashPolicy(row.OnCrash),
+		Retention: store.Duration(duration(row.Retention)),
+	}
+	job.Limits, err = jobLimitsOf(row.Limits)
+	return job, err
 }

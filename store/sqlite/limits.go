@@ -112,24 +112,24 @@ func (s *Store) countLimit(ctx context.Context, q *queries.Queries, info *store.
 	if err != nil {
 		return err
 	}
-	waiting, next, err := waitingOf(ctx, q, first, last)
-	info.InUse, info.Waiting, info.NextAt = store.Count{N: used}, waiting, next
+	waiting, next, oldest, err := waitingOf(ctx, q, first, last)
+	info.InUse, info.Waiting, info.NextAt, info.OldestDue = store.Count{N: used}, waiting, next, oldest
 	return err
 }
 
 // waitingOf counts the runs that wait in the lines of gates, and says when the
-// next one may be admitted.
-func waitingOf(ctx context.Context, q *queries.Queries, first, last admit.GateID) (waiting store.Count, next *time.Time, err error) {
-	n, err := q.CountWaiting(ctx, queries.CountWaitingParams{First: int64(first), Last: int64(last), Most: waitingMost + 1})
-	if err != nil || n == 0 {
-		return store.Count{}, nil, err
+// next one may be admitted, and since when the oldest has been due.
+func waitingOf(ctx context.Context, q *queries.Queries, first, last admit.GateID) (waiting store.Count, next, oldest *time.Time, err error) {
+	counted, err := q.CountWaiting(ctx, queries.CountWaitingParams{First: int64(first), Last: int64(last), Most: waitingMost + 1})
+	if err != nil || counted.Waiting == 0 {
+		return store.Count{}, nil, nil, err
 	}
-	waiting = store.Count{N: min(n, waitingMost), Estimated: n > waitingMost}
+	waiting = store.Count{N: min(counted.Waiting, waitingMost), Estimated: counted.Waiting > waitingMost}
 	due, err := q.NextTurn(ctx, queries.NextTurnParams{First: int64(first), Last: int64(last)})
 	if due > 0 {
 		next = instantOrNil(&due)
 	}
-	return waiting, next, err
+	return waiting, next, instantOrNil(&counted.Oldest), err
 }
 
 // ChangeLimit changes a limit on behalf of an operator.
@@ -196,8 +196,12 @@ func (c *change) changeLimit(ctx context.Context, ask *store.LimitChange) (store
 			return 0, err
 		}
 		return 0, c.noteLimit(ctx, ask, name, &limit)
-	case store.PenalizeLimit:
-		return 0, errors.Join(c.SavePenalty(ctx, queries.SavePenaltyParams{Gate: int64(gate), NotBefore: ask.NotBefore.UnixMicro()}), c.announce(ctx, gate))
+	case store.LiftPenalty:
+		rows, err := c.EndPenalty(ctx, queries.EndPenaltyParams{Gate: int64(gate), Now: c.now})
+		if err != nil || rows == 0 {
+			return 0, err
+		}
+		return 0, errors.Join(c.announce(ctx, gate), c.noteLimit(ctx, ask, name, &limit))
 	case store.DeleteLimit:
 		if err := c.unused(ctx, &limit); err != nil {
 			return 0, err
@@ -221,8 +225,8 @@ func (c *change) unused(ctx context.Context, limit *store.Limit) error {
 		return err
 	}
 	waiting, err := c.CountWaiting(ctx, queries.CountWaitingParams{First: int64(first), Last: int64(last), Most: waitingMost})
-	if err == nil && waiting+held > 0 {
-		err = rules.LimitInUse(limit.Name, waiting, held)
+	if err == nil && waiting.Waiting+held > 0 {
+		err = rules.LimitInUse(limit.Name, waiting.Waiting, held)
 	}
 	return err
 }
@@ -259,14 +263,19 @@ func (s *Store) describeGate(ctx context.Context, name, key string) (store.GateI
 	if limit == nil || limit.State == store.LimitRemoved {
 		return store.GateInfo{}, store.ErrNotFound
 	}
-	now, gate := s.clock.now(), admit.GateOf(limit.ID, key)
+	return gateInfo(ctx, q, limit, key, s.clock.now())
+}
+
+// gateInfo describes one key of a limit.
+func gateInfo(ctx context.Context, q *queries.Queries, limit *store.Limit, key string, now int64) (store.GateInfo, error) {
+	gate := admit.GateOf(limit.ID, key)
 	info := store.GateInfo{Limit: *limit, Key: key}
 	use, err := q.GateUse(ctx, queries.GateUseParams{Gate: int64(gate), Now: now})
 	if err != nil {
 		return info, err
 	}
 	info.InUse = int(use.Used)
-	if info.Waiting, info.NextAt, err = waitingOf(ctx, q, gate, gate); err != nil {
+	if info.Waiting, info.NextAt, _, err = waitingOf(ctx, q, gate, gate); err != nil {
 		return info, err
 	}
 	row, err := q.FindGate(ctx, queries.FindGateParams{Gate: int64(gate)})

@@ -48,6 +48,9 @@ func (c *change) useLimit(ctx context.Context, request *store.LimitRequest) (gra
 		return c.renewPlaces(ctx, gates[0], request)
 	case store.UsageAcquire:
 		return c.acquire(ctx, gates[0], request)
+	case store.UsagePenalize:
+		grant.Granted = true
+		return grant, c.SavePenalty(ctx, queries.SavePenaltyParams{Gate: int64(gates[0]), NotBefore: c.now + request.For.Microseconds()})
 	default:
 		return c.takeStarts(ctx, gates, request)
 	}

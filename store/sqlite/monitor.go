@@ -86,7 +86,15 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 	if err != nil {
 		return store.Survey{}, err
 	}
+	limited, someLimited, err := look.waitingByLane(ctx, now)
+	if err != nil {
+		return store.Survey{}, err
+	}
 	rows, err := look.SurveyLanes(ctx, queries.SurveyLanesParams{Most: countMost, Now: now, Lanes: store.MaxSurveyLanes})
+	if err != nil {
+		return store.Survey{}, err
+	}
+	expired, err := look.CountExpired(ctx, queries.CountExpiredParams{Before: now - rules.LeftBehind.Microseconds()})
 	if err != nil {
 		return store.Survey{}, err
 	}
@@ -104,11 +112,17 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 		info.Pending = store.Count{N: info.Pending.N + row.Ordinary + row.Isolated, Estimated: info.Pending.Estimated || more}
 		info.Due = store.Count{N: info.Due.N + row.Due, Estimated: info.Due.Estimated || more && row.Due > 0}
 		info.Running.N += running[row.ID]
+		info.Isolated = info.Isolated.Plus(store.Count{N: row.Isolated, Estimated: row.Isolated >= countMost})
+		if l, waits := limited[row.ID]; waits {
+			info.Pending = info.Pending.Plus(store.Count{N: l.Pending, Estimated: someLimited})
+			info.Due = info.Due.Plus(store.Count{N: l.Due, Estimated: someLimited && l.Due > 0})
+			row.Oldest = min(row.Oldest, l.Oldest)
+		}
 		if at := instant(row.Oldest); row.Oldest != math.MaxInt64 && (info.OldestDue == nil || at.Before(*info.OldestDue)) {
 			info.OldestDue = &at
 		}
 	}
-	survey := store.Survey{At: instant(now), Lanes: []store.LaneInfo{}, Partial: len(rows) >= store.MaxSurveyLanes}
+	survey := store.Survey{At: instant(now), Lanes: []store.LaneInfo{}, ExpiredLeases: store.Count{N: expired}, Partial: len(rows) >= store.MaxSurveyLanes}
 	for _, info := range byName {
 		survey.Lanes = append(survey.Lanes, *info)
 	}
@@ -116,6 +130,17 @@ func (s *Store) survey(ctx context.Context) (store.Survey, error) {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Job, b.Job))
 	})
 	return survey, nil
+}
+
+// waitingByLane counts the runs that wait for limits, up to a bound.
+func (l *lookups) waitingByLane(ctx context.Context, now int64) (byLane map[int64]queries.CountWaitingLanesRow, some bool, err error) {
+	rows, err := l.CountWaitingLanes(ctx, queries.CountWaitingLanesParams{Now: now, Most: countMost})
+	byLane, total := map[int64]queries.CountWaitingLanesRow{}, int64(0)
+	for _, row := range rows {
+		byLane[row.Lane] = row
+		total += row.Pending
+	}
+	return byLane, total >= countMost, err
 }
 
 // running counts the runs that claims are executing, by lane, up to a bound.

@@ -60,7 +60,7 @@ func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.
 	if err != nil {
 		return store.ChangedRun{}, false, err
 	}
-	effect := rules.Permit(order.Action, rules.Operable{State: store.State(row.State), Cancel: row.Cancel})
+	effect := rules.Permit(order.Action, rules.Operable{State: store.State(row.State), Cancel: row.Cancel, Acknowledged: row.Acknowledged})
 	changed = store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed, false, nil
@@ -78,6 +78,8 @@ func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.
 		}
 	case store.DeleteRuns:
 		err = c.deleteRun(ctx, &row, id)
+	case store.AcknowledgeRuns:
+		err = c.Acknowledge(ctx, queries.AcknowledgeParams{Now: &c.now, By: &order.By, RunID: id[:]})
 	}
 	if err != nil || order.Bulk != nil {
 		return changed, true, err
@@ -165,12 +167,14 @@ func (c *change) takeKey(ctx context.Context, row *queries.FindOperableRow, id s
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return store.RunID{}, err
 	}
-	if err == nil && store.RunID(holder.RunID) != id && !rules.RegainsKey(store.KeyHolder{
-		Stored: holder.State >= 0, State: store.State(holder.State), Held: holder.HeldTo != nil && *holder.HeldTo > c.now,
-	}) {
+	if err == nil && store.RunID(holder.RunID) != id && !rules.RegainsKey(keyHolderOf(&holder, c.now)) {
 		return store.RunID(holder.RunID), nil
 	}
 	return id, c.RetakeKey(ctx, queries.RetakeKeyParams{Job: row.Job, Key: *row.Key, RunID: id[:]})
+}
+
+func keyHolderOf(holder *queries.FindKeyHolderRow, now int64) store.KeyHolder {
+	return store.KeyHolder{Stored: holder.State >= 0, State: store.State(holder.State), Held: holder.HeldTo != nil && *holder.HeldTo > now}
 }
 
 // deleteRun removes a run that is not running, with all that belongs to it.

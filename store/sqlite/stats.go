@@ -106,7 +106,8 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 	if err != nil {
 		return nil, fmt.Errorf("series: %w", s.explain(err))
 	}
-	wanted := queries.ListStatsParams{Span: int64(query.Span), Since: s.clock.now() - query.Within.Microseconds(), Most: store.MaxSeriesPoints}
+	wanted := queries.ListStatsParams{Span: int64(query.Span), Since: s.clock.now() - query.Within.Microseconds(), Most: store.MaxSeriesPoints,
+		Queue: query.Queue, Job: query.Job}
 	if query.Scope == store.AllLanes {
 		wanted.AllLanes = 1
 	}

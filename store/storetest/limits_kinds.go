@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ func limitKindTests() map[string]func(*testing.T, *fixture) {
 		"code outside of runs acquires places, renews them, gives them back": acquiredPlaces,
 		"places that expire are free":                                        expiredPlaces,
 		"what code outside of runs may not ask is refused":                   usesRefused,
+		"a key that is penalized admits nothing until then":                  penalizedKey,
+		"an operator lifts a penalty":                                        liftedPenalty,
+		"a penalty is checked, and of every kind of limit":                   checkedPenalties,
 	}
 }
 
@@ -254,5 +258,87 @@ func usesRefused(t *testing.T, f *fixture) {
 	}
 	if _, err := f.store.UseLimit(f.ctx, store.LimitRequest{Usage: store.UsageTake, Limit: "nowhere"}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("an unknown limit: %v, want ErrNotFound", err)
+	}
+}
+
+func penalizedKey(t *testing.T, f *fixture) {
+	f.declareLimits(semaphore("tenant", 1))
+	a, b := newRuns(2, limited("tenant=a")), newRun(limited("tenant=b"))
+	f.enqueue(a...)
+	claims := f.wantAdmitted("it", a[0])
+	for _, in := range []time.Duration{time.Minute, time.Second} { // the longer one counts
+		f.penalize("tenant", "A", in)
+	}
+	claims.end(success())
+	f.enqueue(b)
+	f.wantAdmitted("another key", b)
+	info := f.gate("tenant", "a")
+	if info.NotBefore == nil || info.NotBefore.Before(f.now().Add(50*time.Second)) || info.NextAt == nil || info.NextAt.Before(*info.NotBefore) {
+		t.Errorf("the key is %+v, want it to wait a minute", info)
+	}
+	f.advance(59 * time.Second)
+	f.wantAdmitted("not yet")
+	f.advance(2 * time.Second)
+	f.wantAdmitted("the penalty is over", a[1])
+}
+
+func (f *fixture) penalize(limit, key string, d time.Duration) {
+	f.t.Helper()
+	grant, err := f.store.UseLimit(f.ctx, store.LimitRequest{Usage: store.UsagePenalize, Limit: limit, Key: key, For: d})
+	if err != nil || !grant.Granted {
+		f.t.Fatalf("penalize %s=%s: %+v, %v", limit, key, grant, err)
+	}
+}
+
+func liftedPenalty(t *testing.T, f *fixture) {
+	f.declareLimits(semaphore("tenant", 1))
+	run := newRun(limited("tenant=a"))
+	f.penalize("tenant", "a", time.Hour)
+	f.enqueue(run)
+	f.wantAdmitted("penalized")
+	for range 2 { // the second is a no-op
+		if err := f.store.ChangeLimit(f.ctx, store.LimitChange{Command: store.LiftPenalty, Limit: store.Limit{Name: "tenant"}, Key: "A", By: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info := f.gate("tenant", "a"); info.NotBefore != nil {
+		t.Errorf("the key is penalized until %v, want no penalty", info.NotBefore)
+	}
+	f.wantAdmitted("the penalty is lifted", run)
+	page, err := f.store.Changes(f.ctx, store.ChangeFilter{Limit: 10, Kind: "limit"})
+	if err != nil || len(page.Changes) != 1 || page.Changes[0].Action != "lift" || !strings.Contains(string(page.Changes[0].Detail), "A") {
+		t.Errorf("audited %+v (%v), want one lift of the key", page.Changes, err)
+	}
+}
+
+func checkedPenalties(t *testing.T, f *fixture) {
+	dynamic := store.Limit{Name: "fair", Kind: store.LimitDynamicWindow, Max: 20, Period: time.Hour, Buckets: 60, Least: 2, Most: 20}
+	bucket := store.Limit{Name: "api", Kind: store.LimitTokenBucket, Max: 5, Period: time.Second, Burst: 5}
+	f.declareLimits(dynamic, bucket)
+	runs := []store.NewRun{newRun(limited("api")), newRun(limited("fair=a")), newRun(limited("fair=b")), newRun(limited("fair=c"))}
+	f.penalize("api", "", time.Minute)
+	f.penalize("fair", "a", time.Minute)
+	f.enqueue(runs...)
+	f.wantAdmitted("the other keys", runs[2:]...)
+	f.penalize("fair", "", 2*time.Minute)
+	f.advance(61 * time.Second)
+	f.wantAdmitted("all keys of the dynamic window are penalized", runs[0])
+	f.advance(time.Minute)
+	f.wantAdmitted("the penalty is over", runs[1])
+	for name, request := range map[string]store.LimitRequest{
+		"no time":    {Usage: store.UsagePenalize, Limit: "api"},
+		"backwards":  {Usage: store.UsagePenalize, Limit: "api", For: -time.Second},
+		"too long":   {Usage: store.UsagePenalize, Limit: "api", For: store.MaxDelay + 1},
+		"a weight":   {Usage: store.UsagePenalize, Limit: "api", For: time.Second, Weight: 2},
+		"an owner":   {Usage: store.UsagePenalize, Limit: "api", For: time.Second, Owner: "me"},
+		"a bad key":  {Usage: store.UsagePenalize, Limit: "api", Key: "a\x00", For: time.Second},
+		"a bad name": {Usage: store.UsagePenalize, Limit: "a b", For: time.Second},
+	} {
+		if _, err := f.store.UseLimit(f.ctx, request); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		}
+	}
+	if _, err := f.store.UseLimit(f.ctx, store.LimitRequest{Usage: store.UsagePenalize, Limit: "nowhere", For: time.Second}); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a limit that is not there: %v, want ErrNotFound", err)
 	}
 }

@@ -25,7 +25,6 @@ func limitChangeTests() map[string]func(*testing.T, *fixture) {
 		"a limit that is off admits everything, and then counts again":      limitOff,
 		"a limit is deleted when nothing waits and nothing is held":         deletedLimit,
 		"an operator ends a permit":                                         releasedPermit,
-		"a key that is penalized admits nothing until then":                 penalizedKey,
 	}
 }
 
@@ -164,15 +163,14 @@ func checkedChanges(t *testing.T, f *fixture) {
 		"a negative max":        {Command: store.SetLimit, Limit: semaphore("api", -1), By: "ann"},
 		"no kind":               {Command: store.SetLimit, Limit: store.Limit{Name: "new", Max: 1}, By: "ann"},
 		"a permit of no one":    {Command: store.ReleasePermit, Limit: semaphore("api", 0), By: "ann"},
-		"a penalty without end": {Command: store.PenalizeLimit, Limit: semaphore("api", 0)},
-		"a key that is no text": {Command: store.PenalizeLimit, Limit: semaphore("api", 0), Key: "a\x00", NotBefore: f.now()},
+		"a key that is no text": {Command: store.LiftPenalty, Limit: semaphore("api", 0), Key: "a\x00", By: "ann"},
 	} {
 		if err := f.store.ChangeLimit(f.ctx, change); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
-	for _, command := range []store.LimitCommand{store.DrainLimit, store.ResumeLimit, store.DisableLimit, store.DeleteLimit, store.ReleasePermit, store.PenalizeLimit} {
-		change := store.LimitChange{Command: command, Limit: store.Limit{Name: "nowhere"}, Owner: uuid.New(), NotBefore: f.now(), By: "ann"}
+	for _, command := range []store.LimitCommand{store.DrainLimit, store.ResumeLimit, store.DisableLimit, store.DeleteLimit, store.ReleasePermit, store.LiftPenalty} {
+		change := store.LimitChange{Command: command, Limit: store.Limit{Name: "nowhere"}, Owner: uuid.New(), By: "ann"}
 		if err := f.store.ChangeLimit(f.ctx, change); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("%s of a limit that is not there: %v, want ErrNotFound", command, err)
 		}
@@ -320,28 +318,4 @@ func releasedPermit(t *testing.T, f *fixture) {
 	f.wantGate("what was released is not released again", "api", "", 2, 0)
 	second.end(success())
 	f.wantGate("at the end", "api", "", 0, 0)
-}
-
-func penalizedKey(t *testing.T, f *fixture) {
-	f.declareLimits(semaphore("tenant", 1))
-	a, b := newRuns(2, limited("tenant=a")), newRun(limited("tenant=b"))
-	f.enqueue(a...)
-	claims := f.wantAdmitted("it", a[0])
-	for _, in := range []time.Duration{time.Minute, time.Second} { // the longer one counts
-		change := store.LimitChange{Command: store.PenalizeLimit, Limit: store.Limit{Name: "tenant"}, Key: "A", NotBefore: f.now().Add(in)}
-		if err := f.store.ChangeLimit(f.ctx, change); err != nil {
-			t.Fatal(err)
-		}
-	}
-	claims.end(success())
-	f.enqueue(b)
-	f.wantAdmitted("another key", b)
-	info := f.gate("tenant", "a")
-	if info.NotBefore == nil || info.NotBefore.Before(f.now().Add(50*time.Second)) || info.NextAt == nil || info.NextAt.Before(*info.NotBefore) {
-		t.Errorf("the key is %+v, want it to wait a minute", info)
-	}
-	f.advance(59 * time.Second)
-	f.wantAdmitted("not yet")
-	f.advance(2 * time.Second)
-	f.wantAdmitted("the penalty is over", a[1])
 }

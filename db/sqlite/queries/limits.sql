@@ -196,6 +196,13 @@ VALUES (@gate, 0, 0, 0, @not_before)
 ON CONFLICT (gate) DO UPDATE
 SET not_before = max(not_before, excluded.not_before);
 
+-- name: EndPenalty :execrows
+-- Index: the integer key. Idempotent: a repeat finds no penalty.
+UPDATE gates
+SET not_before = 0
+WHERE gate = @gate
+  AND not_before > @now;
+
 -- name: ListLiveKeys :many
 -- Index: the integer key, over the gates of one limit. The keys of a dynamic window that
 -- have used it of late.
@@ -338,9 +345,11 @@ WHERE id = @id
   AND state = 0;
 
 -- name: CountWaiting :one
--- Index: the primary key, at most so many rows.
-SELECT count(*)
-FROM (SELECT 1 FROM waiting WHERE gate BETWEEN @first AND @last LIMIT @most) counted;
+-- Index: the primary key, at most so many rows. Since when the oldest has been due; 0: none.
+SELECT
+    count(*) AS waiting,
+    CAST(coalesce(min(counted.due_at), 0) AS INTEGER) AS oldest
+FROM (SELECT due_at FROM waiting WHERE gate BETWEEN @first AND @last LIMIT @most) counted;
 
 -- name: NextTurn :one
 -- Index: turns_gate, over these gates. When the first turn is due of those for which runs

@@ -108,3 +108,9 @@ SELECT
 FROM lanes
 ORDER BY lanes.id
 LIMIT @lanes;
+
+-- name: CountExpired :one
+-- A scan of leases, of which there are few.
+SELECT count(*)
+FROM leases
+WHERE abs(expires_at) < @before;

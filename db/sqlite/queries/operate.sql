@@ -3,7 +3,13 @@
 -- name: FindOperable :one
 -- Index: the key of runs. What an operator's action depends on.
 SELECT
-    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits, lanes.job
+    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits, lanes.job,
+    EXISTS (
+        SELECT 1
+        FROM problems
+        WHERE problems.run_id = runs.id
+          AND problems.acknowledged_at IS NOT NULL
+    ) AS acknowledged
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = @id;
@@ -156,3 +162,10 @@ WHERE id < @before
   AND subject = @subject
 ORDER BY id DESC
 LIMIT @most;
+
+-- name: Acknowledge :exec
+-- The caller has found the run dead in the same transaction.
+UPDATE problems
+SET acknowledged_at = @now,
+    acknowledged_by = @by
+WHERE run_id = @run_id;

@@ -40,6 +40,8 @@ SELECT at, queue, job, tally
 FROM stats
 WHERE span = @span
   AND (queue = '') = CAST(@all_lanes AS INTEGER)
+  AND (@queue = '' OR queue = @queue)
+  AND (@job = '' OR job = @job)
   AND at >= @since
 ORDER BY at DESC, queue DESC, job DESC
 LIMIT @most;

@@ -163,6 +163,27 @@ func (q *Queries) CreateLimitLanes(ctx context.Context, arg CreateLimitLanesPara
 	return err
 }
 
+const EndPenalty = `-- name: EndPenalty :execrows
+UPDATE durable.gates
+SET not_before = NULL
+WHERE gate = $1
+  AND not_before > clock_timestamp()
+`
+
+type EndPenaltyParams struct {
+	Gate int64
+}
+
+// Index: gates_pkey. Locks: the gate, and waits for an admission that has it; the
+// transaction has locked nothing else. Idempotent: a repeat finds no penalty.
+func (q *Queries) EndPenalty(ctx context.Context, arg EndPenaltyParams) (int64, error) {
+	result, err := q.db.Exec(ctx, EndPenalty, arg.Gate)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const EndPermit = `-- name: EndPermit :execrows
 DELETE FROM durable.permits
 WHERE gate = $1
@@ -606,16 +627,7 @@ func (q *Queries) KnownLimitLanes(ctx context.Context, arg KnownLimitLanesParams
 
 const LimitInUse = `-- name: LimitInUse :one
 SELECT
-    (
-        SELECT count(*)
-        FROM (
-            SELECT
-            FROM durable.waiting
-            WHERE waiting.gate >= $1
-              AND waiting.gate <= $2
-            LIMIT $3
-        ) waiters
-    )::bigint AS waiting,
+    waiters.waiting::bigint AS waiting,
     (
         SELECT coalesce(sum(held.k), 0)
         FROM (
@@ -626,7 +638,18 @@ SELECT
               AND (permits.expires_at IS NULL OR permits.expires_at > now())
             LIMIT $3
         ) held
-    )::bigint AS held
+    )::bigint AS held,
+    coalesce(waiters.oldest, 'epoch')::timestamptz AS oldest
+FROM (
+    SELECT count(*) AS waiting, min(first_waiting.due_at) AS oldest
+    FROM (
+        SELECT waiting.due_at
+        FROM durable.waiting
+        WHERE waiting.gate >= $1
+          AND waiting.gate <= $2
+        LIMIT $3
+    ) first_waiting
+) waiters
 `
 
 type LimitInUseParams struct {
@@ -638,14 +661,16 @@ type LimitInUseParams struct {
 type LimitInUseRow struct {
 	Waiting int64
 	Held    int64
+	Oldest  time.Time
 }
 
-// How many runs wait for a limit and how many places are held, each counted up to so many.
+// How many runs wait for a limit, since when the oldest of them has been due, and how many
+// places are held, each counted up to so many.
 // Index: waiting_order and permits_pkey, the range of the limit. Locks: none.
 func (q *Queries) LimitInUse(ctx context.Context, arg LimitInUseParams) (LimitInUseRow, error) {
 	row := q.db.QueryRow(ctx, LimitInUse, arg.First, arg.Last, arg.Most)
 	var i LimitInUseRow
-	err := row.Scan(&i.Waiting, &i.Held)
+	err := row.Scan(&i.Waiting, &i.Held, &i.Oldest)
 	return i, err
 }
 
@@ -878,6 +903,10 @@ SELECT name
 FROM durable.workers
 WHERE coalesce(version, 0) < $1::int
   AND seen_at > now() - ($2::bigint) * interval '1 microsecond'
+  AND (
+      reported_at IS NULL
+      OR present AND reported_at > now() - ($3::bigint) * interval '1 microsecond'
+  )
 ORDER BY seen_at DESC
 LIMIT 1
 `
@@ -885,12 +914,14 @@ LIMIT 1
 type OlderWorkerParams struct {
 	Version int32
 	Within  int64
+	Silent  int64
 }
 
-// A worker seen within so many microseconds whose program serves a schema before this one.
-// Index: none; reads workers, a small table. Locks: none.
+// A worker that may be alive whose program serves a schema before this one: it has been
+// seen within so many microseconds and, if it reports, has reported within fewer of them and
+// not said that it stopped. Index: none; reads workers, a small table. Locks: none.
 func (q *Queries) OlderWorker(ctx context.Context, arg OlderWorkerParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, OlderWorker, arg.Version, arg.Within)
+	rows, err := q.db.Query(ctx, OlderWorker, arg.Version, arg.Within, arg.Silent)
 	if err != nil {
 		return nil, err
 	}
@@ -911,19 +942,22 @@ func (q *Queries) OlderWorker(ctx context.Context, arg OlderWorkerParams) ([]str
 
 const PenalizeGate = `-- name: PenalizeGate :exec
 UPDATE durable.gates
-SET not_before = greatest(not_before, $1::timestamptz)
+SET not_before = greatest(
+    not_before,
+    clock_timestamp() + ($1::bigint) * interval '1 microsecond'
+)
 WHERE gate = $2
 `
 
 type PenalizeGateParams struct {
-	NotBefore time.Time
-	Gate      int64
+	Lasts int64
+	Gate  int64
 }
 
 // Index: gates_pkey. Locks: a gate that LockGate has locked.
-// Idempotent: the later instant stays.
+// Idempotent: the later end counts.
 func (q *Queries) PenalizeGate(ctx context.Context, arg PenalizeGateParams) error {
-	_, err := q.db.Exec(ctx, PenalizeGate, arg.NotBefore, arg.Gate)
+	_, err := q.db.Exec(ctx, PenalizeGate, arg.Lasts, arg.Gate)
 	return err
 }
 

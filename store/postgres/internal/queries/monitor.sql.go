@@ -12,8 +12,46 @@ import (
 	"github.com/google/uuid"
 )
 
+const ExpiredLeases = `-- name: ExpiredLeases :one
+SELECT count(*)
+FROM (
+    SELECT
+    FROM durable.leases
+    LEFT JOIN durable.beats ON beats.id = leases.beat
+    WHERE coalesce(leases.expires_at, beats.expires_at)
+        < now() - ($1::bigint) * interval '1 microsecond'
+    LIMIT $2::int
+) expired
+`
+
+type ExpiredLeasesParams struct {
+	Ago  int64
+	Most int32
+}
+
+// The leases that expired a while ago, counted up to so many.
+// Index: reads leases, a small table, and beats_pkey. Locks: none.
+func (q *Queries) ExpiredLeases(ctx context.Context, arg ExpiredLeasesParams) (int64, error) {
+	row := q.db.QueryRow(ctx, ExpiredLeases, arg.Ago, arg.Most)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const SurveyLanes = `-- name: SurveyLanes :many
-WITH held AS (
+WITH limited AS MATERIALIZED (
+    SELECT
+        abs(waiters.lane) AS lane,
+        count(*) AS pending,
+        count(*) FILTER (WHERE waiters.due_at <= now()) AS due,
+        min(waiters.due_at) AS oldest
+    FROM (
+        SELECT waiting.lane, waiting.due_at
+        FROM durable.waiting
+        LIMIT $1::int
+    ) waiters
+    GROUP BY abs(waiters.lane)
+), held AS (
     SELECT named.claim_id, named.run_id
     FROM (
         SELECT leases.claim_id, unnest(leases.run_ids) AS run_id
@@ -37,13 +75,21 @@ WITH held AS (
         some_lanes.queue,
         some_lanes.job,
         some_lanes.paused,
-        ordinary.pending + isolated.pending AS pending,
-        greatest(ordinary.pending, isolated.pending) AS largest,
-        ordinary.due + isolated.due AS due,
-        least(ordinary.oldest, isolated.oldest) AS oldest,
+        ordinary.pending + isolated.pending + coalesce(limited.pending, 0) AS pending,
+        greatest(
+            ordinary.pending,
+            isolated.pending,
+            CASE
+                WHEN limited.pending > 0 THEN (SELECT sum(limited.pending) FROM limited)
+            END
+        ) AS largest,
+        isolated.pending AS isolated,
+        ordinary.due + isolated.due + coalesce(limited.due, 0) AS due,
+        least(ordinary.oldest, isolated.oldest, limited.oldest) AS oldest,
         coalesce(running.runs, 0) AS running
     FROM some_lanes
     LEFT JOIN running ON running.lane = some_lanes.id
+    LEFT JOIN limited ON limited.lane = some_lanes.id
     CROSS JOIN LATERAL (
         SELECT
             count(*) AS pending,
@@ -77,6 +123,7 @@ SELECT
     bool_or(counted.paused)::boolean AS paused,
     sum(counted.pending)::bigint AS pending,
     max(counted.largest)::bigint AS largest,
+    sum(counted.isolated)::bigint AS isolated,
     sum(counted.due)::bigint AS due,
     coalesce(min(counted.oldest), 'epoch')::timestamptz AS oldest,
     sum(counted.running)::bigint AS running,
@@ -93,20 +140,22 @@ type SurveyLanesParams struct {
 }
 
 type SurveyLanesRow struct {
-	Queue   string
-	Job     string
-	Paused  bool
-	Pending int64
-	Largest int64
-	Due     int64
-	Oldest  time.Time
-	Running int64
-	Held    int64
-	Lanes   int64
+	Queue    string
+	Job      string
+	Paused   bool
+	Pending  int64
+	Largest  int64
+	Isolated int64
+	Due      int64
+	Oldest   time.Time
+	Running  int64
+	Held     int64
+	Lanes    int64
 }
 
-// Index: reads lanes, a small table; ready_order for each line, up to so many rows; of the
-// runs in leases up to so many, by runs_pkey. Locks: none.
+// Index: reads lanes, a small table; ready_order for each line, up to so many rows; of
+// waiting so many rows in all; of the runs in leases up to so many, by runs_pkey.
+// Locks: none.
 func (q *Queries) SurveyLanes(ctx context.Context, arg SurveyLanesParams) ([]SurveyLanesRow, error) {
 	rows, err := q.db.Query(ctx, SurveyLanes, arg.Most, arg.Lanes)
 	if err != nil {
@@ -122,6 +171,7 @@ func (q *Queries) SurveyLanes(ctx context.Context, arg SurveyLanesParams) ([]Sur
 			&i.Paused,
 			&i.Pending,
 			&i.Largest,
+			&i.Isolated,
 			&i.Due,
 			&i.Oldest,
 			&i.Running,

@@ -12,6 +12,69 @@ import (
 	"github.com/google/uuid"
 )
 
+const AcknowledgeRuns = `-- name: AcknowledgeRuns :many
+WITH locked_problems AS MATERIALIZED (
+    SELECT run_id
+    FROM durable.problems
+    WHERE run_id = ANY ($1::uuid[])
+      AND state = 4
+      AND acknowledged_at IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+), acknowledged AS (
+    UPDATE durable.problems
+    SET acknowledged_at = now(),
+        acknowledged_by = $2::text
+    WHERE run_id = ANY (ARRAY(SELECT locked_problems.run_id FROM locked_problems))
+      AND acknowledged_at IS NULL
+    RETURNING run_id
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT
+        $2::text, 'run', acknowledged.run_id::text, 'acknowledge',
+        nullif($3::text, '')::json
+    FROM acknowledged
+    WHERE $4::boolean
+)
+SELECT acknowledged.run_id
+FROM acknowledged
+`
+
+type AcknowledgeRunsParams struct {
+	Ids    []uuid.UUID
+	Actor  string
+	Detail string
+	Singly bool
+}
+
+// Takes dead runs out of the problems that are open.
+// Index: problems_pkey. Locks: the problems, with SKIP LOCKED. One that is retried meanwhile
+// is not found.
+// Idempotent: a repeat changes nothing.
+func (q *Queries) AcknowledgeRuns(ctx context.Context, arg AcknowledgeRunsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, AcknowledgeRuns,
+		arg.Ids,
+		arg.Actor,
+		arg.Detail,
+		arg.Singly,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var run_id uuid.UUID
+		if err := rows.Scan(&run_id); err != nil {
+			return nil, err
+		}
+		items = append(items, run_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const AskCancels = `-- name: AskCancels :many
 WITH locked_runs AS MATERIALIZED (
     SELECT id, claim_id, (cancel IS NULL) AS fresh
@@ -964,7 +1027,13 @@ SELECT
     coalesce(runs.key, '')::text AS key,
     (runs.key IS NOT NULL)::boolean AS keyed,
     lanes.job,
-    (runs.gates IS NOT NULL)::boolean AS limited
+    (runs.gates IS NOT NULL)::boolean AS limited,
+    EXISTS (
+        SELECT
+        FROM durable.problems
+        WHERE problems.run_id = runs.id
+          AND problems.acknowledged_at IS NOT NULL
+    )::boolean AS acknowledged
 FROM durable.runs
 JOIN durable.lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ANY ($1::uuid[])
@@ -975,19 +1044,20 @@ type OperableParams struct {
 }
 
 type OperableRow struct {
-	ID      uuid.UUID
-	State   int16
-	Lane    int32
-	DueAt   time.Time
-	Key     string
-	Keyed   bool
-	Job     string
-	Limited bool
+	ID           uuid.UUID
+	State        int16
+	Lane         int32
+	DueAt        time.Time
+	Key          string
+	Keyed        bool
+	Job          string
+	Limited      bool
+	Acknowledged bool
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // What decides which of the statements below is tried; each checks again.
-// Index: runs_pkey, lanes_pkey. Locks: none.
+// Index: runs_pkey, lanes_pkey, problems_pkey. Locks: none.
 func (q *Queries) Operable(ctx context.Context, arg OperableParams) ([]OperableRow, error) {
 	rows, err := q.db.Query(ctx, Operable, arg.Ids)
 	if err != nil {
@@ -1006,6 +1076,7 @@ func (q *Queries) Operable(ctx context.Context, arg OperableParams) ([]OperableR
 			&i.Keyed,
 			&i.Job,
 			&i.Limited,
+			&i.Acknowledged,
 		); err != nil {
 			return nil, err
 		}

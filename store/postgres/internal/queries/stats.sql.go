@@ -195,14 +195,18 @@ SELECT
 FROM durable.stats
 WHERE stats.span = $1::smallint
   AND (stats.queue = '') = $2::boolean
-  AND stats.at >= now() - ($3::bigint) * interval '1 microsecond'
+  AND ($3::text = '' OR stats.queue = $3::text)
+  AND ($4::text = '' OR stats.job = $4::text)
+  AND stats.at >= now() - ($5::bigint) * interval '1 microsecond'
 ORDER BY stats.at DESC, stats.queue DESC, stats.job DESC
-LIMIT $4::int
+LIMIT $6::int
 `
 
 type SeriesParams struct {
 	Span     int16
 	AllLanes bool
+	Queue    string
+	Job      string
 	Within   int64
 	Most     int32
 }
@@ -227,6 +231,8 @@ func (q *Queries) Series(ctx context.Context, arg SeriesParams) ([]SeriesRow, er
 	rows, err := q.db.Query(ctx, Series,
 		arg.Span,
 		arg.AllLanes,
+		arg.Queue,
+		arg.Job,
 		arg.Within,
 		arg.Most,
 	)

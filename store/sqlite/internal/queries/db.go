@@ -24,6 +24,9 @@ func New(db DBTX) *Queries {
 func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	q := Queries{db: db}
 	var err error
+	if q.acknowledgeStmt, err = db.PrepareContext(ctx, acknowledge); err != nil {
+		return nil, fmt.Errorf("error preparing query Acknowledge: %w", err)
+	}
 	if q.addToBulkStmt, err = db.PrepareContext(ctx, addToBulk); err != nil {
 		return nil, fmt.Errorf("error preparing query AddToBulk: %w", err)
 	}
@@ -48,6 +51,12 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.cancelPendingStmt, err = db.PrepareContext(ctx, cancelPending); err != nil {
 		return nil, fmt.Errorf("error preparing query CancelPending: %w", err)
 	}
+	if q.countAheadStmt, err = db.PrepareContext(ctx, countAhead); err != nil {
+		return nil, fmt.Errorf("error preparing query CountAhead: %w", err)
+	}
+	if q.countExpiredStmt, err = db.PrepareContext(ctx, countExpired); err != nil {
+		return nil, fmt.Errorf("error preparing query CountExpired: %w", err)
+	}
 	if q.countLeasesStmt, err = db.PrepareContext(ctx, countLeases); err != nil {
 		return nil, fmt.Errorf("error preparing query CountLeases: %w", err)
 	}
@@ -56,6 +65,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.countWaitingStmt, err = db.PrepareContext(ctx, countWaiting); err != nil {
 		return nil, fmt.Errorf("error preparing query CountWaiting: %w", err)
+	}
+	if q.countWaitingLanesStmt, err = db.PrepareContext(ctx, countWaitingLanes); err != nil {
+		return nil, fmt.Errorf("error preparing query CountWaitingLanes: %w", err)
 	}
 	if q.declareJobStmt, err = db.PrepareContext(ctx, declareJob); err != nil {
 		return nil, fmt.Errorf("error preparing query DeclareJob: %w", err)
@@ -123,6 +135,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.dueSchedulesStmt, err = db.PrepareContext(ctx, dueSchedules); err != nil {
 		return nil, fmt.Errorf("error preparing query DueSchedules: %w", err)
 	}
+	if q.endPenaltyStmt, err = db.PrepareContext(ctx, endPenalty); err != nil {
+		return nil, fmt.Errorf("error preparing query EndPenalty: %w", err)
+	}
 	if q.examineClockStmt, err = db.PrepareContext(ctx, examineClock); err != nil {
 		return nil, fmt.Errorf("error preparing query ExamineClock: %w", err)
 	}
@@ -137,6 +152,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.expiresBeforeStmt, err = db.PrepareContext(ctx, expiresBefore); err != nil {
 		return nil, fmt.Errorf("error preparing query ExpiresBefore: %w", err)
+	}
+	if q.findCancelStmt, err = db.PrepareContext(ctx, findCancel); err != nil {
+		return nil, fmt.Errorf("error preparing query FindCancel: %w", err)
 	}
 	if q.findCheckpointStmt, err = db.PrepareContext(ctx, findCheckpoint); err != nil {
 		return nil, fmt.Errorf("error preparing query FindCheckpoint: %w", err)
@@ -156,6 +174,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findHolderStmt, err = db.PrepareContext(ctx, findHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindHolder: %w", err)
 	}
+	if q.findJobStmt, err = db.PrepareContext(ctx, findJob); err != nil {
+		return nil, fmt.Errorf("error preparing query FindJob: %w", err)
+	}
 	if q.findKeyHolderStmt, err = db.PrepareContext(ctx, findKeyHolder); err != nil {
 		return nil, fmt.Errorf("error preparing query FindKeyHolder: %w", err)
 	}
@@ -165,8 +186,14 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.findLaneOfStmt, err = db.PrepareContext(ctx, findLaneOf); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLaneOf: %w", err)
 	}
+	if q.findLaneOfRunStmt, err = db.PrepareContext(ctx, findLaneOfRun); err != nil {
+		return nil, fmt.Errorf("error preparing query FindLaneOfRun: %w", err)
+	}
 	if q.findLeaseStmt, err = db.PrepareContext(ctx, findLease); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLease: %w", err)
+	}
+	if q.findLeaseOfRunStmt, err = db.PrepareContext(ctx, findLeaseOfRun); err != nil {
+		return nil, fmt.Errorf("error preparing query FindLeaseOfRun: %w", err)
 	}
 	if q.findLimitsOfStmt, err = db.PrepareContext(ctx, findLimitsOf); err != nil {
 		return nil, fmt.Errorf("error preparing query FindLimitsOf: %w", err)
@@ -327,6 +354,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listChosenStmt, err = db.PrepareContext(ctx, listChosen); err != nil {
 		return nil, fmt.Errorf("error preparing query ListChosen: %w", err)
 	}
+	if q.listDeadStmt, err = db.PrepareContext(ctx, listDead); err != nil {
+		return nil, fmt.Errorf("error preparing query ListDead: %w", err)
+	}
 	if q.listExecutingStmt, err = db.PrepareContext(ctx, listExecuting); err != nil {
 		return nil, fmt.Errorf("error preparing query ListExecuting: %w", err)
 	}
@@ -345,6 +375,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listKeptStmt, err = db.PrepareContext(ctx, listKept); err != nil {
 		return nil, fmt.Errorf("error preparing query ListKept: %w", err)
 	}
+	if q.listLaneStatsStmt, err = db.PrepareContext(ctx, listLaneStats); err != nil {
+		return nil, fmt.Errorf("error preparing query ListLaneStats: %w", err)
+	}
 	if q.listLimitLanesStmt, err = db.PrepareContext(ctx, listLimitLanes); err != nil {
 		return nil, fmt.Errorf("error preparing query ListLimitLanes: %w", err)
 	}
@@ -356,6 +389,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.listLocksStmt, err = db.PrepareContext(ctx, listLocks); err != nil {
 		return nil, fmt.Errorf("error preparing query ListLocks: %w", err)
+	}
+	if q.listNearLanesStmt, err = db.PrepareContext(ctx, listNearLanes); err != nil {
+		return nil, fmt.Errorf("error preparing query ListNearLanes: %w", err)
 	}
 	if q.listOrphansStmt, err = db.PrepareContext(ctx, listOrphans); err != nil {
 		return nil, fmt.Errorf("error preparing query ListOrphans: %w", err)
@@ -608,6 +644,11 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 
 func (q *Queries) Close() error {
 	var err error
+	if q.acknowledgeStmt != nil {
+		if cerr := q.acknowledgeStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing acknowledgeStmt: %w", cerr)
+		}
+	}
 	if q.addToBulkStmt != nil {
 		if cerr := q.addToBulkStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing addToBulkStmt: %w", cerr)
@@ -648,6 +689,16 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing cancelPendingStmt: %w", cerr)
 		}
 	}
+	if q.countAheadStmt != nil {
+		if cerr := q.countAheadStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countAheadStmt: %w", cerr)
+		}
+	}
+	if q.countExpiredStmt != nil {
+		if cerr := q.countExpiredStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countExpiredStmt: %w", cerr)
+		}
+	}
 	if q.countLeasesStmt != nil {
 		if cerr := q.countLeasesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countLeasesStmt: %w", cerr)
@@ -661,6 +712,11 @@ func (q *Queries) Close() error {
 	if q.countWaitingStmt != nil {
 		if cerr := q.countWaitingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing countWaitingStmt: %w", cerr)
+		}
+	}
+	if q.countWaitingLanesStmt != nil {
+		if cerr := q.countWaitingLanesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing countWaitingLanesStmt: %w", cerr)
 		}
 	}
 	if q.declareJobStmt != nil {
@@ -773,6 +829,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing dueSchedulesStmt: %w", cerr)
 		}
 	}
+	if q.endPenaltyStmt != nil {
+		if cerr := q.endPenaltyStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing endPenaltyStmt: %w", cerr)
+		}
+	}
 	if q.examineClockStmt != nil {
 		if cerr := q.examineClockStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing examineClockStmt: %w", cerr)
@@ -796,6 +857,11 @@ func (q *Queries) Close() error {
 	if q.expiresBeforeStmt != nil {
 		if cerr := q.expiresBeforeStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing expiresBeforeStmt: %w", cerr)
+		}
+	}
+	if q.findCancelStmt != nil {
+		if cerr := q.findCancelStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findCancelStmt: %w", cerr)
 		}
 	}
 	if q.findCheckpointStmt != nil {
@@ -828,6 +894,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findHolderStmt: %w", cerr)
 		}
 	}
+	if q.findJobStmt != nil {
+		if cerr := q.findJobStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findJobStmt: %w", cerr)
+		}
+	}
 	if q.findKeyHolderStmt != nil {
 		if cerr := q.findKeyHolderStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findKeyHolderStmt: %w", cerr)
@@ -843,9 +914,19 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing findLaneOfStmt: %w", cerr)
 		}
 	}
+	if q.findLaneOfRunStmt != nil {
+		if cerr := q.findLaneOfRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findLaneOfRunStmt: %w", cerr)
+		}
+	}
 	if q.findLeaseStmt != nil {
 		if cerr := q.findLeaseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing findLeaseStmt: %w", cerr)
+		}
+	}
+	if q.findLeaseOfRunStmt != nil {
+		if cerr := q.findLeaseOfRunStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing findLeaseOfRunStmt: %w", cerr)
 		}
 	}
 	if q.findLimitsOfStmt != nil {
@@ -1113,6 +1194,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listChosenStmt: %w", cerr)
 		}
 	}
+	if q.listDeadStmt != nil {
+		if cerr := q.listDeadStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listDeadStmt: %w", cerr)
+		}
+	}
 	if q.listExecutingStmt != nil {
 		if cerr := q.listExecutingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listExecutingStmt: %w", cerr)
@@ -1143,6 +1229,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listKeptStmt: %w", cerr)
 		}
 	}
+	if q.listLaneStatsStmt != nil {
+		if cerr := q.listLaneStatsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listLaneStatsStmt: %w", cerr)
+		}
+	}
 	if q.listLimitLanesStmt != nil {
 		if cerr := q.listLimitLanesStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listLimitLanesStmt: %w", cerr)
@@ -1161,6 +1252,11 @@ func (q *Queries) Close() error {
 	if q.listLocksStmt != nil {
 		if cerr := q.listLocksStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing listLocksStmt: %w", cerr)
+		}
+	}
+	if q.listNearLanesStmt != nil {
+		if cerr := q.listNearLanesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listNearLanesStmt: %w", cerr)
 		}
 	}
 	if q.listOrphansStmt != nil {
@@ -1612,6 +1708,7 @@ func (q *Queries) queryRow(ctx context.Context, stmt *sql.Stmt, query string, ar
 type Queries struct {
 	db                       DBTX
 	tx                       *sql.Tx
+	acknowledgeStmt          *sql.Stmt
 	addToBulkStmt            *sql.Stmt
 	advanceScheduleStmt      *sql.Stmt
 	announceStmt             *sql.Stmt
@@ -1620,9 +1717,12 @@ type Queries struct {
 	auditBulkStmt            *sql.Stmt
 	auditChangeStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
+	countAheadStmt           *sql.Stmt
+	countExpiredStmt         *sql.Stmt
 	countLeasesStmt          *sql.Stmt
 	countReportedStmt        *sql.Stmt
 	countWaitingStmt         *sql.Stmt
+	countWaitingLanesStmt    *sql.Stmt
 	declareJobStmt           *sql.Stmt
 	declareWorkerStmt        *sql.Stmt
 	deleteAttemptsStmt       *sql.Stmt
@@ -1645,21 +1745,26 @@ type Queries struct {
 	deleteWaitStmt           *sql.Stmt
 	deleteWaitingStmt        *sql.Stmt
 	dueSchedulesStmt         *sql.Stmt
+	endPenaltyStmt           *sql.Stmt
 	examineClockStmt         *sql.Stmt
 	examineLeasesStmt        *sql.Stmt
 	examineQueuesStmt        *sql.Stmt
 	expiredLeasesStmt        *sql.Stmt
 	expiresBeforeStmt        *sql.Stmt
+	findCancelStmt           *sql.Stmt
 	findCheckpointStmt       *sql.Stmt
 	findClaimOfRunStmt       *sql.Stmt
 	findClaimedStmt          *sql.Stmt
 	findClockStmt            *sql.Stmt
 	findGateStmt             *sql.Stmt
 	findHolderStmt           *sql.Stmt
+	findJobStmt              *sql.Stmt
 	findKeyHolderStmt        *sql.Stmt
 	findLaneStmt             *sql.Stmt
 	findLaneOfStmt           *sql.Stmt
+	findLaneOfRunStmt        *sql.Stmt
 	findLeaseStmt            *sql.Stmt
+	findLeaseOfRunStmt       *sql.Stmt
 	findLimitsOfStmt         *sql.Stmt
 	findOperableStmt         *sql.Stmt
 	findProgressStmt         *sql.Stmt
@@ -1713,16 +1818,19 @@ type Queries struct {
 	listChangesStmt          *sql.Stmt
 	listChangesOfStmt        *sql.Stmt
 	listChosenStmt           *sql.Stmt
+	listDeadStmt             *sql.Stmt
 	listExecutingStmt        *sql.Stmt
 	listForcedStmt           *sql.Stmt
 	listHeadsStmt            *sql.Stmt
 	listHeldStmt             *sql.Stmt
 	listJobsStmt             *sql.Stmt
 	listKeptStmt             *sql.Stmt
+	listLaneStatsStmt        *sql.Stmt
 	listLimitLanesStmt       *sql.Stmt
 	listLimitsStmt           *sql.Stmt
 	listLiveKeysStmt         *sql.Stmt
 	listLocksStmt            *sql.Stmt
+	listNearLanesStmt        *sql.Stmt
 	listOrphansStmt          *sql.Stmt
 	listPermitRunsStmt       *sql.Stmt
 	listPermitsStmt          *sql.Stmt
@@ -1811,6 +1919,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 	return &Queries{
 		db:                       tx,
 		tx:                       tx,
+		acknowledgeStmt:          q.acknowledgeStmt,
 		addToBulkStmt:            q.addToBulkStmt,
 		advanceScheduleStmt:      q.advanceScheduleStmt,
 		announceStmt:             q.announceStmt,
@@ -1819,9 +1928,12 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		auditBulkStmt:            q.auditBulkStmt,
 		auditChangeStmt:          q.auditChangeStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
+		countAheadStmt:           q.countAheadStmt,
+		countExpiredStmt:         q.countExpiredStmt,
 		countLeasesStmt:          q.countLeasesStmt,
 		countReportedStmt:        q.countReportedStmt,
 		countWaitingStmt:         q.countWaitingStmt,
+		countWaitingLanesStmt:    q.countWaitingLanesStmt,
 		declareJobStmt:           q.declareJobStmt,
 		declareWorkerStmt:        q.declareWorkerStmt,
 		deleteAttemptsStmt:       q.deleteAttemptsStmt,
@@ -1844,21 +1956,26 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		deleteWaitStmt:           q.deleteWaitStmt,
 		deleteWaitingStmt:        q.deleteWaitingStmt,
 		dueSchedulesStmt:         q.dueSchedulesStmt,
+		endPenaltyStmt:           q.endPenaltyStmt,
 		examineClockStmt:         q.examineClockStmt,
 		examineLeasesStmt:        q.examineLeasesStmt,
 		examineQueuesStmt:        q.examineQueuesStmt,
 		expiredLeasesStmt:        q.expiredLeasesStmt,
 		expiresBeforeStmt:        q.expiresBeforeStmt,
+		findCancelStmt:           q.findCancelStmt,
 		findCheckpointStmt:       q.findCheckpointStmt,
 		findClaimOfRunStmt:       q.findClaimOfRunStmt,
 		findClaimedStmt:          q.findClaimedStmt,
 		findClockStmt:            q.findClockStmt,
 		findGateStmt:             q.findGateStmt,
 		findHolderStmt:           q.findHolderStmt,
+		findJobStmt:              q.findJobStmt,
 		findKeyHolderStmt:        q.findKeyHolderStmt,
 		findLaneStmt:             q.findLaneStmt,
 		findLaneOfStmt:           q.findLaneOfStmt,
+		findLaneOfRunStmt:        q.findLaneOfRunStmt,
 		findLeaseStmt:            q.findLeaseStmt,
+		findLeaseOfRunStmt:       q.findLeaseOfRunStmt,
 		findLimitsOfStmt:         q.findLimitsOfStmt,
 		findOperableStmt:         q.findOperableStmt,
 		findProgressStmt:         q.findProgressStmt,
@@ -1912,16 +2029,19 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listChangesStmt:          q.listChangesStmt,
 		listChangesOfStmt:        q.listChangesOfStmt,
 		listChosenStmt:           q.listChosenStmt,
+		listDeadStmt:             q.listDeadStmt,
 		listExecutingStmt:        q.listExecutingStmt,
 		listForcedStmt:           q.listForcedStmt,
 		listHeadsStmt:            q.listHeadsStmt,
 		listHeldStmt:             q.listHeldStmt,
 		listJobsStmt:             q.listJobsStmt,
 		listKeptStmt:             q.listKeptStmt,
+		listLaneStatsStmt:        q.listLaneStatsStmt,
 		listLimitLanesStmt:       q.listLimitLanesStmt,
 		listLimitsStmt:           q.listLimitsStmt,
 		listLiveKeysStmt:         q.listLiveKeysStmt,
 		listLocksStmt:            q.listLocksStmt,
+		listNearLanesStmt:        q.listNearLanesStmt,
 		listOrphansStmt:          q.listOrphansStmt,
 		listPermitRunsStmt:       q.listPermitRunsStmt,
 		listPermitsStmt:          q.listPermitsStmt,

@@ -39,8 +39,10 @@ func (q *Queries) Announce(ctx context.Context, arg AnnounceParams) (int64, erro
 }
 
 const countWaiting = `-- name: CountWaiting :one
-SELECT count(*)
-FROM (SELECT 1 FROM waiting WHERE gate BETWEEN ?1 AND ?2 LIMIT ?3) counted
+SELECT
+    count(*) AS waiting,
+    CAST(coalesce(min(counted.due_at), 0) AS INTEGER) AS oldest
+FROM (SELECT due_at FROM waiting WHERE gate BETWEEN ?1 AND ?2 LIMIT ?3) counted
 `
 
 type CountWaitingParams struct {
@@ -49,12 +51,17 @@ type CountWaitingParams struct {
 	Most  int64
 }
 
-// Index: the primary key, at most so many rows.
-func (q *Queries) CountWaiting(ctx context.Context, arg CountWaitingParams) (int64, error) {
+type CountWaitingRow struct {
+	Waiting int64
+	Oldest  int64
+}
+
+// Index: the primary key, at most so many rows. Since when the oldest has been due; 0: none.
+func (q *Queries) CountWaiting(ctx context.Context, arg CountWaitingParams) (CountWaitingRow, error) {
 	row := q.queryRow(ctx, q.countWaitingStmt, countWaiting, arg.First, arg.Last, arg.Most)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
+	var i CountWaitingRow
+	err := row.Scan(&i.Waiting, &i.Oldest)
+	return i, err
 }
 
 const deleteExpired = `-- name: DeleteExpired :exec
@@ -153,6 +160,27 @@ func (q *Queries) DeleteWaiting(ctx context.Context, arg DeleteWaitingParams) (i
 		arg.DueAt,
 		arg.RunID,
 	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+const endPenalty = `-- name: EndPenalty :execrows
+UPDATE gates
+SET not_before = 0
+WHERE gate = ?1
+  AND not_before > ?2
+`
+
+type EndPenaltyParams struct {
+	Gate int64
+	Now  int64
+}
+
+// Index: the integer key. Idempotent: a repeat finds no penalty.
+func (q *Queries) EndPenalty(ctx context.Context, arg EndPenaltyParams) (int64, error) {
+	result, err := q.exec(ctx, q.endPenaltyStmt, endPenalty, arg.Gate, arg.Now)
 	if err != nil {
 		return 0, err
 	}

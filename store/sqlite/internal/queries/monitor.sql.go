@@ -9,6 +9,24 @@ import (
 	"context"
 )
 
+const countExpired = `-- name: CountExpired :one
+SELECT count(*)
+FROM leases
+WHERE abs(expires_at) < ?1
+`
+
+type CountExpiredParams struct {
+	Before int64
+}
+
+// A scan of leases, of which there are few.
+func (q *Queries) CountExpired(ctx context.Context, arg CountExpiredParams) (int64, error) {
+	row := q.queryRow(ctx, q.countExpiredStmt, countExpired, arg.Before)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countLeases = `-- name: CountLeases :many
 SELECT worker_instance, count(*) AS leases
 FROM leases

@@ -9,6 +9,25 @@ import (
 	"context"
 )
 
+const acknowledge = `-- name: Acknowledge :exec
+UPDATE problems
+SET acknowledged_at = ?1,
+    acknowledged_by = ?2
+WHERE run_id = ?3
+`
+
+type AcknowledgeParams struct {
+	Now   *int64
+	By    *string
+	RunID []byte
+}
+
+// The caller has found the run dead in the same transaction.
+func (q *Queries) Acknowledge(ctx context.Context, arg AcknowledgeParams) error {
+	_, err := q.exec(ctx, q.acknowledgeStmt, acknowledge, arg.Now, arg.By, arg.RunID)
+	return err
+}
+
 const addToBulk = `-- name: AddToBulk :execrows
 UPDATE audit
 SET runs = runs + ?1
@@ -177,7 +196,13 @@ func (q *Queries) FindKeyHolder(ctx context.Context, arg FindKeyHolderParams) (F
 const findOperable = `-- name: FindOperable :one
 
 SELECT
-    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits, lanes.job
+    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits, lanes.job,
+    EXISTS (
+        SELECT 1
+        FROM problems
+        WHERE problems.run_id = runs.id
+          AND problems.acknowledged_at IS NOT NULL
+    ) AS acknowledged
 FROM runs
 JOIN lanes ON lanes.id = abs(runs.lane)
 WHERE runs.id = ?1
@@ -188,14 +213,15 @@ type FindOperableParams struct {
 }
 
 type FindOperableRow struct {
-	State   int64
-	Lane    int64
-	DueAt   int64
-	ClaimID []byte
-	Cancel  *string
-	Key     *string
-	Limits  *string
-	Job     string
+	State        int64
+	Lane         int64
+	DueAt        int64
+	ClaimID      []byte
+	Cancel       *string
+	Key          *string
+	Limits       *string
+	Job          string
+	Acknowledged bool
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
@@ -212,6 +238,7 @@ func (q *Queries) FindOperable(ctx context.Context, arg FindOperableParams) (Fin
 		&i.Key,
 		&i.Limits,
 		&i.Job,
+		&i.Acknowledged,
 	)
 	return i, err
 }

@@ -62,14 +62,18 @@ SELECT at, queue, job, tally
 FROM stats
 WHERE span = ?1
   AND (queue = '') = CAST(?2 AS INTEGER)
-  AND at >= ?3
+  AND (?3 = '' OR queue = ?3)
+  AND (?4 = '' OR job = ?4)
+  AND at >= ?5
 ORDER BY at DESC, queue DESC, job DESC
-LIMIT ?4
+LIMIT ?6
 `
 
 type ListStatsParams struct {
 	Span     int64
 	AllLanes int64
+	Queue    interface{}
+	Job      interface{}
 	Since    int64
 	Most     int64
 }
@@ -86,6 +90,8 @@ func (q *Queries) ListStats(ctx context.Context, arg ListStatsParams) ([]ListSta
 	rows, err := q.query(ctx, q.listStatsStmt, listStats,
 		arg.Span,
 		arg.AllLanes,
+		arg.Queue,
+		arg.Job,
 		arg.Since,
 		arg.Most,
 	)

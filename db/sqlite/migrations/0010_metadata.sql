@@ -3,4 +3,4 @@
 ALTER TABLE runs ADD COLUMN metadata TEXT;
 CREATE INDEX runs_schedule ON runs (schedule, id) WHERE schedule IS NOT NULL;
 
-UPDATE meta SET version = 9;
+UPDATE meta SET version = 10;

@@ -1,0 +1,221 @@
+-- What decides about one run. States of a run: 0 pending, 1 running, 2 succeeded, 4 dead,
+-- 5 cancelled.
+
+-- name: LastAttempt :many
+-- Index: attempts_pkey backwards, one row. Locks: none.
+SELECT number, outcome, worker, fence, started_at, ended_at, error, stack, log
+FROM durable.attempts
+WHERE run_id = @run_id
+ORDER BY fence DESC
+LIMIT 1;
+
+-- name: LeaseOfRun :many
+-- The lease of the claim that executes a run, and why the run is to be cancelled.
+-- Index: runs_pkey, leases_pkey, workers_pkey, beats_pkey. Locks: none.
+SELECT
+    (leases.claim_id IS NOT NULL)::boolean AS leased,
+    coalesce(workers.name, '')::text AS worker,
+    coalesce(workers.instance, '00000000-0000-0000-0000-000000000000')::uuid AS instance,
+    coalesce(leases.acquired_at, 'epoch')::timestamptz AS acquired_at,
+    coalesce(leases.expires_at, beats.expires_at, 'epoch')::timestamptz AS expires_at,
+    coalesce(
+        CASE
+            WHEN leases.expires_at IS NULL THEN beats.duration
+            ELSE leases.duration
+        END,
+        0
+    )::bigint AS duration,
+    coalesce(runs.cancel, '')::text AS cancel
+FROM durable.runs
+LEFT JOIN durable.leases ON leases.claim_id = runs.claim_id
+LEFT JOIN durable.beats ON beats.id = leases.beat
+LEFT JOIN durable.workers ON workers.id = leases.worker
+WHERE runs.id = @id
+  AND runs.state = 1;
+
+-- name: JobOfRun :many
+-- The job of a run as workers have declared it.
+-- Index: runs_pkey, lanes_pkey, jobs_pkey. Locks: none.
+SELECT
+    jobs.name, jobs.queue, jobs.priority, jobs.max_attempts, jobs.timeout, jobs.on_crash,
+    jobs.retention,
+    coalesce(jobs.limits::text, '')::text AS limits
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+JOIN durable.jobs ON jobs.name = lanes.job
+WHERE runs.id = @id;
+
+-- name: PauseOfRun :many
+-- Who has paused the queue of a run, if it is paused.
+-- Index: runs_pkey, lanes_pkey, audit_subject backwards. Locks: none.
+SELECT
+    coalesce(pause.actor, '')::text AS actor,
+    coalesce(pause.at, 'epoch')::timestamptz AS at
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+LEFT JOIN LATERAL (
+    SELECT audit.actor, audit.at
+    FROM durable.audit
+    WHERE audit.kind = 'queue'
+      AND audit.subject = lanes.queue
+      AND audit.action = 'pause'
+    ORDER BY audit.id DESC
+    LIMIT 1
+) pause ON true
+WHERE runs.id = @id
+  AND lanes.paused;
+
+-- name: BulkDeletes :many
+-- For a run that is not there: the latest deletions by a filter since an instant, among the
+-- newest changes. Index: runs_pkey, audit_pkey backwards, so many rows. Locks: none.
+SELECT
+    newest.id, newest.at, newest.actor, newest.kind, newest.subject, newest.action,
+    coalesce(newest.detail::text, '')::text AS detail,
+    coalesce(newest.runs, 0)::bigint AS runs
+FROM (
+    SELECT
+        audit.id, audit.at, audit.actor, audit.kind, audit.subject, audit.action, audit.detail,
+        audit.runs
+    FROM durable.audit
+    ORDER BY audit.id DESC
+    LIMIT @look::int
+) newest
+WHERE newest.kind = 'bulk'
+  AND newest.action = 'delete'
+  AND newest.at >= @since::timestamptz
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.runs
+      WHERE runs.id = @run_id::uuid
+  )
+ORDER BY newest.id DESC
+LIMIT @most::int;
+
+-- name: LanesBefore :many
+-- The lanes of which runs are claimed before one that is due and not limited: of its own
+-- lane what is due earlier, of those of higher priorities all that is due, of the others
+-- of its priority what is due earlier. An isolated run has only its own line.
+-- Index: runs_pkey; reads lanes, a small table; ready_order for each lane, up to so many
+-- rows; stats_pkey. Locks: none.
+WITH subject AS (
+    SELECT runs.id, runs.lane, runs.due_at, lanes.queue, lanes.job, lanes.priority
+    FROM durable.runs
+    JOIN durable.lanes ON lanes.id = abs(runs.lane)
+    WHERE runs.id = @id
+      AND runs.state = 0
+      AND runs.due_at <= now()
+      AND runs.gates IS NULL
+), near_lanes AS (
+    SELECT
+        sign(subject.lane)::int * lanes.id AS line,
+        lanes.queue,
+        lanes.job,
+        lanes.priority,
+        CASE
+            WHEN lanes.priority > subject.priority THEN now()
+            ELSE subject.due_at
+        END AS to_due,
+        CASE
+            WHEN lanes.priority > subject.priority THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+            ELSE subject.id
+        END::uuid AS to_id,
+        CASE
+            WHEN lanes.queue = subject.queue AND lanes.job = subject.job THEN 0
+            WHEN lanes.queue = subject.queue THEN 1
+            ELSE 2
+        END AS far
+    FROM subject
+    JOIN durable.lanes ON lanes.priority >= subject.priority
+    WHERE NOT lanes.paused
+      AND (subject.lane > 0 OR lanes.id = -subject.lane)
+    ORDER BY far, lanes.priority DESC, lanes.id
+    LIMIT @lanes::int
+)
+SELECT
+    near_lanes.queue,
+    near_lanes.job,
+    near_lanes.priority,
+    near_lanes.far,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM durable.ready
+            WHERE ready.lane = near_lanes.line
+              AND (ready.due_at, ready.run_id) < (near_lanes.to_due, near_lanes.to_id)
+            LIMIT CASE
+                WHEN near_lanes.far = 0 THEN @most::int
+                ELSE @others::int
+            END
+        ) ahead
+    )::bigint AS ahead,
+    (
+        SELECT coalesce(sum(stats.succeeded + stats.failed + stats.dead + stats.cancelled), 0)
+        FROM durable.stats
+        WHERE stats.span = 1
+          AND stats.queue = near_lanes.queue
+          AND stats.job = near_lanes.job
+          AND stats.at >= now() - (@lately::bigint) * interval '1 microsecond'
+    )::bigint AS ended
+FROM near_lanes
+ORDER BY near_lanes.far, near_lanes.priority DESC;
+
+-- name: HolderOfRow :many
+-- The transaction that has written or locked a pending run's row, and has not ended.
+-- Index: runs_pkey; reads the server's locks and activity. Locks: none.
+SELECT
+    held.pid::int AS pid,
+    coalesce(activity.application_name, '')::text AS application,
+    coalesce(activity.xact_start, 'epoch')::timestamptz AS since
+FROM durable.runs
+JOIN pg_catalog.pg_locks held ON held.transactionid = runs.xmax
+LEFT JOIN pg_catalog.pg_stat_activity activity ON activity.pid = held.pid
+WHERE runs.id = @id
+  AND runs.state = 0
+  AND held.locktype = 'transactionid'
+  AND held.mode = 'ExclusiveLock'
+  AND held.granted
+LIMIT 1;
+
+-- name: KeyHolderOf :many
+-- The run that has the unique key of an ended run, if it is another.
+-- Index: runs_pkey, lanes_pkey, unique_keys_pkey. Locks: none.
+SELECT
+    unique_keys.run_id,
+    coalesce(unique_keys.held_to > now(), false)::boolean AS held,
+    coalesce(holder.state, -1)::smallint AS state
+FROM durable.runs
+JOIN durable.lanes ON lanes.id = abs(runs.lane)
+JOIN durable.unique_keys ON unique_keys.job = lanes.job AND unique_keys.key = runs.key
+LEFT JOIN durable.runs holder ON holder.id = unique_keys.run_id
+WHERE runs.id = @id
+  AND runs.state IN (4, 5)
+  AND unique_keys.run_id <> runs.id;
+
+-- name: Problems :many
+-- The dead runs that ended last, of those that were acknowledged or not, among so many.
+-- Index: problems_ended backwards, lanes_pkey. Locks: none.
+SELECT
+    newest.run_id,
+    lanes.job,
+    lanes.queue,
+    newest.ended_at,
+    left(coalesce(newest.reason, ''), 500)::text AS reason,
+    newest.acknowledged_at,
+    coalesce(newest.acknowledged_by, '')::text AS acknowledged_by
+FROM (
+    SELECT
+        problems.run_id, problems.ended_at, problems.reason, problems.lane,
+        problems.acknowledged_at, problems.acknowledged_by
+    FROM durable.problems
+    WHERE problems.state = 4
+      AND (problems.acknowledged_at IS NULL) = @open::boolean
+      AND problems.ended_at >= @since::timestamptz
+    ORDER BY problems.ended_at DESC, problems.run_id DESC
+    LIMIT @look::int
+) newest
+JOIN durable.lanes ON lanes.id = newest.lane
+WHERE (cardinality(@jobs::text[]) = 0 OR lanes.job = ANY (@jobs::text[]))
+  AND (cardinality(@queues::text[]) = 0 OR lanes.queue = ANY (@queues::text[]))
+ORDER BY newest.ended_at DESC, newest.run_id DESC
+LIMIT @most::int;

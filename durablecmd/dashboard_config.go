@@ -1,0 +1,178 @@
+package durablecmd
+
+import (
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/durable-worker/durable-worker/operate/access"
+)
+
+const (
+	varDashboardAddr = "DURABLE_DASHBOARD_ADDR"
+	varToken         = "DURABLE_DASHBOARD_TOKEN"        //nolint:gosec // a name
+	varViewerToken   = "DURABLE_DASHBOARD_VIEWER_TOKEN" //nolint:gosec // a name
+	varUserHeader    = "DURABLE_DASHBOARD_USER_HEADER"  //
+	varProxySecret   = "DURABLE_DASHBOARD_PROXY_SECRET" //nolint:gosec // a name
+	varTLSCert       = "DURABLE_DASHBOARD_TLS_CERT"     //
+	varTLSKey        = "DURABLE_DASHBOARD_TLS_KEY"      //
+	proxyHeader      = "X-Durable-Proxy"                // with the proxy's secret
+	dashboardAlone   = "127.0.0.1:8081"                 // of the verb, unless it is said
+	inFile           = "_FILE"                          // a variable that names a file with the value
+	leastSecret      = 16                               // bytes
+	secretConstraint = "at least 16 characters, such as `openssl rand -hex 16` writes"
+)
+
+// secretVariables are those whose values are shown nowhere.
+func secretVariables() []string { return []string{varToken, varViewerToken, varProxySecret} }
+
+// readSecrets reads the secrets that are in files, and notes in wants what is wrong
+// with one.
+func (c *Config) readSecrets(wants map[string]string) {
+	for _, secret := range []struct {
+		name  string
+		value *string
+		path  string
+	}{
+		{name: varToken, value: &c.DashboardToken, path: c.DashboardTokenFile},
+		{name: varViewerToken, value: &c.DashboardViewer, path: c.DashboardViewerFile},
+		{name: varProxySecret, value: &c.DashboardProxySecret, path: c.DashboardProxySecretIn},
+	} {
+		if secret.path == "" {
+			continue
+		}
+		if *secret.value != "" {
+			wants[secret.name+inFile] = "want it, or " + secret.name + ", and not both"
+			continue
+		}
+		text, err := os.ReadFile(secret.path)
+		if err != nil {
+			wants[secret.name+inFile] = "want a file that can be read"
+			continue
+		}
+		*secret.value = strings.TrimSpace(string(text))
+		if len(*secret.value) < leastSecret {
+			wants[secret.name+inFile] = "want a file with " + secretConstraint
+		}
+	}
+}
+
+// unlocked reports whether the dashboard has no authentication of its own.
+func (c *Config) unlocked() bool {
+	return c.DashboardToken == "" && c.DashboardViewer == "" && c.DashboardUserHeader == ""
+}
+
+// auth is who may use the dashboard.
+func (c *Config) auth() access.Auth {
+	switch {
+	case c.DashboardUserHeader != "":
+		return access.Proxy(access.ProxyConfig{User: c.DashboardUserHeader, Groups: c.DashboardGroupsHeader, Operators: list(c.DashboardOperators),
+			SecretHeader: proxyHeader, Secret: c.DashboardProxySecret})
+	case c.unlocked():
+		return access.Loopback()
+	default:
+		return access.Tokens(c.DashboardToken, c.DashboardViewer)
+	}
+}
+
+// list is what commas separate.
+func list(text string) (parts []string) {
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// ofThisMachine reports whether only this machine reaches an address.
+func ofThisMachine(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	at, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && at.IsLoopback()
+}
+
+// optional is a variable that may be missing, and has nothing to hide.
+func optional(name, unit, constraint string, value func(c Config) string) variable {
+	return variable{name: name, standard: "none", unit: unit, constraint: constraint, show: func(c Config) string {
+		if value(c) == "" {
+			return "none"
+		}
+		return value(c)
+	}}
+}
+
+// secret is a variable whose value is shown nowhere, and may be in a file.
+func secret(name string, value, file func(c Config) string) []variable {
+	return []variable{
+		{name: name, standard: "none", unit: "secret", constraint: secretConstraint,
+			show: func(c Config) string {
+				if value(c) == "" {
+					return "none"
+				}
+				return "(set)"
+			},
+			valid: func(c Config) bool { return value(c) == "" || len(value(c)) >= leastSecret }},
+		optional(name+inFile, "path", "a file with the value of "+name, file),
+	}
+}
+
+func dashboardVariables() []variable {
+	user := optional(varUserHeader, "header", "the name of the header in which a proxy says who asks; with "+varProxySecret+", and without tokens",
+		func(c Config) string { return c.DashboardUserHeader })
+	user.valid = func(c Config) bool {
+		return c.DashboardUserHeader == "" || c.DashboardProxySecret != "" && c.DashboardToken == "" && c.DashboardViewer == ""
+	}
+	cert := optional(varTLSCert, "path", "a file with the certificate in PEM, and "+varTLSKey+" with its key", func(c Config) string { return c.DashboardCert })
+	cert.valid = func(c Config) bool {
+		if c.DashboardCert == "" && c.DashboardKey == "" {
+			return true
+		}
+		_, err := tls.LoadX509KeyPair(c.DashboardCert, c.DashboardKey)
+		return err == nil
+	}
+	viewer := secret(varViewerToken, func(c Config) string { return c.DashboardViewer }, func(c Config) string { return c.DashboardViewerFile })
+	viewer[0].constraint += ", and not the operators' token"
+	viewer[0].valid = func(c Config) bool {
+		return c.DashboardViewer == "" || len(c.DashboardViewer) >= leastSecret && c.DashboardViewer != c.DashboardToken
+	}
+	return slices.Concat(
+		[]variable{dashboardAddress()},
+		secret(varToken, func(c Config) string { return c.DashboardToken }, func(c Config) string { return c.DashboardTokenFile }),
+		viewer,
+		[]variable{
+			optional("DURABLE_DASHBOARD_HOSTS", "names", "host names separated by commas, without ports", func(c Config) string { return c.DashboardHosts }),
+			user,
+			optional("DURABLE_DASHBOARD_GROUPS_HEADER", "header", "the name of the header with the user's groups, separated by commas",
+				func(c Config) string { return c.DashboardGroupsHeader }),
+			optional("DURABLE_DASHBOARD_OPERATORS", "names", "users and groups separated by commas that may change things; others may read",
+				func(c Config) string { return c.DashboardOperators }),
+		},
+		secret(varProxySecret, func(c Config) string { return c.DashboardProxySecret }, func(c Config) string { return c.DashboardProxySecretIn }),
+		[]variable{
+			cert,
+			optional(varTLSKey, "path", "a file with the key of the certificate in PEM", func(c Config) string { return c.DashboardKey }),
+		})
+}
+
+func dashboardAddress() variable {
+	v := optional(varDashboardAddr, "host:port", "host:port; off: none", func(c Config) string { return c.DashboardAddr })
+	v.standard = "none; of the command dashboard " + dashboardAlone
+	v.valid = func(c Config) bool {
+		return c.DashboardAddr == "" || c.DashboardAddr == "off" || isAddr(c.DashboardAddr) && (ofThisMachine(c.DashboardAddr) || !c.unlocked())
+	}
+	v.why = func(c Config) string {
+		if !isAddr(c.DashboardAddr) {
+			return "want host:port; off: none"
+		}
+		return "others than this machine would reach it, and nothing says who may: set " + varToken + " (or " + varToken + inFile +
+			"), or " + varUserHeader + " with " + varProxySecret + " behind a proxy that authenticates, or listen on 127.0.0.1"
+	}
+	return v
+}

@@ -1,0 +1,183 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// ErrFull is what a FullError is.
+var ErrFull = errors.New("limit is full")
+
+// FullError says that a key has no room, or not before the context's deadline. It is
+// an ErrFull.
+type FullError struct {
+	Limit string
+	Key   string
+	// RetryIn is when there may be room. Zero: as soon as a permit ends.
+	RetryIn time.Duration
+}
+
+// Error says which key of which limit is full, and when there may be room.
+func (e *FullError) Error() string {
+	text := fmt.Sprintf("limit %q", e.Limit)
+	if e.Key != "" {
+		text += fmt.Sprintf(", key %q", e.Key)
+	}
+	if e.RetryIn > 0 {
+		return fmt.Sprintf("%s: %v: retry in %v", text, ErrFull, e.RetryIn)
+	}
+	return fmt.Sprintf("%s: %v", text, ErrFull)
+}
+
+// Is reports that the error is an ErrFull.
+func (e *FullError) Is(target error) bool { return target == ErrFull }
+
+// Store is what a Limiter needs of a store. Every store has it.
+type Store interface {
+	UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error)
+	Declare(ctx context.Context, declaration store.Declaration) error
+}
+
+// Config configures a Limiter. The zero value is usable.
+type Config struct {
+	// Terms are those of permits: how long a place stays taken when its process dies,
+	// and how often Do renews it. Default 30 s and 10 s.
+	Terms lease.Terms
+	// CallTimeout bounds one call of the store. Default 2 s.
+	CallTimeout time.Duration
+	// Logger gets what a person should see. Default: nothing is logged.
+	Logger *slog.Logger
+	// Elapsed is the process's monotonic clock. Default lease.Elapsed.
+	Elapsed func() time.Duration
+	// Random spreads retries; it answers in [0, 1). Default math/rand/v2.
+	Random func() float64
+}
+
+// Limiter puts the code of one process under a limit. Create one for each limit with
+// [New]; its methods may be called concurrently. Nothing is started.
+//
+// A limit that no worker has declared yet is declared by the first call. One that an
+// operator has deleted admits everything, as it does for runs.
+type Limiter struct {
+	store  Store
+	limit  store.Limit
+	config Config
+	self   store.WorkerID // declares the limit, if no worker has
+
+	mu    sync.Mutex
+	lines map[string]*line // of the keys for which calls wait
+}
+
+// line is where the calls of one process wait for one key.
+type line struct {
+	first chan struct{} // holds a value while a call asks the store for the others
+	calls int
+}
+
+// New returns a Limiter of a limit. It panics if the terms are not valid.
+func New(db Store, limit durable.Limit, config Config) *Limiter {
+	if config.Terms = config.Terms.WithDefaults(); config.Terms.Validate() != nil {
+		panic(fmt.Sprintf("limit.New: %v", config.Terms.Validate()))
+	}
+	if config.CallTimeout <= 0 {
+		config.CallTimeout = 2 * time.Second
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Elapsed == nil {
+		config.Elapsed = lease.Elapsed
+	}
+	if config.Random == nil {
+		config.Random = rand.Float64
+	}
+	host, _ := os.Hostname()
+	return &Limiter{
+		store: db, limit: limit.Spec(), config: config, lines: map[string]*line{},
+		self: store.WorkerID{Name: fmt.Sprintf("limiter %s-%d", host, os.Getpid()), Instance: uuid.New()},
+	}
+}
+
+// Take takes n starts of a key, or none: then the error is a FullError, which says
+// when to try again. Of a dynamic window the key is required. When Take returns another
+// error, the starts may have been charged all the same.
+func (l *Limiter) Take(ctx context.Context, key string, n int) error {
+	return l.ask(ctx, store.LimitRequest{Usage: store.UsageTake, Key: key, Weight: n})
+}
+
+// Wait takes n starts of a key, and waits until it can. The calls of one process that
+// wait for one key are served in the order in which they came. When the context's
+// deadline comes first, the error is a FullError, immediately; when the context ends,
+// its cause.
+func (l *Limiter) Wait(ctx context.Context, key string, n int) error {
+	return l.await(ctx, key, func() error { return l.Take(ctx, key, n) })
+}
+
+// Charge records n starts of a key that have happened already, also when there are not
+// so many left: those that follow wait the longer, by a period at most. Use it where
+// the cost is known only afterwards.
+func (l *Limiter) Charge(ctx context.Context, key string, n int) error {
+	return l.ask(ctx, store.LimitRequest{Usage: store.UsageCharge, Key: key, Weight: n})
+}
+
+// Penalize lets nothing of a key start for a time: neither runs nor code outside of
+// runs. What executes continues. Call it when the service that the limit protects asks
+// for a pause. Of two penalties the one that ends later counts; of none or less than a
+// millisecond nothing is recorded.
+func (l *Limiter) Penalize(ctx context.Context, key string, d time.Duration) error {
+	if d < time.Millisecond {
+		return nil
+	}
+	return l.ask(ctx, store.LimitRequest{Usage: store.UsagePenalize, Key: key, For: d})
+}
+
+// ask makes one request. Not granted, the error is a FullError.
+func (l *Limiter) ask(ctx context.Context, request store.LimitRequest) error {
+	request.Limit = l.limit.Name
+	grant, err := l.use(ctx, request)
+	if errors.Is(err, store.ErrNotFound) {
+		if err = l.declare(ctx); err == nil {
+			grant, err = l.use(ctx, request)
+		}
+		if errors.Is(err, store.ErrNotFound) { // an operator has deleted it
+			return nil
+		}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("limit %q: %w", l.limit.Name, err)
+	case !grant.Granted:
+		return &FullError{Limit: l.limit.Name, Key: request.Key, RetryIn: grant.RetryIn}
+	default:
+		return nil
+	}
+}
+
+func (l *Limiter) use(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.config.CallTimeout)
+	defer cancel()
+	return l.store.UseLimit(ctx, request)
+}
+
+func (l *Limiter) declare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.config.CallTimeout)
+	defer cancel()
+	err := l.store.Declare(ctx, store.Declaration{Worker: l.self, Limits: []store.Limit{l.limit}})
+	var refused *store.SetAsideError
+	if errors.As(err, &refused) && len(refused.SetAside) > 0 {
+		return refused.SetAside[0].Err
+	}
+	return err
+}

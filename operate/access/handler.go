@@ -1,0 +1,251 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"mime"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is what a Handler needs. Auth must be given.
+type Config struct {
+	// Auth says who makes a request.
+	Auth Auth
+	// Hosts are the names that a request may give as its host, without ports. Empty: any;
+	// with Loopback, the loopback names and the address of the listener.
+	Hosts []string
+	// Media is the one content type that bodies of requests may have, such as
+	// application/json. Empty: any.
+	Media string
+	// Login makes POST login and POST logout start and end sessions of Tokens, below the
+	// path at which the handler is mounted. GET login is open to everyone then.
+	Login bool
+	// Open are beginnings of paths that everyone may read, such as /assets/.
+	Open []string
+	// Refuse writes the answer to a request that is refused. The status and its headers
+	// are the Refusal's. Default: a line of text.
+	Refuse func(w http.ResponseWriter, r *http.Request, refusal Refusal)
+	// Logger logs refusals, at most one each second, and panics. Default: none.
+	Logger *slog.Logger
+	// Now is the time. Default: time.Now.
+	Now func() time.Time
+}
+
+// The limits of requests. Server has those of connections.
+const (
+	maxInFlight = 64
+	maxURL      = 8 << 10
+	maxBody     = 1 << 20
+)
+
+// handler is the chain before an inner handler.
+type handler struct {
+	Config
+
+	inner  http.Handler
+	places chan struct{} // of requests that are being answered
+	origin *http.CrossOriginProtection
+	login  *login // nil: none
+	log    refusals
+}
+
+// Handler lets to the inner handler only what the Config allows. Paths in the Config are
+// as the inner handler sees them. The error names what is missing.
+func Handler(inner http.Handler, config Config) (http.Handler, error) {
+	if config.Auth == nil {
+		return nil, errors.New("no Auth: give access.Tokens, access.Proxy, access.Loopback, or a function of your own")
+	}
+	if checked, ok := config.Auth.(interface{ check() error }); ok {
+		if err := checked.check(); err != nil {
+			return nil, fmt.Errorf("auth: %w", err)
+		}
+	}
+	if config.Refuse == nil {
+		config.Refuse = refuseInText
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	h := &handler{Config: config, inner: inner, places: make(chan struct{}, maxInFlight),
+		origin: http.NewCrossOriginProtection(), log: refusals{logger: config.Logger}}
+	if t, ok := config.Auth.(*tokens); ok && config.Login {
+		h.login = newLogin(t)
+	}
+	return h, nil
+}
+
+// ServeHTTP is the chain.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer := &answer{ResponseWriter: w}
+	defer h.recover(answer, r)
+	headers(answer.Header())
+	place, busy := h.enter()
+	if busy != nil {
+		h.refuse(answer, r, busy)
+		return
+	}
+	defer place.leave()
+	if refusal := h.admit(r); refusal != nil {
+		h.refuse(answer, r, refusal)
+		return
+	}
+	r.Body = http.MaxBytesReader(answer, r.Body, maxBody)
+	if h.login != nil && h.login.serves(r) {
+		if refusal := h.login.serve(answer, r, h.Now()); refusal != nil {
+			h.refuse(answer, r, refusal)
+		}
+		return
+	}
+	if h.open(r) {
+		h.inner.ServeHTTP(answer, r)
+		return
+	}
+	if h.login != nil && fromElsewhere(r) {
+		reload(answer)
+		return
+	}
+	who, refusal := h.identify(r)
+	if refusal != nil {
+		h.refuse(answer, r, refusal)
+		return
+	}
+	ctx := context.WithValue(context.WithValue(r.Context(), whoKey{}, who), placeKey{}, place)
+	h.inner.ServeHTTP(answer, r.WithContext(ctx))
+}
+
+// safe reports whether a method only reads.
+func safe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// admit checks what does not depend on who asks.
+func (h *handler) admit(r *http.Request) *Refusal {
+	switch {
+	case len(r.RequestURI) > maxURL:
+		return &Refusal{Status: http.StatusRequestURITooLong, Code: "too_large", Reason: fmt.Sprintf("The URL is longer than %d bytes.", maxURL)}
+	case r.ContentLength > maxBody:
+		return &Refusal{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Reason: fmt.Sprintf("The body is larger than %d bytes.", maxBody)}
+	case !h.knownHost(r):
+		return &Refusal{Status: http.StatusMisdirectedRequest, Code: "wrong_host",
+			Reason: fmt.Sprintf("The host %q is not one under which this program answers. Set DURABLE_DASHBOARD_HOSTS, or access.Config.Hosts, to the names by which it is reached; without a token, only loopback names are.", plain(r.Host, maxName))}
+	case safe(r.Method):
+		return nil
+	}
+	if err := h.origin.Check(r); err != nil {
+		return &Refusal{Status: http.StatusForbidden, Code: "cross_origin",
+			Reason: fmt.Sprintf("The request comes from a page of another site (Origin %q, Host %q). Behind a proxy, pass the Host header on.", plain(r.Header.Get("Origin"), maxName), plain(r.Host, maxName))}
+	}
+	if r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" && len(r.Header["Cookie"]) > 0 && len(r.Header["Authorization"]) == 0 {
+		return &Refusal{Status: http.StatusForbidden, Code: "cross_origin",
+			Reason: "A request with a cookie must say by which page it is made (Origin, or Sec-Fetch-Site). Programs send a token in the Authorization header instead."}
+	}
+	if h.Media != "" && r.ContentLength != 0 {
+		if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != h.Media {
+			return &Refusal{Status: http.StatusUnsupportedMediaType, Code: "invalid", Reason: "The Content-Type of the body must be " + h.Media + "."}
+		}
+	}
+	return nil
+}
+
+// knownHost reports whether a request may name its host.
+func (h *handler) knownHost(r *http.Request) bool {
+	if len(h.Hosts) > 0 {
+		host := hostOf(r.Host)
+		return slices.ContainsFunc(h.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
+	}
+	_, local := h.Auth.(loopback)
+	return !local || loopbackHost(r)
+}
+
+// open reports whether everyone may make a request.
+func (h *handler) open(r *http.Request) bool {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || path.Clean(r.URL.Path) != r.URL.Path {
+		return false // a path with dots may lead elsewhere
+	}
+	return h.login != nil && r.URL.Path == loginPath ||
+		slices.ContainsFunc(h.Open, func(begin string) bool { return strings.HasPrefix(r.URL.Path, begin) })
+}
+
+// identify finds out who makes a request, and whether they may.
+func (h *handler) identify(r *http.Request) (Who, *Refusal) {
+	who, err := h.Auth.Who(r)
+	if err != nil {
+		reason := "The request does not say who makes it."
+		if d, ok := errors.AsType[*denied](err); ok {
+			reason = sentence(d.reason)
+		}
+		return who, &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Reason: reason, Login: h.login != nil, cause: err}
+	}
+	who.Address = addressOf(r)
+	if !who.Until.IsZero() && !h.Now().Before(who.Until) {
+		return who, &Refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Reason: "The session has ended.", Login: h.login != nil}
+	}
+	need := Operator
+	if safe(r.Method) {
+		need = Viewer
+	}
+	if who.Role < need {
+		return who, &Refusal{Status: http.StatusForbidden, Code: "forbidden", Need: need,
+			Reason: fmt.Sprintf("This needs the role %s; you are %s with the role %s.", need, plain(who.Actor(), maxName), who.Role)}
+	}
+	return who, nil
+}
+
+// headers are those of every answer.
+func headers(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types durable")
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer browsers send forms with Origin: null
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+}
+
+// recover answers a request whose handler panicked.
+func (h *handler) recover(w *answer, r *http.Request) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(cause)
+	}
+	h.Logger.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	if w.begun {
+		panic(http.ErrAbortHandler) // the client must not take half an answer for a whole one
+	}
+	h.refuse(w, r, &Refusal{Status: http.StatusInternalServerError, Code: "failed", Reason: "The program has failed to answer. Its log says why."})
+}
+
+// answer knows whether it has begun.
+type answer struct {
+	http.ResponseWriter
+
+	begun bool
+}
+
+// WriteHeader begins the answer.
+func (a *answer) WriteHeader(status int) {
+	a.begun = true
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write begins the answer.
+func (a *answer) Write(text []byte) (int, error) {
+	a.begun = true
+	return a.ResponseWriter.Write(text)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -1,0 +1,86 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// minSecret is the least length of a token, or of a secret, in bytes. `openssl rand
+// -hex 16` writes one.
+const minSecret = 16
+
+func errShort(what string) error {
+	return fmt.Errorf("%s has fewer than %d characters: make one with `openssl rand -hex 16`", what, minSecret)
+}
+
+// tokens lets in who knows one of two tokens.
+type tokens struct {
+	operator, viewer string
+	sessions         sessions
+}
+
+// Tokens lets in who knows a token: as `Authorization: Bearer TOKEN`, as the password
+// of Basic authentication, whose user name then is the name in the audit, or through
+// the login form of the pages, which starts a session of twelve hours. Either token may
+// be empty: then there is no such role. Other tokens end all sessions.
+func Tokens(operator, viewer string) Auth {
+	return &tokens{operator: operator, viewer: viewer, sessions: newSessions(operator, viewer)}
+}
+
+func (t *tokens) check() error {
+	switch {
+	case t.operator == "" && t.viewer == "":
+		return errors.New("there is no token")
+	case t.operator != "" && len(t.operator) < minSecret:
+		return errShort("the operator's token")
+	case t.viewer != "" && len(t.viewer) < minSecret:
+		return errShort("the viewer's token")
+	case t.operator == t.viewer:
+		return errors.New("the operator's token is the viewer's as well")
+	}
+	return nil
+}
+
+// role is what a token lets its owner do. It takes the same time for every token.
+func (t *tokens) role(token string) (role Role) {
+	operator, viewer := same(token, t.operator), same(token, t.viewer)
+	switch {
+	case token == "":
+		return 0
+	case operator:
+		return Operator
+	case viewer:
+		return Viewer
+	default:
+		return 0
+	}
+}
+
+// Who reads the Authorization header, and without one the session.
+func (t *tokens) Who(r *http.Request) (Who, error) {
+	given := r.Header.Values("Authorization")
+	if len(given) > 1 {
+		return Who{}, &denied{reason: "the request has several Authorization headers"}
+	}
+	if len(given) == 0 {
+		return t.sessions.who(r)
+	}
+	scheme, token, _ := strings.Cut(given[0], " ")
+	who := Who{Way: "token"}
+	switch {
+	case strings.EqualFold(scheme, "Bearer"):
+		token = strings.TrimSpace(token)
+	case strings.EqualFold(scheme, "Basic"):
+		if who.Name, token, _ = r.BasicAuth(); who.Name == "" && token == "" {
+			return Who{}, &denied{reason: "the Authorization header is not of the form that Basic authentication has"}
+		}
+	default:
+		return Who{}, &denied{reason: "the Authorization header must be Bearer TOKEN, or Basic with the token as the password"}
+	}
+	if who.Role = t.role(token); who.Role == 0 {
+		return Who{}, &denied{reason: "the token is not known"}
+	}
+	return who, nil
+}

@@ -1,0 +1,113 @@
+package api
+
+import (
+	"slices"
+
+	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+func fleetRoutes() []route {
+	return []route{
+		{"GET /queues", []string{"name"}, listQueues},
+		{"POST /queues/pause", nil, pauseQueue},
+		{"POST /queues/resume", nil, resumeQueue},
+		{"GET /jobs", []string{"name"}, listJobs},
+		{"GET /workers", []string{"name"}, listWorkers},
+		{"GET /audit", []string{"kind", "subject", "by", "action", "since", "cursor", "limit"}, listChanges},
+		{"GET /findings", nil, findings},
+	}
+}
+
+// only keeps the items of a list that have one of the names; without names, all.
+func only[T any](list []T, names []string, name func(*T) string) []T {
+	if len(names) == 0 {
+		return list
+	}
+	return slices.DeleteFunc(list, func(one T) bool { return !slices.Contains(names, name(&one)) })
+}
+
+func listQueues(c *call) (answer, error) {
+	names := c.Texts("name")
+	if err := c.Err(); err != nil {
+		return answer{}, err
+	}
+	list, err := c.op.Queues(c.r.Context())
+	list.Queues = only(list.Queues, names, func(q *operate.QueueView) string { return q.Name })
+	return ok(list), err
+}
+
+// queueChange is the body of a change of a queue.
+type queueChange struct {
+	Name   string `json:"name"`
+	Unused bool   `json:"unused"` // also one that is not known
+}
+
+func pauseQueue(c *call) (answer, error) {
+	var given queueChange
+	if err := c.body(&given); err != nil {
+		return answer{}, err
+	}
+	pause := c.op.PauseQueue
+	if given.Unused {
+		pause = c.op.PauseUnusedQueue
+	}
+	state, err := pause(c.r.Context(), given.Name)
+	return ok(state), err
+}
+
+func resumeQueue(c *call) (answer, error) {
+	var given struct {
+		Name string `json:"name"`
+	}
+	if err := c.body(&given); err != nil {
+		return answer{}, err
+	}
+	state, err := c.op.ResumeQueue(c.r.Context(), given.Name)
+	return ok(state), err
+}
+
+func listJobs(c *call) (answer, error) {
+	names := c.Texts("name")
+	if err := c.Err(); err != nil {
+		return answer{}, err
+	}
+	list, err := c.op.Jobs(c.r.Context())
+	list.Jobs = only(list.Jobs, names, func(j *operate.JobView) string { return j.Job })
+	return ok(list), err
+}
+
+func listWorkers(c *call) (answer, error) {
+	names := c.Texts("name")
+	if err := c.Err(); err != nil {
+		return answer{}, err
+	}
+	list, err := c.op.Workers(c.r.Context())
+	list.Workers = only(list.Workers, names, func(w *store.WorkerInfo) string { return w.Name })
+	return ok(list), err
+}
+
+func listChanges(c *call) (answer, error) {
+	filter := store.ChangeFilter{Kind: c.Text("kind"), Subject: c.Text("subject"), By: c.Text("by"), Action: c.Text("action"),
+		Since: c.Instant("since"), Before: c.Number("cursor", 1, 1<<62, 0), Limit: int(c.Number("limit", 1, store.LargestPage, 0))}
+	if err := c.Err(); err != nil {
+		return answer{}, err
+	}
+	list, err := c.op.Changes(c.r.Context(), filter)
+	return ok(list), err
+}
+
+// findings is what the command doctor finds in the store. An error of the examination
+// is a finding too, without its text.
+func findings(c *call) (answer, error) {
+	if err := c.Err(); err != nil {
+		return answer{}, err
+	}
+	ctx := c.r.Context()
+	found, err := c.op.Examine(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	found = slices.Concat(found, c.op.ExamineServing(ctx), c.op.ExamineSchedules(ctx))
+	return ok(operate.Diagnose(found)), nil
+}

@@ -1,0 +1,127 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/durable-worker/durable-worker/internal/wire"
+	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+func runRoutes() []route {
+	return []route{
+		{"GET /runs", wire.FilterParams(), listRuns},
+		{"POST /runs", nil, enqueue},
+		{"GET /runs/{id}", nil, getRun},
+		{"DELETE /runs/{id}", []string{"reason"}, deleteRun},
+		{"GET /runs/{id}/wait", []string{"timeout"}, waitForRun},
+		{"POST /runs/{id}/cancel", nil, cancelRun},
+		{"POST /runs/{id}/retry", nil, retryRun},
+		{"POST /runs/{id}/rerun", nil, rerunRun},
+		{"GET /counts", wire.FilterParams(), countRuns},
+	}
+}
+
+// runList is operate.RunList as a role sees it.
+type runList struct {
+	Runs []wire.RunView `json:"runs"`
+	Next *store.RunID   `json:"next"`
+}
+
+func listRuns(c *call) (answer, error) {
+	filter := c.Runs()
+	if err := c.Err(); err != nil {
+		return answer{}, err
+	}
+	page, err := c.op.Runs(c.r.Context(), filter)
+	if err != nil {
+		return answer{}, err
+	}
+	list := runList{Runs: make([]wire.RunView, len(page.Runs)), Next: page.Next}
+	for i := range page.Runs {
+		list.Runs[i] = c.seen(page.Runs[i])
+	}
+	return ok(list), nil
+}
+
+func countRuns(c *call) (answer, error) {
+	filter := c.Runs()
+	if err := c.Err(); err != nil {
+		return answer{}, err
+	}
+	counts, err := c.op.CountMatching(c.r.Context(), filter)
+	return ok(counts), err
+}
+
+func getRun(c *call) (answer, error) {
+	id, err := c.run()
+	if err != nil {
+		return answer{}, err
+	}
+	record, err := c.op.Run(c.r.Context(), id)
+	return ok(c.seen(record)), err
+}
+
+// reasoned is the body of a change.
+type reasoned struct {
+	Reason string `json:"reason"`
+}
+
+// change changes one run.
+func (c *call) change(action store.RunAction) (answer, error) {
+	id, err := c.run()
+	if err != nil {
+		return answer{}, err
+	}
+	var given reasoned
+	if action == store.DeleteRuns {
+		given.Reason = c.Text("reason")
+		err = c.Err()
+	} else {
+		err = c.body(&given)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	var changed operate.ChangedRuns
+	switch action {
+	case store.CancelRuns:
+		changed, err = c.op.Cancel(c.r.Context(), given.Reason, id)
+	case store.RetryRuns:
+		changed, err = c.op.Retry(c.r.Context(), given.Reason, id)
+	default:
+		changed, err = c.op.Delete(c.r.Context(), given.Reason, id)
+	}
+	if err == nil {
+		err = changed.Refused(action)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	if changed.Runs[0].Result == store.CancelRequested {
+		return answer{status: http.StatusAccepted, body: changed.Runs[0]}, nil
+	}
+	return ok(changed.Runs[0]), nil
+}
+
+func cancelRun(c *call) (answer, error) { return c.change(store.CancelRuns) }
+
+func retryRun(c *call) (answer, error) { return c.change(store.RetryRuns) }
+
+func deleteRun(c *call) (answer, error) { return c.change(store.DeleteRuns) }
+
+func rerunRun(c *call) (answer, error) {
+	id, err := c.run()
+	if err != nil {
+		return answer{}, err
+	}
+	var given struct {
+		Args json.RawMessage `json:"args"`
+	}
+	if err := c.body(&given); err != nil {
+		return answer{}, err
+	}
+	made, err := c.op.Rerun(c.r.Context(), id, given.Args)
+	return answer{status: http.StatusCreated, body: made}, err
+}

@@ -1,0 +1,116 @@
+package operate
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Explanation says why a run does not start, how it executes, why it ended, or why it
+// is not there.
+type Explanation struct {
+	Run   store.RunID  `json:"run"`
+	State *store.State `json:"state"` // nil: there is no such run
+	At    time.Time    `json:"at"`    // of the store's clock
+	// Summary says the most important of it in one sentence.
+	Summary string `json:"summary"`
+	// Blockers are all that keep a pending run from starting, the one that ends last
+	// first. Of a run in another state they say what it is in.
+	Blockers []Blocker `json:"blockers"`
+	// Earliest is when it may start. Not Sure: not before. Nil: it cannot be told.
+	Earliest *time.Time `json:"earliest"`
+	Sure     bool       `json:"sure"`
+	// Ahead are the due runs that are taken before it; nil: it is not due, or not known.
+	Ahead     *store.Count `json:"ahead"`
+	Execution *Execution   `json:"execution"` // nil: it does not execute
+	Past      string       `json:"past"`      // why it ended, or is not there; empty: it has not ended
+	Next      []Remedy     `json:"next"`      // what can be done
+}
+
+// BlockerKind says in one word what a Blocker is.
+type BlockerKind string
+
+// The kinds of a run that waits. More may come.
+const (
+	BlockerNotDue          BlockerKind = "not_due"
+	BlockerRetryDelay      BlockerKind = "retry_delay"
+	BlockerSnoozed         BlockerKind = "snoozed"
+	BlockerQueuePaused     BlockerKind = "queue_paused"
+	BlockerNoWorker        BlockerKind = "no_worker"
+	BlockerWorkersSilent   BlockerKind = "workers_silent"
+	BlockerWorkersDraining BlockerKind = "workers_draining"
+	BlockerWorkersFull     BlockerKind = "workers_full"
+	BlockerBehind          BlockerKind = "behind"
+	BlockerIsolated        BlockerKind = "isolated"
+	BlockerLimit           BlockerKind = "limit"
+	BlockerLimitDraining   BlockerKind = "limit_draining"
+	BlockerRowHeld         BlockerKind = "row_held"
+	BlockerPolling         BlockerKind = "polling"
+	BlockerTakeoverPause   BlockerKind = "takeover_pause"
+	BlockerExpires         BlockerKind = "expires" // it does not block: the run will not start after it
+)
+
+// The kinds of a run that executes.
+const (
+	BlockerExecuting    BlockerKind = "executing"
+	BlockerCancelAsked  BlockerKind = "cancel_asked"
+	BlockerPastTimeout  BlockerKind = "past_timeout"
+	BlockerStuck        BlockerKind = "stuck"
+	BlockerWorkerSilent BlockerKind = "worker_silent"
+	BlockerLeaseExpired BlockerKind = "lease_expired"
+	BlockerNoLease      BlockerKind = "no_lease"
+)
+
+// The kinds of a run that has ended, or is not there.
+const (
+	BlockerEnded   BlockerKind = "ended"
+	BlockerKept    BlockerKind = "kept"
+	BlockerKeyHeld BlockerKind = "key_held"
+	BlockerDeleted BlockerKind = "deleted"
+	BlockerAgedOut BlockerKind = "aged_out"
+	BlockerUnknown BlockerKind = "unknown"
+)
+
+// Blocker is one reason.
+type Blocker struct {
+	Kind   BlockerKind     `json:"kind"`
+	Text   string          `json:"text"`
+	Since  *time.Time      `json:"since"`
+	EndsAt *time.Time      `json:"ends_at"` // nil: it cannot be told
+	By     *string         `json:"by"`      // who has caused it; nil: no person
+	Detail json.RawMessage `json:"detail"`  // of the kind; nil: none
+}
+
+// Execution is how a run executes.
+type Execution struct {
+	Worker   string          `json:"worker"`
+	Instance *uuid.UUID      `json:"instance"`
+	Since    *time.Time      `json:"since"`
+	LeaseEnd *time.Time      `json:"lease_ends_at"`
+	LastBeat *time.Time      `json:"last_beat"`
+	Deadline *time.Time      `json:"deadline"` // of the attempt; nil: it has no timeout
+	Progress *store.Progress `json:"progress"`
+}
+
+// Remedy is something that can be done.
+type Remedy struct {
+	Action string `json:"action"` // a word, such as resume or retry
+	Role   Role   `json:"role"`   // who may do it
+	Text   string `json:"text"`
+	// Command is the arguments of the command that does it, as for a shell; empty:
+	// there is none.
+	Command string `json:"command"`
+}
+
+// Role says who may do something.
+type Role string
+
+// The roles. A deployer changes what runs, not what is stored.
+const (
+	RoleViewer   Role = "viewer"
+	RoleOperator Role = "operator"
+	RoleDeployer Role = "deployer"
+)

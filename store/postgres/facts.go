@@ -1,0 +1,215 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+const (
+	// aheadOfOthers bounds the runs counted of a lane that is not the run's own.
+	aheadOfOthers = 1000
+	// changesLooked bounds the changes among which deletions by a filter are looked for.
+	changesLooked = 5000
+)
+
+// factRows are the answers that Facts puts together.
+type factRows struct {
+	now      time.Time
+	records  []store.Record
+	attempts []store.Attempt
+	progress map[store.RunID]*store.Progress
+	changes  []queries.ChangesRow
+	bulk     []queries.BulkDeletesRow
+	jobs     []queries.JobOfRunRow
+	workers  []queries.WorkersRow
+	pauses   []queries.PauseOfRunRow
+	lanes    []queries.LanesBeforeRow
+	holders  []queries.HolderOfRowRow
+	leases   []queries.LeaseOfRunRow
+	keys     []queries.KeyHolderOfRow
+}
+
+// Facts returns what decides about one run: one round trip, and one more for a run that
+// waits for limits.
+func (s *Store) Facts(ctx context.Context, id store.RunID) (store.Facts, error) {
+	var rows factRows
+	if err := s.inspect(ctx, func(b *batch) { rows.ask(b, id) }); err != nil {
+		return store.Facts{}, s.fail("facts", err)
+	}
+	facts, err := rows.facts(id)
+	if err == nil && facts.Run != nil && facts.Run.State == store.Pending && len(facts.Run.Limits) > 0 {
+		facts.Gates, err = s.gatesOf(ctx, facts.Run.Limits)
+	}
+	if err != nil {
+		return store.Facts{}, s.fail("facts", err)
+	}
+	return facts, nil
+}
+
+func (r *factRows) ask(b *batch, id store.RunID) {
+	r.progress = map[store.RunID]*store.Progress{}
+	b.add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&r.now) })
+	b.add(queries.Run, id).Query(func(rows pgx.Rows) error {
+		r.records = nil
+		return scanRecords(&r.records)(rows)
+	})
+	b.add(queries.LastAttempt, id).Query(func(rows pgx.Rows) error {
+		r.attempts = []store.Attempt{}
+		return scanAttempts(rows, &r.attempts)
+	})
+	b.add(queries.ProgressOf, uuidArray{id}).Query(scanProgress(r.progress))
+	b.add(queries.ChangesOf, int64(1<<62), int64(0), rules.KindRun, id.String(), "", "", time.Unix(0, 0), int32(store.FactsChanges)).Query(collect(&r.changes))
+	b.add(queries.BulkDeletes, int32(changesLooked), rules.MadeAt(id), id, int32(rules.BulkDeletesShown)).Query(collect(&r.bulk))
+	b.add(queries.JobOfRun, id).Query(collect(&r.jobs))
+	b.add(queries.Workers, micro(store.ListedFor), int32(store.FactsWorkers)).Query(collect(&r.workers))
+	b.add(queries.PauseOfRun, id).Query(collect(&r.pauses))
+	b.add(queries.LanesBefore, int32(store.FactsAhead), int32(aheadOfOthers), micro(rules.Lately), id, int32(store.FactsLanes+1)).Query(collect(&r.lanes))
+	b.add(queries.HolderOfRow, id).Query(collect(&r.holders))
+	b.add(queries.LeaseOfRun, id).Query(collect(&r.leases))
+	b.add(queries.KeyHolderOf, id).Query(collect(&r.keys))
+}
+
+// facts puts the answers together.
+func (r *factRows) facts(id store.RunID) (store.Facts, error) {
+	facts := store.Facts{At: r.now.UTC(), ID: id}
+	for _, row := range r.changes {
+		facts.Changes = append(facts.Changes, toChange(&row))
+	}
+	for _, row := range r.bulk {
+		facts.BulkDeletes = append(facts.BulkDeletes, toChange((*queries.ChangesRow)(&row)))
+	}
+	var err error
+	if facts.Workers, err = toWorkers(r.workers); err != nil || len(r.records) == 0 {
+		return facts, err
+	}
+	record := r.records[0]
+	record.Attempts, record.Progress = r.attempts, r.progress[id]
+	facts.Run = &record
+	for _, row := range r.jobs {
+		job := toJob((*queries.JobsRow)(&row))
+		facts.Declared = &job
+	}
+	for _, row := range r.pauses {
+		if facts.Paused = (&store.QueuePause{By: row.Actor}); row.Actor != "" {
+			facts.Paused.Since = timesUTC(&row.At)
+		}
+	}
+	r.waiting(&facts)
+	r.running(&facts)
+	for _, row := range r.keys {
+		if !rules.RegainsKey(store.KeyHolder{Stored: row.State >= 0, State: store.State(row.State), Held: row.Held}) {
+			facts.KeyHolder = &row.RunID
+		}
+	}
+	return facts, nil
+}
+
+// waiting adds what concerns a pending run.
+func (r *factRows) waiting(facts *store.Facts) {
+	facts.More = len(r.lanes) > store.FactsLanes
+	for _, row := range r.lanes[:min(len(r.lanes), store.FactsLanes)] {
+		most := int64(aheadOfOthers)
+		if row.Far == 0 {
+			most = store.FactsAhead
+		}
+		facts.Lanes = append(facts.Lanes, store.LaneFacts{Queue: row.Queue, Job: row.Job, Priority: int(row.Priority), Ended: row.Ended,
+			Ahead: store.Count{N: row.Ahead, AtLeast: row.Ahead >= most}})
+	}
+	for _, row := range r.holders {
+		facts.Held = &store.HeldRow{PID: int(row.Pid), Application: row.Application}
+		if row.Since.Unix() != 0 {
+			facts.Held.Since = timesUTC(&row.Since)
+		}
+	}
+}
+
+// running adds what concerns a run that executes.
+func (r *factRows) running(facts *store.Facts) {
+	for _, row := range r.leases {
+		facts.Cancel = row.Cancel
+		if row.Leased {
+			expires := row.ExpiresAt.UTC()
+			facts.Lease = &store.LeaseFacts{Worker: row.Worker, Instance: row.Instance, AcquiredAt: row.AcquiredAt.UTC(), ExpiresAt: expires,
+				RenewedAt: expires.Add(-fromMicro(row.Duration))}
+		}
+	}
+}
+
+// gatesOf are the limits of a run that waits, with its keys.
+func (s *Store) gatesOf(ctx context.Context, texts []string) ([]store.GateFacts, error) {
+	uses, err := store.ParseLimitTexts(texts)
+	if err != nil {
+		return nil, err
+	}
+	set := limitSet{}
+	for _, use := range uses {
+		set[store.LimitName(use.Limit)] = nil
+	}
+	if err := s.findLimits(ctx, s.general, set, false); err != nil {
+		return nil, err
+	}
+	var gates []store.GateFacts
+	for _, use := range uses {
+		known := set[store.LimitName(use.Limit)]
+		if known == nil {
+			continue
+		}
+		gates = append(gates, store.GateFacts{Use: use, GateInfo: store.GateInfo{Limit: known.Limit, Key: use.Key}})
+		if known.Kind == store.LimitDynamicWindow && use.Key != "" { // what all keys share
+			gates = append(gates, store.GateFacts{Use: use, GateInfo: store.GateInfo{Limit: known.Limit}})
+		}
+	}
+	err = s.inspect(ctx, func(b *batch) {
+		for i := range gates {
+			askGate(b, &gates[i].GateInfo)
+		}
+	})
+	return gates, err
+}
+
+// problemsLooked bounds the dead runs among which those of some jobs or queues are looked
+// for.
+const problemsLooked = 20_000
+
+// Problems lists the dead runs that ended last.
+func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
+	most, err := filter.Most()
+	if err != nil {
+		return nil, err
+	}
+	look, since := most, filter.Since
+	if len(filter.Jobs)+len(filter.Queues) > 0 {
+		look = problemsLooked
+	}
+	if since.IsZero() {
+		since = time.Unix(0, 0)
+	}
+	var rows []queries.ProblemsRow
+	err = s.inspect(ctx, func(b *batch) {
+		b.add(queries.Problems, filter.Scope == store.OpenProblems, since, small(look), orEmpty(filter.Jobs), orEmpty(filter.Queues), small(most)).Query(collect(&rows))
+	})
+	if err != nil {
+		return nil, s.fail("problems", err)
+	}
+	problems := make([]store.Problem, len(rows))
+	for i, row := range rows {
+		problems[i] = store.Problem{Run: row.RunID, Job: row.Job, Queue: row.Queue, EndedAt: row.EndedAt.UTC(), Reason: rules.ProblemReason(row.Reason),
+			AcknowledgedAt: timesUTC(row.AcknowledgedAt), AcknowledgedBy: row.AcknowledgedBy}
+	}
+	return problems, nil
+}
+
+func toChange(row *queries.ChangesRow) store.Change {
+	change := store.Change{ID: row.ID, At: row.At.UTC(), Actor: row.Actor, Kind: row.Kind, Subject: row.Subject, Action: row.Action, Runs: row.Runs}
+	if row.Detail != "" {
+		change.Detail = json.RawMessage(row.Detail)
+	}
+	return change
+}
