@@ -334,7 +334,7 @@ func (v limitsCheckVerb) print(p *program, list *operate.LimitFaults) error {
 		_, err := fmt.Fprintln(p.stdout, "no faults")
 		return err
 	}
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("FAULT", "LIMIT", "KEY", "RUN", "WHAT")
 	for i := range list.Faults {
 		f := &list.Faults[i]
