@@ -42,6 +42,7 @@ var law = map[string][]string{
 	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
 	"operate/access":      {},
 	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
+	"operate/dashboard":   {"operate", "operate/access", "durable", "store", "lock"},
 	"internal/wire":       {"operate", "store", "lock", "internal/storable"},
 	"durable/*":           {"durable", "store", "lease"},
 	"durable/durabletest": {"durable", "store", "store/memory", "lease"}, // memory: what the kit for users runs on
@@ -65,6 +66,7 @@ var law = map[string][]string{
 	"internal/redistest": {},
 	"internal/faulttest": {"durable", "store", "lease"},
 	"internal/archtest":  {},
+	"internal/release":   {},
 	"internal/chaos":     {"*"},
 	"internal/chaos/*":   {"*"},
 }

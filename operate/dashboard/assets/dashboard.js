@@ -1,0 +1,253 @@
+// Makes the pages live: times in the reader's zone, fresh content, dialogs, keys. Every
+// page and every form works without this file.
+
+const root = document.body.dataset.root;
+const stored = (key) => { try { return localStorage.getItem("durable." + key); } catch { return null; } };
+const store = (key, value) => { try { localStorage.setItem("durable." + key, value); } catch { /* it is forgotten */ } };
+
+// The one place where text becomes elements. What is parsed comes from these pages only.
+const policy = window.trustedTypes?.createPolicy("durable", { createHTML: (text) => text });
+const parse = (text) => new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
+
+// Times: the zone of the browser, or UTC by the key u.
+let utc = stored("utc") === "yes";
+const zone = () => (utc ? { timeZone: "UTC" } : {});
+function showTimes(within) {
+  const clock = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false, ...zone() });
+  const whole = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "long", hour12: false, ...zone() });
+  for (const time of within.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.getTime())) continue;
+    time.dataset.utc ??= time.title;
+    time.title = `${whole.format(at)}\n${time.dataset.utc}`;
+    if (time.dataset.form === "clock") time.textContent = clock.format(at) + (utc ? " UTC" : "");
+    if (time.dataset.form === "exact") time.textContent = whole.format(at);
+  }
+}
+
+// Fresh content: the page is fetched again, and its live regions become what they are there.
+const live = document.getElementById("live");
+const word = live.querySelector(".live-word");
+let paused = stored("paused") === "yes", waiting = false, failures = 0, timer = 0, inFlight = false;
+function tell(state, text) {
+  live.dataset.state = state;
+  if (word.textContent !== text) word.textContent = text;
+}
+
+// A reader who chooses rows, types or answers is not disturbed.
+function busy() {
+  const at = document.activeElement;
+  return document.getElementById("dialog").open || document.querySelector("tbody input[type=checkbox]:checked") !== null
+    || (at && at.closest("[data-live]") && at.matches("input, select, textarea")) || (getSelection()?.toString() ?? "") !== "";
+}
+
+const callbacks = {
+  beforeAttributeUpdated: (name, node) => !(node.tagName === "DETAILS" && name === "open") && !(node.tagName === "TR" && name === "class"),
+};
+
+async function refresh() {
+  if (inFlight || document.hidden) return;
+  inFlight = true;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin", signal: AbortSignal.timeout(8000) });
+    if (answer.redirected || answer.status === 401) { location.reload(); return; }
+    const next = parse(await answer.text());
+    if (busy()) { waiting = true; return; }
+    if (next.getElementById("failure") && !document.getElementById("failure")) throw new Error("the store does not answer");
+    showTimes(next);
+    for (const now of document.querySelectorAll("[data-live]")) {
+      const then = next.getElementById(now.id);
+      if (then) Idiomorph.morph(now, then, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks });
+    }
+    waiting = false;
+    if (failures > 0) document.body.classList.remove("stale");
+    failures = 0;
+  } catch {
+    failures++;
+    if (failures > 1) document.body.classList.add("stale");
+  } finally {
+    inFlight = false;
+    say();
+  }
+}
+
+function say() {
+  if (paused) tell("paused", "paused");
+  else if (failures > 1) tell("lost", "no connection, trying again");
+  else if (waiting) tell("waiting", "changed, waits for you");
+  else tell("live", "live");
+}
+
+// The stream says when to ask again; without one the clock does.
+let stream = null, last = 0, asked = 0;
+function soon() {
+  if (paused || document.hidden) return;
+  clearTimeout(timer);
+  timer = setTimeout(async () => { last = Date.now(); await refresh(); }, Math.max(0, last + 2000 - Date.now()));
+}
+function open() {
+  if (stream || document.hidden || typeof EventSource === "undefined") return;
+  stream = new EventSource(root + "live");
+  stream.addEventListener("changed", soon);
+  stream.addEventListener("error", () => { if (stream?.readyState === EventSource.CLOSED) close(); });
+}
+function close() { stream?.close(); stream = null; }
+setInterval(() => {
+  if (paused || document.hidden) return;
+  if (!stream && ++asked % 3 === 0) open();
+  if (Date.now() - last > (failures > 1 ? Math.min(30000, 4000 * failures) : 9000)) soon();
+}, 5000);
+let away = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(away);
+  if (document.hidden) away = setTimeout(close, 30000);
+  else { open(); soon(); }
+});
+addEventListener("pagehide", close);
+addEventListener("pageshow", (event) => { if (event.persisted) { open(); soon(); } });
+
+function pause(on) {
+  paused = on;
+  store("paused", on ? "yes" : "no");
+  say();
+  if (!on) refresh();
+}
+live.addEventListener("click", () => pause(!paused));
+live.title = "Click, or press . to pause";
+
+// Choosing runs.
+const list = document.querySelector("form[data-select]");
+function count() {
+  const chosen = list.querySelectorAll("tbody input[name=id]:checked").length;
+  const all = list.querySelector("input[name=all]").checked;
+  document.getElementById("chosen").textContent = all ? "all that match" : chosen === 0 ? "none chosen" : chosen === 1 ? "1 chosen" : `${chosen} chosen`;
+  for (const button of list.querySelectorAll(".bar button")) button.disabled = chosen === 0 && !all;
+  for (const row of list.querySelectorAll("tbody tr")) row.setAttribute("aria-selected", row.querySelector("input[name=id]")?.checked ?? false);
+}
+if (list?.querySelector(".bar")) {
+  list.addEventListener("change", (event) => {
+    if (event.target.matches("[data-all]")) for (const box of list.querySelectorAll("tbody input[name=id]")) box.checked = event.target.checked;
+    count();
+  });
+  count();
+}
+
+// Questions in a dialog instead of a page of their own.
+const dialog = document.getElementById("dialog");
+async function ask(address) {
+  try {
+    const answer = await fetch(address, { credentials: "same-origin", headers: { Accept: "text/html" } });
+    const body = parse(await answer.text()).querySelector("[data-dialog-body]");
+    if (!body) { location.href = address; return; }
+    for (const form of [body, ...body.querySelectorAll("form")]) if (form.hasAttribute("action")) form.setAttribute("action", new URL(form.getAttribute("action"), answer.url).href);
+    for (const anchor of body.querySelectorAll("a[href]")) anchor.href = new URL(anchor.getAttribute("href"), answer.url).href;
+    showTimes(body);
+    dialog.replaceChildren(document.adoptNode(body));
+    dialog.showModal();
+    (dialog.querySelector("input:not([type=hidden])") ?? dialog.querySelector("[data-keep]"))?.focus();
+  } catch { location.href = address; }
+}
+document.addEventListener("click", (event) => {
+  const anchor = event.target.closest?.("a[data-dialog]");
+  if (anchor && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) { event.preventDefault(); ask(anchor.href); }
+  if (event.target.closest?.("[data-keep]") && dialog.open) { event.preventDefault(); dialog.close(); }
+  if (event.target === dialog) dialog.close();
+});
+document.addEventListener("submit", (event) => {
+  if (event.target.matches("form[data-select]") && event.submitter) {
+    event.preventDefault();
+    const query = new URLSearchParams(new FormData(event.target, event.submitter));
+    ask(`${new URL(event.target.getAttribute("action"), location.href)}?${query}`);
+  }
+  if (event.target.getAttribute("method") === "post") for (const button of event.target.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });
+});
+
+// A notice is of the change before this page: a reload does not repeat it.
+if (document.querySelector("[data-notice]")) {
+  const address = new URL(location.href);
+  for (const name of ["did", "changed", "cancel_requested", "unchanged", "conflict", "locked", "not_found"]) address.searchParams.delete(name);
+  history.replaceState(null, "", address);
+}
+
+// Copying.
+for (const part of document.querySelectorAll("div[data-copy]")) {
+  const button = document.createElement("button");
+  button.type = "button"; button.className = "copy small quiet"; button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    await navigator.clipboard?.writeText(part.querySelector("pre").textContent);
+    button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+  part.append(button);
+}
+
+// Charts: the words of what the pointer is over.
+const tip = document.getElementById("tip");
+document.addEventListener("pointermove", (event) => {
+  const text = event.target.closest?.("[data-tip]")?.dataset.tip;
+  tip.hidden = !text;
+  if (!text) return;
+  tip.textContent = text;
+  tip.style.left = `${Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8)}px`;
+  tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
+});
+
+// The theme.
+document.getElementById("theme").addEventListener("click", () => {
+  const dark = document.documentElement.dataset.theme === "dark" || !document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  store("theme", document.documentElement.dataset.theme);
+});
+
+// Keys.
+let prefix = "", single = stored("keys") !== "off";
+function move(step) {
+  const rows = [...document.querySelectorAll("#list tbody tr")];
+  const at = rows.findIndex((row) => row.classList.contains("cursor"));
+  const to = rows[Math.max(0, Math.min(rows.length - 1, at + step))];
+  if (!to) return;
+  rows[at]?.classList.remove("cursor");
+  to.classList.add("cursor");
+  to.scrollIntoView({ block: "nearest" });
+}
+const cursor = () => document.querySelector("#list tbody tr.cursor");
+const keys = {
+  "/": () => document.getElementById("find").focus(),
+  j: () => move(1), k: () => move(-1),
+  x: () => cursor()?.querySelector("input[type=checkbox]")?.click(),
+  Enter: () => cursor()?.querySelector("td a")?.click(),
+  "]": () => document.querySelector("a[rel=next]")?.click(),
+  "[": () => history.back(),
+  u: () => { utc = !utc; store("utc", utc ? "yes" : "no"); showTimes(document); },
+  ".": () => pause(!paused),
+  "?": help,
+};
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || dialog.open || event.target.matches("input:not([type=checkbox]), select, textarea, [contenteditable]")) return;
+  if (!single && event.key !== "?") return;
+  if (prefix === "g") {
+    prefix = "";
+    document.querySelector(`.nav a[data-key="${CSS.escape(event.key)}"]`)?.click();
+    return;
+  }
+  if (event.key === "g") { prefix = "g"; setTimeout(() => { prefix = ""; }, 1200); return; }
+  const act = ["c", "e", "d"].includes(event.key) && document.querySelector(`a[data-act="${event.key}"]`);
+  if (act) { event.preventDefault(); act.click(); return; }
+  if (event.key === "Enter" && !cursor()) return;
+  if (keys[event.key]) { if (event.key !== "Enter" || event.target === document.body) { event.preventDefault(); keys[event.key](); } }
+});
+function help() {
+  const lines = [["/", "find a run"], ["g then o r p q j s w l k a", "go to a page"], ["j k", "down, up a list"], ["x", "choose a row"], ["Enter", "open a row"], ["]", "older"],
+    ["c e d", "cancel, retry, delete the run"], ["u", "times in UTC"], [".", "pause, continue"], ["Esc", "close"]];
+  const title = document.createElement("h1"), table = document.createElement("div"), label = document.createElement("label"), box = document.createElement("input");
+  title.textContent = "Keys"; table.className = "keys";
+  for (const [key, what] of lines) { const a = document.createElement("kbd"), b = document.createElement("span"); a.textContent = key; b.textContent = what; table.append(a, b); }
+  box.type = "checkbox"; box.checked = single;
+  box.addEventListener("change", () => { single = box.checked; store("keys", single ? "on" : "off"); });
+  label.append(box, " single keys are on");
+  const body = document.createElement("div"); body.className = "confirm"; body.append(title, table, label);
+  dialog.replaceChildren(body); dialog.showModal();
+}
+
+showTimes(document);
+say();
+open();

@@ -1,0 +1,75 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// bulkPage shows how far a change of all runs that match has come.
+type bulkPage struct {
+	operate.BulkStatus
+
+	Verb     string
+	Parts    []noticePart
+	Continue string // address of the question that continues it; empty: there is nothing left
+	To       string // the runs that it is about
+}
+
+func (d *dashboard) bulks(context.Context, *request) (view, error) {
+	var shown []bulkPage
+	for _, status := range d.operator.BulkList() {
+		shown = append(shown, bulkPageOf(status))
+	}
+	return view{page: "bulks", title: "Bulk changes", section: "runs", data: shown}, nil
+}
+
+func (d *dashboard) bulk(_ context.Context, r *request) (view, error) {
+	n, err := bulkNumber(r)
+	if err != nil {
+		return view{}, err
+	}
+	status, err := d.operator.Bulk(n)
+	if err != nil {
+		return view{}, err
+	}
+	shown := bulkPageOf(status)
+	return view{page: "bulk", title: shown.Verb + " all that match", section: "runs", data: shown}, nil
+}
+
+func bulkNumber(r *request) (int64, error) {
+	n, err := strconv.ParseInt(r.PathValue("n"), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %q is not the number of a bulk change", store.ErrInvalid, clip(50, r.PathValue("n")))
+	}
+	return n, nil
+}
+
+func bulkPageOf(status operate.BulkStatus) bulkPage {
+	filter := words(status.Filter)
+	shown := bulkPage{BulkStatus: status, Verb: verbs[status.Action], To: "runs?" + filter.Encode()}
+	if n := noticeOf(did(status.Action, status.Progress)); n != nil {
+		shown.Parts = n.Parts
+	}
+	if next := status.Progress.Next; status.State != operate.BulkExecuting && next != (store.RunID{}) {
+		query := url.Values{"action": {string(status.Action)}, "all": {"true"}, "cursor": {next.String()}, "reason": {status.Reason}}
+		for name, values := range filter {
+			query[name] = values
+		}
+		shown.Continue = "runs/change?" + query.Encode()
+	}
+	return shown
+}
+
+func (d *dashboard) stopBulk(_ context.Context, r *request) (view, error) {
+	n, err := bulkNumber(r)
+	if err != nil {
+		return view{}, err
+	}
+	_, err = r.do.StopBulk(n)
+	return view{to: "bulk/" + strconv.FormatInt(n, 10)}, err
+}

@@ -1,0 +1,110 @@
+package dashboard
+
+import (
+	"errors"
+	"html/template"
+	"log/slog"
+	"net/http"
+
+	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/operate/access"
+)
+
+// Config is what the pages need beside an Operator. Auth must be given.
+type Config struct {
+	// Auth says who asks, and what they may do.
+	Auth access.Auth
+	// Hosts are the names under which the pages may be asked for, without ports. Empty:
+	// any; with access.Loopback, those of this machine.
+	Hosts []string
+	// Title names what the workers work for, such as "shop". It is shown on every
+	// page. Empty: nothing is shown.
+	Title string
+	// Logger receives refusals, and the errors that people see as a page. Default: none.
+	Logger *slog.Logger
+}
+
+// dashboard is the pages of one Operator.
+type dashboard struct {
+	operator *operate.Operator
+	config   Config
+	pages    map[string]*template.Template
+	files    files
+	headers  *headers
+	logger   *slog.Logger
+}
+
+// New returns the pages as a handler, to be mounted at any path with
+// http.StripPrefix. The error names what is missing.
+func New(operator *operate.Operator, config Config) (http.Handler, error) {
+	if operator == nil {
+		return nil, errors.New("dashboard: no operator")
+	}
+	files, err := readFiles()
+	if err != nil {
+		return nil, err
+	}
+	pages, err := parsePages()
+	if err != nil {
+		return nil, err
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &dashboard{operator: operator, config: config, pages: pages, files: files, headers: newHeaders(), logger: config.Logger}
+	handler, err := access.Handler(d.routes(), access.Config{
+		Auth: config.Auth, Hosts: config.Hosts, Media: "application/x-www-form-urlencoded", Login: true, Open: []string{"/assets/"},
+		Refuse: d.refuse, Logger: config.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rooted(handler), nil
+}
+
+// routes says which function makes which page. The names of queues, schedules and the
+// like are in the query: as parts of a path, some of them would change it.
+func (d *dashboard) routes() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, make := range map[string]maker{
+		"GET /{$}":                d.overview,
+		"GET /login":              d.login,
+		"GET /runs":               d.runs,
+		"GET /runs/new":           d.newRun,
+		"POST /runs/new":          d.enqueue,
+		"GET /runs/change":        d.confirmRuns,
+		"POST /runs/change":       d.changeRuns,
+		"GET /runs/{id}":          d.run,
+		"GET /runs/{id}/rerun":    d.askRerun,
+		"POST /runs/{id}/rerun":   d.rerun,
+		"GET /bulk":               d.bulks,
+		"GET /bulk/{n}":           d.bulk,
+		"POST /bulk/{n}":          d.stopBulk,
+		"GET /problems":           d.problems,
+		"GET /problems/change":    d.askProblem,
+		"POST /problems/change":   d.changeProblem,
+		"GET /queues":             d.queues,
+		"GET /queues/change":      d.askQueue,
+		"POST /queues/change":     d.changeQueue,
+		"GET /jobs":               d.jobs,
+		"GET /schedules":          d.schedules,
+		"GET /schedules/change":   d.askSchedule,
+		"POST /schedules/change":  d.changeSchedule,
+		"GET /workers":            d.workers,
+		"GET /workers/{instance}": d.worker,
+		"GET /limits":             d.limits,
+		"GET /limits/change":      d.askLimit,
+		"POST /limits/change":     d.changeLimit,
+		"GET /locks":              d.locks,
+		"GET /locks/release":      d.askLock,
+		"POST /locks/release":     d.releaseLock,
+		"GET /audit":              d.audit,
+		"GET /health":             d.health,
+		"/":                       d.nowhere,
+	} {
+		mux.Handle(pattern, d.page(make))
+	}
+	mux.HandleFunc("GET /live", d.live)
+	mux.HandleFunc("GET /assets/{name}", d.files.serve)
+	return mux
+}

@@ -1,0 +1,133 @@
+package dashboard
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// plainPath are the paths of pages: they begin with no slash and lead nowhere up.
+var plainPath = regexp.MustCompile(`^[a-z]+(/[0-9a-z-]+)*$`)
+
+// filterOf reads which runs an address asks for, in the words of the commands.
+func filterOf(form url.Values, now time.Time) (store.Filter, error) {
+	filter := store.Filter{Jobs: given(form["job"]), Queues: given(form["queue"]), Tag: strings.TrimSpace(form.Get("tag"))}
+	for _, word := range given(form["state"]) {
+		state, err := store.ParseState(word)
+		if err != nil {
+			return filter, fmt.Errorf("%w: state: %w", store.ErrInvalid, err)
+		}
+		filter.States = append(filter.States, state)
+	}
+	var err error
+	if filter.Since, err = instantOf(form.Get("since"), now); err != nil {
+		return filter, fmt.Errorf("%w: since: %w", store.ErrInvalid, err)
+	}
+	if filter.Until, err = instantOf(form.Get("until"), now); err != nil {
+		return filter, fmt.Errorf("%w: until: %w", store.ErrInvalid, err)
+	}
+	if text := form.Get("cursor"); text != "" {
+		if filter.Before, err = store.ParseRunID(text); err != nil {
+			return filter, fmt.Errorf("%w: cursor: %w", store.ErrInvalid, err)
+		}
+	}
+	return filter, nil
+}
+
+// given are the values that are not empty, each once.
+func given(values []string) (some []string) {
+	for _, value := range values {
+		if value = strings.TrimSpace(value); value != "" && !slices.Contains(some, value) {
+			some = append(some, value)
+		}
+	}
+	return some
+}
+
+// instantOf reads a time, or how long ago it was.
+func instantOf(text string, now time.Time) (time.Time, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"} {
+		if at, err := time.Parse(form, text); err == nil {
+			return at, nil
+		}
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return time.Time{}, fmt.Errorf("%q: want a time such as 2030-01-31T08:00:00Z, or how long ago it was, such as 90s, 1h or 7d", clip(100, text))
+	}
+	return now.Add(-d), nil
+}
+
+// words are the parameters of a filter.
+func words(f store.Filter) url.Values {
+	values := url.Values{}
+	for _, state := range f.States {
+		values.Add("state", state.String())
+	}
+	for _, job := range f.Jobs {
+		values.Add("job", job)
+	}
+	for _, queue := range f.Queues {
+		values.Add("queue", queue)
+	}
+	if f.Tag != "" {
+		values.Set("tag", f.Tag)
+	}
+	if !f.Since.IsZero() {
+		values.Set("since", f.Since.UTC().Format(time.RFC3339Nano))
+	}
+	if !f.Until.IsZero() {
+		values.Set("until", f.Until.UTC().Format(time.RFC3339Nano))
+	}
+	return values
+}
+
+// idsOf reads the runs that a form names.
+func idsOf(form url.Values) ([]store.RunID, error) {
+	var ids []store.RunID
+	for _, text := range given(form["id"]) {
+		id, err := store.ParseRunID(text)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) > store.LargestPage {
+		return nil, fmt.Errorf("%w: %d runs: choose at most %d, or all that match", store.ErrInvalid, len(ids), store.LargestPage)
+	}
+	return ids, nil
+}
+
+// onlyStates keeps the states of a filter that an action is about.
+func onlyStates(action store.RunAction, f store.Filter) store.Filter {
+	if len(f.States) == 0 {
+		f.States = action.States()
+	}
+	return f
+}
+
+// matching is how many runs a change to all of a filter is about; empty: not known.
+func matching(count store.Count, known bool) string {
+	if !known {
+		return ""
+	}
+	if count.N == 1 {
+		return "1 run"
+	}
+	return tally(count) + " runs"
+}

@@ -1,0 +1,141 @@
+package dashboard
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+//go:embed templates
+var templates embed.FS
+
+// frame is what every page shows around its own content.
+type frame struct {
+	Root    string // the way to the root of the pages, as "../"
+	Title   string
+	Product string
+	Section string
+	Nav     []navGroup
+	Head    figures
+	Now     time.Time
+	Who     person
+	Notice  *notice
+	Data    any
+	Here    string // address of this page within the pages
+
+	files files
+}
+
+// navGroup is a part of the menu.
+type navGroup struct {
+	Name  string
+	Items []navItem
+}
+
+// navItem leads to one section.
+type navItem struct {
+	Section, Path, Name, Key string
+	Badge                    string // a figure
+	Alarm                    bool   // it is one to look at
+}
+
+func (d *dashboard) frame(r *request, made view) frame {
+	head := d.headers.shown()
+	f := frame{Root: root(r.URL.Path), Title: made.title, Product: d.config.Title, Section: made.section, Head: head, Now: r.now,
+		Who: r.who, Notice: noticeOf(r.form), Data: made.data, Here: here(r), files: d.files}
+	if r.who.Known {
+		f.Nav = nav(&head)
+	}
+	return f
+}
+
+// here is the address of the page within the pages, without what was done before.
+func here(r *request) string {
+	query := r.URL.Query()
+	for _, name := range noticeNames {
+		query.Del(name)
+	}
+	address := strings.TrimPrefix(r.URL.EscapedPath(), "/")
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	return address
+}
+
+// File is the address of a style or script.
+func (f frame) File(name string) string { return f.Root + "assets/" + f.files.address[name] }
+
+// nav is the menu with its figures.
+func nav(head *figures) []navGroup {
+	badge := func(n float64) string {
+		if n == 0 {
+			return ""
+		}
+		return rough(int64(n))
+	}
+	return []navGroup{
+		{"Work", []navItem{
+			{Section: "overview", Path: "", Name: "Overview", Key: "o"},
+			{Section: "runs", Path: "runs", Name: "Runs", Key: "r", Badge: badge(float64(head.Counts[store.Running].N))},
+			{Section: "problems", Path: "problems", Name: "Problems", Key: "p", Badge: badge(head.Dead.N), Alarm: true},
+		}},
+		{"Flow", []navItem{
+			{Section: "queues", Path: "queues", Name: "Queues", Key: "q", Badge: badge(head.Due.N)},
+			{Section: "jobs", Path: "jobs", Name: "Jobs", Key: "j"},
+			{Section: "schedules", Path: "schedules", Name: "Schedules", Key: "s"},
+		}},
+		{"Capacity", []navItem{
+			{Section: "workers", Path: "workers", Name: "Workers", Key: "w", Badge: badge(head.Alive.N)},
+			{Section: "limits", Path: "limits", Name: "Limits", Key: "l"},
+			{Section: "locks", Path: "locks", Name: "Locks", Key: "k"},
+		}},
+		{"Record", []navItem{
+			{Section: "audit", Path: "audit", Name: "Audit", Key: "a"},
+			{Section: "health", Path: "health", Name: "Health", Key: "h"},
+		}},
+	}
+}
+
+// parsePages reads the templates: each page has the layout and the parts around it.
+func parsePages() (map[string]*template.Template, error) {
+	shared, err := template.New("").Funcs(functions()).ParseFS(templates, "templates/layout.html", "templates/parts.html")
+	if err != nil {
+		return nil, fmt.Errorf("dashboard: %w", err)
+	}
+	names, err := fs.Glob(templates, "templates/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("dashboard: %w", err)
+	}
+	pages := map[string]*template.Template{}
+	for _, name := range names {
+		page := strings.TrimSuffix(path.Base(name), ".html")
+		if page == "layout" || page == "parts" {
+			continue
+		}
+		own, err := shared.Clone()
+		if err == nil {
+			own, err = own.ParseFS(templates, name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("dashboard: %w", err)
+		}
+		pages[page] = own
+	}
+	return pages, nil
+}
+
+// functions are those of the templates.
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"ago": ago, "brief": brief, "number": number, "tally": tally, "rough": rough, "bytes": bytesText, "clip": clip, "cell": cell,
+		"line": firstLine, "plural": plural, "per": per, "stamp": stampOf, "phase": phaseOf, "json": jsonOf, "short": short, "dict": dict,
+		"link": link, "lines": lines, "percent": percent, "share": shareOf, "overdue": overdue, "names": names, "span": span, "reason": reasonOf, "figure": figureText, "subject": subjectTo, "attended": attendedOf, "initial": initial, "detail": detailOf, "limit": limitText,
+		"part": func(n, of int) int { return shareOf(float64(n) / float64(max(of, 1))) }, "number64": func(n int) string { return number(int64(n)) }, "plural64": func(n int, one, more string) string { return plural(int64(n), one, more) },
+	}
+}

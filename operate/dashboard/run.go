@@ -1,0 +1,163 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// runPage is the page of one run.
+type runPage struct {
+	store.Record
+
+	Phase   phase
+	Why     operate.Explanation
+	Events  []event
+	Seen    struct{ Args, Result, Checkpoint jsonView }
+	Changes []store.Change
+	Can     map[string]bool
+}
+
+// event is one line of a run's life.
+type event struct {
+	Icon   string
+	What   string
+	At     time.Time
+	Detail string // a short one, beside it
+	Took   string
+	Share  int // of the longest attempt, in percent
+	Error  *string
+	Again  bool // a later attempt has the same error
+	Stack  *string
+	Log    *string
+	Ahead  bool // it has not happened yet
+}
+
+func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
+	id, err := d.operator.FindID(ctx, r.PathValue("id"))
+	if err != nil {
+		return view{}, err
+	}
+	if id.String() != r.PathValue("id") {
+		return view{to: "runs/" + id.String()}, nil
+	}
+	record, err := d.operator.Run(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return d.absent(ctx, id)
+	}
+	if err != nil {
+		return view{}, err
+	}
+	shown := runPage{Record: record, Phase: phaseOf(record, r.now), Events: eventsOf(&record, r.now)}
+	shown.Seen.Args, shown.Seen.Result = jsonOf(record.Args, r.who.Operator), jsonOf(record.Result, r.who.Operator)
+	shown.Seen.Checkpoint = jsonOf(record.Checkpoint, r.who.Operator)
+	shown.Can = map[string]bool{
+		"cancel": !record.State.Terminal(), "retry": record.State == store.Dead || record.State == store.Cancelled,
+		"acknowledge": record.State == store.Dead,
+		"delete":      record.State != store.Running,
+	}
+	if shown.Why, err = d.operator.Explain(ctx, id); err != nil {
+		return view{}, err
+	}
+	changes, err := d.operator.Changes(ctx, store.ChangeFilter{Kind: "run", Subject: id.String(), Limit: 20})
+	if err != nil {
+		return view{}, err
+	}
+	shown.Changes = changes.Changes
+	return view{page: "run", title: record.Job, section: "runs", data: shown}, nil
+}
+
+// absent is the page of a run that is not there: it says why, as far as that is known.
+func (d *dashboard) absent(ctx context.Context, id store.RunID) (view, error) {
+	why, err := d.operator.Explain(ctx, id)
+	return view{page: "absent", title: "This run is not there", section: "runs", data: why, status: 404}, err
+}
+
+// eventsOf is the life of a run, in order.
+func eventsOf(r *store.Record, now time.Time) []event {
+	events := []event{{Icon: "enqueued", What: "enqueued", At: r.CreatedAt, Detail: enqueuedBy(r)}}
+	var longest time.Duration
+	for i := range r.Attempts {
+		longest = max(longest, r.Attempts[i].EndedAt.Sub(r.Attempts[i].StartedAt))
+	}
+	var last time.Duration
+	if r.State == store.Succeeded && r.StartedAt != nil && r.FinishedAt != nil {
+		last = r.FinishedAt.Sub(*r.StartedAt)
+	} else if r.State == store.Running && r.StartedAt != nil {
+		last = now.Sub(*r.StartedAt)
+	}
+	longest = max(longest, last)
+	for i := range r.Attempts {
+		e := attemptEvent(&r.Attempts[i], longest)
+		e.Again = i+1 < len(r.Attempts) && e.Error != nil && r.Attempts[i+1].Error != nil && *e.Error == *r.Attempts[i+1].Error
+		events = append(events, e)
+	}
+	switch {
+	case r.State == store.Running && r.StartedAt != nil:
+		events = append(events, event{Icon: "running", What: fmt.Sprintf("attempt %d is executing", r.Attempt), At: *r.StartedAt,
+			Detail: "on " + cell(r.Worker), Took: brief(last), Share: share(last, longest)})
+	case r.State == store.Succeeded && !recorded(r):
+		events = append(events, event{Icon: "succeeded", What: fmt.Sprintf("attempt %d succeeded", r.Attempt), At: deref(r.StartedAt, r.CreatedAt),
+			Detail: "on " + cell(r.Worker), Took: brief(last), Share: share(last, longest)})
+	case r.State == store.Pending:
+		events = append(events, event{Icon: phaseOf(*r, now).Icon, What: "due", At: r.DueAt, Ahead: true})
+	case r.State == store.Cancelled && !recorded(r) && r.FinishedAt != nil:
+		events = append(events, event{Icon: "cancelled", What: "cancelled", At: *r.FinishedAt, Detail: cell(r.Error)})
+	case r.State == store.Dead && !recorded(r) && r.FinishedAt != nil:
+		events = append(events, event{Icon: "dead", What: "dead", At: *r.FinishedAt, Error: r.Error})
+	}
+	return events
+}
+
+// recorded reports whether the last attempt is the one that ended the run.
+func recorded(r *store.Record) bool {
+	return len(r.Attempts) > 0 && r.Attempts[len(r.Attempts)-1].Outcome.State() == r.State
+}
+
+func attemptEvent(a *store.Attempt, longest time.Duration) event {
+	took := a.EndedAt.Sub(a.StartedAt)
+	e := event{Icon: attemptIcon(a.Outcome), At: a.StartedAt, Detail: fmt.Sprintf("on %s", clip(200, a.Worker)), Took: brief(took), Share: share(took, longest),
+		Error: a.Error, Stack: a.Stack, Log: a.Log}
+	words := map[store.OutcomeKind]string{store.Success: "succeeded", store.Failure: "failed", store.Death: "failed, the last one", store.Cancellation: "was cancelled",
+		store.Crash: "was lost: its worker crashed"}
+	e.What = fmt.Sprintf("attempt %d %s", a.Number, words[a.Outcome])
+	return e
+}
+
+func attemptIcon(kind store.OutcomeKind) string {
+	switch kind {
+	case store.Success:
+		return "succeeded"
+	case store.Cancellation:
+		return "cancelled"
+	case store.Crash:
+		return "crash"
+	default:
+		return "dead"
+	}
+}
+
+func share(took, longest time.Duration) int {
+	if longest <= 0 {
+		return 0
+	}
+	return max(1, int(100*took/longest))
+}
+
+func enqueuedBy(r *store.Record) string {
+	if r.Schedule != nil {
+		return "by schedule " + *r.Schedule
+	}
+	return ""
+}
+
+func deref(t *time.Time, otherwise time.Time) time.Time {
+	if t == nil {
+		return otherwise
+	}
+	return *t
+}

@@ -1,0 +1,154 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// runList is the page with the list of runs.
+type runList struct {
+	operate.RunList
+
+	Filter  store.Filter
+	Form    url.Values // as it was asked
+	States  []stateTab
+	Jobs    []choice
+	Queues  []choice
+	NextTo  string // address of the next page; empty: this is the last
+	First   bool   // this is the first page
+	FirstTo string
+	Bare    bool // no condition at all
+	Hidden  []hiddenField
+	Fresh   bool
+}
+
+// stateTab leads to the runs of one state.
+type stateTab struct {
+	State  string // empty: all
+	Count  string
+	To     string
+	Chosen bool
+}
+
+// choice is one value of a filter.
+type choice struct {
+	Value  string
+	Chosen bool
+	Label  string // empty: the value
+}
+
+// hiddenField carries a condition through a form.
+type hiddenField struct{ Name, Value string }
+
+// runsMost is how many runs are on a page.
+const runsMost = 50
+
+func (d *dashboard) runs(ctx context.Context, r *request) (view, error) {
+	if found, err := d.search(ctx, r); found != "" || err != nil {
+		return view{to: found}, err
+	}
+	filter, err := filterOf(r.form, r.now)
+	if err != nil {
+		return view{}, err
+	}
+	filter.Limit = runsMost
+	list, err := d.operator.Runs(ctx, filter)
+	if err != nil {
+		return view{}, err
+	}
+	head := d.headers.shown()
+	shown := runList{RunList: list, Filter: filter, Form: r.form, First: filter.Before == (store.RunID{}), Bare: len(words(filter)) == 0,
+		States: stateTabs(r.form, &head), Hidden: hiddenFields(words(filter)), FirstTo: "runs?" + changed(r.form, "cursor", "").Encode()}
+	if err := d.choices(ctx, &shown); err != nil {
+		return view{}, err
+	}
+	if list.Next != nil {
+		shown.NextTo = "runs?" + changed(r.form, "cursor", list.Next.String()).Encode()
+	}
+	return view{page: "runs", title: "Runs", section: "runs", data: shown}, nil
+}
+
+// search leads from the id of a run, or the beginning of one, to the run.
+func (d *dashboard) search(ctx context.Context, r *request) (string, error) {
+	text := strings.TrimSpace(r.form.Get("find"))
+	if text == "" {
+		return "", nil
+	}
+	if operate.CheckID(text) != nil {
+		return "runs?" + url.Values{"tag": {text}}.Encode(), nil
+	}
+	id, err := d.operator.FindID(ctx, text)
+	if err != nil {
+		return "", err
+	}
+	return "runs/" + id.String(), nil
+}
+
+// choices fills in what the filter offers.
+func (d *dashboard) choices(ctx context.Context, shown *runList) error {
+	jobs, err := d.operator.Jobs(ctx)
+	if err != nil {
+		return err
+	}
+	names, queues := map[string]bool{}, map[string]bool{}
+	for i := range jobs.Jobs {
+		names[jobs.Jobs[i].Job], queues[jobs.Jobs[i].Queue] = true, true
+	}
+	shown.Jobs, shown.Queues = choicesOf(names, shown.Filter.Jobs), choicesOf(queues, shown.Filter.Queues)
+	return nil
+}
+
+// choicesOf are the known values and those that are chosen.
+func choicesOf(known map[string]bool, chosen []string) (choices []choice) {
+	for _, value := range chosen {
+		known[value] = true
+	}
+	for value := range known {
+		choices = append(choices, choice{Value: value, Chosen: slices.Contains(chosen, value)})
+	}
+	slices.SortFunc(choices, func(a, b choice) int { return cmp.Compare(a.Value, b.Value) })
+	return choices
+}
+
+// stateTabs leads from the list to the same list of one state.
+func stateTabs(form url.Values, head *figures) []stateTab {
+	chosen := given(form["state"])
+	tabs := []stateTab{{To: "runs?" + changed(form, "state", "").Encode(), Chosen: len(chosen) == 0}}
+	for _, state := range store.States() {
+		tabs = append(tabs, stateTab{State: state.String(), Count: tally(head.Counts[state]), To: "runs?" + changed(form, "state", state.String()).Encode(),
+			Chosen: slices.Contains(chosen, state.String())})
+	}
+	return tabs
+}
+
+// changed are the parameters of a list with one of them changed, from its first page
+// on.
+func changed(form url.Values, name, value string) url.Values {
+	values := url.Values{}
+	for _, kept := range []string{"state", "job", "queue", "tag", "since", "until"} {
+		if some := given(form[kept]); kept != name && len(some) > 0 {
+			values[kept] = some
+		}
+	}
+	if value != "" {
+		values.Set(name, value)
+	}
+	return values
+}
+
+// hiddenFields carry parameters through a form.
+func hiddenFields(values url.Values) (fields []hiddenField) {
+	for name, some := range values {
+		for _, value := range some {
+			fields = append(fields, hiddenField{name, value})
+		}
+	}
+	slices.SortStableFunc(fields, func(a, b hiddenField) int { return cmp.Compare(a.Name, b.Name) })
+	return fields
+}
