@@ -140,7 +140,8 @@ func KeyOf(template string) LimitOption {
 }
 
 // Weight is how many places, or starts, the run takes. Default 1. A run heavier than
-// the limit allows in all counts as the whole limit.
+// the limit is refused when you enqueue it; where the limit is lowered after that, the
+// run counts as the whole limit.
 func Weight(n int) LimitOption { return func(u *limitUse) { u.Weight = n } }
 
 // Until says how long a run keeps its places of a Mutex or Semaphore: until its

@@ -62,6 +62,7 @@ func TestMiddleware_SeesTheRunAndHandsItsContextOn(t *testing.T) {
 		var fence any
 		durable.Register(w, job, func(ctx context.Context, run *durable.Run[letter]) error {
 			require.Equal(t, run.ID, ctx.Value(key{}))
+			require.Equal(t, "acme", run.Metadata["tenant"])
 			fence = run.Fence
 			if run.Attempt == 1 {
 				return errBoom
@@ -69,7 +70,7 @@ func TestMiddleware_SeesTheRunAndHandsItsContextOn(t *testing.T) {
 			return nil
 		})
 		stop := s.begin(w)
-		run := job.New(letter{})
+		run := job.New(letter{}, durable.Unique("k"), durable.Tags("a"), durable.Metadata(map[string]string{"tenant": "acme"}))
 		run.Trace = "from-the-caller"
 		id := s.enqueue(run)
 		s.pass(10 * time.Second)
@@ -80,7 +81,8 @@ func TestMiddleware_SeesTheRunAndHandsItsContextOn(t *testing.T) {
 		require.Less(t, first.Fence, last.Fence)
 		last.Attempt = 0
 		require.Equal(t, durable.RunInfo{ID: id, Job: "mail", Queue: "default", MaxAttempts: 3, Fence: r.Fence,
-			DueAt: r.DueAt, CreatedAt: r.CreatedAt, Timeout: time.Minute, Trace: "from-the-caller"}, last)
+			DueAt: r.DueAt, CreatedAt: r.CreatedAt, Timeout: time.Minute, Trace: "from-the-caller",
+			Key: "k", Tags: []string{"a"}, Metadata: map[string]string{"tenant": "acme"}}, last)
 		require.Equal(t, r.Fence, fence)
 		require.NoError(t, stop())
 	})

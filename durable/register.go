@@ -16,6 +16,7 @@ type registration struct {
 	retry   RetryPolicy
 	codec   Codec
 	call    func(ctx context.Context, x *execution) error
+	check   func(args []byte) error // whether they fit
 }
 
 // Register gives a worker the handler of a job. Nothing needs checking here:
@@ -42,7 +43,23 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 				return err
 			}
 			return handler(ctx, &run)
+		},
+		check: func(text []byte) error {
+			var args A
+			return fill(nil, text, &args)
 		}})
+}
+
+// CheckArgs reports why JSON does not fit the argument type of a registered job. It
+// returns nil for the args of a job that is not registered, or that has a codec.
+func (w *Worker) CheckArgs(job string, args []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.registered(job)
+	if r.check == nil || r.codec != nil {
+		return nil
+	}
+	return r.check(args)
 }
 
 func (w *Worker) register(fault error, missing bool, r registration) {
@@ -74,6 +91,7 @@ func (w *Worker) registerLimits(job string, limits limitUses) {
 		name := store.LimitName(limit.Name)
 		if other, known := w.limits[name]; known && other.Hash() != limit.Hash() {
 			w.faults = append(w.faults, fmt.Errorf("job %q: limit %q is another rule than that of the same name elsewhere", job, limit.Name))
+			continue
 		}
 		w.limits[name] = limit
 	}

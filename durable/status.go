@@ -11,6 +11,7 @@ type Status struct {
 	Stuck        int           // of them, given up
 	SinceContact time.Duration // since the store last answered
 	BeatLag      time.Duration // by how much the last heartbeat was answered later than it was due
+	LeaseMargin  float64       // of the lease that ends first, the share of its duration that is left before this process gives it up; 1: it has none
 	Unsettled    Unsettled     // outcomes that the store does not take
 	Misfit       string        // why the store's schema cannot be served: the worker claims nothing until it can; empty: it can
 	SetAside     []SetAside    // what the store refuses to change and the worker's loops go around, at most a hundred
@@ -26,11 +27,12 @@ func (w *Worker) Status() Status {
 	w.health.mu.Unlock()
 	phase, unsettled := w.phase.Load(), w.settler.status()
 	var lag time.Duration
+	margin := 1.0
 	if phase == phaseWorking || phase == phaseDraining {
-		lag = w.keeper.Lag()
+		lag, margin = w.keeper.Lag(), w.keeper.Margin()
 	}
 	return Status{
-		Capacity: w.config.MaxConcurrentRuns, BeatLag: lag, Misfit: misfit,
+		Capacity: w.config.MaxConcurrentRuns, BeatLag: lag, LeaseMargin: margin, Misfit: misfit,
 		Ready:     phase == phaseWorking && !away && !unsettled.Full && misfit == "",
 		Unsettled: unsettled,
 		Draining:  phase >= phaseDraining, Executing: w.inFlight.len(), Stuck: int(w.stuck.Load()), SinceContact: since,

@@ -155,7 +155,12 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 // nil.
 func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator {
 	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected,
-		Transient: backend.Transient, Now: p.now})
+		Transient: backend.Transient, Repeating: p.repeating, Now: p.now})
+}
+
+// repeating says on stderr that a call is repeated.
+func (p *program) repeating(err error, pause time.Duration) {
+	fmt.Fprintf(p.stderr, "%s: the connection to the database was lost, trying again in %v: %s\n", p.name, pause, printable(err.Error()))
 }
 
 // asOperator does a verb's work on behalf of the user who runs the program.

@@ -46,6 +46,7 @@ const (
 	brokenKind
 	importKind
 	syncKind
+	ledgerKind
 	reportKind
 )
 
@@ -57,7 +58,8 @@ func demoKinds(given time.Duration) []demoKind {
 		{durable.NewJob[demoArgs]("flaky", durable.MaxAttempts(5), durable.Retry(soon)), "fails twice, is retried", demoFlaky},
 		{durable.NewJob[demoArgs]("broken", durable.MaxAttempts(3), durable.Retry(soon)), "never succeeds, ends dead", demoBroken},
 		{durable.NewJob[demoArgs]("import", durable.Timeout(10*time.Second)), "slow work", demoWork},
-		{durable.NewJob[demoArgs]("sync", durable.Limited(durable.NewLimit("tenant", durable.Mutex()), durable.KeyOf("{tenant}"))), "one at a time for each tenant", demoWork},
+		{durable.NewJob[demoArgs]("sync", durable.Limited(durable.NewLimit("tenant", durable.Semaphore(2)), durable.KeyOf("{tenant}"))), "a limit: two for each tenant", demoWork},
+		{durable.NewJob[demoArgs]("ledger", durable.Limited(durable.NewLimit("ledger", durable.Mutex()))), "a lock: one at a time", demoWork},
 		{durable.NewJob[demoArgs]("report"), fmt.Sprintf("a schedule, every %v", demoEvery(given)), demoWork},
 	}
 }
@@ -115,7 +117,8 @@ type demoStep struct {
 // is enough to finish it: five seconds less than given, a quarter at least.
 func demoPlan(given time.Duration) []demoStep {
 	kinds := demoKinds(given)
-	mail, flaky, broken, slow, limited := kinds[mailKind].job, kinds[flakyKind].job, kinds[brokenKind].job, kinds[importKind].job, kinds[syncKind].job
+	mail, flaky, broken, slow := kinds[mailKind].job, kinds[flakyKind].job, kinds[brokenKind].job, kinds[importKind].job
+	limited, locked := kinds[syncKind].job, kinds[ledgerKind].job
 	feeding := max(given-5*time.Second, given/4)
 	slowly := min(given/6, 2*time.Second)
 	number := 0
@@ -137,8 +140,13 @@ func demoPlan(given time.Duration) []demoStep {
 		at(t, mail.New(quick()))
 	}
 	at(feeding/3, slow.New(args(slowly)), broken.New(short()), flaky.New(short()), flaky.New(short()))
-	for range 6 {
-		at(0, limited.New(args(given/40)))
+	for _, instant := range []time.Duration{0, feeding / 2} {
+		for range 9 {
+			at(instant, limited.New(args(given/40)))
+		}
+		for range 4 {
+			at(instant, locked.New(args(slowly/3)))
+		}
 	}
 	for range 6 {
 		at(feeding*2/3, mail.New(quick(), durable.Priority(2), durable.Tags("urgent")))

@@ -14,6 +14,7 @@ type tally struct {
 	retried  int // runs that were given more than one attempt
 
 	pending, running, succeeded, dead, cancelled int
+	waiting                                      int // of the pending ones, those with a limit
 
 	kinds    map[string]kindTally
 	lastFire time.Time // due time of the latest occurrence
@@ -21,7 +22,7 @@ type tally struct {
 
 // kindTally is the same of one kind of work.
 type kindTally struct {
-	total, finished, dead, running int
+	total, finished, dead, running, waiting int
 }
 
 // count sums up runs.
@@ -38,6 +39,10 @@ func count(runs []durable.Record) tally {
 		switch r.State {
 		case durable.Pending:
 			t.pending++
+			if len(r.Limits) > 0 {
+				kind.waiting++
+				t.waiting++
+			}
 		case durable.Running:
 			t.running++
 			kind.running++

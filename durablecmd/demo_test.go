@@ -54,6 +54,8 @@ func TestTheDemoEndsByItselfWithItsSum(t *testing.T) {
 	require.Positive(t, fired)
 	require.NotContains(t, e.stdout, "\x1b")
 	require.Contains(t, e.stdout, "s  pending ")
+	require.Regexp(t, `waiting for limits [1-9]`, e.stdout, "limited work waits")
+	require.Regexp(t, `waiting for limits 0\n`, e.stdout)
 	left, err := os.ReadDir(os.Getenv("TMPDIR"))
 	require.NoError(t, err)
 	require.Empty(t, left, "the folder is removed")
@@ -97,6 +99,7 @@ func TestTheDemoIsRedrawnOnATerminal(t *testing.T) {
 			}
 			final := frames[len(frames)-2]
 			require.Contains(t, final, "mail")
+			require.Contains(t, final, "ledger")
 			require.Contains(t, final, "█")
 			sum(t, frames[len(frames)-1])
 		})

@@ -68,6 +68,9 @@ func demoScreen(f frame, size screen, given time.Duration, pages string) []strin
 		if k.running > 0 {
 			line += fmt.Sprintf(" %d running", k.running)
 		}
+		if k.waiting > 0 {
+			line += fmt.Sprintf(" %d waiting", k.waiting)
+		}
 		if k.dead > 0 {
 			line += fmt.Sprintf(" %d dead", k.dead)
 		}
@@ -90,8 +93,8 @@ func demoScreen(f frame, size screen, given time.Duration, pages string) []strin
 
 // line is the tally as people read it while it changes.
 func (t tally) line() string {
-	return fmt.Sprintf("pending %d   running %d   succeeded %d   dead %d   retried %d   schedules fired %d",
-		t.pending, t.running, t.succeeded, t.dead, t.retried, t.fired)
+	return fmt.Sprintf("pending %d   running %d   succeeded %d   dead %d   retried %d   schedules fired %d   waiting for limits %d",
+		t.pending, t.running, t.succeeded, t.dead, t.retried, t.fired, t.waiting)
 }
 
 // bar draws n of total as a bar of the given width.

@@ -31,9 +31,9 @@
 // # What setup must not do
 //
 // The function given to Main registers handlers and opens what they need. It is
-// called by work, after the database was reached and migrated, and by config,
-// with a store in memory, so that every fault of the registrations can be shown
-// without a database. It should not enqueue. What only one engine can do, such as
+// called by work, after the database was reached and migrated. With a store in memory
+// it is called by config, so that every fault of the registrations can be shown without
+// a database, and by enqueue, which checks args by it. It should not enqueue. What only one engine can do, such as
 // WithTx, is at hand with backend.Postgres(app.Store) and backend.SQLite(app.Store),
-// which are nil for other stores, so also for the verb config.
+// which are nil for other stores, so also for these verbs.
 package durablecmd

@@ -51,7 +51,7 @@ func (v doctorVerb) print(p *program, d operate.Diagnosis) error {
 	if v.JSON {
 		return p.printJSON(d)
 	}
-	table := newTable(p.stdout)
+	table := p.newTable()
 	for _, one := range d.Findings {
 		table.row(one.Level.String(), one.Name, one.Text)
 		if one.Hint != "" {
@@ -154,6 +154,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 		*f = append(*f, o.ExamineServing(ctx)...)
 		*f = append(*f, o.ExamineSchedules(ctx)...)
 		*f = append(*f, o.ExamineAttention(ctx)...)
+		*f = append(*f, o.ExamineLimits(ctx)...)
 	}
 }
 

@@ -25,11 +25,12 @@ type enqueueVerb struct {
 	Timeout     *time.Duration `help:"Time limit of an attempt; 0: none. Default: the job's."`
 	ExpiresAt   *time.Time     `help:"Cancel the run if it has not started by this time."`
 	Tag         []string       `sep:"none" help:"Tag of the run. Repeatable."`
+	Meta        metaFlag       `sep:"none" placeholder:"NAME=VALUE" help:"Metadata of the run. Repeatable."`
 	LimitedBy   []string       `sep:"none" placeholder:"NAME=KEY" help:"Key of a limit for this run, such as tenant=acme or api*2. Repeatable. Default: the job's limits."`
 	Keys        keyFlags       `embed:""`
 	ID          word           `name:"id" placeholder:"UUID" help:"Id of the run, a UUID of version 7. Enqueueing the same id again is a no-op."`
 	Wait        bool           `help:"Wait until the run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled."`
-	Force       bool           `help:"Enqueue even if no worker has declared the job."`
+	Force       bool           `help:"Enqueue even if no worker has declared the job, or the arguments do not fit its type."`
 	JSON        bool           `name:"json" help:"Print JSON."`
 }
 
@@ -67,6 +68,9 @@ func (v enqueueVerb) Run(ctx context.Context, p *program) error {
 	limits, err := limitedBy(v.LimitedBy)
 	if err != nil {
 		return err
+	}
+	if err := p.checkArgs(ctx, v.Job, args); err != nil && !v.Force {
+		return usage("--args: %w; --force enqueues the run anyway", err)
 	}
 	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		job, err := v.declared(ctx, o)
@@ -123,6 +127,9 @@ func (v enqueueVerb) options() []durable.Option {
 	if len(v.Tag) > 0 {
 		options = append(options, durable.Tags(v.Tag...))
 	}
+	if v.Meta != nil {
+		options = append(options, durable.Metadata(v.Meta))
+	}
 	return options
 }
 
@@ -132,4 +139,20 @@ func given[T any](options []durable.Option, value *T, option func(T) durable.Opt
 		return options
 	}
 	return append(options, option(*value))
+}
+
+// checkArgs reports why args do not fit the type of a job that the program registers.
+// It calls Setup as the verb config does. Args of other jobs, of jobs with a codec,
+// and of a program whose Setup fails here are not checked: their workers decide.
+func (p *program) checkArgs(ctx context.Context, job string, args []byte) error {
+	config, logger, err := p.config("error")
+	if err != nil {
+		return nil // reported where the database is opened
+	}
+	app, done, err := p.rehearsal(ctx, config, logger)
+	if err != nil {
+		return nil
+	}
+	defer done()
+	return app.Worker.CheckArgs(job, args)
 }

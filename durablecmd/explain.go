@@ -35,7 +35,7 @@ func (v runsExplainVerb) Run(ctx context.Context, p *program) error {
 }
 
 func (p *program) printExplanation(e *operate.Explanation) error {
-	table := newTable(p.stdout)
+	table := p.newTable()
 	state := "not there"
 	if e.State != nil {
 		state = e.State.String()
@@ -53,7 +53,7 @@ func (p *program) printExplanation(e *operate.Explanation) error {
 		table.row("earliest", "not before "+instantOf(*e.Earliest, e.At))
 	}
 	if x := e.Execution; x != nil {
-		p.printExecution(&table, x, e.At)
+		p.printExecution(table, x, e.At)
 	}
 	for i := range e.Next {
 		n := &e.Next[i]

@@ -10,6 +10,8 @@ import (
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd/builtin"
 	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/observe/metrics"
+	"github.com/durable-worker/durable-worker/operate"
 )
 
 // Start is a start of the program with everything outside it replaced.
@@ -54,3 +56,8 @@ var (
 	Printable   = printable
 	EscapedJSON = escapedJSON
 )
+
+// Sampling is what a scrape shows of the database.
+func Sampling(read func(context.Context) (operate.Sample, error), now func() time.Duration) func(context.Context) *metrics.Database {
+	return (&sampler{read: read, now: now}).latest
+}

@@ -81,7 +81,7 @@ func (p *program) complain(err error) {
 // unprefixed is the text of an error without the package's name, which means
 // nothing at a terminal.
 func unprefixed(text string) string {
-	for _, sentinel := range []error{store.ErrNotFound, store.ErrUnknownJob, store.ErrInvalid, store.ErrConflict} {
+	for _, sentinel := range []error{store.ErrNotFound, store.ErrUnknownJob, store.ErrUnknownLimit, store.ErrInvalid, store.ErrConflict} {
 		text = strings.ReplaceAll(text, sentinel.Error(), strings.TrimPrefix(sentinel.Error(), "durable: "))
 	}
 	return strings.TrimRight(text, "\n")

@@ -2,9 +2,12 @@ package durablecmd
 
 import (
 	"errors"
+	"maps"
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // errEmptyFlag refuses a flag that was given an empty value. Left to mean "any",
@@ -44,5 +47,46 @@ func (w *words) Decode(ctx *kong.DecodeContext) error {
 		}
 		*w = append(*w, part)
 	}
+	return nil
+}
+
+// metaFlag is metadata, a name=value at a time.
+type metaFlag store.Metadata
+
+// Decode reads one occurrence of the flag.
+func (m *metaFlag) Decode(ctx *kong.DecodeContext) error {
+	var text word
+	if err := text.Decode(ctx); err != nil {
+		return err
+	}
+	name, value, err := store.ParseMetadata(string(text))
+	if err != nil {
+		return err
+	}
+	if *m == nil {
+		*m = metaFlag{}
+	}
+	(*m)[name] = value
+	return nil
+}
+
+// metaEdit is metadata that takes the place of what is there; none removes it.
+type metaEdit store.Metadata
+
+// Decode reads one occurrence of the flag.
+func (m *metaEdit) Decode(ctx *kong.DecodeContext) error {
+	if ctx.Scan.Peek().String() == "none" {
+		ctx.Scan.Pop()
+		*m = metaEdit{}
+		return nil
+	}
+	var more metaFlag
+	if err := more.Decode(ctx); err != nil {
+		return err
+	}
+	if *m == nil {
+		*m = metaEdit{}
+	}
+	maps.Copy(*m, more)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
@@ -12,6 +13,7 @@ import (
 // grammar is the command line.
 type grammar struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
+	Wide    bool             `help:"Do not fit tables to the terminal."`
 
 	Work        workVerb        `cmd:"" default:"1" help:"Run the worker until SIGTERM or SIGINT (default command)."`
 	Demo        demoVerb        `cmd:"" help:"Run sample work on an embedded database in a temporary folder. Exits on its own."`
@@ -31,6 +33,8 @@ type grammar struct {
 	Config      configVerb      `cmd:"" help:"List the environment variables and their values, and check the registrations."`
 	Doctor      doctorVerb      `cmd:"" help:"Check the configuration, the database and its contents, and say what to do. Exits 1 if a check failed."`
 	Healthcheck healthcheckVerb `cmd:"" help:"Check the worker on this machine: exits 0 if it is healthy. For container images."`
+	Completion  completionVerb  `cmd:"" help:"Print a script that makes a shell complete commands and flags."`
+	Help        helpVerb        `cmd:"" name:"help" help:"Explain a command, as --help does."`
 	Build       versionVerb     `cmd:"" name:"version" help:"Print the version, and how the program was built."`
 }
 
@@ -56,7 +60,14 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("command line: %w", err)
 	}
-	parsed, err := parser.Parse(p.args)
+	args := p.args
+	switch {
+	case len(args) > 0 && args[0] == wordsVerb:
+		return func(context.Context) error { return p.complete(parser.Model.Node, args[1:]) }, nil
+	case len(args) > 0 && args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
+	}
+	parsed, err := parser.Parse(args)
 	if ended {
 		return nil, nil
 	}
@@ -70,6 +81,7 @@ func (p *program) parse() (verb func(ctx context.Context) error, err error) {
 	if err != nil {
 		return nil, &usageError{err}
 	}
+	p.wide = g.Wide
 	return func(ctx context.Context) error {
 		if p.seams.own(parsed.Selected().Name) {
 			return p.runOwn(ctx, parsed)

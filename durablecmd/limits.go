@@ -23,11 +23,15 @@ type limitsVerb struct {
 	Resume  limitsResumeVerb  `cmd:"" help:"Let a limit apply again that was drained or turned off."`
 	Off     limitsOffVerb     `cmd:"" help:"Let all runs of a limit execute, as if it were not there."`
 	Delete  limitsDeleteVerb  `cmd:"" help:"Delete a limit that nothing holds and no run waits for."`
+	Lift    limitsLiftVerb    `cmd:"" help:"End the penalty of a key: its runs may start again."`
 	Release limitsReleaseVerb `cmd:"" help:"Take the places of one owner away. What it executes continues: more may run than the limit says."`
+	Check   limitsCheckVerb   `cmd:"" help:"Look for limits that are exceeded, and for runs that wait in vain. Exits 1 if there are any."`
 }
 
 type (
 	limitsListVerb struct {
+		watchFlag
+
 		Name []string `arg:"" optional:"" help:"Only limits of these names."`
 		Caps bool     `help:"Also the caps that jobs have (job:NAME)."`
 		JSON bool     `name:"json" help:"Print JSON."`
@@ -59,6 +63,10 @@ type (
 		Owner string `arg:"" help:"Owner, as the command limits show prints it."`
 		JSON  bool   `name:"json" help:"Print JSON."`
 	}
+	limitsLiftVerb struct {
+		Gate string `arg:"" name:"name=key" help:"Limit and key, such as tenant=acme; without a key: the name."`
+		JSON bool   `name:"json" help:"Print JSON."`
+	}
 	limitName struct {
 		Name string `arg:"" help:"Name of the limit."`
 		JSON bool   `name:"json" help:"Print JSON."`
@@ -67,7 +75,7 @@ type (
 
 // Run prints the limits.
 func (v limitsListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Limits(ctx, store.LimitFilter{Names: v.Name, Caps: v.Caps || len(v.Name) > 0})
 		if err != nil {
 			return err
@@ -79,7 +87,7 @@ func (v limitsListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no limits")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable("NEXT", "KIND")
 		table.row("NAME", "KIND", "LIMIT", "STATE", "IN USE", "WAITING", "NEXT")
 		for i := range list.Limits {
 			l := &list.Limits[i]
@@ -136,7 +144,7 @@ func (v limitsShowVerb) Run(ctx context.Context, p *program) error {
 }
 
 func (p *program) printGate(gate *operate.GateView) error {
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("limit", gate.Limit.Name)
 	table.row("key", orDash(&gate.Key))
 	table.row("kind", gate.Limit.Kind.String()+", "+limitText(&gate.Limit))
@@ -205,6 +213,9 @@ func (v *limitsSetVerb) onto(limit *store.Limit) error {
 		if err := limit.WhenFull.UnmarshalText([]byte(*v.WhenFull)); err != nil {
 			return usage("--when-full: %w", err)
 		}
+		if limit.WhenFull != store.FullRetry {
+			limit.RetryAfter = 0
+		}
 	}
 	set(&limit.Max, v.Max)
 	set(&limit.Period, v.Period)
@@ -231,7 +242,7 @@ func (p *program) changedLimit(asJSON bool) func(operate.ChangedLimit, error) er
 
 var limitDone = map[store.LimitCommand]string{ //nolint:gochecknoglobals // a constant table
 	store.SetLimit: "set", store.DrainLimit: "admits nothing more", store.ResumeLimit: "applies", store.DisableLimit: "admits everything",
-	store.DeleteLimit: "deleted", store.ReleasePermit: "released",
+	store.DeleteLimit: "deleted", store.ReleasePermit: "released", store.LiftPenalty: "not penalized",
 }
 
 func (v limitName) change(ctx context.Context, p *program, command store.LimitCommand) error {
@@ -258,6 +269,14 @@ func (v limitsOffVerb) Run(ctx context.Context, p *program) error {
 // Run deletes a limit.
 func (v limitsDeleteVerb) Run(ctx context.Context, p *program) error {
 	return v.change(ctx, p, store.DeleteLimit)
+}
+
+// Run ends a penalty.
+func (v limitsLiftVerb) Run(ctx context.Context, p *program) error {
+	name, key, _ := strings.Cut(v.Gate, "=")
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		return p.changedLimit(v.JSON)(o.LiftPenalty(ctx, name, key))
+	})
 }
 
 // Run ends an owner's permit.

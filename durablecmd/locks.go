@@ -60,7 +60,7 @@ func (p *program) printLocks(records []lock.Record, waits []lock.Wait) error {
 			return err
 		}
 	} else {
-		table := newTable(p.stdout)
+		table := p.newTable("CLAIM", "FENCE", "ACQUIRED")
 		table.row("NAME", "SLOT", "OWNER", "ACQUIRED", "EXPIRES", "FENCE", "CLAIM")
 		for _, r := range records {
 			expires := "in " + r.ExpiresAt.Sub(now).Round(time.Second).String()
@@ -80,7 +80,7 @@ func (p *program) printLocks(records []lock.Record, waits []lock.Wait) error {
 	if _, err := fmt.Fprintln(p.stdout); err != nil {
 		return err
 	}
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("WAITS FOR", "OWNER", "CALLS", "SINCE")
 	for _, w := range waits {
 		table.row(w.Name, orDash(&w.Owner), strconv.Itoa(w.Calls), ago(w.Since, now))
@@ -127,7 +127,7 @@ func (v locksForcedVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no lock was released by force")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		table.row("NAME", "SLOT", "WHEN", "BY", "REASON", "OWNER", "FENCE")
 		for _, r := range list.Forced {
 			table.row(r.Name, strconv.Itoa(r.Slot), ago(r.At, p.now()), r.By, clipped(orDash(&r.Reason), 60), orDash(&r.Owner),

@@ -83,6 +83,7 @@ type program struct {
 	jobs           []durable.JobInfo
 	path           string // of the verb, once the arguments are read
 	setDefault     func(*slog.Logger)
+	wide           bool             // tables are not made to fit
 	now            func() time.Time // only to tell people how long ago something was
 }
 

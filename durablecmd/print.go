@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -29,7 +29,7 @@ func (p *program) printRuns(list operate.RunList, now time.Time) error {
 		_, err := fmt.Fprintln(p.stdout, "no runs")
 		return err
 	}
-	table := newTable(p.stdout)
+	table := p.newTable("CREATED", "WORKER", "ATTEMPT", "QUEUE", "DUE", "ERROR")
 	table.row("ID", "JOB", "QUEUE", "STATE", "ATTEMPT", "DUE", "CREATED", "WORKER", "ERROR")
 	for _, r := range list.Runs {
 		table.row(r.ID.String(), r.Job, r.Queue, r.State.String(), fmt.Sprintf("%d/%d", r.Attempt, r.MaxAttempts),
@@ -45,21 +45,21 @@ func (p *program) printRuns(list operate.RunList, now time.Time) error {
 	return nil
 }
 
-// printRun prints one run for a person.
-func (p *program) printRun(r durable.Record, now time.Time) error {
+// printRun prints one run for a person, with some of its texts.
+func (p *program) printRun(r durable.Record, now time.Time, texts texts) error {
 	instant := func(t *time.Time) string {
 		if t == nil {
 			return "-"
 		}
 		return t.Format(time.RFC3339) + " (" + ago(*t, now) + ")"
 	}
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("id", r.ID.String())
 	table.row("job", r.Job)
 	table.row("queue", r.Queue)
 	table.row("state", r.State.String())
 	table.row("attempt", fmt.Sprintf("%d of %d", r.Attempt, r.MaxAttempts))
-	table.row("crashes", strconv.Itoa(r.CrashCount))
+	table.row("crashes", crashText(&r))
 	table.row("priority", strconv.Itoa(r.Priority))
 	table.row("due", instant(&r.DueAt))
 	table.row("created", instant(&r.CreatedAt))
@@ -79,9 +79,13 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	if r.Key != nil {
 		table.row("key", *r.Key)
 	}
+	if len(r.Limits) > 0 {
+		table.row("limits", strings.Join(r.Limits, ", "))
+	}
 	if len(r.Tags) > 0 {
 		table.row("tags", strings.Join(r.Tags, ", "))
 	}
+	table.metadata(r.Metadata)
 	if r.Progress != nil {
 		table.row("progress", strings.TrimSpace(fmt.Sprintf("%.4g %% %s", 100*r.Progress.Fraction, r.Progress.Note))+" ("+ago(r.Progress.At, now)+")")
 	}
@@ -94,55 +98,100 @@ func (p *program) printRun(r durable.Record, now time.Time) error {
 	if err := table.flush(); err != nil || len(r.Attempts) == 0 {
 		return err
 	}
+	return p.printAttempts(r, now, texts)
+}
+
+// printAttempts prints the attempts of a run, below it, with some of their texts.
+func (p *program) printAttempts(r durable.Record, now time.Time, texts texts) error {
+	table := p.newTable()
 	if _, err := fmt.Fprintln(p.stdout); err != nil {
 		return err
 	}
-	table.row("ATTEMPT", "OUTCOME", "WORKER", "STARTED", "TOOK", "ERROR")
-	for _, a := range r.Attempts {
-		table.row(strconv.Itoa(a.Number), a.Outcome.String(), a.Worker, ago(a.StartedAt, now),
+	table.row("EXECUTION", "ATTEMPT", "OUTCOME", "WORKER", "STARTED", "TOOK", "ERROR")
+	for i, a := range r.Attempts {
+		table.row(strconv.Itoa(i+1), fmt.Sprintf("%d of %d", a.Number, r.MaxAttempts), a.Outcome.String(), a.Worker, ago(a.StartedAt, now),
 			a.EndedAt.Sub(a.StartedAt).Round(time.Millisecond).String(), clipped(orDash(a.Error), 100))
 	}
 	if err := table.flush(); err != nil {
 		return err
 	}
-	return p.printTexts(r.Attempts)
+	return p.printTexts(&r, texts)
 }
 
-// printTexts prints the stacks of panics and what handlers have logged, attempt
-// by attempt.
-func (p *program) printTexts(attempts []store.Attempt) error {
-	for _, a := range attempts {
-		for _, part := range []struct {
-			what string
-			text *string
-		}{{"stack", a.Stack}, {"log", a.Log}} {
-			if part.text == nil || *part.text == "" {
-				continue
-			}
-			if _, err := fmt.Fprintf(p.stdout, "\n%s of attempt %d:\n%s\n", part.what, a.Number, printableLines(strings.TrimSuffix(*part.text, "\n"))); err != nil {
-				return err
-			}
+// crashText says how many workers died while they had the run, which costs no attempt.
+func crashText(r *durable.Record) string {
+	if r.CrashCount == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d (not counted as attempts)", r.CrashCount)
+}
+
+// metadata adds a row of metadata in the order of its names, if there is any.
+func (t *table) metadata(m store.Metadata) {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		words = append(words, name+"="+m[name])
+	}
+	if len(words) > 0 {
+		t.row("metadata", strings.Join(words, ", "))
+	}
+}
+
+// texts says of which executions stacks and logs are printed.
+type texts int
+
+const (
+	latestTexts texts = iota // of the last one that left any
+	allTexts
+)
+
+// printTexts prints the stacks of panics and what handlers have logged, execution by
+// execution.
+func (p *program) printTexts(r *durable.Record, which texts) error {
+	var with []int
+	for i, a := range r.Attempts {
+		if textOf(a.Stack)+textOf(a.Log) != "" {
+			with = append(with, i)
+		}
+	}
+	earlier := len(with) - 1
+	if which == latestTexts && earlier > 0 {
+		with = with[earlier:]
+	}
+	for _, i := range with {
+		if err := p.printText(r, i); err != nil {
+			return err
+		}
+	}
+	if which == allTexts || earlier <= 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(p.stdout, "\n%d earlier %s left a stack or a log: --full\n", earlier, plural(int64(earlier), "execution", "executions"))
+	return err
+}
+
+// printText prints what one execution has left.
+func (p *program) printText(r *durable.Record, i int) error {
+	a := &r.Attempts[i]
+	for _, part := range []struct{ what, text string }{{"stack", textOf(a.Stack)}, {"log", textOf(a.Log)}} {
+		if part.text == "" {
+			continue
+		}
+		_, err := fmt.Fprintf(p.stdout, "\n%s of execution %d (attempt %d of %d):\n%s\n", part.what, i+1, a.Number, r.MaxAttempts,
+			printableLines(strings.TrimSuffix(part.text, "\n")))
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// table aligns rows of text. Cells may hold anything: what could move a
-// terminal's cursor is shown escaped.
-type table struct {
-	w *tabwriter.Writer
-}
-
-func newTable(w io.Writer) table { return table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
-
-func (t table) row(cells ...string) {
-	for i, cell := range cells {
-		cells[i] = printable(cell)
+func textOf(text *string) string {
+	if text == nil {
+		return ""
 	}
-	fmt.Fprintln(t.w, strings.Join(cells, "\t")) // its error comes with flush
+	return *text
 }
-
-func (t table) flush() error { return t.w.Flush() }
 
 // printable shows text on one line: characters that are not graphic, line ends
 // and direction marks among them, are written as in a Go string, and bytes that

@@ -58,7 +58,7 @@ func (v problemsListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no problems")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		table.row("GROUP", "RUNS", "JOB", "QUEUES", "FIRST", "LAST", "NEWEST", "ERROR")
 		for i := range list.Groups {
 			g := &list.Groups[i]
@@ -124,7 +124,7 @@ func (v statsVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(series)
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		table.row("FROM", "ENQUEUED", "SUCCEEDED", "FAILED", "DEAD", "CANCELLED", "CRASHED", "WAIT P50", "P95", "P99", "TOOK P50", "P95", "P99")
 		for i := range series.Steps {
 			if s := &series.Steps[i]; s.Enqueued+s.Succeeded+s.Failed+s.Dead+s.Cancelled+s.Crashed > 0 {
@@ -136,7 +136,7 @@ func (v statsVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
-func statsRow(t table, name string, s *operate.SeriesStep) {
+func statsRow(t *table, name string, s *operate.SeriesStep) {
 	cells := []string{name}
 	for _, n := range []int64{s.Enqueued, s.Succeeded, s.Failed, s.Dead, s.Cancelled, s.Crashed} {
 		cells = append(cells, strconv.FormatInt(n, 10))

@@ -22,6 +22,8 @@ type queuesVerb struct {
 
 type (
 	queuesListVerb struct {
+		watchFlag
+
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 	queuesPauseVerb struct {
@@ -63,7 +65,7 @@ func actor() string {
 
 // Run prints the queues.
 func (v queuesListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Queues(ctx)
 		if err != nil {
 			return err
@@ -75,7 +77,7 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no queues")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable("RUNS/MIN", "OLDEST DUE", "RUNNING")
 		table.row("QUEUE", "STATE", "PENDING", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
 		for _, q := range list.Queues {
 			state, oldest := "active", "-"
@@ -148,7 +150,7 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(list)
 		}
-		table := newTable(p.stdout)
+		table := p.newTable("KIND", "DETAIL")
 		table.row("AT", "BY", "KIND", "SUBJECT", "ACTION", "DETAIL")
 		for _, c := range list.Changes {
 			detail := oneLine(c.Detail)

@@ -2,6 +2,8 @@ package durablecmd
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/durable-worker/durable-worker/operate"
 )
@@ -11,6 +13,7 @@ type runsVerb struct {
 	List        runsListVerb        `cmd:"" help:"List runs, newest first."`
 	Show        runsShowVerb        `cmd:"" help:"Show a run with its attempts."`
 	Explain     runsExplainVerb     `cmd:"" help:"Say why a run waits and when it may start, how it executes, why it ended, or why it is not there."`
+	Logs        runsLogsVerb        `cmd:"" help:"Print the lines that a run's handler has logged."`
 	Wait        runsWaitVerb        `cmd:"" help:"Wait until a run has ended. Exits 0 if it succeeded, 3 if it is dead or cancelled, 4 after --timeout."`
 	Count       runsCountVerb       `cmd:"" help:"Count runs by state. Large counts may be lower bounds (10000+) or estimates (about)."`
 	Cancel      runsCancelVerb      `cmd:"" help:"Cancel runs. A running one is asked to stop, and ends cancelled unless it succeeds."`
@@ -23,6 +26,7 @@ type runsVerb struct {
 type (
 	runsListVerb struct {
 		filterFlags
+		watchFlag
 
 		Limit  int  `default:"50" help:"Maximum number of results (1 to 200)."`
 		Cursor word `placeholder:"CURSOR" help:"Continue after this cursor (\"next\" of the previous page)."`
@@ -30,7 +34,12 @@ type (
 	}
 	runsShowVerb struct {
 		ID   string `arg:"" help:"Id of the run, or its first 8 or more characters."`
+		Full bool   `help:"Print the stacks and logs of all executions. Default: of the last one."`
 		JSON bool   `name:"json" help:"Print JSON."`
+	}
+	runsLogsVerb struct {
+		ID   string `arg:"" help:"Id of the run, or its first 8 or more characters."`
+		Tail int    `placeholder:"N" help:"Print the last lines only, so many."`
 	}
 )
 
@@ -46,7 +55,7 @@ func (v runsListVerb) Run(ctx context.Context, p *program) error {
 	if filter.Limit = v.Limit; v.Limit < 1 || v.Limit > 200 {
 		return usage("--limit %d: want 1 to 200", v.Limit)
 	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Runs(ctx, filter)
 		if err != nil {
 			return err
@@ -75,6 +84,45 @@ func (v runsShowVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(record)
 		}
-		return p.printRun(record, p.now())
+		texts := latestTexts
+		if v.Full {
+			texts = allTexts
+		}
+		return p.printRun(record, p.now(), texts)
+	})
+}
+
+// Run prints what was logged, execution by execution.
+func (v runsLogsVerb) Run(ctx context.Context, p *program) error {
+	if err := checkIDs(v.ID); err != nil {
+		return err
+	}
+	if v.Tail < 0 {
+		return usage("--tail %d: want 0 for all, or more", v.Tail)
+	}
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		id, err := o.FindID(ctx, v.ID)
+		if err != nil {
+			return err
+		}
+		record, err := o.Run(ctx, id)
+		if err != nil {
+			return err
+		}
+		var lines []string
+		for _, a := range record.Attempts {
+			if a.Log != nil && *a.Log != "" {
+				lines = append(lines, strings.Split(printableLines(strings.TrimSuffix(*a.Log, "\n")), "\n")...)
+			}
+		}
+		if v.Tail > 0 && len(lines) > v.Tail {
+			lines = lines[len(lines)-v.Tail:]
+		}
+		for _, line := range lines {
+			if _, err := fmt.Fprintln(p.stdout, line); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

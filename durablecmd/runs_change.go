@@ -47,6 +47,7 @@ type (
 	}
 	runsCountVerb struct {
 		filterFlags
+		watchFlag
 
 		JSON bool `name:"json" help:"Print JSON."`
 	}
@@ -275,7 +276,7 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		counted, err := o.CountMatching(ctx, filter)
 		if err != nil {
 			return err
@@ -283,7 +284,7 @@ func (v runsCountVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(counted)
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		for _, state := range filter.Wanted() {
 			table.row(state.String(), number(counted.Counts[state]))
 		}

@@ -2,34 +2,42 @@ package durablecmd
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/wire"
 	"github.com/durable-worker/durable-worker/store"
 )
 
 // filterFlags narrow what a verb is about to the runs that match all of them.
 type filterFlags struct {
-	State words    `placeholder:"STATE,…" help:"Only runs in these states: pending, running, succeeded, dead or cancelled. Repeatable."`
-	Job   words    `placeholder:"JOB,…" help:"Only runs of these jobs. Repeatable."`
-	Queue words    `placeholder:"QUEUE,…" help:"Only runs of these queues. Repeatable."`
-	Tag   word     `placeholder:"TAG" help:"Only runs with this tag."`
-	Since *instant `placeholder:"TIME" help:"Only runs created at or after this time: 2030-01-31T08:00:00Z, or 1h for an hour ago."`
-	Until *instant `placeholder:"TIME" help:"Only runs created before this time."`
+	State      words    `placeholder:"STATE,…" help:"Only runs in these states: pending, running, succeeded, dead or cancelled. Repeatable."`
+	Job        words    `placeholder:"JOB,…" help:"Only runs of these jobs. Repeatable."`
+	Queue      words    `placeholder:"QUEUE,…" help:"Only runs of these queues. Repeatable."`
+	Tag        word     `placeholder:"TAG" help:"Only runs with this tag."`
+	Key        word     `placeholder:"KEY" help:"Only runs enqueued with this unique key."`
+	Schedule   word     `placeholder:"NAME" help:"Only runs of this schedule."`
+	Worker     word     `placeholder:"NAME" help:"Only runs that this worker has, or had last."`
+	Error      word     `placeholder:"TEXT" help:"Only runs whose error contains this text."`
+	Meta       metaFlag `sep:"none" placeholder:"NAME=VALUE" help:"Only runs with this metadata. Repeatable."`
+	Since      *instant `placeholder:"TIME" help:"Only runs created at or after this time: 2030-01-31T08:00:00Z, or 1h for an hour ago."`
+	Until      *instant `placeholder:"TIME" help:"Only runs created before this time."`
+	EndedSince *instant `placeholder:"TIME" help:"Only runs that ended at or after this time."`
 }
 
 // given reports whether any of the flags is.
 func (f *filterFlags) given() bool {
-	return len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag != "" || f.Since != nil || f.Until != nil
+	return len(f.State)+len(f.Job)+len(f.Queue) > 0 || f.Tag+f.Key+f.Schedule+f.Worker+f.Error != "" || f.Meta != nil ||
+		f.Since != nil || f.Until != nil || f.EndedSince != nil
 }
 
 // filter is what the flags ask for. Durations count back from now.
 func (f *filterFlags) filter(now time.Time) (durable.Filter, error) {
-	filter := durable.Filter{Jobs: f.Job, Queues: f.Queue, Tag: string(f.Tag), Since: f.Since.on(now), Until: f.Until.on(now)}
+	filter := durable.Filter{Jobs: f.Job, Queues: f.Queue, Tag: string(f.Tag), Since: f.Since.on(now), Until: f.Until.on(now),
+		Key: string(f.Key), Schedule: string(f.Schedule), Worker: string(f.Worker), Error: string(f.Error), Metadata: store.Metadata(f.Meta),
+		EndedSince: f.EndedSince.on(now)}
 	for _, word := range f.State {
 		state, err := store.ParseState(word)
 		if err != nil {
@@ -69,19 +77,10 @@ func (i *instant) Decode(ctx *kong.DecodeContext) error {
 		i.at = at
 		return nil
 	}
-	if i.ago, err = parseAgo(string(text)); err != nil || i.ago < 0 {
+	if i.ago, err = wire.Ago(string(text)); err != nil || i.ago < 0 {
 		return fmt.Errorf("%q: want a time such as 2030-01-31T08:00:00Z, or how long ago it was, such as 90s, 1h or 7d", text)
 	}
 	return nil
-}
-
-// parseAgo reads a duration, or a number of days.
-func parseAgo(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err
-	}
-	return time.ParseDuration(text)
 }
 
 // on is the time that is meant; the zero time where the flag was not given.

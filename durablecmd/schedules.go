@@ -23,6 +23,8 @@ type schedulesVerb struct {
 
 type (
 	schedulesListVerb struct {
+		watchFlag
+
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 	schedulesShowVerb struct {
@@ -56,7 +58,7 @@ type (
 
 // Run prints all schedules.
 func (v schedulesListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Schedules(ctx)
 		if err != nil {
 			return err

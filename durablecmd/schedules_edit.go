@@ -35,6 +35,8 @@ type scheduleFlags struct {
 	Priority      *int           `help:"Priority of the runs, -4 to 4, larger first."`
 	MaxAttempts   *int           `help:"Number of attempts before a run is dead."`
 	Timeout       *time.Duration `help:"Time limit of an attempt; 0: none."`
+	LimitedBy     []string       `sep:"none" placeholder:"NAME=KEY" help:"Key of a limit for the runs, such as tenant=acme or api*2. Repeatable. Default: the job's limits."`
+	Meta          metaEdit       `sep:"none" placeholder:"NAME=VALUE" help:"Metadata of the runs. Repeatable; replaces all that is there; none removes it."`
 }
 
 type (
@@ -92,6 +94,9 @@ func (f scheduleFlags) apply(s *store.Schedule) error {
 	set(&s.Priority, f.Priority)
 	set(&s.MaxAttempts, f.MaxAttempts)
 	set(&s.Timeout, f.Timeout)
+	if f.Meta != nil {
+		s.Metadata = store.Metadata(f.Meta)
+	}
 	if f.Blackout == nil {
 		return nil
 	}
@@ -171,10 +176,37 @@ func (v schedulesSetVerb) Run(ctx context.Context, p *program) error {
 	})
 }
 
+// limitsOfArgs gives a schedule the limits that its job has declared, with the keys
+// that follow from its args. Where no worker has declared the job they stay as they are.
+func (f scheduleFlags) limitsOfArgs(ctx context.Context, o *operate.Actor, s *store.Schedule) error {
+	limits, err := limitedBy(f.LimitedBy)
+	if err != nil {
+		return err
+	}
+	job, err := o.Job(ctx, s.Job)
+	switch {
+	case errors.Is(err, durable.ErrUnknownJob):
+		return nil
+	case err != nil:
+		return err
+	}
+	run := durable.RunOf(job, s.Args, limits...)
+	s.Limits = run.Limits
+	if fault := run.Fault(); fault != nil {
+		return fmt.Errorf("%w: %w", store.ErrInvalid, fault)
+	}
+	return nil
+}
+
 // store stores a schedule as the flags make it, and says when it fires next.
 func (f scheduleFlags) store(ctx context.Context, o *operate.Actor, s store.Schedule) (string, error) {
 	if err := f.apply(&s); err != nil {
 		return "", err
+	}
+	if f.Args != nil || f.LimitedBy != nil || s.Generation == 0 {
+		if err := f.limitsOfArgs(ctx, o, &s); err != nil {
+			return "", err
+		}
 	}
 	next, err := o.SaveSchedule(ctx, s)
 	if err != nil {
@@ -183,5 +215,5 @@ func (f scheduleFlags) store(ctx context.Context, o *operate.Actor, s store.Sche
 	if next == nil {
 		return "next never", nil
 	}
-	return "next " + next.Format(time.RFC3339), nil
+	return "next " + zoned(*next, s.Rule.Zone), nil
 }

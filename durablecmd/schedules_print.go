@@ -47,16 +47,63 @@ func (p *program) printSchedules(records []store.ScheduleRecord, now time.Time) 
 		_, err := fmt.Fprintln(p.stdout, "no schedules")
 		return err
 	}
-	table := newTable(p.stdout)
+	table := p.newTable("EDITED", "JOB")
 	table.row("NAME", "RULE", "JOB", "STATE", "NEXT", "EDITED")
 	for _, r := range records {
 		edited := "-"
 		if r.Edited {
 			edited = "by an operator"
 		}
-		table.row(r.Name, ruleText(r.Rule), r.Job, scheduleState(r, now), agoOrDash(r.NextAt, now), edited)
+		table.row(r.Name, ruleText(r.Rule), r.Job, scheduleState(r, now), nextText(r, now), edited)
 	}
 	return table.flush()
+}
+
+// nextOf is when a schedule fires next, the zero time if it does not. Before a worker
+// has planned it, the time follows from its rule.
+func nextOf(r store.ScheduleRecord, now time.Time) (next time.Time, planned bool) {
+	if r.NextAt != nil {
+		return *r.NextAt, true
+	}
+	if r.Paused || r.Fault != nil {
+		return time.Time{}, false
+	}
+	schedule := r.Schedule()
+	coming, err := schedule.Preview(now, 1)
+	if err != nil || len(coming) == 0 {
+		return time.Time{}, false
+	}
+	return coming[0], false
+}
+
+// overdueAfter is how late an occurrence is before a worker should have come to it.
+const overdueAfter = 30 * time.Second
+
+// nextText says when a schedule fires next, and what keeps it from that.
+func nextText(r store.ScheduleRecord, now time.Time) string {
+	next, planned := nextOf(r, now)
+	switch {
+	case next.IsZero():
+		return "-"
+	case !planned:
+		return ago(next, now) + ", once a worker has planned it"
+	case r.Waiting:
+		return "waits for an earlier run since " + brief(now.Sub(next))
+	case now.Sub(next) > overdueAfter:
+		return "overdue by " + brief(now.Sub(next)) + ": is a worker alive?"
+	default:
+		return ago(next, now)
+	}
+}
+
+// zoned is an instant in the zone of a schedule, and in UTC.
+func zoned(at time.Time, zone string) string {
+	utc := at.UTC().Format(time.RFC3339)
+	location, err := time.LoadLocation(zone)
+	if err != nil || zone == "" || location == time.UTC {
+		return utc
+	}
+	return at.In(location).Format(time.RFC3339) + " " + zone + ", " + utc
 }
 
 func agoOrDash(t *time.Time, now time.Time) string {
@@ -71,7 +118,7 @@ func (p *program) printSchedule(r store.ScheduleRecord, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("name", r.Name)
 	table.row("rule", ruleText(r.Rule))
 	table.row("plan", string(plan))
@@ -79,8 +126,8 @@ func (p *program) printSchedule(r store.ScheduleRecord, now time.Time) error {
 	if r.Fault != nil {
 		table.row("fault", *r.Fault)
 	}
-	if r.NextAt != nil {
-		table.row("next", r.NextAt.Format(time.RFC3339)+" ("+ago(*r.NextAt, now)+")")
+	if next, _ := nextOf(r, now); !next.IsZero() {
+		table.row("next", zoned(next, r.Rule.Zone)+" ("+nextText(r, now)+")")
 	}
 	table.row("job", r.Job)
 	table.row("queue", r.Queue)
@@ -90,6 +137,7 @@ func (p *program) printSchedule(r store.ScheduleRecord, now time.Time) error {
 		table.row("timeout", time.Duration(r.Timeout).String())
 	}
 	table.row("args", oneLine(r.Args))
+	table.metadata(r.Metadata)
 	table.row("generation", strconv.FormatInt(r.Generation, 10))
 	table.row("declared", agoOrDash(r.DeclaredAt, now))
 	table.row("edited", strconv.FormatBool(r.Edited))
@@ -97,14 +145,14 @@ func (p *program) printSchedule(r store.ScheduleRecord, now time.Time) error {
 }
 
 func (p *program) printPreview(seen operate.Preview, now time.Time) error {
-	table := newTable(p.stdout)
+	table := p.newTable()
 	table.row("WHEN", "", "WHAT", "DETAIL")
 	for i := len(seen.Past) - 1; i >= 0; i-- {
 		line := seen.Past[i]
-		table.row(line.At.Format(time.RFC3339), ago(line.At, now), string(line.Kind), pastDetail(line))
+		table.row(zoned(line.At, seen.Schedule.Rule.Zone), ago(line.At, now), string(line.Kind), pastDetail(line))
 	}
 	for _, at := range seen.Next {
-		table.row(at.Format(time.RFC3339), ago(at, now), "next", "")
+		table.row(zoned(at, seen.Schedule.Rule.Zone), ago(at, now), "next", "")
 	}
 	if err := table.flush(); err != nil {
 		return err

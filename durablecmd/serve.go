@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/observe/metrics"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -82,6 +84,7 @@ type health struct {
 	worker *durable.Worker
 	tally  *observe.Tally
 	pools  func() []store.Pool
+	sample *sampler
 }
 
 // watch makes the state of the app's worker the answer.
@@ -89,6 +92,7 @@ func (h *health) watch(app *App) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.worker, h.tally = app.Worker, app.Tally
+	h.sample = &sampler{read: operate.New(app.Store, operate.Config{}).Sample, now: lease.Elapsed}
 	if s, ok := app.Store.(interface{ Pools() []store.Pool }); ok {
 		h.pools = s.Pools
 	}
@@ -196,14 +200,14 @@ func newHealth(version string) *health {
 		}
 		answer(w, status, r)
 	})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { metrics.Serve(w, r, h.metrics()) })
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { metrics.Serve(w, r, h.metrics(r.Context())) })
 	return h
 }
 
 // metrics is what /metrics shows.
-func (h *health) metrics() metrics.Snapshot {
+func (h *health) metrics(ctx context.Context) metrics.Snapshot {
 	h.mu.Lock()
-	worker, tally, pools := h.worker, h.tally, h.pools
+	worker, tally, pools, sample := h.worker, h.tally, h.pools, h.sample
 	h.mu.Unlock()
 	shown := metrics.Snapshot{Version: h.version}
 	if tally != nil {
@@ -212,11 +216,14 @@ func (h *health) metrics() metrics.Snapshot {
 	if pools != nil {
 		shown.Pools = pools()
 	}
+	if sample != nil {
+		shown.Database = sample.latest(ctx)
+	}
 	if worker == nil {
 		return shown
 	}
 	s := worker.Status()
-	shown.Worker = &metrics.Worker{Ready: s.Ready, Draining: s.Draining, Capacity: s.Capacity, Stuck: s.Stuck, BeatLag: s.BeatLag,
+	shown.Worker = &metrics.Worker{Ready: s.Ready, Draining: s.Draining, Capacity: s.Capacity, Stuck: s.Stuck, BeatLag: s.BeatLag, LeaseMargin: s.LeaseMargin,
 		SinceContact: s.SinceContact, Unsettled: s.Unsettled.Count, Locked: s.Unsettled.Locked, SetAside: map[string]int{}}
 	for _, one := range s.SetAside {
 		shown.Worker.SetAside[one.Doing]++

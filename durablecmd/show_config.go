@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -37,15 +38,11 @@ func (v configVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	db, err := backend.Open(ctx, "memory:", backend.Config{})
+	app, done, err := p.rehearsal(ctx, config, logger)
 	if err != nil {
-		return err
-	}
-	defer db.Close()
-	app := newApp(db, config, p.seams, logger)
-	if err = errors.Join(app.setUp(ctx, p.setup), app.stop(ctx)); err != nil {
 		return fmt.Errorf("setup: %w", err)
 	}
+	defer done()
 	faults := app.Worker.Faults()
 	if err := v.show(p, config, faults); err != nil {
 		return err
@@ -54,6 +51,21 @@ func (v configVerb) Run(ctx context.Context, p *program) error {
 		return fmt.Errorf("%w registrations: %w", store.ErrInvalid, faults)
 	}
 	return nil
+}
+
+// rehearsal calls Setup with a store in memory, so that the registrations can be
+// looked at without a database.
+func (p *program) rehearsal(ctx context.Context, config Config, logger *slog.Logger) (app *App, done func(), err error) {
+	db, err := backend.Open(ctx, "memory:", backend.Config{})
+	if err != nil {
+		return nil, nil, err
+	}
+	app = newApp(db, config, p.seams, logger)
+	if err := errors.Join(app.setUp(ctx, p.setup), app.stop(ctx)); err != nil {
+		db.Close()
+		return nil, nil, err
+	}
+	return app, db.Close, nil
 }
 
 func (v configVerb) show(p *program, config Config, faults error) error {
@@ -69,7 +81,7 @@ func (v configVerb) show(p *program, config Config, faults error) error {
 	if v.JSON {
 		return p.printJSON(shown)
 	}
-	table := newTable(p.stdout)
+	table := p.newTable("WANT", "UNIT", "DEFAULT")
 	table.row("VARIABLE", "VALUE", "DEFAULT", "UNIT", "WANT")
 	for _, s := range shown.Variables {
 		table.row(s.Name, s.Value, s.Default, s.Unit, s.Constraint)

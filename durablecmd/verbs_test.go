@@ -260,7 +260,7 @@ func TestTheStackOfAPanicIsShown(t *testing.T) {
 	s.signal()
 	require.Equal(t, 0, s.ends())
 	text := execute(t, env, "runs", "show", id).stdout
-	require.Contains(t, text, "\nstack of attempt 1:\ngoroutine ")
+	require.Contains(t, text, "\nstack of execution 1 (attempt 1 of 1):\ngoroutine ")
 	require.Contains(t, text, "TestTheStackOfAPanicIsShown")
 	require.NotContains(t, text, `\t`, "what is indented by a tab is shown by spaces")
 }

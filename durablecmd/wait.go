@@ -38,7 +38,7 @@ func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			err = p.printJSON(record)
 		} else {
-			err = p.printRun(record, p.now())
+			err = p.printRun(record, p.now(), latestTexts)
 		}
 		return errors.Join(err, record.Ended())
 	})

@@ -49,7 +49,7 @@ func TestWaitingForARun(t *testing.T) {
 	require.Equal(t, "half of it", record.Progress.Note)
 	require.Contains(t, *record.Attempts[0].Log, "asked")
 	shown := execute(t, env, "runs", "show", id).stdout
-	for _, text := range []string{"50 % half of it", `{"page":3}`, "log of attempt 1:\ntime=", "msg=asked"} {
+	for _, text := range []string{"50 % half of it", `{"page":3}`, "log of execution 1 (attempt 1 of 1):\ntime=", "msg=asked"} {
 		require.Contains(t, shown, text)
 	}
 	require.NotContains(t, shown, "\x1b")

@@ -80,7 +80,7 @@ func TestAWorkerExecutesWhatTheCommandLineEnqueues(t *testing.T) {
 			eventually(t, env, "succeeded", "runs", "show", id)
 			nap := strings.TrimSpace(execute(t, env, "enqueue", "sleep", "--args", `{"for":"1ms"}`).stdout)
 			eventually(t, env, "succeeded", "runs", "show", nap)
-			bad := strings.TrimSpace(execute(t, env, "enqueue", "sleep", "--args", `{"for":"long"}`, "--max-attempts", "1").stdout)
+			bad := strings.TrimSpace(execute(t, env, "enqueue", "sleep", "--args", `{"for":"long"}`, "--max-attempts", "1", "--force").stdout)
 			eventually(t, env, "dead", "runs", "show", bad)
 			s.signal()
 			require.Equal(t, 0, s.ends())

@@ -3,6 +3,7 @@ package durablecmd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,8 @@ type workersVerb struct {
 
 type (
 	workersListVerb struct {
+		watchFlag
+
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 	workersShowVerb struct {
@@ -29,13 +32,15 @@ type (
 		List jobsListVerb `cmd:"" help:"List jobs by name, on each queue."`
 	}
 	jobsListVerb struct {
+		watchFlag
+
 		JSON bool `name:"json" help:"Print JSON."`
 	}
 )
 
 // Run prints the workers.
 func (v workersListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Workers(ctx)
 		if err != nil {
 			return err
@@ -47,7 +52,7 @@ func (v workersListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no workers")
 			return err
 		}
-		table := newTable(p.stdout)
+		table := p.newTable("INSTANCE", "STARTED", "VERSION", "JOBS", "QUEUES")
 		table.row("WORKER", "STATE", "SEEN", "STARTED", "EXECUTING", "QUEUES", "JOBS", "VERSION", "INSTANCE")
 		for i := range list.Workers {
 			w := &list.Workers[i]
@@ -84,7 +89,7 @@ func (v workersShowVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(w)
 		}
-		table := newTable(p.stdout)
+		table := p.newTable()
 		table.row("name", w.Name)
 		table.row("instance", w.Instance.String())
 		table.row("state", workerState(&w))
@@ -106,7 +111,7 @@ func (v workersShowVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints the jobs.
 func (v jobsListVerb) Run(ctx context.Context, p *program) error {
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+	return v.watched(ctx, p, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Jobs(ctx)
 		if err != nil {
 			return err
@@ -118,13 +123,37 @@ func (v jobsListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no jobs")
 			return err
 		}
-		table := newTable(p.stdout)
-		table.row("JOB", "QUEUE", "PENDING", "DUE", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
+		table := p.newTable("RUNS/MIN", "OLDEST DUE", "DUE", "RUNNING")
+		header := []string{"JOB", "QUEUE", "PENDING", "DUE", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY"}
+		anyLimited := slices.ContainsFunc(list.Jobs, func(j operate.JobView) bool { return len(j.Limits) > 0 })
+		if anyLimited {
+			header = append(header, "LIMITS")
+		}
+		table.row(header...)
 		for _, j := range list.Jobs {
-			table.row(j.Job, j.Queue, number(j.Pending), number(j.Due), number(j.Running), rate(j.Rate), agoOrDash(j.OldestDue, p.now()), servedBy(j.Work))
+			cells := []string{j.Job, j.Queue, number(j.Pending), number(j.Due), number(j.Running), rate(j.Rate), agoOrDash(j.OldestDue, p.now()), servedBy(j.Work)}
+			if anyLimited {
+				cells = append(cells, clipped(jobLimits(j.Limits), 60))
+			}
+			table.row(cells...)
 		}
 		return table.flush()
 	})
+}
+
+// jobLimits are the limits of a job's runs, each with where its key comes from.
+func jobLimits(limits []store.JobLimit) string {
+	texts := make([]string, len(limits))
+	for i := range limits {
+		texts[i] = limits[i].Default.String()
+		switch {
+		case limits[i].Computed:
+			texts[i] += "=(computed)"
+		case limits[i].Template != "":
+			texts[i] += "=" + limits[i].Template
+		}
+	}
+	return orNone(strings.Join(texts, ", "))
 }
 
 // servedBy names few workers, and counts many.

@@ -197,5 +197,17 @@ func (k *Keeper) poke() {
 // Terms are the terms on which the Keeper renews.
 func (k *Keeper) Terms() lease.Terms { return k.config.Terms }
 
+// Margin is how much is left of the lease that ends first, as a share of its duration; 1
+// when none is held.
+func (k *Keeper) Margin() float64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, least := k.config.Elapsed(), 1.0
+	for _, h := range k.holds {
+		least = min(least, float64(time.Duration(h.deadline.Load())-now)/float64(k.config.Terms.Duration))
+	}
+	return max(least, 0)
+}
+
 // Lag is by how much the last heartbeat was answered later than it was due.
 func (k *Keeper) Lag() time.Duration { return time.Duration(k.lag.Load()) }

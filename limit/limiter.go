@@ -25,7 +25,8 @@ var ErrFull = errors.New("limit is full")
 type FullError struct {
 	Limit string
 	Key   string
-	// RetryIn is when there may be room. Zero: as soon as a permit ends.
+	// RetryIn is when there may be room: of a Mutex or Semaphore, when a permit expires
+	// that is not given back before. Zero: as soon as one is given back.
 	RetryIn time.Duration
 }
 
@@ -36,7 +37,7 @@ func (e *FullError) Error() string {
 		text += fmt.Sprintf(", key %q", e.Key)
 	}
 	if e.RetryIn > 0 {
-		return fmt.Sprintf("%s: %v: retry in %v", text, ErrFull, e.RetryIn)
+		return fmt.Sprintf("%s: %v: retry in %v", text, ErrFull, max(e.RetryIn.Round(time.Millisecond), time.Millisecond))
 	}
 	return fmt.Sprintf("%s: %v", text, ErrFull)
 }
@@ -46,7 +47,9 @@ func (e *FullError) Is(target error) bool { return target == ErrFull }
 
 // Store is what a Limiter needs of a store. Every store has it.
 type Store interface {
+	// UseLimit takes starts or places of a limit, or gives places back.
 	UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error)
+	// Declare stores a limit that no worker has declared.
 	Declare(ctx context.Context, declaration store.Declaration) error
 }
 

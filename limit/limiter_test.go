@@ -56,6 +56,10 @@ func inVirtualTime(t *testing.T, script func(t *testing.T, db *faulty, limiter f
 	})
 }
 
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // virtual time of the bubble
+}
+
 func TestTakeSaysWhenToTryAgain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, _ *faulty, limiter func(durable.Limit) *limit.Limiter) {
 		l := limiter(api)
@@ -67,7 +71,7 @@ func TestTakeSaysWhenToTryAgain(t *testing.T) {
 		require.EqualError(t, errors.Join(l.Take(t.Context(), "Another key", 2)), `limit "api", key "Another key": limit is full: retry in 500ms`)
 		var full *limit.FullError
 		require.ErrorAs(t, limiter(api).Take(t.Context(), "", 1), &full, "another process")
-		time.Sleep(full.RetryIn)
+		pass(full.RetryIn)
 		require.NoError(t, l.Take(t.Context(), "", 1))
 	})
 }
@@ -116,7 +120,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		end(gone)
 		both.Wait()
 	})
@@ -192,9 +196,9 @@ func TestPermitsEnd(t *testing.T) {
 		require.ErrorIs(t, err, limit.ErrFull)
 		two, err := l.TryAcquire(t.Context(), "", 1)
 		require.NoError(t, err)
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		require.NoError(t, one.Extend(t.Context()))
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		require.ErrorIs(t, two.Extend(t.Context()), lease.ErrLost)
 		three, err := l.TryAcquire(t.Context(), "", 1)
 		require.NoError(t, err)
@@ -215,7 +219,7 @@ func TestDoKeepsAndGivesBackItsPlace(t *testing.T) {
 				err := l.Do(t.Context(), "k", func(ctx context.Context) error {
 					most.Store(max(most.Load(), inside.Add(1)))
 					defer inside.Add(-1)
-					time.Sleep(2 * time.Minute) // much longer than a permit lasts
+					pass(2 * time.Minute) // much longer than a permit lasts
 					return ctx.Err()
 				})
 				if err != nil {
@@ -244,7 +248,7 @@ func TestDoEndsBeforeAnotherHasItsPlace(t *testing.T) {
 			<-ctx.Done()
 			ended = time.Since(began)
 			require.ErrorIs(t, context.Cause(ctx), lease.ErrLost)
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 			db.down.Store(false)
 			return nil
 		})
@@ -282,5 +286,33 @@ func TestWhatDoesNotGoTogetherIsRefused(t *testing.T) {
 			require.ErrorIs(t, call(), store.ErrInvalid, name)
 		}
 		require.Panics(t, func() { limit.New(db, api, limit.Config{Terms: lease.Terms{Duration: time.Millisecond}}) })
+	})
+}
+
+func TestAPlaceThatIsGivenBackIsTakenSoon(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, _ *faulty, limiter func(durable.Limit) *limit.Limiter) {
+		mutex := durable.NewLimit("mutex", durable.Mutex())
+		held, err := limiter(mutex).TryAcquire(t.Context(), "", 1)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // less than a permit lasts
+		defer cancel()
+		var both sync.WaitGroup
+		both.Go(func() {
+			began := time.Now()
+			permit, err := limiter(mutex).Acquire(ctx, "", 1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if took := time.Since(began); took < 3*time.Second || took > 4*time.Second {
+				t.Errorf("it was acquired after %v", took)
+			}
+			if err := permit.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		pass(3 * time.Second)
+		require.NoError(t, held.Release(t.Context()))
+		both.Wait()
 	})
 }

@@ -54,7 +54,7 @@ func TestRunsAndLimitersShareAKey(t *testing.T) {
 					t.Error("two have the mutex")
 				}
 				defer inside.Add(-1)
-				time.Sleep(time.Millisecond) // so that others would overlap
+				time.Sleep(time.Millisecond) //nolint:forbidigo // so that others would overlap
 				done.Add(1)
 				return nil
 			}

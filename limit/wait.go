@@ -32,11 +32,12 @@ func (l *Limiter) await(ctx context.Context, key string, try func() error) error
 		case !errors.As(err, &full):
 			return err
 		}
-		if deadline, bounded := ctx.Deadline(); bounded && full.RetryIn > 0 && time.Until(deadline) < full.RetryIn {
+		deadline, bounded := ctx.Deadline()
+		if bounded && l.limit.Rate() && full.RetryIn > 0 && time.Until(deadline) < full.RetryIn {
 			return err
 		}
-		pause := time.Duration(float64(again) * (0.5 + l.config.Random()/2))
-		if full.RetryIn > 0 {
+		pause := time.Duration(float64(again) * (0.5 + l.config.Random()/2)) // a place may be given back any time
+		if l.limit.Rate() && full.RetryIn > 0 {
 			pause = max(min(full.RetryIn, longestPause), time.Millisecond)
 		}
 		if err := sleep(ctx, pause); err != nil {

@@ -99,3 +99,29 @@ func TestOperator_OneRunThatDoesNotExistIsAnError(t *testing.T) {
 	require.NoError(t, err, "of several runs, the answer says it")
 	require.Equal(t, []store.ChangeResult{store.RunNotFound, store.RunChanged}, []store.ChangeResult{changed.Runs[0].Result, changed.Runs[1].Result})
 }
+
+func TestActor_RerunInherits(t *testing.T) {
+	db := memory.New(memory.Config{})
+	client := durable.NewClient(db)
+	require.NoError(t, db.Declare(t.Context(), store.Declaration{Worker: store.WorkerID{Name: "w"}, Limits: []store.Limit{{Name: "tenant", Kind: store.LimitSemaphore, Max: 2}}}))
+	run := durable.NewJob[string]("mail", durable.Metadata(map[string]string{"tenant": "acme"})).New("x", durable.Tags("t"), durable.Metadata(map[string]string{"n": "1"}))
+	run.Limits = []store.LimitUse{{Limit: "tenant", Key: "acme"}}
+	_, err := client.Enqueue(t.Context(), run)
+	require.NoError(t, err)
+	o := operate.New(db, operate.Config{}).As("ann")
+	made, err := o.Rerun(t.Context(), run.ID, nil)
+	require.NoError(t, err)
+	first, err := o.Run(t.Context(), run.ID)
+	require.NoError(t, err)
+	again, err := o.Run(t.Context(), made.ID)
+	require.NoError(t, err)
+	require.Equal(t, store.Metadata{"tenant": "acme", "n": "1"}, again.Metadata, "of the job and of the run")
+	require.Equal(t, []string{"t"}, again.Tags)
+	require.NotEmpty(t, again.Limits)
+	require.Equal(t, first.Limits, again.Limits)
+	made, err = o.Rerun(t.Context(), run.ID, nil, durable.Metadata(map[string]string{"n": "2"}))
+	require.NoError(t, err)
+	again, err = o.Run(t.Context(), made.ID)
+	require.NoError(t, err)
+	require.Equal(t, store.Metadata{"tenant": "acme", "n": "2"}, again.Metadata)
+}

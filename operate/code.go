@@ -13,14 +13,16 @@ type Code string
 
 // The codes. More may come.
 const (
-	Invalid     Code = "invalid"     // the request makes no sense
-	NotFound    Code = "not_found"   // there is no such thing
-	Conflict    Code = "conflict"    // the state of the thing does not allow it
-	UnknownJob  Code = "unknown_job" // no worker has declared the job
-	Unreachable Code = "unreachable" // the store cannot be reached now: try again later
-	Interrupted Code = "interrupted" // the caller gave up
-	Busy        Code = "busy"        // too much is under way: try again later
-	Failed      Code = "failed"      // anything else
+	Invalid    Code = "invalid"     // the request makes no sense
+	NotFound   Code = "not_found"   // there is no such thing
+	Conflict   Code = "conflict"    // the state of the thing does not allow it
+	UnknownJob Code = "unknown_job" // no worker has declared the job
+	// UnknownLimit: no worker has declared the limit, and no operator has set it.
+	UnknownLimit Code = "unknown_limit"
+	Unreachable  Code = "unreachable" // the store cannot be reached now: try again later
+	Interrupted  Code = "interrupted" // the caller gave up
+	Busy         Code = "busy"        // too much is under way: try again later
+	Failed       Code = "failed"      // anything else
 )
 
 // ErrBusy says that as much is under way as this process allows.
@@ -30,6 +32,8 @@ var ErrBusy = errors.New("busy")
 // an error that means nothing else comes from a store that cannot be reached now.
 func CodeOf(err error, transient func(error) bool) Code {
 	switch {
+	case errors.Is(err, store.ErrUnknownLimit): // it is also an ErrInvalid
+		return UnknownLimit
 	case errors.Is(err, store.ErrInvalid), errors.Is(err, lock.ErrInvalid):
 		return Invalid
 	case errors.Is(err, store.ErrNotFound):

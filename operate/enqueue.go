@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -82,8 +83,8 @@ func (o *Operator) Job(ctx context.Context, name string) (store.JobInfo, error) 
 	return store.JobInfo{}, fmt.Errorf("%w: known jobs are %s", err, strings.Join(slices.Compact(known), ", "))
 }
 
-// Rerun creates a new run with the job, queue, priority, policy and tags of an
-// earlier one, and with its args unless you give others. It is due now; options
+// Rerun creates a new run with the job, queue, priority, policy, tags and metadata of
+// an earlier one, and with its args unless you give others. It is due now; options
 // change that, and whatever else they say. Its crash policy is the one that the
 // job's workers have declared.
 func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage, options ...durable.Option) (NamedRun, error) {
@@ -91,7 +92,8 @@ func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage,
 	if err != nil {
 		return NamedRun{}, fmt.Errorf("rerun: %w", err)
 	}
-	if args == nil {
+	same := args == nil
+	if same {
 		args = record.Args
 	}
 	jobs, err := a.store.Jobs(ctx)
@@ -102,14 +104,43 @@ func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage,
 	for _, declared := range jobs {
 		if declared.Name == job.Name {
 			job.OnCrash = declared.OnCrash
+			if !same {
+				job.Limits = declared.Limits // their keys follow from the args
+			}
 		}
 	}
 	run := durable.RunOf(job, args, options...)
+	if same && len(run.Limits) == 0 {
+		run.Limits = usesOf(record.Limits)
+	}
 	if len(run.Tags) == 0 {
 		run.Tags = record.Tags
 	}
+	run.Metadata = inherited(record.Metadata, run.Metadata)
 	if _, err := a.store.Rerun(ctx, id, run, a.by); err != nil {
 		return NamedRun{}, err
 	}
 	return NamedRun{run.ID}, nil
+}
+
+// usesOf reads the limits of a record; what cannot be read, which only a change by hand
+// can leave, is left out.
+func usesOf(texts []string) (uses []store.LimitUse) {
+	for _, text := range texts {
+		if use, err := store.ParseLimitUse(text); err == nil {
+			uses = append(uses, use)
+		}
+	}
+	return uses
+}
+
+// inherited is metadata with what has been given beside it.
+func inherited(metadata, given store.Metadata) store.Metadata {
+	if len(given) == 0 {
+		return metadata
+	}
+	merged := store.Metadata{}
+	maps.Copy(merged, metadata)
+	maps.Copy(merged, given)
+	return merged
 }

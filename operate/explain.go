@@ -83,7 +83,7 @@ func (e *explaining) pending() {
 	e.earliest()
 	e.expires()
 	e.Summary = "pending: " + e.texts()
-	if e.blocked() == 0 {
+	if expires := e.Facts.Run.ExpiresAt; e.blocked() == 0 && (expires == nil || expires.After(e.Facts.At)) {
 		e.Summary = "pending: nothing keeps it from starting; a worker takes it with its next claim"
 	}
 	e.remedy("cancel", RoleOperator, "cancel the run", "runs cancel "+e.ID.String())

@@ -34,7 +34,7 @@ func (e *explaining) running() {
 		e.block(b, nil)
 	}
 	if x.Deadline != nil && at.After(*x.Deadline) {
-		e.block(Blocker{Kind: BlockerPastTimeout, Since: x.Deadline, Text: fmt.Sprintf("its timeout of %v ended %s ago: its handler was told to stop",
+		e.block(Blocker{Kind: BlockerPastTimeout, Since: x.Deadline, Text: fmt.Sprintf("its timeout of %v ended %s ago: its handler was asked to stop",
 			time.Duration(run.Timeout), span(at.Sub(*x.Deadline)))}, nil)
 	}
 	e.worker(x)

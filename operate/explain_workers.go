@@ -100,8 +100,8 @@ func (e *explaining) full(working []*store.WorkerInfo) {
 		}
 		executing, capacity, oldest = executing+w.Executing, capacity+w.Capacity, max(oldest, time.Duration(w.SeenAgo))
 	}
-	e.block(Blocker{Kind: BlockerWorkersFull, Text: fmt.Sprintf("all %d workers that serve it are full: they execute %d of %d, as told at most %s ago",
-		len(working), executing, capacity, span(oldest))}, map[string]any{"executing": executing, "capacity": capacity, "workers": len(working)},
+	e.block(Blocker{Kind: BlockerWorkersFull, Text: fmt.Sprintf("%s it, and all are full: %d of %d handlers execute, as reported at most %s ago",
+		counted(store.Count{N: int64(len(working))}, "worker serves", "workers serve"), executing, capacity, span(oldest))}, map[string]any{"executing": executing, "capacity": capacity, "workers": len(working)},
 		Remedy{"start_worker", RoleDeployer, "start more workers, or give them more capacity", ""})
 }
 

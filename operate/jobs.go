@@ -21,6 +21,8 @@ type JobView struct {
 	store.LaneInfo
 
 	Declared bool `json:"declared"` // by a worker, in whatever version
+	// Limits are those that the job's runs have.
+	Limits []store.JobLimit `json:"limits"`
 	Work
 }
 
@@ -92,15 +94,15 @@ func (o *Operator) Jobs(ctx context.Context) (JobList, error) {
 	if err != nil {
 		return list, err
 	}
-	known := map[string]bool{}
+	known, limits := map[string]bool{}, map[string][]store.JobLimit{}
 	for _, job := range declared {
-		known[job.Name] = true
+		known[job.Name], limits[job.Name] = true, job.Limits
 		if !slices.ContainsFunc(f.survey.Lanes, func(l store.LaneInfo) bool { return l.Job == job.Name }) {
 			f.survey.Lanes = append(f.survey.Lanes, store.LaneInfo{Queue: job.Queue, Job: job.Name})
 		}
 	}
 	for _, lane := range f.survey.Lanes {
-		list.Jobs = append(list.Jobs, JobView{LaneInfo: lane, Declared: known[lane.Job], Work: f.work(
+		list.Jobs = append(list.Jobs, JobView{LaneInfo: lane, Declared: known[lane.Job], Limits: whole(limits[lane.Job]), Work: f.work(
 			func(w *store.WorkerInfo) bool { return w.Serves(lane.Queue, lane.Job) },
 			func(key laneKey) bool { return key == laneKey{lane.Queue, lane.Job} })})
 	}

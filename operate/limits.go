@@ -141,6 +141,11 @@ func (a *Actor) ReleasePermit(ctx context.Context, name, key string, owner uuid.
 	return a.changeLimit(ctx, store.LimitChange{Command: store.ReleasePermit, Limit: store.Limit{Name: name}, Key: key, Owner: owner})
 }
 
+// LiftPenalty ends the penalty of a key: its runs may start again.
+func (a *Actor) LiftPenalty(ctx context.Context, name, key string) (ChangedLimit, error) {
+	return a.changeLimit(ctx, store.LimitChange{Command: store.LiftPenalty, Limit: store.Limit{Name: name}, Key: key})
+}
+
 func (a *Actor) changeLimit(ctx context.Context, change store.LimitChange) (ChangedLimit, error) {
 	change.By = a.by
 	defer a.hub.touch("limits")

@@ -28,6 +28,9 @@ type Config struct {
 	// Transient reports whether an error means that the store cannot be reached now,
 	// for the Operator's CodeOf. Without it there are none.
 	Transient func(err error) bool
+	// Repeating is called before a call is repeated: with the error of the last try,
+	// and the pause before the next one.
+	Repeating func(err error, pause time.Duration)
 	// Now is the time, used for previews of schedules. Default: time.Now.
 	Now func() time.Time
 }
@@ -48,7 +51,7 @@ func New(db store.Store, config Config) *Operator {
 		config.Now = time.Now
 	}
 	if config.Disconnected != nil {
-		db = repeating{Store: db, disconnected: config.Disconnected, pause: firstPause}
+		db = repeating{Store: db, disconnected: config.Disconnected, repeating: config.Repeating, pause: firstPause}
 	}
 	return &Operator{store: db, client: durable.NewClient(db), config: config}
 }

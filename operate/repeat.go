@@ -16,7 +16,8 @@ type repeating struct {
 	store.Store
 
 	disconnected func(error) bool
-	pause        time.Duration // before the first repetition, doubled each time
+	repeating    func(error, time.Duration) // nil: not reported
+	pause        time.Duration              // before the first repetition, doubled each time
 }
 
 // firstPause is the pause of an Operator.
@@ -32,6 +33,9 @@ func repeated[T any](ctx context.Context, r repeating, call func() (T, error)) (
 		answer, err := call()
 		if err == nil || try == repetitions || ctx.Err() != nil || !r.disconnected(err) {
 			return answer, err
+		}
+		if r.repeating != nil {
+			r.repeating(err, pause)
 		}
 		select {
 		case <-ctx.Done():
@@ -144,6 +148,31 @@ func (r repeating) ChangeSchedule(ctx context.Context, name string, action store
 		return r.Store.ChangeSchedule(ctx, name, action, by)
 	})
 	if tries > 1 && action == store.DeleteSchedule && errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// ListLimits is the store's, repeated.
+func (r repeating) ListLimits(ctx context.Context, filter store.LimitFilter) ([]store.LimitInfo, error) {
+	return repeated(ctx, r, func() ([]store.LimitInfo, error) { return r.Store.ListLimits(ctx, filter) })
+}
+
+// Gate is the store's, repeated.
+func (r repeating) Gate(ctx context.Context, limit, key string) (store.GateInfo, error) {
+	return repeated(ctx, r, func() (store.GateInfo, error) { return r.Store.Gate(ctx, limit, key) })
+}
+
+// ChangeLimit is the store's, repeated. A limit, or a permit, that is gone after a
+// change that ends it and whose answer was lost was ended by it.
+func (r repeating) ChangeLimit(ctx context.Context, change store.LimitChange) error {
+	tries := 0
+	err := repeatedly(ctx, r, func() error {
+		tries++
+		return r.Store.ChangeLimit(ctx, change)
+	})
+	ends := change.Command == store.DeleteLimit || change.Command == store.ReleasePermit
+	if tries > 1 && ends && errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
 	return err

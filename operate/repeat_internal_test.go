@@ -35,6 +35,8 @@ func (l *losing) ChangeSchedule(context.Context, string, store.ScheduleAction, s
 	return l.answer()
 }
 
+func (l *losing) ChangeLimit(context.Context, store.LimitChange) error { return l.answer() }
+
 func (l *losing) SaveSchedule(context.Context, store.Schedule, string) error { return l.answer() }
 
 func (l *losing) Operate(_ context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
@@ -43,7 +45,9 @@ func (l *losing) Operate(_ context.Context, order store.RunCommand) ([]store.Cha
 
 func TestAnOperatorOutlivesALostConnection(t *testing.T) {
 	t.Parallel()
-	use := func(l *losing) (*losing, repeating) { return l, repeating{l, backend.Disconnected, time.Microsecond} }
+	use := func(l *losing) (*losing, repeating) {
+		return l, repeating{l, backend.Disconnected, nil, time.Microsecond}
+	}
 
 	l, db := use(&losing{loses: 2})
 	require.NoError(t, db.SetQueue(t.Context(), "q", store.ResumeQueue, "ann"))
@@ -63,6 +67,20 @@ func TestAnOperatorOutlivesALostConnection(t *testing.T) {
 	err = db.SetQueue(t.Context(), "q", store.ResumeQueue, "ann")
 	require.Equal(t, Unreachable, CodeOf(err, backend.Transient))
 	require.Equal(t, 1+repetitions, l.calls)
+
+	_, db = use(&losing{loses: 1, err: store.ErrNotFound})
+	require.NoError(t, db.ChangeLimit(t.Context(), store.LimitChange{Command: store.DeleteLimit}), "what is deleted is gone")
+	_, db = use(&losing{loses: 1, err: store.ErrNotFound})
+	require.ErrorIs(t, db.ChangeLimit(t.Context(), store.LimitChange{Command: store.DrainLimit}), store.ErrNotFound)
+
+	var pauses []time.Duration
+	_, db = use(&losing{loses: 2})
+	db.repeating = func(err error, pause time.Duration) {
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		pauses = append(pauses, pause)
+	}
+	require.NoError(t, db.SetQueue(t.Context(), "q", store.ResumeQueue, "ann"))
+	require.Equal(t, []time.Duration{time.Microsecond, 2 * time.Microsecond}, pauses)
 
 	l, db = use(&losing{loses: 1})
 	require.Error(t, db.SaveSchedule(t.Context(), store.Schedule{}, "ann"), "it would meet its own change")

@@ -23,7 +23,7 @@ type RunInfo struct {
 	Timeout   time.Duration // of this attempt; zero: none
 	Trace     string        // of the code that enqueued it, see observe.Hooks; empty: none
 	Key       string        // it was enqueued with; empty: none
-	Schedule  string        // name of the schedule that it is a run of; empty: none
+	Schedule  string        // name of the schedule that it is a run of; empty: none, or it cannot be read
 	Tags      []string      // shared by all who see the run: not to be changed
 	Metadata  Metadata      // likewise
 }

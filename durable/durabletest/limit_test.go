@@ -119,3 +119,15 @@ func TestLimitsInVirtualTime(t *testing.T) {
 		})
 	})
 }
+
+// A handler of a limited job is performed as any other, and may penalize its limit.
+func TestPerformOfALimitedJob(t *testing.T) {
+	tenant := durable.NewLimit("tenant", durable.Mutex())
+	job := mailJob(durable.Limited(tenant, durable.KeyOf("{to}")), durable.MaxConcurrent(3))
+	got := durabletest.Perform(t, job, func(ctx context.Context, run *durable.Run[mailArgs]) error {
+		return run.Penalize(ctx, tenant, time.Hour)
+	}, mailArgs{To: "ada"})
+	require.NoError(t, got.Err)
+	require.Equal(t, durable.Succeeded, got.Record.State)
+	require.Equal(t, []string{"tenant=ada", "job:mail"}, got.Record.Limits)
+}

@@ -244,7 +244,7 @@ func TestNothingPassesACutWire(t *testing.T) {
 		"Listen", "ListenFor", // only bring hints, and what is done about them fails
 		"CountMatching", "Jobs", "Runs", "Counts", "ListSchedules", "ScheduleHistory", "SaveSchedule", "ChangeSchedule", "RunSchedule",
 		"Operate", "Rerun", "SetQueue", "Queues", "Changes", "Workers", "Survey", "Series",
-		"ListLimits", "ChangeLimit", "Gate",
+		"ListLimits", "ChangeLimit", "Gate", "CheckLimits", "Facts", "Problems",
 	}
 	wire := reflect.ValueOf(durabletest.Wire())
 	contract := reflect.TypeFor[durable.Store]()

@@ -47,7 +47,7 @@ func Perform[A any](
 // PerformOn is Perform on a store of the test's own, where the handler's client
 // enqueues or where the handler's tables are. The run is put on a queue that is
 // named after it, so that no other worker takes it and no other run is executed;
-// it stays in the store.
+// it stays in the store. Limits of the job hold: where other runs fill them, it waits.
 func PerformOn[A any](
 	t testing.TB, db durable.Store, job durable.Job[A], handler func(ctx context.Context, run *durable.Run[A]) error, args A,
 	options ...durable.Option,
@@ -55,10 +55,11 @@ func PerformOn[A any](
 	t.Helper()
 	run := job.New(args, options...)
 	run.Queue = "perform-" + run.ID.String()
-	if _, err := durable.NewClient(db).Enqueue(t.Context(), run); err != nil {
-		t.Fatalf("perform: %v", err)
-	}
-	p := &performance{Store: db, id: run.ID, settled: make(chan store.Outcome, 1)}
+	p := &performance{Store: db, id: run.ID, settled: make(chan store.Outcome, 1), refused: make(chan error, 1)}
+	p.enqueue = sync.OnceValue(func() error {
+		_, err := durable.NewClient(db).Enqueue(t.Context(), run)
+		return err
+	})
 	w := durable.NewWorker(p, p.workerConfig(run.Queue))
 	durable.Register(w, job, func(ctx context.Context, run *durable.Run[A]) error {
 		err := handler(ctx, run)
@@ -79,7 +80,9 @@ func PerformOn[A any](
 type performance struct {
 	durable.Store
 	id      durable.RunID
+	enqueue func() error // stores the run, when its limits are declared
 	settled chan store.Outcome
+	refused chan error // why the run could not be stored
 
 	mu       sync.Mutex
 	returned bool
@@ -87,8 +90,24 @@ type performance struct {
 	log      bytes.Buffer
 }
 
-// Declare leaves no trace of the worker.
-func (p *performance) Declare(context.Context, store.Declaration) error { return nil }
+// Declare leaves no trace of the worker, except for the limits of the job, which hold
+// for the run as for others.
+func (p *performance) Declare(ctx context.Context, declaration store.Declaration) error {
+	var err error
+	if len(declaration.Limits) > 0 {
+		err = p.Store.Declare(ctx, store.Declaration{Worker: declaration.Worker, Limits: declaration.Limits})
+	}
+	if err == nil {
+		err = p.enqueue()
+	}
+	if err != nil {
+		select {
+		case p.refused <- err:
+		default:
+		}
+	}
+	return err
+}
 
 // Materialize leaves the schedules to others.
 func (p *performance) Materialize(context.Context, int, func(time.Time, store.Schedule) store.Decision) (store.MaterializeResult, error) {
@@ -147,6 +166,9 @@ func (p *performance) untilSettled(t testing.TB, w *durable.Worker) store.Outcom
 		cancel()
 	case err := <-ended:
 		t.Fatalf("perform: %v", err)
+	case err := <-p.refused:
+		cancel()
+		t.Fatalf("perform: %v", errors.Join(err, <-ended))
 	case <-time.After(366 * 24 * time.Hour): // of virtual time
 		cancel()
 		t.Errorf("perform: the run has not ended in a year")

@@ -1,6 +1,6 @@
 // Command middleware wraps every handler of a worker in three ways: a log line
-// per attempt, a deadline for jobs that have none, and the tenant, which follows
-// from the queue.
+// per attempt, a deadline for jobs that have none, and the tenant, which is in the
+// metadata of each run.
 package main
 
 import (
@@ -12,7 +12,6 @@ import (
 	"log"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -28,7 +27,7 @@ type Invoice struct {
 func logged(logger *slog.Logger) durable.Middleware {
 	return func(ctx context.Context, run durable.RunInfo, next func(context.Context) error) error {
 		err := next(ctx)
-		logger.Info("attempt", "job", run.Job, "queue", run.Queue, "attempt", run.Attempt, "error", err)
+		logger.Info("attempt", "job", run.Job, "tenant", run.Metadata["tenant"], "attempt", run.Attempt, "error", err)
 		return err
 	}
 }
@@ -52,7 +51,7 @@ type tenantKey struct{}
 // unknown tenant is not executed: no retry can help.
 func tenants(known ...string) durable.Middleware {
 	return func(ctx context.Context, run durable.RunInfo, next func(context.Context) error) error {
-		name := strings.TrimPrefix(run.Queue, "tenant/")
+		name := run.Metadata["tenant"]
 		for _, tenant := range known {
 			if tenant == name {
 				return next(context.WithValue(ctx, tenantKey{}, tenant))
@@ -60,6 +59,11 @@ func tenants(known ...string) durable.Middleware {
 		}
 		return durable.Permanent(fmt.Errorf("no tenant %q", name))
 	}
+}
+
+// tenant notes whose run it is.
+func tenant(name string) durable.Option {
+	return durable.Metadata(map[string]string{"tenant": name})
 }
 
 func main() {
@@ -81,9 +85,9 @@ func run(ctx context.Context, path string, out io.Writer) error {
 	}
 	job := durable.NewJob[Invoice]("invoice", durable.MaxAttempts(2), durable.Retry(durable.Fixed(10*time.Millisecond)))
 	_, err = durable.NewClient(store).Enqueue(ctx,
-		job.New(Invoice{Number: 1}, durable.OnQueue("tenant/acme"), durable.Priority(4)),
-		job.New(Invoice{Number: 2}, durable.OnQueue("tenant/unknown"), durable.Priority(3)),
-		job.New(Invoice{Number: 3}, durable.OnQueue("tenant/slow"), durable.Priority(2)))
+		job.New(Invoice{Number: 1}, tenant("acme"), durable.Priority(4)),
+		job.New(Invoice{Number: 2}, tenant("unknown"), durable.Priority(3)),
+		job.New(Invoice{Number: 3}, tenant("slow"), durable.Priority(2)))
 	if err != nil {
 		return err
 	}
@@ -96,11 +100,11 @@ func run(ctx context.Context, path string, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	w := durable.NewWorker(store, durable.WorkerConfig{
-		MaxConcurrentRuns: 1, Queues: []durable.Queue{{Name: "tenant/acme"}, {Name: "tenant/slow"}, {Name: "tenant/unknown"}},
-		Middleware: []durable.Middleware{logged(logger), deadline(100 * time.Millisecond), tenants("acme", "slow")},
+		MaxConcurrentRuns: 1,
+		Middleware:        []durable.Middleware{logged(logger), deadline(100 * time.Millisecond), tenants("acme", "slow")},
 	})
 	durable.Register(w, job, func(ctx context.Context, run *durable.Run[Invoice]) error {
-		if run.Queue == "tenant/slow" {
+		if run.Metadata["tenant"] == "slow" {
 			if run.Attempt == 2 {
 				defer stop() // the last one of this example
 			}

@@ -110,7 +110,7 @@ func missingSentences(t tree) []string {
 			suite.Write(f.text)
 		}
 	}
-	named := regexp.MustCompile("`(?:enqueue|bounds|claim|settle|keys|races|inspect|operate|queues|schedules|timetable|listen|progress|trace|under|sweep|transaction)/([^`]+)`")
+	named := regexp.MustCompile("`(?:enqueue|bounds|limits|claim|settle|keys|races|inspect|operate|queues|schedules|timetable|listen|progress|trace|under|sweep|transaction)/([^`]+)`")
 	var findings []string
 	for name, text := range prose(t) {
 		for _, m := range named.FindAllStringSubmatchIndex(text, -1) {
@@ -161,7 +161,7 @@ func variables(t tree) []string {
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 
 // shown are the pages whose Go code a newcomer types first.
-var shown = []string{"README.md", "docs/guide.md"}
+var shown = []string{"README.md", "docs/guide.md", "docs/flow-control.md"}
 
 // fragments checks that the Go code of these pages stands, but for its indentation,
 // in an example or in a test, both of which are executed.

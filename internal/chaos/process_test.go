@@ -63,6 +63,7 @@ func TestMain(m *testing.M) {
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		})
 		registerMeet(app)
+		registerBounded(app)
 		return nil
 	})
 }

@@ -53,10 +53,6 @@ func (t *text) engine(totals *observe.Totals) {
 	t.number(totals.Lost[observe.LeaseLost])
 	t.family(counter, "durable_handlers_abandoned_total", "Handlers that ignored the end of their context.")
 	t.number(totals.Lost[observe.HandlerStuck])
-	if totals.Alive > 0 {
-		t.family(gauge, "durable_workers_alive", "Living workers of the store, as it answered to the last report.")
-		t.number(totals.Alive)
-	}
 }
 
 func (t *text) worker(w *Worker) {
@@ -70,6 +66,8 @@ func (t *text) worker(w *Worker) {
 	t.number(int64(w.Stuck))
 	t.family(gauge, "durable_heartbeat_lag_seconds", "By how much the last heartbeat was answered later than it was due.")
 	t.seconds(w.BeatLag)
+	t.family(gauge, "durable_lease_margin_ratio", "Of the lease that ends first, the share of its duration that is left.")
+	t.sample("", float(w.LeaseMargin))
 	t.family(gauge, "durable_store_contact_age_seconds", "Time since the store last answered.")
 	t.seconds(w.SinceContact)
 	t.family(gauge, "durable_outcomes_unsettled", "Outcomes that the store does not take.")

@@ -38,8 +38,14 @@ func full() metrics.Snapshot {
 	h.Lock.Decided(lock.Decision{Name: "a \"b\"\\\n"})
 	h.Lock.Degraded(lock.Degradation{Passed: time.Second})
 	tally.SetShared(store.Shared{Now: time.Now(), Alive: 3})
-	return metrics.Snapshot{Totals: tally.Totals(), Version: "v1.4",
-		Worker: &metrics.Worker{Ready: true, Capacity: 10, BeatLag: 3 * time.Millisecond, SetAside: map[string]int{"reclaim": 2}},
+	at := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	oldest := at.Add(-7 * time.Second)
+	lane := store.LaneInfo{Queue: "default", Job: "mail", Pending: store.Count{N: 5}, Due: store.Count{N: 3}, OldestDue: &oldest, Paused: true}
+	database := &metrics.Database{Age: time.Second, At: at, Lanes: []store.LaneInfo{lane}, Unserved: []store.LaneInfo{lane}, Alive: 3, Silent: 1,
+		ExpiredLeases: store.Count{N: 2}, Flagged: map[string]int{"fault": 1}, Lateness: time.Minute,
+		Limits: []store.LimitInfo{{Limit: store.Limit{Name: "tenant", Max: 9, State: store.LimitDraining}, InUse: store.Count{N: 8}, Waiting: store.Count{N: 4}, OldestDue: &oldest}}}
+	return metrics.Snapshot{Totals: tally.Totals(), Version: "v1.4", Database: database,
+		Worker: &metrics.Worker{Ready: true, Capacity: 10, BeatLag: 3 * time.Millisecond, LeaseMargin: 0.75, SetAside: map[string]int{"reclaim": 2}},
 		Pools:  []store.Pool{{Name: "engine", Max: 4, Used: 1, Idle: 1, Waits: 2, Waited: time.Second}}}
 }
 
@@ -130,6 +136,15 @@ func TestMetricsAreReadableInBothFormats(t *testing.T) {
 		require.InDelta(t, 0.003, value("durable_heartbeat_lag_seconds", "durable_heartbeat_lag_seconds"), 1e-9)
 		require.InDelta(t, 10, value("durable_worker_capacity", "durable_worker_capacity"), 0)
 		require.InDelta(t, 3, value("durable_workers_alive", "durable_workers_alive"), 0)
+		for name, want := range map[string]float64{`durable_queue_due{queue="default"}`: 3, `durable_queue_later{queue="default"}`: 2,
+			`durable_queue_oldest_due_seconds{queue="default"}`: 7, `durable_queue_paused{queue="default"}`: 1, `durable_lanes_unserved{job="mail",queue="default"}`: 3,
+			`durable_workers_silent`: 1, `durable_leases_expired`: 2, `durable_survey_age_seconds`: 1, `durable_lease_margin_ratio`: 0.75,
+			`durable_limit_in_use{limit="tenant"}`: 8, `durable_limit_max{limit="tenant"}`: 9, `durable_limit_waiting{limit="tenant"}`: 4,
+			`durable_limit_oldest_due_seconds{limit="tenant"}`: 7, `durable_limit_draining{limit="tenant"}`: 1,
+			`durable_schedules_flagged{reason="fault"}`: 1, `durable_schedule_lateness_seconds`: 60} {
+			family, _, _ := strings.Cut(name, "{")
+			require.InDelta(t, want, value(family, name), 0, name)
+		}
 		require.InDelta(t, 2, value("durable_set_aside", `durable_set_aside{doing="reclaim"}`), 0)
 		require.InDelta(t, 1, value("db_client_connection_count", `db_client_connection_count{pool="engine",state="used"}`), 0)
 		require.InDelta(t, 1, value("durable_lock_grants"+total, `durable_lock_grants_total{lock="a \"b\"\\\n",result="granted"}`), 0)

@@ -16,6 +16,8 @@ type Snapshot struct {
 	Version string
 	// Worker is the state of the program's worker; nil: it has none, or none yet.
 	Worker *Worker
+	// Database is what was read of the store; nil: nothing yet.
+	Database *Database
 	// Pools are the store's pools of connections.
 	Pools []store.Pool
 }
@@ -26,6 +28,7 @@ type Worker struct {
 	Capacity        int // most handlers executing concurrently
 	Stuck           int // handlers that were given up
 	BeatLag         time.Duration
+	LeaseMargin     float64        // the least share of a lease's duration that is left before its local deadline
 	SinceContact    time.Duration  // since the store last answered
 	Unsettled       int            // outcomes that the store does not take
 	Locked          int            // outcomes whose runs another transaction keeps locked
@@ -51,6 +54,13 @@ func Text(s Snapshot, format Format) []byte {
 	t.number(1, label{"version", s.Version})
 	t.runs(s.Totals.Lanes)
 	t.engine(&s.Totals)
+	switch {
+	case s.Database != nil:
+		t.database(s.Database)
+	case s.Totals.Alive > 0:
+		t.family(gauge, "durable_workers_alive", "Living workers of the store, as it answered to the last report.")
+		t.number(s.Totals.Alive)
+	}
 	if s.Worker != nil {
 		t.worker(s.Worker)
 	}

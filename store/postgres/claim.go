@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"maps"
 	"math"
 	"strconv"
 	"sync"
@@ -270,68 +269,6 @@ func (d *dealing) scan(rows pgx.Rows) error {
 		d.runs = append(d.runs, run)
 	}
 	return rows.Err()
-}
-
-// scheduleNames remembers what schedules are called. Their numbers are never used
-// again, and their names never change.
-type scheduleNames struct {
-	mu    sync.Mutex
-	names map[int32]string // empty: it has been deleted
-}
-
-// scheduleNamesMost bounds the names that are remembered.
-const scheduleNamesMost = 10_000
-
-// nameSchedules gives claimed runs the names of their schedules.
-func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
-	if got.schedules == nil {
-		return nil
-	}
-	names, unknown := s.scheduleNames.of(got.schedules)
-	if len(unknown) > 0 {
-		rows, err := s.queries(s.engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			names[row.ID] = row.Name
-		}
-		s.scheduleNames.learn(names)
-	}
-	for i := range got.runs {
-		if id, of := got.schedules[got.runs[i].ID]; of {
-			got.runs[i].Schedule = names[id]
-		}
-	}
-	return nil
-}
-
-// of returns the names that are known, and the numbers of the other schedules, whose
-// names are empty.
-func (n *scheduleNames) of(schedules map[store.RunID]int32) (names map[int32]string, unknown []int32) {
-	names = map[int32]string{}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, id := range schedules {
-		if _, seen := names[id]; seen {
-			continue
-		}
-		name, known := n.names[id]
-		if names[id] = name; !known {
-			unknown = append(unknown, id)
-		}
-	}
-	return names, unknown
-}
-
-// learn adds names.
-func (n *scheduleNames) learn(names map[int32]string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.names == nil || len(n.names) > scheduleNamesMost {
-		n.names = map[int32]string{}
-	}
-	maps.Copy(n.names, names)
 }
 
 // workerCache remembers the numbers of worker processes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
@@ -255,4 +257,59 @@ func TestConnect_ItsErrorIsTheConnections(t *testing.T) {
 	_, err := postgres.Open(t.Context(), pgtest.Server(t), postgres.Config{Connect: func(context.Context, *pgx.ConnConfig) error { return vault }})
 	require.ErrorIs(t, err, vault)
 	require.ErrorContains(t, err, "prepare a connection: vault is sealed")
+}
+
+// A worker behind a dialer, as Cloud SQL's, goes on working while its token changes,
+// every minute in production: an old one is refused, and the server ends connections
+// whenever it likes. The hook is asked for each connection.
+func TestConnect_AWorkerBehindADialerWhoseTokenChanges(t *testing.T) {
+	t.Parallel()
+	owner, address := withPassword(t)
+	there, err := pgx.ParseConfig(address)
+	require.NoError(t, err)
+	var token atomic.Value
+	token.Store("first")
+	db, err := postgres.Open(t.Context(), "host=127.0.0.1 port=1 sslmode=disable user=rotating dbname="+there.Database, postgres.Config{
+		Connect: func(_ context.Context, config *pgx.ConnConfig) error {
+			config.Password = token.Load().(string)
+			config.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", there.Host+"/.s.PGSQL.5432")
+			}
+			return nil
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	_, err = db.Migrate(t.Context())
+	require.NoError(t, err)
+
+	job := durable.NewJob[int]("count", durable.MaxAttempts(100), durable.Retry(durable.Fixed(time.Millisecond)))
+	w := durable.NewWorker(db, durable.WorkerConfig{PollInterval: 20 * time.Millisecond})
+	durable.Register(w, job, func(context.Context, *durable.Run[int]) error { return nil })
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	client := durable.NewClient(db)
+	for minute := range 4 {
+		for i := range 20 {
+			require.Eventually(t, func() bool { // a caller repeats what was refused meanwhile
+				_, err := job.Enqueue(t.Context(), client, i)
+				return err == nil
+			}, time.Minute, 10*time.Millisecond)
+		}
+		next := fmt.Sprint("token-", minute)
+		_, err = owner.Exec(t.Context(), "alter role rotating password '"+next+"'")
+		require.NoError(t, err)
+		token.Store(next)
+		_, err = owner.Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'rotating'")
+		require.NoError(t, err)
+	}
+	var left, succeeded int
+	require.Eventually(t, func() bool {
+		err := owner.QueryRow(t.Context(), "select count(*) filter (where state < 2), count(*) filter (where state = 2) from durable.runs").Scan(&left, &succeeded)
+		return err == nil && left == 0
+	}, time.Minute, 20*time.Millisecond)
+	require.GreaterOrEqual(t, succeeded, 80)
+	stop()
+	require.NoError(t, <-ended)
 }

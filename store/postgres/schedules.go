@@ -3,6 +3,9 @@ package postgres
 import (
 	"context"
 	"errors"
+	"maps"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -248,4 +251,71 @@ func (s *Store) storeFault(ctx context.Context, tx pgx.Tx, one *refusedOnItsOwn,
 	again := s.resting.Put(one.name, lease.Elapsed())
 	done.SetAside = append(done.SetAside, store.SetAside{Kind: "schedule", Name: one.name, Again: again, Err: err})
 	return nil
+}
+
+// scheduleNames remembers what schedules are called. Their numbers are never used
+// again, and their names never change.
+type scheduleNames struct {
+	mu    sync.Mutex
+	names map[int32]string // empty: it has been deleted
+}
+
+// scheduleNamesMost bounds the names that are remembered.
+const scheduleNamesMost = 10_000
+
+// nameSchedules gives claimed runs the names of their schedules. A server that refuses
+// to say them keeps no run from being executed.
+func (s *Store) nameSchedules(ctx context.Context, got *dealing) error {
+	if got.schedules == nil {
+		return nil
+	}
+	names, unknown := s.scheduleNames.of(got.schedules)
+	if len(unknown) > 0 {
+		rows, err := s.queries(s.engine).ScheduleNames(ctx, queries.ScheduleNamesParams{Ids: unknown})
+		switch {
+		case code(err) != "" && !strings.HasPrefix(code(err), "57P"): // the server stays: asking again would not help, and other runs wait for this claim
+			s.config.Logger.Warn("the names of schedules cannot be read; their runs are executed without", "error", err)
+		case err != nil:
+			return err
+		default:
+			for _, row := range rows {
+				names[row.ID] = row.Name
+			}
+			s.scheduleNames.learn(names)
+		}
+	}
+	for i := range got.runs {
+		if id, of := got.schedules[got.runs[i].ID]; of {
+			got.runs[i].Schedule = names[id]
+		}
+	}
+	return nil
+}
+
+// of returns the names that are known, and the numbers of the other schedules, whose
+// names are empty.
+func (n *scheduleNames) of(schedules map[store.RunID]int32) (names map[int32]string, unknown []int32) {
+	names = map[int32]string{}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, id := range schedules {
+		if _, seen := names[id]; seen {
+			continue
+		}
+		name, known := n.names[id]
+		if names[id] = name; !known {
+			unknown = append(unknown, id)
+		}
+	}
+	return names, unknown
+}
+
+// learn adds names.
+func (n *scheduleNames) learn(names map[int32]string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.names == nil || len(n.names) > scheduleNamesMost {
+		n.names = map[int32]string{}
+	}
+	maps.Copy(n.names, names)
 }

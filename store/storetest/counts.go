@@ -123,49 +123,7 @@ func countsLimited(t *testing.T, f *fixture) {
 // filterSelects narrows lists and counts by each condition beside a run's place, alone
 // and together, in every combination of states.
 func filterSelects(t *testing.T, f *fixture) {
-	schedule := newSchedule("nightly")
-	schedule.Metadata = store.Metadata{"tenant": "acme"}
-	f.declare(schedule)
-	f.declareLimits(store.Limit{Name: "api", Kind: store.LimitSemaphore, Max: 1})
-	for i := range 24 {
-		f.enqueue(newRun(func(r *store.NewRun) {
-			r.Metadata = store.Metadata{"tenant": []string{"acme", "zeta", `a"b`}[i%3], "n": strconv.Itoa(i % 2)}
-			if i%4 == 0 {
-				r.Key = unique(fmt.Sprint("key-", i%8))
-			}
-			if i >= 8 && i%4 == 0 {
-				r.Job = fmt.Sprint("job-", i) // a key belongs to its job
-			}
-			if i == 22 {
-				limited("api")(r)
-			}
-		}))
-	}
-	for range 4 {
-		if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapAllow, "ann"); err != nil {
-			t.Fatalf("RunSchedule: %v", err)
-		}
-	}
-	early := newWorker("early")
-	claim, claimed := f.claim(early, 10)
-	settlement := store.Settlement{Claim: claim, Worker: early}
-	for i, outcome := range append(outcomes(), outcomes()...)[:8] {
-		if outcome.Kind != store.Success {
-			outcome.Error = fmt.Sprintf("boom %d: 50%% of \\_", i)
-		}
-		settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
-	}
-	f.settle(settlement)
-	f.advance(time.Hour)
-	deploy := f.now()
-	f.advance(time.Second)
-	late := newWorker("late")
-	claim, claimed = f.claim(late, 8)
-	settlement = store.Settlement{Claim: claim, Worker: late}
-	for i, outcome := range outcomes()[:4] {
-		settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
-	}
-	f.settle(settlement)
+	deploy := mixedRuns(t, f)
 	records := map[store.RunID]store.Record{}
 	all, _ := f.pages(store.Filter{Limit: 200})
 	for _, id := range all {
@@ -208,6 +166,55 @@ func filterSelects(t *testing.T, f *fixture) {
 			t.Errorf("filter %+v: %v, want ErrInvalid", bad, err)
 		}
 	}
+}
+
+// mixedRuns makes runs of many kinds, and returns an instant between the ends of some
+// and those of others.
+func mixedRuns(t *testing.T, f *fixture) (deploy time.Time) {
+	schedule := newSchedule("nightly")
+	schedule.Metadata = store.Metadata{"tenant": "acme"}
+	f.declare(schedule)
+	f.declareLimits(store.Limit{Name: "api", Kind: store.LimitSemaphore, Max: 1})
+	for i := range 24 {
+		f.enqueue(newRun(func(r *store.NewRun) {
+			r.Metadata = store.Metadata{"tenant": []string{"acme", "zeta", `a"b`}[i%3], "n": strconv.Itoa(i % 2)}
+			if i%4 == 0 {
+				r.Key = unique(fmt.Sprint("key-", i%8))
+			}
+			if i >= 8 && i%4 == 0 {
+				r.Job = fmt.Sprint("job-", i) // a key belongs to its job
+			}
+			if i == 22 {
+				limited("api")(r)
+			}
+		}))
+	}
+	for range 4 {
+		if err := f.store.RunSchedule(f.ctx, "nightly", store.NewRunID(), store.OverlapAllow, "ann"); err != nil {
+			t.Fatalf("RunSchedule: %v", err)
+		}
+	}
+	early := newWorker("early")
+	claim, claimed := f.claim(early, 10)
+	settlement := store.Settlement{Claim: claim, Worker: early}
+	for i, outcome := range append(outcomes(), outcomes()...)[:8] {
+		if outcome.Kind != store.Success {
+			outcome.Error = fmt.Sprintf("boom %d: 50%% of \\_", i)
+		}
+		settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
+	}
+	f.settle(settlement)
+	f.advance(time.Hour)
+	deploy = f.now()
+	f.advance(time.Second)
+	late := newWorker("late")
+	claim, claimed = f.claim(late, 8)
+	settlement = store.Settlement{Claim: claim, Worker: late}
+	for i, outcome := range outcomes()[:4] {
+		settlement.Runs = append(settlement.Runs, store.Settled{ID: claimed[i].ID, Outcome: outcome})
+	}
+	f.settle(settlement)
+	return deploy
 }
 
 // selects says by a record whether a run passes a filter.

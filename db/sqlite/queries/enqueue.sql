@@ -15,8 +15,8 @@ RETURNING id;
 -- name: InsertRun :execresult
 -- Idempotent: a repeat finds the id, stores nothing, and counts no row.
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, trace,
-    args
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata,
+    trace, args
 )
 VALUES (
     @id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags,
@@ -27,12 +27,12 @@ ON CONFLICT (id) DO NOTHING;
 -- name: InsertOccurrence :execrows
 -- Idempotent: a repeat finds the id or the occurrence, stores nothing, and counts no row.
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, args,
-    schedule, generation, occurrence, limits
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata,
+    args, schedule, generation, occurrence, limits
 )
 VALUES (
-    @id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags, @metadata,
-    @args, @schedule, @generation, @occurrence, @limits
+    @id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags,
+    @metadata, @args, @schedule, @generation, @occurrence, @limits
 )
 ON CONFLICT DO NOTHING;
 

@@ -30,8 +30,8 @@ WHERE job = @job
 -- name: InsertKeyed :execrows
 -- InsertRun for a run with a key, or with limits, if it has any.
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, trace,
-    args, key, limits
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata,
+    trace, args, key, limits
 )
 VALUES (
     @id, @created_at, @due_at, @expires_at, @timeout, @lane, @max_attempts, @on_crash, @tags,

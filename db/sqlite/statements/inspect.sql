@@ -140,8 +140,11 @@ SELECT
                 AND coalesce(runs.schedule, '') = coalesce(
                     json_extract(?8, '$.schedule'), runs.schedule, ''
                 )
-                AND coalesce(runs.worker, '') = coalesce(json_extract(?8, '$.worker'), runs.worker, '')
-                AND coalesce(runs.finished_at, -1) >= coalesce(json_extract(?8, '$.ended_since'), -1)
+                AND coalesce(runs.worker, '') = coalesce(
+                    json_extract(?8, '$.worker'), runs.worker, ''
+                )
+                AND coalesce(runs.finished_at, -1)
+                    >= coalesce(json_extract(?8, '$.ended_since'), -1)
                 AND NOT EXISTS (
                     SELECT 1
                     FROM json_each(?8, '$.metadata') AS wanted

@@ -54,12 +54,12 @@ func (q *Queries) InsertLane(ctx context.Context, arg InsertLaneParams) (int64, 
 
 const insertOccurrence = `-- name: InsertOccurrence :execrows
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, args,
-    schedule, generation, occurrence, limits
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata,
+    args, schedule, generation, occurrence, limits
 )
 VALUES (
-    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13, ?14, ?15
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
+    ?10, ?11, ?12, ?13, ?14, ?15
 )
 ON CONFLICT DO NOTHING
 `
@@ -144,8 +144,8 @@ func (q *Queries) InsertReadySince(ctx context.Context, arg InsertReadySincePara
 
 const insertRun = `-- name: InsertRun :execresult
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, trace,
-    args
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata,
+    trace, args
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,

@@ -91,8 +91,8 @@ func (q *Queries) FindHolder(ctx context.Context, arg FindHolderParams) (FindHol
 
 const insertKeyed = `-- name: InsertKeyed :execrows
 INSERT INTO runs (
-    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata, trace,
-    args, key, limits
+    id, created_at, due_at, expires_at, timeout, lane, max_attempts, on_crash, tags, metadata,
+    trace, args, key, limits
 )
 VALUES (
     ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,

@@ -1,0 +1,40 @@
+package durablecmd_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/operate"
+)
+
+func TestScrapesReadTheDatabaseNowAndThen(t *testing.T) {
+	t.Parallel()
+	now, reads := time.Hour, 0
+	var failed error
+	latest := durablecmd.Sampling(func(context.Context) (operate.Sample, error) {
+		reads++
+		return operate.Sample{Alive: 10}, failed
+	}, func() time.Duration { return now })
+	scrape := func(after time.Duration, wantReads int, wantAge time.Duration) {
+		t.Helper()
+		now += after
+		d := latest(t.Context())
+		require.NotNil(t, d)
+		require.Equal(t, wantReads, reads)
+		require.Equal(t, wantAge, d.Age)
+	}
+	scrape(0, 1, 0)
+	scrape(15*time.Second, 1, 15*time.Second)
+	scrape(24*time.Second, 1, 39*time.Second) // 30 s, and 1 s for each of ten workers
+	scrape(time.Second, 2, 0)
+	failed = errors.New("gone")
+	scrape(40*time.Second, 3, 40*time.Second)
+	scrape(time.Second, 3, 41*time.Second) // it is not asked again with each scrape
+	failed = nil
+	scrape(40*time.Second, 4, 0)
+}

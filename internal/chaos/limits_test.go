@@ -1,0 +1,315 @@
+package chaos_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
+)
+
+// boundedArgs are of a run under limits.
+type boundedArgs struct {
+	For store.Duration `json:"for"`
+}
+
+var (
+	tenantLimit = durable.NewLimit("tenant", durable.Semaphore(2))
+	apiLimit    = durable.NewLimit("api", durable.Semaphore(4)) // the test changes it
+	docLimit    = durable.NewLimit("doc", durable.Mutex())
+	bounded     = durable.NewJob[boundedArgs]("bounded", durable.MaxAttempts(100))
+	declares    = durable.NewJob[boundedArgs]("declares", durable.Limited(tenantLimit), durable.Limited(apiLimit), durable.Limited(docLimit))
+)
+
+const apiMost = 4
+
+// registerBounded registers the job whose handler writes into a ledger, a file of its
+// process, when it begins and when it ends.
+func registerBounded(app *durablecmd.App) {
+	dir := os.Getenv("CHAOS_LEDGER")
+	if dir == "" {
+		return
+	}
+	ledger, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(os.Getpid())), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // of the test
+	if err != nil {
+		panic(err)
+	}
+	note := func(what string, id durable.RunID, fence int64) {
+		_, _ = fmt.Fprintf(ledger, "%s %s %d %d\n", what, id, fence, time.Now().UnixNano())
+	}
+	durable.Register(app.Worker, bounded, func(ctx context.Context, run *durable.Run[boundedArgs]) error {
+		note("start", run.ID, int64(run.Fence))
+		defer note("end", run.ID, int64(run.Fence))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Duration(run.Args.For)):
+			return nil
+		}
+	})
+	durable.Register(app.Worker, declares, func(context.Context, *durable.Run[boundedArgs]) error { return nil })
+}
+
+// stay is one execution, as the ledger has it.
+type stay struct {
+	run      durable.RunID
+	from, to time.Time
+}
+
+// pit is a test of limits: workers, what has happened to them, and the runs.
+type pit struct {
+	t   *testing.T
+	db  backend.Store
+	dsn string
+	dir string
+
+	uses map[durable.RunID][]store.LimitUse
+
+	workers []*worker
+	ended   map[int][]time.Time // by process: when it was killed or stopped; what it executed then counts until there
+	changes []limitChange            // of the limit api, in their order
+	started int
+}
+
+// limitChange is a value of a limit, with when the call that set it began and had ended.
+type limitChange struct {
+	begun, done time.Time
+	most        int
+}
+
+func TestLimitsHold_PostgreSQL(t *testing.T) { limitsHold(t, pgtest.Database(t)) }
+
+func TestLimitsHold_SQLite(t *testing.T) {
+	t.Parallel()
+	limitsHold(t, sqliteDSN(t))
+}
+
+// limitsHold kills, stops and replaces workers and changes a limit, while runs with up to
+// three limits each execute, and then adds up the ledger, which the store has no part in.
+func limitsHold(t *testing.T, dsn string) {
+	t.Helper()
+	runs, troubles := 150, 5
+	if os.Getenv("DURABLE_TEST_LONG") != "" {
+		runs, troubles = 3000, 60
+	}
+	p := &pit{t: t, db: openStore(t, dsn), dsn: dsn, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]time.Time{},
+		changes: []limitChange{{most: apiMost}}}
+	for range 3 {
+		p.start()
+	}
+	require.Eventually(t, func() bool {
+		limits, err := p.db.ListLimits(t.Context(), store.LimitFilter{})
+		return err == nil && len(limits) == 3
+	}, time.Minute, 20*time.Millisecond, "the limits are declared")
+	client := durable.NewClient(p.db)
+	for i := range troubles {
+		var some []durable.NewRun
+		for range runs / troubles {
+			some = append(some, p.newRun())
+		}
+		_, err := client.Enqueue(t.Context(), some...)
+		require.NoError(t, err)
+		p.trouble(i)
+	}
+	p.set(apiMost)
+	for _, w := range p.workers {
+		_ = w.cmd.Process.Signal(syscall.SIGCONT)
+	}
+	until(t, p.db, 4*time.Minute, "every run succeeds", func(c map[durable.State]store.Count) bool {
+		return c[durable.Pending].N == 0 && c[durable.Running].N == 0
+	})
+	counts, err := p.db.Counts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(len(p.uses)), counts[durable.Succeeded].N, "nothing is lost: %v", counts)
+	faults, err := p.db.CheckLimits(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, faults)
+	limits, err := p.db.ListLimits(t.Context(), store.LimitFilter{})
+	require.NoError(t, err)
+	for _, l := range limits {
+		require.Zero(t, l.InUse.N+l.Waiting.N, "%s is held, or waited for, at the end", l.Name)
+	}
+	p.addUp()
+}
+
+func (p *pit) start() {
+	p.started++
+	p.workers = append(p.workers, startWorker(p.t, p.dsn, fmt.Sprintf("w%d", p.started), "CHAOS_LEDGER="+p.dir, "DURABLE_MAX_CONCURRENT_RUNS=8"))
+}
+
+// newRun makes a run under one to three limits.
+func (p *pit) newRun() durable.NewRun {
+	options := []durable.Option{durable.Priority(rand.IntN(3) - 1)}
+	limits := rand.Perm(3)[:1+rand.IntN(3)]
+	for _, n := range limits {
+		key := string(rune('a' + rand.IntN(3)))
+		switch n {
+		case 0:
+			options = append(options, durable.LimitedBy(tenantLimit, key))
+		case 1:
+			options = append(options, durable.LimitedBy(apiLimit, "", durable.Weight(1+rand.IntN(2))))
+		default:
+			options = append(options, durable.LimitedBy(docLimit, key))
+		}
+	}
+	run := bounded.New(boundedArgs{For: store.Duration(time.Duration(5+rand.IntN(60)) * time.Millisecond)}, options...)
+	p.uses[run.ID] = run.Limits
+	return run
+}
+
+// trouble is what happens to the workers, one sort after the other.
+func (p *pit) trouble(n int) {
+	at := rand.IntN(len(p.workers))
+	one := p.workers[at]
+	switch n % 5 {
+	case 0, 3:
+		<-time.After(300 * time.Millisecond)
+		p.ended[one.cmd.Process.Pid] = append(p.ended[one.cmd.Process.Pid], one.signal(syscall.SIGKILL))
+		p.workers = slices.Delete(p.workers, at, at+1)
+		p.start()
+	case 1:
+		p.set(2)
+		<-time.After(500 * time.Millisecond)
+	case 2: // for longer than its lease
+		p.ended[one.cmd.Process.Pid] = append(p.ended[one.cmd.Process.Pid], time.Now())
+		one.signal(syscall.SIGSTOP)
+		<-time.After(leaseDuration + time.Second)
+		one.signal(syscall.SIGCONT)
+	default:
+		p.set(3 + rand.IntN(4))
+		change := store.LimitChange{Command: store.DrainLimit, Limit: store.Limit{Name: "tenant"}, By: "chaos"}
+		require.NoError(p.t, p.db.ChangeLimit(p.t.Context(), change))
+		<-time.After(300 * time.Millisecond)
+		change.Command = store.ResumeLimit
+		require.NoError(p.t, p.db.ChangeLimit(p.t.Context(), change))
+	}
+}
+
+// set changes the limit api while runs execute.
+func (p *pit) set(most int) {
+	p.t.Helper()
+	began := time.Now()
+	set := store.LimitChange{Command: store.SetLimit, By: "chaos", Limit: store.Limit{Name: "api", Kind: store.LimitSemaphore, Max: most}}
+	require.NoError(p.t, p.db.ChangeLimit(p.t.Context(), set))
+	p.changes = append(p.changes, limitChange{began, time.Now(), most})
+}
+
+// stays reads the ledger. What a process executed when it was killed, or stopped for longer
+// than its lease, counts until that moment.
+func (p *pit) stays() (all []stay) {
+	files, err := filepath.Glob(filepath.Join(p.dir, "*"))
+	require.NoError(p.t, err)
+	for _, name := range files {
+		var pid int
+		_, err := fmt.Sscan(filepath.Base(name), &pid)
+		require.NoError(p.t, err)
+		file, err := os.Open(name) //nolint:gosec // of the test
+		require.NoError(p.t, err)
+		var here []stay
+		open := map[string]int{}
+		for lines := bufio.NewScanner(file); lines.Scan(); {
+			words := strings.Fields(lines.Text())
+			if len(words) < 4 {
+				continue // the last line of one that was killed
+			}
+			var nanos int64
+			_, err := fmt.Sscan(words[3], &nanos)
+			require.NoError(p.t, err)
+			at, id := time.Unix(0, nanos), words[1]+words[2]
+			if words[0] == "start" {
+				run, err := durable.ParseRunID(words[1])
+				require.NoError(p.t, err)
+				open[id] = len(here)
+				here = append(here, stay{run: run, from: at})
+			} else if n, found := open[id]; found {
+				here[n].to = at
+				delete(open, id)
+			}
+		}
+		require.NoError(p.t, file.Close())
+		for i := range here {
+			for _, end := range p.ended[pid] {
+				if s := &here[i]; s.from.Before(end) && (s.to.IsZero() || s.to.After(end)) {
+					s.to = end
+				}
+			}
+		}
+		all = append(all, here...)
+	}
+	return all
+}
+
+// addUp sweeps over the beginnings and ends of all executions.
+func (p *pit) addUp() {
+	p.t.Helper()
+	all := p.stays()
+	require.GreaterOrEqual(p.t, len(all), len(p.uses), "the ledger has every run")
+	type event struct {
+		at    time.Time
+		by    int // places; negative: an end
+		limit string
+	}
+	events := map[string][]event{}
+	for _, s := range all {
+		for _, use := range p.uses[s.run] {
+			key := use.Limit + "=" + use.Key
+			events[key] = append(events[key], event{s.from, use.Places(), use.Limit}, event{s.to, -use.Places(), use.Limit})
+		}
+	}
+	for key, line := range events {
+		slices.SortFunc(line, func(a, b event) int {
+			if c := a.at.Compare(b.at); c != 0 {
+				return c
+			}
+			return a.by - b.by // who ends at an instant has ended
+		})
+		used, highest := 0, 0
+		for _, e := range line {
+			used += e.by
+			highest = max(highest, used)
+			if most := p.most(e.limit, e.at); e.by > 0 && used > most && used > e.by {
+				p.t.Errorf("%s: %d places are taken at %v, and there are %d", key, used, e.at, most)
+			}
+		}
+		require.Zero(p.t, used)
+		p.t.Logf("%s: %d executions, at most %d places", key, len(line)/2, highest)
+	}
+}
+
+// settling is how long after its admission a handler begins at the latest: what a limit said
+// within it may still hold.
+const settling = 3 * time.Second
+
+// most is how many places a limit had when a run that begins now was admitted.
+func (p *pit) most(limit string, at time.Time) (most int) {
+	switch limit {
+	case "tenant":
+		return 2
+	case "doc":
+		return 1
+	}
+	for i, c := range p.changes {
+		until := at
+		if i+1 < len(p.changes) {
+			until = p.changes[i+1].done
+		}
+		if !c.begun.After(at) && !until.Before(at.Add(-settling)) {
+			most = max(most, c.most)
+		}
+	}
+	return most
+}

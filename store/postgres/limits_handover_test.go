@@ -1,0 +1,74 @@
+package postgres_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store/postgres"
+)
+
+// TestAPlaceIsHandedOverByWakeUps has two workers in stores of their own share a mutex.
+// They poll each minute, so the next run begins by the wake-up of the one that ended, or
+// not within the test. How long that takes is logged.
+func TestAPlaceIsHandedOverByWakeUps(t *testing.T) {
+	t.Parallel()
+	const runs = 60
+	type args struct{}
+	var doc = durable.NewLimit("doc", durable.Mutex())
+	var work = durable.NewJob[args]("work", durable.Limited(doc))
+	migrated := openFresh(t, pgtest.Server(t))
+	var mu sync.Mutex
+	var begun, ended []time.Time
+	by := map[string]int{}
+	ctx, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	for _, name := range []string{"a", "b"} {
+		db, err := postgres.Open(ctx, migrated.url, postgres.Config{Schema: migrated.schema})
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		w := durable.NewWorker(db, durable.WorkerConfig{Name: name, PollInterval: time.Minute, Process: new(durable.Process)})
+		durable.Register(w, work, func(context.Context, *durable.Run[args]) error {
+			mu.Lock()
+			begun = append(begun, time.Now())
+			by[name]++
+			mu.Unlock()
+			<-time.After(5 * time.Millisecond)
+			mu.Lock()
+			ended = append(ended, time.Now())
+			mu.Unlock()
+			return nil
+		})
+		workers.Go(func() { _ = w.Run(ctx) })
+	}
+	require.Eventually(t, func() bool {
+		_, err := migrated.Gate(ctx, "doc", "")
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	var some []durable.NewRun
+	for range runs {
+		some = append(some, work.New(args{}))
+	}
+	_, err := durable.NewClient(migrated).Enqueue(ctx, some...)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(ended) == runs
+	}, 40*time.Second, 5*time.Millisecond, "the runs do not wait for a poll")
+	stop()
+	workers.Wait()
+	var gaps []time.Duration
+	for i := range runs - 1 {
+		require.False(t, begun[i+1].Before(ended[i]), "two at a time")
+		gaps = append(gaps, begun[i+1].Sub(ended[i]))
+	}
+	slices.Sort(gaps)
+	t.Logf("handed over in %v (median), %v (p95), %v at most; %v", gaps[len(gaps)/2], gaps[len(gaps)*95/100], gaps[len(gaps)-1], by)
+}
