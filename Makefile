@@ -9,10 +9,10 @@ GO    ?= go
 TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick modes verify format vet lint tidy generated generate vuln build demo need clean bench bench-quick
+.PHONY: help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
 
 help: ## list what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The race detector watches our code and the drivers, not the C code of SQLite that was
 # translated to Go: it keeps its memory to itself, and watching it takes eight times as long.
@@ -61,6 +61,30 @@ VULNDB ?= https://vuln.go.dev
 vuln: ## look for known vulnerabilities in what is called (VULNDB=file:///… without the network)
 	@$(GO) run golang.org/x/vuln/cmd/govulncheck@$(VULN) -db "$(VULNDB)" ./...
 
+# What a release consists of, see docs/releasing.md. A release is made of a tag:
+#   make tag VERSION=v0.1.0
+VERSION ?= v0.0.0-unreleased
+RELEASE := $(GO) run ./internal/release
+
+release-check: workflows ## check that a release can be made: workflows, licences, every platform, size (VULNDB=file:///… too)
+	@$(RELEASE) check -version "$(VERSION)"
+	@if [ "$(VULNDB)" != https://vuln.go.dev ]; then $(MAKE) --no-print-directory vuln; else echo "--  vulnerabilities: make vuln, or VULNDB=file:///…"; fi
+
+dist: ## build dist/: archives, SBOMs, licences and checksums of VERSION
+	@$(RELEASE) dist -version "$(VERSION)"
+
+size: ## print the size of the program by part
+	@$(RELEASE) size
+
+ACTIONLINT ?= v1.7.12
+workflows: ## check the workflow files
+	@CGO_ENABLED=0 $(GO) run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml && echo "ok  workflows"
+
+tag: ## tag VERSION, when everything is committed and the release check passes
+	@[ -z "$$(git status --porcelain)" ] || { echo "commit everything first"; exit 1; }
+	@$(MAKE) --no-print-directory release-check VERSION="$(VERSION)"
+	@$(RELEASE) notes -version "$(VERSION)" | git tag -a "$(VERSION)" --cleanup=verbatim -F - && echo "tagged; now: git push origin $(VERSION)"
+
 build: ## build bin/durable-worker, statically
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/durable-worker ./cmd/durable-worker
 
@@ -77,4 +101,4 @@ need: ## find what the tests need, or install it when root
 	@scripts/need.sh
 
 clean: ## remove what was built
-	@rm -rf bin
+	@rm -rf bin dist

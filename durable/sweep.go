@@ -96,7 +96,10 @@ func (w *Worker) returned(swept store.SweepResult) {
 	if swept.Mended > 0 {
 		w.config.Logger.Warn("requeued pending runs that were in no line", "runs", swept.Mended)
 	}
-	if swept.Mended+len(swept.Returned) > 0 {
+	if swept.Repaired > 0 {
+		w.config.Logger.Error("repaired limits, which must never be necessary: please report it", "permits and keys", swept.Repaired)
+	}
+	if swept.Mended+swept.Repaired+len(swept.Returned) > 0 {
 		w.wake()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/operate/api"
+	"github.com/durable-worker/durable-worker/operate/dashboard"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -58,6 +59,7 @@ type board struct {
 	p        *program
 	config   Config
 	logger   *slog.Logger
+	title    string // of what is shown; empty: none
 	listener net.Listener
 	shown    atomic.Pointer[http.Handler]
 }
@@ -109,11 +111,8 @@ func (b *board) handler(operator *operate.Operator) (http.Handler, error) {
 		return nil, err
 	}
 	mux.Handle("/api/v1/", http.StripPrefix("/api/v1", v1))
-	nothing := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		wire.NewProblem(http.StatusNotFound, operate.NotFound, "There is nothing here; the API is at /api/v1/.").Write(w)
-	})
-	rest, err := access.Handler(nothing, access.Config{Auth: auth, Hosts: hosts, Logger: b.logger})
-	mux.Handle("/", rest)
+	pages, err := dashboard.New(operator, dashboard.Config{Auth: auth, Hosts: hosts, Title: b.title, Logger: b.logger})
+	mux.Handle("/", pages)
 	return mux, err
 }
 

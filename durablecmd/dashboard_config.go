@@ -13,17 +13,17 @@ import (
 
 const (
 	varDashboardAddr = "DURABLE_DASHBOARD_ADDR"
-	varToken         = "DURABLE_DASHBOARD_TOKEN"        //nolint:gosec // a name
-	varViewerToken   = "DURABLE_DASHBOARD_VIEWER_TOKEN" //nolint:gosec // a name
-	varUserHeader    = "DURABLE_DASHBOARD_USER_HEADER"  //
-	varProxySecret   = "DURABLE_DASHBOARD_PROXY_SECRET" //nolint:gosec // a name
-	varTLSCert       = "DURABLE_DASHBOARD_TLS_CERT"     //
-	varTLSKey        = "DURABLE_DASHBOARD_TLS_KEY"      //
-	proxyHeader      = "X-Durable-Proxy"                // with the proxy's secret
-	dashboardAlone   = "127.0.0.1:8081"                 // of the verb, unless it is said
-	inFile           = "_FILE"                          // a variable that names a file with the value
-	leastSecret      = 16                               // bytes
-	secretConstraint = "at least 16 characters, such as `openssl rand -hex 16` writes"
+	varToken         = "DURABLE_DASHBOARD_TOKEN"                                       //nolint:gosec // a name
+	varViewerToken   = "DURABLE_DASHBOARD_VIEWER_TOKEN"                                //nolint:gosec // a name
+	varUserHeader    = "DURABLE_DASHBOARD_USER_HEADER"                                 //
+	varProxySecret   = "DURABLE_DASHBOARD_PROXY_SECRET"                                //nolint:gosec // a name
+	varTLSCert       = "DURABLE_DASHBOARD_TLS_CERT"                                    //
+	varTLSKey        = "DURABLE_DASHBOARD_TLS_KEY"                                     //
+	proxyHeader      = "X-Durable-Proxy"                                               // with the proxy's secret
+	dashboardAlone   = "127.0.0.1:8081"                                                // of the verb, unless it is said
+	inFile           = "_FILE"                                                         // a variable that names a file with the value
+	leastSecret      = 16                                                              // bytes
+	secretConstraint = "at least 16 characters, such as `openssl rand -hex 16` writes" //nolint:gosec // a sentence
 )
 
 // secretVariables are those whose values are shown nowhere.

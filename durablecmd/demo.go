@@ -12,15 +12,19 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // demoVerb shows a worker at work. It reads no configuration and touches
 // nothing but its own folder.
 type demoVerb struct {
-	For  time.Duration `default:"12s" help:"Duration of the demo, 3s to 19s."`
-	Keep bool          `help:"Keep the database file, to inspect it afterwards."`
+	For  time.Duration `placeholder:"12s" help:"Duration of the demo, 3s to 19s."`
+	Keep bool          `help:"Keep the demo and its pages up until you press Ctrl-C, unless --for says how long. Keep the database file, to inspect it afterwards."`
 }
+
+// demoFor is how long the demo lasts when nothing else is said.
+const demoFor = 12 * time.Second
 
 // The demo stops its worker so long before its time is over: what the worker
 // may take to stop, and what is then left to print.
@@ -33,6 +37,10 @@ const (
 // Run shows the demo and prints its sum as the last line.
 func (v demoVerb) Run(ctx context.Context, p *program) (err error) {
 	began := p.now()
+	endless := v.Keep && v.For == 0
+	if v.For == 0 {
+		v.For = demoFor
+	}
 	if v.For < 3*time.Second || v.For > 19*time.Second {
 		return usage("--for %v: want 3s to 19s", v.For)
 	}
@@ -54,7 +62,7 @@ func (v demoVerb) Run(ctx context.Context, p *program) (err error) {
 	if _, err := store.Migrate(ctx); err != nil {
 		return err
 	}
-	sum, err := v.play(ctx, p, store, began)
+	sum, err := v.play(ctx, p, store, demoStage{began: began, endless: endless})
 	if v.Keep {
 		fmt.Fprintf(p.stdout, "demo: the database is kept; inspect it with\n  DURABLE_DATABASE_URL=%s %s runs list\n", dsn, p.name)
 	}
@@ -62,40 +70,62 @@ func (v demoVerb) Run(ctx context.Context, p *program) (err error) {
 		fmt.Fprintf(p.stdout, "demo: %d unfinished at the end\n", left)
 	}
 	fmt.Fprintln(p.stdout, sum)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !endless {
 		err = errors.Join(err, context.Cause(ctx))
 	}
 	return err
 }
 
-// play runs the worker beside the director until there is nothing left to
-// show, and counts what the store then holds.
-func (v demoVerb) play(ctx context.Context, p *program, db backend.Store, began time.Time) (tally, error) {
+// demoStage is what a demo is played on.
+type demoStage struct {
+	began   time.Time
+	endless bool // until a signal
+}
+
+// play runs the worker and the pages beside the director until there is nothing left
+// to show, and counts what the store then holds.
+func (v demoVerb) play(ctx context.Context, p *program, db backend.Store, on demoStage) (tally, error) {
 	worker := durable.NewWorker(db, durable.WorkerConfig{
 		Name: "demo", MaxConcurrentRuns: 8, PollInterval: 200 * time.Millisecond,
 		DrainTimeout: demoDrain, CancelGrace: demoGrace,
 	})
 	registerDemo(worker, v.For)
+	pages, err := p.demoPages(ctx)
+	if err != nil {
+		return tally{}, err
+	}
+	defer pages.open(db, db.Locks())()
 	d := director{
-		operator: p.operator(db, nil), client: durable.NewClient(db), plan: demoPlan(v.For), show: p.demoView(v.For),
-		now: p.now, began: began, deadline: v.For - demoDrain - demoGrace - demoSpare,
+		operator: p.operator(db, nil), client: durable.NewClient(db), plan: demoPlan(v.For), show: p.demoView(v.For, pages.address()),
+		now: p.now, began: on.began, deadline: v.For - demoDrain - demoGrace - demoSpare,
 		every: demoEvery(v.For), fires: int(v.For / (2 * demoEvery(v.For))),
 	}
+	if on.endless {
+		d.stays = p.demoStays(pages.address())
+	}
+	lock, err := holdDemoLock(ctx, db.Locks())
+	if err != nil {
+		return tally{}, err
+	}
+	defer lock()
 	var group run.Group
-	var worked, directed error
+	var worked, directed, served error
 	working, stopWork := context.WithCancel(ctx)
 	defer stopWork()
 	directing, stopDirecting := context.WithCancel(ctx)
 	defer stopDirecting()
+	serving, stopServing := context.WithCancel(ctx)
+	defer stopServing()
 	group.Add(func() error { worked = worker.Run(working); return worked }, func(error) { stopWork() })
 	group.Add(func() error { directed = d.direct(directing); return directed }, func(error) { stopDirecting() })
-	_ = group.Run() // it is worked or directed
+	group.Add(func() error { served = pages.serve(serving); return served }, func(error) { stopServing() })
+	_ = group.Run() // it is worked, directed or served
 
 	last := context.WithoutCancel(ctx)
 	runs, err := demoRuns(last, d.operator)
 	sum := count(runs)
-	d.show(frame{elapsed: p.now().Sub(began), tally: sum, events: d.events, last: true})
-	return sum, errors.Join(worked, directed, err)
+	d.show(frame{elapsed: p.now().Sub(on.began), tally: sum, events: d.events, last: true})
+	return sum, errors.Join(worked, directed, served, err)
 }
 
 // director enqueues the demo's work as its time comes, watches the store and
@@ -110,6 +140,7 @@ type director struct {
 	deadline time.Duration
 	every    time.Duration // between two occurrences of the schedule
 	fires    int           // occurrences to wait for
+	stays    func()        // says that the demo stays up after its show; nil: it does not
 
 	known  map[durable.RunID]durable.Record
 	events []string
@@ -131,7 +162,11 @@ func (d *director) direct(ctx context.Context) error {
 		sum := count(runs)
 		d.show(frame{elapsed: elapsed, tally: sum, events: d.events})
 		if elapsed >= d.deadline || len(d.plan) == 0 && d.complete(elapsed, sum) {
-			return nil
+			if d.stays == nil {
+				return nil
+			}
+			d.stays()
+			return d.goOn(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -151,14 +186,20 @@ func ignoreEnd(ctx context.Context, err error) error {
 	}
 }
 
-// feed enqueues the steps whose time has come, in one call.
+// feed enqueues the steps whose time has come, in one call, once the worker has
+// declared the limit that some of the runs name.
 func (d *director) feed(ctx context.Context, elapsed time.Duration) error {
 	var due []durable.NewRun
-	for len(d.plan) > 0 && d.plan[0].at <= elapsed {
-		due = append(due, d.plan[0].runs...)
-		d.plan = d.plan[1:]
+	rest := d.plan
+	for len(rest) > 0 && rest[0].at <= elapsed {
+		due = append(due, rest[0].runs...)
+		rest = rest[1:]
 	}
 	_, err := d.client.Enqueue(ctx, due...)
+	if errors.Is(err, store.ErrUnknownLimit) {
+		return nil
+	}
+	d.plan = rest
 	return err
 }
 

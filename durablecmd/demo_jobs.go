@@ -14,7 +14,13 @@ import (
 // demoArgs are the arguments of every job of the demo.
 type demoArgs struct {
 	Number int            `json:"number"`
+	Tenant string         `json:"tenant"`
 	Takes  store.Duration `json:"takes"`
+}
+
+// newDemoArgs are the arguments of one run.
+func newDemoArgs(number int, takes time.Duration) demoArgs {
+	return demoArgs{Number: number, Tenant: []string{"acme", "globex", "initech"}[number%3], Takes: store.Duration(takes)}
 }
 
 // demoEvery is the interval of the demo's schedule, so that it fires a few
@@ -33,6 +39,16 @@ type demoKind struct {
 	handler func(ctx context.Context, run *durable.Run[demoArgs]) error
 }
 
+// The places of the kinds in the list.
+const (
+	mailKind = iota
+	flakyKind
+	brokenKind
+	importKind
+	syncKind
+	reportKind
+)
+
 // demoKinds lists them in the order in which people see them.
 func demoKinds(given time.Duration) []demoKind {
 	soon := durable.Fixed(min(given/40, 300*time.Millisecond)).WithJitter(0.3)
@@ -41,6 +57,7 @@ func demoKinds(given time.Duration) []demoKind {
 		{durable.NewJob[demoArgs]("flaky", durable.MaxAttempts(5), durable.Retry(soon)), "fails twice, is retried", demoFlaky},
 		{durable.NewJob[demoArgs]("broken", durable.MaxAttempts(3), durable.Retry(soon)), "never succeeds, ends dead", demoBroken},
 		{durable.NewJob[demoArgs]("import", durable.Timeout(10*time.Second)), "slow work", demoWork},
+		{durable.NewJob[demoArgs]("sync", durable.Limited(durable.NewLimit("tenant", durable.Mutex()), durable.KeyOf("{tenant}"))), "one at a time for each tenant", demoWork},
 		{durable.NewJob[demoArgs]("report"), fmt.Sprintf("a schedule, every %v", demoEvery(given)), demoWork},
 	}
 }
@@ -50,13 +67,19 @@ func registerDemo(worker *durable.Worker, given time.Duration) {
 	for _, kind := range kinds {
 		durable.Register(worker, kind.job, kind.handler)
 	}
-	args := demoArgs{Takes: store.Duration(150 * time.Millisecond)}
-	durable.AddSchedule(worker, "report", kinds[4].job, args, durable.Every(demoEvery(given)))
+	args := newDemoArgs(0, 150*time.Millisecond)
+	durable.AddSchedule(worker, "report", kinds[reportKind].job, args, durable.Every(demoEvery(given)))
 }
 
 func demoWork(ctx context.Context, run *durable.Run[demoArgs]) error {
 	timer := time.NewTimer(time.Duration(run.Args.Takes))
 	defer timer.Stop()
+	run.Log().Info("at work", "number", run.Args.Number)
+	if run.Args.Takes > store.Duration(time.Second) {
+		if err := run.Progress(ctx, 0.3, "reading"); err != nil {
+			return err
+		}
+	}
 	select {
 	case <-timer.C:
 		return run.SetResult(map[string]int{"handled": run.Args.Number})
@@ -92,13 +115,13 @@ type demoStep struct {
 // is enough to finish it: five seconds less than given, a quarter at least.
 func demoPlan(given time.Duration) []demoStep {
 	kinds := demoKinds(given)
-	mail, flaky, broken, slow := kinds[0].job, kinds[1].job, kinds[2].job, kinds[3].job
+	mail, flaky, broken, slow, limited := kinds[mailKind].job, kinds[flakyKind].job, kinds[brokenKind].job, kinds[importKind].job, kinds[syncKind].job
 	feeding := max(given-5*time.Second, given/4)
 	slowly := min(given/6, 2*time.Second)
 	number := 0
 	args := func(takes time.Duration) demoArgs {
 		number++
-		return demoArgs{Number: number, Takes: store.Duration(takes)}
+		return newDemoArgs(number, takes)
 	}
 	quick := func() demoArgs { return args(time.Duration(120+number*37%240) * time.Millisecond) }
 	short := func() demoArgs { return args(80 * time.Millisecond) }
@@ -114,6 +137,9 @@ func demoPlan(given time.Duration) []demoStep {
 		at(t, mail.New(quick()))
 	}
 	at(feeding/3, slow.New(args(slowly)), broken.New(short()), flaky.New(short()), flaky.New(short()))
+	for range 6 {
+		at(0, limited.New(args(given/40)))
+	}
 	for range 6 {
 		at(feeding*2/3, mail.New(quick(), durable.Priority(2), durable.Tags("urgent")))
 	}

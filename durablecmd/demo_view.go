@@ -17,16 +17,16 @@ type frame struct {
 
 // demoView chooses how the demo is shown: redrawn in place on a terminal, else
 // as about one line a second.
-func (p *program) demoView(given time.Duration) func(frame) {
+func (p *program) demoView(given time.Duration, pages string) func(frame) {
 	size, terminal := p.terminal(p.stdout)
 	if !terminal {
-		return plainView(p.stdout)
+		return plainView(p.stdout, pages)
 	}
-	return screenView(p.stdout, size, given)
+	return screenView(p.stdout, size, given, pages)
 }
 
-func plainView(w io.Writer) func(frame) {
-	fmt.Fprintln(w, "demo: a worker on a SQLite file of its own, with sample work")
+func plainView(w io.Writer, pages string) func(frame) {
+	fmt.Fprintf(w, "demo: a worker on a SQLite file of its own, with sample work; look at %s (--keep keeps it up)\n", pages)
 	next := time.Second
 	return func(f frame) {
 		if f.elapsed < next && !f.last {
@@ -38,10 +38,10 @@ func plainView(w io.Writer) func(frame) {
 }
 
 // screenView draws each frame over the one before.
-func screenView(w io.Writer, size screen, given time.Duration) func(frame) {
+func screenView(w io.Writer, size screen, given time.Duration, pages string) func(frame) {
 	drawn := 0
 	return func(f frame) {
-		lines := demoScreen(f, size, given)
+		lines := demoScreen(f, size, given, pages)
 		var b strings.Builder
 		if drawn > 0 {
 			fmt.Fprintf(&b, "\x1b[%dA", drawn) // up to the first line of the frame before
@@ -56,14 +56,15 @@ func screenView(w io.Writer, size screen, given time.Duration) func(frame) {
 }
 
 // demoScreen lays a frame out, no line longer and no frame higher than fits.
-func demoScreen(f frame, size screen, given time.Duration) []string {
+func demoScreen(f frame, size screen, given time.Duration, pages string) []string {
 	lines := []string{
 		fmt.Sprintf("durable demo   %4.1fs of at most %v   one worker, 8 runs concurrently, on a SQLite file", f.elapsed.Seconds(), given),
+		"look at " + pages,
 		"",
 	}
 	for _, kind := range demoKinds(given) {
 		k := f.tally.kinds[kind.job.Name()]
-		line := fmt.Sprintf("  %-7s %s %3d/%-3d %-26s", kind.job.Name(), bar(k.finished, k.total, 24), k.finished, k.total, kind.shows)
+		line := fmt.Sprintf("  %-7s %s %3d/%-3d %-29s", kind.job.Name(), bar(k.finished, k.total, 24), k.finished, k.total, kind.shows)
 		if k.running > 0 {
 			line += fmt.Sprintf(" %d running", k.running)
 		}

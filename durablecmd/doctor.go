@@ -154,6 +154,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 		*f = append(*f, o.ExamineServing(ctx)...)
 		*f = append(*f, o.ExamineSchedules(ctx)...)
 		*f = append(*f, o.ExamineAttention(ctx)...)
+		*f = append(*f, o.ExamineLimits(ctx)...)
 	}
 }
 

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/durable-worker/durable-worker/internal/wire"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -148,19 +148,10 @@ func (i *instant) Decode(ctx *kong.DecodeContext) error {
 		i.at = at
 		return nil
 	}
-	if i.ago, err = parseAgo(string(text)); err != nil || i.ago < 0 {
+	if i.ago, err = wire.Ago(string(text)); err != nil || i.ago < 0 {
 		return fmt.Errorf("%q: want a time such as 2030-01-31T08:00:00Z, or how long ago it was, such as 90s, 1h or 7d", text)
 	}
 	return nil
-}
-
-// parseAgo reads a duration, or a number of days.
-func parseAgo(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err
-	}
-	return time.ParseDuration(text)
 }
 
 // on is the time that is meant; the zero time where the flag was not given.

@@ -24,6 +24,7 @@ type limitsVerb struct {
 	Off     limitsOffVerb     `cmd:"" help:"Let all runs of a limit execute, as if it were not there."`
 	Delete  limitsDeleteVerb  `cmd:"" help:"Delete a limit that nothing holds and no run waits for."`
 	Release limitsReleaseVerb `cmd:"" help:"Take the places of one owner away. What it executes continues: more may run than the limit says."`
+	Check   limitsCheckVerb   `cmd:"" help:"Look for limits that are exceeded, and for runs that wait in vain. Exits 1 if there are any."`
 }
 
 type (

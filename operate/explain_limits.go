@@ -49,7 +49,7 @@ func (e *explaining) limit(g *store.GateFacts, due bool) {
 	weight := min(g.Use.Places(), max(g.Limit.Capacity(), 1))
 	place, more := e.place(g)
 	switch {
-	case g.NotBefore != nil:
+	case g.NotBefore != nil && g.NotBefore.After(e.Facts.At):
 		why, b.EndsAt = append(why, "it is to be left alone for "+span(g.NotBefore.Sub(e.Facts.At))), g.NotBefore
 	case g.Limit.Max == 0:
 		why = append(why, "it admits nothing: its most is 0")

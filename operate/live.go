@@ -20,8 +20,8 @@ const (
 
 // Hint says that something may have changed. Who gets it asks again.
 type Hint struct {
-	Changed []string      `json:"changed"` // of what: runs, queues, schedules, limits, locks, bulk
-	Survey  *store.Survey `json:"survey"`  // nil: nothing new is known
+	Changed []string `json:"changed"` // of what: runs, queues, schedules, limits, locks, bulk
+	Survey  *Survey  `json:"survey"`  // nil: nothing new is known
 }
 
 // hub makes hints for the streams of one Operator, and costs nothing without one: it
@@ -161,10 +161,10 @@ func (o *Operator) listen(ctx context.Context) {
 }
 
 // surveyed is a survey, if the store answers.
-func (o *Operator) surveyed(ctx context.Context) *store.Survey {
+func (o *Operator) surveyed(ctx context.Context) *Survey {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
-	survey, err := o.store.Survey(ctx)
+	survey, err := o.Survey(ctx)
 	if err != nil {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (o *Operator) surveyed(ctx context.Context) *store.Survey {
 }
 
 // take is the hint that is due.
-func (h *hub) take(survey *store.Survey) Hint {
+func (h *hub) take(survey *Survey) Hint {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	hint := Hint{Survey: survey}

@@ -25,12 +25,12 @@ type Config struct {
 	// broke. Calls that are safe to repeat are then repeated, up to four times
 	// within two seconds. Without it no call is repeated.
 	Disconnected func(err error) bool
-	// Repeating is called before a call is repeated: with the error of the last try,
-	// and the pause before the next one.
-	Repeating func(err error, pause time.Duration)
 	// Transient reports whether an error means that the store cannot be reached now,
 	// for the Operator's CodeOf. Without it there are none.
 	Transient func(err error) bool
+	// Repeating is called before a call is repeated: with the error of the last try,
+	// and the pause before the next one.
+	Repeating func(err error, pause time.Duration)
 	// Now is the time, used for previews of schedules. Default: time.Now.
 	Now func() time.Time
 }

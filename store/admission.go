@@ -51,6 +51,10 @@ type Limits interface {
 	// UseLimit takes places or starts of a limit for code outside of runs, or gives
 	// them back (see LimitRequest).
 	UseLimit(ctx context.Context, request LimitRequest) (LimitGrant, error)
+	// CheckLimits looks for what must not be, in one snapshot: at most twenty faults of
+	// each sort, and, of lines, the first ten thousand runs. None is the answer that a
+	// sound store gives whenever it is asked.
+	CheckLimits(ctx context.Context) ([]LimitFault, error)
 }
 
 // LimitFilter narrows a list of limits. The zero value lists all that are not removed.

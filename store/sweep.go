@@ -73,6 +73,7 @@ type SweepResult struct {
 	Returned []ReclaimedRun // running runs that were handed back, cancelled or ended dead
 	SetAside []SetAside     // what could not be deleted or handed back, and is left to the next full pass
 	Mended   int            // pending runs that had lost their place in line, and have it again
+	Repaired int            // permits that nothing held, which are gone, and keys of limits that were stuck: more than 0 is a fault
 }
 
 // ValidRetention reports whether a retention is valid.

@@ -97,6 +97,16 @@ SELECT locked.gate FROM locked
 UNION ALL
 SELECT made.gate FROM made;
 
+-- name: MakeGates :exec
+-- Makes gates in a transaction of their own: two admissions that make the same two, each one
+-- of them first, wait for each other.
+-- Index: gates_pkey. Locks: only what it inserts, in order. Idempotent: a repeat finds them.
+INSERT INTO durable.gates (gate)
+SELECT asked.gate
+FROM (SELECT unnest(@gates::bigint[]) AS gate) asked
+ORDER BY asked.gate
+ON CONFLICT DO NOTHING;
+
 -- name: ReadLimits :many
 -- The limits of gates. Index: limits_pkey. Locks: none.
 SELECT

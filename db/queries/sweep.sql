@@ -619,3 +619,39 @@ WHERE ctid = ANY (ARRAY(
     WHERE old.at < now() - (@after::bigint) * interval '1 microsecond'
     FOR UPDATE OF old SKIP LOCKED
 ));
+
+-- name: PruneGates :exec
+-- Gates that have nothing to remember: no run waits, nothing is held, no penalty, and no
+-- start that a limit still counts. So many.
+-- Index: gates_pkey, then one probe each of waiting_order, permits_pkey, turns_gate,
+-- refunds_gate. Locks: the gates, with SKIP LOCKED: an admission that finds one locked puts
+-- its turn back. Idempotent: a repeat finds no rows.
+DELETE FROM durable.gates
+WHERE gate = ANY (ARRAY(
+    SELECT old.gate
+    FROM durable.gates old
+    JOIN durable.limits ON limits.id = (old.gate >> 43)::int
+    CROSS JOIN (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now) moment
+    WHERE (old.not_before IS NULL OR old.not_before < now())
+      AND coalesce(old.tat, 0) / 1000 + limits.period < moment.now
+      AND coalesce(old.last_at, 0) + limits.period < moment.now
+      AND coalesce(old.bucket_at[cardinality(old.bucket_at)], 0) + limits.period < moment.now
+      AND NOT EXISTS (SELECT FROM durable.waiting WHERE waiting.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.permits WHERE permits.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.turns WHERE turns.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.refunds WHERE refunds.gate = old.gate)
+    LIMIT @most
+    FOR UPDATE OF old SKIP LOCKED
+));
+
+-- name: PruneKept :exec
+-- Places that were kept so many microseconds ago, for lanes that nothing asked about since.
+-- A scan of kept, which is almost empty. Locks: the rows, with SKIP LOCKED.
+DELETE FROM durable.kept
+WHERE ctid = ANY (ARRAY(
+    SELECT old.ctid
+    FROM durable.kept old
+    WHERE old.expires_at < now() - (@age::bigint) * interval '1 microsecond'
+    LIMIT @most
+    FOR UPDATE SKIP LOCKED
+));

@@ -35,3 +35,16 @@ func Expired(expiresAt, now time.Time) bool {
 func GivesBack(mode store.LimitMode, state store.State) bool {
 	return mode == store.LimitRelease && state == store.Succeeded
 }
+
+// Announced reports whether a gate has to have a turn in whose line a run of such a weight
+// is due: there may be room for it, or there will be without a release.
+func Announced(l *store.Limit, used, weight int) bool {
+	switch {
+	case l == nil || l.State >= store.LimitOff:
+		return true
+	case l.State == store.LimitDraining || l.Max == 0:
+		return false
+	default:
+		return l.Rate() || min(weight, l.Max) <= l.Max-used
+	}
+}

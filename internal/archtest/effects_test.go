@@ -60,6 +60,7 @@ var clocks = excuses{
 	"durable/execute.go":        "how long after it was due a run begins, and how long its handler takes; figures that decide nothing",
 	"observe/tally_hooks.go":    "how late attempts begin, and how long they take; figures that decide nothing",
 	"durablecmd/":               "ages that people read, and how long a demo has lasted",
+	"operate/dashboard/":        "how old shared figures are, and how long a hint may take to be written",
 	"operate/operator.go":       "the default clock of previews, and of how long a list searches",
 	"operate/access/handler.go": "the default clock of sessions and of failed logins",
 	"store/postgres/examine.go": "round trips and the difference to the server's clock, told to the operator and used for nothing",
@@ -68,7 +69,8 @@ var clocks = excuses{
 
 // environment is read in these files only.
 var environment = excuses{
-	"durablecmd/main.go": "the program's own start",
+	"durablecmd/main.go":        "the program's own start",
+	"internal/release/build.go": "what it builds with, and the instant that a build bears",
 }
 
 // starts finds where goroutines begin: go statements, and methods called Go

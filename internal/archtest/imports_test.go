@@ -66,6 +66,7 @@ var law = map[string][]string{
 	"internal/redistest": {},
 	"internal/faulttest": {"durable", "store", "lease"},
 	"internal/archtest":  {},
+	"internal/release":   {},
 	"internal/chaos":     {"*"},
 	"internal/chaos/*":   {"*"},
 }

@@ -28,20 +28,20 @@ func Body(body io.Reader, into any) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil
 	}
-	var faults Faults
+	var faults FaultsError
 	members(text, "", reflect.ValueOf(into).Elem(), &faults)
 	return faults.err()
 }
 
 // Element reads one JSON object of a list, whose pointer is given.
 func Element(text []byte, pointer string, into any) error {
-	var faults Faults
+	var faults FaultsError
 	members(text, pointer, reflect.ValueOf(into).Elem(), &faults)
 	return faults.err()
 }
 
 // members reads the members of an object into the fields of a struct.
-func members(text []byte, pointer string, into reflect.Value, faults *Faults) {
+func members(text []byte, pointer string, into reflect.Value, faults *FaultsError) {
 	refuse := func(pointer, format string, args ...any) {
 		faults.add(Fault{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 	}
@@ -88,7 +88,7 @@ func members(text []byte, pointer string, into reflect.Value, faults *Faults) {
 }
 
 // member reads one member.
-func member(value json.RawMessage, at string, field reflect.Value, faults *Faults) {
+func member(value json.RawMessage, at string, field reflect.Value, faults *FaultsError) {
 	if field.Kind() == reflect.Pointer && field.Type().Elem().Kind() == reflect.Struct && !reads(field.Type()) && string(value) != "null" {
 		field.Set(reflect.New(field.Type().Elem()))
 		members(value, at, field.Elem(), faults)

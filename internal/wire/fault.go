@@ -14,15 +14,15 @@ type Fault struct {
 	Detail    string `json:"detail"`
 }
 
-// Faults is all that is wrong with a request. It is an error of the kind
+// FaultsError is all that is wrong with a request. It is an error of the kind
 // store.ErrInvalid.
-type Faults []Fault
+type FaultsError []Fault
 
 // mostFaults bounds the faults that an answer names.
 const mostFaults = 20
 
 // Error lists the faults.
-func (f Faults) Error() string {
+func (f FaultsError) Error() string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
 		lines[i] = strings.TrimPrefix(strings.TrimLeft(fault.Pointer+" "+fault.Parameter, " ")+": "+fault.Detail, ": ")
@@ -32,17 +32,17 @@ func (f Faults) Error() string {
 }
 
 // Is reports that faults make a request invalid.
-func (f Faults) Is(target error) bool { return target == store.ErrInvalid }
+func (f FaultsError) Is(target error) bool { return target == store.ErrInvalid }
 
 // add records a fault.
-func (f *Faults) add(fault Fault) {
+func (f *FaultsError) add(fault Fault) {
 	if len(*f) < mostFaults {
 		*f = append(*f, fault)
 	}
 }
 
 // err is the faults as an error; nil: there are none.
-func (f Faults) err() error {
+func (f FaultsError) err() error {
 	if len(f) == 0 {
 		return nil
 	}
@@ -50,11 +50,11 @@ func (f Faults) err() error {
 }
 
 // InBody is a fault of a part of the body.
-func InBody(pointer, format string, args ...any) Faults {
-	return Faults{{Pointer: pointer, Detail: fmt.Sprintf(format, args...)}}
+func InBody(pointer, format string, args ...any) FaultsError {
+	return FaultsError{{Pointer: pointer, Detail: fmt.Sprintf(format, args...)}}
 }
 
 // InQuery is a fault of a parameter of the query.
-func InQuery(parameter, format string, args ...any) Faults {
-	return Faults{{Parameter: parameter, Detail: fmt.Sprintf(format, args...)}}
+func InQuery(parameter, format string, args ...any) FaultsError {
+	return FaultsError{{Parameter: parameter, Detail: fmt.Sprintf(format, args...)}}
 }

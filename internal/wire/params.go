@@ -17,7 +17,7 @@ import (
 type Params struct {
 	values url.Values
 	now    time.Time
-	faults Faults
+	faults FaultsError
 }
 
 // The bounds of what a query says.

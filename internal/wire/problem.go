@@ -19,7 +19,7 @@ type Problem struct {
 	Code   operate.Code `json:"code"`
 	Detail string       `json:"detail"`
 	Role   string       `json:"role,omitempty"`   // that is needed
-	Errors Faults       `json:"errors,omitempty"` // all that is wrong with the request
+	Errors FaultsError  `json:"errors,omitempty"` // all that is wrong with the request
 }
 
 // NewProblem is a problem of a status.
@@ -69,8 +69,8 @@ func Plain(err error) string {
 var ofRun = regexp.MustCompile(`^run (\d+): `)
 
 // faultsOf are the faults that an error lists, one a line.
-func faultsOf(err error) (all Faults) {
-	if faults, ok := errors.AsType[Faults](err); ok {
+func faultsOf(err error) (all FaultsError) {
+	if faults, ok := errors.AsType[FaultsError](err); ok {
 		return faults
 	}
 	text := strings.TrimPrefix(strings.TrimPrefix(Plain(err), "invalid: "), "durable: invalid: ")

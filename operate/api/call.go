@@ -85,8 +85,8 @@ func (c *call) body(into any) error {
 	if err == nil {
 		return c.Err()
 	}
-	faults, inBody := errors.AsType[wire.Faults](err)
-	others, inQuery := errors.AsType[wire.Faults](c.Err())
+	faults, inBody := errors.AsType[wire.FaultsError](err)
+	others, inQuery := errors.AsType[wire.FaultsError](c.Err())
 	if inBody && inQuery {
 		return slices.Concat(others, faults)
 	}

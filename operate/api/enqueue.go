@@ -111,11 +111,11 @@ func (c *call) newRuns() (wanted []newRun, several bool, err error) {
 	if n := len(given.Runs); n < 1 || n > store.MaxCommandRuns {
 		return nil, true, wire.InBody("/runs", "%d runs: want 1 to %d", n, store.MaxCommandRuns)
 	}
-	var faults wire.Faults
+	var faults wire.FaultsError
 	wanted = make([]newRun, len(given.Runs))
 	for i, text := range given.Runs {
 		if err := wire.Element(text, fmt.Sprintf("/runs/%d", i), &wanted[i]); err != nil {
-			more, _ := errors.AsType[wire.Faults](err)
+			more, _ := errors.AsType[wire.FaultsError](err)
 			faults = append(faults, more...)
 		}
 		if len(faults) > 20 {
@@ -132,7 +132,7 @@ func (c *call) newRuns() (wanted []newRun, several bool, err error) {
 func (c *call) made(wanted []newRun, several bool, known map[string]store.JobInfo) ([]store.NewRun, error) {
 	runs := make([]store.NewRun, len(wanted))
 	trace := traceOf(c.r)
-	var faults wire.Faults
+	var faults wire.FaultsError
 	for i := range wanted {
 		pointer := ""
 		if several {
@@ -166,7 +166,7 @@ func (c *call) made(wanted []newRun, several bool, known map[string]store.JobInf
 }
 
 // options are what a run has that its job has not.
-func (w *newRun) options(pointer string) (options []durable.Option, faults wire.Faults) {
+func (w *newRun) options(pointer string) (options []durable.Option, faults wire.FaultsError) {
 	options = given(options, w.Queue, durable.OnQueue)
 	options = given(options, w.DueAt, durable.At)
 	options = given(options, (*time.Duration)(w.After), durable.After)

@@ -1,9 +1,12 @@
 package api
 
 import (
+	"net/http"
 	"slices"
 
+	"github.com/durable-worker/durable-worker/internal/wire"
 	"github.com/durable-worker/durable-worker/operate"
+	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -97,17 +100,23 @@ func listChanges(c *call) (answer, error) {
 	return ok(list), err
 }
 
-// findings is what the command doctor finds in the store. An error of the examination
-// is a finding too, without its text.
+// findings is what the command doctor finds in the store. Findings may have the texts
+// of errors of the database, so they are for operators.
 func findings(c *call) (answer, error) {
 	if err := c.Err(); err != nil {
 		return answer{}, err
+	}
+	if c.who.Role < access.Operator {
+		p := wire.NewProblem(http.StatusForbidden, "forbidden", "This needs the role operator.")
+		p.Role = access.Operator.String()
+		p.Write(c.w)
+		return answer{}, nil
 	}
 	ctx := c.r.Context()
 	found, err := c.op.Examine(ctx)
 	if err != nil {
 		return answer{}, err
 	}
-	found = slices.Concat(found, c.op.ExamineServing(ctx), c.op.ExamineSchedules(ctx))
+	found = slices.Concat(found, c.op.ExamineServing(ctx), c.op.ExamineSchedules(ctx), c.op.ExamineAttention(ctx), c.op.ExamineLimits(ctx))
 	return ok(operate.Diagnose(found)), nil
 }

@@ -32,7 +32,7 @@ func New(operator *operate.Operator, config Config) (http.Handler, error) {
 }
 
 func (a *api) routes() []route {
-	return slices.Concat(runRoutes(), fleetRoutes(), scheduleRoutes(), limitRoutes(), lastingRoutes())
+	return slices.Concat(runRoutes(), fleetRoutes(), figureRoutes(), scheduleRoutes(), limitRoutes(), lastingRoutes())
 }
 
 // route answers with problems also where there is no operation.

@@ -18,7 +18,9 @@ func runRoutes() []route {
 		{"GET /runs/{id}/wait", []string{"timeout"}, waitForRun},
 		{"POST /runs/{id}/cancel", nil, cancelRun},
 		{"POST /runs/{id}/retry", nil, retryRun},
+		{"POST /runs/{id}/acknowledge", nil, acknowledgeRun},
 		{"POST /runs/{id}/rerun", nil, rerunRun},
+		{"GET /runs/{id}/explain", nil, explainRun},
 		{"GET /counts", wire.FilterParams(), countRuns},
 	}
 }
@@ -88,6 +90,8 @@ func (c *call) change(action store.RunAction) (answer, error) {
 	switch action {
 	case store.CancelRuns:
 		changed, err = c.op.Cancel(c.r.Context(), given.Reason, id)
+	case store.AcknowledgeRuns:
+		changed, err = c.op.Acknowledge(c.r.Context(), given.Reason, id)
 	case store.RetryRuns:
 		changed, err = c.op.Retry(c.r.Context(), given.Reason, id)
 	default:
@@ -109,6 +113,8 @@ func cancelRun(c *call) (answer, error) { return c.change(store.CancelRuns) }
 
 func retryRun(c *call) (answer, error) { return c.change(store.RetryRuns) }
 
+func acknowledgeRun(c *call) (answer, error) { return c.change(store.AcknowledgeRuns) }
+
 func deleteRun(c *call) (answer, error) { return c.change(store.DeleteRuns) }
 
 func rerunRun(c *call) (answer, error) {
@@ -124,4 +130,14 @@ func rerunRun(c *call) (answer, error) {
 	}
 	made, err := c.op.Rerun(c.r.Context(), id, given.Args)
 	return answer{status: http.StatusCreated, body: made}, err
+}
+
+// explainRun answers also for a run that is not there.
+func explainRun(c *call) (answer, error) {
+	id, err := c.run()
+	if err != nil {
+		return answer{}, err
+	}
+	explained, err := c.op.Explain(c.r.Context(), id)
+	return ok(explained), err
 }

@@ -31,13 +31,14 @@ type changePage struct {
 
 // consequences are what the actions do, for people.
 var consequences = map[store.RunAction]string{
-	store.CancelRuns: "A pending run is cancelled immediately. A running one is asked to stop: its context ends, and it is cancelled when its handler returns, unless that succeeds.",
-	store.RetryRuns:  "Each run becomes pending again, due now, with all of its attempts. It keeps its id, args and key.",
-	store.DeleteRuns: "Each run is removed with its args, result, attempts and logs. This cannot be undone. The audit keeps that it was deleted.",
+	store.CancelRuns:      "A pending run is cancelled immediately. A running one is asked to stop: its context ends, and it is cancelled when its handler returns, unless that succeeds.",
+	store.RetryRuns:       "Each run becomes pending again, due now, with all of its attempts. It keeps its id, args and key.",
+	store.AcknowledgeRuns: "It leaves the problems and the figures of dead runs. It stays dead, and can be retried later.",
+	store.DeleteRuns:      "Each run is removed with its args, result, attempts and logs. This cannot be undone. The audit keeps that it was deleted.",
 }
 
 // verbs are the actions' words on buttons.
-var verbs = map[store.RunAction]string{store.CancelRuns: "Cancel", store.RetryRuns: "Retry", store.DeleteRuns: "Delete"}
+var verbs = map[store.RunAction]string{store.CancelRuns: "Cancel", store.RetryRuns: "Retry", store.DeleteRuns: "Delete", store.AcknowledgeRuns: "Acknowledge"}
 
 // namedMost bounds the runs that a page of confirmation lists.
 const namedMost = 10
@@ -56,7 +57,7 @@ func (d *dashboard) changeOf(ctx context.Context, r *request) (changePage, error
 	shown := changePage{Action: action, Verb: verbs[action], Says: consequences[action], All: r.form.Get("all") == "true",
 		Danger: action == store.DeleteRuns, Reason: r.form.Get("reason"), Back: back(r.form, "runs")}
 	if shown.Verb == "" {
-		return shown, fmt.Errorf("%w: action %q: want cancel, retry or delete", store.ErrInvalid, clip(50, string(action)))
+		return shown, fmt.Errorf("%w: action %q: want cancel, retry, acknowledge or delete", store.ErrInvalid, clip(50, string(action)))
 	}
 	if shown.All {
 		return shown, d.changeAllOf(ctx, r, &shown)
@@ -128,7 +129,7 @@ func (d *dashboard) changeRuns(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	act := map[store.RunAction]func(context.Context, string, ...store.RunID) (operate.ChangedRuns, error){
-		store.CancelRuns: r.do.Cancel, store.RetryRuns: r.do.Retry, store.DeleteRuns: r.do.Delete,
+		store.CancelRuns: r.do.Cancel, store.RetryRuns: r.do.Retry, store.DeleteRuns: r.do.Delete, store.AcknowledgeRuns: r.do.Acknowledge,
 	}[shown.Action]
 	done, err := act(ctx, strings.TrimSpace(r.form.Get("reason")), ids...)
 	if err != nil {

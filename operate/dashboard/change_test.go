@@ -280,3 +280,41 @@ func TestStreamsHint(t *testing.T) {
 	}
 	require.Fail(t, "the stream ended without a hint")
 }
+
+func TestProblemsAreGroupedAndChanged(t *testing.T) {
+	onEngines(t, func(t *testing.T, db engine) {
+		made := fill(t, db, "order 17 was refused")
+		s := newSite(t, db)
+		page := s.get("problems")
+		has(t, page, "order # was refused", "bad", "panics", "2 dead runs in 2 groups")
+		var groups = regexp.MustCompile(`id="g-([0-9a-f]+)"`).FindAllStringSubmatch(page, -1)
+		require.Len(t, groups, 2)
+		group := ""
+		for _, one := range groups {
+			if strings.Contains(s.get("problems/change?action=retry&group="+one[1]), "Retry 1 dead run of bad?") {
+				group = one[1]
+			}
+		}
+		require.NotEmpty(t, group)
+		to := s.post("problems/change", "group", group, "action", "acknowledge", "reason", "known")
+		require.Equal(t, "problems?changed=1&did=acknowledge", to)
+		lacks(t, s.get(to), `id="g-`+group)
+		has(t, s.get("problems?acknowledged=true"), `id="g-`+group, "acknowledged by ada")
+		require.Equal(t, store.Dead, s.state(made.dead))
+		require.Equal(t, "acknowledge", s.lastChange().Action)
+		require.Equal(t, 404, s.do("POST", "problems/change", form("group", group, "action", "retry")).status)
+		require.Equal(t, 400, s.do("GET", "problems/change?action=explode&group="+groups[0][1], nil).status+s.do("GET", "problems/change?action=explode&group="+groups[1][1], nil).status-404)
+	})
+}
+
+func TestRunsSayWhyTheyWait(t *testing.T) {
+	onEngines(t, func(t *testing.T, db engine) {
+		made := fill(t, db, "x")
+		s := newSite(t, db)
+		has(t, s.get("runs/"+made.pending.String()), "no_worker", "no worker serves job unserved on queue legacy")
+		has(t, s.get("runs/"+made.later.String()), "not_due", "starts")
+		a := s.do("GET", "runs/0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e", nil)
+		require.Equal(t, 404, a.status)
+		has(t, a.body, "This run is not there", "Not there: ")
+	})
+}

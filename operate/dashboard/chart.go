@@ -120,20 +120,32 @@ func (c *chart) linear(most float64, text func(float64) string) func(float64) fl
 	return y
 }
 
+// durations are what the grid of a scale of durations names.
+func durations() []time.Duration {
+	const ms, s = time.Millisecond, time.Second
+	return []time.Duration{ms, 10 * ms, 100 * ms, s, 10 * s, time.Minute, 10 * time.Minute, time.Hour, 10 * time.Hour, 100 * time.Hour}
+}
+
 // logarithmic draws the grid of a scale of durations, and returns it.
 func (c *chart) logarithmic(least, most time.Duration) func(time.Duration) float64 {
-	low := math.Floor(math.Log10(max(least.Seconds(), 1e-4)))
-	high := math.Ceil(math.Log10(max(most.Seconds(), 1e-3)))
-	if high <= low {
-		high = low + 1
+	all := durations()
+	from, to := 0, 1
+	for i, d := range all {
+		if d <= least {
+			from = i
+		}
+		if d < most {
+			to = min(i+1, len(all)-1)
+		}
 	}
+	from = min(from, len(all)-2)
+	to = max(to, from+1)
+	low, high := math.Log(all[from].Seconds()), math.Log(all[to].Seconds())
 	y := func(d time.Duration) float64 {
-		part := (math.Log10(max(d.Seconds(), 1e-4)) - low) / (high - low)
+		part := (math.Log(max(d, time.Microsecond).Seconds()) - low) / (high - low)
 		return chartHeight - chartBottom - chartSpan*min(max(part, 0), 1)
 	}
-	step := math.Ceil((high - low) / 4)
-	for power := low; power <= high; power += step {
-		d := time.Duration(math.Pow(10, power) * float64(time.Second))
+	for _, d := range all[from : to+1] {
 		c.Grid = append(c.Grid, gridLine{y(d), brief(d)})
 	}
 	return y
@@ -183,7 +195,11 @@ func busyChart(s *operate.Series) *chart {
 	c.Head = []string{"Time", "Executing"}
 	values, most := make([]float64, len(s.Steps)), 0.0
 	for i := range s.Steps {
-		values[i] = float64(s.Steps[i].Busy) / float64(s.Step)
+		length := time.Duration(s.Step)
+		if i+1 == len(s.Steps) { // it is under way
+			length = min(length, max(s.At.Sub(s.Steps[i].At), length/6))
+		}
+		values[i] = float64(s.Steps[i].Busy) / float64(length)
 		most = max(most, values[i])
 	}
 	c.Empty = most == 0
@@ -226,7 +242,7 @@ func latencyChart(id, title string, s *operate.Series, of func(*operate.SeriesSt
 				drawing[k] = false
 				continue
 			}
-			fmt.Fprintf(&paths[k], "%s%.1f %.1f", pen(drawing[k]), x+w/2, y(time.Duration(*d)))
+			fmt.Fprintf(&paths[k], "%s%.1f %.1fh.01", pen(drawing[k]), x+w/2, y(time.Duration(*d))) // a point alone is a dot
 			texts[k], drawing[k] = "≈ "+brief(time.Duration(*d)), true
 		}
 		c.add(s, i, texts, fmt.Sprintf("half within %s\n95 %% within %s\n99 %% within %s", texts[0], texts[1], texts[2]))

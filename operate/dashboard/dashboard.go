@@ -81,6 +81,8 @@ func (d *dashboard) routes() http.Handler {
 		"GET /bulk/{n}":           d.bulk,
 		"POST /bulk/{n}":          d.stopBulk,
 		"GET /problems":           d.problems,
+		"GET /problems/change":    d.askProblem,
+		"POST /problems/change":   d.changeProblem,
 		"GET /queues":             d.queues,
 		"GET /queues/change":      d.askQueue,
 		"POST /queues/change":     d.changeQueue,

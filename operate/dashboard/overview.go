@@ -58,3 +58,28 @@ func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 	shown.Fresh = !slices.ContainsFunc(store.States(), func(s store.State) bool { return shown.Counts[s].N > 0 })
 	return view{page: "overview", title: "Overview", section: "overview", data: shown}, nil
 }
+
+// attended is where to look at what needs attention: an address, and the word on the
+// button.
+type attended struct{ To, Word string }
+
+func attendedOf(a operate.Attention) attended {
+	switch a.Kind {
+	case operate.AttentionPausedWithWork:
+		return attended{"queues", "Queues"}
+	case operate.AttentionDead:
+		return attended{link("problems", "job", a.Job), "Problems"}
+	case operate.AttentionUnserved:
+		return attended{link("runs", "state", "pending", "job", a.Job, "queue", a.Queue), "Runs"}
+	case operate.AttentionOverdue, operate.AttentionIsolatedWaiting:
+		return attended{link("runs", "state", "pending", "queue", a.Queue), "Runs"}
+	case operate.AttentionScheduleFault, operate.AttentionScheduleLate, operate.AttentionScheduleOrphaned:
+		return attended{link("schedules", "name", a.Subject), "Schedule"}
+	case operate.AttentionLimitFull:
+		return attended{link("limits", "name", a.Subject), "Limit"}
+	case operate.AttentionLockOverdue:
+		return attended{"locks", "Locks"}
+	default:
+		return attended{"workers", "Workers"}
+	}
+}

@@ -2,12 +2,73 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// problems is the page of the dead runs.
-func (d *dashboard) problems(ctx context.Context, _ *request) (view, error) {
-	list, err := d.operator.Runs(ctx, store.Filter{States: []store.State{store.Dead}, Limit: store.LargestPage})
-	return view{page: "problems", title: "Problems", section: "problems", data: list}, err
+// problemsPage is the dead runs, grouped by job and by likeness of their errors.
+type problemsPage struct {
+	operate.ProblemList
+
+	Acknowledged bool // those that were acknowledged
+	Runs         int  // in all groups
+}
+
+func (d *dashboard) problems(ctx context.Context, r *request) (view, error) {
+	shown := problemsPage{Acknowledged: r.form.Get("acknowledged") == "true"}
+	var err error
+	shown.ProblemList, err = d.operator.Problems(ctx, operate.ProblemFilter{Acknowledged: shown.Acknowledged, Jobs: given(r.form["job"]), Queues: given(r.form["queue"])})
+	for i := range shown.Groups {
+		shown.Runs += shown.Groups[i].Count
+	}
+	return view{page: "problems", title: "Problems", section: "problems", data: shown}, err
+}
+
+// askProblem asks before all runs of a group are changed.
+func (d *dashboard) askProblem(ctx context.Context, r *request) (view, error) {
+	list, err := d.operator.Problems(ctx, operate.ProblemFilter{})
+	if err != nil {
+		return view{}, err
+	}
+	id, action := r.form.Get("group"), r.form.Get("action")
+	for i := range list.Groups {
+		group := &list.Groups[i]
+		if group.ID != id {
+			continue
+		}
+		runs := plural(int64(group.Count), "dead run", "dead runs")
+		q, known := map[string]question{
+			"retry":       {Verb: "Retry", Says: "Each becomes pending again, due now, with all of its attempts."},
+			"acknowledge": {Verb: "Acknowledge", Says: "They leave the problems and the figures of dead runs. They stay dead, and can be retried later. The audit has who it was."},
+			"delete":      {Verb: "Delete", Danger: true, Word: "delete", Says: "They are removed with their args, attempts and logs. This cannot be undone."},
+		}[action]
+		if !known {
+			return view{}, fmt.Errorf("%w: action %q: want retry, acknowledge or delete", store.ErrInvalid, clip(50, action))
+		}
+		q.To, q.Back, q.Reason = "problems/change", "problems", true
+		q.Title = q.Verb + " " + runs + " of " + group.Job + "?"
+		q.Says += " They ended with: " + firstLine(160, group.Reason)
+		return r.ask("problems", q, "group", id, "action", action), nil
+	}
+	return view{}, fmt.Errorf("problem %q: %w", clip(50, id), store.ErrNotFound)
+}
+
+func (d *dashboard) changeProblem(ctx context.Context, r *request) (view, error) {
+	asked, err := d.askProblem(ctx, r)
+	if err != nil {
+		return view{}, err
+	}
+	action := store.RunAction(r.form.Get("action"))
+	var done operate.Bulk
+	answer, err := r.answered(ctx, asked, string(action), "problems", func(ctx context.Context) (err error) {
+		done, err = r.do.ChangeProblem(ctx, action, r.form.Get("group"), strings.TrimSpace(r.form.Get("reason")), nil)
+		return err
+	})
+	if err != nil || answer.to == "" {
+		return answer, err
+	}
+	return view{to: with("problems", did(action, done))}, nil
 }

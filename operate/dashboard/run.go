@@ -2,9 +2,11 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -13,7 +15,7 @@ type runPage struct {
 	store.Record
 
 	Phase   phase
-	Summary string
+	Why     operate.Explanation
 	Events  []event
 	Seen    struct{ Args, Result, Checkpoint jsonView }
 	Changes []store.Change
@@ -44,16 +46,22 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 		return view{to: "runs/" + id.String()}, nil
 	}
 	record, err := d.operator.Run(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return d.absent(ctx, id)
+	}
 	if err != nil {
 		return view{}, err
 	}
 	shown := runPage{Record: record, Phase: phaseOf(record, r.now), Events: eventsOf(&record, r.now)}
-	shown.Summary = summaryOf(&record, r.now)
 	shown.Seen.Args, shown.Seen.Result = jsonOf(record.Args, r.who.Operator), jsonOf(record.Result, r.who.Operator)
 	shown.Seen.Checkpoint = jsonOf(record.Checkpoint, r.who.Operator)
 	shown.Can = map[string]bool{
 		"cancel": !record.State.Terminal(), "retry": record.State == store.Dead || record.State == store.Cancelled,
-		"delete": record.State != store.Running,
+		"acknowledge": record.State == store.Dead,
+		"delete":      record.State != store.Running,
+	}
+	if shown.Why, err = d.operator.Explain(ctx, id); err != nil {
+		return view{}, err
 	}
 	changes, err := d.operator.Changes(ctx, store.ChangeFilter{Kind: "run", Subject: id.String(), Limit: 20})
 	if err != nil {
@@ -61,6 +69,12 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 	}
 	shown.Changes = changes.Changes
 	return view{page: "run", title: record.Job, section: "runs", data: shown}, nil
+}
+
+// absent is the page of a run that is not there: it says why, as far as that is known.
+func (d *dashboard) absent(ctx context.Context, id store.RunID) (view, error) {
+	why, err := d.operator.Explain(ctx, id)
+	return view{page: "absent", title: "This run is not there", section: "runs", data: why, status: 404}, err
 }
 
 // eventsOf is the life of a run, in order.
@@ -146,22 +160,4 @@ func deref(t *time.Time, otherwise time.Time) time.Time {
 		return otherwise
 	}
 	return *t
-}
-
-// summaryOf says in a sentence how a run is.
-func summaryOf(r *store.Record, now time.Time) string {
-	switch {
-	case r.State == store.Running:
-		return fmt.Sprintf("It executes on %s, attempt %d of %d.", cell(r.Worker), r.Attempt, r.MaxAttempts)
-	case r.State == store.Pending && r.DueAt.After(now):
-		return "It waits until it is due, " + ago(r.DueAt, now) + "."
-	case r.State == store.Pending:
-		return "It is due, and waits for a worker that has room for it."
-	case r.State == store.Succeeded:
-		return fmt.Sprintf("It succeeded in attempt %d.", r.Attempt)
-	case r.State == store.Dead:
-		return fmt.Sprintf("It is dead after %s, and will not be retried automatically.", plural(int64(r.Attempt), "attempt", "attempts"))
-	default:
-		return "It was cancelled."
-	}
 }

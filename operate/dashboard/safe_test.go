@@ -17,7 +17,7 @@ import (
 // hostile are texts that pages must show and never obey.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"onmouseover="alert(2)`, `'onfocus='alert(3)`, `javascript:alert(4)`, `{{.}}`, `</textarea><svg onload=alert(5)>`,
-	"\u202egnp.exe", "\x1b[31mred", "👩\u200d💻", "=cmd|' /C calc'!A0", "..", "a/b?c#d", "%2e%2e", "\r\nSet-Cookie: a=b", strings.Repeat("W", 8<<10),
+	"\u202egnp.exe", "\x1b[31mred", "👩\u200d💻", "=cmd|' /C calc'!A0", "\r\nSet-Cookie: a=b",
 }
 
 // elements are the names of the elements in a page, in order.
@@ -35,12 +35,11 @@ var unsafe = regexp.MustCompile("[\x00-\x08\x0b-\x1f\x7f-\u009f\u200b-\u200f\u20
 func TestHostileTextsAreTexts(t *testing.T) {
 	twin := newSite(t, engines["memory"](t))
 	plain := fill(t, twin.db, "harmless")
-	for _, text := range hostile {
-		t.Run(clipped(text), func(t *testing.T) { showsAsText(t, "memory", text, twin, plain) })
+	all := strings.Join(hostile, " ")
+	for name, text := range map[string]string{"all": all, "up": "..", "encoded up": "%2e%2e", "path": "a/b?c#d", "long": strings.Repeat("W", 8<<10)} {
+		t.Run(name, func(t *testing.T) { showsAsText(t, "memory", text, twin, plain) })
 	}
-	t.Run("sqlite", func(t *testing.T) {
-		showsAsText(t, "sqlite", strings.Join(hostile[:len(hostile)-1], " "), twin, plain)
-	})
+	t.Run("sqlite", func(t *testing.T) { showsAsText(t, "sqlite", all, twin, plain) })
 }
 
 // showsAsText stores a text in every field, and requires that the pages have the same
@@ -65,8 +64,6 @@ func showsAsText(t *testing.T, engine, text string, twin *site, plain filled) {
 		require.Equal(t, withoutSpans(shape(other)), withoutSpans(shape(mine)))
 	}
 }
-
-func clipped(text string) string { return strings.ToValidUTF8(text[:min(len(text), 20)], "") }
 
 // mainOf is the content of a page, without its frame.
 func mainOf(body string) string {

@@ -5,11 +5,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// ago says an instant as people do: "3 m ago", "in 2 h".
+// ago says an instant as people do: "3 min ago", "in 2 h".
 func ago(t, now time.Time) string {
 	switch d := now.Sub(t); {
 	case d > -time.Second && d < time.Second:
@@ -36,11 +38,11 @@ func brief(d time.Duration) string {
 	case d < time.Minute:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
 	case d < 10*time.Minute:
-		return two(int(d.Minutes()), "m", int(d.Seconds())%60, "s")
+		return two(int(d.Minutes()), "min", int(d.Seconds())%60, "s")
 	case d < time.Hour:
-		return fmt.Sprintf("%d m", int(d.Minutes()))
+		return fmt.Sprintf("%d min", int(d.Minutes()))
 	case d < day:
-		return two(int(d.Hours()), "h", int(d.Minutes())%60, "m")
+		return two(int(d.Hours()), "h", int(d.Minutes())%60, "min")
 	case d < 10*day:
 		return two(int(d/day), "d", int(d.Hours())%24, "h")
 	default:
@@ -158,4 +160,18 @@ func per(rate float64) string {
 	default:
 		return number(int64(rate + 0.5))
 	}
+}
+
+// initial is a sentence with a capital at its beginning and a full stop at its end.
+func initial(text string) string {
+	text = cell(text)
+	r, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return ""
+	}
+	text = string(unicode.ToUpper(r)) + text[size:]
+	if strings.ContainsAny(text[len(text)-1:], ".!?…") {
+		return text
+	}
+	return text + "."
 }

@@ -31,7 +31,12 @@ func (s *Store) admitRuns(ctx context.Context, request *store.ClaimRequest, work
 		}
 		s.heldWaiters.mark()
 	}
-	return s.admitOnce(ctx, request, worker, got, true)
+	err := s.admitOnce(ctx, request, worker, got, true)
+	if code(err) == lockNotAvailable { // a gate that another admission makes; the turns are there again
+		got.runs, got.dealt = got.runs[:0], 0
+		return nil
+	}
+	return err
 }
 
 func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, worker int32, got *dealing, careful bool) error {
@@ -47,6 +52,11 @@ func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, work
 	got.runs, got.dealt = got.runs[:0], 0
 	if err = a.run(ctx); err != nil {
 		_, _ = conn.Exec(context.WithoutCancel(ctx), queries.Rollback) // one that fails here is closed when it is released
+		if code(err) == lockNotAvailable && len(a.others) > 0 {
+			b := s.guarded(ctx)
+			b.add(queries.MakeGates, a.others)
+			_ = s.send(ctx, conn, b) // the admission has failed, and is repeated
+		}
 	}
 	return err
 }
@@ -64,6 +74,7 @@ type admission struct {
 	input  admit.Input
 	limits map[store.LimitID]*store.Limit
 	known  map[admit.GateID]bool            // gates in input
+	others []int64                          // gates that it did not take the turns of
 	said   map[store.RunID][]store.LimitUse // of waiters that say more than their gate
 	lapsed []int64                          // gates with permits of named owners whose time is over
 	names  map[admit.GateID]string          // keys of gates that are not known yet

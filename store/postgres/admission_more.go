@@ -76,6 +76,7 @@ func (a *admission) uses(ctx context.Context) (others []int64, err error) {
 
 // readOthers locks further gates, and reads those that are free.
 func (a *admission) readOthers(ctx context.Context, gates []int64) error {
+	a.others = gates
 	var free []int64
 	b := &batch{names: a.Store.names}
 	b.add(queries.LockGates, gates).Query(func(rows pgx.Rows) (err error) {

@@ -22,6 +22,9 @@ const (
 	newestServer = 140000
 )
 
+// examineLimit bounds one part of an examination.
+const examineLimit = 10 * time.Second
+
 // Examine looks at the server and at the schema for what an operator
 // should know, and says what to do. It changes nothing and takes a few seconds
 // at most. Without the schema of this program only the server is examined. An
@@ -33,7 +36,7 @@ func (s *Store) Examine(ctx context.Context) (store.Findings, error) {
 		steps = append(steps, s.examinePrivileges, s.examineTables, s.examineIdentities, s.examineWork, s.examineStranded)
 	}
 	for _, step := range steps {
-		bounded, cancel := context.WithTimeout(ctx, inspectLimit) // a table may be locked
+		bounded, cancel := context.WithTimeout(ctx, examineLimit) // a table may be locked
 		err := step(bounded, &f)
 		cancel()
 		if code(err) == lacksPrivilege {
@@ -103,7 +106,7 @@ func (s *Store) examineSettings(server queries.ExamineServerRow, f *store.Findin
 	} else {
 		f.Fail("autovacuum", "off", "dead rows are never cleaned up and everything becomes slower: switch autovacuum and track_counts on")
 	}
-	need := int32(engineConns+beatConns+1) + s.general.Config().MaxConns
+	need := int32(engineConns+beatConns+lookConns+1) + s.general.Config().MaxConns
 	free := server.MaxConnections - server.Reserved - server.Connections
 	if text := fmt.Sprintf("%d of %d are free; a worker uses up to %d", free, server.MaxConnections-server.Reserved, need); free < need {
 		f.Warn("connections", text, "raise max_connections, or lower DURABLE_DATABASE_MAX_CONNS or the number of workers")

@@ -152,7 +152,7 @@ func (s *Store) gatesOf(ctx context.Context, texts []string) ([]store.GateFacts,
 	for _, use := range uses {
 		set[store.LimitName(use.Limit)] = nil
 	}
-	if err := s.findLimits(ctx, s.general, set, false); err != nil {
+	if err := s.findLimits(ctx, s.looking, set, false); err != nil {
 		return nil, err
 	}
 	var gates []store.GateFacts

@@ -69,7 +69,7 @@ var notSent = []string{
 	"AddTurns", "AnnounceGate", "AnnounceGates", "AskOldest", "CancelWaiting", "CreateLimit", "CreateLimitLanes", "DeleteWaiting", "EndLapsed",
 	"EndPermit", "EnqueueLimited", "Executing", "ExtendPermit", "FindLimits", "FreeWaiters", "GatePermits", "GateState", "GateUse", "GateWaiters",
 	"HoldLeases", "InsertLimits", "InsertPermits", "InsertTurns", "Keep", "KnownLimitLanes", "LeaveLines", "LimitInUse", "ListLimits", "LiveKeys",
-	"LockGate", "LockGates", "LockLimits", "MakeGate", "MendWaiting", "MoveWaiters", "NameGates", "NextOfLimit", "OlderWorker", "Owners",
+	"LockGate", "LockGates", "LockLimits", "CheckLimits", "MakeGate", "MakeGates", "MendTurns", "MendWaiting", "MoveWaiters", "NameGates", "NextOfLimit", "OlderWorker", "Owners",
 	"PenalizeGate", "PostponeRuns", "ReadGates", "ReadKept", "ReadLanes", "ReadLimits", "ReadLines", "RefuseRuns", "Release", "ReleaseFinished",
 	"ReplaceLimits", "SampleWaiting", "SettleLimited", "StartAdmitted", "TakeRefunds", "TakeTurns", "TakeWaiting", "TouchLimits", "TurnHeads", "Unkeep",
 	"WriteLimit", "WriteRates",

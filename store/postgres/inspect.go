@@ -14,10 +14,12 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// inspectLimit bounds what a person's question may cost the workers.
-const inspectLimit = 10 * time.Second
+// inspectLimit bounds how long a person's question is waited for. The server gives it up a
+// second later.
+const inspectLimit = lookLimit - time.Second
 
-// Run returns one run with its attempts.
+// Run returns one run with its attempts. It goes over general: those who wait for runs,
+// and workers, call it too.
 func (s *Store) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	if err := s.usable(ctx); err != nil {
 		return store.Record{}, s.fail("run", err)

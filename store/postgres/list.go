@@ -42,7 +42,7 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
-	page, err := s.page(ctx, s.general, filter)
+	page, err := s.page(ctx, s.looking, filter)
 	if err != nil {
 		return store.Page{}, s.fail("runs", err)
 	}
@@ -88,7 +88,7 @@ func (l *lister) lines() []int32 {
 // begin begins a batch; in a transaction of the caller's the settings are the
 // caller's.
 func (s *Store) begin(ctx context.Context, to sender) *batch {
-	if to == sender(s.general) {
+	if to == sender(s.general) || to == sender(s.looking) {
 		return s.guarded(ctx)
 	}
 	return &batch{names: s.names}

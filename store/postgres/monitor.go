@@ -81,7 +81,7 @@ func (s *Store) inspect(ctx context.Context, ask func(*batch)) error {
 	defer cancel()
 	b := s.guarded(ctx)
 	ask(b)
-	return s.send(ctx, s.general, b)
+	return s.send(ctx, s.looking, b)
 }
 
 func collect[R any](rows *[]R) func(pgx.Rows) error {

@@ -59,6 +59,9 @@ func (s *Store) whole(b *batch, pool *pgxpool.Pool) *pgx.Batch {
 	if s.free(pool) {
 		whole.Queue(queries.Pin)
 	}
+	if pool == s.looking && s.unpinned {
+		whole.Queue(queries.Look)
+	}
 	b.copyTo(whole)
 	if s.begins {
 		whole.Queue(queries.Commit)

@@ -30,9 +30,10 @@ type Config struct {
 	// letter or underscore, then letters, digits and underscores, at most 48.
 	// Default "durable".
 	Schema string
-	// MaxConns bounds the connections that enqueue and inspect. Workers use up
-	// to seven more: four to claim and settle, two for heartbeats, one to
-	// listen. Default: pool_max_conns of the URL, else the larger of 4 and the
+	// MaxConns bounds the connections that enqueue, and change what operators say.
+	// Workers use up to seven more: four to claim and settle, two for heartbeats, one
+	// to listen. What operators read goes over up to three others, which are there only
+	// while they are used. Default: pool_max_conns of the URL, else the larger of 4 and the
 	// number of CPUs.
 	MaxConns int32
 	// NoNotify keeps the store from sending NOTIFY, in the transactions of
@@ -58,6 +59,7 @@ type Store struct {
 	general *pgxpool.Pool   // enqueue, inspect, lanes, migrations
 	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
 	beats   *pgxpool.Pool   // renewals, and nothing else
+	looking *pgxpool.Pool   // what operators read; it has no connection while nobody asks
 	shared  bool            // general is the caller's: neither closed nor pinned
 	dial    *pgxpool.Config // of the connections that belong to no pool
 	served  atomic.Int64    // monotonic clock until which the schema is taken to be one we can serve; zero: not known
@@ -154,7 +156,7 @@ func (s *Store) closePools() {
 
 func (s *Store) pools() []*pgxpool.Pool {
 	var pools []*pgxpool.Pool
-	for _, pool := range []*pgxpool.Pool{s.general, s.engine, s.beats} {
+	for _, pool := range []*pgxpool.Pool{s.general, s.engine, s.beats, s.looking} {
 		if pool != nil {
 			pools = append(pools, pool)
 		}
@@ -165,7 +167,7 @@ func (s *Store) pools() []*pgxpool.Pool {
 // Pools reports how the connections are used.
 func (s *Store) Pools() []store.Pool {
 	var pools []store.Pool
-	for name, pool := range map[string]*pgxpool.Pool{"general": s.general, "engine": s.engine, "beats": s.beats} {
+	for name, pool := range map[string]*pgxpool.Pool{"general": s.general, "engine": s.engine, "beats": s.beats, "operate": s.looking} {
 		stat := pool.Stat()
 		pools = append(pools, store.Pool{Name: name, Max: int(stat.MaxConns()), Used: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()),
 			Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime()})
@@ -220,8 +222,10 @@ func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config, ready int3
 	}
 	beats := base.Copy()
 	beats.MaxConns, beats.MinConns, beats.MinIdleConns = beatConns, ready, 0
-	s.beats, err = pgxpool.NewWithConfig(ctx, beats)
-	return err
+	if s.beats, err = pgxpool.NewWithConfig(ctx, beats); err != nil {
+		return err
+	}
+	return s.openLooking(ctx, base)
 }
 
 // prepareConfig makes connections that know the types of our parameters even when

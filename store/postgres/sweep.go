@@ -42,7 +42,7 @@ func (s *Store) Sweep(ctx context.Context, request store.SweepRequest) (store.Sw
 		return store.SweepResult{}, s.fail("sweep", err)
 	}
 	s.prune(ctx, step)
-	if step.done.Mended > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
+	if step.done.Mended+step.done.Repaired > 0 || slices.ContainsFunc(step.done.Returned, func(r store.ReclaimedRun) bool { return r.State == store.Pending }) {
 		s.hint()
 	}
 	return step.done, nil

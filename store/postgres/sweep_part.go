@@ -2,11 +2,8 @@ package postgres
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/durable-worker/durable-worker/internal/rules"
-	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
@@ -42,16 +39,13 @@ func (w *sweeping) goOn(err error, kind, name string) error {
 	return nil
 }
 
-// permitsPruned bounds the permits of one statement.
-const permitsPruned = 1000
-
 // prune forgets cancel requests, workers, changes and statistics that nothing needs any more, after the
 // step and apart from it: what cannot be forgotten keeps no run from being deleted.
 // A table for which that fails rests, each time for longer.
 func (s *Store) prune(ctx context.Context, step *sweeping) {
 	if step.done.Done {
 		s.pruneTable(ctx, step, "cancels", queries.PruneCancels)
-		s.pruneTable(ctx, step, "permits", queries.PrunePermits, int32(permitsPruned))
+		s.tidyLimits(ctx, step)
 		if kept := step.request.RetentionAudit; kept > 0 {
 			s.pruneTable(ctx, step, "audit", queries.PruneAudit, int32(rules.AuditPruned), micro(kept))
 		}
@@ -60,6 +54,7 @@ func (s *Store) prune(ctx context.Context, step *sweeping) {
 		s.pruneTable(ctx, step, "workers", queries.PruneWorkers, micro(step.workers))
 	}
 	if step.begins {
+		s.mendTurns(ctx, step)
 		for _, span := range store.Spans() {
 			s.pruneTable(ctx, step, "stats", queries.PruneStats, int16(span), micro(span.Kept()), int32(statsPruned))
 		}
@@ -71,16 +66,5 @@ func (s *Store) prune(ctx context.Context, step *sweeping) {
 const statsPruned = 100_000
 
 func (s *Store) pruneTable(ctx context.Context, step *sweeping, table, statement string, args ...any) {
-	if ctx.Err() != nil || slices.Contains(s.unpruned.Resting(lease.Elapsed()), table) {
-		return
-	}
-	err := s.repeat(ctx, func() error {
-		b := s.guarded(ctx)
-		b.add(statement, args...)
-		return s.send(ctx, s.general, b)
-	})
-	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-		again := s.unpruned.Put(table, lease.Elapsed())
-		step.done.SetAside = append(step.done.SetAside, store.SetAside{Kind: "table", Name: table, Again: again, Err: err})
-	}
+	s.pruneBy(ctx, step, table, func(b *batch) { b.add(statement, args...) })
 }

@@ -82,7 +82,7 @@ func counted(n, about int64) store.Count {
 func (l *lookups) counting() map[string]**sql.Stmt {
 	return map[string]**sql.Stmt{
 		"CountRuns": &l.count, "CountMatching": &l.matching, "CountThese": &l.these, "SampleRuns": &l.sample,
-		"CountSucceededAtEnds": &l.succeeded, "CountStranded": &l.stranded,
+		"CountSucceededAtEnds": &l.succeeded, "CountStranded": &l.stranded, "CheckLimits": &l.limits,
 	}
 }
 

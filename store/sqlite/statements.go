@@ -99,5 +99,5 @@ type prepared struct {
 // lookups are the statements of the reading connections.
 type lookups struct {
 	*queries.Queries
-	count, matching, these, sample, succeeded, stranded *sql.Stmt
+	count, matching, these, sample, succeeded, stranded, limits *sql.Stmt
 }

@@ -53,7 +53,9 @@ func limitsAtRandom(t *testing.T, f *fixture) {
 		b.together(repeat(workers, func(i int) func(context.Context) error {
 			return func(ctx context.Context) error { return b.work(ctx, i) }
 		})...)
+		b.sound()
 		b.recover()
+		b.sound()
 	}
 	for empty := 0; empty < 2; {
 		claims := append(admittedAll(b.admitAll(50)), b.admitAll(50, "other")...)

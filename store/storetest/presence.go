@@ -353,8 +353,10 @@ func presenceCalls() map[string]func(*call) error {
 			_, err := c.store.ReportWorker(c.ctx, store.WorkerReport{Worker: newWorker(c.name), Number: 1, Presence: present(), Did: []store.LaneTally{did(2), mine}})
 			return err
 		},
-		"Workers": func(c *call) error { _, err := c.store.Workers(c.ctx); return err },
-		"Survey":  func(c *call) error { _, err := c.store.Survey(c.ctx); return err },
+		"Workers":  func(c *call) error { _, err := c.store.Workers(c.ctx); return err },
+		"Facts":    func(c *call) error { _, err := c.store.Facts(c.ctx, store.NewRunID()); return err },
+		"Problems": func(c *call) error { _, err := c.store.Problems(c.ctx, store.ProblemFilter{}); return err },
+		"Survey":   func(c *call) error { _, err := c.store.Survey(c.ctx); return err },
 		"Series": func(c *call) error {
 			_, err := c.store.Series(c.ctx, store.SeriesQuery{Span: store.Minute, Within: time.Hour})
 			return err

@@ -60,6 +60,8 @@ func TestStore(t *testing.T, backend Backend) {
 		"together":  togetherTests(),
 		"limits":    limitTests(),
 		"presence":  presenceTests(),
+		"explain":   explainTests(),
+		"problems":  problemTests(),
 	}
 	if backend.Deaf {
 		delete(groups, "listen")

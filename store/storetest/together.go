@@ -276,6 +276,7 @@ func limitCalls() map[string]func(*call) error {
 			}
 			return err
 		},
+		"CheckLimits": func(c *call) error { _, err := c.store.CheckLimits(c.ctx); return err },
 		"UseLimit": func(c *call) error {
 			err := set(c)
 			for _, usage := range []store.LimitUsage{store.UsageAcquire, store.UsageGive} {

@@ -439,6 +439,26 @@ func (q *Queries) LockGates(ctx context.Context, arg LockGatesParams) ([]int64, 
 	return items, nil
 }
 
+const MakeGates = `-- name: MakeGates :exec
+INSERT INTO durable.gates (gate)
+SELECT asked.gate
+FROM (SELECT unnest($1::bigint[]) AS gate) asked
+ORDER BY asked.gate
+ON CONFLICT DO NOTHING
+`
+
+type MakeGatesParams struct {
+	Gates []int64
+}
+
+// Makes gates in a transaction of their own: two admissions that make the same two, each one
+// of them first, wait for each other.
+// Index: gates_pkey. Locks: only what it inserts, in order. Idempotent: a repeat finds them.
+func (q *Queries) MakeGates(ctx context.Context, arg MakeGatesParams) error {
+	_, err := q.db.Exec(ctx, MakeGates, arg.Gates)
+	return err
+}
+
 const MoveWaiters = `-- name: MoveWaiters :exec
 INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
 SELECT

@@ -232,6 +232,33 @@ func (q *Queries) Limits(ctx context.Context, arg LimitsParams) error {
 	return err
 }
 
+const Look = `-- name: Look :exec
+SELECT pg_catalog.set_config('transaction_read_only', 'on', true)
+`
+
+// Lets the transaction only read from here on. No rows, no locks.
+func (q *Queries) Look(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, Look)
+	return err
+}
+
+const LookSession = `-- name: LookSession :exec
+SELECT
+    set_config('default_transaction_read_only', 'on', false),
+    set_config('statement_timeout', $1::text, false)
+`
+
+type LookSessionParams struct {
+	StatementTimeout string
+}
+
+// Lets a session only read, and bounds its statements, for as long as it lasts: where no
+// pooler may give it to others. No rows, no locks.
+func (q *Queries) LookSession(ctx context.Context, arg LookSessionParams) error {
+	_, err := q.db.Exec(ctx, LookSession, arg.StatementTimeout)
+	return err
+}
+
 const Meta = `-- name: Meta :one
 SELECT version, min_compatible
 FROM durable.meta

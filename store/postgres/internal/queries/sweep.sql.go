@@ -234,6 +234,63 @@ func (q *Queries) PruneCancels(ctx context.Context) error {
 	return err
 }
 
+const PruneGates = `-- name: PruneGates :exec
+DELETE FROM durable.gates
+WHERE gate = ANY (ARRAY(
+    SELECT old.gate
+    FROM durable.gates old
+    JOIN durable.limits ON limits.id = (old.gate >> 43)::int
+    CROSS JOIN (SELECT (extract(epoch FROM now()) * 1000000)::bigint AS now) moment
+    WHERE (old.not_before IS NULL OR old.not_before < now())
+      AND coalesce(old.tat, 0) / 1000 + limits.period < moment.now
+      AND coalesce(old.last_at, 0) + limits.period < moment.now
+      AND coalesce(old.bucket_at[cardinality(old.bucket_at)], 0) + limits.period < moment.now
+      AND NOT EXISTS (SELECT FROM durable.waiting WHERE waiting.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.permits WHERE permits.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.turns WHERE turns.gate = old.gate)
+      AND NOT EXISTS (SELECT FROM durable.refunds WHERE refunds.gate = old.gate)
+    LIMIT $1
+    FOR UPDATE OF old SKIP LOCKED
+))
+`
+
+type PruneGatesParams struct {
+	Most int32
+}
+
+// Gates that have nothing to remember: no run waits, nothing is held, no penalty, and no
+// start that a limit still counts. So many.
+// Index: gates_pkey, then one probe each of waiting_order, permits_pkey, turns_gate,
+// refunds_gate. Locks: the gates, with SKIP LOCKED: an admission that finds one locked puts
+// its turn back. Idempotent: a repeat finds no rows.
+func (q *Queries) PruneGates(ctx context.Context, arg PruneGatesParams) error {
+	_, err := q.db.Exec(ctx, PruneGates, arg.Most)
+	return err
+}
+
+const PruneKept = `-- name: PruneKept :exec
+DELETE FROM durable.kept
+WHERE ctid = ANY (ARRAY(
+    SELECT old.ctid
+    FROM durable.kept old
+    WHERE old.expires_at < now() - ($1::bigint) * interval '1 microsecond'
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED
+))
+`
+
+type PruneKeptParams struct {
+	Age  int64
+	Most int32
+}
+
+// Places that were kept so many microseconds ago, for lanes that nothing asked about since.
+// A scan of kept, which is almost empty. Locks: the rows, with SKIP LOCKED.
+func (q *Queries) PruneKept(ctx context.Context, arg PruneKeptParams) error {
+	_, err := q.db.Exec(ctx, PruneKept, arg.Age, arg.Most)
+	return err
+}
+
 const PrunePermits = `-- name: PrunePermits :many
 WITH released AS (
     DELETE FROM durable.permits

@@ -1,0 +1,205 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
+-- name: CheckLimits :many
+-- What is not as it has to be, in one snapshot, so many of each sort: a gate of which more
+-- is held than there is, by permits that are younger than the last change of its limit; a
+-- permit without its lease, or whose run has ended; a row of waiting that is not the place of
+-- a pending run; a limited run in ready; and a gate with room, a run that is due, and no turn.
+-- Index: permits, one row per claim; waiting and ready, their first @looked rows; then
+-- waiting_order skipped along the gates, @gates of them. Locks: none.
+WITH RECURSIVE gate_of (gate, n) AS (
+    (
+        SELECT waiting.gate, 1
+        FROM durable.waiting
+        ORDER BY waiting.gate
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT
+        (
+            SELECT waiting.gate
+            FROM durable.waiting
+            WHERE waiting.gate > gate_of.gate
+            ORDER BY waiting.gate
+            LIMIT 1
+        ),
+        gate_of.n + 1
+    FROM gate_of
+    WHERE gate_of.gate IS NOT NULL
+      AND gate_of.n < @gates::int
+), held AS MATERIALIZED (
+    SELECT
+        permits.gate,
+        sum(
+            CASE
+                WHEN permits.k = pg_catalog.cardinality(permits.runs) THEN permits.k
+                WHEN permits.runs = '{}' THEN least(permits.k, limits.most)
+                ELSE (
+                    SELECT coalesce(
+                        sum(
+                            least(
+                                coalesce(
+                                    runs.weights[
+                                        pg_catalog.array_position(runs.gates, permits.gate)
+                                    ],
+                                    1
+                                ),
+                                limits.most
+                            )
+                        ),
+                        0
+                    )
+                    FROM durable.runs
+                    WHERE runs.id = ANY (permits.runs)
+                )
+            END
+        ) AS used,
+        max(permits.at) AS latest
+    FROM durable.permits
+    JOIN durable.limits ON limits.id = (permits.gate >> 43)::int
+    WHERE permits.expires_at IS NULL
+       OR permits.expires_at > now()
+    GROUP BY permits.gate
+), exceeded AS (
+    SELECT
+        held.gate,
+        (
+            SELECT min(permits.runs[1]::text)
+            FROM durable.permits
+            WHERE permits.gate = held.gate
+        ) AS run,
+        held.used::bigint AS used
+    FROM held
+    JOIN durable.limits ON limits.id = (held.gate >> 43)::int
+    WHERE limits.state < 2
+      AND held.used > limits.most
+      AND held.latest > limits.hash_at
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.audit
+          WHERE audit.kind = 'limit'
+            AND audit.subject = limits.name
+            AND audit.at >= held.latest
+      )
+    LIMIT @most
+), orphans AS (
+    SELECT permits.gate, coalesce(permits.runs[1], permits.owner)::text AS run, permits.k AS used
+    FROM durable.permits
+    WHERE CASE permits.until
+        WHEN 's' THEN NOT EXISTS (
+            SELECT
+            FROM durable.leases
+            WHERE leases.claim_id = permits.owner
+        )
+        WHEN 'x' THEN false
+        ELSE NOT EXISTS (
+            SELECT
+            FROM durable.runs
+            WHERE runs.id = permits.owner
+              AND (runs.state < 2 OR permits.until = 'k' AND runs.state = 4)
+        )
+    END
+    LIMIT @most
+), misplaced AS (
+    SELECT first.gate, first.run_id::text AS run, 0 AS used
+    FROM (
+        SELECT waiting.gate, waiting.lane, waiting.due_at, waiting.run_id
+        FROM durable.waiting
+        LIMIT @looked
+    ) first
+    WHERE NOT EXISTS (
+        SELECT
+        FROM durable.runs
+        WHERE runs.id = first.run_id
+          AND runs.state = 0
+          AND runs.lane = first.lane
+          AND runs.due_at = first.due_at
+          AND first.gate = ANY (runs.gates || 0::bigint)
+    )
+    LIMIT @most
+), mixed AS (
+    SELECT runs.gates[1] AS gate, runs.id::text AS run, 0 AS used
+    FROM (SELECT ready.run_id FROM durable.ready LIMIT @looked) first
+    JOIN durable.runs ON runs.id = first.run_id
+    WHERE runs.gates IS NOT NULL
+    LIMIT @most
+), stuck AS (
+    SELECT gate_of.gate, first.run, coalesce(held.used, 0)::bigint AS used
+    FROM gate_of
+    LEFT JOIN durable.limits ON limits.id = (gate_of.gate >> 43)::int
+    LEFT JOIN held ON held.gate = gate_of.gate
+    CROSS JOIN LATERAL (
+        SELECT min(line.run_id::text) AS run, min(line.need) AS need
+        FROM (
+            SELECT
+                waiting.run_id,
+                CASE
+                    WHEN waiting.more THEN (
+                        SELECT coalesce(
+                            runs.weights[pg_catalog.array_position(runs.gates, waiting.gate)],
+                            1
+                        )
+                        FROM durable.runs
+                        WHERE runs.id = waiting.run_id
+                    )
+                    ELSE 1
+                END AS need
+            FROM durable.waiting
+            WHERE waiting.gate = gate_of.gate
+              AND waiting.due_at <= now()
+            LIMIT 100
+        ) line
+    ) first
+    WHERE gate_of.gate IS NOT NULL
+      AND first.run IS NOT NULL
+      AND NOT EXISTS (
+          SELECT
+          FROM durable.turns
+          WHERE turns.gate = gate_of.gate
+      )
+      AND (
+          gate_of.gate = 0
+          OR limits.state >= 2
+          OR limits.state = 0 AND limits.most > 0 AND (
+              limits.kind <> 1
+              OR least(first.need, limits.most) <= limits.most - coalesce(held.used, 0)
+          )
+      )
+    LIMIT @most
+), found AS (
+    SELECT 'exceeded' AS fault, exceeded.gate, exceeded.run, exceeded.used FROM exceeded
+    UNION ALL
+    SELECT 'orphaned', orphans.gate, orphans.run, orphans.used FROM orphans
+    UNION ALL
+    SELECT 'misplaced', misplaced.gate, misplaced.run, misplaced.used FROM misplaced
+    UNION ALL
+    SELECT 'misplaced', mixed.gate, mixed.run, mixed.used FROM mixed
+    UNION ALL
+    SELECT 'stuck', stuck.gate, stuck.run, stuck.used FROM stuck
+)
+SELECT
+    found.fault::text AS fault,
+    found.gate::bigint AS gate,
+    coalesce(found.run, '')::text AS run,
+    found.used::bigint AS used,
+    coalesce(limits.name, '')::text AS name,
+    coalesce(limits.most, 0)::int AS most,
+    coalesce(gates.key, '')::text AS key
+FROM found
+LEFT JOIN durable.limits ON limits.id = (found.gate >> 43)::int
+LEFT JOIN durable.gates ON gates.gate = found.gate
+ORDER BY 1, 2, 3;
+
+-- name: MendTurns :execrows
+-- A turn for runs that are due in the lines of gates that CheckLimits has found stuck, on
+-- each of their lanes. Index: waiting_order. Locks: only what it inserts.
+-- Idempotent: a repeat adds turns that find nothing to do.
+INSERT INTO durable.turns (line, due_at, gate)
+SELECT DISTINCT first.lane, clock_timestamp(), first.gate
+FROM (
+    SELECT waiting.lane, waiting.gate
+    FROM durable.waiting
+    WHERE waiting.gate = ANY (@gates::bigint[])
+      AND waiting.due_at <= now()
+    LIMIT @most
+) first;

@@ -1,0 +1,130 @@
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+
+-- name: CheckLimits
+-- ?1 now, ?2 gates, ?3 most of each sort, ?4 runs of the lines that are looked at. What is not
+-- as it has to be, in one snapshot: see the statement of PostgreSQL. Of a semaphore with some
+-- room a line counts whose runs weigh no more than one. Index: permits from end to end, of
+-- which there is one row for each run; waiting, skipped along the gates.
+WITH RECURSIVE gate_of (gate, n) AS (
+    SELECT min(waiting.gate), 1
+    FROM waiting
+    UNION ALL
+    SELECT
+        (SELECT min(waiting.gate) FROM waiting WHERE waiting.gate > gate_of.gate),
+        gate_of.n + 1
+    FROM gate_of
+    WHERE gate_of.gate IS NOT NULL
+      AND gate_of.n < ?2
+), held AS MATERIALIZED (
+    SELECT
+        permits.gate,
+        sum(min(permits.weight, limits.most)) AS used,
+        coalesce(max(runs.started_at), 0) AS latest,
+        max(runs.id) AS run
+    FROM permits
+    JOIN limits ON limits.id = permits.gate >> 43
+    LEFT JOIN runs ON runs.id = permits.run_id
+    WHERE permits.expires_at = 0
+       OR permits.expires_at > ?1
+    GROUP BY permits.gate
+), exceeded AS (
+    SELECT held.gate, held.run, held.used
+    FROM held
+    JOIN limits ON limits.id = held.gate >> 43
+    WHERE limits.state < 2
+      AND held.used > limits.most
+      AND held.latest > limits.hash_at
+      AND NOT EXISTS (
+          SELECT 1
+          FROM audit
+          WHERE audit.kind = 'limit'
+            AND audit.subject = limits.name
+            AND audit.at >= held.latest
+      )
+    LIMIT ?3
+), orphans AS (
+    SELECT permits.gate, permits.run_id AS run, permits.weight AS used
+    FROM permits
+    LEFT JOIN runs ON runs.id = permits.run_id
+    WHERE CASE permits.until
+        WHEN unicode('s') THEN permits.owner NOT IN (SELECT leases.claim_id FROM leases)
+        WHEN unicode('f') THEN runs.state IS NULL OR runs.state >= 2
+        WHEN unicode('k') THEN runs.state IS NULL OR runs.state IN (2, 5)
+        ELSE false
+    END
+    LIMIT ?3
+), misplaced AS (
+    SELECT first.gate, first.run_id AS run, 0 AS used
+    FROM (SELECT gate, lane, due_at, run_id FROM waiting LIMIT ?4) AS first
+    LEFT JOIN runs ON runs.id = first.run_id
+    WHERE runs.state IS NOT 0
+       OR runs.lane IS NOT first.lane
+       OR runs.due_at IS NOT first.due_at
+       OR runs.limits IS NULL
+    LIMIT ?3
+), mixed AS (
+    SELECT 0 AS gate, runs.id AS run, 0 AS used
+    FROM (SELECT run_id FROM ready LIMIT ?4) AS first
+    JOIN runs ON runs.id = first.run_id
+    WHERE runs.limits IS NOT NULL
+    LIMIT ?3
+), stuck AS (
+    SELECT gate_of.gate, gate_of.run, coalesce(held.used, 0) AS used
+    FROM (
+        SELECT
+            gate_of.gate,
+            (
+                SELECT waiting.run_id
+                FROM waiting
+                WHERE waiting.gate = gate_of.gate
+                  AND waiting.due_at <= ?1
+                LIMIT 1
+            ) AS run,
+            (
+                SELECT min(instr(runs.limits, '*'))
+                FROM (
+                    SELECT waiting.run_id
+                    FROM waiting
+                    WHERE waiting.gate = gate_of.gate
+                      AND waiting.due_at <= ?1
+                    LIMIT 100
+                ) AS due
+                JOIN runs ON runs.id = due.run_id
+            ) AS heavy
+        FROM gate_of
+        WHERE gate_of.gate IS NOT NULL
+    ) AS gate_of
+    LEFT JOIN limits ON limits.id = gate_of.gate >> 43
+    LEFT JOIN held ON held.gate = gate_of.gate
+    WHERE gate_of.run IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.gate = gate_of.gate)
+      AND (
+          gate_of.gate = 0
+          OR limits.state >= 2
+          OR limits.state = 0
+              AND limits.most > 0
+              AND (
+                  limits.kind <> 1
+                  OR held.used IS NULL
+                  OR gate_of.heavy = 0 AND held.used < limits.most
+              )
+      )
+    LIMIT ?3
+), found AS (
+    SELECT 'exceeded' AS fault, gate, run, used FROM exceeded
+    UNION ALL
+    SELECT 'orphaned', gate, run, used FROM orphans
+    UNION ALL
+    SELECT 'misplaced', gate, run, used FROM misplaced
+    UNION ALL
+    SELECT 'misplaced', gate, run, used FROM mixed
+    UNION ALL
+    SELECT 'stuck', gate, run, used FROM stuck
+)
+SELECT
+    found.fault, found.gate, found.run, found.used, coalesce(limits.name, ''),
+    coalesce(limits.most, 0), runs.limits
+FROM found
+LEFT JOIN limits ON limits.id = found.gate >> 43
+LEFT JOIN runs ON runs.id = found.run
+ORDER BY 1, 2, 3;

@@ -1,0 +1,76 @@
+package wire_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/internal/wire"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+func TestAFilterComesBackFromItsQuery(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 8, 0, 0, 123456000, time.UTC)
+	f := store.Filter{States: []store.State{store.Dead, store.Cancelled}, Jobs: []string{"a/b", "x&y"}, Queues: []string{"q"}, Tag: "ü=1",
+		IDs: []store.RunID{store.NewRunID()}, Since: at, Until: at.Add(time.Hour), Before: store.NewRunID(), Limit: 7}
+	p := wire.NewParams(wire.Query(f).Encode(), at)
+	p.Only(wire.FilterParams()...)
+	require.Equal(t, f, p.Runs())
+	require.NoError(t, p.Err())
+	require.Empty(t, wire.Query(store.Filter{}))
+	require.Equal(t, store.Filter{States: f.States, Jobs: f.Jobs, Queues: f.Queues, Tag: f.Tag, IDs: f.IDs, Since: f.Since, Until: f.Until}, wire.FilterOf(f).Filter())
+}
+
+func TestInstantsCountBack(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{"90s": now.Add(-90 * time.Second), "7d": now.AddDate(0, 0, -7), "2030-01-31T08:00:00+01:00": time.Date(2030, 1, 31, 7, 0, 0, 0, time.UTC)} {
+		at, err := wire.Instant(text, now)
+		require.NoError(t, err)
+		require.True(t, want.Equal(at), text)
+	}
+	for _, text := range []string{"", "-1h", "1w", "70000d", "yesterday", strings.Repeat("9", 10_000)} {
+		_, err := wire.Instant(text, now)
+		require.Error(t, err)
+		require.Less(t, len(err.Error()), 300)
+	}
+}
+
+// everything has each kind of member.
+type everything struct {
+	Text   string          `json:"text"`
+	Number *int            `json:"number"`
+	State  store.State     `json:"state"`
+	At     time.Time       `json:"at"`
+	Each   *store.Duration `json:"each"`
+	List   []string        `json:"list"`
+	Inner  struct {
+		On bool `json:"on"`
+	} `json:"inner"`
+	Pointed *struct {
+		On bool `json:"on"`
+	} `json:"pointed"`
+}
+
+func TestABodyIsReadMemberByMember(t *testing.T) {
+	t.Parallel()
+	var e everything
+	require.NoError(t, wire.Body(strings.NewReader(`{"text":"a","number":7,"state":"dead","at":"2026-11-22T08:00:00Z","each":"1m","list":["x"],"inner":{"on":true},"pointed":{"on":true}}`), &e))
+	require.Equal(t, 7, *e.Number)
+	require.Equal(t, store.Dead, e.State)
+	require.True(t, e.Inner.On && e.Pointed.On)
+	require.NoError(t, wire.Body(strings.NewReader(" \n"), &e), "nothing is an empty object")
+	require.NoError(t, wire.Body(strings.NewReader(`{"number":null,"list":null,"pointed":null}`), new(everything)))
+
+	err := wire.Body(strings.NewReader(`{"text":1,"number":"x","state":"lost","at":"x","each":"x","list":{},"inner":{"on":1,"off":1},"pointed":[],"x":1,"x":2}`), new(everything))
+	require.ErrorIs(t, err, store.ErrInvalid)
+	var at []string
+	for _, fault := range err.(wire.FaultsError) { //nolint:errorlint // the very error
+		at = append(at, fault.Pointer)
+	}
+	require.Equal(t, []string{"/text", "/number", "/state", "/at", "/each", "/list", "/inner/on", "/inner/off", "/pointed", "/x", "/x"}, at)
+	require.Contains(t, err.Error(), "/text: want a text\n")
+}

@@ -1,0 +1,46 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/durable-worker/durable-worker/internal/admit"
+	"github.com/durable-worker/durable-worker/internal/rules"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// CheckLimits looks for what must not be.
+func (s *Store) CheckLimits(ctx context.Context) ([]store.LimitFault, error) {
+	look, err := s.read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("check limits: %w", s.explain(err))
+	}
+	faults, err := look.limitFaults(ctx, s.clock.now())
+	if err != nil {
+		return nil, fmt.Errorf("check limits: %w", s.explain(err))
+	}
+	return faults, nil
+}
+
+func (l *lookups) limitFaults(ctx context.Context, now int64) ([]store.LimitFault, error) {
+	rows, err := l.limits.QueryContext(ctx, now, rules.FaultsGates, rules.FaultsMost, rules.FaultsLines)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err reports
+	faults := []store.LimitFault{}
+	for rows.Next() {
+		var kind, name string
+		var gate, used, most int64
+		var id []byte
+		var texts *string
+		if err := rows.Scan(&kind, &gate, &id, &used, &name, &most, &texts); err != nil {
+			return nil, err
+		}
+		var run store.RunID
+		copy(run[:], id)
+		uses, _ := limitsOf(texts) // what cannot be read names no key
+		faults = append(faults, rules.LimitFault(store.LimitFaultKind(kind), name, admit.KeyOf(admit.GateID(gate), uses), run, int(used), int(most)))
+	}
+	return faults, rows.Err()
+}
