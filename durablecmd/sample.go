@@ -19,8 +19,8 @@ const (
 	sampleWithin = 3 * time.Second
 )
 
-// sampler keeps what was last read of the database for /metrics. Nothing is read while
-// nobody asks.
+// sampler keeps what was last read of the database for /metrics. Nothing is read
+// between scrapes.
 type sampler struct {
 	read func(context.Context) (operate.Sample, error)
 	now  func() time.Duration // on this machine's monotonic clock

@@ -44,7 +44,7 @@ func (e *explaining) running() {
 	}
 }
 
-// lease says whether the run is in somebody's hands.
+// lease says whether a worker has the run.
 func (e *explaining) lease(x *Execution) {
 	at := e.Facts.At
 	switch {

@@ -20,7 +20,7 @@ type Explanation struct {
 	// Blockers are all that keep a pending run from starting, the one that ends last
 	// first. Of a run in another state they say what it is in.
 	Blockers []Blocker `json:"blockers"`
-	// Earliest is when it may start. Not Sure: not before. Nil: it cannot be told.
+	// Earliest is when it may start. Not Sure: not before. Nil: it is not known.
 	Earliest *time.Time `json:"earliest"`
 	Sure     bool       `json:"sure"`
 	// Ahead are the due runs that are taken before it; nil: it is not due, or not known.
@@ -79,7 +79,7 @@ type Blocker struct {
 	Kind   BlockerKind     `json:"kind"`
 	Text   string          `json:"text"`
 	Since  *time.Time      `json:"since"`
-	EndsAt *time.Time      `json:"ends_at"` // nil: it cannot be told
+	EndsAt *time.Time      `json:"ends_at"` // nil: it is not known
 	By     *string         `json:"by"`      // who has caused it; nil: no person
 	Detail json.RawMessage `json:"detail"`  // of the kind; nil: none
 }

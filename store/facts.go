@@ -72,8 +72,8 @@ type GateFacts struct {
 // HeldRow is a transaction that has a run in hand.
 type HeldRow struct {
 	PID         int
-	Application string     // empty: it cannot be told
-	Since       *time.Time // it began; nil: it cannot be told
+	Application string     // empty: it is not known
+	Since       *time.Time // it began; nil: it is not known
 }
 
 // LeaseFacts is the lease of a run that executes.
@@ -81,6 +81,6 @@ type LeaseFacts struct {
 	Worker     string
 	Instance   uuid.UUID
 	AcquiredAt time.Time
-	RenewedAt  time.Time // by the last heartbeat, or when it was acquired; the zero time: it cannot be told
+	RenewedAt  time.Time // by the last heartbeat, or when it was acquired; the zero time: it is not known
 	ExpiresAt  time.Time
 }

@@ -1,5 +1,5 @@
--- What decides about one run. States of a run: 0 pending, 1 running, 2 succeeded, 4 dead,
--- 5 cancelled.
+-- States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+-- What decides about one run.
 
 -- name: LastAttempt :many
 -- Index: attempts_pkey backwards, one row. Locks: none.

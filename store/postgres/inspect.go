@@ -16,7 +16,7 @@ import (
 
 // inspectLimit bounds how long a person's question is waited for. The server gives it up a
 // second later.
-const inspectLimit = lookLimit - time.Second
+const inspectLimit = 4 * time.Second
 
 // Run returns one run with its attempts. It goes over general: those who wait for runs,
 // and workers, call it too.

@@ -62,7 +62,7 @@ type Store struct {
 	general *pgxpool.Pool   // enqueue, inspect, lanes, migrations
 	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
 	beats   *pgxpool.Pool   // renewals, and nothing else
-	looking *pgxpool.Pool   // what operators read; it has no connection while nobody asks
+	looking *pgxpool.Pool   // what operators read; without questions it has no connection
 	shared  bool            // general is the caller's: neither closed nor pinned
 	dial    *pgxpool.Config // of the connections that belong to no pool
 	served  atomic.Int64    // monotonic clock until which the schema is taken to be one we can serve; zero: not known

@@ -221,7 +221,7 @@ func explainBehind(t *testing.T, f *fixture) {
 	f.enqueue(run)
 	f.enqueue(newRun(func(r *store.NewRun) { r.Priority = 3 }), newRun(func(r *store.NewRun) { r.Priority = -3 }))
 	f.enqueue(newRun(func(r *store.NewRun) { r.Queue = "slow"; r.At = f.now().Add(-time.Hour) }))
-	f.enqueue(newRun(func(r *store.NewRun) { r.Queue = "nobody"; r.At = f.now().Add(-time.Hour) }))
+	f.enqueue(newRun(func(r *store.NewRun) { r.Queue = "unserved"; r.At = f.now().Add(-time.Hour) }))
 	f.enqueue(newRun(func(r *store.NewRun) { r.After = time.Hour }))
 	e := f.wantKinds(run.ID, operate.BlockerBehind)
 	if f.wantText(e, "5 due runs are taken first"); e.Ahead == nil || *e.Ahead != (store.Count{N: 5}) || e.Sure || e.Earliest == nil {

@@ -3,7 +3,8 @@
 -- name: FindOperable :one
 -- Index: the key of runs. What an operator's action depends on.
 SELECT
-    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits, lanes.job,
+    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits,
+    lanes.job,
     EXISTS (
         SELECT 1
         FROM problems

@@ -387,8 +387,8 @@ type LastAttemptRow struct {
 	Log       *string
 }
 
-// What decides about one run. States of a run: 0 pending, 1 running, 2 succeeded, 4 dead,
-// 5 cancelled.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// What decides about one run.
 // Index: attempts_pkey backwards, one row. Locks: none.
 func (q *Queries) LastAttempt(ctx context.Context, arg LastAttemptParams) ([]LastAttemptRow, error) {
 	rows, err := q.db.Query(ctx, LastAttempt, arg.RunID)

@@ -172,8 +172,8 @@ type FindLaneOfRunRow struct {
 	Priority int64
 }
 
-// What decides about one run. States of a run: 0 pending, 1 running, 2 succeeded, 4 dead,
-// 5 cancelled.
+// States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
+// What decides about one run.
 // Index: the keys of runs and lanes.
 func (q *Queries) FindLaneOfRun(ctx context.Context, arg FindLaneOfRunParams) (FindLaneOfRunRow, error) {
 	row := q.queryRow(ctx, q.findLaneOfRunStmt, findLaneOfRun, arg.ID)

@@ -196,7 +196,8 @@ func (q *Queries) FindKeyHolder(ctx context.Context, arg FindKeyHolderParams) (F
 const findOperable = `-- name: FindOperable :one
 
 SELECT
-    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits, lanes.job,
+    runs.state, runs.lane, runs.due_at, runs.claim_id, runs.cancel, runs.key, runs.limits,
+    lanes.job,
     EXISTS (
         SELECT 1
         FROM problems
