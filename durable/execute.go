@@ -18,7 +18,7 @@ var errExited = errors.New("handler exited: runtime.Goexit")
 func (w *Worker) start(x *execution) {
 	switch {
 	case w.phase.Load() >= phaseDraining || x.call == nil:
-		x.end(store.Outcome{Kind: store.HandedBack})
+		x.end(store.Outcome{Kind: store.HandedBack, Unbegun: true})
 	case x.run.Expired:
 		x.end(store.Outcome{Kind: store.Cancellation, Error: "expired"})
 	default:
@@ -29,7 +29,7 @@ func (w *Worker) start(x *execution) {
 // perform executes the handler and ends the run, whatever the handler does.
 func (x *execution) perform() {
 	if x.claim.ctx.Err() != nil { // lost or draining before it began
-		x.end(store.Outcome{Kind: store.HandedBack})
+		x.end(store.Outcome{Kind: store.HandedBack, Unbegun: true})
 		return
 	}
 	ctx, stop := x.context()

@@ -40,6 +40,8 @@ type connector struct {
 	config Config
 	logger *slog.Logger
 	hook   ConnectHook
+
+	operators bool // the connection is for operators only
 }
 
 // open reaches the database and makes sure that its schema is of use.
@@ -48,7 +50,7 @@ func (c connector) open(ctx context.Context, use schemaUse) (backend.Store, erro
 	defer cancel()
 	store, err := backend.Open(bounded, c.config.DatabaseURL, backend.Config{
 		Schema: c.config.Schema, MaxConns: c.config.DatabaseMaxConns, NoNotify: !c.config.Notify, Logger: c.logger, MustExist: use == asItIs || use == served,
-		Connect: c.hook,
+		Connect: c.hook, Operators: c.operators,
 	})
 	if errors.Is(err, backend.ErrNoFile) {
 		return nil, fmt.Errorf("%w: %w; run `%s migrate up`, or start the worker", errNotMigrated, err, c.name)
@@ -140,7 +142,7 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 	}
 	ctx, cancel := p.untilSignal(ctx)
 	defer cancel()
-	store, err := connector{p.name, config, logger, p.seams.connect}.open(ctx, use)
+	store, err := connector{name: p.name, config: config, logger: logger, hook: p.seams.connect}.open(ctx, use)
 	if err == nil {
 		defer store.Close()
 		err = work(ctx, store, config)

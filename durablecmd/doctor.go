@@ -114,7 +114,7 @@ func (p *program) examineStore(ctx context.Context, config Config, f *store.Find
 		f.Warn("database", shown+" is lost when the process ends", "use postgres://… or sqlite:<path> for work that must not be lost")
 		return
 	}
-	store, err := connector{p.name, config, slog.New(slog.DiscardHandler), p.seams.connect}.open(ctx, asItIs)
+	store, err := connector{name: p.name, config: config, logger: slog.New(slog.DiscardHandler), hook: p.seams.connect}.open(ctx, asItIs)
 	switch {
 	case errors.Is(err, errNotMigrated):
 		f.Fail("database", "there is no database yet at "+shown, fmt.Sprintf("run `%s migrate up`, or start the worker", p.name))

@@ -1,12 +1,17 @@
 package durablecmd
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/durable-worker/durable-worker/internal/wire"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -89,4 +94,74 @@ func (m *metaEdit) Decode(ctx *kong.DecodeContext) error {
 	}
 	maps.Copy(*m, more)
 	return nil
+}
+
+// watchFlag is for verbs that print a state.
+type watchFlag struct {
+	Watch time.Duration `placeholder:"DURATION" help:"Print again after this time, such as 2s, until a signal."`
+}
+
+// shortestWatch keeps a typo from asking the database without a pause.
+const shortestWatch = 100 * time.Millisecond
+
+// watched is asOperator for work that prints a state, once, or again and again until a
+// signal. A terminal is cleared each time.
+func (f watchFlag) watched(ctx context.Context, p *program, work func(context.Context, *operate.Actor) error) error {
+	if f.Watch == 0 {
+		return p.asOperator(ctx, work)
+	}
+	if f.Watch < shortestWatch {
+		return usage("--watch %v: want at least %v", f.Watch, shortestWatch)
+	}
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		_, terminal := p.terminal(p.stdout)
+		for {
+			if terminal {
+				fmt.Fprint(p.stdout, "\x1b[H\x1b[2J")
+			}
+			if err := work(ctx, o); err != nil && ctx.Err() == nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(f.Watch):
+			}
+		}
+	})
+}
+
+// instant is the value of a flag that takes a time, or how long ago it was.
+type instant struct {
+	at  time.Time
+	ago time.Duration // when at is the zero time
+}
+
+// Decode reads the value.
+func (i *instant) Decode(ctx *kong.DecodeContext) error {
+	var text word
+	if err := text.Decode(ctx); err != nil {
+		return err
+	}
+	at, err := time.Parse(time.RFC3339, string(text))
+	if err == nil {
+		i.at = at
+		return nil
+	}
+	if i.ago, err = wire.Ago(string(text)); err != nil || i.ago < 0 {
+		return fmt.Errorf("%q: want a time such as 2030-01-31T08:00:00Z, or how long ago it was, such as 90s, 1h or 7d", text)
+	}
+	return nil
+}
+
+// on is the time that is meant; the zero time where the flag was not given.
+func (i *instant) on(now time.Time) time.Time {
+	switch {
+	case i == nil:
+		return time.Time{}
+	case i.at.IsZero():
+		return now.Add(-i.ago)
+	default:
+		return i.at
+	}
 }

@@ -236,11 +236,13 @@ func TestContradictoryLimitsAreRefusedAtStart(t *testing.T) {
 		durable.Register(app.Worker, durable.NewJob[exportArgs]("b", durable.Limited(other)), handle)
 		durable.Register(app.Worker, durable.NewJob[exportArgs]("c", durable.Limited(one, durable.KeyOf("{tenant"))), handle)
 		durable.Register(app.Worker, durable.NewJob[exportArgs]("d", durable.Limited(durable.NewLimit("none", durable.Semaphore(0)))), handle)
+		keyed := durable.NewJob[exportArgs]("e", durable.Limited(one, durable.KeyOf("{tenant}")))
+		durable.AddSchedule(app.Worker, "hourly-export", keyed, exportArgs{}, durable.Every(time.Hour))
 		return nil
 	}
 	s := serve(t, file(t), setup)
 	require.NotEqual(t, 0, s.ends())
-	for _, text := range []string{`limit \"Tenant\" is another rule than that of the same name elsewhere`, `{tenant`, `limit \"none\": max 0`} {
+	for _, text := range []string{`limit \"Tenant\" is another rule than that of the same name elsewhere`, `{tenant`, `hourly-export`, `limit \"none\": max 0`} {
 		require.Contains(t, s.stderr.String(), text)
 	}
 }

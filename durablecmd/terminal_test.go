@@ -69,7 +69,7 @@ func TestAListIsWatched(t *testing.T) {
 
 func TestHelpIsACommandToo(t *testing.T) {
 	t.Parallel()
-	for _, one := range [][2][]string{{{"help"}, {"--help"}}, {{"help", "runs", "list"}, {"runs", "list", "--help"}}} {
+	for _, one := range [][2][]string{{{"help"}, {"--help"}}, {{"help", "runs", "list"}, {"runs", "list", "--help"}}, {{"help", "version"}, {"version", "--help"}}} {
 		command, flag := execute(t, nil, one[0]...), execute(t, nil, one[1]...)
 		require.Zero(t, command.code, command.stderr)
 		require.NotEmpty(t, command.stdout)

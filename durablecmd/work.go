@@ -131,7 +131,7 @@ type tenure struct {
 func (t *tenure) run(ctx context.Context) error {
 	t.logger.Info("worker starting", "version", t.seams.versionOf(), "database", backend.Redact(t.config.DatabaseURL),
 		"queues", t.config.Queues.String(), "worker", t.config.WorkerName)
-	store, err := connector{t.name, t.config, t.logger, t.seams.connect}.openPatiently(ctx)
+	store, err := connector{name: t.name, config: t.config, logger: t.logger, hook: t.seams.connect}.openPatiently(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			t.logger.Info("stopped while waiting for the database")
@@ -152,11 +152,30 @@ func (t *tenure) run(ctx context.Context) error {
 	app.Locks = locks
 	app.mux = t.health.mux
 	if err = app.setUp(ctx, t.setup); err == nil {
-		defer t.board.open(store, locks)()
+		shown, closeShown := t.forOperators(ctx, store)
+		defer closeShown()
+		defer t.board.open(shown, locks)()
 		t.health.watch(app)
 		err = app.Worker.Run(ctx)
 	}
 	return errors.Join(err, app.stop(ctx))
+}
+
+// forOperators is the store that the dashboard shows. On PostgreSQL it has connections of
+// its own, so that people who look do not keep the worker's enqueues waiting. Without
+// them it shows the worker's store: a dashboard never keeps a worker from its work.
+func (t *tenure) forOperators(ctx context.Context, own backend.Store) (shown backend.Store, done func()) {
+	if t.board == nil || backend.Embedded(t.config.DatabaseURL) {
+		return own, func() {}
+	}
+	config := t.config
+	config.DatabaseMaxConns = 0
+	shown, err := connector{name: t.name, config: config, logger: t.logger, hook: t.seams.connect, operators: true}.open(ctx, served)
+	if err != nil {
+		t.logger.Warn("the dashboard has no connections of its own", "error", err)
+		return own, func() {}
+	}
+	return shown, shown.Close
 }
 
 func newApp(store durable.Store, config Config, with seams, logger *slog.Logger) *App {

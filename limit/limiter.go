@@ -149,6 +149,10 @@ func (l *Limiter) Penalize(ctx context.Context, key string, d time.Duration) err
 // ask makes one request. Not granted, the error is a FullError.
 func (l *Limiter) ask(ctx context.Context, request store.LimitRequest) error {
 	request.Limit = l.limit.Name
+	counted := request.Usage == store.UsageTake || request.Usage == store.UsageCharge || request.Usage == store.UsageAcquire
+	if counted && request.Weight < 1 { // of a store, zero is one
+		return fmt.Errorf("%w: limit %q: %s %d: want 1 or more", store.ErrInvalid, l.limit.Name, request.Usage, request.Weight)
+	}
 	grant, err := l.use(ctx, request)
 	if errors.Is(err, store.ErrNotFound) {
 		if err = l.declare(ctx); err == nil {

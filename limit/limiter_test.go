@@ -276,7 +276,9 @@ func TestWhatDoesNotGoTogetherIsRefused(t *testing.T) {
 		for name, call := range map[string]func() error{
 			"starts of a semaphore":   func() error { return limiter(exports).Take(t.Context(), "", 1) },
 			"places of a rate":        func() error { _, err := limiter(api).TryAcquire(t.Context(), "", 1); return err },
-			"no places":               func() error { return limiter(api).Take(t.Context(), "", -1) },
+			"fewer than none":         func() error { return limiter(api).Take(t.Context(), "", -1) },
+			"none":                    func() error { return limiter(api).Charge(t.Context(), "", 0) },
+			"no places":               func() error { _, err := limiter(exports).TryAcquire(t.Context(), "", 0); return err },
 			"more than there are":     func() error { return limiter(api).Wait(t.Context(), "", 3) },
 			"a key that is no text":   func() error { return limiter(api).Take(t.Context(), "a\x00", 1) },
 			"a penalty without end":   func() error { return limiter(api).Penalize(t.Context(), "", 2*store.MaxDelay) },

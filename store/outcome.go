@@ -79,4 +79,7 @@ type Outcome struct {
 	Result []byte        // JSON, for Success; nil for none
 	Log    string        // lines of the handler, for Success and what is Recorded; as Error
 	Took   time.Duration // by the handler; zero: not known, and the attempt ends when it is settled
+	// Unbegun: the handler was not called, so that the starts are given back which limits
+	// on rates have counted. Only with HandedBack.
+	Unbegun bool
 }

@@ -25,6 +25,7 @@ var goroutines = excuses{
 	"examples/timer/main.go":        "the hosts; timer waits for them",
 	"examples/limit-tenant/main.go": "a worker; the function waits for it",
 	"examples/limit-mutex/main.go":  "a worker; the function waits for it",
+	"examples/limit-queue/main.go":  "two workers; the function waits for them",
 	"examples/limit-rate/main.go":   "a worker; the function waits for it",
 	"examples/limit-share/main.go":  "a worker; the function waits for it",
 	"limit/permit.go":               "the keeper of one permit; Do waits for it",

@@ -80,10 +80,14 @@ type pit struct {
 	uses map[durable.RunID][]store.LimitUse
 
 	workers []*worker
-	ended   map[int][]time.Time // by process: when it was killed or stopped; what it executed then counts until there
-	changes []limitChange            // of the limit api, in their order
+	ended   map[int][]halt // by process: what it executed then counts until there
+	changes []limitChange  // of the limit api, in their order
 	started int
 }
+
+// halt is when a process was killed, or stopped for longer than its lease: it was under way
+// before the signal was sent, and did nothing more a while after that.
+type halt struct{ sent, done time.Time }
 
 // limitChange is a value of a limit, with when the call that set it began and had ended.
 type limitChange struct {
@@ -106,7 +110,7 @@ func limitsHold(t *testing.T, dsn string) {
 	if os.Getenv("DURABLE_TEST_LONG") != "" {
 		runs, troubles = 3000, 60
 	}
-	p := &pit{t: t, db: openStore(t, dsn), dsn: dsn, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]time.Time{},
+	p := &pit{t: t, db: openStore(t, dsn), dsn: dsn, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{},
 		changes: []limitChange{{most: apiMost}}}
 	for range 3 {
 		p.start()
@@ -178,15 +182,14 @@ func (p *pit) trouble(n int) {
 	switch n % 5 {
 	case 0, 3:
 		<-time.After(300 * time.Millisecond)
-		p.ended[one.cmd.Process.Pid] = append(p.ended[one.cmd.Process.Pid], one.signal(syscall.SIGKILL))
+		p.halt(one, syscall.SIGKILL)
 		p.workers = slices.Delete(p.workers, at, at+1)
 		p.start()
 	case 1:
 		p.set(2)
 		<-time.After(500 * time.Millisecond)
 	case 2: // for longer than its lease
-		p.ended[one.cmd.Process.Pid] = append(p.ended[one.cmd.Process.Pid], time.Now())
-		one.signal(syscall.SIGSTOP)
+		p.halt(one, syscall.SIGSTOP)
 		<-time.After(leaseDuration + time.Second)
 		one.signal(syscall.SIGCONT)
 	default:
@@ -197,6 +200,12 @@ func (p *pit) trouble(n int) {
 		change.Command = store.ResumeLimit
 		require.NoError(p.t, p.db.ChangeLimit(p.t.Context(), change))
 	}
+}
+
+func (p *pit) halt(w *worker, by syscall.Signal) {
+	sent := time.Now()
+	w.signal(by)
+	p.ended[w.cmd.Process.Pid] = append(p.ended[w.cmd.Process.Pid], halt{sent, time.Now().Add(200 * time.Millisecond)})
 }
 
 // set changes the limit api while runs execute.
@@ -243,8 +252,12 @@ func (p *pit) stays() (all []stay) {
 		require.NoError(p.t, file.Close())
 		for i := range here {
 			for _, end := range p.ended[pid] {
-				if s := &here[i]; s.from.Before(end) && (s.to.IsZero() || s.to.After(end)) {
-					s.to = end
+				s := &here[i]
+				if !s.from.After(end.done) && (s.to.IsZero() || s.to.After(end.done)) {
+					s.to = end.sent
+					if s.from.After(end.sent) {
+						s.to = s.from
+					}
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -46,10 +47,11 @@ type call struct {
 	*api
 	*wire.Params
 
-	w   http.ResponseWriter
-	r   *http.Request
-	who access.Who
-	op  *operate.Actor
+	w       http.ResponseWriter
+	r       *http.Request
+	lasting context.Context //nolint:containedctx // of the connection; that of r ends after answerWithin
+	who     access.Who
+	op      *operate.Actor
 }
 
 // answer is what a request gets. Without a status it is 200; without a body there is

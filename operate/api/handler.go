@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/durable-worker/durable-worker/internal/wire"
 	"github.com/durable-worker/durable-worker/operate"
@@ -64,10 +66,18 @@ func nowhere() wire.Problem {
 	return wire.NewProblem(http.StatusNotFound, operate.NotFound, "There is no such path; openapi.json lists them.")
 }
 
+// answerWithin bounds what an answer may take that does not last: less than the server
+// gives it.
+const answerWithin = 20 * time.Second
+
 // serve does one operation.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, to route) {
 	who := access.WhoFrom(r.Context())
-	c := &call{api: a, Params: wire.NewParams(r.URL.RawQuery, a.operator.Now()), w: w, r: r, who: who, op: a.operator.As(who.Actor())}
+	lasting := r.Context()
+	ctx, cancel := context.WithTimeout(lasting, answerWithin)
+	defer cancel()
+	r = r.WithContext(ctx)
+	c := &call{lasting: lasting, api: a, Params: wire.NewParams(r.URL.RawQuery, a.operator.Now()), w: w, r: r, who: who, op: a.operator.As(who.Actor())}
 	c.Only(to.params...)
 	given, err := to.handle(c)
 	if err != nil {
@@ -92,7 +102,11 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, to route) {
 
 // fail answers with an error.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
-	p := wire.ProblemOf(err, a.operator.CodeOf(err))
+	code := a.operator.CodeOf(err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		code = operate.Unreachable
+	}
+	p := wire.ProblemOf(err, code)
 	if special, ok := errors.AsType[*statusError](err); ok {
 		p.Status, p.Title = special.status, http.StatusText(special.status)
 	}

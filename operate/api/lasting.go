@@ -55,14 +55,16 @@ func waitForRun(c *call) (answer, error) {
 	if err := c.extend(timeout + waitMargin); err != nil {
 		return answer{}, err
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), timeout)
+	ctx, cancel := context.WithTimeout(c.lasting, timeout)
 	defer cancel()
 	record, err := c.op.Wait(ctx, id)
 	switch {
 	case err == nil:
 		return ok(c.seen(record)), nil
-	case c.r.Context().Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		record, err = c.op.Run(c.r.Context(), id)
+	case c.lasting.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		last, cancel := context.WithTimeout(c.lasting, eventWithin)
+		defer cancel()
+		record, err = c.op.Run(last, id)
 		return answer{status: http.StatusAccepted, body: c.seen(record)}, err
 	default:
 		return answer{}, err
@@ -172,7 +174,7 @@ func events(c *call) (answer, error) {
 	}
 	defer stream.Close()
 	access.Release(c.r.Context())
-	ctx := c.r.Context()
+	ctx := c.lasting
 	if !c.who.Until.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, c.who.Until)

@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -269,6 +271,29 @@ func TestErrorsOfTheDatabaseStayInTheLog(t *testing.T) {
 		require.Contains(t, b.log.String(), "canary")
 		require.NotContains(t, b.as(viewerToken).send("GET", "/findings", "").Body.String(), "canary")
 	}
+}
+
+// hanging is a store that does not answer.
+type hanging struct{ store.Store }
+
+func (hanging) Runs(ctx context.Context, _ store.Filter) (store.Page, error) {
+	<-ctx.Done()
+	return store.Page{}, ctx.Err()
+}
+
+func TestAnAnswerDoesNotTakeForever(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var err error
+	b.handler, err = api.New(operate.New(hanging{b.store}, operate.Config{}), api.Config{Auth: access.Tokens(operatorToken, "")})
+	require.NoError(t, err)
+	doc := b.doc
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		in := &bench{t: t, handler: b.handler, doc: doc, token: operatorToken}
+		require.Equal(t, "unreachable", in.want(503, "GET", "/runs", "")["code"])
+		require.Equal(t, 20*time.Second, time.Since(began))
+	})
 }
 
 func TestAnAPIHasAnAuth(t *testing.T) {

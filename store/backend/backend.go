@@ -46,6 +46,9 @@ type Config struct {
 	// Connect is postgres.Config.Connect: called before each connection to PostgreSQL.
 	Connect ConnectHook
 
+	// Operators is postgres.Config.Operators: nothing works or enqueues through the store.
+	Operators bool
+
 	// MustExist makes Open fail with ErrNoFile instead of making a file that
 	// is not there.
 	MustExist bool
@@ -75,7 +78,7 @@ func (t target) open(ctx context.Context, config Config) (Store, error) {
 	case enginePostgres:
 		store, err := postgres.Open(ctx, t.location, postgres.Config{
 			Schema: config.Schema, MaxConns: int32(min(config.MaxConns, math.MaxInt32)), //nolint:gosec // bounded here
-			NoNotify: config.NoNotify, Logger: config.Logger, Connect: config.Connect,
+			NoNotify: config.NoNotify, Logger: config.Logger, Connect: config.Connect, Operators: config.Operators,
 		})
 		return opened(postgresStore{store}, err)
 	case engineSQLite:

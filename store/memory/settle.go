@@ -32,6 +32,9 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) ([]s
 			verdict := s.verdict(settled.ID, settlement.Claim)
 			if verdict == store.Applied {
 				r := s.runs[settled.ID]
+				if settled.Outcome.Kind == store.HandedBack && settled.Outcome.Unbegun {
+					s.refund(r)
+				}
 				s.end(r, settlement.Worker.Name, &settled.Outcome, now)
 				waiting = waiting || r.state == store.Pending
 			}

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"math"
-	"strconv"
 	"sync"
 	"time"
 
@@ -15,84 +14,6 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
-
-// Heads returns the lanes a worker serves with their first waiting runs.
-func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
-	if err := s.usable(ctx); err != nil {
-		return nil, s.fail("heads", err)
-	}
-	var heads []store.Head
-	limited := false
-	b := s.guarded(ctx)
-	b.add(queries.Heads, marksOf(serves.From), orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
-		heads = heads[:0]
-		for rows.Next() {
-			var h store.Head
-			var turns bool
-			if err := scanHead(rows, &h, &turns); err != nil {
-				return err
-			}
-			heads, limited = append(heads, h), limited || turns
-		}
-		return rows.Err()
-	})
-	if err := s.send(ctx, s.engine, b); err != nil {
-		return nil, s.fail("heads", err)
-	}
-	if limited {
-		heads = append(heads, s.turnHeads(ctx, &serves)...)
-	}
-	return heads, nil
-}
-
-// turnHeads are the heads of the lines of turns. Where they cannot be read, limited runs
-// wait, and the others do not wait for them.
-func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []store.Head) {
-	b := s.guarded(ctx)
-	b.add(queries.TurnHeads, orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
-		heads = heads[:0]
-		for rows.Next() {
-			var h store.Head
-			if err := scanHead(rows, &h, &h.Line); err != nil {
-				return err
-			}
-			heads = append(heads, h)
-		}
-		return rows.Err()
-	})
-	if err := s.send(ctx, s.engine, b); err != nil {
-		if ctx.Err() == nil {
-			s.config.Logger.Error("the turns of limited runs could not be read: they wait", "error", err)
-		}
-		return nil
-	}
-	return heads
-}
-
-// scanHead reads a head, and the column that comes after it.
-func scanHead(rows pgx.Rows, h *store.Head, last any) error {
-	var due *time.Time
-	var now time.Time
-	err := rows.Scan(&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now, last)
-	if err == nil && due != nil {
-		h.Waiting, h.DueAt, h.In = true, *due, due.Sub(now)
-	}
-	return err
-}
-
-// marksOf writes the lower bounds of lanes as JSON.
-func marksOf(from map[store.LaneID]time.Time) string {
-	marks := append(make([]byte, 0, 2+48*len(from)), '{')
-	for lane, at := range from {
-		if len(marks) > 1 {
-			marks = append(marks, ',')
-		}
-		marks = strconv.AppendInt(append(marks, '"'), int64(lane), 10)
-		marks = at.UTC().AppendFormat(append(marks, '"', ':', '"'), "2006-01-02T15:04:05.999999Z07:00")
-		marks = append(marks, '"')
-	}
-	return string(append(marks, '}'))
-}
 
 // Claim takes due runs. A claim that has been given runs before, so that its
 // lease is refused, is answered with those.

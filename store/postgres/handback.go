@@ -50,7 +50,7 @@ func (s *Store) HandBack(ctx context.Context, request store.ClaimRequest) (int, 
 func (s *Store) handBack(ctx context.Context, request store.ClaimRequest, ids []uuid.UUID) (held int, err error) {
 	settlement := store.Settlement{Claim: request.Claim, Worker: request.Worker, Limited: len(request.Admissions) > 0, Runs: make([]store.Settled, len(ids))}
 	for i, id := range ids {
-		settlement.Runs[i] = store.Settled{ID: id, Outcome: store.Outcome{Kind: store.HandedBack}}
+		settlement.Runs[i] = store.Settled{ID: id, Outcome: store.Outcome{Kind: store.HandedBack, Unbegun: true}}
 	}
 	verdicts, err := s.Settle(ctx, []store.Settlement{settlement})
 	for _, verdict := range verdicts {

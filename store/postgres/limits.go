@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/durable-worker/durable-worker/internal/admit"
@@ -278,4 +279,31 @@ func askGate(b *batch, info *store.GateInfo) {
 		}
 		return err
 	})
+}
+
+// CheckLimits looks for what must not be.
+func (s *Store) CheckLimits(ctx context.Context) ([]store.LimitFault, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, s.fail("check limits", err)
+	}
+	rows, err := s.limitFaults(ctx)
+	if err != nil {
+		return nil, s.fail("check limits", err)
+	}
+	faults := make([]store.LimitFault, len(rows))
+	for i := range rows {
+		row := &rows[i]
+		run, _ := uuid.Parse(row.Run) // empty: none
+		faults[i] = rules.LimitFault(store.LimitFaultKind(row.Fault), row.Name, row.Key, run, int(row.Used), int(row.Most))
+	}
+	return faults, nil
+}
+
+func (s *Store) limitFaults(ctx context.Context) (found []queries.CheckLimitsRow, err error) {
+	b := s.guarded(ctx)
+	b.add(queries.CheckLimits, int32(rules.FaultsGates), int32(rules.FaultsMost), int32(rules.FaultsLines)).Query(func(rows pgx.Rows) error {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[queries.CheckLimitsRow])
+		return err
+	})
+	return found, s.send(ctx, s.general, b)
 }

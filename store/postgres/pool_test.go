@@ -98,3 +98,33 @@ func TestPool_ChangesOfLockedSchedulesLeaveTheWorkersRoom(t *testing.T) {
 	}
 	require.Less(t, worst, 3*time.Second, "a claim waits behind the changes of schedules")
 }
+
+// TestPool_OperatorsHaveFewConnections: at most five, and none that stays ready for
+// heartbeats.
+func TestPool_OperatorsHaveFewConnections(t *testing.T) {
+	t.Parallel()
+	first := openFresh(t, pgtest.Server(t))
+	db, err := postgres.Open(t.Context(), first.url, postgres.Config{Schema: first.schema, Operators: true})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	done := make(chan error, 20)
+	for range cap(done) {
+		go func() {
+			_, err := db.Runs(t.Context(), store.Filter{})
+			done <- err
+		}()
+	}
+	for range cap(done) {
+		require.NoError(t, <-done)
+	}
+	for _, pool := range db.Pools() {
+		switch pool.Name {
+		case "general":
+			require.Equal(t, 3, pool.Max)
+		case "engine":
+			require.Equal(t, 2, pool.Max)
+		default:
+			require.Zero(t, pool.Used+pool.Idle, pool.Name)
+		}
+	}
+}

@@ -87,7 +87,7 @@ func (w *settling) addLast(b *batch) bool {
 // addTo adds the statements that settle the runs: one for all plain successes,
 // one or more for the rest.
 func (w *settling) addTo(b *batch) {
-	var plain, rest, back uuidArray // back: of rest, those handed back
+	var plain, rest, back uuidArray // back: of rest, those whose handlers have not begun
 	var outcomes []byte
 	flush := func() {
 		if len(rest) > 0 {
@@ -108,7 +108,7 @@ func (w *settling) addTo(b *batch) {
 			continue
 		}
 		outcomes = appendOutcome(outcomes, run)
-		if run.Outcome.Kind == store.HandedBack {
+		if run.Outcome.Kind == store.HandedBack && run.Outcome.Unbegun {
 			back = append(back, run.ID)
 		}
 		if rest = append(rest, run.ID); len(rest) == mapRuns || len(outcomes) > mapBytes {

@@ -47,6 +47,9 @@ type Config struct {
 	// goroutines. Connections of a pool that you give to New are not the store's: they
 	// have the pool's BeforeConnect. Default: none.
 	Connect ConnectHook
+	// Operators says that no worker uses the store: it has at most five connections, or
+	// two more than MaxConns, and closes one that is not used for a minute. What an operator looks at then waits for no worker, and no worker for it.
+	Operators bool
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -95,6 +98,12 @@ type Store struct {
 const (
 	engineConns = 4
 	beatConns   = 2
+	// operatorConns are those of a store for operators, see Config.Operators; its engine,
+	// which then only reads the version of the schema, has operatorEngine, and
+	// operatorIdle is how long one is kept that is not used.
+	operatorConns  = 3
+	operatorEngine = 2
+	operatorIdle   = time.Minute
 	// engineIdle is how long a second connection of the engine's is kept that a calm
 	// worker does not use.
 	engineIdle = 8 * time.Second
@@ -200,11 +209,20 @@ func (s *Store) open(ctx context.Context, base *pgxpool.Config) (err error) {
 		general.MaxConns = s.config.MaxConns
 		general.MinConns = min(general.MinConns, general.MaxConns)
 	}
+	ready := int32(1)
+	if s.config.Operators {
+		ready = 0
+		if s.config.MaxConns == 0 {
+			general.MaxConns = operatorConns
+		}
+		general.MinConns, general.MinIdleConns = 0, 0
+		general.MaxConnIdleTime, general.HealthCheckPeriod = min(general.MaxConnIdleTime, operatorIdle), min(general.HealthCheckPeriod, operatorIdle/4)
+	}
 	s.patient = make(chan struct{}, max(general.MaxConns/2, 1))
 	if err := s.opened(ctx, base, general); err != nil {
 		return err
 	}
-	return s.openEngine(ctx, base, 1)
+	return s.openEngine(ctx, base, ready)
 }
 
 // openEngine makes the pools that only workers use; ready is how many connections
@@ -214,6 +232,9 @@ func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config, ready int3
 	engine := base.Copy()
 	engine.MaxConns, engine.MinConns, engine.MinIdleConns = engineConns, 0, 0
 	engine.MaxConnIdleTime, engine.HealthCheckPeriod = min(engine.MaxConnIdleTime, engineIdle), min(engine.HealthCheckPeriod, engineIdle/2)
+	if s.config.Operators {
+		engine.MaxConns = operatorEngine
+	}
 	if s.guards = !s.unpinned; s.guards {
 		engine.AfterConnect = both(engine.AfterConnect, s.guardSession)
 	}

@@ -120,7 +120,7 @@ func failing(t *testing.T, s *Store) func(name string) {
 // fieldOf names the fields of statements that are not generated.
 var fieldOf = map[string]string{
 	"UnreadyRange": "unready", "SettleSuccesses": "successes", "StartRuns": "start", "SettleNumbered": "settled",
-	"CountRuns": "count", "SampleRuns": "sample", "DataVersion": "version",
+	"CountRuns": "count", "SampleRuns": "sample", "CheckLimits": "limits", "DataVersion": "version",
 }
 
 // broken copies a set of statements, of which one is refused.

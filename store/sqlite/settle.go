@@ -206,6 +206,9 @@ func (c *change) settlePending(ctx context.Context, settlement *store.Settlement
 	if err == nil && row.Limits != nil {
 		err = c.release(ctx, settled.ID[:], state, row.Limits)
 	}
+	if err == nil && row.Limits != nil && outcome.Kind == store.HandedBack && outcome.Unbegun {
+		err = c.refund(ctx, settled.ID[:])
+	}
 	switch {
 	case err != nil:
 	case state.Terminal():

@@ -13,20 +13,21 @@ import (
 
 func limitKindTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a fixed window admits so many in each period":                       fixedWindow,
-		"a sliding window admits so many in any time as long as its period":  slidingWindow,
-		"a token bucket admits a burst, and then one each interval":          tokenBucket,
-		"a dynamic window is shared out between the keys in use":             dynamicWindow,
-		"starts that were handed back before they began are given back":      startsRefunded,
-		"a rate and a semaphore on one run are charged together or not":      rateAndPlaces,
-		"an attempt that is retried is another start":                        retryIsAStart,
-		"code outside of runs takes starts, and runs wait the longer":        takenStarts,
-		"code outside of runs acquires places, renews them, gives them back": acquiredPlaces,
-		"places that expire are free":                                        expiredPlaces,
-		"what code outside of runs may not ask is refused":                   usesRefused,
-		"a key that is penalized admits nothing until then":                  penalizedKey,
-		"an operator lifts a penalty":                                        liftedPenalty,
-		"a penalty is checked, and of every kind of limit":                   checkedPenalties,
+		"a fixed window admits so many in each period":                              fixedWindow,
+		"a sliding window admits so many in any time as long as its period":         slidingWindow,
+		"a token bucket admits a burst, and then one each interval":                 tokenBucket,
+		"a dynamic window is shared out between the keys in use":                    dynamicWindow,
+		"starts that were handed back before they began are given back":             startsRefunded,
+		"a rate and a semaphore on one run are charged together or not":             rateAndPlaces,
+		"an attempt that is retried is another start":                               retryIsAStart,
+		"a run whose handler has not begun gives its starts back, another does not": startsGivenBack,
+		"code outside of runs takes starts, and runs wait the longer":               takenStarts,
+		"code outside of runs acquires places, renews them, gives them back":        acquiredPlaces,
+		"places that expire are free":                                               expiredPlaces,
+		"what code outside of runs may not ask is refused":                          usesRefused,
+		"a key that is penalized admits nothing until then":                         penalizedKey,
+		"an operator lifts a penalty":                                               liftedPenalty,
+		"a penalty is checked, and of every kind of limit":                          checkedPenalties,
 	}
 }
 
@@ -340,5 +341,21 @@ func checkedPenalties(t *testing.T, f *fixture) {
 	}
 	if _, err := f.store.UseLimit(f.ctx, store.LimitRequest{Usage: store.UsagePenalize, Limit: "nowhere", For: time.Second}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a limit that is not there: %v, want ErrNotFound", err)
+	}
+}
+
+// startsGivenBack hands runs back: only those whose handlers have not begun give their
+// starts back.
+func startsGivenBack(_ *testing.T, f *fixture) {
+	f.declareLimits(store.Limit{Name: "window", Kind: store.LimitFixedWindow, Max: 1, Period: 24 * time.Hour},
+		store.Limit{Name: "bucket", Kind: store.LimitTokenBucket, Max: 1, Period: 24 * time.Hour, Burst: 1})
+	for _, name := range []string{"window", "bucket"} {
+		run := newRun(limited(name))
+		f.enqueue(run)
+		f.wantAdmitted(name, run).end(store.Outcome{Kind: store.HandedBack, Unbegun: true})
+		f.wantAdmitted(name+", whose start was given back", run).end(store.Outcome{Kind: store.HandedBack})
+		f.wantAdmitted(name + ", whose start was used")
+		f.advance(24 * time.Hour)
+		f.wantAdmitted(name+", in its next period", run).end(success())
 	}
 }
