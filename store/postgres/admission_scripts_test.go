@@ -50,29 +50,6 @@ func TestTurnOfABusyGateIsPutBack(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// TestReleaseLeavesATurnWhetherOrNotARunWaits: the run that waits may be in a transaction
-// that the release does not see, whose turn an admission takes before the release commits.
-func TestReleaseLeavesATurnWhetherOrNotARunWaits(t *testing.T) {
-	t.Parallel()
-	l := openLimited(t, semaphore("doc", 1))
-	l.enqueue(limitedRun(use("doc", "a")))
-	first, runs := l.admit(1)
-	require.Len(t, runs, 1)
-	held := l.begin("select from leases for update") // the settle waits for it, and has not released yet
-	settled := make(chan []store.Verdict)
-	go func() { settled <- l.settle(first, runs, store.Outcome{Kind: store.Success}) }()
-	later := l.enqueue(limitedRun(use("doc", "a")))
-	_, none := l.admit(1)
-	require.Empty(t, none, "the place is not free yet")
-	require.NoError(t, held.Rollback(t.Context()))
-	require.Equal(t, []store.Verdict{store.Applied}, <-settled)
-	_, runs = l.admit(1)
-	require.Equal(t, later, idsOf(runs))
-
-	l.settle(first, runs, store.Outcome{Kind: store.Success}) // a zombie: frees nothing
-	require.Equal(t, 1, l.count("select count(*) from permits"))
-}
-
 // TestAWaiterInAnothersHandKeepsItsPlace has a user's transaction hold a run that is to be
 // admitted: the others are, and it follows.
 func TestAWaiterInAnothersHandKeepsItsPlace(t *testing.T) {

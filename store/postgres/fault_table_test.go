@@ -67,7 +67,7 @@ var stops = map[string]faulttest.Stop{
 var notSent = []string{
 	// Of limited runs: the test has none.
 	"AddTurns", "AnnounceGate", "AnnounceGates", "AskOldest", "CancelWaiting", "CreateLimit", "CreateLimitLanes", "DeleteWaiting", "EndLapsed",
-	"EndPermit", "EnqueueLimited", "Executing", "ExtendPermit", "FindLimits", "FreeWaiters", "GatePermits", "GateState", "GateUse", "GateWaiters",
+	"EndPenalty", "EndPermit", "EnqueueLimited", "Executing", "ExtendPermit", "FindLimits", "FreeWaiters", "GatePermits", "GateState", "GateUse", "GateWaiters",
 	"HoldLeases", "InsertLimits", "InsertPermits", "InsertTurns", "Keep", "KnownLimitLanes", "LeaveLines", "LimitInUse", "ListLimits", "LiveKeys",
 	"LockGate", "LockGates", "LockLimits", "CheckLimits", "MakeGate", "MakeGates", "MendTurns", "MendWaiting", "MoveWaiters", "NameGates", "NextOfLimit", "OlderWorker", "Owners",
 	"PenalizeGate", "PostponeRuns", "ReadGates", "ReadKept", "ReadLanes", "ReadLimits", "ReadLines", "RefuseRuns", "Release", "ReleaseFinished",
