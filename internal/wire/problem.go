@@ -45,7 +45,7 @@ func ProblemOf(err error, code operate.Code) Problem {
 		return NewProblem(http.StatusNotFound, code, Plain(err))
 	case operate.Conflict:
 		return NewProblem(http.StatusConflict, code, Plain(err))
-	case operate.UnknownJob:
+	case operate.UnknownJob, operate.UnknownLimit:
 		return NewProblem(http.StatusUnprocessableEntity, code, Plain(err))
 	case operate.Busy:
 		return NewProblem(http.StatusServiceUnavailable, code, Plain(err))

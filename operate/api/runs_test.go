@@ -123,7 +123,7 @@ func TestAllOrNothingIsEnqueued(t *testing.T) {
 	refused = b.want(422, "POST", "/runs", `{"job":"mial"}`)
 	require.Equal(t, "unknown_job", refused["code"])
 	require.Contains(t, refused["detail"], "known jobs are mail, report")
-	require.Equal(t, "invalid", b.want(422, "POST", "/runs", `{"job":"mail","limited_by":["nowhere=x"]}`)["code"])
+	require.Equal(t, "unknown_limit", b.want(422, "POST", "/runs", `{"job":"mail","limited_by":["nowhere=x"]}`)["code"])
 	require.Empty(t, b.want(200, "GET", "/runs", "")["runs"])
 }
 
