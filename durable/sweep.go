@@ -97,7 +97,7 @@ func (w *Worker) returned(swept store.SweepResult) {
 		w.config.Logger.Warn("requeued pending runs that were in no line", "runs", swept.Mended)
 	}
 	if swept.Repaired > 0 {
-		w.config.Logger.Error("repaired limits, which must never be necessary: please report it", "permits and keys", swept.Repaired)
+		w.config.Logger.Error("repaired limits, which must never be necessary: please report it", "repaired", swept.Repaired)
 	}
 	if swept.Mended+swept.Repaired+len(swept.Returned) > 0 {
 		w.wake()

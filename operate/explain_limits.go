@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -80,7 +78,7 @@ func (e *explaining) limit(g *store.GateFacts, due bool) {
 // hasPermit reports whether the run has the places already: since an earlier attempt, or
 // because its named owner has them.
 func (e *explaining) hasPermit(g *store.GateFacts) bool {
-	owner := uuid.UUID(e.ID)
+	owner := e.ID
 	if g.Use.Mode == store.LimitAcquire {
 		owner = admit.OwnerID(g.Use.Owner)
 	}

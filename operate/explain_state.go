@@ -54,7 +54,7 @@ func (e *explaining) lease(x *Execution) {
 			span(store.SweepPassEvery)}, nil)
 	case !e.Lease.ExpiresAt.After(at):
 		text := fmt.Sprintf("the lease of %s expired %s ago", orUnknown(x.Worker), span(at.Sub(e.Lease.ExpiresAt)))
-		alive := slices.ContainsFunc(e.Facts.Workers, func(w store.WorkerInfo) bool { return w.State != store.Silent })
+		alive := slices.ContainsFunc(e.Workers, func(w store.WorkerInfo) bool { return w.State != store.Silent })
 		if alive {
 			text += ": another worker takes the run back"
 		} else {
@@ -75,8 +75,8 @@ func (e *explaining) lease(x *Execution) {
 // resting says that workers leave expired leases alone for a while.
 func (e *explaining) resting() {
 	var longest time.Duration
-	for i := range e.Facts.Workers {
-		w := &e.Facts.Workers[i]
+	for i := range e.Workers {
+		w := &e.Workers[i]
 		if w.State == store.Silent {
 			continue
 		}
@@ -98,8 +98,8 @@ func (e *explaining) worker(x *Execution) {
 	if x.Instance == nil {
 		return
 	}
-	for i := range e.Facts.Workers {
-		w := &e.Facts.Workers[i]
+	for i := range e.Workers {
+		w := &e.Workers[i]
 		if w.Instance != *x.Instance {
 			continue
 		}
@@ -210,8 +210,8 @@ func (e *explaining) kept() {
 // retention is how long the workers keep runs that end in a state: the shortest that one
 // of them says, as it deletes for all. Zero: not known.
 func (e *explaining) retention(state store.State) (shortest time.Duration, rule string) {
-	for i := range e.Facts.Workers {
-		w := &e.Facts.Workers[i]
+	for i := range e.Workers {
+		w := &e.Workers[i]
 		one := time.Duration(w.Retention)
 		if state == store.Dead {
 			one = time.Duration(w.RetentionDead)

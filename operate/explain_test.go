@@ -16,7 +16,7 @@ import (
 
 var (
 	explainedAt = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-	explainedID = store.RunID(uuid.MustParse("01b5d7a0-0000-7000-8000-000000000001"))
+	explainedID = uuid.MustParse("01b5d7a0-0000-7000-8000-000000000001")
 	otherID     = store.RunID(uuid.MustParse("01b5d7a0-0000-7000-8000-000000000002"))
 	web7        = uuid.MustParse("11111111-0000-4000-8000-000000000007")
 )

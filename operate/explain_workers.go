@@ -65,7 +65,8 @@ func (e *explaining) noWorker() {
 	}
 	slices.Sort(queues)
 	queues = slices.Compact(queues)
-	text, advice, variant := fmt.Sprintf("no worker serves job %s on queue %s", run.Job, run.Queue), "", noneLeft
+	text, variant := fmt.Sprintf("no worker serves job %s on queue %s", run.Job, run.Queue), noneLeft
+	var advice string
 	switch {
 	case len(queues) > 0:
 		variant = otherQueues

@@ -200,6 +200,6 @@ func TestProblemsAreGroupedAndChangedAsAGroup(t *testing.T) {
 	done, err = actor.ChangeProblem(t.Context(), store.RetryRuns, list.Groups[0].ID, "", nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, done.Changed)
-	_, err = actor.Acknowledge(t.Context(), "", store.RunID(uuid.New()))
+	_, err = actor.Acknowledge(t.Context(), "", uuid.New())
 	require.ErrorIs(t, err, store.ErrNotFound)
 }

@@ -88,15 +88,13 @@ func percentile(classes *[store.Buckets]int64, share float64) *store.Duration {
 	}
 	bounds := store.BucketBounds()
 	wanted, below, from := share*float64(total), 0.0, time.Duration(0)
-	for i, n := range classes {
-		if i == len(bounds) {
-			break
-		}
-		if n > 0 && below+float64(n) >= wanted {
-			d := store.Duration(from + time.Duration(float64(bounds[i]-from)*(wanted-below)/float64(n)))
+	for i, bound := range bounds {
+		n := float64(classes[i])
+		if n > 0 && below+n >= wanted {
+			d := store.Duration(from + time.Duration(float64(bound-from)*(wanted-below)/n))
 			return &d
 		}
-		below, from = below+float64(n), bounds[i]
+		below, from = below+n, bound
 	}
 	d := store.Duration(from)
 	return &d

@@ -200,9 +200,9 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 		switch {
 		case len(c.ids) == 0:
 		case o.order.Action == store.CancelRuns:
-			b.add(cancel, c.lanes, c.dues, c.ids, why, by, detail, singly).Query(o.done(store.RunChanged, store.Cancelled))
+			b.add(cancel, c.lanes, c.dues, c.ids, why, by, detail, singly).Query(o.done(store.Cancelled))
 		default:
-			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(o.done(store.RunChanged, store.Pending))
+			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(o.done(store.Pending))
 		}
 	}
 	take(&pending, queries.CancelPending, queries.DeletePending)
@@ -212,13 +212,13 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 		case store.CancelRuns:
 			b.add(queries.AskCancels, ids, why, by, detail, singly).Query(o.asked)
 		case store.RetryRuns:
-			b.add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.RunChanged, store.Pending))
+			b.add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.Pending))
 			b.add(queries.CountRetried, ids)
 		case store.DeleteRuns:
 			b.add(queries.DeleteFinished, ids, keyed, by, detail, singly).Query(o.deleted)
 			b.add(queries.SweepRests, ids) // what a retry has added since that one's snapshot
 		case store.AcknowledgeRuns:
-			b.add(queries.AcknowledgeRuns, ids, by, detail, singly).Query(o.done(store.RunChanged, store.Dead))
+			b.add(queries.AcknowledgeRuns, ids, by, detail, singly).Query(o.done(store.Dead))
 		}
 	}
 	if b.Len() == 0 {
@@ -254,10 +254,10 @@ func (o *operation) asked(rows pgx.Rows) error {
 }
 
 // done answers for the runs that a statement has changed.
-func (o *operation) done(did store.ChangeResult, state store.State) func(pgx.Rows) error {
+func (o *operation) done(state store.State) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		return scanIDs(rows, func(id uuid.UUID) {
-			o.answers[id] = store.ChangedRun{ID: id, Result: did, State: state}
+			o.answers[id] = store.ChangedRun{ID: id, Result: store.RunChanged, State: state}
 			o.written++
 		})
 	}
