@@ -9,31 +9,31 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// listenForCancels asks the store which runs in hand are to be cancelled when
+// serveCancelRequests asks the store which runs in hand are to be cancelled when
 // there may be some: after each beat that has renewed a lease, and after each
-// call of tellCancels. It does not delay a beat.
-func (w *Worker) listenForCancels(ctx context.Context) {
+// call of expectCancelRequests. It does not delay a beat.
+func (w *Worker) serveCancelRequests(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.cancels:
-			w.askCancels(ctx)
+		case <-w.cancelRequests:
+			w.fetchCancelRequests(ctx)
 		}
 	}
 }
 
-// tellCancels requests a check for runs to be cancelled. It never blocks.
-func (w *Worker) tellCancels() {
+// expectCancelRequests requests a check for runs to be cancelled. It never blocks.
+func (w *Worker) expectCancelRequests() {
 	select {
-	case w.cancels <- struct{}{}:
+	case w.cancelRequests <- struct{}{}:
 	default:
 	}
 }
 
-// askCancels asks the store which runs in hand are to be cancelled and cancels
+// fetchCancelRequests asks the store which runs in hand are to be cancelled and cancels
 // their contexts. After an error the next beat repeats it.
-func (w *Worker) askCancels(ctx context.Context) {
+func (w *Worker) fetchCancelRequests(ctx context.Context) {
 	held := w.inFlight.held()
 	if len(held) == 0 {
 		return
@@ -44,7 +44,7 @@ func (w *Worker) askCancels(ctx context.Context) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()
-	requests, err := w.store.Cancels(bounded, ids)
+	requests, err := w.store.CancelRequests(bounded, ids)
 	w.observeCall(err)
 	if err != nil {
 		w.warn(ctx, "asking for runs to cancel failed, will be retried", err)

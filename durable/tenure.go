@@ -36,7 +36,7 @@ func NewWorker(db Store, config WorkerConfig) *Worker {
 	}
 	config.Middleware = slices.Clone(config.Middleware)
 	w := &Worker{store: db, config: config, jobs: map[string]registration{}, aliases: map[string]string{}, limits: map[string]store.Limit{},
-		hurry: make(chan struct{}, 1), cancels: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
+		hurry: make(chan struct{}, 1), cancelRequests: make(chan struct{}, 1), changes: make(chan struct{}, 1), id: store.WorkerID{Name: config.Name, Instance: uuid.New()}}
 	w.waits.Init()
 	w.failures.signal = make(chan struct{}, 1)
 	w.counts = config.Tally.Hooks()
@@ -102,7 +102,7 @@ func (w *Worker) work(ctx context.Context) error {
 	reporter := w.newReporter()
 	var keeping, settling, asking, reporting, telling sync.WaitGroup
 	keeping.Go(func() { w.keeper.Run(outer) })
-	keeping.Go(func() { w.listenForCancels(outer) })
+	keeping.Go(func() { w.serveCancelRequests(outer) })
 	settling.Go(func() { w.settler.run(outer) })
 	telling.Go(func() { w.reportFailures(outer) })
 	reporting.Go(func() { reporter.Run(reports) })
@@ -260,7 +260,7 @@ func (w *Worker) hear(signal store.Signal) {
 	case store.RunEnded:
 		w.waits.Hear(signal.Run)
 	case store.CancelAsked:
-		w.tellCancels()
+		w.expectCancelRequests()
 	default:
 	}
 }

@@ -30,13 +30,13 @@ type Worker struct {
 	schedules []store.Schedule
 	faults    []error
 
-	keeper  *heartbeat.Keeper
-	poller  *poller.Poller[*execution]
-	claimer claimer
-	settler settler
-	hurry   chan struct{}
-	cancels chan struct{} // runs in hand may be to be cancelled
-	changes chan struct{} // schedules may have changed
+	keeper         *heartbeat.Keeper
+	poller         *poller.Poller[*execution]
+	claimer        claimer
+	settler        settler
+	hurry          chan struct{}
+	cancelRequests chan struct{} // runs in hand may be to be cancelled
+	changes        chan struct{} // schedules may have changed
 
 	executors executors
 	inFlight  inFlight     // claims in hand

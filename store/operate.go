@@ -32,9 +32,9 @@ type Controls interface {
 	// No claim that begins after SetQueue has returned takes a run of a paused
 	// queue. Runs that are executing continue.
 	SetQueue(ctx context.Context, name string, action QueueAction, by string) error
-	// Cancels returns the runs of the claims that are running and for which an
+	// CancelRequests returns the runs of the claims that are running and for which an
 	// operator has requested cancellation. A repeat returns them again.
-	Cancels(ctx context.Context, claims []lease.ClaimID) ([]CancelRequest, error)
+	CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]CancelRequest, error)
 }
 
 // RunAction is an operator's action on runs.
@@ -235,12 +235,12 @@ func (o *RunCommand) Check() error {
 	if err := checkActor(o.By); err != nil {
 		faults = append(faults, err)
 	}
-	return invalid("order", faults)
+	return invalid("command", faults)
 }
 
-// Why is the reason that cancelled runs are given: the command's own, or its
+// CancelReason is the reason that cancelled runs are given: the command's own, or its
 // actor.
-func (o *RunCommand) Why() string {
+func (o *RunCommand) CancelReason() string {
 	if o.Reason != "" {
 		return o.Reason
 	}

@@ -170,7 +170,7 @@ WITH taken AS MATERIALIZED (
 SELECT cancelled.id
 FROM cancelled;
 
--- name: AskCancels :many
+-- name: RequestCancels :many
 -- Requests the cancellation of running runs; cancels only notifies their worker.
 -- Index: runs_pkey. Locks: the running runs, with SKIP LOCKED.
 -- Idempotent: a repeat keeps the first reason and records nothing more.
@@ -532,7 +532,7 @@ WHERE job = @job
   AND key = @key
   AND run_id = @run_id;
 
--- name: Cancels :many
+-- name: CancelRequests :many
 -- The cancel requests for running runs of these claims.
 -- Index: cancels_pkey, then runs_pkey. Locks: none.
 SELECT cancels.claim_id, cancels.run_id, runs.cancel::text AS reason

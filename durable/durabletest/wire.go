@@ -212,8 +212,8 @@ func (x wire) Publish(ctx context.Context, signal store.Signal) error {
 	return err
 }
 
-func (x wire) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
-	return through(ctx, x.w, func() ([]store.CancelRequest, error) { return x.Store.Cancels(ctx, claims) })
+func (x wire) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
+	return through(ctx, x.w, func() ([]store.CancelRequest, error) { return x.Store.CancelRequests(ctx, claims) })
 }
 
 func (x wire) UseLimit(ctx context.Context, request store.LimitRequest) (store.LimitGrant, error) {

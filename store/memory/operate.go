@@ -12,22 +12,22 @@ import (
 )
 
 // Operate changes runs as an operator asks.
-func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
+func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.ChangedRun, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("%s runs: %w", order.Action, err)
+		return nil, fmt.Errorf("%s runs: %w", command.Action, err)
 	}
-	if err := order.Check(); err != nil {
+	if err := command.Check(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	seen := make(map[store.RunID]store.ChangedRun, len(order.Runs))
-	changed := make([]store.ChangedRun, len(order.Runs))
+	seen := make(map[store.RunID]store.ChangedRun, len(command.Runs))
+	changed := make([]store.ChangedRun, len(command.Runs))
 	waiting, asked := false, false
-	for i, id := range order.Runs {
+	for i, id := range command.Runs {
 		if _, twice := seen[id]; !twice {
-			seen[id] = s.operate(&order, id, now)
+			seen[id] = s.operate(&command, id, now)
 		}
 		changed[i] = seen[id]
 		waiting = waiting || changed[i].Result == store.RunChanged && changed[i].State == store.Pending
@@ -38,19 +38,19 @@ func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.Ch
 }
 
 // operate does what is ordered with one run.
-func (s *Store) operate(order *store.RunCommand, id store.RunID, now time.Time) store.ChangedRun {
+func (s *Store) operate(command *store.RunCommand, id store.RunID, now time.Time) store.ChangedRun {
 	r, found := s.runs[id]
 	if !found {
 		return store.ChangedRun{ID: id, Result: store.RunNotFound}
 	}
-	effect := rules.Permit(order.Action, rules.Operable{State: r.state, Cancel: rules.TextOrNil(r.cancel), Acknowledged: !r.acknowledgedAt.IsZero()})
+	effect := rules.Permit(command.Action, rules.Operable{State: r.state, Cancel: rules.TextOrNil(r.cancel), Acknowledged: !r.acknowledgedAt.IsZero()})
 	changed := store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed
 	}
-	switch order.Action {
+	switch command.Action {
 	case store.CancelRuns:
-		s.cancel(r, order.Why(), now)
+		s.cancel(r, command.CancelReason(), now)
 	case store.RetryRuns:
 		if !s.retake(r, now) {
 			holder := s.keys[keyName{r.lane.name.job, r.key}].run
@@ -60,12 +60,12 @@ func (s *Store) operate(order *store.RunCommand, id store.RunID, now time.Time) 
 	case store.DeleteRuns:
 		s.remove(r)
 	case store.AcknowledgeRuns:
-		r.acknowledgedAt, r.acknowledgedBy = now, order.By
+		r.acknowledgedAt, r.acknowledgedBy = now, command.By
 	}
-	if order.Bulk != nil {
-		s.noteBulk(now, order)
+	if command.Bulk != nil {
+		s.noteBulk(now, command)
 	} else {
-		s.note(change{at: now, kind: rules.KindRun, subject: id.String(), what: string(order.Action), by: order.By, detail: order.Detail()})
+		s.note(change{at: now, kind: rules.KindRun, subject: id.String(), what: string(command.Action), by: command.By, detail: command.Detail()})
 	}
 	return changed
 }
@@ -138,8 +138,8 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	return receipt, nil
 }
 
-// Cancels returns the running runs of the claims that are to be cancelled.
-func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
+// CancelRequests returns the running runs of the claims that are to be cancelled.
+func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("cancels: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// operateFor is how long an order looks again at runs that others have in
+	// operateFor is how long a command looks again at runs that others have in
 	// hand.
 	operateFor = 10 * time.Second
 	// operatePause and operatePauseMost are the first pause between two looks
@@ -25,19 +25,19 @@ const (
 // Operate changes runs as an operator asks. Each look is one short transaction
 // that waits for no other: a run that a claim, a settle or a user's transaction
 // has in hand is skipped, and looked at again.
-func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
-	if err := order.Check(); err != nil {
+func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.ChangedRun, error) {
+	if err := command.Check(); err != nil {
 		return nil, err
 	}
 	if err := s.usable(ctx); err != nil {
-		return nil, s.fail(string(order.Action)+" runs", err)
+		return nil, s.fail(string(command.Action)+" runs", err)
 	}
-	answers := make(map[uuid.UUID]store.ChangedRun, len(order.Runs))
-	left := unanswered(order.Runs, answers)
+	answers := make(map[uuid.UUID]store.ChangedRun, len(command.Runs))
+	left := unanswered(command.Runs, answers)
 	begun, pause := lease.Elapsed(), operatePause
 	for len(left) > 0 {
-		if err := s.look(ctx, &order, left, answers); err != nil {
-			return nil, s.fail(string(order.Action)+" runs", err)
+		if err := s.look(ctx, &command, left, answers); err != nil {
+			return nil, s.fail(string(command.Action)+" runs", err)
 		}
 		if left = unanswered(left, answers); len(left) == 0 {
 			break
@@ -48,15 +48,15 @@ func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.Ch
 		pause = min(2*pause, operatePauseMost)
 	}
 	wake := false
-	changed := make([]store.ChangedRun, len(order.Runs))
-	for i, id := range order.Runs {
+	changed := make([]store.ChangedRun, len(command.Runs))
+	for i, id := range command.Runs {
 		changed[i] = answers[id]
 		if changed[i].Result == "" {
 			changed[i] = store.ChangedRun{ID: id, Result: store.RunLocked, State: changed[i].State}
 		}
 		wake = wake || changed[i].Result == store.RunChanged && changed[i].State == store.Pending
 	}
-	if wake && order.Action == store.RetryRuns {
+	if wake && command.Action == store.RetryRuns {
 		s.hint()
 	}
 	return changed, nil
@@ -90,19 +90,19 @@ func rest(ctx context.Context, d time.Duration) bool {
 // look does what is ordered with the runs that no other transaction has in hand, and
 // notes their answers. Runs with a unique key whose row has to be locked first
 // are changed one by one, each in a transaction of its own.
-func (s *Store) look(ctx context.Context, order *store.RunCommand, runs uuidArray, answers map[uuid.UUID]store.ChangedRun) error {
+func (s *Store) look(ctx context.Context, command *store.RunCommand, runs uuidArray, answers map[uuid.UUID]store.ChangedRun) error {
 	var keyed []queries.OperableRow
 	err := s.repeat(ctx, func() error {
 		keyed = nil
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.ChangedRun{}}
+			o := &operation{store: s, tx: tx, command: command, answers: map[uuid.UUID]store.ChangedRun{}}
 			rows, err := o.read(ctx, runs)
 			if err != nil {
 				return err
 			}
 			plain := rows[:0]
 			for _, row := range rows {
-				if row.Keyed && order.Action != store.CancelRuns && order.Action != store.AcknowledgeRuns && o.open(&row) {
+				if row.Keyed && command.Action != store.CancelRuns && command.Action != store.AcknowledgeRuns && o.open(&row) {
 					keyed = append(keyed, row)
 				} else {
 					plain = append(plain, row)
@@ -122,7 +122,7 @@ func (s *Store) look(ctx context.Context, order *store.RunCommand, runs uuidArra
 		if err != nil || ctx.Err() != nil {
 			break
 		}
-		err = s.lookKeyed(ctx, order, &keyed[i], answers)
+		err = s.lookKeyed(ctx, command, &keyed[i], answers)
 	}
 	return err
 }
@@ -139,7 +139,7 @@ func answered(all, some map[uuid.UUID]store.ChangedRun) {
 type operation struct {
 	store   *Store
 	tx      pgx.Tx
-	order   *store.RunCommand
+	command *store.RunCommand
 	answers map[uuid.UUID]store.ChangedRun // without Did: what state it was last seen in
 	written int                            // runs that were changed, for the audit of a bulk change
 }
@@ -168,7 +168,7 @@ func (o *operation) read(ctx context.Context, runs uuidArray) ([]queries.Operabl
 // open reports whether the action may change a run that is in the state it was
 // seen in, and answers for it when not.
 func (o *operation) open(row *queries.OperableRow) bool {
-	effect := rules.Permit(o.order.Action, rules.Operable{State: store.State(row.State), Acknowledged: row.Acknowledged})
+	effect := rules.Permit(o.command.Action, rules.Operable{State: store.State(row.State), Acknowledged: row.Acknowledged})
 	if !effect.Writes {
 		o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: effect.Result, State: effect.State}
 	}
@@ -194,12 +194,12 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 			ids = append(ids, row.ID)
 		}
 	}
-	why, by, detail, singly := o.order.Why(), o.order.By, string(o.order.Detail()), o.order.Bulk == nil
+	why, by, detail, singly := o.command.CancelReason(), o.command.By, string(o.command.Detail()), o.command.Bulk == nil
 	b := &batch{names: o.store.names}
 	take := func(c *candidates, cancel, deletion string) {
 		switch {
 		case len(c.ids) == 0:
-		case o.order.Action == store.CancelRuns:
+		case o.command.Action == store.CancelRuns:
 			b.add(cancel, c.lanes, c.dues, c.ids, why, by, detail, singly).Query(o.done(store.Cancelled))
 		default:
 			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(o.done(store.Pending))
@@ -208,9 +208,9 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	take(&pending, queries.CancelPending, queries.DeletePending)
 	take(&limited, queries.CancelWaiting, queries.DeleteWaiting)
 	if len(ids) > 0 {
-		switch o.order.Action {
+		switch o.command.Action {
 		case store.CancelRuns:
-			b.add(queries.AskCancels, ids, why, by, detail, singly).Query(o.asked)
+			b.add(queries.RequestCancels, ids, why, by, detail, singly).Query(o.asked)
 		case store.RetryRuns:
 			b.add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.Pending))
 			b.add(queries.CountRetried, ids)
@@ -232,18 +232,18 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 
 // auditBulk adds the runs that were changed to the row of a bulk change.
 func (o *operation) auditBulk(ctx context.Context) error {
-	if o.order.Bulk == nil || o.written == 0 {
+	if o.command.Bulk == nil || o.written == 0 {
 		return nil
 	}
 	return o.store.queries(o.tx).AuditBulk(ctx, queries.AuditBulkParams{
-		Actor: o.order.By, Bulk: o.order.Bulk.ID.String(), Action: string(o.order.Action), Detail: string(o.order.Detail()), Changed: int64(o.written),
+		Actor: o.command.By, Bulk: o.command.Bulk.ID.String(), Action: string(o.command.Action), Detail: string(o.command.Detail()), Changed: int64(o.written),
 	})
 }
 
 // asked answers for the running runs whose cancellation is requested, now or
 // since before.
 func (o *operation) asked(rows pgx.Rows) error {
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.AskCancelsRow])
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.RequestCancelsRow])
 	for _, row := range found {
 		o.answers[row.ID] = store.ChangedRun{ID: row.ID, Result: store.CancelRequested, State: store.Running}
 		if row.Fresh {

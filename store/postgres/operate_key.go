@@ -19,10 +19,10 @@ var errPassedOver = errors.New("the run was skipped")
 // lookKeyed retries or deletes one run that has a unique key, in a transaction
 // of its own: it waits, shortly, for the row of the key, and holds nothing
 // meanwhile.
-func (s *Store) lookKeyed(ctx context.Context, order *store.RunCommand, row *queries.OperableRow, answers map[uuid.UUID]store.ChangedRun) error {
+func (s *Store) lookKeyed(ctx context.Context, command *store.RunCommand, row *queries.OperableRow, answers map[uuid.UUID]store.ChangedRun) error {
 	err := s.repeat(ctx, func() error {
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
-			o := &operation{store: s, tx: tx, order: order, answers: map[uuid.UUID]store.ChangedRun{
+			o := &operation{store: s, tx: tx, command: command, answers: map[uuid.UUID]store.ChangedRun{
 				row.ID: {ID: row.ID, State: store.State(row.State)},
 			}}
 			b := s.guardedFor(ctx, heldLimit)
@@ -62,7 +62,7 @@ func (s *Store) lookKeyed(ctx context.Context, order *store.RunCommand, row *que
 // over. It takes it from a run that is deleted.
 func (o *operation) lockKey(ctx context.Context, row *queries.OperableRow) (holder uuid.UUID, conflict bool, err error) {
 	q := o.store.queries(o.tx)
-	if o.order.Action == store.DeleteRuns {
+	if o.command.Action == store.DeleteRuns {
 		if err := q.LockKeyOf(ctx, queries.LockKeyOfParams{Job: row.Job, Key: row.Key}); err != nil {
 			return row.ID, false, err
 		}
@@ -120,15 +120,15 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	return stored[0], nil
 }
 
-// Cancels returns the running runs of the claims that are to be cancelled.
-func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
+// CancelRequests returns the running runs of the claims that are to be cancelled.
+func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("cancels", err)
 	}
 	var requests []store.CancelRequest
 	b := s.guarded(ctx)
-	b.add(queries.Cancels, uuids(claims)).Query(func(rows pgx.Rows) error {
-		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.CancelsRow])
+	b.add(queries.CancelRequests, uuids(claims)).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[queries.CancelRequestsRow])
 		requests = nil
 		for _, row := range found {
 			requests = append(requests, store.CancelRequest{Claim: lease.ClaimID(row.ClaimID), Run: row.RunID, Reason: row.Reason})

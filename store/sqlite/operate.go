@@ -14,22 +14,22 @@ import (
 )
 
 // Operate changes runs as an operator asks, all in one transaction.
-func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.ChangedRun, error) {
-	if err := order.Check(); err != nil {
+func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.ChangedRun, error) {
+	if err := command.Check(); err != nil {
 		return nil, err
 	}
 	var changed []store.ChangedRun
 	wake := false
 	err := s.write(ctx, reclaims, func(ctx context.Context, c *change) error {
-		changed, wake = make([]store.ChangedRun, len(order.Runs)), false
-		seen := make(map[store.RunID]store.ChangedRun, len(order.Runs))
+		changed, wake = make([]store.ChangedRun, len(command.Runs)), false
+		seen := make(map[store.RunID]store.ChangedRun, len(command.Runs))
 		written := int64(0)
-		for i, id := range order.Runs {
+		for i, id := range command.Runs {
 			one, twice := seen[id]
 			if !twice {
 				var wrote bool
 				var err error
-				if one, wrote, err = c.operate(ctx, &order, id); err != nil {
+				if one, wrote, err = c.operate(ctx, &command, id); err != nil {
 					return err
 				}
 				if wrote {
@@ -40,10 +40,10 @@ func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.Ch
 			changed[i] = one
 			wake = wake || one.Result == store.CancelRequested || one.Result == store.RunChanged && one.State == store.Pending
 		}
-		return c.auditBulk(ctx, &order, written)
+		return c.auditBulk(ctx, &command, written)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s runs: %w", order.Action, err)
+		return nil, fmt.Errorf("%s runs: %w", command.Action, err)
 	}
 	if wake {
 		s.hint()
@@ -52,7 +52,7 @@ func (s *Store) Operate(ctx context.Context, order store.RunCommand) ([]store.Ch
 }
 
 // operate does what is ordered with one run, and reports whether it wrote anything.
-func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.RunID) (changed store.ChangedRun, wrote bool, err error) {
+func (c *change) operate(ctx context.Context, command *store.RunCommand, id store.RunID) (changed store.ChangedRun, wrote bool, err error) {
 	row, err := c.FindOperable(ctx, queries.FindOperableParams{ID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) {
 		return store.ChangedRun{ID: id, Result: store.RunNotFound}, false, nil
@@ -60,14 +60,14 @@ func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.
 	if err != nil {
 		return store.ChangedRun{}, false, err
 	}
-	effect := rules.Permit(order.Action, rules.Operable{State: store.State(row.State), Cancel: row.Cancel, Acknowledged: row.Acknowledged})
+	effect := rules.Permit(command.Action, rules.Operable{State: store.State(row.State), Cancel: row.Cancel, Acknowledged: row.Acknowledged})
 	changed = store.ChangedRun{ID: id, Result: effect.Result, State: effect.State}
 	if !effect.Writes {
 		return changed, false, nil
 	}
-	switch order.Action {
+	switch command.Action {
 	case store.CancelRuns:
-		err = c.cancelRun(ctx, order, &row, id)
+		err = c.cancelRun(ctx, command, &row, id)
 	case store.RetryRuns:
 		var holder store.RunID
 		if holder, err = c.takeKey(ctx, &row, id); err == nil && holder != id {
@@ -79,30 +79,30 @@ func (c *change) operate(ctx context.Context, order *store.RunCommand, id store.
 	case store.DeleteRuns:
 		err = c.deleteRun(ctx, &row, id)
 	case store.AcknowledgeRuns:
-		err = c.Acknowledge(ctx, queries.AcknowledgeParams{Now: &c.now, By: &order.By, RunID: id[:]})
+		err = c.Acknowledge(ctx, queries.AcknowledgeParams{Now: &c.now, By: &command.By, RunID: id[:]})
 	}
-	if err != nil || order.Bulk != nil {
+	if err != nil || command.Bulk != nil {
 		return changed, true, err
 	}
-	return changed, true, c.audit(ctx, rules.KindRun, id.String(), string(order.Action), order.By, order.Detail())
+	return changed, true, c.audit(ctx, rules.KindRun, id.String(), string(command.Action), command.By, command.Detail())
 }
 
 // auditBulk adds the runs that were changed to the row of a bulk change.
-func (c *change) auditBulk(ctx context.Context, order *store.RunCommand, written int64) error {
-	if order.Bulk == nil || written == 0 {
+func (c *change) auditBulk(ctx context.Context, command *store.RunCommand, written int64) error {
+	if command.Bulk == nil || written == 0 {
 		return nil
 	}
-	bulk, detail := order.Bulk.ID.String(), string(order.Detail())
+	bulk, detail := command.Bulk.ID.String(), string(command.Detail())
 	rows, err := c.AddToBulk(ctx, queries.AddToBulkParams{Changed: &written, Bulk: bulk})
 	if err != nil || rows > 0 {
 		return err
 	}
-	return c.AuditBulk(ctx, queries.AuditBulkParams{At: c.now, Actor: order.By, Bulk: bulk, Action: string(order.Action), Detail: &detail, Changed: &written})
+	return c.AuditBulk(ctx, queries.AuditBulkParams{At: c.now, Actor: command.By, Bulk: bulk, Action: string(command.Action), Detail: &detail, Changed: &written})
 }
 
 // cancelRun ends a pending run, and asks for the cancel of a running one.
-func (c *change) cancelRun(ctx context.Context, order *store.RunCommand, row *queries.FindOperableRow, id store.RunID) error {
-	why := order.Why()
+func (c *change) cancelRun(ctx context.Context, command *store.RunCommand, row *queries.FindOperableRow, id store.RunID) error {
+	why := command.CancelReason()
 	if store.State(row.State) == store.Running {
 		if err := c.AskCancel(ctx, queries.AskCancelParams{Reason: &why, ID: id[:]}); err != nil {
 			return err
@@ -235,8 +235,8 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 	return stored.receipts[0], nil
 }
 
-// Cancels returns the running runs of the claims that are to be cancelled.
-func (s *Store) Cancels(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
+// CancelRequests returns the running runs of the claims that are to be cancelled.
+func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
 	look, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cancels: %w", s.explain(err))

@@ -192,7 +192,7 @@ func cancelReclaimed(t *testing.T, f *fixture) {
 		t.Errorf("claimed %+v", claimed)
 	}
 	f.reclaim() // sweeps what was left to report
-	if requests, err := f.store.Cancels(f.ctx, []lease.ClaimID{claim}); err != nil || len(requests) != 0 {
+	if requests, err := f.store.CancelRequests(f.ctx, []lease.ClaimID{claim}); err != nil || len(requests) != 0 {
 		t.Errorf("%v, %v", requests, err)
 	}
 }
@@ -212,7 +212,7 @@ func cancelsTold(t *testing.T, f *fixture) {
 	mine, runs := f.claim(newWorker("w1"), 2)
 	others, others2 := f.claim(newWorker("w2"), 2)
 	told := func(claims ...lease.ClaimID) []store.CancelRequest {
-		requests, err := f.store.Cancels(f.ctx, claims)
+		requests, err := f.store.CancelRequests(f.ctx, claims)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,13 +240,13 @@ func cancelsToldAgain(t *testing.T, f *fixture) {
 	claim, runs := f.claim(worker, 2)
 	f.operate(store.CancelRuns, runs[0].ID)
 	for range 2 {
-		requests, err := f.store.Cancels(f.ctx, []lease.ClaimID{claim})
+		requests, err := f.store.CancelRequests(f.ctx, []lease.ClaimID{claim})
 		if err != nil || len(requests) != 1 {
 			t.Errorf("%v, %v", requests, err)
 		}
 	}
 	f.settle(store.Settlement{Claim: claim, Worker: worker, Runs: []store.Settled{{ID: runs[0].ID, Outcome: success()}}})
-	requests, err := f.store.Cancels(f.ctx, []lease.ClaimID{claim})
+	requests, err := f.store.CancelRequests(f.ctx, []lease.ClaimID{claim})
 	if err != nil || len(requests) != 0 {
 		t.Errorf("a run that has ended still has requests: %v, %v", requests, err)
 	}

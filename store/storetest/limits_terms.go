@@ -121,7 +121,7 @@ func whenFullDrop(t *testing.T, f *fixture) {
 	f.enqueue(late...)
 	f.wantAdmitted("one place", late[0])
 	f.wantRefused(store.Cancelled, "api", late[1])
-	if changed, err := f.store.Cancels(f.ctx, []lease.ClaimID{claims[0].claim}); err != nil || len(changed) != 0 {
+	if changed, err := f.store.CancelRequests(f.ctx, []lease.ClaimID{claims[0].claim}); err != nil || len(changed) != 0 {
 		t.Errorf("cancels %v, %v", changed, err)
 	}
 }
@@ -194,7 +194,7 @@ func whenFullCancelOldest(t *testing.T, f *fixture) {
 func (f *fixture) wantCancels(first, second admitted, ofFirst, ofSecond int) {
 	f.t.Helper()
 	for i, want := range []int{ofFirst, ofSecond} {
-		asked, err := f.store.Cancels(f.ctx, []lease.ClaimID{[]admitted{first, second}[i].claim})
+		asked, err := f.store.CancelRequests(f.ctx, []lease.ClaimID{[]admitted{first, second}[i].claim})
 		if err != nil || len(asked) != want {
 			f.t.Errorf("claim %d has %d requests to cancel (%v), want %d", i+1, len(asked), err, want)
 		}

@@ -171,8 +171,8 @@ func loopCalls() map[string]func(*call) error {
 	return map[string]func(*call) error{
 		"Checkpoint": func(c *call) error { _, err := c.store.Checkpoint(c.ctx, store.NewRunID()); return err },
 		"Touch":      func(c *call) error { return c.store.Touch(c.ctx, newWorker(c.name)) },
-		"Cancels": func(c *call) error {
-			_, err := c.store.Cancels(c.ctx, []lease.ClaimID{lease.NewClaimID()})
+		"CancelRequests": func(c *call) error {
+			_, err := c.store.CancelRequests(c.ctx, []lease.ClaimID{lease.NewClaimID()})
 			return err
 		},
 		"Declare": func(c *call) error {

@@ -75,81 +75,6 @@ func (q *Queries) AcknowledgeRuns(ctx context.Context, arg AcknowledgeRunsParams
 	return items, nil
 }
 
-const AskCancels = `-- name: AskCancels :many
-WITH locked_runs AS MATERIALIZED (
-    SELECT id, claim_id, (cancel IS NULL) AS fresh
-    FROM durable.runs
-    WHERE id = ANY ($1::uuid[])
-      AND state = 1
-    FOR NO KEY UPDATE SKIP LOCKED
-), asked AS (
-    UPDATE durable.runs
-    SET cancel = $2::text
-    WHERE id = ANY (ARRAY(
-            SELECT locked_runs.id
-            FROM locked_runs
-            WHERE locked_runs.fresh
-        ))
-      AND state = 1
-    RETURNING id
-), notified AS (
-    INSERT INTO durable.cancels (claim_id, run_id)
-    SELECT locked_runs.claim_id, locked_runs.id
-    FROM locked_runs
-    WHERE locked_runs.fresh
-    ON CONFLICT DO NOTHING
-), audited AS (
-    INSERT INTO durable.audit (actor, kind, subject, action, detail)
-    SELECT $3::text, 'run', asked.id::text, 'cancel', nullif($4::text, '')::json
-    FROM asked
-    WHERE $5::boolean
-)
-SELECT locked_runs.id, locked_runs.fresh::boolean AS fresh
-FROM locked_runs
-`
-
-type AskCancelsParams struct {
-	Ids    []uuid.UUID
-	Reason string
-	Actor  string
-	Detail string
-	Singly bool
-}
-
-type AskCancelsRow struct {
-	ID    uuid.UUID
-	Fresh bool
-}
-
-// Requests the cancellation of running runs; cancels only notifies their worker.
-// Index: runs_pkey. Locks: the running runs, with SKIP LOCKED.
-// Idempotent: a repeat keeps the first reason and records nothing more.
-func (q *Queries) AskCancels(ctx context.Context, arg AskCancelsParams) ([]AskCancelsRow, error) {
-	rows, err := q.db.Query(ctx, AskCancels,
-		arg.Ids,
-		arg.Reason,
-		arg.Actor,
-		arg.Detail,
-		arg.Singly,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []AskCancelsRow
-	for rows.Next() {
-		var i AskCancelsRow
-		if err := rows.Scan(&i.ID, &i.Fresh); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const AuditBulk = `-- name: AuditBulk :exec
 WITH added AS (
     UPDATE durable.audit
@@ -307,6 +232,49 @@ func (q *Queries) CancelPending(ctx context.Context, arg CancelPendingParams) ([
 	return items, nil
 }
 
+const CancelRequests = `-- name: CancelRequests :many
+SELECT cancels.claim_id, cancels.run_id, runs.cancel::text AS reason
+FROM durable.cancels
+JOIN durable.runs ON runs.id = cancels.run_id
+WHERE cancels.claim_id = ANY ($1::uuid[])
+  AND runs.claim_id = cancels.claim_id
+  AND runs.state = 1
+  AND runs.cancel IS NOT NULL
+ORDER BY cancels.claim_id, cancels.run_id
+`
+
+type CancelRequestsParams struct {
+	Claims []uuid.UUID
+}
+
+type CancelRequestsRow struct {
+	ClaimID uuid.UUID
+	RunID   uuid.UUID
+	Reason  string
+}
+
+// The cancel requests for running runs of these claims.
+// Index: cancels_pkey, then runs_pkey. Locks: none.
+func (q *Queries) CancelRequests(ctx context.Context, arg CancelRequestsParams) ([]CancelRequestsRow, error) {
+	rows, err := q.db.Query(ctx, CancelRequests, arg.Claims)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CancelRequestsRow
+	for rows.Next() {
+		var i CancelRequestsRow
+		if err := rows.Scan(&i.ClaimID, &i.RunID, &i.Reason); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const CancelWaiting = `-- name: CancelWaiting :many
 WITH taken AS MATERIALIZED (
     DELETE FROM durable.waiting
@@ -407,49 +375,6 @@ func (q *Queries) CancelWaiting(ctx context.Context, arg CancelWaitingParams) ([
 			return nil, err
 		}
 		items = append(items, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const Cancels = `-- name: Cancels :many
-SELECT cancels.claim_id, cancels.run_id, runs.cancel::text AS reason
-FROM durable.cancels
-JOIN durable.runs ON runs.id = cancels.run_id
-WHERE cancels.claim_id = ANY ($1::uuid[])
-  AND runs.claim_id = cancels.claim_id
-  AND runs.state = 1
-  AND runs.cancel IS NOT NULL
-ORDER BY cancels.claim_id, cancels.run_id
-`
-
-type CancelsParams struct {
-	Claims []uuid.UUID
-}
-
-type CancelsRow struct {
-	ClaimID uuid.UUID
-	RunID   uuid.UUID
-	Reason  string
-}
-
-// The cancel requests for running runs of these claims.
-// Index: cancels_pkey, then runs_pkey. Locks: none.
-func (q *Queries) Cancels(ctx context.Context, arg CancelsParams) ([]CancelsRow, error) {
-	rows, err := q.db.Query(ctx, Cancels, arg.Claims)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []CancelsRow
-	for rows.Next() {
-		var i CancelsRow
-		if err := rows.Scan(&i.ClaimID, &i.RunID, &i.Reason); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -1106,6 +1031,81 @@ type ReleaseKeyParams struct {
 func (q *Queries) ReleaseKey(ctx context.Context, arg ReleaseKeyParams) error {
 	_, err := q.db.Exec(ctx, ReleaseKey, arg.Job, arg.Key, arg.RunID)
 	return err
+}
+
+const RequestCancels = `-- name: RequestCancels :many
+WITH locked_runs AS MATERIALIZED (
+    SELECT id, claim_id, (cancel IS NULL) AS fresh
+    FROM durable.runs
+    WHERE id = ANY ($1::uuid[])
+      AND state = 1
+    FOR NO KEY UPDATE SKIP LOCKED
+), asked AS (
+    UPDATE durable.runs
+    SET cancel = $2::text
+    WHERE id = ANY (ARRAY(
+            SELECT locked_runs.id
+            FROM locked_runs
+            WHERE locked_runs.fresh
+        ))
+      AND state = 1
+    RETURNING id
+), notified AS (
+    INSERT INTO durable.cancels (claim_id, run_id)
+    SELECT locked_runs.claim_id, locked_runs.id
+    FROM locked_runs
+    WHERE locked_runs.fresh
+    ON CONFLICT DO NOTHING
+), audited AS (
+    INSERT INTO durable.audit (actor, kind, subject, action, detail)
+    SELECT $3::text, 'run', asked.id::text, 'cancel', nullif($4::text, '')::json
+    FROM asked
+    WHERE $5::boolean
+)
+SELECT locked_runs.id, locked_runs.fresh::boolean AS fresh
+FROM locked_runs
+`
+
+type RequestCancelsParams struct {
+	Ids    []uuid.UUID
+	Reason string
+	Actor  string
+	Detail string
+	Singly bool
+}
+
+type RequestCancelsRow struct {
+	ID    uuid.UUID
+	Fresh bool
+}
+
+// Requests the cancellation of running runs; cancels only notifies their worker.
+// Index: runs_pkey. Locks: the running runs, with SKIP LOCKED.
+// Idempotent: a repeat keeps the first reason and records nothing more.
+func (q *Queries) RequestCancels(ctx context.Context, arg RequestCancelsParams) ([]RequestCancelsRow, error) {
+	rows, err := q.db.Query(ctx, RequestCancels,
+		arg.Ids,
+		arg.Reason,
+		arg.Actor,
+		arg.Detail,
+		arg.Singly,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RequestCancelsRow
+	for rows.Next() {
+		var i RequestCancelsRow
+		if err := rows.Scan(&i.ID, &i.Fresh); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const RetryRuns = `-- name: RetryRuns :many
