@@ -103,7 +103,7 @@ RETURNING run_id;
 -- TakeReady for a limited run, which waits in the line of one of its gates, or of none.
 -- Index: waiting_order, a probe for each gate. Locks and idempotence: as TakeReady.
 DELETE FROM durable.waiting
-WHERE gate = ANY ((@gates::text)::bigint[] || 0::bigint)
+WHERE gate = ANY ((@gates::text)::bigint[] OPERATOR(pg_catalog.||) 0::bigint)
   AND lane = @lane::int
   AND due_at = @due_at::timestamptz
   AND run_id = @run_id::uuid

@@ -90,7 +90,7 @@ func TestExamineJudgesTheServersSettings(t *testing.T) {
 	bad := found(t, store)
 	require.Contains(t, bad["durability"], "failed: synchronous_commit off, fsync false, full_page_writes false")
 	require.Contains(t, bad["autovacuum"], "failed: off")
-	require.Contains(t, bad["connections"], "a worker uses up to 57")
+	require.Contains(t, bad["connections"], "a worker uses up to 60")
 	require.Contains(t, bad["isolation"], "warning: repeatable read")
 	require.Contains(t, bad["statement_timeout"], "warning: 2s")
 	require.Len(t, bad, 5, "without a schema only the server is examined: %v", bad)

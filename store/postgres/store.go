@@ -47,8 +47,9 @@ type Config struct {
 	// goroutines. Connections of a pool that you give to New are not the store's: they
 	// have the pool's BeforeConnect. Default: none.
 	Connect ConnectHook
-	// Operators says that no worker uses the store: it has at most five connections, or
-	// two more than MaxConns, and closes one that is not used for a minute. What an operator looks at then waits for no worker, and no worker for it.
+	// Operators says that no worker uses the store: it has at most eight connections, or
+	// five more than MaxConns, and closes one that is not used for a minute. What an
+	// operator looks at then waits for no worker, and no worker for it.
 	Operators bool
 	// Logger gets what a person should see. Default: nothing is logged.
 	Logger *slog.Logger

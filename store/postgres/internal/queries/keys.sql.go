@@ -739,7 +739,7 @@ func (q *Queries) TakeReady(ctx context.Context, arg TakeReadyParams) ([]uuid.UU
 
 const TakeWaiting = `-- name: TakeWaiting :many
 DELETE FROM durable.waiting
-WHERE gate = ANY (($1::text)::bigint[] || 0::bigint)
+WHERE gate = ANY (($1::text)::bigint[] OPERATOR(pg_catalog.||) 0::bigint)
   AND lane = $2::int
   AND due_at = $3::timestamptz
   AND run_id = $4::uuid
