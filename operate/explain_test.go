@@ -17,7 +17,7 @@ import (
 var (
 	explainedAt = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	explainedID = uuid.MustParse("01b5d7a0-0000-7000-8000-000000000001")
-	otherID     = store.RunID(uuid.MustParse("01b5d7a0-0000-7000-8000-000000000002"))
+	otherID     = uuid.MustParse("01b5d7a0-0000-7000-8000-000000000002")
 	web7        = uuid.MustParse("11111111-0000-4000-8000-000000000007")
 )
 
@@ -127,7 +127,7 @@ func explained() []struct {
 		{"limit", limited(limit(store.LimitActive, 2, 2))},
 		{"limit draining", limited(limit(store.LimitDraining, 2, 2))},
 		{"limit off", limited(limit(store.LimitOff, 2, 2))},
-		{"limit, a place of its own", change(limited(limit(store.LimitActive, 2, 2)), func(f *store.Facts) { f.Gates[0].Permits[0].Owner = uuid.UUID(explainedID) })},
+		{"limit, a place of its own", change(limited(limit(store.LimitActive, 2, 2)), func(f *store.Facts) { f.Gates[0].Permits[0].Owner = explainedID })},
 		{"limit of a rate", change(limited(limit(store.LimitActive, 2, 0)), func(f *store.Facts) {
 			f.Gates[0].Limit.Kind, f.Gates[0].NextAt, f.Gates[0].Permits = store.LimitTokenBucket, after(30*time.Second), nil
 		})},
@@ -147,11 +147,11 @@ func explained() []struct {
 		})},
 		{"worker silent", change(executing, func(f *store.Facts) { f.Workers[0].SeenAgo = store.Duration(2 * time.Minute) })},
 		{"lease expired", change(executing, func(f *store.Facts) {
-			f.Lease.ExpiresAt, f.Workers[0].Instance = *before(12 * time.Second), uuid.UUID(otherID)
+			f.Lease.ExpiresAt, f.Workers[0].Instance = *before(12 * time.Second), otherID
 		})},
 		{"lease expired, nobody alive", change(executing, func(f *store.Facts) { f.Lease.ExpiresAt, f.Workers = *before(12 * time.Second), nil })},
 		{"takeover pause", change(executing, func(f *store.Facts) {
-			f.Lease.ExpiresAt, f.Workers[0].Instance, f.Workers[0].Resting = *before(12 * time.Second), uuid.UUID(otherID), store.Duration(15*time.Second)
+			f.Lease.ExpiresAt, f.Workers[0].Instance, f.Workers[0].Resting = *before(12 * time.Second), otherID, store.Duration(15*time.Second)
 		})},
 		{"no lease", change(executing, func(f *store.Facts) { f.Lease = nil })},
 		{"succeeded", over(store.Succeeded, "")},

@@ -19,8 +19,8 @@ const (
 // serving are the workers in a state that have the job of the run and serve its queue.
 func (e *explaining) serving(state store.WorkerState) (found []*store.WorkerInfo) {
 	run := e.Facts.Run
-	for i := range e.Facts.Workers {
-		w := &e.Facts.Workers[i]
+	for i := range e.Workers {
+		w := &e.Workers[i]
 		if w.State == state && (w.More || slices.Contains(w.Queues, run.Queue) && slices.Contains(w.Jobs, run.Job)) {
 			found = append(found, w)
 		}
@@ -53,8 +53,8 @@ func (e *explaining) workers() {
 func (e *explaining) noWorker() {
 	run := e.Facts.Run
 	var queues, others []string
-	for i := range e.Facts.Workers {
-		w := &e.Facts.Workers[i]
+	for i := range e.Workers {
+		w := &e.Workers[i]
 		switch {
 		case w.State != store.Working:
 		case slices.Contains(w.Jobs, run.Job):
