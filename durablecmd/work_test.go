@@ -318,7 +318,7 @@ func TestReadinessTellsOfOutcomesThatTheDatabaseDoesNotTake(t *testing.T) {
 func TestAWorkerNoticesASchemaThatItCannotServe(t *testing.T) {
 	t.Parallel()
 	server, files := pgtest.Database(t), file(t, "DURABLE_POLL_INTERVAL=1s")
-	db, err := sql.Open("sqlite", strings.TrimPrefix(files[0], "DURABLE_DATABASE_URL=sqlite:"))
+	db, err := sql.Open("sqlite", strings.TrimPrefix(files[0], "DURABLE_DATABASE_URL=sqlite:")+"?_pragma=busy_timeout(10000)")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	for name, c := range map[string]struct {
