@@ -25,7 +25,7 @@ var (
 	accounts = durable.NewLimit("accounts", durable.DynamicWindow(20, time.Hour, 60, 2, 20))
 )
 
-// faulty is a store that is down, or loses its answers, as told.
+// faulty is a store that is down, or loses its answers, as its fields say.
 type faulty struct {
 	*memory.Store
 	down, deaf atomic.Bool
