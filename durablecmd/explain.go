@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/operate"
 )
 
@@ -15,14 +16,7 @@ type runsExplainVerb struct {
 
 // Run prints why a run is where it is. That it is not there is an answer.
 func (v runsExplainVerb) Run(ctx context.Context, p *program) error {
-	if err := checkIDs(v.ID); err != nil {
-		return err
-	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
-		id, err := o.FindID(ctx, v.ID)
-		if err != nil {
-			return err
-		}
+	return p.withRun(ctx, v.ID, func(ctx context.Context, o *operate.Actor, id durable.RunID) error {
 		e, err := o.Explain(ctx, id)
 		if err != nil {
 			return err

@@ -72,14 +72,7 @@ func (v runsListVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints one run.
 func (v runsShowVerb) Run(ctx context.Context, p *program) error {
-	if err := checkIDs(v.ID); err != nil {
-		return err
-	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
-		id, err := o.FindID(ctx, v.ID)
-		if err != nil {
-			return err
-		}
+	return p.withRun(ctx, v.ID, func(ctx context.Context, o *operate.Actor, id durable.RunID) error {
 		record, err := o.Run(ctx, id)
 		if err != nil {
 			return err
@@ -97,17 +90,10 @@ func (v runsShowVerb) Run(ctx context.Context, p *program) error {
 
 // Run prints what was logged, execution by execution.
 func (v runsLogsVerb) Run(ctx context.Context, p *program) error {
-	if err := checkIDs(v.ID); err != nil {
-		return err
-	}
 	if v.Tail < 0 {
 		return usage("--tail %d: want 0 for all, or more", v.Tail)
 	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
-		id, err := o.FindID(ctx, v.ID)
-		if err != nil {
-			return err
-		}
+	return p.withRun(ctx, v.ID, func(ctx context.Context, o *operate.Actor, id durable.RunID) error {
 		record, err := o.Run(ctx, id)
 		if err != nil {
 			return err

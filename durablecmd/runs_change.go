@@ -115,6 +115,20 @@ func findIDs(ctx context.Context, o *operate.Actor, texts []string) ([]durable.R
 	return ids, nil
 }
 
+// withRun does a verb's work with the run that an id, or the beginning of one, names.
+func (p *program) withRun(ctx context.Context, id string, do func(ctx context.Context, o *operate.Actor, id durable.RunID) error) error {
+	if err := checkIDs(id); err != nil {
+		return err
+	}
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		found, err := o.FindID(ctx, id)
+		if err != nil {
+			return err
+		}
+		return do(ctx, o, found)
+	})
+}
+
 // changeRuns does one thing with the runs that the flags name.
 func (p *program) changeRuns(ctx context.Context, flags changeFlags, action store.RunAction) error {
 	bulk, err := flags.bulk()
@@ -242,9 +256,6 @@ func bulkText(b operate.Bulk, total string) string {
 
 // Run makes the new run and prints its id.
 func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
-	if err := checkIDs(v.ID); err != nil {
-		return err
-	}
 	var args json.RawMessage
 	if v.Args != nil {
 		args = json.RawMessage(*v.Args)
@@ -253,11 +264,7 @@ func (v runsRerunVerb) Run(ctx context.Context, p *program) error {
 	if v.In != nil {
 		options = append(options, durable.After(*v.In))
 	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
-		id, err := o.FindID(ctx, v.ID)
-		if err != nil {
-			return err
-		}
+	return p.withRun(ctx, v.ID, func(ctx context.Context, o *operate.Actor, id durable.RunID) error {
 		made, err := o.Rerun(ctx, id, args, options...)
 		if err != nil {
 			return err

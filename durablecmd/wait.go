@@ -20,17 +20,10 @@ type runsWaitVerb struct {
 // Run waits for the end of one run and prints it. The exit code is 0 when it has
 // succeeded, 3 when it is dead or cancelled, and 4 after the timeout.
 func (v runsWaitVerb) Run(ctx context.Context, p *program) error {
-	if err := checkIDs(v.ID); err != nil {
-		return err
-	}
 	if v.Timeout < 0 {
 		return usage("--timeout %v: want 0 or more", v.Timeout)
 	}
-	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
-		id, err := o.FindID(ctx, v.ID)
-		if err != nil {
-			return err
-		}
+	return p.withRun(ctx, v.ID, func(ctx context.Context, o *operate.Actor, id durable.RunID) error {
 		record, err := waitFor(ctx, o.Operator, id, v.Timeout)
 		if err != nil {
 			return err

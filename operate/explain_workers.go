@@ -21,7 +21,7 @@ func (e *explaining) serving(state store.WorkerState) (found []*store.WorkerInfo
 	run := e.Facts.Run
 	for i := range e.Workers {
 		w := &e.Workers[i]
-		if w.State == state && (w.More || slices.Contains(w.Queues, run.Queue) && slices.Contains(w.Jobs, run.Job)) {
+		if w.State == state && (w.More || serves(w, run.Job, run.Queue)) {
 			found = append(found, w)
 		}
 	}
@@ -52,19 +52,7 @@ func (e *explaining) workers() {
 // noWorker says why no worker serves a run, not even a silent one.
 func (e *explaining) noWorker() {
 	run := e.Facts.Run
-	var queues, others []string
-	for i := range e.Workers {
-		w := &e.Workers[i]
-		switch {
-		case w.State != store.Working:
-		case slices.Contains(w.Jobs, run.Job):
-			queues = append(queues, w.Queues...)
-		case slices.Contains(w.Queues, run.Queue):
-			others = append(others, w.Name)
-		}
-	}
-	slices.Sort(queues)
-	queues = slices.Compact(queues)
+	queues, others := nearlyServing(e.Workers, run.Job, run.Queue)
 	text, variant := fmt.Sprintf("no worker serves job %s on queue %s", run.Job, run.Queue), noneLeft
 	var advice string
 	switch {

@@ -128,19 +128,7 @@ func (f *fleet) attendLanes() (items []Attention) {
 
 // advice says what the living workers serve that comes near.
 func (f *fleet) advice(lane *store.LaneInfo) string {
-	var queues, names []string
-	for i := range f.workers {
-		w := &f.workers[i]
-		switch {
-		case w.State != store.Working:
-		case slices.Contains(w.Jobs, lane.Job):
-			queues = append(queues, w.Queues...)
-		case slices.Contains(w.Queues, lane.Queue):
-			names = append(names, w.Name)
-		}
-	}
-	slices.Sort(queues)
-	queues = slices.Compact(queues)
+	queues, names := nearlyServing(f.workers, lane.Job, lane.Queue)
 	switch {
 	case len(queues) > 0:
 		return "; those that have the job serve the queues " + some(queues)
@@ -151,11 +139,34 @@ func (f *fleet) advice(lane *store.LaneInfo) string {
 	}
 }
 
+// serves reports whether a worker reports that it executes a job's runs on a queue. One
+// that serves more than its report holds (More) may do so nevertheless.
+func serves(w *store.WorkerInfo, job, queue string) bool {
+	return slices.Contains(w.Queues, queue) && slices.Contains(w.Jobs, job)
+}
+
+// nearlyServing are the queues that working workers with the job serve, and the names of
+// those that serve the queue without the job.
+func nearlyServing(workers []store.WorkerInfo, job, queue string) (queues, others []string) {
+	for i := range workers {
+		w := &workers[i]
+		switch {
+		case w.State != store.Working:
+		case slices.Contains(w.Jobs, job):
+			queues = append(queues, w.Queues...)
+		case slices.Contains(w.Queues, queue):
+			others = append(others, w.Name)
+		}
+	}
+	slices.Sort(queues)
+	return slices.Compact(queues), others
+}
+
 // last names a silent worker that served a lane.
 func (f *fleet) last(lane *store.LaneInfo) string {
 	for i := range f.workers {
 		w := &f.workers[i]
-		if w.State == store.Silent && slices.Contains(w.Queues, lane.Queue) && slices.Contains(w.Jobs, lane.Job) {
+		if w.State == store.Silent && serves(w, lane.Job, lane.Queue) {
 			return fmt.Sprintf("; last %s, %s ago", described(w), time.Duration(w.SeenAgo).Round(time.Second))
 		}
 	}
