@@ -150,6 +150,10 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 		if v.JSON {
 			return p.printJSON(list)
 		}
+		if len(list.Changes) == 0 && list.Next == nil {
+			_, err := fmt.Fprintln(p.stdout, "no changes")
+			return err
+		}
 		table := p.newTable("KIND", "DETAIL")
 		table.row("AT", "BY", "KIND", "SUBJECT", "ACTION", "DETAIL")
 		for _, c := range list.Changes {
