@@ -63,7 +63,8 @@ func ChangedLimit(change *store.LimitChange, known store.Limit) (store.Limit, bo
 		}
 		made = change.Limit
 		made.ID, made.Name, made.State = known.ID, known.Name, known.State
-		if made.State == store.LimitRemoved {
+		_, caps := store.CappedQueue(known.Name) // one that was lifted is set again
+		if made.State == store.LimitRemoved || caps && made.State == store.LimitOff {
 			made.State = store.LimitActive
 		}
 	case store.DrainLimit:
