@@ -56,7 +56,7 @@ func (w *Worker) observeSettled(batch []ended, verdicts []store.Verdict) {
 	for i := range batch {
 		w.observeFailure(&batch[i], verdicts[i])
 		if verdicts[i] != store.Deferred {
-			w.config.Tally.Settled(batch[i].x.queue, batch[i].x.job, batch[i].kind(verdicts[i]), verdicts[i])
+			batch[i].x.counts.Settled(batch[i].kind(verdicts[i]), verdicts[i])
 		}
 	}
 	hook := w.config.Hooks.RunSettled

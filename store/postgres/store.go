@@ -331,7 +331,7 @@ const schemaEvery = 20 * time.Second
 // and again: another program may have migrated it. One call at a time does that, and
 // a server that does not answer changes nothing.
 func (s *Store) usable(ctx context.Context) error {
-	until, now := s.served.Load(), int64(lease.Elapsed())
+	until, now := s.served.Load(), int64(lease.Running())
 	if until > now || until > 0 && !s.served.CompareAndSwap(until, now+int64(schemaEvery)) {
 		return nil
 	}
