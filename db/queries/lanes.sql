@@ -31,15 +31,15 @@ WHERE NOT EXISTS (
 ON CONFLICT DO NOTHING;
 
 -- name: CapLanes :exec
--- The lines of the caps of queues in their lanes; to be called in the transaction that makes
--- lanes, or that caps a queue. Index: the unique one of lanes (queue, job, priority),
--- queues_pkey. Locks: only what it inserts, by lane. Idempotent: a repeat passes over
--- conflicts.
+-- The line of a queue's cap in each of its lanes, so that workers look for turns there
+-- before a run has come into it. A lane that is made later gets its own with its first run
+-- (AdoptRuns). Index: the unique one of lanes (queue, job, priority), queues_pkey. Locks:
+-- only what it inserts, by lane. Idempotent: a repeat passes over conflicts.
 INSERT INTO durable.limit_lanes (limit_id, lane)
 SELECT (queues.cap >> 43)::int, lanes.id
 FROM durable.queues
 JOIN durable.lanes ON lanes.queue = queues.name
-WHERE queues.name = ANY (@names::text[])
+WHERE queues.name = @queue
   AND queues.cap IS NOT NULL
 ORDER BY lanes.id
 ON CONFLICT DO NOTHING;

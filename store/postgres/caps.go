@@ -126,5 +126,5 @@ func (c *limitChanging) capQueue(ctx context.Context, queue string, limit *store
 	if err := c.q.SetLanesPaused(ctx, queries.SetLanesPausedParams{Queue: queue}); err != nil {
 		return err
 	}
-	return c.q.CapLanes(ctx, queries.CapLanesParams{Names: []string{queue}})
+	return c.q.CapLanes(ctx, queries.CapLanesParams{Queue: queue})
 }

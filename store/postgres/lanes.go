@@ -190,7 +190,6 @@ func (s *Store) createLanes(ctx context.Context, names queries.CreateLanesParams
 		b.add(queries.TouchQueues, names.Queues)
 		b.add(queries.ShareQueues, names.Queues)
 		b.add(queries.CreateLanes, names.Queues, names.Jobs, names.Priorities)
-		b.add(queries.CapLanes, names.Queues)
 		return s.send(ctx, s.aloof(), b)
 	})
 }
