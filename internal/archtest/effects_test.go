@@ -66,6 +66,8 @@ var clocks = excuses{
 	"limit/wait.go":               "what is left of a context's deadline",
 	"durable/execute.go":          "how long after it was due a run begins, and how long its handler takes; figures that decide nothing",
 	"observe/tally_hooks.go":      "how late attempts begin, and how long they take; figures that decide nothing",
+	"observe/tracing/":            "when spans begin and end, and whether an attempt is late for its parent; they decide nothing about runs",
+	"internal/otlp/exporter.go":   "when the next line about lost spans may be logged",
 	"durablecmd/":                 "ages that people read, and how long a demo has lasted",
 	"operate/dashboard/":          "how old shared figures are, and how long a hint may take to be written",
 	"operate/operator.go":         "the default clock of previews, and of how long a list searches",

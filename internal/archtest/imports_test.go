@@ -39,6 +39,9 @@ var law = map[string][]string{
 	"limit":               {"durable", "store", "heartbeat", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
+	"observe/tracing":     {"observe", "store", "lease", "internal/storable"},
+	"internal/otlp":       {},
+	"internal/otlp/*":     {},
 	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
 	"operate/access":      {},
 	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
@@ -55,10 +58,10 @@ var law = map[string][]string{
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "observe", "observe/metrics", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "observe", "observe/metrics", "observe/tracing", "internal/otlp", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
-	"examples/*":            {"durablecmd", "limit", "observe", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
+	"examples/*":            {"durablecmd", "limit", "observe", "observe/tracing", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
 	"examples/*/internal/*": {"*"},
 
 	"deploy":             {},
@@ -82,6 +85,7 @@ var libraries = map[string][]string{
 	"github.com/alecthomas/kong":     {"durablecmd"},
 	"github.com/netresearch/go-cron": {"internal/cron"},
 	"github.com/redis/go-redis/v9":   {"lock/redislock"},
+	"go.opentelemetry.io/otel":       {"observe/tracing", "internal/otlp", "durablecmd", "examples/*"},
 	"golang.org/x/term":              {"durablecmd"},
 	"golang.org/x/sys":               {"store/sqlite", "durablecmd"},
 	"github.com/mattn/go-isatty":     {"durablecmd"},
@@ -93,7 +97,7 @@ var libraries = map[string][]string{
 }
 
 // forTests are the packages that may import what belongs to tests.
-var forTests = []string{"durable/durabletest", "store/storetest", "lock/locktest", "internal/pgtest", "internal/redistest", "internal/faulttest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
+var forTests = []string{"durable/durabletest", "store/storetest", "lock/locktest", "internal/pgtest", "internal/redistest", "internal/faulttest", "internal/archtest", "internal/otlp/otlptest", "internal/chaos", "internal/chaos/*"}
 
 // forTestsOnly are imported by tests and by nothing else. A contract suite
 // uses plain testing, so that the author of a store elsewhere needs no library.
