@@ -24,6 +24,7 @@ var goroutines = excuses{
 	"durablecmd/serve.go":           "the HTTP server; serve waits for it",
 	"examples/timer/main.go":        "the hosts; timer waits for them",
 	"examples/limit-tenant/main.go": "a worker; the function waits for it",
+	"examples/sql-enqueue/main.go":  "a worker; the function waits for it",
 	"examples/limit-mutex/main.go":  "a worker; the function waits for it",
 	"examples/limit-queue/main.go":  "two workers; the function waits for them",
 	"examples/limit-rate/main.go":   "a worker; the function waits for it",

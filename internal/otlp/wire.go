@@ -244,7 +244,7 @@ func valueOf(v attribute.Value) (m message) {
 	case attribute.BOOLSLICE:
 		m.bytes(valueArray, arrayOf(v.AsBoolSlice(), attribute.BoolValue))
 	default:
-		m.bytes(valueString, []byte(v.Emit()))
+		m.bytes(valueString, []byte(v.String()))
 	}
 	return m
 }

@@ -49,7 +49,7 @@ func named(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanS
 func attributesOf(s tracetest.SpanStub) map[string]string {
 	all := map[string]string{}
 	for _, a := range s.Attributes {
-		all[string(a.Key)] = a.Value.Emit()
+		all[string(a.Key)] = a.Value.String()
 	}
 	return all
 }

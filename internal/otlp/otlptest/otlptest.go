@@ -104,7 +104,7 @@ func fields(text []byte) (all []field, err error) {
 		}
 		text = text[n:]
 		one := field{number: key >> 3}
-		size := 0
+		var size int
 		switch key & 7 {
 		case 0:
 			one.value, size = binary.Uvarint(text)
