@@ -189,7 +189,7 @@ func fill(t *testing.T, db engine, text string) filled {
 	if len(name) > 120 {
 		name = strings.ToValidUTF8(name[:120], "")
 	}
-	worker := durable.NewWorker(db, durable.WorkerConfig{Name: "web-1", Queues: []durable.Queue{{Name: "default"}, {Name: "mail"}}, PollInterval: 20 * time.Millisecond})
+	worker := durable.NewWorker(db, durable.WorkerConfig{Name: "web-1", Queues: []durable.Queue{{Name: "default"}, {Name: "mail"}}, PollInterval: 20 * time.Millisecond, Retention: 1000 * time.Hour, RetentionDead: 1000 * time.Hour})
 	durable.Register(worker, fine, func(ctx context.Context, run *durable.Run[note]) error {
 		run.Log().Info(text, "key", text)
 		if err := run.Progress(ctx, 0.5, text); err != nil {

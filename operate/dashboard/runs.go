@@ -122,10 +122,18 @@ func stateTabs(form url.Values, head *figures) []stateTab {
 	chosen := given(form["state"])
 	tabs := []stateTab{{To: "runs?" + changed(form, "state", "").Encode(), Chosen: len(chosen) == 0}}
 	for _, state := range store.States() {
-		tabs = append(tabs, stateTab{State: state.String(), Count: tally(head.Counts[state]), To: "runs?" + changed(form, "state", state.String()).Encode(),
+		tabs = append(tabs, stateTab{State: state.String(), Count: countOf(head.Counts, state), To: "runs?" + changed(form, "state", state.String()).Encode(),
 			Chosen: slices.Contains(chosen, state.String())})
 	}
 	return tabs
+}
+
+// countOf is the number of runs in a state; empty: not known yet.
+func countOf(counts map[store.State]store.Count, state store.State) string {
+	if counts == nil {
+		return ""
+	}
+	return tally(counts[state])
 }
 
 // changed are the parameters of a list with one of them changed, from its first page
