@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -24,8 +23,6 @@ type RunCounts struct {
 const (
 	// listFor is how long a list continues searching where few runs match.
 	listFor = 3 * time.Second
-	// countsLimit bounds a reading of LastCounts.
-	countsLimit = 10 * time.Second
 	// defaultPage is how many runs a list has when the filter does not say.
 	defaultPage = 50
 )
@@ -73,63 +70,6 @@ func (o *Operator) Runs(ctx context.Context, filter store.Filter) (RunList, erro
 func (o *Operator) Counts(ctx context.Context) (RunCounts, error) {
 	counts, err := o.store.Counts(ctx)
 	return RunCounts{counts}, err
-}
-
-// counting keeps the last numbers of runs by state, for who must not wait for them.
-type counting struct {
-	mu      sync.Mutex
-	reading chan struct{} // closed when the read that is under way has ended; nil: none is
-	last    RunCounts
-	next    time.Time // when they are read again, on the monotonic clock
-	under   sync.WaitGroup
-}
-
-const (
-	countsWithin = 40 * time.Millisecond // how long LastCounts waits
-	countsFor    = time.Second           // how long numbers are shown before they are read again, at least
-	countsShare  = 20                    // and how many times as long as their reading took
-)
-
-// LastCounts returns the numbers of Counts as they were read last, of a small store
-// immediately before. It waits for about 40 ms at most: a large store is counted aside, and
-// until that has ended for the first time there are no numbers. Counting takes at most a
-// twentieth of the time. Close waits for it.
-func (o *Operator) LastCounts(ctx context.Context) RunCounts {
-	c := &o.counting
-	c.mu.Lock()
-	if c.reading == nil && !time.Now().Before(c.next) {
-		c.reading = make(chan struct{})
-		c.under.Go(func() { o.readCounts(context.WithoutCancel(ctx)) })
-	}
-	reading := c.reading
-	c.mu.Unlock()
-	if reading != nil {
-		select {
-		case <-reading:
-		case <-time.After(countsWithin):
-		case <-ctx.Done():
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.last
-}
-
-// readCounts counts the runs, and keeps the numbers when the store has answered.
-func (o *Operator) readCounts(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, countsLimit)
-	defer cancel()
-	began := time.Now()
-	counts, err := o.Counts(ctx)
-	c := &o.counting
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		c.last = counts
-	}
-	c.next = time.Now().Add(max(countsFor, countsShare*time.Since(began)))
-	close(c.reading)
-	c.reading = nil
 }
 
 // CountMatching counts the runs that pass a filter, in the states that it asks

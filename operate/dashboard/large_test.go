@@ -1,7 +1,6 @@
 package dashboard_test
 
 import (
-	"context"
 	_ "embed" // the runs
 	"fmt"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
@@ -53,28 +51,20 @@ func TestPagesOfManyRuns(t *testing.T) {
 	t.Cleanup(db.Close)
 	_, err = db.Migrate(t.Context())
 	require.NoError(t, err)
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
-	var known bool
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM durable.lanes WHERE job = 'job-00')").Scan(&known))
-	if !known {
+	if pgtest.Ask(t, url, "SELECT count(*)::text FROM durable.lanes WHERE job = 'job-00'") == "0" {
 		fill(t, db, "x")
-		load(t, db, conn, wanted)
+		load(t, db, url, wanted)
 	}
-	paths := largePaths(t, db, conn)
-	var analyzed bool
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT reltuples >= 0 FROM pg_class WHERE oid = 'durable.runs'::regclass").Scan(&analyzed))
-	if measured && !analyzed {
+	paths := largePaths(t, db, url)
+	if measured && pgtest.Ask(t, url, "SELECT (reltuples < 0)::text FROM pg_class WHERE oid = 'durable.runs'::regclass") == "true" {
 		measure(t, db, "never analyzed", measured, paths)
 	}
-	_, err = conn.Exec(t.Context(), "VACUUM ANALYZE")
-	require.NoError(t, err)
+	pgtest.Load(t, url, "VACUUM ANALYZE")
 	measure(t, db, "analyzed", measured, paths)
 }
 
 // load stores the runs.
-func load(t *testing.T, db *postgres.Store, conn *pgx.Conn, wanted int) {
+func load(t *testing.T, db *postgres.Store, url string, wanted int) {
 	for i := range 50 {
 		presence := store.Presence{Every: store.Duration(time.Hour), Capacity: 100, Executing: 10, Version: "v1.14.2", Queues: []string{"queue-0", "queue-1"}}
 		for job := range 40 {
@@ -89,14 +79,13 @@ func load(t *testing.T, db *postgres.Store, conn *pgx.Conn, wanted int) {
 		require.NoError(t, err)
 	}
 	began := time.Now()
-	_, err := conn.Exec(t.Context(), fmt.Sprintf("CREATE OR REPLACE FUNCTION durable.runs_wanted() RETURNS bigint IMMUTABLE LANGUAGE sql RETURN %d; %s; DROP FUNCTION durable.runs_wanted()", wanted, strings.TrimSuffix(strings.TrimSpace(large), ";")))
-	require.NoError(t, err)
+	pgtest.Load(t, url, fmt.Sprintf("CREATE OR REPLACE FUNCTION durable.runs_wanted() RETURNS bigint IMMUTABLE LANGUAGE sql RETURN %d; %s; DROP FUNCTION durable.runs_wanted()", wanted, strings.TrimSuffix(strings.TrimSpace(large), ";")))
 	t.Logf("%d runs stored in %v", wanted, time.Since(began).Round(time.Second))
 }
 
 // largePaths are the pages that are opened: every page, and the lists with each
 // condition.
-func largePaths(t *testing.T, db *postgres.Store, conn *pgx.Conn) []string {
+func largePaths(t *testing.T, db *postgres.Store, url string) []string {
 	paths := []string{"", "?range=24h", "?range=7d", "?range=30d", "runs", "problems", "problems?acknowledged=true", "queues", "jobs", "jobs?name=job-01", "jobs?name=job-01&range=30d",
 		"schedules", "schedules?name=schedule-7", "workers", "limits", "limits?name=api&key=x", "locks", "audit", "audit?kind=queue", "audit?by=nobody", "health", "bulk", "runs/new?job=job-01",
 		"runs?job=job-01", "runs?queue=queue-3", "runs?state=succeeded&job=job-01", "runs?state=pending&queue=queue-1", "runs?state=dead&job=job-01", "runs?tag=customer%3A45", "runs?since=1h", "runs?since=72h&until=48h",
@@ -108,12 +97,12 @@ func largePaths(t *testing.T, db *postgres.Store, conn *pgx.Conn) []string {
 		require.NotEmpty(t, page.Runs, state)
 		paths = append(paths, "runs?state="+state.String(), "runs/"+page.Runs[0].ID.String())
 	}
-	var middle, instance uuid.UUID
-	require.NoError(t, conn.QueryRow(t.Context(), "SELECT id, (SELECT instance FROM durable.workers WHERE name = 'web-12') FROM durable.runs WHERE id > (lpad(to_hex((extract(epoch FROM now() - interval '3 days') * 1000)::bigint), 12, '0') || '70008000000000000000')::uuid ORDER BY id LIMIT 1").Scan(&middle, &instance))
+	middle := pgtest.Ask(t, url, "SELECT id::text FROM durable.runs WHERE id > (lpad(to_hex((extract(epoch FROM now() - interval '3 days') * 1000)::bigint), 12, '0') || '70008000000000000000')::uuid ORDER BY id LIMIT 1")
+	instance := pgtest.Ask(t, url, "SELECT instance::text FROM durable.workers WHERE name = 'web-12'")
 	for _, state := range []string{"", "&state=dead", "&state=pending", "&state=succeeded"} {
-		paths = append(paths, "runs?cursor="+middle.String()+state)
+		paths = append(paths, "runs?cursor="+middle+state)
 	}
-	return append(paths, "workers/"+instance.String())
+	return append(paths, "workers/"+instance)
 }
 
 // measure opens each page five times, each time with figures of its own around it, and
