@@ -57,7 +57,7 @@ const pageTimeout = 5 * time.Second
 // page serves what a function makes.
 func (d *dashboard) page(maker makes) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
+		ctx, cancel := context.WithTimeout(operate.ReadOnce(r.Context()), pageTimeout)
 		defer cancel()
 		asked := &request{Request: r, who: personOf(r), do: d.operator.As(access.WhoFrom(r.Context()).Actor())}
 		made, err := d.make(ctx, asked, maker)
