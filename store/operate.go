@@ -160,12 +160,16 @@ const (
 )
 
 // QueueInfo describes a queue. A queue is known when a run was ever enqueued on
-// it, or when it was paused.
+// it, or when it was paused or capped.
 type QueueInfo struct {
 	Name      string     `json:"name"`
 	Paused    bool       `json:"paused"`
 	Pending   Count      `json:"pending"`
 	OldestDue *time.Time `json:"oldest_due"` // of the pending run that is due first; nil: none is pending
+
+	// MaxConcurrent is how many of its runs may execute concurrently, over all workers:
+	// the Max of the limit QueueCap. Nil: any number.
+	MaxConcurrent *int `json:"max_concurrent"`
 }
 
 // Count is a number of runs. It is exact up to a bound of the store's, at least
@@ -189,7 +193,7 @@ type Change struct {
 	ID      int64           `json:"id"` // rises
 	At      time.Time       `json:"at"`
 	Actor   string          `json:"actor"`
-	Kind    string          `json:"kind"`    // of the thing changed: run, bulk (all runs of a filter), queue, schedule, lock
+	Kind    string          `json:"kind"`    // of the thing changed: run, bulk (all runs of a filter), queue, schedule, limit, lock
 	Subject string          `json:"subject"` // its id, or its name
 	Action  string          `json:"action"`
 	Detail  json.RawMessage `json:"detail"`         // what the action's word does not say; nil: nothing

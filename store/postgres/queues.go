@@ -63,6 +63,10 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 		if row.Pending > 0 {
 			queues[i].OldestDue = timesUTC(&rows[i].Oldest)
 		}
+		if row.Cap >= 0 {
+			most := int(row.Cap)
+			queues[i].MaxConcurrent = &most
+		}
 	}
 	return queues, nil
 }
@@ -91,7 +95,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, action store.QueueAct
 			if err := q.SetQueue(ctx, queries.SetQueueParams{Paused: wanted, Name: name}); err != nil {
 				return err
 			}
-			if err := q.SetLanesPaused(ctx, queries.SetLanesPausedParams{Paused: wanted, Queue: name}); err != nil {
+			if err := q.SetLanesPaused(ctx, queries.SetLanesPausedParams{Queue: name}); err != nil {
 				return err
 			}
 			return q.AuditChange(ctx, queries.AuditChangeParams{Actor: by, Kind: rules.KindQueue, Subject: name, Action: string(action)})

@@ -66,8 +66,13 @@ WITH limited AS MATERIALIZED (
       AND runs.state = 1
     GROUP BY abs(runs.lane)
 ), some_lanes AS (
-    SELECT lanes.id, lanes.queue, lanes.job, lanes.paused
+    SELECT
+        lanes.id,
+        lanes.queue,
+        lanes.job,
+        lanes.paused AND (queues.cap IS NULL OR queues.stopped) AS paused
     FROM durable.lanes
+    LEFT JOIN durable.queues ON queues.name = lanes.queue
     ORDER BY lanes.id
     LIMIT $2::int
 ), counted AS (
