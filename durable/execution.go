@@ -25,6 +25,8 @@ type execution struct {
 	reported   bool         // it has been named as what keeps an isolated run waiting; the claimer's own
 	slotGone   bool         // the slot was given back before the handler returned; written before resolution
 
+	lossSeen atomic.Bool // hooks have been called for the loss of its lease
+
 	permanent bool // the handler itself has ended the run in dead; written before its outcome is handed over
 
 	cancelReason atomic.Pointer[string]  // the reason, once the run is to be cancelled
