@@ -121,7 +121,7 @@ class Client:
         """How far a change is."""
         return self._call("GET", f"/bulk/{urllib.parse.quote(str(n), safe='')}", {}, {})
 
-    def count_runs(self, *, state=None, job=None, queue=None, tag=None, id=None, since=None, until=None, cursor=None, limit=None):
+    def count_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """Count runs by state. Each number says whether it is exact.
 
         state: Only runs in these states.
@@ -132,15 +132,27 @@ class Client:
 
         tag: Only runs with this tag.
 
+        key: Only runs enqueued with this unique key.
+
+        schedule: Only runs of the schedule of this name.
+
+        worker: Only runs that this worker has, or had last.
+
+        error: Only runs whose error contains this text.
+
+        metadata: Only runs whose metadata has this value; repeated: has all of them.
+
         id: Only these runs.
 
         since: Only runs created at or after this time, or so long ago.
 
         until: Only runs created before this time, or so long ago.
 
+        ended_since: Only runs that ended at or after this time, or so long ago.
+
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "id": id, "since": since, "until": until, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/counts", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def events(self):
         """Hints that something has changed, as server-sent events.
@@ -257,7 +269,7 @@ class Client:
         """
         return self._call("POST", "/queues/resume", {}, {}, body)
 
-    def list_runs(self, *, state=None, job=None, queue=None, tag=None, id=None, since=None, until=None, cursor=None, limit=None):
+    def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """List runs, newest first. A page may be short, or empty; next is null at the end.
 
         state: Only runs in these states.
@@ -268,15 +280,27 @@ class Client:
 
         tag: Only runs with this tag.
 
+        key: Only runs enqueued with this unique key.
+
+        schedule: Only runs of the schedule of this name.
+
+        worker: Only runs that this worker has, or had last.
+
+        error: Only runs whose error contains this text.
+
+        metadata: Only runs whose metadata has this value; repeated: has all of them.
+
         id: Only these runs.
 
         since: Only runs created at or after this time, or so long ago.
 
         until: Only runs created before this time, or so long ago.
 
+        ended_since: Only runs that ended at or after this time, or so long ago.
+
         cursor: The next of an earlier page.
         """
-        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "id": id, "since": since, "until": until, "cursor": cursor, "limit": limit}, {})
+        return self._call("GET", "/runs", {"state": state, "job": job, "queue": queue, "tag": tag, "key": key, "schedule": schedule, "worker": worker, "error": error, "metadata": metadata, "id": id, "since": since, "until": until, "ended_since": ended_since, "cursor": cursor, "limit": limit}, {})
 
     def enqueue(self, body, *, idempotency_key=None, traceparent=None, tracestate=None):
         """Enqueue one run, or up to 1,000 in one transaction.
