@@ -88,7 +88,7 @@ func TestAFleetThatWasKilledIsSeenWithinNinetySeconds(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var ended []chan error
 		for _, name := range []string{"web-1", "web-2"} {
-			worker := durable.NewWorker(fleet, durable.WorkerConfig{Name: name, MaxConcurrentRuns: 1, Elapsed: func() time.Duration { return time.Since(began) }, Process: new(durable.Process)})
+			worker := durable.NewWorker(fleet, durable.WorkerConfig{Name: name, Queues: []durable.Queue{{Name: "default", Max: 1}}, Elapsed: func() time.Duration { return time.Since(began) }, Process: new(durable.Process)})
 			durable.Register(worker, durable.NewJob[map[string]any]("mail"), func(ctx context.Context, _ *durable.Run[map[string]any]) error { <-ctx.Done(); return ctx.Err() })
 			done := make(chan error, 1)
 			go func() { done <- worker.Run(ctx) }()
@@ -108,7 +108,8 @@ func TestAFleetThatWasKilledIsSeenWithinNinetySeconds(t *testing.T) {
 			return states
 		}
 		require.Equal(t, []any{"working", "working"}, workers())
-		require.Contains(t, summary(), "all are full")
+		require.Contains(t, summary(), "2 of 200 handlers execute, and of queue default 2 of the 2 that 2 workers with caps of their own allow")
+		require.Contains(t, summary(), "the longest is run ")
 
 		fleet.killed.Store(true)
 		pass(90 * time.Second)
