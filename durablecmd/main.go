@@ -84,8 +84,9 @@ type program struct {
 	jobs           []durable.JobInfo
 	path           string // of the verb, once the arguments are read
 	setDefault     func(*slog.Logger)
-	wide           bool             // tables are not made to fit
-	now            func() time.Time // only to tell people how long ago something was
+	redact         *operate.Redaction // nil: nothing is hidden
+	wide           bool               // tables are not made to fit
+	now            func() time.Time   // only to tell people how long ago something was
 }
 
 // The exit codes.
@@ -168,6 +169,9 @@ func (p *program) config(level string) (Config, *slog.Logger, error) {
 	_, terminal := p.terminal(p.stderr)
 	config, warnings, err := loadConfig(p.environ, terminal)
 	if err != nil {
+		return config, nil, err
+	}
+	if p.redact, err = operate.NewRedaction(list(config.Redact)...); err != nil {
 		return config, nil, err
 	}
 	if config.given[varLogLevel] {
