@@ -9,7 +9,7 @@ GO    ?= go
 TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: browser screenshots help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
+.PHONY: alerts browser screenshots help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ build: ## build bin/durable-worker, statically
 
 browser: ## the pages in a real browser: needs Debian's chromium (apt-get install chromium); some minutes
 	@cd operate/dashboard/browsertest && $(GO) vet ./... && $(GO) test -count=1 -timeout 15m ./...
+
+alerts: ## the alert rules in promtool, and a worker scraped by Prometheus: needs Debian's prometheus (PROMETHEUS=directory of its programs)
+	@scripts/alerts.sh
 
 screenshots: ## the pictures of docs/dashboard.md, made with chromium
 	@cd operate/dashboard/browsertest && $(GO) run ./shots ../../../docs/dashboard

@@ -195,8 +195,23 @@ func (x *execution) observeLost(kind observe.LossKind) {
 func (c *claim) observeLost() {
 	for i := range c.runs {
 		if x := &c.runs[i]; x.begun.Load() && !x.returned.Load() {
-			x.observeLost(observe.LeaseLost)
+			x.observeLeaseLost()
 		}
+	}
+}
+
+// observeLeaseLost reports the loss of a lease while the handler was executing, once.
+func (x *execution) observeLeaseLost() {
+	if x.lossSeen.CompareAndSwap(false, true) {
+		x.observeLost(observe.LeaseLost)
+	}
+}
+
+// observeInterrupted is observeLeaseLost for a handler that returns because its lease
+// was lost: it may return before the claim has reported the loss.
+func (x *execution) observeInterrupted(kind store.OutcomeKind) {
+	if kind != store.Success && errors.Is(context.Cause(x.claim.ctx), lease.ErrLost) {
+		x.observeLeaseLost()
 	}
 }
 

@@ -66,6 +66,8 @@ type Config struct {
 	DashboardCert          string `env:"DURABLE_DASHBOARD_TLS_CERT"`
 	DashboardKey           string `env:"DURABLE_DASHBOARD_TLS_KEY"`
 
+	Redact string `env:"DURABLE_REDACT"` // empty: nothing is hidden
+
 	EventsURL        string `env:"DURABLE_EVENTS_WEBHOOK_URL"` // empty: no events are sent
 	EventsSecret     string `env:"DURABLE_EVENTS_WEBHOOK_SECRET"`
 	EventsSecretFile string `env:"DURABLE_EVENTS_WEBHOOK_SECRET_FILE"`

@@ -87,8 +87,9 @@ type program struct {
 	path           string // of the verb, once the arguments are read
 	setDefault     func(*slog.Logger)
 	setTracing     func(trace.TracerProvider)
-	wide           bool             // tables are not made to fit
-	now            func() time.Time // only to tell people how long ago something was
+	redact         *operate.Redaction // nil: nothing is hidden
+	wide           bool               // tables are not made to fit
+	now            func() time.Time   // only to tell people how long ago something was
 }
 
 // The exit codes.
@@ -171,6 +172,9 @@ func (p *program) config(level string) (Config, *slog.Logger, error) {
 	_, terminal := p.terminal(p.stderr)
 	config, warnings, err := loadConfig(p.environ, terminal)
 	if err != nil {
+		return config, nil, err
+	}
+	if p.redact, err = operate.NewRedaction(list(config.Redact)...); err != nil {
 		return config, nil, err
 	}
 	if config.given[varLogLevel] {
