@@ -32,7 +32,6 @@ func (d *dashboard) live(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx passes each hint on as it comes
 	w.WriteHeader(http.StatusOK)
 	text := "retry: 5000\n\n"
 	for sent(w, text) && ctx.Err() == nil {

@@ -91,6 +91,9 @@ func Full(ctx context.Context) (*Scene, error) {
 	return s, s.begin(ctx)
 }
 
+// EmptyOn makes pages of another store as it is.
+func EmptyOn(db Database) (*Scene, error) { return on(db, nil) }
+
 // FullOn makes pages of another store with something of everything.
 func FullOn(ctx context.Context, db Database) (*Scene, error) {
 	s, err := on(db, nil)
