@@ -79,9 +79,14 @@ type site struct {
 
 // newSite makes the pages. Who asks is an operator; see as.
 func newSite(t *testing.T, db engine) *site {
-	s := &site{t: t, db: db, log: &bytes.Buffer{}, role: access.Operator}
-	s.op = operate.New(db, operate.Config{Locks: db.Locks()})
-	t.Cleanup(s.op.Close)
+	op := operate.New(db, operate.Config{Locks: db.Locks()})
+	t.Cleanup(op.Close)
+	return newSiteOf(t, db, op)
+}
+
+// newSiteOf makes the pages of an Operator.
+func newSiteOf(t *testing.T, db engine, op *operate.Operator) *site {
+	s := &site{t: t, db: db, op: op, log: &bytes.Buffer{}, role: access.Operator}
 	auth := access.Func(func(*http.Request) (access.Who, error) {
 		if s.role == 0 {
 			return access.Who{}, access.ErrNoCredentials

@@ -25,9 +25,9 @@ var large string
 // pageWithin is how long a page may take on the server, whatever the number of runs.
 const pageWithin = 100 * time.Millisecond
 
-// searches are the pages whose conditions no index serves: they read the runs newest
-// first, for about three seconds, and then say how far they came.
-var searches = []string{"runs?tag=rare", "runs?error=no+such+text", "runs?args=no-such-text", "runs?metadata=tenant%3Dnone", "runs?worker=none"}
+// searches are the pages whose conditions no index serves and few runs meet: they read the
+// runs newest first, for about three seconds, and then say how far they came.
+var searches = []string{"runs?tag=rare", "runs?tag=customer%3A45", "runs?error=no+such+text", "runs?args=no-such-text", "runs?metadata=tenant%3Dnone", "runs?worker=none"}
 
 // TestPagesOfManyRuns opens every page of a store that is as full as DURABLE_TEST_RUNS
 // says. With a large one (make large) it measures them, before and after the planner has
@@ -88,7 +88,7 @@ func load(t *testing.T, db *postgres.Store, url string, wanted int) {
 func largePaths(t *testing.T, db *postgres.Store, url string) []string {
 	paths := []string{"", "?range=24h", "?range=7d", "?range=30d", "runs", "problems", "problems?acknowledged=true", "queues", "jobs", "jobs?name=job-01", "jobs?name=job-01&range=30d",
 		"schedules", "schedules?name=schedule-7", "workers", "limits", "limits?name=api&key=x", "locks", "audit", "audit?kind=queue", "audit?by=nobody", "health", "bulk", "runs/new?job=job-01",
-		"runs?job=job-01", "runs?queue=queue-3", "runs?state=succeeded&job=job-01", "runs?state=pending&queue=queue-1", "runs?state=dead&job=job-01", "runs?tag=customer%3A45", "runs?since=1h", "runs?since=72h&until=48h",
+		"runs?job=job-01", "runs?queue=queue-3", "runs?state=succeeded&job=job-01", "runs?state=pending&queue=queue-1", "runs?state=dead&job=job-01", "runs?since=1h", "runs?since=72h&until=48h",
 		"runs?schedule=schedule-7", "runs?key=order-107", "runs?worker=web-12", "runs?metadata=tenant%3Dtenant-3", "runs?state=dead&error=timeout", "runs?state=dead&ended_since=24h",
 		"runs/change?action=retry&all=true&state=dead&job=job-01", "runs/change?action=cancel&all=true", "runs/change?action=delete&all=true&job=job-01"}
 	for _, state := range store.States() {
@@ -108,7 +108,7 @@ func largePaths(t *testing.T, db *postgres.Store, url string) []string {
 // measure opens each page five times, each time with figures of its own around it, and
 // prints the middle and the longest time.
 func measure(t *testing.T, db *postgres.Store, name string, measured bool, paths []string) {
-	t.Logf("%s: | page | ms, middle of five | longest |", name)
+	t.Logf("%s: | page | ms, least of five | middle | longest |", name)
 	var slow []string
 	s := newSite(t, db)
 	for _, path := range append(slices.Clone(paths), searches...) {
@@ -118,7 +118,7 @@ func measure(t *testing.T, db *postgres.Store, name string, measured bool, paths
 		}
 		for i := range times {
 			if measured {
-				s = newSite(t, db)
+				s = newSiteOf(t, db, s.op)
 			}
 			began := time.Now()
 			a := s.do("GET", path, nil)
@@ -130,7 +130,7 @@ func measure(t *testing.T, db *postgres.Store, name string, measured bool, paths
 		}
 		slices.Sort(times)
 		if middle := times[len(times)/2]; measured {
-			t.Logf("| %s | %.1f | %.1f |", path, middle.Seconds()*1000, times[len(times)-1].Seconds()*1000)
+			t.Logf("| %s | %.1f | %.1f | %.1f |", path, times[0].Seconds()*1000, middle.Seconds()*1000, times[len(times)-1].Seconds()*1000)
 			if middle > pageWithin && !slices.Contains(searches, path) {
 				slow = append(slow, path)
 			}

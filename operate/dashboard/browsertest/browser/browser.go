@@ -3,7 +3,9 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +37,10 @@ type Browser struct {
 
 // Open starts Chromium.
 func Open(ctx context.Context) (*Browser, error) {
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(time.Minute))
+	if !installed() {
+		return nil, errors.New("there is no Chromium: install it (on Debian: apt-get install chromium), the tests of the pages need it")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.Flag("hide-scrollbars", true), chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"), chromedp.WSURLReadTimeout(time.Minute))
 	allocated, end := chromedp.NewExecAllocator(ctx, options...)
 	tab, shut := chromedp.NewContext(allocated)
 	b := &Browser{ctx: tab, close: []context.CancelFunc{shut, end}}
@@ -50,6 +55,16 @@ func Open(ctx context.Context) (*Browser, error) {
 		}
 	})
 	return b, chromedp.Run(tab, log.Enable())
+}
+
+// installed reports whether there is a program that chromedp finds.
+func installed() bool {
+	for _, name := range []string{"headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+		if _, err := exec.LookPath(name); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *Browser) note(line string) {
