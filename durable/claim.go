@@ -23,12 +23,14 @@ type claimer struct {
 	givesUp  bool                // pending is to be handed back
 	empty    int                 // claims in a row that got nothing although heads were due
 	queues   map[string]*queueRoom
+	works    map[store.LaneID]*laneWork // by lane
 
 	isolation
 }
 
 func (c *claimer) init(handlers context.Context, w *Worker) {
 	c.w, c.handlers, c.plan, c.queues = w, handlers, claimplan.New(w.config.ClaimBatchBytes), map[string]*queueRoom{}
+	c.works = map[store.LaneID]*laneWork{}
 	c.delay = -1
 	for _, q := range w.config.Queues {
 		c.serves.Queues = append(c.serves.Queues, q.Name)
@@ -140,13 +142,8 @@ func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*
 	held := &claim{id: request.Claim, alone: request.Alone, limited: len(request.Admissions) > 0, asked: c.asked, unsettled: len(runs), runs: make([]execution, len(runs))}
 	items := make([]*execution, len(runs))
 	for i := range runs {
-		lane := c.plan.Lane(max(runs[i].Lane, -runs[i].Lane))
 		x := &held.runs[i]
-		x.w, x.claim, x.run = c.w, held, runs[i]
-		if lane != nil {
-			x.job, x.queue, x.room = lane.Job, lane.Queue, c.queues[lane.Queue]
-			x.registration = c.w.registered(lane.Job)
-		}
+		x.w, x.claim, x.run, x.laneWork = c.w, held, runs[i], c.workOf(runs[i].Lane)
 		if x.room != nil {
 			x.room.executing.Add(1)
 		}
@@ -165,6 +162,28 @@ func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*
 	}
 	return items
 }
+
+// workOf returns what the runs of a lane, or of its isolated ones, have in common.
+func (c *claimer) workOf(id store.LaneID) *laneWork {
+	id = max(id, -id)
+	lane := c.plan.Lane(id)
+	if lane == nil { // without a handler: it is handed back
+		return &laneWork{counts: c.w.config.Tally.Lane(store.OtherLanes, store.OtherLanes)}
+	}
+	known := c.works[id]
+	if known == nil || known.job != lane.Job || known.queue != lane.Queue {
+		known = &laneWork{registration: c.w.registered(lane.Job), job: lane.Job, queue: lane.Queue,
+			room: c.queues[lane.Queue], counts: c.w.config.Tally.Lane(lane.Queue, lane.Job)}
+		if len(c.works) >= worksMost {
+			clear(c.works)
+		}
+		c.works[id] = known
+	}
+	return known
+}
+
+// worksMost bounds the lanes that are remembered for executions.
+const worksMost = 1000
 
 // question is ask once nothing keeps the worker from claiming.
 func (c *claimer) question(ctx context.Context, n int) (answer, error) {

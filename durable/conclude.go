@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/durable-worker/durable-worker/store"
 )
@@ -40,7 +41,7 @@ func (s *settler) group(batch []ended) ([]*claim, []store.Settlement) {
 // deferred. batch is in the order of the settlements.
 func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []store.Settlement, verdicts []store.Verdict, batch []ended) {
 	s.w.observeSettled(batch, verdicts)
-	i := 0
+	i, now := 0, s.w.config.Elapsed()
 	for n, c := range claims {
 		for range settlements[n].Runs {
 			e := batch[i]
@@ -52,7 +53,7 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 				if e.x.verifies() {
 					e.x.logVerified(e.outcome, verdicts[i])
 				}
-				s.w.announceEnd(ctx, e.x.run.ID)
+				s.w.announceEnd(ctx, e.x.run.ID, now)
 			case store.Rejected:
 				e.x.logger().Warn("stale settle rejected: the run belongs to another claim",
 					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
@@ -107,8 +108,8 @@ func accepted(verdicts []store.Verdict) (n int) {
 
 // announceEnd notifies waiters that a run may have ended. A run that is to
 // be executed again is announced too: only the store knows whether it is.
-func (w *Worker) announceEnd(ctx context.Context, id RunID) {
-	if !w.awaited.Has(id, w.config.Elapsed()) {
+func (w *Worker) announceEnd(ctx context.Context, id RunID, now time.Duration) {
+	if !w.awaited.Has(id, now) {
 		return
 	}
 	if err := w.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: id}); err != nil {

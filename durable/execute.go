@@ -48,14 +48,20 @@ func (x *execution) perform() {
 	failure := failure{err: errExited}
 	call, observed := ctx, func(store.Outcome) {}
 	began := time.Now() // not Elapsed, which is a call of the system for each
-	x.w.config.Tally.Begun(x.queue, x.job, began.Sub(x.run.DueAt))
+	x.counts.Begun(began.Sub(x.run.DueAt))
 	defer func() { // also runs on Goexit
-		o := x.fallback()
-		took := time.Since(began)
-		defer func() { o.Took = took; x.end(o) }() // even when a method of the user's error exits too
+		var o store.Outcome
+		took, decided := time.Since(began), false
+		defer func() { // even when a method of the user's error exits too
+			if !decided {
+				o = x.fallback()
+			}
+			o.Took = took
+			x.end(o)
+		}()
 		o = x.outcome(ctx, failure)
-		o.Took = took
-		x.w.config.Tally.Ended(x.queue, x.job, took)
+		o.Took, decided = took, true
+		x.counts.Ended(took)
 		if failure.err == nil && o.Kind != store.Success { // CompleteIn, and the store has yet to answer
 			observed(store.Outcome{Kind: store.Success})
 		} else {

@@ -7,19 +7,17 @@ import (
 	"sync/atomic"
 
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/observe"
 	"github.com/durable-worker/durable-worker/store"
 )
 
 // execution is one run in the hands of this worker.
 type execution struct {
-	registration
+	*laneWork
 
 	w     *Worker
 	claim *claim
 	run   store.ClaimedRun
-	job   string // the name under which the run is stored
-	queue string
-	room  *queueRoom // of a capped queue, else nil
 
 	begun      atomic.Bool  // the handler has been called, or is about to be
 	returned   atomic.Bool  // the handler has returned, or will not be called
@@ -40,7 +38,17 @@ type execution struct {
 	log                 *slog.Logger
 	lines               *logLines // nil until the handler asks for its logger
 	reports             *reports  // nil until the handler reports
-	handlerErr          error     // what the handler returned; kept for RunFailed only
+	handlerErr          error     // what the handler returned; kept for hooks only
+}
+
+// laneWork is what the executions of a lane's runs have in common.
+type laneWork struct {
+	registration
+
+	job    string // the name under which the runs are stored
+	queue  string
+	room   *queueRoom // of a capped queue, else nil
+	counts *observe.LaneCounts
 }
 
 // freeSlot gives the slot, and the place in a capped queue, to another run.

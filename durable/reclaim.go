@@ -112,10 +112,10 @@ func (w *Worker) reclaimed(ctx context.Context, done store.ReclaimResult) {
 		switch run.State {
 		case Dead:
 			log.Error("run is dead: its worker crashed")
-			w.announceEnd(ctx, run.ID)
+			w.announceEnd(ctx, run.ID, w.config.Elapsed())
 		case Cancelled:
 			log.Info("run cancelled as requested: the lease of its worker expired")
-			w.announceEnd(ctx, run.ID)
+			w.announceEnd(ctx, run.ID, w.config.Elapsed())
 		default:
 			log.Warn("run reclaimed: the lease of its worker expired", "isolated", run.Lane < 0)
 		}

@@ -208,7 +208,7 @@ func (s *settler) take() (batch []ended, closed bool) {
 	defer s.mu.Unlock()
 	n, bytes := portion(s.waiting)
 	batch = s.waiting[:n:n]
-	s.waiting = append([]ended(nil), s.waiting[n:]...)
+	s.waiting = append(make([]ended, 0, max(len(s.waiting)-n, min(2*n, settleBatch))), s.waiting[n:]...)
 	s.bytes -= bytes
 	if s.told = s.told && len(s.waiting) > s.limit/2; n > 0 {
 		s.room.Broadcast()

@@ -23,15 +23,19 @@ import (
 const defaultHTTPAddr = "127.0.0.1:8080"
 
 // listen opens the health listener, or returns nil where none is wanted. Only
-// an address that was not asked for gives way to a free port.
-func listen(ctx context.Context, config Config) (net.Listener, error) {
+// an address that was not asked for gives way to a free port, as a second worker on
+// the machine of a developer needs it.
+func listen(ctx context.Context, config Config, logger *slog.Logger) (net.Listener, error) {
 	if config.HTTPAddr == "off" {
 		return nil, nil
 	}
 	var binder net.ListenConfig
 	listener, err := binder.Listen(ctx, "tcp", config.HTTPAddr)
 	if errors.Is(err, syscall.EADDRINUSE) && !config.given[varHTTPAddr] {
-		listener, err = binder.Listen(ctx, "tcp", "127.0.0.1:0")
+		if listener, err = binder.Listen(ctx, "tcp", "127.0.0.1:0"); err == nil {
+			logger.Warn("the health port is taken, using a free one: set "+varHTTPAddr+" where probes must find it",
+				"taken", config.HTTPAddr, "addr", listener.Addr().String())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", varHTTPAddr, err)
@@ -85,13 +89,14 @@ type health struct {
 	tally  *observe.Tally
 	pools  func() []store.Pool
 	sample *sampler
+	feed   *feed
 }
 
 // watch makes the state of the app's worker the answer.
 func (h *health) watch(app *App) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.worker, h.tally = app.Worker, app.Tally
+	h.worker, h.tally, h.feed = app.Worker, app.Tally, app.feed
 	h.sample = &sampler{read: operate.New(app.Store, operate.Config{}).Sample, now: lease.Elapsed}
 	if s, ok := app.Store.(interface{ Pools() []store.Pool }); ok {
 		h.pools = s.Pools
@@ -207,9 +212,9 @@ func newHealth(version string) *health {
 // metrics is what /metrics shows.
 func (h *health) metrics(ctx context.Context) metrics.Snapshot {
 	h.mu.Lock()
-	worker, tally, pools, sample := h.worker, h.tally, h.pools, h.sample
+	worker, tally, pools, sample, feed := h.worker, h.tally, h.pools, h.sample, h.feed
 	h.mu.Unlock()
-	shown := metrics.Snapshot{Version: h.version}
+	shown := metrics.Snapshot{Version: h.version, Events: feed.metrics()}
 	if tally != nil {
 		shown.Totals = tally.Totals()
 	}

@@ -34,7 +34,7 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	listener, err := listen(ctx, config)
+	listener, err := listen(ctx, config, logger)
 	if err != nil {
 		return logged(logger, err)
 	}
@@ -154,17 +154,22 @@ func (t *tenure) run(ctx context.Context) error {
 		return err
 	}
 	defer closeLocks(t.logger)
+	feed, err := newFeed(t.config, t.seams.versionOf(), t.logger)
+	if err != nil {
+		return err
+	}
 	with, endTraces := t.traced(ctx)
 	defer endTraces()
+	with.hooks = feed.into(with.hooks)
 	app := newApp(store, t.config, with, t.logger)
+	app.Locks, app.feed, app.mux = locks, feed, t.health.mux
 	app.builtin.Trace = tracing.Inject
-	app.Locks = locks
-	app.mux = t.health.mux
 	if err = app.setUp(ctx, t.setup); err == nil {
 		shown, closeShown := t.forOperators(ctx, store)
 		defer closeShown()
 		defer t.board.open(shown, locks)()
 		t.health.watch(app)
+		defer feed.begin(ctx, app.Worker)()
 		err = app.Worker.Run(ctx)
 	}
 	return errors.Join(err, app.stop(ctx))

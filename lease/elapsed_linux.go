@@ -15,7 +15,7 @@ const clockBoottime = 7
 func Elapsed() time.Duration {
 	var ts syscall.Timespec
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
-		return monotonic()
+		return Running()
 	}
 	return time.Duration(ts.Nano())
 }

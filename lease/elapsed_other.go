@@ -8,4 +8,4 @@ import "time"
 // On this platform it may stand still while the machine is suspended, so a
 // worker that was suspended notices the loss of its leases only from the
 // store's answers. Only differences mean anything.
-func Elapsed() time.Duration { return monotonic() }
+func Elapsed() time.Duration { return Running() }

@@ -17,7 +17,7 @@ import (
 // It counts by job and queue. The first store.MaxReportLanes pairs are counted
 // apart, and all others together under store.OtherLanes; locks likewise, by name.
 type Tally struct {
-	lanes family[laneKey, laneCounts]
+	lanes family[laneKey, LaneCounts]
 	calls family[callKey, classes]
 	locks family[string, lockCounts]
 
@@ -40,7 +40,7 @@ const (
 // NewTally returns an empty Tally.
 func NewTally() *Tally {
 	t := &Tally{claims: newClasses(claimBounds()), reported: map[laneKey]store.Tally{}}
-	t.lanes.init(store.MaxReportLanes, laneKey{store.OtherLanes, store.OtherLanes}, newLaneCounts)
+	t.lanes.init(store.MaxReportLanes, laneKey{store.OtherLanes, store.OtherLanes}, t.newLane)
 	t.calls.init(callsMost, callKey{verb: store.OtherLanes}, func() *classes { return newClasses(callBounds()) })
 	t.locks.init(locksMost, store.OtherLanes, newLockCounts)
 	return t
@@ -90,16 +90,18 @@ func (f *family[K, C]) all() map[K]*C { return *f.known.Load() }
 // laneKey names what is counted apart.
 type laneKey struct{ queue, job string }
 
-// laneCounts are of one job on one queue.
-type laneCounts struct {
+// LaneCounts count the executions of one job on one queue, see Tally.Lane.
+type LaneCounts struct {
+	of *Tally
+
 	enqueued, crashed, refused, executing atomic.Int64
 
 	outcomes   [int(store.Crash)]atomic.Int64 // by kind
 	wait, took *classes                       // nanoseconds
 }
 
-func newLaneCounts() *laneCounts {
-	return &laneCounts{wait: newClasses(runBounds()), took: newClasses(runBounds())}
+func (t *Tally) newLane() *LaneCounts {
+	return &LaneCounts{of: t, wait: newClasses(runBounds()), took: newClasses(runBounds())}
 }
 
 // callKey is a verb of the store's, and how the calls ended.

@@ -30,44 +30,46 @@ func (t *Tally) enqueue(ctx context.Context, start EnqueueStart) (context.Contex
 			return
 		}
 		for i := range start.Runs {
-			t.lanes.of(laneKey{start.Runs[i].Queue, start.Runs[i].Job}).enqueued.Add(1)
+			t.Lane(start.Runs[i].Queue, start.Runs[i].Job).enqueued.Add(1)
 		}
 	}
 }
 
 func (t *Tally) execute(ctx context.Context, start ExecuteStart) (context.Context, func(ExecuteEnd)) {
-	began := time.Now()
-	t.Begun(start.Run.Queue, start.Run.Job, began.Sub(start.Run.DueAt))
-	return ctx, func(ExecuteEnd) { t.Ended(start.Run.Queue, start.Run.Job, time.Since(began)) }
+	began, lane := time.Now(), t.Lane(start.Run.Queue, start.Run.Job)
+	lane.Begun(began.Sub(start.Run.DueAt))
+	return ctx, func(ExecuteEnd) { lane.Ended(time.Since(began)) }
 }
 
 func (t *Tally) runSettled(settled RunVerdict) {
-	t.Settled(settled.Run.Queue, settled.Run.Job, settled.Outcome, settled.Verdict)
+	t.Lane(settled.Run.Queue, settled.Run.Job).Settled(settled.Outcome, settled.Verdict)
 }
 
+// Lane returns the counters of a job on a queue. A worker keeps them for the runs that
+// it executes and calls their methods rather than the hooks: that costs no memory, and
+// nothing is searched for.
+func (t *Tally) Lane(queue, job string) *LaneCounts { return t.lanes.of(laneKey{queue, job}) }
+
 // Begun counts an execution that begins so long after it was due on this machine's
-// clock. A worker calls it, Ended and Settled rather than the hooks: it costs no memory.
-func (t *Tally) Begun(queue, job string, after time.Duration) {
-	lane := t.lanes.of(laneKey{queue, job})
-	lane.executing.Add(1)
-	lane.wait.add(max(int64(after)+t.ahead.Load(), 0))
+// clock.
+func (c *LaneCounts) Begun(after time.Duration) {
+	c.executing.Add(1)
+	c.wait.add(max(int64(after)+c.of.ahead.Load(), 0))
 }
 
 // Ended counts the end of an execution, whose handler took so long.
-func (t *Tally) Ended(queue, job string, took time.Duration) {
-	lane := t.lanes.of(laneKey{queue, job})
-	lane.executing.Add(-1)
-	lane.took.add(int64(took))
+func (c *LaneCounts) Ended(took time.Duration) {
+	c.executing.Add(-1)
+	c.took.add(int64(took))
 }
 
 // Settled counts an outcome by what the store has answered to it.
-func (t *Tally) Settled(queue, job string, outcome store.OutcomeKind, verdict store.Verdict) {
-	lane := t.lanes.of(laneKey{queue, job})
+func (c *LaneCounts) Settled(outcome store.OutcomeKind, verdict store.Verdict) {
 	switch {
 	case verdict == store.Rejected:
-		lane.refused.Add(1)
+		c.refused.Add(1)
 	case outcome >= store.Success && outcome <= store.HandedBack:
-		lane.outcomes[outcome].Add(1)
+		c.outcomes[outcome].Add(1)
 	}
 }
 
@@ -79,7 +81,7 @@ func (t *Tally) runLost(loss RunLoss) {
 		t.losses[i].Add(1)
 	}
 	if loss.Kind == WorkerCrashed {
-		t.lanes.of(laneKey{loss.Queue, loss.Job}).crashed.Add(1)
+		t.Lane(loss.Queue, loss.Job).crashed.Add(1)
 	}
 }
 

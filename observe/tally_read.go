@@ -112,7 +112,7 @@ func compareKeys(a, b laneKey) int {
 	return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.job, b.job))
 }
 
-func (c *laneCounts) totals(key laneKey) LaneTotals {
+func (c *LaneCounts) totals(key laneKey) LaneTotals {
 	r := LaneTotals{Queue: key.queue, Job: key.job, Enqueued: c.enqueued.Load(), Refused: c.refused.Load(), Executing: c.executing.Load(),
 		Outcomes: map[store.OutcomeKind]int64{store.Crash: c.crashed.Load()}, Wait: c.wait.read(), Took: c.took.read()}
 	for kind := store.Success; kind <= store.HandedBack; kind++ {
@@ -122,7 +122,7 @@ func (c *laneCounts) totals(key laneKey) LaneTotals {
 }
 
 // tally is what a report says.
-func (c *laneCounts) tally() store.Tally {
+func (c *LaneCounts) tally() store.Tally {
 	r := store.Tally{
 		Enqueued: c.enqueued.Load(), Succeeded: c.outcomes[store.Success].Load(), Failed: c.outcomes[store.Failure].Load(),
 		Dead: c.outcomes[store.Death].Load(), Cancelled: c.outcomes[store.Cancellation].Load(), Crashed: c.crashed.Load(),

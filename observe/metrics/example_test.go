@@ -22,9 +22,10 @@ func ExampleServe() {
 
 func ExampleText() {
 	tally := observe.NewTally()
-	tally.Begun("default", "mail", 10*time.Millisecond)
-	tally.Ended("default", "mail", 20*time.Millisecond)
-	tally.Settled("default", "mail", store.Success, store.Applied)
+	mail := tally.Lane("default", "mail")
+	mail.Begun(10 * time.Millisecond)
+	mail.Ended(20 * time.Millisecond)
+	mail.Settled(store.Success, store.Applied)
 	for line := range strings.Lines(string(metrics.Text(metrics.Snapshot{Totals: tally.Totals()}, metrics.Prometheus))) {
 		if strings.HasPrefix(line, "durable_runs_settled_total{") && strings.Contains(line, "succ") {
 			fmt.Print(line)

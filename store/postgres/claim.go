@@ -161,10 +161,11 @@ func (d *dealing) scan(rows pgx.Rows) error {
 	d.runs, d.dealt, d.schedules = d.runs[:0], 0, nil
 	var trace, key, metadata *string // null for most
 	var schedule *int32
+	var timeout *int64
 	for rows.Next() {
-		var run store.ClaimedRun
-		var timeout *int64
-		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, &run.Fence,
+		d.runs = append(d.runs, store.ClaimedRun{}) // read into where it stays
+		run := &d.runs[len(d.runs)-1]
+		err := rows.Scan((*binaryUUID)(&run.ID), (*int32)(&run.Lane), &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
 			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &run.Tags, &metadata, &run.Args, &d.dealt)
 		if err != nil {
 			return err
@@ -187,7 +188,6 @@ func (d *dealing) scan(rows pgx.Rows) error {
 			}
 			d.schedules[run.ID] = *schedule
 		}
-		d.runs = append(d.runs, run)
 	}
 	return rows.Err()
 }

@@ -95,7 +95,7 @@ func (h *hints) rest(others bool) time.Duration {
 	} else if len(dues) == 0 {
 		return time.Hour
 	}
-	return h.pace.rest(lease.Elapsed(), dues)
+	return h.pace.rest(lease.Running(), dues)
 }
 
 func (s *Store) sendHint(ctx context.Context) {
@@ -107,7 +107,7 @@ func (s *Store) sendHint(ctx context.Context) {
 	if len(waiting)+len(dues) == 0 {
 		return
 	}
-	s.hints.pace.notified(lease.Elapsed(), dues)
+	s.hints.pace.notified(lease.Running(), dues)
 	s.hints.here.Give(waiting...)
 	s.giveDue(dues)
 	if s.config.NoNotify {
@@ -141,7 +141,7 @@ type ride struct {
 // ride lets the wake-ups of an enqueue go with it, if the process may notify now and
 // that does not make enqueues wait; else it returns nil.
 func (s *Store) ride(dues []store.Due) *ride {
-	now := lease.Elapsed()
+	now := lease.Running()
 	s.hints.pace.enqueued(now)
 	if len(dues) == 0 || len(dues) > duesPerCall || s.config.NoNotify || s.hints.slow.within(rideRest) || !s.hints.pace.may(now, dues) {
 		return nil
@@ -165,7 +165,7 @@ func (r *ride) add(s *Store, b *batch) {
 // arrived reports this process's own workers.
 func (r *ride) arrived(s *Store) {
 	s.giveDue(r.dues)
-	if lease.Elapsed()-r.sent > ridePatience {
+	if lease.Running()-r.sent > ridePatience {
 		s.hints.slow.mark()
 	}
 }

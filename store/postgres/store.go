@@ -329,7 +329,7 @@ const schemaEvery = 20 * time.Second
 // and again: another program may have migrated it. One call at a time does that, and
 // a server that does not answer changes nothing.
 func (s *Store) usable(ctx context.Context) error {
-	until, now := s.served.Load(), int64(lease.Elapsed())
+	until, now := s.served.Load(), int64(lease.Running())
 	if until > now || until > 0 && !s.served.CompareAndSwap(until, now+int64(schemaEvery)) {
 		return nil
 	}
@@ -355,7 +355,7 @@ func (s *Store) serves(have, want, minCompatible int) error {
 		return fmt.Errorf("%w: schema %q has version %d and this program needs %d: run `migrate up` of your worker program, or call Store.Migrate",
 			ErrSchema, s.config.Schema, have, want)
 	case minCompatible > want:
-		return fmt.Errorf("%w: schema %q has version %d, which programs below version %d cannot serve, and this one has %d: deploy a newer one",
+		return fmt.Errorf("%w: schema %q has version %d, which requires program version %d or later (this is %d): upgrade the program",
 			ErrSchema, s.config.Schema, have, minCompatible, want)
 	default:
 		return nil
