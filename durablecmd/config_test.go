@@ -122,7 +122,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 	t.Parallel()
 	defaults := decode[shown](t, execute(t, nil, "config", "--json").stdout)
 	require.Empty(t, defaults.Faults)
-	require.Len(t, defaults.Variables, 50)
+	require.Len(t, defaults.Variables, 51)
 	for _, v := range defaults.Variables {
 		require.False(t, v.Set)
 		require.NotEmpty(t, v.Unit, v.Name)
