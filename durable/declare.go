@@ -105,7 +105,7 @@ func (w *Worker) declareLoop(ctx context.Context) {
 	for w.sleep(ctx, pause) {
 		pause = w.declarePause()
 		if err := w.declare(ctx); err != nil {
-			w.warn(ctx, "declaration failed, will be retried", err)
+			w.warn(ctx, "worker.declaration_failed", "declaration failed, will be retried", err)
 			pause = w.spread(declareAgain)
 		}
 	}
@@ -164,7 +164,7 @@ func (w *Worker) newReporter() *presence.Reporter {
 			return p
 		},
 		Failed: func(ctx context.Context, err error) {
-			w.warn(ctx, "the store does not take the worker's report, will be retried", err)
+			w.warn(ctx, "worker.report_failed", "the store does not take the worker's report, will be retried", err)
 		},
 		Reachable: func() bool {
 			w.health.mu.Lock()

@@ -150,7 +150,7 @@ func TestConfigShowsWhatIsInForce(t *testing.T) {
 
 	text := execute(t, nil, "config")
 	require.Equal(t, 0, text.code)
-	require.Equal(t, 51, strings.Count(text.stdout, "\n"))
+	require.Equal(t, 52, strings.Count(text.stdout, "\n"))
 }
 
 func TestAVariableThatDoesNotExistIsWarnedAbout(t *testing.T) {
