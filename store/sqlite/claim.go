@@ -45,7 +45,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		return nil, fmt.Errorf("claim runs: %w", err)
 	}
 	if undealt > 0 {
-		s.logger.Warn("rows of ready or waiting named runs that are not pending: dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedTold)])
+		s.logger.Warn("rows of ready or waiting named runs that are not pending: dropped", "event", "claim.waiting_rows_dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedTold)])
 	}
 	s.seqs.learn(runs, seqs)
 	return runs, nil

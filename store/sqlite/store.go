@@ -106,7 +106,7 @@ func Open(ctx context.Context, path string, config Config) (*Store, error) {
 		lockTimeout: cmp.Or(max(config.LockTimeout, 0), 5*time.Second),
 	}
 	for _, one := range file.exposure() {
-		s.logger.Warn("the database file is within reach of others", "what", one.text, "do", one.hint)
+		s.logger.Warn("the database file is within reach of others", "event", "store.file_exposed", "what", one.text, "do", one.hint)
 	}
 	if err := s.connect(ctx, config.Synchronous); err != nil {
 		s.disconnect()
@@ -194,7 +194,7 @@ func (s *Store) disconnect() {
 	}
 	faults = append(faults, s.fileLock.close())
 	if err := errors.Join(faults...); err != nil {
-		s.logger.Warn("closing the database", "path", s.file.path, "error", err)
+		s.logger.Warn("closing the database", "event", "store.close_failed", "path", s.file.path, "error", err)
 	}
 }
 
