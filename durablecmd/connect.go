@@ -53,7 +53,7 @@ func (c connector) open(ctx context.Context, use schemaUse) (backend.Store, erro
 		Connect: c.hook, Operators: c.operators,
 	})
 	if errors.Is(err, backend.ErrNoFile) {
-		return nil, fmt.Errorf("%w: %w; run `%s migrate up`, or start the worker", errNotMigrated, err, c.name)
+		return nil, &noFileError{err, c.name}
 	}
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (c connector) ready(ctx context.Context, store backend.Store, use schemaUse
 // with another.
 func serves(name string, have, want, minCompatible int) error {
 	switch {
-	case have == 0:
+	case have == 0 && want > 0: // memory has no versions
 		return fmt.Errorf("%w: it has no schema; run `%s migrate up`, or start the worker with DURABLE_MIGRATE=true", errNotMigrated, name)
 	case have < want:
 		return fmt.Errorf("%w: its schema has version %d, this program needs %d; run `%s migrate up`", errNotMigrated, have, want, name)

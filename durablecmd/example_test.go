@@ -3,10 +3,12 @@ package durablecmd_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd"
+	"github.com/durable-worker/durable-worker/store/memory"
 )
 
 // The whole of a worker program.
@@ -18,6 +20,24 @@ func ExampleMain() {
 		})
 		return nil
 	})
+}
+
+// A setup is a function: a test gives it an App on a store in memory.
+func ExampleApp() {
+	setup := func(_ context.Context, app *durablecmd.App) error {
+		welcome := durable.NewJob[string]("welcome")
+		durable.Register(app.Worker, welcome, func(_ context.Context, run *durable.Run[string]) error {
+			app.Logger.Info("welcome", "to", run.Args)
+			return nil
+		})
+		durable.AddSchedule(app.Worker, "monday", welcome, "all", durable.Cron("0 8 * * mon", "Europe/Berlin"))
+		return nil
+	}
+
+	db := memory.New(memory.Config{})
+	app := &durablecmd.App{Worker: durable.NewWorker(db, durable.WorkerConfig{}), Client: durable.NewClient(db), Store: db, Logger: slog.New(slog.DiscardHandler)}
+	fmt.Println(setup(context.Background(), app), app.Worker.Faults())
+	// Output: <nil> <nil>
 }
 
 // A program with a setting and a page of its own.

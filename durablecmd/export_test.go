@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -56,6 +57,11 @@ var (
 	Printable   = printable
 	EscapedJSON = escapedJSON
 )
+
+// ListenBeside listens for health checks at the default address, which is taken.
+func ListenBeside(ctx context.Context, taken string, logger *slog.Logger) (net.Listener, error) {
+	return listen(ctx, Config{HTTPAddr: taken}, logger)
+}
 
 // Sampling is what a scrape shows of the database.
 func Sampling(read func(context.Context) (operate.Sample, error), now func() time.Duration) func(context.Context) *metrics.Database {

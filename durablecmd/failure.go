@@ -14,10 +14,9 @@ import (
 // The codes of {"error":{"code":…}} that only a program has; the others are
 // operate's.
 const (
-	codeUsage       operate.Code = "usage"
-	codeConfig      operate.Code = "config"
-	codeNotMigrated operate.Code = "not_migrated"
-	codeTimedOut    operate.Code = "timed_out"
+	codeUsage    operate.Code = "usage"
+	codeConfig   operate.Code = "config"
+	codeTimedOut operate.Code = "timed_out"
 )
 
 // usageError is a command line that makes no sense.
@@ -36,6 +35,18 @@ func usage(format string, args ...any) error {
 // errNotMigrated is a database whose schema this program cannot work with.
 var errNotMigrated = errors.New("the database schema is not compatible")
 
+// noFileError is an errNotMigrated: the database is a file that is not there.
+type noFileError struct {
+	err  error
+	name string // of the program, for advice
+}
+
+func (e *noFileError) Error() string {
+	return fmt.Sprintf("%v: `%s migrate up` creates it, and so does a worker when it starts; or set %s", e.err, e.name, varDatabaseURL)
+}
+
+func (e *noFileError) Unwrap() []error { return []error{e.err, errNotMigrated} }
+
 // errUnhealthy is a worker that gives no answer, or not a good one.
 var errUnhealthy = errors.New("worker is unhealthy")
 
@@ -51,7 +62,7 @@ func codeOf(err error) operate.Code {
 	}
 	switch {
 	case errors.Is(err, errNotMigrated):
-		return codeNotMigrated
+		return operate.NotMigrated
 	case errors.Is(err, errInterrupted):
 		return operate.Interrupted
 	case errors.Is(err, errTimedOut):

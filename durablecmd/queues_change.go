@@ -50,7 +50,7 @@ type (
 		List auditListVerb `cmd:"" help:"Show the audit log, newest first."`
 	}
 	auditListVerb struct {
-		Kind    word     `placeholder:"KIND" help:"Only changes to this kind of thing: run, bulk (all runs of a filter), queue, schedule or lock."`
+		Kind    word     `placeholder:"KIND" help:"Only changes to this kind of thing: run, bulk (all runs of a filter), queue, schedule, limit or lock."`
 		Subject word     `placeholder:"ID" help:"Only changes to the thing with this id or name."`
 		By      word     `placeholder:"ACTOR" help:"Only changes that this actor made."`
 		Action  word     `placeholder:"ACTION" help:"Only this action, such as cancel, delete or pause."`
@@ -192,8 +192,8 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 	if v.Cursor < 0 {
 		return usage("--cursor %d: want 0 or more", v.Cursor)
 	}
-	if v.Kind != "" && !slices.Contains([]word{"run", "bulk", "queue", "schedule", "lock"}, v.Kind) {
-		return usage("--kind %q: want run, bulk, queue, schedule or lock", v.Kind)
+	if v.Kind != "" && !slices.Contains([]word{"run", "bulk", "queue", "schedule", "limit", "lock"}, v.Kind) {
+		return usage("--kind %q: want run, bulk, queue, schedule, limit or lock", v.Kind)
 	}
 	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
 		list, err := o.Changes(ctx, store.ChangeFilter{Kind: string(v.Kind), Subject: string(v.Subject), By: string(v.By), Action: string(v.Action),
@@ -203,6 +203,10 @@ func (v auditListVerb) Run(ctx context.Context, p *program) error {
 		}
 		if v.JSON {
 			return p.printJSON(list)
+		}
+		if len(list.Changes) == 0 && list.Next == nil {
+			_, err := fmt.Fprintln(p.stdout, "no changes")
+			return err
 		}
 		table := p.newTable("KIND", "DETAIL")
 		table.row("AT", "BY", "KIND", "SUBJECT", "ACTION", "DETAIL")

@@ -23,15 +23,19 @@ import (
 const defaultHTTPAddr = "127.0.0.1:8080"
 
 // listen opens the health listener, or returns nil where none is wanted. Only
-// an address that was not asked for gives way to a free port.
-func listen(ctx context.Context, config Config) (net.Listener, error) {
+// an address that was not asked for gives way to a free port, as a second worker on
+// the machine of a developer needs it.
+func listen(ctx context.Context, config Config, logger *slog.Logger) (net.Listener, error) {
 	if config.HTTPAddr == "off" {
 		return nil, nil
 	}
 	var binder net.ListenConfig
 	listener, err := binder.Listen(ctx, "tcp", config.HTTPAddr)
 	if errors.Is(err, syscall.EADDRINUSE) && !config.given[varHTTPAddr] {
-		listener, err = binder.Listen(ctx, "tcp", "127.0.0.1:0")
+		if listener, err = binder.Listen(ctx, "tcp", "127.0.0.1:0"); err == nil {
+			logger.Warn("the health port is taken, using a free one: set "+varHTTPAddr+" where probes must find it",
+				"taken", config.HTTPAddr, "addr", listener.Addr().String())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", varHTTPAddr, err)

@@ -3,6 +3,7 @@ package durablecmd_test
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durablecmd"
 )
 
 // TestTheHealthListenerTakesFewDescriptors: 64 connections at a time, each for a
@@ -42,6 +45,35 @@ func TestTheHealthListenerTakesFewDescriptors(t *testing.T) {
 		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	}, time.Minute, 10*time.Millisecond)
 	becomes(t, address, "/healthz", http.StatusOK)
+	s.signal()
+	require.Equal(t, 0, s.ends())
+}
+
+// TestATakenPortIsNamed: without DURABLE_HTTP_ADDR a second worker of a machine takes a
+// free port, and says so; an address that was asked for is an error.
+func TestATakenPortIsNamed(t *testing.T) {
+	t.Parallel()
+	var binder net.ListenConfig
+	first, err := binder.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, first.Close()) })
+	var log buffer
+	second, err := durablecmd.ListenBeside(t.Context(), first.Addr().String(), slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, second.Close()) })
+	require.Contains(t, log.String(), "level=WARN")
+	require.Contains(t, log.String(), "set DURABLE_HTTP_ADDR")
+	require.Contains(t, log.String(), "taken="+first.Addr().String()+" addr="+second.Addr().String())
+
+	e := execute(t, append(file(t), "DURABLE_HTTP_ADDR="+first.Addr().String()), "work")
+	require.Equal(t, 1, e.code)
+	require.Contains(t, e.stderr, "DURABLE_HTTP_ADDR: listen tcp "+first.Addr().String())
+}
+
+func TestAWorkerServesFromMemory(t *testing.T) {
+	t.Parallel()
+	s := serve(t, append(file(t), "DURABLE_DATABASE_URL=memory:"), stock)
+	becomes(t, s.address(), "/readyz", http.StatusOK)
 	s.signal()
 	require.Equal(t, 0, s.ends())
 }

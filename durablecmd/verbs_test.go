@@ -72,6 +72,9 @@ func TestADatabaseThatIsNotMigratedIsNamed(t *testing.T) {
 		f := decode[failure](t, e.stderr).Error
 		require.Equal(t, "not_migrated", f.Code)
 		require.Contains(t, f.Message, "durable-worker migrate up")
+		path, _ := strings.CutPrefix(env[0], "DURABLE_DATABASE_URL=")
+		require.Equal(t, path+": there is no database file "+strings.TrimPrefix(path, "sqlite:")+
+			": `durable-worker migrate up` creates it, and so does a worker when it starts; or set DURABLE_DATABASE_URL", f.Message)
 	}
 }
 

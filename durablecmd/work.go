@@ -30,7 +30,7 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	listener, err := listen(ctx, config)
+	listener, err := listen(ctx, config, logger)
 	if err != nil {
 		return logged(logger, err)
 	}

@@ -74,7 +74,7 @@ func TestAWorkerIsListedUntilItStops(t *testing.T) {
 			require.Regexp(t, `default +active +1 +1 +0 +\d+m?s ago +web-7\n`, execute(t, env, "queues", "list").stdout)
 			e = execute(t, env, "doctor")
 			require.Equal(t, 1, e.code)
-			require.Contains(t, e.stdout, "no living worker serves job hold on queue nosuch: 1 runs due")
+			require.Contains(t, e.stdout, "no living worker serves job hold on queue nosuch: 1 run due")
 
 			close(release)
 			s.signal()

@@ -21,8 +21,10 @@ const (
 	UnknownLimit Code = "unknown_limit"
 	Unreachable  Code = "unreachable" // the store cannot be reached now: try again later
 	Interrupted  Code = "interrupted" // the caller gave up
-	Busy         Code = "busy"        // too much is under way: try again later
-	Failed       Code = "failed"      // anything else
+	// NotMigrated: the schema of the database does not fit this program.
+	NotMigrated Code = "not_migrated"
+	Busy        Code = "busy"   // too much is under way: try again later
+	Failed      Code = "failed" // anything else
 )
 
 // ErrBusy says that as much is under way as this process allows.
@@ -42,6 +44,8 @@ func CodeOf(err error, transient func(error) bool) Code {
 		return Conflict
 	case errors.Is(err, store.ErrUnknownJob):
 		return UnknownJob
+	case errors.Is(err, store.ErrSchema):
+		return NotMigrated
 	case errors.Is(err, ErrBusy):
 		return Busy
 	case errors.Is(err, context.Canceled):

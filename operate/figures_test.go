@@ -83,7 +83,7 @@ func TestAttend(t *testing.T) {
 			operate.AttentionStuck, store.Warning, "web-7 v1.4 has given up 2 handlers"},
 		{"leases", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at, ExpiredLeases: store.Count{N: 3}}}, operate.AttentionExpiredLeases, store.Warning, "3 leases expired more than a minute ago"},
 		{"silent", operate.AttentionFacts{Survey: store.Survey{At: at}, Workers: []store.WorkerInfo{serving(), func() store.WorkerInfo { w := serving(); w.State = store.Silent; return w }()}},
-			operate.AttentionSilentWorkers, store.Warning, "1 workers alive; silent: web-7"},
+			operate.AttentionSilentWorkers, store.Warning, "1 worker alive; silent: web-7"},
 		{"faulty", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Schedules: []store.ScheduleRecord{{Name: "nightly", Fault: text("no zone")}}}, operate.AttentionScheduleFault, store.Warning, "nightly cannot be evaluated: no zone"},
 		{"orphan", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Schedules: []store.ScheduleRecord{{Name: "nightly", Orphaned: true}}}, operate.AttentionScheduleOrphaned, store.Warning, "nightly still fires"},
 		{"late", operate.AttentionFacts{Workers: alive, Survey: store.Survey{At: at}, Schedules: []store.ScheduleRecord{{Name: "nightly", NextAt: before(5 * time.Minute)}}}, operate.AttentionScheduleLate, store.Warning, "nightly was due 5 min ago"},

@@ -54,7 +54,7 @@ func (f *fleet) headCount() string {
 			silent = append(silent, fmt.Sprintf("%s (%s ago)", described(w), time.Duration(w.SeenAgo).Round(time.Second)))
 		}
 	}
-	text := fmt.Sprintf("%d workers alive", f.alive())
+	text := counted(store.Count{N: int64(f.alive())}, "worker alive", "workers alive")
 	if draining > 0 {
 		text += fmt.Sprintf(", %d of them draining", draining)
 	}
@@ -70,10 +70,10 @@ func (f *fleet) attendWorkers() []Attention {
 	text, alive := f.headCount(), f.alive()
 	due, oldest := f.due()
 	switch {
-	case alive == 0 && due > 0:
-		since, count := f.survey.At.Add(-oldest), store.Count{N: due}
-		return []Attention{{Kind: AttentionNoWorkers, Level: store.Failed, Subject: "workers", Since: &since, Count: &count,
-			Text: fmt.Sprintf("%s; %d runs due, oldest %s", text, due, oldest), Next: []Remedy{{"start_worker", RoleDeployer, "start a worker", ""}}}}
+	case alive == 0 && due.N > 0:
+		since := f.survey.At.Add(-oldest)
+		return []Attention{{Kind: AttentionNoWorkers, Level: store.Failed, Subject: "workers", Since: &since, Count: &due,
+			Text: fmt.Sprintf("%s; %s, oldest %s", text, counted(due, "run due", "runs due"), oldest), Next: []Remedy{{"start_worker", RoleDeployer, "start a worker", ""}}}}
 	case alive == 0 && len(f.workers) > 0:
 		return []Attention{{Kind: AttentionSilentWorkers, Level: store.Warning, Subject: "workers", Text: text,
 			Next: []Remedy{{"start_worker", RoleDeployer, "start one", ""}}}}
@@ -87,12 +87,14 @@ func (f *fleet) attendWorkers() []Attention {
 
 // due counts the runs that wait, paused queues left out, and says how long the first
 // one has.
-func (f *fleet) due() (due int64, oldest time.Duration) {
+func (f *fleet) due() (due store.Count, oldest time.Duration) {
 	for i := range f.survey.Lanes {
 		lane := &f.survey.Lanes[i]
-		if due += lane.Due.N; lane.Paused {
-			due -= lane.Due.N
-		} else if lane.OldestDue != nil {
+		if lane.Paused {
+			continue
+		}
+		due = due.Plus(lane.Due)
+		if lane.OldestDue != nil {
 			oldest = max(oldest, f.survey.At.Sub(*lane.OldestDue))
 		}
 	}
@@ -114,12 +116,12 @@ func (f *fleet) attendLanes() (items []Attention) {
 		}
 		text := fmt.Sprintf("no living worker serves job %s on queue %s", lane.Job, lane.Queue)
 		a := Attention{Kind: AttentionUnserved, Level: store.Warning, Subject: lane.Job + " on " + lane.Queue, Job: lane.Job, Queue: lane.Queue, Count: &lane.Pending,
-			Text: fmt.Sprintf("%s: %d runs wait%s", text, lane.Pending.N, f.last(lane)),
+			Text: fmt.Sprintf("%s: %s%s", text, counted(lane.Pending, "run waits", "runs wait"), f.last(lane)),
 			Next: []Remedy{{"start_worker", RoleDeployer, "start a worker that has the job and serves the queue" + f.advice(lane), ""}}}
 		if lane.Due.N > 0 && !lane.Paused {
 			age := f.survey.At.Sub(*lane.OldestDue).Round(time.Second)
 			a.Level, a.Count, a.Since = store.Failed, &lane.Due, lane.OldestDue
-			a.Text = fmt.Sprintf("%s: %d runs due, oldest %s%s", text, lane.Due.N, age, f.last(lane))
+			a.Text = fmt.Sprintf("%s: %s, oldest %s%s", text, counted(lane.Due, "run due", "runs due"), age, f.last(lane))
 		}
 		items = append(items, a)
 	}

@@ -67,7 +67,7 @@ func TestAFleetThatWasKilledIsAFailure(t *testing.T) {
 	w.reports("web-7", []string{"default"})
 	levels, texts, _ = w.finds("workers")
 	require.Equal(t, []store.Level{store.Fine}, levels)
-	require.Equal(t, "1 workers alive\n", texts)
+	require.Equal(t, "1 worker alive\n", texts)
 	w.now = w.now.Add(9 * time.Second)
 	for range 4 {
 		w.enqueues("mail", "default")
@@ -82,7 +82,7 @@ func TestAFleetThatWasKilledIsAFailure(t *testing.T) {
 	w.reports("web-8", []string{"default"})
 	levels, texts, _ = w.finds("workers")
 	require.Equal(t, []store.Level{store.Warning}, levels)
-	require.Contains(t, texts, "1 workers alive; silent: web-7")
+	require.Contains(t, texts, "1 worker alive; silent: web-7")
 }
 
 func TestRunsThatNoLivingWorkerServesAreAFailure(t *testing.T) {
@@ -101,10 +101,10 @@ func TestRunsThatNoLivingWorkerServesAreAFailure(t *testing.T) {
 		level      store.Level
 		text, hint string
 	}{
-		{job: "mail", queue: "bulk", level: store.Failed, text: "no living worker serves job mail on queue bulk: 1 runs due, oldest 0s; last bulk-1 v1.4, 2m0s ago", hint: "those that have the job serve the queues default, slow"},
-		{job: "fax", queue: "slow", level: store.Failed, text: "no living worker serves job fax on queue slow: 1 runs due", hint: "those that serve the queue do not have the job (a renamed job needs durable.Alias): web-7"},
-		{job: "fax", queue: "nosuch", level: store.Failed, text: "no living worker serves job fax on queue nosuch: 1 runs due", hint: "start a worker that has the job and serves the queue"},
-		{job: "late", queue: "nosuch", after: time.Hour, level: store.Warning, text: "no living worker serves job late on queue nosuch: 1 runs wait"},
+		{job: "mail", queue: "bulk", level: store.Failed, text: "no living worker serves job mail on queue bulk: 1 run due, oldest 0s; last bulk-1 v1.4, 2m0s ago", hint: "those that have the job serve the queues default, slow"},
+		{job: "fax", queue: "slow", level: store.Failed, text: "no living worker serves job fax on queue slow: 1 run due", hint: "those that serve the queue do not have the job (a renamed job needs durable.Alias): web-7"},
+		{job: "fax", queue: "nosuch", level: store.Failed, text: "no living worker serves job fax on queue nosuch: 1 run due", hint: "start a worker that has the job and serves the queue"},
+		{job: "late", queue: "nosuch", after: time.Hour, level: store.Warning, text: "no living worker serves job late on queue nosuch: 1 run waits"},
 	} {
 		w.enqueues(c.job, c.queue, durable.After(c.after))
 		levels, texts, hints := w.finds("jobs")

@@ -16,7 +16,7 @@ var (
 	ErrInvalid = errors.New("durable: invalid")
 	// ErrSchema says that the database's schema is missing, older than the program
 	// needs, or too new for it. A store that is open finds out within half a minute.
-	ErrSchema = errors.New("durable: schema cannot be served")
+	ErrSchema = errors.New("durable: schema is not compatible")
 	// ErrConflict says that what is stored does not allow the change: it exists
 	// already, has changed since it was read, or is running.
 	ErrConflict = errors.New("durable: conflict")

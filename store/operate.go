@@ -193,7 +193,7 @@ type Change struct {
 	ID      int64           `json:"id"` // rises
 	At      time.Time       `json:"at"`
 	Actor   string          `json:"actor"`
-	Kind    string          `json:"kind"`    // of the thing changed: run, bulk (all runs of a filter), queue, schedule, lock
+	Kind    string          `json:"kind"`    // of the thing changed: run, bulk (all runs of a filter), queue, schedule, limit, lock
 	Subject string          `json:"subject"` // its id, or its name
 	Action  string          `json:"action"`
 	Detail  json.RawMessage `json:"detail"`         // what the action's word does not say; nil: nothing

@@ -2,16 +2,41 @@ package main
 
 import (
 	"bytes"
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/store/postgres"
 )
 
 func TestAnOrderIsShippedOnce(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, transaction(t.Context(), pgtest.Database(t), &out))
+	require.Equal(t, `succeeded in attempt 2, shipped 1 time
+attempt 1: completed in a transaction that was not committed
+`, out.String())
+}
+
+// With no more rights than `migrate grants --for worker` prints, and those to tables of
+// its own.
+func TestUnderTheRoleOfAWorker(t *testing.T) {
+	owner := pgtest.StartPrivate(t, pgtest.Options{}).URL()
+	store, err := postgres.Open(t.Context(), owner, postgres.Config{})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
+	grants, err := postgres.Grants("durable", postgres.RoleWorker, "shop")
+	require.NoError(t, err)
+	pgtest.Execute(t, owner, "create role shop login; grant create on schema public to shop;"+grants)
+	address, err := url.Parse(owner)
+	require.NoError(t, err)
+	address.User = url.User("shop")
+
+	var out bytes.Buffer
+	require.NoError(t, transaction(t.Context(), address.String(), &out))
 	require.Equal(t, `succeeded in attempt 2, shipped 1 time
 attempt 1: completed in a transaction that was not committed
 `, out.String())

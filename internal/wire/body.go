@@ -98,7 +98,7 @@ func member(value json.RawMessage, at string, field reflect.Value, faults *Fault
 		members(value, at, field, faults)
 		return
 	}
-	if string(value) == "null" && !slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice}, field.Kind()) {
+	if string(value) == "null" && !slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map}, field.Kind()) {
 		faults.add(Fault{Pointer: at, Detail: "want " + kindOf(field.Type()) + ", or leave it out"})
 		return
 	}
@@ -132,6 +132,8 @@ func kindOf(t reflect.Type) string {
 		return "a list"
 	case t.Kind() == reflect.Struct:
 		return "an object"
+	case t.Kind() == reflect.Map:
+		return "an object with texts"
 	default:
 		return "a whole number"
 	}

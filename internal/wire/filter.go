@@ -1,8 +1,8 @@
 package wire
 
 import (
-	"net/url"
-	"strconv"
+	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/durable-worker/durable-worker/store"
@@ -10,12 +10,14 @@ import (
 
 // FilterParams are the parameters that Runs reads: the words of the commands' flags.
 func FilterParams() []string {
-	return []string{"state", "job", "queue", "tag", "id", "since", "until", "cursor", "limit"}
+	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "metadata", "id", "since", "until", "ended_since", "cursor", "limit"}
 }
 
 // Runs is the filter of a list of runs.
 func (p *Params) Runs() store.Filter {
-	f := store.Filter{Jobs: p.Texts("job"), Queues: p.Texts("queue"), Tag: p.Text("tag"), Since: p.Instant("since"), Until: p.Instant("until"),
+	f := store.Filter{Jobs: p.Texts("job"), Queues: p.Texts("queue"), Tag: p.Text("tag"), Key: p.Text("key"), Schedule: p.Text("schedule"),
+		Worker: p.Text("worker"), Error: p.Text("error"), Metadata: p.metadata("metadata"),
+		Since: p.Instant("since"), Until: p.Instant("until"), EndedSince: p.Instant("ended_since"),
 		Before: p.ID("cursor"), Limit: int(p.Number("limit", 1, store.LargestPage, 0))}
 	for _, word := range p.Texts("state") {
 		state, err := store.ParseState(word)
@@ -36,56 +38,67 @@ func (p *Params) Runs() store.Filter {
 	return f
 }
 
-// Query is a filter as Runs reads it.
-func Query(f store.Filter) url.Values {
-	q := url.Values{}
-	for _, state := range f.States {
-		q.Add("state", state.String())
+// metadata are the values of a parameter that has a name=value each time.
+func (p *Params) metadata(parameter string) store.Metadata {
+	var wanted store.Metadata
+	for _, text := range p.Texts(parameter) {
+		name, value, err := store.ParseMetadata(text)
+		if err != nil {
+			p.Refuse(parameter, "%.150v", err)
+			continue
+		}
+		if _, twice := wanted[name]; twice {
+			p.Refuse(parameter, "%.100q: want one value for each name", name)
+		}
+		if wanted == nil {
+			wanted = store.Metadata{}
+		}
+		wanted[name] = value
 	}
-	for _, id := range f.IDs {
-		q.Add("id", id.String())
+	return wanted
+}
+
+// text is a condition that must say something when it is given. Left to mean "any", a
+// variable that a script forgot to set would make a bulk change concern all runs.
+type text string
+
+// UnmarshalJSON reads the condition.
+func (t *text) UnmarshalJSON(value []byte) error {
+	var s string
+	if err := json.Unmarshal(value, &s); err != nil || s == "" {
+		return errors.New("want a text that is not empty, or leave it out")
 	}
-	if len(f.Jobs) > 0 {
-		q["job"] = f.Jobs
-	}
-	if len(f.Queues) > 0 {
-		q["queue"] = f.Queues
-	}
-	if f.Tag != "" {
-		q.Set("tag", f.Tag)
-	}
-	if !f.Since.IsZero() {
-		q.Set("since", f.Since.Format(time.RFC3339Nano))
-	}
-	if !f.Until.IsZero() {
-		q.Set("until", f.Until.Format(time.RFC3339Nano))
-	}
-	if f.Before != (store.RunID{}) {
-		q.Set("cursor", f.Before.String())
-	}
-	if f.Limit != 0 {
-		q.Set("limit", strconv.Itoa(f.Limit))
-	}
-	return q
+	*t = text(s)
+	return nil
 }
 
 // Filter is a filter of runs in a JSON body, with the words of the query.
 type Filter struct {
-	State []store.State `json:"state,omitempty"`
-	Job   []string      `json:"job,omitempty"`
-	Queue []string      `json:"queue,omitempty"`
-	Tag   string        `json:"tag,omitempty"`
-	ID    []store.RunID `json:"id,omitempty"`
-	Since time.Time     `json:"since,omitzero"`
-	Until time.Time     `json:"until,omitzero"`
+	State      []store.State  `json:"state,omitempty"`
+	Job        []string       `json:"job,omitempty"`
+	Queue      []string       `json:"queue,omitempty"`
+	Tag        text           `json:"tag,omitempty"`
+	Key        text           `json:"key,omitempty"`
+	Schedule   text           `json:"schedule,omitempty"`
+	Worker     text           `json:"worker,omitempty"`
+	Error      text           `json:"error,omitempty"`
+	Metadata   store.Metadata `json:"metadata,omitempty"`
+	ID         []store.RunID  `json:"id,omitempty"`
+	Since      time.Time      `json:"since,omitzero"`
+	Until      time.Time      `json:"until,omitzero"`
+	EndedSince time.Time      `json:"ended_since,omitzero"`
 }
 
 // FilterOf is a filter as it is written in JSON.
 func FilterOf(f store.Filter) Filter {
-	return Filter{State: f.States, Job: f.Jobs, Queue: f.Queues, Tag: f.Tag, ID: f.IDs, Since: f.Since, Until: f.Until}
+	return Filter{State: f.States, Job: f.Jobs, Queue: f.Queues, Tag: text(f.Tag), Key: text(f.Key), Schedule: text(f.Schedule),
+		Worker: text(f.Worker), Error: text(f.Error),
+		Metadata: f.Metadata, ID: f.IDs, Since: f.Since, Until: f.Until, EndedSince: f.EndedSince}
 }
 
 // Filter is the filter that was read from JSON.
 func (f Filter) Filter() store.Filter {
-	return store.Filter{States: f.State, Jobs: f.Job, Queues: f.Queue, Tag: f.Tag, IDs: f.ID, Since: f.Since, Until: f.Until}
+	return store.Filter{States: f.State, Jobs: f.Job, Queues: f.Queue, Tag: string(f.Tag), Key: string(f.Key), Schedule: string(f.Schedule),
+		Worker: string(f.Worker), Error: string(f.Error),
+		Metadata: f.Metadata, IDs: f.ID, Since: f.Since, Until: f.Until, EndedSince: f.EndedSince}
 }

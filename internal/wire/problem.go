@@ -49,6 +49,8 @@ func ProblemOf(err error, code operate.Code) Problem {
 		return NewProblem(http.StatusUnprocessableEntity, code, Plain(err))
 	case operate.Busy:
 		return NewProblem(http.StatusServiceUnavailable, code, Plain(err))
+	case operate.NotMigrated:
+		return NewProblem(http.StatusServiceUnavailable, code, "The schema of the database does not fit this program: migrate, or upgrade the program.")
 	case operate.Unreachable, operate.Interrupted:
 		return NewProblem(http.StatusServiceUnavailable, code, "The database does not answer. Try again later.")
 	default:

@@ -1,6 +1,8 @@
 package wire_test
 
 import (
+	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -11,17 +13,41 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-func TestAFilterComesBackFromItsQuery(t *testing.T) {
+func TestAFilterIsReadFromAQueryAndABody(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 8, 0, 0, 123456000, time.UTC)
-	f := store.Filter{States: []store.State{store.Dead, store.Cancelled}, Jobs: []string{"a/b", "x&y"}, Queues: []string{"q"}, Tag: "ü=1",
-		IDs: []store.RunID{store.NewRunID()}, Since: at, Until: at.Add(time.Hour), Before: store.NewRunID(), Limit: 7}
-	p := wire.NewParams(wire.Query(f).Encode(), at)
+	id, cursor := store.NewRunID(), store.NewRunID()
+	want := store.Filter{States: []store.State{store.Dead, store.Cancelled}, Jobs: []string{"a/b", "x&y"}, Queues: []string{"q"}, Tag: "ü=1",
+		Key: "k 1", Schedule: "nightly/report", Worker: "w@1", Error: "no route", Metadata: store.Metadata{"tenant": "acme=1", "city": "Köln"},
+		IDs: []store.RunID{id}, Since: at, Until: at.Add(time.Hour), EndedSince: at.Add(time.Minute), Before: cursor, Limit: 7}
+	query := url.Values{"state": {"dead", "cancelled"}, "job": {"a/b", "x&y"}, "queue": {"q"}, "tag": {"ü=1"}, "key": {"k 1"}, "schedule": {"nightly/report"},
+		"worker": {"w@1"}, "error": {"no route"}, "metadata": {"tenant=acme=1", "city=Köln"}, "id": {id.String()}, "cursor": {cursor.String()}, "limit": {"7"},
+		"since": {"2026-11-22T08:00:00.123456Z"}, "until": {"2026-11-22T09:00:00.123456Z"}, "ended_since": {"2026-11-22T08:01:00.123456Z"}}
+	p := wire.NewParams(query.Encode(), at)
 	p.Only(wire.FilterParams()...)
-	require.Equal(t, f, p.Runs())
+	require.Equal(t, want, p.Runs())
 	require.NoError(t, p.Err())
-	require.Empty(t, wire.Query(store.Filter{}))
-	require.Equal(t, store.Filter{States: f.States, Jobs: f.Jobs, Queues: f.Queues, Tag: f.Tag, IDs: f.IDs, Since: f.Since, Until: f.Until}, wire.FilterOf(f).Filter())
+	require.Len(t, query, len(wire.FilterParams()), "each parameter is tried")
+
+	want.Before, want.Limit = store.RunID{}, 0
+	text, err := json.Marshal(wire.FilterOf(want))
+	require.NoError(t, err)
+	var read wire.Filter
+	require.NoError(t, wire.Element(text, "", &read))
+	require.Equal(t, want, read.Filter())
+}
+
+func TestAFilterHasNoEmptyCondition(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"tag", "key", "schedule", "worker", "error"} {
+		require.ErrorContains(t, wire.Element([]byte(`{"`+name+`":""}`), "", new(wire.Filter)), "/"+name+": want a text that is not empty")
+	}
+	for _, query := range []string{"key=", "schedule=", "worker=", "error=", "metadata=", "metadata=tenant", "metadata=a%3D1&metadata=a%3D2", "ended_since="} {
+		p := wire.NewParams(query, time.Now())
+		p.Runs()
+		require.Error(t, p.Err(), query)
+	}
+	require.ErrorContains(t, wire.Element([]byte(`{"metadata":["a"]}`), "", new(wire.Filter)), "/metadata: want an object with texts")
 }
 
 func TestInstantsCountBack(t *testing.T) {

@@ -30,6 +30,7 @@ type newRun struct {
 	MaxAttempts *int            `json:"max_attempts"`
 	Timeout     *store.Duration `json:"timeout"`
 	Tags        []string        `json:"tags"`
+	Metadata    store.Metadata  `json:"metadata"`
 	LimitedBy   []string        `json:"limited_by"`
 	Unique      *string         `json:"unique"`
 	UniqueFor   *store.Duration `json:"unique_for"`
@@ -177,7 +178,21 @@ func (w *newRun) options(pointer string) (options []durable.Option, faults wire.
 	if len(w.Tags) > 0 {
 		options = append(options, durable.Tags(w.Tags...))
 	}
-	for i, text := range w.LimitedBy {
+	if len(w.Metadata) > 0 {
+		options = append(options, durable.Metadata(w.Metadata))
+	}
+	limits, faults := limitedBy(w.LimitedBy, pointer)
+	options = append(options, limits...)
+	keys, err := w.key()
+	if err != "" {
+		faults = append(faults, wire.InBody(pointer, "%s", err)...)
+	}
+	return append(options, keys...), faults
+}
+
+// limitedBy are the options of the limits that a member names.
+func limitedBy(texts []string, pointer string) (options []durable.Option, faults wire.FaultsError) {
+	for i, text := range texts {
 		use, err := store.ParseLimitUse(text)
 		if err != nil {
 			faults = append(faults, wire.InBody(fmt.Sprintf("%s/limited_by/%d", pointer, i), "%v", err)...)
@@ -185,11 +200,7 @@ func (w *newRun) options(pointer string) (options []durable.Option, faults wire.
 		}
 		options = append(options, durable.LimitedByUse(use))
 	}
-	keys, err := w.key()
-	if err != "" {
-		faults = append(faults, wire.InBody(pointer, "%s", err)...)
-	}
-	return append(options, keys...), faults
+	return options, faults
 }
 
 // key is the option of the run's key, if it has one.

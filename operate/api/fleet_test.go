@@ -78,6 +78,23 @@ func TestSchedulesAreCreatedChangedAndRun(t *testing.T) {
 	})
 }
 
+func TestASchedulesRunsHaveTheLimitsOfTheirJob(t *testing.T) {
+	onEach(t, func(t *testing.T, b *bench) {
+		b.want(200, "PATCH", "/limits?name=tenant", `{"kind":"semaphore","max":1}`)
+		tenant := durable.Limited(durable.NewLimit("tenant", durable.Mutex()), durable.KeyOf("{tenant}"))
+		b.declare(durable.NewJob[map[string]any]("call", tenant).Info())
+		made := func(body string) any {
+			b.want(201, "PUT", "/schedules?name=n", body)
+			id := b.want(202, "POST", "/schedules/run-now", `{"name":"n"}`)["id"].(string)
+			b.want(200, "DELETE", "/schedules?name=n", "")
+			return b.want(200, "GET", "/runs/"+id, "")["limits"]
+		}
+		require.Equal(t, []any{"tenant=acme"}, made(`{"job":"call","rule":{"every":"1h"},"args":{"tenant":"acme"}}`))
+		require.Equal(t, []any{"tenant=other"}, made(`{"job":"mail","rule":{"every":"1h"},"limited_by":["tenant=other"]}`))
+		b.want(400, "PUT", "/schedules?name=n", `{"job":"mail","rule":{"every":"1h"},"limited_by":["*"]}`)
+	})
+}
+
 func TestLimitsAreMadeChangedAndDrained(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		const at = "/limits?name=github"
@@ -147,12 +164,14 @@ func TestFiguresProblemsAndExplanations(t *testing.T) {
 
 func TestAllRunsOfAFilterAreChanged(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
-		b.want(201, "POST", "/runs", `{"runs":[`+strings.Repeat(`{"job":"mail"},`, 499)+`{"job":"report"}]}`)
+		b.want(201, "POST", "/runs", `{"runs":[`+strings.Repeat(`{"job":"mail","metadata":{"tenant":"acme"}},`, 499)+`{"job":"mail"}]}`)
 		b.want(400, "POST", "/bulk", `{"action":"cancel"}`)
 		b.want(400, "POST", "/bulk", `{"action":"cancel","filter":{}}`)
+		b.want(400, "POST", "/bulk", `{"action":"cancel","filter":{"job":["mail"],"error":""}}`)
 		b.want(400, "POST", "/bulk", `{"action":"explode","all":true}`)
 		b.want(400, "POST", "/bulk", `{"action":"cancel","filter":{"state":["lost"]}}`)
-		status := b.want(202, "POST", "/bulk", `{"action":"cancel","filter":{"job":["mail"]},"reason":"wrong template"}`)
+		status := b.want(202, "POST", "/bulk", `{"action":"cancel","filter":{"job":["mail"],"metadata":{"tenant":"acme"}},"reason":"wrong template"}`)
+		require.Subset(t, status["filter"], map[string]any{"job": []any{"mail"}, "metadata": map[string]any{"tenant": "acme"}})
 		require.Equal(t, 1.0, status["n"])
 		var done map[string]any
 		require.Eventually(t, func() bool {

@@ -73,6 +73,36 @@ func TestAListHasFiltersAndCursors(t *testing.T) {
 	})
 }
 
+func TestRunsAreFoundByWhatIsKnownOfThem(t *testing.T) {
+	onEach(t, func(t *testing.T, b *bench) {
+		b.enqueue(`{}`)
+		id := b.want(201, "POST", "/runs", `{"job":"mail","unique":"order 1","metadata":{"tenant":"acme","city":"Köln"}}`)["id"].(string)
+		require.Equal(t, map[string]any{"tenant": "acme", "city": "Köln"}, b.want(200, "GET", "/runs/"+id, "")["metadata"])
+		b.want(201, "PUT", "/schedules?name=nightly", `{"job":"mail","rule":{"cron":"@yearly"},"metadata":{"tenant":"acme"}}`)
+		made := b.want(202, "POST", "/schedules/run-now", `{"name":"nightly"}`)["id"].(string)
+		b.want(200, "POST", "/runs/"+made+"/cancel", `{"reason":"no route to host"}`)
+		found := func(query string) (ids []any) {
+			for _, run := range b.want(200, "GET", "/runs?"+query, "")["runs"].([]any) {
+				ids = append(ids, run.(map[string]any)["id"])
+			}
+			n := 0.0
+			for _, count := range b.want(200, "GET", "/counts?"+query, "")["counts"].(map[string]any) {
+				n += count.(map[string]any)["n"].(float64)
+			}
+			require.InDelta(t, len(ids), n, 0, "%s: a count and a list", query)
+			return ids
+		}
+		for query, want := range map[string][]any{
+			"key=order+1": {id}, "schedule=nightly": {made}, "error=no+route": {made}, "worker=nowhere": nil, "ended_since=1h": {made},
+			"metadata=tenant%3Dacme": {made, id}, "metadata=tenant%3Dacme&metadata=city%3DK%C3%B6ln": {id}, "metadata=tenant%3Dother": nil,
+		} {
+			require.Equal(t, want, found(query), query)
+		}
+		b.want(422, "POST", "/runs", `{"job":"mail","metadata":{"a=b":"x"}}`)
+		b.want(400, "POST", "/runs", `{"job":"mail","metadata":{"a":1}}`)
+	})
+}
+
 func TestARunIsEnqueuedAsItSays(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/wire"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
@@ -75,6 +76,8 @@ type newSchedule struct {
 	MaxAttempts *int            `json:"max_attempts"`
 	Timeout     *store.Duration `json:"timeout"`
 	Tags        []string        `json:"tags"`
+	Metadata    store.Metadata  `json:"metadata"`
+	LimitedBy   []string        `json:"limited_by"`
 	Paused      bool            `json:"paused"`
 }
 
@@ -96,9 +99,13 @@ func putSchedule(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	limits, faults := limitedBy(given.LimitedBy, "")
+	if len(faults) > 0 {
+		return answer{}, faults
+	}
 	s := store.Schedule{Name: name, Rule: given.Rule, Plan: given.Plan, Generation: generation, Job: job.Name, Queue: job.Queue,
 		Priority: job.Priority, Args: []byte("{}"), MaxAttempts: job.MaxAttempts, Timeout: time.Duration(job.Timeout), OnCrash: job.OnCrash,
-		Tags: given.Tags, Paused: given.Paused}
+		Tags: given.Tags, Metadata: given.Metadata, Paused: given.Paused}
 	if given.Args != nil {
 		s.Args = given.Args
 	}
@@ -106,6 +113,8 @@ func putSchedule(c *call) (answer, error) {
 	set(&s.Priority, given.Priority)
 	set(&s.MaxAttempts, given.MaxAttempts)
 	set((*store.Duration)(&s.Timeout), given.Timeout)
+	run := durable.RunOf(job, s.Args, limits...) // with the keys that the args give
+	s.Limits = run.Limits
 	_, err = c.op.SaveSchedule(c.r.Context(), s)
 	switch {
 	case errors.Is(err, store.ErrConflict) && generation != 0:

@@ -23,6 +23,7 @@ import (
 	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/operate/api"
 	"github.com/durable-worker/durable-worker/store"
+	"github.com/durable-worker/durable-worker/store/backend"
 )
 
 // target is a path of an operation, of a run and a bulk change that there are not.
@@ -270,6 +271,24 @@ func TestErrorsOfTheDatabaseStayInTheLog(t *testing.T) {
 		b.want(status, "POST", "/runs/0190c5a0-7d6c-7b0e-9f6e-3a1f4b2c5d6e/cancel", "")
 		require.Contains(t, b.log.String(), "canary")
 		require.NotContains(t, b.as(viewerToken).send("GET", "/findings", "").Body.String(), "canary")
+	}
+}
+
+func TestASchemaThatDoesNotFitIsNamed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	db, err := backend.Open(t.Context(), sqliteAddress(t), backend.Config{})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	b.handler, err = api.New(operate.New(db, operate.Config{Transient: backend.Transient}), api.Config{Auth: access.Tokens(operatorToken, viewerToken)})
+	require.NoError(t, err)
+	for _, target := range []string{"GET /runs", "GET /queues", "POST /runs"} {
+		method, path, _ := strings.Cut(target, " ")
+		body := ""
+		if method == "POST" {
+			body = `{"job":"mail"}`
+		}
+		require.Equal(t, "not_migrated", b.want(503, method, path, body)["code"], target)
 	}
 }
 

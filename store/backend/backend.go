@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/store"
@@ -58,7 +60,7 @@ type Config struct {
 type ConnectHook = postgres.ConnectHook
 
 // ErrNoFile is what Open with MustExist says of a file that is not there.
-var ErrNoFile = errors.New("no database file")
+var ErrNoFile = errors.New("there is no database file")
 
 // Open connects to the store that dsn names. It does not migrate.
 func Open(ctx context.Context, dsn string, config Config) (Store, error) {
@@ -83,14 +85,27 @@ func (t target) open(ctx context.Context, config Config) (Store, error) {
 		return opened(postgresStore{store}, err)
 	case engineSQLite:
 		if config.MustExist {
-			if _, err := os.Stat(t.location); err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrNoFile, err)
+			if err := exists(t.location); err != nil {
+				return nil, err
 			}
 		}
 		return opened(sqlite.Open(ctx, t.location, sqlite.Config{Logger: config.Logger}))
 	default:
 		return memory.New(memory.Config{}), nil
 	}
+}
+
+// exists says where a file is missing: a relative path may be meant for another
+// directory.
+func exists(path string) error {
+	_, err := os.Stat(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if whole, failed := filepath.Abs(path); failed == nil {
+		path = whole
+	}
+	return fmt.Errorf("%w %s", ErrNoFile, path)
 }
 
 // postgresStore counts what the engine lists.

@@ -95,12 +95,18 @@ func TestEveryEngineOpens(t *testing.T) {
 	}
 }
 
-func TestAFileMayHaveToExist(t *testing.T) {
-	t.Parallel()
+func TestAFileMayHaveToExist(t *testing.T) { //nolint:paralleltest // it changes the directory
 	path := filepath.Join(t.TempDir(), "x.db")
 	_, err := backend.Open(t.Context(), "sqlite:"+path, backend.Config{MustExist: true})
 	require.ErrorIs(t, err, backend.ErrNoFile)
+	require.ErrorContains(t, err, "there is no database file "+path)
 	require.NoFileExists(t, path)
+
+	t.Chdir(filepath.Dir(path))
+	_, err = backend.Open(t.Context(), "sqlite:x.db", backend.Config{MustExist: true})
+	require.ErrorContains(t, err, "there is no database file "+path, "it says where it was looked for")
+	_, err = backend.Open(t.Context(), "sqlite:"+path+"/below/x.db", backend.Config{MustExist: true})
+	require.Error(t, err)
 }
 
 // refusal is an error of a server, by its SQLSTATE.

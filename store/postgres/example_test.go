@@ -64,6 +64,21 @@ func ExampleStore_WithTx() {
 	_ = signUp
 }
 
+// What a role needs that only scales workers; `migrate grants` prints the same.
+func ExampleGrants() {
+	statements, err := postgres.Grants("durable", postgres.RoleScaler, "keda")
+	fmt.Print(statements)
+	fmt.Println(err)
+	// Output:
+	// BEGIN;
+	// REVOKE ALL ON ALL TABLES IN SCHEMA "durable" FROM "keda";
+	// REVOKE ALL ON SCHEMA "durable" FROM "keda";
+	// GRANT USAGE ON SCHEMA "durable" TO "keda";
+	// GRANT SELECT ON "durable".jobs, "durable".lanes, "durable".ready, "durable".leases TO "keda";
+	// COMMIT;
+	// <nil>
+}
+
 // The password is a token that is valid for minutes: each connection asks for one.
 func ExampleConfig_connect() {
 	token := func(context.Context) (string, error) { return rand.Text(), nil } // IAM, Vault

@@ -357,7 +357,7 @@ func (s *Store) serves(have, want, minCompatible int) error {
 		return fmt.Errorf("%w: schema %q has version %d and this program needs %d: run `migrate up` of your worker program, or call Store.Migrate",
 			ErrSchema, s.config.Schema, have, want)
 	case minCompatible > want:
-		return fmt.Errorf("%w: schema %q has version %d, which programs below version %d cannot serve, and this one has %d: deploy a newer one",
+		return fmt.Errorf("%w: schema %q has version %d, which requires program version %d or later (this is %d): upgrade the program",
 			ErrSchema, s.config.Schema, have, minCompatible, want)
 	default:
 		return nil

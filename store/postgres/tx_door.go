@@ -168,8 +168,6 @@ func plainArgs(args []any) []any {
 	plain := make([]any, len(args))
 	for i, arg := range args {
 		switch arg := arg.(type) {
-		case uuid.UUID:
-			plain[i] = pgtype.UUID{Bytes: arg, Valid: true}
 		case uuidArray:
 			plain[i] = literal(arg, func(id uuid.UUID) string { return id.String() })
 		case []uuid.UUID:
@@ -192,7 +190,7 @@ func plainArgs(args []any) []any {
 			plain[i] = orNil(arg, func(t time.Time) string { return t.UTC().Format(timeForm) })
 		case time.Time:
 			plain[i] = arg.UTC().Format(timeForm)
-		case nil, string, bool, int16, int32, int64:
+		case nil, string, bool, int16, int32, int64, pgtype.UUID:
 			plain[i] = arg
 		default:
 			panic(fmt.Sprintf("postgres: a parameter of type %T cannot be sent through a caller's transaction", arg))

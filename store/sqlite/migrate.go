@@ -149,7 +149,7 @@ func (s *Store) requireSchema(ctx context.Context, on asker) error {
 }
 
 func tooOld(want, minCompatible int) error {
-	return fmt.Errorf("%w: the schema is for programs that know version %d or later, and this one knows %d: use a newer program", store.ErrSchema, minCompatible, want)
+	return fmt.Errorf("%w: it requires program version %d or later (this is %d): upgrade the program", store.ErrSchema, minCompatible, want)
 }
 
 // schemaEvery is how often the schema's version is read again.
