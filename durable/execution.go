@@ -38,7 +38,7 @@ type execution struct {
 	log                 *slog.Logger
 	lines               *logLines // nil until the handler asks for its logger
 	reports             *reports  // nil until the handler reports
-	handlerErr          error     // what the handler returned; kept for RunFailed only
+	handlerErr          error     // what the handler returned; kept for hooks only
 }
 
 // laneWork is what the executions of a lane's runs have in common.

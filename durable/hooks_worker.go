@@ -144,9 +144,9 @@ func (w *Worker) observeCrash(r store.ReclaimedRun) {
 	}
 }
 
-// keepFailure keeps what the handler returned, for the hook; the first counts.
+// keepFailure keeps what the handler returned, for the hooks; the first counts.
 func (x *execution) keepFailure(err error) {
-	if x.w.config.Hooks.RunFailed == nil {
+	if x.w.config.Hooks.RunFailed == nil && x.w.config.Hooks.RunSettled == nil {
 		return
 	}
 	x.mu.Lock()
@@ -158,7 +158,16 @@ func (x *execution) keepFailure(err error) {
 
 // verdict is what hooks see of an outcome.
 func (e *ended) verdict(verdict store.Verdict) observe.RunVerdict {
-	return observe.RunVerdict{Run: e.x.runInfo(), Outcome: e.kind(verdict), Verdict: verdict}
+	v := observe.RunVerdict{Run: e.x.runInfo(), Outcome: e.kind(verdict), Verdict: verdict, Took: e.outcome.Took}
+	if v.Outcome == e.outcome.Kind {
+		v.After, v.Error = e.outcome.After, e.outcome.Error
+	}
+	if v.Outcome == store.Failure || v.Outcome == store.Death {
+		e.x.mu.Lock()
+		v.Err = e.x.handlerErr
+		e.x.mu.Unlock()
+	}
+	return v
 }
 
 // kind is the kind of the outcome that the store has.

@@ -64,6 +64,12 @@ type Config struct {
 	DashboardCert          string `env:"DURABLE_DASHBOARD_TLS_CERT"`
 	DashboardKey           string `env:"DURABLE_DASHBOARD_TLS_KEY"`
 
+	EventsURL        string `env:"DURABLE_EVENTS_WEBHOOK_URL"` // empty: no events are sent
+	EventsSecret     string `env:"DURABLE_EVENTS_WEBHOOK_SECRET"`
+	EventsSecretFile string `env:"DURABLE_EVENTS_WEBHOOK_SECRET_FILE"`
+	Events           string `env:"DURABLE_EVENTS" envDefault:"run.dead,run.reclaimed,run.stuck,worker.started,worker.stopped"`
+	EventsErrors     bool   `env:"DURABLE_EVENTS_ERRORS"`
+
 	given map[string]bool // variables that the environment sets
 }
 
@@ -193,7 +199,7 @@ func unreadable(err error) map[string]bool {
 
 // shownValue is a value as an error may repeat it.
 func shownValue(name, value string) string {
-	if name == varDatabaseURL || name == varRedisURL || name == varHTTPAllow || slices.Contains(secretVariables(), name) {
+	if name == varDatabaseURL || name == varRedisURL || name == varHTTPAllow || name == varEventsURL || slices.Contains(secretVariables(), name) {
 		return ""
 	}
 	if len(value) > 100 {

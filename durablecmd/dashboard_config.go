@@ -27,7 +27,9 @@ const (
 )
 
 // secretVariables are those whose values are shown nowhere.
-func secretVariables() []string { return []string{varToken, varViewerToken, varProxySecret} }
+func secretVariables() []string {
+	return []string{varToken, varViewerToken, varProxySecret, varEventsSecret}
+}
 
 // readSecrets reads the secrets that are in files, and notes in wants what is wrong
 // with one.
@@ -40,6 +42,7 @@ func (c *Config) readSecrets(wants map[string]string) {
 		{name: varToken, value: &c.DashboardToken, path: c.DashboardTokenFile},
 		{name: varViewerToken, value: &c.DashboardViewer, path: c.DashboardViewerFile},
 		{name: varProxySecret, value: &c.DashboardProxySecret, path: c.DashboardProxySecretIn},
+		{name: varEventsSecret, value: &c.EventsSecret, path: c.EventsSecretFile},
 	} {
 		if secret.path == "" {
 			continue

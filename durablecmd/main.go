@@ -34,6 +34,7 @@ type App struct {
 	builtin builtin.Config
 	config  Config
 	mux     *http.ServeMux
+	feed    *feed   // nil: no events are passed on
 	faults  []error // of Handle
 	onStop  []func(context.Context) error
 }

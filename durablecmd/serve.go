@@ -89,13 +89,14 @@ type health struct {
 	tally  *observe.Tally
 	pools  func() []store.Pool
 	sample *sampler
+	feed   *feed
 }
 
 // watch makes the state of the app's worker the answer.
 func (h *health) watch(app *App) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.worker, h.tally = app.Worker, app.Tally
+	h.worker, h.tally, h.feed = app.Worker, app.Tally, app.feed
 	h.sample = &sampler{read: operate.New(app.Store, operate.Config{}).Sample, now: lease.Elapsed}
 	if s, ok := app.Store.(interface{ Pools() []store.Pool }); ok {
 		h.pools = s.Pools
@@ -211,9 +212,9 @@ func newHealth(version string) *health {
 // metrics is what /metrics shows.
 func (h *health) metrics(ctx context.Context) metrics.Snapshot {
 	h.mu.Lock()
-	worker, tally, pools, sample := h.worker, h.tally, h.pools, h.sample
+	worker, tally, pools, sample, feed := h.worker, h.tally, h.pools, h.sample, h.feed
 	h.mu.Unlock()
-	shown := metrics.Snapshot{Version: h.version}
+	shown := metrics.Snapshot{Version: h.version, Events: feed.metrics()}
 	if tally != nil {
 		shown.Totals = tally.Totals()
 	}

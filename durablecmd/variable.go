@@ -56,7 +56,7 @@ func (v variable) complaint(c Config) string {
 
 // variables lists every variable in the order in which they are shown.
 func variables() []variable {
-	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), retentionVariables(), programVariables(), builtinVariables(), dashboardVariables())
+	return slices.Concat(databaseVariables(), workerVariables(), leaseVariables(), retentionVariables(), programVariables(), builtinVariables(), dashboardVariables(), eventVariables())
 }
 
 func databaseVariables() []variable {

@@ -148,14 +148,19 @@ func (t *tenure) run(ctx context.Context) error {
 		return err
 	}
 	defer closeLocks(t.logger)
+	feed, err := newFeed(t.config, t.seams.versionOf(), t.logger)
+	if err != nil {
+		return err
+	}
+	t.seams.hooks = feed.into(t.seams.hooks)
 	app := newApp(store, t.config, t.seams, t.logger)
-	app.Locks = locks
-	app.mux = t.health.mux
+	app.Locks, app.feed, app.mux = locks, feed, t.health.mux
 	if err = app.setUp(ctx, t.setup); err == nil {
 		shown, closeShown := t.forOperators(ctx, store)
 		defer closeShown()
 		defer t.board.open(shown, locks)()
 		t.health.watch(app)
+		defer feed.begin(ctx, app.Worker)()
 		err = app.Worker.Run(ctx)
 	}
 	return errors.Join(err, app.stop(ctx))

@@ -92,6 +92,10 @@ type RunVerdict struct {
 	Run     store.RunInfo
 	Outcome store.OutcomeKind
 	Verdict store.Verdict
+	Took    time.Duration // by the handler; zero: not known
+	After   time.Duration // until the run is due again, for Failure and Snoozed
+	Error   string        // that was stored, for Failure, Death and Cancellation
+	Err     error         // what the handler returned, or its panic, for Failure and Death; nil: not known
 }
 
 // RunFailure is an attempt that has failed.

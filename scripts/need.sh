@@ -2,7 +2,8 @@
 # Finds what the tests need beside Go: a C compiler, for the race detector, the
 # PostgreSQL server's programs, from which the tests start clusters of their own
 # (or, in DURABLE_TEST_DATABASE_URL, a server that is there), Redis's server,
-# PgBouncer, and libfaketime, to start a server at another date. What is missing is installed when this runs as root where apt-get exists; otherwise it
+# PgBouncer, libfaketime, to start a server at another date, and Python, for the
+# client of the JSON API. What is missing is installed when this runs as root where apt-get exists; otherwise it
 # is named, with the line to type.
 set -euo pipefail
 
@@ -43,10 +44,11 @@ has_postgres || packages+=(postgresql)
 command -v redis-server >/dev/null || packages+=(redis-server)
 has_pooler || packages+=(pgbouncer)
 has_faketime || packages+=(libfaketime)
+command -v python3 >/dev/null || packages+=(python3)
 [ ${#packages[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
-	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH, redis-server, pgbouncer and libfaketime." >&2
+	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH, redis-server, pgbouncer, libfaketime and python3." >&2
 	exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
@@ -67,7 +69,7 @@ quietly() {
 }
 quietly apt-get -o DPkg::Lock::Timeout=120 update
 quietly apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "${packages[@]}"
-compiles && has_postgres && has_pooler && has_faketime && command -v redis-server >/dev/null || {
-	echo "installed ${packages[*]}, and the tests still lack a C compiler, a PostgreSQL server, redis-server, pgbouncer or libfaketime" >&2
+compiles && has_postgres && has_pooler && has_faketime && command -v redis-server >/dev/null && command -v python3 >/dev/null || {
+	echo "installed ${packages[*]}, and the tests still lack a C compiler, a PostgreSQL server, redis-server, pgbouncer, libfaketime or python3" >&2
 	exit 1
 }

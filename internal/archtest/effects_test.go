@@ -20,8 +20,11 @@ var goroutines = excuses{
 	"store/postgres/store.go":       "the sender of wake-ups; Close waits for it",
 	"store/postgres/listen.go":      "calls the caller's wake; Listen waits for it",
 	"durablecmd/builtin/exec.go":    "waits for the command to end; perform waits for it",
+	"durablecmd/events.go":          "the sender of events and its heartbeat; the end of the feed waits for them",
+	"observe/events/stream.go":      "calls the user's sink; send waits for it",
 	"durablecmd/main.go":            "watches for signals; the function that ends the verb's context waits for it",
 	"durablecmd/serve.go":           "the HTTP server; serve waits for it",
+	"examples/webhook/main.go":      "the sender of events; the function waits for it",
 	"examples/timer/main.go":        "the hosts; timer waits for them",
 	"examples/limit-tenant/main.go": "a worker; the function waits for it",
 	"examples/limit-mutex/main.go":  "a worker; the function waits for it",
@@ -41,6 +44,7 @@ var goroutines = excuses{
 // started them does not wait for. They are set in these files only, each with what
 // stops it and why one that has begun does no harm after that.
 var callbacks = excuses{
+	"observe/events/stream.go":  "ends the last try some seconds after the stream's context; stopped when Run returns, and then it ends what has ended",
 	"lock/until.go":             "ends the context of a grant; stopped with it, and an ended context stays ended",
 	"lock/redislock/waits.go":   "closes a subscription; stopped when the wait ends",
 	"durable/tenure.go":         "ends the last context of a drain; stopped when Run returns",
@@ -62,9 +66,11 @@ var clocks = excuses{
 	"store/sqlite/store.go":       "how long one call has waited for another process to let go of the file",
 	"store/postgres/signal.go":    "whether a wake-up is worth sending; a hint, with an hour of margin",
 	"store/postgres/sql.go":       "what is left of a context's deadline",
+	"examples/webhook/main.go":    "the receiver holds the timestamp of a signature against its clock",
 	"examples/limit-rate/main.go": "the API of the example counts its calls in any second",
 	"limit/wait.go":               "what is left of a context's deadline",
 	"durable/execute.go":          "how long after it was due a run begins, and how long its handler takes; figures that decide nothing",
+	"observe/events/":             "when an event was noted, sent and signed, for its receiver; figures that decide nothing",
 	"observe/tally_hooks.go":      "how late attempts begin, and how long they take; figures that decide nothing",
 	"durablecmd/":                 "ages that people read, and how long a demo has lasted",
 	"operate/dashboard/":          "how old shared figures are, and how long a hint may take to be written",

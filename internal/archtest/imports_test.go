@@ -39,6 +39,7 @@ var law = map[string][]string{
 	"limit":               {"durable", "store", "heartbeat", "lease"},
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
+	"observe/events":      {"observe", "store", "internal/storable"},
 	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
 	"operate/access":      {},
 	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
@@ -55,10 +56,10 @@ var law = map[string][]string{
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "observe", "observe/metrics", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "observe", "observe/metrics", "observe/events", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
-	"examples/*":            {"durablecmd", "limit", "observe", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
+	"examples/*":            {"durablecmd", "limit", "observe", "observe/events", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
 	"examples/*/internal/*": {"*"},
 
 	"deploy":             {},

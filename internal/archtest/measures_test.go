@@ -42,6 +42,7 @@ var limits = map[string]limit{
 	"store/postgres":     {files: 69, up: 0.25}, // two for the facts of a run and the pool of those who look; one for caps of queues
 	"store/sqlite":       {files: 55, up: 0.25},
 	"store/memory":       {files: 55, up: 0.25},
+	"durablecmd":         {files: 46, up: 0.25}, // one for events: their variables and what sends them
 	"durablecmd/builtin": {files: 45, up: 0.31},
 	"internal/cron":      {files: 45, up: 0.31},
 }

@@ -80,6 +80,17 @@ func (t *text) worker(w *Worker) {
 	}
 }
 
+func (t *text) events(e *Events) {
+	t.family(counter, "durable_events_sent_total", "Events that the webhook has taken.")
+	t.number(e.Sent)
+	t.family(counter, "durable_events_dropped_total", "Events that were dropped: the queue was full, or the webhook did not take them.")
+	t.number(e.Dropped)
+	t.family(counter, "durable_events_failures_total", "Calls of the webhook that failed.")
+	t.number(e.Failed)
+	t.family(gauge, "durable_events_waiting", "Events that wait for the webhook.")
+	t.number(int64(e.Waiting))
+}
+
 func number(yes bool) int64 {
 	if yes {
 		return 1

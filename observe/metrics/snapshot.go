@@ -20,6 +20,15 @@ type Snapshot struct {
 	Database *Database
 	// Pools are the store's pools of connections.
 	Pools []store.Pool
+	// Events are the figures of a stream of events; nil: there is none.
+	Events *Events
+}
+
+// Events are what became of events, see package observe/events.
+type Events struct {
+	Sent, Dropped int64
+	Failed        int64 // tries to send
+	Waiting       int
 }
 
 // Worker is the state of a worker.
@@ -66,5 +75,8 @@ func Text(s Snapshot, format Format) []byte {
 	}
 	t.pools(s.Pools)
 	t.locks(&s.Totals)
+	if s.Events != nil {
+		t.events(s.Events)
+	}
 	return t.end()
 }

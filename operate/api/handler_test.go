@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/operate/api"
@@ -46,7 +48,11 @@ func newBench(t *testing.T) *bench {
 
 func benchOn(t *testing.T, address string) *bench {
 	t.Helper()
-	db, err := backend.Open(t.Context(), address, backend.Config{})
+	schema := "api_" + strings.ToLower(rand.Text()[:16])
+	if strings.HasPrefix(address, "postgres") { // one database for all tests, and a schema for each
+		t.Cleanup(func() { pgtest.Execute(t, address, "DROP SCHEMA IF EXISTS "+schema+" CASCADE") })
+	}
+	db, err := backend.Open(t.Context(), address, backend.Config{Schema: schema, MaxConns: 5})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
 	_, err = db.Migrate(t.Context())

@@ -11,14 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// onEach runs a test on stores of every kind that needs no server.
+// onEach runs a test on stores of every kind.
 func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Parallel()
 	t.Run("memory", func(t *testing.T) { t.Parallel(); test(t, newBench(t)) })
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, benchOn(t, sqliteAddress(t))) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); test(t, benchOn(t, pgtest.Server(t))) })
 }
 
 func TestRunsAreEnqueuedListedAndChanged(t *testing.T) {

@@ -1,0 +1,102 @@
+package events
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/durable-worker/durable-worker/internal/storable"
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Hooks returns the hooks that fill the stream: those that its kinds need, and no other.
+// Give them to the worker, and to clients if you want RunEnqueued; observe.Join combines
+// them with hooks of yours.
+func (s *Stream) Hooks() observe.Hooks {
+	var h observe.Hooks
+	if s.any(RunEnqueued) {
+		h.Enqueue = s.enqueue
+	}
+	if s.any(RunStarted) {
+		h.Execute = s.execute
+	}
+	if s.any(RunSucceeded, RunRetried, RunSnoozed, RunDead, RunCancelled, RunHandedBack, RunRefused) {
+		h.RunSettled = s.settled
+	}
+	if s.any(RunDead, RunReclaimed, RunLost, RunStuck) {
+		h.RunLost = s.lost
+	}
+	return h
+}
+
+func (s *Stream) enqueue(ctx context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
+	return ctx, func(end observe.EnqueueEnd) {
+		if end.Err != nil {
+			return
+		}
+		for i := range start.Runs {
+			r := &start.Runs[i]
+			s.add(RunEnqueued, &Run{ID: r.ID, Job: r.Job, Queue: r.Queue, MaxAttempts: r.MaxAttempts, Tags: slices.Clone(r.Tags),
+				Trace: some(r.Trace), DueAt: when(r.At)}, nil)
+		}
+	}
+}
+
+func (s *Stream) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
+	s.add(RunStarted, of(start.Run), nil)
+	return ctx, nil
+}
+
+// of is what an event says of a run.
+func of(r store.RunInfo) *Run {
+	return &Run{ID: r.ID, Job: r.Job, Queue: r.Queue, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, CrashCount: r.CrashCount, Tags: slices.Clone(r.Tags),
+		Schedule: some(r.Schedule), Trace: some(r.Trace), DueAt: when(r.DueAt), CreatedAt: when(r.CreatedAt)}
+}
+
+// outcomes are the kinds of outcomes that the store has taken.
+var outcomes = map[store.OutcomeKind]Kind{ //nolint:gochecknoglobals // a constant table
+	store.Success: RunSucceeded, store.Failure: RunRetried, store.Death: RunDead, store.Cancellation: RunCancelled,
+	store.Snoozed: RunSnoozed, store.HandedBack: RunHandedBack,
+}
+
+func (s *Stream) settled(v observe.RunVerdict) {
+	what, known := outcomes[v.Outcome]
+	if v.Verdict == store.Rejected {
+		what = RunRefused
+	}
+	if !known || !s.wants(what) {
+		return
+	}
+	run := of(v.Run)
+	if v.Took > 0 {
+		took := store.Duration(v.Took)
+		run.Took = &took
+	}
+	if what == RunRetried || what == RunSnoozed {
+		run.RetryAt = when(time.Now().Add(v.After))
+	}
+	if v.Error != "" || v.Err != nil {
+		run.ErrorType = some(errorType(v.Err))
+		if s.config.Errors {
+			run.Error = some(storable.Clip(v.Error, errorMost))
+		}
+	}
+	s.add(what, run, nil)
+}
+
+func (s *Stream) lost(l observe.RunLoss) {
+	run := &Run{ID: l.ID, Job: l.Job, Queue: l.Queue, CrashCount: l.CrashCount}
+	switch l.Kind {
+	case observe.LeaseLost:
+		s.add(RunLost, run, nil)
+	case observe.HandlerStuck:
+		s.add(RunStuck, run, nil)
+	case observe.WorkerCrashed:
+		run.LostBy, run.Crash = some(l.Worker), true
+		s.add(RunReclaimed, run, nil)
+		if l.Dead {
+			s.add(RunDead, run, nil)
+		}
+	}
+}
