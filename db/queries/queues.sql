@@ -71,7 +71,7 @@ WITH limited AS MATERIALIZED (
                     SELECT
                     FROM durable.ready
                     WHERE ready.lane = lanes.id
-                    LIMIT @most::int
+                    LIMIT @line_most::int
                 ) ordinary
             ) + (
                 SELECT count(*)
@@ -79,7 +79,7 @@ WITH limited AS MATERIALIZED (
                     SELECT
                     FROM durable.ready
                     WHERE ready.lane = -lanes.id
-                    LIMIT @most::int
+                    LIMIT @line_most::int
                 ) isolated
             ) AS pending,
             least(

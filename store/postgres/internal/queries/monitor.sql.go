@@ -105,7 +105,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT $1::int
+            LIMIT $3::int
         ) first_ready
     ) ordinary
     CROSS JOIN LATERAL (
@@ -118,7 +118,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = -some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT $1::int
+            LIMIT $3::int
         ) first_ready
     ) isolated
 )
@@ -140,8 +140,9 @@ ORDER BY counted.queue, counted.job
 `
 
 type SurveyLanesParams struct {
-	Most  int32
-	Lanes int32
+	Most     int32
+	Lanes    int32
+	LineMost int32
 }
 
 type SurveyLanesRow struct {
@@ -158,11 +159,11 @@ type SurveyLanesRow struct {
 	Lanes    int64
 }
 
-// Index: reads lanes, a small table; ready_order for each line, up to so many rows; of
+// Index: reads lanes, a small table; ready_order for each line, up to @line_most rows; of
 // waiting so many rows in all; of the runs in leases up to so many, by runs_pkey.
 // Locks: none.
 func (q *Queries) SurveyLanes(ctx context.Context, arg SurveyLanesParams) ([]SurveyLanesRow, error) {
-	rows, err := q.db.Query(ctx, SurveyLanes, arg.Most, arg.Lanes)
+	rows, err := q.db.Query(ctx, SurveyLanes, arg.Most, arg.Lanes, arg.LineMost)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ WITH limited AS MATERIALIZED (
                     SELECT
                     FROM durable.ready
                     WHERE ready.lane = lanes.id
-                    LIMIT $1::int
+                    LIMIT $2::int
                 ) ordinary
             ) + (
                 SELECT count(*)
@@ -64,7 +64,7 @@ WITH limited AS MATERIALIZED (
                     SELECT
                     FROM durable.ready
                     WHERE ready.lane = -lanes.id
-                    LIMIT $1::int
+                    LIMIT $2::int
                 ) isolated
             ) AS pending,
             least(
@@ -113,7 +113,8 @@ ORDER BY named.name
 `
 
 type ListQueuesParams struct {
-	Most int32
+	Most     int32
+	LineMost int32
 }
 
 type ListQueuesRow struct {
@@ -129,7 +130,7 @@ type ListQueuesRow struct {
 // and a count that stops at so many rows for each line; as many rows of waiting in all.
 // Locks: none.
 func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQueuesRow, error) {
-	rows, err := q.db.Query(ctx, ListQueues, arg.Most)
+	rows, err := q.db.Query(ctx, ListQueues, arg.Most, arg.LineMost)
 	if err != nil {
 		return nil, err
 	}
