@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/internal/secret"
@@ -82,6 +83,7 @@ type Store struct {
 
 	lanes   laneCache
 	limits  limitCache
+	tally   admit.Tally
 	capped  board.Capped // the lanes whose runs claims move into the lines of caps
 	workers workerCache
 

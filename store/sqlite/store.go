@@ -14,6 +14,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 
+	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/lease"
@@ -82,6 +83,7 @@ type Store struct {
 	batcher enqueueBatcher
 	lanes   lanes
 	seqs    seqCache
+	tally   admit.Tally
 	capped  board.Capped // the lanes whose runs claims move into the lines of caps
 	signals board.Board
 	told    atomic.Int64 // those who wait for locks, by this process
