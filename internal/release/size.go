@@ -26,6 +26,7 @@ var parts = []struct{ name, prefix string }{
 	{"PostgreSQL", "github.com/jackc/"}, {"PostgreSQL", module + "/store/postgres"}, {"PostgreSQL", module + "/db"},
 	{"PostgreSQL", "golang.org/x/text/"},
 	{"Redis locks", "github.com/redis/"}, {"Redis locks", "github.com/cespare/"}, {"Redis locks", module + "/lock/redislock"},
+	{"traces", "go.opentelemetry.io/"}, {"traces", "github.com/go-logr/"}, {"traces", module + "/observe/tracing"},
 	{"command line", "github.com/alecthomas/"}, {"command line", "github.com/caarlos0/"}, {"command line", "golang.org/x/term"},
 	{"command line", module + "/durablecmd"}, {"command line", "main."},
 	{"durable itself", module + "/"},
