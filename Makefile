@@ -9,7 +9,7 @@ GO    ?= go
 TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: alerts browser screenshots help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
+.PHONY: alerts browser browser-quick large gallery screenshots help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,7 @@ RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/l
 test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
 	@scripts/test.sh $(RACE) -shuffle=on -count=1 -timeout 30m ./store/postgres ./... # the longest begins first
 	@scripts/test.sh -count=1 -timeout 15m -run '^TestOneStatementFails$$' ./store/sqlite # the detector makes it ten times as dear
+	@$(MAKE) --no-print-directory browser-quick
 	@$(MAKE) --no-print-directory verify
 
 quick: need ## every test once, without the race detector and without verify
@@ -88,8 +89,18 @@ tag: ## tag VERSION, when everything is committed and the release check passes
 build: ## build bin/durable-worker, statically
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/durable-worker ./cmd/durable-worker
 
-browser: ## the pages in a real browser: needs Debian's chromium (apt-get install chromium); some minutes
-	@cd operate/dashboard/browsertest && $(GO) vet ./... && $(GO) test -count=1 -timeout 15m ./...
+browser: need ## the pages in a real browser, at both widths and in both themes, and behind nginx (apt-get install nginx): some minutes
+	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -count=1 -timeout 15m ./...
+
+browser-quick: need ## the same in short, as in CI: each page once
+	@cd operate/dashboard/browsertest && $(GO) vet ./... && ../../../scripts/test.sh -short -count=1 -timeout 5m .
+
+RUNS ?= 1000000
+large: need ## every page of a PostgreSQL with RUNS=1000000 runs, each within 100 ms; ten million take 10 GB
+	@DURABLE_TEST_RUNS=$(RUNS) $(GO) test -v -count=1 -timeout 3h -run '^TestPagesOfManyRuns$$' ./operate/dashboard
+
+gallery: ## a picture of every page, at both widths and in both themes, in DIR, to be looked at
+	@cd operate/dashboard/browsertest && $(GO) run ./shots -all "$(abspath $(DIR))"
 
 alerts: ## the alert rules in promtool, and a worker scraped by Prometheus: needs Debian's prometheus (PROMETHEUS=directory of its programs)
 	@scripts/alerts.sh

@@ -2,7 +2,7 @@
 # Finds what the tests need beside Go: a C compiler, for the race detector, the
 # PostgreSQL server's programs, from which the tests start clusters of their own
 # (or, in DURABLE_TEST_DATABASE_URL, a server that is there), Redis's server,
-# PgBouncer, libfaketime, to start a server at another date, and Python, for the
+# PgBouncer, libfaketime, to start a server at another date, Chromium, for the pages, and Python, for the
 # client of the JSON API. What is missing is installed when this runs as root where apt-get exists; otherwise it
 # is named, with the line to type.
 set -euo pipefail
@@ -38,17 +38,27 @@ has_faketime() {
 	return 1
 }
 
+has_chromium() {
+	local name
+	for name in chromium chromium-browser google-chrome google-chrome-stable headless-shell; do
+		command -v "$name" >/dev/null && return 0
+	done
+	return 1
+}
+
 packages=()
 compiles || packages+=(gcc libc6-dev)
 has_postgres || packages+=(postgresql)
 command -v redis-server >/dev/null || packages+=(redis-server)
 has_pooler || packages+=(pgbouncer)
 has_faketime || packages+=(libfaketime)
+has_chromium || packages+=(chromium)
+has_chromium || packages+=(chromium)
 command -v python3 >/dev/null || packages+=(python3)
 [ ${#packages[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
-	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH, redis-server, pgbouncer, libfaketime and python3." >&2
+	echo "The tests need a C compiler (for the race detector) and the server of PostgreSQL 14 or later, with initdb in PATH, redis-server, pgbouncer, libfaketime, chromium and python3." >&2
 	exit 1
 fi
 if [ "$(id -u)" -ne 0 ]; then
@@ -69,7 +79,7 @@ quietly() {
 }
 quietly apt-get -o DPkg::Lock::Timeout=120 update
 quietly apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "${packages[@]}"
-compiles && has_postgres && has_pooler && has_faketime && command -v redis-server >/dev/null && command -v python3 >/dev/null || {
-	echo "installed ${packages[*]}, and the tests still lack a C compiler, a PostgreSQL server, redis-server, pgbouncer, libfaketime or python3" >&2
+compiles && has_postgres && has_pooler && has_faketime && has_chromium && command -v redis-server >/dev/null && command -v python3 >/dev/null || {
+	echo "installed ${packages[*]}, and the tests still lack a C compiler, a PostgreSQL server, redis-server, pgbouncer, libfaketime, chromium or python3" >&2
 	exit 1
 }

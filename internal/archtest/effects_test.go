@@ -10,6 +10,7 @@ import (
 // goroutines begin in these files only, each beside what waits for it.
 var goroutines = excuses{
 	"operate/bulks.go":              "a bulk change that continues; Close waits for it",
+	"operate/counting.go":           "a count that pages do not wait for; Close waits for it",
 	"operate/live.go":               "the hub of live hints; closing its last stream waits for it",
 	"durable/hooks_worker.go":       "calls of hooks; notify waits for them",
 	"durable/tenure.go":             "work starts the loops of one tenure and drain one that waits; both wait for them",
@@ -27,6 +28,7 @@ var goroutines = excuses{
 	"examples/webhook/main.go":      "the sender of events; the function waits for it",
 	"examples/timer/main.go":        "the hosts; timer waits for them",
 	"examples/limit-tenant/main.go": "a worker; the function waits for it",
+	"examples/sql-enqueue/main.go":  "a worker; the function waits for it",
 	"examples/limit-mutex/main.go":  "a worker; the function waits for it",
 	"examples/limit-queue/main.go":  "two workers; the function waits for them",
 	"examples/limit-rate/main.go":   "a worker; the function waits for it",
@@ -72,6 +74,8 @@ var clocks = excuses{
 	"durable/execute.go":          "how long after it was due a run begins, and how long its handler takes; figures that decide nothing",
 	"observe/events/":             "when an event was noted, sent and signed, for its receiver; figures that decide nothing",
 	"observe/tally_hooks.go":      "how late attempts begin, and how long they take; figures that decide nothing",
+	"observe/tracing/":            "when spans begin and end, and whether an attempt is late for its parent; they decide nothing about runs",
+	"internal/otlp/exporter.go":   "when the next line about lost spans may be logged",
 	"durablecmd/":                 "ages that people read, and how long a demo has lasted",
 	"operate/dashboard/":          "how old shared figures are, and how long a hint may take to be written",
 	"operate/operator.go":         "the default clock of previews, and of how long a list searches",

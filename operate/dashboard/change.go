@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
@@ -86,10 +87,13 @@ func (d *dashboard) changeOf(ctx context.Context, r *request) (changePage, error
 	return shown, err
 }
 
+// matchingWithin is how long a question waits for the number of runs that it is about.
+const matchingWithin = 80 * time.Millisecond
+
 // changeAllOf completes a change of all runs that match. It is fixed to those that
 // were created before the person was asked.
 func (d *dashboard) changeAllOf(ctx context.Context, r *request, shown *changePage) error {
-	filter, err := filterOf(r.form, r.now)
+	filter, err := r.runsAsked()
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,9 @@ func (d *dashboard) changeAllOf(ctx context.Context, r *request, shown *changePa
 	}
 	before := filter.Before
 	filter.Before = store.RunID{}
-	count, known := d.operator.Matching(ctx, shown.Action, filter)
+	counting, cancel := context.WithTimeout(ctx, matchingWithin)
+	defer cancel()
+	count, known := d.operator.Matching(counting, shown.Action, filter)
 	shown.Filter, shown.Word = onlyStates(shown.Action, filter), string(shown.Action)
 	shown.Fields = append(hiddenFields(words(shown.Filter)), hiddenField{"all", "true"})
 	if before != (store.RunID{}) {

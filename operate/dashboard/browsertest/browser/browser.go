@@ -3,7 +3,9 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +23,7 @@ type View struct {
 	Width, Height int64
 	Dark          bool
 	NoScript      bool
+	Whole, PNG    bool // of a picture: all of a long page; not a WebP
 }
 
 // Browser is one Chromium. Its methods are for one goroutine.
@@ -34,7 +37,10 @@ type Browser struct {
 
 // Open starts Chromium.
 func Open(ctx context.Context) (*Browser, error) {
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.Flag("hide-scrollbars", true), chromedp.WSURLReadTimeout(time.Minute))
+	if !installed() {
+		return nil, errors.New("there is no Chromium: install it (on Debian: apt-get install chromium), the tests of the pages need it")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.Flag("hide-scrollbars", true), chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"), chromedp.WSURLReadTimeout(time.Minute))
 	allocated, end := chromedp.NewExecAllocator(ctx, options...)
 	tab, shut := chromedp.NewContext(allocated)
 	b := &Browser{ctx: tab, close: []context.CancelFunc{shut, end}}
@@ -49,6 +55,16 @@ func Open(ctx context.Context) (*Browser, error) {
 		}
 	})
 	return b, chromedp.Run(tab, log.Enable())
+}
+
+// installed reports whether there is a program that chromedp finds.
+func installed() bool {
+	for _, name := range []string{"headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+		if _, err := exec.LookPath(name); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *Browser) note(line string) {
@@ -95,13 +111,25 @@ func (b *Browser) Run(actions ...chromedp.Action) error {
 	return chromedp.Run(ctx, actions...)
 }
 
-// Picture is a page as a WebP.
+// Picture is a page as a WebP, or a PNG.
 func (b *Browser) Picture(base string, view View) (picture []byte, err error) {
 	if err := b.Show(base, view); err != nil {
 		return nil, err
 	}
+	if view.Whole {
+		var height int64
+		if err := b.Run(chromedp.Evaluate(`document.documentElement.scrollHeight`, &height), chromedp.ActionFunc(func(ctx context.Context) error {
+			return emulation.SetDeviceMetricsOverride(view.Width, min(max(height, view.Height), 2600), 1, view.Width < 600).Do(ctx)
+		})); err != nil {
+			return nil, err
+		}
+	}
 	err = b.Run(chromedp.Sleep(300*time.Millisecond), chromedp.ActionFunc(func(ctx context.Context) (err error) {
-		picture, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatWebp).WithQuality(90).Do(ctx)
+		shot := page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatWebp).WithQuality(90)
+		if view.PNG {
+			shot = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatPng)
+		}
+		picture, err = shot.Do(ctx)
 		return err
 	}))
 	return picture, err

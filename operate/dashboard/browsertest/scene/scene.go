@@ -30,12 +30,21 @@ type Scene struct {
 	URL      string // of the pages
 	Operator *operate.Operator
 
-	db     *memory.Store
-	behind atomic.Int64 // by how much the store's clock is behind
+	db     Database
+	past   *past // nil: the store's clock is its own
 	server *httptest.Server
 	stop   context.CancelFunc
 	worked []chan error
 }
+
+// Database is what a store of a scene has.
+type Database interface {
+	store.Store
+	Locks() lock.Locks
+}
+
+// past is a clock that can be behind.
+type past struct{ behind atomic.Int64 }
 
 // Order is the args of the jobs of the scene.
 type Order struct {
@@ -48,8 +57,13 @@ type Order struct {
 
 // Empty makes pages of a store in which nothing has ever run.
 func Empty() (*Scene, error) {
-	s := &Scene{stop: func() {}}
-	s.db = memory.New(memory.Config{Clock: func() time.Time { return time.Now().Add(-time.Duration(s.behind.Load())) }})
+	clock := &past{}
+	return on(memory.New(memory.Config{Clock: func() time.Time { return time.Now().Add(-time.Duration(clock.behind.Load())) }}), clock)
+}
+
+// on makes the pages of a store.
+func on(db Database, clock *past) (*Scene, error) {
+	s := &Scene{db: db, past: clock, stop: func() {}}
 	s.Operator = operate.New(s.db, operate.Config{Locks: s.db.Locks()})
 	pages, err := dashboard.New(s.Operator, dashboard.Config{Auth: access.Func(func(*http.Request) (access.Who, error) {
 		return access.Who{Name: "ada", Role: access.Operator, Way: "test", Address: "127.0.0.1"}, nil
@@ -64,18 +78,35 @@ func Empty() (*Scene, error) {
 	return s, nil
 }
 
-// Full makes pages of a store with something of everything.
+// Full makes pages of a store in memory with something of everything, and figures of a
+// day.
 func Full(ctx context.Context) (*Scene, error) {
 	s, err := Empty()
 	if err != nil {
 		return nil, err
 	}
-	ctx, s.stop = context.WithCancel(ctx)
-	if err := s.past(ctx); err != nil {
+	if err := s.aDay(ctx); err != nil {
 		return s, err
 	}
+	return s, s.begin(ctx)
+}
+
+// EmptyOn makes pages of another store as it is.
+func EmptyOn(db Database) (*Scene, error) { return on(db, nil) }
+
+// FullOn makes pages of another store with something of everything.
+func FullOn(ctx context.Context, db Database) (*Scene, error) {
+	s, err := on(db, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.begin(ctx)
+}
+
+func (s *Scene) begin(ctx context.Context) error {
+	ctx, s.stop = context.WithCancel(ctx)
 	s.work(ctx)
-	return s, s.fill(ctx)
+	return s.fill(ctx)
 }
 
 // Close ends the workers and the pages.
@@ -91,12 +122,12 @@ func (s *Scene) Close() error {
 	return errors.Join(faults...)
 }
 
-// past stores the figures of a day.
-func (s *Scene) past(ctx context.Context) error {
+// aDay stores the figures of a day.
+func (s *Scene) aDay(ctx context.Context) error {
 	worker := store.WorkerID{Name: "web-1", Instance: uuid.New()}
 	left := 24 * time.Hour
 	for i := 0; left > 0; i++ {
-		s.behind.Store(int64(left))
+		s.past.behind.Store(int64(left))
 		step := 15 * time.Minute
 		if left <= time.Hour {
 			step = time.Minute
@@ -116,7 +147,7 @@ func (s *Scene) past(ctx context.Context) error {
 		}
 		left -= step
 	}
-	s.behind.Store(0)
+	s.past.behind.Store(0)
 	return nil
 }
 
@@ -242,4 +273,41 @@ func (s *Scene) fill(ctx context.Context) error {
 	}
 	_, err = ada.Cancel(ctx, "the customer has called", list.Runs[0].ID)
 	return err
+}
+
+// Pages are the pages of the scene by a name for each: those that are there in any store,
+// and those of one run in each state, one schedule, limit, job and worker, and of what asks.
+func (s *Scene) Pages(ctx context.Context) (map[string]string, error) {
+	pages := Everywhere()
+	for name, path := range map[string]string{"overview-24h": "?range=24h", "schedule": "schedules?name=ping", "limit": "limits?name=crm-customer&key=acme", "enqueue": "runs/new?job=mail.send",
+		"job": "jobs?name=invoice.render", "change-all": "runs/change?action=delete&all=true&job=mail.send", "pause": "queues/change?name=mail&action=pause",
+		"schedule-edit": "schedules/edit?name=nightly-report", "runs-filtered": "runs?state=dead&job=invoice.render", "runs-none": "runs?tag=none", "limit-set": "limits/change?name=crm-customer&action=set"} {
+		pages[name] = path
+	}
+	for _, state := range store.States() {
+		list, err := s.Operator.Runs(ctx, store.Filter{States: []store.State{state}, Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Runs {
+			pages["run-"+state.String()] = "runs/" + list.Runs[i].ID.String()
+			if state == store.Dead {
+				pages["rerun"] = "runs/" + list.Runs[i].ID.String() + "/rerun"
+			}
+		}
+	}
+	workers, err := s.Operator.Workers(ctx)
+	for i := range workers.Workers {
+		pages["worker"] = "workers/" + workers.Workers[i].Instance.String()
+	}
+	return pages, err
+}
+
+// Everywhere are the pages that are there in any store, by a name for each.
+func Everywhere() map[string]string {
+	pages := map[string]string{"overview": "", "nowhere": "nowhere"}
+	for _, page := range []string{"runs", "problems", "queues", "jobs", "schedules", "workers", "limits", "locks", "audit", "health", "bulk", "login"} {
+		pages[page] = page
+	}
+	return pages
 }

@@ -111,7 +111,8 @@ func (q *Queries) ExamineProcess(ctx context.Context) (int64, error) {
 const ExamineQueues = `-- name: ExamineQueues :many
 SELECT queues.name
 FROM durable.queues
-WHERE queues.paused
+WHERE queues.stopped
+   OR queues.paused AND queues.cap IS NULL
 ORDER BY queues.name
 `
 
@@ -352,6 +353,26 @@ func (q *Queries) ExamineTables(ctx context.Context, arg ExamineTablesParams) ([
 		return nil, err
 	}
 	return items, nil
+}
+
+const MayCallFunctions = `-- name: MayCallFunctions :one
+SELECT coalesce(bool_and(has_function_privilege(pg_proc.oid, 'EXECUTE')), true)::boolean AS may
+FROM pg_catalog.pg_proc
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_proc.pronamespace
+WHERE pg_namespace.nspname = $1::text
+`
+
+type MayCallFunctionsParams struct {
+	SchemaName string
+}
+
+// Whether the role may execute all functions of the schema. Index: the catalog's. Locks:
+// none.
+func (q *Queries) MayCallFunctions(ctx context.Context, arg MayCallFunctionsParams) (bool, error) {
+	row := q.db.QueryRow(ctx, MayCallFunctions, arg.SchemaName)
+	var may bool
+	err := row.Scan(&may)
+	return may, err
 }
 
 const MissingPrivileges = `-- name: MissingPrivileges :many
