@@ -99,8 +99,8 @@ func masked(value any, rule []string, hidden *bool) any {
 // already, when nothing was changed in it. Otherwise a mask would be stored in place of
 // what it hides.
 func (r *Redaction) restored(given, stored []byte) ([]byte, error) {
-	value, err := decoded(given)
-	if r == nil || err != nil || !holdsMask(value) {
+	value, fault := decoded(given) // what is no JSON is refused by those who store it
+	if r == nil || fault != nil || !holdsMask(value) {
 		return given, nil
 	}
 	if shown, err := decoded(r.Of(stored)); err == nil && reflect.DeepEqual(shown, value) {
