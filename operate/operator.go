@@ -45,6 +45,7 @@ type Operator struct {
 	bulks  bulks
 
 	counting counting
+	likes    likes
 }
 
 // New returns an Operator of a store.
