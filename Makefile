@@ -9,7 +9,7 @@ GO    ?= go
 TOOL  := CGO_ENABLED=0 $(GO) tool -modfile=tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: browser browser-quick large gallery screenshots help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
+.PHONY: alerts browser browser-quick large gallery screenshots help test quick modes verify format vet lint tidy generated generate vuln build dist size release-check workflows tag demo need clean bench bench-quick
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ large: need ## every page of a PostgreSQL with RUNS=1000000 runs, each within 10
 
 gallery: ## a picture of every page, at both widths and in both themes, in DIR, to be looked at
 	@cd operate/dashboard/browsertest && $(GO) run ./shots -all "$(abspath $(DIR))"
+
+alerts: ## the alert rules in promtool, and a worker scraped by Prometheus: needs Debian's prometheus (PROMETHEUS=directory of its programs)
+	@scripts/alerts.sh
 
 screenshots: ## the pictures of docs/dashboard.md, made with chromium
 	@cd operate/dashboard/browsertest && $(GO) run ./shots ../../../docs/dashboard

@@ -215,6 +215,7 @@ func retryDelay(retry RetryPolicy, attempt int, err error) (delay time.Duration)
 // end settles the run and gives its slot back, unless that has been done.
 func (x *execution) end(o store.Outcome) {
 	x.w.inFlight.ending.Add(1)
+	x.observeInterrupted(o.Kind)
 	x.returned.Store(true)
 	x.run.Args = nil // the others of its claim may keep the execution in memory for long
 	x.endReports()

@@ -3,6 +3,8 @@ package durable
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,6 +26,8 @@ type execution struct {
 	resolution atomic.Int32 // see the constants
 	reported   bool         // it has been named as what keeps an isolated run waiting; the claimer's own
 	slotGone   bool         // the slot was given back before the handler returned; written before resolution
+
+	lossSeen atomic.Bool // hooks have been called for the loss of its lease
 
 	permanent bool // the handler itself has ended the run in dead; written before its outcome is handed over
 
@@ -97,6 +101,16 @@ const (
 type queueRoom struct {
 	max       int
 	executing atomic.Int64
+}
+
+// capsOf is what a worker reports of its own caps of queues, ordered.
+func capsOf(rooms map[string]*queueRoom) (caps []store.OwnCap) {
+	for _, queue := range slices.Sorted(maps.Keys(rooms)) {
+		if room := rooms[queue]; room != nil && len(caps) < store.MaxReportNames {
+			caps = append(caps, store.OwnCap{Queue: queue, Max: room.max, Executing: int(room.executing.Load())})
+		}
+	}
+	return caps
 }
 
 // isStuck reports whether the handler was given up and has not returned.

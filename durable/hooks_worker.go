@@ -195,8 +195,23 @@ func (x *execution) observeLost(kind observe.LossKind) {
 func (c *claim) observeLost() {
 	for i := range c.runs {
 		if x := &c.runs[i]; x.begun.Load() && !x.returned.Load() {
-			x.observeLost(observe.LeaseLost)
+			x.observeLeaseLost()
 		}
+	}
+}
+
+// observeLeaseLost reports the loss of a lease while the handler was executing, once.
+func (x *execution) observeLeaseLost() {
+	if x.lossSeen.CompareAndSwap(false, true) {
+		x.observeLost(observe.LeaseLost)
+	}
+}
+
+// observeInterrupted is observeLeaseLost for a handler that returns because its lease
+// was lost: it may return before the claim has reported the loss.
+func (x *execution) observeInterrupted(kind store.OutcomeKind) {
+	if kind != store.Success && errors.Is(context.Cause(x.claim.ctx), lease.ErrLost) {
+		x.observeLeaseLost()
 	}
 }
 
@@ -216,7 +231,11 @@ type observedStore struct {
 
 // called reports a call that began at an instant of the worker's clock.
 func (s observedStore) called(verb string, began time.Duration, runs int, err error) {
-	call := observe.StoreCall{Verb: verb, Runs: runs, Took: s.w.config.Elapsed() - began, Err: err}
+	s.report(observe.StoreCall{Verb: verb, Runs: runs, Took: s.w.config.Elapsed() - began, Err: err})
+}
+
+// report counts a call, and calls the hook.
+func (s observedStore) report(call observe.StoreCall) {
 	s.w.counts.StoreCalled(call)
 	if hook := s.w.config.Hooks.StoreCalled; hook != nil {
 		s.w.notify(1, func(int) { hook(call) })
@@ -237,8 +256,25 @@ func (s observedStore) Heads(ctx context.Context, serves store.Serves) ([]store.
 func (s observedStore) Claim(ctx context.Context, request store.ClaimRequest) ([]store.ClaimedRun, error) {
 	began := s.now()
 	runs, err := s.Store.Claim(ctx, request)
-	s.called("claim", began, len(runs), err)
+	call := observe.StoreCall{Verb: "claim", Runs: len(runs), Took: s.now() - began, Err: err}
+	if s.w.config.Hooks.StoreCalled != nil {
+		call.Traces = traced(runs)
+	}
+	s.report(call)
 	return runs, err
+}
+
+// tracedMost bounds StoreCall.Traces.
+const tracedMost = 32
+
+// traced are the traces of the first runs that have one.
+func traced(runs []store.ClaimedRun) (traces []string) {
+	for i := 0; i < len(runs) && len(traces) < tracedMost; i++ {
+		if runs[i].Trace != "" {
+			traces = append(traces, runs[i].Trace)
+		}
+	}
+	return traces
 }
 
 // HandBack passes the call on.

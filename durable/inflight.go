@@ -9,6 +9,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/heartbeat"
 	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/store"
 )
 
 // claim is one period of ownership of runs by this worker.
@@ -102,6 +103,22 @@ func (f *inFlight) since(before time.Duration) (old []*execution) {
 		}
 	}
 	return old
+}
+
+// longest returns the execution that was claimed first of those whose handlers have not
+// returned, as of an instant of the monotonic clock; nil: there is none.
+func (f *inFlight) longest(now time.Duration) (found *store.LongExecution) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.claims {
+		for i := range c.runs {
+			x := &c.runs[i]
+			if age := store.Duration(now - c.asked); !x.returned.Load() && (found == nil || age > found.For) {
+				found = &store.LongExecution{Run: x.run.ID, Job: x.job, Queue: x.queue, For: age}
+			}
+		}
+	}
+	return found
 }
 
 // len returns how many handlers have not returned.

@@ -12,6 +12,7 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/otlp"
 	"github.com/durable-worker/durable-worker/lease"
 )
 
@@ -49,6 +50,7 @@ type Config struct {
 	ExecAllow         string        `env:"DURABLE_EXEC_ALLOW"`     // empty: the job exec may start nothing
 	LogLevel          string        `env:"DURABLE_LOG_LEVEL" envDefault:"info"`
 	LogFormat         string        `env:"DURABLE_LOG_FORMAT"`
+	TraceDetail       string        `env:"DURABLE_TRACE_DETAIL"` // empty: neither calls nor errors
 
 	DashboardAddr          string `env:"DURABLE_DASHBOARD_ADDR"` // empty: none, and the verb dashboard's default
 	DashboardToken         string `env:"DURABLE_DASHBOARD_TOKEN"`
@@ -64,6 +66,8 @@ type Config struct {
 	DashboardCert          string `env:"DURABLE_DASHBOARD_TLS_CERT"`
 	DashboardKey           string `env:"DURABLE_DASHBOARD_TLS_KEY"`
 
+	Redact string `env:"DURABLE_REDACT"` // empty: nothing is hidden
+
 	EventsURL        string `env:"DURABLE_EVENTS_WEBHOOK_URL"` // empty: no events are sent
 	EventsSecret     string `env:"DURABLE_EVENTS_WEBHOOK_SECRET"`
 	EventsSecretFile string `env:"DURABLE_EVENTS_WEBHOOK_SECRET_FILE"`
@@ -71,6 +75,27 @@ type Config struct {
 	EventsErrors     bool   `env:"DURABLE_EVENTS_ERRORS"`
 
 	given map[string]bool // variables that the environment sets
+
+	traces      *otlp.Settings // of the variables OTEL_*; nil: no span is exported
+	tracesFault error          // what is wrong with them
+}
+
+// The words of DURABLE_TRACE_DETAIL.
+const (
+	traceCalls  = "calls"
+	traceErrors = "errors"
+)
+
+// details reports whether DURABLE_TRACE_DETAIL has a word.
+func (c Config) details(word string) bool { return slices.Contains(listed(c.TraceDetail), word) }
+
+// listed are the words of a list, without blanks.
+func listed(list string) []string {
+	all := strings.Split(list, ",")
+	for i, word := range all {
+		all[i] = strings.TrimSpace(word)
+	}
+	return all
 }
 
 // Worker is the worker's part of the configuration. The library reads a zero as "the
@@ -125,6 +150,7 @@ func (e *configError) Error() string {
 // warnings are for variables that have no effect.
 func loadConfig(environ []string, terminal bool) (c Config, warnings []string, err error) {
 	set := env.ToMap(environ)
+	c.traces, c.tracesFault = otlp.FromEnvironment(func(name string) string { return set[name] })
 	wants := map[string]string{} // of the variables that are wrong
 	unread := unreadable(env.ParseWithOptions(&c, env.Options{Environment: set}))
 	c.given = map[string]bool{}

@@ -157,7 +157,7 @@ func (p *program) withStore(ctx context.Context, use schemaUse, work func(contex
 // nil.
 func (p *program) operator(db backend.Store, locks lock.Locks) *operate.Operator {
 	return operate.New(db, operate.Config{Locks: locks, Jobs: p.jobs, Examine: db.Examine, Disconnected: backend.Disconnected,
-		Transient: backend.Transient, Repeating: p.repeating, Now: p.now})
+		Transient: backend.Transient, Repeating: p.repeating, Redact: p.redact, Now: p.now})
 }
 
 // repeating says on stderr that a call is repeated.

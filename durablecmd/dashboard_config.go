@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/operate/access"
 )
 
@@ -159,9 +160,20 @@ func dashboardVariables() []variable {
 		},
 		secret(varProxySecret, func(c Config) string { return c.DashboardProxySecret }, func(c Config) string { return c.DashboardProxySecretIn }),
 		[]variable{
+			redacted(),
 			cert,
 			optional(varTLSKey, "path", "a file with the key of the certificate in PEM", func(c Config) string { return c.DashboardKey }),
 		})
+}
+
+func redacted() variable {
+	v := optional("DURABLE_REDACT", "paths", "paths into args, results and checkpoints separated by commas, which no one is shown: card.number,*.token,**.password",
+		func(c Config) string { return c.Redact })
+	v.valid = func(c Config) bool {
+		_, err := operate.NewRedaction(list(c.Redact)...)
+		return err == nil
+	}
+	return v
 }
 
 func dashboardAddress() variable {

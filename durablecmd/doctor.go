@@ -105,6 +105,9 @@ func examineConstraints(config Config, f *store.Findings) {
 	if strings.Contains(origins.String(), "http://") {
 		f.Warn("http", varHTTPAllow+" allows URLs without TLS", "use https://, unless you control the network")
 	}
+	if config.tracesFault != nil {
+		f.Warn("traces", "not exported: "+config.tracesFault.Error(), "correct the variable, or set OTEL_TRACES_EXPORTER=none")
+	}
 }
 
 // examineStore looks at the database.

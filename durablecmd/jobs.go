@@ -33,13 +33,7 @@ func (c Config) builtin() builtin.Config {
 }
 
 // jobs are the names of DURABLE_BUILTIN_JOBS, without blanks.
-func (c Config) jobs() []string {
-	names := strings.Split(c.BuiltinJobs, ",")
-	for i, name := range names {
-		names[i] = strings.TrimSpace(name)
-	}
-	return names
-}
+func (c Config) jobs() []string { return listed(c.BuiltinJobs) }
 
 func builtinVariables() []variable {
 	return []variable{

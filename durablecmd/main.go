@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/term"
 
 	"github.com/durable-worker/durable-worker/durable"
@@ -58,7 +60,7 @@ func start(own Program) {
 	p := program{
 		name: filepath.Base(os.Args[0]), setup: own.Setup, jobs: own.Jobs, seams: own.seams(), args: os.Args[1:], environ: os.Environ(),
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now, setDefault: slog.SetDefault,
+		signals: signals, oneSignal: oneSignal, exit: os.Exit, terminal: terminalOf, now: time.Now, setDefault: slog.SetDefault, setTracing: otel.SetTracerProvider,
 	}
 	os.Exit(p.run(context.Background()))
 }
@@ -84,8 +86,10 @@ type program struct {
 	jobs           []durable.JobInfo
 	path           string // of the verb, once the arguments are read
 	setDefault     func(*slog.Logger)
-	wide           bool             // tables are not made to fit
-	now            func() time.Time // only to tell people how long ago something was
+	setTracing     func(trace.TracerProvider)
+	redact         *operate.Redaction // nil: nothing is hidden
+	wide           bool               // tables are not made to fit
+	now            func() time.Time   // only to tell people how long ago something was
 }
 
 // The exit codes.
@@ -168,6 +172,9 @@ func (p *program) config(level string) (Config, *slog.Logger, error) {
 	_, terminal := p.terminal(p.stderr)
 	config, warnings, err := loadConfig(p.environ, terminal)
 	if err != nil {
+		return config, nil, err
+	}
+	if p.redact, err = operate.NewRedaction(list(config.Redact)...); err != nil {
 		return config, nil, err
 	}
 	if config.given[varLogLevel] {

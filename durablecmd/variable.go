@@ -163,6 +163,11 @@ func programVariables() []variable {
 		{name: varLogFormat, standard: "text on a terminal, else json", unit: "word", constraint: "text or json",
 			show:  func(c Config) string { return c.LogFormat },
 			valid: func(c Config) bool { return c.LogFormat == "text" || c.LogFormat == "json" }},
+		{name: "DURABLE_TRACE_DETAIL", standard: "none", unit: "words", constraint: "words separated by commas, of calls and errors",
+			show: func(c Config) string { return c.TraceDetail },
+			valid: func(c Config) bool {
+				return c.TraceDetail == "" || !slices.ContainsFunc(listed(c.TraceDetail), func(w string) bool { return w != traceCalls && w != traceErrors })
+			}},
 	}
 }
 

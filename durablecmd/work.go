@@ -10,9 +10,13 @@ import (
 	"time"
 
 	"github.com/oklog/run"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/otlp"
 	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/observe/tracing"
 	"github.com/durable-worker/durable-worker/store/backend"
 )
 
@@ -45,7 +49,7 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 
 	stop, stopWork := context.WithCancelCause(ctx)
 	defer stopWork(nil)
-	t := tenure{name: p.name, setup: p.setup, seams: p.seams, config: config, logger: logger, health: health, board: board}
+	t := tenure{name: p.name, setup: p.setup, seams: p.seams, config: config, logger: logger, health: health, board: board, setTracing: p.setTracing}
 	group.Add(func() error { worked = t.run(stop); return worked }, func(err error) { stopWork(err) })
 
 	watching, stopWatching := context.WithCancel(ctx)
@@ -126,6 +130,8 @@ type tenure struct {
 	logger *slog.Logger
 	health *health
 	board  *board // nil: none
+
+	setTracing func(trace.TracerProvider) // of the process; nil: not to be set
 }
 
 func (t *tenure) run(ctx context.Context) error {
@@ -152,8 +158,11 @@ func (t *tenure) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.seams.hooks = feed.into(t.seams.hooks)
-	app := newApp(store, t.config, t.seams, t.logger)
+	with, endTraces := t.traced(ctx)
+	defer endTraces()
+	with.hooks = feed.into(with.hooks)
+	app := newApp(store, t.config, with, t.logger)
+	app.builtin.Trace = tracing.Inject
 	app.Locks, app.feed, app.mux = locks, feed, t.health.mux
 	if err = app.setUp(ctx, t.setup); err == nil {
 		shown, closeShown := t.forOperators(ctx, store)
@@ -164,6 +173,41 @@ func (t *tenure) run(ctx context.Context) error {
 		err = app.Worker.Run(ctx)
 	}
 	return errors.Join(err, app.stop(ctx))
+}
+
+// flushTimeout bounds how long a worker that stops waits for its last spans to leave.
+const flushTimeout = 5 * time.Second
+
+// traced adds hooks that export spans, if the variables OTEL_* ask for it, and returns
+// what ends the export. Variables that are wrong are logged: they may be meant for
+// other programs, and keep no worker from its work.
+func (t *tenure) traced(ctx context.Context) (with seams, end func()) {
+	with, end = t.seams, func() {}
+	err := t.config.tracesFault
+	if t.config.traces == nil && err == nil {
+		return with, end
+	}
+	var provider *sdk.TracerProvider
+	if err == nil {
+		provider, err = otlp.Provider(ctx, t.config.traces, otlp.Service{Name: t.name, Version: t.seams.versionOf(), Instance: t.config.WorkerName}, t.logger)
+	}
+	if err != nil {
+		t.logger.Warn("traces are not exported", "error", err)
+		return with, end
+	}
+	if t.setTracing != nil {
+		t.setTracing(provider)
+	}
+	with.hooks = observe.Join(tracing.Hooks(tracing.Config{
+		Provider: provider, Calls: t.config.details(traceCalls), ErrorText: t.config.details(traceErrors),
+	}), with.hooks)
+	return with, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+		defer cancel()
+		if err := provider.Shutdown(ctx); err != nil {
+			t.logger.Warn("the last spans may be lost", "error", err)
+		}
+	}
 }
 
 // forOperators is the store that the dashboard shows. On PostgreSQL it has connections of

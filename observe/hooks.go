@@ -84,6 +84,8 @@ type StoreCall struct {
 	Runs int    // claimed, sent to be settled, reclaimed or materialized; zero for the other verbs
 	Took time.Duration
 	Err  error // nil: it succeeded
+	// Traces are those of up to 32 of the runs that a claim got, of the runs that have one.
+	Traces []string
 }
 
 // RunVerdict is the store's answer to an outcome. Rejected means that the lease was

@@ -25,6 +25,9 @@ type Enqueued struct {
 
 // Enqueue stores one run, as durable.Client does.
 func (o *Operator) Enqueue(ctx context.Context, run store.NewRun) (Enqueued, error) {
+	if err := o.unmasked(run); err != nil {
+		return Enqueued{}, err
+	}
 	receipts, err := o.client.Enqueue(ctx, run)
 	if err != nil {
 		return Enqueued{}, err
@@ -35,6 +38,9 @@ func (o *Operator) Enqueue(ctx context.Context, run store.NewRun) (Enqueued, err
 // EnqueueAll stores runs in one transaction, as durable.Client does: all of them, or none.
 // The answers are in their order.
 func (o *Operator) EnqueueAll(ctx context.Context, runs []store.NewRun) ([]Enqueued, error) {
+	if err := o.unmasked(runs...); err != nil {
+		return nil, err
+	}
 	receipts, err := o.client.Enqueue(ctx, runs...)
 	if err != nil {
 		return nil, err
@@ -45,6 +51,16 @@ func (o *Operator) EnqueueAll(ctx context.Context, runs []store.NewRun) ([]Enque
 	}
 	o.hub.touch("runs")
 	return stored, nil
+}
+
+// unmasked refuses runs whose args were copied from what is shown with masks.
+func (o *Operator) unmasked(runs ...store.NewRun) error {
+	for i := range runs {
+		if _, err := o.config.Redact.restored(runs[i].Args, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Declared returns the jobs that workers have declared and those of Config.Jobs, by
@@ -90,6 +106,9 @@ func (o *Operator) Job(ctx context.Context, name string) (store.JobInfo, error) 
 func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage, options ...durable.Option) (NamedRun, error) {
 	record, err := a.store.Run(ctx, id)
 	if err != nil {
+		return NamedRun{}, fmt.Errorf("rerun: %w", err)
+	}
+	if args, err = a.config.Redact.restored(args, record.Args); err != nil {
 		return NamedRun{}, fmt.Errorf("rerun: %w", err)
 	}
 	same := args == nil

@@ -81,17 +81,59 @@ func (e *explaining) noWorker() {
 
 // full says that the workers that serve a run have no place for it.
 func (e *explaining) full(working []*store.WorkerInfo) {
-	var executing, capacity int
-	oldest := time.Duration(0)
+	var f fullness
 	for _, w := range working {
-		if w.Executing < w.Capacity || w.Capacity == 0 {
+		room := w.FullFor(e.Facts.Run.Queue)
+		if room == nil && (w.Executing < w.Capacity || w.Capacity == 0) {
 			return
 		}
-		executing, capacity, oldest = executing+w.Executing, capacity+w.Capacity, max(oldest, time.Duration(w.SeenAgo))
+		f.add(w, room)
 	}
-	e.block(Blocker{Kind: BlockerWorkersFull, Text: fmt.Sprintf("%s it, and all are full: %d of %d handlers execute, as reported at most %s ago",
-		counted(store.Count{N: int64(len(working))}, "worker serves", "workers serve"), executing, capacity, span(oldest))}, map[string]any{"executing": executing, "capacity": capacity, "workers": len(working)},
+	text := fmt.Sprintf("%s it, and all are full: %s, as reported at most %s ago%s",
+		counted(store.Count{N: int64(len(working))}, "worker serves", "workers serve"), f.places(e.Facts.Run.Queue), span(f.reported), f.last())
+	e.block(Blocker{Kind: BlockerWorkersFull, Text: text}, map[string]any{"executing": f.executing, "capacity": f.capacity, "workers": len(working),
+		"capped": f.capped, "longest": f.longest, "longest_on": f.on},
 		Remedy{"start_worker", RoleDeployer, "start more workers, or give them more capacity", ""})
+}
+
+// fullness is what keeps workers from taking a run.
+type fullness struct {
+	executing, capacity int
+	capped              int           // workers whose own cap of the queue is what is full
+	ofCap, cap          int           // of those: places taken, and places
+	reported            time.Duration // ago, at most
+	longest             *store.LongExecution
+	on                  string // the worker that has it
+}
+
+func (f *fullness) add(w *store.WorkerInfo, room *store.OwnCap) {
+	f.executing, f.capacity, f.reported = f.executing+w.Executing, f.capacity+w.Capacity, max(f.reported, time.Duration(w.SeenAgo))
+	if room != nil && w.Executing < w.Capacity {
+		f.capped, f.ofCap, f.cap = f.capped+1, f.ofCap+room.Executing, f.cap+room.Max
+	}
+	if l := w.Longest; l != nil && (f.longest == nil || l.For+w.SeenAgo > f.longest.For) {
+		longest := *l
+		longest.For += w.SeenAgo
+		f.longest, f.on = &longest, w.Name
+	}
+}
+
+// places says which places are taken.
+func (f *fullness) places(queue string) string {
+	text := fmt.Sprintf("%d of %d handlers execute", f.executing, f.capacity)
+	if f.capped > 0 {
+		text += fmt.Sprintf(", and of queue %s %d of the %d that %s", queue, f.ofCap, f.cap,
+			counted(store.Count{N: int64(f.capped)}, "worker with a cap of its own allows", "workers with caps of their own allow"))
+	}
+	return text
+}
+
+// last names the execution that has lasted the longest.
+func (f *fullness) last() string {
+	if f.longest == nil {
+		return ""
+	}
+	return fmt.Sprintf("; the longest is run %s of job %s on %s, for %s", f.longest.Run, f.longest.Job, f.on, span(time.Duration(f.longest.For)))
 }
 
 func (e *explaining) startWorker(hint string) Remedy {

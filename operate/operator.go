@@ -31,6 +31,9 @@ type Config struct {
 	// Repeating is called before a call is repeated: with the error of the last try,
 	// and the pause before the next one.
 	Repeating func(err error, pause time.Duration)
+	// Redact hides values of args, results and checkpoints from all who read through the
+	// Operator. Default: nothing is hidden.
+	Redact *Redaction
 	// Now is the time, used for previews of schedules. Default: time.Now.
 	Now func() time.Time
 }

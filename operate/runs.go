@@ -31,6 +31,7 @@ const (
 func (o *Operator) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 	record, err := o.store.Run(ctx, id)
 	record.Tags, record.Attempts = whole(record.Tags), whole(record.Attempts)
+	o.config.Redact.record(&record)
 	return record, err
 }
 
@@ -51,6 +52,7 @@ func (o *Operator) Runs(ctx context.Context, filter store.Filter) (RunList, erro
 		}
 		for _, run := range page.Runs {
 			run.Tags = whole(run.Tags)
+			o.config.Redact.record(&run)
 			list.Runs = append(list.Runs, run)
 		}
 		if page.Next == (store.RunID{}) {

@@ -67,6 +67,7 @@ func over(r store.ScheduleRecord, now time.Time) bool {
 // Schedules lists all schedules.
 func (o *Operator) Schedules(ctx context.Context) (ScheduleList, error) {
 	records, err := o.store.ListSchedules(ctx)
+	o.config.Redact.schedules(records)
 	return ScheduleList{Schedules: whole(records)}, err
 }
 
@@ -79,6 +80,7 @@ func (o *Operator) Schedule(ctx context.Context, name string) (store.ScheduleRec
 	if err != nil {
 		return store.ScheduleRecord{}, err
 	}
+	o.config.Redact.schedules(records)
 	return records[0], nil
 }
 
@@ -128,6 +130,9 @@ func (a *Actor) SaveSchedule(ctx context.Context, s store.Schedule) (*time.Time,
 	if len(next) == 0 && s.Generation == 0 {
 		return nil, fmt.Errorf("%w: schedule %s would never fire: its instant or its end has passed", store.ErrInvalid, s.Name)
 	}
+	if s.Args, err = a.keptArgs(ctx, &s); err != nil {
+		return nil, err
+	}
 	defer a.hub.touch("schedules")
 	if err := a.store.SaveSchedule(ctx, s, a.by); err != nil {
 		if errors.Is(err, store.ErrConflict) && s.Generation == 0 {
@@ -139,6 +144,19 @@ func (a *Actor) SaveSchedule(ctx context.Context, s store.Schedule) (*time.Time,
 		return nil, nil
 	}
 	return &next[0], nil
+}
+
+// keptArgs are the args to store with a schedule: of one that was read with masks and saved
+// with them, those that it has.
+func (a *Actor) keptArgs(ctx context.Context, s *store.Schedule) ([]byte, error) {
+	if a.config.Redact == nil || s.Generation == 0 {
+		return a.config.Redact.restored(s.Args, nil)
+	}
+	records, err := a.store.ListSchedules(ctx, s.Name)
+	if err != nil || len(records) == 0 {
+		return s.Args, err
+	}
+	return a.config.Redact.restored(s.Args, records[0].Args)
 }
 
 // PauseSchedule stops a schedule from firing. Its runs continue.

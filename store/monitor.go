@@ -80,6 +80,36 @@ type Presence struct {
 	// does not say, and RetentionDead dead ones. Zero: not known; negative: forever.
 	Retention     Duration `json:"retention,omitempty"`
 	RetentionDead Duration `json:"retention_dead,omitempty"`
+	// Caps are the worker's own bounds of queues, up to MaxReportNames; none: it has none.
+	Caps []OwnCap `json:"caps,omitempty"`
+	// Longest is the execution that has lasted the longest; nil: there is none.
+	Longest *LongExecution `json:"longest,omitempty"`
+}
+
+// OwnCap is a worker's own bound of a queue.
+type OwnCap struct {
+	Queue     string `json:"queue"`
+	Max       int    `json:"max"`       // most handlers of its runs executing concurrently
+	Executing int    `json:"executing"` // of them, when it reported
+}
+
+// LongExecution is an execution as a worker reports it.
+type LongExecution struct {
+	Run   RunID    `json:"run"`
+	Job   string   `json:"job"`
+	Queue string   `json:"queue"`
+	For   Duration `json:"for"` // since it was claimed, when the worker reported
+}
+
+// FullFor returns the worker's own cap of a queue that has no place left; nil: it has
+// none, or a place.
+func (p *Presence) FullFor(queue string) *OwnCap {
+	for i := range p.Caps {
+		if c := &p.Caps[i]; c.Queue == queue && c.Executing >= c.Max {
+			return c
+		}
+	}
+	return nil
 }
 
 // Serves reports whether the worker takes runs of a job from a queue now. Of a
@@ -153,6 +183,7 @@ func (r *WorkerReport) Check() error {
 	refuse(len(version) > MaxVersion || !storable.IsText(version) || storable.HasControl(version), "version %q: want at most %d bytes of text",
 		storable.Clip(version, 100), MaxVersion)
 	refuse(len(r.Did) > MaxReportLanes+1, "%d lanes: want at most %d", len(r.Did), MaxReportLanes+1)
+	refuse(len(r.Presence.Caps) > MaxReportNames, "%d caps: want at most %d", len(r.Presence.Caps), MaxReportNames)
 	for _, names := range [][]string{r.Presence.Queues, r.Presence.Jobs} {
 		for _, name := range names {
 			if err := CheckName("queue or job", name); err != nil {

@@ -44,6 +44,14 @@ SELECT
 FROM pg_catalog.pg_roles
 WHERE pg_roles.rolname = current_user;
 
+-- name: MayCallFunctions :one
+-- Whether the role may execute all functions of the schema. Index: the catalog's. Locks:
+-- none.
+SELECT coalesce(bool_and(has_function_privilege(pg_proc.oid, 'EXECUTE')), true)::boolean AS may
+FROM pg_catalog.pg_proc
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_proc.pronamespace
+WHERE pg_namespace.nspname = @schema_name::text;
+
 -- name: MissingPrivileges :many
 -- Which of these privileges the role lacks; a column of '' means the whole table, a
 -- table of '*' for every table but meta and audit. Index: the catalog's. Locks: none.

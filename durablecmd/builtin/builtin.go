@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"time"
@@ -32,6 +33,10 @@ type Config struct {
 	ExecGrace time.Duration
 	// Names are the jobs that Register gives a worker. Default: all four.
 	Names []string
+	// Trace sets the headers traceparent and tracestate for the span of a handler's
+	// context: tracing.Inject does. The jobs http and exec pass them on. Default: what
+	// they pass on is the Trace of the run, or else the run's id as the trace.
+	Trace func(ctx context.Context, header http.Header)
 	// HTTPHint and ExecHint say in a refusal where the list is written, such as
 	// the name of an environment variable. Default: the field of this struct.
 	HTTPHint, ExecHint string

@@ -41,7 +41,8 @@ const (
 //
 // The program's environment is PATH, LANG and what reports the run:
 // DURABLE_RUN_ID, DURABLE_IDEMPOTENCY_KEY (both the run's id),
-// DURABLE_ATTEMPT and DURABLE_FENCE. Nothing of the worker's own environment is
+// DURABLE_ATTEMPT and DURABLE_FENCE, and TRACEPARENT and TRACESTATE, as the headers of
+// the job http. Nothing of the worker's own environment is
 // handed on. It starts in the worker's directory.
 //
 // When the run's time is over, its lease is lost or the worker stops, the group
@@ -80,6 +81,7 @@ func (j *Jobs) exec(ctx context.Context, run *durable.Run[ExecArgs]) error {
 		"DURABLE_RUN_ID=" + run.ID.String(), "DURABLE_IDEMPOTENCY_KEY=" + run.IdempotencyKey(),
 		"DURABLE_ATTEMPT=" + strconv.Itoa(run.Attempt), "DURABLE_FENCE=" + strconv.FormatInt(int64(run.Fence), 10),
 	}
+	command.Env = append(command.Env, j.traceVariables(ctx, run.RunInfo)...)
 	// A process that has left the group and still holds the pipes is waited for only
 	// so long.
 	command.WaitDelay = time.Second

@@ -48,6 +48,7 @@ func TestExecHandsOnWhatItSaysAndNothingElse(t *testing.T) {
 	require.Contains(t, result.Stdout, "DURABLE_IDEMPOTENCY_KEY="+id+"\n")
 	require.Contains(t, result.Stdout, "DURABLE_ATTEMPT=1\n")
 	require.Contains(t, result.Stdout, "DURABLE_FENCE=")
+	require.Regexp(t, "TRACEPARENT=00-"+strings.ReplaceAll(id, "-", "")+"-[0-9a-f]{16}-00\n", result.Stdout)
 	require.Contains(t, result.Stdout, "a b|$HOME|`id`||from stdin", "no shell reads the arguments")
 	require.NotContains(t, result.Stdout, "canary")
 	require.NotContains(t, result.Stdout, "HOME=")

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/durable-worker/durable-worker/durable"
 )
 
@@ -43,8 +41,9 @@ const (
 //
 // The request says which run it is of: Idempotency-Key and Durable-Run-Id (the
 // run's id, the same for every attempt), Durable-Attempt, Durable-Fence (rises
-// with each attempt; refuse one smaller than the largest seen) and Traceparent,
-// whose trace is the run's id.
+// with each attempt; refuse one smaller than the largest seen), and Traceparent with
+// Tracestate: the attempt's span, if Config.Trace is set; else the Trace of the run;
+// else a trace that is the run's id.
 //
 // One attempt may take a minute, unless the run says otherwise.
 func HTTP() durable.Job[HTTPArgs] {
@@ -95,17 +94,11 @@ func (j *Jobs) request(ctx context.Context, run *durable.Run[HTTPArgs]) (*http.R
 		"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "durable-worker",
 		"Idempotency-Key": run.IdempotencyKey(), "Durable-Run-Id": run.ID.String(),
 		"Durable-Attempt": strconv.Itoa(run.Attempt), "Durable-Fence": fence,
-		"Traceparent": traceparent(run.ID, uint64(run.Fence)),
 	} {
 		request.Header.Set(name, value)
 	}
+	j.setTrace(ctx, run.RunInfo, request.Header)
 	return request, nil
-}
-
-// traceparent joins the requests of a run: its id is the trace, its fence the
-// span. It is not sampled.
-func traceparent(run uuid.UUID, fence uint64) string {
-	return fmt.Sprintf("00-%x-%016x-00", run[:], max(fence, 1))
 }
 
 // withoutQuery is a URL as an error may say it: queries hold secrets.

@@ -2,6 +2,7 @@ package builtin_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -247,4 +248,28 @@ func TestHTTPRefusesANameOfTheMachineItself(t *testing.T) {
 func TestSleepIsBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, time.Hour, builtin.Sleep().New(builtin.SleepArgs{}).Timeout)
+}
+
+// A run passes on the trace that it was enqueued with, unless the worker has a span.
+func TestHTTPPassesTheTraceOn(t *testing.T) {
+	t.Parallel()
+	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	const span = "00-4bf92f3577b34da6a3ce929d0e0e4736-1111111111111111-01"
+	headers := make(chan http.Header, 1)
+	address, _ := receiver(t, func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header })
+	passed := func(config builtin.Config, trace string) []string {
+		config.HTTPAllow = origins(t, address)
+		s := begin(t, config)
+		run := posting(address)
+		run.Trace = trace
+		r := s.attempt(run)
+		require.Equal(t, durable.Succeeded, r.State, reason(r))
+		header := <-headers
+		return []string{header.Get("Traceparent"), header.Get("Tracestate")}
+	}
+	require.Equal(t, []string{trace, ""}, passed(builtin.Config{}, trace))
+	require.Equal(t, []string{trace, "vendor=1"}, passed(builtin.Config{}, trace+";vendor=1"))
+	require.Regexp(t, "-00$", passed(builtin.Config{}, "none of the W3C's")[0])
+	require.Equal(t, []string{span, ""}, passed(builtin.Config{Trace: func(_ context.Context, h http.Header) { h.Set("Traceparent", span) }}, trace+";vendor=1"))
+	require.Equal(t, []string{trace, ""}, passed(builtin.Config{Trace: func(context.Context, http.Header) {}}, trace))
 }

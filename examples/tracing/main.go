@@ -1,83 +1,45 @@
-// Command tracing carries a W3C trace from a web request to the handler of the
-// run that it enqueued, and on to the run that this handler enqueued. The spans
-// are log lines; hooks for OpenTelemetry have the same shape.
+// Command tracing joins a web request with the run that it enqueued, and with the run
+// that the handler of that one enqueued: one trace of OpenTelemetry. The spans are
+// printed; yours go to a collector.
 package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"flag"
 	"fmt"
 	"io"
 	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/durable-worker/durable-worker/durable"
-	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/observe/tracing"
 	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
-// span is one piece of work within a trace.
-type span struct{ trace, id string }
+func order() durable.Job[int]   { return durable.NewJob[int]("order") }
+func receipt() durable.Job[int] { return durable.NewJob[int]("receipt") }
 
-type spanKey struct{}
-
-// traceparent is the span as the W3C has it written.
-func (s span) traceparent() string { return "00-" + s.trace + "-" + s.id + "-01" }
-
-// parse reads a traceparent; the zero span: there is none.
-func parse(traceparent string) span {
-	if part := strings.Split(traceparent, "-"); len(part) == 4 && len(part[1]) == 32 && len(part[2]) == 16 {
-		return span{part[1], part[2]}
-	}
-	return span{}
-}
-
-// spans writes a line for each span that has ended.
-type spans struct {
-	mu  sync.Mutex
-	out io.Writer
-}
-
-// begin starts a span below another one, or a trace of its own.
-func (t *spans) begin(ctx context.Context, parent span, name string) (context.Context, span, func(outcome any)) {
-	s := span{parent.trace, random(8)}
-	if s.trace == "" {
-		s.trace = random(16)
-	}
-	return context.WithValue(ctx, spanKey{}, s), s, func(outcome any) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		fmt.Fprintf(t.out, "trace=%s span=%s parent=%-16s %s: %v\n", s.trace, s.id, parent.id, name, outcome)
-	}
-}
-
-func random(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails
-	return hex.EncodeToString(b)
-}
-
-// hooks are those that spans need; the others stay nil and are not called.
-func (t *spans) hooks() observe.Hooks { return observe.Hooks{Enqueue: t.enqueue, Execute: t.execute} }
-
-// enqueue begins a span below the caller's, and gives it to the runs.
-func (t *spans) enqueue(ctx context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
-	parent, _ := ctx.Value(spanKey{}).(span)
-	ctx, s, end := t.begin(ctx, parent, fmt.Sprintf("enqueue %d", len(start.Runs)))
-	for i := range start.Runs {
-		start.Runs[i].Trace = s.traceparent()
-	}
-	return ctx, func(e observe.EnqueueEnd) { end(e.Err) }
-}
-
-// execute begins a span below the one that enqueued the run.
-func (t *spans) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
-	ctx, _, end := t.begin(ctx, parse(start.Run.Trace), "execute "+start.Run.Job)
-	return ctx, func(e observe.ExecuteEnd) { end(e.Outcome.Kind) }
+// shop serves POST /orders. A middleware such as otelhttp begins the span for you.
+func shop(client *durable.Client, spans trace.Tracer) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
+		ctx := tracing.Extract(r.Context(), r.Header)
+		ctx, span := spans.Start(ctx, "POST /orders", trace.WithSpanKind(trace.SpanKindServer))
+		defer span.End()
+		if _, err := order().Enqueue(ctx, client, 42); err != nil {
+			http.Error(w, "try again", http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+	})
+	return mux
 }
 
 func main() {
@@ -97,22 +59,52 @@ func run(ctx context.Context, path string, out io.Writer) error {
 	if _, err := store.Migrate(ctx); err != nil {
 		return err
 	}
-	traces := &spans{out: out}
-	client := durable.NewClient(store).WithHooks(traces.hooks())
-	order, receipt := durable.NewJob[int]("order"), durable.NewJob[int]("receipt")
-	w := durable.NewWorker(store, durable.WorkerConfig{Hooks: traces.hooks()})
-	durable.Register(w, order, func(ctx context.Context, run *durable.Run[int]) error {
-		_, err := receipt.Enqueue(ctx, client, run.Args)
+	kept := tracetest.NewInMemoryExporter() // otlptracehttp.New(ctx) sends them to a collector
+	provider := sdk.NewTracerProvider(sdk.WithSyncer(kept))
+	hooks := tracing.Hooks(tracing.Config{Provider: provider})
+	client := durable.NewClient(store).WithHooks(hooks)
+
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	w := durable.NewWorker(store, durable.WorkerConfig{Hooks: hooks})
+	durable.Register(w, order(), func(ctx context.Context, run *durable.Run[int]) error {
+		_, err := receipt().Enqueue(ctx, client, run.Args) // ctx has the span of this attempt
 		return err
 	})
-	working, stop := context.WithCancel(ctx)
-	durable.Register(w, receipt, func(context.Context, *durable.Run[int]) error { stop(); return nil })
+	durable.Register(w, receipt(), func(context.Context, *durable.Run[int]) error { stop(); return nil })
 
-	request, _, end := traces.begin(ctx, span{}, "POST /orders")
-	_, err = order.Enqueue(request, client, 42)
-	end(err)
+	server := httptest.NewServer(shop(client, provider.Tracer("shop")))
+	defer server.Close()
+	if err := buy(ctx, server.URL); err != nil {
+		return err
+	}
+	if err := w.Run(working); err != nil {
+		return err
+	}
+	show(out, kept.GetSpans(), trace.SpanID{}, 0)
+	return nil
+}
+
+// buy asks as a browser or another service does that has a trace already.
+func buy(ctx context.Context, address string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/orders", nil)
 	if err != nil {
 		return err
 	}
-	return w.Run(working)
+	request.Header.Set("Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+// show prints the spans below one, as a tree; the first line has no parent here.
+func show(out io.Writer, spans tracetest.SpanStubs, parent trace.SpanID, depth int) {
+	for _, s := range spans {
+		if s.Parent.SpanID() == parent || depth == 0 && s.Parent.IsRemote() && s.SpanKind == trace.SpanKindServer {
+			fmt.Fprintf(out, "%s %s%s\n", s.SpanContext.TraceID(), strings.Repeat("  ", depth), s.Name)
+			show(out, spans, s.SpanContext.SpanID(), depth+1)
+		}
+	}
 }

@@ -40,6 +40,9 @@ var law = map[string][]string{
 	"observe":             {"store", "lock", "lease"},
 	"observe/metrics":     {"observe", "store"},
 	"observe/events":      {"observe", "store", "internal/storable"},
+	"observe/tracing":     {"observe", "store", "lease", "internal/storable"},
+	"internal/otlp":       {},
+	"internal/otlp/*":     {},
 	"operate":             {"durable", "store", "lock", "lease", "internal/admit", "internal/recur", "internal/rules", "internal/storable"},
 	"operate/access":      {},
 	"operate/api":         {"operate", "operate/access", "internal/wire", "durable", "store"},
@@ -56,10 +59,10 @@ var law = map[string][]string{
 	"store/backend":             {"store", "lock", "lease", "lock/redislock", "store/postgres", "store/sqlite", "store/memory"},
 
 	"durablecmd/builtin":    {"durable", "store"},
-	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "observe", "observe/metrics", "observe/events", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
+	"durablecmd":            {"operate/access", "operate/api", "operate/dashboard", "internal/wire", "observe", "observe/metrics", "observe/events", "observe/tracing", "internal/otlp", "operate", "store/backend", "durablecmd/builtin", "durable", "store", "lock", "lease", "store/memory"},
 	"durablecmd/internal/*": {"durable", "store", "lease"},
 	"cmd/durable-worker":    {"durablecmd", "durablecmd/builtin", "durable"},
-	"examples/*":            {"durablecmd", "limit", "observe", "observe/events", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
+	"examples/*":            {"durablecmd", "limit", "observe", "observe/events", "observe/tracing", "operate", "store/backend", "durable", "store", "store/postgres", "store/sqlite", "store/memory", "lock", "lease", "lock/redislock", "heartbeat"},
 	"examples/*/internal/*": {"*"},
 
 	"deploy":             {},
@@ -83,6 +86,7 @@ var libraries = map[string][]string{
 	"github.com/alecthomas/kong":     {"durablecmd"},
 	"github.com/netresearch/go-cron": {"internal/cron"},
 	"github.com/redis/go-redis/v9":   {"lock/redislock"},
+	"go.opentelemetry.io/otel":       {"observe/tracing", "internal/otlp", "durablecmd", "examples/*"},
 	"golang.org/x/term":              {"durablecmd"},
 	"golang.org/x/sys":               {"store/sqlite", "durablecmd"},
 	"github.com/mattn/go-isatty":     {"durablecmd"},
@@ -94,7 +98,7 @@ var libraries = map[string][]string{
 }
 
 // forTests are the packages that may import what belongs to tests.
-var forTests = []string{"durable/durabletest", "store/storetest", "lock/locktest", "internal/pgtest", "internal/redistest", "internal/faulttest", "internal/archtest", "internal/chaos", "internal/chaos/*"}
+var forTests = []string{"durable/durabletest", "store/storetest", "lock/locktest", "internal/pgtest", "internal/redistest", "internal/faulttest", "internal/archtest", "internal/otlp/otlptest", "internal/chaos", "internal/chaos/*"}
 
 // forTestsOnly are imported by tests and by nothing else. A contract suite
 // uses plain testing, so that the author of a store elsewhere needs no library.

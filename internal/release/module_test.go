@@ -50,7 +50,7 @@ func main() {
 	required := u.read("go.mod")
 	require.Contains(t, required, module+" "+version)
 	downloaded := u.downloads()
-	for _, other := range []string{"modernc.org/", "redis", "alecthomas/kong", "caarlos0/env", "oklog/run", "golang.org/x/term"} {
+	for _, other := range []string{"modernc.org/", "redis", "alecthomas/kong", "caarlos0/env", "oklog/run", "golang.org/x/term", "opentelemetry"} {
 		require.NotContains(t, required, other)
 		require.NotContains(t, downloaded, other)
 	}

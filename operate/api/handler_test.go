@@ -17,6 +17,7 @@ import (
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/internal/pgtest"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/operate/access"
 	"github.com/durable-worker/durable-worker/operate/api"
@@ -57,12 +58,24 @@ func benchOn(t *testing.T, address string) *bench {
 	t.Cleanup(db.Close)
 	_, err = db.Migrate(t.Context())
 	require.NoError(t, err)
-	b := &bench{t: t, store: db, doc: described(t), log: &bytes.Buffer{}, token: operatorToken}
+	b := benchOf(t, db, described(t))
+	b.store = db
+	b.declare(durable.NewJob[map[string]any]("mail").Info(), durable.NewJob[map[string]any]("report", durable.OnQueue("slow")).Info())
+	return b
+}
+
+// benchOf is an API on a store.
+func benchOf(t *testing.T, db interface {
+	store.Store
+	Locks() lock.Locks
+}, doc *openapi3.T) *bench {
+	t.Helper()
+	b := &bench{t: t, doc: doc, log: &bytes.Buffer{}, token: operatorToken}
 	b.op = operate.New(db, operate.Config{Locks: db.Locks(), Transient: backend.Transient})
 	t.Cleanup(b.op.Close)
+	var err error
 	b.handler, err = api.New(b.op, api.Config{Auth: access.Tokens(operatorToken, viewerToken), Logger: slog.New(slog.NewTextHandler(b.log, nil))})
 	require.NoError(t, err)
-	b.declare(durable.NewJob[map[string]any]("mail").Info(), durable.NewJob[map[string]any]("report", durable.OnQueue("slow")).Info())
 	return b
 }
 

@@ -46,6 +46,7 @@ func (s *Store) listWorkers(now time.Time) []store.WorkerInfo {
 func clonePresence(p *store.Presence) store.Presence {
 	c := *p
 	c.Queues, c.Jobs = append([]string{}, p.Queues...), append([]string{}, p.Jobs...)
+	c.Caps = slices.Clone(p.Caps)
 	return c
 }
 

@@ -90,6 +90,12 @@ var regained = map[Role][]privilege{
 	},
 }
 
+// callers are the roles that enqueue by the functions of the schema, which act with
+// the privileges of who calls them.
+//
+//nolint:gochecknoglobals // never changes
+var callers = []Role{RoleWorker, RoleProducer}
+
 // Grants returns the statements that give a database role, which has to exist,
 // exactly the privileges of a Role in a schema; "" is the default schema. Run
 // them as the owner of the schema (those of RoleOwner: as the database's owner)
@@ -112,7 +118,8 @@ func Grants(schema string, role Role, name string) (string, error) {
 	}
 	in := pgx.Identifier{schema}.Sanitize()
 	var b strings.Builder
-	fmt.Fprintf(&b, "BEGIN;\nREVOKE ALL ON ALL TABLES IN SCHEMA %[1]s FROM %[2]s;\nREVOKE ALL ON SCHEMA %[1]s FROM %[2]s;\nGRANT USAGE ON SCHEMA %[1]s TO %[2]s;\n", in, to)
+	fmt.Fprintf(&b, "BEGIN;\nREVOKE ALL ON ALL TABLES IN SCHEMA %[1]s FROM %[2]s;\nREVOKE ALL ON ALL FUNCTIONS IN SCHEMA %[1]s FROM %[2]s;\n"+
+		"REVOKE ALL ON SCHEMA %[1]s FROM %[2]s;\nGRANT USAGE ON SCHEMA %[1]s TO %[2]s;\n", in, to)
 	for _, p := range given {
 		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", p.may, p.tables(in), to)
 	}
@@ -121,6 +128,9 @@ func Grants(schema string, role Role, name string) (string, error) {
 	}
 	for _, p := range regained[role] {
 		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", p.may, p.tables(in), to)
+	}
+	if slices.Contains(callers, role) {
+		fmt.Fprintf(&b, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %s TO %s;\n", in, to)
 	}
 	b.WriteString("COMMIT;\n")
 	return b.String(), nil
@@ -149,6 +159,13 @@ func (s *Store) examinePrivileges(ctx context.Context, f *store.Findings) error 
 			return err
 		}
 		lacks[role] = lacking(rows)
+	}
+	mayCall, err := s.queries(s.general).MayCallFunctions(ctx, queries.MayCallFunctionsParams{SchemaName: s.config.Schema})
+	if err != nil {
+		return err
+	}
+	if lacks[RoleProducer] == "" && !mayCall {
+		f.Warn("functions", "the role may not enqueue by SQL", "have the owner of the schema run what `migrate grants` prints again; nothing, if no program or trigger of this role enqueues by SQL")
 	}
 	switch {
 	case lacks[RoleWorker] == "":

@@ -30,13 +30,14 @@ func catalog(t *testing.T, conn *pgx.Conn, schema string) []string {
 		union all select 'index ' || indexdef from pg_indexes where schemaname::text = $1::text
 		union all select 'identity ' || indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
 		where i.indisreplident and c.relnamespace = $1::text::regnamespace
+		union all select pg_get_functiondef(oid) || coalesce(proacl::text, 'default') from pg_proc where pronamespace = $1::text::regnamespace
 		union all select format('constraint %s %s', conname, pg_get_constraintdef(oid)) from pg_constraint where connamespace = $1::text::regnamespace
 		order by 1`, schema)
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	for i := range lines {
-		lines[i] = strings.ReplaceAll(lines[i], schema+".", "")
+		lines[i] = strings.NewReplacer(`"`+schema+`".`, "", schema+".", "").Replace(lines[i])
 	}
 	return lines
 }
@@ -165,7 +166,7 @@ func TestSchemaVersions(t *testing.T) {
 	require.NoError(t, err)
 	_, err = reopen().Enqueue(t.Context(), newRun())
 	require.ErrorIs(t, err, postgres.ErrSchema)
-	require.ErrorContains(t, err, "deploy a newer one")
+	require.ErrorContains(t, err, "upgrade the program")
 	require.NotErrorIs(t, err, store.ErrInvalid)
 }
 

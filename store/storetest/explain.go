@@ -208,7 +208,15 @@ func explainFull(_ *testing.T, f *fixture) {
 	run := newRun()
 	f.enqueue(run)
 	f.wantText(f.wantKinds(run.ID, operate.BlockerWorkersFull), "10 of 10")
-	f.presentAs(w, 2, nil)
+	long := store.NewRunID()
+	f.presentAs(w, 2, func(p *store.Presence) {
+		p.Executing, p.Caps = 4, []store.OwnCap{{Queue: "slow", Max: 1, Executing: 0}, {Queue: store.DefaultQueue, Max: 2, Executing: 2}}
+		p.Longest = &store.LongExecution{Run: long, Job: "report", Queue: store.DefaultQueue, For: store.Duration(time.Hour)}
+	})
+	f.wantText(f.wantKinds(run.ID, operate.BlockerWorkersFull), "4 of 10", "of queue "+store.DefaultQueue+" 2 of the 2", "run "+long.String()+" of job report on web-7, for 1 h")
+	f.presentAs(w, 3, func(p *store.Presence) {
+		p.Executing, p.Caps = 4, []store.OwnCap{{Queue: store.DefaultQueue, Max: 2, Executing: 1}}
+	})
 	f.starts(run.ID)
 }
 

@@ -355,6 +355,26 @@ func (q *Queries) ExamineTables(ctx context.Context, arg ExamineTablesParams) ([
 	return items, nil
 }
 
+const MayCallFunctions = `-- name: MayCallFunctions :one
+SELECT coalesce(bool_and(has_function_privilege(pg_proc.oid, 'EXECUTE')), true)::boolean AS may
+FROM pg_catalog.pg_proc
+JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pg_proc.pronamespace
+WHERE pg_namespace.nspname = $1::text
+`
+
+type MayCallFunctionsParams struct {
+	SchemaName string
+}
+
+// Whether the role may execute all functions of the schema. Index: the catalog's. Locks:
+// none.
+func (q *Queries) MayCallFunctions(ctx context.Context, arg MayCallFunctionsParams) (bool, error) {
+	row := q.db.QueryRow(ctx, MayCallFunctions, arg.SchemaName)
+	var may bool
+	err := row.Scan(&may)
+	return may, err
+}
+
 const MissingPrivileges = `-- name: MissingPrivileges :many
 SELECT
     needed.may::text AS may,

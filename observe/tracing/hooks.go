@@ -1,0 +1,152 @@
+package tracing
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/durable-worker/durable-worker/observe"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Config says which spans there are. The zero value is a good choice.
+type Config struct {
+	// Provider makes the spans. Default: otel.GetTracerProvider(), asked when
+	// Hooks is called.
+	Provider trace.TracerProvider
+	// ChildWithin is how long after a run was enqueued an attempt still belongs to
+	// the trace that enqueued it. One that begins later has a trace of its own,
+	// with a link to the other. Default: 5 minutes; a negative value: never.
+	ChildWithin time.Duration
+	// Calls adds a span for each claim that gets runs, with links to up to 32 of the
+	// traces that enqueued them, and one below each attempt for the time until its
+	// outcome is stored.
+	Calls bool
+	// ErrorText adds the text of errors and the stack of a panic to spans, up to 4 KiB
+	// each. Texts of errors may hold what args hold.
+	ErrorText bool
+}
+
+// scope is the name of the instrumentation.
+const scope = "github.com/durable-worker/durable-worker/observe/tracing"
+
+// schema is the version of the conventions that the attributes follow.
+const schema = "https://opentelemetry.io/schemas/1.43.0"
+
+// tracer makes the spans.
+type tracer struct {
+	config   Config
+	spans    trace.Tracer
+	settling settling
+}
+
+// Hooks returns hooks that make spans. They do not wait for an exporter, if the
+// provider does not: a span processor that batches has the spans leave later.
+func Hooks(config Config) observe.Hooks {
+	if config.Provider == nil {
+		config.Provider = otel.GetTracerProvider()
+	}
+	if config.ChildWithin == 0 {
+		config.ChildWithin = 5 * time.Minute
+	}
+	t := &tracer{config: config, spans: config.Provider.Tracer(scope, trace.WithSchemaURL(schema))}
+	hooks := observe.Hooks{Enqueue: t.enqueue, Execute: t.execute}
+	if config.Calls {
+		hooks.StoreCalled, hooks.RunSettled = t.storeCalled, t.runSettled
+	}
+	return hooks
+}
+
+// enqueue begins a span below the caller's, and gives it to the runs that have no
+// trace yet.
+func (t *tracer) enqueue(ctx context.Context, start observe.EnqueueStart) (context.Context, func(observe.EnqueueEnd)) {
+	ctx, span := t.spans.Start(ctx, enqueueName(start.Runs), trace.WithSpanKind(trace.SpanKindProducer))
+	if span.IsRecording() {
+		span.SetAttributes(enqueueAttributes(start.Runs)...)
+	}
+	if text := textOf(ctx); text != "" {
+		for i := range start.Runs {
+			if start.Runs[i].Trace == "" {
+				start.Runs[i].Trace = text
+			}
+		}
+	}
+	return ctx, func(end observe.EnqueueEnd) {
+		if end.Err != nil {
+			t.fail(span, "enqueue failed", end.Err.Error(), "")
+		}
+		span.End()
+	}
+}
+
+// execute begins the span of an attempt.
+func (t *tracer) execute(ctx context.Context, start observe.ExecuteStart) (context.Context, func(observe.ExecuteEnd)) {
+	run := start.Run
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
+	if created := contextOf(run.Trace); created.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
+		if time.Since(run.CreatedAt) <= t.config.ChildWithin {
+			ctx = trace.ContextWithRemoteSpanContext(ctx, created)
+		} else {
+			options = append(options, trace.WithNewRoot())
+		}
+	} else {
+		options = append(options, trace.WithNewRoot())
+	}
+	ctx, span := t.spans.Start(ctx, "execute "+run.Job, options...)
+	if span.IsRecording() {
+		span.SetAttributes(executeAttributes(run)...)
+	}
+	return ctx, func(end observe.ExecuteEnd) {
+		outcome := end.Outcome
+		span.SetAttributes(keyOutcome.String(outcome.Kind.String()))
+		if outcome.Kind == store.Failure || outcome.Kind == store.Death {
+			t.fail(span, reasonOf(outcome), outcome.Error, outcome.Stack)
+		}
+		at := time.Now()
+		span.End(trace.WithTimestamp(at))
+		if t.config.Calls && span.SpanContext().IsSampled() {
+			t.settling.add(keyOf(run), returned{within: span.SpanContext(), at: at})
+		}
+	}
+}
+
+// storeCalled makes the span of a claim that got runs.
+func (t *tracer) storeCalled(call observe.StoreCall) {
+	if call.Verb != "claim" || call.Runs == 0 && call.Err == nil {
+		return
+	}
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(time.Now().Add(-call.Took)), trace.WithNewRoot(),
+		trace.WithAttributes(keySystem.String(system), keyOperation.String("claim"), keyOperationType.String("receive"), keyBatch.Int(call.Runs)),
+	}
+	for _, text := range call.Traces {
+		if created := contextOf(text); created.IsValid() {
+			options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
+		}
+	}
+	_, span := t.spans.Start(context.Background(), "claim", options...)
+	if call.Err != nil {
+		t.fail(span, "claim failed", call.Err.Error(), "")
+	}
+	span.End()
+}
+
+// runSettled makes the span of the time from the end of an attempt until its outcome
+// was stored, below that of the attempt.
+func (t *tracer) runSettled(settled observe.RunVerdict) {
+	of, ok := t.settling.take(keyOf(settled.Run))
+	if !ok {
+		return
+	}
+	ctx := trace.ContextWithSpanContext(context.Background(), of.within)
+	_, span := t.spans.Start(ctx, "settle "+settled.Run.Job, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(of.at),
+		trace.WithAttributes(append(runAttributes(settled.Run), keyOperation.String("settle"), keyOperationType.String("settle"),
+			keyOutcome.String(settled.Outcome.String()), keyVerdict.String(settled.Verdict.String()))...))
+	if settled.Verdict == store.Rejected {
+		t.fail(span, "lease lost", "the lease was lost before the outcome could be stored", "")
+	}
+	span.End()
+}

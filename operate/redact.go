@@ -1,0 +1,145 @@
+package operate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// Mask is what is shown in place of a value that is hidden by rule.
+const Mask = "•••"
+
+// Redaction hides values of args, results and checkpoints from all who read through an
+// Operator. What is stored, and what handlers get, stays as it is. Its methods may be
+// called from many goroutines; a nil Redaction hides nothing.
+type Redaction struct {
+	rules [][]string
+}
+
+// NewRedaction returns a Redaction of the values that paths name: members separated by
+// dots, such as card.number. A * is any member, and ** before the rest any depth:
+// **.token. Elements of arrays are not named: items.price is that of every item.
+func NewRedaction(paths ...string) (*Redaction, error) {
+	r := &Redaction{}
+	for _, path := range paths {
+		steps := strings.Split(path, ".")
+		for i, step := range steps {
+			if step == "" || step == "**" && (i > 0 || len(steps) == 1) {
+				return nil, fmt.Errorf("%w: %q: want members separated by dots, such as card.number, *.token or **.password", store.ErrInvalid, path)
+			}
+		}
+		r.rules = append(r.rules, steps)
+	}
+	return r, nil
+}
+
+// Of returns JSON with the mask in place of what is hidden. What cannot be read is hidden
+// as a whole.
+func (r *Redaction) Of(text []byte) []byte {
+	if r == nil || len(r.rules) == 0 || len(text) == 0 {
+		return text
+	}
+	value, err := decoded(text)
+	if err != nil {
+		return []byte(`"` + Mask + `"`)
+	}
+	hidden := false
+	for _, rule := range r.rules {
+		value = masked(value, rule, &hidden)
+	}
+	if !hidden {
+		return text
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return []byte(`"` + Mask + `"`)
+	}
+	return bytes.TrimSpace(b.Bytes())
+}
+
+func decoded(text []byte) (value any, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	err = decoder.Decode(&value)
+	return value, err
+}
+
+// masked returns a value with the mask where a rule says; it notes if there was any.
+func masked(value any, rule []string, hidden *bool) any {
+	if len(rule) == 0 {
+		*hidden = true
+		return Mask
+	}
+	switch value := value.(type) {
+	case []any:
+		for i := range value {
+			value[i] = masked(value[i], rule, hidden)
+		}
+	case map[string]any:
+		for name := range value {
+			rest := rule
+			if rule[0] == "**" { // here, or deeper
+				value[name], rest = masked(value[name], rule, hidden), rule[1:]
+			}
+			if rest[0] == "*" || rest[0] == name {
+				value[name] = masked(value[name], rest[1:], hidden)
+			}
+		}
+	}
+	return value
+}
+
+// restored is what may be stored of JSON that was perhaps shown with masks: what is stored
+// already, when nothing was changed in it. Otherwise a mask would be stored in place of
+// what it hides.
+func (r *Redaction) restored(given, stored []byte) ([]byte, error) {
+	value, err := decoded(given)
+	if r == nil || err != nil || !holdsMask(value) {
+		return given, nil
+	}
+	if shown, err := decoded(r.Of(stored)); err == nil && reflect.DeepEqual(shown, value) {
+		return stored, nil
+	}
+	return nil, fmt.Errorf("%w: the args hold %s in place of values that are hidden: write the values", store.ErrInvalid, Mask)
+}
+
+func holdsMask(value any) bool {
+	switch value := value.(type) {
+	case string:
+		return value == Mask
+	case []any:
+		for _, one := range value {
+			if holdsMask(one) {
+				return true
+			}
+		}
+	case map[string]any:
+		for _, one := range value {
+			if holdsMask(one) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// record hides what is to be hidden of a run.
+func (r *Redaction) record(run *store.Record) {
+	run.Args, run.Result, run.Checkpoint = r.Of(run.Args), r.Of(run.Result), r.Of(run.Checkpoint)
+}
+
+// schedules hides what is to be hidden of schedules.
+func (r *Redaction) schedules(records []store.ScheduleRecord) {
+	for i := range records {
+		records[i].Args = r.Of(records[i].Args)
+	}
+}
+
+// Redacted is JSON as the Operator shows it.
+func (o *Operator) Redacted(text []byte) []byte { return o.config.Redact.Of(text) }
