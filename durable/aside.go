@@ -118,7 +118,7 @@ func (s *settler) blame(item *asideItem, wrote time.Duration) {
 	s.aside.mu.Lock()
 	item.blamed = true
 	s.aside.mu.Unlock()
-	item.x.logger().Error("the store does not take the outcome of a run: it is set aside and retried at intervals",
+	item.x.logger().Error("the store does not take the outcome of a run: it is set aside and retried at intervals", "event", "run.set_aside",
 		"outcome", item.outcome.Kind.String(), "error", item.reason)
 }
 
@@ -176,7 +176,7 @@ func (s *settler) tryAside(ctx context.Context, item *asideItem) bool {
 	if err == nil {
 		s.dropAside(item)
 		if item.blamed {
-			item.x.logger().Info("an outcome that was set aside is settled", "outcome", item.outcome.Kind.String())
+			item.x.logger().Info("an outcome that was set aside is settled", "event", "run.resumed", "outcome", item.outcome.Kind.String())
 		}
 		return true
 	}
@@ -205,7 +205,7 @@ func (s *settler) failAside(item *asideItem, err error, wrote time.Duration) {
 		return
 	}
 	if item.lost++; item.lost == asideLost {
-		item.x.logger().Error("the outcome of a run is given up: its lease is lost, and the store does not take it", "error", item.reason)
+		item.x.logger().Error("the outcome of a run is given up: its lease is lost, and the store does not take it", "event", "run.outcome_lost", "error", item.reason)
 		s.forget(item)
 	}
 }
@@ -240,10 +240,10 @@ func (s *settler) countHeld() {
 	a.mu.Unlock()
 	switch {
 	case full && !was:
-		s.w.config.Logger.Error("the worker claims no more runs: it holds too many outcomes that the store rejects",
+		s.w.config.Logger.Error("the worker claims no more runs: it holds too many outcomes that the store rejects", "event", "worker.claims_stopped",
 			"outcomes", count, "bytes", bytes, "locked", len(s.deferred), "runs", s.heldRuns())
 	case was && !full:
-		s.w.config.Logger.Info("the worker claims runs again", "outcomes", count)
+		s.w.config.Logger.Info("the worker claims runs again", "event", "worker.claims_resumed", "outcomes", count)
 		s.w.poller.Wake()
 	}
 }
@@ -322,6 +322,6 @@ func (s *settler) leave() {
 		for i := range left[:min(len(left), asideNamed)] {
 			some = append(some, left[i].x.run.ID)
 		}
-		s.w.config.Logger.Warn("outcomes left unsettled; their leases will expire", "runs", len(left), "some", some)
+		s.w.config.Logger.Warn("outcomes left unsettled; their leases will expire", "event", "worker.unsettled", "runs", len(left), "some", some)
 	}
 }

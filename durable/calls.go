@@ -38,7 +38,7 @@ func (w *Worker) hasRoom() bool {
 func (w *Worker) passOn(due store.Due) {
 	due.Passed++
 	if err := w.store.Publish(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
-		w.warn(context.Background(), "passing a wake-up on failed, others find out by polling", err)
+		w.warn(context.Background(), "wakeup.not_passed", "passing a wake-up on failed, others find out by polling", err)
 	}
 }
 
@@ -46,6 +46,6 @@ func (w *Worker) passOn(due store.Due) {
 func (w *Worker) share(lane store.LaneID, due store.Due) {
 	due = store.Due{Lane: lane, Names: due.Names, Runs: 2 * store.RunsPerWorker}
 	if err := w.store.Publish(context.Background(), store.Signal{Kind: store.RunsDue, Due: due}); err != nil {
-		w.warn(context.Background(), "passing a wake-up on failed, others find out by polling", err)
+		w.warn(context.Background(), "wakeup.not_passed", "passing a wake-up on failed, others find out by polling", err)
 	}
 }

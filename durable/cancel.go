@@ -47,7 +47,7 @@ func (w *Worker) fetchCancelRequests(ctx context.Context) {
 	requests, err := w.store.CancelRequests(bounded, ids)
 	w.observeCall(err)
 	if err != nil {
-		w.warn(ctx, "asking for runs to cancel failed, will be retried", err)
+		w.warn(ctx, "cancel.poll_failed", "asking for runs to cancel failed, will be retried", err)
 		return
 	}
 	for _, request := range requests {
@@ -73,7 +73,7 @@ func (x *execution) cancelFor(reason string) {
 	if x.begun.Load() {
 		x.cancel(ErrCancelled)
 	}
-	x.logger().Info("run is to be cancelled", "reason", storable.Clip(reason, 200))
+	x.logger().Info("run is to be cancelled", "event", "run.cancel_asked", "reason", storable.Clip(reason, 200))
 }
 
 // outcomeCancelled is the outcome of a handler that returned an error although,

@@ -130,7 +130,7 @@ func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 	ended := c.w.config.Elapsed()
 	if err != nil {
 		c.plan.LookFailed(look, ended)
-		c.w.warn(ctx, "claim: reading the heads failed, will be retried", err)
+		c.w.warn(ctx, "claim.heads_failed", "claim: reading the heads failed, will be retried", err)
 		return err
 	}
 	c.plan.SetHeads(look, heads, ended, c.w.jittered(c.w.config.PollInterval))
@@ -158,7 +158,7 @@ func (c *claimer) begin(request store.ClaimRequest, runs []store.ClaimedRun) []*
 	held.ctx, held.hold = c.w.keeper.Hold(c.handlers, lease.Lease{Claim: request.Claim, Asked: c.asked})
 	held.watch = context.AfterFunc(held.ctx, func() { c.w.watchLost(held) })
 	if c.w.debug() {
-		c.w.config.Logger.Debug("claimed", "claim", request.Claim.Short(), "runs", len(runs), "alone", held.alone)
+		c.w.config.Logger.Debug("claimed", "event", "run.claimed", "claim", request.Claim.Short(), "runs", len(runs), "alone", held.alone)
 	}
 	return items
 }

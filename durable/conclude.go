@@ -55,7 +55,7 @@ func (s *settler) conclude(ctx context.Context, claims []*claim, settlements []s
 				}
 				s.w.announceEnd(ctx, e.x.run.ID, now)
 			case store.Rejected:
-				e.x.logger().Warn("stale settle rejected: the run belongs to another claim",
+				e.x.logger().Warn("stale settle rejected: the run belongs to another claim", "event", "run.refused",
 					"claim", c.id.Short(), "outcome", e.outcome.Kind.String())
 			}
 			i++
@@ -113,6 +113,6 @@ func (w *Worker) announceEnd(ctx context.Context, id RunID, now time.Duration) {
 		return
 	}
 	if err := w.store.Publish(ctx, store.Signal{Kind: store.RunEnded, Run: id}); err != nil {
-		w.warn(ctx, "announcing the end of a run failed, waiters will find it by polling", err)
+		w.warn(ctx, "run.end_not_announced", "announcing the end of a run failed, waiters will find it by polling", err)
 	}
 }

@@ -104,7 +104,7 @@ func (w *Worker) declareLoop(ctx context.Context) {
 	pause := w.declarePause()
 	for w.sleep(ctx, pause) {
 		if err := w.declare(ctx); err != nil {
-			w.warn(ctx, "declaration failed, will be retried", err)
+			w.warn(ctx, "worker.declaration_failed", "declaration failed, will be retried", err)
 			pause = w.spread(declareAgain)
 			continue
 		}
@@ -170,7 +170,7 @@ func (w *Worker) newReporter() *presence.Reporter {
 			return p
 		},
 		Failed: func(ctx context.Context, err error) {
-			w.warn(ctx, "the store does not take the worker's report, will be retried", err)
+			w.warn(ctx, "worker.report_failed", "the store does not take the worker's report, will be retried", err)
 		},
 		Reachable: func() bool {
 			w.health.mu.Lock()

@@ -72,7 +72,7 @@ func (x *execution) perform() {
 		call, observed = x.observeExecute(ctx)
 	}
 	if x.w.debug() {
-		x.logger().Debug("run started", "fence", x.run.Fence)
+		x.logger().Debug("run started", "event", "run.started", "fence", x.run.Fence)
 	}
 	failure = x.protect(call)
 }
@@ -221,7 +221,7 @@ func (x *execution) end(o store.Outcome) {
 	x.endReports()
 	inTime := x.resolution.CompareAndSwap(unresolved, resolvedInTime)
 	if !inTime && x.resolution.Load() == resolvedTimeout {
-		x.logger().Warn("a handler that was given up has returned; its outcome is dropped", "outcome", o.Kind.String())
+		x.logger().Warn("a handler that was given up has returned; its outcome is dropped", "event", "run.returned_late", "outcome", o.Kind.String())
 	} else {
 		x.logEnd(o)
 		x.w.settler.add(x, o)
@@ -245,18 +245,18 @@ func (x *execution) logEnd(o store.Outcome) {
 func (x *execution) logOutcome(o store.Outcome) {
 	switch o.Kind {
 	case store.Failure:
-		x.logger().Warn("attempt failed, will be retried", "after", o.After.String(), "error", storable.Clip(o.Error, 1000))
+		x.logger().Warn("attempt failed, will be retried", "event", "run.retried", "after", o.After.String(), "error", storable.Clip(o.Error, 1000))
 	case store.Death:
 		if x.permanent {
-			x.logger().Warn("run is dead: its handler has ended it", "error", storable.Clip(o.Error, 1000))
+			x.logger().Warn("run is dead: its handler has ended it", "event", "run.ended_by_handler", "error", storable.Clip(o.Error, 1000))
 		} else {
-			x.logger().Error("run is dead", "error", storable.Clip(o.Error, 1000))
+			x.logger().Error("run is dead", "event", "run.dead", "error", storable.Clip(o.Error, 1000))
 		}
 	case store.HandedBack:
-		x.logger().Info("run handed back")
+		x.logger().Info("run handed back", "event", "run.handed_back")
 	default:
 		if x.w.debug() {
-			x.logger().Debug("run ended", "outcome", o.Kind.String())
+			x.logger().Debug("run ended", "event", "run.ended", "outcome", o.Kind.String())
 		}
 	}
 }

@@ -59,7 +59,7 @@ const aloneTold = time.Minute
 // tellAlone warns, once, of an isolated run that takes long.
 func (x *execution) tellAlone() {
 	if !x.returned.Load() && x.resolution.Load() == unresolved {
-		x.logger().Warn("isolated run still running; this worker executes nothing else until it finishes. If it hangs, cancel it or set a Timeout on its job",
+		x.logger().Warn("isolated run still running; this worker executes nothing else until it finishes. If it hangs, cancel it or set a Timeout on its job", "event", "isolation.long",
 			"for", aloneTold.String())
 	}
 }
@@ -173,7 +173,7 @@ func (c *claimer) blame(while time.Duration) {
 		}
 	}
 	if len(names) > 0 {
-		c.w.config.Logger.Warn("isolated run waiting; this worker cannot take it until long-running runs finish. If they hang, cancel them or set a Timeout on their jobs",
+		c.w.config.Logger.Warn("isolated run waiting; this worker cannot take it until long-running runs finish. If they hang, cancel them or set a Timeout on their jobs", "event", "isolation.waiting",
 			"isolated", c.plan.Isolated()[0].Job, "runs", names)
 	}
 }
@@ -182,7 +182,7 @@ func (c *claimer) blame(while time.Duration) {
 func (c *claimer) tellStuck() {
 	if !c.told {
 		c.told = true
-		c.w.config.Logger.Warn("isolated run waiting; this process does not take it: a handler that was given up has not returned and might crash the process. Restart it",
+		c.w.config.Logger.Warn("isolated run waiting; this process does not take it: a handler that was given up has not returned and might crash the process. Restart it", "event", "isolation.blocked",
 			"isolated", c.plan.Isolated()[0].Job)
 	}
 }

@@ -114,7 +114,7 @@ func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, mor
 	cancel()
 	w.observeCall(err)
 	if err != nil {
-		w.warn(ctx, "materialize failed, will be retried", err)
+		w.warn(ctx, "schedule.failed", "materialize failed, will be retried", err)
 		e.chunk = max(e.chunk/2, 1) // maybe it was more than a call has time for
 	} else if made.Due == e.chunk {
 		more, e.chunk = true, nextChunk(e.chunk, took)
@@ -122,7 +122,7 @@ func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, mor
 	w.passedOver("materialize", made.SetAside)
 	w.await(ctx, made.Waits)
 	if len(made.Runs) > 0 {
-		w.config.Logger.Debug("occurrences materialized", "runs", len(made.Runs))
+		w.config.Logger.Debug("occurrences materialized", "event", "schedule.fired", "runs", len(made.Runs))
 		w.wake()
 	}
 	return made, more, err
@@ -135,7 +135,7 @@ func (w *Worker) lookPause(made *store.MaterializeResult, err error) time.Durati
 	case err != nil:
 		return w.jittered(min(w.config.PollInterval, time.Second))
 	case made.Busy:
-		w.config.Logger.Debug("another worker materializes, skipping")
+		w.config.Logger.Debug("another worker materializes, skipping", "event", "schedule.busy")
 		return pause
 	case w.listens.Load():
 		pause *= idleLookFactor
@@ -195,7 +195,7 @@ func (w *Worker) await(ctx context.Context, list []store.WaitingSchedule) {
 	}
 	for _, id := range w.waits.Found(list, w.config.Elapsed()) {
 		if err := w.store.Publish(ctx, store.Signal{Kind: store.RunAwaited, Run: id}); err != nil {
-			w.warn(ctx, "requesting notice of a run's end failed, the schedule that waits for it is polled", err)
+			w.warn(ctx, "schedule.notice_failed", "requesting notice of a run's end failed, the schedule that waits for it is polled", err)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func (w *Worker) hasten(ctx context.Context) bool {
 		cancel()
 		w.observeCall(err)
 		if err != nil {
-			w.warn(ctx, "re-evaluating schedules failed, they are polled", err)
+			w.warn(ctx, "schedule.reevaluation_failed", "re-evaluating schedules failed, they are polled", err)
 		}
 	}
 	return hastened

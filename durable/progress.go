@@ -218,7 +218,7 @@ func (r *reports) sendAgain(ctx context.Context, report store.Report) error {
 			return err
 		}
 		if try == 1 {
-			r.w.warn(r.ctx, "storing a checkpoint failed, will be retried", err)
+			r.w.warn(r.ctx, "run.checkpoint_failed", "storing a checkpoint failed, will be retried", err)
 		}
 		r.w.sleep(ctx, r.w.jittered(pause))
 		pause = min(2*pause, checkpointLongest)
@@ -257,7 +257,7 @@ func (r *reports) flush() {
 		return
 	}
 	if err := r.send(r.ctx, *kept); err != nil && !errors.Is(err, lease.ErrLost) {
-		r.w.warn(r.ctx, "storing the progress of a run failed", err)
+		r.w.warn(r.ctx, "run.progress_failed", "storing the progress of a run failed", err)
 	}
 }
 

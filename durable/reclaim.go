@@ -32,7 +32,7 @@ func (w *Worker) reclaimLoop(ctx context.Context) {
 		done, err := w.reclaim(ctx, runs)
 		switch {
 		case err != nil:
-			w.warn(ctx, "reclaim failed, will be retried", err)
+			w.warn(ctx, "reclaim.failed", "reclaim failed, will be retried", err)
 			runs = max(runs/2, 1)
 			continue
 		case len(done.Runs) > 0 && (done.Leases == reclaimLimit || len(done.Runs) >= runs):
@@ -69,7 +69,7 @@ func (w *Worker) reclaim(ctx context.Context, runs int) (store.ReclaimResult, er
 	jump := h.takeover.Seen(c.Elapsed(), done.Now)
 	h.mu.Unlock()
 	if jump > 0 {
-		c.Logger.Warn("the store's clock jumped forward; expired leases are left alone for a while", "by", jump.String())
+		c.Logger.Warn("the store's clock jumped forward; expired leases are left alone for a while", "event", "clock.jumped", "by", jump.String())
 	}
 	return done, nil
 }
@@ -86,7 +86,7 @@ func (w *Worker) proveWrites(ctx context.Context, pause time.Duration) time.Dura
 		err := w.store.Touch(bounded, w.id)
 		cancel()
 		if w.observeWrite(sent, 1, err); err != nil {
-			w.warn(ctx, "the store answers but takes no writes; expired leases are left alone", err)
+			w.warn(ctx, "store.read_only", "the store answers but takes no writes; expired leases are left alone", err)
 		}
 	}
 	h.mu.Lock()
@@ -111,13 +111,13 @@ func (w *Worker) reclaimed(ctx context.Context, done store.ReclaimResult) {
 		log := w.config.Logger.With("run", run.ID.String(), "job", run.Job, "from", run.Worker, "crash_count", run.CrashCount)
 		switch run.State {
 		case Dead:
-			log.Error("run is dead: its worker crashed")
+			log.Error("run is dead: its worker crashed", "event", "run.dead_by_crash")
 			w.announceEnd(ctx, run.ID, w.config.Elapsed())
 		case Cancelled:
-			log.Info("run cancelled as requested: the lease of its worker expired")
+			log.Info("run cancelled as requested: the lease of its worker expired", "event", "run.cancelled")
 			w.announceEnd(ctx, run.ID, w.config.Elapsed())
 		default:
-			log.Warn("run reclaimed: the lease of its worker expired", "isolated", run.Lane < 0)
+			log.Warn("run reclaimed: the lease of its worker expired", "event", "run.reclaimed", "isolated", run.Lane < 0)
 		}
 	}
 	if len(done.Runs) > 0 {

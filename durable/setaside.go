@@ -46,7 +46,7 @@ func (w *Worker) passedOver(doing string, passed []store.SetAside) {
 	for i := range passed {
 		one := &passed[i]
 		tries := w.asides.add(doing, one, now)
-		w.config.Logger.Error("set aside: the store refuses to change it", "doing", doing, "kind", one.Kind, "name", one.Name,
+		w.config.Logger.Error("set aside: the store refuses to change it", "event", "store.set_aside", "doing", doing, "kind", one.Kind, "name", one.Name,
 			"tries", tries, "again_in", one.Again.String(), "error", one.Err)
 	}
 }

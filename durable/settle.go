@@ -93,7 +93,7 @@ func (s *settler) add(x *execution, outcome store.Outcome) {
 	}
 	if s.closed {
 		s.mu.Unlock()
-		x.logger().Warn("a handler has returned after its worker had stopped; its outcome is dropped, and its lease will expire",
+		x.logger().Warn("a handler has returned after its worker had stopped; its outcome is dropped, and its lease will expire", "event", "run.dropped",
 			"outcome", outcome.Kind.String())
 		return
 	}
@@ -117,7 +117,7 @@ func (s *settler) crowded() bool {
 func (s *settler) tellCrowded() {
 	if !s.told {
 		s.told = true
-		s.w.config.Logger.Error("outcomes wait to be written, and the slots of their handlers stay taken until the store takes them",
+		s.w.config.Logger.Error("outcomes wait to be written, and the slots of their handlers stay taken until the store takes them", "event", "worker.outcomes_wait",
 			"outcomes", len(s.waiting), "bytes", s.bytes)
 	}
 }
@@ -294,7 +294,7 @@ func (s *settler) persist(ctx context.Context, batch []ended) error {
 		if err == nil {
 			return nil
 		}
-		s.w.warn(ctx, "settle failed, will be retried", err)
+		s.w.warn(ctx, "settle.failed", "settle failed, will be retried", err)
 		if errors.Is(err, context.DeadlineExceeded) {
 			try++ // it took long, and others wait
 		}

@@ -67,7 +67,7 @@ func (w *Worker) observeFit(err error) {
 	defer h.mu.Unlock()
 	if err == nil && h.misfit != "" {
 		h.misfit = ""
-		w.config.Logger.Info("the schema can be served again")
+		w.config.Logger.Info("the schema can be served again", "event", "worker.back")
 	}
 }
 
@@ -113,9 +113,9 @@ const (
 	warnShort = 80
 )
 
-// warn logs a failure that is tried again, each message at most once a second. An
+// warn logs an event, a failure that is tried again, each message at most once a second. An
 // error that stays the same is long once a minute and short in between.
-func (w *Worker) warn(ctx context.Context, message string, err error) {
+func (w *Worker) warn(ctx context.Context, event, message string, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) { // whatever its cause: the worker is stopping
 		return
 	}
@@ -138,9 +138,9 @@ func (w *Worker) warn(ctx context.Context, message string, err error) {
 	switch {
 	case quiet:
 	case again && len(text) > warnShort:
-		w.config.Logger.Warn(message, "error", storable.Clip(text, warnShort)+"… (as before)")
+		w.config.Logger.Warn(message, "event", event, "error", storable.Clip(text, warnShort)+"… (as before)")
 	default:
-		w.config.Logger.Warn(message, "error", err)
+		w.config.Logger.Warn(message, "event", event, "error", err)
 	}
 }
 

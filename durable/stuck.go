@@ -84,7 +84,7 @@ func (x *execution) giveUp() {
 			return
 		}
 		o.Stack, o.Log = storable.Text(x.w.stackOf(x), store.MaxErrorSize), x.logText(o.Kind)
-		x.logger().Error("handler is stuck: it ignored its timeout; the run is settled as failed", "timeout", x.run.Timeout.String(), "stack", o.Stack)
+		x.logger().Error("handler is stuck: it ignored its timeout; the run is settled as failed", "event", "run.stuck", "timeout", x.run.Timeout.String(), "stack", o.Stack)
 		x.w.settler.add(x, o)
 	}()
 	o = decideOutcome(nil, ErrTimeout, nil, &x.run, x.retry)
@@ -101,7 +101,7 @@ func (w *Worker) watchLost(c *claim) {
 	c.lost.Store(afterStanding(0, w.config.Terms.Margin()/2, func() {
 		for i := range c.runs {
 			if x := &c.runs[i]; x.replace(resolvedLost) {
-				x.logger().Error("handler is stuck: it ignores that its lease was lost", "stack", storable.Text(w.stackOf(x), store.MaxErrorSize))
+				x.logger().Error("handler is stuck: it ignores that its lease was lost", "event", "run.stuck_without_lease", "stack", storable.Text(w.stackOf(x), store.MaxErrorSize))
 			}
 		}
 	}))

@@ -54,7 +54,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 		cancel()
 		w.observeCall(err)
 		if err != nil {
-			w.warn(ctx, "sweep failed, will be retried", err)
+			w.warn(ctx, "sweep.failed", "sweep failed, will be retried", err)
 			continue
 		}
 		w.returned(swept)
@@ -62,7 +62,7 @@ func (w *Worker) sweepLoop(ctx context.Context) {
 		deleted += swept.Deleted
 		if swept.Busy || swept.Done {
 			if deleted > 0 {
-				c.Logger.Info("ended runs deleted, kept long enough", "runs", deleted)
+				c.Logger.Info("ended runs deleted, kept long enough", "event", "sweep.deleted", "runs", deleted)
 			}
 			deleted, since = 0, 0
 			continue
@@ -90,14 +90,14 @@ func (w *Worker) sweepPause(swept *store.SweepResult, took, underway time.Durati
 // returned logs runs that were handed back and wakes the poller.
 func (w *Worker) returned(swept store.SweepResult) {
 	for _, run := range swept.Returned {
-		w.config.Logger.Warn("requeued a running run whose lease row is missing", "run", run.ID.String(), "job", run.Job,
+		w.config.Logger.Warn("requeued a running run whose lease row is missing", "event", "sweep.requeued", "run", run.ID.String(), "job", run.Job,
 			"from", run.Worker, "state", run.State.String())
 	}
 	if swept.Mended > 0 {
-		w.config.Logger.Warn("requeued pending runs that were in no line", "runs", swept.Mended)
+		w.config.Logger.Warn("requeued pending runs that were in no line", "event", "sweep.mended", "runs", swept.Mended)
 	}
 	if swept.Repaired > 0 {
-		w.config.Logger.Error("repaired limits, which must never be necessary: please report it", "repaired", swept.Repaired)
+		w.config.Logger.Error("repaired limits, which must never be necessary: please report it", "event", "sweep.limits_repaired", "repaired", swept.Repaired)
 	}
 	if swept.Mended+swept.Repaired+len(swept.Returned) > 0 {
 		w.wake()

@@ -118,7 +118,7 @@ func (w *Worker) work(ctx context.Context) error {
 	}
 	w.phase.Store(phaseWorking)
 	w.warnUnbounded()
-	c.Logger.Info("worker started", "worker", c.Name, "jobs", len(w.jobs), "max_concurrent_runs", c.MaxConcurrentRuns)
+	c.Logger.Info("worker started", "event", "worker.started", "worker", c.Name, "jobs", len(w.jobs), "max_concurrent_runs", c.MaxConcurrentRuns)
 
 	<-ctx.Done()
 	w.phase.Store(phaseDraining)
@@ -139,7 +139,7 @@ func (w *Worker) work(ctx context.Context) error {
 	reporting.Wait()
 	stopOuter()
 	keeping.Wait()
-	c.Logger.Info("worker stopped", "worker", c.Name)
+	c.Logger.Info("worker stopped", "event", "worker.stopped", "worker", c.Name)
 	return w.runError(stuck)
 }
 
@@ -169,7 +169,7 @@ func (w *Worker) warnUnbounded() {
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		w.config.Logger.Warn("jobs without a timeout: a handler that hangs keeps its slot forever", "jobs", names)
+		w.config.Logger.Warn("jobs without a timeout: a handler that hangs keeps its slot forever", "event", "worker.no_timeout", "jobs", names)
 	}
 }
 
@@ -178,7 +178,7 @@ func (w *Worker) warnUnbounded() {
 func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (stuck []RunID) {
 	c := w.config
 	machine := protocol.Drain{Timeout: max(c.DrainTimeout, 0), Grace: max(c.CancelGrace, 0)}
-	c.Logger.Info("worker draining", "worker", c.Name, "executing", w.inFlight.len(), "timeout", machine.Timeout.String())
+	c.Logger.Info("worker draining", "event", "worker.draining", "worker", c.Name, "executing", w.inFlight.len(), "timeout", machine.Timeout.String())
 	idle := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() { asked(); w.inFlight.wait(); close(idle) })
@@ -189,7 +189,7 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc, asked func()) (st
 		event.At = c.Elapsed()
 		effects := machine.Step(event)
 		if effects.CancelHandlers {
-			c.Logger.Info("drain time is over, cancelling handlers", "executing", w.inFlight.len())
+			c.Logger.Info("drain time is over, cancelling handlers", "event", "worker.drain_over", "executing", w.inFlight.len())
 			cancelHandlers(ErrDraining)
 		}
 		if effects.Done {
@@ -219,7 +219,7 @@ func (w *Worker) untilDeclared(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		w.warn(ctx, "the store does not take the worker's declaration, will be retried", err)
+		w.warn(ctx, "worker.registration_failed", "the store does not take the worker's declaration, will be retried", err)
 		if !w.sleep(ctx, w.jittered(pause)) {
 			return false
 		}
@@ -235,7 +235,7 @@ func (w *Worker) listenLoop(ctx context.Context) {
 		began := w.config.Elapsed()
 		err := w.listen(ctx)
 		if err != nil {
-			w.warn(ctx, "listening for wake-ups failed, polling instead", err)
+			w.warn(ctx, "worker.listen_failed", "listening for wake-ups failed, polling instead", err)
 		}
 		if pause = min(max(2*pause, 100*time.Millisecond), 5*time.Second); w.config.Elapsed()-began > 10*time.Second {
 			pause = 100 * time.Millisecond

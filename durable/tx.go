@@ -130,11 +130,11 @@ func (x *execution) logVerified(o store.Outcome, verdict store.Verdict) {
 	case verdict == store.Applied:
 		x.logOutcome(o)
 	case verdict == store.AlreadyApplied && o.Error != "" && !x.hasReturnedNil():
-		x.logger().Warn("the handler failed after CompleteIn: the stored outcome is kept, the commit or an earlier write of this failure",
+		x.logger().Warn("the handler failed after CompleteIn: the stored outcome is kept, the commit or an earlier write of this failure", "event", "run.completed_despite_error",
 			"error", storable.Clip(o.Error, 1000))
 	case verdict == store.AlreadyApplied && x.hasLateResult():
-		x.logger().Warn("the result that was set after CompleteIn is not stored: set it before")
+		x.logger().Warn("the result that was set after CompleteIn is not stored: set it before", "event", "run.result_ignored")
 	case verdict == store.AlreadyApplied && x.w.debug():
-		x.logger().Debug("run ended", "outcome", store.Success.String(), "in", "the handler's transaction")
+		x.logger().Debug("run ended", "event", "run.ended", "outcome", store.Success.String(), "in", "the handler's transaction")
 	}
 }

@@ -104,7 +104,7 @@ func (w *Worker) refuseLate(what string) bool {
 	}
 	fault := errors.New(what + " after Worker.Run had begun")
 	w.faults = append(w.faults, fault)
-	w.config.Logger.Error("refused", "error", fault)
+	w.config.Logger.Error("refused", "event", "worker.misuse", "error", fault)
 	return true
 }
 

@@ -79,7 +79,7 @@ func (c connector) ready(ctx context.Context, store backend.Store, use schemaUse
 		if err != nil {
 			return err
 		}
-		c.logger.Info("database migrated", "applied", applied, "from", have, "to", want)
+		c.logger.Info("database migrated", "event", "store.migrated", "applied", applied, "from", have, "to", want)
 		return nil
 	}
 	return serves(c.name, have, want, minCompatible)
@@ -111,7 +111,7 @@ func (c connector) openPatiently(ctx context.Context) (backend.Store, error) {
 			return store, err
 		}
 		wait := time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // spreads load
-		c.logger.Warn("the database cannot be reached, will be retried", "error", unlessTold(&told, err), "in", wait.Round(time.Millisecond).String())
+		c.logger.Warn("the database cannot be reached, will be retried", "event", "store.unreachable", "error", unlessTold(&told, err), "in", wait.Round(time.Millisecond).String())
 		select {
 		case <-ctx.Done():
 			return nil, err
@@ -197,7 +197,7 @@ func openLocks(ctx context.Context, store backend.Store, config Config) (lock.Lo
 	}
 	return locks, func(logger *slog.Logger) {
 		if err := locks.Close(); err != nil {
-			logger.Warn("closing the connections to redis", "error", err)
+			logger.Warn("closing the connections to redis", "event", "lock.close_failed", "error", err)
 		}
 	}, nil
 }

@@ -93,7 +93,7 @@ func (b *board) open(db backend.Store, locks lock.Locks) (end func()) {
 	operator := b.p.operator(db, locks)
 	handler, err := b.handler(operator)
 	if err != nil { // the configuration has been checked
-		b.logger.Error("the dashboard cannot be served", "error", err)
+		b.logger.Error("the dashboard cannot be served", "event", "dashboard.failed", "error", err)
 		return operator.Close
 	}
 	b.shown.Store(&handler)

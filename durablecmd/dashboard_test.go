@@ -57,7 +57,7 @@ func client(t *testing.T) *http.Client {
 func (s *service) dashboard() string {
 	s.t.Helper()
 	s.logs("dashboard ready")
-	found := regexp.MustCompile(`"dashboard ready","addr":"([^"]+)"`).FindStringSubmatch(s.stderr.String())
+	found := regexp.MustCompile(`"dashboard ready","event":"dashboard.ready","addr":"([^"]+)"`).FindStringSubmatch(s.stderr.String())
 	require.NotNil(s.t, found)
 	return found[1]
 }

@@ -76,7 +76,7 @@ func registerDemo(worker *durable.Worker, given time.Duration) {
 func demoWork(ctx context.Context, run *durable.Run[demoArgs]) error {
 	timer := time.NewTimer(time.Duration(run.Args.Takes))
 	defer timer.Stop()
-	run.Log().Info("at work", "number", run.Args.Number)
+	run.Log().Info("at work", "event", "demo.working", "number", run.Args.Number)
 	if run.Args.Takes > store.Duration(time.Second) {
 		if err := run.Progress(ctx, 0.3, "reading"); err != nil {
 			return err

@@ -246,3 +246,22 @@ func TestContradictoryLimitsAreRefusedAtStart(t *testing.T) {
 		require.Contains(t, s.stderr.String(), text)
 	}
 }
+
+func TestLimitsCheckSaysWhatMustNotBe(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	env := []string{"DURABLE_DATABASE_URL=" + url, "DURABLE_HTTP_ADDR=off"}
+	do := func(code int, args ...string) string {
+		t.Helper()
+		e := execute(t, env, args...)
+		require.Equal(t, code, e.code, "%v: %s%s", args, e.stdout, e.stderr)
+		return e.stdout + e.stderr
+	}
+	do(0, "migrate", "up")
+	do(0, "limits", "set", "mail", "--kind", "semaphore", "--max", "1")
+	require.Equal(t, "no faults\n", do(0, "limits", "check"))
+	pgtest.Execute(t, url, "insert into durable.permits (gate, owner, k, until, runs) select id::bigint << 43, gen_random_uuid(), 2, 's', '{}' from durable.limits")
+	require.Regexp(t, `(?m)^orphaned +mail +- +\S+ +2 places are held by a claim that is over`, do(1, "limits", "check"))
+	require.Contains(t, do(1, "limits", "check", "--json"), `"fault": "orphaned"`)
+	require.Contains(t, do(1, "doctor"), "mail")
+}

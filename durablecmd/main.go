@@ -182,7 +182,7 @@ func (p *program) config(level string) (Config, *slog.Logger, error) {
 	}
 	logger := newLogger(p.stderr, level, config.LogFormat)
 	for _, warning := range warnings {
-		logger.Warn(warning)
+		logger.Warn(warning, "event", "config.unknown_variable")
 	}
 	return config, logger, nil
 }

@@ -33,7 +33,7 @@ func listen(ctx context.Context, config Config, logger *slog.Logger) (net.Listen
 	listener, err := binder.Listen(ctx, "tcp", config.HTTPAddr)
 	if errors.Is(err, syscall.EADDRINUSE) && !config.given[varHTTPAddr] {
 		if listener, err = binder.Listen(ctx, "tcp", "127.0.0.1:0"); err == nil {
-			logger.Warn("the health port is taken, using a free one: set "+varHTTPAddr+" where probes must find it",
+			logger.Warn("the health port is taken, using a free one: set "+varHTTPAddr+" where probes must find it", "event", "health.port_taken",
 				"taken", config.HTTPAddr, "addr", listener.Addr().String())
 		}
 	}

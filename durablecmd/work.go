@@ -57,13 +57,13 @@ func (workVerb) Run(ctx context.Context, p *program) error {
 	group.Add(func() error { p.watch(watching, logger, health, stopWork); return nil }, func(error) { stopWatching() })
 
 	if listener != nil {
-		logger.Info("health listener ready", "addr", listener.Addr().String())
+		logger.Info("health listener ready", "event", "health.ready", "addr", listener.Addr().String())
 		serving, stopServing := context.WithCancel(ctx)
 		defer stopServing()
 		group.Add(func() error { served = serve(serving, listener, health, logger); return served }, func(error) { stopServing() })
 	}
 	if board != nil {
-		logger.Info("dashboard ready", "addr", board.listener.Addr().String())
+		logger.Info("dashboard ready", "event", "dashboard.ready", "addr", board.listener.Addr().String())
 		showing, stopShowing := context.WithCancel(ctx)
 		defer stopShowing()
 		group.Add(func() error { shown = board.serve(showing); return shown }, func(error) { stopShowing() })
@@ -89,13 +89,13 @@ func (p *program) watch(ctx context.Context, logger *slog.Logger, health *health
 		}
 		switch count {
 		case 1:
-			logger.Info("signal received, draining; a second one ends the drain immediately", "signal", s.String())
+			logger.Info("signal received, draining; a second one ends the drain immediately", "event", "signal.drain", "signal", s.String())
 			stop(fmt.Errorf("%w: %s", errInterrupted, s))
 		case 2:
-			logger.Warn("second signal received, cancelling handlers; a third one exits immediately", "signal", s.String())
+			logger.Warn("second signal received, cancelling handlers; a third one exits immediately", "event", "signal.hurry", "signal", s.String())
 			health.hurry()
 		default:
-			logger.Error("third signal received, exiting; the leases of the running runs expire", "signal", s.String())
+			logger.Error("third signal received, exiting; the leases of the running runs expire", "event", "signal.exit", "signal", s.String())
 			p.exit(exitFailed)
 			return
 		}
@@ -135,19 +135,19 @@ type tenure struct {
 }
 
 func (t *tenure) run(ctx context.Context) error {
-	t.logger.Info("worker starting", "version", t.seams.versionOf(), "database", backend.Redact(t.config.DatabaseURL),
+	t.logger.Info("worker starting", "event", "worker.starting", "version", t.seams.versionOf(), "database", backend.Redact(t.config.DatabaseURL),
 		"queues", t.config.Queues.String(), "worker", t.config.WorkerName)
 	store, err := connector{name: t.name, config: t.config, logger: t.logger, hook: t.seams.connect}.openPatiently(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			t.logger.Info("stopped while waiting for the database")
+			t.logger.Info("stopped while waiting for the database", "event", "worker.stopped_early")
 			return nil
 		}
 		return err
 	}
 	defer store.Close()
 	if backend.Ephemeral(t.config.DatabaseURL) {
-		t.logger.Warn("runs are kept in memory and end with this process")
+		t.logger.Warn("runs are kept in memory and end with this process", "event", "store.ephemeral")
 	}
 	locks, closeLocks, err := openLocks(ctx, store, t.config)
 	if err != nil {
@@ -162,8 +162,8 @@ func (t *tenure) run(ctx context.Context) error {
 	defer endTraces()
 	with.hooks = feed.into(with.hooks)
 	app := newApp(store, t.config, with, t.logger)
-	app.builtin.Trace = tracing.Inject
 	app.Locks, app.feed, app.mux = locks, feed, t.health.mux
+	app.builtin.Trace = tracing.Inject
 	if err = app.setUp(ctx, t.setup); err == nil {
 		shown, closeShown := t.forOperators(ctx, store)
 		defer closeShown()
@@ -192,7 +192,7 @@ func (t *tenure) traced(ctx context.Context) (with seams, end func()) {
 		provider, err = otlp.Provider(ctx, t.config.traces, otlp.Service{Name: t.name, Version: t.seams.versionOf(), Instance: t.config.WorkerName}, t.logger)
 	}
 	if err != nil {
-		t.logger.Warn("traces are not exported", "error", err)
+		t.logger.Warn("traces are not exported", "event", "trace.misconfigured", "error", err)
 		return with, end
 	}
 	if t.setTracing != nil {
@@ -205,7 +205,7 @@ func (t *tenure) traced(ctx context.Context) (with seams, end func()) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
 		if err := provider.Shutdown(ctx); err != nil {
-			t.logger.Warn("the last spans may be lost", "error", err)
+			t.logger.Warn("the last spans may be lost", "event", "trace.flush_failed", "error", err)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (t *tenure) forOperators(ctx context.Context, own backend.Store) (shown bac
 	config.DatabaseMaxConns = 0
 	shown, err := connector{name: t.name, config: config, logger: t.logger, hook: t.seams.connect, operators: true}.open(ctx, served)
 	if err != nil {
-		t.logger.Warn("the dashboard has no connections of its own", "error", err)
+		t.logger.Warn("the dashboard has no connections of its own", "event", "dashboard.shares_connections", "error", err)
 		return own, func() {}
 	}
 	return shown, shown.Close
@@ -262,6 +262,6 @@ func logged(logger *slog.Logger, err error) error {
 	if err == nil {
 		return nil
 	}
-	logger.Error("stopped by an error", "error", err)
+	logger.Error("stopped by an error", "event", "worker.failed", "error", err)
 	return &loggedError{err}
 }

@@ -146,7 +146,7 @@ func (k *Keeper) renew(ctx context.Context, claims []lease.ClaimID) protocol.Bea
 		failed = len(unknown.Claims)
 	}
 	if ctx.Err() != context.Canceled {
-		k.config.Logger.Warn("heartbeat failed, will be retried", "leases", failed, "error", err)
+		k.config.Logger.Warn("heartbeat failed, will be retried", "event", "lease.renewal_failed", "leases", failed, "error", err)
 	}
 	if partly {
 		return protocol.BeatEvent{Kind: protocol.BeatAnswered, Claims: renewed, Unknown: unknown.Claims}
@@ -182,7 +182,7 @@ func (k *Keeper) lose(claims []lease.ClaimID, why string) {
 			continue
 		}
 		h.deadline.Store(0)
-		k.config.Logger.Warn("lease lost", "claim", claim.Short(), "why", why)
+		k.config.Logger.Warn("lease lost", "event", "lease.lost", "claim", claim.Short(), "why", why)
 		h.cancel(lease.ErrLost)
 	}
 }

@@ -91,7 +91,7 @@ func (l *Locker) renewed(asked, renewed []lease.ClaimID, at, d time.Duration) {
 	}
 	l.mu.Unlock()
 	for _, h := range lost {
-		l.config.Logger.Warn("lock lost", "lock", h.name, "held", (at - h.since).String())
+		l.config.Logger.Warn("lock lost", "event", "lock.lost", "lock", h.name, "held", (at - h.since).String())
 		report(l.config.Hooks.Ended, End{Name: h.name, Held: at - h.since, Lost: true})
 	}
 }
@@ -108,7 +108,7 @@ func (l *Locker) warnOld(now time.Duration) {
 	}
 	l.mu.Unlock()
 	for _, h := range old {
-		l.config.Logger.Warn("lock held longer than expected", "lock", h.name, "held", (now - h.since).String(), "longest", h.longest.String())
+		l.config.Logger.Warn("lock held longer than expected", "event", "lock.overdue", "lock", h.name, "held", (now - h.since).String(), "longest", h.longest.String())
 		report(l.config.Hooks.Ended, End{Name: h.name, Held: now - h.since, Overdue: true})
 	}
 }

@@ -247,8 +247,8 @@ func TestLocker_PoliciesInAnOutage(t *testing.T) {
 		require.EqualValues(t, 1, counts.Granted)
 		require.Equal(t, 11*time.Second, counts.Degraded)
 		for _, line := range []string{
-			"level=ERROR msg=\"lock store failed, falling back", "level=INFO msg=\"lock store is back\" after=11s",
-			"level=WARN msg=\"lock granted locally", "level=INFO msg=\"lock acquired\" lock=tick slot=0 owner=me",
+			"level=ERROR msg=\"lock store failed, falling back", "level=INFO msg=\"lock store is back\" event=lock.back after=11s",
+			"level=WARN msg=\"lock granted locally", "level=INFO msg=\"lock acquired\" event=lock.granted lock=tick slot=0 owner=me",
 		} {
 			require.Contains(t, b.log.String(), line)
 		}
@@ -296,9 +296,9 @@ func TestLocker_LogsWhatAReaderSearchesFor(t *testing.T) {
 		}
 		require.NoError(t, b.Release(t.Context(), grant))
 		for _, line := range []string{
-			"level=DEBUG msg=\"lock held by another, skipped\" lock=nightly",
-			"level=WARN msg=\"global cap reached, skipped\" lock=timer max=2",
-			"level=INFO msg=\"lock released\" lock=nightly slot=0 owner=me",
+			"level=DEBUG msg=\"lock held by another, skipped\" event=lock.held lock=nightly",
+			"level=WARN msg=\"global cap reached, skipped\" event=lock.full lock=timer max=2",
+			"level=INFO msg=\"lock released\" event=lock.released lock=nightly slot=0 owner=me",
 		} {
 			require.Contains(t, b.log.String(), line)
 		}

@@ -19,18 +19,18 @@ func (l *Locker) decided(a *attempt, grant Grant, err error) {
 	waited := l.config.Elapsed() - a.began
 	switch {
 	case err == nil && grant.Local:
-		log.Warn("lock granted locally, the store is unavailable", "lock", name, "owner", l.config.Owner)
+		log.Warn("lock granted locally, the store is unavailable", "event", "lock.granted_locally", "lock", name, "owner", l.config.Owner)
 	case err == nil:
-		log.Info("lock acquired", "lock", name, "slot", grant.Slot, "owner", l.config.Owner,
+		log.Info("lock acquired", "event", "lock.granted", "lock", name, "slot", grant.Slot, "owner", l.config.Owner,
 			"fence", grant.Fence, "claim", grant.Claim.Short(), "took_over", grant.TookOver)
 	case errors.Is(err, ErrUnavailable):
-		log.Error("lock not acquired, the store is unavailable", "lock", name, "policy", a.terms.Policy.String(), "error", err)
+		log.Error("lock not acquired, the store is unavailable", "event", "lock.unavailable", "lock", name, "policy", a.terms.Policy.String(), "error", err)
 	case errors.Is(err, ErrHeld) && a.terms.Slots > 1:
-		log.Warn("global cap reached, skipped", "lock", name, "max", a.terms.Slots)
+		log.Warn("global cap reached, skipped", "event", "lock.full", "lock", name, "max", a.terms.Slots)
 	case errors.Is(err, ErrHeld):
-		log.Debug("lock held by another, skipped", "lock", name)
+		log.Debug("lock held by another, skipped", "event", "lock.held", "lock", name)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		log.Debug("lock no longer wanted", "lock", name)
+		log.Debug("lock no longer wanted", "event", "lock.abandoned", "lock", name)
 	}
 	l.mu.Lock()
 	waiting := len(l.lines[name])
@@ -44,9 +44,9 @@ func (l *Locker) ended(g Grant, h *holding, err error) {
 	held := l.config.Elapsed() - h.since
 	lost := errors.Is(err, lease.ErrLost)
 	if lost {
-		l.config.Logger.Warn("lock was lost before it was released", "lock", g.Name, "slot", g.Slot, "held", held.String())
+		l.config.Logger.Warn("lock was lost before it was released", "event", "lock.released_late", "lock", g.Name, "slot", g.Slot, "held", held.String())
 	} else {
-		l.config.Logger.Info("lock released", "lock", g.Name, "slot", g.Slot, "owner", l.config.Owner,
+		l.config.Logger.Info("lock released", "event", "lock.released", "lock", g.Name, "slot", g.Slot, "owner", l.config.Owner,
 			"fence", g.Fence, "held", held.String())
 	}
 	report(l.config.Hooks.Ended, End{Name: g.Name, Held: held, Lost: lost})

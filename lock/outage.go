@@ -80,7 +80,7 @@ func (l *Locker) failed(err error) {
 	o.reported = now
 	l.mu.Unlock()
 	if first {
-		l.config.Logger.Error("lock store failed, falling back to each lock's policy", "error", err)
+		l.config.Logger.Error("lock store failed, falling back to each lock's policy", "event", "lock.degraded", "error", err)
 	}
 	report(l.config.Hooks.Degraded, Degradation{Passed: passed})
 }
@@ -98,7 +98,7 @@ func (l *Locker) reached(ctx context.Context) {
 	lasted, passed, orphans := now-o.began, now-o.reported, o.orphans
 	*o = outage{}
 	l.mu.Unlock()
-	l.config.Logger.Info("lock store is back", "after", lasted.String())
+	l.config.Logger.Info("lock store is back", "event", "lock.back", "after", lasted.String())
 	report(l.config.Hooks.Degraded, Degradation{Passed: passed})
 	for claim, name := range orphans {
 		if _, err := l.release(ctx, claim, name); err != nil {

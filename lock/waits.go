@@ -122,7 +122,7 @@ func (l *Locker) write(ctx context.Context, name string, calls int) {
 	defer cancel()
 	err := l.config.Waits.NoteWait(ctx, Wait{Name: name, Waiter: l.waiter, Owner: l.config.Owner, Calls: calls}, noteLife)
 	if err != nil {
-		l.config.Logger.Debug("announcing a waiter failed, releases are found by polling", "lock", name, "error", err)
+		l.config.Logger.Debug("announcing a waiter failed, releases are found by polling", "event", "lock.wait_not_announced", "lock", name, "error", err)
 	}
 }
 
@@ -133,7 +133,7 @@ func (l *Locker) hear(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.config.Logger.Debug("lock notifications unavailable, polling instead", "error", err)
+		l.config.Logger.Debug("lock notifications unavailable, polling instead", "event", "lock.listen_failed", "error", err)
 		select {
 		case <-time.After(hearAgain):
 		case <-ctx.Done():

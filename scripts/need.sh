@@ -53,7 +53,6 @@ command -v redis-server >/dev/null || packages+=(redis-server)
 has_pooler || packages+=(pgbouncer)
 has_faketime || packages+=(libfaketime)
 has_chromium || packages+=(chromium)
-has_chromium || packages+=(chromium)
 command -v python3 >/dev/null || packages+=(python3)
 [ ${#packages[@]} -eq 0 ] && exit 0
 

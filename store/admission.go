@@ -73,6 +73,15 @@ type LimitInfo struct {
 	Waiting    Count      // runs that wait for it, of those that wait for several limits in one line only
 	NextAt     *time.Time // when the next run may be admitted that waits; nil: none waits, or not before one ends
 	OldestDue  *time.Time // of the runs that wait, the one that is due first, as far as they were counted; nil: none waits
+	Done       LimitTally // by this process
+}
+
+// LimitTally is what admissions of one process have done with runs of a limit since it
+// opened the store, whatever the key.
+type LimitTally struct {
+	Admitted int64 // runs that started
+	Refused  int64 // runs that it did not let wait: put off, cancelled or dead
+	Repaired int64 // keys at which a sweep has found something that must not be: more than 0 is a bug
 }
 
 // LimitCommand is an operator's action on a limit.

@@ -32,7 +32,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: CapLanes :exec
 -- The line of a queue's cap in each of its lanes, so that workers look for turns there
--- before a run has come into it. A lane that is made later gets its own with its first run
+-- before a run has come into it. A newer lane gets its own with its first run
 -- (AdoptRuns). Index: the unique one of lanes (queue, job, priority), queues_pkey. Locks:
 -- only what it inserts, by lane. Idempotent: a repeat passes over conflicts.
 INSERT INTO durable.limit_lanes (limit_id, lane)

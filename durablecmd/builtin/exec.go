@@ -90,7 +90,7 @@ func (j *Jobs) exec(ctx context.Context, run *durable.Run[ExecArgs]) error {
 		return withOutput(run.Args.Command, context.Cause(ctx), &stderr)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
-		run.Log().Warn("a process that left the group of the command still holds its output; it is not waited for")
+		run.Log().Warn("a process that left the group of the command still holds its output; it is not waited for", "event", "exec.left_behind")
 		err = nil
 	}
 	if failed, ok := errors.AsType[*startError](err); ok && starved(failed.err) {

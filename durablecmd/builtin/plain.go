@@ -42,6 +42,6 @@ func sleep(ctx context.Context, run *durable.Run[SleepArgs]) error {
 }
 
 func logLine(ctx context.Context, run *durable.Run[LogArgs]) error {
-	run.Log().Log(ctx, slog.LevelInfo, "message", "message", run.Args.Message)
+	run.Log().Log(ctx, slog.LevelInfo, "message", "event", "job.message", "message", run.Args.Message)
 	return nil
 }

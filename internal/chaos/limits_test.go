@@ -31,11 +31,19 @@ var (
 	tenantLimit = durable.NewLimit("tenant", durable.Semaphore(2))
 	apiLimit    = durable.NewLimit("api", durable.Semaphore(4)) // the test changes it
 	docLimit    = durable.NewLimit("doc", durable.Mutex())
+	rateLimit   = durable.NewLimit("rate", durable.TokenBucket(ratePerSecond, time.Second, rateBurst))
 	bounded     = durable.NewJob[boundedArgs]("bounded", durable.MaxAttempts(100))
-	declares    = durable.NewJob[boundedArgs]("declares", durable.Limited(tenantLimit), durable.Limited(apiLimit), durable.Limited(docLimit))
+	declares    = durable.NewJob[boundedArgs]("declares", durable.Limited(tenantLimit), durable.Limited(apiLimit), durable.Limited(docLimit),
+		durable.Limited(rateLimit))
 )
 
-const apiMost = 4
+const (
+	apiMost       = 4
+	ratePerSecond = 50
+	rateBurst     = 5
+	cappedQueue   = "capped" // by an operator; its runs say nothing of that
+	cappedMost    = 3
+)
 
 // registerBounded registers the job whose handler writes into a ledger, a file of its
 // process, when it begins and when it ends.
@@ -102,8 +110,9 @@ func TestLimitsHold_SQLite(t *testing.T) {
 	limitsHold(t, sqliteDSN(t))
 }
 
-// limitsHold kills, stops and replaces workers and changes a limit, while runs with up to
-// three limits each execute, and then adds up the ledger, which the store has no part in.
+// limitsHold kills, stops and replaces workers and changes limits, while runs with up to
+// four limits each execute, some of them on a capped queue, and then adds up the ledger,
+// which the store has no part in.
 func limitsHold(t *testing.T, dsn string) {
 	t.Helper()
 	runs, troubles := 150, 5
@@ -112,12 +121,13 @@ func limitsHold(t *testing.T, dsn string) {
 	}
 	p := &pit{t: t, db: openStore(t, dsn), dsn: dsn, dir: t.TempDir(), uses: map[durable.RunID][]store.LimitUse{}, ended: map[int][]halt{},
 		changes: []limitChange{{most: apiMost}}}
+	p.cap(store.SetLimit)
 	for range 3 {
 		p.start()
 	}
 	require.Eventually(t, func() bool {
 		limits, err := p.db.ListLimits(t.Context(), store.LimitFilter{})
-		return err == nil && len(limits) == 3
+		return err == nil && len(limits) == 4
 	}, time.Minute, 20*time.Millisecond, "the limits are declared")
 	client := durable.NewClient(p.db)
 	for i := range troubles {
@@ -142,23 +152,33 @@ func limitsHold(t *testing.T, dsn string) {
 	faults, err := p.db.CheckLimits(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, faults)
-	limits, err := p.db.ListLimits(t.Context(), store.LimitFilter{})
+	limits, err := p.db.ListLimits(t.Context(), store.LimitFilter{Caps: true})
 	require.NoError(t, err)
+	require.Len(t, limits, 5)
 	for _, l := range limits {
 		require.Zero(t, l.InUse.N+l.Waiting.N, "%s is held, or waited for, at the end", l.Name)
 	}
 	p.addUp()
+	p.checkRate()
+}
+
+// cap sets, drains or resumes the cap of a queue.
+func (p *pit) cap(command store.LimitCommand) {
+	p.t.Helper()
+	limit := store.Limit{Name: store.QueueCap(cappedQueue), Kind: store.LimitSemaphore, Max: cappedMost}
+	require.NoError(p.t, p.db.ChangeLimit(p.t.Context(), store.LimitChange{Command: command, Limit: limit, By: "chaos"}))
 }
 
 func (p *pit) start() {
 	p.started++
-	p.workers = append(p.workers, startWorker(p.t, p.dsn, fmt.Sprintf("w%d", p.started), "CHAOS_LEDGER="+p.dir, "DURABLE_MAX_CONCURRENT_RUNS=8"))
+	p.workers = append(p.workers, startWorker(p.t, p.dsn, fmt.Sprintf("w%d", p.started), "CHAOS_LEDGER="+p.dir, "DURABLE_MAX_CONCURRENT_RUNS=8",
+		"DURABLE_QUEUES=default,"+cappedQueue))
 }
 
-// newRun makes a run under one to three limits.
+// newRun makes a run under up to four limits, beside the cap of its queue.
 func (p *pit) newRun() durable.NewRun {
 	options := []durable.Option{durable.Priority(rand.IntN(3) - 1)}
-	limits := rand.Perm(3)[:1+rand.IntN(3)]
+	limits := rand.Perm(4)[:rand.IntN(5)]
 	for _, n := range limits {
 		key := string(rune('a' + rand.IntN(3)))
 		switch n {
@@ -166,12 +186,20 @@ func (p *pit) newRun() durable.NewRun {
 			options = append(options, durable.LimitedBy(tenantLimit, key))
 		case 1:
 			options = append(options, durable.LimitedBy(apiLimit, "", durable.Weight(1+rand.IntN(2))))
-		default:
+		case 2:
 			options = append(options, durable.LimitedBy(docLimit, key))
+		default:
+			options = append(options, durable.LimitedBy(rateLimit, ""))
 		}
 	}
+	capped := rand.IntN(3) == 0
+	if capped {
+		options = append(options, durable.OnQueue(cappedQueue))
+	}
 	run := bounded.New(boundedArgs{For: store.Duration(time.Duration(5+rand.IntN(60)) * time.Millisecond)}, options...)
-	p.uses[run.ID] = run.Limits
+	if p.uses[run.ID] = run.Limits; capped {
+		p.uses[run.ID] = append(slices.Clip(run.Limits), store.LimitUse{Limit: store.QueueCap(cappedQueue)})
+	}
 	return run
 }
 
@@ -196,7 +224,9 @@ func (p *pit) trouble(n int) {
 		p.set(3 + rand.IntN(4))
 		change := store.LimitChange{Command: store.DrainLimit, Limit: store.Limit{Name: "tenant"}, By: "chaos"}
 		require.NoError(p.t, p.db.ChangeLimit(p.t.Context(), change))
+		p.cap(store.DrainLimit)
 		<-time.After(300 * time.Millisecond)
+		p.cap(store.ResumeLimit)
 		change.Command = store.ResumeLimit
 		require.NoError(p.t, p.db.ChangeLimit(p.t.Context(), change))
 	}
@@ -279,6 +309,9 @@ func (p *pit) addUp() {
 	events := map[string][]event{}
 	for _, s := range all {
 		for _, use := range p.uses[s.run] {
+			if use.Limit == "rate" {
+				continue
+			}
 			key := use.Limit + "=" + use.Key
 			events[key] = append(events[key], event{s.from, use.Places(), use.Limit}, event{s.to, -use.Places(), use.Limit})
 		}
@@ -303,6 +336,28 @@ func (p *pit) addUp() {
 	}
 }
 
+// checkRate holds the starts of runs under the bucket, by the store's clock, to its promise.
+func (p *pit) checkRate() {
+	p.t.Helper()
+	var starts []time.Time
+	for id, uses := range p.uses {
+		if !slices.ContainsFunc(uses, func(use store.LimitUse) bool { return use.Limit == "rate" }) {
+			continue
+		}
+		record, err := p.db.Run(p.t.Context(), id)
+		require.NoError(p.t, err)
+		starts = append(starts, *record.StartedAt)
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	for i := range starts {
+		for k := i + rateBurst; k < len(starts); k++ {
+			least := time.Duration(k-i+1-rateBurst) * time.Second / ratePerSecond
+			require.GreaterOrEqual(p.t, starts[k].Sub(starts[i]), least-time.Microsecond, "%d starts", k-i+1)
+		}
+	}
+	p.t.Logf("rate: %d starts", len(starts))
+}
+
 // settling is how long after its admission a handler begins at the latest: what a limit said
 // within it may still hold.
 const settling = 3 * time.Second
@@ -314,6 +369,8 @@ func (p *pit) most(limit string, at time.Time) (most int) {
 		return 2
 	case "doc":
 		return 1
+	case store.QueueCap(cappedQueue):
+		return cappedMost
 	}
 	for i, c := range p.changes {
 		until := at

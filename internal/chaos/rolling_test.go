@@ -324,7 +324,7 @@ func (d *deploy) olderStops(version int) {
 	require.NoError(t, os.WriteFile(d.gate, nil, 0o600))
 	older.stop()
 	pgtest.Execute(t, d.url, "update durable.workers set reported_at = reported_at - interval '2 minutes' where name = 'older'") // so much later
-	newer.says("^ready true, misfit \"\"$") // nothing is in the way of its limit, and it declares it by itself
+	newer.says("^ready true, misfit \"\"$")                                                                                      // nothing is in the way of its limit, and it declares it by itself
 	newest := d.newer.work("newest")
 	newest.says("^ready true, misfit \"\"$")
 	d.newer.must("limited", "newer")

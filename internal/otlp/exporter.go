@@ -129,7 +129,7 @@ func (e *Exporter) note(spans int, err error) {
 	defer e.mu.Unlock()
 	e.lost += spans
 	if now := time.Now(); !now.Before(e.silent) {
-		e.logger.Warn("spans could not be exported and are lost", "spans", e.lost, "error", err)
+		e.logger.Warn("spans could not be exported and are lost", "event", "trace.export_failed", "spans", e.lost, "error", err)
 		e.lost, e.silent = 0, now.Add(logEvery)
 	}
 }

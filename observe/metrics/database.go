@@ -97,11 +97,15 @@ func (t *text) queues(d *Database) {
 func (t *text) limits(d *Database) {
 	limits := slices.SortedFunc(slices.Values(d.Limits), func(a, b store.LimitInfo) int { return cmp.Compare(a.Name, b.Name) })
 	limits = limits[:min(len(limits), lanesMost)]
-	each := func(kind, help string, write func(l *store.LimitInfo, name label)) {
-		t.family(gauge, kind, help)
+	of := func(sort kind, family, help string, write func(l *store.LimitInfo, name label)) {
+		t.family(sort, family, help)
 		for i := range limits {
 			write(&limits[i], label{"limit", limits[i].Name})
 		}
+	}
+	each := func(family, help string, write func(l *store.LimitInfo, name label)) { of(gauge, family, help, write) }
+	counted := func(family, help string, write func(l *store.LimitInfo, name label)) {
+		of(counter, family, help, write)
 	}
 	each("durable_limit_in_use", "Places that are taken, over all keys.", func(l *store.LimitInfo, name label) { t.number(l.InUse.N, name) })
 	each("durable_limit_max", "Places, or starts in a period, of each key.", func(l *store.LimitInfo, name label) { t.number(int64(l.Max), name) })
@@ -114,4 +118,7 @@ func (t *text) limits(d *Database) {
 		t.seconds(age, name)
 	})
 	each("durable_limit_draining", "1: the limit is draining.", func(l *store.LimitInfo, name label) { t.number(number(l.State == store.LimitDraining), name) })
+	counted("durable_limit_admitted_total", "Runs of the limit that this process has started.", func(l *store.LimitInfo, name label) { t.number(l.Done.Admitted, name) })
+	counted("durable_limit_refused_total", "Runs that the full limit has put off, cancelled or ended, in this process.", func(l *store.LimitInfo, name label) { t.number(l.Done.Refused, name) })
+	counted("durable_limit_repaired_total", "Keys that this process has found as they must not be.", func(l *store.LimitInfo, name label) { t.number(l.Done.Repaired, name) })
 }

@@ -43,7 +43,8 @@ func full() metrics.Snapshot {
 	lane := store.LaneInfo{Queue: "default", Job: "mail", Pending: store.Count{N: 5}, Due: store.Count{N: 3}, OldestDue: &oldest, Paused: true}
 	database := &metrics.Database{Age: time.Second, At: at, Lanes: []store.LaneInfo{lane}, Unserved: []store.LaneInfo{lane}, Alive: 3, Silent: 1,
 		ExpiredLeases: store.Count{N: 2}, Flagged: map[string]int{"fault": 1}, Lateness: time.Minute,
-		Limits: []store.LimitInfo{{Limit: store.Limit{Name: "tenant", Max: 9, State: store.LimitDraining}, InUse: store.Count{N: 8}, Waiting: store.Count{N: 4}, OldestDue: &oldest}}}
+		Limits: []store.LimitInfo{{Limit: store.Limit{Name: "tenant", Max: 9, State: store.LimitDraining}, InUse: store.Count{N: 8}, Waiting: store.Count{N: 4}, OldestDue: &oldest,
+			Done: store.LimitTally{Admitted: 11, Refused: 6, Repaired: 1}}}}
 	return metrics.Snapshot{Totals: tally.Totals(), Version: "v1.4", Database: database,
 		Worker: &metrics.Worker{Ready: true, Capacity: 10, BeatLag: 3 * time.Millisecond, LeaseMargin: 0.75, SetAside: map[string]int{"reclaim": 2}},
 		Pools:  []store.Pool{{Name: "engine", Max: 4, Used: 1, Idle: 1, Waits: 2, Waited: time.Second}}}
@@ -144,6 +145,9 @@ func TestMetricsAreReadableInBothFormats(t *testing.T) {
 			`durable_schedules_flagged{reason="fault"}`: 1, `durable_schedule_lateness_seconds`: 60} {
 			family, _, _ := strings.Cut(name, "{")
 			require.InDelta(t, want, value(family, name), 0, name)
+		}
+		for name, want := range map[string]float64{"admitted": 11, "refused": 6, "repaired": 1} {
+			require.InDelta(t, want, value("durable_limit_"+name+total, "durable_limit_"+name+`_total{limit="tenant"}`), 0, name)
 		}
 		require.InDelta(t, 2, value("durable_set_aside", `durable_set_aside{doing="reclaim"}`), 0)
 		require.InDelta(t, 1, value("db_client_connection_count", `db_client_connection_count{pool="engine",state="used"}`), 0)

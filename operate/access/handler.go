@@ -221,7 +221,7 @@ func (h *handler) recover(w *answer, r *http.Request) {
 	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(cause)
 	}
-	h.Logger.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+	h.Logger.Error("request panicked", "event", "request.panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	if w.begun {
 		panic(http.ErrAbortHandler) // the client must not take half an answer for a whole one
 	}

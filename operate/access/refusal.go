@@ -66,7 +66,7 @@ func (l *refusals) add(r *http.Request, refusal *Refusal, now time.Time) {
 	if refusal.cause != nil {
 		reason += " (" + refusal.cause.Error() + ")"
 	}
-	l.logger.Warn("request refused", "status", refusal.Status, "code", refusal.Code, "reason", reason, "method", plain(r.Method, 16),
+	l.logger.Warn("request refused", "event", "request.refused", "status", refusal.Status, "code", refusal.Code, "reason", reason, "method", plain(r.Method, 16),
 		"path", plain(r.URL.Path, 200), "remote", r.RemoteAddr, "host", plain(r.Host, maxName), "proxy_header", proxied(r), "not_logged", skipped)
 }
 

@@ -111,7 +111,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 		p.Status, p.Title = special.status, http.StatusText(special.status)
 	}
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
-		a.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
+		a.Logger.Error("request failed", "event", "request.failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
 	}
 	p.Write(w)
 }

@@ -104,7 +104,7 @@ func (d *dashboard) answer(w http.ResponseWriter, r *request, made view) {
 	}
 	var text bytes.Buffer
 	if err := d.pages[made.page].ExecuteTemplate(&text, "layout", d.frame(r, made)); err != nil {
-		d.logger.Error("page failed", "page", made.page, "error", err)
+		d.logger.Error("page failed", "event", "page.failed", "page", made.page, "error", err)
 		http.Error(w, "this page cannot be shown; the log says why", http.StatusInternalServerError)
 		return
 	}
@@ -162,7 +162,7 @@ func (d *dashboard) failed(r *request, err error) view {
 		made.status = http.StatusServiceUnavailable
 		made.title = "The database does not answer"
 		shown.Message = "Workers continue with what they have. This page tries again by itself."
-		d.logger.Error("page failed", "path", r.URL.Path, "error", err)
+		d.logger.Error("page failed", "event", "page.failed", "path", r.URL.Path, "error", err)
 		if errors.Is(err, context.DeadlineExceeded) {
 			shown.Advice = fmt.Sprintf("There was no answer within %v.", pageTimeout)
 		} else {

@@ -80,6 +80,7 @@ func (s *Store) admission(request *store.ClaimRequest, now time.Time) []*run {
 	a := admitting{Store: s, request: request, now: now, input: admit.Input{Now: now, Room: request.Limit}, oldest: map[store.RunID]*limit{}}
 	a.read(gates)
 	decision := admit.Decide(&a.input)
+	s.limits.tally.Decided(&decision)
 	return a.write(&decision)
 }
 

@@ -17,13 +17,14 @@ type limits struct {
 	byID   []*limit // limit n is byID[n-1]
 	gates  map[admit.GateID]*gate
 	turns  turns
+	tally  *admit.Tally
 
 	// freed says that a place was freed for which a run waits, since the last hint.
 	freed bool
 }
 
 func newLimits() limits {
-	return limits{byName: make(map[string]*limit), gates: make(map[admit.GateID]*gate), turns: make(turns)}
+	return limits{byName: make(map[string]*limit), gates: make(map[admit.GateID]*gate), turns: make(turns), tally: new(admit.Tally)}
 }
 
 // limit is a limit as stored.

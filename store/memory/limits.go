@@ -85,7 +85,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 		if known.State == store.LimitRemoved || len(filter.Names) > 0 && !named(known.Name) || !filter.Caps && store.IsCap(known.Name) {
 			continue
 		}
-		info := store.LimitInfo{Limit: known.Limit, Edited: known.edited, DeclaredAt: timeOrNil(known.declaredAt)}
+		info := store.LimitInfo{Limit: known.Limit, Edited: known.edited, DeclaredAt: timeOrNil(known.declaredAt), Done: s.limits.tally.Of(known.ID)}
 		var next time.Time
 		for _, g := range known.gates {
 			used, _ := g.used(now)

@@ -34,7 +34,20 @@ func (l *limited) during(tx pgx.Tx, do func(ctx context.Context) error) (ended f
 	}
 }
 
-// sound expects that nothing is as it must not be, and that nothing holds places of "doc".
+// atCommit has transactions that delete rows of a table wait, once they have done everything
+// but commit, for who has the advisory lock of the schema.
+func (l *limited) atCommit(table string) {
+	l.t.Helper()
+	for _, statement := range []string{
+		"create function wait_to_commit() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(hashtext('" + l.schema + "')); return null; end $$",
+		"create constraint trigger wait_to_commit after delete on " + table + " deferrable initially deferred for each row execute function wait_to_commit()",
+	} {
+		_, err := l.conn().Exec(l.t.Context(), statement)
+		require.NoError(l.t, err)
+	}
+}
+
+// sound expects that nothing is as it must not be.
 func (l *limited) sound(why string) {
 	l.t.Helper()
 	faults, err := l.CheckLimits(l.t.Context())
@@ -52,7 +65,8 @@ func TestATurnIsNotLost(t *testing.T) {
 	l.enqueue(limitedRun(use("doc", "a")))
 	first, runs := l.admit(1)
 	require.Len(t, runs, 1)
-	holder := l.begin("select from leases for key share") // the settlement waits when it deletes the lease
+	l.atCommit("permits")
+	holder := l.begin("select pg_advisory_xact_lock(hashtext($1))", l.schema)
 	settled := l.during(holder, func(ctx context.Context) error {
 		s := settlement(first, runs, store.Outcome{Kind: store.Success})
 		s.Limited, s.Claimed = true, len(runs)

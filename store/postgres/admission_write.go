@@ -55,6 +55,7 @@ func (a *admission) write(ctx context.Context, d *admit.Decision) error {
 	if err := a.send(ctx, a.conn, b); err != nil {
 		return err
 	}
+	a.tally.Decided(d)
 	a.order(d)
 	if len(d.Cancel) > 0 {
 		a.hint()

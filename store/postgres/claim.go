@@ -106,7 +106,7 @@ func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
 		return scanIDs(rows, func(id uuid.UUID) { undealt = append(undealt, id) })
 	})
 	if err := s.send(ctx, s.engine, b); err != nil {
-		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "error", err)
+		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "error", err)
 		return
 	}
 	s.warnUndealt(undealt)
@@ -114,7 +114,7 @@ func (s *Store) tellUndealt(ctx context.Context, claim lease.ClaimID) {
 
 func (s *Store) warnUndealt(ids []uuid.UUID) {
 	if n := len(ids); n > 0 {
-		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "rows", n, "runs", ids[:min(n, undealtTold)])
+		s.config.Logger.Warn("rows of ready named runs that are not pending: dropped", "event", "claim.rows_dropped", "rows", n, "runs", ids[:min(n, undealtTold)])
 	}
 }
 
@@ -135,7 +135,7 @@ func (s *Store) take(ctx context.Context, args []any, got *dealing) error {
 			return err
 		}
 		s.held.mark()
-		s.config.Logger.Warn("pending run locked by another transaction; claiming around it", "for", heldFor.String())
+		s.config.Logger.Warn("pending run locked by another transaction; claiming around it", "event", "claim.row_locked", "for", heldFor.String())
 	}
 	b := s.guarded(ctx)
 	b.add(queries.ClaimFreeRuns, args...).Query(got.scan)

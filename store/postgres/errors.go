@@ -116,6 +116,6 @@ func (s *Store) repeat(ctx context.Context, do func() error) error {
 		if try == 4 || c != serializationFailure && c != deadlockDetected || ctx.Err() != nil {
 			return err
 		}
-		s.config.Logger.Debug("the database rolled a transaction back, repeating it", "sqlstate", c, "try", try)
+		s.config.Logger.Debug("the database rolled a transaction back, repeating it", "event", "store.repeated", "sqlstate", c, "try", try)
 	}
 }

@@ -118,7 +118,7 @@ func (s *Store) sendHint(ctx context.Context) {
 	texts := append(payloads(s.hints.self, waiting), duePayloads(s.hints.self, dues)...)
 	err := s.queries(s.notifier()).Notify(ctx, queries.NotifyParams{Channel: s.names.channel(), Payloads: texts})
 	if err != nil && ctx.Err() == nil {
-		s.config.Logger.Debug("notifying others failed, they find out by polling", "error", err)
+		s.config.Logger.Debug("notifying others failed, they find out by polling", "event", "wakeup.not_sent", "error", err)
 	}
 }
 

@@ -264,7 +264,7 @@ func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []st
 	})
 	if err := s.send(ctx, s.engine, b); err != nil {
 		if ctx.Err() == nil {
-			s.config.Logger.Error("the turns of limited runs could not be read: they wait", "error", err)
+			s.config.Logger.Error("the turns of limited runs could not be read: they wait", "event", "limit.turns_unreadable", "error", err)
 		}
 		return nil
 	}

@@ -48,6 +48,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 	}
 	for i := range infos {
 		info := &infos[i]
+		info.Done = s.tally.Of(info.ID)
 		first, last := gatesOf(info.ID)
 		b.add(queries.LimitInUse, first, last, int32(countMost)).QueryRow(func(row pgx.Row) error {
 			var oldest time.Time

@@ -141,7 +141,7 @@ func (l *listener) changed(ctx context.Context, letter byte) {
 	payload := l.hints.self + " " + l.crew.change(letter)
 	err := l.queries(l.conn).Notify(ctx, queries.NotifyParams{Channel: l.channel, Payloads: []string{payload}})
 	if err != nil && ctx.Err() == nil {
-		l.config.Logger.Debug("notifying others failed, they find out within half a minute", "error", err)
+		l.config.Logger.Debug("notifying others failed, they find out within half a minute", "event", "wakeup.not_relayed", "error", err)
 	}
 }
 

@@ -73,7 +73,7 @@ func (s *Store) Migrate(ctx context.Context) ([]Migration, error) {
 			return applied, s.fail(fmt.Sprintf("migrate to version %d", m.Version), err)
 		}
 		if done {
-			s.config.Logger.Info("schema migrated", "schema", s.config.Schema, "version", m.Version, "name", m.Name)
+			s.config.Logger.Info("schema migrated", "event", "schema.migrated", "schema", s.config.Schema, "version", m.Version, "name", m.Name)
 			applied = append(applied, m)
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Store) apply(ctx context.Context, tx pgx.Tx, m Migration) (done bool, e
 		return false, err
 	}
 	waiting := time.AfterFunc(time.Second, func() {
-		s.config.Logger.Info("waiting for another process to migrate", "schema", s.config.Schema)
+		s.config.Logger.Info("waiting for another process to migrate", "event", "schema.migration_elsewhere", "schema", s.config.Schema)
 	})
 	_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.names.key("migrate"))
 	waiting.Stop()

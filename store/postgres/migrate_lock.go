@@ -77,7 +77,7 @@ func inUse(err error) bool {
 func (s *Store) sayWhomFor(ctx context.Context, m Migration, pause time.Duration) {
 	users, err := s.queries(s.general).TableUsers(ctx, queries.TableUsersParams{SchemaName: s.config.Schema, Names: m.changed()})
 	if err != nil {
-		s.config.Logger.Warn("the migration waits for tables that are in use", "version", m.Version, "again_in", pause.String(), "error", err)
+		s.config.Logger.Warn("the migration waits for tables that are in use", "event", "schema.migration_waits", "version", m.Version, "again_in", pause.String(), "error", err)
 		return
 	}
 	texts := []string{}
@@ -85,6 +85,6 @@ func (s *Store) sayWhomFor(ctx context.Context, m Migration, pause time.Duration
 		texts = append(texts, fmt.Sprintf("process %d (%s, role %s, %s, open for %v): %s", u.Pid, u.Application, u.Role, u.State,
 			time.Duration(u.OpenSeconds)*time.Second, strings.Join(strings.Fields(u.Query), " ")))
 	}
-	s.config.Logger.Warn("the migration waits for tables that are in use: end what holds them, if it does not end by itself (pg_terminate_backend)",
+	s.config.Logger.Warn("the migration waits for tables that are in use: end what holds them, if it does not end by itself (pg_terminate_backend)", "event", "schema.migration_blocked",
 		"schema", s.config.Schema, "version", m.Version, "name", m.Name, "tables", m.changed(), "used_by", texts, "again_in", pause.String())
 }

@@ -27,7 +27,7 @@ func (s *Store) Renew(ctx context.Context, claims []lease.ClaimID, d time.Durati
 			}
 			return renewed, nil
 		}
-		s.config.Logger.Warn("leases cannot be renewed together, renewing each by itself", "leases", len(claims), "error", err)
+		s.config.Logger.Warn("leases cannot be renewed together, renewing each by itself", "event", "lease.renewed_singly", "leases", len(claims), "error", err)
 	}
 	all := make([]lease.ClaimID, 0, len(claims))
 	for some := range slices.Chunk(claims, mapRuns) {

@@ -28,7 +28,7 @@ func (s *Store) settleAll(ctx context.Context, work []settling) error {
 			return err
 		}
 		s.stuck.mark()
-		s.config.Logger.Warn("running run locked by another transaction; settling around it", "for", heldFor.String(), "error", err)
+		s.config.Logger.Warn("running run locked by another transaction; settling around it", "event", "settle.row_locked", "for", heldFor.String(), "error", err)
 	}
 	return s.repeat(ctx, func() error {
 		return inTx(ctx, s.engine, func(tx pgx.Tx) error { return s.settleFree(ctx, tx, ordered) })

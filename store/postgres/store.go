@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/internal/secret"
@@ -82,6 +83,7 @@ type Store struct {
 
 	lanes   laneCache
 	limits  limitCache
+	tally   admit.Tally
 	capped  board.Capped // the lanes whose runs claims move into the lines of caps
 	workers workerCache
 
@@ -300,11 +302,11 @@ func (s *Store) checkServer(ctx context.Context) error {
 	// Behind a pooler the next transaction may meet another connection.
 	s.unpinned = server.Pid != int64(conn.Conn().PgConn().PID()) || server.SearchPath != pinnedPath && !s.shared
 	if limit := time.Duration(server.StatementTimeout) * time.Millisecond; limit > 0 && limit < 5*time.Second {
-		s.config.Logger.Warn("statement_timeout is short for this role or database: calls that set no limit of their own may fail",
+		s.config.Logger.Warn("statement_timeout is short for this role or database: calls that set no limit of their own may fail", "event", "store.statement_timeout_short",
 			"statement_timeout", limit.String(), "want", "5s or more")
 	}
 	if off := server.Now.Sub(sent); off > time.Since(sent.Add(-time.Second)) || off < -time.Second {
-		s.config.Logger.Info("the database's clock differs from this machine's; the database's decides", "by", off.Round(time.Millisecond).String())
+		s.config.Logger.Info("the database's clock differs from this machine's; the database's decides", "event", "clock.differs", "by", off.Round(time.Millisecond).String())
 	}
 	return nil
 }

@@ -86,11 +86,11 @@ const (
 // tidyLimits forgets idle gates, and permits that nothing holds, of which a sound store
 // has none.
 func (s *Store) tidyLimits(ctx context.Context, step *sweeping) {
-	repaired := 0
+	var repaired []int64
 	s.pruneBy(ctx, step, "permits", func(b *batch) {
 		b.add(queries.PrunePermits, int32(permitsPruned)).Query(func(rows pgx.Rows) error {
 			gates, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-			repaired = len(gates)
+			repaired = gates
 			return err
 		})
 	})
@@ -98,7 +98,8 @@ func (s *Store) tidyLimits(ctx context.Context, step *sweeping) {
 		b.add(queries.PruneGates, int32(gatesPruned))
 		b.add(queries.PruneKept, micro(admit.KeepForIsolated+admit.SkipForIsolated), int32(gatesPruned))
 	})
-	step.done.Repaired += repaired
+	s.tally.Repaired(repaired)
+	step.done.Repaired += len(repaired)
 }
 
 // mendTurns has workers look at gates with room that none would look at, of which a sound
@@ -113,12 +114,13 @@ func (s *Store) mendTurns(ctx context.Context, step *sweeping) {
 	}
 	if err != nil || len(gates) == 0 {
 		if err != nil && ctx.Err() == nil {
-			s.config.Logger.Warn("limits could not be checked", "error", err)
+			s.config.Logger.Warn("limits could not be checked", "event", "limit.check_failed", "error", err)
 		}
 		return
 	}
 	s.pruneBy(ctx, step, "turns", func(b *batch) {
 		b.add(queries.MendTurns, gates, int32(rules.FaultsLines)).Exec(func(pgconn.CommandTag) error {
+			s.tally.Repaired(gates)
 			step.done.Repaired += len(gates)
 			return nil
 		})

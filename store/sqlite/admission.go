@@ -34,22 +34,23 @@ type executing struct {
 }
 
 // admission takes turns, and admits runs where they say that there may be room.
-func (c *change) admission(ctx context.Context, request *store.ClaimRequest) (runs []store.ClaimedRun, seqs []int64, err error) {
+func (c *change) admission(ctx context.Context, request *store.ClaimRequest) (runs []store.ClaimedRun, seqs []int64, d admit.Decision, err error) {
 	gates, err := c.takeTurns(ctx, request.Admissions)
 	if err != nil || len(gates) == 0 {
-		return nil, nil, err
+		return nil, nil, d, err
 	}
 	a := admitting{change: c, request: request, input: admit.Input{Now: instant(c.now), Room: request.Limit},
 		waiters: map[store.RunID]queries.ListWaitingRow{}, uses: map[store.RunID][]admit.Use{}, lanes: map[store.LaneID]bool{},
 		caps: map[store.LaneID]string{}, oldest: map[store.RunID]executing{}}
 	if a.known, err = c.allLimits(ctx); err != nil {
-		return nil, nil, err
+		return nil, nil, d, err
 	}
 	if err := a.read(ctx, gates); err != nil {
-		return nil, nil, err
+		return nil, nil, d, err
 	}
-	decision := admit.Decide(&a.input)
-	return a.write(ctx, &decision)
+	d = admit.Decide(&a.input)
+	runs, seqs, err = a.write(ctx, &d)
+	return runs, seqs, d, err
 }
 
 // takeTurns takes turns and returns their gates, by the age of the turns.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/sqlite/internal/queries"
@@ -24,6 +25,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	var seqs []int64
 	var dropped []store.RunID
 	var undealt int64
+	var decision admit.Decision
 	s.adoptRuns(ctx, s.capped.Among(request.Steps))
 	err := s.write(ctx, claims, func(ctx context.Context, c *change) error {
 		ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: request.Claim[:]})
@@ -31,7 +33,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 		case err == nil:
 			runs, err = c.claimedBefore(ctx, request.Claim, ids)
 		case errors.Is(err, sql.ErrNoRows) && len(request.Admissions) > 0:
-			runs, seqs, err = c.admission(ctx, &request)
+			runs, seqs, decision, err = c.admission(ctx, &request)
 		case errors.Is(err, sql.ErrNoRows):
 			runs, seqs, err = c.claim(ctx, &request)
 			if err == nil && len(runs) == 0 {
@@ -44,8 +46,9 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	if err != nil {
 		return nil, fmt.Errorf("claim runs: %w", err)
 	}
+	s.tally.Decided(&decision)
 	if undealt > 0 {
-		s.logger.Warn("rows of ready or waiting named runs that are not pending: dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedTold)])
+		s.logger.Warn("rows of ready or waiting named runs that are not pending: dropped", "event", "claim.waiting_rows_dropped", "rows", undealt, "runs", dropped[:min(len(dropped), droppedTold)])
 	}
 	s.seqs.learn(runs, seqs)
 	return runs, nil

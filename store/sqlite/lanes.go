@@ -113,7 +113,7 @@ func (s *Store) heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 	case err != nil && ctx.Err() != nil:
 		return nil, err
 	case err != nil: // limited runs wait; the others do not wait for them
-		s.logger.Error("the turns of limited runs could not be read: they wait", "error", err)
+		s.logger.Error("the turns of limited runs could not be read: they wait", "event", "limit.turns_unreadable", "error", err)
 	}
 	return append(heads, headsOfTurns(turns, now)...), nil
 }

@@ -96,7 +96,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 		if limit.State == store.LimitRemoved || len(filter.Names) > 0 && !named(limit.Name) || !filter.Caps && store.IsCap(limit.Name) {
 			continue
 		}
-		info := store.LimitInfo{Limit: limit, Edited: rows[i].Edited != 0, DeclaredAt: instantOrNil(rows[i].DeclaredAt)}
+		info := store.LimitInfo{Limit: limit, Edited: rows[i].Edited != 0, DeclaredAt: instantOrNil(rows[i].DeclaredAt), Done: s.tally.Of(limit.ID)}
 		if err := s.countLimit(ctx, look.Queries, &info); err != nil {
 			return nil, fmt.Errorf("list limits: %w", s.explain(err))
 		}

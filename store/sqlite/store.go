@@ -14,6 +14,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 
+	"github.com/durable-worker/durable-worker/internal/admit"
 	"github.com/durable-worker/durable-worker/internal/aside"
 	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/lease"
@@ -82,6 +83,7 @@ type Store struct {
 	batcher enqueueBatcher
 	lanes   lanes
 	seqs    seqCache
+	tally   admit.Tally
 	capped  board.Capped // the lanes whose runs claims move into the lines of caps
 	signals board.Board
 	told    atomic.Int64 // those who wait for locks, by this process
@@ -106,7 +108,7 @@ func Open(ctx context.Context, path string, config Config) (*Store, error) {
 		lockTimeout: cmp.Or(max(config.LockTimeout, 0), 5*time.Second),
 	}
 	for _, one := range file.exposure() {
-		s.logger.Warn("the database file is within reach of others", "what", one.text, "do", one.hint)
+		s.logger.Warn("the database file is within reach of others", "event", "store.file_exposed", "what", one.text, "do", one.hint)
 	}
 	if err := s.connect(ctx, config.Synchronous); err != nil {
 		s.disconnect()
@@ -194,7 +196,7 @@ func (s *Store) disconnect() {
 	}
 	faults = append(faults, s.fileLock.close())
 	if err := errors.Join(faults...); err != nil {
-		s.logger.Warn("closing the database", "path", s.file.path, "error", err)
+		s.logger.Warn("closing the database", "event", "store.close_failed", "path", s.file.path, "error", err)
 	}
 }
 

@@ -239,6 +239,9 @@ func placesTaken(t *testing.T, f *fixture) {
 	if counts := f.counts(); counts[store.Succeeded] != 5 {
 		t.Errorf("counts %v, want 5 succeeded", counts)
 	}
+	if done := f.limit("api").Done; done != (store.LimitTally{Admitted: 5}) {
+		t.Errorf("counted %+v, want 5 admitted", done)
+	}
 }
 
 func twoKindsOfClaims(t *testing.T, f *fixture) {
