@@ -48,6 +48,7 @@ type Operator struct {
 	bulks  bulks
 
 	counting counting
+	likes    likes
 }
 
 // New returns an Operator of a store.

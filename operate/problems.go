@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/uuid"
 
@@ -37,6 +38,30 @@ func likeness(reason string) string {
 	return storable.Clip(line, textMost)
 }
 
+// likesMost bounds the reasons whose likenesses are kept.
+const likesMost = 2 * store.MaxProblems
+
+// likes keeps the likenesses of reasons: a page of problems that is open asks for the same
+// five thousand again and again.
+type likes struct {
+	mu    sync.Mutex
+	known map[string]string
+}
+
+func (l *likes) of(reason string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	like, known := l.known[reason]
+	if !known {
+		if l.known == nil || len(l.known) >= likesMost {
+			l.known = map[string]string{}
+		}
+		like = likeness(reason)
+		l.known[reason] = like
+	}
+	return like
+}
+
 // groupID identifies the group of a job and a likeness.
 func groupID(job, like string) string {
 	sum := sha256.Sum256([]byte(job + "\x00" + like))
@@ -55,7 +80,7 @@ func (o *Operator) Problems(ctx context.Context, filter ProblemFilter) (ProblemL
 	at := map[string]int{}
 	for i := range problems {
 		p := &problems[i]
-		like := likeness(p.Reason)
+		like := o.likes.of(p.Reason)
 		id := groupID(p.Job, like)
 		n, known := at[id]
 		if !known {
@@ -109,7 +134,7 @@ func (a *Actor) ChangeProblem(ctx context.Context, action store.RunAction, id, r
 		var ids []store.RunID
 		for i := range problems {
 			p := &problems[i]
-			like := likeness(p.Reason)
+			like := a.likes.of(p.Reason)
 			if seen[p.Run] || groupID(p.Job, like) != id {
 				continue
 			}

@@ -87,7 +87,8 @@ SELECT
     )::bigint AS others;
 
 -- name: Series :many
--- Index: stats_pkey: of one name, or all of one span. Locks: none.
+-- Index: stats_pkey: of the queues from the first to the last one asked for, the empty name
+-- being that of all together. Locks: none.
 SELECT
     stats.at,
     stats.queue,
@@ -103,6 +104,8 @@ SELECT
     stats.took
 FROM durable.stats
 WHERE stats.span = @span::smallint
+  AND stats.queue >= @first_queue::text
+  AND stats.queue <= @last_queue::text
   AND (stats.queue = '') = @all_lanes::boolean
   AND (@queue::text = '' OR stats.queue = @queue::text)
   AND (@job::text = '' OR stats.job = @job::text)

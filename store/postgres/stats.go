@@ -71,8 +71,12 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 		return nil, err
 	}
 	var rows []queries.SeriesRow
+	first, last := query.Queue, query.Queue
+	if query.Queue == "" && query.Scope != store.AllLanes {
+		last = "\U0010ffff" // above all names
+	}
 	err := s.inspect(ctx, func(b *batch) {
-		b.add(queries.Series, int16(query.Span), query.Scope == store.AllLanes, query.Queue, query.Job, micro(query.Within), int32(store.MaxSeriesPoints)).Query(collect(&rows))
+		b.add(queries.Series, int16(query.Span), first, last, query.Scope == store.AllLanes, query.Queue, query.Job, micro(query.Within), int32(store.MaxSeriesPoints)).Query(collect(&rows))
 	})
 	if err != nil {
 		return nil, s.fail("series", err)

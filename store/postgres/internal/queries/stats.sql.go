@@ -194,21 +194,25 @@ SELECT
     stats.took
 FROM durable.stats
 WHERE stats.span = $1::smallint
-  AND (stats.queue = '') = $2::boolean
-  AND ($3::text = '' OR stats.queue = $3::text)
-  AND ($4::text = '' OR stats.job = $4::text)
-  AND stats.at >= now() - ($5::bigint) * interval '1 microsecond'
+  AND stats.queue >= $2::text
+  AND stats.queue <= $3::text
+  AND (stats.queue = '') = $4::boolean
+  AND ($5::text = '' OR stats.queue = $5::text)
+  AND ($6::text = '' OR stats.job = $6::text)
+  AND stats.at >= now() - ($7::bigint) * interval '1 microsecond'
 ORDER BY stats.at DESC, stats.queue DESC, stats.job DESC
-LIMIT $6::int
+LIMIT $8::int
 `
 
 type SeriesParams struct {
-	Span     int16
-	AllLanes bool
-	Queue    string
-	Job      string
-	Within   int64
-	Most     int32
+	Span       int16
+	FirstQueue string
+	LastQueue  string
+	AllLanes   bool
+	Queue      string
+	Job        string
+	Within     int64
+	Most       int32
 }
 
 type SeriesRow struct {
@@ -226,10 +230,13 @@ type SeriesRow struct {
 	Took      []int64
 }
 
-// Index: stats_pkey: of one name, or all of one span. Locks: none.
+// Index: stats_pkey: of the queues from the first to the last one asked for, the empty name
+// being that of all together. Locks: none.
 func (q *Queries) Series(ctx context.Context, arg SeriesParams) ([]SeriesRow, error) {
 	rows, err := q.db.Query(ctx, Series,
 		arg.Span,
+		arg.FirstQueue,
+		arg.LastQueue,
 		arg.AllLanes,
 		arg.Queue,
 		arg.Job,
