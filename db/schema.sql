@@ -29,14 +29,19 @@ create table durable.lanes (
     queue    text collate "C" not null,
     job      text collate "C" not null,
     priority smallint not null,
-    paused   boolean not null default false, -- copy of the queue's, so that a claim reads one row
+    -- copy of the queue's, so that a claim of runs that are not limited reads one row
+    paused   boolean not null default false,
     unique (queue, job, priority)
 );
 
--- Queues that a lane was created for, or that an operator has paused.
+-- Queues that a lane was created for, or that an operator has paused or capped. Of a capped
+-- queue no run is claimed from ready: claims move them into the line of its cap.
 create table durable.queues (
-    name   text collate "C" primary key,
-    paused boolean not null default false
+    name    text collate "C" primary key,
+    paused  boolean not null default false, -- by an operator, or capped
+    cap     bigint,                         -- the gate of its cap
+    stopped boolean not null default false, -- of a capped queue: paused by an operator
+    constraint queues_capped check (paused or cap is null)
 );
 
 -- One row per run until retention takes it. Claim, settle and reclaim update

@@ -103,19 +103,20 @@ const declareAgain = time.Minute
 func (w *Worker) declareLoop(ctx context.Context) {
 	pause := w.declarePause()
 	for w.sleep(ctx, pause) {
-		pause = w.declarePause()
 		if err := w.declare(ctx); err != nil {
 			w.warn(ctx, "worker.declaration_failed", "declaration failed, will be retried", err)
 			pause = w.spread(declareAgain)
+			continue
 		}
+		pause = w.declarePause()
 	}
 }
 
 // declarePause is the time to the next declaration: shortly when this one was
 // refused in part.
 func (w *Worker) declarePause() time.Duration {
-	if w.health.partly.Load() {
-		return w.spread(store.DeclareAgain)
+	if again := w.health.declareAgain.Load(); again > 0 {
+		return w.spread(time.Duration(again))
 	}
 	return w.spread(store.DeclareEvery)
 }
@@ -140,10 +141,14 @@ func (w *Worker) declare(ctx context.Context) error {
 	sent := w.config.Elapsed()
 	err := w.store.Declare(ctx, declaration)
 	var partly *store.SetAsideError
-	if w.health.partly.Store(errors.As(err, &partly)); partly != nil {
+	again := time.Duration(0)
+	if errors.As(err, &partly) {
 		w.passedOver("declare", partly.SetAside)
-		err = nil
+		again, err = partly.Again(), nil
+	} else if err == nil {
+		w.asides.accepted("declare")
 	}
+	w.health.declareAgain.Store(int64(again))
 	w.observeWrite(sent, 1, err)
 	return err
 }

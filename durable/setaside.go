@@ -73,6 +73,17 @@ func (a *asides) add(doing string, one *store.SetAside, now time.Duration) (trie
 	return known.Tries
 }
 
+// accepted drops what is listed of doing something, all of which the store has accepted.
+func (a *asides) accepted(doing string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, one := range a.kept {
+		if one.Doing == doing {
+			delete(a.kept, key)
+		}
+	}
+}
+
 func (a *asides) expire(now time.Duration) {
 	for key, one := range a.kept {
 		if now > one.until {

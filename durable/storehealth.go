@@ -26,7 +26,9 @@ type storeHealth struct {
 	takeover   protocol.Takeover
 	warned     map[string]warning // by message
 	misfit     string             // why the store's schema cannot be served; empty: it can
-	partly     atomic.Bool        // the last declaration was refused in part
+	// declareAgain is how long after the last declaration the next one is that was refused
+	// in part; zero: it was not.
+	declareAgain atomic.Int64
 }
 
 func (h *storeHealth) init(terms lease.Terms) {

@@ -29,7 +29,7 @@ type grammar struct {
 	Schedules   schedulesVerb   `cmd:"" help:"List, preview, create, change, pause and delete schedules."`
 	Limits      limitsVerb      `cmd:"" help:"List and show limits, set, drain, resume and delete them."`
 	Locks       locksVerb       `cmd:"" help:"List named locks, or release one by force."`
-	Dashboard   dashboardVerb   `cmd:"" help:"Serve the JSON API, without a worker, at DURABLE_DASHBOARD_ADDR or 127.0.0.1:8081."`
+	Dashboard   dashboardVerb   `cmd:"" help:"Serve the dashboard and the JSON API, without a worker, at DURABLE_DASHBOARD_ADDR or 127.0.0.1:8081."`
 	Config      configVerb      `cmd:"" help:"List the environment variables and their values, and check the registrations."`
 	Doctor      doctorVerb      `cmd:"" help:"Check the configuration, the database and its contents, and say what to do. Exits 1 if a check failed."`
 	Healthcheck healthcheckVerb `cmd:"" help:"Check the worker on this machine: exits 0 if it is healthy. For container images."`

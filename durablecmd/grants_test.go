@@ -49,4 +49,5 @@ func TestTheProgramRunsUnderTheRolesThatItPrints(t *testing.T) {
 	s.signal()
 	require.Equal(t, 0, s.ends())
 	require.Equal(t, 2, execute(t, file(t), "migrate", "grants", "--role", "app").code, "a file has no roles")
+	require.Equal(t, grants, execute(t, nil, "migrate", "grants", "--role", "app").stdout, "no database is needed")
 }

@@ -34,7 +34,7 @@ type (
 		watchFlag
 
 		Name []string `arg:"" optional:"" help:"Only limits of these names."`
-		Caps bool     `help:"Also the caps that jobs have (job:NAME)."`
+		Caps bool     `help:"Also the caps of jobs (job:NAME) and queues (queue:NAME)."`
 		JSON bool     `name:"json" help:"Print JSON."`
 	}
 	limitsShowVerb struct {

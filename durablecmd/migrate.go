@@ -129,8 +129,12 @@ func (v migrateGrantsVerb) Run(p *program) error {
 			roles[kind] = string(v.Role) + "_" + kind
 		}
 	}
+	dsn := config.DatabaseURL
+	if !config.given[varDatabaseURL] {
+		dsn = "postgres://" // only PostgreSQL has roles
+	}
 	for _, kind := range kinds {
-		text, err := backend.Grants(config.DatabaseURL, config.Schema, kind, roles[kind])
+		text, err := backend.Grants(dsn, config.Schema, kind, roles[kind])
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
@@ -18,6 +19,7 @@ type queuesVerb struct {
 	List   queuesListVerb   `cmd:"" help:"List queues by name, with their runs and who serves them."`
 	Pause  queuesPauseVerb  `cmd:"" help:"Stop claims from a queue. Runs that are executing continue."`
 	Resume queuesResumeVerb `cmd:"" help:"Let runs of a queue be claimed again."`
+	Set    queuesSetVerb    `cmd:"" help:"Bound how many runs of a queue execute concurrently, over all workers."`
 }
 
 type (
@@ -34,6 +36,15 @@ type (
 	queuesResumeVerb struct {
 		Name string `arg:"" help:"Name of the queue."`
 		JSON bool   `name:"json" help:"Print JSON."`
+	}
+	queuesSetVerb struct {
+		Name string `arg:"" help:"Name of the queue."`
+
+		MaxConcurrent   *int `placeholder:"N" xor:"max" required:"" help:"Let at most so many runs of the queue execute concurrently, over all workers, also of those that are pending already. 0: any number."`
+		NoMaxConcurrent bool `name:"no-max-concurrent" xor:"max" required:"" help:"Let any number of them execute: --max-concurrent 0."`
+
+		Force bool `help:"Set it even if no run was ever enqueued on the queue and no declared job has it."`
+		JSON  bool `name:"json" help:"Print JSON."`
 	}
 	auditVerb struct {
 		List auditListVerb `cmd:"" help:"Show the audit log, newest first."`
@@ -77,17 +88,20 @@ func (v queuesListVerb) Run(ctx context.Context, p *program) error {
 			_, err := fmt.Fprintln(p.stdout, "no queues")
 			return err
 		}
-		table := p.newTable("RUNS/MIN", "OLDEST DUE", "RUNNING")
-		table.row("QUEUE", "STATE", "PENDING", "RUNNING", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
+		table := p.newTable("RUNS/MIN", "OLDEST DUE", "MAX", "RUNNING")
+		table.row("QUEUE", "STATE", "PENDING", "RUNNING", "MAX", "RUNS/MIN", "OLDEST DUE", "SERVED BY")
 		for _, q := range list.Queues {
-			state, oldest := "active", "-"
+			state, most, oldest := "active", "-", "-"
 			if q.Paused {
 				state = "paused"
 			}
 			if q.OldestDue != nil {
 				oldest = ago(*q.OldestDue, p.now())
 			}
-			table.row(q.Name, state, number(q.Pending), number(q.Running), rate(q.Rate), oldest, servedBy(q.Work))
+			if q.MaxConcurrent != nil {
+				most = strconv.Itoa(*q.MaxConcurrent)
+			}
+			table.row(q.Name, state, number(q.Pending), number(q.Running), most, rate(q.Rate), oldest, servedBy(q.Work))
 		}
 		return table.flush()
 	})
@@ -128,6 +142,46 @@ func (v queuesResumeVerb) Run(ctx context.Context, p *program) error {
 		_, err = fmt.Fprintf(p.stdout, "%s resumed\n", state.Name)
 		return err
 	})
+}
+
+// Run caps the queue, or lifts its cap.
+func (v queuesSetVerb) Run(ctx context.Context, p *program) error {
+	most := 0
+	if v.MaxConcurrent != nil {
+		most = *v.MaxConcurrent
+	}
+	if most < 0 || most > store.MaxLimit {
+		return usage("--max-concurrent %d: want 1 to %d, or 0 for any number", most, store.MaxLimit)
+	}
+	return p.asOperator(ctx, func(ctx context.Context, o *operate.Actor) error {
+		state, err := v.set(ctx, o, most)
+		if errors.Is(err, store.ErrNotFound) {
+			err = fmt.Errorf("%w; use --force to set it anyway", err)
+		}
+		if err != nil {
+			return err
+		}
+		if v.JSON {
+			return p.printJSON(state)
+		}
+		if state.MaxConcurrent == nil {
+			_, err = fmt.Fprintf(p.stdout, "%s: any number of runs execute concurrently\n", state.Name)
+		} else {
+			_, err = fmt.Fprintf(p.stdout, "%s: at most %d %s concurrently, over all workers\n", state.Name, most, plural(int64(most), "run executes", "runs execute"))
+		}
+		return err
+	})
+}
+
+func (v queuesSetVerb) set(ctx context.Context, o *operate.Actor, most int) (operate.CappedQueue, error) {
+	switch {
+	case most == 0:
+		return o.UncapQueue(ctx, v.Name)
+	case v.Force:
+		return o.CapUnusedQueue(ctx, v.Name, most)
+	default:
+		return o.CapQueue(ctx, v.Name, most)
+	}
 }
 
 // Run prints changes.

@@ -63,7 +63,7 @@ func TestOperatingVerbs(t *testing.T) {
 	do(1, "runs", "delete", second)
 
 	do(0, "queues", "pause", "slow")
-	require.Regexp(t, `slow +paused +0 +0 +0 +- +none`, do(0, "queues", "list").stdout)
+	require.Regexp(t, `slow +paused +0 +0 +- +0 +- +none`, do(0, "queues", "list").stdout)
 	type queues struct {
 		Queues []struct {
 			Name   string
@@ -78,6 +78,17 @@ func TestOperatingVerbs(t *testing.T) {
 	require.Len(t, decode[queues](t, do(0, "queues", "list", "--json").stdout).Queues, 2)
 	require.Equal(t, "mail paused\n", do(0, "queues", "pause", "mail", "--force").stdout)
 	require.Equal(t, "mail resumed\n", do(0, "queues", "resume", "mail").stdout)
+
+	require.Contains(t, do(1, "queues", "set", "mial", "--max-concurrent", "3").stderr, "use --force to set it anyway")
+	require.Equal(t, "slow: at most 3 runs execute concurrently, over all workers\n", do(0, "queues", "set", "slow", "--max-concurrent", "3").stdout)
+	require.Regexp(t, `slow +active +0 +0 +3 +0 +- +none`, do(0, "queues", "list").stdout)
+	require.Contains(t, do(0, "limits", "list", "--caps").stdout, "queue:slow")
+	require.JSONEq(t, `{"name":"slow","max_concurrent":null}`, do(0, "queues", "set", "slow", "--no-max-concurrent", "--json").stdout)
+	require.Regexp(t, `slow +active +0 +0 +- +0 +- +none`, do(0, "queues", "list").stdout)
+	require.Equal(t, "slow: any number of runs execute concurrently\n", do(0, "queues", "set", "slow", "--max-concurrent", "0").stdout)
+	do(2, "queues", "set", "slow")
+	do(2, "queues", "set", "slow", "--max-concurrent", "-1")
+	do(2, "queues", "set", "slow", "--max-concurrent", "3", "--no-max-concurrent")
 	type changes struct {
 		Changes []struct{ Actor, Kind, Subject, Action string }
 		Next    *int64

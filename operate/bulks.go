@@ -187,7 +187,7 @@ func (a *Actor) StopBulk(n int64) (BulkStatus, error) {
 	return one.status, nil
 }
 
-// Close stops the bulk changes of this process and waits for them.
+// Close stops the bulk changes of this process, and waits for them and for LastCounts.
 func (o *Operator) Close() {
 	b := &o.bulks
 	b.mu.Lock()
@@ -197,4 +197,5 @@ func (o *Operator) Close() {
 	}
 	b.mu.Unlock()
 	b.under.Wait()
+	o.counting.under.Wait()
 }

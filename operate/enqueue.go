@@ -127,7 +127,8 @@ func (a *Actor) Rerun(ctx context.Context, id store.RunID, args json.RawMessage,
 // can leave, is left out.
 func usesOf(texts []string) (uses []store.LimitUse) {
 	for _, text := range texts {
-		if use, err := store.ParseLimitUse(text); err == nil {
+		use, err := store.ParseLimitUse(text)
+		if _, capped := store.CappedQueue(use.Limit); err == nil && !capped { // the queue has its cap itself
 			uses = append(uses, use)
 		}
 	}

@@ -88,6 +88,7 @@ type ProblemFilter struct {
 	Acknowledged bool // those that were acknowledged instead
 	Jobs         []string
 	Queues       []string
+	Since        time.Time // only runs that ended at or after it; the zero time: any
 }
 
 // ProblemList is the dead runs, grouped, the group with the newest first.

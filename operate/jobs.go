@@ -46,10 +46,10 @@ type laneKey struct{ queue, job string }
 const rated = 5 * time.Minute
 
 func (o *Operator) fleet(ctx context.Context) (f fleet, err error) {
-	if f.workers, err = o.store.Workers(ctx); err != nil {
+	if f.workers, err = o.workers(ctx); err != nil {
 		return f, err
 	}
-	if f.survey, err = o.store.Survey(ctx); err != nil {
+	if f.survey, err = o.survey(ctx); err != nil {
 		return f, err
 	}
 	steps, err := o.store.Series(ctx, store.SeriesQuery{Span: store.Minute, Scope: store.EachLane, Within: rated})

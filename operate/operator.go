@@ -43,6 +43,8 @@ type Operator struct {
 	config Config
 	hub    hub
 	bulks  bulks
+
+	counting counting
 }
 
 // New returns an Operator of a store.

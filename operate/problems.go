@@ -83,7 +83,7 @@ func newGroup(id, like string, newest *store.Problem) ProblemGroup {
 }
 
 func (f *ProblemFilter) stored() store.ProblemFilter {
-	filter := store.ProblemFilter{Jobs: f.Jobs, Queues: f.Queues}
+	filter := store.ProblemFilter{Jobs: f.Jobs, Queues: f.Queues, Since: f.Since}
 	if f.Acknowledged {
 		filter.Scope = store.AcknowledgedProblems
 	}

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -28,8 +29,14 @@ type QueueState struct {
 	Paused bool   `json:"paused"`
 }
 
+// CappedQueue says how many runs of a queue may execute concurrently.
+type CappedQueue struct {
+	Name          string `json:"name"`
+	MaxConcurrent *int   `json:"max_concurrent"` // nil: any number
+}
+
 // Queues lists the known queues: those on which a run was ever enqueued, and
-// those that were paused.
+// those that were paused or capped.
 func (o *Operator) Queues(ctx context.Context) (QueueList, error) {
 	list := QueueList{Queues: []QueueView{}}
 	queues, err := o.store.Queues(ctx)
@@ -76,20 +83,62 @@ func (a *Actor) ResumeQueue(ctx context.Context, name string) (QueueState, error
 	return a.setKnown(ctx, name, store.ResumeQueue)
 }
 
+// CapQueue bounds how many runs of a queue execute concurrently, over all workers and
+// jobs: from now on no run of it starts while so many execute that started under the cap.
+// What is pending already is under it, too. Runs that execute continue; those that started
+// before the queue was capped are not counted. The cap is the limit store.QueueCap. A
+// queue that is not known is refused with ErrNotFound, as in PauseQueue.
+func (a *Actor) CapQueue(ctx context.Context, name string, most int) (CappedQueue, error) {
+	if err := a.checkKnown(ctx, name); err != nil {
+		return CappedQueue{}, err
+	}
+	return a.CapUnusedQueue(ctx, name, most)
+}
+
+// CapUnusedQueue is CapQueue for a queue that need not be known yet.
+func (a *Actor) CapUnusedQueue(ctx context.Context, name string, most int) (CappedQueue, error) {
+	defer a.hub.touch("queues")
+	_, err := a.SetLimit(ctx, store.Limit{Name: store.QueueCap(name), Kind: store.LimitSemaphore, Max: most})
+	return CappedQueue{name, &most}, err
+}
+
+// UncapQueue lifts the cap of a queue: any number of its runs execute. One that has none
+// stays as it is.
+func (a *Actor) UncapQueue(ctx context.Context, name string) (CappedQueue, error) {
+	capped := CappedQueue{Name: name}
+	if err := a.checkKnown(ctx, name); err != nil {
+		return capped, err
+	}
+	defer a.hub.touch("queues")
+	_, err := a.ChangeLimit(ctx, store.QueueCap(name), store.DeleteLimit)
+	if errors.Is(err, store.ErrConflict) { // runs wait for it, or have its places
+		_, err = a.ChangeLimit(ctx, store.QueueCap(name), store.DisableLimit)
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		err = nil
+	}
+	return capped, err
+}
+
 // setKnown changes a queue unless it is not known.
 func (a *Actor) setKnown(ctx context.Context, name string, action store.QueueAction) (QueueState, error) {
 	state := QueueState{Name: name, Paused: action == store.PauseQueue}
 	if err := store.CheckQueueChange(name, action, a.by); err != nil {
 		return state, err
 	}
-	known, err := a.knownQueues(ctx)
-	if err != nil {
+	if err := a.checkKnown(ctx, name); err != nil {
 		return state, err
 	}
-	if !slices.Contains(known, name) {
-		return state, fmt.Errorf("queue %q: no run was ever enqueued on it and it is not paused: %w", name, store.ErrNotFound)
-	}
 	return state, a.setQueue(ctx, name, action)
+}
+
+// checkKnown refuses a queue that is not known.
+func (a *Actor) checkKnown(ctx context.Context, name string) error {
+	known, err := a.knownQueues(ctx)
+	if err == nil && !slices.Contains(known, name) {
+		err = fmt.Errorf("queue %q: no run was ever enqueued on it and it is not paused: %w", name, store.ErrNotFound)
+	}
+	return err
 }
 
 func (a *Actor) setQueue(ctx context.Context, name string, action store.QueueAction) error {

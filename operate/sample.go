@@ -21,10 +21,10 @@ type Sample struct {
 // at the same time.
 func (o *Operator) Sample(ctx context.Context) (s Sample, err error) {
 	var f fleet
-	if f.workers, err = o.store.Workers(ctx); err != nil {
+	if f.workers, err = o.workers(ctx); err != nil {
 		return s, err
 	}
-	if f.survey, err = o.store.Survey(ctx); err != nil {
+	if f.survey, err = o.survey(ctx); err != nil {
 		return s, err
 	}
 	if s.Limits, err = o.store.ListLimits(ctx, store.LimitFilter{Caps: true}); err != nil {

@@ -37,7 +37,7 @@ func (o *Operator) Series(ctx context.Context, request SeriesRequest) (Series, e
 	if err != nil {
 		return Series{}, err
 	}
-	survey, err := o.store.Survey(ctx) // the store's clock
+	survey, err := o.survey(ctx) // the store's clock
 	if err != nil {
 		return Series{}, err
 	}

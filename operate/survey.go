@@ -107,10 +107,10 @@ const (
 )
 
 func (o *Operator) attentionFacts(ctx context.Context) (facts AttentionFacts, err error) {
-	if facts.Workers, err = o.store.Workers(ctx); err != nil {
+	if facts.Workers, err = o.workers(ctx); err != nil {
 		return facts, err
 	}
-	if facts.Survey, err = o.store.Survey(ctx); err != nil {
+	if facts.Survey, err = o.survey(ctx); err != nil {
 		return facts, err
 	}
 	if facts.Dead, err = o.store.Problems(ctx, store.ProblemFilter{Since: facts.Survey.At.Add(-figuresOf)}); err != nil {

@@ -18,14 +18,14 @@ type WorkerList struct {
 // Workers lists the workers that are alive, and those that have fallen silent within
 // store.ListedFor.
 func (o *Operator) Workers(ctx context.Context) (WorkerList, error) {
-	workers, err := o.store.Workers(ctx)
+	workers, err := o.workers(ctx)
 	return WorkerList{Workers: whole(workers)}, err
 }
 
 // Worker returns the one worker of a name, or of an instance, of which the first
 // characters will do. Names may repeat: the error then lists the instances.
 func (o *Operator) Worker(ctx context.Context, name string) (store.WorkerInfo, error) {
-	workers, err := o.store.Workers(ctx)
+	workers, err := o.workers(ctx)
 	if err != nil {
 		return store.WorkerInfo{}, err
 	}
@@ -55,6 +55,6 @@ const (
 
 // ServedBy returns the living workers that take runs of a job from a queue.
 func (o *Operator) ServedBy(ctx context.Context, queue, job string) ([]store.WorkerInfo, error) {
-	workers, err := o.store.Workers(ctx)
+	workers, err := o.workers(ctx)
 	return slices.DeleteFunc(workers, func(w store.WorkerInfo) bool { return !w.Serves(queue, job) }), err
 }

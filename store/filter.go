@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -20,6 +21,7 @@ type Filter struct {
 	Schedule   string    // only runs of the schedule of this name; empty: any
 	Worker     string    // only runs that the worker of this name has, or had last; empty: any
 	Error      string    // only runs whose Record.Error contains this text; empty: any
+	Args       string    // only runs whose args, as they are stored, contain this text; empty: any
 	Metadata   Metadata  // only runs whose metadata has each of these values; nil: any
 	EndedSince time.Time // only runs that ended at or after it; the zero time: any
 	Since      time.Time // only runs created at or after it, by the time in their ids, in milliseconds; the zero time: any
@@ -85,9 +87,24 @@ func (f *Filter) Narrow() bool {
 }
 
 // Selects reports whether the filter asks for a key, a schedule, a worker, an
-// error, metadata or an end.
+// error, args, metadata or an end.
 func (f *Filter) Selects() bool {
-	return f.Key+f.Schedule+f.Worker+f.Error != "" || len(f.Metadata) > 0 || !f.EndedSince.IsZero()
+	return f.Key+f.Schedule+f.Worker+f.Error+f.Args != "" || len(f.Metadata) > 0 || !f.EndedSince.IsZero()
+}
+
+// ArgsSpellings are the spellings in which JSON may have the text that is searched for in
+// args: as it is, and with the escapes of encoding/json. Without such a text there are
+// none.
+func (f *Filter) ArgsSpellings() []string {
+	if f.Args == "" {
+		return nil
+	}
+	quoted, _ := json.Marshal(f.Args) // a text always has a form
+	spellings := []string{f.Args}
+	if escaped := string(quoted[1 : len(quoted)-1]); escaped != f.Args {
+		spellings = append(spellings, escaped)
+	}
+	return spellings
 }
 
 // words are the conditions of the filter, for people.
@@ -106,6 +123,7 @@ func (f *Filter) words() map[string]any {
 	add("schedule", f.Schedule != "", f.Schedule)
 	add("worker", f.Worker != "", f.Worker)
 	add("error", f.Error != "", f.Error)
+	add("args", f.Args != "", f.Args)
 	add("metadata", len(f.Metadata) > 0, f.Metadata)
 	add("ended_since", !f.EndedSince.IsZero(), f.EndedSince.UTC())
 	add("since", !f.Since.IsZero(), f.Since.UTC())
@@ -125,7 +143,7 @@ func (f *Filter) checkWords() error {
 			return fmt.Errorf("%w: %v is not the state of a run", ErrInvalid, state)
 		}
 	}
-	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag, f.Key, f.Schedule, f.Worker, f.Error}) {
+	for _, text := range slices.Concat(f.Jobs, f.Queues, []string{f.Tag, f.Key, f.Schedule, f.Worker, f.Error, f.Args}) {
 		if !storable.IsText(text) {
 			return fmt.Errorf("%w: %q: want text without NUL", ErrInvalid, storable.Clip(text, 150))
 		}

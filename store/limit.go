@@ -141,8 +141,13 @@ const (
 // JobCap is the name of the limit that caps how many runs of a job execute.
 func JobCap(job string) string { return jobCap + job }
 
-// QueueCap is the name of the limit that caps how many runs of a queue execute.
+// QueueCap is the name of the limit that caps how many runs of a queue execute. Every run
+// of the queue is under it from the moment ChangeLimit has set it, also one that is pending
+// already and says nothing of it, until it is turned off or deleted.
 func QueueCap(queue string) string { return queueCap + queue }
+
+// CappedQueue is the queue whose cap a limit of this name is.
+func CappedQueue(limit string) (queue string, is bool) { return strings.CutPrefix(limit, queueCap) }
 
 // IsCap reports whether the name is that of a cap of a job or a queue.
 func IsCap(name string) bool {

@@ -195,7 +195,8 @@ func TestWordsOfLimitsAreReadAsTheyAreWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "token-bucket", string(text))
 	require.NoError(t, new(store.LimitKind).UnmarshalText(text))
-	require.ErrorContains(t, new(store.LimitKind).UnmarshalText([]byte("leaky")), `"leaky" is not a kind of limit`)
+	require.ErrorContains(t, new(store.LimitKind).UnmarshalText([]byte("leaky")),
+		`"leaky" is not a kind of limit: want dynamic-window, fixed-window, semaphore, sliding-window, token-bucket`)
 	text, err = action.MarshalText()
 	require.NoError(t, err)
 	require.NoError(t, new(store.LimitAction).UnmarshalText(text))

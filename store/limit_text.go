@@ -2,7 +2,9 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +45,9 @@ func valueOf[T ~int16 | ~uint8](words map[T]string, what string, text []byte, to
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is not a %s", text, what)
+	known := slices.Collect(maps.Values(words))
+	slices.Sort(known)
+	return fmt.Errorf("%q is not a %s: want %s", text, what, strings.Join(known, ", "))
 }
 
 // String returns the kind's word.

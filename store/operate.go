@@ -160,12 +160,16 @@ const (
 )
 
 // QueueInfo describes a queue. A queue is known when a run was ever enqueued on
-// it, or when it was paused.
+// it, or when it was paused or capped.
 type QueueInfo struct {
 	Name      string     `json:"name"`
 	Paused    bool       `json:"paused"`
 	Pending   Count      `json:"pending"`
 	OldestDue *time.Time `json:"oldest_due"` // of the pending run that is due first; nil: none is pending
+
+	// MaxConcurrent is how many of its runs may execute concurrently, over all workers:
+	// the Max of the limit QueueCap. Nil: any number.
+	MaxConcurrent *int `json:"max_concurrent"`
 }
 
 // Count is a number of runs. It is exact up to a bound of the store's, at least

@@ -20,6 +20,17 @@ type SetAsideError struct {
 	SetAside []SetAside
 }
 
+// Again is how long it is until the first of them is tried again.
+func (e *SetAsideError) Again() time.Duration {
+	first := time.Duration(0)
+	for _, one := range e.SetAside {
+		if first == 0 || one.Again < first {
+			first = one.Again
+		}
+	}
+	return first
+}
+
 // Error names the first few.
 func (e *SetAsideError) Error() string {
 	var names []string

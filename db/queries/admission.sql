@@ -223,11 +223,17 @@ LEFT JOIN LATERAL (
 ) said ON true;
 
 -- name: ReadLanes :many
--- The lanes in which runs of the limits have waited.
--- Index: limit_lanes_pkey, lanes_pkey. Locks: none.
-SELECT DISTINCT limit_lanes.lane, lanes.priority, lanes.paused
+-- The lanes in which runs of the limits have waited, with the gates of the caps of their
+-- queues. Index: limit_lanes_pkey, lanes_pkey, queues_pkey. Locks: none.
+SELECT DISTINCT
+    limit_lanes.lane,
+    lanes.priority,
+    (lanes.paused AND (queues.cap IS NULL OR queues.stopped))::boolean AS paused,
+    coalesce(queues.cap, 0)::bigint AS cap,
+    lanes.queue
 FROM durable.limit_lanes
 JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
+LEFT JOIN durable.queues ON queues.name = lanes.queue
 WHERE limit_lanes.limit_id = ANY (@limits::int[])
    OR limit_lanes.lane = ANY (@lanes::int[]) AND @all_permits::boolean;
 
@@ -307,6 +313,155 @@ LATERAL (
       AND line.run_id = asked.run_id
     FOR NO KEY UPDATE OF line, pending SKIP LOCKED
 ) place;
+
+-- name: AdoptWaiters :many
+-- Adds the cap of their queue to waiters that were enqueued before it, and returns what they
+-- say then. A waiter that another transaction has in hand is left out.
+-- Index: waiting_order, runs_pkey. Locks: both rows of each, with SKIP LOCKED; the gates in
+-- whose lines they wait are locked. Idempotent: a run that has the cap is left as it is.
+WITH found AS MATERIALIZED (
+    SELECT asked.gate, asked.lane, asked.due_at, asked.run_id, asked.cap, asked.name
+    FROM (
+        SELECT
+            unnest(@gates::bigint[]) AS gate,
+            unnest(@lanes::int[]) AS lane,
+            unnest(@dues::timestamptz[]) AS due_at,
+            unnest(@ids::uuid[]) AS run_id,
+            unnest(@caps::bigint[]) AS cap,
+            unnest(@names::text[]) AS name
+    ) asked,
+    LATERAL (
+        SELECT line.run_id
+        FROM durable.waiting line
+        JOIN durable.runs pending ON pending.id = line.run_id
+        WHERE line.gate = asked.gate
+          AND line.lane = asked.lane
+          AND line.due_at = asked.due_at
+          AND line.run_id = asked.run_id
+          AND pending.state = 0
+          AND pending.limits IS NOT NULL
+        FOR NO KEY UPDATE OF line, pending SKIP LOCKED
+    ) place
+), lanes_known AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (found.cap >> 43)::int, found.lane
+    FROM found
+    ON CONFLICT DO NOTHING
+), marked AS (
+    UPDATE durable.waiting
+    SET more = true
+    FROM found
+    WHERE waiting.gate = found.gate
+      AND waiting.lane = found.lane
+      AND waiting.due_at = found.due_at
+      AND waiting.run_id = found.run_id
+      AND NOT waiting.more
+)
+UPDATE durable.runs
+SET gates = CASE
+        WHEN found.cap = ANY (runs.gates) THEN runs.gates
+        ELSE coalesce(runs.gates, '{}') || found.cap
+    END,
+    limits = CASE
+        WHEN found.cap = ANY (runs.gates) THEN runs.limits
+        ELSE runs.limits || found.name
+    END,
+    weights = CASE
+        WHEN runs.weights IS NULL OR found.cap = ANY (runs.gates) THEN runs.weights
+        ELSE runs.weights || 1
+    END
+FROM found
+WHERE runs.id = found.run_id
+RETURNING runs.id, runs.limits;
+
+-- name: AdoptRuns :many
+-- Moves runs that are due in lanes of capped queues from ready into the line of the cap,
+-- with a turn for each lane. Returns the lanes.
+-- Index: lanes_pkey, queues_pkey, ready_order for each step, runs_pkey. Locks: the rows of
+-- ready together with their runs, with SKIP LOCKED.
+-- Idempotent: a repeat finds them moved.
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT due.ctid
+        FROM (
+            SELECT
+                unnest(@lanes::int[]) AS lane,
+                unnest(@takes::int[]) AS take
+        ) steps,
+        LATERAL (
+            SELECT first.ctid
+            FROM durable.ready first
+            JOIN durable.runs pending ON pending.id = first.run_id
+            WHERE first.lane = steps.lane
+              AND first.due_at <= now()
+            ORDER BY first.due_at, first.run_id
+            LIMIT steps.take
+            FOR NO KEY UPDATE OF first, pending SKIP LOCKED
+        ) due
+        WHERE EXISTS (
+            SELECT
+            FROM durable.lanes
+            JOIN durable.queues ON queues.name = lanes.queue
+            WHERE lanes.id = abs(steps.lane)
+              AND queues.cap IS NOT NULL
+              AND NOT queues.stopped
+        )
+    ))
+    RETURNING run_id, lane, due_at
+), limited AS (
+    UPDATE durable.runs
+    SET gates = ARRAY[queues.cap],
+        limits = ARRAY['queue:' || queues.name]
+    FROM taken
+    JOIN durable.lanes ON lanes.id = abs(taken.lane)
+    JOIN durable.queues ON queues.name = lanes.queue
+    WHERE runs.id = taken.run_id
+      AND runs.state = 0
+    RETURNING runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
+), lanes_known AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (limited.gates[1] >> 43)::int, limited.lane
+    FROM limited
+    ON CONFLICT DO NOTHING
+), lined AS (
+-- block: enter-waiting of limited
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN limited.strict IS NULL THEN limited.gates[1]
+                ELSE (
+                    SELECT limited.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(limited.gates, 1) AS wanted (place)
+                    WHERE limited.gates[wanted.place] <> ALL (limited.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = limited.gates[wanted.place]
+                             AND permits.owner = limited.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        limited.lane,
+        limited.due_at,
+        limited.id,
+        pg_catalog.cardinality(limited.gates) <> 1
+            OR pg_catalog.cardinality(limited.limits) <> 1
+            OR limited.limits[1] ~ '[*!]'
+    FROM limited
+-- end
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT limited.lane, now(), limited.gates[1]
+    FROM limited
+)
+SELECT DISTINCT limited.lane::int AS lane
+FROM limited;
 
 -- name: LeaveLines :one
 -- Takes waiters out of their lines. One that is not there any more (it was cancelled since

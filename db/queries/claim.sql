@@ -2,7 +2,8 @@
 
 -- name: Heads :many
 -- The earliest due_at of every lane served, and of the line of its isolated runs; and
--- whether TurnHeads may have any.
+-- whether its queue is capped, and whether TurnHeads may have any. A lane whose queue is
+-- paused is left out.
 -- Index: the unique one of lanes (queue, job, priority), then one probe of
 -- ready_order per lane. Locks: none. marks maps a lane to the instant from which
 -- its line is read; a lane that is not in it is read from the beginning. While an
@@ -15,6 +16,7 @@ SELECT
     lanes.priority,
     head.due_at,
     now()::timestamptz AS now,
+    lanes.paused AS capped,
     EXISTS (SELECT FROM durable.limit_lanes) AS limited
 FROM durable.lanes
 LEFT JOIN LATERAL (
@@ -27,7 +29,15 @@ LEFT JOIN LATERAL (
 ) head ON true
 WHERE lanes.queue = ANY (@queues::text[])
   AND lanes.job = ANY (@jobs::text[])
-  AND NOT lanes.paused
+  AND (
+      NOT lanes.paused
+      OR lanes.queue IN (
+          SELECT queues.name
+          FROM durable.queues
+          WHERE queues.cap IS NOT NULL
+            AND NOT queues.stopped
+      )
+  )
 UNION ALL
 SELECT
     (-lanes.id)::int,
@@ -36,6 +46,7 @@ SELECT
     lanes.priority,
     head.due_at,
     now(),
+    lanes.paused,
     false
 FROM durable.lanes
 CROSS JOIN LATERAL (
@@ -47,7 +58,15 @@ CROSS JOIN LATERAL (
 ) head
 WHERE lanes.queue = ANY (@queues::text[])
   AND lanes.job = ANY (@jobs::text[])
-  AND NOT lanes.paused;
+  AND (
+      NOT lanes.paused
+      OR lanes.queue IN (
+          SELECT queues.name
+          FROM durable.queues
+          WHERE queues.cap IS NOT NULL
+            AND NOT queues.stopped
+      )
+  );
 
 -- name: TurnHeads :many
 -- The earliest due_at of every line of turns that says anything about lanes served: those
@@ -72,7 +91,15 @@ LEFT JOIN LATERAL (
 ) head ON true
 WHERE lanes.queue = ANY (@queues::text[])
   AND lanes.job = ANY (@jobs::text[])
-  AND NOT lanes.paused
+  AND (
+      NOT lanes.paused
+      OR lanes.queue IN (
+          SELECT queues.name
+          FROM durable.queues
+          WHERE queues.cap IS NOT NULL
+            AND NOT queues.stopped
+      )
+  )
   AND (limited.lane > 0 OR head.due_at IS NOT NULL)
 UNION ALL
 SELECT
@@ -93,7 +120,15 @@ FROM (
     JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
     WHERE lanes.queue = ANY (@queues::text[])
       AND lanes.job = ANY (@jobs::text[])
-      AND NOT lanes.paused
+      AND (
+          NOT lanes.paused
+          OR lanes.queue IN (
+              SELECT queues.name
+              FROM durable.queues
+              WHERE queues.cap IS NOT NULL
+                AND NOT queues.stopped
+          )
+      )
     ORDER BY limit_lanes.limit_id, lanes.priority DESC, lanes.id
 ) limited
 LEFT JOIN LATERAL (

@@ -185,5 +185,6 @@ FROM (
 -- Index: none; reads the whole table, a small one. Locks: none.
 SELECT queues.name
 FROM durable.queues
-WHERE queues.paused
+WHERE queues.stopped
+   OR queues.paused AND queues.cap IS NULL
 ORDER BY queues.name;

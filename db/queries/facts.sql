@@ -47,7 +47,7 @@ WHERE runs.id = @id;
 
 -- name: PauseOfRun :many
 -- Who has paused the queue of a run, if it is paused.
--- Index: runs_pkey, lanes_pkey, audit_subject backwards. Locks: none.
+-- Index: runs_pkey, lanes_pkey, queues_pkey, audit_subject backwards. Locks: none.
 SELECT
     coalesce(pause.actor, '')::text AS actor,
     coalesce(pause.at, 'epoch')::timestamptz AS at
@@ -63,7 +63,14 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) pause ON true
 WHERE runs.id = @id
-  AND lanes.paused;
+  AND lanes.paused
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.queues
+      WHERE queues.name = lanes.queue
+        AND queues.cap IS NOT NULL
+        AND NOT queues.stopped
+  );
 
 -- name: BulkDeletes :many
 -- For a run that is not there: the latest deletions by a filter since an instant, among the
@@ -126,7 +133,15 @@ WITH subject AS (
         END AS far
     FROM subject
     JOIN durable.lanes ON lanes.priority >= subject.priority
-    WHERE NOT lanes.paused
+    WHERE (
+          NOT lanes.paused
+          OR lanes.queue IN (
+              SELECT queues.name
+              FROM durable.queues
+              WHERE queues.cap IS NOT NULL
+                AND NOT queues.stopped
+          )
+      )
       AND (subject.lane > 0 OR lanes.id = -subject.lane)
     ORDER BY far, lanes.priority DESC, lanes.id
     LIMIT @lanes::int

@@ -212,6 +212,14 @@ WHERE runs.id < @below
           @error_text::text
       ) > 0
   )
+  AND (
+      pg_catalog.cardinality(@args_texts::text[]) = 0
+      OR EXISTS (
+          SELECT
+          FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
+          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+      )
+  )
 -- end
 ORDER BY runs.id DESC
 LIMIT @most;
@@ -406,6 +414,14 @@ WHERE runs.id = ANY (@ids::uuid[])
           @error_text::text
       ) > 0
   )
+  AND (
+      pg_catalog.cardinality(@args_texts::text[]) = 0
+      OR EXISTS (
+          SELECT
+          FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
+          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+      )
+  )
 -- end
 ORDER BY runs.id DESC
 LIMIT @most;
@@ -594,6 +610,14 @@ LEFT JOIN LATERAL (
               @error_text::text
           ) > 0
       )
+      AND (
+          pg_catalog.cardinality(@args_texts::text[]) = 0
+          OR EXISTS (
+              SELECT
+              FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
+              WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+          )
+      )
 -- end
     LIMIT 1
 ) passing ON true
@@ -663,6 +687,14 @@ WHERE runs.id = ANY (@ids::uuid[])
           ),
           @error_text::text
       ) > 0
+  )
+  AND (
+      pg_catalog.cardinality(@args_texts::text[]) = 0
+      OR EXISTS (
+          SELECT
+          FROM pg_catalog.unnest(@args_texts::text[]) AS wanted (spelling)
+          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+      )
   )
 -- end
 GROUP BY runs.state;

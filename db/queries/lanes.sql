@@ -30,6 +30,20 @@ WHERE NOT EXISTS (
 )
 ON CONFLICT DO NOTHING;
 
+-- name: CapLanes :exec
+-- The line of a queue's cap in each of its lanes, so that workers look for turns there
+-- before a run has come into it. A lane that is created later gets its own with its first run
+-- (AdoptRuns). Index: the unique one of lanes (queue, job, priority), queues_pkey. Locks:
+-- only what it inserts, by lane. Idempotent: a repeat passes over conflicts.
+INSERT INTO durable.limit_lanes (limit_id, lane)
+SELECT (queues.cap >> 43)::int, lanes.id
+FROM durable.queues
+JOIN durable.lanes ON lanes.queue = queues.name
+WHERE queues.name = @queue
+  AND queues.cap IS NOT NULL
+ORDER BY lanes.id
+ON CONFLICT DO NOTHING;
+
 -- name: Lanes :many
 -- Index: the unique one of lanes (queue, job, priority). Locks: none.
 SELECT lanes.id, lanes.queue, lanes.job, lanes.priority

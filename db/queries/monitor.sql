@@ -30,7 +30,7 @@ ORDER BY workers.reported_at DESC
 LIMIT @most::int;
 
 -- name: SurveyLanes :many
--- Index: reads lanes, a small table; ready_order for each line, up to so many rows; of
+-- Index: reads lanes, a small table; ready_order for each line, up to @line_most rows; of
 -- waiting so many rows in all; of the runs in leases up to so many, by runs_pkey.
 -- Locks: none.
 WITH limited AS MATERIALIZED (
@@ -60,8 +60,13 @@ WITH limited AS MATERIALIZED (
       AND runs.state = 1
     GROUP BY abs(runs.lane)
 ), some_lanes AS (
-    SELECT lanes.id, lanes.queue, lanes.job, lanes.paused
+    SELECT
+        lanes.id,
+        lanes.queue,
+        lanes.job,
+        lanes.paused AND (queues.cap IS NULL OR queues.stopped) AS paused
     FROM durable.lanes
+    LEFT JOIN durable.queues ON queues.name = lanes.queue
     ORDER BY lanes.id
     LIMIT @lanes::int
 ), counted AS (
@@ -94,7 +99,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT @most::int
+            LIMIT @line_most::int
         ) first_ready
     ) ordinary
     CROSS JOIN LATERAL (
@@ -107,7 +112,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = -some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT @most::int
+            LIMIT @line_most::int
         ) first_ready
     ) isolated
 )

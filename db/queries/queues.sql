@@ -5,12 +5,12 @@ INSERT INTO durable.queues (name)
 VALUES (@name)
 ON CONFLICT (name) DO UPDATE
 SET paused = queues.paused
-RETURNING paused;
+RETURNING (CASE WHEN cap IS NULL THEN paused ELSE stopped END)::boolean AS paused;
 
 -- name: LockKnownQueue :many
 -- Locks the row, if there is one, until the change has committed; creates none: a queue
 -- that has never been paused or used stays unknown. Index: queues_pkey.
-SELECT paused
+SELECT (CASE WHEN cap IS NULL THEN paused ELSE stopped END)::boolean AS paused
 FROM durable.queues
 WHERE name = @name
 FOR UPDATE;
@@ -18,7 +18,18 @@ FOR UPDATE;
 -- name: SetQueue :exec
 -- Index: queues_pkey. Locks: a row that LockQueue has locked.
 UPDATE durable.queues
-SET paused = @paused
+SET paused = @paused OR cap IS NOT NULL,
+    stopped = @paused AND cap IS NOT NULL
+WHERE name = @name;
+
+-- name: CapQueue :exec
+-- Caps a queue by the gate of a limit; 0: lifts its cap. An operator's pause stays.
+-- Index: queues_pkey. Locks: a row that LockQueue has locked. Idempotent: a repeat writes the
+-- same values.
+UPDATE durable.queues
+SET cap = nullif(@gate::bigint, 0),
+    paused = @gate::bigint <> 0 OR CASE WHEN cap IS NULL THEN paused ELSE stopped END,
+    stopped = @gate::bigint <> 0 AND CASE WHEN cap IS NULL THEN paused ELSE stopped END
 WHERE name = @name;
 
 -- name: SetLanesPaused :exec
@@ -26,9 +37,11 @@ WHERE name = @name;
 -- which nothing but a change of the same queue locks for an update.
 -- Idempotent: a repeat updates no rows.
 UPDATE durable.lanes
-SET paused = @paused
-WHERE queue = @queue
-  AND paused <> @paused;
+SET paused = queues.paused
+FROM durable.queues
+WHERE queues.name = @queue
+  AND lanes.queue = queues.name
+  AND lanes.paused <> queues.paused;
 
 -- name: ListQueues :many
 -- Index: reads lanes and queues, small tables; ready_order for each lane: its first row,
@@ -58,7 +71,7 @@ WITH limited AS MATERIALIZED (
                     SELECT
                     FROM durable.ready
                     WHERE ready.lane = lanes.id
-                    LIMIT @most::int
+                    LIMIT @line_most::int
                 ) ordinary
             ) + (
                 SELECT count(*)
@@ -66,7 +79,7 @@ WITH limited AS MATERIALIZED (
                     SELECT
                     FROM durable.ready
                     WHERE ready.lane = -lanes.id
-                    LIMIT @most::int
+                    LIMIT @line_most::int
                 ) isolated
             ) AS pending,
             least(
@@ -89,7 +102,11 @@ WITH limited AS MATERIALIZED (
 )
 SELECT
     named.name::text AS name,
-    coalesce(queues.paused, false)::boolean AS paused,
+    coalesce(
+        CASE WHEN queues.cap IS NULL THEN queues.paused ELSE queues.stopped END,
+        false
+    )::boolean AS paused,
+    coalesce(limits.most, -1)::int AS cap,
     coalesce(sum(counted.pending), 0)::bigint AS pending,
     greatest(
         coalesce(max(counted.pending), 0),
@@ -104,6 +121,7 @@ FROM (
     FROM durable.queues
 ) named
 LEFT JOIN durable.queues ON queues.name = named.name
+LEFT JOIN durable.limits ON limits.id = (queues.cap >> 43)::int
 LEFT JOIN counted ON counted.queue = named.name
-GROUP BY named.name, queues.paused
+GROUP BY named.name, queues.paused, queues.cap, queues.stopped, limits.most
 ORDER BY named.name;

@@ -24,10 +24,13 @@ CREATE TABLE lanes (
     UNIQUE (queue, job, priority)
 );
 
--- Queues that an operator has said something about.
+-- Queues that an operator has said something about. Of a capped queue no run is claimed
+-- from ready: claims move them into the line of its cap.
 CREATE TABLE queues (
-    name   TEXT    PRIMARY KEY NOT NULL,
-    paused INTEGER NOT NULL DEFAULT 0
+    name    TEXT    PRIMARY KEY NOT NULL,
+    paused  INTEGER NOT NULL DEFAULT 0,            -- by an operator, or capped
+    cap     INTEGER CHECK (cap IS NULL OR paused), -- the gate of its cap
+    stopped INTEGER NOT NULL DEFAULT 0             -- of a capped queue: paused by an operator
 ) WITHOUT ROWID;
 
 -- One row for each run. Clustered by an integer, not by the id: the rows are

@@ -12,17 +12,13 @@ import (
 	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store/memory"
 )
 
-// Reports caps the queue: its jobs share the options below, and with them the limit.
-var Reports = durable.NewLimit("reports", durable.Semaphore(3))
-
-var onReports = []durable.Option{durable.OnQueue("reports"), durable.Limited(Reports)}
-
 var (
-	daily   = durable.NewJob[int]("daily-report", onReports...)
-	monthly = durable.NewJob[int]("monthly-report", onReports...)
+	daily   = durable.NewJob[int]("daily-report", durable.OnQueue("reports"))
+	monthly = durable.NewJob[int]("monthly-report", durable.OnQueue("reports"))
 	mail    = durable.NewJob[int]("mail")
 )
 
@@ -34,6 +30,10 @@ func main() {
 
 func reports(ctx context.Context, out io.Writer) error {
 	db := memory.New(memory.Config{})
+	// durable-worker queues set reports --max-concurrent 3 --force
+	if _, err := operate.New(db, operate.Config{}).As("ann").CapUnusedQueue(ctx, "reports", 3); err != nil {
+		return err
+	}
 	var executed counter
 	executed.all.Add(30)
 	working, stop := context.WithCancel(ctx)
@@ -49,9 +49,6 @@ func reports(ctx context.Context, out io.Writer) error {
 		durable.Register(worker, monthly, executed.report)
 		durable.Register(worker, mail, func(context.Context, *durable.Run[int]) error { executed.all.Done(); return nil })
 		running.Go(func() { _ = worker.Run(working) })
-		for !worker.Status().Ready { // it has declared the limit
-			time.Sleep(time.Millisecond)
-		}
 	}
 	var runs []durable.NewRun
 	for i := range 10 {

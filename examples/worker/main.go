@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/durable-worker/durable-worker/durable"
 	"github.com/durable-worker/durable-worker/durablecmd"
@@ -10,7 +11,8 @@ import (
 
 func main() {
 	durablecmd.Main(func(_ context.Context, app *durablecmd.App) error {
-		durable.Register(app.Worker, durable.NewJob[string]("welcome"), func(_ context.Context, run *durable.Run[string]) error {
+		welcome := durable.NewJob[string]("welcome", durable.Timeout(time.Minute))
+		durable.Register(app.Worker, welcome, func(_ context.Context, run *durable.Run[string]) error {
 			run.Log().Info("welcome", "to", run.Args)
 			return nil
 		})

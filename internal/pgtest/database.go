@@ -82,8 +82,35 @@ func Execute(tb testing.TB, server, sql string) {
 	}
 }
 
+// Load sends SQL that takes its time.
+func Load(tb testing.TB, server, sql string) {
+	tb.Helper()
+	if err := sendFor(time.Hour, server, sql); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Ask returns the one value that SQL selects, as text.
+func Ask(tb testing.TB, server, sql string) string {
+	tb.Helper()
+	conn, err := pgx.Connect(tb.Context(), server)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	var text string
+	if err := conn.QueryRow(tb.Context(), sql, pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+	return text
+}
+
 func send(server, sql string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	return sendFor(2*time.Minute, server, sql)
+}
+
+func sendFor(within time.Duration, server, sql string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, server)
 	if err != nil {

@@ -23,7 +23,8 @@ func Oldest(limit string) string { return fill(OldestOf, limit) }
 
 // UnknownLimit refuses a limit that is not in the store.
 func UnknownLimit(name string) error {
-	return fmt.Errorf("%w: %q: no worker has declared it, and no operator has set it", store.ErrUnknownLimit, name)
+	return fmt.Errorf("%w: %q: no worker has declared it, and no operator has set it; start a worker that registers a job with it "+
+		"before the programs that enqueue, or make it with \"durable-worker limits set\"", store.ErrUnknownLimit, name)
 }
 
 // KnownLimit reports whether runs may be enqueued with a limit: also with one that
@@ -63,7 +64,8 @@ func ChangedLimit(change *store.LimitChange, known store.Limit) (store.Limit, bo
 		}
 		made = change.Limit
 		made.ID, made.Name, made.State = known.ID, known.Name, known.State
-		if made.State == store.LimitRemoved {
+		_, caps := store.CappedQueue(known.Name) // one that was lifted is set again
+		if made.State == store.LimitRemoved || caps && made.State == store.LimitOff {
 			made.State = store.LimitActive
 		}
 	case store.DrainLimit:

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -15,6 +16,7 @@ func fleetRoutes() []route {
 		{"GET /queues", []string{"name"}, listQueues},
 		{"POST /queues/pause", nil, pauseQueue},
 		{"POST /queues/resume", nil, resumeQueue},
+		{"POST /queues/set", nil, setQueue},
 		{"GET /jobs", []string{"name"}, listJobs},
 		{"GET /workers", []string{"name"}, listWorkers},
 		{"GET /audit", []string{"kind", "subject", "by", "action", "since", "cursor", "limit"}, listChanges},
@@ -67,6 +69,31 @@ func resumeQueue(c *call) (answer, error) {
 		return answer{}, err
 	}
 	state, err := c.op.ResumeQueue(c.r.Context(), given.Name)
+	return ok(state), err
+}
+
+// setQueue caps a queue, or lifts its cap.
+func setQueue(c *call) (answer, error) {
+	var given struct {
+		Name          string `json:"name"`
+		MaxConcurrent *int   `json:"max_concurrent"` // 0: lift it
+		Unused        bool   `json:"unused"`
+	}
+	if err := c.body(&given); err != nil {
+		return answer{}, err
+	}
+	if given.MaxConcurrent == nil {
+		return answer{}, fmt.Errorf("%w: max_concurrent is missing: want a number, 0 to lift the cap", store.ErrInvalid)
+	}
+	set := c.op.CapQueue
+	switch {
+	case *given.MaxConcurrent == 0:
+		state, err := c.op.UncapQueue(c.r.Context(), given.Name)
+		return ok(state), err
+	case given.Unused:
+		set = c.op.CapUnusedQueue
+	}
+	state, err := set(c.r.Context(), given.Name, *given.MaxConcurrent)
 	return ok(state), err
 }
 

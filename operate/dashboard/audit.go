@@ -19,6 +19,7 @@ type auditPage struct {
 	Form   url.Values
 	Kinds  []choice
 	NextTo string
+	File   string // address of the changes as a file
 	First  bool
 	Bare   bool
 }
@@ -27,15 +28,9 @@ type auditPage struct {
 var auditKinds = []string{"run", "bulk", "queue", "schedule", "limit", "lock"} //nolint:gochecknoglobals // a constant table
 
 func (d *dashboard) audit(ctx context.Context, r *request) (view, error) {
-	filter := store.ChangeFilter{Kind: r.form.Get("kind"), Subject: strings.TrimSpace(r.form.Get("subject")), By: strings.TrimSpace(r.form.Get("by")), Limit: 50}
-	var err error
-	if filter.Since, err = instantOf(r.form.Get("since"), r.now); err != nil {
-		return view{}, fmt.Errorf("%w: since: %w", store.ErrInvalid, err)
-	}
-	if text := r.form.Get("cursor"); text != "" {
-		if filter.Before, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return view{}, fmt.Errorf("%w: cursor: %w", store.ErrInvalid, err)
-		}
+	filter, err := changeFilterOf(r)
+	if err != nil {
+		return view{}, err
 	}
 	list, err := d.operator.Changes(ctx, filter)
 	if err != nil {
@@ -46,16 +41,33 @@ func (d *dashboard) audit(ctx context.Context, r *request) (view, error) {
 	for _, kind := range auditKinds {
 		shown.Kinds = append(shown.Kinds, choice{Value: kind, Chosen: kind == filter.Kind})
 	}
-	if list.Next != nil {
-		query := url.Values{"cursor": {strconv.FormatInt(*list.Next, 10)}}
-		for _, name := range []string{"kind", "subject", "by", "since"} {
-			if value := r.form.Get(name); value != "" {
-				query.Set(name, value)
-			}
+	query := url.Values{}
+	for _, name := range []string{"kind", "subject", "by", "since"} {
+		if value := r.form.Get(name); value != "" {
+			query.Set(name, value)
 		}
+	}
+	shown.File = with("audit.csv", query)
+	if list.Next != nil {
+		query.Set("cursor", strconv.FormatInt(*list.Next, 10))
 		shown.NextTo = "audit?" + query.Encode()
 	}
 	return view{page: "audit", title: "Audit", section: "audit", data: shown}, nil
+}
+
+// changeFilterOf reads which changes an address asks for.
+func changeFilterOf(r *request) (store.ChangeFilter, error) {
+	filter := store.ChangeFilter{Kind: r.form.Get("kind"), Subject: strings.TrimSpace(r.form.Get("subject")), By: strings.TrimSpace(r.form.Get("by")), Limit: 50}
+	var err error
+	if filter.Since, err = instantOf(r.form.Get("since"), r.now); err != nil {
+		return filter, fmt.Errorf("%w: since: %w", store.ErrInvalid, err)
+	}
+	if text := r.form.Get("cursor"); text != "" {
+		if filter.Before, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return filter, fmt.Errorf("%w: cursor: %w", store.ErrInvalid, err)
+		}
+	}
+	return filter, nil
 }
 
 // subjectTo is the page of what a change is about; empty: there is none.

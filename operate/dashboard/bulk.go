@@ -20,12 +20,20 @@ type bulkPage struct {
 	To       string // the runs that it is about
 }
 
-func (d *dashboard) bulks(context.Context, *request) (view, error) {
-	var shown []bulkPage
+// bulkList is the bulk changes of this process, and those of all in the audit.
+type bulkList struct {
+	Own []bulkPage
+	All []store.Change
+}
+
+func (d *dashboard) bulks(ctx context.Context, _ *request) (view, error) {
+	var shown bulkList
 	for _, status := range d.operator.BulkList() {
-		shown = append(shown, bulkPageOf(status))
+		shown.Own = append(shown.Own, bulkPageOf(status))
 	}
-	return view{page: "bulks", title: "Bulk changes", section: "runs", data: shown}, nil
+	list, err := d.operator.Changes(ctx, store.ChangeFilter{Kind: "bulk", Limit: 20})
+	shown.All = list.Changes
+	return view{page: "bulks", title: "Bulk changes", section: "runs", data: shown}, err
 }
 
 func (d *dashboard) bulk(_ context.Context, r *request) (view, error) {

@@ -89,7 +89,7 @@ func (d *dashboard) changeOf(ctx context.Context, r *request) (changePage, error
 // changeAllOf completes a change of all runs that match. It is fixed to those that
 // were created before the person was asked.
 func (d *dashboard) changeAllOf(ctx context.Context, r *request, shown *changePage) error {
-	filter, err := filterOf(r.form, r.now)
+	filter, err := r.runsAsked()
 	if err != nil {
 		return err
 	}

@@ -281,13 +281,16 @@ func TestStreamsHint(t *testing.T) {
 	require.Fail(t, "the stream ended without a hint")
 }
 
+// groupOfPage finds the groups on the page of problems.
+var groupOfPage = regexp.MustCompile(`id="g-([0-9a-f]+)"`)
+
 func TestProblemsAreGroupedAndChanged(t *testing.T) {
 	onEngines(t, func(t *testing.T, db engine) {
 		made := fill(t, db, "order 17 was refused")
 		s := newSite(t, db)
 		page := s.get("problems")
 		has(t, page, "order # was refused", "bad", "panics", "2 dead runs in 2 groups")
-		var groups = regexp.MustCompile(`id="g-([0-9a-f]+)"`).FindAllStringSubmatch(page, -1)
+		groups := groupOfPage.FindAllStringSubmatch(page, -1)
 		require.Len(t, groups, 2)
 		group := ""
 		for _, one := range groups {

@@ -66,7 +66,17 @@ func New(operator *operate.Operator, config Config) (http.Handler, error) {
 // like are in the query: as parts of a path, some of them would change it.
 func (d *dashboard) routes() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, maker := range map[string]makes{
+	for pattern, maker := range d.makers() {
+		mux.Handle(pattern, d.page(maker))
+	}
+	mux.HandleFunc("GET /live", d.live)
+	mux.HandleFunc("GET /assets/{name}", d.files.serve)
+	return mux
+}
+
+// makers are the functions that make the pages.
+func (d *dashboard) makers() map[string]makes {
+	return map[string]makes{
 		"GET /{$}":                d.overview,
 		"GET /login":              d.login,
 		"GET /runs":               d.runs,
@@ -90,6 +100,8 @@ func (d *dashboard) routes() http.Handler {
 		"GET /schedules":          d.schedules,
 		"GET /schedules/change":   d.askSchedule,
 		"POST /schedules/change":  d.changeSchedule,
+		"GET /schedules/new":      d.askNewSchedule,
+		"POST /schedules/new":     d.newSchedule,
 		"GET /schedules/edit":     d.askEdit,
 		"POST /schedules/edit":    d.edit,
 		"GET /workers":            d.workers,
@@ -101,12 +113,8 @@ func (d *dashboard) routes() http.Handler {
 		"GET /locks/release":      d.askLock,
 		"POST /locks/release":     d.releaseLock,
 		"GET /audit":              d.audit,
+		"GET /audit.csv":          d.auditFile,
 		"GET /health":             d.health,
 		"/":                       d.nowhere,
-	} {
-		mux.Handle(pattern, d.page(maker))
 	}
-	mux.HandleFunc("GET /live", d.live)
-	mux.HandleFunc("GET /assets/{name}", d.files.serve)
-	return mux
 }

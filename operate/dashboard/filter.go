@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -19,7 +20,7 @@ var plainPath = regexp.MustCompile(`^[a-z]+(/[0-9a-z-]+)*$`)
 // filterOf reads which runs an address asks for, in the words of the commands.
 func filterOf(form url.Values, now time.Time) (store.Filter, error) {
 	filter := store.Filter{Jobs: given(form["job"]), Queues: given(form["queue"]), Tag: strings.TrimSpace(form.Get("tag")), Key: form.Get("key"),
-		Schedule: strings.TrimSpace(form.Get("schedule")), Worker: strings.TrimSpace(form.Get("worker")), Error: form.Get("error")}
+		Schedule: strings.TrimSpace(form.Get("schedule")), Worker: strings.TrimSpace(form.Get("worker")), Error: form.Get("error"), Args: form.Get("args")}
 	for _, text := range given(form["metadata"]) {
 		name, value, err := store.ParseMetadata(text)
 		if err != nil {
@@ -55,6 +56,19 @@ func filterOf(form url.Values, now time.Time) (store.Filter, error) {
 	return filter, nil
 }
 
+// runsAsked reads which runs a person asks for. Who may not see args may not search them
+// either, as the answers would tell what is in them.
+func (r *request) runsAsked() (store.Filter, error) {
+	filter, err := filterOf(r.form, r.now)
+	if err == nil && filter.Args != "" && !r.who.Operator {
+		err = errForOperators
+	}
+	return filter, err
+}
+
+// errForOperators refuses a viewer.
+var errForOperators = errors.New("only operators may search in args")
+
 // given are the values that are not empty, each once.
 func given(values []string) (some []string) {
 	for _, value := range values {
@@ -71,7 +85,7 @@ func instantOf(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"} {
+	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"} {
 		if at, err := time.Parse(form, text); err == nil {
 			return at, nil
 		}
@@ -90,7 +104,7 @@ func instantOf(text string, now time.Time) (time.Time, error) {
 
 // conditions are the parameters of a list of runs, its cursor left out.
 func conditions() []string {
-	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "metadata", "since", "until", "ended_since"}
+	return []string{"state", "job", "queue", "tag", "key", "schedule", "worker", "error", "args", "metadata", "since", "until", "ended_since"}
 }
 
 // words are the parameters of a filter.
@@ -105,7 +119,7 @@ func words(f store.Filter) url.Values {
 	for _, queue := range f.Queues {
 		values.Add("queue", queue)
 	}
-	for name, value := range map[string]string{"tag": f.Tag, "key": f.Key, "schedule": f.Schedule, "worker": f.Worker, "error": f.Error} {
+	for name, value := range map[string]string{"tag": f.Tag, "key": f.Key, "schedule": f.Schedule, "worker": f.Worker, "error": f.Error, "args": f.Args} {
 		if value != "" {
 			values.Set(name, value)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/internal/pgtest"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/operate"
@@ -25,6 +26,7 @@ import (
 	"github.com/durable-worker/durable-worker/operate/dashboard"
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/memory"
+	"github.com/durable-worker/durable-worker/store/postgres"
 	"github.com/durable-worker/durable-worker/store/sqlite"
 )
 
@@ -37,6 +39,14 @@ type engine interface {
 // engines are the stores on which every page is tested.
 var engines = map[string]func(t *testing.T) engine{
 	"memory": func(*testing.T) engine { return memory.New(memory.Config{}) },
+	"postgres": func(t *testing.T) engine {
+		db, err := postgres.Open(context.Background(), pgtest.Database(t), postgres.Config{})
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		_, err = db.Migrate(context.Background())
+		require.NoError(t, err)
+		return db
+	},
 	"sqlite": func(t *testing.T) engine {
 		db, err := sqlite.Open(context.Background(), filepath.Join(t.TempDir(), "durable.db"), sqlite.Config{})
 		require.NoError(t, err)
@@ -178,7 +188,10 @@ type filled struct {
 
 // fill stores runs of every kind, with a text wherever a text may be stored: a worker
 // executes some of them.
-func fill(t *testing.T, db engine, text string) filled {
+func fill(t *testing.T, db engine, text string) filled { return fillWith(t, db, text, text) }
+
+// fillWith is fill with another text in args, results and checkpoints.
+func fillWith(t *testing.T, db engine, text, secret string) filled {
 	ctx := t.Context()
 	small := durable.Retry(durable.Fixed(time.Millisecond))
 	fine := durable.NewJob[note]("fine", durable.OnQueue("mail"))
@@ -189,19 +202,19 @@ func fill(t *testing.T, db engine, text string) filled {
 	if len(name) > 120 {
 		name = strings.ToValidUTF8(name[:120], "")
 	}
-	worker := durable.NewWorker(db, durable.WorkerConfig{Name: "web-1", Queues: []durable.Queue{{Name: "default"}, {Name: "mail"}}, PollInterval: 20 * time.Millisecond})
+	worker := durable.NewWorker(db, durable.WorkerConfig{Name: "web-1", Queues: []durable.Queue{{Name: "default"}, {Name: "mail"}}, PollInterval: 20 * time.Millisecond, Retention: 1000 * time.Hour, RetentionDead: 1000 * time.Hour})
 	durable.Register(worker, fine, func(ctx context.Context, run *durable.Run[note]) error {
 		run.Log().Info(text, "key", text)
 		if err := run.Progress(ctx, 0.5, text); err != nil {
 			return err
 		}
-		return run.SetResult(map[string]string{text: text})
+		return run.SetResult(map[string]string{secret: secret})
 	})
 	durable.Register(worker, bad, func(context.Context, *durable.Run[note]) error { return errors.New(text) })
 	durable.Register(worker, panics, func(context.Context, *durable.Run[note]) error { panic(text) })
 	durable.Register(worker, limited, func(context.Context, *durable.Run[note]) error { return nil })
-	durable.AddSchedule(worker, "nightly", fine, note{text}, durable.Cron("0 3 * * *", "Europe/Berlin"))
-	durable.AddSchedule(worker, "often", fine, note{text}, durable.Every(time.Hour))
+	durable.AddSchedule(worker, "nightly", fine, note{secret}, durable.Cron("0 3 * * *", "Europe/Berlin"))
+	durable.AddSchedule(worker, "often", fine, note{secret}, durable.Every(time.Hour))
 	working, stop := context.WithCancel(ctx)
 	worked := make(chan error, 1)
 	go func() { worked <- worker.Run(working) }()
@@ -223,12 +236,12 @@ func fill(t *testing.T, db engine, text string) filled {
 		return r
 	}, name))
 	made := filled{
-		succeeded: enqueue(fine.New(note{text}, tag)), dead: enqueue(bad.New(note{text}, tag)),
-		later: enqueue(fine.New(note{text}, durable.After(3*time.Hour))),
+		succeeded: enqueue(fine.New(note{secret}, tag)), dead: enqueue(bad.New(note{secret}, tag)),
+		later: enqueue(fine.New(note{secret}, durable.After(3*time.Hour))),
 	}
-	enqueue(panics.New(note{text}))
+	enqueue(panics.New(note{secret}))
 	enqueue(limited.New(note{"key"}))
-	made.pending = enqueue(durable.NewJob[note]("unserved", durable.OnQueue("legacy")).New(note{text}))
+	made.pending = enqueue(durable.NewJob[note]("unserved", durable.OnQueue("legacy")).New(note{secret}))
 	require.Eventually(t, func() bool {
 		for id, state := range map[store.RunID]store.State{made.succeeded: store.Succeeded, made.dead: store.Dead} {
 			if record, err := db.Run(ctx, id); err != nil || record.State != state {

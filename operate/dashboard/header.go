@@ -26,7 +26,7 @@ type headers struct {
 type figures struct {
 	operate.Survey
 
-	Counts map[store.State]store.Count
+	Counts map[store.State]store.Count // nil: not known yet
 }
 
 func newHeaders() *headers { return &headers{turn: make(chan struct{}, 1)} }
@@ -46,11 +46,7 @@ func (d *dashboard) header(ctx context.Context) (figures, error) {
 		if err != nil {
 			return h.shown(), err
 		}
-		counts, err := d.operator.Counts(ctx)
-		if err != nil {
-			return h.shown(), err
-		}
-		h.keep(figures{survey, counts.Counts})
+		h.keep(figures{survey, d.operator.LastCounts(ctx).Counts})
 	}
 	return h.shown(), nil
 }

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"slices"
 
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
@@ -19,11 +18,13 @@ type overview struct {
 	Latest    []store.Record
 	Charts    []*chart
 	Ranges    []rangeLink
-	Fresh     bool // nothing has ever run here
+	DeadRuns  string // how many, in all; empty: not known yet
+	Fresh     bool   // nothing has ever run here
 }
 
 func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 	shown := overview{figures: d.headers.shown()}
+	shown.DeadRuns = countOf(shown.Counts, store.Dead)
 	attention, err := d.operator.Attention(ctx)
 	if err != nil {
 		return view{}, err
@@ -46,8 +47,9 @@ func (d *dashboard) overview(ctx context.Context, r *request) (view, error) {
 	if shown.Capacity.N > 0 {
 		shown.Full = shareOf(shown.Executing.N / shown.Capacity.N)
 	}
-	shown.Fresh = !slices.ContainsFunc(store.States(), func(s store.State) bool { return shown.Counts[s].N > 0 })
-	return view{page: "overview", title: "Overview", section: "overview", data: shown}, nil
+	newest, err := d.operator.Runs(ctx, store.Filter{Limit: 1})
+	shown.Fresh = len(newest.Runs) == 0
+	return view{page: "overview", title: "Overview", section: "overview", data: shown}, err
 }
 
 // attended is where to look at what needs attention: an address, and the word on the

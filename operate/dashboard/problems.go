@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
@@ -15,16 +16,59 @@ type problemsPage struct {
 
 	Acknowledged bool // those that were acknowledged
 	Runs         int  // in all groups
+	Since        string
+	Fixed        time.Time // what Since is as an instant; the zero time: none
+	Jobs         []failingJob
+	More         int // jobs that are not listed
 }
 
+// failingJob is a job of which attempts have failed, with the most frequent reason of its
+// dead runs.
+type failingJob struct {
+	operate.JobFailures
+
+	Why   string
+	Group string // of that reason; empty: no run of it is among the problems
+}
+
+// failingMost bounds the jobs that are listed.
+const failingMost = 10
+
 func (d *dashboard) problems(ctx context.Context, r *request) (view, error) {
-	shown := problemsPage{Acknowledged: r.form.Get("acknowledged") == "true"}
+	shown := problemsPage{Acknowledged: r.form.Get("acknowledged") == "true", Since: strings.TrimSpace(r.form.Get("since"))}
 	var err error
-	shown.ProblemList, err = d.operator.Problems(ctx, operate.ProblemFilter{Acknowledged: shown.Acknowledged, Jobs: given(r.form["job"]), Queues: given(r.form["queue"])})
+	if shown.Fixed, err = instantOf(shown.Since, r.now); err != nil {
+		return view{}, fmt.Errorf("%w: since: %w", store.ErrInvalid, err)
+	}
+	shown.ProblemList, err = d.operator.Problems(ctx, operate.ProblemFilter{Acknowledged: shown.Acknowledged, Jobs: given(r.form["job"]), Queues: given(r.form["queue"]), Since: shown.Fixed})
+	if err == nil && !shown.Acknowledged {
+		err = d.failing(ctx, r, &shown)
+	}
 	for i := range shown.Groups {
 		shown.Runs += shown.Groups[i].Count
 	}
 	return view{page: "problems", title: "Problems", section: "problems", data: shown}, err
+}
+
+// failing adds which jobs fail most, and why.
+func (d *dashboard) failing(ctx context.Context, r *request, shown *problemsPage) error {
+	since := shown.Fixed
+	if since.IsZero() {
+		since = r.now.Add(-24 * time.Hour)
+	}
+	failures, err := d.operator.Failures(ctx, since)
+	shown.More = max(len(failures)-failingMost, 0)
+	for _, of := range failures[:len(failures)-shown.More] {
+		job := failingJob{JobFailures: of}
+		most := 0
+		for i := range shown.Groups {
+			if g := &shown.Groups[i]; g.Job == of.Job && g.Count > most {
+				job.Why, job.Group, most = g.Like, g.ID, g.Count
+			}
+		}
+		shown.Jobs = append(shown.Jobs, job)
+	}
+	return err
 }
 
 // askProblem asks before all runs of a group are changed.

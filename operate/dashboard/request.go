@@ -45,6 +45,7 @@ type view struct {
 	section string // of the navigation
 	data    any
 	status  int    // zero: 200
+	file    []byte // not nil: no page, a file of comma-separated values of the name page
 	to      string // not empty: no page, the browser is to go there; relative to the root
 }
 
@@ -57,7 +58,7 @@ const pageTimeout = 5 * time.Second
 // page serves what a function makes.
 func (d *dashboard) page(maker makes) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
+		ctx, cancel := context.WithTimeout(operate.ReadOnce(r.Context()), pageTimeout)
 		defer cancel()
 		asked := &request{Request: r, who: personOf(r), do: d.operator.As(access.WhoFrom(r.Context()).Actor())}
 		made, err := d.make(ctx, asked, maker)
@@ -93,6 +94,12 @@ func (d *dashboard) make(ctx context.Context, r *request, maker makes) (view, er
 func (d *dashboard) answer(w http.ResponseWriter, r *request, made view) {
 	if made.to != "" {
 		redirect(w, root(r.URL.Path)+made.to)
+		return
+	}
+	if made.file != nil {
+		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		w.Header().Set("Content-Disposition", "attachment; filename="+made.page)
+		_, _ = w.Write(made.file) // the reader may have gone
 		return
 	}
 	var text bytes.Buffer
@@ -135,6 +142,9 @@ func (d *dashboard) failed(r *request, err error) view {
 	code := d.operator.CodeOf(err)
 	made := view{page: "failure", title: "Something went wrong", status: http.StatusInternalServerError}
 	shown := failure{Code: code, Message: err.Error(), Advice: "Go back and try again."}
+	if errors.Is(err, errForOperators) {
+		return view{page: "failure", title: "This is for operators", status: http.StatusForbidden, data: failure{Code: "forbidden", Message: err.Error(), Advice: "Take the condition away."}}
+	}
 	switch code {
 	case operate.NotFound, operate.UnknownJob:
 		made.title, made.status = "Not found", http.StatusNotFound

@@ -20,6 +20,7 @@ type runPage struct {
 	Seen    struct{ Args, Result, Checkpoint jsonView }
 	Changes []store.Change
 	Can     map[string]bool
+	Copies  []copied // for operators: they have the args
 }
 
 // event is one line of a run's life.
@@ -59,6 +60,9 @@ func (d *dashboard) run(ctx context.Context, r *request) (view, error) {
 		"cancel": !record.State.Terminal(), "retry": record.State == store.Dead || record.State == store.Cancelled,
 		"acknowledge": record.State == store.Dead,
 		"delete":      record.State != store.Running,
+	}
+	if r.who.Operator {
+		shown.Copies = copiesOf(&record)
 	}
 	if shown.Why, err = d.operator.Explain(ctx, id); err != nil {
 		return view{}, err

@@ -3,9 +3,11 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/durable-worker/durable-worker/operate"
 	"github.com/durable-worker/durable-worker/store"
@@ -15,17 +17,18 @@ import (
 type runList struct {
 	operate.RunList
 
-	Filter  store.Filter
-	Form    url.Values // as it was asked
-	States  []stateTab
-	Jobs    []choice
-	Queues  []choice
-	NextTo  string // address of the next page; empty: this is the last
-	First   bool   // this is the first page
-	FirstTo string
-	Bare    bool // no condition at all
-	Hidden  []hiddenField
-	Rare    bool // a condition that is asked for seldom is given
+	Filter   store.Filter
+	Form     url.Values // as it was asked
+	States   []stateTab
+	Jobs     []choice
+	Queues   []choice
+	NextTo   string // address of the next page; empty: this is the last
+	First    bool   // this is the first page
+	FirstTo  string
+	Searched *stamp // how far back the search came; nil: to the end, or the page is full
+	Bare     bool   // no condition at all
+	Hidden   []hiddenField
+	Rare     bool // a condition that is asked for seldom is given
 }
 
 // stateTab leads to the runs of one state.
@@ -53,7 +56,7 @@ func (d *dashboard) runs(ctx context.Context, r *request) (view, error) {
 	if found, err := d.search(ctx, r); found != "" || err != nil {
 		return view{to: found}, err
 	}
-	filter, err := filterOf(r.form, r.now)
+	filter, err := r.runsAsked()
 	if err != nil {
 		return view{}, err
 	}
@@ -70,6 +73,9 @@ func (d *dashboard) runs(ctx context.Context, r *request) (view, error) {
 		return view{}, err
 	}
 	if list.Next != nil {
+		if len(list.Runs) < runsMost {
+			shown.Searched = stampOf(createdAt(*list.Next), r.now)
+		}
 		shown.NextTo = "runs?" + changed(r.form, "cursor", list.Next.String()).Encode()
 	}
 	return view{page: "runs", title: "Runs", section: "runs", data: shown}, nil
@@ -122,10 +128,31 @@ func stateTabs(form url.Values, head *figures) []stateTab {
 	chosen := given(form["state"])
 	tabs := []stateTab{{To: "runs?" + changed(form, "state", "").Encode(), Chosen: len(chosen) == 0}}
 	for _, state := range store.States() {
-		tabs = append(tabs, stateTab{State: state.String(), Count: tally(head.Counts[state]), To: "runs?" + changed(form, "state", state.String()).Encode(),
+		tabs = append(tabs, stateTab{State: state.String(), Count: countOf(head.Counts, state), To: "runs?" + changed(form, "state", state.String()).Encode(),
 			Chosen: slices.Contains(chosen, state.String())})
 	}
 	return tabs
+}
+
+// columns are those of the list of runs that may be left out, or are at first.
+func columns() []choice {
+	return []choice{{Value: "queue", Label: "Queue"}, {Value: "attempt", Label: "Attempt"}, {Value: "created", Label: "Created"}, {Value: "due", Label: "Due"},
+		{Value: "ended", Label: "Ended"}, {Value: "priority", Label: "Priority"}, {Value: "remark", Label: "Worker, error, progress"}, {Value: "id", Label: "Run"}}
+}
+
+// createdAt is the time in the id of a run.
+func createdAt(id store.RunID) time.Time {
+	var stamp [8]byte
+	copy(stamp[2:], id[:6])
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(stamp[:]))) //nolint:gosec // six bytes
+}
+
+// countOf is the number of runs in a state; empty: not known yet.
+func countOf(counts map[store.State]store.Count, state store.State) string {
+	if counts == nil {
+		return ""
+	}
+	return tally(counts[state])
 }
 
 // changed are the parameters of a list with one of them changed, from its first page

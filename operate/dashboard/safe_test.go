@@ -3,14 +3,21 @@ package dashboard_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/lease"
+	"github.com/durable-worker/durable-worker/lock"
 	"github.com/durable-worker/durable-worker/store"
 )
 
@@ -50,7 +57,12 @@ func showsAsText(t *testing.T, engine, text string, twin *site, plain filled) {
 	if _, err := s.op.As("eve").Cancel(t.Context(), text, made.later); err != nil {
 		require.ErrorIs(t, err, store.ErrInvalid, "a reason is text of a bounded length")
 	}
+	everywhere(t, s, text)
 	for path, body := range crawl(s) {
+		if strings.HasPrefix(path, "audit.csv") { // not HTML
+			require.False(t, unsafe.MatchString(body), path)
+			continue
+		}
 		if strings.HasPrefix(path, "assets/") {
 			continue
 		}
@@ -63,6 +75,52 @@ func showsAsText(t *testing.T, engine, text string, twin *site, plain filled) {
 		mine, other := mainOf(s.get("runs/"+ours.String())), mainOf(twin.get("runs/"+theirs.String()))
 		require.Equal(t, withoutSpans(shape(other)), withoutSpans(shape(mine)))
 	}
+}
+
+// everywhere stores a text in the fields that fill leaves out: names of jobs, queues,
+// schedules, workers, locks and their owners, keys, metadata, keys of limits, reasons and the
+// names of those who change something. What a field refuses is refused as invalid.
+func everywhere(t *testing.T, s *site, text string) {
+	ctx := t.Context()
+	short := strings.ToValidUTF8(text[:min(len(text), 100)], "")
+	stored := 0
+	accepted := func(err error) {
+		if err == nil {
+			stored++
+			return
+		}
+		require.True(t, errors.Is(err, store.ErrInvalid) || errors.Is(err, lock.ErrInvalid), err)
+	}
+	client := durable.NewClient(s.db)
+	plain := strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f {
+			return -1
+		}
+		return r
+	}, short)
+	names := []string{text, short, plain}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		odd := durable.NewJob[note](name, durable.OnQueue(name))
+		for _, run := range []store.NewRun{
+			odd.New(note{text}), durable.NewJob[note]("unserved").New(note{text}, durable.Unique(name)),
+			durable.NewJob[note]("unserved").New(note{text}, durable.Metadata(map[string]string{name: name})),
+			durable.NewJob[note]("limited", durable.OnQueue("legacy"), durable.Limited(durable.NewLimit("api", durable.Semaphore(1)), durable.KeyOf("{text}"))).New(note{name}),
+		} {
+			_, err := client.Enqueue(ctx, run)
+			accepted(err)
+		}
+		_, err := s.op.As(name).SaveSchedule(ctx, store.Schedule{Name: name, Rule: store.Every(time.Hour), Job: name, Queue: name, Args: []byte("{}"), MaxAttempts: 1})
+		accepted(err)
+		_, err = s.op.As(name).PauseUnusedQueue(ctx, name)
+		accepted(err)
+		_, err = s.db.ReportWorker(ctx, store.WorkerReport{Worker: store.WorkerID{Name: name, Instance: uuid.New()}, Number: 1,
+			Presence: store.Presence{Version: name, Queues: []string{"mail"}, Jobs: []string{"fine"}, Every: store.Duration(time.Minute)}})
+		accepted(err)
+		_, err = lock.NewLocker(s.db.Locks(), lock.LockerConfig{Owner: short}).TryAcquire(ctx, name, lock.Terms{Terms: lease.Terms{Duration: time.Hour}})
+		accepted(err)
+	}
+	require.GreaterOrEqual(t, stored, 5, "keys, metadata, keys of limits, workers and locks take any text")
 }
 
 // mainOf is the content of a page, without its frame.

@@ -148,10 +148,14 @@ func (g *gate) action() store.LimitAction {
 func (a *admitting) readLines(g *gate, gates int, lanes map[store.LaneID]bool) {
 	for id, l := range g.lines {
 		depth := admit.DepthOfOthers(a.request.Limit, a.request.Limit)
-		if ours := slices.Contains(a.request.Lanes, id); ours {
+		ours := slices.Contains(a.request.Lanes, id)
+		if ours {
 			depth = admit.Depth(a.request.Limit, gates, g.action())
 		}
 		for _, r := range l.runs[:min(l.due(a.now), depth)] {
+			if ours {
+				a.adopt(r, id)
+			}
 			w := admit.Waiter{Run: r.id, Gate: g.id, Lane: id, DueAt: r.dueAt}
 			if !admit.Simple(r.uses) || g.limit == nil {
 				w.Uses = r.usesNow()

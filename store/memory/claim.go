@@ -59,6 +59,10 @@ func (s *Store) pick(steps []store.Step, limit int, now time.Time) []*run {
 		if l == nil || s.queues[s.lanes[max(step.Lane, -step.Lane)-1].name.queue] {
 			continue
 		}
+		if limit := s.capOf(step.Lane); limit != nil {
+			s.adoptRuns(l, limit, step.Take, now)
+			continue
+		}
 		i := l.from(step.From) + max(step.Skip, 0)
 		j := i
 		for end := l.due(now); j < end && j-i < step.Take && len(runs) < limit; j++ {

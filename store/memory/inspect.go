@@ -75,6 +75,9 @@ func selected(filter *store.Filter, r *run) bool {
 			return false
 		}
 	}
+	if spellings := filter.ArgsSpellings(); spellings != nil && !slices.ContainsFunc(spellings, func(text string) bool { return strings.Contains(string(r.args), text) }) {
+		return false
+	}
 	return (filter.Key == "" || r.key == filter.Key) && (filter.Schedule == "" || r.schedule == filter.Schedule) &&
 		(filter.Worker == "" || r.worker == filter.Worker) && (filter.EndedSince.IsZero() || !r.finishedAt.IsZero() && !r.finishedAt.Before(filter.EndedSince))
 }

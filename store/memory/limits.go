@@ -127,6 +127,7 @@ func (s *Store) changeLimit(change *store.LimitChange, now time.Time) error {
 	if known == nil && change.Command == store.SetLimit {
 		known = s.addLimit(change.Limit)
 		known.edited = true
+		s.capQueue(known)
 		s.noteLimit(change, known, now)
 		return nil
 	}
@@ -151,10 +152,13 @@ func (s *Store) changeLimit(change *store.LimitChange, now time.Time) error {
 		return rules.LimitInUse(known.Name, waiting, held)
 	}
 	made, changes, err := rules.ChangedLimit(change, known.Limit)
-	if err != nil || !changes {
+	if err != nil {
 		return err
 	}
 	known.Limit = made
+	if s.capQueue(known); !changes {
+		return nil
+	}
 	known.edited = known.edited || change.Command == store.SetLimit
 	s.announceAll(known)
 	s.noteLimit(change, known, now)

@@ -23,6 +23,10 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 	for name, paused := range s.queues {
 		known[name] = &store.QueueInfo{Name: name, Paused: paused}
 	}
+	for name, limit := range s.caps {
+		most := limit.Max
+		known[name].MaxConcurrent = &most
+	}
 	for _, l := range s.lanes {
 		queue := known[l.name.queue]
 		if queue == nil {

@@ -46,8 +46,9 @@ type Store struct {
 	stats       map[statKey]*store.Tally
 	schedules   map[string]*schedule
 	occurrences map[occurrence]store.RunID
-	audit       []change        // oldest first
-	queues      map[string]bool // whether it is paused; those that an operator has touched
+	audit       []change          // oldest first
+	queues      map[string]bool   // whether it is paused; those that an operator has touched
+	caps        map[string]*limit // of capped queues
 
 	limits limits
 	sweep  sweep
@@ -81,6 +82,7 @@ func New(config Config) *Store {
 		places:      make(map[string][]*place),
 		listeners:   make(map[lease.ClaimID]*listener),
 		queues:      make(map[string]bool),
+		caps:        make(map[string]*limit),
 		limits:      newLimits(),
 	}
 }

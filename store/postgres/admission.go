@@ -47,7 +47,7 @@ func (s *Store) admitOnce(ctx context.Context, request *store.ClaimRequest, work
 	defer conn.Release()
 	a := &admission{
 		Store: s, conn: conn, request: request, worker: worker, careful: careful, got: got,
-		limits: map[store.LimitID]*store.Limit{}, known: map[admit.GateID]bool{},
+		limits: map[store.LimitID]*store.Limit{}, known: map[admit.GateID]bool{}, caps: map[store.LaneID]queueCap{},
 	}
 	got.runs, got.dealt = got.runs[:0], 0
 	if err = a.run(ctx); err != nil {
@@ -74,6 +74,7 @@ type admission struct {
 	input  admit.Input
 	limits map[store.LimitID]*store.Limit
 	known  map[admit.GateID]bool            // gates in input
+	caps   map[store.LaneID]queueCap        // of lanes on capped queues
 	others []int64                          // gates that it did not take the turns of
 	said   map[store.RunID][]store.LimitUse // of waiters that say more than their gate
 	lapsed []int64                          // gates with permits of named owners whose time is over
@@ -92,6 +93,9 @@ func (a *admission) run(ctx context.Context) error {
 	a.said, a.names = map[store.RunID][]store.LimitUse{}, map[admit.GateID]string{}
 	a.input.Room = a.request.Limit
 	if err := a.read(ctx, gates, admit.Quantum(a.request.Limit, len(gates))+1, true); err != nil {
+		return err
+	}
+	if err := a.adopt(ctx); err != nil {
 		return err
 	}
 	if err := a.readMore(ctx); err != nil {
@@ -221,8 +225,12 @@ func (a *admission) scanWaiters(rows pgx.Rows) error {
 func (a *admission) scanLanes(rows pgx.Rows) error {
 	for rows.Next() {
 		var l admit.Lane
-		if err := rows.Scan(&l.ID, &l.Priority, &l.Paused); err != nil {
+		var c queueCap
+		if err := rows.Scan(&l.ID, &l.Priority, &l.Paused, &c.gate, &c.queue); err != nil {
 			return err
+		}
+		if c.gate != 0 {
+			a.caps[l.ID] = c
 		}
 		l.Ours = slices.Contains(a.request.Lanes, l.ID)
 		a.input.Lanes = append(a.input.Lanes, l)

@@ -98,6 +98,9 @@ func (a *admission) readOthers(ctx context.Context, gates []int64) error {
 	if err := a.read(ctx, free, 1, false); err != nil {
 		return err
 	}
+	if err := a.adopt(ctx); err != nil {
+		return err
+	}
 	_, err := a.uses(ctx) // of those that wait there; their further gates are left for another admission
 	return err
 }
@@ -229,7 +232,7 @@ func (a *admission) hold(ctx context.Context) error {
 	for i := range a.input.Waiters {
 		w := &a.input.Waiters[i]
 		_, isFree := free[w.Run]
-		w.Held = !isFree && slices.Contains(a.request.Lanes, w.Lane)
+		w.Held = w.Held || !isFree && slices.Contains(a.request.Lanes, w.Lane)
 	}
 	return nil
 }

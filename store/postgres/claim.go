@@ -25,6 +25,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	if err != nil {
 		return nil, s.fail("claim runs", err)
 	}
+	s.adoptRuns(ctx, request.Steps)
 	var got dealing
 	err = s.repeat(ctx, func() error {
 		if len(request.Admissions) > 0 {

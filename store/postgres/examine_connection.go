@@ -114,11 +114,11 @@ func judgeRole(name string, superuser bool, f *store.Findings) {
 // Guard) whose client is cut off or frozen: reclaim passes it over meanwhile. A
 // keepalive of 0 is a Unix socket's.
 func judgeLost(keepalive, idle time.Duration, f *store.Findings) {
-	ends := "never"
+	ends := "never ended"
 	if idle > 0 {
-		ends = "after " + idle.String()
+		ends = "ended after " + idle.String()
 	}
-	text := fmt.Sprintf("idle transactions are ended %s (idle_in_transaction_session_timeout), a lost peer is noticed after %v (tcp_keepalives_idle, _interval, _count)", ends, keepalive)
+	text := fmt.Sprintf("idle transactions are %s (idle_in_transaction_session_timeout), a lost peer is noticed after %v (tcp_keepalives_idle, _interval, _count)", ends, keepalive)
 	switch {
 	case keepalive > longLost && (idle == 0 || idle > longLost):
 		f.Warn("lost clients", text, "a worker that is cut off inside CompleteIn or Guard keeps its run so long: "+

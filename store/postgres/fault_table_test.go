@@ -66,7 +66,7 @@ var stops = map[string]faulttest.Stop{
 // has happened that this test does not bring about.
 var notSent = []string{
 	// Of limited runs: the test has none.
-	"AddTurns", "AnnounceGate", "AnnounceGates", "AskOldest", "CancelWaiting", "CreateLimit", "CreateLimitLanes", "DeleteWaiting", "EndLapsed",
+	"AddTurns", "AdoptRuns", "AdoptWaiters", "AnnounceGate", "AnnounceGates", "AskOldest", "CancelWaiting", "CapLanes", "CapQueue", "CreateLimit", "CreateLimitLanes", "DeleteWaiting", "EndLapsed",
 	"EndPenalty", "EndPermit", "EnqueueLimited", "Executing", "ExtendPermit", "FindLimits", "FreeWaiters", "GatePermits", "GateState", "GateUse", "GateWaiters",
 	"HoldLeases", "InsertLimits", "InsertPermits", "InsertTurns", "Keep", "KnownLimitLanes", "LeaveLines", "LimitInUse", "ListLimits", "LiveKeys",
 	"LockGate", "LockGates", "LockLimits", "CheckLimits", "MakeGate", "MakeGates", "MendTurns", "MendWaiting", "MoveWaiters", "NameGates", "NextOfLimit", "OlderWorker", "Owners",

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,10 +36,16 @@ func (a *asking) Heads(ctx context.Context, serves store.Serves) ([]store.Head, 
 // member starts a worker with connections of its own that polls each hour.
 func member(t *testing.T, place opened, name string, executed chan<- durable.RunID) (a *asking, stop func()) {
 	t.Helper()
+	return polling(t, place, time.Hour, name, executed)
+}
+
+// polling is member with a poll interval.
+func polling(t *testing.T, place opened, every time.Duration, name string, executed chan<- durable.RunID) (a *asking, stop func()) {
+	t.Helper()
 	own, err := postgres.Open(t.Context(), place.url, postgres.Config{Schema: place.schema, MaxConns: 2})
 	require.NoError(t, err)
 	a = &asking{Store: own}
-	w := durable.NewWorker(a, durable.WorkerConfig{PollInterval: time.Hour, Process: new(durable.Process)})
+	w := durable.NewWorker(a, durable.WorkerConfig{PollInterval: every, Process: new(durable.Process)})
 	durable.Register(w, durable.NewJob[struct{}](name), func(_ context.Context, run *durable.Run[struct{}]) error {
 		executed <- run.ID
 		return nil
@@ -56,13 +63,16 @@ func member(t *testing.T, place opened, name string, executed chan<- durable.Run
 	return a, stop
 }
 
+// listeners are the connections of workers that listen: each holds a lock that says so.
+const listeners = "FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+
 // listening waits until so many workers listen.
 func listening(t *testing.T, place opened, n int) {
 	t.Helper()
 	conn := connect(t, place.url)
 	require.Eventually(t, func() bool {
 		var have int
-		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&have)
+		err := conn.QueryRow(t.Context(), "SELECT count(*) "+listeners).Scan(&have)
 		return err == nil && have == n
 	}, time.Minute, 10*time.Millisecond)
 }
@@ -149,4 +159,57 @@ func TestFleet_ABurstReachesAll(t *testing.T) {
 	for i, a := range fleet {
 		require.Greater(t, a.claims.Load(), before[i], "worker %d", i)
 	}
+}
+
+// Where wake-ups are lost, because the server ends the listening connections again and
+// again or because who enqueues does not notify, a run waits no longer than a poll and
+// its jitter. The margin is the machine's; without polls a run would wait for an hour.
+func TestFleet_LostWakeUpsCostNoMoreThanAPoll(t *testing.T) {
+	t.Parallel()
+	place := openURL(t, pgtest.Database(t), "fleet")
+	const workers, runs, poll, margin = 4, 60, time.Second, 4 * time.Second
+	executed := make(chan durable.RunID, runs)
+	for range workers {
+		polling(t, place, poll, "mail", executed)
+	}
+	listening(t, place, workers)
+	mute, err := postgres.Open(t.Context(), place.url, postgres.Config{Schema: place.schema, MaxConns: 2, NoNotify: true})
+	require.NoError(t, err)
+	t.Cleanup(mute.Close)
+	ctx, calm := context.WithCancel(t.Context())
+	var killing sync.WaitGroup
+	conn := connect(t, place.url)
+	killed := 0
+	killing.Go(func() {
+		for tick := time.NewTicker(50 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+			var n int
+			if err := conn.QueryRow(context.WithoutCancel(ctx), "SELECT count(pg_terminate_backend(pid)) "+listeners).Scan(&n); err != nil {
+				t.Errorf("kill: %v", err)
+			}
+			killed += n
+		}
+	})
+	mail, waits := durable.NewJob[struct{}]("mail"), make([]time.Duration, 0, runs)
+	for i := range runs {
+		var through durable.Store = place
+		if i%2 == 0 {
+			through = mute
+		}
+		began := time.Now()
+		receipt, err := mail.Enqueue(t.Context(), through, struct{}{})
+		require.NoError(t, err)
+		select {
+		case id := <-executed:
+			require.Equal(t, receipt.ID, id)
+		case <-time.After(time.Minute):
+			t.Fatal("a run was not found")
+		}
+		waits = append(waits, time.Since(began))
+	}
+	calm()
+	killing.Wait()
+	slices.Sort(waits)
+	t.Logf("%d listeners killed; runs waited %v at the median, %v at most", killed, waits[runs/2], waits[runs-1])
+	require.Positive(t, killed)
+	require.Less(t, waits[runs-1], poll*6/5+margin)
 }

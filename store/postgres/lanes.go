@@ -222,23 +222,25 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 		return nil, s.fail("heads", err)
 	}
 	var heads []store.Head
+	var capped []bool
 	limited := false
 	b := s.guarded(ctx)
 	b.add(queries.Heads, marksOf(serves.From), orEmpty(serves.Queues), orEmpty(serves.Jobs)).Query(func(rows pgx.Rows) error {
-		heads = heads[:0]
+		heads, capped = heads[:0], capped[:0]
 		for rows.Next() {
 			var h store.Head
-			var turns bool
-			if err := scanHead(rows, &h, &turns); err != nil {
+			var isCapped, turns bool
+			if err := scanHead(rows, &h, &isCapped, &turns); err != nil {
 				return err
 			}
-			heads, limited = append(heads, h), limited || turns
+			heads, capped, limited = append(heads, h), append(capped, isCapped), limited || turns
 		}
 		return rows.Err()
 	})
 	if err := s.send(ctx, s.engine, b); err != nil {
 		return nil, s.fail("heads", err)
 	}
+	s.capped.Learn(heads, capped)
 	if limited {
 		heads = append(heads, s.turnHeads(ctx, &serves)...)
 	}
@@ -269,11 +271,11 @@ func (s *Store) turnHeads(ctx context.Context, serves *store.Serves) (heads []st
 	return heads
 }
 
-// scanHead reads a head, and the column that comes after it.
-func scanHead(rows pgx.Rows, h *store.Head, last any) error {
+// scanHead reads a head, and the columns that come after it.
+func scanHead(rows pgx.Rows, h *store.Head, more ...any) error {
 	var due *time.Time
 	var now time.Time
-	err := rows.Scan(&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now, last)
+	err := rows.Scan(append([]any{&h.Lane, &h.Queue, &h.Job, &h.Priority, &due, &now}, more...)...)
 	if err == nil && due != nil {
 		h.Waiting, h.DueAt, h.In = true, *due, due.Sub(now)
 	}

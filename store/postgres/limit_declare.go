@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,6 +13,10 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
+
+// olderAgain is how long a worker that an older one keeps from declaring its limits waits
+// before it tries again: until then their runs cannot be enqueued.
+const olderAgain = 15 * time.Second
 
 // limitsVersion is the schema from which on programs know limits.
 const limitsVersion = 9
@@ -36,7 +41,7 @@ func (d *declaring) limits(ctx context.Context, declared []store.Limit) error {
 	}
 	if len(older) > 0 {
 		for i := range good {
-			d.setAside(good[i].Name, olderWorker(older[0]))
+			d.partly.SetAside = append(d.partly.SetAside, store.SetAside{Kind: rules.KindLimit, Name: good[i].Name, Again: olderAgain, Err: olderWorker(older[0])})
 		}
 		return nil
 	}

@@ -126,7 +126,14 @@ func (c *limitChanging) all(ctx context.Context) (announce func() error, err err
 	switch c.change.Command {
 	case store.ReleasePermit, store.LiftPenalty:
 		return nil, c.gate(ctx, name)
-	case store.SetLimit:
+	}
+	queue, caps := store.CappedQueue(name)
+	if caps { // before the limit, as who makes lanes
+		if _, err := c.q.LockQueue(ctx, queries.LockQueueParams{Name: queue}); err != nil {
+			return nil, err
+		}
+	}
+	if c.change.Command == store.SetLimit {
 		made, err := c.create(ctx, name)
 		if made || err != nil {
 			return nil, err
@@ -149,6 +156,9 @@ func (c *limitChanging) all(ctx context.Context) (announce func() error, err err
 		}
 	}
 	made, changes, err := rules.ChangedLimit(c.change, known)
+	if err == nil && caps {
+		err = c.capQueue(ctx, queue, &made)
+	}
 	if err != nil || !changes {
 		return nil, err
 	}
@@ -174,6 +184,16 @@ func (c *limitChanging) create(ctx context.Context, name string) (made bool, err
 		RetryAfter: micro(l.RetryAfter)})
 	if err != nil || n == 0 {
 		return false, err
+	}
+	if queue, caps := store.CappedQueue(name); caps {
+		rows, err := c.q.LockLimits(ctx, queries.LockLimitsParams{Names: []string{name}})
+		if err != nil {
+			return false, err
+		}
+		l.ID = rows[0].ID
+		if err := c.capQueue(ctx, queue, &l); err != nil {
+			return false, err
+		}
 	}
 	return true, c.audit(ctx, &l)
 }

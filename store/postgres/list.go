@@ -168,7 +168,7 @@ func (l *lister) selected() []any {
 	for name, value := range l.filter.Metadata {
 		names, values = append(names, name), append(values, value)
 	}
-	return []any{l.filter.Key, l.filter.Schedule, l.filter.Worker, timeOrNull(l.filter.EndedSince), names, values, l.filter.Error}
+	return []any{l.filter.Key, l.filter.Schedule, l.filter.Worker, timeOrNull(l.filter.EndedSince), names, values, l.filter.Error, orEmpty(l.filter.ArgsSpellings())}
 }
 
 // named lists runs of a key, or of a schedule, through its index.

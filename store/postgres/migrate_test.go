@@ -166,7 +166,7 @@ func TestSchemaVersions(t *testing.T) {
 	require.NoError(t, err)
 	_, err = reopen().Enqueue(t.Context(), newRun())
 	require.ErrorIs(t, err, postgres.ErrSchema)
-	require.ErrorContains(t, err, "deploy a newer one")
+	require.ErrorContains(t, err, "upgrade the program")
 	require.NotErrorIs(t, err, store.ErrInvalid)
 }
 

@@ -44,24 +44,29 @@ func toWorkers(rows []queries.WorkersRow) ([]store.WorkerInfo, error) {
 }
 
 // Survey counts what waits and runs. Of a line no more than ten thousand runs are
-// counted, as for Queues, and no more than so many running ones.
+// counted, and fewer where there are many lanes, as for Queues; and no more than so many
+// running ones.
 func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 	survey := store.Survey{Lanes: []store.LaneInfo{}}
+	most, err := s.laneBound(ctx)
+	if err != nil {
+		return survey, s.fail("survey", err)
+	}
 	var rows []queries.SurveyLanesRow
-	err := s.inspect(ctx, func(b *batch) {
+	err = s.inspect(ctx, func(b *batch) {
 		b.add(queries.SurveyedAt).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.At) })
 		b.add(queries.ExpiredLeases, micro(rules.LeftBehind), int32(laneCountMost)).QueryRow(func(row pgx.Row) error { return row.Scan(&survey.ExpiredLeases.N) })
-		b.add(queries.SurveyLanes, int32(laneCountMost), int32(store.MaxSurveyLanes)).Query(collect(&rows))
+		b.add(queries.SurveyLanes, int32(laneCountMost), int32(store.MaxSurveyLanes), small(int(most))).Query(collect(&rows))
 	})
 	if err != nil {
 		return survey, s.fail("survey", err)
 	}
 	survey.At, survey.ExpiredLeases.AtLeast = survey.At.UTC(), survey.ExpiredLeases.N >= laneCountMost
 	for i, row := range rows {
-		more := row.Largest >= laneCountMost
+		more := row.Largest >= most
 		lane := store.LaneInfo{Queue: row.Queue, Job: row.Job, Paused: row.Paused,
 			Pending: store.Count{N: row.Pending, Estimated: more}, Due: store.Count{N: row.Due, Estimated: more && row.Due > 0},
-			Isolated: store.Count{N: row.Isolated, Estimated: row.Isolated >= laneCountMost},
+			Isolated: store.Count{N: row.Isolated, Estimated: row.Isolated >= most},
 			Running:  store.Count{N: row.Running, Estimated: row.Held >= laneCountMost}}
 		if row.Pending > 0 {
 			lane.OldestDue = timesUTC(&rows[i].Oldest)

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/durable-worker/durable-worker/internal/aside"
+	"github.com/durable-worker/durable-worker/internal/board"
 	"github.com/durable-worker/durable-worker/internal/secret"
 	"github.com/durable-worker/durable-worker/lease"
 	"github.com/durable-worker/durable-worker/store"
@@ -81,6 +82,7 @@ type Store struct {
 
 	lanes   laneCache
 	limits  limitCache
+	capped  board.Capped // the lanes whose runs claims move into the lines of caps
 	workers workerCache
 
 	scheduleNames scheduleNames

@@ -23,6 +23,7 @@ type admitting struct {
 	waiters map[store.RunID]queries.ListWaitingRow
 	uses    map[store.RunID][]admit.Use
 	lanes   map[store.LaneID]bool
+	caps    map[store.LaneID]string   // the caps of lanes on capped queues
 	oldest  map[store.RunID]executing // runs that may be cancelled
 }
 
@@ -40,7 +41,7 @@ func (c *change) admission(ctx context.Context, request *store.ClaimRequest) (ru
 	}
 	a := admitting{change: c, request: request, input: admit.Input{Now: instant(c.now), Room: request.Limit},
 		waiters: map[store.RunID]queries.ListWaitingRow{}, uses: map[store.RunID][]admit.Use{}, lanes: map[store.LaneID]bool{},
-		oldest: map[store.RunID]executing{}}
+		caps: map[store.LaneID]string{}, oldest: map[store.RunID]executing{}}
 	if a.known, err = c.allLimits(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -152,17 +153,20 @@ func (a *admitting) readLines(ctx context.Context, gate admit.GateID, gates int)
 // lanesOf are the lanes in whose lines of a gate runs may wait. Of runs that have
 // all their permits those of the worker are enough: none is in another's way.
 func (a *admitting) lanesOf(ctx context.Context, gate admit.GateID) (lanes []store.LaneID, err error) {
-	add := func(lane store.LaneID, priority int64, paused bool) {
+	add := func(lane store.LaneID, priority int64, paused bool, cap int64, queue string) {
 		lanes = append(lanes, lane)
 		if !a.lanes[lane] {
 			a.lanes[lane] = true
+			if cap != 0 {
+				a.caps[lane] = store.QueueCap(queue)
+			}
 			a.input.Lanes = append(a.input.Lanes, admit.Lane{ID: lane, Priority: int(priority), Ours: slices.Contains(a.request.Lanes, lane), Paused: paused})
 		}
 	}
 	if gate != admit.AllPermits {
 		rows, err := a.ListLimitLanes(ctx, queries.ListLimitLanesParams{LimitID: int64(admit.LimitOf(gate))})
 		for _, row := range rows {
-			add(store.LaneID(row.Lane), row.Priority, row.Paused != 0)
+			add(store.LaneID(row.Lane), row.Priority, row.Paused != 0, row.Cap, row.Queue)
 		}
 		return lanes, err
 	}
@@ -174,7 +178,7 @@ func (a *admitting) lanesOf(ctx context.Context, gate admit.GateID) (lanes []sto
 		if err != nil {
 			return nil, err
 		}
-		add(lane, row.Priority, row.Paused != 0)
+		add(lane, row.Priority, row.Paused != 0, row.Cap, row.Queue)
 	}
 	return lanes, nil
 }
@@ -186,6 +190,11 @@ func (a *admitting) readWaiter(ctx context.Context, gate admit.GateID, lane stor
 		a.undealt++
 		_, err := a.DeleteWaiting(ctx, queries.DeleteWaitingParams{Gate: int64(gate), Lane: int64(lane), DueAt: row.DueAt, RunID: row.RunID})
 		return err
+	}
+	if limit, capped := a.caps[lane]; capped && slices.Contains(a.request.Lanes, lane) {
+		if err := a.adopt(ctx, lane, limit, &row); err != nil {
+			return err
+		}
 	}
 	uses, err := a.usesOf(ctx, row.RunID, row.Limits)
 	if err != nil {

@@ -24,6 +24,7 @@ func (s *Store) Claim(ctx context.Context, request store.ClaimRequest) ([]store.
 	var seqs []int64
 	var dropped []store.RunID
 	var undealt int64
+	s.adoptRuns(ctx, s.capped.Among(request.Steps))
 	err := s.write(ctx, claims, func(ctx context.Context, c *change) error {
 		ids, err := c.FindLease(ctx, queries.FindLeaseParams{ClaimID: request.Claim[:]})
 		switch {

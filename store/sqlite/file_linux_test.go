@@ -116,9 +116,9 @@ func TestRefusals(t *testing.T) {
 	t.Run("the schema is missing", func(t *testing.T) {
 		s := open(t, newPath(t), sqlite.Config{})
 		_, err := s.Enqueue(t.Context(), newRuns(1)...)
-		require.ErrorContains(t, err, "migrate first")
+		require.ErrorContains(t, err, "run `migrate up` of your worker program")
 		_, err = s.Counts(t.Context())
-		require.ErrorContains(t, err, "migrate first")
+		require.ErrorContains(t, err, "run `migrate up` of your worker program")
 		migrate(t, s)
 		_, err = s.Enqueue(t.Context(), newRuns(1)...)
 		require.NoError(t, err)

@@ -168,6 +168,9 @@ func choiceOf(filter *store.Filter) string {
 			choice[name] = text
 		}
 	}
+	if filter.Args != "" {
+		choice["args"] = filter.ArgsSpellings()
+	}
 	if !filter.EndedSince.IsZero() {
 		choice["ended_since"] = filter.EndedSince.UnixMicro()
 	}

@@ -100,12 +100,14 @@ func (s *Store) heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 	}
 	now := s.clock.now()
 	var heads []store.Head
+	var capped []bool
 	for _, row := range rows {
-		heads = append(heads, head(row, store.LaneID(row.ID), row.DueAt, now))
+		heads, capped = append(heads, head(row, store.LaneID(row.ID), row.DueAt, now)), append(capped, row.Capped != 0)
 		if row.IsolatedDueAt >= 0 {
-			heads = append(heads, head(row, -store.LaneID(row.ID), row.IsolatedDueAt, now))
+			heads, capped = append(heads, head(row, -store.LaneID(row.ID), row.IsolatedDueAt, now)), append(capped, row.Capped != 0)
 		}
 	}
+	s.capped.Learn(heads, capped)
 	turns, err := look.ListTurnHeads(ctx, queries.ListTurnHeadsParams{Queues: list(serves.Queues), Jobs: list(serves.Jobs)})
 	switch {
 	case err != nil && ctx.Err() != nil:

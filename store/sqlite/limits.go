@@ -179,7 +179,12 @@ func (c *change) changeLimit(ctx context.Context, ask *store.LimitChange) (store
 	if row == nil && ask.Command == store.SetLimit {
 		insert := newLimit(&ask.Limit)
 		insert.Edited = 1
-		if _, err := c.InsertLimit(ctx, insert); err != nil {
+		id, err := c.InsertLimit(ctx, insert)
+		if err != nil {
+			return 0, err
+		}
+		c.limits = nil                                                                           // it is read again
+		if err := c.capQueue(ctx, &store.Limit{ID: store.LimitID(id), Name: name}); err != nil { //nolint:gosec // at most store.MaxLimitID
 			return 0, err
 		}
 		return 0, c.noteLimit(ctx, ask, name, &ask.Limit)
@@ -208,6 +213,9 @@ func (c *change) changeLimit(ctx context.Context, ask *store.LimitChange) (store
 		}
 	}
 	made, changes, err := rules.ChangedLimit(ask, limit)
+	if err == nil {
+		err = c.capQueue(ctx, &made)
+	}
 	if err != nil || !changes {
 		return 0, err
 	}

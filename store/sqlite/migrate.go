@@ -140,7 +140,7 @@ func (s *Store) requireSchema(ctx context.Context, on asker) error {
 	}
 	want := latest()
 	if have < want {
-		return fmt.Errorf("%w: the schema of %s has version %d, this program needs %d: migrate first", store.ErrSchema, s.file.path, have, want)
+		return fmt.Errorf("%w: the schema of %s has version %d, this program needs %d: run `migrate up` of your worker program, or call Store.Migrate", store.ErrSchema, s.file.path, have, want)
 	}
 	if minCompatible > want {
 		return tooOld(want, minCompatible)

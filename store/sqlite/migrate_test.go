@@ -77,9 +77,9 @@ func TestMigrations(t *testing.T) {
 		execute(t, path, "UPDATE meta SET min_compatible = 99")
 		s = open(t, path, sqlite.Config{})
 		_, err = s.Migrate(t.Context())
-		require.ErrorContains(t, err, "use a newer program")
+		require.ErrorContains(t, err, "upgrade the program")
 		_, err = s.Enqueue(t.Context(), newRuns(1)...)
-		require.ErrorContains(t, err, "use a newer program")
+		require.ErrorContains(t, err, "upgrade the program")
 	})
 }
 

@@ -33,6 +33,10 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 		if row.Oldest != math.MaxInt64 {
 			queues[i].OldestDue = instantOrNil(&row.Oldest)
 		}
+		if row.Cap >= 0 {
+			most := int(row.Cap)
+			queues[i].MaxConcurrent = &most
+		}
 	}
 	waiting, err := look.ListWaitingQueues(ctx, queries.ListWaitingQueuesParams{Most: countMost})
 	if err != nil {

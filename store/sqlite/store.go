@@ -82,6 +82,7 @@ type Store struct {
 	batcher enqueueBatcher
 	lanes   lanes
 	seqs    seqCache
+	capped  board.Capped // the lanes whose runs claims move into the lines of caps
 	signals board.Board
 	told    atomic.Int64 // those who wait for locks, by this process
 }

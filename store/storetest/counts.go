@@ -15,10 +15,10 @@ import (
 
 func countTests() map[string]func(*testing.T, *fixture) {
 	return map[string]func(*testing.T, *fixture){
-		"a few succeeded runs beside very many pending ones are counted exactly": fewAmongMany,
-		"runs that pass a filter are counted by state":                           countMatching,
-		"a queue says when it has more runs than were counted":                   queueAtLeast,
-		"key, schedule, worker, error, metadata and end narrow lists and counts": filterSelects,
+		"a few succeeded runs beside very many pending ones are counted exactly":       fewAmongMany,
+		"runs that pass a filter are counted by state":                                 countMatching,
+		"a queue says when it has more runs than were counted":                         queueAtLeast,
+		"key, schedule, worker, error, args, metadata and end narrow lists and counts": filterSelects,
 	}
 }
 
@@ -135,6 +135,7 @@ func filterSelects(t *testing.T, f *fixture) {
 		{Metadata: store.Metadata{"tenant": "acme"}}, {Metadata: store.Metadata{"tenant": `a"b`}}, {Metadata: store.Metadata{"tenant": "acme", "n": "1"}},
 		{Metadata: store.Metadata{"none": ""}}, {Schedule: "nightly", Metadata: store.Metadata{"tenant": "acme"}}, {Key: "key-0", Worker: "early"},
 		{Worker: "early", Error: "boom", EndedSince: time.Unix(1, 0)}, {Key: "key-0", Schedule: "nightly"},
+		{Args: "user3@"}, {Args: "USER3@"}, {Args: "%"}, {Args: "a&b"}, {Args: "user3@", Metadata: store.Metadata{"tenant": "acme"}},
 	}
 	for _, states := range [][]store.State{nil, {store.Pending}, {store.Running}, {store.Dead}, {store.Dead, store.Cancelled}, {store.Pending, store.Running}, {store.Succeeded}} {
 		for _, filter := range filters {
@@ -161,7 +162,10 @@ func filterSelects(t *testing.T, f *fixture) {
 			}
 		}
 	}
-	for _, bad := range []store.Filter{{Key: "a\x00"}, {Error: "\xff"}, {Metadata: store.Metadata{"": "x"}}, {EndedSince: time.Date(1, 2, 3, 4, 5, 6, 7, time.UTC)}} {
+	if got, _ := f.pages(store.Filter{Args: "a&b"}); len(got) == 0 {
+		t.Error("a text that encoding/json escapes is not found in args")
+	}
+	for _, bad := range []store.Filter{{Key: "a\x00"}, {Args: "a\x00"}, {Error: "\xff"}, {Metadata: store.Metadata{"": "x"}}, {EndedSince: time.Date(1, 2, 3, 4, 5, 6, 7, time.UTC)}} {
 		if _, err := f.store.Runs(f.ctx, bad); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("filter %+v: %v, want ErrInvalid", bad, err)
 		}
@@ -177,6 +181,7 @@ func mixedRuns(t *testing.T, f *fixture) (deploy time.Time) {
 	f.declareLimits(store.Limit{Name: "api", Kind: store.LimitSemaphore, Max: 1})
 	for i := range 24 {
 		f.enqueue(newRun(func(r *store.NewRun) {
+			r.Args = fmt.Appendf(nil, `{"user":"user%d@example","text":"a\u0026b"}`, i%5)
 			r.Metadata = store.Metadata{"tenant": []string{"acme", "zeta", `a"b`}[i%3], "n": strconv.Itoa(i % 2)}
 			if i%4 == 0 {
 				r.Key = unique(fmt.Sprint("key-", i%8))
@@ -229,6 +234,10 @@ func selects(filter store.Filter, r store.Record) bool {
 		if got, has := r.Metadata[name]; !has || got != value {
 			return false
 		}
+	}
+	spellings := filter.ArgsSpellings()
+	if spellings != nil && !slices.ContainsFunc(spellings, func(text string) bool { return strings.Contains(string(r.Args), text) }) {
+		return false
 	}
 	return (len(filter.States) == 0 || slices.Contains(filter.States, r.State)) && (filter.Key == "" || text(r.Key) == filter.Key) &&
 		(filter.Schedule == "" || text(r.Schedule) == filter.Schedule) && (filter.Worker == "" || text(r.Worker) == filter.Worker) &&

@@ -10,7 +10,8 @@ WHERE abs(expires_at) < @before;
 -- Reads the whole table, a small one.
 SELECT name
 FROM queues
-WHERE paused
+WHERE stopped
+   OR paused AND cap IS NULL
 ORDER BY name;
 
 -- name: ExamineClock :one

@@ -27,7 +27,8 @@ WHERE lanes.priority >= @priority
       SELECT 1
       FROM queues
       WHERE queues.name = lanes.queue
-        AND queues.paused <> 0
+        AND queues.paused
+        AND (queues.cap IS NULL OR queues.stopped)
   )
 ORDER BY own DESC, near DESC, lanes.priority DESC, lanes.id
 LIMIT @most;

@@ -129,6 +129,14 @@ WHERE runs.id < @below
               json_extract(@chosen, '$.error')
           ) > 0
       )
+      AND (
+          json_extract(@chosen, '$.args') IS NULL
+          OR EXISTS (
+              SELECT 1
+              FROM json_each(@chosen, '$.args') AS spelling
+              WHERE instr(CAST(runs.args AS TEXT), spelling.value) > 0
+          )
+      )
   )
 ORDER BY runs.id DESC
 LIMIT @most;
@@ -209,6 +217,14 @@ WHERE problems.run_id < @below
               ),
               json_extract(@chosen, '$.error')
           ) > 0
+      )
+      AND (
+          json_extract(@chosen, '$.args') IS NULL
+          OR EXISTS (
+              SELECT 1
+              FROM json_each(@chosen, '$.args') AS spelling
+              WHERE instr(CAST(runs.args AS TEXT), spelling.value) > 0
+          )
       )
   )
 ORDER BY problems.run_id DESC

@@ -46,7 +46,11 @@ VALUES (@limit_id, @lane);
 -- Index: the primary key, then those of lanes and queues.
 SELECT
     limit_lanes.lane, lanes.priority,
-    CAST(coalesce(queues.paused, 0) AS INTEGER) AS paused
+    CAST(
+        coalesce(queues.paused AND (queues.cap IS NULL OR queues.stopped), 0) AS INTEGER
+    ) AS paused,
+    CAST(coalesce(queues.cap, 0) AS INTEGER) AS cap,
+    lanes.queue
 FROM limit_lanes
 CROSS JOIN lanes ON lanes.id = abs(limit_lanes.lane)
 LEFT JOIN queues ON queues.name = lanes.queue
@@ -56,7 +60,11 @@ WHERE limit_lanes.limit_id = @limit_id;
 -- Index: those of lanes and queues.
 SELECT
     lanes.priority,
-    CAST(coalesce(queues.paused, 0) AS INTEGER) AS paused
+    CAST(
+        coalesce(queues.paused AND (queues.cap IS NULL OR queues.stopped), 0) AS INTEGER
+    ) AS paused,
+    CAST(coalesce(queues.cap, 0) AS INTEGER) AS cap,
+    lanes.queue
 FROM lanes
 LEFT JOIN queues ON queues.name = lanes.queue
 WHERE lanes.id = abs(@lane);
@@ -91,8 +99,39 @@ WHERE lanes.queue IN (SELECT value FROM json_each(@queues))
       FROM queues
       WHERE queues.name = lanes.queue
         AND queues.paused
+        AND (queues.cap IS NULL OR queues.stopped)
   )
 ORDER BY lanes.id, limit_lanes.limit_id;
+
+-- name: ListAdopted :many
+-- Index: the primary keys of lanes, queues and ready, then the key of runs. The first due
+-- runs of a line of ready whose queue is capped.
+SELECT
+    ready.due_at, ready.run_id, queues.name,
+    coalesce(runs.state, -1) AS state
+FROM lanes
+CROSS JOIN queues ON queues.name = lanes.queue
+CROSS JOIN ready ON ready.lane = @lane
+LEFT JOIN runs ON runs.id = ready.run_id
+WHERE lanes.id = abs(@lane)
+  AND queues.cap IS NOT NULL
+  AND NOT queues.stopped
+  AND ready.due_at <= @now
+ORDER BY ready.due_at, ready.run_id
+LIMIT @most;
+
+-- name: SetLimitsOf :exec
+-- Index: runs_id. Idempotent: a repeat writes the same.
+UPDATE runs
+SET limits = @limits
+WHERE id = @id;
+
+-- name: InsertCapLanes :exec
+-- Idempotent: a repeat finds the rows.
+INSERT OR IGNORE INTO limit_lanes (limit_id, lane)
+SELECT CAST(@limit_id AS INTEGER), lanes.id
+FROM lanes
+WHERE lanes.queue = @queue;
 
 -- name: InsertWaiting :exec
 -- Idempotent: a repeat finds the row.

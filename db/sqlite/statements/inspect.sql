@@ -176,6 +176,14 @@ SELECT
                         json_extract(?8, '$.error')
                     ) > 0
                 )
+                AND (
+                    json_extract(?8, '$.args') IS NULL
+                    OR EXISTS (
+                        SELECT 1
+                        FROM json_each(?8, '$.args') AS spelling
+                        WHERE instr(CAST(runs.args AS TEXT), spelling.value) > 0
+                    )
+                )
             )
         ),
         0
@@ -249,6 +257,14 @@ WHERE runs.id >= ?2
               ),
               json_extract(?8, '$.error')
           ) > 0
+      )
+      AND (
+          json_extract(?8, '$.args') IS NULL
+          OR EXISTS (
+              SELECT 1
+              FROM json_each(?8, '$.args') AS spelling
+              WHERE instr(CAST(runs.args AS TEXT), spelling.value) > 0
+          )
       )
   )
 GROUP BY runs.state;

@@ -269,6 +269,16 @@ class Client:
         """
         return self._call("POST", "/queues/resume", {}, {}, body)
 
+    def set_queue(self, body):
+        """Bound how many runs of a queue execute concurrently, over all workers.
+
+        From then on no run of the queue starts while so many execute that started under the cap, also of
+        those that are pending already. Runs that execute continue.
+
+        body: max_concurrent, name, unused.
+        """
+        return self._call("POST", "/queues/set", {}, {}, body)
+
     def list_runs(self, *, state=None, job=None, queue=None, tag=None, key=None, schedule=None, worker=None, error=None, metadata=None, id=None, since=None, until=None, ended_since=None, cursor=None, limit=None):
         """List runs, newest first. A page may be short, or empty; next is null at the end.
 

@@ -115,13 +115,24 @@ function pause(on) {
 live.addEventListener("click", () => pause(!paused));
 live.title = "Click, or press . to pause";
 
+// Since noon, of the reader's day: the last one that has passed.
+const noon = document.querySelector("[data-noon]");
+if (noon) {
+  const at = new Date(); if (at.getHours() < 12) at.setDate(at.getDate() - 1); at.setHours(12, 0, 0, 0);
+  const since = at.toISOString().slice(0, 16) + "Z", address = new URL(noon.href);
+  address.searchParams.set("since", since); noon.href = address.href;
+  if (new URLSearchParams(location.search).get("since") === since) noon.setAttribute("aria-current", "true");
+}
+
 // Choosing runs.
 const list = document.querySelector("form[data-select]");
+const narrow = list !== null && "narrow" in list.dataset;
 function count() {
   const chosen = list.querySelectorAll("tbody input[name=id]:checked").length;
   const all = list.querySelector("input[name=all]").checked;
-  document.getElementById("chosen").textContent = all ? "all that match" : chosen === 0 ? "none chosen" : chosen === 1 ? "1 chosen" : `${chosen} chosen`;
-  for (const button of list.querySelectorAll(".bar button")) button.disabled = chosen === 0 && !all;
+  const every = all || chosen === 0 && narrow; // of a list that is narrowed, none means all that match
+  document.getElementById("chosen").textContent = every ? "all that match" : chosen === 0 ? "none chosen" : chosen === 1 ? "1 chosen" : `${chosen} chosen`;
+  for (const button of list.querySelectorAll(".bar button")) button.disabled = chosen === 0 && !every;
   for (const row of list.querySelectorAll("tbody tr")) row.setAttribute("aria-selected", row.querySelector("input[name=id]")?.checked ?? false);
 }
 if (list?.querySelector(".bar")) {
@@ -130,6 +141,18 @@ if (list?.querySelector(".bar")) {
     count();
   });
   count();
+}
+
+// Columns of the list, as this browser has chosen them.
+if (list) {
+  const shown = () => [...list.querySelectorAll("[data-column]")].filter((box) => box.checked).map((box) => box.dataset.column);
+  const kept = stored("columns")?.split(" ");
+  for (const box of list.querySelectorAll("[data-column]")) {
+    const name = "hide-" + box.dataset.column;
+    box.checked = kept ? kept.includes(box.dataset.column) : !list.classList.contains(name);
+    list.classList.toggle(name, !box.checked);
+    box.addEventListener("change", () => { list.classList.toggle(name, !box.checked); store("columns", shown().join(" ")); });
+  }
 }
 
 // Questions in a dialog instead of a page of their own.
@@ -157,6 +180,7 @@ document.addEventListener("submit", (event) => {
   if (event.target.matches("form[data-select]") && event.submitter) {
     event.preventDefault();
     const query = new URLSearchParams(new FormData(event.target, event.submitter));
+    if (narrow && !query.has("id")) query.set("all", "true");
     ask(`${new URL(event.target.getAttribute("action"), location.href)}?${query}`);
   }
   if (event.target.getAttribute("method") === "post") for (const button of event.target.querySelectorAll("button")) setTimeout(() => { button.disabled = true; });

@@ -21,6 +21,7 @@ type View struct {
 	Width, Height int64
 	Dark          bool
 	NoScript      bool
+	Whole, PNG    bool // of a picture: all of a long page; not a WebP
 }
 
 // Browser is one Chromium. Its methods are for one goroutine.
@@ -95,13 +96,25 @@ func (b *Browser) Run(actions ...chromedp.Action) error {
 	return chromedp.Run(ctx, actions...)
 }
 
-// Picture is a page as a WebP.
+// Picture is a page as a WebP, or a PNG.
 func (b *Browser) Picture(base string, view View) (picture []byte, err error) {
 	if err := b.Show(base, view); err != nil {
 		return nil, err
 	}
+	if view.Whole {
+		var height int64
+		if err := b.Run(chromedp.Evaluate(`document.documentElement.scrollHeight`, &height), chromedp.ActionFunc(func(ctx context.Context) error {
+			return emulation.SetDeviceMetricsOverride(view.Width, min(max(height, view.Height), 2600), 1, view.Width < 600).Do(ctx)
+		})); err != nil {
+			return nil, err
+		}
+	}
 	err = b.Run(chromedp.Sleep(300*time.Millisecond), chromedp.ActionFunc(func(ctx context.Context) (err error) {
-		picture, err = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatWebp).WithQuality(90).Do(ctx)
+		shot := page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatWebp).WithQuality(90)
+		if view.PNG {
+			shot = page.CaptureScreenshot().WithFormat(page.CaptureScreenshotFormatPng)
+		}
+		picture, err = shot.Do(ctx)
 		return err
 	}))
 	return picture, err

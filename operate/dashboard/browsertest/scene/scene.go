@@ -243,3 +243,40 @@ func (s *Scene) fill(ctx context.Context) error {
 	_, err = ada.Cancel(ctx, "the customer has called", list.Runs[0].ID)
 	return err
 }
+
+// Pages are the pages of the scene by a name for each: those that are there in any store,
+// and those of one run in each state, one schedule, limit, job and worker, and of what asks.
+func (s *Scene) Pages(ctx context.Context) (map[string]string, error) {
+	pages := Everywhere()
+	for name, path := range map[string]string{"overview-24h": "?range=24h", "schedule": "schedules?name=ping", "limit": "limits?name=crm-customer&key=acme", "enqueue": "runs/new?job=mail.send",
+		"job": "jobs?name=invoice.render", "change-all": "runs/change?action=delete&all=true&job=mail.send", "pause": "queues/change?name=mail&action=pause",
+		"schedule-edit": "schedules/edit?name=nightly-report", "runs-filtered": "runs?state=dead&job=invoice.render", "runs-none": "runs?tag=none", "limit-set": "limits/change?name=crm-customer&action=set"} {
+		pages[name] = path
+	}
+	for _, state := range store.States() {
+		list, err := s.Operator.Runs(ctx, store.Filter{States: []store.State{state}, Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Runs {
+			pages["run-"+state.String()] = "runs/" + list.Runs[i].ID.String()
+			if state == store.Dead {
+				pages["rerun"] = "runs/" + list.Runs[i].ID.String() + "/rerun"
+			}
+		}
+	}
+	workers, err := s.Operator.Workers(ctx)
+	for i := range workers.Workers {
+		pages["worker"] = "workers/" + workers.Workers[i].Instance.String()
+	}
+	return pages, err
+}
+
+// Everywhere are the pages that are there in any store, by a name for each.
+func Everywhere() map[string]string {
+	pages := map[string]string{"overview": "", "nowhere": "nowhere"}
+	for _, page := range []string{"runs", "problems", "queues", "jobs", "schedules", "workers", "limits", "locks", "audit", "health", "bulk", "login"} {
+		pages[page] = page
+	}
+	return pages
+}

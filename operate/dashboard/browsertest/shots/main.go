@@ -1,43 +1,48 @@
-// Command shots makes the pictures of docs/dashboard.md, with Chromium.
+// Command shots makes pictures of the pages, with Chromium: those of docs/dashboard.md, or
+// with -all every page at both widths and in both themes, to be looked at.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/durable-worker/durable-worker/operate/dashboard/browsertest/browser"
 	"github.com/durable-worker/durable-worker/operate/dashboard/browsertest/scene"
-	"github.com/durable-worker/durable-worker/store"
 )
 
 func main() {
-	if err := shoot(context.Background(), os.Args[1]); err != nil {
+	all := flag.Bool("all", false, "every page, at both widths and in both themes")
+	only := flag.String("only", "", "with -all: pages whose name contains this")
+	flag.Parse()
+	shoot := docs
+	if *all {
+		shoot = func(ctx context.Context, s *scene.Scene) (map[string]browser.View, error) {
+			return gallery(ctx, s, *only)
+		}
+	}
+	if err := pictures(context.Background(), flag.Arg(0), shoot); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func shoot(ctx context.Context, dir string) (err error) {
+// pictures makes the pictures that choose names, by their file names.
+func pictures(ctx context.Context, dir string, choose func(context.Context, *scene.Scene) (map[string]browser.View, error)) (err error) {
 	s, err := scene.Full(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	for { // until the workers have reported what they execute
-		survey, err := s.Operator.Survey(ctx)
-		if err != nil {
-			return err
-		}
-		if survey.Executing.N > 0 {
-			break
-		}
-		time.Sleep(time.Second)
+	if err := reported(ctx, s); err != nil {
+		return err
 	}
-	dead, err := s.Operator.Runs(ctx, store.Filter{States: []store.State{store.Dead}, Limit: 1})
+	views, err := choose(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -46,23 +51,69 @@ func shoot(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer b.Close()
-	for name, view := range map[string]browser.View{
-		"overview":      {Path: "", Width: 1280, Height: 1240},
-		"overview-dark": {Path: "?range=24h", Width: 1280, Height: 1240, Dark: true},
-		"runs":          {Path: "runs", Width: 1280, Height: 860},
-		"run":           {Path: "runs/" + dead.Runs[0].ID.String(), Width: 1280, Height: 900},
-		"problems":      {Path: "problems", Width: 1280, Height: 620},
-		"schedule":      {Path: "schedules?name=nightly-report", Width: 1280, Height: 760, Dark: true},
-		"limit":         {Path: "limits?name=crm-customer&key=acme", Width: 1280, Height: 620},
-		"phone":         {Path: "problems", Width: 390, Height: 780},
-	} {
+	for name, view := range views {
 		picture, err := b.Picture(s.URL, view)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), picture, 0o644) //nolint:gosec // pictures for everyone
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name+".webp"), picture, 0o644); err != nil { //nolint:gosec // pictures for everyone
-			return err
-		}
 	}
 	return nil
+}
+
+// reported waits until the workers have reported what they execute.
+func reported(ctx context.Context, s *scene.Scene) error {
+	for {
+		survey, err := s.Operator.Survey(ctx)
+		if err != nil || survey.Executing.N > 0 {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// docs are the pictures of docs/dashboard.md.
+func docs(ctx context.Context, s *scene.Scene) (map[string]browser.View, error) {
+	pages, err := s.Pages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]browser.View{
+		"overview.webp":      {Path: "", Width: 1280, Height: 1240},
+		"overview-dark.webp": {Path: "?range=24h", Width: 1280, Height: 1240, Dark: true},
+		"runs.webp":          {Path: "runs", Width: 1280, Height: 860},
+		"run.webp":           {Path: pages["run-dead"], Width: 1280, Height: 900},
+		"problems.webp":      {Path: "problems", Width: 1280, Height: 620},
+		"schedule.webp":      {Path: "schedules?name=nightly-report", Width: 1280, Height: 760, Dark: true},
+		"limit.webp":         {Path: "limits?name=crm-customer&key=acme", Width: 1280, Height: 620},
+		"phone.webp":         {Path: "problems", Width: 390, Height: 780},
+	}, nil
+}
+
+// gallery is every page as every reader sees it.
+func gallery(ctx context.Context, s *scene.Scene, only string) (map[string]browser.View, error) {
+	pages, err := s.Pages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	views := map[string]browser.View{}
+	for name, path := range pages {
+		if !strings.Contains(name, only) {
+			continue
+		}
+		views[name+"-desk.png"] = browser.View{Path: path, Width: 1280, Height: 900, Whole: true}
+		views[name+"-desk-dark.png"] = browser.View{Path: path, Width: 1280, Height: 900, Whole: true, Dark: true}
+		views[name+"-phone.png"] = browser.View{Path: path, Width: 390, Height: 844, Whole: true}
+		views[name+"-phone-dark.png"] = browser.View{Path: path, Width: 390, Height: 844, Whole: true, Dark: true}
+	}
+	for name := range views {
+		if strings.HasSuffix(name, ".png") {
+			view := views[name]
+			view.PNG = true
+			views[name] = view
+		}
+	}
+	return views, nil
 }

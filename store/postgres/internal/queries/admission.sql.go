@@ -33,6 +33,223 @@ func (q *Queries) AddTurns(ctx context.Context, arg AddTurnsParams) error {
 	return err
 }
 
+const AdoptRuns = `-- name: AdoptRuns :many
+WITH taken AS MATERIALIZED (
+    DELETE FROM durable.ready
+    WHERE ctid = ANY (ARRAY(
+        SELECT due.ctid
+        FROM (
+            SELECT
+                unnest($1::int[]) AS lane,
+                unnest($2::int[]) AS take
+        ) steps,
+        LATERAL (
+            SELECT first.ctid
+            FROM durable.ready first
+            JOIN durable.runs pending ON pending.id = first.run_id
+            WHERE first.lane = steps.lane
+              AND first.due_at <= now()
+            ORDER BY first.due_at, first.run_id
+            LIMIT steps.take
+            FOR NO KEY UPDATE OF first, pending SKIP LOCKED
+        ) due
+        WHERE EXISTS (
+            SELECT
+            FROM durable.lanes
+            JOIN durable.queues ON queues.name = lanes.queue
+            WHERE lanes.id = abs(steps.lane)
+              AND queues.cap IS NOT NULL
+              AND NOT queues.stopped
+        )
+    ))
+    RETURNING run_id, lane, due_at
+), limited AS (
+    UPDATE durable.runs
+    SET gates = ARRAY[queues.cap],
+        limits = ARRAY['queue:' || queues.name]
+    FROM taken
+    JOIN durable.lanes ON lanes.id = abs(taken.lane)
+    JOIN durable.queues ON queues.name = lanes.queue
+    WHERE runs.id = taken.run_id
+      AND runs.state = 0
+    RETURNING runs.id, runs.lane, runs.due_at, runs.gates, runs.limits, runs.strict
+), lanes_known AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (limited.gates[1] >> 43)::int, limited.lane
+    FROM limited
+    ON CONFLICT DO NOTHING
+), lined AS (
+    INSERT INTO durable.waiting (gate, lane, due_at, run_id, more)
+    SELECT
+        coalesce(
+            CASE
+                WHEN limited.strict IS NULL THEN limited.gates[1]
+                ELSE (
+                    SELECT limited.gates[wanted.place]
+                    FROM pg_catalog.generate_subscripts(limited.gates, 1) AS wanted (place)
+                    WHERE limited.gates[wanted.place] <> ALL (limited.strict)
+                       OR NOT EXISTS (
+                           SELECT
+                           FROM durable.permits
+                           WHERE permits.gate = limited.gates[wanted.place]
+                             AND permits.owner = limited.id
+                       )
+                    ORDER BY wanted.place
+                    LIMIT 1
+                )
+            END,
+            0
+        ),
+        limited.lane,
+        limited.due_at,
+        limited.id,
+        pg_catalog.cardinality(limited.gates) <> 1
+            OR pg_catalog.cardinality(limited.limits) <> 1
+            OR limited.limits[1] ~ '[*!]'
+    FROM limited
+), announced AS (
+    INSERT INTO durable.turns (line, due_at, gate)
+    SELECT DISTINCT limited.lane, now(), limited.gates[1]
+    FROM limited
+)
+SELECT DISTINCT limited.lane::int AS lane
+FROM limited
+`
+
+type AdoptRunsParams struct {
+	Lanes []int32
+	Takes []int32
+}
+
+// Moves runs that are due in lanes of capped queues from ready into the line of the cap,
+// with a turn for each lane. Returns the lanes.
+// Index: lanes_pkey, queues_pkey, ready_order for each step, runs_pkey. Locks: the rows of
+// ready together with their runs, with SKIP LOCKED.
+// Idempotent: a repeat finds them moved.
+// block: enter-waiting of limited
+// end
+func (q *Queries) AdoptRuns(ctx context.Context, arg AdoptRunsParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, AdoptRuns, arg.Lanes, arg.Takes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var lane int32
+		if err := rows.Scan(&lane); err != nil {
+			return nil, err
+		}
+		items = append(items, lane)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const AdoptWaiters = `-- name: AdoptWaiters :many
+WITH found AS MATERIALIZED (
+    SELECT asked.gate, asked.lane, asked.due_at, asked.run_id, asked.cap, asked.name
+    FROM (
+        SELECT
+            unnest($1::bigint[]) AS gate,
+            unnest($2::int[]) AS lane,
+            unnest($3::timestamptz[]) AS due_at,
+            unnest($4::uuid[]) AS run_id,
+            unnest($5::bigint[]) AS cap,
+            unnest($6::text[]) AS name
+    ) asked,
+    LATERAL (
+        SELECT line.run_id
+        FROM durable.waiting line
+        JOIN durable.runs pending ON pending.id = line.run_id
+        WHERE line.gate = asked.gate
+          AND line.lane = asked.lane
+          AND line.due_at = asked.due_at
+          AND line.run_id = asked.run_id
+          AND pending.state = 0
+          AND pending.limits IS NOT NULL
+        FOR NO KEY UPDATE OF line, pending SKIP LOCKED
+    ) place
+), lanes_known AS (
+    INSERT INTO durable.limit_lanes (limit_id, lane)
+    SELECT DISTINCT (found.cap >> 43)::int, found.lane
+    FROM found
+    ON CONFLICT DO NOTHING
+), marked AS (
+    UPDATE durable.waiting
+    SET more = true
+    FROM found
+    WHERE waiting.gate = found.gate
+      AND waiting.lane = found.lane
+      AND waiting.due_at = found.due_at
+      AND waiting.run_id = found.run_id
+      AND NOT waiting.more
+)
+UPDATE durable.runs
+SET gates = CASE
+        WHEN found.cap = ANY (runs.gates) THEN runs.gates
+        ELSE coalesce(runs.gates, '{}') || found.cap
+    END,
+    limits = CASE
+        WHEN found.cap = ANY (runs.gates) THEN runs.limits
+        ELSE runs.limits || found.name
+    END,
+    weights = CASE
+        WHEN runs.weights IS NULL OR found.cap = ANY (runs.gates) THEN runs.weights
+        ELSE runs.weights || 1
+    END
+FROM found
+WHERE runs.id = found.run_id
+RETURNING runs.id, runs.limits
+`
+
+type AdoptWaitersParams struct {
+	Gates []int64
+	Lanes []int32
+	Dues  []time.Time
+	Ids   []uuid.UUID
+	Caps  []int64
+	Names []string
+}
+
+type AdoptWaitersRow struct {
+	ID     uuid.UUID
+	Limits []string
+}
+
+// Adds the cap of their queue to waiters that were enqueued before it, and returns what they
+// say then. A waiter that another transaction has in hand is left out.
+// Index: waiting_order, runs_pkey. Locks: both rows of each, with SKIP LOCKED; the gates in
+// whose lines they wait are locked. Idempotent: a run that has the cap is left as it is.
+func (q *Queries) AdoptWaiters(ctx context.Context, arg AdoptWaitersParams) ([]AdoptWaitersRow, error) {
+	rows, err := q.db.Query(ctx, AdoptWaiters,
+		arg.Gates,
+		arg.Lanes,
+		arg.Dues,
+		arg.Ids,
+		arg.Caps,
+		arg.Names,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AdoptWaitersRow
+	for rows.Next() {
+		var i AdoptWaitersRow
+		if err := rows.Scan(&i.ID, &i.Limits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const AskOldest = `-- name: AskOldest :exec
 WITH locked_runs AS MATERIALIZED (
     SELECT id, claim_id
@@ -705,9 +922,15 @@ func (q *Queries) ReadKept(ctx context.Context, arg ReadKeptParams) ([]DurableKe
 }
 
 const ReadLanes = `-- name: ReadLanes :many
-SELECT DISTINCT limit_lanes.lane, lanes.priority, lanes.paused
+SELECT DISTINCT
+    limit_lanes.lane,
+    lanes.priority,
+    (lanes.paused AND (queues.cap IS NULL OR queues.stopped))::boolean AS paused,
+    coalesce(queues.cap, 0)::bigint AS cap,
+    lanes.queue
 FROM durable.limit_lanes
 JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
+LEFT JOIN durable.queues ON queues.name = lanes.queue
 WHERE limit_lanes.limit_id = ANY ($1::int[])
    OR limit_lanes.lane = ANY ($2::int[]) AND $3::boolean
 `
@@ -722,10 +945,12 @@ type ReadLanesRow struct {
 	Lane     int32
 	Priority int16
 	Paused   bool
+	Cap      int64
+	Queue    string
 }
 
-// The lanes in which runs of the limits have waited.
-// Index: limit_lanes_pkey, lanes_pkey. Locks: none.
+// The lanes in which runs of the limits have waited, with the gates of the caps of their
+// queues. Index: limit_lanes_pkey, lanes_pkey, queues_pkey. Locks: none.
 func (q *Queries) ReadLanes(ctx context.Context, arg ReadLanesParams) ([]ReadLanesRow, error) {
 	rows, err := q.db.Query(ctx, ReadLanes, arg.Limits, arg.Lanes, arg.AllPermits)
 	if err != nil {
@@ -735,7 +960,13 @@ func (q *Queries) ReadLanes(ctx context.Context, arg ReadLanesParams) ([]ReadLan
 	var items []ReadLanesRow
 	for rows.Next() {
 		var i ReadLanesRow
-		if err := rows.Scan(&i.Lane, &i.Priority, &i.Paused); err != nil {
+		if err := rows.Scan(
+			&i.Lane,
+			&i.Priority,
+			&i.Paused,
+			&i.Cap,
+			&i.Queue,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -410,6 +410,7 @@ SELECT
     lanes.priority,
     head.due_at,
     now()::timestamptz AS now,
+    lanes.paused AS capped,
     EXISTS (SELECT FROM durable.limit_lanes) AS limited
 FROM durable.lanes
 LEFT JOIN LATERAL (
@@ -422,7 +423,15 @@ LEFT JOIN LATERAL (
 ) head ON true
 WHERE lanes.queue = ANY ($2::text[])
   AND lanes.job = ANY ($3::text[])
-  AND NOT lanes.paused
+  AND (
+      NOT lanes.paused
+      OR lanes.queue IN (
+          SELECT queues.name
+          FROM durable.queues
+          WHERE queues.cap IS NOT NULL
+            AND NOT queues.stopped
+      )
+  )
 UNION ALL
 SELECT
     (-lanes.id)::int,
@@ -431,6 +440,7 @@ SELECT
     lanes.priority,
     head.due_at,
     now(),
+    lanes.paused,
     false
 FROM durable.lanes
 CROSS JOIN LATERAL (
@@ -442,7 +452,15 @@ CROSS JOIN LATERAL (
 ) head
 WHERE lanes.queue = ANY ($2::text[])
   AND lanes.job = ANY ($3::text[])
-  AND NOT lanes.paused
+  AND (
+      NOT lanes.paused
+      OR lanes.queue IN (
+          SELECT queues.name
+          FROM durable.queues
+          WHERE queues.cap IS NOT NULL
+            AND NOT queues.stopped
+      )
+  )
 `
 
 type HeadsParams struct {
@@ -458,12 +476,14 @@ type HeadsRow struct {
 	Priority int16
 	DueAt    time.Time
 	Now      time.Time
+	Capped   bool
 	Limited  bool
 }
 
 // States of a run: 0 pending, 1 running, 2 succeeded, 4 dead, 5 cancelled.
 // The earliest due_at of every lane served, and of the line of its isolated runs; and
-// whether TurnHeads may have any.
+// whether its queue is capped, and whether TurnHeads may have any. A lane whose queue is
+// paused is left out.
 // Index: the unique one of lanes (queue, job, priority), then one probe of
 // ready_order per lane. Locks: none. marks maps a lane to the instant from which
 // its line is read; a lane that is not in it is read from the beginning. While an
@@ -485,6 +505,7 @@ func (q *Queries) Heads(ctx context.Context, arg HeadsParams) ([]HeadsRow, error
 			&i.Priority,
 			&i.DueAt,
 			&i.Now,
+			&i.Capped,
 			&i.Limited,
 		); err != nil {
 			return nil, err
@@ -706,7 +727,15 @@ LEFT JOIN LATERAL (
 ) head ON true
 WHERE lanes.queue = ANY ($1::text[])
   AND lanes.job = ANY ($2::text[])
-  AND NOT lanes.paused
+  AND (
+      NOT lanes.paused
+      OR lanes.queue IN (
+          SELECT queues.name
+          FROM durable.queues
+          WHERE queues.cap IS NOT NULL
+            AND NOT queues.stopped
+      )
+  )
   AND (limited.lane > 0 OR head.due_at IS NOT NULL)
 UNION ALL
 SELECT
@@ -727,7 +756,15 @@ FROM (
     JOIN durable.lanes ON lanes.id = abs(limit_lanes.lane)
     WHERE lanes.queue = ANY ($1::text[])
       AND lanes.job = ANY ($2::text[])
-      AND NOT lanes.paused
+      AND (
+          NOT lanes.paused
+          OR lanes.queue IN (
+              SELECT queues.name
+              FROM durable.queues
+              WHERE queues.cap IS NOT NULL
+                AND NOT queues.stopped
+          )
+      )
     ORDER BY limit_lanes.limit_id, lanes.priority DESC, lanes.id
 ) limited
 LEFT JOIN LATERAL (

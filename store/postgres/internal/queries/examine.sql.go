@@ -111,7 +111,8 @@ func (q *Queries) ExamineProcess(ctx context.Context) (int64, error) {
 const ExamineQueues = `-- name: ExamineQueues :many
 SELECT queues.name
 FROM durable.queues
-WHERE queues.paused
+WHERE queues.stopped
+   OR queues.paused AND queues.cap IS NULL
 ORDER BY queues.name
 `
 

@@ -272,7 +272,15 @@ WITH subject AS (
         END AS far
     FROM subject
     JOIN durable.lanes ON lanes.priority >= subject.priority
-    WHERE NOT lanes.paused
+    WHERE (
+          NOT lanes.paused
+          OR lanes.queue IN (
+              SELECT queues.name
+              FROM durable.queues
+              WHERE queues.cap IS NOT NULL
+                AND NOT queues.stopped
+          )
+      )
       AND (subject.lane > 0 OR lanes.id = -subject.lane)
     ORDER BY far, lanes.priority DESC, lanes.id
     LIMIT $5::int
@@ -504,6 +512,13 @@ LEFT JOIN LATERAL (
 ) pause ON true
 WHERE runs.id = $1
   AND lanes.paused
+  AND NOT EXISTS (
+      SELECT
+      FROM durable.queues
+      WHERE queues.name = lanes.queue
+        AND queues.cap IS NOT NULL
+        AND NOT queues.stopped
+  )
 `
 
 type PauseOfRunParams struct {
@@ -516,7 +531,7 @@ type PauseOfRunRow struct {
 }
 
 // Who has paused the queue of a run, if it is paused.
-// Index: runs_pkey, lanes_pkey, audit_subject backwards. Locks: none.
+// Index: runs_pkey, lanes_pkey, queues_pkey, audit_subject backwards. Locks: none.
 func (q *Queries) PauseOfRun(ctx context.Context, arg PauseOfRunParams) ([]PauseOfRunRow, error) {
 	rows, err := q.db.Query(ctx, PauseOfRun, arg.ID)
 	if err != nil {

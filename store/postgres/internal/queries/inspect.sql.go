@@ -186,6 +186,14 @@ LEFT JOIN LATERAL (
               $15::text
           ) > 0
       )
+      AND (
+          pg_catalog.cardinality($16::text[]) = 0
+          OR EXISTS (
+              SELECT
+              FROM pg_catalog.unnest($16::text[]) AS wanted (spelling)
+              WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+          )
+      )
     LIMIT 1
 ) passing ON true
 GROUP BY looked.state
@@ -207,6 +215,7 @@ type CountMatchingParams struct {
 	MetaNames  []string
 	MetaValues []string
 	ErrorText  string
+	ArgsTexts  []string
 }
 
 type CountMatchingRow struct {
@@ -237,6 +246,7 @@ func (q *Queries) CountMatching(ctx context.Context, arg CountMatchingParams) ([
 		arg.MetaNames,
 		arg.MetaValues,
 		arg.ErrorText,
+		arg.ArgsTexts,
 	)
 	if err != nil {
 		return nil, err
@@ -439,6 +449,14 @@ WHERE runs.id = ANY ($1::uuid[])
           $14::text
       ) > 0
   )
+  AND (
+      pg_catalog.cardinality($15::text[]) = 0
+      OR EXISTS (
+          SELECT
+          FROM pg_catalog.unnest($15::text[]) AS wanted (spelling)
+          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+      )
+  )
 GROUP BY runs.state
 `
 
@@ -457,6 +475,7 @@ type CountTheseParams struct {
 	MetaNames  []string
 	MetaValues []string
 	ErrorText  string
+	ArgsTexts  []string
 }
 
 type CountTheseRow struct {
@@ -483,6 +502,7 @@ func (q *Queries) CountThese(ctx context.Context, arg CountTheseParams) ([]Count
 		arg.MetaNames,
 		arg.MetaValues,
 		arg.ErrorText,
+		arg.ArgsTexts,
 	)
 	if err != nil {
 		return nil, err
@@ -733,8 +753,16 @@ WHERE runs.id < $1
           $13::text
       ) > 0
   )
+  AND (
+      pg_catalog.cardinality($14::text[]) = 0
+      OR EXISTS (
+          SELECT
+          FROM pg_catalog.unnest($14::text[]) AS wanted (spelling)
+          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+      )
+  )
 ORDER BY runs.id DESC
-LIMIT $14
+LIMIT $15
 `
 
 type ListRunsParams struct {
@@ -751,6 +779,7 @@ type ListRunsParams struct {
 	MetaNames  []string
 	MetaValues []string
 	ErrorText  string
+	ArgsTexts  []string
 	Most       int32
 }
 
@@ -801,6 +830,7 @@ func (q *Queries) ListRuns(ctx context.Context, arg ListRunsParams) ([]ListRunsR
 		arg.MetaNames,
 		arg.MetaValues,
 		arg.ErrorText,
+		arg.ArgsTexts,
 		arg.Most,
 	)
 	if err != nil {
@@ -970,8 +1000,16 @@ WHERE runs.id = ANY ($1::uuid[])
           $14::text
       ) > 0
   )
+  AND (
+      pg_catalog.cardinality($15::text[]) = 0
+      OR EXISTS (
+          SELECT
+          FROM pg_catalog.unnest($15::text[]) AS wanted (spelling)
+          WHERE pg_catalog.strpos(runs.args::text, wanted.spelling) > 0
+      )
+  )
 ORDER BY runs.id DESC
-LIMIT $15
+LIMIT $16
 `
 
 type ListTheseParams struct {
@@ -989,6 +1027,7 @@ type ListTheseParams struct {
 	MetaNames  []string
 	MetaValues []string
 	ErrorText  string
+	ArgsTexts  []string
 	Most       int32
 }
 
@@ -1039,6 +1078,7 @@ func (q *Queries) ListThese(ctx context.Context, arg ListTheseParams) ([]ListThe
 		arg.MetaNames,
 		arg.MetaValues,
 		arg.ErrorText,
+		arg.ArgsTexts,
 		arg.Most,
 	)
 	if err != nil {

@@ -9,6 +9,30 @@ import (
 	"context"
 )
 
+const CapLanes = `-- name: CapLanes :exec
+INSERT INTO durable.limit_lanes (limit_id, lane)
+SELECT (queues.cap >> 43)::int, lanes.id
+FROM durable.queues
+JOIN durable.lanes ON lanes.queue = queues.name
+WHERE queues.name = $1
+  AND queues.cap IS NOT NULL
+ORDER BY lanes.id
+ON CONFLICT DO NOTHING
+`
+
+type CapLanesParams struct {
+	Queue string
+}
+
+// The line of a queue's cap in each of its lanes, so that workers look for turns there
+// before a run has come into it. A lane that is created later gets its own with its first run
+// (AdoptRuns). Index: the unique one of lanes (queue, job, priority), queues_pkey. Locks:
+// only what it inserts, by lane. Idempotent: a repeat passes over conflicts.
+func (q *Queries) CapLanes(ctx context.Context, arg CapLanesParams) error {
+	_, err := q.db.Exec(ctx, CapLanes, arg.Queue)
+	return err
+}
+
 const CreateLanes = `-- name: CreateLanes :exec
 INSERT INTO durable.lanes (queue, job, priority, paused)
 SELECT

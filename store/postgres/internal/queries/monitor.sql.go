@@ -66,8 +66,13 @@ WITH limited AS MATERIALIZED (
       AND runs.state = 1
     GROUP BY abs(runs.lane)
 ), some_lanes AS (
-    SELECT lanes.id, lanes.queue, lanes.job, lanes.paused
+    SELECT
+        lanes.id,
+        lanes.queue,
+        lanes.job,
+        lanes.paused AND (queues.cap IS NULL OR queues.stopped) AS paused
     FROM durable.lanes
+    LEFT JOIN durable.queues ON queues.name = lanes.queue
     ORDER BY lanes.id
     LIMIT $2::int
 ), counted AS (
@@ -100,7 +105,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT $1::int
+            LIMIT $3::int
         ) first_ready
     ) ordinary
     CROSS JOIN LATERAL (
@@ -113,7 +118,7 @@ WITH limited AS MATERIALIZED (
             FROM durable.ready
             WHERE ready.lane = -some_lanes.id
             ORDER BY ready.due_at, ready.run_id
-            LIMIT $1::int
+            LIMIT $3::int
         ) first_ready
     ) isolated
 )
@@ -135,8 +140,9 @@ ORDER BY counted.queue, counted.job
 `
 
 type SurveyLanesParams struct {
-	Most  int32
-	Lanes int32
+	Most     int32
+	Lanes    int32
+	LineMost int32
 }
 
 type SurveyLanesRow struct {
@@ -153,11 +159,11 @@ type SurveyLanesRow struct {
 	Lanes    int64
 }
 
-// Index: reads lanes, a small table; ready_order for each line, up to so many rows; of
+// Index: reads lanes, a small table; ready_order for each line, up to @line_most rows; of
 // waiting so many rows in all; of the runs in leases up to so many, by runs_pkey.
 // Locks: none.
 func (q *Queries) SurveyLanes(ctx context.Context, arg SurveyLanesParams) ([]SurveyLanesRow, error) {
-	rows, err := q.db.Query(ctx, SurveyLanes, arg.Most, arg.Lanes)
+	rows, err := q.db.Query(ctx, SurveyLanes, arg.Most, arg.Lanes, arg.LineMost)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,27 @@ import (
 	"time"
 )
 
+const CapQueue = `-- name: CapQueue :exec
+UPDATE durable.queues
+SET cap = nullif($1::bigint, 0),
+    paused = $1::bigint <> 0 OR CASE WHEN cap IS NULL THEN paused ELSE stopped END,
+    stopped = $1::bigint <> 0 AND CASE WHEN cap IS NULL THEN paused ELSE stopped END
+WHERE name = $2
+`
+
+type CapQueueParams struct {
+	Gate int64
+	Name string
+}
+
+// Caps a queue by the gate of a limit; 0: lifts its cap. An operator's pause stays.
+// Index: queues_pkey. Locks: a row that LockQueue has locked. Idempotent: a repeat writes the
+// same values.
+func (q *Queries) CapQueue(ctx context.Context, arg CapQueueParams) error {
+	_, err := q.db.Exec(ctx, CapQueue, arg.Gate, arg.Name)
+	return err
+}
+
 const ListQueues = `-- name: ListQueues :many
 WITH limited AS MATERIALIZED (
     SELECT abs(waiters.lane) AS lane, count(*) AS pending, min(waiters.due_at) AS oldest
@@ -35,7 +56,7 @@ WITH limited AS MATERIALIZED (
                     SELECT
                     FROM durable.ready
                     WHERE ready.lane = lanes.id
-                    LIMIT $1::int
+                    LIMIT $2::int
                 ) ordinary
             ) + (
                 SELECT count(*)
@@ -43,7 +64,7 @@ WITH limited AS MATERIALIZED (
                     SELECT
                     FROM durable.ready
                     WHERE ready.lane = -lanes.id
-                    LIMIT $1::int
+                    LIMIT $2::int
                 ) isolated
             ) AS pending,
             least(
@@ -66,7 +87,11 @@ WITH limited AS MATERIALIZED (
 )
 SELECT
     named.name::text AS name,
-    coalesce(queues.paused, false)::boolean AS paused,
+    coalesce(
+        CASE WHEN queues.cap IS NULL THEN queues.paused ELSE queues.stopped END,
+        false
+    )::boolean AS paused,
+    coalesce(limits.most, -1)::int AS cap,
     coalesce(sum(counted.pending), 0)::bigint AS pending,
     greatest(
         coalesce(max(counted.pending), 0),
@@ -81,18 +106,21 @@ FROM (
     FROM durable.queues
 ) named
 LEFT JOIN durable.queues ON queues.name = named.name
+LEFT JOIN durable.limits ON limits.id = (queues.cap >> 43)::int
 LEFT JOIN counted ON counted.queue = named.name
-GROUP BY named.name, queues.paused
+GROUP BY named.name, queues.paused, queues.cap, queues.stopped, limits.most
 ORDER BY named.name
 `
 
 type ListQueuesParams struct {
-	Most int32
+	Most     int32
+	LineMost int32
 }
 
 type ListQueuesRow struct {
 	Name    string
 	Paused  bool
+	Cap     int32
 	Pending int64
 	Largest int64
 	Oldest  time.Time
@@ -102,7 +130,7 @@ type ListQueuesRow struct {
 // and a count that stops at so many rows for each line; as many rows of waiting in all.
 // Locks: none.
 func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQueuesRow, error) {
-	rows, err := q.db.Query(ctx, ListQueues, arg.Most)
+	rows, err := q.db.Query(ctx, ListQueues, arg.Most, arg.LineMost)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +141,7 @@ func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQ
 		if err := rows.Scan(
 			&i.Name,
 			&i.Paused,
+			&i.Cap,
 			&i.Pending,
 			&i.Largest,
 			&i.Oldest,
@@ -128,7 +157,7 @@ func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQ
 }
 
 const LockKnownQueue = `-- name: LockKnownQueue :many
-SELECT paused
+SELECT (CASE WHEN cap IS NULL THEN paused ELSE stopped END)::boolean AS paused
 FROM durable.queues
 WHERE name = $1
 FOR UPDATE
@@ -165,7 +194,7 @@ INSERT INTO durable.queues (name)
 VALUES ($1)
 ON CONFLICT (name) DO UPDATE
 SET paused = queues.paused
-RETURNING paused
+RETURNING (CASE WHEN cap IS NULL THEN paused ELSE stopped END)::boolean AS paused
 `
 
 type LockQueueParams struct {
@@ -183,27 +212,29 @@ func (q *Queries) LockQueue(ctx context.Context, arg LockQueueParams) (bool, err
 
 const SetLanesPaused = `-- name: SetLanesPaused :exec
 UPDATE durable.lanes
-SET paused = $1
-WHERE queue = $2
-  AND paused <> $1
+SET paused = queues.paused
+FROM durable.queues
+WHERE queues.name = $1
+  AND lanes.queue = queues.name
+  AND lanes.paused <> queues.paused
 `
 
 type SetLanesPausedParams struct {
-	Paused bool
-	Queue  string
+	Queue string
 }
 
 // Index: the unique one of lanes (queue, job, priority). Locks: the lanes of one queue,
 // which nothing but a change of the same queue locks for an update.
 // Idempotent: a repeat updates no rows.
 func (q *Queries) SetLanesPaused(ctx context.Context, arg SetLanesPausedParams) error {
-	_, err := q.db.Exec(ctx, SetLanesPaused, arg.Paused, arg.Queue)
+	_, err := q.db.Exec(ctx, SetLanesPaused, arg.Queue)
 	return err
 }
 
 const SetQueue = `-- name: SetQueue :exec
 UPDATE durable.queues
-SET paused = $1
+SET paused = $1 OR cap IS NOT NULL,
+    stopped = $1 AND cap IS NOT NULL
 WHERE name = $2
 `
 

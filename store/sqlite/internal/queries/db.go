@@ -51,6 +51,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.cancelPendingStmt, err = db.PrepareContext(ctx, cancelPending); err != nil {
 		return nil, fmt.Errorf("error preparing query CancelPending: %w", err)
 	}
+	if q.capQueueStmt, err = db.PrepareContext(ctx, capQueue); err != nil {
+		return nil, fmt.Errorf("error preparing query CapQueue: %w", err)
+	}
 	if q.countAheadStmt, err = db.PrepareContext(ctx, countAhead); err != nil {
 		return nil, fmt.Errorf("error preparing query CountAhead: %w", err)
 	}
@@ -282,6 +285,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.insertCancelStmt, err = db.PrepareContext(ctx, insertCancel); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertCancel: %w", err)
 	}
+	if q.insertCapLanesStmt, err = db.PrepareContext(ctx, insertCapLanes); err != nil {
+		return nil, fmt.Errorf("error preparing query InsertCapLanes: %w", err)
+	}
 	if q.insertKeyedStmt, err = db.PrepareContext(ctx, insertKeyed); err != nil {
 		return nil, fmt.Errorf("error preparing query InsertKeyed: %w", err)
 	}
@@ -338,6 +344,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	}
 	if q.limitUseStmt, err = db.PrepareContext(ctx, limitUse); err != nil {
 		return nil, fmt.Errorf("error preparing query LimitUse: %w", err)
+	}
+	if q.listAdoptedStmt, err = db.PrepareContext(ctx, listAdopted); err != nil {
+		return nil, fmt.Errorf("error preparing query ListAdopted: %w", err)
 	}
 	if q.listAttemptsStmt, err = db.PrepareContext(ctx, listAttempts); err != nil {
 		return nil, fmt.Errorf("error preparing query ListAttempts: %w", err)
@@ -588,6 +597,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.setLatestStmt, err = db.PrepareContext(ctx, setLatest); err != nil {
 		return nil, fmt.Errorf("error preparing query SetLatest: %w", err)
 	}
+	if q.setLimitsOfStmt, err = db.PrepareContext(ctx, setLimitsOf); err != nil {
+		return nil, fmt.Errorf("error preparing query SetLimitsOf: %w", err)
+	}
 	if q.setQueueStmt, err = db.PrepareContext(ctx, setQueue); err != nil {
 		return nil, fmt.Errorf("error preparing query SetQueue: %w", err)
 	}
@@ -687,6 +699,11 @@ func (q *Queries) Close() error {
 	if q.cancelPendingStmt != nil {
 		if cerr := q.cancelPendingStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing cancelPendingStmt: %w", cerr)
+		}
+	}
+	if q.capQueueStmt != nil {
+		if cerr := q.capQueueStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing capQueueStmt: %w", cerr)
 		}
 	}
 	if q.countAheadStmt != nil {
@@ -1074,6 +1091,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing insertCancelStmt: %w", cerr)
 		}
 	}
+	if q.insertCapLanesStmt != nil {
+		if cerr := q.insertCapLanesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing insertCapLanesStmt: %w", cerr)
+		}
+	}
 	if q.insertKeyedStmt != nil {
 		if cerr := q.insertKeyedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing insertKeyedStmt: %w", cerr)
@@ -1167,6 +1189,11 @@ func (q *Queries) Close() error {
 	if q.limitUseStmt != nil {
 		if cerr := q.limitUseStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing limitUseStmt: %w", cerr)
+		}
+	}
+	if q.listAdoptedStmt != nil {
+		if cerr := q.listAdoptedStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing listAdoptedStmt: %w", cerr)
 		}
 	}
 	if q.listAttemptsStmt != nil {
@@ -1584,6 +1611,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing setLatestStmt: %w", cerr)
 		}
 	}
+	if q.setLimitsOfStmt != nil {
+		if cerr := q.setLimitsOfStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing setLimitsOfStmt: %w", cerr)
+		}
+	}
 	if q.setQueueStmt != nil {
 		if cerr := q.setQueueStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing setQueueStmt: %w", cerr)
@@ -1717,6 +1749,7 @@ type Queries struct {
 	auditBulkStmt            *sql.Stmt
 	auditChangeStmt          *sql.Stmt
 	cancelPendingStmt        *sql.Stmt
+	capQueueStmt             *sql.Stmt
 	countAheadStmt           *sql.Stmt
 	countExpiredStmt         *sql.Stmt
 	countLeasesStmt          *sql.Stmt
@@ -1794,6 +1827,7 @@ type Queries struct {
 	insertAttemptStmt        *sql.Stmt
 	insertAuditStmt          *sql.Stmt
 	insertCancelStmt         *sql.Stmt
+	insertCapLanesStmt       *sql.Stmt
 	insertKeyedStmt          *sql.Stmt
 	insertLaneStmt           *sql.Stmt
 	insertLeaseStmt          *sql.Stmt
@@ -1813,6 +1847,7 @@ type Queries struct {
 	lastGenerationStmt       *sql.Stmt
 	lastRunStmt              *sql.Stmt
 	limitUseStmt             *sql.Stmt
+	listAdoptedStmt          *sql.Stmt
 	listAttemptsStmt         *sql.Stmt
 	listCancelsStmt          *sql.Stmt
 	listChangesStmt          *sql.Stmt
@@ -1896,6 +1931,7 @@ type Queries struct {
 	saveRateStmt             *sql.Stmt
 	scheduleOfStmt           *sql.Stmt
 	setLatestStmt            *sql.Stmt
+	setLimitsOfStmt          *sql.Stmt
 	setQueueStmt             *sql.Stmt
 	setStatsStmt             *sql.Stmt
 	setUnfinishedStmt        *sql.Stmt
@@ -1928,6 +1964,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		auditBulkStmt:            q.auditBulkStmt,
 		auditChangeStmt:          q.auditChangeStmt,
 		cancelPendingStmt:        q.cancelPendingStmt,
+		capQueueStmt:             q.capQueueStmt,
 		countAheadStmt:           q.countAheadStmt,
 		countExpiredStmt:         q.countExpiredStmt,
 		countLeasesStmt:          q.countLeasesStmt,
@@ -2005,6 +2042,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertAttemptStmt:        q.insertAttemptStmt,
 		insertAuditStmt:          q.insertAuditStmt,
 		insertCancelStmt:         q.insertCancelStmt,
+		insertCapLanesStmt:       q.insertCapLanesStmt,
 		insertKeyedStmt:          q.insertKeyedStmt,
 		insertLaneStmt:           q.insertLaneStmt,
 		insertLeaseStmt:          q.insertLeaseStmt,
@@ -2024,6 +2062,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		lastGenerationStmt:       q.lastGenerationStmt,
 		lastRunStmt:              q.lastRunStmt,
 		limitUseStmt:             q.limitUseStmt,
+		listAdoptedStmt:          q.listAdoptedStmt,
 		listAttemptsStmt:         q.listAttemptsStmt,
 		listCancelsStmt:          q.listCancelsStmt,
 		listChangesStmt:          q.listChangesStmt,
@@ -2107,6 +2146,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		saveRateStmt:             q.saveRateStmt,
 		scheduleOfStmt:           q.scheduleOfStmt,
 		setLatestStmt:            q.setLatestStmt,
+		setLimitsOfStmt:          q.setLimitsOfStmt,
 		setQueueStmt:             q.setQueueStmt,
 		setStatsStmt:             q.setStatsStmt,
 		setUnfinishedStmt:        q.setUnfinishedStmt,

@@ -60,7 +60,8 @@ func (q *Queries) ExamineLeases(ctx context.Context, arg ExamineLeasesParams) (i
 const examineQueues = `-- name: ExamineQueues :many
 SELECT name
 FROM queues
-WHERE paused
+WHERE stopped
+   OR paused AND cap IS NULL
 ORDER BY name
 `
 

@@ -268,6 +268,14 @@ WHERE problems.run_id < ?1
               json_extract(?7, '$.error')
           ) > 0
       )
+      AND (
+          json_extract(?7, '$.args') IS NULL
+          OR EXISTS (
+              SELECT 1
+              FROM json_each(?7, '$.args') AS spelling
+              WHERE instr(CAST(runs.args AS TEXT), spelling.value) > 0
+          )
+      )
   )
 ORDER BY problems.run_id DESC
 LIMIT ?8
@@ -438,6 +446,14 @@ WHERE runs.id < ?1
               ),
               json_extract(?7, '$.error')
           ) > 0
+      )
+      AND (
+          json_extract(?7, '$.args') IS NULL
+          OR EXISTS (
+              SELECT 1
+              FROM json_each(?7, '$.args') AS spelling
+              WHERE instr(CAST(runs.args AS TEXT), spelling.value) > 0
+          )
       )
   )
 ORDER BY runs.id DESC

@@ -35,15 +35,16 @@ SELECT
             ),
             -1
         ) AS INTEGER
-    ) AS isolated_due_at
+    ) AS isolated_due_at,
+    CAST(coalesce(queues.paused, 0) AS INTEGER) AS capped
 FROM lanes
+LEFT JOIN queues ON queues.name = lanes.queue
 WHERE lanes.queue IN (SELECT value FROM json_each(?1))
   AND lanes.job IN (SELECT value FROM json_each(?2))
-  AND NOT EXISTS (
-      SELECT 1
-      FROM queues
-      WHERE queues.name = lanes.queue
-        AND queues.paused
+  AND (
+      queues.name IS NULL
+      OR NOT queues.paused
+      OR queues.cap IS NOT NULL AND NOT queues.stopped
   )
 ORDER BY lanes.id
 `
@@ -60,9 +61,11 @@ type ListHeadsRow struct {
 	Priority      int64
 	DueAt         int64
 	IsolatedDueAt int64
+	Capped        int64
 }
 
-// Two probes of the primary key of ready for each served lane; no locks. An instant of
+// Two probes of the primary key of ready for each served lane, and one of that of queues;
+// no locks. An instant of
 // -1: nothing waits there. Lower bounds would gain nothing: what is claimed leaves the
 // key.
 func (q *Queries) ListHeads(ctx context.Context, arg ListHeadsParams) ([]ListHeadsRow, error) {
@@ -81,6 +84,7 @@ func (q *Queries) ListHeads(ctx context.Context, arg ListHeadsParams) ([]ListHea
 			&i.Priority,
 			&i.DueAt,
 			&i.IsolatedDueAt,
+			&i.Capped,
 		); err != nil {
 			return nil, err
 		}

@@ -215,7 +215,11 @@ func (q *Queries) FindGate(ctx context.Context, arg FindGateParams) (Gate, error
 const findLaneOf = `-- name: FindLaneOf :one
 SELECT
     lanes.priority,
-    CAST(coalesce(queues.paused, 0) AS INTEGER) AS paused
+    CAST(
+        coalesce(queues.paused AND (queues.cap IS NULL OR queues.stopped), 0) AS INTEGER
+    ) AS paused,
+    CAST(coalesce(queues.cap, 0) AS INTEGER) AS cap,
+    lanes.queue
 FROM lanes
 LEFT JOIN queues ON queues.name = lanes.queue
 WHERE lanes.id = abs(?1)
@@ -228,13 +232,20 @@ type FindLaneOfParams struct {
 type FindLaneOfRow struct {
 	Priority int64
 	Paused   int64
+	Cap      int64
+	Queue    string
 }
 
 // Index: those of lanes and queues.
 func (q *Queries) FindLaneOf(ctx context.Context, arg FindLaneOfParams) (FindLaneOfRow, error) {
 	row := q.queryRow(ctx, q.findLaneOfStmt, findLaneOf, arg.Lane)
 	var i FindLaneOfRow
-	err := row.Scan(&i.Priority, &i.Paused)
+	err := row.Scan(
+		&i.Priority,
+		&i.Paused,
+		&i.Cap,
+		&i.Queue,
+	)
 	return i, err
 }
 
@@ -402,6 +413,24 @@ func (q *Queries) HasWaiting(ctx context.Context, arg HasWaitingParams) (int64, 
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const insertCapLanes = `-- name: InsertCapLanes :exec
+INSERT OR IGNORE INTO limit_lanes (limit_id, lane)
+SELECT CAST(?1 AS INTEGER), lanes.id
+FROM lanes
+WHERE lanes.queue = ?2
+`
+
+type InsertCapLanesParams struct {
+	LimitID int64
+	Queue   string
+}
+
+// Idempotent: a repeat finds the rows.
+func (q *Queries) InsertCapLanes(ctx context.Context, arg InsertCapLanesParams) error {
+	_, err := q.exec(ctx, q.insertCapLanesStmt, insertCapLanes, arg.LimitID, arg.Queue)
+	return err
 }
 
 const insertLimit = `-- name: InsertLimit :one
@@ -598,6 +627,65 @@ func (q *Queries) LimitUse(ctx context.Context, arg LimitUseParams) (int64, erro
 	return used, err
 }
 
+const listAdopted = `-- name: ListAdopted :many
+SELECT
+    ready.due_at, ready.run_id, queues.name,
+    coalesce(runs.state, -1) AS state
+FROM lanes
+CROSS JOIN queues ON queues.name = lanes.queue
+CROSS JOIN ready ON ready.lane = ?1
+LEFT JOIN runs ON runs.id = ready.run_id
+WHERE lanes.id = abs(?1)
+  AND queues.cap IS NOT NULL
+  AND NOT queues.stopped
+  AND ready.due_at <= ?2
+ORDER BY ready.due_at, ready.run_id
+LIMIT ?3
+`
+
+type ListAdoptedParams struct {
+	Lane int64
+	Now  int64
+	Most int64
+}
+
+type ListAdoptedRow struct {
+	DueAt int64
+	RunID []byte
+	Name  string
+	State int64
+}
+
+// Index: the primary keys of lanes, queues and ready, then the key of runs. The first due
+// runs of a line of ready whose queue is capped.
+func (q *Queries) ListAdopted(ctx context.Context, arg ListAdoptedParams) ([]ListAdoptedRow, error) {
+	rows, err := q.query(ctx, q.listAdoptedStmt, listAdopted, arg.Lane, arg.Now, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListAdoptedRow
+	for rows.Next() {
+		var i ListAdoptedRow
+		if err := rows.Scan(
+			&i.DueAt,
+			&i.RunID,
+			&i.Name,
+			&i.State,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listExecuting = `-- name: ListExecuting :many
 SELECT permits.run_id, permits.weight, runs.claim_id,
     CAST(runs.cancel IS NOT NULL AS INTEGER) AS cancelled
@@ -693,7 +781,11 @@ func (q *Queries) ListKept(ctx context.Context, arg ListKeptParams) ([]ListKeptR
 const listLimitLanes = `-- name: ListLimitLanes :many
 SELECT
     limit_lanes.lane, lanes.priority,
-    CAST(coalesce(queues.paused, 0) AS INTEGER) AS paused
+    CAST(
+        coalesce(queues.paused AND (queues.cap IS NULL OR queues.stopped), 0) AS INTEGER
+    ) AS paused,
+    CAST(coalesce(queues.cap, 0) AS INTEGER) AS cap,
+    lanes.queue
 FROM limit_lanes
 CROSS JOIN lanes ON lanes.id = abs(limit_lanes.lane)
 LEFT JOIN queues ON queues.name = lanes.queue
@@ -708,6 +800,8 @@ type ListLimitLanesRow struct {
 	Lane     int64
 	Priority int64
 	Paused   int64
+	Cap      int64
+	Queue    string
 }
 
 // Index: the primary key, then those of lanes and queues.
@@ -720,7 +814,13 @@ func (q *Queries) ListLimitLanes(ctx context.Context, arg ListLimitLanesParams) 
 	var items []ListLimitLanesRow
 	for rows.Next() {
 		var i ListLimitLanesRow
-		if err := rows.Scan(&i.Lane, &i.Priority, &i.Paused); err != nil {
+		if err := rows.Scan(
+			&i.Lane,
+			&i.Priority,
+			&i.Paused,
+			&i.Cap,
+			&i.Queue,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -970,6 +1070,7 @@ WHERE lanes.queue IN (SELECT value FROM json_each(?1))
       FROM queues
       WHERE queues.name = lanes.queue
         AND queues.paused
+        AND (queues.cap IS NULL OR queues.stopped)
   )
 ORDER BY lanes.id, limit_lanes.limit_id
 `
@@ -1492,6 +1593,23 @@ func (q *Queries) SaveRate(ctx context.Context, arg SaveRateParams) error {
 		arg.Since,
 		arg.LastAt,
 	)
+	return err
+}
+
+const setLimitsOf = `-- name: SetLimitsOf :exec
+UPDATE runs
+SET limits = ?1
+WHERE id = ?2
+`
+
+type SetLimitsOfParams struct {
+	Limits *string
+	ID     []byte
+}
+
+// Index: runs_id. Idempotent: a repeat writes the same.
+func (q *Queries) SetLimitsOf(ctx context.Context, arg SetLimitsOfParams) error {
+	_, err := q.exec(ctx, q.setLimitsOfStmt, setLimitsOf, arg.Limits, arg.ID)
 	return err
 }
 

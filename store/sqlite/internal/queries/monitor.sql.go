@@ -182,7 +182,7 @@ SELECT
     CAST(
         coalesce(
             (
-                SELECT queues.paused
+                SELECT CASE WHEN queues.cap IS NULL THEN queues.paused ELSE queues.stopped END
                 FROM queues
                 WHERE queues.name = lanes.queue
             ),

@@ -9,8 +9,29 @@ import (
 	"context"
 )
 
+const capQueue = `-- name: CapQueue :exec
+INSERT INTO queues (name, paused, cap)
+VALUES (?1, ?2 IS NOT NULL, ?2)
+ON CONFLICT (name) DO UPDATE
+SET cap = excluded.cap,
+    paused = excluded.cap IS NOT NULL OR CASE WHEN cap IS NULL THEN paused ELSE stopped END,
+    stopped = excluded.cap IS NOT NULL AND CASE WHEN cap IS NULL THEN paused ELSE stopped END
+`
+
+type CapQueueParams struct {
+	Name string
+	Gate *int64
+}
+
+// Caps a queue by the gate of a limit, or lifts its cap. An operator's pause stays.
+// Idempotent: a repeat writes the same.
+func (q *Queries) CapQueue(ctx context.Context, arg CapQueueParams) error {
+	_, err := q.exec(ctx, q.capQueueStmt, capQueue, arg.Name, arg.Gate)
+	return err
+}
+
 const findQueue = `-- name: FindQueue :one
-SELECT paused
+SELECT CAST(CASE WHEN cap IS NULL THEN paused ELSE stopped END AS INTEGER) AS paused
 FROM queues
 WHERE name = ?1
 `
@@ -19,6 +40,7 @@ type FindQueueParams struct {
 	Name string
 }
 
+// Whether an operator has paused it.
 func (q *Queries) FindQueue(ctx context.Context, arg FindQueueParams) (int64, error) {
 	row := q.queryRow(ctx, q.findQueueStmt, findQueue, arg.Name)
 	var paused int64
@@ -32,13 +54,25 @@ SELECT
     CAST(
         coalesce(
             (
-                SELECT queues.paused
+                SELECT CASE WHEN queues.cap IS NULL THEN queues.paused ELSE queues.stopped END
                 FROM queues
                 WHERE queues.name = named.name
             ),
             0
         ) AS INTEGER
     ) AS paused,
+    CAST(
+        coalesce(
+            (
+                SELECT limits.most
+                FROM queues
+                JOIN limits ON limits.name = 'queue:' || queues.name
+                WHERE queues.name = named.name
+                  AND queues.cap IS NOT NULL
+            ),
+            -1
+        ) AS INTEGER
+    ) AS cap,
     named.pending,
     named.oldest
 FROM (
@@ -103,6 +137,7 @@ type ListQueuesParams struct {
 type ListQueuesRow struct {
 	Name    string
 	Paused  int64
+	Cap     int64
 	Pending int64
 	Oldest  int64
 }
@@ -121,6 +156,7 @@ func (q *Queries) ListQueues(ctx context.Context, arg ListQueuesParams) ([]ListQ
 		if err := rows.Scan(
 			&i.Name,
 			&i.Paused,
+			&i.Cap,
 			&i.Pending,
 			&i.Oldest,
 		); err != nil {
@@ -141,7 +177,8 @@ const setQueue = `-- name: SetQueue :exec
 INSERT INTO queues (name, paused)
 VALUES (?1, ?2)
 ON CONFLICT (name) DO UPDATE
-SET paused = excluded.paused
+SET paused = excluded.paused OR cap IS NOT NULL,
+    stopped = excluded.paused AND cap IS NOT NULL
 `
 
 type SetQueueParams struct {

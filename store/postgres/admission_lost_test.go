@@ -1,0 +1,199 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/durable-worker/durable-worker/durable"
+	"github.com/durable-worker/durable-worker/store"
+)
+
+// More interleavings, in which a transaction that is open keeps what it has freed, or taken,
+// from the snapshot of an admission.
+
+// during does something that has to wait for an open transaction, and returns what ends it
+// once it waits.
+func (l *limited) during(tx pgx.Tx, do func(ctx context.Context) error) (ended func()) {
+	l.t.Helper()
+	var pid int
+	require.NoError(l.t, tx.QueryRow(l.t.Context(), "select pg_backend_pid()").Scan(&pid))
+	done := make(chan error, 1)
+	go func() { done <- do(l.t.Context()) }()
+	conn := l.conn()
+	require.Eventually(l.t, func() (waits bool) {
+		err := conn.QueryRow(l.t.Context(), "select exists (select from pg_stat_activity where $1 = any (pg_blocking_pids(pid)))", pid).Scan(&waits)
+		return err == nil && waits
+	}, 10*time.Second, time.Millisecond, "it waits for the transaction")
+	return func() {
+		l.t.Helper()
+		require.NoError(l.t, <-done)
+	}
+}
+
+// sound expects that nothing is as it must not be, and that nothing holds places of "doc".
+func (l *limited) sound(why string) {
+	l.t.Helper()
+	faults, err := l.CheckLimits(l.t.Context())
+	require.NoError(l.t, err)
+	require.Empty(l.t, faults, why)
+}
+
+// TestATurnIsNotLost has a run be enqueued, and an admission look, while the settlement that
+// frees the place is open and has seen no waiter. The admission counts the permit and drops
+// the run's turn; the settlement's own, which it inserts whether or not it sees a waiter,
+// is what is left.
+func TestATurnIsNotLost(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1))
+	l.enqueue(limitedRun(use("doc", "a")))
+	first, runs := l.admit(1)
+	require.Len(t, runs, 1)
+	holder := l.begin("select from leases for key share") // the settlement waits when it deletes the lease
+	settled := l.during(holder, func(ctx context.Context) error {
+		s := settlement(first, runs, store.Outcome{Kind: store.Success})
+		s.Limited, s.Claimed = true, len(runs)
+		_, err := l.Settle(ctx, []store.Settlement{s})
+		return err
+	})
+	ids := l.enqueue(limitedRun(use("doc", "a")))
+	_, none := l.admit(1)
+	require.Empty(t, none, "the permit counts until the settlement is committed")
+	require.Zero(t, l.count("select count(*) from turns"), "the run's turn was taken")
+	require.NoError(t, holder.Rollback(t.Context()))
+	settled()
+	_, runs = l.admit(1)
+	require.Equal(t, ids, idsOf(runs))
+}
+
+// TestACandidateIsCancelledMeanwhile: an admission passes over a waiter that a transaction
+// has taken out of its line, and counts nothing for it, whether that commits or not.
+func TestACandidateIsCancelledMeanwhile(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1))
+	ids := l.enqueue(limitedRun(use("doc", "a")), limitedRun(use("doc", "a")), limitedRun(use("doc", "b")))
+	tx := l.begin("delete from waiting where run_id = $1", ids[0])
+	_, err := tx.Exec(t.Context(), "update runs set state = 5, finished_at = now() where id = $1", ids[0])
+	require.NoError(t, err)
+	_, runs := l.admit(5)
+	require.Equal(t, ids[2:], idsOf(runs), "of the other key")
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Eventually(t, func() bool {
+		_, runs = l.admit(5)
+		return len(runs) == 1 && runs[0].ID == ids[1]
+	}, 10*time.Second, time.Millisecond, "the next of its key")
+	l.sound("at the end")
+}
+
+// TestAMovedRunIsCancelledMeanwhile is the same for a run that stands in the line of the
+// second of its limits.
+func TestAMovedRunIsCancelledMeanwhile(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1), semaphore("api", 1))
+	l.enqueue(limitedRun(use("api", "")))
+	first, runs := l.admit(1)
+	require.Len(t, runs, 1)
+	ids := l.enqueue(limitedRun(use("doc", "a"), use("api", "")), limitedRun(use("doc", "a"), use("api", "")))
+	_, none := l.admit(5)
+	require.Empty(t, none)
+	require.NotZero(t, l.count("select count(*) from waiting where gate = $1", l.gate("api", "")), "one has moved")
+	moved := ids[0]
+	tx := l.begin("select from waiting where run_id = $1 for update", moved)
+	l.settle(first, runs, store.Outcome{Kind: store.Success})
+	_, err := tx.Exec(t.Context(), "update runs set state = 5, finished_at = now() where id = $1", moved)
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "delete from waiting where run_id = $1", moved)
+	require.NoError(t, err)
+	_, runs = l.admit(5)
+	require.NotContains(t, idsOf(runs), moved)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Eventually(t, func() bool {
+		if len(runs) == 0 {
+			_, runs = l.admit(5)
+		}
+		return len(runs) == 1 && runs[0].ID == ids[1]
+	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, 2, l.count("select sum(k) from permits"), "a place of each")
+	l.sound("at the end")
+}
+
+// TestAClaimIsReclaimedWhileAPartIsSettled: a reclaim leaves a claim alone that a settlement
+// has in hand, and takes what is left of it afterwards.
+func TestAClaimIsReclaimedWhileAPartIsSettled(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 3))
+	l.enqueue(limitedRun(use("doc", "a")), limitedRun(use("doc", "a")), limitedRun(use("doc", "a")))
+	r, runs := l.admit(3)
+	require.Len(t, runs, 3)
+	l.shift(t, 2*time.Minute)
+	settling := l.begin("select from leases order by claim_id for key share") // as HoldLeases
+	reclaim := func() int {
+		result, err := l.Reclaim(t.Context(), store.ReclaimRequest{Limit: 10, MaxCrashes: 5})
+		require.NoError(t, err)
+		return len(result.Runs)
+	}
+	require.Zero(t, reclaim(), "its claim is in the hand of a settlement")
+	require.Equal(t, 3, l.count("select sum(k) from permits"))
+	require.NoError(t, settling.Rollback(t.Context()))
+	part := settlement(r, runs[:1], store.Outcome{Kind: store.Success})
+	part.Limited, part.Claimed, part.Last = true, 3, false
+	verdicts, err := l.Settle(t.Context(), []store.Settlement{part})
+	require.NoError(t, err)
+	require.Equal(t, []store.Verdict{store.Applied}, verdicts)
+	require.Equal(t, 2, l.count("select sum(k) from permits"))
+	require.Equal(t, 2, reclaim())
+	require.Zero(t, l.count("select count(*) from permits"))
+	_, runs = l.admit(5)
+	require.Len(t, runs, 2)
+	l.sound("at the end")
+}
+
+// TestAPlaceIsFreedWhileANewLaneIsMade: the first run of a lane that is new to a limit is
+// committed after the place was freed; its own turn announces it.
+func TestAPlaceIsFreedWhileANewLaneIsMade(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 1))
+	l.enqueue(limitedRun(use("doc", "a")))
+	first, runs := l.admit(1)
+	require.Len(t, runs, 1)
+	conn := connect(t, plainURL(t, l.opened))
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	late := newRun(durable.Priority(2))
+	late.Limits = []store.LimitUse{use("doc", "a")}
+	_, err = l.WithTx(tx).Enqueue(t.Context(), late)
+	require.NoError(t, err)
+	l.settle(first, runs, store.Outcome{Kind: store.Success})
+	_, none := l.admit(5)
+	require.Empty(t, none, "it is not committed")
+	require.NoError(t, tx.Commit(t.Context()))
+	_, runs = l.admit(5)
+	require.Equal(t, []store.RunID{late.ID}, idsOf(runs))
+}
+
+// TestAKeyIsPenalizedBesideAnAdmission: a penalty waits for the admission that has the gate,
+// counts for the next one, and leaves a turn for when it ends.
+func TestAKeyIsPenalizedBesideAnAdmission(t *testing.T) {
+	t.Parallel()
+	l := openLimited(t, semaphore("doc", 2))
+	ids := l.enqueue(limitedRun(use("doc", "a")), limitedRun(use("doc", "a")))
+	_, runs := l.admit(1)
+	require.Equal(t, ids[:1], idsOf(runs))
+	admitting := l.begin("select from gates for update") // as TakeTurns
+	penalized := l.during(admitting, func(ctx context.Context) error {
+		_, err := l.UseLimit(ctx, store.LimitRequest{Usage: store.UsagePenalize, Limit: "doc", Key: "a", For: time.Hour})
+		return err
+	})
+	require.NoError(t, admitting.Rollback(t.Context()))
+	penalized()
+	_, none := l.admit(5)
+	require.Empty(t, none)
+	require.Equal(t, 1, l.count("select count(*) from turns where gate = $1 and due_at > now() + interval '59 minutes'", l.gate("doc", "a")))
+	l.sound("while it lasts")
+	l.shift(t, time.Hour)
+	_, runs = l.admit(5)
+	require.Equal(t, ids[1:], idsOf(runs))
+}
