@@ -27,7 +27,7 @@ func (s *Store) adoptRuns(ctx context.Context, steps []store.Step) {
 	})
 	switch {
 	case err != nil && ctx.Err() == nil:
-		s.logger.Error("the runs of capped queues could not be put under their caps: they wait", "error", err)
+		s.logger.Error("the runs of capped queues could not be put under their caps: they wait", "event", "limit.caps_not_applied", "error", err)
 	case adopted:
 		s.hint()
 	}
