@@ -95,7 +95,7 @@ func (b *bench) work(ctx context.Context, w *watch, d drain) (sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := look(ctx, w)
+	before, err := spentSoFar(ctx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +186,8 @@ func start(children []*child) error {
 	return nil
 }
 
-// look takes both kinds of figures.
-func look(ctx context.Context, w *watch) (seen spent, err error) {
+// spentSoFar takes both kinds of figures.
+func spentSoFar(ctx context.Context, w *watch) (seen spent, err error) {
 	if seen, err = w.fast(ctx); err == nil {
 		err = w.slow(ctx, &seen)
 	}

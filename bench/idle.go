@@ -94,7 +94,7 @@ func (b *bench) idle(ctx context.Context, s spec, on engine, window time.Duratio
 	if err := worker.begin(); err != nil {
 		return nil, err
 	}
-	look := func(wait time.Duration) (seen spent, err error) {
+	measure := func(wait time.Duration) (seen spent, err error) {
 		select {
 		case <-ctx.Done():
 			return seen, ctx.Err()
@@ -102,13 +102,13 @@ func (b *bench) idle(ctx context.Context, s spec, on engine, window time.Duratio
 		}
 		return seen, w.slow(ctx, &seen)
 	}
-	if _, err := look(5 * time.Second); err != nil { // the start is over
+	if _, err := measure(5 * time.Second); err != nil { // the start is over
 		return nil, err
 	}
 	if err := w.forget(ctx); err != nil {
 		return nil, err
 	}
-	after, err := look(window)
+	after, err := measure(window)
 	if err != nil {
 		return nil, err
 	}

@@ -122,7 +122,7 @@ func (s steady) enqueue(ctx context.Context, b *bench, w *watch, job durable.Job
 			continue
 		}
 		looked = time.Now()
-		if err := s.look(ctx, w, found, time.Since(began)); err != nil {
+		if err := s.check(ctx, w, found, time.Since(began)); err != nil {
 			return nil, err
 		}
 		fmt.Fprintf(b.progress, "%s %v: %.0f runs kept, %.0f MiB\n", label, time.Since(began).Round(time.Second), found["kept"], found["late"])
@@ -130,7 +130,7 @@ func (s steady) enqueue(ctx context.Context, b *bench, w *watch, job durable.Job
 	return found, nil
 }
 
-func (s steady) look(ctx context.Context, w *watch, found sample, passed time.Duration) error {
+func (s steady) check(ctx context.Context, w *watch, found sample, passed time.Duration) error {
 	var kept, bytes int64
 	err := w.conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM durable.runs), (SELECT sum(pg_total_relation_size(c.oid))::bigint
 		FROM pg_class c WHERE c.relnamespace = 'durable'::regnamespace AND c.relkind = 'r')`).Scan(&kept, &bytes)

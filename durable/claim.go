@@ -122,18 +122,18 @@ func (c *claimer) request(ask claimplan.Ask, alone bool) {
 func (c *claimer) readHeads(ctx context.Context, now time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, c.w.callTimeout())
 	defer cancel()
-	serves, look := c.serves, c.plan.Look(now)
-	serves.From = look.From
+	serves, reading := c.serves, c.plan.Read(now)
+	serves.From = reading.From
 	heads, err := c.w.store.Heads(ctx, serves)
 	c.w.observeCall(err)
 	c.w.observeFit(err)
 	ended := c.w.config.Elapsed()
 	if err != nil {
-		c.plan.LookFailed(look, ended)
+		c.plan.ReadFailed(reading, ended)
 		c.w.warn(ctx, "claim.heads_failed", "claim: reading the heads failed, will be retried", err)
 		return err
 	}
-	c.plan.SetHeads(look, heads, ended, c.w.jittered(c.w.config.PollInterval))
+	c.plan.SetHeads(reading, heads, ended, c.w.jittered(c.w.config.PollInterval))
 	return nil
 }
 

@@ -232,7 +232,7 @@ func (s *faultyStore) Checkpoint(ctx context.Context, id durable.RunID) ([]byte,
 func (s *faultyStore) Reclaim(ctx context.Context, request store.ReclaimRequest) (store.ReclaimResult, error) {
 	return faulty(s, "Reclaim", func() (store.ReclaimResult, error) {
 		if request.Limit > 0 && (s.refusesWrites() || s.reclaimMost > 0 && request.Runs > s.reclaimMost) {
-			if look, err := s.Store.Reclaim(ctx, store.ReclaimRequest{}); err != nil || look.Soon {
+			if done, err := s.Store.Reclaim(ctx, store.ReclaimRequest{}); err != nil || done.Soon {
 				return store.ReclaimResult{}, errCut
 			}
 		}

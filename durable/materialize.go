@@ -31,9 +31,9 @@ func nextChunk(chunk int, took time.Duration) int {
 // locked, is asked for again.
 const materializeMinPause = 10 * time.Millisecond
 
-// idleLookFactor is how many poll intervals may pass between two evaluations
+// idleFactor is how many poll intervals may pass between two evaluations
 // when nothing is due sooner and the store reports changes immediately.
-const idleLookFactor = 4
+const idleFactor = 4
 
 // materializeLoop enqueues due occurrences until ctx ends. All workers run it;
 // the store lets one evaluate at a time and the others try again later.
@@ -41,14 +41,14 @@ func (w *Worker) materializeLoop(ctx context.Context) {
 	first, second := newEvaluator(w), make(chan struct{})
 	close(second) // no second evaluator runs next to this loop
 	pause, hastened, rest := time.Duration(0), false, materializeMinPause
-	for w.untilLook(ctx, pause) {
+	for w.untilNext(ctx, pause) {
 		hastened = w.hasten(ctx) || hastened // since the last evaluation that was not Busy
 		select {
 		case <-w.changes: // this evaluation sees them
 		default:
 		}
-		made, more, err := first.look(ctx)
-		pause = w.lookPause(&made, err)
+		made, more, err := first.evaluate(ctx)
+		pause = w.nextPause(&made, err)
 		switch {
 		case err != nil:
 		case more:
@@ -77,7 +77,7 @@ func (w *Worker) evaluateBeside(ctx context.Context, earlier chan struct{}) chan
 		defer close(done)
 		e := newEvaluator(w)
 		for more := true; more && ctx.Err() == nil; {
-			_, more, _ = e.look(ctx)
+			_, more, _ = e.evaluate(ctx)
 		}
 	}()
 	return done
@@ -103,8 +103,8 @@ func newEvaluator(w *Worker) *evaluator {
 	return &evaluator{w: w, plan: recur.NewPlanner(), chunk: materializeMost}
 }
 
-// look materializes once, and reports whether there may be more immediately.
-func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, more bool, err error) {
+// evaluate materializes once, and reports whether there may be more immediately.
+func (e *evaluator) evaluate(ctx context.Context) (made store.MaterializeResult, more bool, err error) {
 	w := e.w
 	e.plan.Begin()
 	bounded, cancel := context.WithTimeout(ctx, w.callTimeout())
@@ -128,8 +128,8 @@ func (e *evaluator) look(ctx context.Context) (made store.MaterializeResult, mor
 	return made, more, err
 }
 
-// lookPause is how long after an evaluation of the schedules the next one is.
-func (w *Worker) lookPause(made *store.MaterializeResult, err error) time.Duration {
+// nextPause is how long after an evaluation of the schedules the next one is.
+func (w *Worker) nextPause(made *store.MaterializeResult, err error) time.Duration {
 	pause := w.jittered(w.config.PollInterval)
 	switch {
 	case err != nil:
@@ -138,7 +138,7 @@ func (w *Worker) lookPause(made *store.MaterializeResult, err error) time.Durati
 		w.config.Logger.Debug("another worker materializes, skipping", "event", "schedule.busy")
 		return pause
 	case w.listens.Load():
-		pause *= idleLookFactor
+		pause *= idleFactor
 	}
 	if made.Next >= 0 {
 		pause = min(pause, max(made.Next, materializeMinPause))
@@ -149,11 +149,11 @@ func (w *Worker) lookPause(made *store.MaterializeResult, err error) time.Durati
 	return pause
 }
 
-// untilLook waits until the next evaluation of the schedules, and reports false
+// untilNext waits until the next evaluation of the schedules, and reports false
 // when ctx ended. A signal that they may have changed makes it sooner, but no
 // sooner than a poll interval after the last; a signal that a run has ended for
 // which a schedule waits makes it immediate.
-func (w *Worker) untilLook(ctx context.Context, pause time.Duration) bool {
+func (w *Worker) untilNext(ctx context.Context, pause time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/durable-worker/durable-worker/store"
 )
 
-// looksStore counts the looks at the schedules.
-type looksStore struct {
+// evaluationsStore counts the looks at the schedules.
+type evaluationsStore struct {
 	durable.Store
 	looks atomic.Int32
 }
 
-func (s *looksStore) Materialize(
+func (s *evaluationsStore) Materialize(
 	ctx context.Context, limit int, decide func(time.Time, store.Schedule) store.Decision,
 ) (store.MaterializeResult, error) {
 	s.looks.Add(1)
@@ -28,7 +28,7 @@ func (s *looksStore) Materialize(
 
 func TestSchedule_IdleWorkerLooksSeldomAndHearsOfChanges(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
-		counted := &looksStore{Store: s.store.Store}
+		counted := &evaluationsStore{Store: s.store.Store}
 		s.store.Store = counted
 		w := s.worker(durable.WorkerConfig{})
 		var fired, most atomic.Int32
@@ -58,7 +58,7 @@ func TestSchedule_IdleWorkerLooksSeldomAndHearsOfChanges(t *testing.T) {
 
 func TestSchedule_WorkerThatHearsNothingLooksAtEveryPoll(t *testing.T) {
 	play(t, func(t *testing.T, s *scene) {
-		counted := &looksStore{Store: s.store.Store}
+		counted := &evaluationsStore{Store: s.store.Store}
 		s.store.Store = counted
 		w := s.worker(durable.WorkerConfig{NoListen: true})
 		var fired, most atomic.Int32

@@ -8,9 +8,9 @@ import (
 	"github.com/durable-worker/durable-worker/internal/pgtest"
 )
 
-// TestPeopleWhoLookHaveConnectionsOfTheirOwn: the worker's pool for enqueues is not the
+// TestOperatorsHaveConnectionsOfTheirOwn: the worker's pool for enqueues is not the
 // dashboard's.
-func TestPeopleWhoLookHaveConnectionsOfTheirOwn(t *testing.T) {
+func TestOperatorsHaveConnectionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := serve(t, []string{"DURABLE_DATABASE_URL=" + pgtest.Database(t), "DURABLE_HTTP_ADDR=127.0.0.1:0", "DURABLE_LOG_LEVEL=debug",
 		"DURABLE_DASHBOARD_ADDR=127.0.0.1:0", "DURABLE_DATABASE_MAX_CONNS=2"}, stock)

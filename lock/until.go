@@ -19,7 +19,7 @@ func until(parent context.Context, deadline time.Duration, elapsed func() time.D
 	ctx, lose := context.WithCancelCause(timed)
 	var mu sync.Mutex // guards the timer, which may end before it is known here
 	var timer *time.Timer
-	look := func() {
+	check := func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if left := deadline - elapsed(); left > 0 && ctx.Err() == nil {
@@ -30,7 +30,7 @@ func until(parent context.Context, deadline time.Duration, elapsed func() time.D
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	timer = time.AfterFunc(min(max(deadline-elapsed(), 0), mostWait), look)
+	timer = time.AfterFunc(min(max(deadline-elapsed(), 0), mostWait), check)
 	return ctx, func() {
 		lose(context.Canceled)
 		release()

@@ -99,9 +99,12 @@ func masked(value any, rule []string, hidden *bool) any {
 // already, when nothing was changed in it. Otherwise a mask would be stored in place of
 // what it hides.
 func (r *Redaction) restored(given, stored []byte) ([]byte, error) {
-	value, fault := decoded(given) // what is no JSON is refused by those who store it
-	if r == nil || fault != nil || !holdsMask(value) {
+	if r == nil || !json.Valid(given) { // what is no JSON is refused by those who store it
 		return given, nil
+	}
+	value, err := decoded(given)
+	if err != nil || !holdsMask(value) {
+		return given, err
 	}
 	if shown, err := decoded(r.Of(stored)); err == nil && reflect.DeepEqual(shown, value) {
 		return stored, nil

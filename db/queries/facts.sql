@@ -85,7 +85,7 @@ FROM (
         audit.runs
     FROM durable.audit
     ORDER BY audit.id DESC
-    LIMIT @look::int
+    LIMIT @examined::int
 ) newest
 WHERE newest.kind = 'bulk'
   AND newest.action = 'delete'
@@ -227,7 +227,7 @@ FROM (
       AND (problems.acknowledged_at IS NULL) = @open::boolean
       AND problems.ended_at >= @since::timestamptz
     ORDER BY problems.ended_at DESC, problems.run_id DESC
-    LIMIT @look::int
+    LIMIT @examined::int
 ) newest
 JOIN durable.lanes ON lanes.id = newest.lane
 WHERE (cardinality(@jobs::text[]) = 0 OR lanes.job = ANY (@jobs::text[]))

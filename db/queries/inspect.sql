@@ -279,7 +279,7 @@ FROM (
     WHERE runs.id < @below
       AND runs.id >= @from_id
     ORDER BY runs.id DESC
-    LIMIT @look
+    LIMIT @examined
 ) newest
 WHERE newest.state = 1
   AND NOT EXISTS (
@@ -491,8 +491,8 @@ SELECT
 -- Index: ready_order, waiting_order, leases, problems_lane and runs_pkey backwards, no more
 -- than so many rows of each; then one probe of runs_pkey for each of these. Locks: none.
 SELECT
-    looked.state::smallint AS state,
-    count(*) AS looked,
+    examined.state::smallint AS state,
+    count(*) AS examined,
     count(*) FILTER (WHERE passing.id IS NOT NULL) AS passing
 FROM (
     (
@@ -545,12 +545,12 @@ FROM (
           AND problems.lane = ANY (@lines::int[])
         LIMIT @most::int
     )
-) looked
+) examined
 LEFT JOIN LATERAL (
     SELECT runs.id
     FROM durable.runs
-    WHERE runs.id = looked.id
-      AND runs.state = looked.state
+    WHERE runs.id = examined.id
+      AND runs.state = examined.state
       AND runs.id < @below
       AND runs.id >= @from_id
       AND (@all_lanes::boolean OR abs(runs.lane) = ANY (@lanes::int[]))
@@ -621,7 +621,7 @@ LEFT JOIN LATERAL (
 -- end
     LIMIT 1
 ) passing ON true
-GROUP BY looked.state;
+GROUP BY examined.state;
 
 -- name: CountThese :many
 -- How many of the runs pass, by state. Index: runs_pkey, one probe for each id. Locks: none.
@@ -762,14 +762,14 @@ FROM (
         SELECT id, state
         FROM durable.runs
         ORDER BY id DESC
-        LIMIT @look
+        LIMIT @examined
     )
     UNION
     (
         SELECT id, state
         FROM durable.runs
         ORDER BY id
-        LIMIT @look
+        LIMIT @examined
     )
 ) ends;
 

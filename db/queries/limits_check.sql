@@ -5,7 +5,7 @@
 -- is held than there is, by permits that are younger than the last change of its limit; a
 -- permit without its lease, or whose run has ended; a row of waiting that is not the place of
 -- a pending run; a limited run in ready; and a gate with room, a run that is due, and no turn.
--- Index: permits, one row per claim; waiting and ready, their first @looked rows; then
+-- Index: permits, one row per claim; waiting and ready, their first @examined rows; then
 -- waiting_order skipped along the gates, @gates of them. Locks: none.
 WITH RECURSIVE gate_of (gate, n) AS (
     (
@@ -105,7 +105,7 @@ WITH RECURSIVE gate_of (gate, n) AS (
     FROM (
         SELECT waiting.gate, waiting.lane, waiting.due_at, waiting.run_id
         FROM durable.waiting
-        LIMIT @looked
+        LIMIT @examined
     ) first
     WHERE NOT EXISTS (
         SELECT
@@ -119,7 +119,7 @@ WITH RECURSIVE gate_of (gate, n) AS (
     LIMIT @most
 ), mixed AS (
     SELECT runs.gates[1] AS gate, runs.id::text AS run, 0 AS used
-    FROM (SELECT ready.run_id FROM durable.ready LIMIT @looked) first
+    FROM (SELECT ready.run_id FROM durable.ready LIMIT @examined) first
     JOIN durable.runs ON runs.id = first.run_id
     WHERE runs.gates IS NOT NULL
     LIMIT @most

@@ -277,7 +277,7 @@ WITH expired AS MATERIALIZED (
     SET duration = 0
     WHERE claim_id = ANY (ARRAY(SELECT locked_runs.claim_id FROM locked_runs))
       AND claim_id <> ALL (ARRAY(SELECT ended.claim_id FROM ended))
-), looked_at AS (
+), examined AS (
     SELECT locked_runs.claim_id
     FROM locked_runs
     UNION
@@ -409,7 +409,7 @@ FROM (
         count(*)::int AS leases,
         coalesce(
             array_agg(expired.claim_id) FILTER (
-                WHERE expired.claim_id NOT IN (SELECT looked_at.claim_id FROM looked_at)
+                WHERE expired.claim_id NOT IN (SELECT examined.claim_id FROM examined)
             ),
             '{}'
         )::uuid[] AS stuck

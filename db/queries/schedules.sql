@@ -249,7 +249,7 @@ SELECT
     unnest(@lasts::timestamptz[]),
     unnest(@reasons::text[]);
 
--- name: NextLook :one
+-- name: NextEvaluation :one
 -- The first question of every materializer, and mostly the only one: microseconds until a
 -- schedule is due; 0: one is; negative: none will be. Those set aside are passed over.
 -- Index: the head of schedules_look. Locks: none.

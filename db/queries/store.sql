@@ -30,14 +30,14 @@ SELECT
 -- whole. No rows, no locks.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog', true);
 
--- name: LookSession :exec
+-- name: OperatorSession :exec
 -- Lets a session only read, and bounds its statements, for as long as it lasts: where no
 -- pooler may give it to others. No rows, no locks.
 SELECT
     set_config('default_transaction_read_only', 'on', false),
     set_config('statement_timeout', @statement_timeout::text, false);
 
--- name: Look :exec
+-- name: ReadOnly :exec
 -- Lets the transaction only read from here on. No rows, no locks.
 SELECT pg_catalog.set_config('transaction_read_only', 'on', true);
 

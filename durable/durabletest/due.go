@@ -34,7 +34,7 @@ func (k *Kit) RunAll() Tally {
 	k.begin("RunAll")
 	for {
 		k.finish("waiting")
-		next := k.look().next
+		next := k.moment().next
 		switch {
 		case next >= 0:
 			k.wait(next)
@@ -62,7 +62,7 @@ func (k *Kit) Advance(d time.Duration) Tally {
 		if k.exhausted() {
 			k.tooMuch("due")
 		}
-		if now := k.look(); now.due == 0 && now.unsettled <= now.executing || !k.wait(time.Until(grace)) {
+		if now := k.moment(); now.due == 0 && now.unsettled <= now.executing || !k.wait(time.Until(grace)) {
 			return k.end(k.at)
 		}
 	}
@@ -123,7 +123,7 @@ func (k *Kit) finish(what string) {
 	k.t.Helper()
 	for {
 		synctest.Wait()
-		now := k.look()
+		now := k.moment()
 		if now.due == 0 && now.unsettled == 0 && now.freed == 0 {
 			return
 		}
@@ -157,7 +157,7 @@ type moment struct {
 	executing int           // of them, those whose handler has not returned
 }
 
-func (k *Kit) look() moment {
+func (k *Kit) moment() moment {
 	k.t.Helper()
 	now := moment{next: -1}
 	working := false

@@ -38,7 +38,7 @@ type watch struct {
 // watched is a run that a caller waits for.
 type watched struct {
 	waiters   map[*waiter]struct{}
-	look      bool          // at the next opportunity
+	due       bool          // at the next opportunity
 	left      time.Duration // until it is read without a signal
 	pause     time.Duration // between two such reads
 	failures  int           // reads in a row that failed
@@ -50,7 +50,7 @@ func newWatch(ctx context.Context, db store.Store) *watch {
 	w := &watch{store: db, wake: make(chan struct{}, 1), runs: map[store.RunID]*watched{}}
 	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.loops.Go(func() { w.listenLoop(ctx) })
-	w.loops.Go(func() { w.lookLoop(ctx) })
+	w.loops.Go(func() { w.readLoop(ctx) })
 	return w
 }
 
@@ -72,7 +72,7 @@ func (w *watch) add(one *waiter) {
 	for id := range one.missing {
 		run := w.runs[id]
 		if run == nil {
-			run = &watched{waiters: map[*waiter]struct{}{}, pause: waitTick, left: waitTick, look: true}
+			run = &watched{waiters: map[*waiter]struct{}{}, pause: waitTick, left: waitTick, due: true}
 			w.runs[id] = run
 		}
 		run.waiters[one] = struct{}{}
@@ -102,7 +102,7 @@ func (w *watch) hear(signal store.Signal) {
 	if signal.Run == (store.RunID{}) {
 		w.all, w.hearing = true, true // read with the next tick: such signals may come one after the other
 	} else if run := w.runs[signal.Run]; run != nil {
-		run.look = true
+		run.due = true
 		w.poke()
 	}
 }
@@ -134,8 +134,8 @@ func (w *watch) listenLoop(ctx context.Context) {
 	}
 }
 
-// lookLoop reads runs until ctx ends.
-func (w *watch) lookLoop(ctx context.Context) {
+// readLoop reads runs until ctx ends.
+func (w *watch) readLoop(ctx context.Context) {
 	tick := time.NewTicker(waitTick)
 	defer tick.Stop()
 	announce := time.NewTicker(awaitEvery)
@@ -189,7 +189,7 @@ func (w *watch) pass(d time.Duration) {
 		if run.left -= d; run.left > 0 {
 			continue
 		}
-		run.look = true
+		run.due = true
 		run.pause = min(2*run.pause, waitMost)
 		if w.hearing {
 			run.pause = max(run.pause, waitHearing)
@@ -204,9 +204,9 @@ func (w *watch) choose() (fresh, chosen []store.RunID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, run := range w.runs {
-		if run.look {
+		if run.due {
 			chosen = append(chosen, id)
-			run.look = false
+			run.due = false
 		}
 		if !run.announced {
 			fresh = append(fresh, id)
@@ -222,7 +222,7 @@ func (w *watch) others() (ids []store.RunID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, run := range w.runs {
-		if w.all && !run.look {
+		if w.all && !run.due {
 			ids = append(ids, id)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 // headsEvery is how long the heads that were read are good for.
 const headsEvery = time.Second
 
-// Look is one reading of the heads.
-type Look struct {
+// Reading is one reading of the heads.
+type Reading struct {
 	// From is where to read each lane from; nil: from its beginning.
 	From map[store.LaneID]time.Time
 
@@ -20,32 +20,32 @@ type Look struct {
 	below bool
 }
 
-// Look says how to read the heads now. SetHeads or LookFailed says how it ended.
-func (p *Plan) Look(now time.Duration) Look {
-	look := Look{began: now, below: p.reach.below(now)}
-	if !look.below {
-		look.From = p.bounds()
+// Read says how to read the heads now. SetHeads or ReadFailed says how it ended.
+func (p *Plan) Read(now time.Duration) Reading {
+	reading := Reading{began: now, below: p.reach.below(now)}
+	if !reading.below {
+		reading.From = p.bounds()
 	}
-	return look
+	return reading
 }
 
-// LookFailed records that a reading of the heads had no answer.
-func (p *Plan) LookFailed(look Look, now time.Duration) {
-	if look.below {
-		p.reach.lookedBelow(now, now-look.began)
+// ReadFailed records that a reading of the heads had no answer.
+func (p *Plan) ReadFailed(reading Reading, now time.Duration) {
+	if reading.below {
+		p.reach.tookBelow(now, now-reading.began)
 	}
 }
 
 // SetHeads records the heads as the store has returned them. However many wake-ups
-// come, they are read again when the time given has passed since the look began.
-func (p *Plan) SetHeads(look Look, heads []store.Head, now, again time.Duration) {
-	if look.below {
-		p.reach.lookedBelow(now, now-look.began)
+// come, they are read again when the time given has passed since the reading began.
+func (p *Plan) SetHeads(reading Reading, heads []store.Head, now, again time.Duration) {
+	if reading.below {
+		p.reach.tookBelow(now, now-reading.began)
 	} else {
-		p.reach.lookedAbove(now - look.began)
+		p.reach.tookAbove(now - reading.began)
 	}
 	p.setHeads(heads)
-	p.headsAt, p.headsDue, p.nextAt = look.began, look.began+again, -1
+	p.headsAt, p.headsDue, p.nextAt = reading.began, reading.began+again, -1
 	if p.next >= 0 {
 		p.nextAt = now + p.next
 	}

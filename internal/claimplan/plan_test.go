@@ -40,7 +40,7 @@ func planned(heads ...store.Head) *claimplan.Plan {
 
 // read has the heads read, without delay.
 func read(p *claimplan.Plan, now time.Duration, heads ...store.Head) {
-	p.SetHeads(p.Look(now), heads, now, time.Minute)
+	p.SetHeads(p.Read(now), heads, now, time.Minute)
 }
 
 // take applies a claim of the steps of n runs.
@@ -136,13 +136,13 @@ func TestPlan_StepsAreBounded(t *testing.T) {
 
 func TestPlan_KeepsTheMarksOfLanesThatAreNotDue(t *testing.T) {
 	p := claimplan.New(16 << 20)
-	look := p.Look(0)
-	require.Nil(t, look.From)
-	p.SetHeads(look, []store.Head{dueHead(1, 0, 1), {Lane: 2}}, time.Second, time.Minute) // took a second: the next reads start at the marks
-	require.Equal(t, map[store.LaneID]time.Time{1: epoch.Add(time.Second), 2: epoch.Add(2 * time.Second)}, p.Look(2*time.Second).From, "the store's time, and nothing before it waits")
+	reading := p.Read(0)
+	require.Nil(t, reading.From)
+	p.SetHeads(reading, []store.Head{dueHead(1, 0, 1), {Lane: 2}}, time.Second, time.Minute) // took a second: the next reads start at the marks
+	require.Equal(t, map[store.LaneID]time.Time{1: epoch.Add(time.Second), 2: epoch.Add(2 * time.Second)}, p.Read(2*time.Second).From, "the store's time, and nothing before it waits")
 	take(p, 5, claimed(1, 3, 40)...)
 	read(p, 2*time.Second, store.Head{Lane: 1}, store.Head{Lane: 2})
-	require.Equal(t, epoch.Add(40*time.Second), p.Look(2 * time.Second).From[1])
+	require.Equal(t, epoch.Add(40*time.Second), p.Read(2 * time.Second).From[1])
 
 	by, mustRead := p.Consider(claimplan.Woken{Anywhere: true}, 3*time.Second)
 	require.Equal(t, claimplan.AnyLane, by)
@@ -151,15 +151,15 @@ func TestPlan_KeepsTheMarksOfLanesThatAreNotDue(t *testing.T) {
 
 	read(p, 2*time.Second, store.Head{Lane: 1}, store.Head{Lane: 2})
 	_, _ = p.Consider(claimplan.Woken{Anywhere: true}, time.Minute)
-	require.Zero(t, p.Ask(5, noCap).Steps[0].From, "it is time to look below the marks")
+	require.Zero(t, p.Ask(5, noCap).Steps[0].From, "it is time to read below the marks")
 }
 
 func TestPlan_ReadsBelowTheMarksForATwentiethOfTheTime(t *testing.T) {
 	p := planned(dueHead(1, 0, 1))
 	readFor := func(began, ended time.Duration) {
-		p.SetHeads(p.Look(began), []store.Head{dueHead(1, 0, 1)}, ended, time.Minute)
+		p.SetHeads(p.Read(began), []store.Head{dueHead(1, 0, 1)}, ended, time.Minute)
 	}
-	below := func(now time.Duration) bool { return p.Look(now).From == nil }
+	below := func(now time.Duration) bool { return p.Read(now).From == nil }
 	require.True(t, below(0))
 	readFor(900*time.Millisecond, time.Second)
 	require.False(t, below(2*time.Second))
@@ -167,10 +167,10 @@ func TestPlan_ReadsBelowTheMarksForATwentiethOfTheTime(t *testing.T) {
 	readFor(2*time.Second, 2100*time.Millisecond)
 	readFor(3900*time.Millisecond, 4*time.Second)
 	require.True(t, below(4*time.Second), "the network takes so long either way")
-	p.LookFailed(p.Look(4*time.Second), 64*time.Second)
+	p.ReadFailed(p.Read(4*time.Second), 64*time.Second)
 	require.False(t, below(93*time.Second))
 	require.True(t, below(94*time.Second))
-	p.LookFailed(p.Look(93*time.Second), 94*time.Second) // a read from the marks on decides nothing
+	p.ReadFailed(p.Read(93*time.Second), 94*time.Second) // a read from the marks on decides nothing
 	require.True(t, below(94*time.Second))
 }
 
@@ -235,8 +235,8 @@ func TestPlan_RestsWhenAClaimGotAllThereWas(t *testing.T) {
 	require.Equal(t, time.Minute, planned(store.Head{Lane: 1}).SleepUnread(0, -1), "until the heads are to be read")
 
 	slow := claimplan.New(1)
-	slow.SetHeads(slow.Look(time.Second), nil, 3*time.Second, time.Minute)
-	require.Equal(t, 58*time.Second, slow.SleepUnread(3*time.Second, -1), "since the look began")
+	slow.SetHeads(slow.Read(time.Second), nil, 3*time.Second, time.Minute)
+	require.Equal(t, 58*time.Second, slow.SleepUnread(3*time.Second, -1), "since the reading began")
 }
 
 func TestPlan_ReadsTheHeadsAgain(t *testing.T) {

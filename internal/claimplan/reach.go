@@ -22,10 +22,10 @@ const (
 // below reports whether to read below the marks.
 func (r *reach) below(now time.Duration) bool { return now >= r.until }
 
-// lookedBelow records how long a read below the marks took.
-func (r *reach) lookedBelow(now, took time.Duration) {
+// tookBelow records how long a read below the marks took.
+func (r *reach) tookBelow(now, took time.Duration) {
 	r.until = now + min(belowRest*max(took-r.above, 0), belowMost)
 }
 
-// lookedAbove records how long a read from the marks on took.
-func (r *reach) lookedAbove(took time.Duration) { r.above = took }
+// tookAbove records how long a read from the marks on took.
+func (r *reach) tookAbove(took time.Duration) { r.above = took }

@@ -18,7 +18,8 @@ func (s *Store) capQueue(known *limit) {
 	if !caps {
 		return
 	}
-	s.queues[queue] = s.queues[queue] // it is known from now on
+	paused := s.queues[queue]
+	s.queues[queue] = paused // it is known from now on
 	if known.State == store.LimitActive || known.State == store.LimitDraining {
 		s.caps[queue] = known
 	} else {

@@ -54,24 +54,24 @@ func claimAll(t testing.TB, s store.Store, duration time.Duration, limit int) (l
 func TestTimeNeverGoesBack(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 1999, time.FixedZone("east", 3600))
 	s := memory.New(memory.Config{Clock: func() time.Time { return now }})
-	look := func() time.Time {
+	read := func() time.Time {
 		done, err := s.Reclaim(t.Context(), store.ReclaimRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return done.Now
 	}
-	if want := time.Date(2029, 12, 31, 23, 0, 0, 1000, time.UTC); look() != want {
-		t.Errorf("now is %v, want %v", look(), want)
+	if want := time.Date(2029, 12, 31, 23, 0, 0, 1000, time.UTC); read() != want {
+		t.Errorf("now is %v, want %v", read(), want)
 	}
-	before := look()
+	before := read()
 	now = now.Add(-time.Hour)
-	if look() != before {
-		t.Errorf("now is %v, and was %v", look(), before)
+	if read() != before {
+		t.Errorf("now is %v, and was %v", read(), before)
 	}
 	now = now.Add(2 * time.Hour)
-	if want := before.Add(time.Hour); look() != want {
-		t.Errorf("now is %v, want %v", look(), want)
+	if want := before.Add(time.Hour); read() != want {
+		t.Errorf("now is %v, want %v", read(), want)
 	}
 }
 

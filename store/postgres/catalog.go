@@ -196,7 +196,7 @@ func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("jobs", err)
 	}
-	rows, err := s.queries(s.looking).Jobs(ctx)
+	rows, err := s.queries(s.reading).Jobs(ctx)
 	if err != nil {
 		return nil, s.fail("jobs", err)
 	}

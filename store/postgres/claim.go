@@ -166,7 +166,7 @@ func (d *dealing) scan(rows pgx.Rows) error {
 	for rows.Next() {
 		d.runs = append(d.runs, store.ClaimedRun{}) // read into where it stays
 		run := &d.runs[len(d.runs)-1]
-		err := rows.Scan((*binaryUUID)(&run.ID), (*int32)(&run.Lane), &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
+		err := rows.Scan((*binaryUUID)(&run.ID), &run.Lane, &run.Attempt, &run.MaxAttempts, &run.CrashCount, (*int64)(&run.Fence),
 			&run.DueAt, &run.CreatedAt, &timeout, &run.Expired, &trace, &key, &schedule, &run.Tags, &metadata, &run.Args, &d.dealt)
 		if err != nil {
 			return err

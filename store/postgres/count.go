@@ -50,11 +50,11 @@ func (s *Store) counts(ctx context.Context) (map[store.State]store.Count, error)
 	if err != nil {
 		return nil, err
 	}
-	look := lookMost
+	examined := pageMost
 	if row.Total <= countMost {
-		look = countMost // all of them
+		examined = countMost // all of them
 	}
-	stranded, err := s.stranded(ctx, s.looking, newest(look))
+	stranded, err := s.stranded(ctx, s.reading, newest(examined))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *Store) countSome(ctx context.Context) (row queries.CountSomeRow, most i
 			row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[queries.CountSomeRow])
 			return err
 		})
-		if err := s.send(ctx, s.looking, b); err != nil || row.Total <= most || most == countWhole {
+		if err := s.send(ctx, s.reading, b); err != nil || row.Total <= most || most == countWhole {
 			return row, most, err
 		}
 		about, err := s.estimate(ctx, "runs", row.Total)
@@ -117,8 +117,8 @@ func (s *Store) estimateCounts(ctx context.Context, ready, limited store.Count, 
 // estimateSucceeded estimates the succeeded runs of a large table by themselves,
 // never as what the other numbers leave of an estimate.
 func (s *Store) estimateSucceeded(ctx context.Context) (store.Count, error) {
-	q := s.queries(s.looking)
-	found, err := q.CountSucceededAtEnds(ctx, queries.CountSucceededAtEndsParams{Look: lookMost})
+	q := s.queries(s.reading)
+	found, err := q.CountSucceededAtEnds(ctx, queries.CountSucceededAtEndsParams{Examined: pageMost})
 	if err != nil {
 		return store.Count{}, err
 	}
@@ -149,7 +149,7 @@ func counted(n, most int64) store.Count {
 
 // estimate is about how many rows a table has, at least as many as were counted.
 func (s *Store) estimate(ctx context.Context, table string, least int64) (int64, error) {
-	q := s.queries(s.looking)
+	q := s.queries(s.reading)
 	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: table})
 	if err != nil || row.Estimate >= 0 {
 		return max(row.Estimate, least), err
@@ -179,7 +179,7 @@ func percentOf(pages int64) float32 {
 // estimateProblems shares what problems holds between its two states by a
 // sample.
 func (s *Store) estimateProblems(ctx context.Context, dead, cancelled *store.Count) error {
-	q := s.queries(s.looking)
+	q := s.queries(s.reading)
 	row, err := q.EstimateRows(ctx, queries.EstimateRowsParams{SchemaName: s.config.Schema, TableName: "problems"})
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 	for _, state := range filter.Wanted() {
 		counts[state] = store.Count{}
 	}
-	l, err := s.lister(s.looking, &filter)
+	l, err := s.lister(s.reading, &filter)
 	if err != nil {
 		return nil, err
 	}
@@ -246,11 +246,11 @@ func (s *Store) countMatching(ctx context.Context, filter store.Filter) (map[sto
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.CountMatchingRow])
 		return err
 	})
-	if err := s.send(ctx, s.looking, b); err != nil {
+	if err := s.send(ctx, s.reading, b); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
-		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: row.Looked >= countMost}
+		counts[store.State(row.State)] = store.Count{N: row.Passing, AtLeast: row.Examined >= countMost}
 	}
 	return counts, nil
 }

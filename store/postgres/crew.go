@@ -186,8 +186,8 @@ func (c *crew) join(ctx context.Context, s *Store, conn *pgx.Conn) error {
 	return s.queries(conn).JoinCrew(ctx, queries.JoinCrewParams{Class: c.class, Crew: c.key})
 }
 
-// look finds out who is a member.
-func (c *crew) look(ctx context.Context, s *Store, conn *pgx.Conn) error {
+// check finds out who is a member.
+func (c *crew) check(ctx context.Context, s *Store, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	rows, err := s.queries(conn).Crew(ctx, queries.CrewParams{Class: c.class, Crew: c.key})

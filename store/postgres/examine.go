@@ -106,7 +106,7 @@ func (s *Store) examineSettings(server queries.ExamineServerRow, f *store.Findin
 	} else {
 		f.Fail("autovacuum", "off", "dead rows are never cleaned up and everything becomes slower: switch autovacuum and track_counts on")
 	}
-	need := int32(engineConns+beatConns+lookConns+1) + s.general.Config().MaxConns
+	need := int32(engineConns+beatConns+readingConns+1) + s.general.Config().MaxConns
 	free := server.MaxConnections - server.Reserved - server.Connections
 	if text := fmt.Sprintf("%d of %d are free; a worker uses up to %d", free, server.MaxConnections-server.Reserved, need); free < need {
 		f.Warn("connections", text, "raise max_connections, or lower DURABLE_DATABASE_MAX_CONNS or the number of workers")
@@ -170,7 +170,7 @@ func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	if expired > 0 {
-		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and no worker reclaimed their runs", expired, lateLease), "any running worker does: start one, or look into its log")
+		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and no worker reclaimed their runs", expired, lateLease), "any running worker does: start one, or read its log")
 	} else {
 		f.Fine("leases", "none is overdue")
 	}

@@ -15,8 +15,8 @@ import (
 const (
 	// aheadOfOthers bounds the runs counted of a lane that is not the run's own.
 	aheadOfOthers = 1000
-	// changesLooked bounds the changes among which deletions by a filter are looked for.
-	changesLooked = 5000
+	// changesExamined bounds the changes among which deletions by a filter are looked for.
+	changesExamined = 5000
 )
 
 // factRows are the answers that Facts puts together.
@@ -66,7 +66,7 @@ func (r *factRows) ask(b *batch, id store.RunID) {
 	})
 	b.add(queries.ProgressOf, uuidArray{id}).Query(scanProgress(r.progress))
 	b.add(queries.ChangesOf, int64(1<<62), int64(0), rules.KindRun, id.String(), "", "", time.Unix(0, 0), int32(store.FactsChanges)).Query(collect(&r.changes))
-	b.add(queries.BulkDeletes, int32(changesLooked), rules.MadeAt(id), id, int32(rules.BulkDeletesShown)).Query(collect(&r.bulk))
+	b.add(queries.BulkDeletes, int32(changesExamined), rules.MadeAt(id), id, int32(rules.BulkDeletesShown)).Query(collect(&r.bulk))
 	b.add(queries.JobOfRun, id).Query(collect(&r.jobs))
 	b.add(queries.Workers, micro(store.ListedFor), int32(store.FactsWorkers)).Query(collect(&r.workers))
 	b.add(queries.PauseOfRun, id).Query(collect(&r.pauses))
@@ -152,7 +152,7 @@ func (s *Store) gatesOf(ctx context.Context, texts []string) ([]store.GateFacts,
 	for _, use := range uses {
 		set[store.LimitName(use.Limit)] = nil
 	}
-	if err := s.findLimits(ctx, s.looking, set, false); err != nil {
+	if err := s.findLimits(ctx, s.reading, set, false); err != nil {
 		return nil, err
 	}
 	var gates []store.GateFacts
@@ -174,9 +174,9 @@ func (s *Store) gatesOf(ctx context.Context, texts []string) ([]store.GateFacts,
 	return gates, err
 }
 
-// problemsLooked bounds the dead runs among which those of some jobs or queues are looked
+// problemsExamined bounds the dead runs among which those of some jobs or queues are looked
 // for.
-const problemsLooked = 20_000
+const problemsExamined = 20_000
 
 // Problems lists the dead runs that ended last.
 func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
@@ -184,16 +184,16 @@ func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]sto
 	if err != nil {
 		return nil, err
 	}
-	look, since := most, filter.Since
+	examined, since := most, filter.Since
 	if len(filter.Jobs)+len(filter.Queues) > 0 {
-		look = problemsLooked
+		examined = problemsExamined
 	}
 	if since.IsZero() {
 		since = time.Unix(0, 0)
 	}
 	var rows []queries.ProblemsRow
 	err = s.inspect(ctx, func(b *batch) {
-		b.add(queries.Problems, filter.Scope == store.OpenProblems, since, small(look), orEmpty(filter.Jobs), orEmpty(filter.Queues), small(most)).Query(collect(&rows))
+		b.add(queries.Problems, filter.Scope == store.OpenProblems, since, small(examined), orEmpty(filter.Jobs), orEmpty(filter.Queues), small(most)).Query(collect(&rows))
 	})
 	if err != nil {
 		return nil, s.fail("problems", err)

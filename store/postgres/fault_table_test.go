@@ -36,7 +36,7 @@ var stops = map[string]faulttest.Stop{
 	"Idle":      stop("it is the first statement of most transactions", faulttest.Child, faulttest.Schedule, faulttest.Sweep),
 
 	"DueSchedules":   stop(evaluate, faulttest.Schedule),
-	"NextLook":       stop(evaluate, faulttest.Schedule),
+	"NextEvaluation": stop(evaluate, faulttest.Schedule),
 	"UnfinishedRuns": stop(evaluate, faulttest.Schedule), "TryEvaluate": stop(evaluate, faulttest.Schedule, faulttest.Sweep),
 
 	"BeginPart": stop(parts, faulttest.Schedule, faulttest.Sweep), "EndPart": stop(parts, faulttest.Schedule, faulttest.Sweep),
@@ -74,7 +74,7 @@ var notSent = []string{
 	"ReplaceLimits", "SampleWaiting", "SettleLimited", "StartAdmitted", "TakeRefunds", "TakeTurns", "TakeWaiting", "TouchLimits", "TurnHeads", "Unkeep",
 	"WriteLimit", "WriteRates",
 	// Of operators who look at runs and at problems.
-	"AcknowledgeRuns", "BulkDeletes", "ExpiredLeases", "HolderOfRow", "JobOfRun", "KeyHolderOf", "LanesBefore", "LastAttempt", "LeaseOfRun", "Look", "LookSession", "PauseOfRun", "Problems",
+	"AcknowledgeRuns", "BulkDeletes", "ExpiredLeases", "HolderOfRow", "JobOfRun", "KeyHolderOf", "LanesBefore", "LastAttempt", "LeaseOfRun", "ReadOnly", "OperatorSession", "PauseOfRun", "Problems",
 	"ExamineIdentities", "ExamineRole", "ExistingTables", "FirstDue", "Pin", "ScheduleOfRun", "TableUsers",
 	"ClaimedRuns", "HeldRuns", "LeaveBeat", "MendReady", "ReclaimableLeases", "ReclaimableRuns", "SetUnfinished", "UnfinishedOfSchedule", "RefuseClaim", "Stranded", "Undealt",
 	"AcquireLock", "AddUnfinished", "RequestCancels", "Attempts", "Audit", "AuditBulk", "AuditChange", "Begin", "CancelPending", "Changes", "ChangesOf", "Checkpoint", "ClaimFreeRuns", "Commit", "CountMatching", "CountRetried", "CountSome", "CountThese", "CountSucceededAtEnds", "CreateSchedule", "DeleteFinished", "DeleteLapsedWaits", "DeleteOldLocks", "DeletePending", "DeleteSchedule", "DeleteSkips", "DeleteWait", "DisableOrphans", "EditSchedule", "EnqueueKeyedRuns", "EnqueueNew", "EnqueueRuns", "EstimateRows", "ExamineLeases", "ExamineProcess", "ExamineQueues", "ExamineServer", "ExamineSnapshots", "ExamineTables", "FilteredLanes", "FindSchedule", "FloorOfChanges", "FloorOfRuns", "ForceReleaseLock", "FreeRuns", "HastenSchedules", "InsertKeys", "InsertLocks", "InsertSkips", "Jobs", "KeyHolders", "Limits", "ListForced", "ListLocks", "ListQueues", "ListRuns", "ListSchedules", "ListThese", "ListWaits", "LockKey", "LockKeyOf", "LockKeys", "LockKnownQueue", "LockQueue", "LockSchedule", "MaterializeRuns", "MissingPrivileges", "NewestProblems", "NoteWait", "Operable", "PastChanges", "PastOccurrences", "PastRequests", "PastSkips", "PauseSchedule", "ProgressOf", "PruneWorkers", "ReleaseKey", "ReleaseLock", "RenewLocks", "ReplaceRun", "ResumeSchedule", "RetryRuns", "ReturnRuns", "Rollback", "Run", "RunsOfKey", "RunsOfSchedule", "SampleProblems", "SampleReady", "SampleRuns", "Series", "SetKey", "SetLanesPaused", "SetMeta", "SetQueue", "StoredRuns", "SurveyLanes", "SurveyedAt", "TakeKey", "TakeReady", "UndoPart", "Unfinished", "UnfinishedOf", "Unlimited", "Workers",

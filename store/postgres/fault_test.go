@@ -207,9 +207,9 @@ func newFaulty(t *testing.T, server string) *faulty {
 // as many as keep the processors busy for a part of the time.
 func faultLanes() int { return min(3*runtime.GOMAXPROCS(0), 12) }
 
-// moreLooks is how often the statements of a worker are counted once more that has
+// recounts is how often the statements of a worker are counted once more that has
 // not sent all of them.
-const moreLooks = 5
+const recounts = 5
 
 // TestOneStatementFails has each statement fail by itself that a worker sends:
 // with few leases, and those that are sent for many with many.
@@ -226,7 +226,7 @@ func TestOneStatementFails(t *testing.T) {
 			return sentForFew[name] > 0 || sentForMany[name] > 0 || slices.Contains(notSent, name)
 		})
 	}
-	for range moreLooks { // which statement settles depends on what ends together
+	for range recounts { // which statement settles depends on what ends together
 		if len(never()) > 0 {
 			maps.Copy(sentForFew, sentBy(t, server, few))
 		}

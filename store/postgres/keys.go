@@ -99,9 +99,9 @@ func (s *Store) insertKeyed(ctx context.Context, to sender, runs []store.NewRun,
 	return answers, nil
 }
 
-// lookTries bounds how often the holders are read again because one was claimed,
+// holderTries bounds how often the holders are read again because one was claimed,
 // or swept, between two looks.
-const lookTries = 100
+const holderTries = 100
 
 // storeKeyedAlone does it in a transaction of its own, begun and committed in
 // the batches that do the work.
@@ -148,8 +148,8 @@ func (k *keyedInsert) keep(ctx context.Context, b *batch, asNew bool) error {
 		}
 		b, k.stored = &batch{names: k.store.names}, stored
 	}
-	for try := 1; try <= lookTries; try++ {
-		complete, err := k.look(ctx, b)
+	for try := 1; try <= holderTries; try++ {
+		complete, err := k.examine(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (k *keyedInsert) keep(ctx context.Context, b *batch, asNew bool) error {
 			return k.write(ctx)
 		}
 	}
-	return fmt.Errorf("the holders of %d keys have changed %d times while they were looked at", len(k.names), lookTries)
+	return fmt.Errorf("the holders of %d keys have changed %d times while they were looked at", len(k.names), holderTries)
 }
 
 // index lists the keys, each once, with the first run that has it.
@@ -190,10 +190,10 @@ func (k *keyedInsert) index() {
 	}
 }
 
-// look locks the keys and reads who holds them, and which runs are stored. It
+// examine locks the keys and reads who holds them, and which runs are stored. It
 // is not complete when a key's row has been deleted in between: who waited
 // for the deletion has locked nothing, even if there is another row by now.
-func (k *keyedInsert) look(ctx context.Context, b *batch) (complete bool, err error) {
+func (k *keyedInsert) examine(ctx context.Context, b *batch) (complete bool, err error) {
 	k.holders = make(map[keyName]*keyHolder, len(k.names))
 	k.known = map[store.RunID]struct{}{}
 	b.add(queries.InsertKeys, k.jobs, k.texts, k.firsts, k.heldFors)

@@ -30,7 +30,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 	for _, name := range filter.Names {
 		names = append(names, store.LimitName(name))
 	}
-	rows, err := s.queries(s.looking).ListLimits(ctx, queries.ListLimitsParams{Names: names})
+	rows, err := s.queries(s.reading).ListLimits(ctx, queries.ListLimitsParams{Names: names})
 	if err != nil {
 		return nil, s.fail("list limits", err)
 	}
@@ -70,7 +70,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 	if len(infos) == 0 {
 		return infos, nil
 	}
-	if err := s.send(ctx, s.looking, b); err != nil {
+	if err := s.send(ctx, s.reading, b); err != nil {
 		return nil, s.fail("list limits", err)
 	}
 	return infos, nil
@@ -246,7 +246,7 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 		return store.GateInfo{}, s.fail("gate", err)
 	}
 	set := limitSet{store.LimitName(limit): nil}
-	if err := s.findLimits(ctx, s.looking, set, false); err != nil {
+	if err := s.findLimits(ctx, s.reading, set, false); err != nil {
 		return store.GateInfo{}, s.fail("gate", err)
 	}
 	known := set[store.LimitName(limit)]
@@ -256,7 +256,7 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 	info := store.GateInfo{Limit: known.Limit, Key: key}
 	b := s.guarded(ctx)
 	askGate(b, &info)
-	if err := s.send(ctx, s.looking, b); err != nil {
+	if err := s.send(ctx, s.reading, b); err != nil {
 		return store.GateInfo{}, s.fail("gate", err)
 	}
 	return info, nil

@@ -68,7 +68,7 @@ func TestLimitFaultsAreFoundAndRepaired(t *testing.T) {
 	require.Equal(t, 1, l.sweep().Repaired)
 	require.Empty(t, l.faults())
 	_, runs = l.admit(1)
-	require.Len(t, runs, 1, "and the workers look")
+	require.Len(t, runs, 1, "and the workers asked")
 
 	l.enqueue(limitedRun(use("tenant", "other")))
 	l.exec("update waiting set due_at = due_at + interval '1 second'")

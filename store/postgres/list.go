@@ -14,9 +14,9 @@ import (
 
 // Bounds of what is looked at for one page.
 const (
-	lookFirst      = 1_000  // runs, by the key, at the first try: enough where most pass the filter
-	lookMost       = 20_000 // at the second, and of a list of ids
-	lookProblems   = 2_000  // of dead and cancelled runs when not all of them pass
+	pageFirst      = 1_000  // runs, by the key, at the first try: enough where most pass the filter
+	pageMost       = 20_000 // at the second, and of a list of ids
+	pageProblems   = 2_000  // of dead and cancelled runs when not all of them pass
 	unfinishedMost = 20_000 // rows of ready that are read for a list of pending runs
 )
 
@@ -42,7 +42,7 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
-	page, err := s.page(ctx, s.looking, filter)
+	page, err := s.page(ctx, s.reading, filter)
 	if err != nil {
 		return store.Page{}, s.fail("runs", err)
 	}
@@ -88,7 +88,7 @@ func (l *lister) lines() []int32 {
 // begin begins a batch; in a transaction of the caller's the settings are the
 // caller's.
 func (s *Store) begin(ctx context.Context, to sender) *batch {
-	if to == sender(s.general) || to == sender(s.looking) {
+	if to == sender(s.general) || to == sender(s.reading) {
 		return s.guarded(ctx)
 	}
 	return &batch{names: s.names}
@@ -139,7 +139,7 @@ func (l *lister) readLanes(ctx context.Context) error {
 func (l *lister) problems(ctx context.Context) (store.Page, error) {
 	most := l.limit + 1
 	if l.narrow() {
-		most = lookProblems
+		most = pageProblems
 	}
 	states := slices.Compact(slices.Sorted(slices.Values(l.states)))
 	var ids uuidArray
@@ -173,14 +173,14 @@ func (l *lister) selected() []any {
 
 // named lists runs of a key, or of a schedule, through its index.
 func (l *lister) named(ctx context.Context) (page store.Page, err error) {
-	for _, look := range []int{lookFirst, lookMost} {
-		ids, err := l.idsOfName(ctx, look)
+	for _, examined := range []int{pageFirst, pageMost} {
+		ids, err := l.idsOfName(ctx, examined)
 		if err != nil || len(ids) == 0 {
 			return store.Page{}, err
 		}
 		floor := uuid.Nil
-		if len(ids) == look {
-			floor = ids[look-1]
+		if len(ids) == examined {
+			floor = ids[examined-1]
 		}
 		page, err = l.these(ctx, ids, floor)
 		if err != nil || len(page.Runs) == l.limit || page.Next == (store.RunID{}) {
@@ -232,7 +232,7 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 		return page, false, err
 	}
 	if slices.Contains(l.filter.States, store.Running) {
-		stranded, err := l.store.stranded(ctx, l.to, stretch{l.from, l.below, lookMost})
+		stranded, err := l.store.stranded(ctx, l.to, stretch{l.from, l.below, pageMost})
 		if err != nil {
 			return page, false, err
 		}
@@ -247,7 +247,7 @@ func (l *lister) unfinished(ctx context.Context) (page store.Page, few bool, err
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(b[:], a[:]) })
 	ids = slices.Compact(ids)
 	floor := uuid.Nil
-	if enough := max(10*l.limit, lookFirst); !l.narrow() && len(ids) > enough {
+	if enough := max(10*l.limit, pageFirst); !l.narrow() && len(ids) > enough {
 		ids, floor = ids[:enough], ids[enough-1]
 	}
 	page, err = l.these(ctx, ids, floor)
@@ -262,10 +262,10 @@ func (l *lister) these(ctx context.Context, ids uuidArray, floor uuid.UUID) (sto
 
 // walk lists runs along their key, downwards, as far as the bound goes.
 func (l *lister) walk(ctx context.Context) (page store.Page, err error) {
-	for _, look := range []int{lookFirst, lookMost} {
+	for _, examined := range []int{pageFirst, pageMost} {
 		var floor uuid.UUID
 		b := l.store.begin(ctx, l.to)
-		b.add(queries.FloorOfRuns, l.below, l.from, small(look-1)).Query(func(rows pgx.Rows) error {
+		b.add(queries.FloorOfRuns, l.below, l.from, small(examined-1)).Query(func(rows pgx.Rows) error {
 			return scanIDs(rows, func(id uuid.UUID) { floor = id })
 		})
 		if err := l.store.send(ctx, l.to, b); err != nil {

@@ -70,7 +70,7 @@ type listener struct {
 	begun   func()
 	heard   func(payload string)
 	conn    *pgx.Conn
-	look    time.Duration // monotonic clock when the crew is looked at next, or the connection tried
+	checkAt time.Duration // monotonic clock when the crew is looked at next, or the connection tried
 }
 
 // receive waits for notifications on a connection of its own.
@@ -82,7 +82,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 	if _, err := l.conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {
 		return err
 	}
-	l.look = lease.Elapsed() + pingEvery
+	l.checkAt = lease.Elapsed() + pingEvery
 	if l.crew != nil {
 		if err := l.crew.join(ctx, l.Store, l.conn); err != nil {
 			return err
@@ -94,7 +94,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 	}
 	l.begun()
 	for {
-		quiet, cancel := context.WithTimeout(ctx, max(l.look-lease.Elapsed(), time.Millisecond))
+		quiet, cancel := context.WithTimeout(ctx, max(l.checkAt-lease.Elapsed(), time.Millisecond))
 		notification, err := l.conn.WaitForNotification(quiet)
 		cancel()
 		switch {
@@ -105,7 +105,7 @@ func (l *listener) receive(ctx context.Context) (err error) {
 		case !errors.Is(err, context.DeadlineExceeded):
 			return err
 		}
-		if lease.Elapsed() >= l.look {
+		if lease.Elapsed() >= l.checkAt {
 			if err := l.try(ctx); err != nil {
 				return err
 			}
@@ -124,9 +124,9 @@ func (l *listener) take(payload string) {
 
 // try finds out whether the connection works, and who else listens.
 func (l *listener) try(ctx context.Context) error {
-	l.look = lease.Elapsed() + pingEvery
+	l.checkAt = lease.Elapsed() + pingEvery
 	if l.crew != nil {
-		return l.crew.look(ctx, l.Store, l.conn)
+		return l.crew.check(ctx, l.Store, l.conn)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

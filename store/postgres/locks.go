@@ -150,7 +150,7 @@ func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.
 		return nil, fmt.Errorf("list locks: %w", err)
 	}
 	s := l.store
-	rows, err := s.queries(s.looking).ListLocks(ctx, queries.ListLocksParams{Prefix: prefix, Most: small(limit)})
+	rows, err := s.queries(s.reading).ListLocks(ctx, queries.ListLocksParams{Prefix: prefix, Most: small(limit)})
 	if err != nil {
 		return nil, s.fail("list locks", err)
 	}
@@ -179,7 +179,7 @@ func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error)
 // ListForced lists the forced releases, newest first.
 func (l locks) ListForced(ctx context.Context, limit int) ([]lock.ForceRecord, error) {
 	s := l.store
-	rows, err := s.queries(s.looking).ListForced(ctx, queries.ListForcedParams{Most: small(limit)})
+	rows, err := s.queries(s.reading).ListForced(ctx, queries.ListForcedParams{Most: small(limit)})
 	if err != nil {
 		return nil, s.fail("list forced releases", err)
 	}

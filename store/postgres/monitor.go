@@ -86,7 +86,7 @@ func (s *Store) inspect(ctx context.Context, ask func(*batch)) error {
 	defer cancel()
 	b := s.guarded(ctx)
 	ask(b)
-	return s.send(ctx, s.looking, b)
+	return s.send(ctx, s.reading, b)
 }
 
 func collect[R any](rows *[]R) func(pgx.Rows) error {

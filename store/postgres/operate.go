@@ -36,7 +36,7 @@ func (s *Store) Operate(ctx context.Context, command store.RunCommand) ([]store.
 	left := unanswered(command.Runs, answers)
 	begun, pause := lease.Elapsed(), operatePause
 	for len(left) > 0 {
-		if err := s.look(ctx, &command, left, answers); err != nil {
+		if err := s.changeFree(ctx, &command, left, answers); err != nil {
 			return nil, s.fail(string(command.Action)+" runs", err)
 		}
 		if left = unanswered(left, answers); len(left) == 0 {
@@ -87,10 +87,10 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// look does what is ordered with the runs that no other transaction has in hand, and
+// changeFree does what is ordered with the runs that no other transaction has in hand, and
 // notes their answers. Runs with a unique key whose row has to be locked first
 // are changed one by one, each in a transaction of its own.
-func (s *Store) look(ctx context.Context, command *store.RunCommand, runs uuidArray, answers map[uuid.UUID]store.ChangedRun) error {
+func (s *Store) changeFree(ctx context.Context, command *store.RunCommand, runs uuidArray, answers map[uuid.UUID]store.ChangedRun) error {
 	var keyed []queries.OperableRow
 	err := s.repeat(ctx, func() error {
 		keyed = nil
@@ -122,7 +122,7 @@ func (s *Store) look(ctx context.Context, command *store.RunCommand, runs uuidAr
 		if err != nil || ctx.Err() != nil {
 			break
 		}
-		err = s.lookKeyed(ctx, command, &keyed[i], answers)
+		err = s.changeKeyed(ctx, command, &keyed[i], answers)
 	}
 	return err
 }

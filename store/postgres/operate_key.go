@@ -16,10 +16,10 @@ import (
 // errPassedOver rolls back what was done for a run that could not be changed.
 var errPassedOver = errors.New("the run was skipped")
 
-// lookKeyed retries or deletes one run that has a unique key, in a transaction
+// changeKeyed retries or deletes one run that has a unique key, in a transaction
 // of its own: it waits, shortly, for the row of the key, and holds nothing
 // meanwhile.
-func (s *Store) lookKeyed(ctx context.Context, command *store.RunCommand, row *queries.OperableRow, answers map[uuid.UUID]store.ChangedRun) error {
+func (s *Store) changeKeyed(ctx context.Context, command *store.RunCommand, row *queries.OperableRow, answers map[uuid.UUID]store.ChangedRun) error {
 	err := s.repeat(ctx, func() error {
 		return inTx(ctx, s.general, func(tx pgx.Tx) error {
 			o := &operation{store: s, tx: tx, command: command, answers: map[uuid.UUID]store.ChangedRun{

@@ -59,8 +59,8 @@ func (s *Store) whole(b *batch, pool *pgxpool.Pool) *pgx.Batch {
 	if s.free(pool) {
 		whole.Queue(queries.Pin)
 	}
-	if pool == s.looking && s.unpinned {
-		whole.Queue(queries.Look)
+	if pool == s.reading && s.unpinned {
+		whole.Queue(queries.ReadOnly)
 	}
 	b.copyTo(whole)
 	if s.begins {

@@ -53,7 +53,7 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 		rows, err = pgx.CollectRows(found, pgx.RowToStructByPos[queries.ListQueuesRow])
 		return err
 	})
-	if err := s.send(ctx, s.looking, b); err != nil {
+	if err := s.send(ctx, s.reading, b); err != nil {
 		return nil, s.fail("queues", err)
 	}
 	queues := make([]store.QueueInfo, len(rows))
@@ -147,7 +147,7 @@ func (s *Store) changes(ctx context.Context, filter *store.ChangeFilter, limit i
 	list, floor := queries.ChangesOf, int64(0)
 	if filter.Kind == "" || filter.Subject == "" {
 		list = queries.Changes
-		rows, err := s.queries(s.looking).FloorOfChanges(ctx, queries.FloorOfChangesParams{Before: before, Skip: lookMost - 1})
+		rows, err := s.queries(s.reading).FloorOfChanges(ctx, queries.FloorOfChangesParams{Before: before, Skip: pageMost - 1})
 		if err != nil {
 			return page, err
 		}
@@ -168,7 +168,7 @@ func (s *Store) changes(ctx context.Context, filter *store.ChangeFilter, limit i
 		}
 		return err
 	})
-	if err := s.send(ctx, s.looking, b); err != nil {
+	if err := s.send(ctx, s.reading, b); err != nil {
 		return page, err
 	}
 	if len(page.Changes) == limit {

@@ -26,7 +26,7 @@ func (s *Store) Materialize(
 		return store.MaterializeResult{}, s.fail("materialize", err)
 	}
 	if !s.backlog.active() {
-		next, err := s.queries(s.engine).NextLook(ctx, queries.NextLookParams{Aside: s.resting.Resting(lease.Elapsed())})
+		next, err := s.queries(s.engine).NextEvaluation(ctx, queries.NextEvaluationParams{Aside: s.resting.Resting(lease.Elapsed())})
 		if err != nil {
 			return store.MaterializeResult{}, s.fail("materialize", err)
 		}
@@ -105,7 +105,7 @@ func (s *Store) materialize(
 	if done.Due == limit {
 		return nil // there may be more immediately
 	}
-	next, err := q.NextLook(ctx, queries.NextLookParams{Aside: s.resting.Resting(lease.Elapsed())})
+	next, err := q.NextEvaluation(ctx, queries.NextEvaluationParams{Aside: s.resting.Resting(lease.Elapsed())})
 	switch done.Next = fromMicro(next); {
 	case next < 0:
 		done.Next = -1

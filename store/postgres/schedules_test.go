@@ -162,7 +162,7 @@ func TestMaterialize_NothingIsLeftBehindInACrowd(t *testing.T) {
 	declareSome(t, db, 4)
 	tx := hold(t, db, "schedules", "name = 'schedule-0'")
 	seen := map[string]int{}
-	look := func(times int) {
+	examined := func(times int) {
 		for range times {
 			made, err := db.Materialize(t.Context(), 1, func(now time.Time, s store.Schedule) store.Decision {
 				seen[s.Name]++
@@ -172,10 +172,10 @@ func TestMaterialize_NothingIsLeftBehindInACrowd(t *testing.T) {
 			require.Equal(t, 1, made.Due)
 		}
 	}
-	look(6)
+	examined(6)
 	require.Zero(t, seen["schedule-0"])
 	require.Equal(t, map[string]int{"schedule-1": 2, "schedule-2": 2, "schedule-3": 2}, seen, "in turn")
 	require.NoError(t, tx.Rollback(t.Context()))
-	look(8)
+	examined(8)
 	require.NotZero(t, seen["schedule-0"])
 }

@@ -65,7 +65,7 @@ type Store struct {
 	general *pgxpool.Pool   // enqueue, inspect, lanes, migrations
 	engine  *pgxpool.Pool   // claim, settle, reclaim, heads, materialize, declare
 	beats   *pgxpool.Pool   // renewals, and nothing else
-	looking *pgxpool.Pool   // what operators read; without questions it has no connection
+	reading *pgxpool.Pool   // what operators read; without questions it has no connection
 	shared  bool            // general is the caller's: neither closed nor pinned
 	dial    *pgxpool.Config // of the connections that belong to no pool
 	served  atomic.Int64    // monotonic clock until which the schema is taken to be one we can serve; zero: not known
@@ -170,7 +170,7 @@ func (s *Store) closePools() {
 
 func (s *Store) pools() []*pgxpool.Pool {
 	var pools []*pgxpool.Pool
-	for _, pool := range []*pgxpool.Pool{s.general, s.engine, s.beats, s.looking} {
+	for _, pool := range []*pgxpool.Pool{s.general, s.engine, s.beats, s.reading} {
 		if pool != nil {
 			pools = append(pools, pool)
 		}
@@ -181,7 +181,7 @@ func (s *Store) pools() []*pgxpool.Pool {
 // Pools reports how the connections are used.
 func (s *Store) Pools() []store.Pool {
 	var pools []store.Pool
-	for name, pool := range map[string]*pgxpool.Pool{"general": s.general, "engine": s.engine, "beats": s.beats, "operate": s.looking} {
+	for name, pool := range map[string]*pgxpool.Pool{"general": s.general, "engine": s.engine, "beats": s.beats, "operate": s.reading} {
 		stat := pool.Stat()
 		pools = append(pools, store.Pool{Name: name, Max: int(stat.MaxConns()), Used: int(stat.AcquiredConns()), Idle: int(stat.IdleConns()),
 			Waits: stat.EmptyAcquireCount(), Waited: stat.EmptyAcquireWaitTime()})
@@ -251,7 +251,7 @@ func (s *Store) openEngine(ctx context.Context, base *pgxpool.Config, ready int3
 	if s.beats, err = pgxpool.NewWithConfig(ctx, beats); err != nil {
 		return err
 	}
-	return s.openLooking(ctx, base)
+	return s.openReading(ctx, base)
 }
 
 // prepareConfig makes connections that know the types of our parameters even when

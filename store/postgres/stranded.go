@@ -22,11 +22,11 @@ import (
 // stretch is the newest runs of a range of ids.
 type stretch struct {
 	from, below uuid.UUID
-	look        int
+	most        int
 }
 
 // newest is the newest of all runs.
-func newest(look int) stretch { return stretch{uuid.Nil, uuid.Max, look} }
+func newest(most int) stretch { return stretch{uuid.Nil, uuid.Max, most} }
 
 const (
 	examineMost   = 1_000_000       // runs that an examination looks at
@@ -36,7 +36,7 @@ const (
 // stranded finds the stranded runs of a stretch.
 func (s *Store) stranded(ctx context.Context, to sender, of stretch) (ids uuidArray, err error) {
 	b := s.begin(ctx, to)
-	b.add(queries.Stranded, of.below, of.from, small(of.look), int32(countMost)).Query(func(rows pgx.Rows) error {
+	b.add(queries.Stranded, of.below, of.from, small(of.most), int32(countMost)).Query(func(rows pgx.Rows) error {
 		ids = ids[:0]
 		return scanIDs(rows, func(id uuid.UUID) { ids = append(ids, id) })
 	})

@@ -22,7 +22,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("list schedules", err)
 	}
-	rows, err := s.queries(s.looking).ListSchedules(ctx, queries.ListSchedulesParams{Within: micro(store.DeclaredWithin), Names: orEmpty(names)})
+	rows, err := s.queries(s.reading).ListSchedules(ctx, queries.ListSchedulesParams{Within: micro(store.DeclaredWithin), Names: orEmpty(names)})
 	if err != nil {
 		return nil, s.fail("list schedules", err)
 	}
@@ -56,7 +56,7 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 	if err := s.usable(ctx); err != nil {
 		return nil, s.fail("past of schedule", err)
 	}
-	q := s.queries(s.looking)
+	q := s.queries(s.reading)
 	id, err := q.FindSchedule(ctx, queries.FindScheduleParams{Name: name})
 	if err != nil {
 		return nil, scheduleFault(name, s.fail("past of schedule", err))
@@ -80,7 +80,7 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 		}
 		return err
 	})
-	if err := s.send(ctx, s.looking, b); err != nil {
+	if err := s.send(ctx, s.reading, b); err != nil {
 		return nil, s.fail("past of schedule", err)
 	}
 	store.SortHistory(past)

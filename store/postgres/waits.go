@@ -42,7 +42,7 @@ func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.
 		return nil, fmt.Errorf("list waits: %w", err)
 	}
 	s := l.store
-	rows, err := s.queries(s.looking).ListWaits(ctx, queries.ListWaitsParams{Prefix: prefix, Most: small(limit)})
+	rows, err := s.queries(s.reading).ListWaits(ctx, queries.ListWaitsParams{Prefix: prefix, Most: small(limit)})
 	if err != nil {
 		return nil, s.fail("list waits", err)
 	}

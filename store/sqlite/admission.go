@@ -154,11 +154,11 @@ func (a *admitting) readLines(ctx context.Context, gate admit.GateID, gates int)
 // lanesOf are the lanes in whose lines of a gate runs may wait. Of runs that have
 // all their permits those of the worker are enough: none is in another's way.
 func (a *admitting) lanesOf(ctx context.Context, gate admit.GateID) (lanes []store.LaneID, err error) {
-	add := func(lane store.LaneID, priority int64, paused bool, cap int64, queue string) {
+	add := func(lane store.LaneID, priority int64, paused bool, most int64, queue string) {
 		lanes = append(lanes, lane)
 		if !a.lanes[lane] {
 			a.lanes[lane] = true
-			if cap != 0 {
+			if most != 0 {
 				a.caps[lane] = store.QueueCap(queue)
 			}
 			a.input.Lanes = append(a.input.Lanes, admit.Lane{ID: lane, Priority: int(priority), Ours: slices.Contains(a.request.Lanes, lane), Paused: paused})

@@ -215,11 +215,11 @@ func notNil(b []byte) []byte {
 
 // Jobs lists the declared jobs by name.
 func (s *Store) Jobs(ctx context.Context) ([]store.JobInfo, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", s.explain(err))
 	}
-	rows, err := look.ListJobs(ctx)
+	rows, err := reader.ListJobs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: %w", s.explain(err))
 	}

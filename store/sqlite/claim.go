@@ -157,7 +157,7 @@ func (c *change) unreadyAll(ctx context.Context, spans []span, runs int) error {
 func (c *change) step(
 	ctx context.Context, request *store.ClaimRequest, step store.Step, take int,
 ) (taken []store.ClaimedRun, seqs []int64, err error) {
-	if taken, seqs, err = c.look(ctx, step, take); err != nil || len(taken) == 0 {
+	if taken, seqs, err = c.find(ctx, step, take); err != nil || len(taken) == 0 {
 		return nil, nil, err
 	}
 	started, err := c.start.exec(ctx, seqs, request.Claim[:], c.now, request.Worker.Name)
@@ -167,8 +167,8 @@ func (c *change) step(
 	return taken, seqs, err
 }
 
-// look finds the runs of a step, as they are once they have been started.
-func (c *change) look(ctx context.Context, step store.Step, take int) (runs []store.ClaimedRun, seqs []int64, err error) {
+// find finds the runs of a step, as they are once they have been started.
+func (c *change) find(ctx context.Context, step store.Step, take int) (runs []store.ClaimedRun, seqs []int64, err error) {
 	rows, err := c.claimStep.QueryContext(ctx, c.now, step.Lane, sinceOf(step), take, max(step.Skip, 0))
 	if err != nil {
 		return nil, nil, err

@@ -102,8 +102,8 @@ func (c *clock) ahead() time.Duration {
 }
 
 // learn takes over what is noted in the file.
-func (c *clock) learn(ctx context.Context, look *lookups) error {
-	noted, err := look.FindClock(ctx)
+func (c *clock) learn(ctx context.Context, reader *lookups) error {
+	noted, err := reader.FindClock(ctx)
 	if err == nil {
 		c.raise(noted)
 	}

@@ -24,11 +24,11 @@ const (
 // all, which no index knows; where the sample has few of them, their number is
 // that found among the newest and the oldest runs, a lower bound.
 func (s *Store) Counts(ctx context.Context) (map[store.State]store.Count, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("counts: %w", s.explain(err))
 	}
-	counts, err := look.counts(ctx)
+	counts, err := reader.counts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("counts: %w", s.explain(err))
 	}
@@ -56,7 +56,7 @@ func (l *lookups) counts(ctx context.Context) (map[store.State]store.Count, erro
 	if err := l.sample.QueryRowContext(ctx, sampled).Scan(&isPending, &isSucceeded, &isDead, &isCancelled); err != nil {
 		return nil, err
 	}
-	if err := l.succeeded.QueryRowContext(ctx, lookMost).Scan(&found); err != nil {
+	if err := l.succeeded.QueryRowContext(ctx, pageMost).Scan(&found); err != nil {
 		return nil, err
 	}
 	succeeded := store.Count{N: found, AtLeast: true}
@@ -92,10 +92,10 @@ func (s *Store) CountMatching(ctx context.Context, filter store.Filter) (map[sto
 	if _, _, _, err := filter.Range(); err != nil {
 		return nil, err
 	}
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	var counts map[store.State]store.Count
 	if err == nil {
-		counts, err = look.countMatching(ctx, filter)
+		counts, err = reader.countMatching(ctx, filter)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("count runs: %w", s.explain(err))

@@ -104,7 +104,7 @@ func (s *Store) examineDisk(f *store.Findings) {
 		f.Fine("file", fmt.Sprintf("%s, %d MiB, mode %04o", s.file.path, info.Size()>>20, info.Mode().Perm()))
 	}
 	if log, err := os.Stat(s.file.path + "-wal"); err == nil && log.Size() > longestLog {
-		f.Warn("write-ahead log", fmt.Sprintf("%d MiB", log.Size()>>20), "a reader has been at it for long, so that it cannot be written back: look for an open transaction")
+		f.Warn("write-ahead log", fmt.Sprintf("%d MiB", log.Size()>>20), "a reader has been at it for long, so that it cannot be written back: find the open transaction")
 	}
 	switch free, known := freeSpace(filepath.Dir(s.file.path)); {
 	case !known:
@@ -118,12 +118,12 @@ func (s *Store) examineDisk(f *store.Findings) {
 // examineStranded looks for runs that are marked as running and that no worker
 // executes.
 func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return err
 	}
 	var stranded int64
-	if err := look.stranded.QueryRowContext(ctx, math.MaxInt64).Scan(&stranded); err != nil {
+	if err := reader.stranded.QueryRowContext(ctx, math.MaxInt64).Scan(&stranded); err != nil {
 		return err
 	}
 	if stranded > 0 {
@@ -136,8 +136,8 @@ func (s *Store) examineStranded(ctx context.Context, f *store.Findings) error {
 }
 
 // examineClock compares the store's time with the machine's clock.
-func (s *Store) examineClock(ctx context.Context, look *lookups, f *store.Findings) error {
-	latest, err := look.ExamineClock(ctx)
+func (s *Store) examineClock(ctx context.Context, reader *lookups, f *store.Findings) error {
+	latest, err := reader.ExamineClock(ctx)
 	if err != nil {
 		return err
 	}
@@ -155,24 +155,24 @@ func (s *Store) examineClock(ctx context.Context, look *lookups, f *store.Findin
 
 // examineWork looks at the rows of the tables.
 func (s *Store) examineWork(ctx context.Context, f *store.Findings) error {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return err
 	}
 	now := s.clock.now()
-	expired, err := look.ExamineLeases(ctx, queries.ExamineLeasesParams{Before: now - lateLease.Microseconds()})
+	expired, err := reader.ExamineLeases(ctx, queries.ExamineLeasesParams{Before: now - lateLease.Microseconds()})
 	if err != nil {
 		return err
 	}
 	if expired > 0 {
-		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and no worker reclaimed their runs", expired, lateLease), "any running worker does: start one, or look into its log")
+		f.Warn("leases", fmt.Sprintf("%d expired more than %v ago and no worker reclaimed their runs", expired, lateLease), "any running worker does: start one, or read its log")
 	} else {
 		f.Fine("leases", "none is overdue")
 	}
-	if err := s.examineClock(ctx, look, f); err != nil {
+	if err := s.examineClock(ctx, reader, f); err != nil {
 		return err
 	}
-	paused, err := look.ExamineQueues(ctx)
+	paused, err := reader.ExamineQueues(ctx)
 	if err != nil {
 		return err
 	}

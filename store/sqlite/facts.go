@@ -36,7 +36,7 @@ type gathering struct {
 }
 
 func (s *Store) facts(ctx context.Context, id store.RunID) (facts store.Facts, err error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return facts, err
 	}
@@ -51,7 +51,7 @@ func (s *Store) facts(ctx context.Context, id store.RunID) (facts store.Facts, e
 	defer func() { _ = tx.Rollback() }() // it has only read
 	now := s.clock.now()
 	facts = store.Facts{At: instant(now), ID: id, Workers: rules.LatestWorkers(workers, store.FactsWorkers)}
-	g := gathering{look.WithTx(tx), now, &facts}
+	g := gathering{reader.WithTx(tx), now, &facts}
 	return facts, g.all(ctx)
 }
 
@@ -233,8 +233,8 @@ func (g *gathering) key(ctx context.Context) error {
 	return nil
 }
 
-// problemsLooked bounds the ended runs among which the dead ones are looked for.
-const problemsLooked = 20_000
+// problemsExamined bounds the ended runs among which the dead ones are looked for.
+const problemsExamined = 20_000
 
 // Problems lists the dead runs that ended last.
 func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]store.Problem, error) {
@@ -242,18 +242,18 @@ func (s *Store) Problems(ctx context.Context, filter store.ProblemFilter) ([]sto
 	if err != nil {
 		return nil, err
 	}
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("problems: %w", s.explain(err))
 	}
-	ask := queries.ListDeadParams{Since: math.MinInt64, Look: problemsLooked, Jobs: list(filter.Jobs), Queues: list(filter.Queues), Most: int64(most)}
+	ask := queries.ListDeadParams{Since: math.MinInt64, Examined: problemsExamined, Jobs: list(filter.Jobs), Queues: list(filter.Queues), Most: int64(most)}
 	if !filter.Since.IsZero() {
 		ask.Since = filter.Since.UnixMicro()
 	}
 	if filter.Scope == store.OpenProblems {
 		ask.Open = 1
 	}
-	rows, err := look.ListDead(ctx, ask)
+	rows, err := reader.ListDead(ctx, ask)
 	if err != nil {
 		return nil, fmt.Errorf("problems: %w", s.explain(err))
 	}

@@ -111,9 +111,9 @@ func failing(t *testing.T, s *Store) func(name string) {
 		s.readyMu.Lock()
 		defer s.readyMu.Unlock()
 		if writes == nil {
-			writes, reads, ctl = s.ready, s.looking, s.ctl
+			writes, reads, ctl = s.ready, s.reading, s.ctl
 		}
-		s.ready, s.looking, s.ctl = broken(writes, name, refused), broken(reads, name, refused), *broken(&ctl, name, refused)
+		s.ready, s.reading, s.ctl = broken(writes, name, refused), broken(reads, name, refused), *broken(&ctl, name, refused)
 	}
 }
 

@@ -30,7 +30,7 @@ var stops = map[string]faulttest.Stop{
 	"ListHeads": stop(whyClaims, needsClaim...), "StartRuns": stop(whyClaims, needsClaim...), "UnreadyRange": stop(whyClaims, needsClaim...),
 
 	"AdvanceSchedule": stop(whyEvaluate, faulttest.Schedule), "DueSchedules": stop(whyEvaluate, faulttest.Schedule),
-	"InsertOccurrence": stop(whyEvaluate, faulttest.Schedule), "NextLook": stop(whyEvaluate, faulttest.Schedule),
+	"InsertOccurrence": stop(whyEvaluate, faulttest.Schedule), "NextEvaluation": stop(whyEvaluate, faulttest.Schedule),
 	"FindState": stop("it tells what the holder of a key is doing", faulttest.Child),
 
 	"FindHolder": stop(whyChildren, faulttest.Child), "FindLane": stop(whyChildren, faulttest.Child), "GuardRun": stop(whyChildren, faulttest.Child),

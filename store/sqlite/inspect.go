@@ -24,7 +24,7 @@ func (s *Store) Run(ctx context.Context, id store.RunID) (store.Record, error) {
 
 // run reads the run and its attempts in one snapshot.
 func (s *Store) run(ctx context.Context, id store.RunID) (store.Record, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return store.Record{}, err
 	}
@@ -33,7 +33,7 @@ func (s *Store) run(ctx context.Context, id store.RunID) (store.Record, error) {
 		return store.Record{}, err
 	}
 	defer func() { _ = tx.Rollback() }() // it has only read
-	return findRun(ctx, look.WithTx(tx), id)
+	return findRun(ctx, reader.WithTx(tx), id)
 }
 
 // findRun reads the run and its attempts in a transaction.
@@ -66,10 +66,10 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 	if _, _, _, err := filter.Range(); err != nil {
 		return store.Page{}, err
 	}
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	var page store.Page
 	if err == nil {
-		page, err = findRuns(ctx, look.Queries, filter)
+		page, err = findRuns(ctx, reader.Queries, filter)
 	}
 	if err != nil {
 		return store.Page{}, fmt.Errorf("runs: %w", s.explain(err))
@@ -80,11 +80,11 @@ func (s *Store) Runs(ctx context.Context, filter store.Filter) (store.Page, erro
 // listed is a row of either list, and of one run.
 type listed queries.ListRunsRow
 
-// lookMost bounds the runs that are looked at for one page.
-const lookMost = 20_000
+// pageMost bounds the runs that are looked at for one page.
+const pageMost = 20_000
 
 // findRuns reads one page.
-func findRuns(ctx context.Context, look *queries.Queries, filter store.Filter) (store.Page, error) {
+func findRuns(ctx context.Context, reader *queries.Queries, filter store.Filter) (store.Page, error) {
 	from, below, limit, err := filter.Range()
 	if err != nil {
 		return store.Page{}, err
@@ -93,9 +93,9 @@ func findRuns(ctx context.Context, look *queries.Queries, filter store.Filter) (
 		Below: below[:], FromID: from[:], States: list(numbers(filter.States)), Jobs: list(filter.Jobs), Queues: list(filter.Queues),
 		Tag: filter.Tag, Chosen: choiceOf(&filter), Most: int64(limit) + 1,
 	}
-	floor, err := floorOf(ctx, look, filter, ask)
+	floor, err := floorOf(ctx, reader, filter, ask)
 	if err == nil && len(filter.IDs) == 0 && filter.Key+filter.Schedule != "" {
-		filter.IDs, floor, err = named(ctx, look, &filter)
+		filter.IDs, floor, err = named(ctx, reader, &filter)
 	}
 	if err != nil || filter.IDs != nil && len(filter.IDs) == 0 {
 		return store.Page{}, err
@@ -103,7 +103,7 @@ func findRuns(ctx context.Context, look *queries.Queries, filter store.Filter) (
 	if floor != nil {
 		ask.FromID = floor
 	}
-	rows, err := listRows(ctx, look, filter, ask)
+	rows, err := listRows(ctx, reader, filter, ask)
 	if err != nil {
 		return store.Page{}, err
 	}
@@ -122,29 +122,29 @@ func findRuns(ctx context.Context, look *queries.Queries, filter store.Filter) (
 		}
 		page.Runs = append(page.Runs, record)
 	}
-	return page, addProgress(ctx, look, page.Runs)
+	return page, addProgress(ctx, reader, page.Runs)
 }
 
 // named are the newest runs of the key, or of the schedule, that is asked for, and the
 // smallest id that is looked at, if not all are.
-func named(ctx context.Context, look *queries.Queries, filter *store.Filter) (ids []store.RunID, floor []byte, err error) {
-	ids, err = idsOfName(ctx, look, filter, lookMost)
-	if len(ids) == lookMost {
-		floor = ids[lookMost-1][:]
+func named(ctx context.Context, reader *queries.Queries, filter *store.Filter) (ids []store.RunID, floor []byte, err error) {
+	ids, err = idsOfName(ctx, reader, filter, pageMost)
+	if len(ids) == pageMost {
+		floor = ids[pageMost-1][:]
 	}
 	return ids, floor, err
 }
 
-func idsOfName(ctx context.Context, look *queries.Queries, filter *store.Filter, most int64) ([]store.RunID, error) {
+func idsOfName(ctx context.Context, reader *queries.Queries, filter *store.Filter, most int64) ([]store.RunID, error) {
 	from, below, _, err := filter.Range()
 	if err != nil {
 		return nil, err
 	}
 	var found [][]byte
 	if filter.Key != "" {
-		found, err = look.RunsOfKey(ctx, queries.RunsOfKeyParams{Key: &filter.Key, Below: below[:], FromID: from[:], Most: most})
+		found, err = reader.RunsOfKey(ctx, queries.RunsOfKeyParams{Key: &filter.Key, Below: below[:], FromID: from[:], Most: most})
 	} else {
-		found, err = look.RunsOfSchedule(ctx, queries.RunsOfScheduleParams{Schedule: &filter.Schedule, Below: below[:], FromID: from[:], Most: most})
+		found, err = reader.RunsOfSchedule(ctx, queries.RunsOfScheduleParams{Schedule: &filter.Schedule, Below: below[:], FromID: from[:], Most: most})
 	}
 	ids := make([]store.RunID, len(found))
 	for i := range found {
@@ -179,30 +179,30 @@ func choiceOf(filter *store.Filter) string {
 }
 
 // floorOf is the smallest id that is looked at; nil: all are.
-func floorOf(ctx context.Context, look *queries.Queries, filter store.Filter, ask queries.ListRunsParams) (floor []byte, err error) {
+func floorOf(ctx context.Context, reader *queries.Queries, filter store.Filter, ask queries.ListRunsParams) (floor []byte, err error) {
 	switch {
 	case len(filter.IDs) > 0 || filter.Key+filter.Schedule != "":
 	case onlyProblems(filter.States):
-		floor, err = look.FloorOfProblems(ctx, queries.FloorOfProblemsParams{Below: ask.Below, FromID: ask.FromID, Skip: lookMost - 1})
+		floor, err = reader.FloorOfProblems(ctx, queries.FloorOfProblemsParams{Below: ask.Below, FromID: ask.FromID, Skip: pageMost - 1})
 	default:
-		floor, err = look.FloorOfRuns(ctx, queries.FloorOfRunsParams{Below: ask.Below, FromID: ask.FromID, Skip: lookMost - 1})
+		floor, err = reader.FloorOfRuns(ctx, queries.FloorOfRunsParams{Below: ask.Below, FromID: ask.FromID, Skip: pageMost - 1})
 	}
 	return floor, unlessNone(err)
 }
 
 // listRows asks the statement that finds the runs most quickly.
-func listRows(ctx context.Context, look *queries.Queries, filter store.Filter, ask queries.ListRunsParams) (rows []listed, err error) {
+func listRows(ctx context.Context, reader *queries.Queries, filter store.Filter, ask queries.ListRunsParams) (rows []listed, err error) {
 	if len(filter.IDs) > 0 {
-		return chosen(ctx, look, filter.IDs, ask)
+		return chosen(ctx, reader, filter.IDs, ask)
 	}
 	if onlyProblems(filter.States) {
-		found, err := look.ListProblems(ctx, queries.ListProblemsParams(ask))
+		found, err := reader.ListProblems(ctx, queries.ListProblemsParams(ask))
 		for i := range found {
 			rows = append(rows, listedProblem(&found[i]))
 		}
 		return rows, err
 	}
-	found, err := look.ListRuns(ctx, ask)
+	found, err := reader.ListRuns(ctx, ask)
 	for i := range found {
 		rows = append(rows, listed(found[i]))
 	}

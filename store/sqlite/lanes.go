@@ -90,11 +90,11 @@ func (s *Store) Heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 }
 
 func (s *Store) heads(ctx context.Context, serves store.Serves) ([]store.Head, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := look.ListHeads(ctx, queries.ListHeadsParams{Queues: list(serves.Queues), Jobs: list(serves.Jobs)})
+	rows, err := reader.ListHeads(ctx, queries.ListHeadsParams{Queues: list(serves.Queues), Jobs: list(serves.Jobs)})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *Store) heads(ctx context.Context, serves store.Serves) ([]store.Head, e
 		}
 	}
 	s.capped.Learn(heads, capped)
-	turns, err := look.ListTurnHeads(ctx, queries.ListTurnHeadsParams{Queues: list(serves.Queues), Jobs: list(serves.Jobs)})
+	turns, err := reader.ListTurnHeads(ctx, queries.ListTurnHeadsParams{Queues: list(serves.Queues), Jobs: list(serves.Jobs)})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, err

@@ -77,11 +77,11 @@ func (s *Store) checkLimits(ctx context.Context, runs []store.NewRun) error {
 	if !rules.AnyLimited(runs) {
 		return nil
 	}
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return s.explain(err)
 	}
-	known, err := readLimits(ctx, look.Queries)
+	known, err := readLimits(ctx, reader.Queries)
 	if err != nil {
 		return s.explain(err)
 	}

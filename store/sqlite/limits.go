@@ -79,11 +79,11 @@ func (c *change) declareLimit(ctx context.Context, declared *store.Limit, starte
 
 // ListLimits lists the limits by name.
 func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]store.LimitInfo, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", s.explain(err))
 	}
-	rows, err := look.ListLimits(ctx)
+	rows, err := reader.ListLimits(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", s.explain(err))
 	}
@@ -97,7 +97,7 @@ func (s *Store) ListLimits(ctx context.Context, filter store.LimitFilter) ([]sto
 			continue
 		}
 		info := store.LimitInfo{Limit: limit, Edited: rows[i].Edited != 0, DeclaredAt: instantOrNil(rows[i].DeclaredAt), Done: s.tally.Of(limit.ID)}
-		if err := s.countLimit(ctx, look.Queries, &info); err != nil {
+		if err := s.countLimit(ctx, reader.Queries, &info); err != nil {
 			return nil, fmt.Errorf("list limits: %w", s.explain(err))
 		}
 		infos = append(infos, info)
@@ -253,7 +253,7 @@ func (s *Store) Gate(ctx context.Context, limit, key string) (store.GateInfo, er
 }
 
 func (s *Store) describeGate(ctx context.Context, name, key string) (store.GateInfo, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return store.GateInfo{}, err
 	}
@@ -262,7 +262,7 @@ func (s *Store) describeGate(ctx context.Context, name, key string) (store.GateI
 		return store.GateInfo{}, err
 	}
 	defer func() { _ = tx.Rollback() }() // it has only read
-	q := look.WithTx(tx)
+	q := reader.WithTx(tx)
 	known, err := readLimits(ctx, q)
 	if err != nil {
 		return store.GateInfo{}, err

@@ -11,11 +11,11 @@ import (
 
 // CheckLimits looks for what must not be.
 func (s *Store) CheckLimits(ctx context.Context) ([]store.LimitFault, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("check limits: %w", s.explain(err))
 	}
-	faults, err := look.limitFaults(ctx, s.clock.now())
+	faults, err := reader.limitFaults(ctx, s.clock.now())
 	if err != nil {
 		return nil, fmt.Errorf("check limits: %w", s.explain(err))
 	}

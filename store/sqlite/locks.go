@@ -130,11 +130,11 @@ func (l locks) ListLocks(ctx context.Context, prefix string, limit int) ([]lock.
 	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list locks: %w", err)
 	}
-	look, err := l.store.read(ctx)
+	reader, err := l.store.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list locks: %w", l.store.explain(err))
 	}
-	rows, err := look.ListLocks(ctx, queries.ListLocksParams{Prefix: prefix, Most: int64(max(limit, 0))})
+	rows, err := reader.ListLocks(ctx, queries.ListLocksParams{Prefix: prefix, Most: int64(max(limit, 0))})
 	if err != nil {
 		return nil, fmt.Errorf("list locks: %w", l.store.explain(err))
 	}
@@ -193,11 +193,11 @@ func (l locks) ForceRelease(ctx context.Context, force lock.Force) (bool, error)
 
 // ListForced lists the forced releases, newest first.
 func (l locks) ListForced(ctx context.Context, limit int) ([]lock.ForceRecord, error) {
-	look, err := l.store.read(ctx)
+	reader, err := l.store.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list forced releases: %w", l.store.explain(err))
 	}
-	rows, err := look.ListForced(ctx, queries.ListForcedParams{Most: int64(max(limit, 0))})
+	rows, err := reader.ListForced(ctx, queries.ListForcedParams{Most: int64(max(limit, 0))})
 	if err != nil {
 		return nil, fmt.Errorf("list forced releases: %w", l.store.explain(err))
 	}

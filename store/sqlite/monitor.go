@@ -29,12 +29,12 @@ func (s *Store) Workers(ctx context.Context) ([]store.WorkerInfo, error) {
 }
 
 func (s *Store) listWorkers(ctx context.Context) ([]store.WorkerInfo, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	now := s.clock.now()
-	held, err := look.CountLeases(ctx, queries.CountLeasesParams{Now: now})
+	held, err := reader.CountLeases(ctx, queries.CountLeasesParams{Now: now})
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (s *Store) listWorkers(ctx context.Context) ([]store.WorkerInfo, error) {
 	for _, row := range held {
 		leases[string(row.WorkerInstance)] = int(row.Leases)
 	}
-	rows, err := look.ListWorkers(ctx)
+	rows, err := reader.ListWorkers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,24 +77,24 @@ func (s *Store) Survey(ctx context.Context) (store.Survey, error) {
 }
 
 func (s *Store) survey(ctx context.Context) (store.Survey, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return store.Survey{}, err
 	}
 	now := s.clock.now()
-	running, some, err := look.running(ctx)
+	running, some, err := reader.running(ctx)
 	if err != nil {
 		return store.Survey{}, err
 	}
-	limited, someLimited, err := look.waitingByLane(ctx, now)
+	limited, someLimited, err := reader.waitingByLane(ctx, now)
 	if err != nil {
 		return store.Survey{}, err
 	}
-	rows, err := look.SurveyLanes(ctx, queries.SurveyLanesParams{Most: countMost, Now: now, Lanes: store.MaxSurveyLanes})
+	rows, err := reader.SurveyLanes(ctx, queries.SurveyLanesParams{Most: countMost, Now: now, Lanes: store.MaxSurveyLanes})
 	if err != nil {
 		return store.Survey{}, err
 	}
-	expired, err := look.CountExpired(ctx, queries.CountExpiredParams{Before: now - rules.LeftBehind.Microseconds()})
+	expired, err := reader.CountExpired(ctx, queries.CountExpiredParams{Before: now - rules.LeftBehind.Microseconds()})
 	if err != nil {
 		return store.Survey{}, err
 	}

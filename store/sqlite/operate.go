@@ -237,13 +237,13 @@ func (s *Store) Rerun(ctx context.Context, of store.RunID, run store.NewRun, by 
 
 // CancelRequests returns the running runs of the claims that are to be cancelled.
 func (s *Store) CancelRequests(ctx context.Context, claims []lease.ClaimID) ([]store.CancelRequest, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cancels: %w", s.explain(err))
 	}
 	var requests []store.CancelRequest
 	for _, claim := range claims {
-		rows, err := look.ListCancels(ctx, queries.ListCancelsParams{ClaimID: claim[:]})
+		rows, err := reader.ListCancels(ctx, queries.ListCancelsParams{ClaimID: claim[:]})
 		if err != nil {
 			return nil, fmt.Errorf("cancels: %w", s.explain(err))
 		}

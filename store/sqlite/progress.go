@@ -36,11 +36,11 @@ func (s *Store) Report(ctx context.Context, holder store.Holder, report store.Re
 
 // Checkpoint returns the run's last checkpoint, or nil.
 func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", s.explain(err))
 	}
-	text, err := look.FindCheckpoint(ctx, queries.FindCheckpointParams{RunID: id[:]})
+	text, err := reader.FindCheckpoint(ctx, queries.FindCheckpointParams{RunID: id[:]})
 	if err := unlessNone(err); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", s.explain(err))
 	}
@@ -48,8 +48,8 @@ func (s *Store) Checkpoint(ctx context.Context, id store.RunID) ([]byte, error) 
 }
 
 // progressOf reads what a run has last reported; nil is nothing.
-func progressOf(ctx context.Context, look *queries.Queries, id store.RunID) (*store.Progress, error) {
-	row, err := look.FindProgress(ctx, queries.FindProgressParams{RunID: id[:]})
+func progressOf(ctx context.Context, reader *queries.Queries, id store.RunID) (*store.Progress, error) {
+	row, err := reader.FindProgress(ctx, queries.FindProgressParams{RunID: id[:]})
 	if errors.Is(err, sql.ErrNoRows) || err == nil && row.Fraction == nil {
 		return nil, nil
 	}
@@ -64,12 +64,12 @@ func progressOf(ctx context.Context, look *queries.Queries, id store.RunID) (*st
 }
 
 // addProgress completes records of which some may have reported.
-func addProgress(ctx context.Context, look *queries.Queries, records []store.Record) (err error) {
+func addProgress(ctx context.Context, reader *queries.Queries, records []store.Record) (err error) {
 	for i := range records {
 		if records[i].StartedAt == nil {
 			continue
 		}
-		if records[i].Progress, err = progressOf(ctx, look, records[i].ID); err != nil {
+		if records[i].Progress, err = progressOf(ctx, reader, records[i].ID); err != nil {
 			return err
 		}
 	}
@@ -77,8 +77,8 @@ func addProgress(ctx context.Context, look *queries.Queries, records []store.Rec
 }
 
 // chosen reads the list of runs that are named.
-func chosen(ctx context.Context, look *queries.Queries, ids []store.RunID, ask queries.ListRunsParams) ([]listed, error) {
-	found, err := look.ListChosen(ctx, queries.ListChosenParams{
+func chosen(ctx context.Context, reader *queries.Queries, ids []store.RunID, ask queries.ListRunsParams) ([]listed, error) {
+	found, err := reader.ListChosen(ctx, queries.ListChosenParams{
 		Ids: list(inHex(ids)), Below: ask.Below, FromID: ask.FromID, States: ask.States, Jobs: ask.Jobs, Queues: ask.Queues, Tag: ask.Tag, Chosen: ask.Chosen, Most: ask.Most,
 	})
 	rows := make([]listed, len(found))

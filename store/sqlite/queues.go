@@ -18,11 +18,11 @@ const countMost = 100_000
 
 // Queues lists the queues by name.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", s.explain(err))
 	}
-	rows, err := look.ListQueues(ctx, queries.ListQueuesParams{Most: countMost})
+	rows, err := reader.ListQueues(ctx, queries.ListQueuesParams{Most: countMost})
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", s.explain(err))
 	}
@@ -38,7 +38,7 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueInfo, error) {
 			queues[i].MaxConcurrent = &most
 		}
 	}
-	waiting, err := look.ListWaitingQueues(ctx, queries.ListWaitingQueuesParams{Most: countMost})
+	waiting, err := reader.ListWaitingQueues(ctx, queries.ListWaitingQueuesParams{Most: countMost})
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", s.explain(err))
 	}
@@ -93,10 +93,10 @@ func (s *Store) Changes(ctx context.Context, filter store.ChangeFilter) (store.C
 	if err != nil {
 		return store.ChangePage{}, err
 	}
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	var page store.ChangePage
 	if err == nil {
-		page, err = look.changes(ctx, &filter, limit)
+		page, err = reader.changes(ctx, &filter, limit)
 	}
 	if err != nil {
 		return store.ChangePage{}, fmt.Errorf("changes: %w", s.explain(err))
@@ -117,7 +117,7 @@ func (l *lookups) changes(ctx context.Context, filter *store.ChangeFilter, limit
 		rows, err = l.ListChangesOf(ctx, queries.ListChangesOfParams{Before: ask.Before, Kind: filter.Kind, Subject: filter.Subject,
 			Actor: ask.Actor, Action: ask.Action, Since: ask.Since, Most: ask.Most})
 	} else {
-		page.Next, err = l.FloorOfChanges(ctx, queries.FloorOfChangesParams{Before: ask.Before, Skip: lookMost - 1})
+		page.Next, err = l.FloorOfChanges(ctx, queries.FloorOfChangesParams{Before: ask.Before, Skip: pageMost - 1})
 		if err = unlessNone(err); err == nil {
 			ask.FromID = page.Next
 			rows, err = l.ListChanges(ctx, ask)

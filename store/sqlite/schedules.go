@@ -91,7 +91,7 @@ func (m *materializing) all(ctx context.Context, limit int) error {
 	if err := m.judgeRefused(ctx); err != nil {
 		return err
 	}
-	next, err := nextLook(ctx, m.Queries, m.resting)
+	next, err := nextEvaluation(ctx, m.Queries, m.resting)
 	if next >= 0 {
 		m.done.Next = max(duration(next-m.now), 0)
 	}
@@ -138,15 +138,15 @@ func (m *materializing) one(ctx context.Context, row *queries.DueSchedulesRow, f
 	return nil
 }
 
-// nextLook is when the next schedule is due that does not rest; negative: none.
-func nextLook(ctx context.Context, q *queries.Queries, resting []string) (int64, error) {
+// nextEvaluation is when the next schedule is due that does not rest; negative: none.
+func nextEvaluation(ctx context.Context, q *queries.Queries, resting []string) (int64, error) {
 	if len(resting) == 0 {
-		return q.NextLook(ctx)
+		return q.NextEvaluation(ctx)
 	}
-	looks, err := q.NextLooks(ctx, queries.NextLooksParams{Most: int64(len(resting) + 1)})
-	for i := range looks {
-		if !slices.Contains(resting, looks[i].Name) {
-			return *looks[i].LookAt, err
+	evaluations, err := q.NextEvaluations(ctx, queries.NextEvaluationsParams{Most: int64(len(resting) + 1)})
+	for i := range evaluations {
+		if !slices.Contains(resting, evaluations[i].Name) {
+			return *evaluations[i].LookAt, err
 		}
 	}
 	return -1, err
@@ -178,7 +178,7 @@ func (s *Store) nothingDue(ctx context.Context, resting []string) (store.Materia
 	if err != nil {
 		return store.MaterializeResult{}, false, s.explain(err)
 	}
-	next, err := nextLook(ctx, l.Queries, resting)
+	next, err := nextEvaluation(ctx, l.Queries, resting)
 	if err != nil {
 		return store.MaterializeResult{}, false, s.explain(err)
 	}
@@ -243,8 +243,8 @@ func (s *Store) advance(
 		}
 	}
 	if fault != "" {
-		look := c.now + rules.FaultPause.Microseconds()
-		return nil, c.PostponeSchedule(ctx, queries.PostponeScheduleParams{LookAt: &look, Fault: &fault, Name: rule.Name})
+		evaluateAt := c.now + rules.FaultPause.Microseconds()
+		return nil, c.PostponeSchedule(ctx, queries.PostponeScheduleParams{LookAt: &evaluateAt, Fault: &fault, Name: rule.Name})
 	}
 	var ids []store.RunID
 	for i := range decision.Occurrences {
@@ -265,13 +265,13 @@ func (s *Store) advance(
 		}
 	}
 	next := micros(decision.NextAt)
-	look := next
+	evaluateAt := next
 	if decision.Waiting > 0 {
 		again := c.now + decision.Waiting.Microseconds()
-		look = &again
+		evaluateAt = &again
 	}
 	unfinished.IDs = append(unfinished.IDs, ids...)
-	return ids, c.AdvanceSchedule(ctx, queries.AdvanceScheduleParams{NextAt: next, LookAt: look, Waiting: decision.Waiting.Microseconds(),
+	return ids, c.AdvanceSchedule(ctx, queries.AdvanceScheduleParams{NextAt: next, LookAt: evaluateAt, Waiting: decision.Waiting.Microseconds(),
 		Unfinished: idBytes(unfinished.Keep(&rule.Plan)), Name: rule.Name})
 }
 

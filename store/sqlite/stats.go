@@ -102,7 +102,7 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 	if err := query.Check(); err != nil {
 		return nil, err
 	}
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("series: %w", s.explain(err))
 	}
@@ -111,7 +111,7 @@ func (s *Store) Series(ctx context.Context, query store.SeriesQuery) ([]store.Se
 	if query.Scope == store.AllLanes {
 		wanted.AllLanes = 1
 	}
-	rows, err := look.ListStats(ctx, wanted)
+	rows, err := reader.ListStats(ctx, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("series: %w", s.explain(err))
 	}

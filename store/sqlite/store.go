@@ -78,7 +78,7 @@ type Store struct {
 
 	reads   *sql.DB
 	readyMu sync.Mutex // guards looking
-	looking *lookups   // nil until the schema was found in order
+	reading *lookups   // nil until the schema was found in order
 
 	batcher enqueueBatcher
 	lanes   lanes
@@ -364,8 +364,8 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 	}
 	s.readyMu.Lock()
 	defer s.readyMu.Unlock()
-	if s.looking != nil {
-		return s.looking, s.servesStill(ctx, s.reads)
+	if s.reading != nil {
+		return s.reading, s.servesStill(ctx, s.reads)
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := s.requireSchema(ctx, s.reads); err != nil {
@@ -382,6 +382,6 @@ func (s *Store) read(ctx context.Context) (*lookups, error) {
 	if err := s.clock.learn(ctx, l); err != nil {
 		return nil, err
 	}
-	s.looking = l
+	s.reading = l
 	return l, nil
 }

@@ -21,8 +21,8 @@ const (
 	// sweepDeletes bounds the runs of one step, which holds the file's write
 	// lock: measured, a hundred take 5 to 10 ms.
 	sweepDeletes = 100
-	// sweepLooks bounds the runs looked at in one step.
-	sweepLooks = 1000
+	// sweepStep bounds the runs looked at in one step.
+	sweepStep = 1000
 )
 
 // Sweep makes one step of the walk over the runs that are old enough, in the
@@ -68,7 +68,7 @@ func (w *sweeping) run(ctx context.Context) error {
 	if err := w.readRetentions(ctx); err != nil {
 		return err
 	}
-	more, err := w.look(ctx, &place.Position, w.frontier())
+	more, err := w.scan(ctx, &place.Position, w.frontier())
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (w *sweeping) run(ctx context.Context) error {
 		place.Pass, place.BeganAt = 0, w.now
 	}
 	if !more && place.Pass >= 0 {
-		again, err := w.look(ctx, &place.Pass, math.MaxInt64)
+		again, err := w.scan(ctx, &place.Pass, math.MaxInt64)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (w *sweeping) run(ctx context.Context) error {
 // passEvery is how long after the beginning of one full pass the next one begins.
 func (w *sweeping) passEvery(ctx context.Context) (time.Duration, error) {
 	last, err := w.LastRun(ctx)
-	steps := last / sweepLooks
+	steps := last / sweepStep
 	if err != nil || steps >= int64(store.SweepPassEvery/rules.PassStep) {
 		return store.SweepPassEvery, err
 	}
@@ -161,10 +161,10 @@ func (w *sweeping) frontier() int64 {
 	return w.now - rules.WalkAge(w.request).Microseconds()
 }
 
-// look goes through the next runs and moves the position past them. more reports
+// scan goes through the next runs and moves the position past them. more reports
 // whether there are others before the frontier.
-func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (more bool, err error) {
-	rows, err := w.SweepAhead(ctx, queries.SweepAheadParams{Position: *position, Most: sweepLooks})
+func (w *sweeping) scan(ctx context.Context, position *int64, frontier int64) (more bool, err error) {
+	rows, err := w.SweepAhead(ctx, queries.SweepAheadParams{Position: *position, Most: sweepStep})
 	if err != nil {
 		return false, err
 	}
@@ -184,7 +184,7 @@ func (w *sweeping) look(ctx context.Context, position *int64, frontier int64) (m
 		}
 		*position = rows[i].Seq
 	}
-	return len(rows) == sweepLooks, nil
+	return len(rows) == sweepStep, nil
 }
 
 // judge deletes a run that is over, and requeues one that is stranded. All in

@@ -17,7 +17,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	if err := store.CheckScheduleNames(names...); err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list schedules: %w", s.explain(err))
 	}
@@ -25,7 +25,7 @@ func (s *Store) ListSchedules(ctx context.Context, names ...string) ([]store.Sch
 	if err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
-	rows, err := look.ListSchedules(ctx, queries.ListSchedulesParams{Names: string(filter)})
+	rows, err := reader.ListSchedules(ctx, queries.ListSchedulesParams{Names: string(filter)})
 	if err != nil {
 		return nil, fmt.Errorf("list schedules: %w", s.explain(err))
 	}
@@ -65,14 +65,14 @@ func (s *Store) ScheduleHistory(ctx context.Context, name string, limit int) ([]
 	if err := store.CheckScheduleHistory(name, limit); err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", err)
 	}
-	look, err := s.read(ctx)
+	reader, err := s.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", s.explain(err))
 	}
-	if _, err := look.FindSchedule(ctx, queries.FindScheduleParams{Name: name}); err != nil {
+	if _, err := reader.FindSchedule(ctx, queries.FindScheduleParams{Name: name}); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", name, s.missing(err))
 	}
-	past, err := look.past(ctx, name, int64(max(limit, 0)))
+	past, err := reader.past(ctx, name, int64(max(limit, 0)))
 	if err != nil {
 		return nil, fmt.Errorf("past of schedule: %w", s.explain(err))
 	}

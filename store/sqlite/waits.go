@@ -47,11 +47,11 @@ func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.
 	if err := lock.CheckPrefix(prefix); err != nil {
 		return nil, fmt.Errorf("list waits: %w", err)
 	}
-	look, err := l.store.read(ctx)
+	reader, err := l.store.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list waits: %w", l.store.explain(err))
 	}
-	rows, err := look.ListWaits(ctx, queries.ListWaitsParams{Now: l.store.clock.now(), Prefix: prefix, Most: int64(max(limit, 0))})
+	rows, err := reader.ListWaits(ctx, queries.ListWaitsParams{Now: l.store.clock.now(), Prefix: prefix, Most: int64(max(limit, 0))})
 	if err != nil {
 		return nil, fmt.Errorf("list waits: %w", l.store.explain(err))
 	}
@@ -96,11 +96,11 @@ func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(na
 
 // hearOwn compares the waiter's notes with what they were before.
 func (l locks) hearOwn(ctx context.Context, waiter lease.ClaimID, before map[string]int64, hear func(name string)) error {
-	look, err := l.store.read(ctx)
+	reader, err := l.store.read(ctx)
 	if err != nil {
 		return err
 	}
-	rows, err := look.OwnWaits(ctx, queries.OwnWaitsParams{Waiter: waiter[:]})
+	rows, err := reader.OwnWaits(ctx, queries.OwnWaitsParams{Waiter: waiter[:]})
 	if err != nil {
 		return err
 	}

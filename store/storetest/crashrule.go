@@ -233,35 +233,35 @@ func reclaimParts(t *testing.T, f *fixture) {
 	}
 }
 
-// reclaimLooks reclaims with a limit of zero.
-func reclaimLooks(t *testing.T, f *fixture) {
-	look := func(ahead time.Duration) bool {
+// reclaimOfNoLease reclaims with a limit of zero.
+func reclaimOfNoLease(t *testing.T, f *fixture) {
+	soon := func(ahead time.Duration) bool {
 		done, err := f.store.Reclaim(f.ctx, store.ReclaimRequest{MaxCrashes: 4, Ahead: ahead})
 		if err != nil || done.Now.IsZero() || done.Leases > 0 || len(done.Runs) > 0 {
 			t.Fatalf("%+v, %v", done, err)
 		}
 		return done.Soon
 	}
-	if look(time.Hour) {
+	if soon(time.Hour) {
 		t.Error("nothing is leased")
 	}
 	f.enqueue(newRun())
 	f.claimOne(newWorker("w1"))
-	if look(0) || look(20*time.Second) || !look(31*time.Second) {
+	if soon(0) || soon(20*time.Second) || !soon(31*time.Second) {
 		t.Error("the lease expires in 30 s")
 	}
 	f.advance(15 * time.Second)
-	if look(0) || !look(20*time.Second) {
+	if soon(0) || !soon(20*time.Second) {
 		t.Error("the lease expires in 15 s")
 	}
 	f.advance(16 * time.Second)
-	if !look(0) {
+	if !soon(0) {
 		t.Error("the lease has expired")
 	}
 	if done := f.reclaim(); len(done.Runs) != 1 || !done.Soon {
 		t.Errorf("%+v", done)
 	}
-	if look(time.Hour) {
+	if soon(time.Hour) {
 		t.Error("nothing is leased any more")
 	}
 }

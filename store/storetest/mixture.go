@@ -28,7 +28,7 @@ func verbsRace(t *testing.T, f *fixture) {
 	m.enqueued = 300
 	verbs := []func(context.Context) error{
 		m.enqueueSome, m.enqueueKeyed, m.claimSome, m.claimSome, m.settleSome, m.settleSome, m.renewAll, m.reclaimSome,
-		m.look, m.declare, m.materialize,
+		m.inspect, m.declare, m.materialize,
 	}
 	var functions []func(context.Context) error
 	for _, verb := range append(verbs, verbs...) {
@@ -109,8 +109,8 @@ func (m *mixture) reclaimSome(ctx context.Context) error {
 	return err
 }
 
-// look reads in every way.
-func (m *mixture) look(ctx context.Context) error {
+// inspect reads in every way.
+func (m *mixture) inspect(ctx context.Context) error {
 	if _, err := m.store.Counts(ctx); err != nil {
 		return err
 	}

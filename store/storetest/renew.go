@@ -20,7 +20,7 @@ func renewTests() map[string]func(*testing.T, *fixture) {
 		"many leases of a worker that is gone are reclaimed, the longest expired first":  manyReclaimed,
 		"the crash rule is stronger than a cancel, in every combination":                 crashRuleOfReclaim,
 		"a lease of many runs is reclaimed in parts":                                     reclaimParts,
-		"a reclaim of no lease reports whether one expires soon":                         reclaimLooks,
+		"a reclaim of no lease reports whether one expires soon":                         reclaimOfNoLease,
 		"a worker's row is written to find out whether writes work":                      touchWorker,
 		"a lease that is renewed alone after it was with many expires by itself":         manyThenOne,
 		"two that renew many leases each do not renew one another's":                     twoRenew,

@@ -72,7 +72,7 @@ FROM (
     FROM problems
     WHERE problems.ended_at >= @since
     ORDER BY problems.ended_at DESC, problems.run_id DESC
-    LIMIT @look
+    LIMIT @examined
 ) newest
 CROSS JOIN runs ON runs.id = newest.run_id
 CROSS JOIN lanes ON lanes.id = abs(runs.lane)

@@ -47,7 +47,7 @@ WHERE name = @name
   AND paused = 0
   AND fault IS NULL;
 
--- name: NextLooks :many
+-- name: NextEvaluations :many
 -- Index: schedules_look. The first so many, of which some may be set aside.
 SELECT name, look_at
 FROM schedules
@@ -55,7 +55,7 @@ WHERE look_at IS NOT NULL
 ORDER BY look_at, name
 LIMIT @most;
 
--- name: NextLook :one
+-- name: NextEvaluation :one
 -- Index: schedules_look. An instant of -1: nothing will be due.
 SELECT CAST(coalesce(min(look_at), -1) AS INTEGER) AS look_at
 FROM schedules

@@ -38,10 +38,10 @@ LIMIT $4::int
 `
 
 type BulkDeletesParams struct {
-	Look  int32
-	Since time.Time
-	RunID uuid.UUID
-	Most  int32
+	Examined int32
+	Since    time.Time
+	RunID    uuid.UUID
+	Most     int32
 }
 
 type BulkDeletesRow struct {
@@ -59,7 +59,7 @@ type BulkDeletesRow struct {
 // newest changes. Index: runs_pkey, audit_pkey backwards, so many rows. Locks: none.
 func (q *Queries) BulkDeletes(ctx context.Context, arg BulkDeletesParams) ([]BulkDeletesRow, error) {
 	rows, err := q.db.Query(ctx, BulkDeletes,
-		arg.Look,
+		arg.Examined,
 		arg.Since,
 		arg.RunID,
 		arg.Most,
@@ -580,12 +580,12 @@ LIMIT $6::int
 `
 
 type ProblemsParams struct {
-	Open   bool
-	Since  time.Time
-	Look   int32
-	Jobs   []string
-	Queues []string
-	Most   int32
+	Open     bool
+	Since    time.Time
+	Examined int32
+	Jobs     []string
+	Queues   []string
+	Most     int32
 }
 
 type ProblemsRow struct {
@@ -604,7 +604,7 @@ func (q *Queries) Problems(ctx context.Context, arg ProblemsParams) ([]ProblemsR
 	rows, err := q.db.Query(ctx, Problems,
 		arg.Open,
 		arg.Since,
-		arg.Look,
+		arg.Examined,
 		arg.Jobs,
 		arg.Queues,
 		arg.Most,

@@ -68,8 +68,8 @@ func (q *Queries) Attempts(ctx context.Context, arg AttemptsParams) ([]AttemptsR
 
 const CountMatching = `-- name: CountMatching :many
 SELECT
-    looked.state::smallint AS state,
-    count(*) AS looked,
+    examined.state::smallint AS state,
+    count(*) AS examined,
     count(*) FILTER (WHERE passing.id IS NOT NULL) AS passing
 FROM (
     (
@@ -122,12 +122,12 @@ FROM (
           AND problems.lane = ANY ($2::int[])
         LIMIT $3::int
     )
-) looked
+) examined
 LEFT JOIN LATERAL (
     SELECT runs.id
     FROM durable.runs
-    WHERE runs.id = looked.id
-      AND runs.state = looked.state
+    WHERE runs.id = examined.id
+      AND runs.state = examined.state
       AND runs.id < $4
       AND runs.id >= $5
       AND ($6::boolean OR abs(runs.lane) = ANY ($7::int[]))
@@ -196,7 +196,7 @@ LEFT JOIN LATERAL (
       )
     LIMIT 1
 ) passing ON true
-GROUP BY looked.state
+GROUP BY examined.state
 `
 
 type CountMatchingParams struct {
@@ -219,9 +219,9 @@ type CountMatchingParams struct {
 }
 
 type CountMatchingRow struct {
-	State   int16
-	Looked  int64
-	Passing int64
+	State    int16
+	Examined int64
+	Passing  int64
 }
 
 // For each state asked for: how many runs were looked at, and how many of them pass.
@@ -255,7 +255,7 @@ func (q *Queries) CountMatching(ctx context.Context, arg CountMatchingParams) ([
 	var items []CountMatchingRow
 	for rows.Next() {
 		var i CountMatchingRow
-		if err := rows.Scan(&i.State, &i.Looked, &i.Passing); err != nil {
+		if err := rows.Scan(&i.State, &i.Examined, &i.Passing); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -374,13 +374,13 @@ FROM (
 `
 
 type CountSucceededAtEndsParams struct {
-	Look int32
+	Examined int32
 }
 
 // The succeeded ones among the newest and the oldest runs.
 // Index: runs_pkey from both ends, so many rows of each and no more. Locks: none.
 func (q *Queries) CountSucceededAtEnds(ctx context.Context, arg CountSucceededAtEndsParams) (int64, error) {
-	row := q.db.QueryRow(ctx, CountSucceededAtEnds, arg.Look)
+	row := q.db.QueryRow(ctx, CountSucceededAtEnds, arg.Examined)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
@@ -1504,10 +1504,10 @@ LIMIT $4
 `
 
 type StrandedParams struct {
-	Below  uuid.UUID
-	FromID uuid.UUID
-	Look   int32
-	Most   int32
+	Below    uuid.UUID
+	FromID   uuid.UUID
+	Examined int32
+	Most     int32
 }
 
 // Running runs whose claim has no lease, among the newest.
@@ -1517,7 +1517,7 @@ func (q *Queries) Stranded(ctx context.Context, arg StrandedParams) ([]uuid.UUID
 	rows, err := q.db.Query(ctx, Stranded,
 		arg.Below,
 		arg.FromID,
-		arg.Look,
+		arg.Examined,
 		arg.Most,
 	)
 	if err != nil {

@@ -196,9 +196,9 @@ ORDER BY 1, 2, 3
 `
 
 type CheckLimitsParams struct {
-	Gates  int32
-	Most   int32
-	Looked int32
+	Gates    int32
+	Most     int32
+	Examined int32
 }
 
 type CheckLimitsRow struct {
@@ -216,10 +216,10 @@ type CheckLimitsRow struct {
 // is held than there is, by permits that are younger than the last change of its limit; a
 // permit without its lease, or whose run has ended; a row of waiting that is not the place of
 // a pending run; a limited run in ready; and a gate with room, a run that is due, and no turn.
-// Index: permits, one row per claim; waiting and ready, their first @looked rows; then
+// Index: permits, one row per claim; waiting and ready, their first @examined rows; then
 // waiting_order skipped along the gates, @gates of them. Locks: none.
 func (q *Queries) CheckLimits(ctx context.Context, arg CheckLimitsParams) ([]CheckLimitsRow, error) {
-	rows, err := q.db.Query(ctx, CheckLimits, arg.Gates, arg.Most, arg.Looked)
+	rows, err := q.db.Query(ctx, CheckLimits, arg.Gates, arg.Most, arg.Examined)
 	if err != nil {
 		return nil, err
 	}

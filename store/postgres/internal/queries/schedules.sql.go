@@ -545,7 +545,7 @@ func (q *Queries) MaterializeRuns(ctx context.Context, arg MaterializeRunsParams
 	return items, nil
 }
 
-const NextLook = `-- name: NextLook :one
+const NextEvaluation = `-- name: NextEvaluation :one
 SELECT coalesce(
     (
         SELECT extract(epoch FROM greatest(schedules.look_at, now()) - now()) * 1000000
@@ -559,15 +559,15 @@ SELECT coalesce(
 )::bigint AS microseconds
 `
 
-type NextLookParams struct {
+type NextEvaluationParams struct {
 	Aside []string
 }
 
 // The first question of every materializer, and mostly the only one: microseconds until a
 // schedule is due; 0: one is; negative: none will be. Those set aside are passed over.
 // Index: the head of schedules_look. Locks: none.
-func (q *Queries) NextLook(ctx context.Context, arg NextLookParams) (int64, error) {
-	row := q.db.QueryRow(ctx, NextLook, arg.Aside)
+func (q *Queries) NextEvaluation(ctx context.Context, arg NextEvaluationParams) (int64, error) {
+	row := q.db.QueryRow(ctx, NextEvaluation, arg.Aside)
 	var microseconds int64
 	err := row.Scan(&microseconds)
 	return microseconds, err

@@ -232,33 +232,6 @@ func (q *Queries) Limits(ctx context.Context, arg LimitsParams) error {
 	return err
 }
 
-const Look = `-- name: Look :exec
-SELECT pg_catalog.set_config('transaction_read_only', 'on', true)
-`
-
-// Lets the transaction only read from here on. No rows, no locks.
-func (q *Queries) Look(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, Look)
-	return err
-}
-
-const LookSession = `-- name: LookSession :exec
-SELECT
-    set_config('default_transaction_read_only', 'on', false),
-    set_config('statement_timeout', $1::text, false)
-`
-
-type LookSessionParams struct {
-	StatementTimeout string
-}
-
-// Lets a session only read, and bounds its statements, for as long as it lasts: where no
-// pooler may give it to others. No rows, no locks.
-func (q *Queries) LookSession(ctx context.Context, arg LookSessionParams) error {
-	_, err := q.db.Exec(ctx, LookSession, arg.StatementTimeout)
-	return err
-}
-
 const Meta = `-- name: Meta :one
 SELECT version, min_compatible
 FROM durable.meta
@@ -297,6 +270,23 @@ func (q *Queries) Notify(ctx context.Context, arg NotifyParams) error {
 	return err
 }
 
+const OperatorSession = `-- name: OperatorSession :exec
+SELECT
+    set_config('default_transaction_read_only', 'on', false),
+    set_config('statement_timeout', $1::text, false)
+`
+
+type OperatorSessionParams struct {
+	StatementTimeout string
+}
+
+// Lets a session only read, and bounds its statements, for as long as it lasts: where no
+// pooler may give it to others. No rows, no locks.
+func (q *Queries) OperatorSession(ctx context.Context, arg OperatorSessionParams) error {
+	_, err := q.db.Exec(ctx, OperatorSession, arg.StatementTimeout)
+	return err
+}
+
 const Pin = `-- name: Pin :exec
 SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)
 `
@@ -306,6 +296,16 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)
 // whole. No rows, no locks.
 func (q *Queries) Pin(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, Pin)
+	return err
+}
+
+const ReadOnly = `-- name: ReadOnly :exec
+SELECT pg_catalog.set_config('transaction_read_only', 'on', true)
+`
+
+// Lets the transaction only read from here on. No rows, no locks.
+func (q *Queries) ReadOnly(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, ReadOnly)
 	return err
 }
 

@@ -456,11 +456,11 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.moveSweepStmt, err = db.PrepareContext(ctx, moveSweep); err != nil {
 		return nil, fmt.Errorf("error preparing query MoveSweep: %w", err)
 	}
-	if q.nextLookStmt, err = db.PrepareContext(ctx, nextLook); err != nil {
-		return nil, fmt.Errorf("error preparing query NextLook: %w", err)
+	if q.nextEvaluationStmt, err = db.PrepareContext(ctx, nextEvaluation); err != nil {
+		return nil, fmt.Errorf("error preparing query NextEvaluation: %w", err)
 	}
-	if q.nextLooksStmt, err = db.PrepareContext(ctx, nextLooks); err != nil {
-		return nil, fmt.Errorf("error preparing query NextLooks: %w", err)
+	if q.nextEvaluationsStmt, err = db.PrepareContext(ctx, nextEvaluations); err != nil {
+		return nil, fmt.Errorf("error preparing query NextEvaluations: %w", err)
 	}
 	if q.nextTurnStmt, err = db.PrepareContext(ctx, nextTurn); err != nil {
 		return nil, fmt.Errorf("error preparing query NextTurn: %w", err)
@@ -1376,14 +1376,14 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing moveSweepStmt: %w", cerr)
 		}
 	}
-	if q.nextLookStmt != nil {
-		if cerr := q.nextLookStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing nextLookStmt: %w", cerr)
+	if q.nextEvaluationStmt != nil {
+		if cerr := q.nextEvaluationStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing nextEvaluationStmt: %w", cerr)
 		}
 	}
-	if q.nextLooksStmt != nil {
-		if cerr := q.nextLooksStmt.Close(); cerr != nil {
-			err = fmt.Errorf("error closing nextLooksStmt: %w", cerr)
+	if q.nextEvaluationsStmt != nil {
+		if cerr := q.nextEvaluationsStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing nextEvaluationsStmt: %w", cerr)
 		}
 	}
 	if q.nextTurnStmt != nil {
@@ -1884,8 +1884,8 @@ type Queries struct {
 	listWorkersStmt          *sql.Stmt
 	mendReadyStmt            *sql.Stmt
 	moveSweepStmt            *sql.Stmt
-	nextLookStmt             *sql.Stmt
-	nextLooksStmt            *sql.Stmt
+	nextEvaluationStmt       *sql.Stmt
+	nextEvaluationsStmt      *sql.Stmt
 	nextTurnStmt             *sql.Stmt
 	nextWaitingGateStmt      *sql.Stmt
 	noteWaitStmt             *sql.Stmt
@@ -2099,8 +2099,8 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		listWorkersStmt:          q.listWorkersStmt,
 		mendReadyStmt:            q.mendReadyStmt,
 		moveSweepStmt:            q.moveSweepStmt,
-		nextLookStmt:             q.nextLookStmt,
-		nextLooksStmt:            q.nextLooksStmt,
+		nextEvaluationStmt:       q.nextEvaluationStmt,
+		nextEvaluationsStmt:      q.nextEvaluationsStmt,
 		nextTurnStmt:             q.nextTurnStmt,
 		nextWaitingGateStmt:      q.nextWaitingGateStmt,
 		noteWaitStmt:             q.noteWaitStmt,

@@ -249,12 +249,12 @@ LIMIT ?6
 `
 
 type ListDeadParams struct {
-	Since  int64
-	Look   int64
-	Open   int64
-	Jobs   interface{}
-	Queues interface{}
-	Most   int64
+	Since    int64
+	Examined int64
+	Open     int64
+	Jobs     interface{}
+	Queues   interface{}
+	Most     int64
 }
 
 type ListDeadRow struct {
@@ -272,7 +272,7 @@ type ListDeadRow struct {
 func (q *Queries) ListDead(ctx context.Context, arg ListDeadParams) ([]ListDeadRow, error) {
 	rows, err := q.query(ctx, q.listDeadStmt, listDead,
 		arg.Since,
-		arg.Look,
+		arg.Examined,
 		arg.Open,
 		arg.Jobs,
 		arg.Queues,

@@ -177,21 +177,21 @@ func (q *Queries) InsertSkip(ctx context.Context, arg InsertSkipParams) error {
 	return err
 }
 
-const nextLook = `-- name: NextLook :one
+const nextEvaluation = `-- name: NextEvaluation :one
 SELECT CAST(coalesce(min(look_at), -1) AS INTEGER) AS look_at
 FROM schedules
 WHERE look_at IS NOT NULL
 `
 
 // Index: schedules_look. An instant of -1: nothing will be due.
-func (q *Queries) NextLook(ctx context.Context) (int64, error) {
-	row := q.queryRow(ctx, q.nextLookStmt, nextLook)
+func (q *Queries) NextEvaluation(ctx context.Context) (int64, error) {
+	row := q.queryRow(ctx, q.nextEvaluationStmt, nextEvaluation)
 	var look_at int64
 	err := row.Scan(&look_at)
 	return look_at, err
 }
 
-const nextLooks = `-- name: NextLooks :many
+const nextEvaluations = `-- name: NextEvaluations :many
 SELECT name, look_at
 FROM schedules
 WHERE look_at IS NOT NULL
@@ -199,25 +199,25 @@ ORDER BY look_at, name
 LIMIT ?1
 `
 
-type NextLooksParams struct {
+type NextEvaluationsParams struct {
 	Most int64
 }
 
-type NextLooksRow struct {
+type NextEvaluationsRow struct {
 	Name   string
 	LookAt *int64
 }
 
 // Index: schedules_look. The first so many, of which some may be set aside.
-func (q *Queries) NextLooks(ctx context.Context, arg NextLooksParams) ([]NextLooksRow, error) {
-	rows, err := q.query(ctx, q.nextLooksStmt, nextLooks, arg.Most)
+func (q *Queries) NextEvaluations(ctx context.Context, arg NextEvaluationsParams) ([]NextEvaluationsRow, error) {
+	rows, err := q.query(ctx, q.nextEvaluationsStmt, nextEvaluations, arg.Most)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []NextLooksRow
+	var items []NextEvaluationsRow
 	for rows.Next() {
-		var i NextLooksRow
+		var i NextEvaluationsRow
 		if err := rows.Scan(&i.Name, &i.LookAt); err != nil {
 			return nil, err
 		}

@@ -48,7 +48,7 @@ func usedOf(db *postgres.Store, name string) store.Pool {
 	return pools[slices.IndexFunc(pools, func(p store.Pool) bool { return p.Name == name })]
 }
 
-func TestLooking_AStormTakesNoConnectionFromTheEngine(t *testing.T) {
+func TestOperators_AStormTakesNoConnectionFromTheEngine(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	_, err := db.Enqueue(t.Context(), newRuns(20)...)
@@ -91,7 +91,7 @@ func TestLooking_AStormTakesNoConnectionFromTheEngine(t *testing.T) {
 		"a connection is kept although nobody asks")
 }
 
-func TestLooking_WorksWhileApplicationsUseAllConnections(t *testing.T) {
+func TestOperators_WorksWhileApplicationsUseAllConnections(t *testing.T) {
 	t.Parallel()
 	first := openStore(t, "")
 	config, err := pgxpool.ParseConfig(first.url)
@@ -110,7 +110,7 @@ func TestLooking_WorksWhileApplicationsUseAllConnections(t *testing.T) {
 	require.NoError(t, looks(t.Context(), db, store.NewRunID()))
 }
 
-func TestLooking_NamesTheTransactionThatHasARun(t *testing.T) {
+func TestOperators_NamesTheTransactionThatHasARun(t *testing.T) {
 	t.Parallel()
 	db := openStore(t, "")
 	run := newRun()

@@ -1,0 +1,35 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
+)
+
+const (
+	readingConns = 3
+	// readingLimit is how long the server works on one question.
+	readingLimit = 5 * time.Second
+	// readingIdle is how long a connection is kept that is not used.
+	readingIdle = 5 * time.Second
+)
+
+// openReading makes the pool over which operators read: lists, counts, surveys. However
+// many they are, they take no connection that enqueues or works, and change nothing.
+func (s *Store) openReading(ctx context.Context, base *pgxpool.Config) (err error) {
+	c := base.Copy()
+	c.MaxConns, c.MinConns, c.MinIdleConns = readingConns, 0, 0
+	c.MaxConnIdleTime, c.HealthCheckPeriod = min(c.MaxConnIdleTime, readingIdle), min(c.HealthCheckPeriod, readingIdle/2)
+	c.ConnConfig.RuntimeParams["application_name"] += " operate"
+	if !s.unpinned { // behind a pooler the settings would be those of others too: see whole
+		c.AfterConnect = both(c.AfterConnect, func(ctx context.Context, conn *pgx.Conn) error {
+			return s.queries(conn).OperatorSession(ctx, queries.OperatorSessionParams{StatementTimeout: milliseconds(readingLimit)})
+		})
+	}
+	s.reading, err = pgxpool.NewWithConfig(ctx, c)
+	return err
+}
