@@ -3,6 +3,7 @@ package operate_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,11 @@ import (
 // counted counts the surveys that a store is asked for.
 type counted struct {
 	store.Store
-	surveys int
+	surveys atomic.Int64
 }
 
 func (c *counted) Survey(ctx context.Context) (store.Survey, error) {
-	c.surveys++
+	c.surveys.Add(1)
 	return c.Store.Survey(ctx)
 }
 
@@ -34,7 +35,7 @@ func TestHintsCostNothingWithoutAStream(t *testing.T) {
 		db := &counted{Store: memory.New(memory.Config{})}
 		o := operate.New(db, operate.Config{})
 		<-time.After(time.Minute)
-		require.Zero(t, db.surveys)
+		require.Zero(t, db.surveys.Load())
 
 		first, err := o.Stream()
 		require.NoError(t, err)
@@ -51,7 +52,7 @@ func TestHintsCostNothingWithoutAStream(t *testing.T) {
 		hint, err = second.Next(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []string{"queues", "runs"}, hint.Changed, "hints that were not asked for are one")
-		require.LessOrEqual(t, db.surveys, 7, "one for all streams, each two seconds")
+		require.LessOrEqual(t, db.surveys.Load(), int64(7), "one for all streams, each two seconds")
 
 		first.Close()
 		ended, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -59,9 +60,9 @@ func TestHintsCostNothingWithoutAStream(t *testing.T) {
 		_, err = second.Next(ended)
 		require.True(t, err == nil || errors.Is(err, context.DeadlineExceeded))
 		second.Close()
-		before := db.surveys
+		before := db.surveys.Load()
 		<-time.After(time.Minute)
-		require.Equal(t, before, db.surveys)
+		require.Equal(t, before, db.surveys.Load())
 	})
 }
 

@@ -63,7 +63,7 @@ func TestAStormOfTheAPIKeepsNoBeatWaiting(t *testing.T) {
 func (w *worker) address(t *testing.T, what string) (addr string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		found := regexp.MustCompile(what + `" addr=(\S+)`).FindStringSubmatch(w.log())
+		found := regexp.MustCompile(what + `".* addr=(\S+)`).FindStringSubmatch(w.log())
 		if found != nil {
 			addr = found[1]
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -44,6 +45,27 @@ func (s *sink) Send(_ context.Context, batch events.Batch) error {
 	return nil
 }
 
+// tries are when batches were sent.
+func (s *sink) tries() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.at)
+}
+
+// all are the events that were taken.
+func (s *sink) all() []events.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.taken)
+}
+
+// batches are the ids of what was sent, of each try.
+func (s *sink) batches() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ids)
+}
+
 // streaming runs a Stream for a while inside a bubble.
 func streaming(t *testing.T, to events.Sink, config events.Config, during func(s *events.Stream)) events.Totals {
 	t.Helper()
@@ -78,16 +100,16 @@ func TestEventsGoInBatches(t *testing.T) {
 		totals := streaming(t, to, events.Config{}, func(s *events.Stream) {
 			settle(s, 3)
 			pass(1500 * time.Millisecond)
-			require.Equal(t, []time.Duration{time.Second}, to.at)
+			require.Equal(t, []time.Duration{time.Second}, to.tries())
 			settle(s, 250)
 			pass(0)
-			require.Equal(t, []time.Duration{time.Second, 1500 * time.Millisecond, 1500 * time.Millisecond}, to.at[:3], "full batches wait for nothing")
+			require.Equal(t, []time.Duration{time.Second, 1500 * time.Millisecond, 1500 * time.Millisecond}, to.tries()[:3], "full batches wait for nothing")
 			pass(time.Minute)
-			require.Len(t, to.taken, 253)
+			require.Len(t, to.all(), 253)
 			settle(s, 1) // and what waits at the end
 		})
 		require.Equal(t, events.Totals{Sent: 254}, totals)
-		require.Len(t, to.taken, 254)
+		require.Len(t, to.all(), 254)
 	})
 }
 
@@ -111,13 +133,13 @@ func TestABatchIsSentAgainUntilItIsTaken(t *testing.T) {
 			pass(time.Hour)
 		})
 		require.Equal(t, events.Totals{Sent: 2, Failed: 3}, totals)
-		require.Len(t, to.at, 4)
-		require.InDelta(t, 30, (to.at[3] - to.at[2]).Seconds(), 0.1, "as the sink has asked")
+		require.Len(t, to.tries(), 4)
+		require.InDelta(t, 30, (to.tries()[3] - to.tries()[2]).Seconds(), 0.1, "as the sink has asked")
 		for i, within := range []time.Duration{time.Second, 2 * time.Second} {
-			require.InDelta(t, within.Seconds(), (to.at[i+1] - to.at[i]).Seconds(), within.Seconds()*0.21)
+			require.InDelta(t, within.Seconds(), (to.tries()[i+1] - to.tries()[i]).Seconds(), within.Seconds()*0.21)
 		}
-		for _, id := range to.ids {
-			require.Equal(t, to.ids[0], id, "it is the same batch")
+		for _, id := range to.batches() {
+			require.Equal(t, to.batches()[0], id, "it is the same batch")
 		}
 	})
 }
@@ -246,7 +268,7 @@ func TestWhatAWorkerDoesBecomesEvents(t *testing.T) {
 			require.NoError(t, <-ended)
 		})
 		seen := map[events.Kind]int{}
-		for _, e := range to.taken {
+		for _, e := range to.all() {
 			seen[e.Kind]++
 			require.Equal(t, []any{events.Schema, "web-7", "mail", "default"}, []any{e.Schema, e.Worker, e.Run.Job, e.Run.Queue})
 			require.Equal(t, []string{"t"}, e.Run.Tags)
@@ -279,15 +301,15 @@ func TestLossesBecomeEvents(t *testing.T) {
 			pass(time.Hour)
 		})
 		var kinds []events.Kind
-		for _, e := range to.taken {
+		for _, e := range to.all() {
 			kinds = append(kinds, e.Kind)
 		}
 		require.Equal(t, []events.Kind{events.RunLost, events.RunStuck, events.RunReclaimed, events.RunDead, events.RunRefused, events.RunRetried, events.WorkerHeartbeat}, kinds)
-		require.Equal(t, "gone", *to.taken[3].Run.LostBy)
-		require.True(t, to.taken[3].Run.Crash)
-		require.Nil(t, to.taken[5].Run.Error, "texts are passed on only if they are asked for")
-		require.Equal(t, 3, to.taken[6].State.Executing)
-		require.Nil(t, to.taken[6].Run)
+		require.Equal(t, "gone", *to.all()[3].Run.LostBy)
+		require.True(t, to.all()[3].Run.Crash)
+		require.Nil(t, to.all()[5].Run.Error, "texts are passed on only if they are asked for")
+		require.Equal(t, 3, to.all()[6].State.Executing)
+		require.Nil(t, to.all()[6].Run)
 	})
 }
 

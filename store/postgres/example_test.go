@@ -72,6 +72,7 @@ func ExampleGrants() {
 	// Output:
 	// BEGIN;
 	// REVOKE ALL ON ALL TABLES IN SCHEMA "durable" FROM "keda";
+	// REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "durable" FROM "keda";
 	// REVOKE ALL ON SCHEMA "durable" FROM "keda";
 	// GRANT USAGE ON SCHEMA "durable" TO "keda";
 	// GRANT SELECT ON "durable".jobs, "durable".lanes, "durable".ready, "durable".leases TO "keda";

@@ -47,7 +47,7 @@ func TestExamineSaysWhatIsWrong(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	for _, statement := range []string{
-		"INSERT INTO queues VALUES ('mail', 1)",
+		"INSERT INTO queues (name, paused) VALUES ('mail', 1)",
 		"INSERT INTO leases VALUES (x'00', 1, 2, 0, x'00', 'w', x'')",
 	} {
 		_, err = db.ExecContext(t.Context(), statement)

@@ -74,6 +74,7 @@ func capPending(t *testing.T, f *fixture) {
 	if queues := f.queues(); len(queues) != 1 || queues[0].Paused || queues[0].Pending.N != 3 || queues[0].MaxConcurrent == nil || *queues[0].MaxConcurrent != 2 {
 		t.Errorf("queues %+v, want one of three pending runs and a cap of 2", queues)
 	}
+	f.advance(time.Millisecond)
 	first.end(store.Outcome{Kind: store.Failure, Error: "later"})
 	first = f.serve("those that failed come back behind", 0, runs[2], runs[3])
 	first.end(success())
@@ -171,6 +172,7 @@ func capExecuting(t *testing.T, f *fixture) {
 	claim, first := f.claim(worker, 1)
 	f.capQueue(store.DefaultQueue, 1)
 	second := f.serve("one beside the one that executed already", 0, runs[1])
+	f.advance(time.Millisecond)
 	f.settle(all(claim, worker, first, store.Outcome{Kind: store.Failure, Error: "again"}))
 	f.serve("the retry waits", 0)
 	second.end(success())
