@@ -256,6 +256,9 @@ func (s *Scene) fill(ctx context.Context) error {
 	if _, err := client.Enqueue(ctx, runs...); err != nil {
 		return err
 	}
+	if err := s.invoiced(ctx); err != nil {
+		return err
+	}
 	ada := s.Operator.As("ada@ops")
 	if _, err := ada.PauseUnusedQueue(ctx, "newsletter"); err != nil {
 		return err
@@ -273,6 +276,21 @@ func (s *Scene) fill(ctx context.Context) error {
 	}
 	_, err = ada.Cancel(ctx, "the customer has called", list.Runs[0].ID)
 	return err
+}
+
+// invoiced waits until all invoices have ended, some of them in dead.
+func (s *Scene) invoiced(ctx context.Context) error {
+	for {
+		list, err := s.Operator.Runs(ctx, store.Filter{Jobs: []string{"invoice.render"}, States: []store.State{store.Pending, store.Running}, Limit: 1})
+		if err != nil || len(list.Runs) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // Pages are the pages of the scene by a name for each: those that are there in any store,
