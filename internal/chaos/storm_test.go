@@ -32,7 +32,7 @@ type storm struct {
 }
 
 // TestAStormOfTheAPIKeepsNoBeatWaiting asks the API of a worker that holds leases and
-// executes runs as often as it is told, beside clients that hardly read. Its heartbeats
+// executes runs, many times a second, beside clients that hardly read. Its heartbeats
 // come in time. With DURABLE_TEST_LONG: 500 requests a second and 200 slow clients.
 func TestAStormOfTheAPIKeepsNoBeatWaiting(t *testing.T) {
 	s := storm{rate: 100, slow: 20, lasts: 2 * time.Second}

@@ -200,7 +200,7 @@ func TestDueBox_AddsUpWhatIsDueAndKeepsWhatIsToBe(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	one := func(lane store.LaneID) []store.Due { return []store.Due{{Lane: lane, Runs: 1}} }
-	t.Run("seldom: each at once, and nobody is to read again", func(t *testing.T) {
+	t.Run("seldom: each immediately, and none reads again", func(t *testing.T) {
 		var p pace
 		for now := time.Second; now < 3*time.Second; now += 20 * time.Millisecond {
 			p.enqueued(now)
