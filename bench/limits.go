@@ -156,7 +156,9 @@ func (l limited) drain(ctx context.Context, b *bench) (*limitedResult, error) {
 	if err := w.vacuum(ctx); err != nil {
 		return nil, err
 	}
-	return l.work(ctx, w.target)
+	result, err := l.work(ctx, w.target)
+	b.noted(ctx, w, fmt.Sprintf("limits, %d beside", l.beside))
+	return result, err
 }
 
 // load enqueues the runs, and those beside them, whose numbers are negative.

@@ -105,6 +105,28 @@ func TestSettle_DrainTriesWhatWasSetAsideOnceMore(t *testing.T) {
 	})
 }
 
+func TestSettle_PlacesOfALimitAreGivenBackImmediately(t *testing.T) {
+	play(t, func(t *testing.T, s *scene) {
+		one := durable.NewLimit("one", durable.Mutex())
+		job, long := durable.NewJob[letter]("mail", durable.Limited(one)), durable.NewJob[letter]("long")
+		w := s.worker(durable.WorkerConfig{})
+		var starts []time.Time
+		durable.Register(w, job, func(context.Context, *durable.Run[letter]) error {
+			starts = append(starts, time.Now())
+			return nil
+		})
+		durable.Register(w, long, func(ctx context.Context, _ *durable.Run[letter]) error { return sleeper(ctx, 2*time.Second) })
+		stop := s.begin(w)
+		s.enqueue(long.New(letter{}))
+		s.pass(time.Second)
+		s.enqueueMany(5, func() durable.NewRun { return job.New(letter{}) })
+		s.pass(2 * time.Second)
+		require.Len(t, starts, 5)
+		require.Less(t, starts[4].Sub(starts[0]), 4*time.Millisecond, "what another handler may end soon is not waited for")
+		require.NoError(t, stop())
+	})
+}
+
 func TestSettle_OutageBlamesNoOutcome(t *testing.T) {
 	for name, methods := range map[string][]string{
 		"of everything":             {"Heads", "Claim", "HandBack", "Settle", "Reclaim", "Renew", "Declare", "Touch", "Materialize", "Sweep"},

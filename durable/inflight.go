@@ -25,6 +25,7 @@ type claim struct {
 	lost    atomic.Pointer[standing] // since the loss, until its handlers have to have returned
 	runs    []execution
 
+	ended     int         // runs whose outcomes were handed over; the settler's mutex guards it
 	unsettled int         // runs whose settle has no verdict yet; the settler's own
 	aloneOver atomic.Bool // other runs may be claimed again, if it was alone
 }

@@ -20,7 +20,8 @@ type settler struct {
 
 	mu      sync.Mutex
 	waiting []ended
-	bytes   int // of the waiting outcomes
+	bytes   int  // of the waiting outcomes
+	awaited bool // one of them is the last of a limited claim, for whose places others wait
 	room    sync.Cond
 	told    bool // it was logged that handlers wait for room
 	lifted  bool // the worker drains: no handler waits for room any more
@@ -100,9 +101,12 @@ func (s *settler) add(x *execution, outcome store.Outcome) {
 	e := ended{x, outcome}
 	s.waiting = append(s.waiting, e)
 	s.bytes += e.size()
-	first := len(s.waiting) == 1 || len(s.waiting) == settleBatch
+	x.claim.ended++
+	last := x.claim.limited && x.claim.ended == len(x.claim.runs)
+	s.awaited = s.awaited || last
+	now := last || len(s.waiting) == 1 || len(s.waiting) == settleBatch
 	s.mu.Unlock()
-	if first {
+	if now {
 		s.poke()
 	}
 }
@@ -195,10 +199,17 @@ func (s *settler) wake() time.Duration {
 // linger waits for company as long as handlers are executing that may bring it.
 func (s *settler) linger(ctx context.Context) {
 	s.mu.Lock()
-	alone := len(s.waiting) < settleBatch && !s.closed
+	alone := len(s.waiting) < settleBatch && !s.closed && !s.awaited
 	s.mu.Unlock()
-	if alone && s.w.inFlight.len() > 0 {
-		s.w.sleep(ctx, settleLinger)
+	if !alone || s.w.inFlight.len() == 0 {
+		return
+	}
+	timer := time.NewTimer(settleLinger)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.signal:
 	}
 }
 
@@ -210,6 +221,7 @@ func (s *settler) take() (batch []ended, closed bool) {
 	batch = s.waiting[:n:n]
 	s.waiting = append(make([]ended, 0, max(len(s.waiting)-n, min(2*n, settleBatch))), s.waiting[n:]...)
 	s.bytes -= bytes
+	s.awaited = false
 	if s.told = s.told && len(s.waiting) > s.limit/2; n > 0 {
 		s.room.Broadcast()
 	}

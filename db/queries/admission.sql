@@ -7,8 +7,9 @@
 -- Takes turns from lines, in the order wanted, and locks their gates; returns the gates
 -- that are the admission's, by the age of their turns. A gate that does not exist is created.
 -- The turns of a gate that another admission has go back, a moment later: that admission
--- may have counted before what they announce was committed.
--- Index: turns_order for each line, gates_pkey. Locks: the turns and the gates, with SKIP
+-- may have counted before what they announce was committed. One turn answers for all that
+-- are due of its line and gate, so some of the others go with it: each enqueue leaves one.
+-- Index: turns_order for each line, gates_pkey, turns_gate. Locks: the turns and the gates, with SKIP
 -- LOCKED. An insert waits, in the order of the gates, for an admission that makes the same
 -- gate, which waits for nothing.
 -- Idempotent: a rollback leaves the turns where they were.
@@ -62,6 +63,25 @@ WITH taken AS MATERIALIZED (
         taken.gate
     FROM taken
     WHERE taken.gate NOT IN (SELECT ours.gate FROM ours)
+), spare AS (
+    DELETE FROM durable.turns
+    WHERE ctid = ANY (ARRAY(
+        SELECT other.ctid
+        FROM (
+            SELECT DISTINCT taken.line, taken.gate
+            FROM taken
+            WHERE taken.gate IN (SELECT ours.gate FROM ours)
+        ) answered,
+        LATERAL (
+            SELECT turns.ctid
+            FROM durable.turns
+            WHERE turns.gate = answered.gate
+              AND turns.line = answered.line
+              AND turns.due_at <= now()
+            LIMIT @spare
+            FOR UPDATE SKIP LOCKED
+        ) other
+    ))
 )
 SELECT taken.gate::bigint AS gate
 FROM taken

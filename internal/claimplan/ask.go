@@ -23,7 +23,8 @@ func (a *Ask) Empty() bool { return len(a.Steps) == 0 && len(a.Admissions) == 0 
 // A claim takes either runs that are not limited or turns. Where both are due in the
 // highest priority they are asked for in turns, each for its part of n; otherwise
 // the one that alone is due there comes first, down to the priority in which the
-// other is due.
+// other is due. A wake-up does not say which of the two it is about: when runs that
+// are not limited were looked for in vain, turns are asked for next.
 func (p *Plan) Ask(n int, room func(queue string) int) Ask {
 	b := &stepper{room: room, left: map[string]int{}, skip: map[store.LaneID]int{}}
 	plain, turns, lowest := p.top(b)
@@ -41,8 +42,8 @@ func (p *Plan) Ask(n int, room func(queue string) int) Ask {
 		return Ask{Steps: b.steps, Limit: n}
 	}
 	p.repaid = false
-	limited := plain == 0 || turns > 0 && !p.limited
-	if plain > 0 && turns > 0 { // each gets its part
+	limited := plain == 0 || turns > 0 && (!p.limited || p.vain)
+	if plain > 0 && turns > 0 && !p.vain { // each gets its part
 		part := plain
 		if limited {
 			part = turns

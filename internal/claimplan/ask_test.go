@@ -123,3 +123,26 @@ func TestPlan_AShortAdmissionHasTheLinesReadAgain(t *testing.T) {
 	read(p, time.Second, laneHead(1, 0), turnsHead(1, 0, 2))
 	require.Len(t, p.Ask(10, noCap).Admissions, 1)
 }
+
+func TestPlan_AWakeUpAfterRunsWereLookedForInVainIsAboutTurnsFirst(t *testing.T) {
+	p := planned(laneHead(1, 0), turnsHead(1, 0, 1))
+	take := func(ask claimplan.Ask, runs ...store.ClaimedRun) {
+		p.ApplyClaim(&store.ClaimRequest{Steps: ask.Steps, Admissions: ask.Admissions, Limit: ask.Limit}, runs)
+	}
+	take(p.Ask(20, noCap), claimed(1, 5, 1)...)
+	idle := turnsHead(1, 0, 1)
+	idle.Waiting = false
+	read(p, 0, laneHead(1, 0), idle) // nothing is due
+	by, _ := p.Consider(claimplan.Woken{Lanes: map[store.LaneID]store.Due{1: {Lane: 1}}}, 0)
+	require.Equal(t, claimplan.NamedLanes, by)
+
+	ask := p.Ask(20, noCap)
+	require.Len(t, ask.Admissions, 1, "the last claim of limited runs got some, and there were no others")
+	require.Equal(t, 20, ask.Limit, "there is nothing to share with")
+	take(ask, claimed(1, 20, 1)...)
+
+	ask = p.Ask(20, noCap)
+	require.Len(t, ask.Steps, 1, "turns starve no other runs")
+	take(ask)
+	require.Len(t, p.Ask(20, noCap).Admissions, 1)
+}

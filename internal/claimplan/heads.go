@@ -86,6 +86,7 @@ func (p *Plan) setHeads(heads []store.Head) {
 		p.lanes = append(p.lanes, l)
 		p.byID[h.Lane] = l
 	}
+	p.vain = !slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.due && l.Line == 0 })
 	slices.SortStableFunc(p.lanes, func(a, b *lane) int { return cmp.Compare(b.Priority, a.Priority) })
 	slices.SortFunc(p.isolated, func(a, b store.Head) int { return a.DueAt.Compare(b.DueAt) })
 }

@@ -30,6 +30,7 @@ type Plan struct {
 	nextAt   time.Duration          // the instant of that; negative: none
 	taken    int                    // runs claimed, modulo fairness
 	limited  bool                   // the last claim was one of limited runs
+	vain     bool                   // since the last claim of limited runs, others were looked for in vain
 	repaid   bool                   // the last claim was for the oldest due of any priority alone
 	sizer    batchSizer
 	reach    reach
@@ -157,7 +158,9 @@ func (p *Plan) ApplyClaim(request *store.ClaimRequest, runs []store.ClaimedRun) 
 		return
 	}
 	p.taken = (p.taken + len(runs)) % fairness
-	if p.limited = len(request.Admissions) > 0; p.limited {
+	p.limited = len(request.Admissions) > 0
+	p.vain = !p.limited && len(runs) == 0
+	if p.limited {
 		p.applyAdmission(request, len(runs))
 		return
 	}

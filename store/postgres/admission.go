@@ -110,6 +110,9 @@ func (a *admission) run(ctx context.Context) error {
 	return a.write(ctx, &decision)
 }
 
+// spareTurns bounds the turns that go with one that is taken.
+const spareTurns = 50
+
 // take begins the transaction, takes turns, and returns the gates that are ours.
 func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	lines, takes := make([]int32, len(a.request.Admissions)), make([]int32, len(a.request.Admissions))
@@ -124,7 +127,7 @@ func (a *admission) take(ctx context.Context) (gates []int64, err error) {
 	lock, statement := limits(ctx, heldLimit)
 	b.add(queries.Guard, lock, statement)
 	b.add(queries.Idle)
-	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain)).Query(func(rows pgx.Rows) (err error) {
+	b.add(queries.TakeTurns, lines, takes, small(a.request.Limit), micro(admit.BusyAgain), int32(spareTurns)).Query(func(rows pgx.Rows) (err error) {
 		gates, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err
 	})
