@@ -33,6 +33,12 @@ func TestChild(t *testing.T) {
 			return nil
 		}), func(c *durable.WorkerConfig) { c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil)) })
 		enqueue(t, kit)
+		if part == "elsewhere" {
+			kit.RunDue()
+			enqueue(t, kit, durable.OnQueue("images"))
+			kit.RunDue()
+			t.Fatal("nothing was executed")
+		}
 		if part == "bounds" {
 			kit.Worker(func(w *durable.Worker) {
 				handles(func(_ context.Context, run *durable.Run[mailArgs]) error { run.Log().Info("a line"); return nil })(w)
@@ -85,6 +91,12 @@ func TestRunFails(t *testing.T) {
 			most *= 12
 		}
 		require.Less(t, ended.UserTime()+ended.SystemTime(), most)
+	})
+	t.Run("a test in which nothing was executed, although runs are due, says why", func(t *testing.T) {
+		t.Parallel()
+		said := play(t, "elsewhere")
+		require.Equal(t, 1, strings.Count(said, "no worker of the kit serves"), said)
+		require.Contains(t, said, `job "mail" on queue "images"`)
 	})
 	t.Run("the workers of a test that gives up are stopped, before its cleanup", func(t *testing.T) {
 		t.Parallel()
