@@ -63,12 +63,12 @@ generated: ## fail when the generated queries are not those of db/
 generate: ## write the generated queries from db/
 	@$(TOOL) sqlc generate
 
-# Its database is at vuln.go.dev, or in a directory of the same form:
+# Its database is at vuln.go.dev, or in a directory: docs/releasing.md says how to bring one.
 #   make vuln VULNDB=file:///srv/vulndb
 VULN   ?= v1.8.0
 VULNDB ?= https://vuln.go.dev
 vuln: ## look for known vulnerabilities in what is called (VULNDB=file:///… without the network)
-	@$(GO) run golang.org/x/vuln/cmd/govulncheck@$(VULN) -db "$(VULNDB)" ./...
+	@scripts/vuln.sh $(VULN) "$(VULNDB)"
 
 # What a release consists of, see docs/releasing.md. A release is made of a tag:
 #   make tag VERSION=v0.1.0
