@@ -135,11 +135,14 @@ FROM (
 ) declarer
 WHERE limits.name = declared.name
   AND limits.kind = declared.kind
-  AND limits.hash <> declared.hash
-  AND (
-      declarer.started_at >= limits.brought_at
-      OR limits.hash_at < now() - (@within::bigint) * interval '1 microsecond'
-  )
+  AND
+-- block: supersedes of limits
+      limits.hash <> declared.hash
+      AND (
+          declarer.started_at >= limits.brought_at
+          OR limits.hash_at < now() - (@within::bigint) * interval '1 microsecond'
+      )
+-- end
 RETURNING limits.id;
 
 -- name: TouchLimits :exec

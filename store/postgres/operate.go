@@ -194,13 +194,13 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 			ids = append(ids, row.ID)
 		}
 	}
-	why, by, detail, singly := o.command.CancelReason(), o.command.By, string(o.command.Detail()), o.command.Bulk == nil
+	reason, by, detail, singly := o.command.CancelReason(), o.command.By, string(o.command.Detail()), o.command.Bulk == nil
 	b := &batch{names: o.store.names}
 	take := func(c *candidates, cancel, deletion string) {
 		switch {
 		case len(c.ids) == 0:
 		case o.command.Action == store.CancelRuns:
-			b.add(cancel, c.lanes, c.dues, c.ids, why, by, detail, singly).Query(o.done(store.Cancelled))
+			b.add(cancel, c.lanes, c.dues, c.ids, reason, by, detail, singly).Query(o.done(store.Cancelled))
 		default:
 			b.add(deletion, c.lanes, c.dues, c.ids, keyed, by, detail, singly).Query(o.done(store.Pending))
 		}
@@ -210,7 +210,7 @@ func (o *operation) act(ctx context.Context, rows []queries.OperableRow, keyed b
 	if len(ids) > 0 {
 		switch o.command.Action {
 		case store.CancelRuns:
-			b.add(queries.RequestCancels, ids, why, by, detail, singly).Query(o.asked)
+			b.add(queries.RequestCancels, ids, reason, by, detail, singly).Query(o.asked)
 		case store.RetryRuns:
 			b.add(queries.RetryRuns, ids, keyed, by, detail, singly).Query(o.done(store.Pending))
 			b.add(queries.CountRetried, ids)

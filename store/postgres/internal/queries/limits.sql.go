@@ -1002,11 +1002,12 @@ FROM (
 ) declarer
 WHERE limits.name = declared.name
   AND limits.kind = declared.kind
-  AND limits.hash <> declared.hash
-  AND (
-      declarer.started_at >= limits.brought_at
-      OR limits.hash_at < now() - ($1::bigint) * interval '1 microsecond'
-  )
+  AND
+      limits.hash <> declared.hash
+      AND (
+          declarer.started_at >= limits.brought_at
+          OR limits.hash_at < now() - ($1::bigint) * interval '1 microsecond'
+      )
 RETURNING limits.id
 `
 
@@ -1032,6 +1033,8 @@ type ReplaceLimitsParams struct {
 // removed is active again. Returns those that changed.
 // Index: limits_name_key. Locks: rows that LockLimits has locked.
 // Idempotent: a repeat finds the stored hash equal and changes nothing.
+// block: supersedes of limits
+// end
 func (q *Queries) ReplaceLimits(ctx context.Context, arg ReplaceLimitsParams) ([]int32, error) {
 	rows, err := q.db.Query(ctx, ReplaceLimits,
 		arg.Within,
