@@ -342,7 +342,7 @@ func addRuns(b *batch, runs []store.NewRun, set places, each func(pgx.Rows) erro
 		return
 	}
 	for _, part := range parts(plain) {
-		args := append(columnsOf(part, set).args(), keyTexts(part), traces(part))
+		args := append(columnsOf(part, set).parameters(), keyTexts(part), traces(part))
 		b.add(queries.EnqueueKeyedRuns, args...).Query(each)
 	}
 }
