@@ -43,7 +43,7 @@ var built = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, "durable-worker"))
 })
 
-// image is a root that holds what the image does, owned by somebody else.
+// image is a root that holds what the image does, owned by another user.
 type image struct {
 	root string
 	env  []string
@@ -71,7 +71,7 @@ func newImage(t *testing.T, certificates []byte) *image {
 	return &image{root: root, env: []string{"DURABLE_DATABASE_URL=sqlite:/data/durable.db", "TMPDIR=/data"}}
 }
 
-// command is the program inside the root, as a user without rights. Whoever is
+// command is the program inside the root, as a user without rights. A user who is
 // not root himself gets a namespace in which he may change the root.
 func (i *image) command(args ...string) *exec.Cmd {
 	command := &exec.Cmd{Path: "/durable-worker", Args: append([]string{"/durable-worker"}, args...), Env: i.env, Dir: "/data"}

@@ -74,7 +74,7 @@ func codeOf(err error) operate.Code {
 
 // complain reports the person, or the program that asked for JSON, what is wrong.
 func (p *program) complain(err error) {
-	if _, told := errors.AsType[*loggedError](err); told {
+	if _, logged := errors.AsType[*loggedError](err); logged {
 		return
 	}
 	failed := operate.FailureOf(err, codeOf(err))

@@ -60,7 +60,7 @@ func prepareNumbered(ctx context.Context, on preparer, name string, into *byNumb
 // prepareRows prepares the statement that stores many runs.
 func prepareRows(ctx context.Context, on preparer, into **sql.Stmt) (err error) {
 	row := "(?" + strings.Repeat(", ?", columnsOfRun-1) + ")"
-	text := strings.Replace(texts()["InsertRuns"], ":rows:", strings.Repeat(row+", ", rowsAtOnce-1)+row, 1)
+	text := strings.Replace(texts()["InsertRuns"], ":rows:", strings.Repeat(row+", ", rowsPerStep-1)+row, 1)
 	if *into, err = on.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with its connection
 		return fmt.Errorf("prepare InsertRuns: %w", err)
 	}

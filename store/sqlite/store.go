@@ -86,7 +86,7 @@ type Store struct {
 	tally   admit.Tally
 	capped  board.Capped // the lanes whose runs claims move into the lines of caps
 	signals board.Board
-	told    atomic.Int64 // those who wait for locks, by this process
+	woken   atomic.Int64 // those who wait for locks, by this process
 }
 
 var _ store.Store = (*Store)(nil)
