@@ -117,6 +117,7 @@ func (w *Worker) work(ctx context.Context) error {
 	}
 	w.phase.Store(phaseWorking)
 	w.warnUnbounded()
+	w.noteQueues()
 	c.Logger.Info("worker started", "event", "worker.started", "worker", c.Name, "jobs", len(w.jobs), "max_concurrent_runs", c.MaxConcurrentRuns)
 
 	<-ctx.Done()
@@ -169,6 +170,20 @@ func (w *Worker) warnUnbounded() {
 	if len(names) > 0 {
 		slices.Sort(names)
 		w.config.Logger.Warn("jobs without a timeout: a handler that hangs keeps its slot forever", "event", "worker.no_timeout", "jobs", names)
+	}
+}
+
+// noteQueues names the jobs that this worker has, and whose queue it does not serve.
+func (w *Worker) noteQueues() {
+	var lanes []string
+	for name, r := range w.jobs {
+		if queue := r.info.Queue; !slices.ContainsFunc(w.config.Queues, func(q Queue) bool { return q.Name == queue }) {
+			lanes = append(lanes, name+" on "+queue)
+		}
+	}
+	if len(lanes) > 0 {
+		slices.Sort(lanes)
+		w.config.Logger.Info("jobs on queues that this worker does not serve: another worker has to", "event", "worker.other_queues", "jobs", lanes)
 	}
 }
 
