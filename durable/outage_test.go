@@ -17,7 +17,7 @@ import (
 // An outage of writes alone answers every read. Two workers live through one
 // that is longer than their leases, with twenty runs whose handlers have
 // succeeded; a third has been idle all the time, and never had a write to fail.
-func TestAnOutageOfWritesCostsNobodyACrash(t *testing.T) {
+func TestAnOutageOfWritesCostsNoRunACrash(t *testing.T) {
 	for _, length := range []time.Duration{25 * time.Second, 31 * time.Second, 35 * time.Second, time.Minute, time.Hour} {
 		for _, poll := range []time.Duration{100 * time.Millisecond, 5 * time.Second} {
 			t.Run(fmt.Sprintf("of %v, poll %v", length, poll), func(t *testing.T) {

@@ -99,7 +99,7 @@ func (x *execution) hasLateResult() bool {
 	return x.resultAfterComplete
 }
 
-// verifies reports whether the store is asked what became of the run.
+// verifies reports whether the store is asked what happened to the run.
 func (x *execution) verifies() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

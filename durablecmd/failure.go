@@ -98,7 +98,7 @@ func unprefixed(text string) string {
 	return strings.TrimRight(text, "\n")
 }
 
-// wantsJSON looks at the arguments themselves, because they may not have been
+// wantsJSON examines the arguments themselves, because they may not have been
 // understood.
 func (p *program) wantsJSON() bool {
 	args := p.args

@@ -224,7 +224,7 @@ func (k *keyedInsert) scanHolders(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// decide says for each run, in order, what becomes of it. It is asked again
+// decide says for each run, in order, what happens to it. It is asked again
 // when it has decided on a holder that was no longer pending.
 func (k *keyedInsert) decide() {
 	k.receipts = make([]store.Receipt, len(k.runs))

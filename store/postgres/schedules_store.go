@@ -17,7 +17,7 @@ import (
 	"github.com/durable-worker/durable-worker/store/postgres/internal/queries"
 )
 
-// decided is a due schedule and what becomes of it.
+// decided is a due schedule and what happens to it.
 type decided struct {
 	id         int32
 	name       string

@@ -93,7 +93,7 @@ type prepared struct {
 	*queries.Queries
 	claimStep, unready, dropUnready, successes *sql.Stmt
 	start, settled, spare                      byNumber
-	insertRuns                                 *sql.Stmt // nil in a transaction of the caller's
+	insertRuns                                 *sql.Stmt // nil in the caller's transaction
 }
 
 // lookups are the statements of the reading connections.

@@ -64,7 +64,7 @@ func (l locks) ListWaits(ctx context.Context, prefix string, limit int) ([]lock.
 	return waits, nil
 }
 
-// HearFreed looks at the waiter's notes when this process has ended a transaction or
+// HearFreed examines the waiter's notes when this process has ended a transaction or
 // another has written anything.
 func (l locks) HearFreed(ctx context.Context, waiter lease.ClaimID, hear func(name string)) error {
 	s := l.store

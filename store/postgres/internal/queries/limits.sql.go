@@ -157,7 +157,7 @@ type CreateLimitLanesParams struct {
 }
 
 // Index: limit_lanes_pkey. Locks: only what it inserts, in the order given. Committed
-// before a run waits there. Idempotent: a repeat passes over conflicts.
+// before a run waits there. Idempotent: a repeat skips conflicts.
 func (q *Queries) CreateLimitLanes(ctx context.Context, arg CreateLimitLanesParams) error {
 	_, err := q.db.Exec(ctx, CreateLimitLanes, arg.Limits, arg.Lanes)
 	return err
@@ -566,7 +566,7 @@ type InsertLimitsParams struct {
 	Hashes       []string
 }
 
-// Index: limits_name_key. Locks: only what it inserts. A name that exists is passed over
+// Index: limits_name_key. Locks: only what it inserts. A name that exists is skipped
 // before the row is formed: ON CONFLICT alone would use up a number for each.
 // Idempotent: a repeat finds the names and inserts nothing.
 func (q *Queries) InsertLimits(ctx context.Context, arg InsertLimitsParams) error {
