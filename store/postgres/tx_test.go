@@ -338,7 +338,7 @@ func wakes(t *testing.T, u user, woken <-chan time.Time) time.Duration {
 }
 
 // A burst of transactions carries few notifications; the last of them is received
-// of all the same.
+// all the same.
 func TestTx_BurstSendsFewNotifications(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, "")
