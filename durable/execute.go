@@ -101,7 +101,10 @@ func (x *execution) protect(ctx context.Context) (f failure) {
 			f = failure{err: fmt.Errorf("panic: %v", value), stack: string(debug.Stack())}
 		}
 	}()
-	return failure{err: x.through(ctx, 0)}
+	if len(x.w.config.Middleware) > 0 {
+		return failure{err: x.withMiddleware(ctx, 0)}
+	}
+	return failure{err: x.call(ctx, x)}
 }
 
 // outcome decides what a returned handler means.

@@ -32,7 +32,7 @@ func (w *Worker) notify(n int, call func(i int)) {
 	}
 }
 
-// calm calls a hook in the goroutine of the caller's and survives a panic.
+// calm calls a hook in the caller's goroutine and survives a panic.
 func (w *Worker) calm(call func()) {
 	if value := quietly(call); value != nil {
 		w.warn(context.Background(), "hook.panicked", "a hook has panicked", fmt.Errorf("panic: %v", value))

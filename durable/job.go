@@ -52,7 +52,7 @@ func (j Job[A]) New(args A, options ...Option) NewRun {
 	return run
 }
 
-// make makes a run for a place, and returns the policy that it came from.
+// make creates a run, or that of a schedule, and returns the policy that it came from.
 func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	p, faults := j.policy.with(place, options)
 	run := p.newRun(j.name, nil)
@@ -60,18 +60,18 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 	if place == onlySchedule || p.key.Policy != store.KeyUnique {
 		info.Run = RunID{} // they may become those of another run
 	}
-	body, err := json.Marshal(args)
+	encoded, err := json.Marshal(args)
 	if err != nil {
 		err = fmt.Errorf("args: %w", err)
 	} else if j.fault == nil {
 		if p.codec == nil {
-			run.SetEncodedArgs(body)
+			run.SetEncodedArgs(encoded)
 		} else {
-			run.Args, err = seal(p.codec, info, body)
+			run.Args, err = seal(p.codec, info, encoded)
 		}
 	}
 	if err == nil && j.fault == nil {
-		run.Limits, err = p.limits.of(args, body)
+		run.Limits, err = p.limits.of(args, encoded)
 	}
 	if err != nil {
 		faults = append(faults, err)
@@ -88,7 +88,8 @@ func (j Job[A]) make(place scope, args A, options []Option) (NewRun, policy) {
 // Enqueue stores one run of the job through a Client, a store, or a store
 // bound to a transaction.
 func (j Job[A]) Enqueue(ctx context.Context, to Enqueuer, args A, options ...Option) (Receipt, error) {
-	receipts, err := to.Enqueue(ctx, j.New(args, options...))
+	run, _ := j.make(onlyRun, args, options)
+	receipts, err := to.Enqueue(ctx, run)
 	if err != nil {
 		return Receipt{}, err
 	}

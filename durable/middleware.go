@@ -26,11 +26,11 @@ func (x *execution) runInfo() RunInfo {
 	}
 }
 
-// through calls the middleware from the n-th inwards, and then the handler.
-func (x *execution) through(ctx context.Context, n int) error {
+// withMiddleware calls the handler within the middleware from the n-th inwards.
+func (x *execution) withMiddleware(ctx context.Context, n int) error {
 	middleware := x.w.config.Middleware
 	if n == len(middleware) {
 		return x.call(ctx, x)
 	}
-	return middleware[n](ctx, x.runInfo(), func(ctx context.Context) error { return x.through(ctx, n+1) })
+	return middleware[n](ctx, x.runInfo(), func(ctx context.Context) error { return x.withMiddleware(ctx, n+1) })
 }

@@ -32,11 +32,11 @@ func Register[A any](w *Worker, job Job[A], handler func(ctx context.Context, ru
 	w.register(job.fault, handler == nil, registration{info: job.Info(), aliases: job.policy.aliases, limits: job.policy.limits, retry: retry, codec: job.policy.codec,
 		call: func(ctx context.Context, x *execution) error {
 			run := Run[A]{RunInfo: x.runInfo(), execution: x}
-			data, err := x.unseal(ArgsPart, x.run.Args)
+			encoded, err := x.unseal(ArgsPart, x.run.Args)
 			if err != nil {
 				return err // the key may come with the next deploy
 			}
-			if err := fill(x.codec, data, &run.Args); err != nil && !again {
+			if err := fill(x.codec, encoded, &run.Args); err != nil && !again {
 				return Permanent(err)
 			} else if err != nil {
 				return err

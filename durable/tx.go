@@ -63,7 +63,8 @@ func (r *Run[A]) Enqueue(ctx context.Context, runs ...NewRun) ([]Receipt, error)
 		return nil, err
 	}
 	w := r.execution.w
-	return enqueuePersistently(ctx, w.config.Hooks.Enqueue, underRun{w.store, r.holder()}, runs)
+	client := Client{to: underRun{w.store, r.holder()}, hook: w.config.Hooks.Enqueue}
+	return client.Enqueue(ctx, runs...)
 }
 
 // underRun enqueues only while a run is its holder's.
@@ -98,7 +99,7 @@ func (x *execution) hasLateResult() bool {
 	return x.resultAfterComplete
 }
 
-// verifies reports whether the store is asked what became of the run.
+// verifies reports whether the store is asked what happened to the run.
 func (x *execution) verifies() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

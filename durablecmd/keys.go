@@ -41,7 +41,7 @@ func (k keyFlags) options() ([]durable.Option, error) {
 	}
 }
 
-// done says what became of a run that existed already. A repeat
+// done says what happened to a run that existed already. A repeat
 // of its own enqueue changes nothing.
 func (k keyFlags) done(repeat bool) string {
 	switch {

@@ -129,7 +129,7 @@ func (d *declaring) lanesOf(ctx context.Context, schedules []store.Schedule) err
 	return d.laneIDs(ctx, set)
 }
 
-// goOn passes over what was refused.
+// goOn skips what was refused.
 func (d *declaring) goOn(err error, kind, name string) error {
 	if !refusesRows(err) {
 		return err
