@@ -22,8 +22,12 @@ RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/l
 # makes them ten times as dear, and what they execute is watched in other tests.
 DEAR := ^(TestHostileTextsAreTexts|TestEveryPageIsReachedByRelativeLinks)$$
 
+# These compute and start nothing concurrently: the detector has nothing to find in them.
+PLAIN := internal/(admit|archtest|cron|release)
+
 test: need ## every test (race detector, shuffled, real PostgreSQL), then verify; installs what is missing when root
-	@scripts/test.sh $(RACE) -shuffle=on -count=1 -timeout 30m -skip '$(DEAR)' ./store/postgres ./... # the longest begins first
+	@scripts/test.sh $(RACE) -shuffle=on -count=1 -timeout 30m -skip '$(DEAR)' ./store/postgres $$($(GO) list ./... | grep -vE '/$(PLAIN)$$') # the longest begins first
+	@scripts/test.sh -shuffle=on -count=1 -timeout 15m $$($(GO) list ./... | grep -E '/$(PLAIN)$$')
 	@scripts/test.sh -count=1 -timeout 15m -run '$(DEAR)|^TestOneStatementFails$$' ./operate/dashboard ./store/sqlite
 	@$(MAKE) --no-print-directory browser-quick
 	@$(MAKE) --no-print-directory verify
